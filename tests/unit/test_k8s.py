@@ -182,8 +182,27 @@ def test_every_pod_reaches_a_tainted_pool(tmp_path: Path) -> None:
         assert container["securityContext"]["capabilities"]["drop"] == ["ALL"]
         assert ("rdma/hca" in container["resources"]["limits"]) == (made is ranks)
         assert container["resources"]["requests"] == container["resources"]["limits"]
-    assert ranks["spec"]["containers"][0]["securityContext"]["capabilities"]["add"] == ["SYS_NICE", "IPC_LOCK"]
+    assert ranks["spec"]["containers"][0]["securityContext"]["capabilities"]["add"] == ["IPC_LOCK"]
     assert [volume["name"] for volume in ranks["spec"]["volumes"]] == ["plan", "results", "shm", "huge"]
+
+
+@pytest.mark.parametrize(
+    ("step", "plan"),
+    [("strict", {}), ("limits", {}), ("strict", TORCH), ("limits", TORCH), ("net", TORCH | {"ranks": (4,)})],
+)
+def test_pods_pass_the_restricted_level_of_pod_security(tmp_path: Path, step: str, plan: dict[str, Any]) -> None:
+    """All steps but `files`: https://kubernetes.io/docs/concepts/security/pod-security-standards/."""
+    made = templates(printed(tmp_path, plan | {"isolation": (step,)}))
+    for template in (*made, look(read(site_file(tmp_path)))["spec"]["template"]):
+        spec, allowed = template["spec"], {"name", "configMap", "emptyDir"}
+        assert not {"hostNetwork", "hostIPC", "hostPID"} & spec.keys()
+        assert all(volume.keys() <= allowed for volume in spec.get("volumes", ()))
+        assert spec["securityContext"]["runAsNonRoot"] is True
+        assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+        for container in spec["containers"]:
+            assert container["securityContext"] == {
+                "allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}
+            }  # fmt: skip
 
 
 def test_gpus_are_counted_by_the_resource_of_the_site(tmp_path: Path) -> None:

@@ -20,9 +20,8 @@ _OPERATOR = "mpijobs.kubeflow.org"
 _MADE, _VERBS = ("configmaps", "services", "jobs"), ("create", "get", "list", "watch", "delete")
 _ASKED = ("get pods", "list pods", "get pods/log", "create pods/exec", "list events")
 
-#: Label of a namespace: the level of PodSecurity, and the steps of the ladder whose pods each level refuses.
-_ENFORCED = "pod-security.kubernetes.io/enforce"
-_REFUSED = dict.fromkeys(("baseline", "restricted"), ("limits", "net", "files"))
+#: Label of a namespace: the level of PodSecurity; and the levels that refuse the namespaces of a node.
+_ENFORCED, _REFUSING = "pod-security.kubernetes.io/enforce", ("baseline", "restricted")
 
 #: What the API server says of an account that may make Jobs, and no pods itself.
 _NO_PODS = 'cannot create resource "pods"'
@@ -85,10 +84,9 @@ def _namespace(client: Client, site: K8sSite) -> Finding:
         fix = f"kubectl create namespace {site.namespace}; or namespace in the site file"
         return Finding(site.namespace, (Problem("fail", _said(error), "every launch is refused", fix),))
     level = str((found.get("metadata", {}).get("labels") or {}).get(_ENFORCED, "privileged"))
-    steps = ", ".join(_REFUSED.get(level, ()))
-    problem = Problem("warn", f"PodSecurity enforces {level}", f"launches at the steps {steps} are refused",
-                      'isolation = ["strict"] in the plan; or a namespace that enforces privileged')  # fmt: skip
-    return Finding(f"{site.namespace}, PodSecurity {level}", (problem,) if steps else ())
+    problem = Problem("warn", f"PodSecurity enforces {level}", "step files and seccomp unconfined are refused",
+                      'isolation = ["strict", "limits", "net"] in the plan; or another namespace')  # fmt: skip
+    return Finding(f"{site.namespace}, PodSecurity {level}", (problem,) if level in _REFUSING else ())
 
 
 def _rights(client: Client, site: K8sSite) -> Finding:

@@ -23,7 +23,7 @@ LADDER = ladder_of(
         Sharing(ipc=False, net=False, all_gpus=False, host=False, shm_bytes=USUAL_SHM),
     ),
     Step(
-        "limits", "1 GiB of /dev/shm, SYS_NICE; locked memory is the node's to limit",
+        "limits", "1 GiB of /dev/shm; locked memory is the node's to limit",
         Sharing(ipc=False, net=False, all_gpus=False, host=False, shm_bytes=LARGE_SHM),
     ),
     Step(
@@ -31,7 +31,7 @@ LADDER = ladder_of(
         Sharing(ipc=True, net=False, all_gpus=False, host=False, shm_bytes=LARGE_SHM), between=True,
     ),
     Step(
-        "net", "one pod on each host: one ipc, pid and network namespace for its containers, SYS_PTRACE",
+        "net", "one pod on each host: one ipc, pid and network namespace for its containers",
         Sharing(ipc=True, net=True, all_gpus=False, host=False, shm_bytes=LARGE_SHM), between=True,
     ),
     Step(

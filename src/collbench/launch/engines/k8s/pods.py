@@ -171,15 +171,14 @@ def _has_large_shm(launch: Launchable, part: str) -> bool:
 
 def rank_container(launch: Launchable, box: Box, name: str, command: Argv, more: dict[str, str]) -> Object:
     """A container with ranks: cores, memory and GPUs are its own."""
-    cell, placement = launch.world.cell, launch.world.placement
+    placement = launch.world.placement
     cpus = cores_of(placement) * len(box.ranks) * launch.site.threads_per_core
     resources = {"cpu": str(cpus), "memory": launch.site.memory}
     if box.gpus:
         resources[launch.site.gpu_resource] = str(len(box.gpus))
     resources |= {resource: str(value) for resource, value in launch.site.resources.items()}
-    added = {"limits": ["SYS_NICE"], "net": ["SYS_NICE", "SYS_PTRACE"]}.get(cell.isolation or "", [])
     mounts = [{"name": "shm", "mountPath": "/dev/shm"}] if _has_large_shm(launch, "ranks") else []  # noqa: S108
-    return _container(launch, name, command, resources, variables(launch) | more, added, mounts)
+    return _container(launch, name, command, resources, variables(launch) | more, mounts)
 
 
 def launcher_container(launch: Launchable, command: Argv) -> Object:
@@ -190,27 +189,27 @@ def launcher_container(launch: Launchable, command: Argv) -> Object:
 
 def _container(
     launch: Launchable, name: str, command: Argv, resources: dict[str, str], environment: dict[str, str],
-    added: Sequence[str] = (), mounts: Sequence[Object] = (),
+    mounts: Sequence[Object] = (),
 ) -> Object:  # fmt: skip
     fields = {HOST: "spec.nodeName", "POD_NAME": "metadata.name", "POD_IP": "status.podIP"}
     listed = [{"name": key, "value": value} for key, value in environment.items()]
     of_pod = [{"name": key, "valueFrom": {"fieldRef": {"fieldPath": path}}} for key, path in fields.items()]
-    made = container(launch.site, name, launch.world.cell.image, command, resources, added)
+    made = container(launch.site, name, launch.world.cell.image, command, resources)
     of_launch = [{"name": "plan", "mountPath": "/collbench"}, {"name": "results", "mountPath": RESULTS}]
     return made | {"env": [*of_pod, *listed], "volumeMounts": [*of_launch, *mounts, *made.get("volumeMounts", ())]}
 
 
-def container(
-    site: K8sSite, name: str, image: str, command: Argv, resources: dict[str, str], added: Sequence[str] = ()
-) -> Object:
-    """What every container has: its requests are its limits, no privileges to gain, and the site's fragment."""
-    capabilities: Object = {"drop": ["ALL"]} | ({"add": list(added)} if added else {})
+def container(site: K8sSite, name: str, image: str, command: Argv, resources: dict[str, str]) -> Object:
+    """What every container has: its requests are its limits, no privileges to gain, and the site's fragment.
+
+    No step adds capabilities: Kubernetes gives them to root alone, and PodSecurity refuses pods that ask for them.
+    """
     made = {
         "name": name,
         "image": site.images.get(image, ""),
         "command": list(command),
         "resources": {"requests": dict(resources), "limits": dict(resources)},
-        "securityContext": {"allowPrivilegeEscalation": False, "capabilities": capabilities},
+        "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
     }
     return merged(made, site.container)
 
