@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import subprocess
 import tarfile
 from collections.abc import Callable
 from pathlib import Path
@@ -16,7 +17,7 @@ from tests.unit.k8s_objects import check
 from collbench.errors import PlanError
 from collbench.launch.engines.k8s import ENGINE, states
 from collbench.launch.engines.k8s.objects import look_job, manifests
-from collbench.launch.engines.k8s.pods import Launchable
+from collbench.launch.engines.k8s.pods import Launchable, script_launcher
 from collbench.launch.engines.k8s.results import unpack
 from collbench.launch.engines.k8s.site import K8sSite, read
 from collbench.launch.engines.spec import Stack, WorldSpec
@@ -441,6 +442,40 @@ def test_who_writes_the_run_and_who_ends_it() -> None:
     assert states.head([*workers, launcher]) == "job-launcher-x7"
     indexed = [pod("job-1-aaaaa", index="1"), pod("job-0-zzzzz", index="0")]
     assert states.writer(indexed) == states.head(indexed) == "job-0-zzzzz"
+
+
+GETENT = """\
+#!/bin/sh
+echo "$2" >> "{0}/tried"
+[ "$2" = a.svc ] || [ $(grep -c "$2" "{0}/tried") -gt {1} ]
+"""
+
+
+@pytest.mark.parametrize("line", ["{} slots=2", "{}:2"])
+@pytest.mark.parametrize(("late", "code", "started"), [(3, "7", True), (1000, "1", False)])
+def test_a_launcher_waits_for_the_names_of_its_workers(
+    tmp_path: Path, line: str, late: int, code: str, started: bool
+) -> None:
+    """DNS knows a pod some time after it is ready, and ssh tries a name once."""
+    hostfile = tmp_path / "hostfile"
+    hostfile.write_text("".join(f"{line.format(host)}\n" for host in ("a.svc", "b.svc")))
+    for name, text in (("getent", GETENT.format(tmp_path, late)), ("sleep", "#!/bin/sh\n")):
+        (tmp_path / name).write_text(text)
+        (tmp_path / name).chmod(0o755)
+    command = script_launcher(str(hostfile), ("sh", "-c", f"touch {tmp_path}/started; exit 7"))
+    words = [word.replace("/results", str(tmp_path)) for word in command]
+    done = subprocess.run(words, env={"PATH": f"{tmp_path}:/usr/bin:/bin"}, capture_output=True, text=True, timeout=60,
+                          check=False)  # fmt: skip
+    assert (tmp_path / "code").read_text() == f"{code}\n", done.stderr
+    assert (tmp_path / "started").exists() == started == ("b.svc" not in done.stderr)
+    assert (tmp_path / "tried").read_text().split()[0] == "a.svc"
+
+
+def test_a_worker_is_ready_when_sshd_answers(tmp_path: Path) -> None:
+    """It is asked until then, and not while ranks are timed."""
+    launcher, ranks = (made["spec"]["containers"][0] for made in templates(printed(tmp_path, timeout="90s")))
+    assert ranks["startupProbe"] == {"tcpSocket": {"port": 2222}, "periodSeconds": 1, "failureThreshold": 90}
+    assert not {"readinessProbe", "livenessProbe"} & ranks.keys() and "startupProbe" not in launcher
 
 
 def archive(*names: str) -> io.BytesIO:

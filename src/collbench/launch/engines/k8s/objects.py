@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from collbench.launch.engines.k8s.pods import (
     DRIVER,
     LAUNCH,
@@ -34,6 +36,9 @@ STAYS = 600
 
 #: Where the MPI Operator puts the hosts, and where the images look for the key that it makes.
 HOSTFILE, KEYS = "/etc/mpi/hostfile", "/home/collbench/.ssh"
+
+#: The port of sshd in the images.
+SSH = 2222
 
 
 def manifests(launch: Launchable) -> tuple[Object, ...]:
@@ -113,8 +118,10 @@ def _mpi_job(launch: Launchable) -> Object:
     world, box = launch.world, launch.boxes[0]
     starter = world.stack.starter
     argv = starter.over_ssh(HOSTFILE, world.cell.ranks, (*RANK, *program()))
-    launcher = pod(launch, "launcher", [launcher_container(launch, script_launcher(argv))])
-    worker = pod(launch, "ranks", [rank_container(launch, box, "ranks", script_worker(), {})])
+    launcher = pod(launch, "launcher", [launcher_container(launch, script_launcher(HOSTFILE, argv))])
+    answers = {"tcpSocket": {"port": SSH}, "periodSeconds": 1, "failureThreshold": math.ceil(launch.site.patience)}
+    ready = rank_container(launch, box, "ranks", script_worker(), {}) | {"startupProbe": answers}
+    worker = pod(launch, "ranks", [ready])
     return {
         "apiVersion": "kubeflow.org/v2beta1", "kind": "MPIJob", "metadata": _metadata(launch, queued=True),
         "spec": {

@@ -48,7 +48,21 @@ _WORKER = (
     "exec /usr/sbin/sshd -De -f /etc/ssh/collbench_sshd_config"
 )
 
-_LAUNCHER = f'export COLLBENCH_CONTAINER=launcher; {_ENVIRONMENT}; "$@"; code=$?; {_KEEP}'
+#: Longest wait (s) of a launcher until the names of all workers have an address: each is asked for once a second.
+RESOLVED = 60
+
+_LAUNCHER = f"""\
+export COLLBENCH_CONTAINER=launcher; {_ENVIRONMENT}; waited=0
+resolved() {{
+  for host in $(sed 's/[ :].*//' HOSTFILE); do
+    until getent hosts "$host" > /dev/null; do
+      if [ $waited -ge {RESOLVED} ]; then echo "collbench: $host has no address after {RESOLVED} s" >&2; return 1; fi
+      waited=$((waited + 1)); sleep 1
+    done
+  done
+}}
+resolved && "$@"; code=$?; {_KEEP}
+"""
 
 _ALONE = f'export COLLBENCH_CONTAINER=c0; "$@"; code=$?; {_KEEP}'
 
@@ -226,9 +240,9 @@ def script_alone(argv: Argv) -> Argv:
     return ("sh", "-c", _ALONE, "launch", *argv)
 
 
-def script_launcher(argv: Argv) -> Argv:
-    """A command that starts ranks in other pods."""
-    return ("sh", "-c", _LAUNCHER, "launch", *argv)
+def script_launcher(hostfile: str, argv: Argv) -> Argv:
+    """A command that starts ranks in the pods of a hostfile, whose path needs no quotes."""
+    return ("sh", "-c", _LAUNCHER.replace("HOSTFILE", hostfile), "launch", *argv)
 
 
 def script_worker() -> Argv:
