@@ -47,7 +47,7 @@ def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder.mkdir()
     programs.mkdir()
     kubectl = Path(__file__).parent / "played_kubectl.py"
-    for name, words in (("kubectl", f"{sys.executable} {kubectl}"), ("python", sys.executable)):
+    for name, words in (("kubectl", f"{sys.executable} -I -S {kubectl}"), ("python", sys.executable)):
         (programs / name).write_text(f'#!/bin/sh\nexec {words} "$@"\n')
         (programs / name).chmod(0o755)
     monkeypatch.setenv("PLAYED", str(folder))
@@ -80,6 +80,7 @@ def played() -> dict[str, str]:
     return {name: os.environ[name] for name in ("PATH", "PLAYED")}
 
 
+@pytest.mark.slow
 def test_the_whole_way(cluster: Path, tmp_path: Path, collbench: Collbench) -> None:
     more = 'variables = { NCCL_SOCKET_IFNAME = "eth0" }\npod.spec.hostNetwork = true\n'
     (tmp_path / "site.toml").write_text(f"[k8s]\n{SITE}{more}")
@@ -102,6 +103,7 @@ def test_the_whole_way(cluster: Path, tmp_path: Path, collbench: Collbench) -> N
     assert "delete configmaps,services,jobs --selector=collbench/run=" in asked  # the run, after its launches
 
 
+@pytest.mark.slow
 def test_a_launch_that_fails_is_a_record_with_its_last_lines(
     cluster: Path, tmp_path: Path, collbench: Collbench
 ) -> None:
@@ -175,6 +177,7 @@ def test_no_kubectl_here(cluster: Path, tmp_path: Path, monkeypatch: pytest.Monk
         session().ready()
 
 
+@pytest.mark.slow
 def test_workers_that_are_refused_end_the_run(cluster: Path, tmp_path: Path, collbench: Collbench) -> None:
     """No other launch would do better; the one that met it is repeated by --resume."""
     over_two = PLAN.replace("ranks = [1]", "ranks = [2]\nhosts = [2]").replace("benchmarks", "#")
@@ -198,6 +201,7 @@ def test_pods_that_nobody_may_make(cluster: Path) -> None:
     assert Client(session().site).warnings("run-1") == []
 
 
+@pytest.mark.slow
 def test_an_interrupted_launch_leaves_nothing(
     cluster: Path, tmp_path: Path, collbench: Collbench, bare_environment: dict[str, str]
 ) -> None:
