@@ -92,6 +92,7 @@ def test_the_whole_way(cluster: Path, tmp_path: Path, collbench: Collbench) -> N
     }  # fmt: skip
     assert run.manifest.experiment is not None and run.manifest.experiment.engine == "kubernetes v1.34.1"
     assert run.manifest.environment == {"NCCL_SOCKET_IFNAME": "eth0"} == run.manifest.experiment.images[0].environment
+    assert [(host.name, host.cgroup_cpus) for host in run.manifest.hosts] == [("node-7", None)]
     allocation = run.manifest.experiment.allocation
     assert allocation is not None and (allocation.partition, allocation.nodes) == ("default", "any node")
     assert allocation.options == ("pod.spec.hostNetwork=true",)

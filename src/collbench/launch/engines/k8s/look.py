@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+
+import msgspec
 
 from collbench.errors import EngineError, LaunchFailed
 from collbench.launch.cells import LaunchCell
@@ -17,7 +20,7 @@ from collbench.launch.placing import Placement
 from collbench.launch.probed import contents_in, probe_of
 from collbench.launch.stopping import StopCheck
 from collbench.schema.launch_plan import LaunchPlan
-from collbench.schema.manifest import Allocation
+from collbench.schema.manifest import Allocation, Host
 
 #: Longest wait for an image that runs to say what it holds (s).
 ANSWER = 120.0
@@ -26,32 +29,44 @@ ANSWER = 120.0
 def look_at(
     client: Client, run: str, plan: LaunchPlan, placements: Mapping[LaunchCell, Placement], check: StopCheck
 ) -> Looks:
-    """What every image holds.
+    """What every image holds, and what the node of the first is: the machine of the launcher is no part of a run.
 
     Raises:
         EngineError: Kubernetes refuses its pod, or it does not run.
         ImageMissing: it does not hold this collbench, or another library than its name says.
     """
     looks: dict[str, Look] = {}
+    hosts: list[Host] = []
     for number, image in enumerate(dict.fromkeys(cell.image for cell in placements)):
         reference, title = client.site.images[image], f"image {image} ({client.site.images[image]})"
-        lines = _lines(client, f"{run}-look-{number}", run, image, plan, check)
+        node, lines = _lines(client, f"{run}-look-{number}", run, image, plan, check)
+        hosts += _described(node, lines)
         contents = contents_in(lines, title, image, client.site.libraries, plan)
         looks[image] = Look(contents, reference, title, id=reference)
     site = client.site
     selected = ", ".join(f"{name}={value}" for name, value in sorted(site.node_selector.items()))
     allocation = Allocation(job=run, partition=site.namespace, nodes=selected or "any node", options=site.options)
     remarks = ("the site file gives every pod the network of its node (hostNetwork)",) if site.host_network else ()
-    return Looks(looks, remarks, variables=site.variables, allocation=allocation)
+    return Looks(looks, remarks, hosts=tuple(hosts[:1]), variables=site.variables, allocation=allocation)
 
 
-def _lines(client: Client, name: str, run: str, image: str, plan: LaunchPlan, check: StopCheck) -> list[str]:
-    """What a pod of an image prints of it."""
+def _described(node: str, lines: list[str]) -> Iterator[Host]:
+    """The node of a pod, as it describes itself; the limits of that pod are not those of ranks."""
+    for line in lines:
+        with contextlib.suppress(msgspec.DecodeError):
+            found = msgspec.json.decode(line, type=Host)
+            yield msgspec.structs.replace(found, name=node or found.name, cgroup_cpus=None, cgroup_memory=None)
+
+
+def _lines(
+    client: Client, name: str, run: str, image: str, plan: LaunchPlan, check: StopCheck
+) -> tuple[str, list[str]]:
+    """The node of a pod of an image, and what it prints of both."""
     argv = probe_of("python", image, client.site.libraries, plan)
     client.apply((look_job(client.site, run, name, driver_identity(), image, argv),))
     try:
         (pod, *_) = wait_for_pods(client, name, 1, check, on_standard_error)
-        return _printed(client, pod["metadata"]["name"], image, check)
+        return pod["spec"].get("nodeName", ""), _printed(client, pod["metadata"]["name"], image, check)
     except LaunchFailed as error:
         raise EngineError(f"engine k8s: image {image}: {error}") from error
     finally:

@@ -69,7 +69,7 @@ _ALONE = f'export COLLBENCH_CONTAINER=c0; "$@"; code=$?; {_KEEP}'
 #: The last line that a look at an image prints.
 END = "collbench: end"
 
-_LOOK = f'"$@" 2>&1; echo "{END}"; exec sleep {KEPT}'
+_LOOK = f'"$@" 2>&1; python -m collbench.launch.node 2>&1; echo "{END}"; exec sleep {KEPT}'
 
 #: Ranks that need no launcher: all of a container are started here, numbered from those of the containers before.
 _DIRECT = """\
