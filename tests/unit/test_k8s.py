@@ -15,11 +15,10 @@ import pytest
 from tests.unit.k8s_objects import check
 
 from collbench.errors import PlanError
-from collbench.launch.engines.k8s import ENGINE, states
-from collbench.launch.engines.k8s.objects import look_job, manifests
-from collbench.launch.engines.k8s.pods import Launchable, script_launcher
-from collbench.launch.engines.k8s.results import unpack
+from collbench.launch.engines.k8s import ENGINE, client
+from collbench.launch.engines.k8s.objects import Launchable, look_job, manifests, script_launcher
 from collbench.launch.engines.k8s.site import K8sSite, read
+from collbench.launch.engines.k8s.world import unpack
 from collbench.launch.engines.spec import Stack, WorldSpec
 from collbench.launch.expansion import expand
 from collbench.launch.folders.layout import folders_in
@@ -403,7 +402,7 @@ UNSCHEDULABLE = {"type": "PodScheduled", "status": "False", "reason": "Unschedul
     ],
 )  # fmt: skip
 def test_what_is_said_of_pods(pods: list[dict[str, Any]], running: bool, waits: str, in_vain: bool) -> None:
-    found = states.standing(pods, 1)
+    found = client.standing(pods, 1)
     assert (found.running, found.waits, found.in_vain) == (running, waits, in_vain)
 
 
@@ -415,7 +414,7 @@ def test_what_is_said_of_pods(pods: list[dict[str, Any]], running: bool, waits: 
     ],
 )
 def test_how_a_pod_ended(status: dict[str, Any], reason: str) -> None:
-    assert states.ended([pod("run-0-0", **status)]) == f"pod run-0-0 ended: {reason}"
+    assert client.end_of([pod("run-0-0", **status)]) == f"pod run-0-0 ended: {reason}"
 
 
 QUOTA = 'pods "x" is forbidden: exceeded quota: team'
@@ -431,17 +430,17 @@ QUOTA = 'pods "x" is forbidden: exceeded quota: team'
     ],
 )
 def test_pods_that_are_not_there(warnings: list[tuple[str, str]], waits: str, in_vain: bool) -> None:
-    found = states.missing(warnings)
+    found = client.missing(warnings)
     assert (found.running, found.waits, found.in_vain) == (False, waits, in_vain)
 
 
 def test_who_writes_the_run_and_who_ends_it() -> None:
     workers = [pod("job-worker-10"), pod("job-worker-2"), pod("job-worker-0")]
     launcher = pod("job-launcher-x7", part="launcher")
-    assert states.writer([*workers, launcher]) == "job-worker-0"
-    assert states.head([*workers, launcher]) == "job-launcher-x7"
+    assert client.writer_of([*workers, launcher]) == "job-worker-0"
+    assert client.head_of([*workers, launcher]) == "job-launcher-x7"
     indexed = [pod("job-1-aaaaa", index="1"), pod("job-0-zzzzz", index="0")]
-    assert states.writer(indexed) == states.head(indexed) == "job-0-zzzzz"
+    assert client.writer_of(indexed) == client.head_of(indexed) == "job-0-zzzzz"
 
 
 GETENT = """\

@@ -9,8 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from collbench.doctor.parts.finding import Finding, Problem
 from collbench.errors import EngineError
 from collbench.launch.engines.k8s.client import Client
-from collbench.launch.engines.k8s.objects import look_job
-from collbench.launch.engines.k8s.pods import Object
+from collbench.launch.engines.k8s.objects import Object, look_job
 from collbench.launch.engines.k8s.site import K8sSite, read
 from collbench.units import counted
 

@@ -12,13 +12,11 @@ from functools import cached_property
 
 from collbench.errors import EngineError, LaunchLost
 from collbench.launch.cells import LaunchCell
-from collbench.launch.engines.k8s import states
-from collbench.launch.engines.k8s.client import Client
+from collbench.launch.engines.k8s.client import Client, nodes_of
 from collbench.launch.engines.k8s.ladder import refuse
-from collbench.launch.engines.k8s.look import look_at
-from collbench.launch.engines.k8s.pods import DRIVER, LAUNCH, RUN, Launchable, Object
+from collbench.launch.engines.k8s.objects import DRIVER, LAUNCH, RUN, Launchable, Object
 from collbench.launch.engines.k8s.site import K8sSite
-from collbench.launch.engines.k8s.world import K8sWorld
+from collbench.launch.engines.k8s.world import K8sWorld, look_at
 from collbench.launch.engines.spec import Looks, WorldSpec
 from collbench.launch.folders.sweep import YOUNG, is_dead, locks
 from collbench.launch.placing import Placement
@@ -134,7 +132,7 @@ class K8sSession:
         try:
             yield opened
             opened.collect()
-            self.nodes.setdefault(hosts, states.nodes(opened.pods))
+            self.nodes.setdefault(hosts, nodes_of(opened.pods))
         except BaseException as error:
             with contextlib.suppress(Exception):
                 opened.collect()
