@@ -262,6 +262,9 @@ def test_of_a_site_what_changes_numbers_is_recorded(tmp_path: Path) -> None:
         ("resources = { cpu = 2 }", "resources 'cpu'"),
         ("resources = { 'rdma/hca' = -1 }", "resources: rdma/hca"),
         ("resources = { 'rdma/hca' = [1] }", "rdma/hca"),
+        (f"resources = {{ 'rdma/hca' = 0x{'f' * 5000} }}", "rdma/hca"),
+        (f"pod.spec.x = 0x{'f' * 5000}", "pod.spec.x"),
+        (f"pod.spec.volumes = 0x{'f' * 5000}", "must be a list"),
         ("gpu_resource = 'gpu'", "'gpu'"),
     ],
 )
@@ -301,7 +304,8 @@ def test_pods_get_every_thread_of_their_cores(tmp_path: Path) -> None:
     ("changes", "says"),
     [
         ({"cores": 0}, "cores must be 1 or more"),
-        ({"threads_per_core": 0}, "threads_per_core must be 1 or more"),
+        ({"threads_per_core": 0}, "threads_per_core must be from 1"),
+        ({"threads_per_core": 1 << 40}, "threads_per_core must be from 1"),
         ({"objects": "pods"}, '[k8s]: objects "pods": choose one of job, mpijob.'),
         ({"registry": "x"}, "[k8s]: unknown key 'registry'. There are: cores"),
         ({"memory": "8 GB"}, "memory '8 GB': Kubernetes does not take it; write 8Gi, say."),

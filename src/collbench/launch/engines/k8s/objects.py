@@ -82,7 +82,6 @@ done
 for rank in $started; do wait $rank || code=$?; done
 """
 
-
 #: Kueue's label of what waits in a queue.
 QUEUE = "kueue.x-k8s.io/queue-name"
 

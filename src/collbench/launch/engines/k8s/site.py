@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Literal
@@ -131,7 +130,8 @@ def refuse_formats(where: str, site: K8sSite) -> None:
     formats += [("queue", site.queue, _NAME, _NAMED)] if site.queue else []
     for name, value in {site.gpu_resource: 1, **site.resources}.items():
         formats.append(("resources", name, _RESOURCE, "a resource such as rdma/hca; not cpu or memory"))
-        formats.append((f"resources: {name}", str(value), _QUANTITY, "write 1, or 2Gi, say"))
+        quantity = str(value) if isinstance(value, str) or 0 < value < _LARGEST else "of another size"
+        formats.append((f"resources: {name}", quantity, _QUANTITY, "write 1, or 2Gi, say"))
     formats += [(f"images: {name}", image, _IMAGE, "write registry.site/openmpi:tag, say")
                 for name, image in site.images.items()]  # fmt: skip
     for key, value in site.node_selector.items():
@@ -175,6 +175,9 @@ _KIND: dict[str, type] = dict.fromkeys((
 _KEYS = {"pod": ("metadata", "spec"), "pod.metadata": ("annotations", "labels")}
 _DEEPEST = 20
 
+#: Most hardware threads of a core, and a number that Kubernetes does not have.
+_MOST_THREADS, _LARGEST = 8, 1 << 63
+
 #: What pods have already, by the path of a list and the key that tells its elements apart.
 _TAKEN = {
     "pod.spec.volumes[]": ("name", ("plan", "results", "shm")),
@@ -203,11 +206,11 @@ def _mistake(path: str, value: Any) -> str | None:
         return f"collbench sets it itself{f'; {_SET[path]}' if _SET[path] else '. Leave it out'}."
     kind = _KIND.get(path, object)
     if not isinstance(value, kind):
-        return f"must be a {'table' if kind is dict else 'list'}, not {json.dumps(value, default=str)}."
+        return f"must be a {'table' if kind is dict else 'list'}."
     if isinstance(value, dict):
         return _mistake_of_table(path, value)
-    number = isinstance(value, int) or (isinstance(value, float) and math.isfinite(value))
-    return None if number or isinstance(value, str | list) else f"{value}: JSON has no such values. Write a string."
+    number = isinstance(value, int | float) and abs(value) < _LARGEST  # neither inf nor nan
+    return None if number or isinstance(value, str | list) else "JSON has no such values. Write a string in quotes."
 
 
 def _mistake_of_table(path: str, table: dict[str, Any]) -> str | None:
@@ -231,8 +234,8 @@ def read(path: str) -> K8sSite:
         PlanError: it cannot be read, or a value makes no sense.
     """
     site = read_site(path, "k8s", K8sSite)
-    if site.threads_per_core < 1:
-        raise PlanError(f"site {path}: threads_per_core must be 1 or more: 2 with hyper-threading.")
+    if not 1 <= site.threads_per_core <= _MOST_THREADS:
+        raise PlanError(f"site {path}: threads_per_core must be from 1 to {_MOST_THREADS}: 2 with hyper-threading.")
     if site.cores < 1 or site.gpus < 0:
         raise PlanError(f"site {path}: cores must be 1 or more and gpus 0 or more: those of one node.")
     where = f"site {path}"
