@@ -304,8 +304,6 @@ def test_pods_get_every_thread_of_their_cores(tmp_path: Path) -> None:
     ("changes", "says"),
     [
         ({"cores": 0}, "cores must be 1 or more"),
-        ({"threads_per_core": 0}, "threads_per_core must be from 1"),
-        ({"threads_per_core": 1 << 40}, "threads_per_core must be from 1"),
         ({"objects": "pods"}, '[k8s]: objects "pods": choose one of job, mpijob.'),
         ({"registry": "x"}, "[k8s]: unknown key 'registry'. There are: cores"),
         ({"memory": "8 GB"}, "memory '8 GB': Kubernetes does not take it; write 8Gi, say."),
@@ -317,6 +315,8 @@ def test_pods_get_every_thread_of_their_cores(tmp_path: Path) -> None:
         ({"node_selector": {"pool": "a b"}}, "node_selector: pool 'a b'"),
         ({"libraries": {"mine": "opnmpi"}}, "library 'opnmpi': unknown. Did you mean openmpi?"),
         ({"variables": {"A-B": "x"}}, "variables: 'A-B' is no name of a variable"),
+        ({"threads_per_core": 0}, "threads_per_core must be from 1"),
+        ({"threads_per_core": 1 << 40}, "threads_per_core must be from 1"),
         ({"timeout": "soon"}, "timeout 'soon': not a duration"),
     ],
 )

@@ -234,8 +234,6 @@ def read(path: str) -> K8sSite:
         PlanError: it cannot be read, or a value makes no sense.
     """
     site = read_site(path, "k8s", K8sSite)
-    if not 1 <= site.threads_per_core <= _MOST_THREADS:
-        raise PlanError(f"site {path}: threads_per_core must be from 1 to {_MOST_THREADS}: 2 with hyper-threading.")
     if site.cores < 1 or site.gpus < 0:
         raise PlanError(f"site {path}: cores must be 1 or more and gpus 0 or more: those of one node.")
     where = f"site {path}"
@@ -244,6 +242,8 @@ def read(path: str) -> K8sSite:
     refuse_formats(where, site)
     for key, fragment in (("pod", site.pod), ("container", site.container)):
         _refuse_values(where, key, fragment)
+    if not 1 <= site.threads_per_core <= _MOST_THREADS:
+        raise PlanError(f"site {path}: threads_per_core must be from 1 to {_MOST_THREADS}: 2 with hyper-threading.")
     for name in ("timeout", "time"):
         try:
             parse_duration(getattr(site, name), name)
