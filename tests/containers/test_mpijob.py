@@ -18,8 +18,7 @@ from tools.toy_slurm import OUTSIDE, docker
 from collbench.launch.cells import inner_plan
 from collbench.launch.engines.docker import images
 from collbench.launch.engines.docker.build_context import Recipe
-from collbench.launch.engines.k8s.objects import HOSTFILE, KEYS, manifests
-from collbench.launch.engines.k8s.pods import Launchable, Object
+from collbench.launch.engines.k8s.objects import HOSTFILE, KEYS, Launchable, Object, manifests
 from collbench.launch.engines.k8s.site import K8sSite
 from collbench.launch.engines.spec import Stack, WorldSpec
 from collbench.launch.expansion import expand

@@ -1,7 +1,8 @@
 """Plays kubectl and a cluster of one node, node-7: a Job's only pod is a process of this machine. For tests.
 
 What it was asked is in `asked` of the folder PLAYED, and what tests want it to say
-instead in `says`: by the first word of the command a message that it fails with, and `pods`: what it says of pods.
+instead in `says`: by the first word of the command a message that it fails with; `pods`: what it says of pods;
+`workers`: why the MPI Operator gets no workers.
 """
 
 from __future__ import annotations
@@ -48,7 +49,9 @@ def get(kinds: str, labels: dict[str, str], says: dict[str, Any]) -> str:
     if kinds == "pods" and "pods" in says and labels.get("collbench/launch"):
         return json.dumps({"items": says["pods"]})
     if kinds == "events":
-        return json.dumps({"items": says.get("events", [])})
+        refused = [{"involvedObject": {"name": path.name.removeprefix("MPIJob-")}, "message": says["workers"],
+                    "reason": "MPIJobFailed"} for path in HERE.glob("MPIJob-*") if "workers" in says]  # fmt: skip
+        return json.dumps({"items": [*says.get("events", []), *refused]})
     found = [json.loads(path.read_text()) for path in HERE.glob("*-*") if matches(path, kinds)]
     belongs = [one for one in found if all(one["metadata"]["labels"].get(key, "") == value or not value
                                            for key, value in labels.items())]  # fmt: skip
@@ -90,9 +93,12 @@ def examined(words: list[str], says: dict[str, Any]) -> None:
         sys.stdout.write(f"{answer}\n")
         sys.exit(int(answer == "no"))
     if words[1] == "nodes":
-        sys.stdout.write(json.dumps({"items": [{"status": {"allocatable": one}} for one in says.get("nodes", [])]}))
+        nodes = [{"status": {"allocatable": one}, "spec": {"taints": one.pop("taints", [])}} for one in says["nodes"]]
+        sys.stdout.write(json.dumps({"items": nodes}))
     elif words[2] in says.get("absent", ()):
         sys.exit(f'Error from server (NotFound): {words[1]} "{words[2]}" not found')
+    elif words[1] == "namespace":
+        sys.stdout.write(json.dumps({"metadata": {"labels": says.get("labels", {})}}))
 
 
 def main(words: list[str]) -> None:
@@ -106,6 +112,8 @@ def main(words: list[str]) -> None:
         sys.stdout.write('{"serverVersion": {"gitVersion": "v1.34.1"}}')
     elif words[0] == "apply":
         apply(sys.stdin.read())
+    elif words[0] == "create":
+        (HERE / "tried").write_text(sys.stdin.read())
     elif words[0] == "auth" or words[1] in EXAMINED:
         examined(words, says)
     elif words[0] == "get":

@@ -11,9 +11,11 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from tests.unit.k8s_objects import check
 from tools import toy_slurm
 
 from collbench.cli import run_command
+from collbench.launch.engines.k8s.objects import look_job
 from collbench.launch.engines.k8s.site import read as read_k8s
 from collbench.launch.engines.slurm.site import SlurmSite, read
 from collbench.launch.expansion import expand
@@ -56,7 +58,9 @@ def test_the_five_steps_are_commands_that_run(
 def test_the_site_files_of_the_page_can_be_read(tmp_path: Path) -> None:
     rest = PAGE.replace(STEPS, "")
     assert read(site_in(rest, tmp_path, "slurm")).runtime == "pyxis"
-    assert read_k8s(site_in(rest, tmp_path, "k8s")).objects == "mpijob"
+    site = read_k8s(site_in(rest, tmp_path, "k8s"))
+    assert site.objects == "mpijob"
+    check(look_job(site, "run", "run-look-0", "driver", "torch", ("python",)))
 
 
 def test_a_package_that_is_missing_is_said_with_the_command_that_was_typed(

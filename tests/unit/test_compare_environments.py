@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import structs
 from tests.unit.made_runs import (
     Entry,
     experiment,
@@ -33,13 +34,14 @@ from collbench.schema.manifest import Allocation
 
 
 def two(folder: Path, changes: dict[str, Any], by: str | None = None, ignored: frozenset[str] = NOTHING,
-        medians: dict[Case, Sequence[Entry]] | None = None) -> list[Pair]:  # fmt: skip
+        medians: dict[Case, Sequence[Entry]] | None = None,
+        base: dict[str, Any] | None = None) -> list[Pair]:  # fmt: skip
     """The same cases twice, the second time with another manifest."""
     medians = medians or {made_case(): TIMES}
-    base = observe(write_run(folder / "base", medians))
+    first = observe(write_run(folder / "base", medians, **(base or {})))
     other = observe(write_run(folder / "other", medians, **changes))
     known = frozenset({by}) if by else NOTHING
-    return across(base, other, find_factor(by, known) if by else None, ignored)
+    return across(first, other, find_factor(by, known) if by else None, ignored)
 
 
 @pytest.mark.parametrize(
@@ -115,12 +117,16 @@ def test_another_allocation_is_said_and_not_refused(tmp_path: Path) -> None:
     )  # fmt: skip
 
 
-def test_jobs_that_asked_slurm_otherwise_do_not_compare(tmp_path: Path) -> None:
-    runs = [observe(write_run(tmp_path / str(n), {made_case(): TIMES}, experiment=experiment(
-        [], allocation=Allocation(job="3", partition="all", nodes="n[0-1]", options=options))))
-        for n, options in enumerate(((), ("--distribution=cyclic",)))]  # fmt: skip
-    with pytest.raises(RequestError, match=r"\n  job-options: none against --distribution=cyclic\n"):
-        across(runs[0], runs[1], None, NOTHING)
+def test_what_a_site_file_asks_for_beside_the_plan_is_refused_by_name(tmp_path: Path) -> None:
+    cluster = Allocation(job="1", partition="bench", nodes="any node")
+    tuned = structs.replace(cluster, options=("pod.spec.hostNetwork=true", "resources.rdma/hca=1"))
+    plain, fast = (experiment([], allocation=given) for given in (cluster, tuned))
+    with pytest.raises(RequestError) as refused:
+        two(tmp_path / "refused", {"experiment": fast}, base={"experiment": plain})
+    assert "\n  job-options: none against pod.spec.hostNetwork=true resources.rdma/hca=1\n" in str(refused.value)
+    insisting = frozenset({"job-options"})
+    [pair] = two(tmp_path / "ignored", {"experiment": fast}, ignored=insisting, base={"experiment": plain})
+    assert any(remark.startswith("job-options: none against") for remark in pair.remarks)
 
 
 def test_what_changes_no_number_is_said_and_not_refused(tmp_path: Path) -> None:

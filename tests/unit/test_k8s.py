@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import subprocess
 import tarfile
 from collections.abc import Callable
 from pathlib import Path
@@ -14,11 +15,10 @@ import pytest
 from tests.unit.k8s_objects import check
 
 from collbench.errors import PlanError
-from collbench.launch.engines.k8s import ENGINE, states
-from collbench.launch.engines.k8s.objects import manifests
-from collbench.launch.engines.k8s.pods import Launchable
-from collbench.launch.engines.k8s.results import unpack
-from collbench.launch.engines.k8s.site import read
+from collbench.launch.engines.k8s import ENGINE, client
+from collbench.launch.engines.k8s.objects import Launchable, look_job, manifests, script_launcher
+from collbench.launch.engines.k8s.site import K8sSite, read
+from collbench.launch.engines.k8s.world import unpack
 from collbench.launch.engines.spec import Stack, WorldSpec
 from collbench.launch.expansion import expand
 from collbench.launch.folders.layout import folders_in
@@ -37,12 +37,34 @@ Golden = Callable[[str, str], None]
 PLAN = LaunchPlan(images=("openmpi",), policies=("single",), collectives=("allreduce",), sizes=("8",), ranks=(2,),
                   hosts=(2,), launches=1, engine="k8s")  # fmt: skip
 
+#: What a tainted pool of GPUs with a fast fabric needs.
+TOLERATED = {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}
+NETWORKS = {"k8s.v1.cni.cncf.io/networks": "rdma-a"}
+POOL: dict[str, Any] = {
+    "gpu_resource": "nvidia.com/mig-1g.10gb",
+    "resources": {"rdma/hca": 1, "vpc.amazonaws.com/efa": "4", "hugepages-2Mi": "5120Mi"},
+    "pod": {
+        "metadata": {"annotations": NETWORKS, "labels": {"team": "hpc"}},
+        "spec": {
+            "tolerations": [TOLERATED], "imagePullSecrets": [{"name": "registry"}], "runtimeClassName": "nvidia",
+            "priorityClassName": "low", "hostNetwork": True, "securityContext": {"supplementalGroups": [44]},
+            "volumes": [{"name": "huge", "emptyDir": {"medium": "HugePages"}}],
+        },
+    },
+    "container": {
+        "securityContext": {"capabilities": {"add": ["IPC_LOCK"]}},
+        "volumeMounts": [{"name": "huge", "mountPath": "/hugepages"}],
+    },
+}  # fmt: skip
+
 TORCH = {"images": ("torch",), "backends": ("torch-gloo",)}
 
 
 def toml(value: Any) -> str:
     if isinstance(value, dict):
-        return f"{{ {', '.join(f'{name} = {toml(inner)}' for name, inner in value.items())} }}"
+        return f"{{ {', '.join(f'{json.dumps(name)} = {toml(inner)}' for name, inner in value.items())} }}"
+    if isinstance(value, list):
+        return f"[{', '.join(map(toml, value))}]"
     return json.dumps(value)
 
 
@@ -80,6 +102,7 @@ CASES: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
     ("torch-net", TORCH | {"ranks": (4,), "isolation": ("net",)}, {"objects": "job"}),
     ("one-pod", {"policies": ("multi",), "hosts": (1,), "seccomp": ("unconfined",)}, {"objects": "job"}),
     ("gpus", {"device": "gpu", "backends": ("nccl",), "policies": ("multi",), "ranks": (4,)}, {"gpus": 2}),
+    ("pool", {"isolation": ("limits",)}, POOL),
 ]
 
 
@@ -128,11 +151,153 @@ def test_later_launches_have_the_nodes_of_the_first(tmp_path: Path) -> None:
     assert "affinity" not in pods["Launcher"]["template"]["spec"]
 
 
+def templates(text: str) -> list[dict[str, Any]]:
+    """The pod templates of a launch, a launcher's first, and that of a look at its image."""
+    found: list[dict[str, Any]] = []
+    for one in objects(text):
+        replicas = one["spec"].get("mpiReplicaSpecs", {}).values() if "spec" in one else ()
+        found += [of_part["template"] for of_part in replicas]
+        found += [one["spec"]["template"]] if one["kind"] == "Job" else []
+    return found
+
+
+def look(site: K8sSite) -> dict[str, Any]:
+    return look_job(site, "run", "run-look-0", "driver", "openmpi", ("python",))
+
+
+def test_every_pod_reaches_a_tainted_pool(tmp_path: Path) -> None:
+    """Looks at images and launchers ask for no device, and must run where the ranks do."""
+    launcher, ranks = templates(printed(tmp_path, {"isolation": ("limits",)}, **POOL))
+    looked = look(read(site_file(tmp_path, **POOL)))
+    check(looked)
+    for made in (launcher, ranks, looked["spec"]["template"]):
+        assert made["spec"]["tolerations"] == [TOLERATED]
+        assert made["metadata"]["annotations"] == NETWORKS
+        assert made["spec"]["imagePullSecrets"] == [{"name": "registry"}]
+        assert (made["spec"]["hostNetwork"], made["spec"]["dnsPolicy"]) == (True, "ClusterFirstWithHostNet")
+        assert made["spec"]["securityContext"]["supplementalGroups"] == [44]
+        assert made["spec"]["securityContext"]["runAsNonRoot"] is True
+        (container,) = made["spec"]["containers"]
+        assert "IPC_LOCK" in container["securityContext"]["capabilities"]["add"]
+        assert container["securityContext"]["capabilities"]["drop"] == ["ALL"]
+        assert ("rdma/hca" in container["resources"]["limits"]) == (made is ranks)
+        assert container["resources"]["requests"] == container["resources"]["limits"]
+    assert ranks["spec"]["containers"][0]["securityContext"]["capabilities"]["add"] == ["IPC_LOCK"]
+    assert [volume["name"] for volume in ranks["spec"]["volumes"]] == ["plan", "results", "shm", "huge"]
+
+
+@pytest.mark.parametrize(
+    ("step", "plan"),
+    [("strict", {}), ("limits", {}), ("strict", TORCH), ("limits", TORCH), ("net", TORCH | {"ranks": (4,)})],
+)
+def test_pods_pass_the_restricted_level_of_pod_security(tmp_path: Path, step: str, plan: dict[str, Any]) -> None:
+    """All steps but `files`: https://kubernetes.io/docs/concepts/security/pod-security-standards/."""
+    made = templates(printed(tmp_path, plan | {"isolation": (step,)}))
+    for template in (*made, look(read(site_file(tmp_path)))["spec"]["template"]):
+        spec, allowed = template["spec"], {"name", "configMap", "emptyDir"}
+        assert not {"hostNetwork", "hostIPC", "hostPID"} & spec.keys()
+        assert all(volume.keys() <= allowed for volume in spec.get("volumes", ()))
+        assert spec["securityContext"]["runAsNonRoot"] is True
+        assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+        for container in spec["containers"]:
+            assert container["securityContext"] == {
+                "allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}
+            }  # fmt: skip
+
+
+def test_gpus_are_counted_by_the_resource_of_the_site(tmp_path: Path) -> None:
+    plan = {"device": "gpu", "backends": ("nccl",), "policies": ("multi",), "ranks": (4,)}
+    text = printed(tmp_path, plan, gpus=2, gpu_resource="nvidia.com/mig-1g.10gb")
+    limits = templates(text)[1]["spec"]["containers"][0]["resources"]["limits"]
+    assert limits["nvidia.com/mig-1g.10gb"] == "2" and "nvidia.com/gpu" not in limits
+
+
+def test_what_the_step_says_of_the_network_stands(tmp_path: Path) -> None:
+    """The network of the node is what step files measures, whatever the site file says."""
+    site = {"pod": {"spec": {"hostNetwork": False}}}
+    _, ranks = templates(printed(tmp_path, {"policies": ("multi",), "isolation": ("files",)}, **site))
+    assert ranks["spec"]["hostNetwork"] is True
+
+
+def test_of_a_site_what_changes_numbers_is_recorded(tmp_path: Path) -> None:
+    assert read(site_file(tmp_path, **POOL)).options == (
+        'container.securityContext.capabilities.add=["IPC_LOCK"]',
+        'container.volumeMounts=[{"name": "huge", "mountPath": "/hugepages"}]',
+        "gpu_resource=nvidia.com/mig-1g.10gb",
+        "pod.metadata.annotations.k8s.v1.cni.cncf.io/networks=rdma-a",
+        "pod.spec.hostNetwork=true",
+        "pod.spec.runtimeClassName=nvidia",
+        "pod.spec.securityContext.supplementalGroups=[44]",
+        'pod.spec.volumes=[{"name": "huge", "emptyDir": {"medium": "HugePages"}}]',
+        "resources.hugepages-2Mi=5120Mi",
+        "resources.rdma/hca=1",
+        "resources.vpc.amazonaws.com/efa=4",
+    )
+    assert read(site_file(tmp_path)).options == ()
+
+
+@pytest.mark.parametrize(
+    ("lines", "names"),
+    [
+        ("pod.spec.containers = []", "pod.spec.containers: collbench sets it itself"),
+        ("pod.spec.hostPID = true", "isolation"),
+        ("pod.spec.affinity = {}", "node_selector"),
+        ("pod.spec.securityContext.runAsUser = 0", "runAsUser"),
+        ("container.env = []", "variables"),
+        ("container.resources.limits = {}", "write resources"),
+        ("container.securityContext.privileged = true", "privileged"),
+        ("pod.spek = {}", "Did you mean spec?"),
+        ("pod.metadata.name = 'x'", "unknown key 'name'"),
+        ("pod.metadata.labels = { 'collbench/run' = 'x' }", "collbench/run"),
+        ("pod.metadata.annotations = { a = 1 }", "must be a string"),
+        ("pod.spec.tolerations = { key = 'x' }", "must be a list"),
+        ("pod.spec.tolerations = [1]", "must be a table"),
+        ("pod.spec.securityContext = 'x'", "must be a table"),
+        ("container.securityContext.capabilities.add = 'IPC_LOCK'", "must be a list"),
+        ("pod.spec.volumes = [{ name = 'results' }]", "'results'"),
+        ("container.volumeMounts = [{ mountPath = '/dev/shm/' }]", "mountPath"),
+        ("pod.spec.x = 2026-01-01", "pod.spec.x"),
+        ("pod.spec.tolerations = [{ tolerationSeconds = nan }]", "pod.spec.tolerations[]"),
+        (f"pod.spec.{'.'.join(['a'] * 40)} = 1", "tables within"),
+        ("resources = { cpu = 2 }", "resources 'cpu'"),
+        ("resources = { 'rdma/hca' = -1 }", "resources: rdma/hca"),
+        ("resources = { 'rdma/hca' = [1] }", "rdma/hca"),
+        (f"resources = {{ 'rdma/hca' = 0x{'f' * 5000} }}", "rdma/hca"),
+        (f"pod.spec.x = 0x{'f' * 5000}", "pod.spec.x"),
+        (f"pod.spec.volumes = 0x{'f' * 5000}", "must be a list"),
+        ("gpu_resource = 'gpu'", "'gpu'"),
+    ],
+)
+def test_what_no_fragment_may_say(tmp_path: Path, lines: str, names: str) -> None:
+    path = site_file(tmp_path)
+    Path(path).write_text(f"{Path(path).read_text()}{lines}\n")
+    with pytest.raises(PlanError, match=r"^site .*site\.toml") as refused:
+        read(path)
+    assert names in str(refused.value)
+
+
+def test_a_fragment_is_a_value_and_never_another_object(tmp_path: Path) -> None:
+    odd = 'x"}}\n---\n{"kind": "Pod"}\n---\n'
+    text = printed(tmp_path, pod={"metadata": {"annotations": {"a": odd}}, "spec": {"runtimeClassName": odd}})
+    assert [one["kind"] for one in objects(text)] == ["ConfigMap", "MPIJob"]
+    assert templates(text)[1]["metadata"]["annotations"] == {"a": odd}
+
+
 def test_requests_are_limits_and_whole_cores(tmp_path: Path) -> None:
     job = of_kind(printed(tmp_path, {"policies": ("multi",), "ranks": (4,), "cores_per_rank": 2}), "MPIJob")
     (container,) = job["spec"]["mpiReplicaSpecs"]["Worker"]["template"]["spec"]["containers"]
     assert container["resources"] == {kind: {"cpu": "4", "memory": "4Gi"} for kind in ("requests", "limits")}
     assert job["spec"]["slotsPerWorker"] == 2
+
+
+def test_pods_get_every_thread_of_their_cores(tmp_path: Path) -> None:
+    """A node that gives whole cores alone refuses a pod with an odd number of threads."""
+    site = {"threads_per_core": 2}
+    launcher, ranks = templates(printed(tmp_path, {"policies": ("multi",), "ranks": (4,)}, **site))
+    looked = look(read(site_file(tmp_path, **site)))["spec"]["template"]
+    asked = [made["spec"]["containers"][0]["resources"]["requests"]["cpu"] for made in (launcher, ranks, looked)]
+    assert asked == ["2", "4", "2"]
+    assert "threads_per_core=2" in read(site_file(tmp_path, **site)).options
 
 
 @pytest.mark.parametrize(
@@ -151,6 +316,8 @@ def test_requests_are_limits_and_whole_cores(tmp_path: Path) -> None:
         ({"node_selector": {"pool": "a b"}}, "node_selector: pool 'a b'"),
         ({"libraries": {"mine": "opnmpi"}}, "library 'opnmpi': unknown. Did you mean openmpi?"),
         ({"variables": {"A-B": "x"}}, "variables: 'A-B' is no name of a variable"),
+        ({"threads_per_core": 0}, "threads_per_core must be from 1"),
+        ({"threads_per_core": 1 << 40}, "threads_per_core must be from 1"),
         ({"timeout": "soon"}, "timeout 'soon': not a duration"),
     ],
 )
@@ -172,6 +339,21 @@ def test_what_kubernetes_takes(tmp_path: Path, given: dict[str, Any]) -> None:
     assert read(site_file(tmp_path, **given))
 
 
+@pytest.mark.parametrize("step", ["net", "visible", "ipc"])
+def test_a_step_that_adds_nothing_to_one_container_is_the_one_before(tmp_path: Path, step: str) -> None:
+    """As with other engines: its ranks share everything already."""
+    plan = TORCH | {"policies": ("multi",), "hosts": (1,), "isolation": (step,)}
+    done = expand(msgspec.structs.replace(PLAN, site=site_file(tmp_path), **plan))
+    assert [cell.isolation for cell in done.cells] == ["limits"]
+    assert templates(ENGINE.script(done.plan, done.order, done.placements))
+
+
+@pytest.mark.parametrize("step", ["ipc", "visible"])
+def test_a_step_that_is_refused_is_the_one_that_was_written(tmp_path: Path, step: str) -> None:
+    with pytest.raises(PlanError, match=f"single {step},"):
+        printed(tmp_path, TORCH | {"isolation": (step,)})
+
+
 @pytest.mark.parametrize(
     ("plan", "site", "says"),
     [
@@ -184,6 +366,7 @@ def test_what_kubernetes_takes(tmp_path: Path, given: dict[str, Any]) -> None:
         ({}, {"objects": "job"}, "openmpi reaches several pods by ssh"),
         ({"ranks": (4,)}, {}, "cannot be asked for 2 pods on each of 2 hosts"),
         ({"hosts": (1,), "isolation": ("files",)}, {}, "one port for sshd"),
+        ({"hosts": (1,)}, {"pod": {"spec": {"hostNetwork": True}}}, "one port for sshd"),
         ({"ranks": (32,), "oversubscribe": True}, {}, "oversubscribe: pods have cores of their own"),
         ({"images": ("openmpi-mine",)}, {}, "does not say where it is. Add it to [k8s.images]"),
         ({"images": ("mine",)}, {}, "does not say which library"),
@@ -220,25 +403,83 @@ UNSCHEDULABLE = {"type": "PodScheduled", "status": "False", "reason": "Unschedul
         ([pod(**state(waiting={"reason": "ErrImagePull"}))], False, "run-0-0: ErrImagePull", False),
         ([pod(**state(waiting={"reason": "ImagePullBackOff", "message": "no such image"}))], False,
          "run-0-0: ImagePullBackOff: no such image", True),
-        ([pod(**state(terminated={"reason": "OOMKilled", "exitCode": 137}))], False,
-         "pod run-0-0 ended: OOMKilled (exit code 137)", True),
-        ([pod(phase="Failed", reason="Evicted", message="low on memory")], False,
-         "pod run-0-0 ended: Evicted: low on memory", True),
         ([], False, "0 of 1 pods are there", False),
     ],
 )  # fmt: skip
 def test_what_is_said_of_pods(pods: list[dict[str, Any]], running: bool, waits: str, in_vain: bool) -> None:
-    found = states.standing(pods, 1)
+    found = client.standing(pods, 1)
     assert (found.running, found.waits, found.in_vain) == (running, waits, in_vain)
+
+
+@pytest.mark.parametrize(
+    ("status", "reason"),
+    [
+        (state(terminated={"reason": "OOMKilled", "exitCode": 137}), "OOMKilled (exit code 137)"),
+        ({"phase": "Failed", "reason": "Evicted", "message": "low on memory"}, "Evicted: low on memory"),
+    ],
+)
+def test_how_a_pod_ended(status: dict[str, Any], reason: str) -> None:
+    assert client.end_of([pod("run-0-0", **status)]) == f"pod run-0-0 ended: {reason}"
+
+
+QUOTA = 'pods "x" is forbidden: exceeded quota: team'
+
+
+@pytest.mark.parametrize(
+    ("warnings", "waits", "in_vain"),
+    [
+        ([("FailedCreate", QUOTA), ("BackOff", "later")], f"FailedCreate: {QUOTA}", True),
+        ([("MPIJobFailed", QUOTA)], f"MPIJobFailed: {QUOTA}", True),
+        ([("MPIJobFailed", "etcdserver: timed out")], "MPIJobFailed: etcdserver: timed out", False),
+        ([("A", "first"), ("B", "last")], "B: last", False),
+    ],
+)
+def test_pods_that_are_not_there(warnings: list[tuple[str, str]], waits: str, in_vain: bool) -> None:
+    found = client.missing(warnings)
+    assert (found.running, found.waits, found.in_vain) == (False, waits, in_vain)
 
 
 def test_who_writes_the_run_and_who_ends_it() -> None:
     workers = [pod("job-worker-10"), pod("job-worker-2"), pod("job-worker-0")]
     launcher = pod("job-launcher-x7", part="launcher")
-    assert states.writer([*workers, launcher]) == "job-worker-0"
-    assert states.head([*workers, launcher]) == "job-launcher-x7"
+    assert client.writer_of([*workers, launcher]) == "job-worker-0"
+    assert client.head_of([*workers, launcher]) == "job-launcher-x7"
     indexed = [pod("job-1-aaaaa", index="1"), pod("job-0-zzzzz", index="0")]
-    assert states.writer(indexed) == states.head(indexed) == "job-0-zzzzz"
+    assert client.writer_of(indexed) == client.head_of(indexed) == "job-0-zzzzz"
+
+
+GETENT = """\
+#!/bin/sh
+echo "$2" >> "{0}/tried"
+[ "$2" = a.svc ] || [ $(grep -c "$2" "{0}/tried") -gt {1} ]
+"""
+
+
+@pytest.mark.parametrize("line", ["{} slots=2", "{}:2"])
+@pytest.mark.parametrize(("late", "code", "started"), [(3, "7", True), (1000, "1", False)])
+def test_a_launcher_waits_for_the_names_of_its_workers(
+    tmp_path: Path, line: str, late: int, code: str, started: bool
+) -> None:
+    """DNS knows a pod some time after it is ready, and ssh tries a name once."""
+    hostfile = tmp_path / "hostfile"
+    hostfile.write_text("".join(f"{line.format(host)}\n" for host in ("a.svc", "b.svc")))
+    for name, text in (("getent", GETENT.format(tmp_path, late)), ("sleep", "#!/bin/sh\n")):
+        (tmp_path / name).write_text(text)
+        (tmp_path / name).chmod(0o755)
+    command = script_launcher(str(hostfile), ("sh", "-c", f"touch {tmp_path}/started; exit 7"))
+    words = [word.replace("/results", str(tmp_path)) for word in command]
+    done = subprocess.run(words, env={"PATH": f"{tmp_path}:/usr/bin:/bin"}, capture_output=True, text=True, timeout=60,
+                          check=False)  # fmt: skip
+    assert (tmp_path / "code").read_text() == f"{code}\n", done.stderr
+    assert (tmp_path / "started").exists() == started == ("b.svc" not in done.stderr)
+    assert (tmp_path / "tried").read_text().split()[0] == "a.svc"
+
+
+def test_a_worker_is_ready_when_sshd_answers(tmp_path: Path) -> None:
+    """It is asked until then, and not while ranks are timed."""
+    launcher, ranks = (made["spec"]["containers"][0] for made in templates(printed(tmp_path, timeout="90s")))
+    assert ranks["startupProbe"] == {"tcpSocket": {"port": 2222}, "periodSeconds": 1, "failureThreshold": 90}
+    assert not {"readinessProbe", "livenessProbe"} & ranks.keys() and "startupProbe" not in launcher
 
 
 def archive(*names: str) -> io.BytesIO:

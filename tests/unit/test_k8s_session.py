@@ -18,7 +18,7 @@ import pytest
 
 from collbench.errors import EngineError
 from collbench.launch.engines.k8s.client import Client
-from collbench.launch.engines.k8s.pods import DRIVER, RUN
+from collbench.launch.engines.k8s.objects import DRIVER, RUN
 from collbench.launch.engines.k8s.session import K8sSession
 from collbench.launch.engines.k8s.site import K8sSite
 from collbench.launch.folders.signature import driver_identity
@@ -47,7 +47,7 @@ def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder.mkdir()
     programs.mkdir()
     kubectl = Path(__file__).parent / "played_kubectl.py"
-    for name, words in (("kubectl", f"{sys.executable} {kubectl}"), ("python", sys.executable)):
+    for name, words in (("kubectl", f"{sys.executable} -I -S {kubectl}"), ("python", sys.executable)):
         (programs / name).write_text(f'#!/bin/sh\nexec {words} "$@"\n')
         (programs / name).chmod(0o755)
     monkeypatch.setenv("PLAYED", str(folder))
@@ -80,8 +80,10 @@ def played() -> dict[str, str]:
     return {name: os.environ[name] for name in ("PATH", "PLAYED")}
 
 
+@pytest.mark.slow
 def test_the_whole_way(cluster: Path, tmp_path: Path, collbench: Collbench) -> None:
-    (tmp_path / "site.toml").write_text(f'[k8s]\n{SITE}variables = {{ NCCL_SOCKET_IFNAME = "eth0" }}\n')
+    more = 'variables = { NCCL_SOCKET_IFNAME = "eth0" }\npod.spec.hostNetwork = true\n'
+    (tmp_path / "site.toml").write_text(f"[k8s]\n{SITE}{more}")
     done = launched(collbench, tmp_path)
     assert done.returncode == 0, done.stderr
     run = read_run(tmp_path / "run")
@@ -90,6 +92,11 @@ def test_the_whole_way(cluster: Path, tmp_path: Path, collbench: Collbench) -> N
     }  # fmt: skip
     assert run.manifest.experiment is not None and run.manifest.experiment.engine == "kubernetes v1.34.1"
     assert run.manifest.environment == {"NCCL_SOCKET_IFNAME": "eth0"} == run.manifest.experiment.images[0].environment
+    assert [(host.name, host.cgroup_cpus) for host in run.manifest.hosts] == [("node-7", None)]
+    allocation = run.manifest.experiment.allocation
+    assert allocation is not None and (allocation.partition, allocation.nodes) == ("default", "any node")
+    assert allocation.options == ("pod.spec.hostNetwork=true",)
+    assert any("hostNetwork" in line for line in run.manifest.experiment.differences)
     assert left(cluster) == []
     jobs = [text for text in (cluster / "applied").read_text().split("\n---\n") if '"kind": "Job"' in text]
     assert ["node-7" in text for text in jobs] == [False, False, True]  # a look, and two launches on one node
@@ -97,6 +104,7 @@ def test_the_whole_way(cluster: Path, tmp_path: Path, collbench: Collbench) -> N
     assert "delete configmaps,services,jobs --selector=collbench/run=" in asked  # the run, after its launches
 
 
+@pytest.mark.slow
 def test_a_launch_that_fails_is_a_record_with_its_last_lines(
     cluster: Path, tmp_path: Path, collbench: Collbench
 ) -> None:
@@ -170,14 +178,31 @@ def test_no_kubectl_here(cluster: Path, tmp_path: Path, monkeypatch: pytest.Monk
         session().ready()
 
 
+@pytest.mark.slow
+def test_workers_that_are_refused_end_the_run(cluster: Path, tmp_path: Path, collbench: Collbench) -> None:
+    """No other launch would do better; the one that met it is repeated by --resume."""
+    over_two = PLAN.replace("ranks = [1]", "ranks = [2]\nhosts = [2]").replace("benchmarks", "#")
+    (tmp_path / "plan.toml").write_text(over_two + 'collectives = ["barrier"]\n')
+    (tmp_path / "site.toml").write_text(f'[k8s]\nobjects = "mpijob"\n{SITE}'.replace('"1s"', '"60s"'))
+    why = "violates PodSecurity"
+    says(cluster, workers=f'worker pod created failed: pods "x" is forbidden: {why}')
+    done = launched(collbench, tmp_path)
+    assert done.returncode == 2 and why in done.stderr.splitlines()[-1], done.stderr
+    assert (cluster / "applied").read_text().count('"kind": "MPIJob"') == 1
+    (record,) = read_run(tmp_path / "run").records
+    assert record.lost and why in str(record.reason)
+    assert left(cluster) == []
+
+
 def test_pods_that_nobody_may_make(cluster: Path) -> None:
     """A quota, or a rule for pods: the Job is there, and its pods are not."""
     event = {"involvedObject": {"name": "run-0"}, "reason": "FailedCreate", "message": "exceeded quota"}
     says(cluster, pods=[], events=[event])
-    assert Client(session().site).warning("run-0") == "FailedCreate: exceeded quota"
-    assert Client(session().site).warning("run-1") == ""
+    assert Client(session().site).warnings("run-0") == [("FailedCreate", "exceeded quota")]
+    assert Client(session().site).warnings("run-1") == []
 
 
+@pytest.mark.slow
 def test_an_interrupted_launch_leaves_nothing(
     cluster: Path, tmp_path: Path, collbench: Collbench, bare_environment: dict[str, str]
 ) -> None:
@@ -235,7 +260,7 @@ def test_what_cannot_be_deleted_is_said(cluster: Path) -> None:
 
 
 def test_a_copy_without_a_run_is_none(cluster: Path, tmp_path: Path) -> None:
-    from collbench.launch.engines.k8s.results import copy
+    from collbench.launch.engines.k8s.world import copy
 
     shutil.rmtree(cluster / "results", ignore_errors=True)
     copy(Client(session().site), "pod", tmp_path, everything=False)

@@ -63,7 +63,8 @@ _PLACES = (
     Factor("policy", ("policy", "isolation", "engine", "seccomp"), AXES["policy"].implies, lambda case: case.where.text,
            lambda case: (policy_order(case.where.policy), step_order(case.where.isolation), case.where.seccomp),
            _same_step),
-    Factor("engine", ("engine", "policy", "isolation", "seccomp"), AXES["policy"].implies | {"engine"}, _engine,
+    Factor("engine", ("engine", "policy", "isolation", "seccomp"), AXES["policy"].implies | {"engine", "job-options"},
+           _engine,
            lambda case: (not case.where.on_host, case.where.engine), _same_place,
            (("engine",), ("engine", "isolation", "seccomp"))),
 )  # fmt: skip

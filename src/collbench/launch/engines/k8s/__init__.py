@@ -12,8 +12,7 @@ import msgspec
 
 from collbench.launch.cells import Launch, LaunchCell, inner_plan
 from collbench.launch.engines.k8s.ladder import LADDER, refuse
-from collbench.launch.engines.k8s.objects import manifests
-from collbench.launch.engines.k8s.pods import Launchable, Object
+from collbench.launch.engines.k8s.objects import Launchable, Object, manifests
 from collbench.launch.engines.k8s.session import PREFIX, K8sSession
 from collbench.launch.engines.k8s.site import K8sSite, read
 from collbench.launch.engines.ladder import Ladder

@@ -23,12 +23,15 @@ LADDER = ladder_of(
         Sharing(ipc=False, net=False, all_gpus=False, host=False, shm_bytes=USUAL_SHM),
     ),
     Step(
-        "limits", "1 GiB of /dev/shm, SYS_NICE; locked memory is the node's to limit",
+        "limits", "1 GiB of /dev/shm; locked memory is the node's to limit",
         Sharing(ipc=False, net=False, all_gpus=False, host=False, shm_bytes=LARGE_SHM),
     ),
-    Step("ipc", "not in Kubernetes", Sharing(ipc=True, net=False, all_gpus=False, host=False, shm_bytes=LARGE_SHM)),
     Step(
-        "net", "one pod on each host: one ipc, pid and network namespace for its containers, SYS_PTRACE",
+        "ipc", "not in Kubernetes",
+        Sharing(ipc=True, net=False, all_gpus=False, host=False, shm_bytes=LARGE_SHM), between=True,
+    ),
+    Step(
+        "net", "one pod on each host: one ipc, pid and network namespace for its containers",
         Sharing(ipc=True, net=True, all_gpus=False, host=False, shm_bytes=LARGE_SHM), between=True,
     ),
     Step(
@@ -100,5 +103,5 @@ def _of_objects(cell: LaunchCell, placement: Placement, site: K8sSite, starter: 
     if boxes > 1 and cell.hosts > 1 and cell.isolation != "net":
         yield (f"Kubernetes cannot be asked for {boxes} pods on each of {cell.hosts} hosts. Use policy multi, as many "
                'hosts as pods, or for torch the step "net"')  # fmt: skip
-    if by_ssh and boxes > 1 and cell.isolation == "files":
+    if by_ssh and boxes > 1 and (cell.isolation == "files" or site.host_network):
         yield "several pods of a node share its network, and so one port for sshd. Use policy multi, or the step limits"

@@ -10,15 +10,13 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
 
-from collbench.errors import EngineError
+from collbench.errors import EngineError, LaunchLost
 from collbench.launch.cells import LaunchCell
-from collbench.launch.engines.k8s import states
-from collbench.launch.engines.k8s.client import Client
+from collbench.launch.engines.k8s.client import Client, nodes_of
 from collbench.launch.engines.k8s.ladder import refuse
-from collbench.launch.engines.k8s.look import look_at
-from collbench.launch.engines.k8s.pods import DRIVER, LAUNCH, RUN, Launchable, Object
+from collbench.launch.engines.k8s.objects import DRIVER, LAUNCH, RUN, Launchable, Object
 from collbench.launch.engines.k8s.site import K8sSite
-from collbench.launch.engines.k8s.world import K8sWorld
+from collbench.launch.engines.k8s.world import K8sWorld, look_at
 from collbench.launch.engines.spec import Looks, WorldSpec
 from collbench.launch.folders.sweep import YOUNG, is_dead, locks
 from collbench.launch.placing import Placement
@@ -36,6 +34,7 @@ class K8sSession:
     """A cluster, as its site file describes it. `check` raises when we are to stop.
 
     `nodes` are those that the first launch over so many hosts got. All others over as many must have them too.
+    `refused`: why Kubernetes did not run the pods of a launch, which would meet any other.
     """
 
     site: K8sSite
@@ -43,6 +42,7 @@ class K8sSession:
     run: str = field(default_factory=lambda: f"{PREFIX}{secrets.token_hex(4)}")
     folder: None = None
     nodes: dict[int, tuple[str, ...]] = field(default_factory=dict)
+    refused: str = ""
     _made: bool = False
 
     @cached_property
@@ -108,16 +108,22 @@ class K8sSession:
         return bool(self.client.get(self.kinds, {RUN: self.run}))
 
     def ready(self) -> None:
-        """Whether Kubernetes answers.
+        """Whether Kubernetes answers, and has run the pods of every launch so far.
 
         Raises:
-            EngineError: it does not.
+            EngineError: it does not, or has not.
         """
+        if self.refused:
+            raise EngineError(self.refused)
         self.client.get("pods", {RUN: self.run})
 
     @contextlib.contextmanager
     def open(self, world: WorldSpec) -> Iterator[K8sWorld]:
-        """The pods of a launch, which begin with its command; then they are copied from, and deleted."""
+        """The pods of a launch, which begin with its command; then they are copied from, and deleted.
+
+        Raises:
+            LaunchLost: Kubernetes refuses them, or they do not run in time.
+        """
         self._made = True
         inner = world.folders.plan.read_text(encoding="utf-8")
         hosts = world.cell.hosts
@@ -126,12 +132,15 @@ class K8sSession:
         try:
             yield opened
             opened.collect()
-            self.nodes.setdefault(hosts, states.nodes(opened.pods))
-        except BaseException:
+            self.nodes.setdefault(hosts, nodes_of(opened.pods))
+        except BaseException as error:
             with contextlib.suppress(Exception):
                 opened.collect()
             with contextlib.suppress(EngineError):  # what is left then, the end of the run deletes or names
                 opened.close()
+            if isinstance(error, EngineError):
+                self.refused = str(error)
+                raise LaunchLost(self.refused) from error
             raise
         opened.close()
 

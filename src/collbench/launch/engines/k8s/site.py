@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import re
-from typing import Literal
+from collections.abc import Iterator, Mapping
+from typing import Any, Literal
 
 import msgspec
 
 from collbench.errors import PlanError, UnitError
 from collbench.launch.site import read_site, refuse_libraries, refuse_sizes, refuse_variables
+from collbench.spelling import suggestion
 from collbench.units import parse_duration
 
 
@@ -20,6 +23,10 @@ class K8sSite(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     alone, or the MPI Operator's MPIJobs too. `memory` is that of a container. `node_selector` chooses nodes by labels,
     `queue` is a local queue of Kueue. `variables` are set for every rank. Pods may take `timeout` to run, and a launch
     `time`; Kubernetes ends it then. `context` is kubectl's; empty for its current one.
+
+    Of a core pods get all `threads_per_core`, the hardware threads that kubelet counts as CPUs.
+    `gpu_resource` is the resource that counts GPUs. `resources` are further requests, and limits, of each container
+    with ranks. `pod` is a fragment of a pod template, `container` one of a container: they are merged into every one.
     """
 
     cores: int
@@ -27,8 +34,13 @@ class K8sSite(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     namespace: str = "default"
     context: str = ""
     objects: Literal["job", "mpijob"] = "job"
+    threads_per_core: int = 1
     gpus: int = 0
+    gpu_resource: str = "nvidia.com/gpu"
     memory: str = "4Gi"
+    resources: dict[str, int | str] = {}
+    pod: dict[str, Any] = {}
+    container: dict[str, Any] = {}
     libraries: dict[str, str] = {}
     node_selector: dict[str, str] = {}
     queue: str = ""
@@ -46,6 +58,52 @@ class K8sSite(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         """Longest time of a launch (s)."""
         return max(1, int(parse_duration(self.time)))
 
+    @property
+    def host_network(self) -> bool:
+        """Whether every pod shares the network of its node."""
+        return bool(self.pod.get("spec", {}).get("hostNetwork"))
+
+    @property
+    def options(self) -> tuple[str, ...]:
+        """What of this file may change what is measured, beside the variables: `resources.rdma/hca=1`."""
+        listed = [f"gpu_resource={self.gpu_resource}"] if self.gpu_resource != "nvidia.com/gpu" else []
+        listed += [f"threads_per_core={self.threads_per_core}"] if self.threads_per_core > 1 else []
+        listed += [f"resources.{name}={value}" for name, value in self.resources.items()]
+        for key, fragment in (("pod", self.pod), ("container", self.container)):
+            listed += [f"{path}={value if isinstance(value, str) else json.dumps(value)}"
+                       for path, value in _leaves(key, fragment) if not path.startswith(_ELSEWHERE)]  # fmt: skip
+        return tuple(sorted(listed))
+
+
+#: Fields of `pod` that say where and when pods run, and who may pull their images.
+_ELSEWHERE = tuple(f"pod.{path}" for path in (
+    "metadata.labels", "spec.tolerations", "spec.imagePullSecrets", "spec.priority", "spec.preemptionPolicy",
+    "spec.schedulerName", "spec.serviceAccountName",
+))  # fmt: skip
+
+
+def _leaves(path: str, value: Any) -> Iterator[tuple[str, Any]]:
+    """What stands in tables within tables, by its path; a list is one value."""
+    if not isinstance(value, dict):
+        yield path, value
+        return
+    for key, inner in value.items():
+        yield from _leaves(f"{path}.{key}", inner)
+
+
+def merged(base: Mapping[str, Any], fragment: Mapping[str, Any]) -> dict[str, Any]:
+    """A fragment in an object: tables are merged, lists follow each other, and of two other values `base` has its."""
+    joined = dict(base)
+    for key, value in fragment.items():
+        before = joined.get(key)
+        if isinstance(before, dict):
+            joined[key] = merged(before, value)
+        elif isinstance(before, list):
+            joined[key] = [*before, *(one for one in value if one not in before)]
+        else:
+            joined.setdefault(key, value)
+    return joined
+
 
 #: What Kubernetes takes: a quantity, the name of an object, the key and the value of a label, a reference of an image.
 _QUANTITY = re.compile(r"\d+(\.\d+)?(k|[MGTPE]|[KMGTPE]i|e\d+)?")
@@ -56,6 +114,8 @@ _IMAGE = re.compile(
     r"([A-Za-z0-9][-A-Za-z0-9.]*(:\d+)?/)?[a-z0-9]+((\.|__?|-+)[a-z0-9]+)*(/[a-z0-9]+((\.|__?|-+)[a-z0-9]+)*)*"
     r"(:\w[\w.-]{0,127})?(@sha256:[0-9a-f]{64})?"
 )
+
+_RESOURCE = re.compile(rf"hugepages-\w+|[a-z0-9]([-a-z0-9.]{{0,251}}[a-z0-9])?/{_WORD}")
 
 _NAMED = "lower-case letters, digits and -, at most 63"
 
@@ -68,6 +128,10 @@ def refuse_formats(where: str, site: K8sSite) -> None:
     """
     formats = [("memory", site.memory, _QUANTITY, "write 8Gi, say"), ("namespace", site.namespace, _NAME, _NAMED)]
     formats += [("queue", site.queue, _NAME, _NAMED)] if site.queue else []
+    for name, value in {site.gpu_resource: 1, **site.resources}.items():
+        formats.append(("resources", name, _RESOURCE, "a resource such as rdma/hca; not cpu or memory"))
+        quantity = str(value) if isinstance(value, str) or 0 < value < _LARGEST else "of another size"
+        formats.append((f"resources: {name}", quantity, _QUANTITY, "write 1, or 2Gi, say"))
     formats += [(f"images: {name}", image, _IMAGE, "write registry.site/openmpi:tag, say")
                 for name, image in site.images.items()]  # fmt: skip
     for key, value in site.node_selector.items():
@@ -76,6 +140,91 @@ def refuse_formats(where: str, site: K8sSite) -> None:
     for key, value, form, instead in formats:
         if form.fullmatch(value) is None:
             raise PlanError(f"{where}: {key} {value!r}: Kubernetes does not take it; {instead}.")
+
+
+#: Fields that follow from the plan and from other keys, by their path: what to write instead, if anything does it.
+_SET: dict[str, str] = {
+    "pod.spec.containers": "container = { ... } is merged into every container",
+    "pod.spec.nodeSelector": "write node_selector", "pod.spec.affinity": "write node_selector", "pod.spec.nodeName": "",
+    "pod.spec.hostIPC": "isolation of the plan", "pod.spec.hostPID": "isolation of the plan",
+    "pod.spec.shareProcessNamespace": "isolation of the plan", "pod.spec.hostname": "", "pod.spec.subdomain": "",
+    "pod.spec.restartPolicy": "", "pod.spec.activeDeadlineSeconds": "write time",
+    "pod.spec.terminationGracePeriodSeconds": "", "pod.spec.automountServiceAccountToken": "",
+    "pod.spec.enableServiceLinks": "", "pod.spec.resources": "write resources",
+    "pod.spec.securityContext.seccompProfile": "seccomp of the plan",
+    "container.securityContext.seccompProfile": "seccomp of the plan",
+    "container.name": "", "container.image": "write images", "container.command": "", "container.args": "",
+    "container.env": "write variables", "container.envFrom": "write variables",
+    "container.resources": "write resources",
+    "container.startupProbe": "", "container.livenessProbe": "", "container.readinessProbe": "",
+    "container.securityContext.privileged": "", "container.securityContext.allowPrivilegeEscalation": "",
+    "container.securityContext.capabilities.drop": "",
+    **{f"{where}.securityContext.{field}": "" for where in ("pod.spec", "container")
+       for field in ("runAsNonRoot", "runAsUser", "runAsGroup")},
+}  # fmt: skip
+
+#: Tables and lists of a fragment that are merged with those that every pod has.
+_KIND: dict[str, type] = dict.fromkeys((
+    "pod.metadata", "pod.metadata.annotations", "pod.metadata.labels", "pod.spec", "pod.spec.securityContext",
+    "pod.spec.tolerations[]", "container.securityContext", "container.securityContext.capabilities",
+), dict) | dict.fromkeys((
+    "pod.spec.volumes", "pod.spec.tolerations", "container.volumeMounts", "container.securityContext.capabilities.add",
+), list)  # fmt: skip
+
+#: Keys of tables that take few, of a fragment; and most tables within each other.
+_KEYS = {"pod": ("metadata", "spec"), "pod.metadata": ("annotations", "labels")}
+_DEEPEST = 20
+
+#: Most hardware threads of a core, and a number that Kubernetes does not have.
+_MOST_THREADS, _LARGEST = 8, 1 << 63
+
+#: What pods have already, by the path of a list and the key that tells its elements apart.
+_TAKEN = {
+    "pod.spec.volumes[]": ("name", ("plan", "results", "shm")),
+    "container.volumeMounts[]": ("mountPath", ("/collbench", "/results", "/dev/shm")),  # noqa: S108 - in the container
+}
+
+
+def _refuse_values(where: str, path: str, value: Any, depth: int = 0) -> None:
+    """What of a fragment cannot be merged.
+
+    Raises:
+        PlanError: the first.
+    """
+    mistake = "no pod has tables within so many tables." if depth > _DEEPEST else _mistake(path, value)
+    if mistake is not None:
+        raise PlanError(f"{where}: {path}: {mistake}")
+    inner = [(f"{path}.{key}", one) for key, one in value.items()] if isinstance(value, dict) else []
+    inner += [(f"{path}[]", one) for one in value] if isinstance(value, list) else []
+    for name, one in inner:
+        _refuse_values(where, name, one, depth + 1)
+
+
+def _mistake(path: str, value: Any) -> str | None:
+    """Why a value of `pod` or `container` cannot be merged."""
+    if path in _SET:
+        return f"collbench sets it itself{f'; {_SET[path]}' if _SET[path] else '. Leave it out'}."
+    kind = _KIND.get(path, object)
+    if not isinstance(value, kind):
+        return f"must be a {'table' if kind is dict else 'list'}."
+    if isinstance(value, dict):
+        return _mistake_of_table(path, value)
+    number = isinstance(value, int | float) and abs(value) < _LARGEST  # neither inf nor nan
+    return None if number or isinstance(value, str | list) else "JSON has no such values. Write a string in quotes."
+
+
+def _mistake_of_table(path: str, table: dict[str, Any]) -> str | None:
+    named, taken = _TAKEN.get(path, ("", ()))
+    if str(table.get(named)).rstrip("/") in taken:
+        return f"{named} {table[named]!r}: collbench has one of it itself. Take another."
+    for key, value in table.items():
+        if key not in _KEYS.get(path, table):
+            return f"unknown key {key!r}. {suggestion(key, _KEYS[path])}"
+        if key.startswith("collbench/"):
+            return f"{key}: collbench sets it itself. Leave it out."
+        if path.startswith("pod.metadata.") and not isinstance(value, str):
+            return f"{key}: must be a string in quotes."
+    return None
 
 
 def read(path: str) -> K8sSite:
@@ -90,6 +239,10 @@ def read(path: str) -> K8sSite:
     refuse_libraries(f"{where}: libraries", site.libraries.values())
     refuse_variables(where, site.variables)
     refuse_formats(where, site)
+    for key, fragment in (("pod", site.pod), ("container", site.container)):
+        _refuse_values(where, key, fragment)
+    if not 1 <= site.threads_per_core <= _MOST_THREADS:
+        raise PlanError(f"site {path}: threads_per_core must be from 1 to {_MOST_THREADS}: 2 with hyper-threading.")
     for name in ("timeout", "time"):
         try:
             parse_duration(getattr(site, name), name)
