@@ -220,7 +220,8 @@ def _measure_backend(
     ranks, messages = facts_of_all(session.world, facts), session.signals.messages is not None
     raise_on_all(session, _refuse(experiment, ranks, messages) if session.world.rank == 0 else None)
     programs = tuple(case for case in cases if isinstance(case, ProgramCase))
-    raise_on_all(session, programs_do_not_fit(programs, ranks_here(session.world, ranks)))
+    here = ranks_here(session.world, ranks)
+    raise_on_all(session, programs_do_not_fit(programs, here, experiment.plan.folder or "."))
     collective = tuple(case for case in cases if isinstance(case, CollectiveCase))
     raise_on_all(session, does_not_fit(session, ranks, collective, watch))
     clocks = host_clocks(session, ranks, facts.clock_id)
