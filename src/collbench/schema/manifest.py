@@ -55,7 +55,7 @@ class Host(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     """One machine. `ranks` are the world ranks that ran on it. Sizes in bytes; None where the kernel has no answer.
 
     `clock_step` is the spacing (s) of the values that its clock can show: the resolution of every time. `cache` is the
-    size of the last-level cache.
+    size of the last-level cache. `huge_pages` says who gets transparent huge pages: always, madvise or never.
     """
 
     name: str
@@ -72,6 +72,7 @@ class Host(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     gpus: tuple[Gpu, ...] = ()
     cache: Size | None = None
     disks: tuple[Disk, ...] = ()
+    huge_pages: str | None = None
 
 
 class Protocol(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
