@@ -112,7 +112,8 @@ def on_watchdog(
     """The function that a watchdog calls when its process must end.
 
     That is after `limit` seconds without progress, on a signal, when the launcher has ended, when the library has
-    failed, or when a call has failed that other ranks are still in. `break_off` makes the library give up the call it is in.
+    failed, or when a call has failed that other ranks are still in. `break_off` makes the library give up the call it
+    is in.
     """
 
     def leave(text: str, code: int) -> NoReturn:

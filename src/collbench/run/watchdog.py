@@ -34,9 +34,9 @@ class Watchdog:
     """Watches one process. Use as a context manager in the main thread; `beat` from anywhere.
 
     `on_end(kind, doing)` is called from the watchdog's thread with kind `timeout`, `interrupted` (SIGINT, SIGHUP,
-    SIGQUIT), `terminated` (SIGTERM), `orphaned`, when `parent` is no longer the parent of this process, `trouble`, where
-    `doing` includes the text of `trouble()`, or `failed`, where it includes why a call has failed on this rank alone.
-    It must end the process.
+    SIGQUIT), `terminated` (SIGTERM), `orphaned`, when `parent` is no longer the parent of this process, `trouble`,
+    where `doing` includes the text of `trouble()`, or `failed`, where it includes why a call has failed on this rank
+    alone. It must end the process.
     """
 
     def __init__(
