@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from mmap import PAGESIZE
 from pathlib import Path
 from typing import Any
 
@@ -189,7 +190,6 @@ def test_the_page_cache_is_set_before_each_sample_where_it_is_used() -> None:
         ("fio", {"depth": 2}, "psync with direct=1 makes one request at a time: depth must be 1"),
         ("fio", {"depth": 2, "ioengine": "libaio", "direct": 0}, "libaio with direct=0 makes one request at a time"),
         ("fio", {"cache": "warm"}, "direct=1 passes the page cache by: cache=warm needs direct=0"),
-        ("fio", {"direct": 0, "bs": 512}, "bs must be a multiple of 4096"),
         ("fio", {"size": 4095}, "the size is less than one request"),
         ("fio", {"ioengine": "posixaio"}, "choose one of psync, libaio, io_uring"),
         ("fio", {"direct": 2}, "direct 2: at most 1"),
@@ -209,8 +209,17 @@ def test_what_cannot_be_is_refused(name: str, parameters: dict[str, Any], reason
 def test_what_can_be_is_not_refused() -> None:
     assert case_of("fio", depth=8, ioengine="libaio")["depth"] == 8
     assert case_of("fio", depth=8, ioengine="io_uring", direct=0)["depth"] == 8
-    assert case_of("fio", direct=0, cache="warm", size=4096, bs=512)["cache"] == "warm"
-    assert case_of("fio", direct=0, cache="cold", rw="read", bs=512)["cache"] == "cold"
+    assert case_of("fio", direct=0, cache="warm", size=4096)["cache"] == "warm"
+
+
+@pytest.mark.parametrize(
+    ("parameters", "lacks"),
+    [({}, True), ({"bs": 3 * PAGESIZE}, False), ({"rw": "read"}, False), ({"cache": "warm"}, False)],
+)
+def test_a_cold_page_is_read_by_one_request(parameters: dict[str, Any], lacks: bool, tmp_path: Path) -> None:
+    """Of smaller ones at random all but the first would find it in the cache."""
+    case = case_of("fio", **{"direct": 0, "bs": PAGESIZE // 2, **parameters})
+    assert (workloads.get("fio").lacks(case, tmp_path) is not None) == lacks
 
 
 @pytest.mark.parametrize(

@@ -25,12 +25,12 @@ def refuses(case: Case) -> str | None:
         return f"{case['ioengine']} with direct={case['direct']} makes one request at a time: depth must be 1"
     if case["direct"] and case["cache"] == "warm":
         return "direct=1 passes the page cache by: cache=warm needs direct=0"
-    if not case["direct"] and case["cache"] == "cold" and case["rw"] == "randread" and case["bs"] % PAGESIZE:
-        return f"cache=cold: a read brings whole pages into the page cache; bs must be a multiple of {PAGESIZE}"
     return None
 
 
 def lacks(case: Case, folder: Path) -> str | None:
+    if not case["direct"] and case["cache"] == "cold" and case["rw"] == "randread" and case["bs"] % PAGESIZE:
+        return f"cache=cold: a read brings whole pages into the page cache; bs must be a multiple of {PAGESIZE}"
     asked = (case["direct"], case["ioengine"] == "io_uring")
     return (no_direct(folder) if asked[0] else None) or (no_io_uring() if asked[1] else None)
 
