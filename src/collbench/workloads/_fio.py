@@ -112,7 +112,7 @@ def wrong(case: Case, output: str) -> int:
 def elapsed(case: Case, output: str) -> float:
     """Seconds in which fio made its requests, as it says."""
     found = job_in(output)
-    return max(found["read"]["runtime"], found["write"]["runtime"]) * 1e-3 + _ramp(case)
+    return float(max(found["read"]["runtime"], found["write"]["runtime"])) * 1e-3 + _ramp(case)
 
 
 def notes(output: str) -> Sequence[str]:

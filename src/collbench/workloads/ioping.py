@@ -37,7 +37,7 @@ def verify(case: Case, output: str) -> int:
     """Requests that are lacking, where so many were asked for; else whether there is none, or it ended early."""
     count = int(numbers(output)[0])
     if case["mode"] == "latency":
-        return max(case["count"] - 1 - count, 0)
+        return max(int(case["count"]) - 1 - count, 0)
     return int(count < 1 or elapsed(case, output) < SHORTEST * case["seconds"])
 
 
