@@ -103,7 +103,7 @@ def test_files_have_to_fit_into_what_is_free_in_their_folder(
     cases, enough = program_cases(Plan(benchmarks=(benchmark,)), 1), int(needed / USABLE_SHARE) + 1
     for free, fits in ((enough, True), (max(enough - 2, 0), needed == 0 or blocks == 0)):
         disk = SimpleNamespace(f_blocks=blocks, f_bavail=free, f_frsize=1)
-        monkeypatch.setattr(memory_check.os, "statvfs", lambda folder, disk=disk: disk)
+        monkeypatch.setattr("os.statvfs", lambda folder, disk=disk: disk)
         refused = programs_do_not_fit(cases, folder="/data")
         assert (refused is None) == fits
         assert refused is None or ("100.00 MiB" in str(refused) and "/data" in str(refused))

@@ -128,7 +128,7 @@ def test_the_stored_run_is_written_as_it_was(stored_run: Path) -> None:
         assert json.loads(records.encode(records.decode(line))) == now
     whole = (stored_run / "manifest.json").read_bytes()
     before = json.loads(whole)
-    of_host = {"gpus": [], "clock_step": None, "cache": None, "disks": [], "huge_pages": None}
+    of_host: dict[str, Any] = {"gpus": [], "clock_step": None, "cache": None, "disks": [], "huge_pages": None}
     assert json.loads(manifests.encode(manifests.decode(whole))) == before | {
         "schema": 10,
         "libraries": [library | {"used_by": [], "kernel": None} for library in before["libraries"]],

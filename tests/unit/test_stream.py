@@ -106,10 +106,11 @@ def test_arrays_are_private_memory_which_can_have_huge_pages(monkeypatch: pytest
 
     def kernels(*arrays: Any) -> tuple[int, int, int, int]:
         maps = [line.split() for line in Path("/proc/self/maps").read_text(encoding="utf-8").splitlines()]
-        spans = [(*(int(end, 16) for end in span.split("-")), kind) for span, kind, *_ in maps]
         for array in arrays:
             at = ctypes.addressof(ctypes.c_char.from_buffer(array))
-            kinds.extend(kind for first, last, kind in spans if first <= at < last)
+            for span, kind, *_ in maps:
+                first, last = (int(end, 16) for end in span.split("-"))
+                kinds.extend([kind] if first <= at < last else [])
         return (1, 1, 1, 1)
 
     monkeypatch.setattr(_stream, "kernels", kernels)
