@@ -20,6 +20,19 @@ from collbench.schema.store import read_run
 from tests.containers.conftest import LIMIT, skip_or_fail
 from tests.containers.worlds import LONG, wait_for
 
+#: A benchmark of files that are in a folder of the host, where no sweep looks by itself.
+IN_FILES = """
+images = ["tools"]
+policies = ["multi"]
+storage = ["bind"]
+folder = "{folder}"
+launches = 1
+warmup = 0
+iters = 1
+timeout = "10m"
+benchmarks = [{{ name = "fio", size = "16M", direct = 0, cache = "warm", runtime = 600, ramp = 0 }}]
+"""
+
 #: A PID namespace of its own, as a job in a container has it.
 ELSEWHERE = ("unshare", "--pid", "--fork", "--kill-child", "--mount-proc")
 
@@ -104,3 +117,18 @@ def test_what_a_killed_driver_of_another_pid_namespace_left_is_swept(ours: Docke
     assert set(names) <= set(removed)
     assert kept == []
     assert list(Path(tempfile.gettempdir()).iterdir()) == []
+
+
+@pytest.mark.docker
+def test_the_files_of_a_killed_launch_are_swept_wherever_they_are(ours: Docker, elsewhere: Any, tmp_path: Path) -> None:
+    folder = tmp_path / "data"
+    folder.mkdir()
+    process = elsewhere(IN_FILES.format(folder=folder))
+    wait_for(lambda: process.poll() is not None or list(folder.glob("collbench-*/files/collbench-files-*/data")))
+    assert process.poll() is None, process.communicate()
+    assert sweep(ours)[0] == [] and list(folder.iterdir()) != []
+    process.kill()
+    process.communicate()
+    _, kept = sweep(ours)
+    assert kept == []
+    assert list(folder.iterdir()) == list(Path(tempfile.gettempdir()).iterdir()) == []

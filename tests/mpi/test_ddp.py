@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -10,8 +11,10 @@ from typing import Any
 
 import pytest
 
+from collbench.machine.children import Child, command_line, descendants, runs
 from collbench.workloads.networks import NETWORKS
-from tests.mpi.jobs import Command, finish
+from tests.mpi.jobs import Command, environment, finish
+from tests.processes import wait_for
 
 pytestmark = pytest.mark.torch
 
@@ -60,3 +63,26 @@ def test_they_share_ranks_that_are_started_one_by_one(torchrun: Command, plan: s
         first, second = both.map(lambda own: finish(command, env=shared | own), ranks)
     assert (first.code, second.code) == (0, 0), first.err + second.err
     check(first.records)
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize("benchmark", ["ddp", "parameter_server"])
+def test_ranks_and_their_trainings_end_when_mpirun_is_killed(mpirun: Command, tmp_path: Path, benchmark: str) -> None:
+    """They meet over gloo, so no library tells them."""
+    parameters = {"ddp": ["network=alexnet", "batch=2"], "parameter_server": ["steps=10000000", "servers=1"]}
+    command = mpirun(2, "suite", benchmark, *parameters[benchmark], "-n", "1000000", "-w", "0")
+    quiet = subprocess.DEVNULL
+    with subprocess.Popen(command, stdin=quiet, stdout=quiet, stderr=quiet, env=environment(), cwd=tmp_path) as process:
+        below: list[Child] = []
+        try:
+
+            def training() -> bool:
+                below[:] = descendants(process.pid)
+                named = [child for child in below if b"collbench.workloads.programs." in command_line(child.number)]
+                return len(named) == 2 or process.poll() is not None
+
+            wait_for(training)
+            assert process.poll() is None
+        finally:
+            process.kill()
+        wait_for(lambda: not any(map(runs, below)))

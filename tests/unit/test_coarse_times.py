@@ -15,6 +15,7 @@ from collbench.workloads.program import Measure
 def test_a_time_of_few_steps_has_a_note(monkeypatch: pytest.MonkeyPatch, seconds: float, coarse: bool) -> None:
     measures = (Measure("total", lambda case: 1, "events", step=1e-4), Measure("exact", lambda case: 1, "events"))
     row = replace(row_with(printing("")), measures=measures, verify=lambda case, output: 0, notes=lambda output: (),
+                  elapsed=lambda *_: 0.0,
                   parse=lambda output: {"total": [seconds] * 4, "exact": [1e-9] * 4})  # fmt: skip
     (total, _), (exact, _) = run_row(monkeypatch, row)
     note = ("it prints times in steps of 100 us, of which total takes fewer than 100: differences of 1 % cannot be seen"

@@ -76,6 +76,15 @@ def test_another_environment_is_refused_by_name_until_somebody_insists(
     assert f"{name}: {text}" in pair.remarks
 
 
+def test_another_setting_of_huge_pages_is_refused_and_one_that_older_runs_lack_is_not(tmp_path: Path) -> None:
+    medians: dict[Case, Sequence[Entry]] = {made_case(): TIMES}
+    older, always, never = (observe(write_run(tmp_path / str(setting), medians, hosts=(host(huge_pages=setting),)))
+                            for setting in (None, "always", "never"))  # fmt: skip
+    with pytest.raises(RequestError, match="huge-pages: always against never"):
+        across(always, never, None, NOTHING)
+    assert len(across(older, never, None, NOTHING)) == 1
+
+
 def test_another_gpu_driver_alone_is_named_alone(tmp_path: Path) -> None:
     medians: dict[Case, Sequence[Entry]] = {made_case(): TIMES}
     runs = [observe(write_run(tmp_path / version, medians, hosts=(host(gpus=(gpu(driver=version),)),)))

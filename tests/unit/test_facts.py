@@ -149,6 +149,18 @@ def test_the_facts_of_this_process() -> None:
     assert machine.cores == os.cpu_count()
     assert machine.kernel == os.uname().release
     assert machine.cpu
+    assert machine.huge_pages == facts.huge_pages()
+
+
+@pytest.mark.parametrize(
+    ("text", "setting"), [("always [madvise] never\n", "madvise"), ("[always] madvise never", "always"), (None, None)]
+)
+def test_who_gets_huge_pages(tmp_path: Path, text: str | None, setting: str | None) -> None:
+    folder = tmp_path / "sys/kernel/mm/transparent_hugepage"
+    folder.mkdir(parents=True)
+    if text is not None:
+        (folder / "enabled").write_text(text, encoding="ascii")
+    assert facts.huge_pages(tmp_path) == setting
 
 
 def test_a_container_is_named_by_its_launcher(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,6 +23,8 @@ from collbench.schema.record import Record
 from collbench.workloads import _hpcg
 
 STORED = (Path(__file__).parents[1] / "data" / "outputs" / "hpcg-3.1.txt").read_text(encoding="utf-8")
+#: The same of an execution that took no time.
+QUICK = STORED.replace("Total=3.59648", "Total=0")
 SMALL = {"name": "hpcg", "n": 16, "seconds": 1}
 FINAL = "Final Summary::HPCG result is"
 
@@ -51,7 +53,7 @@ def measured(monkeypatch: pytest.MonkeyPatch, folder: Path, summary: str, iters:
 
 
 def test_a_rating_is_the_time_of_a_billion_flop(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    record = measured(monkeypatch, tmp_path, STORED)
+    record = measured(monkeypatch, tmp_path, QUICK)
     assert record.status == "ok" and record.seconds is not None and record.work is not None
     assert record.seconds.p50 == pytest.approx(1 / 0.0186018)
     assert (record.work.amount, record.work.unit, record.work.shown) == (1e9, "flop", "rate")
@@ -62,12 +64,18 @@ def test_a_rating_is_the_time_of_a_billion_flop(monkeypatch: pytest.MonkeyPatch,
 
 def test_the_summary_of_an_execution_before_is_not_read(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Every execution is in the same folder, which is gone afterwards."""
-    record = measured(monkeypatch, tmp_path, STORED, iters=3)
+    record = measured(monkeypatch, tmp_path, QUICK, iters=3)
     assert record.samples is not None and record.samples.n == 3
     assert (tmp_path / "seen").read_text(encoding="utf-8").split() == ["hpcg1.txt"] * 2
     where = Path((tmp_path / "where").read_text(encoding="utf-8").strip())
     assert where != Path.cwd() and not where.exists()
     assert record.transport is None
+
+
+def test_a_summary_of_more_seconds_than_the_execution_took_fails(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    assert measured(monkeypatch, tmp_path, STORED).status == "failed"
 
 
 def test_an_optimised_version_is_noted() -> None:

@@ -39,8 +39,8 @@ def case_of(**values: Any) -> Case:
 
 
 def measured(monkeypatch: pytest.MonkeyPatch, text: str, **values: Any) -> Record:
-    """What a report gives, through the harness."""
-    row = replace(workloads.get("hpl"), argv=printing(text), software=(), lacks=lambda *_: None)
+    """What a report gives, through the harness, which takes less time to print it than the solution took."""
+    row = replace(workloads.get("hpl"), argv=printing(text), software=(), lacks=lambda *_: None, elapsed=lambda *_: 0.0)
     plan = msgspec.structs.replace(replace_benchmark(PLAN, {**N, **values}), iters=1, warmup=0)
     ((record, _),) = run_row(monkeypatch, row, plan)
     return record

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from mmap import PAGESIZE
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +21,13 @@ STORED: dict[str, tuple[str, dict[str, Any], dict[str, float]]] = {
     "ioping-1.3-latency.txt": ("ioping", {"count": 4}, {"request": 592329e-9 / 3}),
     "ioping-1.3-cached.txt": ("ioping", {"mode": "cached", "seconds": 1}, {"request": 963565752e-9 / 881215}),
     "ioping-1.3-direct.txt": ("ioping", {"mode": "direct", "seconds": 1}, {"request": 988905434e-9 / 17464}),
-    "fio-3.33-psync.json": ("fio", {}, {"request": 1.001 / 17480, "p99": 98816e-9}),
+    "fio-3.33-psync.json": ("fio", {"runtime": 1}, {"request": 1.001 / 17480, "p99": 98816e-9}),
     "fio-3.33-libaio.json": (
-        "fio", {"rw": "randwrite", "ioengine": "libaio", "depth": 4}, {"request": 1.001 / 54050, "p99": 103936e-9}
+        "fio", {"rw": "randwrite", "ioengine": "libaio", "depth": 4, "runtime": 1},
+        {"request": 1.001 / 54050, "p99": 103936e-9},
     ),
     "fio-3.33-io_uring.json": (
-        "fio", {"rw": "read", "bs": "64k", "ioengine": "io_uring", "direct": 0},
+        "fio", {"rw": "read", "bs": "64k", "ioengine": "io_uring", "direct": 0, "cache": "warm", "runtime": 1},
         {"request": 1.001 / 200109, "p99": 191e-9},
     ),
     "sysbench-1.0.20-fileio.txt": (
@@ -64,7 +66,7 @@ def test_a_stored_output_is_read_and_is_right(file: str) -> None:
 def test_warnings_around_the_json_of_fio_are_left_out() -> None:
     text = stored("fio-3.33-psync.json")
     warned = f"fio: this platform does not support process shared mutexes\n{text}fio: a last word\n"
-    assert read("fio", {}, warned) == read("fio", {}, text)
+    assert read("fio", {"runtime": 1}, warned) == read("fio", {"runtime": 1}, text)
 
 
 def test_dd_before_it_printed_two_units_and_with_an_exponent() -> None:
@@ -77,17 +79,42 @@ def test_dd_before_it_printed_two_units_and_with_an_exponent() -> None:
     [
         ("dd-9.1-1M.txt", stored("dd-9.1-1M.txt").replace("1048576 bytes", "1048064 bytes"), 1),
         ("dd-9.1-1M.txt", stored("dd-9.1-1M.txt").replace("size 1048576", "size 1048064"), 1),
-        ("dd-9.1-1M.txt", "0+0 records in\n0+0 records out\n0 bytes copied, 0.000199737 s, 0.0 kB/s\nsize 0\n", 2),
+        ("dd-9.1-1M.txt", "0+0 records in\n0 bytes copied, 0.000199737 s, 0.0 kB/s\nsize 0 in 0 x 512\n", 2),
         ("ioping-1.3-latency.txt", "2" + stored("ioping-1.3-latency.txt")[1:], 1),
         ("ioping-1.3-cached.txt", "0 0 0 0 0 0 0 0 1 99688\n", 1),  # as ioping -B -c 1 prints it
+        ("ioping-1.3-cached.txt", stored("ioping-1.3-cached.txt").replace(" 1000002170", " 100000217"), 1),
         ("fio-3.33-psync.json", changed(stored("fio-3.33-psync.json"), lambda job: job.update(error=84)), 1),
         ("fio-3.33-psync.json", changed(stored("fio-3.33-psync.json"), lambda job: job["read"].update(total_ios=0)), 1),
-        ("fio-3.33-psync.json", stored("fio-3.33-libaio.json"), 1),  # writes where reads were asked for
+        ("fio-3.33-psync.json", changed(stored("fio-3.33-psync.json"), lambda job: job["read"].update(runtime=500)), 1),
+        ("fio-3.33-psync.json", stored("fio-3.33-libaio.json"), 2),  # writes where reads were asked for
     ],
 )
 def test_less_than_was_asked_for_is_wrong(file: str, text: str, wrong: int) -> None:
     name, asked, _ = STORED[file]
     assert workloads.get(name).verify(case_of(name, **asked), text) == wrong
+
+
+@pytest.mark.parametrize(
+    ("size", "runtime", "wrong"),
+    [
+        (4 << 20, 1, 1),  # read 3126 times in its second
+        (13_114_343_424, 2, 0),  # one pass, before the time was over
+        (13_114_343_424 + 65_535, 2, 0),  # fio leaves out a block that is not whole
+        (13_114_343_424 + 65_536, 2, 1),
+        (13_114_343_424 - 65_535, 2, 0),  # or completes it
+        (13_114_343_424 - 65_536, 2, 1),
+        (1 << 40, 1, 0),  # the time was over before the pass
+    ],
+)
+def test_a_cold_file_is_read_once(size: int, runtime: int, wrong: int) -> None:
+    case = case_of("fio", rw="read", bs="64k", direct=0, cache="cold", size=size, runtime=runtime)
+    assert workloads.get("fio").verify(case, stored("fio-3.33-io_uring.json")) == wrong
+
+
+def test_a_pass_of_a_few_milliseconds_is_noted() -> None:
+    notes = workloads.get("fio").notes
+    short = changed(stored("fio-3.33-psync.json"), lambda job: job["read"].update(runtime=99))
+    assert [len(notes(text)) for text in (short, stored("fio-3.33-psync.json"))] == [1, 0]
 
 
 @pytest.mark.parametrize("counted", [199, 201, 0])
@@ -102,8 +129,9 @@ def test_another_number_of_requests_is_wrong(counted: int) -> None:
     [
         *((file, "") for file in STORED),
         *((file, stored(file)[: len(stored(file)) // 2]) for file in STORED),
-        ("dd-9.1-1M.txt", "1048576 Bytes (1,0 MB, 1,0 MiB) kopiert, 0,00151052 s, 694 MB/s\nsize 1048576\n"),
+        ("dd-9.1-1M.txt", "1048576 Bytes (1,0 MB) kopiert, 0,00151052 s, 694 MB/s\nsize 1048576 in 2048 x 512\n"),
         ("dd-9.1-1M.txt", stored("dd-9.1-1M.txt").partition("size")[0]),
+        ("dd-9.1-1M.txt", stored("dd-9.1-1M.txt").replace("in 2048", "in 0")),  # truncated to its size
         ("ioping-1.3-direct.txt", "17464 988905434 17660 72335070 36364 56625 4024462 55526\n"),  # before 1.0
         ("ioping-1.3-direct.txt", "--- . (ext4 /dev/vda 252.0 GiB) ioping statistics ---\n3 requests completed\n"),
         ("fio-3.33-psync.json", "fio-3.33: no jobs\n"),
@@ -121,7 +149,7 @@ def test_a_damaged_output_cannot_be_read(file: str, text: str) -> None:
 def test_the_commands_say_everything() -> None:
     commands = {file: workloads.get(name).argv(case_of(name, **asked), 1) for file, (name, asked, _) in STORED.items()}
     assert commands["dd-9.1-1M.txt"][-1] == (
-        "dd if=/dev/zero of=zeros bs=65536 count=16 conv=fdatasync && stat --format='size %s' zeros"
+        "dd if=/dev/zero of=zeros bs=65536 count=16 conv=fdatasync && stat --format='size %s in %b x %B' zeros"
     )
     assert commands["ioping-1.3-latency.txt"] == ("ioping", "-B", "-c", "4", ".")
     assert commands["ioping-1.3-cached.txt"] == ("ioping", "-B", "-C", "-R", "-w", "1", ".")
@@ -129,7 +157,7 @@ def test_the_commands_say_everything() -> None:
     assert commands["fio-3.33-libaio.json"] == (
         "fio", "--name=collbench", "--filename=data", "--rw=randwrite", "--bs=4096", "--size=1073741824",
         "--ioengine=libaio", "--iodepth=4", "--direct=1", "--thread", "--output-format=json", "--time_based",
-        "--runtime=10", "--ramp_time=2", "--invalidate=0",
+        "--runtime=1", "--ramp_time=2", "--invalidate=0",
     )  # fmt: skip
     assert commands["sysbench-1.0.20-fileio.txt"] == (
         "sysbench", "fileio", "--threads=2", "--events=200", "--time=0", "--file-num=4", "--file-total-size=1048576",
@@ -137,14 +165,16 @@ def test_the_commands_say_everything() -> None:
     )  # fmt: skip
 
 
-def test_a_cold_file_is_measured_from_the_first_request() -> None:
-    """What is left out before would warm it."""
+def test_a_cold_file_is_measured_from_the_first_request_to_its_end() -> None:
+    """What is left out before would warm it, and a second pass would find it warm."""
     fio = workloads.get("fio")
-    ramps = {
-        (direct, cache): fio.argv(case_of("fio", direct=direct, cache=cache), 1)[-2]
+    timed = {
+        (direct, cache): fio.argv(case_of("fio", direct=direct, cache=cache), 1)[-4:-1]
         for direct, cache in ((0, "cold"), (0, "warm"), (1, "cold"))
     }
-    assert ramps == {(0, "cold"): "--ramp_time=0", (0, "warm"): "--ramp_time=2", (1, "cold"): "--ramp_time=2"}
+    based = ("--time_based", "--runtime=10", "--ramp_time=2")
+    assert timed == {(0, "cold"): ("--output-format=json", "--runtime=10", "--ramp_time=0"),
+                     (0, "warm"): based, (1, "cold"): based}  # fmt: skip
 
 
 def test_the_page_cache_is_set_before_each_sample_where_it_is_used() -> None:
@@ -180,6 +210,16 @@ def test_what_can_be_is_not_refused() -> None:
     assert case_of("fio", depth=8, ioengine="libaio")["depth"] == 8
     assert case_of("fio", depth=8, ioengine="io_uring", direct=0)["depth"] == 8
     assert case_of("fio", direct=0, cache="warm", size=4096)["cache"] == "warm"
+
+
+@pytest.mark.parametrize(
+    ("parameters", "lacks"),
+    [({}, True), ({"bs": 3 * PAGESIZE}, False), ({"rw": "read"}, False), ({"cache": "warm"}, False)],
+)
+def test_a_cold_page_is_read_by_one_request(parameters: dict[str, Any], lacks: bool, tmp_path: Path) -> None:
+    """Of smaller ones at random all but the first would find it in the cache."""
+    case = case_of("fio", **{"direct": 0, "bs": PAGESIZE // 2, **parameters})
+    assert (workloads.get("fio").lacks(case, tmp_path) is not None) == lacks
 
 
 @pytest.mark.parametrize(

@@ -6,13 +6,15 @@ import ctypes
 import errno
 import os
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from tests.processes import LIMIT
-from tests.unit.made_files import case_of, in_memory, measured, mounted
+from tests.unit.made_files import case_of, in_memory, measured, mounted, stored
 
 from collbench import workloads
 from collbench.run.child import ProgramFailed, execute
@@ -142,6 +144,49 @@ def test_a_file_that_is_shorter_than_dd_says_is_wrong(tmp_path: Path, monkeypatc
 
 
 @pytest.mark.parametrize(
+    ("name", "parameters", "output"),
+    [
+        ("fio", {}, stored("fio-3.33-psync.json")),
+        ("fio", {"direct": 0, "cache": "warm", "runtime": 1}, stored("fio-3.33-psync.json")),
+        ("ioping", {"mode": "latency", "count": 4}, stored("ioping-1.3-latency.txt")),
+        ("ioping", {"mode": "cached"}, stored("ioping-1.3-cached.txt")),
+        ("sysbench_fileio", {"size": "1M", "files": 4, "events": 200},
+         stored("sysbench-1.0.20-fileio.txt").replace("0.0067s", "999.1234s")),
+    ],
+)  # fmt: skip
+def test_a_time_that_is_longer_than_the_execution_fails(
+    name: str, parameters: dict[str, Any], output: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, table = tmp_path / "files", small(name, **parameters)
+    folder.mkdir()
+    (tmp_path / "output").write_text(output, encoding="utf-8")
+    monkeypatch.setattr("collbench.workloads.software._version", lambda software, path: "9.9")
+    script = f"test -e data || echo data > data; exec cat {tmp_path}/output"
+    put(tmp_path, name.removesuffix("_fileio"), script, monkeypatch)
+    ((status, reason),) = outcomes(table, folder)
+    assert status == "failed" and reason is not None and "its execution took" in reason
+
+
+def test_a_file_that_was_only_truncated_to_its_size_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "files"
+    folder.mkdir()
+    script = "truncate -s 1048576 zeros; echo '1048576 bytes (1.0 MB, 1.0 MiB) copied, 1e-5 s, 104.9 GB/s' >&2"
+    put(tmp_path, "dd", script, monkeypatch)
+    ((status, reason),) = outcomes(small("dd"), folder)
+    assert status == "failed" and reason is not None and "0 of 1048576 bytes are stored" in reason
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("rw", ["read", "randread"])
+def test_a_cold_file_is_read_once_and_no_more(rw: str, tmp_path: Path) -> None:
+    """The pass ends before its second is over, in the rest of which requests would be to the page cache."""
+    if _files.kind_of(tmp_path) == "tmpfs":
+        pytest.skip("temporary files are on tmpfs here")
+    table = small("fio", rw=rw, direct=0, cache="cold", size="4M", bs="64k")
+    assert outcomes(table, tmp_path) == {("ok", None)}
+
+
+@pytest.mark.parametrize(
     ("name", "said", "reason"),
     [
         ("dd", "dd: it broke", "sh ended with exit code 1: dd: it broke"),
@@ -232,3 +277,15 @@ def test_another_engine_does_not_ask_for_io_uring(tmp_path: Path, monkeypatch: p
     lacks = workloads.get("fio").lacks
     assert lacks(case_of("fio", direct=0), tmp_path) is None
     assert lacks(case_of("fio", direct=0, ioengine="io_uring"), tmp_path) == "refused"
+
+
+@pytest.mark.parametrize("arguments", [("dd", "bs=1M", "count=4"), ("fio", "size=4M"), ("sysbench_fileio", "size=4M")])
+def test_a_folder_without_the_space_is_refused_before_it_is_filled(
+    arguments: tuple[str, ...], tmp_path: Path, bare_environment: dict[str, str]
+) -> None:
+    small(arguments[0])
+    with mounted(tmp_path, "tmpfs", "size=2M") as folder:
+        argv = (sys.executable, "-m", "collbench", "suite", *arguments, "-n", "1", "-w", "0")
+        done = subprocess.run(argv, cwd=folder, env=bare_environment, capture_output=True, text=True, timeout=LIMIT)
+        assert list(folder.iterdir()) == []
+    assert done.returncode == 2 and "4.00 MiB" in done.stderr

@@ -85,6 +85,31 @@ def test_a_program_has_to_fit_into_the_limit_of_its_container(
 
 
 @pytest.mark.parametrize(
+    ("benchmark", "needed"),
+    [
+        ({"name": "dd", "bs": "1M", "count": 100}, 100 << 20),
+        ({"name": "fio", "size": ["4k", "100M"]}, 100 << 20),
+        ({"name": "sysbench_fileio", "size": "100M"}, 100 << 20),
+        ({"name": "sysbench_memory", "size": "100M"}, 0),
+        ({"name": "ioping"}, 0),
+    ],
+)
+@pytest.mark.parametrize("blocks", [1000, 0])
+def test_files_have_to_fit_into_what_is_free_in_their_folder(
+    monkeypatch: pytest.MonkeyPatch, benchmark: dict[str, Any], needed: int, blocks: int
+) -> None:
+    """A file system without blocks does not tell what is free."""
+    monkeypatch.setattr(memory_check, "_missing", lambda case: None)
+    cases, enough = program_cases(Plan(benchmarks=(benchmark,)), 1), int(needed / USABLE_SHARE) + 1
+    for free, fits in ((enough, True), (max(enough - 2, 0), needed == 0 or blocks == 0)):
+        disk = SimpleNamespace(f_blocks=blocks, f_bavail=free, f_frsize=1)
+        monkeypatch.setattr("os.statvfs", lambda folder, disk=disk: disk)
+        refused = programs_do_not_fit(cases, folder="/data")
+        assert (refused is None) == fits
+        assert refused is None or ("100.00 MiB" in str(refused) and "/data" in str(refused))
+
+
+@pytest.mark.parametrize(
     ("here", "ranks", "room", "said"),
     [
         (2, 2, 2, ""),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from collbench.analysis import joint
+from collbench.analysis import joint, studentised
 from collbench.analysis.significance import Launches, PValues, p_values
 
 
@@ -82,3 +82,9 @@ def test_a_sample_of_arrangements_has_its_seed() -> None:
     assert (found.seed, found.arrangements) == (joint.SEED, joint.DRAWN[1] + 1)
     (found,) = of(drawn(16, 1))
     assert (found.seed, found.arrangements) == (None, 2**15)
+
+
+def test_two_sides_without_their_outermost_launches_count_less_by_the_sixth_power_of_the_share() -> None:
+    """Of 20 launches 16 are kept: 14 degrees of freedom, a difference of 1, and spreads of 0.5 on each side."""
+    part = [(8, np.array([mean]), np.array([0.5])) for mean in (0.0, 1.0)]
+    assert studentised._largest(part[:1], part[1:], 20) == pytest.approx((16 / 20) ** 6 * 14 / (1 / 8 + 1 / 8))

@@ -55,10 +55,19 @@ def test_a_folder_is_made_where_one_is_needed_and_removed(
     assert list(memory.iterdir()) == list(disk.iterdir()) == []
 
 
-def test_a_killed_drivers_folder_is_found_by_a_sweep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("collbench.launch.folders.signature._MORE_PLACES", (str(tmp_path),))
-    with storage_of(cell("host", "bind"), str(tmp_path), ME):
-        assert [folder.parent for folder, _, locked in signed() if locked and folder.parent == tmp_path] == [tmp_path]
+def test_a_killed_drivers_folder_is_found_by_a_sweep_in_any_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    temporary, usual, elsewhere = (tmp_path / name for name in ("tmp", "usual", "elsewhere \u00e9"))
+    for folder in (temporary, usual, elsewhere):
+        folder.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(temporary))
+    monkeypatch.setattr("collbench.launch.folders.signature._MORE_PLACES", (str(usual),))
+    for place, seen in ((usual, {usual}), (elsewhere, {elsewhere, temporary})):
+        with storage_of(cell("host", "bind"), str(place), ME):
+            assert {folder.parent for folder, _, locked in signed() if locked} == seen
+        assert list(place.iterdir()) == list(temporary.iterdir()) == []
+        assert list(signed()) == []
 
 
 def test_without_files_there_is_no_storage(tmp_path: Path) -> None:

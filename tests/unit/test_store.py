@@ -289,6 +289,14 @@ def test_no_sample_changes_when_it_is_narrowed(tmp_path: Path, value: int, width
     assert found.dtype.itemsize == width
 
 
+def test_above_64_ranks_each_sample_is_that_of_the_slowest(tmp_path: Path) -> None:
+    """A late one stays negative, whichever rank has it."""
+    samples = np.full((65, 4), 7)
+    samples[3, 0], samples[64, 1], samples[0, 2], samples[1, 2] = 9, 1, -8, 11
+    save_samples(tmp_path / "a.npy", samples)
+    assert np.load(tmp_path / "a.npy").tolist() == [[9, 7, -11, 7]]
+
+
 def away(run: Path) -> None:
     shutil.rmtree(run)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 from pathlib import Path
 from typing import Any
@@ -95,6 +96,33 @@ def test_the_usual_arrays_are_four_times_the_cache_where_there_is_memory(
 def test_the_usual_size_is_that_of_this_machine() -> None:
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     assert workloads.get("stream").sizes == (stream_program.usual_size(last_level_cache(), memory),)
+
+
+@built
+def test_arrays_are_private_memory_which_can_have_huge_pages(monkeypatch: pytest.MonkeyPatch) -> None:
+    from collbench.workloads import _stream
+
+    kinds: list[str] = []
+
+    def kernels(*arrays: Any) -> tuple[int, int, int, int]:
+        maps = [line.split() for line in Path("/proc/self/maps").read_text(encoding="utf-8").splitlines()]
+        for array in arrays:
+            at = ctypes.addressof(ctypes.c_char.from_buffer(array))
+            for span, kind, *_ in maps:
+                first, last = (int(end, 16) for end in span.split("-"))
+                kinds.extend([kind] if first <= at < last else [])
+        return (1, 1, 1, 1)
+
+    monkeypatch.setattr(_stream, "kernels", kernels)
+    stream_program.run(1 << 20, 1)
+    assert kinds == ["rw-p"] * 3
+
+
+@built
+def test_a_copy_is_compiled_to_a_call_of_memcpy_as_in_stream_c() -> None:
+    from collbench.workloads import _stream
+
+    assert b"memcpy" in Path(_stream.__file__ or "").read_bytes()
 
 
 def test_arrays_that_are_in_the_cache_are_noted() -> None:

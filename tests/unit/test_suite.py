@@ -15,7 +15,7 @@ from collbench.cli import suite
 from collbench.errors import PlanError, RequestError
 from collbench.run.expand_programs import program_cases
 from collbench.schema.plan import Plan, check_plan
-from collbench.workloads.program import Measure, Program
+from collbench.workloads.program import Measure, Program, Step
 from collbench.workloads.software import Software
 
 
@@ -118,12 +118,12 @@ def test_the_version_of_a_program_is_that_of_a_library(tmp_path: Path, monkeypat
 
 
 def counting(tmp_path: Path, code: int = 0) -> Program:
-    """A program that counts its executions in a file, and takes as many seconds as it was executed before."""
+    """A program that counts its executions in a file, and takes as many us as it was executed before."""
     script = f"echo x >> {tmp_path}/count; wc -l < {tmp_path}/count; exit {code}"
     return Program(
         name="stream", title="", summary="", measures=(Measure("total", lambda case: 1, "events"),),
         argv=lambda case, times: ("sh", "-c", script) if times == 1 else pytest.fail(f"asked for {times}"),
-        parse=lambda output: {"total": [float(output)]}, verify=lambda case, output: 2 if output == "9\n" else 0,
+        parse=lambda output: {"total": [float(output) * 1e-6]}, verify=lambda case, output: 2 if output == "9\n" else 0,
         repeated=True,
     )  # fmt: skip
 
@@ -131,7 +131,7 @@ def counting(tmp_path: Path, code: int = 0) -> Program:
 def test_a_repeated_program_is_executed_once_for_each_sample(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ((record, samples),) = run_row(monkeypatch, counting(tmp_path), replaced(iters=3, warmup=2))
     assert record.status == "ok"
-    assert samples.tolist() == [[3 * 10**9, 4 * 10**9, 5 * 10**9]]
+    assert samples.tolist() == [[3000, 4000, 5000]]
 
 
 @pytest.mark.parametrize(("budget", "cap", "taken"), [("0.000001s", 100, 4), ("30s", 6, 6)])
@@ -149,6 +149,26 @@ def test_a_wrong_result_of_one_execution_fails_the_case(tmp_path: Path, monkeypa
     assert record.check is not None and record.check.wrong == 2
     ((record, _),) = run_row(monkeypatch, counting(tmp_path, code=3), replaced(iters=20))
     assert record.reason is not None and "exit code 3" in record.reason
+
+
+def test_a_figure_is_its_worst_of_all_executions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first execution has the largest."""
+    program = replace(counting(tmp_path), figures=lambda case, output: {"residual": 10 - float(output)})
+    ((record, _),) = run_row(monkeypatch, program, replaced(iters=3, warmup=0))
+    assert record.check is not None and record.check.figures == {"residual": 9.0}
+
+
+def test_the_steps_after_the_samples_are_done_once_and_may_fail_the_case(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def after(script: str) -> Program:
+        step = Step(("sh", "-c", script), lambda output: {"read": float(output)})
+        return replace(counting(tmp_path), after=lambda case: (step,))
+
+    ((record, _),) = run_row(monkeypatch, after(f"wc -l < {tmp_path}/count"), replaced(iters=3, warmup=0))
+    assert record.check is not None and record.check.figures == {"read": 3.0}
+    ((record, _),) = run_row(monkeypatch, after("echo it is spoilt >&2; exit 4"), replaced(iters=3, warmup=0))
+    assert record.status == "failed" and record.reason is not None and "it is spoilt" in record.reason
 
 
 def replaced(**keys: object) -> Plan:

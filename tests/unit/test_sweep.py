@@ -19,7 +19,7 @@ from collbench.launch.engines.docker.containers import Docker
 from collbench.launch.engines.docker.specs import DRIVER_LABEL, RUN_LABEL
 from collbench.launch.engines.docker.sweep import sweep
 from collbench.launch.folders.layout import user_inside
-from collbench.launch.folders.signature import boot, driver_identity, namespace, sign, signature_of
+from collbench.launch.folders.signature import boot, driver_identity, namespace, sign, signature_of, signed
 from collbench.launch.folders.sweep import YOUNG, is_dead, sweep_folders
 
 NOW = time.time()
@@ -171,6 +171,22 @@ def test_what_ranks_of_killed_drivers_left_in_the_hosts_shared_memory_is_swept(m
     theirs = [of_host(f"c{number}", here, NOW - 100 * number) for number in (3, 4)]
     assert sweep(MadeUp([*others, *theirs], [])) == (["c0", "c1", "c3", "c4", "sm_segment.vm.0.1.0"], [])
     assert asked == [(user_inside()[0], int(NOW - 400))]
+
+
+def test_a_signpost_leads_to_folders_of_dead_drivers_elsewhere(place: Path, tmp_path: Path) -> None:
+    start, space, *_ = driver_identity().split("/")
+    elsewhere = tmp_path / "elsewhere"
+    for folder, driver in ((place / "collbench-post", f"{start}/{space}/999999999/1"),
+                           (elsewhere / "collbench-dead", f"{start}/{space}/999999999/1"),
+                           (elsewhere / "collbench-alive", driver_identity())):  # fmt: skip
+        (folder / "files").mkdir(parents=True)
+        (folder / "driver").write_text(driver)
+    for odd in ("relative", "", "/no/such/folder", "\0"):
+        (place / "collbench-post" / "elsewhere").write_text(odd)
+        assert elsewhere / "collbench-dead" not in [folder for folder, *_ in signed()]
+    (place / "collbench-post" / "elsewhere").write_text(str(elsewhere))
+    assert set(sweep_folders(set())) == {str(elsewhere / "collbench-dead"), str(place / "collbench-post")}
+    assert list(elsewhere.iterdir()) == [elsewhere / "collbench-alive"]
 
 
 def test_the_lock_is_held_until_the_file_is_closed(place: Path) -> None:

@@ -42,10 +42,33 @@ def test_a_time_out(kind: str) -> None:
     assert watched(kind, "0.3") == (3, ["timeout in the test"])
 
 
-@pytest.mark.parametrize(("number", "word"), [(signal.SIGTERM, "terminated"), (signal.SIGINT, "interrupted")])
+@pytest.mark.parametrize(
+    ("number", "word"),
+    [(signal.SIGTERM, "terminated"), (signal.SIGINT, "interrupted"), (signal.SIGHUP, "interrupted"),
+     (signal.SIGQUIT, "interrupted")],
+)  # fmt: skip
 @pytest.mark.parametrize("kind", ["c", "sleeping"])
 def test_told_to_stop_while_the_main_thread_cannot(kind: str, number: int, word: str) -> None:
     assert watched(kind, LONG, number) == (130, [f"{word} in the test"])
+
+
+def test_a_closed_terminal_does_not_end_what_nohup_started() -> None:
+    ignored = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with Watchdog(60.0, lambda kind, doing: None) as watched_by:
+            signal.raise_signal(signal.SIGHUP)
+            assert watched_by.stopped is None
+    finally:
+        signal.signal(signal.SIGHUP, ignored)
+
+
+def test_the_launcher_is_killed_while_the_main_thread_is_in_a_call() -> None:
+    script = f'"{sys.executable}" "{PROGRAM}" c {LONG} & wait'
+    with subprocess.Popen(("sh", "-c", script), stdout=subprocess.PIPE, text=True) as launcher:
+        assert launcher.stdout is not None
+        assert launcher.stdout.readline() == "ready\n"
+        launcher.kill()
+        assert launcher.stdout.read() == "orphaned in the test\n"
 
 
 @pytest.mark.parametrize(

@@ -47,6 +47,14 @@ def test_it_is_empty_and_removed_with_everything_in_it(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_thread_that_ends_the_process_removes_it(tmp_path: Path) -> None:
+    (tmp_path / "other").mkdir()
+    with working_folder(str(tmp_path)) as folder:
+        (folder / "data").write_text("large")
+        module.remove_held()
+        assert list(tmp_path.iterdir()) == [tmp_path / "other"]
+
+
 def test_the_folder_of_a_killed_process_is_removed_and_that_of_a_living_one_is_not(tmp_path: Path) -> None:
     with another(tmp_path) as (_, living), another(tmp_path) as (killed, left):
         with working_folder(str(tmp_path)) as own:

@@ -73,7 +73,7 @@ def main(kind: str, timeout: str, *graces: str) -> int:
             raise RuntimeError("the library cannot be asked now")
         return "the library lost a rank" if kind == "trouble" and len(looks) == 3 else None
 
-    with Watchdog(float(timeout), last_words, trouble=trouble) as watchdog:
+    with Watchdog(float(timeout), last_words, trouble=trouble, parent=os.getppid()) as watchdog:
         watchdog.beat("the test")
         os.write(1, b"ready\n")
         if kind in ("c", "trouble", "failed", "lost"):

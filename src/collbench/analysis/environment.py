@@ -49,8 +49,9 @@ def differences(base: dict[str, str], other: dict[str, str]) -> dict[str, str]:
 
 
 def unsaid(base: dict[str, str], other: dict[str, str]) -> frozenset[str]:
-    """Names of facts that not every engine and schema knows, where one side does not have them."""
-    return frozenset(name for name in ("image-id", "priority") if not (base.get(name) and other.get(name)))
+    """Names of facts that not every engine knows or older runs lack, where one side does not have them."""
+    names = ("image-id", "priority", "huge-pages")
+    return frozenset(name for name in names if not (base.get(name) and other.get(name)))
 
 
 def unlike(observed: Observed) -> dict[str, str]:
@@ -76,6 +77,7 @@ def _of_manifest(manifest: Manifest) -> dict[str, str]:
         "kernel": _all(host.kernel for host in hosts),
         "governor": _all(host.governor or "" for host in hosts),
         "priority": _all(host.priority or "" for host in hosts),
+        "huge-pages": _all(host.huge_pages or "" for host in hosts),
         "limits": _all(_limits(host) for host in hosts),
         "gpu": _all(f"{len(host.gpus)} x {_all(gpu.name for gpu in host.gpus)}" for host in hosts if host.gpus),
         "gpu-driver": _all(gpu.driver or "" for host in hosts for gpu in host.gpus),

@@ -16,7 +16,7 @@ from pathlib import Path
 from collbench.errors import EngineError, PlanError
 from collbench.launch.cells import LaunchCell
 from collbench.launch.folders.removal import remove_folder
-from collbench.launch.folders.signature import FOLDER, sign
+from collbench.launch.folders.signature import FOLDER, sign, signpost
 from collbench.machine.mounts import under
 
 #: Where containers have it: every image has this folder, and every user may write to it.
@@ -50,8 +50,9 @@ def storage_of(cell: LaunchCell, parent: str, user: tuple[int, int]) -> Iterator
     if (where := place_of(cell, parent)) is None:
         yield described(cell)
         return
-    root = Path(tempfile.mkdtemp(prefix=FOLDER, dir=where))
     with contextlib.ExitStack() as signature:  # closed when all of it is removed
+        signature.enter_context(signpost(where))
+        root = Path(tempfile.mkdtemp(prefix=FOLDER, dir=where))
         try:
             signature.enter_context(sign(root))
             root.chmod(0o711)

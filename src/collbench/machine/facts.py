@@ -221,7 +221,14 @@ def host(ranks: Iterable[int] = (), gpus: Iterable[Gpu] = ()) -> Host:
         cache=last_level_cache(),
         priority=priority(),
         disks=disks(),
+        huge_pages=huge_pages(),
     )
+
+
+def huge_pages(root: Path = Path("/")) -> str | None:
+    """Which memory gets transparent huge pages: `always`, `madvise` (on request), `never`; None: it cannot be known."""
+    text = _read(f"{root}/sys/kernel/mm/transparent_hugepage/enabled") or ""
+    return text.partition("[")[2].partition("]")[0] or None
 
 
 def last_level_cache(root: Path = Path("/")) -> int | None:

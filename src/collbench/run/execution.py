@@ -112,7 +112,7 @@ class Execution:
         output = finished.output
         if wrong := self._read(lambda: program.verify(case, output)):
             raise WrongResult(program.name, wrong)
-        for name, seconds in self._samples(output, times).items():
+        for name, seconds in self._samples(finished, times).items():
             done.samples.setdefault(name, []).extend(seconds)
         done.notes |= dict.fromkeys(self._read(lambda: program.notes(output)))
         self._keep(lambda: program.figures(case, output))
@@ -169,13 +169,13 @@ class Execution:
                 f"cannot read the output of {self.program.name} ({type(error).__name__}: {error})"
             ) from error
 
-    def _samples(self, output: str, times: int) -> Mapping[str, Sequence[float]]:
+    def _samples(self, finished: Finished, times: int) -> Mapping[str, Sequence[float]]:
         """Seconds of `times` samples of every measure.
 
         Raises:
-            ProgramFailed: the output cannot be read, or lacks samples.
+            ProgramFailed: the output cannot be read, lacks samples, or has times that are longer than the execution.
         """
-        name = self.program.name
+        name, output = self.program.name, finished.output
         parsed = self._read(
             lambda: {measure: [float(s) for s in values] for measure, values in self.program.parse(output).items()}
         )
@@ -186,6 +186,12 @@ class Execution:
             for seconds in samples:
                 if not (math.isfinite(seconds) and seconds > 0.0):
                     raise ProgramFailed(f"{name} printed {seconds} s as a time of {measure.name}")
+        printed = self._read(lambda: self.program.elapsed(self.case.case, output))
+        if printed is None:
+            printed = max(sum(parsed[measure.name]) - times * measure.step for measure in self.program.measures)
+        if printed > finished.wall:
+            took = f"its execution took {finished.wall:.4g} s"
+            raise ProgramFailed(f"{name} printed times of {printed:.4g} s, and {took}")
         return {measure: parsed[measure] for measure in self.case.measures}
 
 

@@ -115,14 +115,15 @@ def _cases_of_row(row: Program, values: dict[str, tuple[Value, ...]], ranks: int
 
 
 def _taken(row: Program, case: ProgramCase) -> ProgramCase:
-    """With its memory and without parameters that have no effect, where the benchmark takes it."""
+    """With its memory and disk space, and without parameters that have no effect, where the benchmark takes it."""
     reason = _told(case, "refuses", row.refuses)
     if reason is not None:
         raise PlanError(f"benchmark {case.title}: {reason}.")
     for measure in row.measures:
         _told(case, f"amount of {measure.name}", measure.amount)
-    memory, unused = _told(case, "memory", row.memory), _told(case, "unused", row.unused)
-    return msgspec.structs.replace(case, memory=memory, case=case.case.without(unused))
+    memory, disk = _told(case, "memory", row.memory), _told(case, "disk", row.disk)
+    unused = _told(case, "unused", row.unused)
+    return msgspec.structs.replace(case, memory=memory, disk=disk, case=case.case.without(unused))
 
 
 def _told(case: ProgramCase, field: str, tell: Callable[[Case], Told]) -> Told:

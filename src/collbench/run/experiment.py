@@ -6,6 +6,7 @@ Rank 0 passes every record to a sink as soon as it is complete. `run/failures.py
 from __future__ import annotations
 
 import contextlib
+import os
 import zlib
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -177,8 +178,9 @@ def perform(experiment: PlanRunner, sink: RecordSink) -> None:
 
 def _run_backend(experiment: PlanRunner, number: int, sink: RecordSink, begins: bool) -> None:
     backend, options = experiment.backends[number], experiment.options
+    parent = None if launcher.detect().kind == "none" else os.getppid()
     with StartLimit(options.timeout, backend.name) as start:
-        backend.run(options, lambda session: _guarded(experiment, number, session, sink, begins, start))
+        backend.run(options, lambda session: _guarded(experiment, number, session, sink, begins, start, parent))
 
 
 def _skip(case: MeasuredCase, reason: str) -> Iterable[Record]:
@@ -186,9 +188,13 @@ def _skip(case: MeasuredCase, reason: str) -> Iterable[Record]:
 
 
 def _guarded(
-    experiment: PlanRunner, number: int, session: Session, sink: RecordSink, begins: bool, start: StartLimit
-) -> None:
-    """Measure one backend's cases under a watchdog. An error is raised on all ranks, or aborts the job."""
+    experiment: PlanRunner, number: int, session: Session, sink: RecordSink, begins: bool, start: StartLimit,
+    parent: int | None,
+) -> None:  # fmt: skip
+    """Measure one backend's cases under a watchdog. An error is raised on all ranks, or aborts the job.
+
+    `parent` is the launcher's process that started this rank, without which the rank ends.
+    """
     rank = session.world.rank
     reporter = FirstReporter(session.world)
     with contextlib.ExitStack() as stack:
@@ -196,7 +202,8 @@ def _guarded(
         if rank == 0 or not experiment.backends[number].simulated:  # signals reach only the main thread
             timeout = experiment.options.timeout
             on_end = on_watchdog(rank, reporter, sink, timeout, session.break_off)
-            watch = stack.enter_context(Watchdog(timeout, on_end, 0.0 if rank == 0 else DEFERENCE, session.trouble))
+            deference = 0.0 if rank == 0 else DEFERENCE
+            watch = stack.enter_context(Watchdog(timeout, on_end, deference, session.trouble, parent))
         start.reached()  # the watchdog takes over
         try:
             _measure_backend(experiment, number, session, sink, watch, begins)
@@ -220,7 +227,8 @@ def _measure_backend(
     ranks, messages = facts_of_all(session.world, facts), session.signals.messages is not None
     raise_on_all(session, _refuse(experiment, ranks, messages) if session.world.rank == 0 else None)
     programs = tuple(case for case in cases if isinstance(case, ProgramCase))
-    raise_on_all(session, programs_do_not_fit(programs, ranks_here(session.world, ranks)))
+    here = ranks_here(session.world, ranks)
+    raise_on_all(session, programs_do_not_fit(programs, here, experiment.plan.folder or "."))
     collective = tuple(case for case in cases if isinstance(case, CollectiveCase))
     raise_on_all(session, does_not_fit(session, ranks, collective, watch))
     clocks = host_clocks(session, ranks, facts.clock_id)

@@ -6,6 +6,7 @@ job, because the others wait for it. Either way one message is printed.
 
 from __future__ import annotations
 
+import contextlib
 import faulthandler
 import os
 import sys
@@ -19,6 +20,7 @@ from collbench.bindings.spec import Session
 from collbench.errors import CollbenchError, LibraryError, LostRankError, TimeOutError
 from collbench.run.one_message import FirstReporter
 from collbench.run.watchdog import OnEnd
+from collbench.run.working_folder import remove_held
 from collbench.timing.loop import native_loop
 from collbench.units import format_duration
 
@@ -99,8 +101,9 @@ def _gist(error: BaseException) -> str:
 
 
 def say(text: str) -> None:
-    """Print one line to standard error, complete even when the process is about to end."""
-    os.write(sys.__stderr__.fileno() if sys.__stderr__ else 2, f"collbench: {text}\n".encode())
+    """Print one line to standard error, if it is still open, complete even when the process is about to end."""
+    with contextlib.suppress(OSError):
+        os.write(sys.__stderr__.fileno() if sys.__stderr__ else 2, f"collbench: {text}\n".encode())
 
 
 def on_watchdog(
@@ -108,8 +111,9 @@ def on_watchdog(
 ) -> OnEnd:
     """The function that a watchdog calls when its process must end.
 
-    That is after `limit` seconds without progress, on a signal, when the library has failed, or when a call has failed
-    that other ranks are still in. `break_off` makes the library give up the call it is in.
+    That is after `limit` seconds without progress, on a signal, when the launcher has ended, when the library has
+    failed, or when a call has failed that other ranks are still in. `break_off` makes the library give up the call it
+    is in.
     """
 
     def leave(text: str, code: int) -> NoReturn:
@@ -123,6 +127,8 @@ def on_watchdog(
             leave(f"{doing}. Another rank may be gone; the job ends here.", LostRankError.exit_code)
         if kind == "failed":
             leave(f"{doing}. The other ranks wait in this call; the job ends here.", LibraryError.exit_code)
+        if kind == "orphaned":
+            leave(f"the launcher of the ranks ended in {doing}; the job ends here.", LostRankError.exit_code)
         if kind == "timeout":
             stuck = f"no progress for {format_duration(limit)} in {doing}"
             leave(f"{stuck}: a rank hangs, or one batch takes longer (-T sets the limit).", TimeOutError.exit_code)
@@ -132,6 +138,7 @@ def on_watchdog(
         if rank == 0 and reporter.claim():  # first of all, because the launcher soon kills this process
             say(f"{reason} in {doing}.{sink.saved()}")
         sink.rescue()
+        remove_held()
         os._exit(130)
 
     return end
@@ -142,6 +149,7 @@ def _exit_after(break_off: Callable[[], None], code: int) -> NoReturn:
     thread = threading.Thread(target=break_off, daemon=True)
     thread.start()
     thread.join(LETTING_GO)
+    remove_held()
     os._exit(code)
 
 

@@ -1,7 +1,8 @@
-"""Whether all cases fit into the host memory of every machine, asked before the first is measured."""
+"""Whether all cases fit into the host memory of every machine and onto its disk, asked before the first is measured."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 
 import msgspec
@@ -19,12 +20,17 @@ from collbench.units import format_bytes
 from collbench.workloads.case import ProgramCase
 
 
-def programs_do_not_fit(cases: tuple[ProgramCase, ...], here: int = 1) -> DoesNotFit | None:
-    """Why the program that allocates the most does not fit on this machine, which has so many of the ranks.
+def programs_do_not_fit(cases: tuple[ProgramCase, ...], here: int = 1, folder: str = ".") -> DoesNotFit | None:
+    """Why the program that allocates or writes the most does not fit on this machine, which has so many of the ranks.
 
-    None where it does. Programs run one by one. One that cannot run here is skipped later, with the reason.
+    None where it does. Programs run one by one, with their files in `folder`. One that cannot run here is skipped
+    later, with the reason.
     """
     able = [case for case in cases if _missing(case) is None]
+    return _exceeds_memory(able, here) or _exceeds_disk(able, folder)
+
+
+def _exceeds_memory(able: Sequence[ProgramCase], here: int) -> DoesNotFit | None:
     needed, largest = max(((_on(here, case), case) for case in able), key=lambda one: one[0], default=(0, None))
     free = available_bytes()
     if largest is None or free is None or needed <= free * USABLE_SHARE:
@@ -33,6 +39,20 @@ def programs_do_not_fit(cases: tuple[ProgramCase, ...], here: int = 1) -> DoesNo
     return DoesNotFit(
         f"{largest.title}: needs {format_bytes(needed)} of memory{ranks}, and {format_bytes(free)} are free. "
         f"{how_to_fit(largest)}"
+    )
+
+
+def _exceeds_disk(able: Sequence[ProgramCase], folder: str) -> DoesNotFit | None:
+    needed, largest = max(((case.disk, case) for case in able), key=lambda one: one[0], default=(0, None))
+    if largest is None or needed == 0:
+        return None
+    disk = os.statvfs(folder)
+    free = disk.f_bavail * disk.f_frsize
+    if not disk.f_blocks or needed <= free * USABLE_SHARE:  # some file systems do not tell
+        return None
+    return DoesNotFit(
+        f"{largest.title}: needs {format_bytes(needed)} in the folder {folder}, and {format_bytes(free)} are free. "
+        "Lower the size of its files, or name a folder on another device."
     )
 
 

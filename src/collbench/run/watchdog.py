@@ -16,7 +16,10 @@ from typing import Any
 
 #: After a signal the main thread has so long to finish its batch and agree with the other ranks (s). Open MPI's mpirun
 #: sends SIGTERM when it ends a job (Ctrl-C, a lost rank) and SIGKILL 0.4 s later; MPICH's forwards Ctrl-C as SIGINT.
-GRACE = {int(signal.SIGINT): 0.8, int(signal.SIGTERM): 0.1}
+#: SIGHUP comes from a terminal that closes, SIGQUIT from Ctrl-\\.
+GRACE = {int(signal.SIGINT): 0.8, int(signal.SIGTERM): 0.1, int(signal.SIGHUP): 0.8, int(signal.SIGQUIT): 0.8}
+#: Those of them that stay ignored where they were (by nohup, or a shell).
+_MAY_BE_IGNORED = (signal.SIGHUP, signal.SIGQUIT)
 #: Ranks other than 0 wait this much longer (s), so that rank 0 reports first.
 DEFERENCE = 2.0
 #: A rank whose call has failed waits so long for the others to come out of theirs (s), but no longer than half of the
@@ -30,9 +33,10 @@ OnEnd = Callable[[str, str], None]
 class Watchdog:
     """Watches one process. Use as a context manager in the main thread; `beat` from anywhere.
 
-    `on_end(kind, doing)` is called from the watchdog's thread with kind `timeout`, `interrupted` (SIGINT), `terminated`
-    (SIGTERM), `trouble`, where `doing` includes the text of `trouble()`, or `failed`, where it includes why a call has
-    failed on this rank alone. It must end the process.
+    `on_end(kind, doing)` is called from the watchdog's thread with kind `timeout`, `interrupted` (SIGINT, SIGHUP,
+    SIGQUIT), `terminated` (SIGTERM), `orphaned`, when `parent` is no longer the parent of this process, `trouble`,
+    where `doing` includes the text of `trouble()`, or `failed`, where it includes why a call has failed on this rank
+    alone. It must end the process.
     """
 
     def __init__(
@@ -41,7 +45,9 @@ class Watchdog:
         on_end: OnEnd,
         deference: float = 0.0,
         trouble: Callable[[], str | None] = lambda: None,
+        parent: int | None = None,
     ) -> None:
+        self._parent = parent
         self._timeout = timeout
         self._trouble = trouble
         self._deference = deference
@@ -72,8 +78,9 @@ class Watchdog:
         os.set_blocking(self._write, False)
         os.set_blocking(self._read, False)
         self._previous_fd = signal.set_wakeup_fd(self._write, warn_on_full_buffer=False)
-        for number in (signal.SIGINT, signal.SIGTERM):
-            self._previous[number] = signal.signal(number, self._note)
+        for number in GRACE:
+            if number not in _MAY_BE_IGNORED or signal.getsignal(number) is not signal.SIG_IGN:
+                self._previous[number] = signal.signal(number, self._note)
         self._beat = time.monotonic()
         self._thread = threading.Thread(target=self._watch, name="watchdog", daemon=True)
         self._thread.start()
@@ -104,6 +111,8 @@ class Watchdog:
                 self._end(kind)
             elif (failure := self._failure) is not None and now > failure[2]:
                 self._end(*failure[:2])
+            elif self._parent is not None and os.getppid() != self._parent:
+                self._end("orphaned")
             elif now > self._beat + self._timeout + self._deference:
                 self._end("timeout")
             elif (text := self._trouble_text()) is not None:

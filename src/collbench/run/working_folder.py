@@ -19,6 +19,12 @@ from collbench.run.child import ProgramFailed
 #: How names of such folders begin, and that of one which is not locked yet.
 PREFIX, DRAFT = "collbench-files-", "collbench-new-"
 
+#: The folders of this process, for a thread that ends it.
+_HELD: set[Path] = set()
+
+#: How often removal is tried again, while the program that works there may still make files.
+_TRIES = 3
+
 
 def prefix() -> str:
     """Names have this machine's in them: where several machines share a folder, one may not see another's locks."""
@@ -38,11 +44,20 @@ def working_folder(parent: str | None) -> Iterator[Path]:
     except OSError as error:
         where, name = (parent, "name") if parent else ("of temporary files", "set TMPDIR to")
         raise ProgramFailed(f"folder {where}: {error.strerror}; {name} one in which files can be made") from error
+    _HELD.add(folder)
     try:
         yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+        _HELD.discard(folder)
         os.close(lock)
+
+
+def remove_held() -> None:
+    """Remove the folders of this process, which ends without leaving their contexts."""
+    for folder in tuple(_HELD):
+        for _ in range(_TRIES):
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def _made(parent: str | None) -> tuple[Path, int]:

@@ -55,7 +55,8 @@ class Host(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     """One machine. `ranks` are the world ranks that ran on it. Sizes in bytes; None where the kernel has no answer.
 
     `clock_step` is the spacing (s) of the values that its clock can show: the resolution of every time. `cache` is the
-    size of the last-level cache. `priority` is that of the process that describes it, as in `Confinement`.
+    size of the last-level cache. `priority` is that of the process that describes it, as in `Confinement`. `huge_pages`
+    says who gets transparent huge pages: always, madvise or never.
     """
 
     name: str
@@ -73,6 +74,7 @@ class Host(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     cache: Size | None = None
     priority: str | None = None
     disks: tuple[Disk, ...] = ()
+    huge_pages: str | None = None
 
 
 class Protocol(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

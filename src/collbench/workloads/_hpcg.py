@@ -28,6 +28,15 @@ def rating(output: str) -> float:
     return float(_value(_values(output), _RATING))
 
 
+def elapsed(case: Case, output: str) -> float:
+    """Seconds of the part that is rated; a sample is the time of 1e9 flop, at its rating.
+
+    Raises:
+        ValueError: it is missing.
+    """
+    return float(_value(_values(output), "Benchmark Time Summary::Total"))
+
+
 def wrong(case: Case, output: str) -> int:
     """How many tests it did not pass, and whether it says that its result is invalid or of another size.
 

@@ -58,6 +58,7 @@ def benchmark(
         verify=verify,
         refuses=refused,
         files=prepare is not None,
+        disk=lambda case: 0 if prepare is None else int(case["size"]),
         prepare=prepare or (lambda case: ()),
         software=(Software("sysbench", "sysbench"),),
         repeated=True,

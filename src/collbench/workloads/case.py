@@ -9,11 +9,15 @@ from collbench.units import format_size
 
 
 class ProgramCase(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What is asked for. `case` is without a measure; `memory` are the bytes that the program allocates."""
+    """What is asked for. `case` is without a measure.
+
+    `memory` and `disk` are the bytes that the program allocates, and those of the files that it makes.
+    """
 
     case: Case
     measures: tuple[str, ...]
     memory: int = 0
+    disk: int = 0
 
     @property
     def identities(self) -> tuple[Case, ...]:

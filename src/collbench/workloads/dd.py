@@ -1,6 +1,6 @@
 """dd: zeros written block by block to a new file, and brought to the device before dd ends (fdatasync).
 
-Storage that compresses or deduplicates stores nothing of zeros.
+Storage that compresses zeros stores nothing of them, and its case fails.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collbench.workloads.program import Measure, Program, Step
 from collbench.workloads.software import Software
 
 _COPIED = re.compile(r"^(\d+) bytes .*copied, ([0-9.e+-]+) s,", re.MULTILINE)
-_SIZE = re.compile(r"^size (\d+)$", re.MULTILINE)
+_FILE = re.compile(r"^size (\d+) in (\d+) x (\d+)$", re.MULTILINE)
 
 
 def written(case: Case) -> int:
@@ -25,7 +25,7 @@ def written(case: Case) -> int:
 
 def argv(case: Case, times: int) -> Sequence[str]:
     dd = f"dd if=/dev/zero of=zeros bs={case['bs']} count={case['count']} conv=fdatasync"
-    return explained("^dd: ", "sh", "-c", f"{dd} && stat --format='size %s' zeros")
+    return explained("^dd: ", "sh", "-c", f"{dd} && stat --format='size %s in %b x %B' zeros")
 
 
 def parse(output: str) -> Mapping[str, Sequence[float]]:
@@ -33,11 +33,18 @@ def parse(output: str) -> Mapping[str, Sequence[float]]:
 
 
 def verify(case: Case, output: str) -> int:
-    """The bytes that dd counted, and the size of the file."""
-    copied, size = _COPIED.search(output), _SIZE.search(output)
-    if copied is None or size is None:
+    """The bytes that dd counted, and the size of the file.
+
+    Raises:
+        ValueError: one is missing, or the storage has fewer blocks for the file than its bytes need.
+    """
+    copied, file = _COPIED.search(output), _FILE.search(output)
+    if copied is None or file is None:
         raise ValueError("no line with the bytes that dd copied, or none with the size of the file")
-    return sum(int(found[1]) != written(case) for found in (copied, size))
+    wrong = sum(int(found[1]) != written(case) for found in (copied, file))
+    if not wrong and (stored := int(file[2]) * int(file[3])) < written(case):
+        raise ValueError(f"{stored} of {written(case)} bytes are stored: a file with holes, or compressed zeros")
+    return wrong
 
 
 WORKLOAD = Program(
@@ -50,6 +57,7 @@ WORKLOAD = Program(
     parse=parse,
     verify=verify,
     files=True,
+    disk=written,
     before=lambda case: (Step(("rm", "-f", "zeros")),),
     software=(Software("dd", "coreutils"),),
     repeated=True,

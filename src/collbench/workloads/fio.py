@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Sequence
+from mmap import PAGESIZE
 from pathlib import Path
 
 from collbench.schema.case import Case
 from collbench.workloads._files import no_direct, no_io_uring
-from collbench.workloads._fio import FILE, layout, seconds, takes, timed, unused, verified, wrong
+from collbench.workloads._fio import FILE, elapsed, layout, notes, seconds, takes, timed, unused, verified, wrong
 from collbench.workloads.parameters import parameter
 from collbench.workloads.program import Measure, Program, Step
 from collbench.workloads.software import Software
@@ -28,6 +29,8 @@ def refuses(case: Case) -> str | None:
 
 
 def lacks(case: Case, folder: Path) -> str | None:
+    if not case["direct"] and case["cache"] == "cold" and case["rw"] == "randread" and case["bs"] % PAGESIZE:
+        return f"cache=cold: a read brings whole pages into the page cache; bs must be a multiple of {PAGESIZE}"
     asked = (case["direct"], case["ioengine"] == "io_uring")
     return (no_direct(folder) if asked[0] else None) or (no_io_uring() if asked[1] else None)
 
@@ -43,8 +46,9 @@ WORKLOAD = Program(
         Measure("request", lambda case: 1, "requests"),
         Measure("p99", lambda case: 1, "requests", shown="time"),
     ),
-    argv=lambda case, times: timed(case), parse=seconds, verify=wrong, refuses=refuses, lacks=lacks,
-    files=True, prepare=lambda case: (layout(case),), before=before, unused=unused, seconds=takes,
+    argv=lambda case, times: timed(case), parse=seconds, verify=wrong, notes=notes, elapsed=elapsed, refuses=refuses,
+    lacks=lacks, files=True, disk=lambda case: int(case["size"]), prepare=lambda case: (layout(case),), before=before,
+    unused=unused, seconds=takes,
     after=lambda case: (verified(case),) if "write" in case["rw"] else (),
     software=(Software("fio", "fio", oldest=(3, 0)),), repeated=True, sizes=("1G",),
     axes=(
@@ -54,7 +58,7 @@ WORKLOAD = Program(
         parameter("ioengine", "psync", "how they are made", among=("psync", "libaio", "io_uring"), kind="how"),
         parameter("direct", 1, "1: by O_DIRECT, 0: through the page cache", least=0, most=1, kind="how"),
         parameter("cache", "cold", "of the file, before a sample", among=("cold", "warm"), kind="how"),
-        parameter("runtime", 10, "seconds of a sample", least=1, most=86_400),
+        parameter("runtime", 10, "seconds of a sample; one of a cold file ends with the file", least=1, most=86_400),
         parameter("ramp", 2, "seconds that are left out before, unless the cache is cold", least=0, most=3600),
     ),
 )  # fmt: skip

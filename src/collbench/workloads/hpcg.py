@@ -39,6 +39,7 @@ WORKLOAD = Program(
     argv=argv,
     parse=lambda output: {"rating": [1.0 / _hpcg.rating(output)]},
     verify=_hpcg.wrong,
+    elapsed=_hpcg.elapsed,
     figures=_hpcg.figures,
     notes=_hpcg.notes,
     memory=lambda case: BYTES * case["n"] ** 3,

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from collbench.schema.case import Case
-from collbench.workloads._files import no_direct
+from collbench.workloads._files import SHORTEST, no_direct
 from collbench.workloads.parameters import parameter
 from collbench.workloads.program import Measure, Program
 from collbench.workloads.software import Software
@@ -34,16 +34,23 @@ def parse(output: str) -> Mapping[str, Sequence[float]]:
 
 
 def verify(case: Case, output: str) -> int:
-    """Requests that are lacking, where so many were asked for; else there is at least one."""
-    asked = case["count"] - 1 if case["mode"] == "latency" else 1
-    return max(asked - int(numbers(output)[0]), 0)
+    """Requests that are lacking, where so many were asked for; else whether there is none, or it ended early."""
+    count = int(numbers(output)[0])
+    if case["mode"] == "latency":
+        return max(int(case["count"]) - 1 - count, 0)
+    return int(count < 1 or elapsed(case, output) < SHORTEST * case["seconds"])
+
+
+def elapsed(case: Case, output: str) -> float:
+    """Seconds from the first request to the end, with the pauses between requests."""
+    return numbers(output)[9] * 1e-9
 
 
 WORKLOAD = Program(
     name="ioping", suite="io", title="ioping",
     summary="time of a read of 4 KiB: from the device, from the page cache, or by O_DIRECT",
     measures=(Measure("request", lambda case: 1, "requests", shown="time"),),
-    files=True, argv=argv, parse=parse, verify=verify,
+    files=True, argv=argv, parse=parse, verify=verify, elapsed=elapsed,
     lacks=lambda case, folder: no_direct(folder) if case["mode"] == "direct" else None,
     unused=lambda case: ("seconds",) if case["mode"] == "latency" else ("count",),
     seconds=lambda case: float(case["count"] if case["mode"] == "latency" else case["seconds"]),

@@ -88,6 +88,10 @@ def _not_known(case: Case) -> float:
     return 0.0
 
 
+def _sum_of_samples(case: Case, output: str) -> None:
+    return None
+
+
 def _computes_little(case: Case, times: int) -> float:
     return 0.0
 
@@ -105,11 +109,14 @@ class Program:
     which, the warm-up, are left out. `parse(output)` gives seconds of each sample by measure, and
     `verify(case, output)` how many results are wrong; `notes(output)` is what a reader of the numbers must know. These
     read what the program printed, and may raise on output that they cannot read. A wrong result fails the case,
-    whatever its times are. `memory(case)` are the bytes that the program allocates; a case for which there are not so
-    many is refused before anything is measured. `refuses(case)` says why no execution can take a case (None: one can);
-    a plan with such a case is refused. `lacks(case, folder)` is asked just before a case is measured: why this machine
-    or this folder cannot give what the case needs, so that it is skipped (None: it can). `unused(case)` are parameters
-    without effect in a case, which then does not have them: of cases that differ in them alone one is measured.
+    whatever its times are. `elapsed(case, output)` are the seconds that the execution took by the program's own clock
+    (None: the sum of a measure's samples); where they exceed the time that collbench measured, the case fails.
+    `memory(case)` are the bytes that the program allocates, and `disk(case)` those of its files; a case for which there
+    are not so many is refused before anything is measured. `refuses(case)` says why no execution can take a case (None:
+    one can); a plan with such a case is refused. `lacks(case, folder)` is asked just before a case is measured: why
+    this machine or this folder cannot give what the case needs, so that it is skipped (None: it can). `unused(case)`
+    are parameters without effect in a case, which then does not have them: of cases that differ in them alone one is
+    measured.
     `seconds(case)` is about how long an execution takes with the steps beside it, for estimates, where the parameters
     of the case say so (0: they do not). `computes(case, times)` are core seconds that all its ranks use besides for an
     execution that takes so many samples, about, on a core of a server of 2020 (0: not known).
@@ -151,6 +158,7 @@ class Program:
     repeatable: Callable[[Case, str], Mapping[str, float]] = _no_figures_of
     lacks: Callable[[Case, Path], str | None] = _can_be_had
     memory: Callable[[Case], int] = _needs_little
+    disk: Callable[[Case], int] = _needs_little
     refuses: Callable[[Case], str | None] = _takes_all
     unused: Callable[[Case], Collection[str]] = _uses_all
     seconds: Callable[[Case], float] = _not_known
@@ -161,6 +169,7 @@ class Program:
     repeated: bool = False
     distributed: bool = False
     servers: str = ""
+    elapsed: Callable[[Case, str], float | None] = _sum_of_samples
     messages: Callable[[Case, str], Sequence[int]] = _no_messages
 
     @property

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,6 +18,9 @@ FOLDER, DRIVER = "collbench-", "driver"
 
 #: Further places of such folders: for files that outlive a restart, and for files in memory.
 _MORE_PLACES = ("/var/tmp", "/dev/shm")  # noqa: S108 - folders in them
+
+#: The file in such a folder that names another place of them, and most bytes of a path (PATH_MAX).
+ELSEWHERE, _LONGEST_PATH = "elsewhere", 4096
 
 #: Longest identity that is read from a file (bytes).
 _LONGEST = 200
@@ -67,13 +71,34 @@ def sign(folder: Path) -> IO[str]:
     return signature
 
 
-def opened(path: Path) -> IO[str]:
+@contextlib.contextmanager
+def signpost(place: str) -> Iterator[None]:
+    """Where folders of this process are made in another place than the usual ones: a temporary folder names it.
+
+    It is removed at the end; a sweep finds the place by that of a killed process.
+
+    Raises:
+        OSError: it cannot be made.
+    """
+    if place in _usual_places():
+        yield
+        return
+    folder = Path(tempfile.mkdtemp(prefix=FOLDER))
+    try:
+        with sign(folder):
+            (folder / ELSEWHERE).write_text(place, encoding="utf-8", errors="replace")
+            yield
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def opened(path: Path, encoding: str = "ascii") -> IO[str]:
     """A text file in the folder of another launch, which may hold anything: a link is refused, a pipe not waited for.
 
     Raises:
         OSError: it cannot be opened.
     """
-    return os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), encoding="ascii")
+    return os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), encoding=encoding)
 
 
 def signature_of(folder: Path) -> tuple[str, bool | None]:
@@ -95,12 +120,31 @@ def signature_of(folder: Path) -> tuple[str, bool | None]:
 
 def signed() -> Iterator[tuple[Path, str, bool | None]]:
     """Temporary folders of launches, of all users: path, driver, whether its lock is held."""
-    places = dict.fromkeys((tempfile.gettempdir(), *_MORE_PLACES))
+    places = dict.fromkeys((*_usual_places(), *_named_places()))
     for folder in sorted(folder for place in places for folder in Path(place).glob(f"{FOLDER}*")):
         try:
             if not folder.is_symlink():
                 driver, locked = signature_of(folder)
-                trusted = folder.stat().st_uid in (0, os.getuid())  # others could sign in a living driver's name
-                yield folder, driver, locked if locked or trusted else None
+                yield folder, driver, locked if locked or _is_trusted(folder) else None
         except (OSError, UnicodeDecodeError):
             continue
+
+
+def _usual_places() -> tuple[str, ...]:
+    return (tempfile.gettempdir(), *_MORE_PLACES)
+
+
+def _named_places() -> Iterator[str]:
+    """Absolute paths, as signposts name them."""
+    for post in (post for place in _usual_places() for post in Path(place).glob(f"{FOLDER}*/{ELSEWHERE}")):
+        with contextlib.suppress(OSError, UnicodeDecodeError):
+            if _is_trusted(post.parent) and not post.parent.is_symlink():
+                with opened(post, "utf-8") as file:
+                    place = file.read(_LONGEST_PATH)
+                if Path(place).is_absolute() and Path(place).is_dir():
+                    yield place
+
+
+def _is_trusted(folder: Path) -> bool:
+    """Of this user or of root; others could sign in a living driver's name."""
+    return folder.stat().st_uid in (0, os.getuid())
