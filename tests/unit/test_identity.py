@@ -39,12 +39,13 @@ def folder_of(place: Path, name: str = "collbench-a", said: str | None = "me") -
 
 
 def test_a_driver_is_named_by_boot_namespace_number_and_start() -> None:
-    match = re.fullmatch(r"(.+)/([0-9]+)/([0-9]+)/([0-9]+)", driver_identity())
+    match = re.fullmatch(r"(.+)/([0-9]+)/([0-9]+)/([0-9]+)/([0-9]+)", driver_identity())
     assert match is not None
-    assert match.groups()[:3] == (boot(), str(namespace()), str(os.getpid()))
+    assert match.groups()[:3] == (boot(), str(namespace("pid")), str(os.getpid()))
     fields = Path(f"/proc/{os.getpid()}/stat").read_text(encoding="ascii", errors="replace").rpartition(")")[2].split()
     assert match[4] == fields[19], "the 22nd of proc(5), of which two stand before"
-    assert (boot(), namespace()) == (machine_id(), Path("/proc/self/ns/pid").stat().st_ino)
+    assert (boot(), namespace("pid")) == (machine_id(), Path("/proc/self/ns/pid").stat().st_ino)
+    assert match[5] == str(namespace("time"))
 
 
 def test_a_signature_is_locked_before_it_has_its_name(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
