@@ -6,6 +6,8 @@ import fcntl
 import os
 import re
 import stat
+import subprocess
+import sys
 import tempfile
 from pathlib import Path
 from typing import IO, Any
@@ -200,3 +202,35 @@ def test_what_cannot_be_made_whole_is_removed(place: Path, monkeypatch: pytest.M
         pytest.fail("they were made")
     assert list(place.iterdir()) == []
     assert identity.FOLDER == "collbench-"
+
+
+#: Makes folders where only so many more descriptors are left, and takes all of them inside.
+WITHOUT_DESCRIPTORS = """
+import contextlib, os, resource, sys
+from collbench.launch.folders.layout import folders
+from collbench.schema.plan import Plan
+resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
+def take():
+    with contextlib.suppress(OSError):
+        while True:
+            taken.append(os.open(os.devnull, os.O_RDONLY))
+made = left = 0
+for free in range(14):
+    taken = []
+    take()
+    for _ in range(free):
+        os.close(taken.pop())
+    with contextlib.suppress(OSError), folders(Plan(), (os.getuid(), os.getgid())):
+        made += 1
+        take()
+    for one in taken:
+        os.close(one)
+    left += len(os.listdir(os.environ["TMPDIR"]))
+print(made > 0, left)
+"""
+
+
+def test_a_folder_is_removed_where_there_are_no_more_descriptors(tmp_path: Path) -> None:
+    ended = subprocess.run([sys.executable, "-c", WITHOUT_DESCRIPTORS], env=os.environ | {"TMPDIR": str(tmp_path)},
+                           capture_output=True, text=True, check=True, timeout=60)  # fmt: skip
+    assert ended.stdout.split() == ["True", "0"]

@@ -8,15 +8,13 @@ from __future__ import annotations
 
 import contextlib
 import os
-import tempfile
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from collbench.errors import EngineError, PlanError
 from collbench.launch.cells import LaunchCell
-from collbench.launch.folders.removal import remove_folder
-from collbench.launch.folders.signature import FOLDER, sign
+from collbench.launch.folders.layout import make_folder, signed_folder
 from collbench.machine.mounts import under
 
 #: Where containers have it: every image has this folder, and every user may write to it.
@@ -50,18 +48,11 @@ def storage_of(cell: LaunchCell, parent: str, user: tuple[int, int]) -> Iterator
     if (where := place_of(cell, parent)) is None:
         yield described(cell)
         return
-    root = Path(tempfile.mkdtemp(prefix=FOLDER, dir=where))
-    with contextlib.ExitStack() as signature:  # closed when all of it is removed
-        try:
-            signature.enter_context(sign(root))
-            root.chmod(0o711)
-            folder = root / "files"
-            folder.mkdir(mode=0o700)
-            if os.getuid() == 0:
-                os.chown(folder, *user)
-            yield described(cell, folder)
-        finally:
-            remove_folder(root)
+    with signed_folder(Path(where)) as root:
+        root.chmod(0o711)
+        folder = root / "files"
+        make_folder(folder, user)
+        yield described(cell, folder)
 
 
 def described(cell: LaunchCell, source: Path | None = None) -> Storage | None:
