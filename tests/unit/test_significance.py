@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
+import scipy.stats
 
 from collbench.analysis import joint
 from collbench.analysis.significance import Launches, PValues, p_values
+from collbench.analysis.studentised import Cell, statistics
 
 
 def cell(base: list[float], other: list[float], first: int = 0) -> Launches:
@@ -82,3 +86,23 @@ def test_a_sample_of_arrangements_has_its_seed() -> None:
     assert (found.seed, found.arrangements) == (joint.SEED, joint.DRAWN[1] + 1)
     (found,) = of(drawn(16, 1))
     assert (found.seed, found.arrangements) == (None, 2**15)
+
+
+@pytest.mark.parametrize("left_out", [0, 1, 2])
+def test_of_two_sides_the_largest_t_counts_times_the_cube_of_the_share_that_is_kept(left_out: int) -> None:
+    """Against Student's t of every way to keep the narrowest neighbours of each side, one by one."""
+    draw = np.random.default_rng(left_out)
+    sides = np.sort(draw.normal(0, 0.01, (2, 7)))
+    sides[1] += 0.05
+    sides[1, 7 - left_out :] += 1.0  # so many launches are far away
+    largest = 0.0
+    for kept in itertools.product(range(5, 8), repeat=2):
+        if 14 - sum(kept) > 2:  # a fifth of them
+            continue
+        parts = [min((side[i : i + n] for i in range(8 - n)), key=np.var) for side, n in zip(sides, kept, strict=True)]
+        t = scipy.stats.ttest_ind(parts[1], parts[0]).statistic
+        largest = max(largest, abs(t) * (sum(kept) / 14) ** 3)
+    cells = [Cell(sides.ravel(), np.arange(14))]
+    [[found]] = statistics(cells, np.array([[0] * 7 + [1] * 7], np.int8), in_blocks=False)
+    wallace = (8 * 12 + 1) / (8 * 12 + 3) * np.sqrt(12 * np.log1p(largest**2 / 12))
+    assert found == pytest.approx(wallace, rel=1e-5)
