@@ -54,7 +54,7 @@ def built(started: Started, tag: str, oddity: str) -> None:
 def test_an_odd_world_is_one_failed_record(clean: Started, launch: Launch, tmp_path: Path, what: str) -> None:
     tag = "collbench-test/odd:latest"
     built(clean, tag, ODDITIES[what])
-    plan = LONG.format(image=tag, step="strict", launches=2).replace('"15s"', '"5s"').replace('"10s"', '"1s"')
+    plan = LONG.format(image=tag, step="strict", launches=2).replace('"300s"', '"20s"').replace('"10s"', '"1s"')
     try:
         code, _, err = ended(launch(plan), 600)
         assert code == 1, err
