@@ -23,7 +23,7 @@ FOREIGN = {
     "--map-by", "--bind-to", "--standalone", "--nproc-per-node", "--hypothesis-profile", "--strict", "--env", "--chunk",
     "--partition", "--account", "--exclusive", "--mpi", "--container-image", "--container-unshare", "--no-requeue",
     "--join", "--wait", "--runtime", "--cpus", "--test-only", "--user", "--nodes", "--ntasks", "--cpus-per-task",
-    "--gpus", "--time", "--output", "--job-name", "--array", "--requeue", "--hostfile",
+    "--gpus", "--time", "--output", "--job-name", "--array", "--requeue", "--hostfile", "--only",
 }  # fmt: skip
 PARENT = click.Context(cli, **cli.context_settings)
 
