@@ -72,7 +72,7 @@ def test_a_driver_that_was_stopped(clean: Started, launch: Launch, tmp_path: Pat
     plan = LONG.format(image=image, step="strict", launches=1).replace('"10s"', '"1s"').replace("10000000", "1000")
     process = launch(plan)
     try:
-        wait_for(lambda: ranks_of(clean), 120)
+        wait_for(lambda: ranks_of(clean))
         process.send_signal(signal.SIGSTOP)
         time.sleep(60)  # longer than any of its limits
     finally:
