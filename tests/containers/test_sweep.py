@@ -55,7 +55,7 @@ class Ours(Docker):
         return self._ours(super().networks(*labels))
 
     def _ours(self, found: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        here = f"/{namespace()}/"
+        here = f"/{namespace('pid')}/"
         return [one for one in found if one["Id"] not in self.others and here not in one["Labels"][DRIVER_LABEL]]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.processes import LIMIT
 from tests.unit.bench_modules import BENCH, bench
 
 pytestmark = pytest.mark.mpi
@@ -70,7 +72,7 @@ def kinds(document: Any) -> set[tuple[str, str]]:
 def test_what_cannot_be_measured_is_a_line_and_the_rest_a_page(folder: Path) -> None:
     """The double has no torch, and one of nccl-tests crashes."""
     (folder / "programs" / "sendrecv_perf").write_text("#!/bin/sh\nkill -SEGV $$\n")
-    assert start(folder, PEER, "--rounds", "1", "--limit", "200").wait(timeout=280) == 0
+    assert start(folder, PEER, "--rounds", "1", "--limit", "500").wait(timeout=LIMIT) == 0
     document = kept(folder, "gpu_peer")
     assert kinds(document) == {
         ("nccl-tests", "allreduce"), ("nccl-tests", "allreduce in place"), ("native", "allreduce"),
@@ -80,25 +82,25 @@ def test_what_cannot_be_measured_is_a_line_and_the_rest_a_page(folder: Path) -> 
     assert {one["bytes"] for one in document["launches"] if one["kind"] == "native"} == {8, 1 << 16}
     page = (folder / "results-gpu_peer.md").read_text()
     assert "round 0, nccl-tests sendrecv 8 B: sendrecv_perf: exit code -11" in page
-    assert "round 0, torch-nccl: mpirun: exit code 2: collbench: backend torch-nccl" in page
+    assert re.search(r"round 0, torch-nccl: mpirun: exit code 2: .*backend torch-nccl", page)
 
 
 def test_both_drivers_over_plain_c(folder: Path) -> None:
-    assert start(folder, FLOOR, "--rounds", "1", "--limit", "200").wait(timeout=280) == 0
+    assert start(folder, FLOOR, "--rounds", "1", "--limit", "500").wait(timeout=LIMIT) == 0
     found = kinds(kept(folder, "gpu_floor"))
     assert found >= {(kind, name) for kind in ("C", "native", "python") for name in ("allreduce", "sendrecv")}
 
 
 def test_sigterm_leaves_every_number_and_no_process(folder: Path) -> None:
     mark = bench("marks").Mark("BENCH_TEST", folder.name)
-    process = start(folder, PEER, "--rounds", "50", "--limit", "250", mark=mark)
+    process = start(folder, PEER, "--rounds", "50", "--limit", "500", mark=mark)
     try:
-        until = time.monotonic() + 120
+        until = time.monotonic() + LIMIT
         while not (folder / "results-gpu_peer.json").exists():
             assert process.poll() is None and time.monotonic() < until
             time.sleep(0.1)
         process.send_signal(signal.SIGTERM)
-        assert process.wait(timeout=60) == 128 + signal.SIGTERM
+        assert process.wait(timeout=LIMIT) == 128 + signal.SIGTERM
         assert mark.processes() == []
     finally:
         mark.end()

@@ -54,7 +54,7 @@ def built(started: Started, tag: str, oddity: str) -> None:
 def test_an_odd_world_is_one_failed_record(clean: Started, launch: Launch, tmp_path: Path, what: str) -> None:
     tag = "collbench-test/odd:latest"
     built(clean, tag, ODDITIES[what])
-    plan = LONG.format(image=tag, step="strict", launches=2).replace('"15s"', '"5s"').replace('"10s"', '"1s"')
+    plan = LONG.format(image=tag, step="strict", launches=2).replace('"300s"', '"20s"').replace('"10s"', '"1s"')
     try:
         code, _, err = ended(launch(plan), 600)
         assert code == 1, err
@@ -72,7 +72,7 @@ def test_a_driver_that_was_stopped(clean: Started, launch: Launch, tmp_path: Pat
     plan = LONG.format(image=image, step="strict", launches=1).replace('"10s"', '"1s"').replace("10000000", "1000")
     process = launch(plan)
     try:
-        wait_for(lambda: ranks_of(clean), 120)
+        wait_for(lambda: ranks_of(clean))
         process.send_signal(signal.SIGSTOP)
         time.sleep(60)  # longer than any of its limits
     finally:

@@ -1,4 +1,4 @@
-"""The fuzzer of everything that reads a run, for a bounded time and from the same seed each time."""
+"""The fuzzers of everything that reads a run, and of commands and their files, for a bounded time and from one seed."""
 
 from __future__ import annotations
 
@@ -24,3 +24,12 @@ def test_changed_runs_are_read_or_refused_and_nothing_else(tmp_path: Path, bare_
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-4000:]
     assert "Done" in done.stderr
+
+
+def test_odd_commands_plans_and_sites_are_answered_or_refused(bare_environment: dict[str, str]) -> None:
+    done = subprocess.run(
+        [sys.executable, str(FUZZER.with_name("fuzz_commands.py")), "--inputs=300", "--seed=1"],
+        env=bare_environment, capture_output=True, text=True, errors="replace", timeout=LIMIT, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
+    assert done.stdout.splitlines()[-1].startswith("300 inputs, 0 wrong")

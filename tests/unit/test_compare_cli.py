@@ -344,3 +344,16 @@ def test_sides_of_a_run_are_not_compared_with_a_baseline(compare: Collbench, lau
     assert refused.code == 2 and "{" not in refused.err.replace(HOSTILE, "")
     assert "several cells of one case, which differ in policy host and multi; isolation none and strict" in refused.err
     assert "collbench compare RUN --by policy, without a second run and without --baseline" in refused.err
+
+
+@pytest.mark.parametrize("answer", [("compare", "--by"), ("compare", "--ignore"), ("advise", "--ignore")])
+def test_a_variable_is_named_as_the_refusal_names_it(here: Collbench, tmp_path: Path, answer: tuple[str, str]) -> None:
+    """Upper case and underscores, which are no matter in the name of any other fact."""
+    command, flag = answer
+    variable = "OMPI_MCA_coll_tuned_allreduce_algorithm"
+    runs = [write_run(tmp_path / f"algorithm{value}", {made_case(): spread(1e-5)}, environment={variable: value})
+            for value in ("1", "3")]  # fmt: skip
+    refused = here(command, *runs)
+    assert refused.code == 2
+    assert f"{flag} env:{variable}" in refused.err
+    assert here(command, *runs, flag, f"env:{variable}").code == 0

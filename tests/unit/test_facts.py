@@ -63,6 +63,22 @@ def test_of_the_environment_only_what_changes_a_measurement_is_kept() -> None:
         "TORCH_NCCL_BLOCKING_WAIT": "1",
         "MKL_NUM_THREADS": "1",
         "OPENBLAS_NUM_THREADS": "1",
+        "OPENBLAS_CORETYPE": "Prescott",
+        "GLIBC_TUNABLES": "glibc.malloc.tcache_count=0",
+        "LD_PRELOAD": "/usr/lib/libjemalloc.so.2",
+        "MALLOC_ARENA_MAX": "1",
+        "KMP_AFFINITY": "compact",
+        "ONEDNN_MAX_CPU_ISA": "SSE41",
+        "DNNL_MAX_CPU_ISA": "AVX2",
+        "ATEN_CPU_CAPABILITY": "default",
+        "I_MPI_ADJUST_ALLREDUCE": "2",
+        "MPICH_ALLREDUCE_NO_SMP": "1",
+        "MV2_USE_SHMEM_COLL": "0",
+        "HCOLL_ENABLE_MCAST": "0",
+        "UCC_TLS": "shm",
+        "PSM3_NIC": "0",
+        "OMPI_MCA_mapping": "x://y",
+        "UCX_SPINNING": "1",
     }
     left_out = {
         "HOME": "/root",
@@ -81,9 +97,36 @@ def test_of_the_environment_only_what_changes_a_measurement_is_kept() -> None:
         "UCX_NET_PASSPHRASE": "s3cr3t",
         "NCCL_FOO_CREDENTIAL": "s3cr3t",
         "MY_UCX_TLS": "x",
+        "UCC_DIR": "/opt/hpcx/ucc",
+        "I_MPI_ROOT": "/opt/intel/mpi",
     }
     assert environment(kept | left_out) == kept
     assert list(environment(kept)) == sorted(kept)
+
+
+SECRET = (
+    "PASSPHRASE",
+    "TOKEN",
+    "API_KEY",
+    "MY_PWD",
+    "pwd",
+    "BEARER",
+    "cookie",
+    "SESSION",
+    "PIN",
+    "LICENSE",
+    "authority",
+)
+WORDS = st.lists(st.sampled_from(("x", "mca", "RNDV", "spinning", "opinion", "sessions2")), max_size=3)
+
+
+@given(st.sampled_from(("OMP_", "OMPI_MCA_", "UCX_", "FI_", "GLOO_", "NCCL_", "ONEDNN_")), WORDS, WORDS,
+       st.sampled_from(SECRET), st.text("abc:/ @", max_size=4))  # fmt: skip
+def test_no_secret_is_kept(prefix: str, before: list[str], after: list[str], secret: str, text: str) -> None:
+    """Whatever stands around the word of a name, or the credentials in a value."""
+    plain, named = prefix + "_".join((*before, "z", *after)), prefix + "_".join((*before, secret, *after))
+    assert environment({plain: "1", named: "1"}) == {plain: "1"}
+    assert environment({plain: f"{text}http://user:s3cr3t@host{text}"}) == {}
 
 
 def test_a_variable_that_is_no_text_can_be_written_as_json() -> None:

@@ -228,6 +228,14 @@ def test_an_environment_that_does_not_answer_is_refused(monkeypatch: pytest.Monk
         probe(Path("/mine"))
 
 
+def test_a_signal_for_the_drivers_group_does_not_reach_an_environment_that_answers(tmp_path: Path) -> None:
+    """Ctrl-C, or `timeout`: the driver ends at a safe point, and would take half an answer for a broken environment."""
+    executable(tmp_path, "python", f"cut -d ' ' -f 5 /proc/$$/stat > {tmp_path}/group")
+    with pytest.raises(PlanError):
+        probe(tmp_path)
+    assert int((tmp_path / "group").read_text()) != os.getpgid(0)
+
+
 # Worlds --------------------------------------------------------------------------------------------------------------
 
 

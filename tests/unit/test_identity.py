@@ -6,6 +6,8 @@ import fcntl
 import os
 import re
 import stat
+import subprocess
+import sys
 import tempfile
 from pathlib import Path
 from typing import IO, Any
@@ -39,12 +41,13 @@ def folder_of(place: Path, name: str = "collbench-a", said: str | None = "me") -
 
 
 def test_a_driver_is_named_by_boot_namespace_number_and_start() -> None:
-    match = re.fullmatch(r"(.+)/([0-9]+)/([0-9]+)/([0-9]+)", driver_identity())
+    match = re.fullmatch(r"(.+)/([0-9]+)/([0-9]+)/([0-9]+)/([0-9]+)", driver_identity())
     assert match is not None
-    assert match.groups()[:3] == (boot(), str(namespace()), str(os.getpid()))
+    assert match.groups()[:3] == (boot(), str(namespace("pid")), str(os.getpid()))
     fields = Path(f"/proc/{os.getpid()}/stat").read_text(encoding="ascii", errors="replace").rpartition(")")[2].split()
     assert match[4] == fields[19], "the 22nd of proc(5), of which two stand before"
-    assert (boot(), namespace()) == (machine_id(), Path("/proc/self/ns/pid").stat().st_ino)
+    assert (boot(), namespace("pid")) == (machine_id(), Path("/proc/self/ns/pid").stat().st_ino)
+    assert match[5] == str(namespace("time"))
 
 
 def test_a_signature_is_locked_before_it_has_its_name(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -199,3 +202,35 @@ def test_what_cannot_be_made_whole_is_removed(place: Path, monkeypatch: pytest.M
         pytest.fail("they were made")
     assert list(place.iterdir()) == []
     assert identity.FOLDER == "collbench-"
+
+
+#: Makes folders where only so many more descriptors are left, and takes all of them inside.
+WITHOUT_DESCRIPTORS = """
+import contextlib, os, resource, sys
+from collbench.launch.folders.layout import folders
+from collbench.schema.plan import Plan
+resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
+def take():
+    with contextlib.suppress(OSError):
+        while True:
+            taken.append(os.open(os.devnull, os.O_RDONLY))
+made = left = 0
+for free in range(14):
+    taken = []
+    take()
+    for _ in range(free):
+        os.close(taken.pop())
+    with contextlib.suppress(OSError), folders(Plan(), (os.getuid(), os.getgid())):
+        made += 1
+        take()
+    for one in taken:
+        os.close(one)
+    left += len(os.listdir(os.environ["TMPDIR"]))
+print(made > 0, left)
+"""
+
+
+def test_a_folder_is_removed_where_there_are_no_more_descriptors(tmp_path: Path) -> None:
+    ended = subprocess.run([sys.executable, "-c", WITHOUT_DESCRIPTORS], env=os.environ | {"TMPDIR": str(tmp_path)},
+                           capture_output=True, text=True, check=True, timeout=60)  # fmt: skip
+    assert ended.stdout.split() == ["True", "0"]

@@ -230,7 +230,7 @@ def made(cluster: Path, run: str, driver: str, kind: str = "Job", created: str =
 
 def test_what_a_dead_driver_left_is_swept(cluster: Path) -> None:
     alive = driver_identity()
-    dead = "/".join((*alive.split("/")[:2], "999999999", "1"))
+    dead = "/".join((*alive.split("/")[:2], "999999999", "1", "1"))
     for run, driver in (("collbench-a", alive), ("collbench-b", dead), ("collbench-c", "of another machine")):
         made(cluster, run, driver)
     assert session().sweep() == (["collbench-b-0"], ["collbench-a-0", "collbench-c-0"])

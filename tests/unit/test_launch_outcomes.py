@@ -311,6 +311,23 @@ def test_the_manifest_says_what_was_compared() -> None:
     )
 
 
+def test_a_variable_of_one_side_alone_is_a_difference(tmp_path: Path) -> None:
+    """Of a user's shell, which reaches the host only; one that every launch sets anew is none."""
+    held = {"openmpi": msgspec.structs.replace(contents(), environment={"UCX_TLS": "tcp", "OMP_NUM_THREADS": "2"})}
+    shell = {"GLIBC_TUNABLES": "glibc.pthread.rseq=0", "LD_PRELOAD": "/lib/a.so", "UCX_TLS": "tcp"}
+    beside = {"openmpi": msgspec.structs.replace(contents(), environment=shell)}
+    (tmp_path / "b.so").touch()
+    for preload, named in (((), {"GLIBC_TUNABLES", "LD_PRELOAD"}), ((str(tmp_path / "b.so"),), {"GLIBC_TUNABLES"})):
+        plan = msgspec.structs.replace(PLAN, policies=("host", "single"), preload=preload)
+        sessions = {"fake": FakeSession(leave, held=held), "host": FakeSession(leave, held=beside, title="")}
+        experiment = campaign_manifest(prepare(plan, lambda: None, sessions), ("launch",)).experiment
+        assert experiment is not None
+        assert {line.partition("differ: ")[2].partition(" ")[0] for line in experiment.differences} == named
+        assert [side.environment for side in experiment.environments] == [
+            {name: value for name, value in shell.items() if name in {*named, "UCX_TLS"}}
+        ]
+
+
 def test_a_launch_is_finished_by_its_own_number() -> None:
     ready, _ = prepared(PLAN)
     (cell,) = ready.expanded.cells

@@ -160,3 +160,14 @@ def test_sweeps_are_told_in_bytes(stored_run: Path, sizes: object, settings: tup
     style.begin(msgspec.structs.replace(run.manifest, plan={"sizes": sizes}))
     (one,) = parse(style.add(run.records[0]) + style.end())
     assert one.settings == settings
+
+
+def test_a_record_that_does_not_tell_its_elements_is_a_row(stored_run: Path) -> None:
+    run = read_run(stored_run)
+    work = run.records[0].work
+    assert work is not None
+    record: Record = msgspec.structs.replace(run.records[0], work=msgspec.structs.replace(work, count=None))
+    style = new_style("nccl-tests")
+    style.begin(run.manifest)
+    lines = (style.add(record) + style.end()).splitlines()
+    assert [line.split()[:2] for line in lines if not line.startswith("#")] == [[str(int(work.amount)), "N/A"]]

@@ -88,3 +88,19 @@ def test_a_run_without_records_is_not_shown(here: Collbench, tmp_path: Path, sty
 
 def test_bytes_of_a_name_that_are_no_characters_are_shown_as_bytes() -> None:
     assert harmless("caf\udce9") == "caf\\xe9"
+
+
+@pytest.mark.timeout(60)
+def test_a_pipe_without_a_reader_is_not_waited_for_by_what_writes_to_it(here: Collbench, pipe: Path) -> None:
+    short = ("-n", "1", "-e", "8", "--backend", "fake")
+    code, _, err = here("allreduce", *short, "-J", pipe)
+    assert code == 1 and str(pipe) in err
+
+
+@pytest.mark.parametrize("words", ["allreduce -J a --out LOOP", "run quick -J LOOP", "show LOOP", "compare LOOP LOOP",
+                                   "history LOOP/x", "report LOOP -o a.md"])  # fmt: skip
+def test_a_link_that_leads_to_itself_is_refused(here: Collbench, tmp_path: Path, words: str) -> None:
+    loop = tmp_path / "loop"
+    loop.symlink_to(loop)
+    code, _, err = here(*words.replace("LOOP", str(loop)).split())
+    assert code == 2 and str(loop) in err

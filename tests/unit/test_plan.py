@@ -6,6 +6,8 @@ import msgspec
 import pytest
 
 from collbench.errors import CollbenchError, PlanError
+from collbench.launch.engines.slurm.site import SlurmSite
+from collbench.launch.site import read_site
 from collbench.schema.plan import Plan, check_plan, load_plan
 from collbench.schema.sizes import MOST_SIZES, Sizes, sizes_in_bytes
 
@@ -158,6 +160,21 @@ def test_what_nccl_does_not_know_is_refused(key: str, value: str, known: str) ->
 @pytest.mark.parametrize("value", ["", "ring", "^NVLS", "allreduce:Tree,Ring;broadcast:Ring", "PAT"])
 def test_what_nccl_knows_is_taken(value: str) -> None:
     check_plan(Plan(collectives=("allreduce",), algorithms=(value,)))
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [("title = " + "[" * 100_000, "deeply"), ("a." * 50_000 + "b = 1", "dots"), ("# a plan\n" * 120_000, "MiB"),
+     (f"iters = {'9' * 5000}", "digits"), ("title = '\udcff'", "utf-8")],
+)  # fmt: skip
+def test_a_file_that_no_hand_wrote(tmp_path: Path, text: str, why: str) -> None:
+    """Deep, of many parts (tomllib takes time by their square), long, with a number that Python does not read."""
+    path = tmp_path / "file.toml"
+    path.write_text(text, encoding="utf-8", errors="surrogateescape")
+    with pytest.raises(PlanError, match=why):
+        load_plan(path)
+    with pytest.raises(PlanError, match=why):
+        read_site(str(path), "slurm", SlurmSite)
 
 
 @pytest.mark.parametrize("name", ["plan.toml", "plan.json"])

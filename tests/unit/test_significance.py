@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
+import scipy.stats
 
-from collbench.analysis import joint, studentised
+from collbench.analysis import joint
 from collbench.analysis.significance import Launches, PValues, p_values
+from collbench.analysis.studentised import Cell, statistics
 
 
 def cell(base: list[float], other: list[float], first: int = 0) -> Launches:
@@ -84,7 +88,21 @@ def test_a_sample_of_arrangements_has_its_seed() -> None:
     assert (found.seed, found.arrangements) == (None, 2**15)
 
 
-def test_two_sides_without_their_outermost_launches_count_less_by_the_sixth_power_of_the_share() -> None:
-    """Of 20 launches 16 are kept: 14 degrees of freedom, a difference of 1, and spreads of 0.5 on each side."""
-    part = [(8, np.array([mean]), np.array([0.5])) for mean in (0.0, 1.0)]
-    assert studentised._largest(part[:1], part[1:], 20) == pytest.approx((16 / 20) ** 6 * 14 / (1 / 8 + 1 / 8))
+@pytest.mark.parametrize("left_out", [0, 1, 2])
+def test_of_two_sides_the_largest_t_counts_times_the_cube_of_the_share_that_is_kept(left_out: int) -> None:
+    """Against Student's t of every way to keep the narrowest neighbours of each side, one by one."""
+    draw = np.random.default_rng(left_out)
+    sides = np.sort(draw.normal(0, 0.01, (2, 7)))
+    sides[1] += 0.05
+    sides[1, 7 - left_out :] += 1.0  # so many launches are far away
+    largest = 0.0
+    for kept in itertools.product(range(5, 8), repeat=2):
+        if 14 - sum(kept) > 2:  # a fifth of them
+            continue
+        parts = [min((side[i : i + n] for i in range(8 - n)), key=np.var) for side, n in zip(sides, kept, strict=True)]
+        t = scipy.stats.ttest_ind(parts[1], parts[0]).statistic
+        largest = max(largest, abs(t) * (sum(kept) / 14) ** 3)
+    cells = [Cell(sides.ravel(), np.arange(14))]
+    [[found]] = statistics(cells, np.array([[0] * 7 + [1] * 7], np.int8), in_blocks=False)
+    wallace = (8 * 12 + 1) / (8 * 12 + 3) * np.sqrt(12 * np.log1p(largest**2 / 12))
+    assert found == pytest.approx(wallace, rel=1e-5)

@@ -26,7 +26,7 @@ NOW = time.time()
 OLD = NOW - 2 * YOUNG
 
 #: A driver in a PID namespace that this test is not in, and one on another machine.
-INSIDE, REMOTE = f"{boot()}/1/17/4711", "another-boot/1/17/4711"
+INSIDE, REMOTE = f"{boot()}/1/17/4711/1", "another-boot/1/17/4711/1"
 
 
 class MadeUp(Docker):
@@ -68,10 +68,11 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_who_is_dead() -> None:
     mine = driver_identity()
-    start, space, number, started = mine.split("/")
+    start, space, number, started, clock = mine.split("/")
     assert not is_dead(mine, locked=None, busy=False)
-    assert is_dead(f"{start}/{space}/{number}/{int(started) + 1}", locked=None, busy=True)  # its number came again
-    assert is_dead(f"{start}/{space}/999999999/1", locked=None, busy=True)
+    assert is_dead(f"{start}/{space}/{number}/{int(started) + 1}/{clock}", locked=None, busy=True)  # number came again
+    assert not is_dead(f"{start}/{space}/{number}/{int(started) + 1}/{int(clock) + 1}", locked=None, busy=False)
+    assert is_dead(f"{start}/{space}/999999999/1/1", locked=None, busy=True)
     for elsewhere in (INSIDE, REMOTE):
         assert is_dead(elsewhere, locked=None, busy=False)
         assert not is_dead(elsewhere, locked=None, busy=True)
@@ -83,7 +84,7 @@ def test_who_is_dead() -> None:
 def test_of_a_proc_that_speaks_of_others_nothing_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     """Mounted from outside of this PID namespace, it shows other processes under these numbers."""
     start, space, *_ = driver_identity().split("/")
-    dead = f"{start}/{space}/999999999/1"
+    dead = f"{start}/{space}/999999999/1/1"
     assert is_dead(dead, locked=None, busy=True)
     monkeypatch.setattr(Path, "readlink", lambda path: Path("1"))
     assert not is_dead(dead, locked=None, busy=True)
@@ -91,7 +92,8 @@ def test_of_a_proc_that_speaks_of_others_nothing_is_read(monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize(
-    "label", ["", "strange", "a/b/c/d", "a/1/²/3", "../1/2/3/4", f"a/1/{'9' * 5000}/2", "a/1/\u0661/2"]
+    "label",
+    ["", "strange", "a/b/c/d/e", "a/1/²/3/4", "../1/2/3/4/5", f"a/1/{'9' * 5000}/2/3", "a/1/\u0661/2/3", "a/1/2/3"],
 )
 def test_a_label_that_no_driver_wrote_is_left_alone(label: str) -> None:
     assert not is_dead(label, locked=None, busy=False)
@@ -104,13 +106,13 @@ def test_whose_number_proc_does_not_show_is_alive(monkeypatch: pytest.MonkeyPatc
         raise PermissionError
 
     monkeypatch.setattr("os.kill", not_ours)
-    assert not is_dead(f"{boot()}/{namespace()}/999999999/1", locked=None, busy=False)
+    assert not is_dead(f"{boot()}/{namespace('pid')}/999999999/1/1", locked=None, busy=False)
 
 
 HOLDS = """
 import sys, pathlib
 from collbench.launch.folders import signature
-signature.namespace = lambda: 1
+signature.namespace = lambda kind: 1
 lock = signature.sign(pathlib.Path(sys.argv[1]))
 print("signed", flush=True)
 sys.stdin.read()
@@ -157,8 +159,8 @@ def test_what_ranks_of_killed_drivers_left_in_the_hosts_shared_memory_is_swept(m
 
     with subprocess.Popen(["true"]) as process:  # a number that no process has
         pass
-    here = f"{boot()}/{namespace()}/{process.pid}/4711"
-    elsewhere = f"another-boot/{namespace() + 1}/{process.pid}/4711"
+    here = f"{boot()}/{namespace('pid')}/{process.pid}/4711/{namespace('time')}"
+    elsewhere = f"another-boot/{namespace('pid') + 1}/{process.pid}/4711/{namespace('time')}"
 
     def of_host(name: str, driver: str, created: float) -> dict[str, Any]:
         return container(name, driver, "exited", created) | {"HostConfig": {"NetworkMode": "host"}}
@@ -224,7 +226,7 @@ def test_of_a_driver_that_cannot_be_seen_only_what_is_old_and_idle_is_removed(
 
 def test_folders_of_dead_drivers_are_removed_and_no_others(place: Path) -> None:
     start, space, *_ = driver_identity().split("/")
-    drivers = {"dead": f"{start}/{space}/999999999/1", "alive": driver_identity(), "unsigned": None, "young": REMOTE,
+    drivers = {"dead": f"{start}/{space}/999999999/1/1", "alive": driver_identity(), "unsigned": None, "young": REMOTE,
                "busy": f"{start[::-1]}/1/2/3", "old": REMOTE, "old-busy": f"{start[::-1]}/1/2/3"}  # fmt: skip
     for name, driver in drivers.items():
         folder = place / f"collbench-{name}"

@@ -86,6 +86,11 @@ FACTORS = {factor.name: factor for factor in _PLACES} | {
 }
 
 
+def normalised(name: str) -> str:
+    """`thread-level` for `Thread_Level`; the name of a variable, as in `env:NCCL_ALGO`, keeps its spelling."""
+    return name if name.startswith("env:") else name.replace("_", "-").lower()
+
+
 def of_fact(name: str) -> Factor:
     """A fact of the environment as the factor, with those that come with it."""
     implied = SOFTWARE | {"launcher"} if name in ("library", "library-file") else frozenset({name})
@@ -100,7 +105,7 @@ def find_factor(name: str, more: Iterable[str] = (), own: Iterable[str] = ()) ->
     Raises:
         RequestError: no such factor.
     """
-    spelled = name.replace("_", "-").lower()
+    spelled = normalised(name)
     if spelled in FACTORS:
         return FACTORS[spelled]
     if spelled in (axis.replace("_", "-") for axis in own):

@@ -12,6 +12,7 @@ import click
 
 from collbench import collectives, workloads
 from collbench.analysis.environment import unlike
+from collbench.analysis.factors import normalised
 from collbench.analysis.observations import Observed, observe
 from collbench.analysis.options import FACTORS
 from collbench.analysis.paper.reference import Paper, refuse_unknown
@@ -132,7 +133,7 @@ def read_each(paths: Sequence[Path]) -> list[Observed]:
 
 def names(texts: Sequence[str]) -> frozenset[str]:
     """Names of factors as typed: in several options, or with commas between them."""
-    return frozenset(name.strip().replace("_", "-").lower() for text in texts for name in text.split(","))
+    return frozenset(normalised(name.strip()) for text in texts for name in text.split(","))
 
 
 def say(tables: Sequence[Table], document: Any, chosen: str) -> None:

@@ -1,4 +1,4 @@
-"""The file of `-o`: refused before anything is computed, and written as a whole."""
+"""The files of `-o` and `-J`: refused before anything is computed, and written as a whole."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import contextlib
 import math
 import os
 from pathlib import Path
+from typing import IO
 
 from collbench.errors import RequestError, RunWriteError
 
@@ -28,6 +29,21 @@ def refuse_folder(output: Path) -> None:
 def amount(size: int) -> str:
     """`0.4 MB`, of less than a tenth of that `27 kB`."""
     return f"{size / 1e6:.1f} MB" if size >= 1e5 else f"{math.ceil(size / 1e3)} kB"
+
+
+def opened(path: Path, mode: str) -> IO[str]:
+    """A file to write to. Of a pipe that nobody reads the error comes at once, where open(2) would wait for a reader.
+
+    Raises:
+        OSError: it cannot be opened.
+    """
+
+    def at_once(name: str, flags: int) -> int:
+        descriptor = os.open(name, flags | os.O_NONBLOCK, 0o666)
+        os.set_blocking(descriptor, True)
+        return descriptor
+
+    return open(path, mode, encoding="utf-8", opener=at_once)  # pathlib takes no opener
 
 
 def write(path: Path, text: str) -> None:

@@ -27,6 +27,10 @@ class NamedPath(click.Path):
     def convert(self, value: str | os.PathLike[str], param: click.Parameter | None, ctx: click.Context | None) -> Any:
         if not os.fspath(value):
             self.fail("it is empty. For the folder that you are in write a dot.", param, ctx)
+        try:
+            Path(os.fsdecode(value)).resolve()
+        except RuntimeError:  # until Python 3.13
+            self.fail(f"{os.fsdecode(value)}: a link that leads to itself.", param, ctx)
         return super().convert(value, param, ctx)
 
 

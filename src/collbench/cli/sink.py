@@ -12,6 +12,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
+from collbench.cli.output_file import opened
 from collbench.errors import Interrupted, RequestError, RunWriteError
 from collbench.report import new_style
 from collbench.report.style import Style
@@ -63,7 +64,7 @@ class TerminalSink:
         """Check before measuring that -J can be written."""
         if self._output_file is not None:
             try:
-                self._output_file.open("a", encoding="utf-8").close()
+                opened(self._output_file, "a").close()
             except OSError as error:
                 raise RunWriteError(f"-J {self._output_file}: {error.strerror}. Nothing was measured.") from error
 
@@ -117,7 +118,8 @@ class TerminalSink:
         if self._document is not None and self._output_file is not None:
             document, self._document = self._document, None
             try:
-                self._output_file.write_text(document.end(), encoding="utf-8")
+                with opened(self._output_file, "w") as file:
+                    file.write(document.end())
             except OSError as error:
                 raise RunWriteError(f"-J {self._output_file}: {error.strerror}.") from error
 

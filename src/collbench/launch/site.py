@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
@@ -14,7 +13,7 @@ from collbench.errors import PlanError
 from collbench.launch import starters
 from collbench.machine.topology import Core, Topology, TopologyGpu
 from collbench.schema.plan_values import mistake_in
-from collbench.schema.untrusted import refuse_irregular
+from collbench.schema.untrusted import read_toml
 from collbench.spelling import suggestion
 
 Described = TypeVar("Described", bound=msgspec.Struct)
@@ -39,7 +38,7 @@ def read_site(path: str, engine: str, kind: type[Described]) -> Described:
     """
     if not path:
         raise PlanError(f"engine {engine}: needs a site file, which describes the cluster. Name it: --site site.toml.")
-    document = _document(path)
+    document = read_toml(Path(path), "site")
     for name, value in document.items():
         if not isinstance(value, dict):
             raise PlanError(f"site {path}: {name}: stands in no table. Write it below [{engine}].")
@@ -48,16 +47,6 @@ def read_site(path: str, engine: str, kind: type[Described]) -> Described:
     if engine not in document:
         raise PlanError(f"site {path}: has no table [{engine}]. docs/cluster.md shows one.")
     return _described(document[engine], f"site {path}: [{engine}]", kind)
-
-
-def _document(path: str) -> dict[str, Any]:
-    try:
-        refuse_irregular(Path(path))
-        return tomllib.loads(Path(path).read_text(encoding="utf-8"))
-    except OSError as error:
-        raise PlanError(f"site {path}: {error.strerror}.") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise PlanError(f"site {path}: is not TOML: {error}.") from error
 
 
 def _described(table: dict[str, Any], where: str, kind: type[Described]) -> Described:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import dataclass, replace
 
 from collbench import backends
@@ -11,7 +11,7 @@ from collbench.launch import engines, starters
 from collbench.launch.cells import LaunchCell, backends_of, communicates
 from collbench.launch.engines.spec import Look, Session, Stack
 from collbench.launch.expansion import ExpandedPlan
-from collbench.launch.given import given_by
+from collbench.launch.given import PRELOAD, given_by
 from collbench.launch.probe import Contents
 from collbench.launch.rank_environment import OF_EVERY_RANK
 from collbench.launch.starters.starter import PROCESS
@@ -71,17 +71,21 @@ def look_at(expanded: ExpandedPlan, sessions: Mapping[str, Session]) -> Stacks:
             refuse_missing(plan, image, look)
             vendors.setdefault(image, look.contents.vendor)
             start[engine, image] = replace(stack_of(plan, image, look), beneath=looks.beneath)
+        replaced = {*OF_EVERY_RANK, *((PRELOAD,) if plan.preload else ())}
         variables = {**looks.variables, **plan.variables}
-        inside += [(name, look.contents, _image(name, look, variables)) for name, look in within.items()]
-        bare |= {name: (look.contents, _image(name, look, variables)) for name, look in beside.items()}
+        inside += [(name, look.contents, _image(name, look, replaced, variables)) for name, look in within.items()]
+        bare |= {name: (look.contents, _image(name, look, replaced, variables)) for name, look in beside.items()}
     for name, contents, _ in inside:
         if name in bare:
             refuse_other_priority(name, bare[name][0].priority, contents.priority)
     differences = [
         f"{name}: apart from the container, host and image differ: {line}"
-        for name, contents, _ in inside
+        for name, contents, image in inside
         if name in bare
-        for line in differences_of(bare[name][0], contents, communicate=communicates(plan))
+        for line in (
+            *differences_of(bare[name][0], contents, communicate=communicates(plan)),
+            *_variables_differ(bare[name][1], image),
+        )
     ]
     images, environments = tuple(image for *_, image in inside), tuple(image for _, image in bare.values())
     return Stacks(start, images, environments, (*differences, *remarks), tuple(hosts), allocation)
@@ -99,10 +103,13 @@ def stack_of(plan: LaunchPlan, image: str, look: Look) -> Stack:
     return Stack(starter, look.reference, look.refused, nccl, look.grants, given=given)
 
 
-def _image(name: str, look: Look, variables: Mapping[str, str]) -> Image:
-    """What the manifest says of it; `variables` are those that the site sets for every rank."""
+def _image(name: str, look: Look, replaced: Set[str], variables: Mapping[str, str]) -> Image:
+    """What the manifest says of it; `variables` are those that the site sets for every rank.
+
+    `replaced` are names of those which every launch sets itself, whatever was there.
+    """
     contents = look.contents
-    found = {variable: value for variable, value in contents.environment.items() if variable not in OF_EVERY_RANK}
+    found = {variable: value for variable, value in contents.environment.items() if variable not in replaced}
     return Image(
         name=name, id=look.id, digests=look.digests, labels=look.labels, python=contents.python,
         libraries=contents.libraries, packages=contents.packages, sources=contents.sources,
@@ -149,7 +156,7 @@ def differences_of(host: Contents, image: Contents, communicate: bool = True) ->
 
     Where ranks do not `communicate`, what they would need for that makes no difference.
     """
-    differences = _version_differs("Python", host.python, image.python)
+    differences = _differs("Python", host.python, image.python)
     if host.native != image.native:
         differences.append(f"the native loop is missing {'in the image' if host.native else 'on the host'}")
     host_libraries, image_libraries = (
@@ -160,16 +167,22 @@ def differences_of(host: Contents, image: Contents, communicate: bool = True) ->
         name = key[0]
         absent = Library(name=name, version="")
         ours, theirs = host_libraries.get(key, absent), image_libraries.get(key, absent)
-        differences += _version_differs(name, ours.version, theirs.version)
+        differences += _differs(name, ours.version, theirs.version)
         if ours.version == theirs.version and ours.sha256 != theirs.sha256:
             differences.append(f"{name} {ours.version}: two builds, {ours.sha256} and {theirs.sha256}")
         if key in host_libraries and key in image_libraries:
-            differences += _version_differs(f"kernel of {name}", ours.kernel, theirs.kernel)
+            differences += _differs(f"kernel of {name}", ours.kernel, theirs.kernel)
     packages = {*host.packages, *image.packages} - {"torch"} if communicate else ()  # torch is among the libraries
     for package in sorted(packages):
-        differences += _version_differs(package, host.packages.get(package), image.packages.get(package))
+        differences += _differs(package, host.packages.get(package), image.packages.get(package))
     return differences
 
 
-def _version_differs(name: str, host: str | None, image: str | None) -> list[str]:
+def _variables_differ(host: Image, image: Image) -> list[str]:
+    """Variables that a user's shell, or an image, sets for one side alone."""
+    ours, theirs = host.environment or {}, image.environment or {}
+    return [line for name in sorted({*ours, *theirs}) for line in _differs(name, ours.get(name), theirs.get(name))]
+
+
+def _differs(name: str, host: str | None, image: str | None) -> list[str]:
     return [] if host == image else [f"{name} {host or 'missing'} on the host, {image or 'missing'} in the image"]

@@ -8,15 +8,14 @@ from __future__ import annotations
 
 import contextlib
 import os
-import tempfile
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from collbench.errors import EngineError, PlanError
 from collbench.launch.cells import LaunchCell
-from collbench.launch.folders.removal import remove_folder
-from collbench.launch.folders.signature import FOLDER, sign, signpost
+from collbench.launch.folders.layout import make_folder, signed_folder
+from collbench.launch.folders.signature import signpost
 from collbench.machine.mounts import under
 
 #: Where containers have it: every image has this folder, and every user may write to it.
@@ -50,19 +49,11 @@ def storage_of(cell: LaunchCell, parent: str, user: tuple[int, int]) -> Iterator
     if (where := place_of(cell, parent)) is None:
         yield described(cell)
         return
-    with contextlib.ExitStack() as signature:  # closed when all of it is removed
-        signature.enter_context(signpost(where))
-        root = Path(tempfile.mkdtemp(prefix=FOLDER, dir=where))
-        try:
-            signature.enter_context(sign(root))
-            root.chmod(0o711)
-            folder = root / "files"
-            folder.mkdir(mode=0o700)
-            if os.getuid() == 0:
-                os.chown(folder, *user)
-            yield described(cell, folder)
-        finally:
-            remove_folder(root)
+    with signpost(where), signed_folder(Path(where)) as root:  # the post goes when all of it is removed
+        root.chmod(0o711)
+        folder = root / "files"
+        make_folder(folder, user)
+        yield described(cell, folder)
 
 
 def described(cell: LaunchCell, source: Path | None = None) -> Storage | None:

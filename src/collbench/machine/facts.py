@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -17,9 +18,18 @@ from collbench.schema.place import HOST
 from collbench.schema.record import Confinement
 from collbench.timing.resolution import clock_step
 
-#: Prefixes of variables that change what any program does. Backends say which change what they do.
-_COMMON = ("OMP_", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
-_NEVER = ("URI", "TOKEN", "SECRET", "PASS", "KEY", "CRED", "AUTH", "PREFIXES", "INITIAL_WDIR")
+#: Prefixes of variables that change what any program does: threads, kernels of mathematics, memory, what is loaded.
+#: Backends say which change what they do.
+_COMMON = ("OMP_", "KMP_", "GOMP_", "MKL_", "OPENBLAS_", "BLIS_", "NUMEXPR_", "ONEDNN_", "DNNL_", "ATEN_", "MALLOC_",
+           "GLIBC_TUNABLES", "LD_PRELOAD")  # fmt: skip
+
+#: Names that may hold secrets: these words anywhere, or between underscores; and values with credentials of an address.
+#: The last of each line hold what a launcher keeps for itself, and where software is installed.
+_SECRET_NAME = re.compile(
+    r"URI|TOKEN|SECRET|PASS|KEY|CRED|AUTH|PREFIXES|INITIAL_WDIR"
+    r"|(?<![A-Z0-9])(PWD|BEARER|COOKIES?|SESSION|SID|JWT|PINS?|LICEN[CS]ES?|DIR$|ROOT$)(?![A-Z0-9])"
+)
+_SECRET_VALUE = re.compile(r"://\S*@")
 
 #: Share of the time in which tasks waited for a CPU from which on we speak of contention.
 CONTENDED_SHARE = 0.10
@@ -42,8 +52,12 @@ def environment(prefixes: tuple[str, ...], environ: Mapping[str, str] = os.envir
     return {
         name: printable(value)
         for name, value in sorted(environ.items())
-        if name.startswith(recorded) and name not in own and not any(word in name.upper() for word in _NEVER)
+        if name.startswith(recorded) and name not in own and not _may_be_secret(name, value)
     }
+
+
+def _may_be_secret(name: str, value: str) -> bool:
+    return bool(_SECRET_NAME.search(name.upper()) or _SECRET_VALUE.search(value))
 
 
 def printable(text: str) -> str:

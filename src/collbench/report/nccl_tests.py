@@ -148,8 +148,9 @@ def _row(out: Record | None, inside: Record | None) -> str:
     case = record.case
     root = -1 if case["root"] is None else case["root"]
     dtype = case["dtype"] or "int8"
+    count = "N/A" if record.work.count is None else record.work.count
     start = (
-        f"{int(record.work.amount):12d}  {record.work.count:12d}  {_TYPE.get(dtype, dtype):>8}  "
+        f"{int(record.work.amount):12d}  {count:>12}  {_TYPE.get(dtype, dtype):>8}  "
         f"{case['op'] or 'none':>6}  {root:6d}"
     )
     return start + _half(out) + _half(inside) + "\n"

