@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import resource
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -31,6 +30,8 @@ _CAPABILITIES = (
 
 def confinement() -> Confinement:
     """Of this process; `ranks` is empty."""
+    import resource  # Unix has it
+
     status = _status()
     bounding = status.get("CapBnd", "0")
     soft, _ = resource.getrlimit(resource.RLIMIT_MEMLOCK)

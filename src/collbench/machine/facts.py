@@ -122,7 +122,7 @@ def rank_facts(gpu: str | None = None, clock: str | None = None) -> RankFacts:
         host=host_name(),
         kernel_id=boot,
         clock_id=clock or f"{boot} {offsets}",
-        cores=frozenset(os.sched_getaffinity(0)),
+        cores=own_cores(),
         container=container(),
         confinement=confinement(),
         gpu=gpu,
@@ -167,7 +167,7 @@ def core_times() -> CoreTimes | None:
 
     None where the kernel does not say.
     """
-    cores = os.sched_getaffinity(0)
+    cores = own_cores()
     names = {f"cpu{core}" for core in cores}
     lines = [line.split() for line in (_read("/proc/stat") or "").splitlines()]
     ticks = [[int(word) for word in words[1:9]] for words in lines if words and words[0] in names]
@@ -181,14 +181,13 @@ def core_times() -> CoreTimes | None:
 
 def host(ranks: Iterable[int] = (), gpus: Iterable[Gpu] = ()) -> Host:
     """Of this machine, for the manifest; `ranks` run on it and use `gpus`."""
-    pages = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     return Host(
         name=host_name(),
         ranks=tuple(ranks),
         kernel=os.uname().release,
         cpu=_cpu_model(),
         cores=os.cpu_count() or 1,
-        memory=pages,
+        memory=memory_size(),
         cgroup_cpus=cgroup.cpu_quota(),
         cgroup_memory=cgroup.memory_limit(),
         governor=_read("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
@@ -198,6 +197,18 @@ def host(ranks: Iterable[int] = (), gpus: Iterable[Gpu] = ()) -> Host:
         cache=last_level_cache(),
         disks=disks(),
     )
+
+
+def own_cores() -> frozenset[int]:
+    """Processors that this process may use; all of them where the system does not say."""
+    if hasattr(os, "sched_getaffinity"):
+        return frozenset(os.sched_getaffinity(0))
+    return frozenset(range(os.cpu_count() or 1))
+
+
+def memory_size() -> int:
+    """Bytes of this machine; 0 where the system does not say."""
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 0
 
 
 def last_level_cache(root: Path = Path("/")) -> int | None:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
 from collbench.machine import nvml
-from collbench.machine.facts import parse_cores
+from collbench.machine.facts import own_cores, parse_cores
 
 
 @dataclass(frozen=True)
@@ -57,7 +56,7 @@ class Topology:
 
 def here(root: Path = Path("/")) -> Topology:
     """The part of this machine that this process may use."""
-    allowed = sorted(os.sched_getaffinity(0))
+    allowed = sorted(own_cores())
     nodes = _nodes(root)
     cores = tuple(Core(number, nodes.get(number, 0), _first_sibling(root, number)) for number in allowed)
     facts, no_gpus = nvml.gpus(root)
