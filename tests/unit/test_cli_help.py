@@ -11,6 +11,7 @@ from subprocess import CompletedProcess
 
 import pytest
 from tests.processes import LIMIT
+from tests.unit.conftest import Answer
 
 import collbench as package
 from collbench import collectives
@@ -137,3 +138,33 @@ def test_ctrl_c_during_imports_says_nothing(module: str, bare_environment: dict[
     )  # fmt: skip
     assert done.returncode == 130
     assert "Traceback" not in done.stderr
+
+
+PLAN = 'collectives = ["bcast"]\nsizes = ["8"]\nimages = ["a"]\nengine = "fake"\npolicies = ["single"]\n'
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("words", "first"),
+    [
+        ("compare RUN --by policy", "reading RUN"),
+        ("advise RUN", "reading RUN"),
+        ("model RUN", "reading RUN"),
+        ("report RUN -o TMP/report.md", "reading RUN"),
+        ("history TMP", "reading the runs in TMP"),
+        ("launch TMP/plan.toml --out TMP/run", "asking a "),
+        ("launch TMP/plan.toml --dry-run", "asking a "),
+    ],
+)
+def test_a_terminal_shows_at_once_what_is_waited_for(
+    here: Callable[..., Answer], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, words: str, first: str
+) -> None:
+    (tmp_path / "plan.toml").write_text(PLAN, encoding="utf-8")
+    run = str(Path(__file__).parents[2] / "results/xu2017-cpu-io")
+    words, first = (text.replace("RUN", run).replace("TMP", str(tmp_path)) for text in (words, first))
+    quiet = here(*words.replace("/run", "/run-before").split())
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    shown = here(*words.split())
+    assert quiet.code == shown.code
+    assert first[:60] in shown.err.partition("\r\x1b[K")[0]
+    assert first[:60] not in quiet.err
