@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import os
+import re
 import sys
 import time
 from importlib import import_module
@@ -50,6 +51,9 @@ COMMANDS = tuple(command for group in GROUPS.values() for command in group)
 
 #: What neither measures, nor starts a program, nor locks a file works on any system.
 ANYWHERE = frozenset({"plan", "list", "completion", "show", "compare", "advise", "model", "report", "history"})
+
+#: Longer words in messages, such as an address, are cut.
+LONGEST_WORD = 500
 
 #: A launcher ends all ranks as soon as one exits with an error: ranks that print nothing wait so long (s) for rank 0.
 DEFERENCE = 1.0
@@ -205,6 +209,7 @@ def _say(speaks: bool, text: str, everywhere: bool = False) -> None:
     if speaks or alone:
         who = f"rank {us.rank}: " if alone else ""
         with contextlib.suppress(OSError):  # the terminal is gone; the exit code still tells
+            text = re.sub(rf"(\S{{{LONGEST_WORD}}})\S+", r"\1...", text)
             print(f"collbench: {who}{harmless(text)}", file=sys.stderr)  # noqa: T201
 
 
