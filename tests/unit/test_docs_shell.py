@@ -39,7 +39,9 @@ OTHERWISE = (
     (r"docs/containers.md: collbench launch quick", ENGINE, "collbench plan quick"),
     (r".*: collbench doctor --image .*", ENGINE, ""),
     (r".*: collbench launch (\S+)( --out \S+| --resume \S+)?(.*)", HOURS, r"collbench plan \1\3"),
-    (r"README.md: torchrun .* suite ddp .*", "measures what the line before does", ""),
+    (r"README.md: (mpirun|torchrun) .* suite ddp .*", "takes minutes, as tests/mpi/test_ddp.py does", ""),
+    (r"README.md: collbench suite linpack .*", HOURS, "collbench suite linpack --help"),
+    (r"docs/commands.md: (mpirun .* -e 64M|torchrun) .*", "README.md has nearly the same", ""),
     (r"README.md: (.*) results/xu2017 (.*)", HOURS, r"\1 results/xu2017-cpu-io \2"),
     (r"README.md: (.*) results/ddp", HOURS, r"\1 results/ddp-cpu"),
     (r"README.md: (.*) results/servers (.*)", HOURS, r"\1 results/zhao2018-ps \2"),
@@ -100,10 +102,16 @@ def contents(page: str) -> list[Line | File]:
     return found
 
 
-def script(page: str, logs: Path) -> str:
+def with_an_engine(page: str) -> list[Line | File]:
+    """The lines that need an engine, as they stand."""
+    found = [what for what in contents(page) if isinstance(what, Line) and what.why == ENGINE]
+    return [line._replace(runs=line.text) for line in found]
+
+
+def script(lines: list[Line | File], logs: Path) -> str:
     """One shell does them all. Output and exit code of the n-th line are in files of their own."""
     parts = []
-    for n, what in enumerate(contents(page)):
+    for n, what in enumerate(lines):
         if isinstance(what, File):
             parts.append(f"cat > {what.name} <<'END OF FILE'\n{what.text}END OF FILE\n")
         else:
@@ -137,8 +145,8 @@ def shipped_runs(root: Path) -> dict[str, bytes]:
     }
 
 
-def run(page: str, where: Path) -> list[str]:
-    """Run a page in a copy of the clone; returns what failed, with the last lines that it printed."""
+def run(lines: list[Line | File], where: Path) -> list[str]:
+    """Run lines of a page in a copy of the clone; returns what failed, with the last lines that it printed."""
     clone, logs, home = copy_of_the_clone(where / "clone"), where / "logs", where / "home"
     logs.mkdir()
     home.mkdir()
@@ -146,19 +154,19 @@ def run(page: str, where: Path) -> list[str]:
         PATH=f"{BIN}:{os.environ['PATH']}", HOME=str(home), PYTHONPATH=str(clone / "src"), VIRTUAL_ENV=""
     )
     subprocess.run(
-        ["bash", "-c", script(page, logs)],
+        ["bash", "-c", script(lines, logs)],
         cwd=clone, env=variables, stdin=subprocess.DEVNULL, timeout=LONGEST, check=False,
     )  # fmt: skip
     failed = []
-    for n, what in enumerate(contents(page)):
+    for n, what in enumerate(lines):
         if isinstance(what, Line):
             code = int((logs / f"{n}.code").read_text())
             codes = next((codes for pattern, codes in CODES if re.fullmatch(pattern, what.runs)), {0})
             if code not in codes:
                 told = (logs / f"{n}.log").read_text(errors="replace").splitlines()[-5:]
-                failed.append("\n".join([f"{page}: {what.runs}: exit code {code}", *told]))
+                failed.append("\n".join([f"{what.runs}: exit code {code}", *told]))
     if shipped_runs(clone) != shipped_runs(ROOT):
-        failed.append(f"{page}: a shipped run was changed")
+        failed.append("a shipped run was changed")
     return failed
 
 
@@ -176,7 +184,7 @@ def test_lines_run_as_they_stand(page: str, tmp_path: Path) -> None:
         pytest.skip("the pages are for Open MPI, and for two cores")
     if not (BIN / "torchrun").exists():
         skip_or_fail("torch", "torch is not installed in this environment")
-    assert run(page, tmp_path) == []
+    assert run(contents(page), tmp_path) == []
 
 
 @pytest.mark.slow
