@@ -18,7 +18,12 @@ import pytest
 from tests.mpi.jobs import BIN, environment, mpi_vendor, skip_or_fail
 from tests.unit.manual import ROOT
 
-PAGES = ("README.md", "CONTRIBUTING.md", "results/README.md", *(f"docs/{path.name}" for path in ROOT.glob("docs/*.md")))
+PAGES = (
+    "README.md",
+    "CONTRIBUTING.md",
+    "results/README.md",
+    *(f"docs/{path.name}" for path in sorted(ROOT.glob("docs/*.md"))),
+)
 
 INDEX, HOURS, ENGINE = "makes an environment from a package index", "takes too long", "needs an engine"
 NIGHTS, MINE = "reads runs of many nights", "needs an image or a library of the reader's"

@@ -292,7 +292,7 @@ def read_manifest(directory: Path) -> Manifest:
     """
     path = directory / "manifest.json"
     if not os.path.lexists(directory):
-        raise RunReadError(f"{directory}: there is no such folder.")
+        raise RunReadError(f"{directory}: not a run (there is no such folder).")
     try:
         return manifests.decode(read_whole(path, LARGEST_MANIFEST), str(path))
     except (OSError, ValueError) as error:
