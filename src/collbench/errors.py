@@ -28,6 +28,8 @@ the reason.
 
 from __future__ import annotations
 
+import re
+
 from collbench.characters import in_one_line
 
 
@@ -72,6 +74,19 @@ class WorldMismatch(RequestError):
 
 class PackageMissing(RequestError):
     """A Python package that belongs to an extra is not installed."""
+
+
+def to_install(extra: str) -> str:
+    """The command that brings what an extra consists of: its packages by name, because no index has collbench."""
+    import importlib.metadata  # takes long, and is needed where something is missing alone
+
+    try:
+        requirements = importlib.metadata.requires("collbench") or []
+    except importlib.metadata.PackageNotFoundError:  # started from its sources
+        requirements = []
+    of = re.compile(rf"([-\w.]+)[^;]*;.*\bextra == ['\"]{extra}['\"]")
+    names = [match[1] for requirement in requirements if (match := of.match(requirement))]
+    return f"pip install {' '.join(names)}" if names else f"in a clone of collbench: pip install '.[{extra}]'"
 
 
 class DoesNotFit(RequestError):

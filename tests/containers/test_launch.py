@@ -20,8 +20,9 @@ from collbench.launch.placing import Placement
 from collbench.schema.launch_plan import load_launch_plan
 from collbench.schema.record import Record
 from collbench.schema.store import Run, read_run
-from tests.containers.conftest import Launch, Started, ended, skip_or_fail
+from tests.containers.conftest import ROOT, Launch, Started, ended, skip_or_fail
 from tests.containers.worlds import LADDER, LONG, wait_for
+from tests.unit import test_docs_shell as docs_shell
 
 
 def by_step(run: Run) -> dict[tuple[str, str | None], list[Record]]:
@@ -218,3 +219,11 @@ def place_all(plan: str, folder: Path) -> dict[LaunchCell, Placement]:
     path = folder / "planned.toml"
     path.write_text(plan, encoding="utf-8")
     return expand(load_launch_plan(path)).placements
+
+
+@pytest.mark.docker
+@pytest.mark.parametrize("page", [page for page in docs_shell.PAGES if docs_shell.with_an_engine(page)])
+def test_lines_of_the_pages_that_need_an_engine_run_as_they_stand(started: Started, page: str, tmp_path: Path) -> None:
+    if not (ROOT / ".venvs/mpich").exists():
+        pytest.skip("there is no .venvs/mpich, which the page makes")
+    assert docs_shell.run(docs_shell.with_an_engine(page), tmp_path) == []

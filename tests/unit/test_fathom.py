@@ -105,7 +105,7 @@ def test_memory_grows_with_the_batch_and_stays_on_the_gpu() -> None:
 
 def test_without_torch_it_is_skipped_with_what_brings_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda wanted: None)
-    assert FATHOM.missing() == "torch is not installed; pip install 'collbench[torch]'"
+    assert FATHOM.missing() == "torch is not installed; pip install torch"
     assert FATHOM.libraries() == ()
     ((record, _),) = run_row(monkeypatch, FATHOM, replace_benchmark(PLAN, {"name": "fathom"}))
     assert (record.status, record.reason) == ("skipped", FATHOM.missing())

@@ -18,7 +18,7 @@ from tests.processes import LIMIT
 from tests.unit.test_launch_placement import machine, with_gpus
 
 from collbench import workloads
-from collbench.errors import PlanError
+from collbench.errors import PlanError, to_install
 from collbench.launch.expansion import expand
 from collbench.run.expand_programs import program_cases
 from collbench.schema.launch_plan import load_launch_plan
@@ -102,7 +102,7 @@ def test_this_machine_says_what_it_lacks(collbench: Callable[..., subprocess.Com
     assert "gpu_copy" in listed
     assert reason is None or reason in listed
     if importlib.util.find_spec("cupy") is None:
-        assert reason is not None and reason.startswith("CuPy is not installed; pip install 'collbench[cuda12]'")
+        assert reason is not None and to_install("cuda12") in reason
 
 
 def test_what_cupy_is_comes_from_a_process_that_tried_it(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -25,6 +25,8 @@ from tests.unit.made_runs import (
     write_run,
 )
 
+from collbench.analysis.history import reading
+from collbench.analysis.observations import Observed, observe
 from collbench.schema.record import ResultCheck, Work
 
 SMALL, MIDDLE, LARGE = (made_case(size=size) for size in (1024, 4096, 16384))
@@ -340,3 +342,20 @@ def test_a_page_without_a_change_and_with_too_few_runs(history: Collbench, tmp_p
     path, page = write_history(tmp_path / "n", {SMALL: QUIET[:4]}), tmp_path / "page.html"
     assert history(path, "-o", page).code == 0
     assert "No cell has 8 runs yet" in page.read_text()
+
+
+def test_a_folder_that_cannot_be_read_is_left_out(
+    history: Collbench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = write_history(tmp_path / "n", {SMALL: QUIET})
+    (path / "closed").mkdir()
+
+    def refusing(folder: Path) -> Observed:
+        if folder.name == "closed":
+            raise PermissionError(13, "Permission denied", str(folder / "inner"))
+        return observe(folder)
+
+    monkeypatch.setattr(reading, "observe", refusing)
+    answer = history(path, "--all")
+    assert answer.code == 0
+    assert "closed/inner: Permission denied" in answer.out

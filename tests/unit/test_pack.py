@@ -268,7 +268,7 @@ def test_the_command_packs_runs_and_says_what_that_saved(collbench: Collbench, r
     assert second.startswith(f"{run.with_name('other')}: 8 samples files packed")
     assert files(run) == PACKED
     again = collbench("pack", run)
-    assert (again.returncode, again.stdout) == (0, f"{run}: no samples files to pack\n")
+    assert (again.returncode, again.stdout) == (0, f"{run}: is packed already\n")
     done = collbench("compare", run, "--by", "policy")
     assert (done.returncode, done.stderr, done.stdout) == (0, "", compared)
 

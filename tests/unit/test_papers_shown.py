@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from html import unescape
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -71,7 +72,9 @@ def test_a_run_of_one_side_is_refused(tmp_path: Path, sides: tuple[str, ...]) ->
 
 
 def test_an_unknown_paper_is_answered_with_the_list() -> None:
-    assert papers() == ["choi2021", "siddaramanna2018", "xu2017", "zhao2018"]
+    files = resources.files("collbench.report") / "reference"
+    assert papers() == sorted(file.name.removesuffix(".json") for file in files.iterdir())
+    assert {"choi2021", "siddaramanna2018", "xu2017", "zhao2018"} <= set(papers())
     with pytest.raises(
         RequestError, match=r"no such paper. Did you mean xu2017\? There are: choi2021, siddaramanna2018"
     ):

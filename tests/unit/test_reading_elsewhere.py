@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 import shutil
 import subprocess
 import sys
@@ -12,6 +14,8 @@ import pytest
 from tests.processes import LIMIT
 from tests.unit.made_runs import experiment, made_case, made_manifest, made_record, sampled, twin
 
+from collbench import collectives
+from collbench.cli import ANYWHERE, COMMANDS
 from collbench.schema.store import RunWriter
 
 pytestmark = pytest.mark.slow  # every test starts programs
@@ -66,3 +70,21 @@ def test_a_baseline_is_kept_and_held_against_without_unix(run: Path, tmp_path: P
     assert "a baseline of 18 cells" in told("compare", run, "--save-baseline", tmp_path / "baseline.json")
     other = twin(Path(shutil.copytree(run, tmp_path / "other")))
     assert "same" in told("compare", other, "--baseline", tmp_path / "baseline.json")
+
+
+@pytest.mark.parametrize("system", ["windows", "macos"])
+def test_every_command_has_help_and_what_measures_says_what_it_needs(system: str) -> None:
+    names = [*(name for name, _, _ in COMMANDS), *collectives.names()]
+    words = [*(f"{name} --help" for name in names), "--help", "image build --help", "plan", "plan quick", "list",
+             "completion bash", *(name for name in names if name not in ANYWHERE)]  # fmt: skip
+    done = subprocess.run(
+        [sys.executable, PROGRAM, *" THEN ".join(words).split()],
+        env=os.environ | {"SYSTEM": system}, capture_output=True, text=True, timeout=LIMIT, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    answers = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [answer[0] for answer in answers] == words
+    for asked, code, out, err in answers:
+        needs_linux = " " not in asked and asked.lstrip("-") not in {"help", *ANYWHERE}
+        assert (code, bool(out), err.count("\n")) == ((2, False, 1) if needs_linux else (0, True, 0)), (asked, err)
+        assert not needs_linux or f"{asked}: needs Linux" in err

@@ -171,3 +171,10 @@ def test_markup_in_the_name_of_a_benchmark_is_text(tmp_path: Path) -> None:
     run = write_suite(tmp_path / "run", (of(hostile, 1.0, Work(amount=1), measure=hostile, n=1),))
     page = html([chapter_of(run, figures=True)])
     assert "<b>" not in page and "&lt;b&gt;x&lt;/b&gt;$_{" in page
+
+
+def test_no_section_is_empty() -> None:
+    """Where no pair differs in a factor alone, there are no verdicts by it."""
+    found = chapter_of(Path(__file__).parents[2] / "results/xu2017-cpu-io")
+    filled = (one.lines or one.tables or one.figures or one.folded or one.folded_tables for one in found.sections)
+    assert found.sections and all(filled)

@@ -98,7 +98,7 @@ def test_only_cases_whose_data_cannot_be_had_are_skipped(monkeypatch: pytest.Mon
     uses = workloads.uses(({"name": "train", "data": ("made-up", "mnist")},))
     assert uses == ("train data=made-up", "train data=mnist")
     monkeypatch.setattr(_torch, "_folder", lambda: None)
-    said = "torch is not installed; pip install 'collbench[torch]'"
+    said = "torch is not installed; pip install torch"
     assert {TRAIN.missing(), TRAIN.missing("made-up"), TRAIN.missing("mnist")} == {said}
     assert TRAIN.libraries("made-up") == ()
     monkeypatch.setattr(_torch, "_folder", lambda: Path("/opt/torch"))

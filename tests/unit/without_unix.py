@@ -1,17 +1,24 @@
 """collbench as on a system that is no Unix and has no MPI: `python without_unix.py COMMAND ...`.
 
+Several commands, with THEN between them, are answered by lines of JSON: words, exit code, output, errors. With
+SYSTEM=macos in its environment it is a Unix that is not Linux.
+
 What collbench itself asks for is not there. Other libraries are loaded before that: they know their way on any system.
 """
 
 from __future__ import annotations
 
+import contextlib
 import importlib.abc
 import importlib.machinery
+import io
+import json
 import os
 import signal
 import sys
 from collections.abc import Sequence
 from types import ModuleType
+from typing import Any
 
 OTHERS = (
     "click", "jinja2", "matplotlib.backends.backend_svg", "matplotlib.figure", "msgspec", "numpy", "scipy.optimize",
@@ -22,26 +29,32 @@ LIBRARIES = {"cuda", "cupy", "docker", "mpi4py", "pynvml", "torch"}
 FUNCTIONS = {
     "O_CLOEXEC", "O_DIRECTORY", "O_NOFOLLOW", "O_NONBLOCK", "chown", "fchmod", "fchown", "fork", "getegid", "geteuid",
     "getgid", "getgroups", "getloadavg", "getpgid", "getpgrp", "getpriority", "getuid", "killpg", "lchown", "mkfifo",
-    "nice", "posix_fallocate", "posix_spawn", "pread", "preadv", "pwrite", "pwritev", "readv", "sched_getaffinity",
-    "sched_setaffinity", "setsid", "statvfs", "sysconf", "uname", "wait3", "wait4", "writev",
+    "nice", "O_PATH", "posix_fallocate", "posix_spawn", "pread", "preadv", "pwrite", "pwritev", "readv",
+    "sched_getaffinity", "sched_setaffinity", "setsid", "statvfs", "sysconf", "uname", "wait3", "wait4", "writev",
 }  # fmt: skip
 SIGNALS = {
     "SIGALRM", "SIGCHLD", "SIGCONT", "SIGHUP", "SIGKILL", "SIGPIPE", "SIGQUIT", "SIGSTOP", "SIGTSTP", "SIGUSR1",
     "SIGUSR2", "alarm", "pthread_kill", "pthread_sigmask", "setitimer", "sigwait",
 }  # fmt: skip
-FOLDERS = ("/dev/", "/proc/", "/sys/")
+FOLDERS = ("/dev/shm", "/proc/", "/sys/")  # noqa: S108 - not there
 
 
-class Refusing(importlib.abc.MetaPathFinder):
-    """Answers for modules that are not there."""
+class Hiding(importlib.abc.MetaPathFinder):
+    """Another finder, which does not find what is not there."""
+
+    def __init__(self, finder: Any) -> None:
+        self.finder = finder
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
-        """Refuse, or leave it to the others."""
-        if fullname.partition(".")[0] in MODULES | LIBRARIES:
-            raise ModuleNotFoundError(f"No module named {fullname!r}", name=fullname)
-        return None
+        """None for what is hidden."""
+        hidden = fullname.partition(".")[0] in MODULES | LIBRARIES
+        return None if hidden else self.finder.find_spec(fullname, path, target)
+
+    def find_distributions(self, *context: Any) -> Any:
+        """What is installed."""
+        return self.finder.find_distributions(*context) if hasattr(self.finder, "find_distributions") else ()
 
 
 def refuse_folders(event: str, arguments: tuple[object, ...]) -> None:
@@ -52,15 +65,34 @@ def refuse_folders(event: str, arguments: tuple[object, ...]) -> None:
 
 for name in OTHERS:
     importlib.import_module(name)
-sys.meta_path.insert(0, Refusing())
+if os.environ.get("SYSTEM") == "macos":
+    MODULES, SIGNALS, FUNCTIONS = set(), set(), {name for name in FUNCTIONS if name.startswith(("sched", "posix_f"))}
+else:
+    os.supports_dir_fd.clear()
+sys.meta_path[:] = map(Hiding, sys.meta_path)
 for name in MODULES:
     sys.modules.pop(name, None)
 for module, names in ((os, FUNCTIONS), (signal, SIGNALS)):
     for name in names:
         delattr(module, name)
-os.supports_dir_fd.clear()
 sys.addaudithook(refuse_folders)
+stat = os.stat
 
-from collbench.cli import main  # noqa: E402
 
-main()
+def refuse_stat(path: Any, **how: Any) -> os.stat_result:
+    """Whether a file is there is told by no audit event."""
+    refuse_folders("open", (path,))
+    return stat(path, **how)
+
+
+os.stat = refuse_stat
+
+from collbench.cli import main, run_command  # noqa: E402
+
+if "THEN" not in sys.argv:
+    main()
+for words in " ".join(sys.argv[1:]).split(" THEN "):
+    sys.argv[1:] = words.split()
+    with contextlib.redirect_stdout(io.StringIO()) as out, contextlib.redirect_stderr(io.StringIO()) as err:
+        code = run_command(speaks=True)
+    print(json.dumps([words, code, out.getvalue(), err.getvalue()]))  # noqa: T201

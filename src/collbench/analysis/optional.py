@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
-from collbench.errors import PackageMissing
+from collbench.errors import PackageMissing, to_install
 
 
 def needed(module: str, package: str) -> Any:
@@ -17,8 +17,7 @@ def needed(module: str, package: str) -> Any:
     try:
         return import_module(module)
     except ImportError as error:
-        wanted = f"{package} is not installed. Install it: pip install 'collbench[analysis]'"
-        raise PackageMissing(f"{wanted} ({error})") from error
+        raise PackageMissing(f"{package} is not installed: {to_install('analysis')} ({error})") from error
 
 
 def stats() -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import os
+import re
 import sys
 import time
 from importlib import import_module
@@ -14,32 +15,45 @@ import click
 
 from collbench import __version__, collectives
 from collbench.cli.terminal import harmless
-from collbench.errors import CollbenchError, PackageMissing
+from collbench.errors import CollbenchError, PackageMissing, RequestError
 from collbench.machine import launcher
 from collbench.machine.own_variables import set_own
 from collbench.spelling import suggestion
 
-#: Command, module in this package that defines `command`, line of help.
-COMMANDS = (
-    ("run", "run_plan", "Measure every case of a plan file in one world."),
-    ("suite", "suite", "Benchmarks of this machine: its processors and memory."),
-    ("launch", "launch", "Start ranks on the host and in containers, as a plan says: one run."),
-    ("plan", "plan", "What a launch plan amounts to: cells, order, places, time."),
-    ("image", "image", "Build the images that plans name; list what is inside them."),
-    ("show", "show", "Print a run again, in any style, without MPI."),
-    ("pack", "pack", "Pack the samples files of runs: an archive for each run."),
-    ("compare", "compare", "Two runs, or two sides of one: difference, interval, verdict."),
-    ("history", "history", "Runs in time: what changed, when, by how much, and together with what."),
-    ("gate", "gate", "Whether a change loses time: both sides in turns, and an exit code."),
-    ("model", "model", "Latency and bandwidth models of a run, and what they predict."),
-    ("advise", "advise", "What to take for each operation, and what other options cost."),
-    ("report", "report", "A report on runs: one HTML page, Markdown, CSV or LaTeX."),
-    ("selftest", "selftest", "The same under two names: false positives, smallest difference seen."),
-    ("list", "list_here", "What can be measured here, and why the rest cannot."),
-    ("doctor", "doctor", "Look for what would spoil a measurement on this machine."),
-    ("demo", "demo", "A first table: on this machine under mpirun, simulated without."),
-    ("completion", "completion", "Print the shell completion script for bash, zsh or fish."),
-)
+#: What --help lists under each title: command, module in this package that defines `command`, line of help.
+GROUPS = {
+    "Measure (on Linux)": (
+        ("run", "run_plan", "Measure every case of a plan file in one world."),
+        ("suite", "suite", "Benchmarks of this machine: its processors and memory."),
+        ("launch", "launch", "Start ranks on the host and in containers, as a plan says: one run."),
+        ("gate", "gate", "Whether a change loses time: both sides in turns, and an exit code."),
+        ("selftest", "selftest", "The same under two names: false positives, smallest difference seen."),
+        ("demo", "demo", "A first table: on this machine under mpirun, simulated without."),
+    ),
+    "Prepare": (
+        ("plan", "plan", "What a launch plan amounts to: cells, order, places, time."),
+        ("list", "list_here", "What can be measured here, and why the rest cannot."),
+        ("doctor", "doctor", "Look for what would spoil a measurement on this machine."),
+        ("image", "image", "Build the images that plans name; list what is inside them."),
+        ("completion", "completion", "Print the shell completion script for bash, zsh or fish."),
+    ),
+    "Read runs": (
+        ("show", "show", "Print a run again, in any style, without MPI."),
+        ("compare", "compare", "Two runs, or two sides of one: difference, interval, verdict."),
+        ("advise", "advise", "What to take for each operation, and what other options cost."),
+        ("model", "model", "Latency and bandwidth models of a run, and what they predict."),
+        ("report", "report", "A report on runs: one HTML page, Markdown, CSV or LaTeX."),
+        ("history", "history", "Runs in time: what changed, when, by how much, and together with what."),
+        ("pack", "pack", "Pack the samples files of runs: an archive for each run."),
+    ),
+}
+COMMANDS = tuple(command for group in GROUPS.values() for command in group)
+
+#: What neither measures, nor starts a program, nor locks a file works on any system.
+ANYWHERE = frozenset({"plan", "list", "completion", "show", "compare", "advise", "model", "report", "history"})
+
+#: Longer words in messages, such as an address, are cut.
+LONGEST_WORD = 500
 
 #: A launcher ends all ranks as soon as one exits with an error: ranks that print nothing wait so long (s) for rank 0.
 DEFERENCE = 1.0
@@ -81,16 +95,27 @@ class LazyGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """As click does, but suggests the nearest known name for an unknown one."""
+        """As click does, but suggests the nearest known name for an unknown one.
+
+        Raises:
+            RequestError: the command needs Linux, and this is another system.
+        """
         if not args[0].startswith("-") and self.get_command(ctx, args[0]) is None:
             hint = suggestion(args[0], self.list_commands(ctx))
             ctx.fail(f"{args[0]!r} is neither a collective nor a command. {hint}")
+        if args[0] not in ANYWHERE and not hasattr(os, "sched_getaffinity") and not {"-h", "--help"}.intersection(args):
+            raise RequestError(f"{args[0]}: needs Linux. On this system: {', '.join(sorted(ANYWHERE))}.")
         return super().resolve_command(ctx, args)
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """`collbench help NAME` is `collbench NAME --help`."""
+        return super().parse_args(ctx, [*args[1:], "--help"] if args[:1] == ["help"] else args)
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Two lists: commands with a line each, collectives as names."""
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, text) for name, _, text in COMMANDS])
+        """Commands with a line each, in groups; collectives as names."""
+        for title, group in GROUPS.items():
+            with formatter.section(title):
+                formatter.write_dl([(name, text) for name, _, text in group])
         with formatter.section("Collectives (collbench NAME --help)"):
             formatter.write_text(", ".join(collectives.names()))
 
@@ -184,6 +209,7 @@ def _say(speaks: bool, text: str, everywhere: bool = False) -> None:
     if speaks or alone:
         who = f"rank {us.rank}: " if alone else ""
         with contextlib.suppress(OSError):  # the terminal is gone; the exit code still tells
+            text = re.sub(rf"(\S{{{LONGEST_WORD}}})\S+", r"\1...", text)
             print(f"collbench: {who}{harmless(text)}", file=sys.stderr)  # noqa: T201
 
 

@@ -14,6 +14,7 @@ from collbench.analysis.options import differing, given_cells, merged, parse_giv
 from collbench.analysis.pairs import refuse_not_in_turns
 from collbench.analysis.planned import planned
 from collbench.cli.analysing import COMPLETE, RUN, given, in_blocks, margin, names, read_each, say, style
+from collbench.cli.terminal import waiting_for
 from collbench.report.advice.document import document
 from collbench.report.advice.sentences import complete
 from collbench.report.advice.tables import brief, cautions, evidence, with_answers
@@ -52,18 +53,21 @@ def command(
     each = read_each(runs)
     for other in each[1:] if in_blocks else ():
         refuse_not_in_turns(each[0], other)
-    observed = merged(each, names(ignored), in_blocks)
-    wanted = parse_given(given, own_axes(observed.cells))
-    asked = questions(observed, wanted)
-    sides = planned(given_cells(observed, wanted), margin)
-    found = advise(asked, observed.interleaved, margin, sides)
-    advices = complete(found, observed.interleaved)
-    guidelines = check(observed, margin)
-    misleading = cautions(advices, observed, differing(each))
-    places = {cell.case.where for question in asked for of_size in question.cells.values() for cell in of_size.values()}
-    steps = [step for step in training_steps(observed) if step.case.where in places]
-    told = [*sides, *(one for advice in found for one in advice.comparisons)]
-    of_steps = step_costs(observed, steps, margin, told)
+    with waiting_for("comparing options"):
+        observed = merged(each, names(ignored), in_blocks)
+        wanted = parse_given(given, own_axes(observed.cells))
+        asked = questions(observed, wanted)
+        sides = planned(given_cells(observed, wanted), margin)
+        found = advise(asked, observed.interleaved, margin, sides)
+        advices = complete(found, observed.interleaved)
+        guidelines = check(observed, margin)
+        misleading = cautions(advices, observed, differing(each))
+        places = {
+            cell.case.where for question in asked for of_size in question.cells.values() for cell in of_size.values()
+        }
+        steps = [step for step in training_steps(observed) if step.case.where in places]
+        told = [*sides, *(one for advice in found for one in advice.comparisons)]
+        of_steps = step_costs(observed, steps, margin, told)
     entries = document(advices, guidelines, misleading) | {"steps": [cost_entry(step, of_steps) for step in steps]}
     whole = why or style in COMPLETE
     answers, tables = brief(advices, misleading, whole), [*evidence(advices, guidelines), *cost_tables(steps, of_steps)]

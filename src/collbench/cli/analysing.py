@@ -18,7 +18,7 @@ from collbench.analysis.options import FACTORS
 from collbench.analysis.paper.reference import Paper, refuse_unknown
 from collbench.analysis.same_launches import refuse_same
 from collbench.cli.path_argument import PATH
-from collbench.cli.terminal import harmless
+from collbench.cli.terminal import harmless, waiting_for
 from collbench.errors import RequestError
 from collbench.report.paper import paper
 from collbench.report.tables import FORMATS, Table
@@ -102,7 +102,8 @@ def read(path: Path) -> Observed:
         RunReadError: neither of them, or damaged.
         RequestError: the runs in the folder measured different things, or the same launches, or hold no records.
     """
-    observed = observe(path)
+    with waiting_for(f"reading {path}"):
+        observed = observe(path)
     refuse_same([observed])
     apart = unlike(observed)
     if apart:

@@ -21,7 +21,7 @@ from collbench.analysis.pairs import METHODS, across, axes_by_name, refuse_not_i
 from collbench.analysis.same_launches import refuse_own_baseline
 from collbench.cli.analysing import COMPLETE, RUN, in_blocks, margin, names, read, read_each, say, style
 from collbench.cli.failing import FAILING, failures
-from collbench.cli.terminal import harmless
+from collbench.cli.terminal import harmless, waiting_for
 from collbench.errors import RequestError
 from collbench.report.comparison import document, tables
 from collbench.report.tables import Table
@@ -107,7 +107,8 @@ def command(
     else:
         base, other = (_given(side, given) for side in _two_sides(runs, baseline, in_blocks))
         pairing = _between_runs(base, other, by, names(ignored), in_blocks)
-    comparisons = compare(pairing.pairs, margin, pairing.in_blocks)
+    with waiting_for(f"comparing {counted(len(pairing.pairs), 'cell')}"):
+        comparisons = compare(pairing.pairs, margin, pairing.in_blocks)
     found = document(comparisons, margin, pairing.doubts) | {"answer": sentence(comparisons, margin)}
     found["notes"] = [*pairing.unfinished, *found["notes"]]
     if style in COMPLETE:

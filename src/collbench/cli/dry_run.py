@@ -12,6 +12,7 @@ from pathlib import Path
 import click
 import msgspec
 
+from collbench.cli.launching import looking
 from collbench.launch import engines
 from collbench.launch.campaign import PreparedCampaign, prepare
 from collbench.launch.cells import Launch, inner_plan
@@ -35,7 +36,8 @@ def show_commands(plan: LaunchPlan, check: StopCheck) -> None:
             click.echo(f"# {line}", err=True)
         click.echo(engine.script(plan, expanded.order, expanded.placements), nl=False)
         return
-    prepared = prepare(plan, check)
+    with looking(plan):
+        prepared = prepare(plan, check)
     click.echo("# By hand, one cell at a time. Every container has collbench's labels: --sweep removes it too.")
     for number, cell in enumerate(prepared.expanded.cells):
         for line in commands_of(prepared, Launch(cell, 0, number)):

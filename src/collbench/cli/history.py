@@ -12,7 +12,7 @@ from collbench.analysis.history.history import History
 from collbench.cli.analysing import COMPLETE, RUN, margin, say, style
 from collbench.cli.failing_history import FAILING, failures
 from collbench.cli.output_file import amount, refuse_folder, write
-from collbench.cli.terminal import harmless
+from collbench.cli.terminal import harmless, waiting_for
 from collbench.errors import RequestError
 from collbench.report.history.document import document
 from collbench.report.history.names import Names
@@ -66,7 +66,8 @@ def command(
         if output.suffix.lower() not in (".html", ".htm"):
             raise RequestError(f"-o {output}: a page of plots; the name must end in .html. For tables: --style.")
         refuse_folder(output)
-    found = analysed.history(folder, given, margin)
+    with waiting_for(f"reading the runs in {folder}"):
+        found = analysed.history(folder, given, margin)
     first = 0 if since is None else _number(found, since)
     found = analysed.since(found, first)
     names = Names([one.series for one in found.cells])

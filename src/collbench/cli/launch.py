@@ -19,7 +19,7 @@ from collbench.cli.continuing import Continued, continued
 from collbench.cli.deciding import Decider
 from collbench.cli.dry_run import show_commands
 from collbench.cli.engine_option import docker_host, engine, placed_on, site
-from collbench.cli.launching import show_cells
+from collbench.cli.launching import looking, show_cells
 from collbench.cli.path_argument import PATH
 from collbench.cli.terminal import harmless
 from collbench.cli.typed import resuming
@@ -151,7 +151,8 @@ def _launch(asked: Continued, out: Path, resume: Path | None, check: StopCheck) 
         with contextlib.ExitStack() as held:
             if begun is not None:
                 held.callback(begun.writer.close)
-            prepared = prepare_expanded(expanded, check, held=held)
+            with looking(asked.plan):
+                prepared = prepare_expanded(expanded, check, held=held)
             records, manifest, writer = _performed(prepared, out, begun, asked.extends, check)
     writer.verify()
     cells: dict[Case, Cell] = {}

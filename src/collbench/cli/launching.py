@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 
 import click
@@ -14,13 +15,21 @@ from collbench.characters import in_one_line
 from collbench.cli.analysing import known_paper
 from collbench.cli.deciding import cells_of, decides
 from collbench.cli.duration import about, at_most, too_long
-from collbench.cli.terminal import harmless
+from collbench.cli.terminal import harmless, waiting_for
 from collbench.launch import engines
 from collbench.launch.cells import LaunchCell
 from collbench.launch.expansion import ExpandedPlan
 from collbench.launch.unused import unused
 from collbench.report.paper import decidable
+from collbench.schema.launch_plan import LaunchPlan
 from collbench.units import counted
+
+
+def looking(plan: LaunchPlan) -> contextlib.AbstractContextManager[None]:
+    """A line on the terminal while an engine examines what a plan needs; engines of clusters write their own."""
+    if engines.get(plan.engine).starts_ranks:
+        return contextlib.nullcontext()
+    return waiting_for(f"asking {', '.join(plan.images)} and their environments what they hold")
 
 
 def undecidable(expanded: ExpandedPlan) -> str | None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import click
 
 from collbench.cli.terminal import harmless
@@ -29,8 +31,15 @@ def _backends() -> None:
                 detail = f"{libraries}; dtypes {', '.join(backend.dtypes())}"
         except RequestError as error:  # some libraries are missed only when they are loaded
             reason = str(error)
-        click.echo(harmless(f"  {_usable(reason)} {name:<12} {summary}".rstrip()))
-        click.echo(harmless(f"      {'':<12} {reason or detail}"))
+        _entry(name, backends.names(), summary, reason, detail)
+
+
+def _entry(name: str, names: Sequence[str], summary: str, reason: str | None, detail: str = "") -> None:
+    """A name and what it is, in columns as wide as the longest of all names; below, why it is not usable, or more."""
+    width = max(map(len, names))
+    click.echo(harmless(f"  {_usable(reason)} {name:<{width}} {summary}".rstrip()))
+    if reason or detail:
+        click.echo(harmless(f"      {'':<{width}} {reason or detail}"))
 
 
 def _usable(reason: str | None) -> str:
@@ -66,9 +75,7 @@ def _workloads() -> None:
             summary, reason = program.summary, program.missing()
         except RequestError as error:
             reason = str(error)
-        click.echo(harmless(f"  {_usable(reason)} {name:<12} {summary}".rstrip()))
-        if reason is not None:
-            click.echo(harmless(f"      {'':<12} {reason}"))
+        _entry(name, workloads.names(), summary, reason)
 
 
 def _policies() -> None:

@@ -9,6 +9,7 @@ import click
 from collbench.cli.path_argument import PATH
 from collbench.cli.terminal import harmless
 from collbench.schema.pack import Packed, pack
+from collbench.schema.sample_files import ARCHIVE
 from collbench.units import counted
 
 
@@ -17,11 +18,11 @@ from collbench.units import counted
 def command(runs: tuple[Path, ...]) -> None:
     """Pack the samples files of each of RUNS into its samples.zip. Every command reads the run as before."""
     for run in runs:
-        click.echo(harmless(f"{run}: {_summary(pack(run))}"))
+        click.echo(harmless(f"{run}: {_summary(run, pack(run))}"))
 
 
-def _summary(packed: Packed | None) -> str:
+def _summary(run: Path, packed: Packed | None) -> str:
     if packed is None:
-        return "no samples files to pack"
+        return "is packed already" if (run / ARCHIVE).exists() else "has no samples files"
     disk = f"{packed.before / 1e6:.2f} MB on disk before, {packed.after / 1e6:.2f} MB now"
     return f"{counted(packed.files, 'samples file')} packed into samples.zip: {disk}"

@@ -82,11 +82,12 @@ def _list() -> None:
     if not shipped:
         click.echo("This collbench was installed without plans, as in an image.")
         return
+    width = max(len(f"collbench launch {name}") for name in shipped)
     for name, path in shipped.items():
         document = tomllib.loads(path.read_text(encoding="utf-8"))
         command = "launch" if "images" in document else "run"
         title = document.get("title", "").removeprefix(f"{name}: ")
-        click.echo(f"{f'collbench {command} {name}':<36} {title}".rstrip())
+        click.echo(f"{f'collbench {command} {name}':<{width}} {title}".rstrip())
     click.echo(f"To change one, copy it from {source_tree() / 'launch'}.")
 
 

@@ -11,7 +11,7 @@ from collbench import workloads
 from collbench.analysis.options import parse_given
 from collbench.cli.analysing import RUN, given, known_paper, margin, read_each
 from collbench.cli.output_file import amount, refuse_folder, write
-from collbench.cli.terminal import harmless
+from collbench.cli.terminal import harmless, waiting_for
 from collbench.errors import RequestError
 from collbench.report import tables
 from collbench.report.page.contents import Chapter, chapter, paper_chapter
@@ -58,10 +58,11 @@ def command(runs: tuple[Path, ...], output: Path, against: str | None, given: tu
     wanted = parse_given(given, own_axes([case for run in observed for case in run.cells]))
     pages = kind not in FORMATS
     suites = {name: suite for suite, names in workloads.suites().items() for name in names}
-    judged = beside(observed, published, margin) if published else []
-    chapters = [paper_chapter(published.reference, one) for one in judged if published]
-    chapters += [chapter(run, wanted, margin, number, pages, suites) for number, run in enumerate(observed)]
-    write(output, harmless(_html(chapters) if pages else FORMATS[kind](_tables(chapters))))
+    with waiting_for(f"writing {output}"):
+        judged = beside(observed, published, margin) if published else []
+        chapters = [paper_chapter(published.reference, one) for one in judged if published]
+        chapters += [chapter(run, wanted, margin, number, pages, suites) for number, run in enumerate(observed)]
+        write(output, harmless(_html(chapters) if pages else FORMATS[kind](_tables(chapters))))
     click.echo(f"{harmless(str(output))}: {amount(output.stat().st_size)}")
 
 

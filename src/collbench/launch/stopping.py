@@ -16,15 +16,16 @@ from collbench.errors import Interrupted
 #: Called at a safe point; raises Interrupted after a signal.
 StopCheck = Callable[[], None]
 
-#: What ends an experiment: Ctrl-C, kill, a terminal that is closed, Ctrl-\\.
-SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
+#: A terminal that is closed, and Ctrl-\\, where the system has them. They stay ignored where they were (by nohup, or a
+#: shell).
+_MAY_BE_IGNORED = tuple(one for one in signal.Signals if one.name in ("SIGHUP", "SIGQUIT"))
+
+#: What ends an experiment: Ctrl-C, kill, and these.
+SIGNALS = (signal.SIGINT, signal.SIGTERM, *_MAY_BE_IGNORED)
 
 #: After the second signal, how long (s) everything continues, and then the interval at which it is interrupted: an
 #: interrupted wait may be followed by another, for what is to be removed.
 MOMENT, AGAIN = 1.0, 0.4
-
-#: Those of them that stay ignored where they were (by nohup, or a shell).
-_MAY_BE_IGNORED = (signal.SIGHUP, signal.SIGQUIT)
 
 
 class Stopping:

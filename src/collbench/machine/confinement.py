@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 import os
 import platform
-import resource
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -33,6 +32,8 @@ _CAPABILITIES = (
 
 def confinement() -> Confinement:
     """Of this process; `ranks` is empty."""
+    import resource  # Unix has it
+
     status = _status()
     bounding = status.get("CapBnd", "0")
     soft, _ = resource.getrlimit(resource.RLIMIT_MEMLOCK)

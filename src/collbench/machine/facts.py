@@ -153,7 +153,7 @@ def rank_facts(gpu: str | None = None, clock: str | None = None) -> RankFacts:
     """Of this process; `gpu` is the UUID of the GPU that it uses, `clock` names one that is not the machine's."""
     boot = machine_id()
     offsets = " ".join((_read("/proc/self/timens_offsets") or "").split())
-    cores = frozenset(os.sched_getaffinity(0))
+    cores = own_cores()
     return RankFacts(
         host=host_name(),
         kernel_id=boot,
@@ -204,7 +204,7 @@ def core_times() -> CoreTimes | None:
 
     None where the kernel does not say.
     """
-    cores = os.sched_getaffinity(0)
+    cores = own_cores()
     names = {f"cpu{core}" for core in cores}
     lines = [line.split() for line in (_read("/proc/stat") or "").splitlines()]
     ticks = [[int(word) for word in words[1:9]] for words in lines if words and words[0] in names]
@@ -218,14 +218,13 @@ def core_times() -> CoreTimes | None:
 
 def host(ranks: Iterable[int] = (), gpus: Iterable[Gpu] = ()) -> Host:
     """Of this machine, for the manifest; `ranks` run on it and use `gpus`."""
-    pages = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     return Host(
         name=host_name(),
         ranks=tuple(ranks),
         kernel=os.uname().release,
         cpu=_cpu_model(),
         cores=os.cpu_count() or 1,
-        memory=pages,
+        memory=memory_size(),
         cgroup_cpus=cgroup.cpu_quota(),
         cgroup_memory=cgroup.memory_limit(),
         governor=_read("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
@@ -243,6 +242,18 @@ def huge_pages(root: Path = Path("/")) -> str | None:
     """Which memory gets transparent huge pages: `always`, `madvise` (on request), `never`; None: it cannot be known."""
     text = _read(f"{root}/sys/kernel/mm/transparent_hugepage/enabled") or ""
     return text.partition("[")[2].partition("]")[0] or None
+
+
+def own_cores() -> frozenset[int]:
+    """Processors that this process may use; all of them where the system does not say."""
+    if hasattr(os, "sched_getaffinity"):
+        return frozenset(os.sched_getaffinity(0))
+    return frozenset(range(os.cpu_count() or 1))
+
+
+def memory_size() -> int:
+    """Bytes of this machine; 0 where the system does not say."""
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 0
 
 
 def last_level_cache(root: Path = Path("/")) -> int | None:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import ctypes
-import signal
 
 _LIBC = ctypes.CDLL(None)
 _PR_SET_PDEATHSIG = 1
 
 
-def end_with_parent(number: int = signal.SIGKILL) -> None:
+def end_with_parent(number: int = 9) -> None:
     """Called in the child before exec: the kernel sends it this signal when its parent ends (prctl(2))."""
     _LIBC.prctl(_PR_SET_PDEATHSIG, number)

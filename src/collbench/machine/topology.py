@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 from collbench.machine import nvml
-from collbench.machine.facts import parse_cores, thread_siblings
+from collbench.machine.facts import own_cores, parse_cores, thread_siblings
 
 
 @dataclass(frozen=True)
@@ -79,7 +78,7 @@ def in_order(cores: Iterable[Core], needed: int = 0) -> tuple[Core, ...]:
 
 def here(root: Path = Path("/")) -> Topology:
     """The part of this machine that this process may use."""
-    allowed = sorted(os.sched_getaffinity(0))
+    allowed = sorted(own_cores())
     nodes = _nodes(root)
     cores = tuple(Core(number, nodes.get(number, 0), thread_siblings(number, root)[0]) for number in allowed)
     facts, no_gpus = nvml.gpus(root)

@@ -7,7 +7,6 @@ temporary file; the first one to write to it prints. Hosts, and containers that 
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import time
 from pathlib import Path
@@ -32,6 +31,8 @@ class FirstReporter:
         """True for the first rank that asks, False for all later ones."""
         if self._file is None:
             return True
+        import fcntl  # Unix has it
+
         fcntl.flock(self._file, fcntl.LOCK_EX)
         try:
             first = os.fstat(self._file).st_size == 0

@@ -6,7 +6,6 @@ A process that is killed leaves its folder, which the next one removes: a folder
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import re
 import shutil
@@ -65,6 +64,8 @@ def _made(parent: str | None) -> tuple[Path, int]:
 
     It gets its name when it is locked, so that nobody meets an unlocked folder of a living process.
     """
+    import fcntl  # Unix has it
+
     draft = Path(tempfile.mkdtemp(prefix=DRAFT, dir=parent))
     lock = os.open(draft, os.O_RDONLY | os.O_DIRECTORY)
     try:
@@ -79,6 +80,8 @@ def _made(parent: str | None) -> tuple[Path, int]:
 
 def remove_abandoned(parent: Path) -> None:
     """Remove this user's folders in `parent` whose process is gone."""
+    import fcntl
+
     for folder in parent.glob(f"{prefix()}*"):
         with contextlib.suppress(OSError):  # of a living process, or of one that removed it meanwhile
             opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)

@@ -302,9 +302,11 @@ def read_manifest(directory: Path) -> Manifest:
     """The manifest of a run.
 
     Raises:
-        RunReadError: not a run, or a newer schema.
+        RunReadError: no folder, not a run, or a newer schema.
     """
     path = directory / "manifest.json"
+    if not os.path.lexists(directory):
+        raise RunReadError(f"{directory}: not a run (there is no such folder).")
     try:
         return manifests.decode(read_whole(path, LARGEST_MANIFEST), str(path))
     except (OSError, ValueError) as error:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
 
-from collbench.bindings.gpu.shared_library import HOW_TO_INSTALL
+from collbench.bindings.gpu.shared_library import how_to_install
 from collbench.schema.axes import Axis
 from collbench.schema.case import Case
 from collbench.schema.manifest import Library
@@ -43,7 +43,7 @@ class Cupy:
 def _found() -> Library | str:
     """CuPy, or why it cannot be used."""
     if importlib.util.find_spec("cupy") is None:
-        return f"CuPy is not installed; {HOW_TO_INSTALL}"
+        return f"CuPy is not installed; {how_to_install()}"
     try:
         done = subprocess.run(
             command("opened"), capture_output=True, text=True, errors="replace",

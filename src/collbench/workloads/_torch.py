@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
+from collbench.errors import to_install
 from collbench.schema.manifest import Library
 
 #: Core seconds until a process has imported torch, and what is imported with the first optimizer; seen on a core of an
@@ -19,7 +20,7 @@ class Torch:
     """The package, which two sides of a comparison must have in one version and build."""
 
     def missing(self) -> str | None:
-        return "torch is not installed; pip install 'collbench[torch]'" if _folder() is None else None
+        return f"torch is not installed; {to_install('torch')}" if _folder() is None else None
 
     def library(self) -> Library | None:
         """Its file is the one with the kernels for processors."""

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from collbench.errors import PlanError
+from collbench.machine.facts import own_cores
 from collbench.schema.axes import Axis, Kind
 from collbench.schema.choices import Choice
 from collbench.spelling import nearest, nearest_and_all, suggestion
@@ -20,7 +21,7 @@ MOST_LISTED = 24
 
 def threads_of(asked: int) -> int:
     """So many threads; for `ALL_CORES` as many as this process may use cores."""
-    return asked or len(os.sched_getaffinity(0))
+    return asked or len(own_cores())
 
 
 def threads_of_rank(asked: int, environ: Mapping[str, str] = os.environ) -> int:

@@ -8,17 +8,16 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import os
 import sys
 from collections.abc import Sequence
 
-from collbench.machine.facts import last_level_cache
+from collbench.machine.facts import last_level_cache, memory_size
 from collbench.schema.case import Case
 from collbench.workloads.parameters import parameter
 from collbench.workloads.program import Measure, Program
 from collbench.workloads.programs.stream import ITEM, in_cache, usual_size
 
-USUAL = usual_size(last_level_cache(), os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
+USUAL = usual_size(last_level_cache(), memory_size())
 
 
 def needs() -> str | None:

@@ -82,6 +82,9 @@ def read_runs(path: Path, given: Sequence[str] = ()) -> RunsInTime:
         except (RunReadError, RequestError) as error:
             left_out.append(str(error).removesuffix("."))
             continue
+        except OSError as error:
+            left_out.append(f"{error.filename}: {error.strerror}")
+            continue
         try:
             wanted = parse_given(given, own_axes(observed.cells))
             runs.append(_only(run, given_cells(observed, wanted)) if wanted else run)

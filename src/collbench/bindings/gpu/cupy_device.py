@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from collbench.bindings.gpu.device import DEVICE_TO_HOST, HOST_TO_DEVICE, Memory, no_room
-from collbench.bindings.gpu.shared_library import HOW_TO_INSTALL, SharedLibrary, load
+from collbench.bindings.gpu.shared_library import SharedLibrary, how_to_install, load
 from collbench.collectives.row import Array, C
 from collbench.errors import Unsupported
 from collbench.machine import nvml
@@ -28,7 +28,7 @@ _OUT_OF_MEMORY = 2  # cudaErrorMemoryAllocation
 def missing() -> str | None:
     """Why CuPy finds no GPU here; None when it does. Makes no context."""
     if importlib.util.find_spec("cupy") is None:
-        return f"CuPy is not installed; {HOW_TO_INSTALL}"
+        return f"CuPy is not installed; {how_to_install()}"
     import cupy
 
     runtime = cupy.cuda.runtime

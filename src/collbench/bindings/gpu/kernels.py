@@ -13,18 +13,20 @@ import numpy as np
 from collbench.bindings.gpu.device import Device, Memory
 from collbench.bindings.gpu.shared_library import SharedLibrary, to_word
 from collbench.collectives.row import C
-from collbench.errors import BackendUnavailable
+from collbench.errors import BackendUnavailable, to_install
 from collbench.timing.call import Stage
 
 #: An argument of a kernel: device memory, or an integer of at most 64 bits.
 Argument = Memory | int
 
-#: What brings NVRTC and cuBLAS, which CuPy does not contain.
-HOW_TO_INSTALL = "pip install 'collbench[suites-cuda12]', or 'collbench[suites-cuda13]' beside a CuPy for CUDA 13"
-
 #: cublasMath_t and cublasOperation_t of cuBLAS's cublas_api.h. In the default mode no product of float32 is rounded to
 #: TF32 first.
 DEFAULT_MATH, NOT_TRANSPOSED = 0, 0
+
+
+def how_to_install() -> str:
+    """NVRTC and cuBLAS, which CuPy does not contain."""
+    return f"{to_install('suites-cuda12')}, or beside a CuPy for CUDA 13 {to_install('suites-cuda13')}"
 
 
 @dataclass(frozen=True)
@@ -91,7 +93,7 @@ class CupyCompute:
 
             nvrtc.getVersion()
         except (ImportError, RuntimeError, OSError) as error:
-            raise BackendUnavailable(f"NVRTC cannot be used ({error}); {HOW_TO_INSTALL}") from error
+            raise BackendUnavailable(f"NVRTC cannot be used ({error}); {how_to_install()}") from error
         options = ("-std=c++14", *(f"-D{name}={value}" for name, value in macros.items()))
         return _CupyKernels(self._cupy, self._device, self._cupy.RawModule(code=source, options=options))
 
@@ -105,7 +107,7 @@ class CupyCompute:
 
             handle = cublas.create()
         except (ImportError, RuntimeError, OSError) as error:
-            raise BackendUnavailable(f"cuBLAS cannot be used ({error}); {HOW_TO_INSTALL}") from error
+            raise BackendUnavailable(f"cuBLAS cannot be used ({error}); {how_to_install()}") from error
         cublas.setMathMode(handle, DEFAULT_MATH)
         scale = np.array([1, 0], np.float32)
         one, zero = scale.ctypes.data, scale.ctypes.data + scale.itemsize

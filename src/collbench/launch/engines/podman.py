@@ -7,8 +7,10 @@ import os
 from collbench.launch.engines.docker import DockerEngine
 from collbench.launch.engines.docker.connection import Service
 
+_USER = os.getuid() if hasattr(os, "getuid") else 0
+
 #: The socket of root's service, and of other users'.
-_SOCKET = "/run/podman/podman.sock" if os.getuid() == 0 else f"/run/user/{os.getuid()}/podman/podman.sock"
+_SOCKET = f"/run/user/{_USER}/podman/podman.sock" if _USER else "/run/podman/podman.sock"
 
 ENGINE = DockerEngine(
     name="podman",
@@ -17,7 +19,7 @@ ENGINE = DockerEngine(
         title="Podman",
         host=f"unix://{_SOCKET}",
         variable="CONTAINER_HOST",
-        start=f"systemctl {'' if os.getuid() == 0 else '--user '}start podman.socket",
+        start=f"systemctl {'--user ' if _USER else ''}start podman.socket",
         access="Name the service of your own user, or run this as root.",
         only_cdi=True,
     ),

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
-import pwd
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -99,6 +98,8 @@ def user_inside() -> tuple[int, int]:
 
 
 def _is_known(number: int) -> bool:
+    import pwd  # Unix has it
+
     try:
         return bool(pwd.getpwuid(number))
     except KeyError:

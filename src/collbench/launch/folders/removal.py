@@ -7,7 +7,7 @@ import os
 import secrets
 from pathlib import Path
 
-_FOLDER = os.O_DIRECTORY | os.O_NOFOLLOW
+_FOLDER = getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_NOFOLLOW", 0)  # not every system has them
 
 #: Most descriptors that are open at a time while a folder is removed.
 DESCRIPTORS = 4

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import shutil
 import tempfile
@@ -60,6 +59,8 @@ def sign(folder: Path) -> IO[str]:
     A lock is seen from every PID namespace, process numbers are not. The file gets its name when it is locked, so that
     nobody meets an unlocked signature of a living driver.
     """
+    import fcntl  # Unix has it
+
     draft = folder / f"{DRIVER}.draft"
     signature = draft.open("w", encoding="ascii")
     try:
@@ -110,6 +111,8 @@ def signature_of(folder: Path) -> tuple[str, bool | None]:
     Raises:
         OSError, UnicodeDecodeError: it has no signature.
     """
+    import fcntl
+
     with opened(folder / DRIVER) as signature:
         driver = signature.read(_LONGEST)
         try:

@@ -50,7 +50,8 @@ def programs(
     rows = list(_rows(suites))
     title = f"All benchmarks, by {first}: {_sides(suites)}"
     picture = (forest(rows, margin, title, f"{name}-forest"),) if stored is not None else ()
-    more = [_more(by_suite(chosen, factor, suite_of, margin), factor) for factor in others]
+    verdicts = [_more(by_suite(chosen, factor, suite_of, margin), factor) for factor in others]
+    more = [section for section in verdicts if section.lines or section.folded_tables]
     sections = (_numbers(rows), *_benchmarks(chosen, asked, suites, stored, name), *more)
     differing = findings([one for suite in suites for one in suite.comparisons])
     return Programs((*differing, *sentences(suites, margin)), picture, sections)

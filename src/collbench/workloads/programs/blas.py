@@ -20,6 +20,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from collbench.errors import to_install
 from collbench.workloads.programs.ending import SKIPPED, Unusable, end
 
 Array = npt.NDArray[np.float64]
@@ -148,14 +149,14 @@ def opened(name: str) -> Blas:
     """
     if name == "mkl":
         if importlib.util.find_spec("torch") is None:
-            raise Unusable("torch, which contains MKL, is not installed; pip install 'collbench[torch]'")
+            raise Unusable(f"torch, which contains MKL, is not installed; {to_install('torch')}")
         return Mkl()
     if name in PACKAGES:
         package, file = PACKAGES[name]
         spec = importlib.util.find_spec(package)
         if spec is None or spec.origin is None:
-            way = "'collbench[suites]'" if name == "openblas" else package
-            raise Unusable(f"{package.replace('_', '-')} is not installed; pip install {way}")
+            package = package.replace("_", "-")
+            raise Unusable(f"{package} is not installed; pip install {package}")
         return Native(str(Path(spec.origin).parent / "lib" / file), "scipy_")
     return Native(_system() if name == "system" else name)
 

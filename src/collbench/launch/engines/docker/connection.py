@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from collbench.errors import EngineError
+from collbench.errors import EngineError, to_install
 from collbench.launch.engines.docker.specs import DRIVER_LABEL, RUN_LABEL
 from collbench.launch.folders.signature import driver_identity
 from collbench.launch.stopping import StopCheck
@@ -96,7 +96,7 @@ class Connection:
 
             from collbench.launch.engines.docker.client import Client
         except ImportError as error:
-            missing = "the Docker SDK for Python is not installed; pip install 'collbench[launch]'"
+            missing = f"the Docker SDK for Python is not installed; {to_install('launch')}"
             raise EngineError(f"containers: {missing}") from error
         self.host, self.check = host or os.environ.get(service.variable) or service.host, check
         self.service = service

@@ -43,7 +43,7 @@ def look_beside(plan: LaunchPlan, image: str, in_image: str) -> Look:
             f"policy host: image {image} stands for {wanted}, and the environment {environment} holds "
             f"{contents.vendor or 'no library that can be started'}. Name one that holds the same: "
             f'environments = {{ {image} = "PATH" }}; or make one (python3 -m venv .venvs/{image} && '
-            f".venvs/{image}/bin/pip install 'collbench[{wanted}]', in a clone '.[{wanted}]'); or leave host out."
+            f".venvs/{image}/bin/pip install '.[{wanted}]' in a clone, or with a wheel for the dot); or leave host out."
         )
     return _look(image, environment, contents)
 
