@@ -57,13 +57,13 @@ def refuse_other_software(before: Manifest, now: Manifest, where: Path) -> None:
     """
     for kind in ("images", "environments"):
         old, new = (
-            {image.name: (image.id, image.libraries) for image in getattr(manifest.experiment, kind)}
+            {(image.name, image.side): (image.id, image.libraries) for image in getattr(manifest.experiment, kind)}
             for manifest in (before, now)
         )
-        for name in old:
-            if old[name] != new.get(name):
+        for name, side in old:
+            if old[name, side] != new.get((name, side)):
                 raise RequestError(
-                    f"--resume {where}: {kind.removesuffix('s')} {name} has changed since the run began. Two builds "
+                    f"--resume {where}: {kind.removesuffix('s')} {name}{side and f' of side {side}' or ''} has changed since the run began. Two builds "
                     "in one run would be compared as one; begin a run with --out."
                 )
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+import msgspec
+
 from collbench import backends
 from collbench.errors import PlanError
 from collbench.launch import engines, starters
@@ -16,18 +18,18 @@ from collbench.launch.probe import Contents
 from collbench.launch.rank_environment import OF_EVERY_RANK
 from collbench.launch.starters.starter import PROCESS
 from collbench.machine import facts
-from collbench.schema.launch_plan import LaunchPlan
+from collbench.schema.launch_plan import LaunchPlan, Side
 from collbench.schema.manifest import Allocation, Host, Image, Library
 
 
 @dataclass(frozen=True)
 class Stacks:
-    """By engine and image what to start; and what the manifest says of images, environments and their differences.
+    """By engine, image and side what to start; and what the manifest says of images, environments and their differences.
 
     `hosts` are the machines that ranks run on; none: the driver's. `allocation` is what a resource manager gave.
     """
 
-    start: dict[tuple[str, str], Stack]
+    start: dict[tuple[str, str, str | None], Stack]
     images: tuple[Image, ...]
     environments: tuple[Image, ...]
     differences: tuple[str, ...]
@@ -43,7 +45,7 @@ class Stacks:
         return {name: value for name, value in sides[0].items() if all(side.get(name) == value for side in sides)}
 
     def of(self, cell: LaunchCell) -> Stack:
-        return self.start[cell.engine, cell.image]
+        return self.start[cell.engine, cell.image, cell.side]
 
 
 def look_at(expanded: ExpandedPlan, sessions: Mapping[str, Session]) -> Stacks:
@@ -54,33 +56,47 @@ def look_at(expanded: ExpandedPlan, sessions: Mapping[str, Session]) -> Stacks:
         EngineError: the engine cannot give what every launch needs.
         PlanError: a backend is missing; no environment of the same MPI stands beside an image.
     """
-    plan, vendors, remarks = expanded.plan, dict[str, str](), list[str]()
-    start: dict[tuple[str, str], Stack] = {}
-    inside: list[tuple[str, Contents, Image]] = []
-    bare: dict[str, tuple[Contents, Image]] = {}
-    hosts: list[Host] = []
+    start: dict[tuple[str, str, str | None], Stack] = {}
+    inside: dict[tuple[str | None, str], tuple[Contents, Image]] = {}
+    bare: dict[tuple[str | None, str], tuple[Contents, Image]] = {}
+    remarks, hosts = list[str](), list[Host]()
     allocation = None
-    for engine in sorted(sessions, key=lambda name: name == engines.HOST):
-        looks = sessions[engine].look(plan, expanded.placements_on(engine), vendors)
-        remarks += looks.remarks
-        hosts += looks.hosts
-        allocation = allocation or looks.allocation
-        within, beside = (looks.by_image, looks.environments) if engine != engines.HOST else ({}, looks.by_image)
-        for image, look in (*beside.items(), *within.items()):
-            refuse_missing(plan, image, look)
-            vendors.setdefault(image, look.contents.vendor)
-            start[engine, image] = replace(stack_of(plan, image, look), beneath=looks.beneath)
-        variables = {**looks.variables, **plan.variables}
-        inside += [(name, look.contents, _image(name, look, variables)) for name, look in within.items()]
-        bare |= {name: (look.contents, _image(name, look, variables)) for name, look in beside.items()}
+    for sides in _looked_at_together(expanded.plan):
+        plan, vendors = expanded.plan.of_sides(sides), dict[str, str]()
+        names = {(side, expanded.plan.image_of(side, image)): image for side in sides for image in expanded.plan.images}
+        for engine in sorted(sessions, key=lambda name: name == engines.HOST):
+            placements = {cell: one for cell, one in expanded.placements_on(engine).items() if cell.side in sides}
+            looks = sessions[engine].look(plan, placements, vendors)
+            remarks += looks.remarks
+            hosts += looks.hosts
+            allocation = allocation or looks.allocation
+            within, beside = (looks.by_image, looks.environments) if engine != engines.HOST else ({}, looks.by_image)
+            for image, look in (*beside.items(), *within.items()):
+                refuse_missing(plan, image, look)
+                vendors.setdefault(image, look.contents.vendor)
+            variables = {**looks.variables, **plan.variables}
+            for (side, image), name in names.items():
+                for found, known in ((within, inside), (beside, bare)):
+                    if (look_ := found.get(image)) is not None:
+                        known[side, name] = (look_.contents, _image(name, side, look_, variables))
+                        start[engine, image, side] = replace(stack_of(plan, image, look_), beneath=looks.beneath)
     differences = [
-        f"{name}: apart from the container, host and image differ: {line}"
-        for name, contents, _ in inside
-        if name in bare
-        for line in differences_of(bare[name][0], contents, communicate=communicates(plan))
+        f"{f'{side}: ' if side else ''}{name}: apart from the container, host and image differ: {line}"
+        for (side, name), (contents, _) in inside.items()
+        if (side, name) in bare
+        for line in differences_of(bare[side, name][0], contents, communicate=communicates(expanded.plan))
     ]
-    images, environments = tuple(image for *_, image in inside), tuple(image for _, image in bare.values())
-    return Stacks(start, images, environments, (*differences, *remarks), tuple(hosts), allocation)
+    images, environments = tuple(image for _, image in inside.values()), tuple(image for _, image in bare.values())
+    return Stacks(start, images, environments, tuple(dict.fromkeys((*differences, *remarks))), tuple(hosts), allocation)
+
+
+def _looked_at_together(plan: LaunchPlan) -> list[tuple[str | None, ...]]:
+    """The sides of a plan, apart where ranks differ in more than images: an engine that waits for nodes is asked once."""
+    groups: dict[str, list[str | None]] = {}
+    for name in plan.sides or (None,):
+        side = plan.sides[name] if name else Side()
+        groups.setdefault(repr(msgspec.structs.replace(side, images={})), []).append(name)
+    return [tuple(names) for names in groups.values()]
 
 
 def stack_of(plan: LaunchPlan, image: str, look: Look) -> Stack:
@@ -95,12 +111,12 @@ def stack_of(plan: LaunchPlan, image: str, look: Look) -> Stack:
     return Stack(starter, look.reference, look.refused, nccl, look.grants, given=given)
 
 
-def _image(name: str, look: Look, variables: Mapping[str, str]) -> Image:
-    """What the manifest says of it; `variables` are those that the site sets for every rank."""
+def _image(name: str, side: str | None, look: Look, variables: Mapping[str, str]) -> Image:
+    """What the manifest says of it; `variables` are those that site and plan set for every rank."""
     contents = look.contents
     found = {variable: value for variable, value in contents.environment.items() if variable not in OF_EVERY_RANK}
     return Image(
-        name=name, id=look.id, digests=look.digests, labels=look.labels, python=contents.python,
+        name=name, side=side, id=look.id, digests=look.digests, labels=look.labels, python=contents.python,
         libraries=contents.libraries, packages=contents.packages,
         environment=facts.environment(backends.variables(), {**found, **variables}),
     )  # fmt: skip

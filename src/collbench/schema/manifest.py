@@ -92,6 +92,7 @@ class Protocol(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 class Image(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The software on one side of a comparison: an image, or the host's environment that is compared with it.
 
+    `name` is the plan's, and `side` the side of the plan that it belongs to, which may have another in its place.
     `id`, `digests` and `labels` are the engine's; `python` is the version of the interpreter. `environment` are
     the variables that its ranks find, of those that a manifest may hold; None: written before schema 9.
     """
@@ -104,6 +105,7 @@ class Image(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     libraries: tuple[Library, ...] = ()
     packages: dict[str, str] = {}
     environment: dict[str, str] | None = None
+    side: str | None = None
 
 
 class Allocation(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
