@@ -224,7 +224,7 @@ def backends_of(plan: LaunchPlan, image: str) -> tuple[str, ...]:
 
 
 def order_of(plan: LaunchPlan, cells: Collection[LaunchCell]) -> tuple[Launch, ...]:
-    """Blocks that hold every cell once, in a random order that follows from the seed; sides of a cell stand together."""
+    """Blocks of every cell once, in a random order that follows from the seed; both sides of a cell stand together."""
     sides_of: dict[LaunchCell, list[LaunchCell]] = {}
     for cell in cells:
         sides_of.setdefault(replace(cell, side=None, image=cell.plan_image, replaces=""), []).append(cell)

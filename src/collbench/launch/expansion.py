@@ -69,8 +69,18 @@ def expand(plan: LaunchPlan, machine: Callable[[str], Topology] | None = None) -
     left_out = _left_out(plan, [engine for policy, engine in engine_by_policy.items() if ladders[policy]])
     worlds = dict.fromkeys(
         LaunchCell(
-            plan.image_of(side, image), policy, None, ranks, affinity, server, engine_by_policy[policy].name, storage,
-            seccomp, hosts, side, image if plan.image_of(side, image) != image else "",
+            plan.image_of(side, image),
+            policy,
+            None,
+            ranks,
+            affinity,
+            server,
+            engine_by_policy[policy].name,
+            storage,
+            seccomp,
+            hosts,
+            side,
+            image if plan.image_of(side, image) != image else "",
         )
         for ranks, server in worlds_of(plan)
         for image in plan.images

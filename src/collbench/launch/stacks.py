@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import hashlib
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import msgspec
 
@@ -19,12 +21,13 @@ from collbench.launch.rank_environment import OF_EVERY_RANK
 from collbench.launch.starters.starter import PROCESS
 from collbench.machine import facts
 from collbench.schema.launch_plan import LaunchPlan, Side
+from collbench.schema.loaded import stem_of
 from collbench.schema.manifest import Allocation, Host, Image, Library
 
 
 @dataclass(frozen=True)
 class Stacks:
-    """By engine, image and side what to start; and what the manifest says of images, environments and their differences.
+    """By engine, image and side what to start; what the manifest says of images, environments and their differences.
 
     `hosts` are the machines that ranks run on; none: the driver's. `allocation` is what a resource manager gave.
     """
@@ -60,6 +63,7 @@ def look_at(expanded: ExpandedPlan, sessions: Mapping[str, Session]) -> Stacks:
     inside: dict[tuple[str | None, str], tuple[Contents, Image]] = {}
     bare: dict[tuple[str | None, str], tuple[Contents, Image]] = {}
     remarks, hosts = list[str](), list[Host]()
+    watched = tuple(stem_of(path) for side in expanded.plan.sides.values() for path in (*side.libraries, *side.preload))
     allocation = None
     for sides in _looked_at_together(expanded.plan):
         plan, vendors = expanded.plan.of_sides(sides), dict[str, str]()
@@ -75,11 +79,13 @@ def look_at(expanded: ExpandedPlan, sessions: Mapping[str, Session]) -> Stacks:
                 refuse_missing(plan, image, look)
                 vendors.setdefault(image, look.contents.vendor)
             variables = {**looks.variables, **plan.variables}
+            files = {path: _sha256(path) for path in (*plan.libraries, *plan.preload)}
             for (side, image), name in names.items():
                 for found, known in ((within, inside), (beside, bare)):
                     if (look_ := found.get(image)) is not None:
-                        known[side, name] = (look_.contents, _image(name, side, look_, variables))
-                        start[engine, image, side] = replace(stack_of(plan, image, look_), beneath=looks.beneath)
+                        known[side, name] = (look_.contents, _image(name, side, look_, variables, files))
+                        stack = stack_of(plan, image, look_, watched)
+                        start[engine, image, side] = replace(stack, beneath=looks.beneath)
     differences = [
         f"{f'{side}: ' if side else ''}{name}: apart from the container, host and image differ: {line}"
         for (side, name), (contents, _) in inside.items()
@@ -91,7 +97,7 @@ def look_at(expanded: ExpandedPlan, sessions: Mapping[str, Session]) -> Stacks:
 
 
 def _looked_at_together(plan: LaunchPlan) -> list[tuple[str | None, ...]]:
-    """The sides of a plan, apart where ranks differ in more than images: an engine that waits for nodes is asked once."""
+    """Groups of sides that differ in images alone: an engine that waits for nodes is asked once for all of a group."""
     groups: dict[str, list[str | None]] = {}
     for name in plan.sides or (None,):
         side = plan.sides[name] if name else Side()
@@ -99,24 +105,36 @@ def _looked_at_together(plan: LaunchPlan) -> list[tuple[str | None, ...]]:
     return [tuple(names) for names in groups.values()]
 
 
-def stack_of(plan: LaunchPlan, image: str, look: Look) -> Stack:
+def _sha256(path: str) -> str:
+    try:
+        with Path(path).open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        raise PlanError(f"{path}: {error.strerror}.") from error
+
+
+def stack_of(plan: LaunchPlan, image: str, look: Look, watched: Sequence[str] = ()) -> Stack:
     """What a cell runs, of what was seen of its image. Programs of one rank need no library.
+
+    Of the `watched` libraries ranks tell which file they loaded.
 
     Raises:
         ImageMissing: it holds no library that can be started.
     """
     starter = starters.get(look.contents.vendor, image) if communicates(plan) else PROCESS
     nccl = any("nccl" in backend for backend in backends_of(plan, image))
-    given = given_by(plan, look.library_path)
+    given = given_by(plan, look.library_path, watched)
     return Stack(starter, look.reference, look.refused, nccl, look.grants, given=given)
 
 
-def _image(name: str, side: str | None, look: Look, variables: Mapping[str, str]) -> Image:
-    """What the manifest says of it; `variables` are those that site and plan set for every rank."""
+def _image(
+    name: str, side: str | None, look: Look, variables: Mapping[str, str], files: dict[str, str]
+) -> Image:  # fmt: skip
+    """What the manifest says of it; `variables` are those that site and plan set for every rank, `files` its own."""
     contents = look.contents
     found = {variable: value for variable, value in contents.environment.items() if variable not in OF_EVERY_RANK}
     return Image(
-        name=name, side=side, id=look.id, digests=look.digests, labels=look.labels, python=contents.python,
+        name=name, side=side, files=files, id=look.id, digests=look.digests, labels=look.labels, python=contents.python,
         libraries=contents.libraries, packages=contents.packages,
         environment=facts.environment(backends.variables(), {**found, **variables}),
     )  # fmt: skip

@@ -221,8 +221,11 @@ def _check_variables(plan: LaunchPlan) -> None:
 
 
 def _check_images(plan: LaunchPlan, side: Side) -> None:
-    tables = {"environments": plan.environments | side.environments, "image_backends": plan.image_backends,
-              "images": side.images}  # fmt: skip
+    tables: dict[str, dict[str, Any]] = {
+        "environments": plan.environments | side.environments,
+        "image_backends": plan.image_backends,
+        "images": side.images,
+    }
     for key, by_image in tables.items():
         for unknown in sorted(set(by_image) - set(plan.images)):
             raise PlanError(f"{key}: {unknown!r} is none of the images {', '.join(plan.images)}.")

@@ -93,6 +93,7 @@ class Image(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """The software on one side of a comparison: an image, or the host's environment that is compared with it.
 
     `name` is the plan's, and `side` the side of the plan that it belongs to, which may have another in its place.
+    `files` are the library files that its ranks find before others: SHA-256 by path.
     `id`, `digests` and `labels` are the engine's; `python` is the version of the interpreter. `environment` are
     the variables that its ranks find, of those that a manifest may hold; None: written before schema 9.
     """
@@ -106,6 +107,7 @@ class Image(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     packages: dict[str, str] = {}
     environment: dict[str, str] | None = None
     side: str | None = None
+    files: dict[str, str] = {}
 
 
 class Allocation(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
