@@ -165,7 +165,7 @@ def _measured(
         raise RequestError("gate: --resume writes to the folder of its gate; remove --out.")
     for words in (f"gate {text}", f"--docker-host {docker_host}"):
         refuse_other_bytes(words)
-    path, plan = _plan(text, ranks, OVERSUBSCRIBED in accepted)
+    path, plan = plan_for_gate(text, ranks, OVERSUBSCRIBED in accepted)
     plan = until_option.ending(placed_on(plan, engine, site, docker_host), until, launches)
     plan = plan if seed is None else msgspec.structs.replace(plan, seed=seed)
     sides = {"base": side_of("--base", base, plan), "other": side_of("--other", other, plan)}
@@ -186,16 +186,24 @@ def _measured(
             in_vain=lambda records: _in_vain(records, plan),
             began=lambda expanded, where: _begin(expanded, where, text, accepted, resume is not None),
         )
-        perform(asked, folder, resume, stopping.check, purpose)
+        try:
+            perform(asked, folder, resume, stopping.check, purpose)
+        except RunWriteError as error:
+            if (folder / "manifest.json").exists():
+                raise
+            raise RequestError(f"{error}{''.join(getattr(error, '__notes__', ()))}") from error
         mark_finished(folder)
     return folder
 
 
-def _plan(text: str, ranks: int | None, crowded: bool) -> tuple[Path, LaunchPlan]:
+def plan_for_gate(text: str, ranks: int | None, crowded: bool) -> tuple[Path, LaunchPlan]:
     """The launch plan that PLAN names; one for a single world becomes one of ranks on the host.
 
     Where its timing gate is `auto`, it becomes `barrier`: launches that fall back to it, and others that do not,
-    could not be compared.
+    could not be compared. `crowded`: there may be more ranks than cores in a single world.
+
+    Raises:
+        PlanError, RequestError: it cannot be read, or there are more ranks than cores.
     """
     path = find_plan(text)
     if "images" in read_document(path):

@@ -29,13 +29,14 @@ class GatePlan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 def write_gate_plan(folder: Path, plan: GatePlan) -> None:
-    """Write the file.
+    """Write the file into the folder of a run that has none, and note that launches are being made.
 
     Raises:
         RunWriteError: it cannot be written.
     """
     try:
-        write_synced(folder / FILE, msgspec.json.format(msgspec.json.encode(plan), indent=1) + b"\n")
+        if not (folder / FILE).exists():
+            write_synced(folder / FILE, msgspec.json.format(msgspec.json.encode(plan), indent=1) + b"\n")
         (folder / UNFINISHED).touch()
     except OSError as error:
         raise RunWriteError(f"{folder}: {error.strerror or error}.") from error
