@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Sequence
 from contextlib import ExitStack
 from importlib.resources import as_file, files
 from pathlib import Path
@@ -18,7 +19,7 @@ from collbench.analysis.observations import observe
 from collbench.analysis.pairs import within
 from collbench.cli.analysing import RUN, margin, say, style
 from collbench.cli.continuing import Continued
-from collbench.cli.experiment import perform
+from collbench.cli.experiment import Purpose, perform
 from collbench.cli.sides import host_plan
 from collbench.errors import LaunchFailed, RequestError
 from collbench.launch.folders.signature import FOLDER, sign
@@ -28,6 +29,7 @@ from collbench.report.selftest import document, tables
 from collbench.schema.gate_plan import SIDES
 from collbench.schema.launch_plan import Side, check_launch_plan
 from collbench.schema.plan import load_plan
+from collbench.schema.record import Record
 
 
 @click.command(name="selftest")
@@ -84,7 +86,7 @@ def command(
             host_plan(load_plan(plan), ranks, crowded=True), sides=sides, launches=launches, seed=seed,
             timeout=f"{timeout:g}s",
         )  # fmt: skip
-        perform(Continued(check_launch_plan(twice), twice), folder, None, stopping.check)
+        perform(Continued(check_launch_plan(twice), twice), folder, None, stopping.check, Purpose(in_vain=_failed))
         comparisons = _compared(folder, margin)
         stopping.check()
     cells = [_paired(comparison) for comparison in comparisons]
@@ -97,6 +99,11 @@ def _temporary(stack: ExitStack) -> Path:
     folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix=f"{FOLDER}selftest-")))
     stack.enter_context(sign(folder))
     return folder
+
+
+def _failed(records: Sequence[Record]) -> str:
+    """Why nothing more is measured: the reason of the first launch that failed; empty where none did."""
+    return next((record.reason or "a launch failed" for record in records if record.status == "failed"), "")
 
 
 def _compared(folder: Path, margin: float) -> list[Comparison]:
