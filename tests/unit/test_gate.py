@@ -24,7 +24,7 @@ GOOD = fine()
 
 def judged(folder: Path, margin: float = 0.02, accepted: tuple[str, ...] = ()) -> Judgement:
     """As the command judges the folder."""
-    return judge(read_gate_plan(folder), observe(folder / "base"), observe(folder / "other"), margin, accepted)
+    return judge(read_gate_plan(folder), observe(folder), margin, accepted)
 
 
 def states(found: Judgement) -> list[str]:
@@ -41,7 +41,7 @@ def test_a_loss_is_a_loss_whatever_else_was_not_answered(tmp_path: Path) -> None
     other: Medians = {SMALL: spread(1.3e-6), LARGE: noisy(1e-4)}
     found = judged(made_gate(tmp_path, GOOD, other))
     assert (states(found), found.code) == (["loss", "no answer (too few launches)"], 1)
-    assert found.of("loss")[0].base == SMALL
+    assert found.of("loss")[0].base == SMALL.having(side="base")
 
 
 def test_a_gain_is_no_loss(tmp_path: Path) -> None:
@@ -189,7 +189,7 @@ def test_a_plan_without_cells_passes_nothing(tmp_path: Path) -> None:
     with pytest.raises(RunReadError, match="damaged, or not written by collbench gate: it has no cells"):
         judged(made_gate(tmp_path, GOOD, GOOD, planned=[]))
     nothing = msgspec.structs.replace(read_gate_plan(made_gate(tmp_path / "x", GOOD, GOOD)), cells=())
-    assert judge(nothing, observe(tmp_path / "base"), observe(tmp_path / "other"), 0.02).code == 4
+    assert judge(nothing, observe(tmp_path / "x"), 0.02).code == 4
 
 
 def test_broken_cells_come_first_among_those_without_an_answer(tmp_path: Path) -> None:
@@ -197,12 +197,12 @@ def test_broken_cells_come_first_among_those_without_an_answer(tmp_path: Path) -
     base: Medians = {SMALL: spread(1e-6), LARGE: failing(LARGE), third: spread(1e-6)}
     other: Medians = {SMALL: told(SMALL, spread(1e-6), contended=True), LARGE: spread(1e-6), third: failing(third)}
     found = judged(made_gate(tmp_path, base, other))
-    assert [one.base for one in found.of("no answer")] == [third, LARGE, SMALL]
+    assert [one.base.having(side=None) for one in found.of("no answer")] == [third, LARGE, SMALL]
 
 
 def test_what_was_read_in_part_answers_nothing(tmp_path: Path) -> None:
     folder = made_gate(tmp_path, GOOD, GOOD)
-    records = folder / "other" / "records.jsonl"
+    records = folder / "records.jsonl"
     records.write_bytes(records.read_bytes() + b'{"case"')
     found = judged(folder)
     assert (states(found), found.code) == (["no answer (not verified)"] * 2, 4)
@@ -225,6 +225,6 @@ def test_an_interrupted_gate_came_as_far_as_the_cells_that_were_still_launched(
     """A cell that was decided after six blocks is not what the others wait for."""
     sides = [{SMALL: spread(1e-6)[:1] * of[0], LARGE: spread(1e-4)[:1] * of[1]} for of in (base, other)]
     folder = made_gate(tmp_path, sides[0], sides[1], launches=30, until=until)
-    found = judge(read_gate_plan(folder), observe(folder / "base"), observe(folder / "other"), 0.02, (), True)
+    found = judge(read_gate_plan(folder), observe(folder), 0.02, (), True)
     assert found.unfinished == Unfinished(blocks, 30, until == "decided")
     assert found.code == 4

@@ -15,15 +15,15 @@ Damage = Callable[[dict[str, Any]], Any]
 
 
 def odd_size(plan: dict[str, Any]) -> None:
-    plan["cells"][0][0]["what"]["size"] = "many"
+    plan["cells"][0]["what"]["size"] = "many"
 
 
 DAMAGES: dict[str, Damage] = {
     "no cells": lambda plan: plan.update(cells=[]),
     "cells are missing": lambda plan: plan.pop("cells"),
-    "a cell of one side": lambda plan: plan.update(cells=[plan["cells"][0][:1]]),
+    "cells of another version": lambda plan: plan.update(cells=[[plan["cells"][0]] * 2]),
     "cells are text": lambda plan: plan.update(cells="x"),
-    "no side": lambda plan: plan.pop("base"),
+    "no plan": lambda plan: plan.pop("plan"),
     "an odd case": odd_size,
     "another key": lambda plan: plan.update(more=1),
 }

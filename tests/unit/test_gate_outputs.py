@@ -19,13 +19,15 @@ from tests.unit.test_gate import judged
 
 from collbench.analysis.gate.answers import Answer, Judgement
 from collbench.analysis.gate.doubts import Doubt
+from collbench.analysis.gate.verified import GateSide
 from collbench.report.gate.document import document
 from collbench.report.gate.junit import junit
 from collbench.report.gate.markdown import LONGEST, markdown
 from collbench.report.gate.names import names_of
 from collbench.report.gate.sentence import sentence
 from collbench.report.gate.tables import tables
-from collbench.schema.gate_plan import GatePlan, Side
+from collbench.schema.gate_plan import GatePlan
+from collbench.schema.launch_plan import Side
 from collbench.schema.record import ResultCheck, Samples
 
 THIRD = made_case(image="openmpi", size=8)
@@ -167,10 +169,15 @@ def test_an_answer_that_cannot_be_printed_is_no_loss(tmp_path: Path) -> None:
 def many(number: int, state: str, text: str = "why") -> Judgement:
     """So many cells that nobody measured."""
     cases = [made_case(image="openmpi", size=8 * (1 + index)) for index in range(number)]
-    plan = GatePlan(plan="p", base=Side(), other=Side(), cells=tuple((case, case) for case in cases))
+    plan = GatePlan(plan="p", cells=tuple(cases))
     doubt = Doubt("missing", text)
     answers = tuple(Answer(case, case, None, state, doubt if state == "no answer" else None) for case in cases)  # type: ignore[arg-type]
-    return Judgement(plan, 0.02, answers)
+    return Judgement(plan, gate_sides(), 0.02, answers)
+
+
+def gate_sides(**variables: str) -> tuple[GateSide, GateSide]:
+    """The plan as it stands, and with these variables."""
+    return GateSide("base", Side(variables=variables), {}, ()), GateSide("other", Side(), {}, ())
 
 
 @pytest.mark.parametrize("state", ["loss", "no answer"])
@@ -200,9 +207,9 @@ def test_nothing_of_a_program_is_live_in_a_comment(text: str) -> None:
     """No mention, link, reference or HTML, and tables keep their columns: in code spans all of that is text."""
     case = made_case(image=text[:60])
     doubt = Doubt("missing", text)
-    plan = GatePlan(plan="p", base=Side(asked=(text[:60],)), other=Side(), cells=((case, case), (SMALL, SMALL)))
-    found = Judgement(plan, 0.02, tuple(Answer(one, one, None, "no answer", doubt) for one in (case, SMALL)),
-                      refused=(text,))  # fmt: skip
+    plan = GatePlan(plan="p", cells=(case, SMALL))
+    answers = tuple(Answer(one, one, None, "no answer", doubt) for one in (case, SMALL))
+    found = Judgement(plan, gate_sides(A=text[:60]), 0.02, answers, refused=(text,))
     written = markdown(found, names_of(found.answers))
     left = outside_code(written).replace("<details><summary>Reasons in full</summary>", "").replace("</details>", "")
     for live in ("@", "<", "&", "~", "http", "www", "#1", "GH-", "!", "[", ":smile", "$", "1234567890", "bold", "`"):

@@ -2,66 +2,65 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 from tests.unit.made_gates import LARGE, SMALL, fine, made_gate, told
-from tests.unit.made_runs import experiment, host, image, library, spread
+from tests.unit.made_runs import library, spread
 from tests.unit.test_gate import judged, states
 
-from collbench.schema.gate_plan import Side
+from collbench.errors import RunReadError
+from collbench.schema.launch_plan import Side
 from collbench.schema.loaded import UNREAD, Loaded, said
 
 PATH, OTHER_PATH = "/build/libmpi.so.40", "/opt/Open MPI/lib/libmpi.so"
 OURS, THEIRS = "1" * 64, "a" * 64
-WITH_FILE = (Side(), Side(asked=(f"lib={PATH}",), files={PATH: OURS}))
+WITH_FILE = (Side(), Side(libraries=(PATH,)))
 GOOD = fine()
 
-
-def held(**fields: Any) -> dict[str, Any]:
-    """The manifest's experiment, whose environment differs in these fields."""
-    sides = (image("openmpi", **fields),)
-    return {"experiment": msgspec.structs.replace(experiment(["openmpi"]), images=sides, environments=sides)}
+#: The other side has the file in front, and its environment says so.
+HAS_FILE: dict[str, Any] = {"files": {PATH: OURS}}
 
 
 @pytest.mark.parametrize(
     ("fields", "name"),
     [
-        ({"hosts": (host(kernel="6.6.0"),)}, "kernel"),
-        ({"hosts": (host(cpu="EPYC 9004"),)}, "cpu"),
-        ({"hosts": (host(name="other-vm"),)}, "host"),
-        ({"hosts": (host(boot_id="2"),)}, "boot"),
-        ({"collbench": "0.2.0"}, "collbench"),
-        (held(python="3.12.1"), "python"),
-        (held(environment={"OMP_NUM_THREADS": "4"}), "env:OMP_NUM_THREADS"),
-        (held(libraries=(library(sha256="b" * 64),)), "library-file"),
-        ({"plan": {"sizes": ["8"]}}, "sizes of the plan"),
-        ({"plan": {"variables": {"NCCL_ALGO": "Ring"}}}, "variables of the plan"),
+        ({"python": "3.12.1"}, "python"),
+        ({"environment": {"OMP_NUM_THREADS": "4"}}, "env:OMP_NUM_THREADS"),
+        ({"libraries": (library(sha256="b" * 64),)}, "library-file"),
     ],
 )
 def test_any_other_difference_is_refused_by_name(tmp_path: Path, fields: dict[str, Any], name: str) -> None:
-    found = judged(made_gate(tmp_path, GOOD, fine(2), manifests=({}, fields)))
+    found = judged(made_gate(tmp_path, GOOD, fine(2), software=({"environment": {}}, {"environment": {}} | fields)))
     assert (states(found), found.code) == (["no answer (not verified)"] * 2, 4)
     assert any(name in line for line in found.refused)
 
 
+def test_a_run_without_the_sides_of_a_gate_is_refused(tmp_path: Path) -> None:
+    folder = made_gate(tmp_path, GOOD, GOOD)
+    manifest = json.loads((folder / "manifest.json").read_text())
+    (folder / "manifest.json").write_text(json.dumps(manifest | {"plan": {}}))
+    with pytest.raises(RunReadError, match="base and other"):
+        judged(folder)
+
+
 def test_a_variable_that_was_asked_for_may_differ_and_no_other(tmp_path: Path) -> None:
-    sides = Side(), Side(asked=("env=OMP_NUM_THREADS=4",), variables={"OMP_NUM_THREADS": "4"})
-    asked = held(environment={"OMP_NUM_THREADS": "4"}) | {"plan": {"variables": {"OMP_NUM_THREADS": "4"}}}
-    plain = held(environment={}) | {"plan": {}}
-    assert judged(made_gate(tmp_path / "asked", GOOD, GOOD, sides=sides, manifests=(plain, asked))).code == 0
-    more = held(environment={"OMP_NUM_THREADS": "4", "NCCL_ALGO": "Ring"})
-    found = judged(made_gate(tmp_path / "more", GOOD, GOOD, sides=sides, manifests=(plain, more)))
+    sides = Side(), Side(variables={"OMP_NUM_THREADS": "4"})
+    plain, asked = {"environment": {}}, {"environment": {"OMP_NUM_THREADS": "4"}}
+    assert judged(made_gate(tmp_path / "asked", GOOD, GOOD, sides=sides, software=(plain, asked))).code == 0
+    more = {"environment": {"OMP_NUM_THREADS": "4", "NCCL_ALGO": "Ring"}}
+    found = judged(made_gate(tmp_path / "more", GOOD, GOOD, sides=sides, software=(plain, more)))
     assert found.code == 4
     assert any("NCCL_ALGO" in line for line in found.refused)
 
 
 def test_an_image_that_was_asked_for_may_hold_anything(tmp_path: Path) -> None:
-    sides = Side(), Side(asked=("image=new",), images={"openmpi": "openmpi"})
-    fields = held(python="3.12.1", id="sha256:9", libraries=(library("MPICH", "4.3", "b" * 64),))
-    assert judged(made_gate(tmp_path, GOOD, GOOD, sides=sides, manifests=({}, fields))).code == 0
+    sides = Side(), Side(images={"openmpi": "new"})
+    fields = {"python": "3.12.1", "id": "sha256:9", "libraries": (library("MPICH", "4.3", "b" * 64),)}
+    assert judged(made_gate(tmp_path, GOOD, GOOD, sides=sides, software=({}, fields))).code == 0
 
 
 def loaded_on(path: str, sha256: str) -> dict[Any, Any]:
@@ -72,14 +71,14 @@ def loaded_on(path: str, sha256: str) -> dict[Any, Any]:
 
 def test_a_library_that_the_ranks_loaded_is_compared(tmp_path: Path) -> None:
     folder = made_gate(tmp_path, loaded_on(OTHER_PATH, THEIRS), loaded_on(PATH, OURS), sides=WITH_FILE,
-                       watched=("libmpi.so",), manifests=({}, held(libraries=(library(sha256=OURS),))))  # fmt: skip
+                       software=({}, HAS_FILE | {"libraries": (library(sha256=OURS),)}))  # fmt: skip
     found = judged(folder)
     assert (found.code, found.alike) == (0, ())
 
 
 def test_a_library_that_the_ranks_did_not_load_is_no_answer(tmp_path: Path) -> None:
     theirs = loaded_on(OTHER_PATH, THEIRS)
-    found = judged(made_gate(tmp_path, theirs, theirs, sides=WITH_FILE, watched=("libmpi.so",)))
+    found = judged(made_gate(tmp_path, theirs, theirs, sides=WITH_FILE, software=({}, HAS_FILE)))
     assert (states(found), found.code) == (["no answer (not verified)"] * 2, 4)
     assert found.answers[0].doubt is not None
     why = found.answers[0].doubt.why
@@ -97,7 +96,7 @@ def test_a_library_that_the_ranks_did_not_load_is_no_answer(tmp_path: Path) -> N
 )
 def test_every_rank_has_to_tell_that_it_loaded_the_file(tmp_path: Path, notes: tuple[str, ...], words: str) -> None:
     other = loaded_on(PATH, OURS) | {SMALL: told(SMALL, spread(1e-6), notes=notes)}
-    found = judged(made_gate(tmp_path, loaded_on(OTHER_PATH, THEIRS), other, sides=WITH_FILE, watched=("libmpi.so",)))
+    found = judged(made_gate(tmp_path, loaded_on(OTHER_PATH, THEIRS), other, sides=WITH_FILE, software=({}, HAS_FILE)))
     assert states(found) == ["no answer (not verified)", "no loss"]
     assert found.answers[0].doubt is not None
     assert words in found.answers[0].doubt.why
@@ -105,12 +104,11 @@ def test_every_rank_has_to_tell_that_it_loaded_the_file(tmp_path: Path, notes: t
 
 def test_another_library_may_not_differ_beside_the_one_that_was_asked_for(tmp_path: Path) -> None:
     nccl = library("NCCL", "2.21", "c" * 64)
-    fields = held(libraries=(library(), msgspec.structs.replace(nccl, path="/opt/libnccl.so.2")))
-    changed = held(
-        libraries=(library(sha256=OURS), msgspec.structs.replace(nccl, path="/new/libnccl.so.2", sha256="d" * 64))
-    )
+    fields = {"libraries": (library(), msgspec.structs.replace(nccl, path="/opt/libnccl.so.2"))}
+    new = msgspec.structs.replace(nccl, path="/new/libnccl.so.2", sha256="d" * 64)
+    changed = HAS_FILE | {"libraries": (library(sha256=OURS), new)}
     folder = made_gate(tmp_path, loaded_on(OTHER_PATH, THEIRS), loaded_on(PATH, OURS), sides=WITH_FILE,
-                       watched=("libmpi.so",), manifests=(fields, changed))  # fmt: skip
+                       software=(fields, changed))  # fmt: skip
     found = judged(folder)
     assert found.code == 4
     assert any("/new/libnccl.so.2" in line for line in found.refused)
@@ -118,12 +116,9 @@ def test_another_library_may_not_differ_beside_the_one_that_was_asked_for(tmp_pa
 
 def test_sides_that_are_the_same_by_hash_are_said_to_be(tmp_path: Path) -> None:
     ours = loaded_on(PATH, OURS)
-    folder = made_gate(tmp_path / "file", ours, ours, sides=(WITH_FILE[1], WITH_FILE[1]), watched=("libmpi.so",))
+    folder = made_gate(tmp_path / "file", ours, ours, sides=(WITH_FILE[1],) * 2, software=(HAS_FILE,) * 2)
     assert judged(folder).alike == (f"both sides loaded the same file: libmpi.so with sha256 {OURS[:12]}",)
-    images = (
-        Side(asked=("image=a",), images={"openmpi": "openmpi"}),
-        Side(asked=("image=b",), images={"openmpi": "openmpi"}),
-    )
+    images = Side(images={"openmpi": "a"}), Side(images={"openmpi": "b"})
     (line,) = judged(made_gate(tmp_path / "image", GOOD, GOOD, sides=images)).alike
     assert line.startswith("both sides have the same image, sha256:openmpi")
     (line,) = judged(made_gate(tmp_path / "plan", GOOD, GOOD)).alike
@@ -137,7 +132,7 @@ def test_without_a_hash_nothing_is_said_to_be_the_same(tmp_path: Path) -> None:
         ("unread", Loaded("libmpi.so", PATH, UNREAD), "whether both sides loaded the same libmpi.so is not known"),
     ):
         cells = {SMALL: told(SMALL, spread(1e-6), notes=(said(one),))}
-        folder = made_gate(tmp_path / name, cells, cells, sides=WITH_FILE, watched=("libmpi.so",))
+        folder = made_gate(tmp_path / name, cells, cells, sides=WITH_FILE, software=({}, HAS_FILE))
         found = judged(folder)
         (line,) = found.alike
         assert line.startswith(words) and "sha256" not in line
@@ -146,9 +141,9 @@ def test_without_a_hash_nothing_is_said_to_be_the_same(tmp_path: Path) -> None:
 
 
 def test_what_was_preloaded_already_is_not_advised(tmp_path: Path) -> None:
-    side = msgspec.structs.replace(WITH_FILE[1], preload=(PATH,))
+    side = Side(preload=(PATH,))
     theirs = loaded_on(OTHER_PATH, THEIRS)
-    (first, _) = judged(made_gate(tmp_path, theirs, theirs, sides=(Side(), side), watched=("libmpi.so",))).answers
+    (first, _) = judged(made_gate(tmp_path, theirs, theirs, sides=(Side(), side), software=({}, HAS_FILE))).answers
     assert first.doubt is not None
     assert "the dynamic linker did not take it" in first.doubt.why
     assert "preload=" not in first.doubt.why

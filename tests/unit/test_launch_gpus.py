@@ -141,8 +141,12 @@ def test_what_nccl_takes_is_its_three_buffers_and_a_header() -> None:
 def shown(plan: LaunchPlan) -> dict[str, list[str]]:
     """The lines of each cell by its title."""
     expanded = expand(plan, lambda engine: MACHINE)
-    start = {(cell.engine, cell.image): side(cell.image, any("nccl" in one for one in backends_of(plan, cell.image)))
-             for cell in expanded.cells}  # fmt: skip
+    start = {
+        (cell.engine, cell.image, cell.side): side(
+            cell.image, any("nccl" in one for one in backends_of(plan, cell.image))
+        )
+        for cell in expanded.cells
+    }
     sessions = {name: FakeSession(lambda command: 0) for name in ("docker", "host")}
     prepared = PreparedCampaign(expanded, sessions, Stacks(start, (), (), ()))
     found = {}

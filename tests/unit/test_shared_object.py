@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from collbench.cli.gating.asked import side_of
+from collbench.cli.sides import side_of
 from collbench.errors import RequestError
 from collbench.schema.launch_plan import LaunchPlan
 from collbench.timing import _loop
@@ -55,18 +55,18 @@ def test_a_library_that_needs_what_is_not_found_is_refused(tmp_path: Path, monke
     ):
         side_of("--other", [f"preload={path}"], PLAN)
     inside = msgspec.structs.replace(PLAN, policies=("single",))
-    assert str(path) in side_of("--other", [f"preload={path}"], inside).files  # its container may have them
+    assert str(path) in side_of("--other", [f"preload={path}"], inside).preload  # its container may have them
 
 
 def test_a_library_may_need_another_that_is_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path, beside = tmp_path / "libx.so.1", tmp_path / "libdep.so.3.1"
     needing(path, monkeypatch, "libdep.so.3")
     beside.write_bytes(LIBRARY)
-    assert len(side_of("--other", [f"lib={path}", f"lib={beside}"], PLAN).files) == 2
+    assert len(side_of("--other", [f"lib={path}", f"lib={beside}"], PLAN).libraries) == 2
 
 
 def test_without_ldd_nothing_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "libx.so.1"
     path.write_bytes(LIBRARY)
     monkeypatch.setenv("PATH", "")
-    assert str(path) in side_of("--other", [f"lib={path}"], PLAN).files
+    assert str(path) in side_of("--other", [f"lib={path}"], PLAN).libraries

@@ -74,6 +74,25 @@ def standing(cells: Sequence[Cell], blocks: int, most: int, margin: float = MARG
     ]
 
 
+def standing_of_sides(cells: Sequence[Cell], blocks: int, most: int, margin: float) -> list[Standing]:
+    """The comparisons of a gate: of both sides of a plan, where no loss beyond the margin is an answer, too.
+
+    Raises:
+        RequestError: SciPy is not installed.
+    """
+    return [
+        Standing("side", comparison, "decided" if no_slower(comparison, margin)
+                 else state_of(comparison, blocks, most, margin))
+        for comparison in compare(opposed(cells, FACTORS["side"]), margin)
+    ]  # fmt: skip
+
+
+def no_slower(comparison: Comparison, margin: float) -> bool:
+    """Whether the measured interval has no loss beyond the margin in it: its upper end is within."""
+    ratio = comparison.ratio
+    return ratio is not None and ratio.interval is not None and ratio.interval[1] <= 1 + margin
+
+
 def still_open(found: Iterable[Standing]) -> Iterator[Cell]:
     """Both sides of every comparison that more launches can decide."""
     for one in found:

@@ -22,19 +22,20 @@ def facts(observed: Observed, cases: Iterable[Case]) -> dict[str, str]:
     sides = {side_of(case) for case in cases}
     for manifest in observed.manifests:
         machine = _of_manifest(manifest)
-        for image, on_host, users, backend in sides:
-            for name, value in (machine | software(manifest, image, on_host, users, backend)).items():
+        for image, side, on_host, users, backend in sides:
+            for name, value in (machine | software(manifest, image, on_host, users, backend, side)).items():
                 facts.setdefault(name, set()).add(value)
     return {name: _several(values) for name, values in facts.items()}
 
 
-#: Where software is: image, whether it is the environment beside that image, users of a library, backend.
-Side = tuple[str | None, bool, frozenset[str], str]
+#: Where software is: image, side of the plan, whether it is the environment beside that image, users of a library,
+#: backend.
+Side = tuple[str | None, str | None, bool, frozenset[str], str]
 
 
 def side_of(case: Case) -> Side:
     """On which side a case ran: cases of one side have the same facts."""
-    return (case.where.image, case.where.on_host, _users(case), case["backend"])
+    return (case.where.image, case.where.side, case.where.on_host, _users(case), case["backend"])
 
 
 def _several(values: set[str]) -> str:
@@ -113,8 +114,9 @@ def _users(case: Case) -> frozenset[str]:
 
 
 def software(
-    manifest: Manifest, image: str | None, on_host: bool, users: frozenset[str] | None = None, backend: str = ""
-) -> dict[str, str]:
+    manifest: Manifest, image: str | None, on_host: bool, users: frozenset[str] | None = None, backend: str = "",
+    of_side: str | None = None,
+) -> dict[str, str]:  # fmt: skip
     """Libraries, interpreter, variables of one side: of an image, of the environment beside it, or of the run itself.
 
     Of its libraries, those that these `users` start or load; where there are none, those that ranks of this `backend`
@@ -123,7 +125,7 @@ def software(
     side: Image | None = None
     if manifest.experiment is not None and image is not None:
         kept = manifest.experiment.environments if on_host else manifest.experiment.images
-        side = next((stack for stack in kept if stack.name == image), None)
+        side = next((stack for stack in kept if (stack.name, stack.side) == (image, of_side)), None)
     libraries, packages, python = manifest.libraries, manifest.packages, manifest.python
     variables = manifest.environment
     if side is not None:

@@ -29,6 +29,10 @@ class Factor:
     opposed: Callable[[Case, Case], bool] = lambda base, other: True
     fewer: tuple[tuple[str, ...], ...] = ()
 
+    def implies(self, fact: str) -> bool:
+        """Whether a fact of the environment may differ with it; `env:*` among the implied ones is every variable."""
+        return fact in self.implied or (fact.startswith("env:") and "env:*" in self.implied)
+
     def varies(self, cases: Iterable[Case]) -> bool:
         return len({tuple(case[axis] for axis in self.axes) for case in cases}) > 1
 

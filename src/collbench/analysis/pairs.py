@@ -121,7 +121,7 @@ def _named(label: str, name: str) -> bool:
 
 
 def _side(case: Case) -> tuple[object, ...]:
-    return (case.where.image, case.where.on_host, case["backend"] or case.workload)
+    return (case.where.image, case.where.side, case.where.on_host, case["backend"] or case.workload)
 
 
 def axes_by_name(*runs: Observed) -> dict[str, str]:
@@ -206,7 +206,8 @@ def _checked(
     differences = environment.differences(base, other)
     unsaid = environment.unsaid(base, other)
     mentioned = environment.MENTIONED | unsaid | (frozenset() if python else environment.PYTHON)
-    wrong = {name: text for name, text in differences.items() if name not in mentioned | factor.implied | ignored}
+    wrong = {name: text for name, text in differences.items()
+             if name not in mentioned | ignored and not factor.implies(name)}  # fmt: skip
     if wrong:
         listed = "".join(f"\n  {name}: {text}" for name, text in wrong.items())
         apart = {name for name in differences if name not in mentioned | ignored}
@@ -217,7 +218,7 @@ def _checked(
             f"To compare anyway: --ignore {','.join(wrong)}"
         )
     refuse_other_device(pairs, ignored)
-    remarks = tuple(f"{name}: {text}" for name, text in differences.items() if name not in factor.implied)
+    remarks = tuple(f"{name}: {text}" for name, text in differences.items() if not factor.implies(name))
     asked = tuple(f"{name}: {text}" for name, text in differences.items() if name == factor.name)
     axes = (*factor.axes, *_axes(ignored))
     free = frozenset(name for name, axis in METHODS.items() if name in ignored or axis in axes)

@@ -57,14 +57,16 @@ def refuse_other_software(before: Manifest, now: Manifest, where: Path) -> None:
     """
     for kind in ("images", "environments"):
         old, new = (
-            {image.name: (image.id, image.libraries, image.sources) for image in getattr(manifest.experiment, kind)}
+            {(image.side, image.name): (image.id, image.libraries, image.sources, image.files)
+             for image in getattr(manifest.experiment, kind)}
             for manifest in (before, now)
-        )
-        for name in old:
-            if old[name] != new.get(name):
+        )  # fmt: skip
+        for side, name in old:
+            if old[side, name] != new.get((side, name)):
+                of_side = f" of side {side}" if side else ""
                 raise RequestError(
-                    f"--resume {where}: {kind.removesuffix('s')} {name} has changed since the run began. Two builds "
-                    "in one run would be compared as one; begin a run with --out."
+                    f"--resume {where}: {kind.removesuffix('s')} {name}{of_side} has changed since the run began. Two "
+                    "builds in one run would be compared as one; begin a run with --out."
                 )
 
 

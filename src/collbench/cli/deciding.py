@@ -45,7 +45,9 @@ class Decider:
     def __init__(
         self, expanded: ExpandedPlan, manifest: Manifest, records: Sequence[Record], say: Callable[[str, int], None],
         clock: Callable[[], float] = time.monotonic,
+        standing: Callable[[list[Cell], int, int], list[Standing]] = standing,
     ) -> None:  # fmt: skip
+        self._standing_of = standing
         self._expanded, self._manifest, self._records, self._say, self._clock = expanded, manifest, records, say, clock
         self._cells = cells_of(expanded)
         self._as_asked = {placed(case, cell): case for cell, cases in expanded.expected.items() for case in cases}
@@ -71,7 +73,7 @@ class Decider:
         cells = {case: Cell(case) for case in self._cells}
         collect((record for record in self._records if record.launch < block), cells, some=self._fixed)
         apply_manifests(cells.values(), [self._manifest])
-        return standing(list(cells.values()), block, self._expanded.plan.launches)
+        return self._standing_of(list(cells.values()), block, self._expanded.plan.launches)
 
     def _wanted(self, found: Sequence[Standing], block: int) -> dict[LaunchCell, Part]:
         sides = {case: (cell, _subject(case)) for case, cell in self._cells.items()}

@@ -4,37 +4,57 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shlex
 import sys
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import click
+import msgspec
 
+from collbench.analysis.deciding import standing_of_sides
+from collbench.analysis.estimate import FEWEST
 from collbench.analysis.gate.answers import Judgement, judge
 from collbench.analysis.gate.doubts import ACCEPTABLE
 from collbench.analysis.observations import observe
 from collbench.analysis.optional import stats
-from collbench.cli import plan_argument
+from collbench.characters import in_one_line
+from collbench.cli import plan_argument, until_option
 from collbench.cli.analysing import COMPLETE, margin, say, style
-from collbench.cli.engine_option import docker_host, engine
-from collbench.cli.gating.asked import KINDS, side_of
-from collbench.cli.gating.crowded import REASON, caution
-from collbench.cli.gating.plans import plan_for_gate, plan_of_side, watched_of
-from collbench.cli.gating.sides import Planned, cells_of, expanded_sides, named_side, perform_gate
-from collbench.cli.gating.utf8 import refuse_other_bytes
-from collbench.cli.gating.writing import write_answer
+from collbench.cli.continuing import Continued, continued
+from collbench.cli.engine_option import docker_host, engine, placed_on, site
+from collbench.cli.experiment import Purpose, perform
 from collbench.cli.path_argument import PATH
+from collbench.cli.sides import ACCEPTED, KINDS, OVERSUBSCRIBED, host_plan, refuse_other_bytes, side_of
 from collbench.cli.terminal import harmless
-from collbench.errors import CollbenchError, Interrupted, NoAnswer, RequestError
+from collbench.errors import CollbenchError, Interrupted, NoAnswer, RequestError, RunWriteError
+from collbench.launch.expansion import ExpandedPlan
+from collbench.launch.keeping import placed
+from collbench.launch.shipped import find_plan
 from collbench.launch.stopping import Stopping
 from collbench.report.gate.document import document
-from collbench.report.gate.names import names_of
+from collbench.report.gate.junit import junit
+from collbench.report.gate.markdown import markdown
+from collbench.report.gate.names import Names, names_of
 from collbench.report.gate.tables import tables
-from collbench.schema.gate_plan import FILE, SIDES, GatePlan, Side, is_unfinished, read_gate_plan
-from collbench.schema.launch_plan import LaunchPlan
+from collbench.schema.gate_plan import (
+    FILE,
+    SIDES,
+    GatePlan,
+    is_unfinished,
+    mark_finished,
+    read_gate_plan,
+    write_gate_plan,
+)
+from collbench.schema.launch_plan import LaunchPlan, Side, check_launch_plan, load_launch_plan
+from collbench.schema.loaded import read, stem_of
 from collbench.schema.manifest import Until
-from collbench.schema.plan import named_in_errors
+from collbench.schema.plan import load_plan, named_in_errors, read_document
+from collbench.schema.record import Record
+
+#: The answer as files in the folder, for a comment, for a report of tests and for programs.
+FILES = ("gate.md", "gate.xml", "gate.json")
 
 #: By how `--accept` spells them, names of reasons.
 _ACCEPTED = {name.replace(" ", "-").lower(): name for name in ACCEPTABLE}
@@ -62,13 +82,8 @@ other_side = click.option(
 @base_side
 @other_side
 @margin
-@click.option("--launches", type=click.IntRange(1, 1000), default=None, help="Launches a side.  [default: the plan's]")
-@click.option(
-    "--until",
-    type=click.Choice(get_args(Until)),
-    default=None,
-    help="End after all launches, or when every cell is decided.  [default: the plan's]",
-)
+@until_option.launches
+@until_option.until
 @click.option("--seed", type=int, default=None, help="Of the order within blocks.  [default: the plan's]")
 @click.option(
     "-n", "--ranks", type=click.IntRange(1, 256), default=None,
@@ -83,12 +98,13 @@ other_side = click.option(
     help="A cell has an answer in spite of this. Can be repeated.",
 )
 @click.option("--out", type=PATH, default=None, metavar="DIR",
-              help="Folder of both runs and of the answer.  [default: results/PLAN-gate]")  # fmt: skip
+              help="Folder of the run and of the answer.  [default: results/PLAN-gate]")  # fmt: skip
 @click.option("--resume", type=PATH, default=None, metavar="DIR",
               help="Resume the gate in DIR: what is recorded is not repeated.")  # fmt: skip
 @click.option("--all", "every", is_flag=True, default=False, help="Every cell in the table.")
 @style
 @engine
+@site
 @docker_host
 def command(plan: str, margin: float, accepted: tuple[str, ...], every: bool, style: str, **asked: Any) -> None:
     """Measure both sides of PLAN in turns, and say whether the other one loses time beyond the margin.
@@ -100,9 +116,9 @@ def command(plan: str, margin: float, accepted: tuple[str, ...], every: bool, st
     with _no_false_loss():
         taken = tuple(_ACCEPTED[name] for name in accepted)
         folder = _earlier(Path(plan), asked) if Path(plan).is_dir() else _measured(plan, margin, taken, **asked)
-        judgement = _judged(folder, margin, taken)
+        judgement = judge(read_gate_plan(folder), observe(folder), margin, taken, is_unfinished(folder))
         names = names_of(judgement.answers)
-        write_answer(folder, judgement, names)
+        _write_answer(folder, judgement, names)
         say(tables(judgement, names, every or style in COMPLETE, style in COMPLETE), document(judgement, names), style)
         sys.stdout.flush()  # an answer that nobody can read is none
     raise click.exceptions.Exit(judgement.code)
@@ -143,53 +159,144 @@ def _earlier(folder: Path, asked: dict[str, Any]) -> Path:
 def _measured(
     text: str, margin: float, accepted: tuple[str, ...], base: tuple[str, ...], other: tuple[str, ...],
     launches: int | None, until: Until | None, seed: int | None, ranks: int | None, out: Path | None,
-    resume: Path | None, engine: str | None, docker_host: str | None,
+    resume: Path | None, engine: str | None, site: str | None, docker_host: str | None,
 ) -> Path:  # fmt: skip
     if resume is not None and out is not None:
         raise RequestError("gate: --resume writes to the folder of its gate; remove --out.")
     for words in (f"gate {text}", f"--docker-host {docker_host}"):
         refuse_other_bytes(words)
-    keys = {"launches": launches, "until": until, "seed": seed, "engine": engine, "docker_host": docker_host}
-    changes = {name: value for name, value in keys.items() if value is not None}
-    path, plan = plan_for_gate(text, ranks, changes, REASON in accepted)
+    path, plan = plan_for_gate(text, ranks, OVERSUBSCRIBED in accepted)
+    plan = until_option.ending(placed_on(plan, engine, site, docker_host), until, launches)
+    plan = plan if seed is None else msgspec.structs.replace(plan, seed=seed)
+    sides = {"base": side_of("--base", base, plan), "other": side_of("--other", other, plan)}
     folder = resume or out or Path("results") / f"{path.stem}-gate"
+    if resume is None:
+        _refuse_earlier(folder)
     stopping = Stopping()
     with _judged_nevertheless(folder), stopping.listening(), named_in_errors(path):
-        planned = _planned(text, plan, (side_of("--base", base, plan), side_of("--other", other, plan)))
-        if crowded := caution(planned.expanded[0], accepted):
-            click.echo(harmless(f"# {crowded}"), err=True)
-        perform_gate(planned, folder, resume is not None, margin, stopping.check)
+        plan = check_launch_plan(msgspec.structs.replace(plan, sides=sides))
+        if plan.launches < FEWEST:
+            raise RequestError(
+                f"launches {plan.launches}: with fewer than {FEWEST} launches a side no cell has an answer. Ask for "
+                f"more: --launches {FEWEST + 2}, or --until decided with as many as there is time for."
+            )
+        asked = Continued(plan, plan) if resume is None else continued(plan, folder, until, launches)
+        purpose = Purpose(
+            standing=lambda cells, blocks, most: standing_of_sides(cells, blocks, most, margin),
+            in_vain=lambda records: _in_vain(records, plan),
+            began=lambda expanded, where: _begin(expanded, where, text, accepted, resume is not None),
+        )
+        try:
+            perform(asked, folder, resume, stopping.check, purpose)
+        except RunWriteError as error:
+            if (folder / "manifest.json").exists():
+                raise
+            raise RequestError(f"{error}{''.join(getattr(error, '__notes__', ()))}") from error
+        mark_finished(folder)
     return folder
 
 
-def _planned(text: str, plan: LaunchPlan, sides: tuple[Side, Side]) -> Planned:
-    watched = watched_of(*sides)
-    plans = []
-    for name, side in zip(SIDES, sides, strict=True):
-        with named_side(name):
-            plans.append(plan_of_side(plan, side, watched))
-    expanded = expanded_sides((plans[0], plans[1]))
-    cells, launched_in = cells_of(expanded)
-    return Planned(GatePlan(plan=text, base=sides[0], other=sides[1], cells=cells, watched=watched), expanded,
-                   launched_in)  # fmt: skip
+def plan_for_gate(text: str, ranks: int | None, crowded: bool) -> tuple[Path, LaunchPlan]:
+    """The launch plan that PLAN names; one for a single world becomes one of ranks on the host.
+
+    Where its timing gate is `auto`, it becomes `barrier`: launches that fall back to it, and others that do not,
+    could not be compared. `crowded`: there may be more ranks than cores in a single world.
+
+    Raises:
+        PlanError, RequestError: it cannot be read, or there are more ranks than cores.
+    """
+    path = find_plan(text)
+    if "images" in read_document(path):
+        if ranks is not None:
+            raise RequestError(f"-n {ranks}: a launch plan says itself how many ranks there are: ranks = [{ranks}].")
+        plan = load_launch_plan(path, text)
+    else:
+        plan = host_plan(load_plan(path, text), ranks, crowded)
+    return path, msgspec.structs.replace(plan, gate="barrier") if plan.gate == "auto" else plan
+
+
+def _begin(expanded: ExpandedPlan, folder: Path, text: str, accepted: Collection[str], resumed: bool) -> None:
+    """Say what a crowded cell is worth, and write down what is to be answered; answers of before are removed."""
+    crowded = [cell for cell, placement in expanded.placements.items() if placement.crowded]
+    if crowded and OVERSUBSCRIBED not in accepted:
+        click.echo(harmless(f"# more ranks than cores ({crowded[0].title}): such cells do not pass without {ACCEPTED} "
+                            "(times are the scheduler's)"), err=True)  # fmt: skip
+    cells = dict.fromkeys(
+        placed(case, cell).having(side=None)
+        for cell in expanded.cells if cell.side == SIDES[0]
+        for of_cell in expanded.cases[cell] for case in of_cell.identities
+    )  # fmt: skip
+    plan = GatePlan(plan=text, cells=tuple(cells))
+    if resumed and read_gate_plan(folder).cells != plan.cells:
+        raise RequestError(f"--resume {folder}: the plan had other cells when it was begun. Begin a gate with --out.")
+    write_gate_plan(folder, plan)
+    for name in FILES:
+        (folder / name).unlink(missing_ok=True)
+
+
+def _in_vain(records: Sequence[Record], plan: LaunchPlan) -> str:
+    """Why, after these records, no cell of the gate can be answered any more; empty where each can."""
+    for name, side in plan.sides.items():
+        new = [record for record in records if record.case.where.side == name]
+        why = next(filter(None, (_unanswerable(record, side) for record in new)), "")
+        if not why and new and all(record.status == "failed" for record in new):
+            why = "everything failed"
+        if why:
+            return f"{name}: {why}"
+    return ""
+
+
+def _unanswerable(record: Record, side: Side) -> str:
+    if record.status == "skipped":
+        return f"{record.case.workload} is skipped ({record.reason}), so not every cell can be answered"
+    stems = {stem_of(path) for path in (*side.libraries, *side.preload)}
+    if record.status == "ok" and stems:
+        loaded = {found.name for note in record.notes if (found := read(note)) and found.path}
+        if not loaded & stems:
+            return "its ranks did not load what was put in front of them"
+    return ""
+
+
+def _refuse_earlier(folder: Path) -> None:
+    """Whether a folder holds a gate already; what can be done with it is said.
+
+    Raises:
+        RequestError: it does.
+    """
+    if (folder / FILE).exists():
+        named = shlex.quote(in_one_line(str(folder)))
+        can = f"resume it: --resume {named}" if is_unfinished(folder) else f"judge it again: collbench gate {named}"
+        raise RequestError(f"--out {folder}: holds a gate already. Name a directory that does not exist yet, or {can}.")
 
 
 @contextlib.contextmanager
 def _judged_nevertheless(folder: Path) -> Iterator[None]:
-    """After an interruption the command goes on with what was measured, once both runs have begun.
+    """After an interruption the command goes on with what was measured, once the run has begun.
 
     Raises:
-        Interrupted: they had not.
+        Interrupted: it had not.
     """
     try:
         yield
     except Interrupted as error:
-        if not is_unfinished(folder) or not all((folder / name / "manifest.json").exists() for name in SIDES):
+        if not is_unfinished(folder):
             raise
         click.echo(harmless(f"collbench: {error}{''.join(getattr(error, '__notes__', ()))}"), err=True)
 
 
-def _judged(folder: Path, margin: float, accepted: tuple[str, ...]) -> Judgement:
-    plan = read_gate_plan(folder)
-    base, other = (observe(folder / name) for name in SIDES)
-    return judge(plan, base, other, margin, accepted, is_unfinished(folder))
+def _write_answer(folder: Path, judgement: Judgement, names: Names) -> None:
+    """Write all of `FILES`; what an earlier judgement wrote is replaced.
+
+    Raises:
+        RunWriteError: one cannot be written.
+    """
+    content = {
+        FILES[0]: markdown(judgement, names).encode("utf-8", "backslashreplace"),
+        FILES[1]: junit(judgement, names),
+        FILES[2]: msgspec.json.format(msgspec.json.encode(document(judgement, names)), indent=1) + b"\n",
+    }
+    try:
+        for name, text in content.items():
+            (folder / name).write_bytes(text)
+    except OSError as error:
+        raise RunWriteError(f"{folder}: {error.strerror or error}.") from error

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 import click
 
@@ -46,18 +47,19 @@ def undecidable(expanded: ExpandedPlan) -> str | None:
 
 
 def comparisons(expanded: ExpandedPlan) -> int:
-    """How many cells `compare --by policy` compares with another, or --by image where that is more."""
-    by_policy: dict[tuple[object, ...], list[LaunchCell]] = {}
-    by_image: dict[tuple[object, ...], list[LaunchCell]] = {}
-    for cell in expanded.cells:
-        by_policy.setdefault((cell.image, cell.ranks, cell.servers, cell.storage), []).append(cell)
-        by_image.setdefault(
-            (cell.policy, cell.isolation, cell.affinity, cell.ranks, cell.servers, cell.storage), []
-        ).append(cell)
-    return max(
-        sum(len(expanded.expected[cell]) for side in sides.values() for cell in side[1:])
-        for sides in (by_policy, by_image)
+    """How many cells `compare --by policy` compares with another, or --by image or --by side where that is more."""
+    keys: tuple[Callable[[LaunchCell], object], ...] = (
+        lambda cell: (cell.side, cell.image, cell.ranks, cell.servers, cell.storage),
+        lambda cell: (cell.side, cell.policy, cell.isolation, cell.affinity, cell.ranks, cell.servers, cell.storage),
+        lambda cell: replace(cell, side=None, image=cell.plan_image, replaces=""),
     )
+    most = 0
+    for key in keys:
+        opposed: dict[object, list[LaunchCell]] = {}
+        for cell in expanded.cells:
+            opposed.setdefault(key(cell), []).append(cell)
+        most = max(most, sum(len(expanded.expected[cell]) for cells in opposed.values() for cell in cells[1:]))
+    return most
 
 
 def of_paper(expanded: ExpandedPlan) -> tuple[Paper, list[Judgement]] | None:

@@ -1,46 +1,35 @@
-"""`collbench selftest`: the same thing measured under two names, which must not differ."""
+"""`collbench selftest`: an experiment with two equal sides, which must not differ."""
 
 from __future__ import annotations
 
-import os
-import random
-import shutil
-import sys
 import tempfile
-import time
-from collections.abc import Iterator
+from collections.abc import Sequence
 from contextlib import ExitStack
 from importlib.resources import as_file, files
 from pathlib import Path
 
 import click
+import msgspec
 
 from collbench.analysis.blocks import together
 from collbench.analysis.compare import Comparison, compare
 from collbench.analysis.detectable import PairedLaunches, false_positives, smallest
+from collbench.analysis.factors import FACTORS
 from collbench.analysis.observations import observe
-from collbench.analysis.pairs import across
+from collbench.analysis.pairs import within
 from collbench.cli.analysing import RUN, margin, say, style
-from collbench.errors import LaunchFailed, RequestError, TimeOutError, to_install
-from collbench.launch import engines, processes
-from collbench.launch.engines.host import for_root
+from collbench.cli.continuing import Continued
+from collbench.cli.experiment import Purpose, perform
+from collbench.cli.sides import host_plan
+from collbench.errors import LaunchFailed, RequestError
 from collbench.launch.folders.signature import FOLDER, sign
-from collbench.launch.log import Log
-from collbench.launch.stopping import StopCheck, Stopping
+from collbench.launch.stopping import Stopping
 from collbench.machine import launcher
-from collbench.report.remarks import OVERSUBSCRIBED
 from collbench.report.selftest import document, tables
+from collbench.schema.gate_plan import SIDES
+from collbench.schema.launch_plan import Side, check_launch_plan
 from collbench.schema.plan import load_plan
-from collbench.units import counted, format_long
-
-#: The two names.
-SIDES = ("one", "other")
-
-#: Lets Open MPI 5 and 4 start more ranks than there are cores, which records say; MPICH does so by itself.
-CROWDED = {"PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe", "OMPI_MCA_rmaps_base_oversubscribe": "1"}
-
-#: The interval at which the end of a launch is polled (s).
-LOOK = 0.05
+from collbench.schema.record import Record
 
 
 @click.command(name="selftest")
@@ -61,13 +50,13 @@ LOOK = 0.05
 )
 @click.option("--seed", type=int, default=1, show_default=True, help="Of the order within blocks.")
 @margin
-@click.option("--out", type=RUN, default=None, metavar="DIR", help="Keep the runs there: one folder for each side.")
+@click.option("--out", type=RUN, default=None, metavar="DIR", help="Keep the run there.")
 @click.option(
     "--timeout",
     type=click.FloatRange(1, 86400),
     default=300.0,
     show_default=True,
-    help="Seconds that a launch may take.",
+    help="Seconds without progress after which a launch is ended.",
 )
 @style
 def command(
@@ -91,30 +80,18 @@ def command(
         stack.enter_context(stopping.listening())
         if plan is None:
             plan = stack.enter_context(as_file(files("collbench.cli") / "selftest.toml"))
-        folder = out or _temporary(stack)
-        if out is not None and out.exists() and (not out.is_dir() or any(out.iterdir())):
-            raise RequestError(f"--out {out}: not empty. Name a directory that does not exist yet.")
-        cores = len(os.sched_getaffinity(0))
-        ranks = ranks or min(max(cores, 2), 4)
-        load_plan(plan)
-        for line in _beforehand(ranks, cores, launches):
-            click.echo(f"collbench: selftest: {line}.", err=True)
-        _measure(folder, plan, ranks, launches, seed, timeout, stopping.check)
+        folder = out or _temporary(stack) / "run"
+        sides = {name: Side() for name in SIDES}
+        twice = msgspec.structs.replace(
+            host_plan(load_plan(plan), ranks, crowded=True), sides=sides, launches=launches, seed=seed,
+            timeout=f"{timeout:g}s",
+        )  # fmt: skip
+        perform(Continued(check_launch_plan(twice), twice), folder, None, stopping.check, Purpose(in_vain=_failed))
         comparisons = _compared(folder, margin)
         stopping.check()
     cells = [_paired(comparison) for comparison in comparisons]
     rate, least = false_positives(cells, margin), smallest(cells, margin)
     say(tables(comparisons, rate, least, launches), document(comparisons, rate, least, launches), style)
-
-
-def _beforehand(ranks: int, cores: int, launches: int) -> Iterator[str]:
-    """What begins now and how long that takes; that the ranks share cores, where they do."""
-    start, _ = engines.get("host").start_seconds
-    seconds = format_long(2 * launches * start * max(ranks / cores, 1))
-    started = f"{2 * launches} launches of {counted(ranks, 'rank')}"
-    yield f"{started}, {launches} under each name; to start them takes about {seconds} of an idle machine"
-    if ranks > cores:
-        yield f"{counted(ranks, 'rank')} on {counted(cores, 'core')}: {OVERSUBSCRIBED}"
 
 
 def _temporary(stack: ExitStack) -> Path:
@@ -124,65 +101,21 @@ def _temporary(stack: ExitStack) -> Path:
     return folder
 
 
-def _measure(folder: Path, plan: Path, ranks: int, launches: int, seed: int, timeout: float, check: StopCheck) -> None:
-    from tqdm import tqdm
-
-    generator = random.Random(seed)  # noqa: S311 - an order, no secret
-    environment = for_root() | (CROWDED if ranks > len(os.sched_getaffinity(0)) else {})
-    command = [_mpirun(), "-n", str(ranks), sys.executable, "-m", "collbench", "run", str(plan), "--style", "csv"]
-    blocks = [(block, name) for block in range(launches) for name in generator.sample(SIDES, 2)]
-    for block, name in tqdm(blocks, unit="launch", file=sys.stderr, leave=False, disable=not sys.stderr.isatty()):
-        where = folder / name / f"{block:04d}"
-        where.parent.mkdir(parents=True, exist_ok=True)
-        _launch((*command, "--out", str(where)), environment, timeout, check)
-
-
-def _mpirun() -> str:
-    """The mpirun of this environment, else the one on PATH.
-
-    Raises:
-        RequestError: there is none.
-    """
-    beside = Path(sys.executable).with_name("mpirun")
-    path = str(beside) if beside.exists() else shutil.which("mpirun")
-    if path is None:
-        raise RequestError(f"selftest needs an mpirun, and none is on PATH. Install one: {to_install('openmpi')}")
-    return path
-
-
-def _launch(command: tuple[str, ...], environment: dict[str, str], timeout: float, check: StopCheck) -> None:
-    """One launch. Its ranks end with it, with this process, and when this process is killed.
-
-    Raises:
-        RequestError, LaunchFailed, TimeOutError: the plan was wrong, the launch failed, or did not end in time.
-        Interrupted: asked to stop.
-    """
-    log = Log()
-    job = processes.execute(command, environment, log)
-    try:
-        until = time.monotonic() + timeout
-        while job.code is None:
-            check()
-            if time.monotonic() > until:
-                raise TimeOutError(f"selftest: a launch took longer than {timeout:g} s (--timeout).")
-            time.sleep(LOOK)
-    finally:
-        job.end()
-    if job.code:
-        own = [line.removeprefix("collbench: ") for line in log.lines if line.startswith("collbench: ")]
-        cause = f": {'; '.join(dict.fromkeys(own))}" if own else log.library_message()
-        text = f"selftest: a launch ended with code {job.code}{cause}"
-        raise RequestError(text) if job.code == 2 else LaunchFailed(text)
+def _failed(records: Sequence[Record]) -> str:
+    """Why nothing more is measured: the reason of the first launch that failed; empty where none did."""
+    return next((record.reason or "a launch failed" for record in records if record.status == "failed"), "")
 
 
 def _compared(folder: Path, margin: float) -> list[Comparison]:
-    base, other = (observe(folder / name) for name in SIDES)
-    return compare(across(base, other, None, frozenset()), margin, in_blocks=True)
+    observed = observe(folder)
+    return compare(within(observed, FACTORS["side"], frozenset()), margin)
 
 
 def _paired(comparison: Comparison) -> PairedLaunches:
     cells = [comparison.pair.base, comparison.pair.other]
     medians = together(cells, in_blocks=True)
+    if cells[0].reasons:
+        raise LaunchFailed(f"selftest: {cells[0].case.workload} was not measured: {sorted(cells[0].reasons)[0]}.")
     if not len(medians) or any(min(cell.medians) <= 0 for cell in cells):
         raise LaunchFailed(f"selftest: {cells[0].case.workload} was not measured: {comparison.why}.")
     base, other = medians.T.tolist()

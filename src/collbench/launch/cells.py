@@ -31,7 +31,8 @@ class LaunchCell:
 
     On the host `image` names the environment to use. The first `servers` ranks are parameter servers for the others.
     `storage` is what lies under the files of its programs; None where it measures none that works in files. `seccomp`
-    is the filter of system calls in containers.
+    is the filter of system calls in containers. `side` is one of the plan's; where it has `image` in place of one of
+    the plan's images, it `replaces` that one.
     """
 
     image: str
@@ -44,12 +45,15 @@ class LaunchCell:
     storage: str | None = None
     seccomp: str = "default"
     hosts: int = 1
+    side: str | None = None
+    replaces: str = ""
 
     @property
     def title(self) -> str:
         """`openmpi single strict, 2 ranks`, or `... 1 server and 2 workers`."""
         filtered = None if self.seccomp == "default" else f"seccomp {self.seccomp}"
-        place = (self.image, self.policy, self.isolation, None if self.affinity == "near" else self.affinity, filtered,
+        place = (self.side and f"{self.side}:", self.plan_image, self.policy, self.isolation,
+                 None if self.affinity == "near" else self.affinity, filtered,
                  self.storage and f"on {self.storage}")  # fmt: skip
         world = counted(self.ranks, "rank")
         if self.servers:
@@ -57,6 +61,11 @@ class LaunchCell:
         if self.hosts > 1:
             world += f" on {self.hosts} hosts"
         return f"{' '.join(word for word in place if word)}, {world}"
+
+    @property
+    def plan_image(self) -> str:
+        """The plan's name of its image."""
+        return self.replaces or self.image
 
     @property
     def parts(self) -> tuple[LaunchCell, ...]:
@@ -165,7 +174,7 @@ def inner_plan(plan: LaunchPlan, cell: LaunchCell, folder: str = "") -> Plan:
         names = tuple(name for name in names if collectives.get(name).has_server == cell.servers)
     benchmarks = tuple(_with_servers(plan, cell, benchmark) for benchmark in plan.benchmarks
                        if _measured_in(plan, cell, workloads.get(name_of(benchmark))))  # fmt: skip
-    used = backends_of(plan, cell.image) if names else ()
+    used = backends_of(plan, cell.plan_image) if names else ()
     sizes = plan["sizes"] if names else None
     return msgspec.structs.replace(
         plan.inner(), collectives=names, backends=used, benchmarks=benchmarks, sizes=sizes, folder=folder
@@ -218,10 +227,14 @@ def backends_of(plan: LaunchPlan, image: str) -> tuple[str, ...]:
 
 
 def order_of(plan: LaunchPlan, cells: Collection[LaunchCell]) -> tuple[Launch, ...]:
-    """Blocks that hold every cell once, each in a random order of its own that follows from the seed."""
+    """Blocks of every cell once, in a random order that follows from the seed; both sides of a cell stand together."""
+    sides_of: dict[LaunchCell, list[LaunchCell]] = {}
+    for cell in cells:
+        sides_of.setdefault(replace(cell, side=None, image=cell.plan_image, replaces=""), []).append(cell)
     order: list[Launch] = []
     for number in range(plan.launches):
         generator = random.Random(f"{plan.seed}/{number}")  # noqa: S311 - an order, not a secret
-        block = generator.sample(tuple(cells), len(cells))
+        groups = generator.sample(tuple(sides_of.values()), len(sides_of))
+        block = [cell for group in groups for cell in generator.sample(group, len(group))]
         order += [Launch(cell, number, position) for position, cell in enumerate(block, start=len(order))]
     return tuple(order)

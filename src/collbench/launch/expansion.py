@@ -60,13 +60,28 @@ def expand(plan: LaunchPlan, machine: Callable[[str], Topology] | None = None) -
     }
     for engine in by_name.values():
         _refuse_hosts(plan, engine)
-        if engine.starts_ranks:
-            refuse_given(plan, engine.name)
-    refuse_missing_files(plan)
+    for of_side in (plan.of_sides((side,)) for side in plan.sides or (None,)):
+        for engine in by_name.values():
+            if engine.starts_ranks:
+                refuse_given(of_side, engine.name)
+        refuse_missing_files(of_side)
     ladders = {policy: ladder_for(engine, policy) for policy, engine in engine_by_policy.items()}
     left_out = _left_out(plan, [engine for policy, engine in engine_by_policy.items() if ladders[policy]])
     worlds = dict.fromkeys(
-        LaunchCell(image, policy, None, ranks, affinity, server, engine_by_policy[policy].name, storage, seccomp, hosts)
+        LaunchCell(
+            plan.image_of(side, image),
+            policy,
+            None,
+            ranks,
+            affinity,
+            server,
+            engine_by_policy[policy].name,
+            storage,
+            seccomp,
+            hosts,
+            side,
+            image if plan.image_of(side, image) != image else "",
+        )
         for ranks, server in worlds_of(plan)
         for image in plan.images
         for policy in plan.policies
@@ -74,6 +89,7 @@ def expand(plan: LaunchPlan, machine: Callable[[str], Topology] | None = None) -
         for storage in storages_of(plan)
         for seccomp in (plan.seccomp if ladders[policy] else ("default",))
         for hosts in plan.hosts
+        for side in plan.sides or (None,)
     )
     placements: dict[LaunchCell, Placement] = {}
     for world in worlds:

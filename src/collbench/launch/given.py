@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
 from collbench.errors import PlanError
 from collbench.schema.launch_plan import LaunchPlan
-from collbench.schema.loaded import WATCHED
+from collbench.schema.loaded import WATCHED, stem_of
 
 #: Where containers have them.
 INSIDE, INSIDE_PRELOAD = PurePosixPath("/collbench/lib"), PurePosixPath("/collbench/preload")
@@ -75,16 +75,14 @@ class Given:
 NOTHING_GIVEN = Given()
 
 
-def given_by(plan: LaunchPlan, before: str) -> Given:
-    """What a plan gives, where ranks find LD_LIBRARY_PATH as it was `before`; they tell what they loaded of it."""
-    names = dict.fromkeys(stem_of(path) for path in (*plan.libraries, *plan.preload))
+def given_by(plan: LaunchPlan, before: str, watched: Sequence[str] = ()) -> Given:
+    """What a plan gives, where ranks find LD_LIBRARY_PATH as it was `before`.
+
+    They tell which file they loaded of these libraries, and of those that are `watched`.
+    """
+    names = dict.fromkeys((*(stem_of(path) for path in (*plan.libraries, *plan.preload)), *watched))
     told = {WATCHED: ",".join(names)} if names else {}
     return Given({**told, **plan.variables}, plan.libraries, plan.preload, before)
-
-
-def stem_of(path: str) -> str:
-    """How the names of all versions of a library begin: `libmpi.so`."""
-    return f"{Path(path).name.partition('.so')[0]}.so"
 
 
 def names_of(path: str) -> tuple[str, ...]:

@@ -105,6 +105,6 @@ def witnessed(seen: str | None, told: str | None) -> str | None:
 
 
 def placed(case: Case, cell: LaunchCell) -> Case:
-    return case.having(engine=cell.engine, image=cell.image, policy=cell.policy, isolation=cell.isolation,
+    return case.having(engine=cell.engine, image=cell.plan_image, policy=cell.policy, isolation=cell.isolation,
                        affinity=cell.affinity, storage=cell.storage, seccomp=cell.seccomp,
-                       hosts=cell.hosts)  # fmt: skip
+                       hosts=cell.hosts, side=cell.side)  # fmt: skip

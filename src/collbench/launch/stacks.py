@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Set
+import hashlib
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, replace
+from pathlib import Path
+
+import msgspec
 
 from collbench import backends
 from collbench.errors import PlanError
@@ -16,18 +20,19 @@ from collbench.launch.probe import Contents
 from collbench.launch.rank_environment import OF_EVERY_RANK
 from collbench.launch.starters.starter import PROCESS
 from collbench.machine import facts
-from collbench.schema.launch_plan import LaunchPlan
+from collbench.schema.launch_plan import LaunchPlan, Side
+from collbench.schema.loaded import stem_of
 from collbench.schema.manifest import Allocation, Host, Image, Library
 
 
 @dataclass(frozen=True)
 class Stacks:
-    """By engine and image what to start; and what the manifest says of images, environments and their differences.
+    """By engine, image and side what to start; what the manifest says of images, environments and their differences.
 
     `hosts` are the machines that ranks run on; none: the driver's. `allocation` is what a resource manager gave.
     """
 
-    start: dict[tuple[str, str], Stack]
+    start: dict[tuple[str, str, str | None], Stack]
     images: tuple[Image, ...]
     environments: tuple[Image, ...]
     differences: tuple[str, ...]
@@ -43,7 +48,7 @@ class Stacks:
         return {name: value for name, value in sides[0].items() if all(side.get(name) == value for side in sides)}
 
     def of(self, cell: LaunchCell) -> Stack:
-        return self.start[cell.engine, cell.image]
+        return self.start[cell.engine, cell.image, cell.side]
 
 
 def look_at(expanded: ExpandedPlan, sessions: Mapping[str, Session]) -> Stacks:
@@ -55,63 +60,92 @@ def look_at(expanded: ExpandedPlan, sessions: Mapping[str, Session]) -> Stacks:
         PlanError: a backend is missing; no environment of the same MPI stands beside an image; ranks on the host have
             another priority than those in containers.
     """
-    plan, vendors, remarks = expanded.plan, dict[str, str](), list[str]()
-    start: dict[tuple[str, str], Stack] = {}
-    inside: list[tuple[str, Contents, Image]] = []
-    bare: dict[str, tuple[Contents, Image]] = {}
-    hosts: list[Host] = []
+    start: dict[tuple[str, str, str | None], Stack] = {}
+    inside: dict[tuple[str | None, str], tuple[Contents, Image]] = {}
+    bare: dict[tuple[str | None, str], tuple[Contents, Image]] = {}
+    remarks, hosts = list[str](), list[Host]()
+    watched = tuple(stem_of(path) for side in expanded.plan.sides.values() for path in (*side.libraries, *side.preload))
     allocation = None
-    for engine in sorted(sessions, key=lambda name: name == engines.HOST):
-        looks = sessions[engine].look(plan, expanded.placements_on(engine), vendors)
-        remarks += looks.remarks
-        hosts += looks.hosts
-        allocation = allocation or looks.allocation
-        within, beside = (looks.by_image, looks.environments) if engine != engines.HOST else ({}, looks.by_image)
-        for image, look in (*beside.items(), *within.items()):
-            refuse_missing(plan, image, look)
-            vendors.setdefault(image, look.contents.vendor)
-            start[engine, image] = replace(stack_of(plan, image, look), beneath=looks.beneath)
-        replaced = {*OF_EVERY_RANK, *((PRELOAD,) if plan.preload else ())}
-        variables = {**looks.variables, **plan.variables}
-        inside += [(name, look.contents, _image(name, look, replaced, variables)) for name, look in within.items()]
-        bare |= {name: (look.contents, _image(name, look, replaced, variables)) for name, look in beside.items()}
-    for name, contents, _ in inside:
-        if name in bare:
-            refuse_other_priority(name, bare[name][0].priority, contents.priority)
+    for sides in _looked_at_together(expanded.plan):
+        plan, vendors = expanded.plan.of_sides(sides), dict[str, str]()
+        names = {(side, expanded.plan.image_of(side, image)): image for side in sides for image in expanded.plan.images}
+        for engine in sorted(sessions, key=lambda name: name == engines.HOST):
+            placements = {cell: one for cell, one in expanded.placements_on(engine).items() if cell.side in sides}
+            looks = sessions[engine].look(plan, placements, vendors)
+            remarks += looks.remarks
+            hosts += looks.hosts
+            allocation = allocation or looks.allocation
+            within, beside = (looks.by_image, looks.environments) if engine != engines.HOST else ({}, looks.by_image)
+            for image, look in (*beside.items(), *within.items()):
+                refuse_missing(plan, image, look)
+                vendors.setdefault(image, look.contents.vendor)
+            variables = {**looks.variables, **plan.variables}
+            replaced = {*OF_EVERY_RANK, *((PRELOAD,) if plan.preload else ())}
+            files = {path: _sha256(path) for path in (*plan.libraries, *plan.preload)}
+            for (side, image), name in names.items():
+                for found, known in ((within, inside), (beside, bare)):
+                    if (look_ := found.get(image)) is not None:
+                        known[side, name] = (look_.contents, _image(name, side, look_, replaced, variables, files))
+                        stack = stack_of(plan, image, look_, watched)
+                        start[engine, image, side] = replace(stack, beneath=looks.beneath)
+    for key, (contents, _) in inside.items():
+        if key in bare:
+            refuse_other_priority(key[1], bare[key][0].priority, contents.priority)
     differences = [
-        f"{name}: apart from the container, host and image differ: {line}"
-        for name, contents, image in inside
-        if name in bare
+        f"{f'{side}: ' if side else ''}{name}: apart from the container, host and image differ: {line}"
+        for (side, name), (contents, image) in inside.items()
+        if (side, name) in bare
         for line in (
-            *differences_of(bare[name][0], contents, communicate=communicates(plan)),
-            *_variables_differ(bare[name][1], image),
+            *differences_of(bare[side, name][0], contents, communicate=communicates(expanded.plan)),
+            *_variables_differ(bare[side, name][1], image),
         )
     ]
-    images, environments = tuple(image for *_, image in inside), tuple(image for _, image in bare.values())
-    return Stacks(start, images, environments, (*differences, *remarks), tuple(hosts), allocation)
+    images, environments = tuple(image for _, image in inside.values()), tuple(image for _, image in bare.values())
+    return Stacks(start, images, environments, tuple(dict.fromkeys((*differences, *remarks))), tuple(hosts), allocation)
 
 
-def stack_of(plan: LaunchPlan, image: str, look: Look) -> Stack:
+def _looked_at_together(plan: LaunchPlan) -> list[tuple[str | None, ...]]:
+    """Groups of sides that differ in images alone: an engine that waits for nodes is asked once for all of a group."""
+    groups: dict[str, list[str | None]] = {}
+    for name in plan.sides or (None,):
+        side = plan.sides[name] if name else Side()
+        groups.setdefault(repr(msgspec.structs.replace(side, images={})), []).append(name)
+    return [tuple(names) for names in groups.values()]
+
+
+def _sha256(path: str) -> str:
+    try:
+        with Path(path).open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        raise PlanError(f"{path}: {error.strerror}.") from error
+
+
+def stack_of(plan: LaunchPlan, image: str, look: Look, watched: Sequence[str] = ()) -> Stack:
     """What a cell runs, of what was seen of its image. Programs of one rank need no library.
+
+    Of the `watched` libraries ranks tell which file they loaded.
 
     Raises:
         ImageMissing: it holds no library that can be started.
     """
     starter = starters.get(look.contents.vendor, image) if communicates(plan) else PROCESS
     nccl = any("nccl" in backend for backend in backends_of(plan, image))
-    given = given_by(plan, look.library_path)
+    given = given_by(plan, look.library_path, watched)
     return Stack(starter, look.reference, look.refused, nccl, look.grants, given=given)
 
 
-def _image(name: str, look: Look, replaced: Set[str], variables: Mapping[str, str]) -> Image:
-    """What the manifest says of it; `variables` are those that the site sets for every rank.
+def _image(
+    name: str, side: str | None, look: Look, replaced: Set[str], variables: Mapping[str, str], files: dict[str, str]
+) -> Image:  # fmt: skip
+    """What the manifest says of it; `variables` are those that site and plan set for every rank, `files` its own.
 
     `replaced` are names of those which every launch sets itself, whatever was there.
     """
     contents = look.contents
     found = {variable: value for variable, value in contents.environment.items() if variable not in replaced}
     return Image(
-        name=name, id=look.id, digests=look.digests, labels=look.labels, python=contents.python,
+        name=name, side=side, files=files, id=look.id, digests=look.digests, labels=look.labels, python=contents.python,
         libraries=contents.libraries, packages=contents.packages, sources=contents.sources,
         environment=facts.environment(backends.variables(), {**found, **variables}),
     )  # fmt: skip

@@ -19,7 +19,7 @@ def tables(
 ) -> list[Table]:
     """One table, rows by operation and size; the share of false positives below it."""
     rows = tuple(_row(comparison, least) for comparison, least in zip(comparisons, smallest, strict=True))
-    columns = ("operation", "size (B)", "one (us)", "other (us)", "difference (%)", "difference 95 %", "verdict",
+    columns = ("operation", "size (B)", "base (us)", "other (us)", "difference (%)", "difference 95 %", "verdict",
                "smallest difference seen")  # fmt: skip
     verdicts = Counter(comparison.verdict for comparison in comparisons)
     notes = (

@@ -237,6 +237,11 @@ AXES: dict[str, Axis] = {
             choice=Choice("images", check=axis_values.image_name),
         ),
         Axis(
+            "side", "where", "what differs from the rest of the plan: image, variables, library files",
+            implies=SOFTWARE | {"python", "packages", "image-id", "env:*"}, label=lambda value: str(value or "none"),
+            choice=Choice("sides", check=axis_values.side_name),
+        ),
+        Axis(
             "policy", "where", "how ranks are spread over containers", "host", order=policy_order, advised=True,
             implies=frozenset({"python", "packages", "image-id"}),
             choice=Choice("policies", check=axis_values.policy_name),

@@ -17,6 +17,8 @@ _IMAGE = re.compile(
     r"(?::[A-Za-z0-9_][A-Za-z0-9_.-]{0,127})?(?:@sha256:[0-9a-f]{64})?"
 )
 
+_SIDE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,31}", re.ASCII)
+
 
 def named(
     known: Iterable[str], everything: Callable[[Library], Iterable[str]], aliases: Mapping[str, str]
@@ -104,3 +106,9 @@ def policy_name(key: str, value: Any) -> None:
     """A check."""
     if not is_spelling(value):
         raise PlanError(f"policy {value!r}: not a name of a policy. Write single, or with a number packed:2.")
+
+
+def side_name(key: str, value: Any) -> None:
+    """A check."""
+    if _SIDE.fullmatch(value) is None:
+        raise PlanError(f"{key}: {value!r}: a side is named by letters, digits, - and _, at most 32 of them.")

@@ -36,7 +36,7 @@ class Where(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     On the host `image` is the one that the host's environment is compared with, and `isolation` is None.
     `affinity` is `far` where memory is on another NUMA node than the cores. `storage` is what lies under the files that
     a program works in; the host has a counterpart of each on the same device. `hosts` are machines over which the ranks
-    are spread evenly.
+    are spread evenly. `side` is the set of overrides of its plan that the ranks were started with; None: none.
     """
 
     ranks: RankCount = 1
@@ -48,6 +48,7 @@ class Where(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     storage: Name | None = None
     seccomp: Name = "default"
     hosts: RankCount = 1
+    side: Name | None = None
 
     def __post_init__(self) -> None:
         for name, neutral in _NEUTRAL_PLACES:  # msgspec leaves out what is the default itself, not what equals it

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import re
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+import msgspec
+
 from collbench.errors import PlanError
 from collbench.schema.axes import choices_of
+from collbench.schema.axis_values import image_name
 from collbench.schema.manifest import Until
-from collbench.schema.plan import Plan, check_values, named_in_errors, plan_from, read_document
+from collbench.schema.plan import Plan, check_values, named_in_errors, plan_from, read_document, refuse_unknown
 
 Affinity = Literal["near", "far"]
 Seccomp = Literal["default", "unconfined"]
@@ -29,6 +34,20 @@ _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 
 #: The keys whose every combination is a cell.
 PLACES = tuple(choice.key for choice in choices_of("where").values())
+
+
+class Side(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What one side of an experiment has in place of what the plan says.
+
+    `images` and `environments` are by the plan's name of an image. `variables` come after the plan's, `libraries` and
+    `preload` before them.
+    """
+
+    images: dict[str, str] = {}
+    environments: dict[str, str] = {}
+    variables: dict[str, str] = {}
+    libraries: tuple[str, ...] = ()
+    preload: tuple[str, ...] = ()
 
 
 class LaunchPlan(Plan, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -51,7 +70,8 @@ class LaunchPlan(Plan, frozen=True, kw_only=True, forbid_unknown_fields=True):
     (of several, servers have the first to themselves);
     `site` is the file that describes them.
     `variables` are set for every rank; `libraries` and `preload` are library files that ranks find before others, by
-    LD_LIBRARY_PATH and LD_PRELOAD. `paper` is the one whose conclusions the plan is to decide; empty: none.
+    LD_LIBRARY_PATH and LD_PRELOAD. `paper` is the one whose conclusions the plan is to decide; empty: none. `sides` are
+    launched in turns, each with its overrides.
     """
 
     images: tuple[str, ...]
@@ -81,10 +101,33 @@ class LaunchPlan(Plan, frozen=True, kw_only=True, forbid_unknown_fields=True):
     libraries: tuple[str, ...] = ()
     preload: tuple[str, ...] = ()
     paper: str = ""
+    sides: dict[str, Side] = {}  # noqa: RUF012
 
     if TYPE_CHECKING:  # the keys of axes are known when the table has been read
 
         def __init__(self, **keys: Any) -> None: ...
+
+    def image_of(self, side: str | None, image: str) -> str:
+        """The image that stands for one of the plan's on a side."""
+        return image if side is None else self.sides[side].images.get(image, image)
+
+    def of_sides(self, names: Sequence[str | None]) -> LaunchPlan:
+        """The plan without sides that has the overrides of these in place; they differ in images alone."""
+        if None in names:
+            return self
+        side = self.sides[str(names[0])]
+        environments: dict[str, str] = {}
+        for name in names:
+            both = {**self.environments, **self.sides[str(name)].environments}
+            environments |= {self.image_of(name, image): path for image, path in both.items()}
+        return msgspec.structs.replace(
+            self, sides={}, environments=environments,
+            images=tuple(dict.fromkeys(self.image_of(name, image) for name in names for image in self.images)),
+            image_backends={self.image_of(name, image): backends
+                            for name in names for image, backends in self.image_backends.items()},
+            variables={**self.variables, **side.variables},
+            libraries=(*side.libraries, *self.libraries), preload=(*side.preload, *self.preload),
+        )  # fmt: skip
 
     def inner(self) -> Plan:
         """What one world measures."""
@@ -100,6 +143,10 @@ def load_launch_plan(path: Path, asked: str = "") -> LaunchPlan:
     document = read_document(path)
     if "images" not in document:
         _refuse_without_images(document, path, asked or str(path))
+    if isinstance(sides := document.get("sides"), dict):
+        for name, side in sides.items():
+            if isinstance(side, dict):
+                refuse_unknown(side, Side, f"{path}, side {name}")
     plan = plan_from(document, LaunchPlan, path)
     with named_in_errors(path):
         return check_launch_plan(plan)
@@ -120,8 +167,10 @@ def check_launch_plan(plan: LaunchPlan) -> LaunchPlan:
         PlanError: the first that does not, with what would.
     """
     check_values(plan)
-    _check_images(plan)
-    _check_variables(plan)
+    for name in (None, *plan.sides):
+        with _named_side(name):
+            _check_images(plan, plan.sides.get(name or "", Side()))
+            _check_variables(plan.of_sides((name,)))
     _check_workers(plan)
     numbers = [("launches", plan.launches, MOST_LAUNCHES)]
     if isinstance(plan.cores_per_rank, int):
@@ -173,7 +222,22 @@ def _check_variables(plan: LaunchPlan) -> None:
                 raise PlanError(f"{key}: {path!r}: name a library by its whole path, such as /opt/lib/libmpi.so.40.")
 
 
-def _check_images(plan: LaunchPlan) -> None:
-    for key in ("environments", "image_backends"):
-        for unknown in sorted(set(getattr(plan, key)) - set(plan.images)):
+def _check_images(plan: LaunchPlan, side: Side) -> None:
+    tables: dict[str, dict[str, Any]] = {
+        "environments": plan.environments | side.environments,
+        "image_backends": plan.image_backends,
+        "images": side.images,
+    }
+    for key, by_image in tables.items():
+        for unknown in sorted(set(by_image) - set(plan.images)):
             raise PlanError(f"{key}: {unknown!r} is none of the images {', '.join(plan.images)}.")
+    for image in side.images.values():
+        image_name("images", image)
+
+
+@contextlib.contextmanager
+def _named_side(name: str | None) -> Iterator[None]:
+    try:
+        yield
+    except PlanError as error:
+        raise error if name is None else PlanError(f"side {name}: {error}") from error

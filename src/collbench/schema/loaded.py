@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import PurePosixPath
 from typing import NamedTuple
 
 #: The variable by which a launcher asks: how names of files begin, `libmpi.so,libnccl.so`.
@@ -12,6 +13,11 @@ WATCHED = "COLLBENCH_LOADED"
 UNREAD = "0" * 64
 
 _NOTE = re.compile(r"loaded (?P<name>\S+): (?:no file|(?P<path>.+) \(sha256 (?P<sha256>[0-9a-f]{64})\))(?: on rank.*)?")
+
+
+def stem_of(path: str) -> str:
+    """How the names of all versions of a library begin: `libmpi.so`."""
+    return f"{PurePosixPath(path).name.partition('.so')[0]}.so"
 
 
 class Loaded(NamedTuple):

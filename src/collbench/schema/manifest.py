@@ -95,6 +95,8 @@ class Protocol(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 class Image(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The software on one side of a comparison: an image, or the host's environment that is compared with it.
 
+    `name` is the plan's, and `side` the side of the plan that it belongs to, which may have another in its place.
+    `files` are the library files that its ranks find before others: SHA-256 by path.
     `id`, `digests` and `labels` are the engine's; `python` is the version of the interpreter. `environment` are
     the variables that its ranks find, of those that a manifest may hold; None: written before schema 9. `sources` is
     the SHA-256 of the code of collbench that measures there; None: written before schema 10.
@@ -109,6 +111,8 @@ class Image(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     packages: dict[str, str] = {}
     environment: dict[str, str] | None = None
     sources: str | None = None
+    side: str | None = None
+    files: dict[str, str] = {}
 
 
 class Allocation(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -243,9 +243,9 @@ def plan_from(document: dict[str, Any], kind: type[Kind], path: Path) -> Kind:
     Raises:
         PlanError: an unknown key (with the nearest known one), a value of the wrong kind or out of range.
     """
-    _refuse_unknown(document, kind, str(path))
+    refuse_unknown(document, kind, str(path))
     if isinstance(document.get("sizes"), dict):
-        _refuse_unknown(document["sizes"], Sizes, f"{path}, sizes")
+        refuse_unknown(document["sizes"], Sizes, f"{path}, sizes")
     try:
         plan = msgspec.convert(document, kind)
     except msgspec.ValidationError as error:
@@ -255,7 +255,12 @@ def plan_from(document: dict[str, Any], kind: type[Kind], path: Path) -> Kind:
     return plan
 
 
-def _refuse_unknown(document: dict[str, Any], kind: type[msgspec.Struct], where: str) -> None:
+def refuse_unknown(document: dict[str, Any], kind: type[msgspec.Struct], where: str) -> None:
+    """Whether a table of a plan has keys that its kind does not.
+
+    Raises:
+        PlanError: the first, with the nearest known one.
+    """
     known = kind.__struct_fields__
     for key in document:
         if key not in known:

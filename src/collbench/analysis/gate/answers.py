@@ -4,19 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Literal
 
 from collbench.analysis.compare import Comparison, compare
+from collbench.analysis.deciding import no_slower
 from collbench.analysis.gate.doubts import Doubt, depends, doubt_on
 from collbench.analysis.gate.planned import planned_cells
 from collbench.analysis.gate.unfinished import Unfinished, unfinished
-from collbench.analysis.gate.verified import alike, unverified
+from collbench.analysis.gate.verified import Sides, alike, sides_of, unverified
 from collbench.analysis.observations import Observed
 from collbench.analysis.pair import Pair
 from collbench.schema.case import Case
 from collbench.schema.gate_plan import SIDES, GatePlan
-from collbench.schema.manifest import Experiment
 
 State = Literal["loss", "no loss", "no answer"]
 
@@ -44,10 +43,11 @@ class Judgement:
 
     `refused` is why no cell has an answer, where that holds for all alike; `accepted` are the doubts that the user has
     accepted beforehand, and `alike` says that both sides are the same, where they are. `unfinished` is how far a gate
-    came that was interrupted, whose `folder` it goes on with; `began` is when the base's run did (ISO 8601).
+    came that was interrupted, whose `folder` it goes on with; `began` is when the run did (ISO 8601).
     """
 
     plan: GatePlan
+    sides: Sides
     margin: float
     answers: tuple[Answer, ...]
     differences: tuple[str, ...] = ()
@@ -82,46 +82,41 @@ def ratio_of(answer: Answer) -> float:
     return 1.0 if ratio is None else ratio.value
 
 
-def no_slower(comparison: Comparison, margin: float) -> bool:
-    """Whether the measured interval has no loss beyond the margin in it: its upper end is within."""
-    ratio = comparison.ratio
-    return ratio is not None and ratio.interval is not None and ratio.interval[1] <= 1 + margin
-
-
 def judge(
-    plan: GatePlan, base: Observed, other: Observed, margin: float, accepted: Collection[str] = (),
-    interrupted: bool = False,
+    plan: GatePlan, run: Observed, margin: float, accepted: Collection[str] = (), interrupted: bool = False
 ) -> Judgement:  # fmt: skip
     """The answer to every planned cell, by what was measured on both sides in turns, before it was `interrupted`.
 
     Raises:
         RequestError: SciPy is not installed.
+        RunReadError: the run has not the sides of a gate.
     """
-    verified = unverified(plan, base, other)
-    refused = (*verified.refused, *_doubtful(base, other))
+    manifest = run.manifests[0]
+    sides = sides_of(manifest, run.name)
+    verified = unverified(sides, run, plan.cells)
+    refused = (*verified.refused, *_doubtful(run))
     software = tuple(text for text in verified.asked if not text.startswith("env:"))  # variables are in the titles
-    of_base, of_other = (
-        planned_cells(run, [cases[side] for cases in plan.cells]) for side, run in enumerate((base, other))
-    )
+    cases = [(case.having(side=SIDES[0]), case.having(side=SIDES[1])) for case in plan.cells]
+    of_base, of_other = (planned_cells(run, [pair[number] for pair in cases]) for number in range(2))
     both = list(zip(of_base, of_other, strict=True))
     measured = {
-        cases: Pair(one, two, *SIDES, asked=software)
-        for cases, (one, two) in zip(plan.cells, both, strict=True)
+        pair: Pair(one, two, *SIDES, asked=software)
+        for pair, (one, two) in zip(cases, both, strict=True)
         if one is not None and two is not None
     }
     compared = dict(zip(measured, compare(list(measured.values()), margin, in_blocks=True), strict=True))
     drifting = depends(list(compared.values()))
-    short = {name: incomplete(observed) for name, observed in zip(SIDES, (base, other), strict=True)}
-    most = max((one.launches for one in map(_experiment, (base, other)) if one is not None), default=0)
+    experiment = manifest.experiment
+    planned = 0 if experiment is None or experiment.until == "decided" else experiment.launches
     answers = []
-    for cases, cells in zip(plan.cells, both, strict=True):
-        found = compared.get(cases)
-        doubts = [one for one in doubt_on(plan, cells, found, short, drifting) if one.name not in accepted]
-        answers.append(_answer(cases, found, margin, refused, doubts, most))
-    same = tuple(filter(None, [alike(plan, base, other)]))
-    early = unfinished(both, _experiment(base)) if interrupted else None
-    return Judgement(plan, margin, tuple(answers), verified.asked, refused, tuple(sorted(accepted)), same, early,
-                     str(Path(base.name).parent), base.manifests[0].created if base.manifests else "")  # fmt: skip
+    for pair, cells in zip(cases, both, strict=True):
+        comparison = compared.get(pair)
+        doubts = [one for one in doubt_on(sides, cells, comparison, planned, drifting) if one.name not in accepted]
+        answers.append(_answer(pair, comparison, margin, refused, doubts, experiment.launches if experiment else 0))
+    same = tuple(filter(None, [alike(sides, run)]))
+    early = unfinished(both, experiment) if interrupted else None
+    return Judgement(plan, sides, margin, tuple(answers), verified.asked, refused, tuple(sorted(accepted)), same, early,
+                     run.name, manifest.created)  # fmt: skip
 
 
 def _answer(
@@ -151,20 +146,6 @@ def _undecided(comparison: Comparison | None, most: int) -> Doubt:
     return Doubt("too few launches" if comparison.launches_more else "undecided", f"{comparison.why}{of}")
 
 
-def incomplete(observed: Observed) -> int:
-    """The launches that every cell of a run should have; 0 where they end when they are decided."""
-    experiment = _experiment(observed)
-    return 0 if experiment is None or experiment.until == "decided" else experiment.launches
-
-
-def _experiment(observed: Observed) -> Experiment | None:
-    return observed.manifests[0].experiment if observed.manifests else None
-
-
-def _doubtful(base: Observed, other: Observed) -> tuple[str, ...]:
+def _doubtful(run: Observed) -> tuple[str, ...]:
     """What was read and cannot be relied on."""
-    return tuple(
-        f"{name}: {text}"
-        for name, run in zip(SIDES, (base, other), strict=True)
-        for text in (*run.doubts, *(f"{folder}: the last record was cut off" for folder in run.truncated))
-    )
+    return (*run.doubts, *(f"{folder}: the last record was cut off" for folder in run.truncated))

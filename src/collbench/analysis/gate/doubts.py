@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from collbench.analysis.compare import Comparison
 from collbench.analysis.estimate import FEWEST
-from collbench.analysis.gate.verified import not_loaded
+from collbench.analysis.gate.verified import Sides, not_loaded
 from collbench.analysis.observations import Cell
 from collbench.analysis.repeatable import unequal
-from collbench.schema.gate_plan import SIDES, GatePlan
+from collbench.schema.gate_plan import SIDES
 from collbench.units import counted
 
 #: The names of reasons, the gravest first: what fails on the other side alone comes before what fails on both.
@@ -52,16 +52,12 @@ class Doubt:
 
 
 def doubt_on(
-    plan: GatePlan,
-    cells: Cells,
-    comparison: Comparison | None,
-    planned: Mapping[str, int],
-    drifting: bool,
-) -> list[Doubt]:
+    sides: Sides, cells: Cells, comparison: Comparison | None, planned: int, drifting: bool
+) -> list[Doubt]:  # fmt: skip
     """Every doubt on a cell, the gravest first. `planned` are the launches that a side should have; 0: any number."""
     found = [*_not_measured(cells)]
     if not found:
-        found = [*_loaded_otherwise(plan, cells)]
+        found = [*_loaded_otherwise(sides, cells)]
     if comparison is not None and not found:
         found = [*_of_comparison(comparison), *_of_launches(comparison, planned)]
         found += [Doubt("drift", "launches depend on those before them")] if drifting else []
@@ -89,10 +85,10 @@ def _reasons(cell: Cell) -> str:
     return f"{found[0] if found else 'no reason'}{more}"
 
 
-def _loaded_otherwise(plan: GatePlan, cells: Cells) -> Iterator[Doubt]:
-    for name, side, cell in zip(SIDES, plan.sides, cells, strict=True):
-        if cell is not None and (why := not_loaded(plan, side, cell)):
-            yield Doubt("not verified", f"{name}: {why}")
+def _loaded_otherwise(sides: Sides, cells: Cells) -> Iterator[Doubt]:
+    for side, cell in zip(sides, cells, strict=True):
+        if cell is not None and (why := not_loaded(sides, side, cell)):
+            yield Doubt("not verified", f"{side.name}: {why}")
 
 
 def _of_comparison(comparison: Comparison) -> Iterator[Doubt]:
@@ -116,12 +112,11 @@ def _of_comparison(comparison: Comparison) -> Iterator[Doubt]:
             yield Doubt("late", f"{name}: {cell.late} of {cell.samples} samples were late")
 
 
-def _of_launches(comparison: Comparison, planned: Mapping[str, int]) -> Iterator[Doubt]:
+def _of_launches(comparison: Comparison, planned: int) -> Iterator[Doubt]:
     used = min(comparison.launches)
     for name, cell in zip(SIDES, (comparison.pair.base, comparison.pair.other), strict=True):
-        lacking = planned[name] - len(cell.medians)
-        if lacking > 0:
-            yield Doubt("incomplete", f"{name}: {len(cell.medians)} of {planned[name]} launches")
+        if len(cell.medians) < planned:
+            yield Doubt("incomplete", f"{name}: {len(cell.medians)} of {planned} launches")
         contended = len(cell.contended & {*cell.launches})
         if contended and contended >= _OFTEN * len(cell.medians):
             launches = counted(len(cell.medians), "launch", "launches")

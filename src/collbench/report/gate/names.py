@@ -9,6 +9,7 @@ from typing import NamedTuple
 from collbench.analysis.gate.answers import Answer
 from collbench.report.headings import heading
 from collbench.schema.case import Case, names_in
+from collbench.schema.launch_plan import Side
 from collbench.units import format_size
 
 
@@ -53,3 +54,11 @@ def common(answer: Answer) -> Case:
 
 def _size(case: Case) -> str:
     return format_size(case["size"]) if "size" in case.what else ""
+
+
+def side_title(side: Side) -> str:
+    """`image=openmpi=new, env=A=1, lib=/build/libmpi.so`: as it is typed."""
+    words = [f"image={name}={image}" for name, image in side.images.items()]
+    words += [f"env={name}={value}" for name, value in side.variables.items()]
+    words += [f"lib={path}" for path in side.libraries] + [f"preload={path}" for path in side.preload]
+    return ", ".join(words) or "the plan as it stands"

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from collbench.analysis.gate.answers import Answer, Judgement
 from collbench.report.comparison import difference, row_launches
-from collbench.report.gate.names import Names
+from collbench.report.gate.names import Names, side_title
 from collbench.report.gate.quoted import shortened
 from collbench.report.gate.sentence import sentence, upper
 from collbench.report.tables import Table, without_empty
@@ -80,8 +80,7 @@ def row(answer: Answer, names: Names, longest: int | None) -> tuple[str, ...]:
 
 def notes(judgement: Judgement) -> list[str]:
     """What the sides are, what was accepted, and what could mislead; each line once."""
-    plan = judgement.plan
-    lines = [f"base: {plan.base.title}; other: {plan.other.title}", *judgement.alike]
+    lines = ["; ".join(f"{side.name}: {side_title(side.overrides)}" for side in judgement.sides), *judgement.alike]
     lines += [f"accepted: {', '.join(judgement.accepted)}"] if judgement.accepted else []
     lines += judgement.refused
     compared = [one.comparison for one in judgement.answers if one.comparison is not None]

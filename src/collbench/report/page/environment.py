@@ -21,8 +21,8 @@ def about(observed: Observed) -> tuple[Table, ...]:
 
 def _sides(manifest: Manifest) -> Table:
     assert manifest.experiment is not None
-    images = {image.name: image for image in manifest.experiment.images}
-    hosts = {image.name: image for image in manifest.experiment.environments}
+    images = {_name(image): image for image in manifest.experiment.images}
+    hosts = {_name(image): image for image in manifest.experiment.environments}
     rows = []
     for name in dict.fromkeys((*images, *hosts)):
         for label, on_host, in_image in _facts(hosts.get(name), images.get(name)):
@@ -31,6 +31,10 @@ def _sides(manifest: Manifest) -> Table:
             rows.append((name, label, on_host, in_image, differs))
     columns = ("image", "fact", "on the host", "in the image", "differs")
     return Table("Both sides: the environment on the host, and the image", columns, tuple(rows))
+
+
+def _name(image: Image) -> str:
+    return f"{image.side}: {image.name}" if image.side else image.name
 
 
 def _facts(host: Image | None, image: Image | None) -> Iterator[tuple[str, str, str]]:

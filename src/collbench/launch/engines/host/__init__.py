@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shlex
+import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -141,7 +142,8 @@ class HostWorld:
     def execute(self, host: str, argv: Argv, environment: dict[str, str], log: Log) -> HostProcess:
         programs = Path(self.world.stack.reference) / "bin"
         path = f"{programs}:{os.environ.get('PATH', '')}"
-        process = processes.execute((str(programs / argv[0]), *argv[1:]), {**environment, "PATH": path}, log)
+        program = shutil.which(argv[0], path=path) or argv[0]  # an MPI of the system has its launcher elsewhere
+        process = processes.execute((program, *argv[1:]), {**environment, "PATH": path}, log)
         self.started.append(process)
         return process
 

