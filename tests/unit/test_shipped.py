@@ -16,6 +16,7 @@ from collbench.launch import shipped
 from collbench.launch.engines.docker import images
 from collbench.launch.engines.docker.build_context import Recipe, pack
 from collbench.launch.shipped import dockerfiles, find_dockerfile, find_layer, find_plan, plans
+from collbench.schema.launch_plan import load_launch_plan
 
 Collbench = Callable[..., CompletedProcess[str]]
 
@@ -40,6 +41,13 @@ def test_in_a_clone_names_are_those_of_its_folders() -> None:
     assert find_layer("sshd") == ROOT / "containers" / "with" / "sshd.Dockerfile"
     with pytest.raises(RequestError, match=r"^--with ssh: unknown\. Did you mean sshd\? There are: sshd\.$"):
         find_layer("ssh")
+
+
+def test_no_shipped_plan_measures_what_compare_refuses() -> None:
+    """Of several numbers of hosts, `auto` chooses another timing gate for one host than for two."""
+    several = [load_launch_plan(path) for path in plans().values() if "hosts = [" in path.read_text(encoding="utf-8")]
+    assert several
+    assert all(plan.gate != "auto" for plan in several)
 
 
 def test_a_file_wins_over_a_name_and_a_folder_does_not(here: Path) -> None:
