@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from collbench.analysis.estimate import FEWEST, Estimate
 from collbench.analysis.observations import Cell
-from collbench.report.headings import heading, operation
+from collbench.report.headings import heading, operation, software
 from collbench.report.remarks import OVERSUBSCRIBED, SHARED_GPU
 from collbench.schema.case import Case
 from collbench.units import counted, format_size
@@ -61,7 +61,7 @@ def _unlike(side: Cell) -> bool:
 def image_and_place(cell: Cell) -> str:
     """`mpich single strict`."""
     where = cell.case.where
-    return f"{where.image or ''} {where.text}".strip()
+    return f"{software(where)} {where.text}".strip()
 
 
 def disturbances(cells: Sequence[Cell]) -> list[str]:

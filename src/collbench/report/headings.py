@@ -82,13 +82,19 @@ def _key_of(
             tuple(AXES[name].order(case[name]) for name, _ in places))  # fmt: skip
 
 
-def place_order(case: Case) -> tuple[str, str, bool, PolicyOrder, int, str]:
+def software(where: Where) -> str:
+    """`openmpi`, or `new: openmpi` on a side of a plan; empty without an image."""
+    return ": ".join(word for word in (where.side, where.image) if word)
+
+
+def place_order(case: Case) -> tuple[str, str, bool, PolicyOrder, int, str, str]:
     """Image by image, near memory before far: from the host through one container to the most isolated."""
     return _order_of(case.where)
 
 
 @lru_cache(maxsize=4096)  # few places, a hundred thousand cells
-def _order_of(where: Where) -> tuple[str, str, bool, PolicyOrder, int, str]:
+def _order_of(where: Where) -> tuple[str, str, bool, PolicyOrder, int, str, str]:
     affinity = "" if where.affinity == "near" else where.affinity
     step = step_order(where.isolation)
-    return (where.image or "", affinity, not where.on_host, policy_order(where.policy), step, where.seccomp)
+    place = (not where.on_host, policy_order(where.policy), step, where.seccomp)
+    return (where.image or "", affinity, *place, where.side or "")

@@ -14,7 +14,7 @@ from statistics import median
 from collbench.analysis.collector import without_collector
 from collbench.analysis.observations import Cell
 from collbench.report.cells import cautions, heading_of
-from collbench.report.headings import place_order, table_key
+from collbench.report.headings import place_order, software, table_key
 from collbench.report.over_host import OverHost
 from collbench.report.parameters import is_program, varying
 from collbench.report.program_launches import program_table
@@ -62,9 +62,9 @@ def _of_collective(cells: list[Cell], over_host: OverHost) -> str:
     rows = []
     for _, same in groupby(cells, key=lambda cell: cell.case["size"]):
         sized = list(same)
-        hosts = {(where.image, where.affinity): cell for cell in sized if (where := cell.case.where).on_host}
+        hosts = {(software(where), where.affinity): cell for cell in sized if (where := cell.case.where).on_host}
         for cell in sized:
-            host = hosts.get((cell.case.where.image, cell.case.where.affinity))
+            host = hosts.get((software(cell.case.where), cell.case.where.affinity))
             ratio = "" if host is None or host is cell or not cell.medians else over_host(cell, host)
             rows.append(_row(cell, ratio))
     return f"{heading_of(cells)}\n{_lined_up(_HEADERS, rows)}\n"
@@ -84,7 +84,7 @@ def _row(cell: Cell, ratio: str) -> tuple[str, ...]:
     transports = ", ".join(sorted(cell.transports))
     size = format_size(cell.case["size"])
     step = where.text.removeprefix(where.policy).strip()
-    start = (where.image or "", where.policy, step, size, str(len(medians)), str(cell.failed))
+    start = (software(where), where.policy, step, size, str(len(medians)), str(cell.failed))
     if not medians:
         return (*start, "", "", "", transports)
     span = f"{format_us(min(medians))} .. {format_us(max(medians))}"

@@ -7,7 +7,7 @@ from itertools import groupby
 from statistics import median
 
 from collbench.analysis.observations import Cell
-from collbench.report.headings import place_order
+from collbench.report.headings import place_order, software
 from collbench.report.numbered import is_numbered
 from collbench.report.parameters import column_heading, row_order, value_text, varying
 from collbench.report.scales import each_of, rate_scale, time_each, time_scale
@@ -45,7 +45,7 @@ def _alike(cells: Sequence[Cell], names: Sequence[str]) -> list[list[Cell]]:
 def _places(cells: Sequence[Cell]) -> dict[str, list[str]]:
     wheres = [cell.case.where for cell in cells]
     steps = [where.text.removeprefix(where.policy).strip() for where in wheres]
-    return {"image": [where.image or "" for where in wheres], "policy": [where.policy for where in wheres],
+    return {"image": [software(where) for where in wheres], "policy": [where.policy for where in wheres],
             "isolation": steps}  # fmt: skip
 
 
@@ -80,8 +80,8 @@ def _over_hosts(cells: Sequence[Cell], names: Sequence[str], over_host: OverHost
     ratios = []
     for _, same in groupby(cells, key=lambda cell: tuple(value_text(cell.case, name) for name in names)):
         rows = list(same)
-        hosts = {(cell.case.where.image, cell.case.where.affinity): cell for cell in rows if cell.case.where.on_host}
+        hosts = {(software(cell.case.where), cell.case.where.affinity): cell for cell in rows if cell.case.where.on_host}
         for cell in rows:
-            host = hosts.get((cell.case.where.image, cell.case.where.affinity))
+            host = hosts.get((software(cell.case.where), cell.case.where.affinity))
             ratios.append("" if host is None or host is cell else over_host(cell, host))
     return ratios

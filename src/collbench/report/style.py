@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple, Protocol
 
+from collbench.report.headings import software
 from collbench.schema.case import Case
 from collbench.schema.manifest import Manifest
 from collbench.schema.record import Record
@@ -35,7 +36,7 @@ class Group(NamedTuple):
         where = self.case.where
         if where.image is None:
             return ""
-        return f"{where.image}, {where.text}, {counted(where.ranks, 'rank')}, launch {self.launch}"
+        return f"{software(where)}, {where.text}, {counted(where.ranks, 'rank')}, launch {self.launch}"
 
 
 def group_of(record: Record) -> Group:
