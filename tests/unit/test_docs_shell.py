@@ -47,6 +47,8 @@ OTHERWISE = (
     (r"README.md: (mpirun|torchrun) .* suite ddp .*", "takes minutes, as tests/mpi/test_ddp.py does", ""),
     (r"README.md: collbench suite linpack .*", HOURS, "collbench suite linpack --help"),
     (r"docs/commands.md: (mpirun .* -e 64M|torchrun) .*", "README.md has nearly the same", ""),
+    (r"(README|docs/papers).md: collbench report results/xu2017 .*", HOURS,
+     "collbench report results/xu2017-cpu-io results/train-cpu --against xu2017 -o xu2017.html"),
     (r"README.md: (.*) results/xu2017 (.*)", HOURS, r"\1 results/xu2017-cpu-io \2"),
     (r"README.md: (.*) results/ddp", HOURS, r"\1 results/ddp-cpu"),
     (r"README.md: (.*) results/servers (.*)", HOURS, r"\1 results/zhao2018-ps \2"),

@@ -265,7 +265,12 @@ def test_without_io_uring_it_is_skipped(number: int, tmp_path: Path, monkeypatch
         ctypes.set_errno(number)
         return -1
 
-    monkeypatch.setattr(ctypes, "CDLL", lambda name, use_errno: SimpleNamespace(syscall=syscall))
+    original = ctypes.CDLL
+
+    def library(name: str | None, use_errno: bool = False) -> Any:
+        return SimpleNamespace(syscall=syscall) if use_errno else original(name)
+
+    monkeypatch.setattr(ctypes, "CDLL", library)
     ((status, reason),) = outcomes(small("fio", ioengine="io_uring"), tmp_path)
     assert (status, asked) == ("skipped", [(425, 1)])
     assert reason is not None and reason.startswith(f"io_uring is refused here ({os.strerror(number)}): ")

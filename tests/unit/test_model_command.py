@@ -275,7 +275,7 @@ def test_runs_that_cannot_be_modelled(maker: Maker) -> None:
     assert "9 of 9 cells: failed: broken" in refuse(maker.write(failed, "failed"))
     zero = [maker.make(2, size, 0, 0.0) for size in SIZES]
     assert "no cell was measured" in refuse(maker.write(zero, "zero"))
-    assert "manifest.json" in refuse(maker.folder / "nowhere")
+    assert "no such folder" in refuse(maker.folder / "nowhere")
 
 
 def test_one_launch_and_one_rank_count_are_said(maker: Maker) -> None:

@@ -25,7 +25,7 @@ from tests.unit.made_runs import (
 )
 
 from collbench.analysis.observations import observe
-from collbench.errors import RequestError
+from collbench.errors import RequestError, to_install
 from collbench.report.page.contents import chapter
 from collbench.report.page.render import html
 from collbench.schema.record import Record
@@ -259,5 +259,5 @@ def test_a_package_that_is_missing_is_asked_for(run: Path, monkeypatch: pytest.M
     for name in [name for name in sys.modules if name.split(".")[0] == package]:
         monkeypatch.setitem(sys.modules, name, None)
     monkeypatch.setitem(sys.modules, package, None)
-    with pytest.raises(RequestError, match=r"pip install 'collbench\[analysis\]'"):
+    with pytest.raises(RequestError, match=re.escape(to_install("analysis"))):
         page_of(run)

@@ -176,10 +176,11 @@ def test_what_ranks_of_killed_drivers_left_in_the_hosts_shared_memory_is_swept(m
 
 
 def test_a_signpost_leads_to_folders_of_dead_drivers_elsewhere(place: Path, tmp_path: Path) -> None:
-    start, space, *_ = driver_identity().split("/")
+    start, space, _, _, time_space = driver_identity().split("/")
+    dead = f"{start}/{space}/999999999/1/{time_space}"
     elsewhere = tmp_path / "elsewhere"
-    for folder, driver in ((place / "collbench-post", f"{start}/{space}/999999999/1"),
-                           (elsewhere / "collbench-dead", f"{start}/{space}/999999999/1"),
+    for folder, driver in ((place / "collbench-post", dead),
+                           (elsewhere / "collbench-dead", dead),
                            (elsewhere / "collbench-alive", driver_identity())):  # fmt: skip
         (folder / "files").mkdir(parents=True)
         (folder / "driver").write_text(driver)

@@ -35,8 +35,8 @@ from collbench.timing.loop import native_loop
 MEASURING = (
     "backends", "bindings", "collectives", "machine", "run", "schema", "timing", "workloads",
     "__init__.py", "characters.py", "errors.py", "registry.py", "spelling.py", "units.py",
-    "cli/measuring.py", "cli/options.py", "cli/path_argument.py", "cli/plan_argument.py", "cli/run_plan.py",
-    "cli/sink.py", "launch/relay.py", "launch/shipped.py",
+    "cli/measuring.py", "cli/options.py", "cli/output_file.py", "cli/path_argument.py", "cli/plan_argument.py",
+    "cli/run_plan.py", "cli/sink.py", "launch/relay.py", "launch/shipped.py",
 )  # fmt: skip
 
 #: Endings of the files that count: code, and tables that are read while measuring.

@@ -80,7 +80,9 @@ def _over_hosts(cells: Sequence[Cell], names: Sequence[str], over_host: OverHost
     ratios = []
     for _, same in groupby(cells, key=lambda cell: tuple(value_text(cell.case, name) for name in names)):
         rows = list(same)
-        hosts = {(software(cell.case.where), cell.case.where.affinity): cell for cell in rows if cell.case.where.on_host}
+        hosts = {
+            (software(cell.case.where), cell.case.where.affinity): cell for cell in rows if cell.case.where.on_host
+        }
         for cell in rows:
             host = hosts.get((software(cell.case.where), cell.case.where.affinity))
             ratios.append("" if host is None or host is cell else over_host(cell, host))

@@ -17,9 +17,10 @@ from typing import Any
 #: After a signal the main thread has so long to finish its batch and agree with the other ranks (s). Open MPI's mpirun
 #: sends SIGTERM when it ends a job (Ctrl-C, a lost rank) and SIGKILL 0.4 s later; MPICH's forwards Ctrl-C as SIGINT.
 #: SIGHUP comes from a terminal that closes, SIGQUIT from Ctrl-\\.
-GRACE = {int(signal.SIGINT): 0.8, int(signal.SIGTERM): 0.1, int(signal.SIGHUP): 0.8, int(signal.SIGQUIT): 0.8}
+_SECONDS = {"SIGINT": 0.8, "SIGTERM": 0.1, "SIGHUP": 0.8, "SIGQUIT": 0.8}
+GRACE = {int(getattr(signal, name)): seconds for name, seconds in _SECONDS.items() if hasattr(signal, name)}
 #: Those of them that stay ignored where they were (by nohup, or a shell).
-_MAY_BE_IGNORED = (signal.SIGHUP, signal.SIGQUIT)
+_MAY_BE_IGNORED = tuple(getattr(signal, name) for name in ("SIGHUP", "SIGQUIT") if hasattr(signal, name))
 #: Ranks other than 0 wait this much longer (s), so that rank 0 reports first.
 DEFERENCE = 2.0
 #: A rank whose call has failed waits so long for the others to come out of theirs (s), but no longer than half of the
