@@ -49,7 +49,8 @@ def test_a_run_without_the_sides_of_a_gate_is_refused(tmp_path: Path) -> None:
 
 def test_a_variable_that_was_asked_for_may_differ_and_no_other(tmp_path: Path) -> None:
     sides = Side(), Side(variables={"OMP_NUM_THREADS": "4"})
-    plain, asked = {"environment": {}}, {"environment": {"OMP_NUM_THREADS": "4"}}
+    plain: dict[str, Any] = {"environment": {}}
+    asked: dict[str, Any] = {"environment": {"OMP_NUM_THREADS": "4"}}
     assert judged(made_gate(tmp_path / "asked", GOOD, GOOD, sides=sides, software=(plain, asked))).code == 0
     more = {"environment": {"OMP_NUM_THREADS": "4", "NCCL_ALGO": "Ring"}}
     found = judged(made_gate(tmp_path / "more", GOOD, GOOD, sides=sides, software=(plain, more)))

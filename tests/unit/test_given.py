@@ -23,13 +23,13 @@ from collbench.launch.engines.host import environment_of, environments
 from collbench.launch.engines.spec import Stack
 from collbench.launch.expansion import expand
 from collbench.launch.folders.layout import folders_in
-from collbench.launch.given import Given, given_by, names_of, stem_of
+from collbench.launch.given import Given, given_by, names_of
 from collbench.launch.one_launch import world_of
 from collbench.launch.starters.starter import PROCESS
 from collbench.machine.topology import Core, Topology
 from collbench.run.loaded import loaded, notes_on_loaded
 from collbench.schema.launch_plan import LaunchPlan, check_launch_plan
-from collbench.schema.loaded import WATCHED, Loaded, read, said
+from collbench.schema.loaded import WATCHED, Loaded, read, said, stem_of
 
 
 @pytest.fixture
