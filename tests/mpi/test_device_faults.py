@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -176,7 +177,7 @@ def test_what_the_library_refuses_fails_its_case_alone(mpirun: Command, driver: 
     ended = finish(command, env={"DOUBLE_FAILS": "ncclAllReduce:5"})
     assert ended.code == 1
     assert [record["status"] for record in ended.records] == ["failed", "ok"]
-    assert "error 5" in ended.records[0]["reason"]
+    assert re.search(r"error.*\b5\b", ended.records[0]["reason"])
 
 
 @pytest.mark.mpi
@@ -240,7 +241,7 @@ def test_a_call_that_fails_inside_a_group_leaves_no_group_open(
     ended = finish(command, env={"DOUBLE_FAILS": "ncclRecv:5"})
     assert ended.code == 1, ended.err
     assert [record["status"] for record in ended.records] == ["failed", "ok"]
-    assert "error 5" in ended.records[0]["reason"]
+    assert re.search(r"error.*\b5\b", ended.records[0]["reason"])
 
 
 @pytest.mark.mpi
