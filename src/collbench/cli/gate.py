@@ -6,7 +6,7 @@ import contextlib
 import os
 import shlex
 import sys
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence, Set
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +32,7 @@ from collbench.errors import CollbenchError, Interrupted, NoAnswer, RequestError
 from collbench.launch.expansion import ExpandedPlan
 from collbench.launch.keeping import placed
 from collbench.launch.shipped import find_plan
+from collbench.launch.stacks import sha256_of
 from collbench.launch.stopping import Stopping
 from collbench.report.gate.document import document
 from collbench.report.gate.junit import junit
@@ -47,8 +48,8 @@ from collbench.schema.gate_plan import (
     read_gate_plan,
     write_gate_plan,
 )
-from collbench.schema.launch_plan import LaunchPlan, Side, check_launch_plan, load_launch_plan
-from collbench.schema.loaded import read, stem_of
+from collbench.schema.launch_plan import LaunchPlan, check_launch_plan, load_launch_plan
+from collbench.schema.loaded import read
 from collbench.schema.manifest import Until
 from collbench.schema.plan import load_plan, named_in_errors, read_document
 from collbench.schema.record import Record
@@ -181,9 +182,10 @@ def _measured(
                 f"more: --launches {FEWEST + 2}, or --until decided with as many as there is time for."
             )
         asked = Continued(plan, plan) if resume is None else continued(plan, folder, until, launches)
+        files = {name: {sha256_of(path) for path in (*side.libraries, *side.preload)} for name, side in sides.items()}
         purpose = Purpose(
             standing=lambda cells, blocks, most: standing_of_sides(cells, blocks, most, margin),
-            in_vain=lambda records: _in_vain(records, plan),
+            in_vain=lambda records: _in_vain(records, files),
             began=lambda expanded, where: _begin(expanded, where, text, accepted, resume is not None),
         )
         try:
@@ -234,11 +236,14 @@ def _begin(expanded: ExpandedPlan, folder: Path, text: str, accepted: Collection
         (folder / name).unlink(missing_ok=True)
 
 
-def _in_vain(records: Sequence[Record], plan: LaunchPlan) -> str:
-    """Why, after these records, no cell of the gate can be answered any more; empty where each can."""
-    for name, side in plan.sides.items():
+def _in_vain(records: Sequence[Record], files: Mapping[str, Set[str]]) -> str:
+    """Why, after these records, not every cell of the gate can be answered; empty where each can.
+
+    `files` are by side the SHA-256 of the library files that its ranks are to load.
+    """
+    for name, hashes in files.items():
         new = [record for record in records if record.case.where.side == name]
-        why = next(filter(None, (_unanswerable(record, side) for record in new)), "")
+        why = next(filter(None, (_unanswerable(record, hashes) for record in new)), "")
         if not why and new and all(record.status == "failed" for record in new):
             why = "everything failed"
         if why:
@@ -246,13 +251,12 @@ def _in_vain(records: Sequence[Record], plan: LaunchPlan) -> str:
     return ""
 
 
-def _unanswerable(record: Record, side: Side) -> str:
+def _unanswerable(record: Record, hashes: Set[str]) -> str:
     if record.status == "skipped":
         return f"{record.case.workload} is skipped ({record.reason}), so not every cell can be answered"
-    stems = {stem_of(path) for path in (*side.libraries, *side.preload)}
-    if record.status == "ok" and stems:
-        loaded = {found.name for note in record.notes if (found := read(note)) and found.path}
-        if not loaded & stems:
+    if record.status == "ok" and hashes:
+        loaded = {found.sha256 for note in record.notes if (found := read(note))}
+        if not loaded & hashes:
             return "its ranks did not load what was put in front of them"
     return ""
 

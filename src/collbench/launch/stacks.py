@@ -81,7 +81,7 @@ def look_at(expanded: ExpandedPlan, sessions: Mapping[str, Session]) -> Stacks:
                 vendors.setdefault(image, look.contents.vendor)
             variables = {**looks.variables, **plan.variables}
             replaced = {*OF_EVERY_RANK, *((PRELOAD,) if plan.preload else ())}
-            files = {path: _sha256(path) for path in (*plan.libraries, *plan.preload)}
+            files = {path: sha256_of(path) for path in (*plan.libraries, *plan.preload)}
             for (side, image), name in names.items():
                 for found, known in ((within, inside), (beside, bare)):
                     if (look_ := found.get(image)) is not None:
@@ -113,7 +113,12 @@ def _looked_at_together(plan: LaunchPlan) -> list[tuple[str | None, ...]]:
     return [tuple(names) for names in groups.values()]
 
 
-def _sha256(path: str) -> str:
+def sha256_of(path: str) -> str:
+    """Of a library file.
+
+    Raises:
+        PlanError: it cannot be read.
+    """
     try:
         with Path(path).open("rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
