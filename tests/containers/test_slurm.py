@@ -314,7 +314,7 @@ def test_what_is_missing_or_another_one_on_one_node_is_named_by_doctor_and_launc
     assert cluster.left() == ""
     cluster.root(1, "sh", "-ec", OTHER_FILES)
     code, found = doctor(cluster)
-    assert code == 1 and "collbench is " in found["software"][1] and "node n1" in found["software"][1], found
+    assert code == 1 and "other code" in found["software"][1] and "node n1" in found["software"][1], found
     done = cluster.launch("--out", "run")
     assert done.returncode == 2 and "node n1" in done.stderr, done.stderr
     assert cluster.left() == ""
@@ -323,7 +323,7 @@ def test_what_is_missing_or_another_one_on_one_node_is_named_by_doctor_and_launc
 #: An environment whose collbench was changed, on the node where this runs.
 OTHER_FILES = """\
 mkdir -p /opt/own/bin /opt/changed; cp -r /src/collbench /opt/changed
-echo "# changed" >> /opt/changed/collbench/cli/cli.py
+echo "# changed" >> /opt/changed/collbench/run/measure.py
 printf '#!/bin/sh\nPYTHONPATH=/opt/changed exec /opt/collbench/bin/python "$@"\n' > /opt/own/bin/python
 chmod -R a+rX /opt/own /opt/changed; chmod 755 /opt/own/bin/python"""
 

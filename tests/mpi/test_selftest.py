@@ -72,7 +72,7 @@ def test_a_launch_without_progress_is_ended(tmp_path: Path) -> None:
     plan.write_text('collectives = ["allreduce"]\nsizes = ["1M"]\niters = 1000000\n')
     ended = finish([*SELFTEST, "--plan", str(plan), "--timeout", "4", "-n", "2"])
     assert ended.code == 1, ended.err
-    assert "no progress for 4 s" in ended.err
+    assert "no record for" in ended.err
     wait_for(lambda: not named(str(plan)))
 
 
@@ -104,9 +104,10 @@ def test_a_killed_selftest_takes_its_ranks_along_and_its_folder_is_swept(
 ) -> None:
     code, place = ended_by(signal.SIGKILL, tmp_path)
     assert code == -signal.SIGKILL
-    (left,) = place.glob("collbench-selftest-*")
+    left = {str(path) for path in place.glob("collbench-*")}
+    assert any(path.startswith(str(place / "collbench-selftest-")) for path in left)
     monkeypatch.setattr(tempfile, "tempdir", str(place))
-    assert sweep_folders(set()) == [str(left)]
+    assert set(sweep_folders(set())) == left
 
 
 def test_a_launch_that_fails_is_quoted(tmp_path: Path) -> None:

