@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
+import os
 import sys
 from functools import cache
 from pathlib import Path
@@ -192,6 +193,7 @@ def _built(version: str) -> Build:
 
 
 if __name__ == "__main__":
+    os.environ.pop("SLURM_STEP_NUM_TASKS", None)  # a probe is a task on every node, and no rank of a world
     asked = tuple(word for word in sys.argv[1:] if not word.startswith("-"))
     found = contents("--build" in sys.argv, "--torch" in sys.argv, asked)
     sys.stdout.write(msgspec.json.encode(found).decode() + "\n")
