@@ -218,3 +218,10 @@ def test_another_priority_is_refused_where_both_runs_know_theirs(
     with pytest.raises(RequestError, match="priority"):
         across(first, second, None, NOTHING)
     assert len(across(first, second, None, frozenset({"priority"}))) == 1
+
+
+@pytest.mark.parametrize("factor", ["side", "image"])
+def test_nothing_comes_with_a_factor_in_which_two_runs_do_not_differ(tmp_path: Path, factor: str) -> None:
+    """Its environments are compared as without it."""
+    with pytest.raises(RequestError, match="library"):
+        two(tmp_path, {"libraries": (library("MPICH", "4.3", "b" * 64),)}, by=factor)

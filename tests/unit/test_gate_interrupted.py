@@ -69,6 +69,25 @@ def test_what_is_interrupted_before_both_runs_have_begun_has_no_answer(
     assert (found.code, found.out) == (130, "")
 
 
+def test_a_gate_is_resumed_and_judged_as_it_was_begun_where_no_flag_says_otherwise(
+    engine: Engine, here: Collbench
+) -> None:
+    engine.takes, engine.stop_at = slow, 9
+    assert here("gate", "plan.toml", *SLOW, "--launches", "6", "--margin", "60%", "--out", "kept").code == 4
+    engine.stop_at = None
+    assert here("gate", "plan.toml", "--resume", "kept", "--margin", "60%").code == 0
+    assert len(engine.worlds) == 6 * 4
+    assert here("gate", "kept").code == 0
+    assert json.loads(Path("kept/gate.json").read_text())["margin"] == 0.6
+    assert here("gate", "kept", "--margin", "2%").code == 1
+
+
+def test_a_plan_with_sides_of_its_own_is_refused(engine: Engine, here: Collbench) -> None:
+    engine.path.write_text(engine.path.read_text() + "[sides.a]\n[sides.b]\n")
+    found = here("gate", "plan.toml")
+    assert (found.code, engine.worlds, "--by side" in found.err) == (2, [], True)
+
+
 def test_a_gate_that_has_ended_is_judged_again_when_it_is_resumed(
     engine: Engine, here: Collbench, monkeypatch: pytest.MonkeyPatch
 ) -> None:

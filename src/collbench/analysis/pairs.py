@@ -203,6 +203,8 @@ def _checked(
         RequestError: the environment differs in what changes numbers, and nobody said to ignore it.
     """
     python = any(dict(how).get("driver") == "python" for pair in pairs for how in (*pair.base.how, *pair.other.how))
+    if factor.axes and not any(pair.base.case[axis] != pair.other.case[axis] for pair in pairs for axis in factor.axes):
+        factor = replace(factor, implied=frozenset())  # the sides do not differ in it, so nothing comes with it
     differences = environment.differences(base, other)
     unsaid = environment.unsaid(base, other)
     mentioned = environment.MENTIONED | unsaid | (frozenset() if python else environment.PYTHON)

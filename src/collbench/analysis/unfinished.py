@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sized
 from pathlib import Path
 from typing import Protocol
 
+from collbench.schema.gate_plan import FILE
 from collbench.schema.manifest import Experiment
 from collbench.schema.store import is_being_written
 from collbench.units import counted
@@ -46,7 +47,8 @@ def unfinished(run: Path, cells: Iterable[Launched], planned: int) -> tuple[str,
 
 def finishing(run: Path) -> str:
     """The command that measures what a run lacks; its plan is the user's to name."""
-    return f"collbench launch PLAN --resume {shlex.quote(str(run))}"
+    command = "gate" if (run / FILE).exists() else "launch"
+    return f"collbench {command} PLAN --resume {shlex.quote(str(run))}"
 
 
 def _short(cells: Iterable[Launched], planned: int) -> int:

@@ -56,12 +56,13 @@ class Purpose:
 
     `standing` are the comparisons that decide it, of its cells after so many blocks of at most so many. `in_vain` says,
     of the records of a block, why no other one is launched; empty: one is. `began` is called with the expanded plan
-    and the folder of the run before its first launch.
+    and the folder of the run before its first launch. `resumable`: the command can resume its run.
     """
 
     standing: Callable[[list[Cell], int, int], list[Standing]] = standing
     in_vain: Callable[[Sequence[Record]], str] = _nothing
     began: Callable[[ExpandedPlan, Path], object] = _nothing
+    resumable: bool = True
 
 
 @dataclass(frozen=True)
@@ -190,7 +191,8 @@ def _performed(
             sink.say(f"more launches: {more}", 0)
     except (CollbenchError, KeyboardInterrupt) as error:
         sink.close()
-        error.add_note(_left(writer, error))
+        if purpose.resumable:
+            error.add_note(_left(writer, error))
         raise
     sink.close()
     return Performed(records, manifest, writer)

@@ -6,12 +6,13 @@ import contextlib
 import os
 import shlex
 import sys
-from collections.abc import Collection, Iterator, Mapping, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
 from pathlib import Path
 from typing import Any
 
 import click
 import msgspec
+from click.core import ParameterSource
 
 from collbench.analysis.deciding import standing_of_sides
 from collbench.analysis.estimate import FEWEST
@@ -22,6 +23,7 @@ from collbench.analysis.optional import stats
 from collbench.characters import in_one_line
 from collbench.cli import plan_argument, until_option
 from collbench.cli.analysing import COMPLETE, margin, say, style
+from collbench.cli.begun import plan_in
 from collbench.cli.continuing import Continued, continued
 from collbench.cli.engine_option import docker_host, engine, placed_on, site
 from collbench.cli.experiment import Purpose, perform
@@ -53,6 +55,7 @@ from collbench.schema.loaded import read
 from collbench.schema.manifest import Until
 from collbench.schema.plan import load_plan, named_in_errors, read_document
 from collbench.schema.record import Record
+from collbench.schema.store import read_manifest
 
 #: The answer as files in the folder, for a comment, for a report of tests and for programs.
 FILES = ("gate.md", "gate.xml", "gate.json")
@@ -117,7 +120,11 @@ def command(plan: str, margin: float, accepted: tuple[str, ...], every: bool, st
     with _no_false_loss():
         taken = tuple(_ACCEPTED[name] for name in accepted)
         folder = _earlier(Path(plan), asked) if Path(plan).is_dir() else _measured(plan, margin, taken, **asked)
-        judgement = judge(read_gate_plan(folder), observe(folder), margin, taken, is_unfinished(folder))
+        gate = read_gate_plan(folder)
+        if Path(plan).is_dir():  # judged again as it was, where nothing else is asked for
+            typed = click.get_current_context().get_parameter_source("margin") is ParameterSource.COMMANDLINE
+            margin, taken = margin if typed else gate.margin, taken or gate.accepted
+        judgement = judge(gate, observe(folder), margin, taken, is_unfinished(folder))
         names = names_of(judgement.answers)
         _write_answer(folder, judgement, names)
         say(tables(judgement, names, every or style in COMPLETE, style in COMPLETE), document(judgement, names), style)
@@ -166,10 +173,14 @@ def _measured(
         raise RequestError("gate: --resume writes to the folder of its gate; remove --out.")
     for words in (f"gate {text}", f"--docker-host {docker_host}"):
         refuse_other_bytes(words)
-    path, plan = plan_for_gate(text, ranks, OVERSUBSCRIBED in accepted)
+    begun = None if resume is None else plan_in(read_manifest(resume))
+    path, plan = plan_for_gate(text, ranks, OVERSUBSCRIBED in accepted, begun)
     plan = until_option.ending(placed_on(plan, engine, site, docker_host), until, launches)
     plan = plan if seed is None else msgspec.structs.replace(plan, seed=seed)
-    sides = {"base": side_of("--base", base, plan), "other": side_of("--other", other, plan)}
+    if begun is not None and not base and not other:
+        sides = begun.sides
+    else:
+        sides = {"base": side_of("--base", base, plan), "other": side_of("--other", other, plan)}
     folder = resume or out or Path("results") / f"{path.stem}-gate"
     if resume is None:
         _refuse_earlier(folder)
@@ -186,7 +197,7 @@ def _measured(
         purpose = Purpose(
             standing=lambda cells, blocks, most: standing_of_sides(cells, blocks, most, margin),
             in_vain=lambda records: _in_vain(records, files),
-            began=lambda expanded, where: _begin(expanded, where, text, accepted, resume is not None),
+            began=lambda expanded, where: _begin(expanded, where, text, margin, accepted, resume is not None),
         )
         try:
             perform(asked, folder, resume, stopping.check, purpose)
@@ -198,14 +209,17 @@ def _measured(
     return folder
 
 
-def plan_for_gate(text: str, ranks: int | None, crowded: bool) -> tuple[Path, LaunchPlan]:
+def plan_for_gate(
+    text: str, ranks: int | None, crowded: bool, begun: LaunchPlan | None = None
+) -> tuple[Path, LaunchPlan]:  # fmt: skip
     """The launch plan that PLAN names; one for a single world becomes one of ranks on the host.
 
     Where its timing gate is `auto`, it becomes `barrier`: launches that fall back to it, and others that do not,
-    could not be compared. `crowded`: there may be more ranks than cores in a single world.
+    could not be compared. `crowded`: there may be more ranks than cores in a single world. What no plan says but flags
+    is as in the gate that was `begun`.
 
     Raises:
-        PlanError, RequestError: it cannot be read, or there are more ranks than cores.
+        PlanError, RequestError: it cannot be read, has sides of its own, or there are more ranks than cores.
     """
     path = find_plan(text)
     if "images" in read_document(path):
@@ -213,11 +227,19 @@ def plan_for_gate(text: str, ranks: int | None, crowded: bool) -> tuple[Path, La
             raise RequestError(f"-n {ranks}: a launch plan says itself how many ranks there are: ranks = [{ranks}].")
         plan = load_launch_plan(path, text)
     else:
-        plan = host_plan(load_plan(path, text), ranks, crowded)
+        known = begun.ranks[0] if begun is not None and len(begun.ranks) == 1 else None
+        plan = host_plan(load_plan(path, text), ranks or known, crowded)
+    if plan.sides:
+        raise RequestError(f"gate: {text} has sides of its own: {', '.join(plan.sides)}. Measure them by collbench "
+                           "launch, and compare them by collbench compare RUN --by side.")  # fmt: skip
+    if begun is not None:
+        plan = msgspec.structs.replace(plan, launches=begun.launches, until=begun.until, seed=begun.seed)
     return path, msgspec.structs.replace(plan, gate="barrier") if plan.gate == "auto" else plan
 
 
-def _begin(expanded: ExpandedPlan, folder: Path, text: str, accepted: Collection[str], resumed: bool) -> None:
+def _begin(
+    expanded: ExpandedPlan, folder: Path, text: str, margin: float, accepted: tuple[str, ...], resumed: bool
+) -> None:  # fmt: skip
     """Say what a crowded cell is worth, and write down what is to be answered; answers of before are removed."""
     crowded = [cell for cell, placement in expanded.placements.items() if placement.crowded]
     if crowded and OVERSUBSCRIBED not in accepted:
@@ -228,7 +250,7 @@ def _begin(expanded: ExpandedPlan, folder: Path, text: str, accepted: Collection
         for cell in expanded.cells if cell.side == SIDES[0]
         for of_cell in expanded.cases[cell] for case in of_cell.identities
     )  # fmt: skip
-    plan = GatePlan(plan=text, cells=tuple(cells))
+    plan = GatePlan(plan=text, cells=tuple(cells), margin=margin, accepted=accepted)
     if resumed and read_gate_plan(folder).cells != plan.cells:
         raise RequestError(f"--resume {folder}: the plan had other cells when it was begun. Begin a gate with --out.")
     write_gate_plan(folder, plan)

@@ -86,7 +86,13 @@ def command(
             host_plan(load_plan(plan), ranks, crowded=True), sides=sides, launches=launches, seed=seed,
             timeout=f"{timeout:g}s",
         )  # fmt: skip
-        perform(Continued(check_launch_plan(twice), twice), folder, None, stopping.check, Purpose(in_vain=_failed))
+        perform(
+            Continued(check_launch_plan(twice), twice),
+            folder,
+            None,
+            stopping.check,
+            Purpose(in_vain=_failed, resumable=False),
+        )
         comparisons = _compared(folder, margin)
         stopping.check()
     cells = [_paired(comparison) for comparison in comparisons]
@@ -103,6 +109,8 @@ def _temporary(stack: ExitStack) -> Path:
 
 def _failed(records: Sequence[Record]) -> str:
     """Why nothing more is measured: the reason of the first launch that failed; empty where none did."""
+    if records and all(record.status == "skipped" for record in records):
+        return records[0].reason or "every case is skipped"
     return next((record.reason or "a launch failed" for record in records if record.status == "failed"), "")
 
 
@@ -114,6 +122,8 @@ def _compared(folder: Path, margin: float) -> list[Comparison]:
 def _paired(comparison: Comparison) -> PairedLaunches:
     cells = [comparison.pair.base, comparison.pair.other]
     medians = together(cells, in_blocks=True)
+    if cells[0].skipped and not cells[0].failed:
+        raise RequestError(f"selftest: {cells[0].case.workload} is skipped: {sorted(cells[0].reasons)[0]}.")
     if cells[0].reasons:
         raise LaunchFailed(f"selftest: {cells[0].case.workload} was not measured: {sorted(cells[0].reasons)[0]}.")
     if not len(medians) or any(min(cell.medians) <= 0 for cell in cells):

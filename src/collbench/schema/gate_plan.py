@@ -7,6 +7,7 @@ from pathlib import Path
 import msgspec
 
 from collbench.errors import RunReadError, RunWriteError
+from collbench.schema.bounds import Amount
 from collbench.schema.case import Case, refuse_odd
 from collbench.schema.store import LARGEST_MANIFEST, write_synced
 from collbench.schema.untrusted import decode_as, read_whole
@@ -21,11 +22,16 @@ UNFINISHED = "gate-unfinished"
 
 
 class GatePlan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`plan` names what is measured. `cells` are its cases in the order of the plan, to be measured on both sides."""
+    """`plan` names what is measured. `cells` are its cases in the order of the plan, to be measured on both sides.
+
+    `margin` and `accepted` reasons are those with which the gate began; it is judged by them unless others are given.
+    """
 
     gate: int = VERSION
     plan: str
     cells: tuple[Case, ...]
+    margin: Amount = 0.02
+    accepted: tuple[str, ...] = ()
 
 
 def write_gate_plan(folder: Path, plan: GatePlan) -> None:
