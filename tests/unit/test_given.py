@@ -24,7 +24,7 @@ from collbench.launch.engines.spec import Stack
 from collbench.launch.expansion import expand
 from collbench.launch.folders.layout import folders_in
 from collbench.launch.given import Given, given_by, names_of
-from collbench.launch.one_launch import world_of
+from collbench.launch.live_world import world_of
 from collbench.launch.starters.starter import PROCESS
 from collbench.machine.topology import Core, Topology
 from collbench.run.loaded import loaded, notes_on_loaded

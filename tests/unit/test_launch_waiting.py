@@ -5,21 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from collbench.errors import Interrupted, LaunchFailed
-from collbench.launch import job as job_module
 from collbench.launch import starters
-from collbench.launch.job import OFTEN, SELDOM, Daemons, Job, run_job
+from collbench.launch.job import OFTEN, SELDOM, Daemons, Job, StartedJob
 from collbench.launch.log import Log
 from collbench.launch.relay import LARGEST
 from collbench.launch.starters.starter import Starter, started_by_engine
 
 OPENMPI, MPICH, TORCH = (starters.get(name, name) for name in ("openmpi", "mpich", "torch"))
 TWO = (("c0", 1), ("c1", 2))
+NAPS: list[float] = []
 LINE = "HYDRA_LAUNCH: proxy --proxy-id {} --x"
 
 
@@ -73,11 +72,10 @@ class Patience:
 
 
 @pytest.fixture(autouse=True)
-def naps(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+def naps() -> list[float]:
     """How long it is waited between two looks."""
-    found: list[float] = []
-    monkeypatch.setattr(job_module, "time", SimpleNamespace(sleep=found.append))
-    return found
+    NAPS.clear()
+    return NAPS
 
 
 def waited(
@@ -86,7 +84,11 @@ def waited(
 ) -> None:  # fmt: skip
     patience = patience or Patience()
     ranks = sum(number for _, number in world.hosts)
-    run_job(Job(world, starter, ranks, False, relay), log or Log(), check, patience, lambda: 7)
+    job = StartedJob(Job(world, starter, ranks, False, relay), log or Log(), patience, lambda: 7)
+    check()
+    while job.look():
+        NAPS.append(job.pause)
+        check()
 
 
 # What is started -----------------------------------------------------------------------------------------------------
@@ -127,7 +129,8 @@ def test_daemons_are_started_where_lines_ask_for_them_once_each(naps: list[float
     """MPICH asks for one in every box; it is looked often until all have theirs."""
     world, log = World(TWO, codes=(None, None, None, 0)), Log()
     log.add(False, LINE.format(0))
-    looks = iter((lambda: None, lambda: log.add(False, LINE.format(1)), lambda: log.add(False, LINE.format(0))))
+    looks = iter((lambda: None, lambda: log.add(False, LINE.format(1)), lambda: log.add(False, LINE.format(0)),
+                  lambda: None))  # fmt: skip
     waited(world, MPICH, log, check=lambda: next(looks)())
     assert [(host, argv) for host, argv, _ in world.started] == [
         ("c0", MPICH.across(TWO, ("program",))),

@@ -12,10 +12,10 @@ import pytest
 from tests.unit.made_worlds import Heard, carried_out, good, made
 
 from collbench.errors import Interrupted
-from collbench.launch import one_launch as world
+from collbench.launch import live_world as world
 from collbench.launch import starters
 from collbench.launch.campaign import run_campaign
-from collbench.launch.job import run_job
+from collbench.launch.job import StartedJob
 from collbench.schema import record as records
 
 GOOD = [(1, 8, "ok"), (1, 16, "ok")]
@@ -144,10 +144,10 @@ def test_an_exception_of_ours_is_one_failed_record(tmp_path: Path, monkeypatch: 
     prepared = made(tmp_path, "good")
 
     def fail_once(*arguments: object) -> None:
-        monkeypatch.setattr(world, "run_job", run_job)
+        monkeypatch.setattr(world, "StartedJob", StartedJob)
         raise RuntimeError("never seen \udcff")
 
-    monkeypatch.setattr(world, "run_job", fail_once)
+    monkeypatch.setattr(world, "StartedJob", fail_once)
     heard = carried_out(prepared)
     assert heard.found == [(0, 8, "failed"), *GOOD]
     assert heard.records[0].reason == "RuntimeError: never seen \\udcff"

@@ -138,6 +138,19 @@ def test_arrays_that_are_in_the_cache_are_noted() -> None:
     assert "in part" in stream_program.in_cache(cache // 3 + 8, cache)[0]
 
 
+def test_the_usual_size_is_accepted_where_the_cache_is_too_large_for_the_memory(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from collbench.workloads import stream
+
+    monkeypatch.setattr(stream, "last_level_cache", lambda: 480 << 20)
+    monkeypatch.setattr(stream, "USUAL", "1506M")
+    (case,) = program_cases(Plan(benchmarks=({"name": "stream", "size": "1506M"},)), 1)
+    assert case.case["size"] == 1506 << 20
+    with pytest.raises(PlanError, match="Use size=1506M"):
+        program_cases(Plan(benchmarks=({"name": "stream", "size": "1505M"},)), 1)
+
+
 def test_stream_refuses_arrays_that_measure_the_cache_unless_they_are_asked_for(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -97,7 +97,8 @@ class Cell:
         if self.lost:
             self._found(launch)
         self.launches.append(launch)
-        self.medians.append(seconds.p50 if seconds.p50 >= LEAST else 0.0)
+        median = seconds.p50 if record.duet is None else record.duet.seconds
+        self.medians.append(median if median >= LEAST else 0.0)
         self.means.append(seconds.mean)
         self.least = seconds.min if seconds.min < self.least else self.least  # min() takes twice as long
         self.most = seconds.max if seconds.max > self.most else self.most

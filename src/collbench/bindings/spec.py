@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal, Protocol
 
@@ -60,7 +61,8 @@ class Options:
     """How a world is to be started. `ranks` is used by backends that start their own ranks; `fault` by `fake` alone.
 
     `roles` and `share_gpu` (several ranks may use one GPU) matter to backends whose data is on GPUs. `places` are those
-    that a launcher planned, by rank; None: it planned none.
+    that a launcher planned, by rank; None: it planned none. `turns` is the folder with the pipes of a world beside
+    others.
     """
 
     thread_level: ThreadLevel = "single"
@@ -70,6 +72,7 @@ class Options:
     roles: Roles = Roles()
     share_gpu: bool = False
     places: tuple[Place, ...] | None = None
+    turns: Path | None = None
 
 
 class Buffer(Protocol):

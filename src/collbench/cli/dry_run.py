@@ -18,7 +18,7 @@ from collbench.launch.campaign import PreparedCampaign, prepare
 from collbench.launch.cells import Launch, inner_plan
 from collbench.launch.expansion import expand
 from collbench.launch.folders.layout import folders_in
-from collbench.launch.one_launch import world_of
+from collbench.launch.live_world import world_of
 from collbench.launch.rank_environment import places
 from collbench.launch.stopping import StopCheck
 from collbench.launch.storage import described, place_of

@@ -27,11 +27,12 @@ def carry_out(
     notices: Iterable[str] = (),
     plan_file: Path | None = None,
     places: tuple[Place, ...] | None = None,
+    turns: Path | None = None,
 ) -> None:
     """Measure a plan, print and keep its records, end with the exit code of what was found.
 
     `notices` are printed first, unless the plan is refused. Errors name the `plan_file`. `places` are those planned for
-    the ranks.
+    the ranks, `turns` is the folder of pipes by which they take turns with other worlds.
 
     Raises:
         CollbenchError: see `collbench.run.experiment`; what was measured before is printed and kept.
@@ -39,7 +40,7 @@ def carry_out(
     check_plan(plan)
     if out is not None and output_file is not None and output_file.resolve().is_relative_to(out.resolve()):
         raise RequestError(f"-J {output_file}: is inside --out {out}. Name a file elsewhere.")
-    options = Options(plan["thread_level"], plan.timeout_seconds, ranks, fault, places=places)
+    options = Options(plan["thread_level"], plan.timeout_seconds, ranks, fault, places=places, turns=turns)
     with named_in_errors(plan_file):
         experiment = plan_experiment(plan, options, tuple(sys.argv))
     speaks = launcher.detect().rank == 0

@@ -27,6 +27,13 @@ from collbench.schema.world_plan import load_world_plan
     metavar="FILE",
     help="Where each rank is planned to be: it takes these cores. A world that differs is refused.",
 )
+@click.option(
+    "--turns",
+    type=PATH,
+    default=None,
+    metavar="DIR",
+    help="Pipes by which a launcher lets worlds on the same cores measure in turns.",
+)
 def command(
     plan: str,
     style: str,
@@ -36,6 +43,7 @@ def command(
     ranks: int | None,
     fault: str | None,
     placement: Path | None,
+    turns: Path | None,
 ) -> None:
     """Measure every case of PLAN in the world that mpirun or torchrun started.
 
@@ -54,4 +62,4 @@ def command(
     source = click.get_current_context().get_parameter_source("timeout")
     if source is not None and source.name != "DEFAULT":
         loaded = msgspec.structs.replace(loaded, timeout=timeout)
-    carry_out(loaded, style, out, output_file, ranks, fault, plan_file=path, places=places)
+    carry_out(loaded, style, out, output_file, ranks, fault, plan_file=path, places=places, turns=turns)

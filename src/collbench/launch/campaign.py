@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+import random
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import groupby
 
-from collbench.errors import LaunchFailed, LaunchLost
+from collbench.errors import LaunchLost
 from collbench.launch import engines
 from collbench.launch.cells import Launch, LaunchCell, Part
+from collbench.launch.duet import Ensemble, run_together
 from collbench.launch.engines.spec import Session
 from collbench.launch.expansion import ExpandedPlan, expand
+from collbench.launch.groups import Group, groups_of, key_of
 from collbench.launch.keeping import Keeper, LaunchSink, placed
+from collbench.launch.live_world import Assignment
 from collbench.launch.memory import refuse_too_large
-from collbench.launch.one_launch import run_launch
 from collbench.launch.rank_environment import notes
 from collbench.launch.stacks import Stacks, look_at
 from collbench.launch.stopping import StopCheck
@@ -24,7 +27,7 @@ from collbench.run.describe import manifest_of, protocol
 from collbench.schema.case import Case
 from collbench.schema.launch_plan import LaunchPlan
 from collbench.schema.manifest import Experiment, Manifest
-from collbench.schema.record import Record
+from collbench.schema.record import Alone, Record
 
 #: The cells that are launched in a block, with what each executes; None: all.
 Wanted = Callable[[int], Mapping[LaunchCell, Part] | None]
@@ -119,30 +122,86 @@ def run_campaign(
         Interrupted: told to stop. What the current launch has measured is kept; everything else of it is removed.
         EngineError: an engine went away and did not come back.
     """
+    campaign = _Campaign(prepared, sink, known, check)
     with cleaned(prepared.sessions):
         for block, launches in groupby(prepared.expanded.order, key=lambda launch: launch.number):
             left = [launch for launch in launches if (launch.cell, launch.number) not in done]
             parts = wanted(block) if left else None
             if parts is not None and not parts:
                 return
-            for launch in left if parts is None else _of_some(prepared.expanded, left, parts, known):
-                perform(prepared, launch, sink, known, check)
+            measured = left if parts is None else tuple(_of_some(prepared.expanded, left, parts, known))
+            campaign.block(measured)
 
 
-def perform(
-    prepared: PreparedCampaign, launch: Launch, sink: LaunchSink, known: frozenset[tuple[Case, int]], check: StopCheck
-) -> None:
-    """One launch, when its engine is ready for it; the sessions are `cleaned` by whoever calls this.
+@dataclass
+class _Campaign:
+    """What the blocks of an experiment share. `refused`: cells (`key_of`) that cannot live at once, and why."""
 
-    Raises:
-        Interrupted, EngineError: as `run_campaign`.
-    """
-    session = prepared.sessions[launch.cell.engine]
-    session.ready()
-    failure = _perform(prepared, launch, sink, known, check)
-    check()
-    if isinstance(failure, LaunchLost):  # the last launch has no next one, before which this would come out
-        session.ready()
+    prepared: PreparedCampaign
+    sink: LaunchSink
+    known: frozenset[tuple[Case, int]]
+    check: StopCheck
+    refused: dict[object, Alone] = field(default_factory=dict)
+
+    def block(self, launches: Sequence[Launch]) -> None:
+        """Perform the launches of a block, those at once that can be."""
+        levels: dict[object, dict[Case, float]] = {}
+        for group in groups_of(self.prepared.expanded, launches, self.refused):
+            key = key_of(self.prepared.expanded, group.launches[0].cell)
+            refused = self._perform(group, levels.setdefault(key, {}))
+            if refused is not None:
+                self.refused[key] = refused
+                for launch in group.launches:
+                    if not (group.repeats and launch is group.reference):
+                        self._perform(Group((launch,), refused), {})
+
+    def _perform(self, group: Group, levels: dict[Case, float]) -> Alone | None:
+        """Perform launches when their engines are ready for them; why they cannot live at once, if they cannot."""
+        expanded, check = self.prepared.expanded, self.check
+        sessions = {launch.cell.engine: self.prepared.sessions[launch.cell.engine] for launch in group.launches}
+        for session in sessions.values():
+            session.ready()
+        keepers = [self._keeper(launch) for launch in group.launches]
+        ensemble = Ensemble(
+            [self._assignment(launch, keeper, group.alone)
+             for launch, keeper in zip(group.launches, keepers, strict=True)],
+            expanded.plan.slices, random.Random(f"{expanded.plan.seed}/{group.launches[0].sequence}"),  # noqa: S311
+            None if group.reference is None else group.launches.index(group.reference), group.repeats, levels,
+        )  # fmt: skip
+        played = run_together(ensemble, check)
+        if played.refused is not None:
+            check()
+            return played.refused
+        for launch, keeper, outcome in zip(group.launches, keepers, played.outcomes, strict=True):
+            if not (group.repeats and launch is group.reference):
+                keeper.finish(outcome.transport, outcome.failure)
+        check()
+        if any(isinstance(outcome.failure, LaunchLost) for outcome in played.outcomes):
+            for session in sessions.values():  # the last launch has no next one, before which this would come out
+                session.ready()
+        return None
+
+    def _keeper(self, launch: Launch) -> Keeper:
+        expanded, cell = self.prepared.expanded, launch.cell
+        stack, placement = self.prepared.stacks.of(cell), expanded.placements[cell]
+        beneath, each = stack.beneath.get(cell.storage or ""), expanded.plan.until == "decided"
+        expected = frozenset(_order_of(expanded, launch))
+        return Keeper(
+            launch, expected, placement.crowded, notes(cell, placement, stack), self.sink, self.known, beneath, each
+        )
+
+    def _assignment(self, launch: Launch, keeper: Keeper, alone: Alone | None) -> Assignment:
+        expanded, cell = self.prepared.expanded, launch.cell
+        return Assignment(
+            expanded.plan, launch, self.prepared.stacks.of(cell), expanded.placements[cell],
+            self.prepared.sessions[cell.engine], _order_of(expanded, launch), keeper.add, alone,
+        )  # fmt: skip
+
+
+def _order_of(expanded: ExpandedPlan, launch: Launch) -> tuple[Case, ...]:
+    """What a launch measures, in the order in which its world does."""
+    every = (identity for case in expanded.cases[launch.cell] for identity in case.identities)
+    return tuple(case for case in every if launch.only is None or case in launch.only.measured)
 
 
 def _of_some(
@@ -154,20 +213,6 @@ def _of_some(
         part = parts.get(launch.cell, Part(frozenset()))
         if any((placed(case, launch.cell), launch.number) not in known for case in part.measured):
             yield launch if part.measured == expanded.expected[launch.cell] else replace(launch, only=part)
-
-
-def _perform(
-    prepared: PreparedCampaign, launch: Launch, sink: LaunchSink, known: frozenset[tuple[Case, int]], check: StopCheck
-) -> LaunchFailed | None:
-    expanded, cell = prepared.expanded, launch.cell
-    stack, placement = prepared.stacks.of(cell), expanded.placements[cell]
-    expected = expanded.expected[cell] if launch.only is None else launch.only.measured
-    beneath, each = stack.beneath.get(cell.storage or ""), expanded.plan.until == "decided"
-    keeper = Keeper(launch, expected, placement.crowded, notes(cell, placement, stack), sink, known, beneath, each)
-    session = prepared.sessions[cell.engine]
-    outcome = run_launch(expanded.plan, launch, stack, placement, session, expected, keeper.add, check)
-    keeper.finish(outcome.transport, outcome.failure)
-    return outcome.failure
 
 
 def campaign_manifest(prepared: PreparedCampaign, command: tuple[str, ...]) -> Manifest:

@@ -11,8 +11,8 @@ from collbench.launch.cells import Launch
 from collbench.launch.engines.spec import OpenWorld, Session
 from collbench.launch.expansion import ExpandedPlan, expand
 from collbench.launch.folders.layout import folders
+from collbench.launch.live_world import world_of
 from collbench.launch.log import Log
-from collbench.launch.one_launch import world_of
 from collbench.launch.placing import Placement
 from collbench.launch.rank_environment import notes, places
 from collbench.launch.stacks import stack_of

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +17,6 @@ from collbench.launch.log import Log
 from collbench.launch.patience import Patience
 from collbench.launch.relay import LARGEST
 from collbench.launch.starters.starter import Argv, Request, Starter
-from collbench.launch.stopping import StopCheck
 
 #: Intervals at which the waiting thread looks (s): short while daemons may be asked for, long while ranks measure.
 OFTEN, SELDOM = 0.02, 0.25
@@ -59,27 +57,41 @@ class Job:
         return self.starter.local(self.ranks, self.crowded, self.world.program)
 
 
-def run_job(job: Job, log: Log, check: StopCheck, patience: Patience, written: Callable[[], int]) -> None:
-    """Start the ranks of a world and wait for their end.
-
-    `check` raises when we are to stop. `written` says how many bytes of records there are.
+class StartedJob:
+    """The ranks of a world from their start on. `written` says how many bytes of records there are.
 
     Raises:
-        LaunchFailed: a box died, a daemon could not be started, the world took too long, or its exit code is not 0.
+        CollbenchError: the launcher cannot be started.
     """
-    world, requests = job.world, Daemons(job, log)
-    started = [world.execute(host, job.argv, variables, log) for host, variables in job.starts]
-    head, dead, reason = started[0], DeadRanks(job.argv, world.program, job.ranks), None
-    while head.code is None and reason is None:
-        check()
-        started.extend(world.execute(request.host, ("sh", "-c", request.shell), {}, log) for request in requests.new())
-        reason = world.died() or dead.ended(started, size := written()) or patience.ended(size)
-        if reason is None:
-            time.sleep(SELDOM if requests.complete else OFTEN)
-    if head.code is not None:  # an engine may report 0 for a command whose container was killed
-        reason = world.died() or (head.how if head.code != 0 else None)
-    if reason is not None:
-        raise LaunchFailed(reason, log.tail(job.starter.quiet))
+
+    def __init__(self, job: Job, log: Log, patience: Patience, written: Callable[[], int]) -> None:
+        self._job, self._log, self._patience, self._written = job, log, patience, written
+        self._requests, self._dead = Daemons(job, log), DeadRanks(job.argv, job.world.program, job.ranks)
+        self._started = [job.world.execute(host, job.argv, variables, log) for host, variables in job.starts]
+
+    @property
+    def pause(self) -> float:
+        """How long to wait before the next look (s)."""
+        return SELDOM if self._requests.complete else OFTEN
+
+    def look(self) -> bool:
+        """One pass of the wait for its end; whether it still runs.
+
+        Raises:
+            LaunchFailed: a box died, a daemon could not be started, it took too long, or its exit code is not 0.
+        """
+        world, head, reason = self._job.world, self._started[0], None
+        if (code := head.code) is None:
+            for request in self._requests.new():
+                self._started.append(world.execute(request.host, ("sh", "-c", request.shell), {}, self._log))
+            size = self._written()
+            reason = world.died() or self._dead.ended(self._started, size) or self._patience.ended(size)
+            code = None if reason is None else head.code  # it may have ended meanwhile
+        if code is not None:  # an engine may report 0 for a command whose container was killed
+            reason = world.died() or (head.how if code != 0 else None)
+        if reason is not None:
+            raise LaunchFailed(reason, self._log.tail(self._job.starter.quiet))
+        return code is None
 
 
 class Daemons:

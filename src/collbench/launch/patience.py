@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from collbench.schema.plan import Plan
@@ -51,6 +51,11 @@ def limits_of(plan: Plan, cases: int) -> Limits:
         executions = plan.warmup + (plan.floor if plan.iters is None else plan.iters) + OTHER_EXECUTIONS
     case = plan.budget_seconds + plan.timeout_seconds + GRACE
     return Limits(plan.timeout_seconds + STARTING, case, cases, executions)
+
+
+def in_turns(limits: Limits, worlds: int) -> Limits:
+    """Of a world beside others, each of which may take as long while it sleeps, and a little more."""
+    return replace(limits, case=limits.case * (worlds + 1), cases=limits.cases)
 
 
 class Patience:

@@ -49,6 +49,7 @@ from collbench.run.results import Measured
 from collbench.run.sampling import Method, Watch
 from collbench.run.software import difference, software
 from collbench.run.together import world_for
+from collbench.run.turns import Turns
 from collbench.run.watchdog import DEFERENCE, Unwatched, Watchdog
 from collbench.schema.case import Case
 from collbench.schema.manifest import Manifest
@@ -107,6 +108,11 @@ class PlanRunner:
     def executed(self, number: int) -> tuple[CollectiveCase | ProgramCase, ...]:
         """The cases of a backend that are executed."""
         return tuple(case for case in self.cases[number] if self.chosen.executes(case.identities))
+
+    @property
+    def executed_last(self) -> int:
+        """The number of the last backend of which a case is executed."""
+        return max((number for number in range(len(self.backends)) if self.executed(number)), default=-1)
 
 
 def plan_experiment(plan: Plan, options: Options, command: tuple[str, ...]) -> PlanRunner:
@@ -236,24 +242,71 @@ def _measure_backend(
     if begins:
         manifest = describe.manifest(experiment.plan, experiment.command, experiment.backends, session, ranks, method)
         on_rank_0(session, lambda: sink.begin(manifest, len(experiment.identities)))
+    turns = _turns(experiment, session)
+    before = _Before(experiment, number, session, watch, turns)
     for case in experiment.executed(number):
+        before(case)
         if not experiment.chosen.measures(case.identities):
             _measured(case, experiment.plan, session, replace(method, stop=Fixed(1)), watch, sink)
             continue
-        measured = _measured(case, experiment.plan, session, method, watch, sink)
+        measured = _measured(case, experiment.plan, session, method, watch, sink, turns)
         notes = notes_on_loaded(session.world)
         for record, samples in measured:
             record = msgspec.structs.replace(record, notes=(*notes, *record.notes)) if notes else record
             on_rank_0(session, lambda record=record, samples=samples: sink.add(record, samples))  # type: ignore[misc]
+    before(None)
     watch.beat(f"ending {backend.name}")
+    if turns is not None:
+        turns.close()
     session.close()
 
 
+def _turns(experiment: PlanRunner, session: Session) -> Turns | None:
+    """The pipes of a world beside others. Every rank has its own, or none has."""
+    folder = experiment.options.turns
+    return None if folder is None else Turns(folder, session.world.rank)
+
+
+@dataclass
+class _Before:
+    """Waits for the world's turn before each case that is measured, and before those that lead up to it.
+
+    Called with the case that is executed next; None: the last one is over. Of several backends the last one says so.
+    """
+
+    experiment: PlanRunner
+    number: int
+    session: Session
+    watch: Watch
+    turns: Turns | None
+    stands: Case | None = None
+
+    def __call__(self, case: CollectiveCase | ProgramCase | None) -> None:
+        if self.turns is None:
+            return
+        following = self._following(case)
+        last = self.experiment.executed_last == self.number
+        if (following is None and last) or (following is not None and following != self.stands):
+            self.stands = following
+            try:
+                self.turns.stands(following, self.session.world, self.watch)
+            except Interrupted as error:
+                raise AgreedError(error) from None
+
+    def _following(self, case: CollectiveCase | ProgramCase | None) -> Case | None:
+        """The first identity of the next case that is measured, from this one on."""
+        executed = self.experiment.executed(self.number)
+        later = () if case is None else executed[executed.index(case) :]
+        measured = (one.identities[0] for one in later if self.experiment.chosen.measures(one.identities))
+        return next(measured, None)
+
+
 def _measured(
-    case: CollectiveCase | ProgramCase, plan: Plan, session: Session, method: Method, watch: Watch, sink: RecordSink
-) -> tuple[Measured, ...]:
+    case: CollectiveCase | ProgramCase, plan: Plan, session: Session, method: Method, watch: Watch, sink: RecordSink,
+    turns: Turns | None = None,
+) -> tuple[Measured, ...]:  # fmt: skip
     if isinstance(case, CollectiveCase):
-        return (_measured_collective(case, session, method, watch),)
+        return (_measured_collective(case, session, method, watch, turns),)
     try:
         return measure_program(case, plan, session, method, watch, sink.doing if session.world.rank == 0 else _nobody)
     except Interrupted as error:
@@ -264,11 +317,13 @@ def _nobody(what: str) -> None:
     """Rank 0 tells what is done next."""
 
 
-def _measured_collective(case: CollectiveCase, session: Session, method: Method, watch: Watch) -> Measured:
+def _measured_collective(
+    case: CollectiveCase, session: Session, method: Method, watch: Watch, turns: Turns | None = None
+) -> Measured:
     """`measure`, with an interruption raised on all ranks, and the case named in errors of this rank alone."""
     doing = f"{case.collective} {format_bytes(case.size)} on {case.backend}"
     try:
-        return measure(case, collectives.get(case.collective), session, method, watch)
+        return measure(case, collectives.get(case.collective), session, method, watch, turns)
     except Interrupted as error:
         # Its frames would keep buffers and graphs alive, for which a communicator waits when it is freed.
         raise AgreedError(error.with_traceback(None)) from None

@@ -6,6 +6,7 @@ Rank 0 makes every decision for all ranks, so that they make the same collective
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from collbench.bindings.agreement import first_rank
@@ -18,15 +19,17 @@ from collbench.run.cause import Failure, cause
 from collbench.run.driver import TimedCall, agree_on_driver
 from collbench.run.failures import raise_on_all
 from collbench.run.results import Measured, calls_of, device_seconds, fill_results, gathered
-from collbench.run.samples import times_of
 from collbench.run.sampling import Method, Sampling, Watch, sample
+from collbench.run.turns import Turns, sampled_in_turns
 from collbench.run.verify import Refused, block_count, check_result
 from collbench.schema.dtypes import DTYPES
 from collbench.schema.record import ClockError, GpuState, Record, ResultCheck, Work
 from collbench.schema.summary import Seconds
 
 
-def measure(case: CollectiveCase, row: Collective, session: Session, method: Method, watch: Watch) -> Measured:
+def measure(
+    case: CollectiveCase, row: Collective, session: Session, method: Method, watch: Watch, turns: Turns | None = None
+) -> Measured:
     """Measure one case. Collective: all ranks call it with the same arguments.
 
     Returns:
@@ -38,12 +41,14 @@ def measure(case: CollectiveCase, row: Collective, session: Session, method: Met
         Exception: an error that this rank alone knows of, so the job must be aborted.
     """
     try:
-        return _measured(case, row, session, method, watch)
+        return _measured(case, row, session, method, watch, turns)
     except Refused as refusal:
         return Record(case=case.identity, launch=0, status="failed", reason=str(refusal)), None
 
 
-def _measured(case: CollectiveCase, row: Collective, session: Session, method: Method, watch: Watch) -> Measured:
+def _measured(
+    case: CollectiveCase, row: Collective, session: Session, method: Method, watch: Watch, turns: Turns | None
+) -> Measured:
     doing = f"{case.collective} {case.size} B on {case.backend}"
     watch.beat(f"{doing}: preparing")
     prepared = _prepare(case, row, session, method, watch)
@@ -57,13 +62,12 @@ def _measured(case: CollectiveCase, row: Collective, session: Session, method: M
     if wrong:
         return _wrong(case, row, wrong, f"before timing: {where}"), None
     seen = Seen() if prepared.observe is None else prepared.observe(timed_call.once)
-    timing = _time(timed_call, method, watch, doing)
+    timing = _time(timed_call, method, watch, doing, turns)
     watch.beat(f"{doing}: checking again")
     wrong, where = check_result(timed_call, case, row, method, watch)
     if wrong:
         return _wrong(case, row, wrong, f"after timing: {where}"), None
-    burst = timed_call.burst * timed_call.operations
-    found = gathered(times_of(timing.sampling.stamps, session.world, timing.sampling.clock, burst), session.world)
+    found = gathered(timing.sampling.times(timing.sampling.stamps), session.world)
     seen = _seen_by_all(seen, session.world)
     if found is None:
         return Record(case=case.identity, launch=0, status="ok"), None
@@ -90,13 +94,13 @@ class _Timing:
     clock_error: ClockError | None
 
 
-def _time(timed_call: TimedCall, method: Method, watch: Watch, doing: str) -> _Timing:
+def _time(timed_call: TimedCall, method: Method, watch: Watch, doing: str, turns: Turns | None) -> _Timing:
     session = timed_call.session
     simulated = session.clock is not time.monotonic_ns
     before = contention.Waited() if simulated else contention.now()
     gpu_before = gpu_state.look(session)
     began = session.clock()
-    sampling = sample(timed_call, method, watch, doing)
+    sampling = sample(timed_call, method, watch, doing, _in_turns(method, watch, doing, turns))
     contended, notes = contention.since(before, (session.clock() - began) * 1e-9, session.world)
     gpus = gpu_state.between(gpu_before, gpu_state.look(session), session.world)
     watch.beat(f"{doing}: timing on the device")
@@ -104,6 +108,14 @@ def _time(timed_call: TimedCall, method: Method, watch: Watch, doing: str) -> _T
     raise_on_all(session, _trouble(session, doing))
     clock_error = None if sampling.clocks is None else sampling.clocks.error
     return _Timing(sampling, device, contended, notes, gpus, clock_error)
+
+
+def _in_turns(method: Method, watch: Watch, doing: str, turns: Turns | None) -> Callable[[Sampling], bool] | None:
+    """What samples in the world's turns, where it has any."""
+    if turns is None:
+        return None
+    quota = any(one.cpu_quota is not None for one in method.confinement)
+    return lambda sampling: sampled_in_turns(sampling, turns, watch, doing, quota)
 
 
 def _record(

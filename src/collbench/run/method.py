@@ -49,5 +49,6 @@ def choose_method(
         oversubscribed=oversubscribed,
         burst=plan.burst,
         launches=plan["cudagraph"],
+        most=cap if plan.iters is None else plan.iters,
         clocks=clocks,
     )

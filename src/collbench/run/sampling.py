@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import NamedTuple, Protocol
@@ -21,7 +21,9 @@ from collbench.machine.confinement import distinct
 from collbench.machine.facts import RankFacts
 from collbench.run.driver import TimedCall
 from collbench.run.host_clocks import HostClocks, trusted
+from collbench.run.samples import Times, times_of
 from collbench.schema.case import Cadence, Gate, SampleClock
+from collbench.schema.plan import USUAL_CAP
 from collbench.schema.record import Confinement
 from collbench.timing.gates import GateSetting, announcement_delays
 from collbench.timing.loop import Stamps
@@ -61,7 +63,7 @@ class Method:
 
     `gate_may_change`: the user left the gate to us, so a barrier replaces a gate with which most samples are late.
     A sample is `burst` operations, or `launches` of a graph that holds as many. `clocks` are those of several hosts,
-    where they can be synchronised.
+    where they can be synchronised. A case has `most` samples at most, of slices.
     """
 
     gate: Gate
@@ -75,6 +77,7 @@ class Method:
     oversubscribed: bool
     burst: int = 1
     launches: int = 1
+    most: int = USUAL_CAP
     clocks: HostClocks | None = None
 
     @cached_property
@@ -126,6 +129,28 @@ class Sampling:
         """That of the stamps."""
         return "synced" if self.clocks is not None else "common" if self.method.clock == "common" else "local"
 
+    def times(self, stamps: Stamps) -> Times:
+        """Of one operation, from the stamps of every rank. Collective."""
+        call = self.timed_call
+        return times_of(stamps, call.session.world, self.clock, call.burst * call.operations)
+
+    def keep(self, stamps: Stamps, portions: int) -> None:
+        """Keep samples evenly, of so many portions in all no more than the plan wants of a case."""
+        step = -(-len(stamps.late) * portions // self.method.most)
+        self.done.append(stamps.every(step))
+
+    def anew(self, gate: Gate) -> None:
+        """Forget all samples, and begin again, with this gate."""
+        if gate != self.gate.kind:
+            self.gate = GateSetting(gate, self.timed_call.session.signals)
+            self.notes.append(f"gate {gate}: with roundtime most samples were late")
+        self.done, self.began = [], self.timed_call.session.clock()
+
+    def displace(self) -> None:
+        """Make a random number of announcements, the same on all ranks. Collective."""
+        for _ in range(self.timed_call.session.world.bcast(self._displacements(self.gate.kind))):
+            self.timed_call.session.signals.announce()
+
     def take(self, n: int) -> None:
         """Take a batch of `n` samples. Collective.
 
@@ -153,9 +178,7 @@ class Sampling:
         if decision.stop:
             raise Interrupted("interrupted.")
         if decision.gate != self.gate.kind:
-            self.gate = GateSetting(decision.gate, session.signals)
-            self.notes.append(f"gate {decision.gate}: with roundtime most samples were late")
-            self.done, self.began = [], session.clock()
+            self.anew(decision.gate)
         self.gate = self.gate.with_slack(decision.slack)
         for _ in range(decision.displacements):
             session.signals.announce()
@@ -192,13 +215,29 @@ class Sampling:
         return random.randrange(MOST_DISPLACEMENTS)  # noqa: S311 - not a secret
 
 
-def sample(timed_call: TimedCall, method: Method, watch: Watch, doing: str) -> Sampling:
+def sample(
+    timed_call: TimedCall, method: Method, watch: Watch, doing: str,
+    in_turns: Callable[[Sampling], bool] | None = None,
+) -> Sampling:  # fmt: skip
     """Warm up, and take samples until the stop rule is met. Collective.
+
+    In a world beside others `in_turns` takes them, if it returns True.
 
     Raises:
         Interrupted: on all ranks, when one was told to stop.
         LibraryError: the library returned an error on this rank.
     """
+    sampling = _warmed_up(timed_call, method, watch, doing)
+    if in_turns is not None and in_turns(sampling):
+        return sampling
+    sampling.began = timed_call.session.clock()
+    while (n := sampling.agree(watch)) > 0:
+        watch.beat(f"{doing}: timing")
+        sampling.take(n)
+    return sampling
+
+
+def _warmed_up(timed_call: TimedCall, method: Method, watch: Watch, doing: str) -> Sampling:
     session = timed_call.session
     if method.clocks is not None:
         watch.beat(f"{doing}: comparing the hosts' clocks")
@@ -214,10 +253,6 @@ def sample(timed_call: TimedCall, method: Method, watch: Watch, doing: str) -> S
     for n in _portions(method.warmup):
         watch.beat(f"{doing}: warming up")
         timed_call.run(sampling.gate, n)
-    sampling.began = session.clock()
-    while (n := sampling.agree(watch)) > 0:
-        watch.beat(f"{doing}: timing")
-        sampling.take(n)
     return sampling
 
 

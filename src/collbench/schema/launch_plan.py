@@ -16,6 +16,7 @@ from collbench.schema.axes import choices_of
 from collbench.schema.axis_values import image_name
 from collbench.schema.manifest import Until
 from collbench.schema.plan import Plan, check_values, named_in_errors, plan_from, read_document, refuse_unknown
+from collbench.schema.turns import SliceRule
 
 Affinity = Literal["near", "far"]
 Seccomp = Literal["default", "unconfined"]
@@ -58,6 +59,7 @@ class LaunchPlan(Plan, frozen=True, kw_only=True, forbid_unknown_fields=True):
     environment that the host side uses beside it, `image_backends` to the backends that are measured with it.
     `ranks` are sizes of the world, or else `workers` are: then parameter-server collectives run in worlds with one
     rank more, rank 0, which is the server and gets no GPU; and trainings with as many more as `servers` says.
+    `how` is `duet` where worlds on the same cores are to live at once and measure in turns, as far as they can.
     `until` is `decided` where cells are launched until their comparisons are decided, at most `launches` times.
     `spare` are the processors that no rank gets: `idle`, or those of the `chief` too, the first worker.
     `cores_per_rank` counts logical processors; `share` divides those that are there (the default with GPUs, whose
@@ -88,6 +90,7 @@ class LaunchPlan(Plan, frozen=True, kw_only=True, forbid_unknown_fields=True):
     folder: str = "/var/tmp"  # noqa: S108 - a folder in it
     launches: int = 8
     until: Until = "launches"
+    how: Literal["duet", "blocks"] = "duet"
     seed: int = 1
     device: Literal["cpu", "gpu"] = "cpu"
     cores_per_rank: int | Literal["share"] | None = None
@@ -106,6 +109,11 @@ class LaunchPlan(Plan, frozen=True, kw_only=True, forbid_unknown_fields=True):
     if TYPE_CHECKING:  # the keys of axes are known when the table has been read
 
         def __init__(self, **keys: Any) -> None: ...
+
+    @property
+    def slices(self) -> SliceRule:
+        """How long worlds measure in their turns."""
+        return SliceRule()
 
     def image_of(self, side: str | None, image: str) -> str:
         """The image that stands for one of the plan's on a side."""

@@ -121,6 +121,48 @@ class Confinement(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     count: RankCount | None = None
 
 
+class Slice(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One turn of a world in a duet: the `place`-th of its round, both from 0, begun `start` s after the case's first.
+
+    `n` samples, whose middle 80 % took `seconds` each in the mean; `halves` is the same of its first and second half.
+    Before it its ranks slept for `slept` s, in which all their threads together used `asleep` s of processors. `valid`:
+    every world slept while others measured, so that its round counts.
+    """
+
+    start: Amount
+    place: Count
+    n: Count
+    seconds: Time
+    halves: tuple[Time, Time] | None
+    asleep: Amount
+    slept: Amount
+    valid: bool
+
+
+class Duet(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A launch in turns with others on its cores, `worlds` in all; this one was started as the `started`-th, from 0.
+
+    `seconds` is the time of an operation that is compared: the median over rounds of the time relative to the round's
+    (the geometric mean of its worlds, or their `reference`), on the level of all rounds. `slices` are its own.
+    `checked` says what the worlds were seen not to share.
+    """
+
+    worlds: RankCount
+    started: Count
+    seconds: Time
+    slices: tuple[Slice, ...]
+    checked: tuple[Name, ...] = ()
+    reference: bool = False
+
+
+#: How a launch was performed, and why it had no other beside it: the plan says so; its engine, several hosts, GPUs,
+#: programs, more ranks than cores, memory; it is the only one; it shares something with another; one was not asleep;
+#: the other one died or did not measure the case.
+How = Literal["duet", "blocks"]
+Alone = Literal["plan", "engine", "hosts", "gpus", "programs", "oversubscribed", "memory", "single", "shared", "awake",
+                "partner"]  # fmt: skip
+
+
 class Record(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One case, one launch. Optional parts are None where the case was skipped or failed before they existed.
 
@@ -131,6 +173,8 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     not tell. `notes` are facts that a reader of the number must know.
     A sample is the time of `burst` operations, divided by their number. `legs` are the parts of a sample that are told
     apart; they add up to it. `device` is the time by the GPU's own clock, from operations after the samples.
+    `how` is how its launch was performed, `alone` why without others beside it; None: not by a launcher, or before
+    there were duets.
     `algorithm` and `protocol` are what the library chose, where it tells. `shared_gpu`: two ranks used one GPU, so the
     numbers are for tests of function only. `cpu` is what the executions of a program took. `messages` are the bytes of
     the all-reduces of a training step, in the order in which they start.
@@ -165,6 +209,9 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     shared_gpu: bool = False
     cpu: CpuTime | None = None
     messages: tuple[Count, ...] = ()
+    how: How | None = None
+    alone: Alone | None = None
+    duet: Duet | None = None
     schema: int = SCHEMA
 
     @property
@@ -322,7 +369,7 @@ def _taken(record: Record, what: str) -> Record:
     if samples is not None and samples.invalid > samples.n:
         raise RunReadError(f"{what}: {samples.invalid} of {samples.n} samples were late.")
     if record.status != "ok":
-        times = record.seconds is not None or record.device is not None or record.legs
+        times = record.seconds is not None or record.device is not None or record.legs or record.duet is not None
         return _without_times(record) if times else record
     if record.work is None or samples is None or record.seconds is None:
         lacking = [name for name in ("work", "samples", "seconds") if getattr(record, name) is None]
@@ -347,4 +394,4 @@ def _refuse_disorder(record: Record, what: str) -> None:
 
 
 def _without_times(record: Record) -> Record:
-    return msgspec.structs.replace(record, seconds=None, ranks=None, legs={}, device=None)
+    return msgspec.structs.replace(record, seconds=None, ranks=None, legs={}, device=None, duet=None)

@@ -70,6 +70,10 @@ class Stamps:
         """Those of samples `begin` to `end`, as far as there are so many."""
         return Stamps(self.entered[begin:end], self.left[begin:end], self.late[begin:end], self.marks[begin:end])
 
+    def every(self, step: int) -> Stamps:
+        """Each sample whose number is a multiple of `step`."""
+        return Stamps(self.entered[::step], self.left[::step], self.late[::step], self.marks[::step])
+
 
 def empty_stamps(call: Call, n: int) -> Stamps:
     """Stamps of `n` samples, all zero, for a loop to fill."""

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 
 from collbench.machine.facts import last_level_cache, memory_size
 from collbench.schema.case import Case
+from collbench.units import parse_size
 from collbench.workloads.parameters import parameter
 from collbench.workloads.program import Measure, Program
 from collbench.workloads.programs.stream import ITEM, in_cache, usual_size
@@ -34,7 +35,8 @@ def argv(case: Case, times: int) -> Sequence[str]:
 def refuses(case: Case) -> str | None:
     if case["size"] < ITEM or case["size"] % ITEM:
         return f"the size must be a multiple of {ITEM} bytes, and at least {ITEM}"
-    small = () if case["arrays"] == "any" else in_cache(case["size"], last_level_cache())
+    allowed = case["arrays"] == "any" or case["size"] >= parse_size(USUAL)  # no more fits beside a cache of this size
+    small = () if allowed else in_cache(case["size"], last_level_cache())
     return f"{small[0]}. Use size={USUAL} or more, or arrays=any" if small else None
 
 

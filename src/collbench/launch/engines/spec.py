@@ -205,7 +205,8 @@ class Engine(Protocol):
 
     `ladder` (see `ladder_of`) begins with the most isolated step; empty where boxes isolate nothing. `starts_ranks`: it
     starts a command on every rank by itself, as a resource manager does, and no launcher of an MPI is needed. `bare`:
-    it also starts ranks without containers. `start_seconds` are estimates for a world's first box, and for each further
+    it also starts ranks without containers. `takes_turns`: its ranks are on the driver's machine and can open its
+    pipes, so that worlds can live at once. `start_seconds` are estimates for a world's first box, and for each further
     one.
     """
 
@@ -228,6 +229,10 @@ class Engine(Protocol):
     @property
     def bare(self) -> bool:
         """Whether worlds without containers are its own too."""
+
+    @property
+    def takes_turns(self) -> bool:
+        """Whether its worlds can live beside others."""
 
     def address(self, plan: LaunchPlan) -> str:
         """Where a plan says that it is: a URL, or the file that describes a site; empty for its usual place."""

@@ -6,8 +6,8 @@ import contextlib
 import itertools
 import os
 import tempfile
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import msgspec
@@ -25,35 +25,46 @@ UNPRIVILEGED = 98_417
 
 @dataclass(frozen=True)
 class Folders:
-    """The inner plan, where its ranks belong, where the first one writes its run, where its box asks for daemons."""
+    """The inner plan, where its ranks belong, where the first one writes its run, where its box asks for daemons.
+
+    `turns` has the pipes of ranks that take turns with other worlds; None: they do not.
+    """
 
     plan: Path
     placement: Path
     out: Path
     relay: Path
+    turns: Path | None = None
 
 
-def folders_in(root: Path) -> Folders:
-    return Folders(root / "plan.json", root / "placement.json", root / "out", root / "relay")
+def folders_in(root: Path, turns: bool = False) -> Folders:
+    at = Folders(root / "plan.json", root / "placement.json", root / "out", root / "relay")
+    return replace(at, turns=root / "turns") if turns else at
 
 
 @contextlib.contextmanager
 def folders(
-    plan: Plan, user: tuple[int, int], cores: str = "", parent: Path | None = None, places: tuple[Place, ...] = ()
-) -> Iterator[Folders]:
+    plan: Plan, user: tuple[int, int], cores: str = "", parent: Path | None = None, places: tuple[Place, ...] = (),
+    pipes: Sequence[str] = (),
+) -> Iterator[Folders]:  # fmt: skip
     """Make temporary folders, in which only `user` may write, and remove them at the end.
 
     Everybody may read which `cores` are taken. They are in `parent`, or where temporary files are. Where there are
     `places`, of each rank one, a file holds them: ten thousand are too many for an environment variable (128 KiB).
+    `pipes` are names of those by which ranks take turns.
     """
     with signed_folder(parent) as root:
         (root / CORES).write_text(cores, encoding="ascii")
-        made = folders_in(root)
+        made = folders_in(root, bool(pipes))
         _write(made.plan, plan)
         if places:
             _write(made.placement, places)
         for folder in (made.out, made.relay):
             make_folder(folder, user)
+        if made.turns is not None:
+            make_folder(made.turns, user)
+            for name in pipes:
+                _make_pipe(made.turns / name, user)
         root.chmod(0o711)
         yield made
 
@@ -82,6 +93,12 @@ def make_folder(folder: Path, user: tuple[int, int]) -> None:
     folder.mkdir(mode=0o700)
     if os.getuid() == 0:
         os.chown(folder, *user)
+
+
+def _make_pipe(pipe: Path, user: tuple[int, int]) -> None:
+    os.mkfifo(pipe, 0o600)
+    if os.getuid() == 0:
+        os.chown(pipe, *user)
 
 
 def _write(file: Path, content: object) -> None:

@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from collbench.launch.engines.docker.specs import (
     GPU_CAPABILITIES,
     INHIBIT_ADDRESS,
-    INSIDE,
     SEALED,
     Spec,
     cdi_names,
+    program_of,
     reached,
     specs_for,
 )
@@ -37,12 +37,12 @@ def _starts(world: WorldSpec, members: list[Spec], program: str) -> list[str]:
     """The command in the first container; across containers, what else the launcher does."""
     starter, first = world.stack.starter, members[0].name
     if len(members) == 1:
-        local = starter.local(world.cell.ranks, world.placement.crowded, INSIDE)
+        local = starter.local(world.cell.ranks, world.placement.crowded, program_of(world))
         return [f"{program} exec {first} {shlex.join(local)}"]
     boxes = world.placement.boxes
     hosts = tuple((name, len(box.ranks)) for name, box in zip(reached(members), boxes, strict=True))
     containers = {name: spec.name for name, spec in zip(reached(members), members, strict=True)}
-    argv = shlex.join(starter.across(hosts, INSIDE))
+    argv = shlex.join(starter.across(hosts, program_of(world)))
     if starter.direct is not None:
         return [
             f"{program} exec --detach {' '.join(f'--env {k}={v}' for k, v in variables.items())} "

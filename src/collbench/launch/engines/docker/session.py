@@ -16,7 +16,7 @@ from collbench.launch.engines.docker.connection import DOCKER, Service
 from collbench.launch.engines.docker.containers import Docker
 from collbench.launch.engines.docker.look import look_at
 from collbench.launch.engines.docker.memory_kills import killed_for_memory
-from collbench.launch.engines.docker.specs import INSIDE, SEALED, reached, specs_for
+from collbench.launch.engines.docker.specs import SEALED, program_of, reached, specs_for
 from collbench.launch.engines.docker.streams import Execution, ExitWatch
 from collbench.launch.engines.docker.sweep import sweep
 from collbench.launch.engines.spec import Looks, WorldSpec
@@ -37,7 +37,7 @@ class Containers:
     hosts: tuple[tuple[str, int], ...]
     names: Mapping[str, str]
     exits: ExitWatch
-    program: Argv = INSIDE
+    program: Argv
 
     @property
     def environment(self) -> dict[str, str]:
@@ -100,7 +100,7 @@ class DockerSession:
                     self.engine.start(anchor)
                 self.engine.check()
                 self.engine.start_together(members)
-                yield Containers(self.engine, hosts, names, exits)
+                yield Containers(self.engine, hosts, names, exits, program_of(world))
             except LaunchFailed as error:
                 killed = killed_for_memory(self.engine, tuple(names.values()))
                 raise LaunchFailed(f"{error}{killed}", error.log) from error

@@ -11,17 +11,19 @@ from collbench.launch.engines.spec import WorldSpec
 from collbench.launch.given import Given
 from collbench.launch.placing import Box, Placement
 from collbench.launch.rank_environment import SHM_FOLDER, needs_shm_folder, variables
+from collbench.launch.starters.starter import Argv
 from collbench.launch.storage import Storage
 
 #: Paths in a container of what is mounted into it.
 PLAN, PLACEMENT = "/collbench/plan.json", "/collbench/placement.json"
-OUT, RELAY = "/collbench/out", "/collbench/relay"
+OUT, RELAY, TURNS = "/collbench/out", "/collbench/relay", "/collbench/turns"
 
 #: The name of the first container for a launcher in it, in the network of the host: every launcher knows it as its own.
 LOCALHOST = "localhost"
 
-#: The command of every rank in a container.
+#: The command of every rank in a container, and what follows where its world takes turns with others.
 INSIDE = ("collbench", "run", PLAN, "--placement", PLACEMENT, "--out", OUT, "--style", "csv")
+IN_TURNS = ("--turns", TURNS)
 
 #: A container ends by itself after this time (s), so that those of a killed driver do not stay.
 LIVES = 24 * 3600
@@ -137,6 +139,11 @@ class Common:
         return f"{self.name}-{box}"
 
 
+def program_of(world: WorldSpec) -> Argv:
+    """The command of a rank."""
+    return INSIDE if world.folders.turns is None else (*INSIDE, *IN_TURNS)
+
+
 def specs_for(world: WorldSpec) -> tuple[Spec, ...]:
     """The containers of a world, as `specs_of`. The one of rank 0 may write to the launch's folders."""
     cell, stack, placement = world.cell, world.stack, world.placement
@@ -147,6 +154,8 @@ def specs_for(world: WorldSpec) -> tuple[Spec, ...]:
         variables(cell, placement, stack) | stack.given.inside(), CDI in stack.grants, cell.seccomp,
     )  # fmt: skip
     told = (Mount(str(world.folders.plan), PLAN), Mount(str(world.folders.placement), PLACEMENT), *given(stack.given))
+    if world.folders.turns is not None:
+        told += (Mount(str(world.folders.turns), TURNS),)
     if needs_shm_folder(cell, placement, stack):
         told += (Mount("", SHM_FOLDER, True, "tmpfs"),)
     mounts: dict[str, tuple[Mount, ...]] = {box.name: told for box in placement.boxes}

@@ -36,6 +36,7 @@ class HostEngine:
     ladder: Ladder = ()
     starts_ranks: bool = False
     bare: bool = False
+    takes_turns: bool = True
     start_seconds: tuple[float, float] = (0.7, 0.0)  # seen on two cores
 
     def address(self, plan: LaunchPlan) -> str:
@@ -154,7 +155,8 @@ class HostWorld:
 
 def _run(folders: Folders) -> Argv:
     """What a rank runs."""
-    return ("run", str(folders.plan), "--placement", str(folders.placement), "--out", str(folders.out))
+    turns = () if folders.turns is None else ("--turns", str(folders.turns))
+    return ("run", str(folders.plan), "--placement", str(folders.placement), "--out", str(folders.out), *turns)
 
 
 def environment_of(world: WorldSpec) -> dict[str, str]:

@@ -1,0 +1,310 @@
+"""A duet: worlds that live at once on the same processors, and measure in turns while the others sleep.
+
+What the machine does meanwhile meets all of them alike. After Bulej et al., "Duet Benchmarking: Improving Measurement
+Accuracy in the Cloud", ICPE 2020; turns in random order after Abedi and Brecht, "Conducting Repeatable Experiments in
+Highly Variable Cloud Computing Environments", ICPE 2017.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import random
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from statistics import mean, median
+
+from collbench.errors import Interrupted
+from collbench.launch.live_world import Assignment, LiveWorld, Outcome
+from collbench.launch.patience import limits_of
+from collbench.launch.stopping import StopCheck
+from collbench.schema.case import Case, Gate
+from collbench.schema.launch_plan import LaunchPlan
+from collbench.schema.record import Alone, Duet, Slice
+from collbench.schema.turns import Order, Report, SliceRule
+from collbench.timing.gates import LARGEST_SLACK
+
+#: Intervals at which worlds are looked at while one of them measures, and when all are about to end (s).
+LOOK, ENDING = 0.25, 0.02
+
+#: Shares of late samples in a round from which the slack of its gate is doubled, or quadrupled; after so many rounds of
+#: the latter in a row an automatic gate becomes a barrier. As within a world (run/sampling.py).
+LATE, MOSTLY_LATE, HOPELESS = 0.05, 0.5, 6
+
+#: What is looked for among worlds before their first slice.
+CHECKED = ("shared memory", "open files", "connections", "temporary folder")
+
+
+@dataclass(frozen=True)
+class Turn:
+    """A slice that a world measured, as the `place`-th of its round. `started` is in s of the driver's clock."""
+
+    started: float
+    place: int
+    report: Report
+
+
+#: One turn of each world, in order.
+Round = Sequence[tuple[LiveWorld, Turn]]
+
+
+@dataclass(frozen=True)
+class Ensemble:
+    """Assignments that live at once, in the order of their start; the `reference` is one of them, by its number.
+
+    `repeats`: its records are not kept. `levels` are the times (log of s) of the reference in other ensembles of the
+    block, by case. The order of turns is drawn by `generator`.
+    """
+
+    assignments: Sequence[Assignment]
+    rule: SliceRule
+    generator: random.Random
+    reference: int | None = None
+    repeats: bool = False
+    levels: dict[Case, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Played:
+    """How launches ended, in their order; `refused`: they cannot live at once, and nothing was kept."""
+
+    outcomes: tuple[Outcome, ...]
+    refused: Alone | None
+
+
+def run_together(ensemble: Ensemble, check: StopCheck) -> Played:
+    """Perform launches at once; a single one, without turns. Nothing of them is left when this returns or raises.
+
+    Raises:
+        Interrupted: told to stop; what was measured has been kept.
+        Exception: what an assignment's `keep` raises.
+    """
+    worlds = [LiveWorld(one, len(ensemble.assignments) - 1) for one in ensemble.assignments]
+    refused, interrupted = None, None
+    with contextlib.ExitStack() as stack:
+        for world in worlds:
+            stack.callback(world.close)
+        try:
+            for world in worlds:
+                check()
+                world.start()
+            if len(worlds) > 1:
+                refused = _Conversation(ensemble, worlds, check).held()
+            if refused is None:
+                _wait(worlds, check)
+        except Interrupted as error:
+            interrupted = error
+        unkept = ensemble.reference if ensemble.repeats else None
+        outcomes = [world.end(keep=refused is None and number != unkept) for number, world in enumerate(worlds)]
+    if interrupted is not None:
+        raise interrupted
+    return Played(tuple(outcomes), refused)
+
+
+def _wait(worlds: Sequence[LiveWorld], check: StopCheck) -> None:
+    """Until all are over."""
+    while running := [world for world in worlds if world.look()]:
+        check()
+        time.sleep(ENDING if len(worlds) > 1 else max(world.pause for world in running))
+
+
+class _Conversation:
+    """What the driver orders, and hears, from the first reports to the last ones."""
+
+    def __init__(self, ensemble: Ensemble, worlds: Sequence[LiveWorld], check: StopCheck) -> None:
+        self._ensemble, self._worlds, self._check, self._rule = ensemble, worlds, check, ensemble.rule
+        self._plan: LaunchPlan = ensemble.assignments[0].plan
+        in_order = dict.fromkeys(case for one in ensemble.assignments for case in one.order)
+        self._numbers = {case: number for number, case in enumerate(in_order)}
+        self._valid: list[bool] = []  # of all rounds so far
+        self._refused: Alone | None = None
+
+    def held(self) -> Alone | None:
+        """Why these worlds cannot live at once; None: they did, to the end of each."""
+        for world in self._worlds:
+            self._heard(world, self._limit + limits_of(self._plan, 1).start)
+        if _in_common(self._alive):
+            return "shared"
+        while standing := [world for world in self._alive if world.stands is not None]:
+            case = min((world.stands for world in standing if world.stands), key=lambda one: self._numbers.get(one, -1))
+            self._case(case, [world for world in standing if world.stands == case])
+            if self._refused is not None:
+                return self._refused
+        for world in self._alive:
+            world.order(Order(act="end"))
+        return None
+
+    @property
+    def _alive(self) -> list[LiveWorld]:
+        return [world for world in self._worlds if not world.over]
+
+    @property
+    def _limit(self) -> float:
+        """The longest wait for a report (s)."""
+        return limits_of(self._plan, 1).case
+
+    def _heard(self, world: LiveWorld, limit: float | None = None) -> Report | None:
+        """What a world reports next, while the others are looked at; None: it is over."""
+        limit = self._limit if limit is None else limit
+        until = time.monotonic() + limit
+        while not world.over:
+            self._check()
+            if (report := world.report(LOOK)) is not None:
+                if report.at == "stands":
+                    world.stands, world.holds = report.case, report.holds or world.holds
+                return report
+            for one in self._worlds:
+                one.look()
+            if time.monotonic() > until and not world.over:
+                world.give_up(f"no report for {limit:g} s")
+        return None
+
+    def _asked(self, world: LiveWorld, order: Order) -> Report | None:
+        world.order(order)
+        return self._heard(world)
+
+    def _case(self, case: Case, worlds: Sequence[LiveWorld]) -> None:
+        """Measure a case in the worlds that stand before it, and bring them to their next one."""
+        ready: dict[int, Report] = {}
+        for world in worlds:
+            report = self._asked(world, Order(act="begin"))
+            if report is not None and report.at == "ready":
+                ready[id(world)] = report  # else it is over, or it skipped the case
+            elif report is not None:
+                world.broken.add(case)
+        members = [world for world in worlds if id(world) in ready]
+        turns: list[Round] | None = None
+        while len(members) > 1:
+            turns = self._rounds(members, [ready[id(world)] for world in members])
+            members = [world for world in members if not world.over]
+            if turns is not None or self._refused is not None:
+                break
+        if self._refused is None:
+            self._ended(case, members, turns)
+
+    def _ended(self, case: Case, members: Sequence[LiveWorld], turns: list[Round] | None) -> None:
+        """Let each check its results and record the case; a pair counts where all did."""
+        for world in members:
+            self._asked(world, Order(act="end" if turns is not None and len(members) > 1 else "alone"))
+        whole = turns is not None and len(members) > 1 and not any(world.over for world in members)
+        duets = self._duets(case, members, turns) if whole and turns is not None else [None] * len(members)
+        for world, duet in zip(members, duets, strict=True):
+            if duet is None:
+                world.broken.add(case)
+            else:
+                world.duets[case] = duet
+
+    def _rounds(self, members: list[LiveWorld], ready: Sequence[Report]) -> list[Round] | None:
+        """All rounds of a case; None: a world died, so that the case begins again with the others."""
+        gate: Gate = "barrier" if any(one.gate == "barrier" for one in ready) else ready[0].gate
+        slack, seconds = max(one.slack for one in ready), max(self._rule.seconds, *(one.shortest for one in ready))
+        sizes, rounds, anew, hopeless = _sizes(self._plan, self._rule), list[Round](), True, 0
+        while len(rounds) < len(sizes):
+            order = Order(act="slice", gate=gate, slack=slack, anew=anew, seconds=seconds,
+                          operations=sizes[len(rounds)], rule=self._rule)  # fmt: skip
+            played = self._round(members, order)
+            if played is None:
+                return None
+            rounds.append(played)
+            late = max(turn.report.late / max(turn.report.n, 1) for _, turn in played)
+            hopeless = hopeless + 1 if late > MOSTLY_LATE else 0
+            slack = min(slack * (4 if late > MOSTLY_LATE else 2 if late > LATE else 1), LARGEST_SLACK)
+            anew = False
+            mostly = len(rounds) == len(sizes) and 2 * sum(map(_late, rounds)) > sum(map(_taken, rounds))
+            if gate == "roundtime" and self._plan.gate == "auto" and (hopeless >= HOPELESS or mostly):
+                gate, anew, hopeless, rounds = "barrier", True, 0, []
+        self._valid += _valid(rounds, self._rule)
+        invalid = self._valid.count(False)
+        if invalid > max(1, self._rule.invalid * len(self._valid)):
+            self._refused = "awake"
+        return rounds
+
+    def _round(self, members: Sequence[LiveWorld], order: Order) -> Round | None:
+        played = []
+        for place, world in enumerate(self._ensemble.generator.sample(members, len(members))):
+            started = time.monotonic()
+            report = self._asked(world, order)
+            if report is None or report.at != "slice":
+                if report is not None:
+                    world.give_up("it left its turns")
+                return None
+            played.append((world, Turn(started, place, report)))
+        return played
+
+    def _duets(self, case: Case, members: Sequence[LiveWorld], rounds: Sequence[Round]) -> list[Duet | None]:
+        valid = _valid(rounds, self._rule)
+        reference = None if self._ensemble.reference is None else self._worlds[self._ensemble.reference]
+        times = {
+            id(world): [_time_of(one, world) for one, counts in zip(rounds, valid, strict=True) if counts]
+            for world in members
+        }
+        complete = [k for k in range(valid.count(True)) if all(times[id(world)][k] for world in members)]
+        logs = {key: [math.log(taken[k] or 1.0) for k in complete] for key, taken in times.items()}
+        if not complete or (reference is not None and id(reference) not in logs):
+            return [None] * len(members)
+        middles = [mean(column) for column in zip(*logs.values(), strict=True)]
+        if reference is not None:
+            middles = logs[id(reference)]
+        level = mean(middles)
+        if reference is not None:
+            level = self._ensemble.levels.setdefault(case, level)
+        began, found = rounds[0][0][1].started, list[Duet | None]()
+        for world in members:
+            relative = median(log - middle for log, middle in zip(logs[id(world)], middles, strict=True))
+            slices = tuple(_slice(one, world, began, counts) for one, counts in zip(rounds, valid, strict=True))
+            found.append(Duet(worlds=len(self._worlds), started=self._worlds.index(world),
+                              seconds=math.exp(level + relative), slices=slices, checked=CHECKED,
+                              reference=world is reference))  # fmt: skip
+        return found
+
+
+def _in_common(worlds: Sequence[LiveWorld]) -> frozenset[str]:
+    """What two of them hold."""
+    seen, common = set[str](), set[str]()
+    for world in worlds:
+        common |= seen & set(world.holds)
+        seen |= set(world.holds)
+    return frozenset(common)
+
+
+def _sizes(plan: LaunchPlan, rule: SliceRule) -> list[int]:
+    """Samples of the slice of each round; 0: as many as its time allows."""
+    if plan.iters is None:
+        return [0] * rule.rounds
+    rounds = min(rule.rounds, plan.iters)
+    return [plan.iters // rounds + (number < plan.iters % rounds) for number in range(rounds)]
+
+
+def _valid(rounds: Sequence[Round], rule: SliceRule) -> list[bool]:
+    """Of each round, whether all worlds slept before their turns in it and in the next one."""
+    slept = [all(_slept(world, turn.report, rule) for world, turn in one) for one in rounds]
+    return [before and after for before, after in zip(slept, (*slept[1:], True), strict=True)]
+
+
+def _slept(world: LiveWorld, report: Report, rule: SliceRule) -> bool:
+    ranks = world.launch.cell.ranks
+    return report.asleep <= ranks * max(rule.asleep * report.slept, rule.waking)
+
+
+def _late(one: Round) -> int:
+    return max(turn.report.late for _, turn in one)
+
+
+def _taken(one: Round) -> int:
+    return max(turn.report.n for _, turn in one)
+
+
+def _turn_of(one: Round, world: LiveWorld) -> Turn:
+    return next(turn for other, turn in one if other is world)
+
+
+def _time_of(one: Round, world: LiveWorld) -> float | None:
+    return _turn_of(one, world).report.seconds
+
+
+def _slice(one: Round, world: LiveWorld, began: float, valid: bool) -> Slice:
+    turn = _turn_of(one, world)
+    report = turn.report
+    return Slice(start=max(turn.started - began, 0.0), place=turn.place, n=report.n, seconds=report.seconds or 0.0,
+                 halves=report.halves, asleep=report.asleep, slept=report.slept, valid=valid)  # fmt: skip

@@ -1,0 +1,118 @@
+"""Which launches of a block live at once: those that measure alike on the same processors, as far as they can."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from collbench.bindings.host_buffers import USABLE_SHARE, available_bytes
+from collbench.collectives.case import CollectiveCase
+from collbench.launch import engines
+from collbench.launch.cells import Launch, LaunchCell, Part
+from collbench.launch.expansion import ExpandedPlan
+from collbench.launch.memory import buffers
+from collbench.schema.case import Case
+from collbench.schema.record import Alone
+
+#: Most worlds that live at once. Of more, each group has the reference among them.
+MOST_WORLDS = 6
+
+
+@dataclass(frozen=True)
+class Group:
+    """Launches that live at once, in the order in which they are started; of one, why it is `alone`.
+
+    All others are compared by way of `reference`, if there is one; where it `repeats`, its records are known already,
+    or come from another group.
+    """
+
+    launches: tuple[Launch, ...]
+    alone: Alone | None = None
+    reference: Launch | None = None
+    repeats: bool = False
+
+
+def groups_of(
+    expanded: ExpandedPlan, launches: Sequence[Launch], refused: Mapping[object, Alone], free: int | None = None
+) -> tuple[Group, ...]:
+    """The launches of a block, in groups, in the order of their first launches.
+
+    `refused` says of sets of processors with an image that their worlds cannot live at once, and why. `free` is memory
+    in bytes; None: ask.
+    """
+    together: dict[object, list[Launch]] = {}
+    for launch in launches:
+        alone = why_alone(expanded, launch.cell)
+        together.setdefault(launch if alone else key_of(expanded, launch.cell), []).append(launch)
+    found: list[Group] = []
+    for key, members in together.items():
+        alone = why_alone(expanded, members[0].cell) or refused.get(key) or _too_large(expanded, members, free)
+        alone = alone or ("single" if len(members) == 1 else None)
+        if alone is not None:
+            found += [Group((launch,), alone) for launch in members]
+        elif len(members) <= MOST_WORLDS:
+            found.append(Group(tuple(members)))
+        else:
+            found += _around_reference(expanded, members)
+    return tuple(found)
+
+
+def key_of(expanded: ExpandedPlan, cell: LaunchCell) -> object:
+    """Cells with the same can live at once: the plan's image, the world, and the processors of each rank."""
+    cores = tuple(slot.cores for slot in expanded.placements[cell].slots)
+    return cell.plan_image, cell.ranks, cell.servers, cores
+
+
+def why_alone(expanded: ExpandedPlan, cell: LaunchCell) -> Alone | None:
+    """Why no other world can live beside one of this cell; None: one can."""
+    placement, engine = expanded.placements[cell], engines.get(cell.engine)
+    reasons: tuple[tuple[bool, Alone], ...] = (
+        (expanded.plan.how == "blocks", "plan"),
+        (not engine.takes_turns, "engine"),
+        (cell.hosts > 1, "hosts"),
+        (bool(placement.gpus) or expanded.plan.device == "gpu", "gpus"),
+        (not all(isinstance(case, CollectiveCase) for case in expanded.cases[cell]), "programs"),
+        (placement.crowded, "oversubscribed"),
+    )
+    return next((reason for holds, reason in reasons if holds), None)
+
+
+def _too_large(expanded: ExpandedPlan, members: Iterable[Launch], free: int | None) -> Alone | None:
+    """Each world holds the buffers of the case that all of them measure."""
+    free = available_bytes() if free is None else free
+    largest = [max(buffers(case) for case in expanded.cases[launch.cell] if isinstance(case, CollectiveCase))
+               for launch in members]  # fmt: skip
+    needed = sum(sorted(largest)[-MOST_WORLDS:])
+    return "memory" if free is not None and needed > free * USABLE_SHARE else None
+
+
+def _around_reference(expanded: ExpandedPlan, members: Sequence[Launch]) -> list[Group]:
+    """Equally large groups that all have the first launch in the plan's order, which measures what the others do."""
+    positions = {cell: position for position, cell in enumerate(expanded.cells)}
+    reference = min(members, key=lambda launch: positions[launch.cell])
+    others = [launch for launch in members if launch is not reference]
+    number = -(-len(others) // (MOST_WORLDS - 1))
+    found = []
+    for turn in range(number):
+        of_group = others[turn::number]
+        # it is started where it stands among all, so that which world is started first is as random as without it
+        started = [launch for launch in members if launch is reference or launch in of_group]
+        repeated = _measuring(expanded, reference, of_group) if turn else reference
+        started = [repeated if launch is reference else launch for launch in started]
+        found.append(Group(tuple(started), None, repeated, turn > 0))
+    return found
+
+
+def _measuring(expanded: ExpandedPlan, reference: Launch, others: Iterable[Launch]) -> Launch:
+    """The reference, of which only what these launches measure is executed."""
+    wanted: set[Case] = set()
+    brief: set[Case] = set()
+    for launch in others:
+        part = launch.only or Part(expanded.expected[launch.cell])
+        wanted |= part.measured
+        brief |= part.brief
+    own = expanded.expected[reference.cell]
+    measured = frozenset(wanted & own)
+    if measured == own:
+        return replace(reference, only=None)
+    return replace(reference, only=Part(measured, frozenset(brief & own) - measured))

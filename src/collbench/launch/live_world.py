@@ -1,0 +1,328 @@
+"""A world while it lives: folders and boxes are made, its ranks run, their records are read, everything is removed.
+
+Whatever goes wrong in it, or lies in its folders, is a failure of this launch alone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+
+import msgspec
+
+from collbench.errors import CollbenchError, Interrupted, LaunchFailed
+from collbench.launch import engines
+from collbench.launch.cells import Launch, LaunchCell, inner_plan
+from collbench.launch.engines.spec import Session, Stack, WorldSpec
+from collbench.launch.folders.layout import Folders, folders
+from collbench.launch.folders.signature import driver_identity
+from collbench.launch.harvest import Harvested, left_behind
+from collbench.launch.job import Job, StartedJob
+from collbench.launch.log import Log
+from collbench.launch.patience import Patience, in_turns, limits_of, written_to
+from collbench.launch.placing import Placement
+from collbench.launch.rank_environment import nccl_shortage, places, shm_shortage
+from collbench.launch.starters.starter import Starter, started_by_engine
+from collbench.launch.storage import Storage, storage_of
+from collbench.machine.facts import format_cores
+from collbench.schema.case import Case
+from collbench.schema.launch_plan import LaunchPlan
+from collbench.schema.record import Alone, Duet
+from collbench.schema.turns import LONGEST_REPORT, ORDERS, REPORTS, Order, Report
+from collbench.schema.world_plan import plan_of_some
+
+#: Receives a record as it is read, with the transport; with the last one, why the launch failed, if it did.
+Keep = Callable[[Harvested, str | None, LaunchFailed | None], None]
+
+
+@dataclass(frozen=True)
+class Assignment:
+    """One launch with all that it needs. `order` are the cases that it measures, as it does; `keep` gets their records.
+
+    `alone` is why no other world lives beside it; None: others do.
+    """
+
+    plan: LaunchPlan
+    launch: Launch
+    stack: Stack
+    placement: Placement
+    session: Session
+    order: tuple[Case, ...]
+    keep: Keep
+    alone: Alone | None = None
+
+    @cached_property
+    def expected(self) -> frozenset[Case]:
+        return frozenset(self.order)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a launch ended: the transport that its library printed, and why it failed (None: it did not)."""
+
+    transport: str | None
+    failure: LaunchFailed | None
+
+
+def world_of(
+    launch: Launch, stack: Stack, placement: Placement, run: str, at: Folders, storage: Storage | None = None
+) -> WorldSpec:
+    user = engines.get(launch.cell.engine).user()
+    name = f"{run}-{launch.sequence}"
+    return WorldSpec(run, name, driver_identity(), launch.cell, placement, stack, at, user, storage)
+
+
+def starter_of(stack: Stack, cell: LaunchCell) -> Starter:
+    return started_by_engine(stack.starter) if engines.get(cell.engine).starts_ranks else stack.starter
+
+
+@dataclass
+class LiveWorld:
+    """A world of one launch, beside `others` or none. `failure`: it is over, and has failed.
+
+    `duets` are the turns of its cases that all worlds beside it completed, `broken` those that it had to itself in the
+    end; other cases of a world in turns have no record. Between `start` and `end` it may hold boxes and folders.
+    """
+
+    assignment: Assignment
+    others: int = 0
+    failure: LaunchFailed | None = None
+    over: bool = False
+    stands: Case | None = None
+    duets: dict[Case, Duet] = field(default_factory=dict)
+    broken: set[Case] = field(default_factory=set)
+    holds: tuple[str, ...] = ()
+    _quotes: bool = False  # its own words explain how it failed
+    _reports: int = 0
+    _held: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
+    _boxes: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
+    _log: Log = field(default_factory=Log)
+    _at: Folders | None = None
+    _job: StartedJob | None = None
+    _pipes: _Pipes | None = None
+
+    @property
+    def launch(self) -> Launch:
+        return self.assignment.launch
+
+    @cached_property
+    def _starter(self) -> Starter:
+        return starter_of(self.assignment.stack, self.launch.cell)
+
+    def start(self) -> None:
+        """Make its folders and boxes, and start its ranks."""
+        with self._failing():
+            try:
+                at, storage = self._folders()
+            except OSError as error:
+                raise LaunchFailed(f"temporary folder: {error}") from error
+            of, cell = self.assignment, self.launch.cell
+            world = world_of(self.launch, of.stack, of.placement, of.session.run, at, storage)
+            opened = self._boxes.enter_context(of.session.open(world))
+            job = Job(opened, self._starter, cell.ranks, of.placement.crowded, at.relay)
+            limits, bytes_of = limits_of(of.plan, len(of.expected)), written_to(at.out)
+            patience = Patience(in_turns(limits, self.others) if self.others else limits)
+            self._job = StartedJob(job, self._log, patience, lambda: bytes_of() + self._reports)
+
+    def _folders(self) -> tuple[Folders, Storage | None]:
+        of, launch = self.assignment, self.launch
+        user = engines.get(launch.cell.engine).user()
+        storage = self._held.enter_context(storage_of(launch.cell, of.plan.folder, user))
+        inner = inner_plan(of.plan, launch.cell, storage.folder if storage else "")
+        if launch.only is not None:
+            inner = plan_of_some(inner, launch.only.measured, launch.only.brief)
+        cores = format_cores({core for slot in of.placement.slots for core in slot.cores})
+        pipes = (REPORTS, *(ORDERS.format(rank=rank) for rank in range(launch.cell.ranks))) if self.others else ()
+        at = self._held.enter_context(
+            folders(inner, user, cores, of.session.folder, places(launch.cell, of.placement), pipes)
+        )
+        if at.turns is not None:
+            self._pipes = self._held.enter_context(_opened(at.turns, launch.cell.ranks))
+        self._at = at
+        return at, storage
+
+    @contextlib.contextmanager
+    def _failing(self) -> Iterator[None]:
+        """What is raised inside ends the world; only being told to stop is raised further."""
+        try:
+            yield
+        except Interrupted:
+            raise
+        except LaunchFailed as error:
+            self._quotes = True
+            self._fail(error)
+        except CollbenchError as error:
+            self._fail(LaunchFailed(str(error), self._log.tail(self._starter.quiet)))
+        except Exception as error:  # of this launch alone: the next one may go well
+            if os.environ.get("COLLBENCH_TRACEBACK"):
+                traceback.print_exception(error)
+            self._fail(LaunchFailed(f"{type(error).__name__}: {error}", self._log.tail(self._starter.quiet)))
+
+    def _fail(self, failure: LaunchFailed) -> None:
+        self.failure, self.over = self.failure or failure, True
+
+    @property
+    def pause(self) -> float:
+        """How long to wait before the next look (s)."""
+        return 0.0 if self._job is None else self._job.pause
+
+    def look(self) -> bool:
+        """One pass of the wait for its end; whether it still runs."""
+        with self._failing():
+            if self._job is not None and not self.over:
+                self.over = not self._job.look()
+        return not self.over
+
+    def order(self, order: Order) -> None:
+        """Let its ranks go on."""
+        if self._pipes is not None and not self.over:
+            self._pipes.order(order)
+
+    def report(self, seconds: float) -> Report | None:
+        """What it reports next, within so many seconds; None: nothing."""
+        report = None
+        with self._failing():
+            if self._pipes is not None and not self.over:
+                report = self._pipes.report(seconds)
+        if report is not None:
+            self._reports += 1
+        return report
+
+    def give_up(self, reason: str) -> None:
+        """It is over: it did not do what it was to do."""
+        self._quotes = True
+        self._fail(LaunchFailed(reason, self._log.tail(self._starter.quiet)))
+
+    def end(self, keep: bool = True) -> Outcome:
+        """Remove its boxes, and read its records; without `keep` nothing is read. `close` removes its folders.
+
+        Raises:
+            Exception: what the assignment's `keep` raises.
+        """
+        with self._failing():
+            self.failure = _removed(self._boxes, self.failure)
+        if self._at is None:
+            return Outcome(None, self.failure)
+        of, cell = self.assignment, self.launch.cell
+        if self.failure is not None and self._quotes:
+            quiet, starts = self._starter.quiet, engines.get(cell.engine).starts_ranks
+            said = self._log.message or ("" if starts else self._log.library_message(quiet))
+            self.failure = self.failure.saying(f"{self.failure}{said}")
+        transport = of.stack.starter.transport(self._log.lines, tuple(len(box.ranks) for box in of.placement.boxes))
+        if keep:
+            self._read(self._at.out, transport)
+        return Outcome(transport, self.failure)
+
+    def close(self) -> None:
+        """Remove what is left of it: boxes, pipes, folders."""
+        with self._held, self._boxes:
+            pass
+
+    def _read(self, out: Path, transport: str | None) -> None:
+        expected = self.assignment.expected
+        count, last, reason = self._keep_all_but_last(out, transport)
+        if not reason and self.over and count < len(expected):
+            reason = f"ended early, with {count} of {len(expected)} cases"
+        if self.failure is None and reason:
+            self.failure = LaunchFailed(reason, self._log.tail(self._starter.quiet))
+        self.failure = self._advised()
+        if last is not None:
+            self.assignment.keep(last, transport, self.failure)
+
+    def _keep_all_but_last(self, out: Path, transport: str | None) -> tuple[int, Harvested | None, str]:
+        """How many records there are, the last of them, and why the rest of the run cannot be read (empty: it was)."""
+        count, last = 0, None
+        for harvested in left_behind(out, self.assignment.expected):
+            if isinstance(harvested, LaunchFailed):
+                return count, last, str(harvested)
+            told = self._with_turns(harvested)
+            if told is not None:
+                if last is not None:
+                    self.assignment.keep(last, transport, None)
+                count, last = count + 1, told
+        return count, last, ""
+
+    def _with_turns(self, harvested: Harvested) -> Harvested | None:
+        """The record with how it was measured; None: a world beside it did not complete the case, so it is no pair."""
+        record, alone = harvested.record, self.assignment.alone
+        if not self.others:
+            return Harvested(msgspec.structs.replace(record, how="blocks", alone=alone), harvested.samples)
+        duet = self.duets.get(record.case)
+        if duet is None and record.case not in self.broken and record.status == "ok":
+            return None
+        if duet is None or record.status != "ok":
+            return Harvested(msgspec.structs.replace(record, how="blocks", alone="partner"), harvested.samples)
+        return Harvested(msgspec.structs.replace(record, how="duet", duet=duet), harvested.samples)
+
+    def _advised(self) -> LaunchFailed | None:
+        """The failure with what would help, where a library is known to end without a message."""
+        if self.failure is None:
+            return None
+        of, cell = self.assignment, self.launch.cell
+        output = "\n".join((str(self.failure), *self.failure.log))
+        shortage = shm_shortage(cell, of.placement, of.stack) or nccl_shortage(cell, of.placement, of.stack, output)
+        return self.failure if shortage is None else self.failure.saying(f"{self.failure}; {shortage}")
+
+
+@dataclass
+class _Pipes:
+    """The driver's ends of a world's pipes. It holds both ends of each: no open waits, and no end is seen too early."""
+
+    orders: tuple[int, ...]
+    reports: int
+    begun: bytes = b""
+
+    def order(self, order: Order) -> None:
+        line = msgspec.json.encode(order) + b"\n"
+        for pipe in self.orders:
+            with contextlib.suppress(BlockingIOError):  # nobody reads it any more: its world is about to be seen dead
+                os.write(pipe, line)
+
+    def report(self, seconds: float) -> Report | None:
+        """The next report within so many seconds.
+
+        Raises:
+            CollbenchError: it is none.
+        """
+        poll, until = select.poll(), time.monotonic() + seconds
+        poll.register(self.reports, select.POLLIN)
+        while b"\n" not in self.begun:
+            left = until - time.monotonic()
+            if left < 0 or not poll.poll(left * 1000):
+                return None
+            self.begun += os.read(self.reports, 1 << 16)
+            if len(self.begun) > LONGEST_REPORT:
+                raise CollbenchError(f"it reported more than {LONGEST_REPORT} bytes at once.")
+        line, _, self.begun = self.begun.partition(b"\n")
+        try:
+            return msgspec.json.decode(line, type=Report)
+        except msgspec.DecodeError as error:
+            raise CollbenchError(f"it reported what is no report ({error}).") from error
+
+
+def _removed(boxes: contextlib.ExitStack, failure: LaunchFailed | None) -> LaunchFailed | None:
+    """Close them; they may say more of the failure."""
+    try:
+        with boxes:
+            if failure is not None:
+                raise failure
+    except LaunchFailed as error:
+        return error
+    return None
+
+
+@contextlib.contextmanager
+def _opened(folder: Path, ranks: int) -> Iterator[_Pipes]:
+    with contextlib.ExitStack() as stack:
+        pipes = []
+        for name in (*(ORDERS.format(rank=rank) for rank in range(ranks)), REPORTS):
+            pipes.append(os.open(folder / name, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC))
+            stack.callback(os.close, pipes[-1])
+        yield _Pipes(tuple(pipes[:-1]), pipes[-1])

@@ -1,0 +1,78 @@
+"""What a driver orders the ranks of worlds that take turns, and what they report: a line of JSON each, in a pipe.
+
+Between a report and the next order every rank of a world sleeps in the kernel, outside of its library.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from collbench.schema.case import Case, Gate
+
+#: Names of the pipes in the folder of a world: of a rank's orders, and of the reports of rank 0.
+ORDERS, REPORTS = "orders-{rank}", "reports"
+
+#: Longest line (bytes): an order is written at once (PIPE_BUF, pipe(7)); a report names what all ranks hold.
+LONGEST_ORDER, LONGEST_REPORT = 4096, 1 << 20
+
+
+class SliceRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How long the slices of a duet are, fixed before its first launch.
+
+    A case has so many `rounds` of one slice of each world. A slice lasts `seconds` and has at least `operations`,
+    unless these would take `longest` (s). Before it `discard` operations, and `discard_seconds`, are not counted. A
+    slice is valid if the ranks that slept beside it used at most the share `asleep` of a processor each, or the
+    `waking` (s) that it takes to wake up. A duet is given up where more than the share `invalid` of its rounds are not.
+    """
+
+    rounds: int = 8
+    seconds: float = 0.1
+    operations: int = 10
+    longest: float = 2.0
+    discard: int = 20
+    discard_seconds: float = 0.01
+    asleep: float = 0.005
+    waking: float = 0.0003
+    invalid: float = 0.1
+
+
+class Order(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What the ranks do next: `begin` the case before them, a `slice` of it, or all of it `alone`; `end` it.
+
+    Of a slice: the gate with its slack (ns), whether the case begins again (`anew`), how long it lasts (s), and of a
+    plan that fixes samples how many `operations` it has, else 0.
+    """
+
+    act: Literal["begin", "slice", "alone", "end"]
+    gate: Gate = "none"
+    slack: int = 0
+    anew: bool = False
+    seconds: float = 0.0
+    operations: int = 0
+    rule: SliceRule = SliceRule()
+
+
+class Report(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Where a world stands before it sleeps again.
+
+    `stands`: before `case` (None: all are measured). `ready` for slices of it, with its gate, slack (ns) and the
+    shortest slice that its quota of processor time allows (s). `slice`: what it measured: `n` samples, `late` of them,
+    the time of an operation in `seconds` (None: all were late) and in each half.
+    `asleep`: processor seconds of all threads of all ranks during the sleep before, which lasted `slept` seconds.
+    `holds` names what the ranks share with other processes; in the first report.
+    """
+
+    at: Literal["stands", "ready", "slice"]
+    case: Case | None = None
+    gate: Gate = "none"
+    slack: int = 0
+    shortest: float = 0.0
+    n: int = 0
+    late: int = 0
+    seconds: float | None = None
+    halves: tuple[float, float] | None = None
+    asleep: float = 0.0
+    slept: float = 0.0
+    holds: tuple[str, ...] = ()
