@@ -57,6 +57,16 @@ def groups_of(
     return tuple(found)
 
 
+def at_once(expanded: ExpandedPlan) -> dict[LaunchCell, Alone | int]:
+    """Of each cell how many worlds live at once where its own does, in a block of all cells; or why it is alone."""
+    first = [launch for launch in expanded.order if launch.number == 0]
+    found: dict[LaunchCell, Alone | int] = {}
+    for group in groups_of(expanded, first, {}):
+        for launch in group.launches:
+            found.setdefault(launch.cell, group.alone or len(group.launches))
+    return {cell: found[cell] for cell in expanded.cells}
+
+
 def key_of(expanded: ExpandedPlan, cell: LaunchCell) -> object:
     """Cells with the same can live at once: the plan's image, the world, and the processors of each rank."""
     cores = tuple(slot.cores for slot in expanded.placements[cell].slots)
