@@ -83,12 +83,18 @@ def starter_of(stack: Stack, cell: LaunchCell) -> Starter:
     return started_by_engine(stack.starter) if engines.get(cell.engine).starts_ranks else stack.starter
 
 
+def without_measure(case: Case) -> Case:
+    """The same for all measures of an execution."""
+    return case.without(("measure",))
+
+
 @dataclass
 class LiveWorld:
     """A world of one launch, beside `others` or none. `failure`: it is over, and has failed.
 
-    `duets` are the turns of its cases that all worlds beside it completed, `broken` those that it had to itself in the
-    end; other cases of a world in turns have no record. Between `start` and `end` it may hold boxes and folders.
+    `duets` are the turns of its cases that all worlds beside it completed, `broken` (`without_measure`) those that it
+    ended without; other cases of a world in turns have no record. From `start` to `close` it may hold boxes and
+    folders.
     """
 
     assignment: Assignment
@@ -255,7 +261,7 @@ class LiveWorld:
         if not self.others:
             return Harvested(msgspec.structs.replace(record, how="blocks", alone=alone), harvested.samples)
         duet = self.duets.get(record.case)
-        if duet is None and record.case not in self.broken and record.status == "ok":
+        if duet is None and without_measure(record.case) not in self.broken and record.status == "ok":
             return None
         if duet is None or record.status != "ok":
             return Harvested(msgspec.structs.replace(record, how="blocks", alone="partner"), harvested.samples)

@@ -14,6 +14,9 @@ from collbench.schema.case import Case, Gate
 #: Names of the pipes in the folder of a world: of a rank's orders, and of the reports of rank 0.
 ORDERS, REPORTS = "orders-{rank}", "reports"
 
+#: The variable that names this folder to the processes of a program whose ranks take turns.
+VARIABLE = "COLLBENCH_TURNS"
+
 #: Longest line (bytes): an order is written at once (PIPE_BUF, pipe(7)); a report names what all ranks hold.
 LONGEST_ORDER, LONGEST_REPORT = 4096, 1 << 20
 
@@ -58,8 +61,10 @@ class Report(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """Where a world stands before it sleeps again.
 
     `stands`: before `case` (None: all are measured). `ready` for slices of it, with its gate, slack (ns) and the
-    shortest slice that its quota of processor time allows (s). `slice`: what it measured: `n` samples, `late` of them,
-    the time of an operation in `seconds` (None: all were late) and in each half.
+    shortest slice that its quota of processor time allows (s), and the `samples` that it wants in all (0: as many as
+    fit).
+    `slice`: what it measured: `n` samples, `late` of them, the time of an operation in `seconds` (None: all were late)
+    and in each half. A program has a time for each of its `measures` instead.
     `asleep`: processor seconds of all threads of all ranks during the sleep before, which lasted `slept` seconds.
     `holds` names what the ranks share with other processes; in the first report.
     """
@@ -69,10 +74,12 @@ class Report(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     gate: Gate = "none"
     slack: int = 0
     shortest: float = 0.0
+    samples: int = 0
     n: int = 0
     late: int = 0
     seconds: float | None = None
     halves: tuple[float, float] | None = None
+    measures: dict[str, float] = {}
     asleep: float = 0.0
     slept: float = 0.0
     holds: tuple[str, ...] = ()
