@@ -166,6 +166,7 @@ class _Campaign:
             [self._assignment(launch, keeper, group.alone)
              for launch, keeper in zip(group.launches, keepers, strict=True)],
             expanded.plan.slices, random.Random(f"{expanded.plan.seed}/{group.launches[0].sequence}"),  # noqa: S311
+            _order_of(expanded, replace(group.launches[0], only=None)),
             None if group.reference is None else group.launches.index(group.reference), group.repeats, levels,
         )  # fmt: skip
         played = run_together(ensemble, check)

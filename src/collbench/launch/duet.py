@@ -54,12 +54,13 @@ class Ensemble:
     """Assignments that live at once, in the order of their start; the `reference` is one of them, by its number.
 
     `repeats`: its records are not kept. `levels` are the times (log of s) of the reference in other ensembles of the
-    block, by case. The order of turns is drawn by `generator`.
+    block, by case. The order of turns is drawn by `generator`. Each assignment measures some cases of `order`.
     """
 
     assignments: Sequence[Assignment]
     rule: SliceRule
     generator: random.Random
+    order: Sequence[Case]
     reference: int | None = None
     repeats: bool = False
     levels: dict[Case, float] = field(default_factory=dict)
@@ -115,8 +116,7 @@ class _Conversation:
     def __init__(self, ensemble: Ensemble, worlds: Sequence[LiveWorld], check: StopCheck) -> None:
         self._ensemble, self._worlds, self._check, self._rule = ensemble, worlds, check, ensemble.rule
         self._plan: LaunchPlan = ensemble.assignments[0].plan
-        in_order = dict.fromkeys(case for one in ensemble.assignments for case in one.order)
-        self._numbers = {case: number for number, case in enumerate(in_order)}
+        self._numbers = {case: number for number, case in enumerate(ensemble.order)}
         self._valid: list[bool] = []  # of all rounds so far
         self._refused: Alone | None = None
 
