@@ -38,6 +38,9 @@ ROUNDS = 3
 #: At which report something happens to a world: the first one, in answer to `begin`, `slice` and `end`.
 Moment = Literal["start", "before", "slice", "end"]
 
+#: What a world does then, in place of its report.
+What = Literal["killed", "ends", "silent", "garbage", "another case", "out of turn"]
+
 
 class Ended(Exception):
     """The ranks end here, with an exit code."""
@@ -48,7 +51,7 @@ class Fault:
     """What one world does in place of its report, at a moment of the case of `size`."""
 
     moment: Moment
-    what: Literal["killed", "ends", "silent", "garbage", "another case", "out of turn"]
+    what: What
     size: int = 16
     place: str = "multi strict"
 
@@ -57,21 +60,25 @@ class Fault:
 class Worlds:
     """How all worlds behave. By place, size and round (from 0): the `seconds` of a slice, and how many are `late`.
 
-    `heard` are all orders, with their places, in the order in which they were read.
+    `asleep` are the seconds that one used while it slept, before the slice of a round. `holds` has two ranks in mind:
+    a larger world holds nothing. `odd` are values of the reports of slices. `recorded` is called with each record.
+    `heard` are all orders, `told` all reports, with their places, in the order in which they were read and written.
     """
 
     seconds: Callable[[str, int, int], float | None] = lambda place, size, number: 1e-5
     late: Callable[[str, int, Order], int] = lambda place, size, order: 0
-    asleep: Callable[[str, int], float] = lambda place, size: 0.0
+    asleep: Callable[[str, int], float] = lambda place, number: 0.0
+    slept: float = 0.1
     holds: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     ready: Mapping[str, tuple[Gate, int]] = field(default_factory=dict)
     skips: Collection[tuple[str, int]] = ()
     wrong: Collection[tuple[str, int]] = ()
     quota: Collection[str] = ()
     fault: Fault | None = None
+    odd: Mapping[str, dict[str, Any]] = field(default_factory=dict)
+    recorded: Callable[[str, int], object] = lambda place, size: None
     heard: list[tuple[str, Order]] = field(default_factory=list)
     told: list[tuple[str, Report]] = field(default_factory=list)
-    left: list[int] = field(default_factory=list)
 
     def play(self, plan: LaunchPlan) -> fake.Play:
         """What the fake engine is to play."""
@@ -123,7 +130,9 @@ class _Ranks:
 
     def _measuring(self) -> Generator[None]:
         first: Moment | None = "start"
-        holds = self._all.holds.get(self._place, (f"folder of {self._place}",))
+        holds: tuple[str, ...] = (f"folder of {self._place}",)
+        if self._command.world.cell.ranks == 2:
+            holds = self._all.holds.get(self._place, holds)
         for case in self.measured:
             report = Report(at="stands", case=case, holds=holds if first == "start" else ())
             yield from self._asked(report, first or "end", before(self.measured, case))
@@ -143,7 +152,8 @@ class _Ranks:
             number = 0 if order.anew else number + 1
             report = Report(at="slice", gate=order.gate, n=20, late=self._all.late(self._place, size, order),
                             seconds=self._all.seconds(self._place, size, number), halves=(1e-5, 2e-5),
-                            asleep=self._all.asleep(self._place, number), slept=0.1)  # fmt: skip
+                            asleep=self._all.asleep(self._place, number), slept=self._all.slept)  # fmt: skip
+            report = msgspec.structs.replace(report, **self._all.odd.get(self._place, {}))
             order = yield from self._asked(report, "slice", size)
         assert order.act in ("end", "alone")
         if (self._place, size) in self._all.wrong:
@@ -191,6 +201,7 @@ class _Ranks:
         record = good(case) if not values else Record(case=case, launch=0, **values)
         with (self._command.world.folders.out / "records.jsonl").open("ab") as file:
             file.write(records.encode(record) + b"\n")
+        self._all.recorded(self._place, int(str(case["size"])))
 
 
 def place_of(cell: LaunchCell) -> str:
