@@ -130,6 +130,7 @@ class LiveWorld:
             limits, bytes_of = limits_of(of.plan, len(of.expected)), written_to(at.out)
             patience = Patience(in_turns(limits, self.others) if self.others else limits)
             self._job = StartedJob(job, self._log, patience, lambda: bytes_of() + self._reports)
+        self._remove_if_over()
 
     def _folders(self) -> tuple[Folders, Storage | None]:
         of, launch = self.assignment, self.launch
@@ -178,7 +179,14 @@ class LiveWorld:
         with self._failing():
             if self._job is not None and not self.over:
                 self.over = not self._job.look()
+        self._remove_if_over()
         return not self.over
+
+    def _remove_if_over(self) -> None:
+        """Its boxes: ranks that are left in them would compute beside those of other worlds."""
+        if self.over:
+            with self._failing():
+                self.failure = _removed(self._boxes, self.failure)
 
     def order(self, order: Order) -> None:
         """Let its ranks go on."""
@@ -199,6 +207,7 @@ class LiveWorld:
         """It is over: it did not do what it was to do."""
         self._quotes = True
         self._fail(LaunchFailed(reason, self._log.tail(self._starter.quiet)))
+        self._remove_if_over()
 
     def end(self, keep: bool = True) -> Outcome:
         """Remove its boxes, and read its records; without `keep` nothing is read. `close` removes its folders.
