@@ -148,7 +148,8 @@ class _Campaign:
         levels: dict[object, dict[Case, float]] = {}
         for group in groups_of(self.prepared.expanded, launches, self.refused):
             key = key_of(self.prepared.expanded, group.launches[0].cell)
-            refused = self._perform(group, levels.setdefault(key, {}))
+            refused = self.refused.get(key) if group.alone is None else None  # since the groups were made
+            refused = refused or self._perform(group, levels.setdefault(key, {}))
             if refused is not None:
                 self.refused[key] = refused
                 for launch in group.launches:
