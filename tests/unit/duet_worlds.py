@@ -35,7 +35,7 @@ PLAN = LaunchPlan(
 #: Rounds of a case here, where a test does not say.
 ROUNDS = 3
 
-#: At which report something happens to a world: the first one, in answer to `begin`, `slice` and `end`.
+#: At which report something happens to a world: the first one, in answer to `begin`, the second `slice`, and `end`.
 Moment = Literal["start", "before", "slice", "end"]
 
 #: What a world does then, in place of its report.
@@ -154,14 +154,14 @@ class _Ranks:
                             seconds=self._all.seconds(self._place, size, number), halves=(1e-5, 2e-5),
                             asleep=self._all.asleep(self._place, number), slept=self._all.slept)  # fmt: skip
             report = msgspec.structs.replace(report, **self._all.odd.get(self._place, {}))
-            order = yield from self._asked(report, "slice", size)
+            order = yield from self._asked(report, "slice" if number == 1 else None, size)
         assert order.act in ("end", "alone")
         if (self._place, size) in self._all.wrong:
             self.leave(case, status="failed", reason="wrong result")
         else:
             self.leave(case)
 
-    def _asked(self, report: Report, moment: Moment, size: int) -> Generator[None, None, Order]:
+    def _asked(self, report: Report, moment: Moment | None, size: int) -> Generator[None, None, Order]:
         """Report, and wait for the order; every rank gets the same one."""
         fault, line = self._all.fault, msgspec.json.encode(report) + b"\n"
         if fault is not None and (self._place, moment, size) == (fault.place, fault.moment, fault.size):
