@@ -1,4 +1,4 @@
-"""Duets of real ranks on the host: two sides in turns, a rank that dies or stops in a slice, Ctrl-C and what follows."""
+"""Duets of real ranks on the host: two sides in turns, a rank that dies or stops, Ctrl-C and what follows."""
 
 from __future__ import annotations
 
@@ -50,9 +50,7 @@ class Launch:
         self.process: subprocess.Popen[str] | None = None
 
     def start(self, launches: int = 1, timeout: str = "1m", more: str = "", resume: bool = False) -> None:
-        plan = PLAN.format(
-            vendor=mpi_vendor(), environment=sys.prefix, launches=launches, timeout=timeout, more=more
-        )
+        plan = PLAN.format(vendor=mpi_vendor(), environment=sys.prefix, launches=launches, timeout=timeout, more=more)
         (self.folder / "plan.toml").write_text(plan)
         where = ("--resume" if resume else "--out", str(self.run))
         self.process = subprocess.Popen(
