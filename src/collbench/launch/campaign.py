@@ -148,7 +148,8 @@ class _Campaign:
         levels: dict[object, dict[Case, float]] = {}
         for group in groups_of(self.prepared.expanded, launches, self.refused):
             key = key_of(self.prepared.expanded, group.launches[0].cell)
-            refused = self._perform(group, levels.setdefault(key, {}))
+            refused = self.refused.get(key) if group.alone is None else None  # since the groups were made
+            refused = refused or self._perform(group, levels.setdefault(key, {}))
             if refused is not None:
                 self.refused[key] = refused
                 for launch in group.launches:
@@ -166,6 +167,7 @@ class _Campaign:
             [self._assignment(launch, keeper, group.alone)
              for launch, keeper in zip(group.launches, keepers, strict=True)],
             expanded.plan.slices, random.Random(f"{expanded.plan.seed}/{group.launches[0].sequence}"),  # noqa: S311
+            _order_of(expanded, replace(group.launches[0], only=None)),
             None if group.reference is None else group.launches.index(group.reference), group.repeats, levels,
         )  # fmt: skip
         played = run_together(ensemble, check)

@@ -11,7 +11,7 @@ import contextlib
 import math
 import random
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from statistics import mean, median
 
@@ -54,12 +54,13 @@ class Ensemble:
     """Assignments that live at once, in the order of their start; the `reference` is one of them, by its number.
 
     `repeats`: its records are not kept. `levels` are the times (log of s) of the reference in other ensembles of the
-    block, by case. The order of turns is drawn by `generator`.
+    block, by case. The order of turns is drawn by `generator`. Each assignment measures some cases of `order`.
     """
 
     assignments: Sequence[Assignment]
     rule: SliceRule
     generator: random.Random
+    order: Sequence[Case]
     reference: int | None = None
     repeats: bool = False
     levels: dict[Case, float] = field(default_factory=dict)
@@ -84,7 +85,7 @@ def run_together(ensemble: Ensemble, check: StopCheck) -> Played:
     refused, interrupted = None, None
     with contextlib.ExitStack() as stack:
         for world in worlds:
-            stack.callback(world.close)
+            stack.push(world.close)
         try:
             for world in worlds:
                 check()
@@ -96,7 +97,7 @@ def run_together(ensemble: Ensemble, check: StopCheck) -> Played:
         except Interrupted as error:
             interrupted = error
         unkept = ensemble.reference if ensemble.repeats else None
-        outcomes = [world.end(keep=refused is None and number != unkept) for number, world in enumerate(worlds)]
+        outcomes = [world.end(refused is None and number != unkept, interrupted) for number, world in enumerate(worlds)]
     if interrupted is not None:
         raise interrupted
     return Played(tuple(outcomes), refused)
@@ -115,19 +116,18 @@ class _Conversation:
     def __init__(self, ensemble: Ensemble, worlds: Sequence[LiveWorld], check: StopCheck) -> None:
         self._ensemble, self._worlds, self._check, self._rule = ensemble, worlds, check, ensemble.rule
         self._plan: LaunchPlan = ensemble.assignments[0].plan
-        in_order = dict.fromkeys(case for one in ensemble.assignments for case in one.order)
-        self._numbers = {case: number for number, case in enumerate(in_order)}
+        self._numbers = {case: number for number, case in enumerate(ensemble.order)}
         self._valid: list[bool] = []  # of all rounds so far
         self._refused: Alone | None = None
 
     def held(self) -> Alone | None:
         """Why these worlds cannot live at once; None: they did, to the end of each."""
         for world in self._worlds:
-            self._heard(world, self._limit + limits_of(self._plan, 1).start)
+            self._heard(world, ("stands",), self._limit + limits_of(self._plan, 1).start)
         if _in_common(self._alive):
             return "shared"
         while standing := [world for world in self._alive if world.stands is not None]:
-            case = min((world.stands for world in standing if world.stands), key=lambda one: self._numbers.get(one, -1))
+            case = min((world.stands for world in standing if world.stands), key=self._numbers.__getitem__)
             self._case(case, [world for world in standing if world.stands == case])
             if self._refused is not None:
                 return self._refused
@@ -144,13 +144,16 @@ class _Conversation:
         """The longest wait for a report (s)."""
         return limits_of(self._plan, 1).case
 
-    def _heard(self, world: LiveWorld, limit: float | None = None) -> Report | None:
-        """What a world reports next, while the others are looked at; None: it is over."""
+    def _heard(self, world: LiveWorld, expected: Collection[str], limit: float | None = None) -> Report | None:
+        """What a world reports next, one of what is `expected`, while the others are looked at; None: it is over."""
         limit = self._limit if limit is None else limit
         until = time.monotonic() + limit
         while not world.over:
             self._check()
             if (report := world.report(LOOK)) is not None:
+                if report.at not in expected or not self._goes_on(world, report):
+                    world.give_up("it left its turns")
+                    return None
                 if report.at == "stands":
                     world.stands, world.holds = report.case, report.holds or world.holds
                 return report
@@ -160,15 +163,22 @@ class _Conversation:
                 world.give_up(f"no report for {limit:g} s")
         return None
 
-    def _asked(self, world: LiveWorld, order: Order) -> Report | None:
+    def _goes_on(self, world: LiveWorld, report: Report) -> bool:
+        """Whether it does not stand before a case that is not its own, or that it has left behind."""
+        if report.case is None:
+            return True
+        last = -1 if world.stands is None else self._numbers[world.stands]
+        return report.case in world.assignment.expected and self._numbers[report.case] > last
+
+    def _asked(self, world: LiveWorld, order: Order, *expected: str) -> Report | None:
         world.order(order)
-        return self._heard(world)
+        return self._heard(world, expected)
 
     def _case(self, case: Case, worlds: Sequence[LiveWorld]) -> None:
         """Measure a case in the worlds that stand before it, and bring them to their next one."""
         ready: dict[int, Report] = {}
         for world in worlds:
-            report = self._asked(world, Order(act="begin"))
+            report = self._asked(world, Order(act="begin"), "ready", "stands")
             if report is not None and report.at == "ready":
                 ready[id(world)] = report  # else it is over, or it skipped the case
             elif report is not None:
@@ -186,7 +196,7 @@ class _Conversation:
     def _ended(self, case: Case, members: Sequence[LiveWorld], turns: list[Round] | None) -> None:
         """Let each check its results and record the case; a pair counts where all did."""
         for world in members:
-            self._asked(world, Order(act="end" if turns is not None and len(members) > 1 else "alone"))
+            self._asked(world, Order(act="end" if turns is not None and len(members) > 1 else "alone"), "stands")
         whole = turns is not None and len(members) > 1 and not any(world.over for world in members)
         for name in _measures(turns) if whole and turns is not None else ():
             measured = case.having(measure=name) if name else case
@@ -225,10 +235,7 @@ class _Conversation:
         played = []
         for place, world in enumerate(self._ensemble.generator.sample(members, len(members))):
             started = time.monotonic()
-            report = self._asked(world, order)
-            if report is None or report.at != "slice":
-                if report is not None:
-                    world.give_up("it left its turns")
+            if (report := self._asked(world, order, "slice")) is None:
                 return None
             played.append((world, Turn(started, place, report)))
         return played

@@ -48,11 +48,16 @@ def _opened(own: frozenset[int]) -> Iterator[str]:
             if int(name) in own | _STANDARD:
                 continue
             status = os.fstat(int(name))
-            flags = int(re.findall(r"^flags:\s*([0-7]+)", _text(f"/proc/self/fdinfo/{name}"), re.MULTILINE)[0], 8)
-            if stat.S_ISREG(status.st_mode) and flags & os.O_ACCMODE in _WRITES:
+            if stat.S_ISREG(status.st_mode) and _flags(name) & os.O_ACCMODE in _WRITES:
                 yield f"file {status.st_dev} {status.st_ino}"
             elif stat.S_ISFIFO(status.st_mode):
                 yield f"pipe {status.st_dev} {status.st_ino}"
+
+
+def _flags(descriptor: str) -> int:
+    """Those under which it was opened (proc_pid_fdinfo(5)); where the kernel does not tell, any."""
+    found = re.search(r"^flags:\s*([0-7]+)", _text(f"/proc/self/fdinfo/{descriptor}"), re.MULTILINE)
+    return os.O_RDWR if found is None else int(found[1], 8)
 
 
 def _connected() -> Iterator[str]:

@@ -5,11 +5,16 @@ Between a report and the next order every rank of a world sleeps in the kernel, 
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
 
+from collbench.schema.bounds import Amount, Count
 from collbench.schema.case import Case, Gate
+from collbench.schema.summary import Time
+
+#: A time that can be compared (s).
+Duration = Annotated[float, msgspec.Meta(gt=0, le=1e10)]
 
 #: Names of the pipes in the folder of a world: of a rank's orders, and of the reports of rank 0.
 ORDERS, REPORTS = "orders-{rank}", "reports"
@@ -72,14 +77,14 @@ class Report(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     at: Literal["stands", "ready", "slice"]
     case: Case | None = None
     gate: Gate = "none"
-    slack: int = 0
-    shortest: float = 0.0
-    samples: int = 0
-    n: int = 0
-    late: int = 0
-    seconds: float | None = None
-    halves: tuple[float, float] | None = None
-    measures: dict[str, float] = {}
-    asleep: float = 0.0
-    slept: float = 0.0
+    slack: Count = 0
+    shortest: Amount = 0.0
+    samples: Count = 0
+    n: Count = 0
+    late: Count = 0
+    seconds: Duration | None = None
+    halves: tuple[Time, Time] | None = None
+    measures: dict[str, Duration] = {}
+    asleep: Amount = 0.0
+    slept: Amount = 0.0
     holds: tuple[str, ...] = ()

@@ -1,0 +1,277 @@
+"""Worlds on the fake engine that take turns: each speaks on its pipes as real ranks do, in times that are made up."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Collection, Generator, Mapping
+from dataclasses import dataclass, field
+from dataclasses import replace as with_values
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+import numpy as np
+import pytest
+from tests.unit.made_worlds import Heard, good
+
+from collbench.launch import duet, patience
+from collbench.launch.campaign import PreparedCampaign, prepare, run_campaign
+from collbench.launch.cells import LaunchCell, cases_in
+from collbench.launch.engines import fake
+from collbench.launch.engines.fake import FakeCommand, FakeSession, Playing
+from collbench.launch.keeping import placed
+from collbench.schema import record as records
+from collbench.schema.case import Case, Gate, Where
+from collbench.schema.launch_plan import LaunchPlan
+from collbench.schema.record import Duet, Record
+from collbench.schema.turns import Order, Report, SliceRule
+from collbench.schema.world_plan import chosen_of, load_world_plan
+
+PLAN = LaunchPlan(
+    collectives=("bcast",), images=("openmpi",), policies=("single", "multi"), isolation=("strict",),
+    sizes=("8", "16", "32"), launches=1, timeout="5s", gate="barrier", engine="fake",
+)  # fmt: skip
+
+#: Rounds of a case here, where a test does not say.
+ROUNDS = 3
+
+#: At which report something happens to a world: the first one, in answer to `begin`, the second `slice`, and `end`.
+Moment = Literal["start", "before", "slice", "end"]
+
+#: What a world does then, in place of its report.
+What = Literal["killed", "ends", "silent", "garbage", "another case", "out of turn"]
+
+
+class Ended(Exception):
+    """The ranks end here, with an exit code."""
+
+
+@dataclass(frozen=True)
+class Fault:
+    """What one world does in place of its report, at a moment of the case of `size`."""
+
+    moment: Moment
+    what: What
+    size: int = 16
+    place: str = "multi strict"
+
+
+@dataclass
+class Worlds:
+    """How all worlds behave. By place, size and round (from 0): the `seconds` of a slice, and how many are `late`.
+
+    `asleep` are the seconds that one used while it slept, before the slice of a round. `holds` has two ranks in mind:
+    a larger world holds nothing. `odd` are values of the reports of slices. `recorded` is called with each record.
+    `heard` are all orders, `told` all reports, with their places, in the order in which they were read and written.
+    """
+
+    seconds: Callable[[str, int, int], float | None] = lambda place, size, number: 1e-5
+    late: Callable[[str, int, Order], int] = lambda place, size, order: 0
+    asleep: Callable[[str, int], float] = lambda place, number: 0.0
+    slept: float = 0.1
+    holds: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    ready: Mapping[str, tuple[Gate, int]] = field(default_factory=dict)
+    skips: Collection[tuple[str, int]] = ()
+    wrong: Collection[tuple[str, int]] = ()
+    quota: Collection[str] = ()
+    fault: Fault | None = None
+    odd: Mapping[str, dict[str, Any]] = field(default_factory=dict)
+    recorded: Callable[[str, int], object] = lambda place, size: None
+    heard: list[tuple[str, Order]] = field(default_factory=list)
+    told: list[tuple[str, Report]] = field(default_factory=list)
+
+    def play(self, plan: LaunchPlan) -> fake.Play:
+        """What the fake engine is to play."""
+        return lambda command: (
+            self._alone(plan, command) if command.world.folders.turns is None else _Ranks(self, plan, command).playing()
+        )
+
+    def _alone(self, plan: LaunchPlan, command: FakeCommand) -> int:
+        ranks = _Ranks(self, plan, command)
+        for case in ranks.measured:
+            ranks.leave(case)
+        return 0
+
+    def acts(self) -> list[tuple[str, str]]:
+        """(place, act) of all orders but slices."""
+        return [(place, order.act) for place, order in self.heard if order.act != "slice"]
+
+    def slices(self, place: str) -> list[Order]:
+        """The slices that a world was ordered."""
+        return [order for one, order in self.heard if one == place and order.act == "slice"]
+
+
+class _Ranks:
+    """The ranks of one world."""
+
+    def __init__(self, worlds: Worlds, plan: LaunchPlan, command: FakeCommand) -> None:
+        self._all, self._command, self._place = worlds, command, place_of(command.world.cell)
+        chosen = chosen_of(load_world_plan(command.world.folders.plan))
+        every = [one for case in cases_in(plan, command.world.cell) for one in case.identities]
+        self.measured = [case for case in every if chosen.measures((case,))]
+        (command.world.folders.out / "samples").mkdir(parents=True)
+        np.save(command.world.folders.out / "samples" / "a.npy", np.array([[1000, 2000]] * 2, np.int32))
+
+    def playing(self) -> Playing:
+        """As `collbench run --turns`: it reports, waits, measures, and records."""
+        turns = self._command.world.folders.turns
+        assert turns is not None
+        names = [f"orders-{rank}" for rank in range(self._command.world.cell.ranks)]
+        self._orders = [os.open(turns / name, os.O_RDONLY | os.O_NONBLOCK) for name in names]
+        self._reports = os.open(turns / "reports", os.O_WRONLY | os.O_NONBLOCK)
+        try:
+            yield from self._measuring()
+        except Ended as ended:
+            return int(ended.args[0])
+        finally:
+            for pipe in (*self._orders, self._reports):
+                os.close(pipe)
+        return 0
+
+    def _measuring(self) -> Generator[None]:
+        first: Moment | None = "start"
+        holds: tuple[str, ...] = (f"folder of {self._place}",)
+        if self._command.world.cell.ranks == 2:
+            holds = self._all.holds.get(self._place, holds)
+        for case in self.measured:
+            report = Report(at="stands", case=case, holds=holds if first == "start" else ())
+            yield from self._asked(report, first or "end", before(self.measured, case))
+            yield from self._case(case)
+            first = None
+        yield from self._asked(Report(at="stands"), "end", self.measured[-1]["size"])
+
+    def _case(self, case: Case) -> Generator[None]:
+        size, number = case["size"], 0
+        if (self._place, size) in self._all.skips:
+            self.leave(case, status="skipped", reason="cannot")
+            return
+        gate, slack = self._all.ready.get(self._place, ("barrier", 0))
+        shortest = 1.0 if self._place in self._all.quota else 0.0
+        order = yield from self._asked(Report(at="ready", gate=gate, slack=slack, shortest=shortest), "before", size)
+        while order.act == "slice":
+            number = 0 if order.anew else number + 1
+            report = Report(at="slice", gate=order.gate, n=20, late=self._all.late(self._place, size, order),
+                            seconds=self._all.seconds(self._place, size, number), halves=(1e-5, 2e-5),
+                            asleep=self._all.asleep(self._place, number), slept=self._all.slept)  # fmt: skip
+            report = msgspec.structs.replace(report, **self._all.odd.get(self._place, {}))
+            order = yield from self._asked(report, "slice" if number == 1 else None, size)
+        assert order.act in ("end", "alone")
+        if (self._place, size) in self._all.wrong:
+            self.leave(case, status="failed", reason="wrong result")
+        else:
+            self.leave(case)
+
+    def _asked(self, report: Report, moment: Moment | None, size: int) -> Generator[None, None, Order]:
+        """Report, and wait for the order; every rank gets the same one."""
+        fault, line = self._all.fault, msgspec.json.encode(report) + b"\n"
+        if fault is not None and (self._place, moment, size) == (fault.place, fault.moment, fault.size):
+            line = yield from self._odd(fault)
+        os.write(self._reports, line)
+        self._all.told.append((self._place, report))
+        lines = []
+        for pipe in self._orders:
+            line = b""
+            while not line.endswith(b"\n"):
+                try:
+                    line += os.read(pipe, 1 << 12)
+                except BlockingIOError:
+                    yield
+            lines.append(line)
+        assert len(set(lines)) == 1
+        order = msgspec.json.decode(lines[0], type=Order)
+        self._all.heard.append((self._place, order))
+        return order
+
+    def _odd(self, fault: Fault) -> Generator[None, None, bytes]:
+        other = self.measured[0].having(size=4096)
+        if fault.what == "killed":
+            self._command.opened.gone = "c1"
+        while fault.what in ("killed", "silent"):
+            yield
+        if fault.what == "ends":
+            raise Ended(0)
+        return {
+            "garbage": b'{"at": "nowhere"}\n',
+            "another case": msgspec.json.encode(Report(at="stands", case=other)) + b"\n",
+            "out of turn": msgspec.json.encode(Report(at="ready" if fault.moment != "before" else "slice")) + b"\n",
+        }[fault.what]
+
+    def leave(self, case: Case, **values: Any) -> None:
+        """Record a case."""
+        record = good(case) if not values else Record(case=case, launch=0, **values)
+        with (self._command.world.folders.out / "records.jsonl").open("ab") as file:
+            file.write(records.encode(record) + b"\n")
+        self._all.recorded(self._place, int(str(case["size"])))
+
+
+def place_of(cell: LaunchCell) -> str:
+    """What distinguishes the cells here: `single strict`, `multi files`."""
+    return placed(Case(workload="bcast", where=Where()), cell).where.text
+
+
+def before(cases: list[Case], case: Case) -> int:
+    """Size of the case before this one; of the first one its own."""
+    return int(str(cases[max(cases.index(case) - 1, 0)]["size"]))
+
+
+@pytest.fixture
+def turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The fake engine takes turns, and the driver looks often; the folder in which nothing may be left."""
+    temporary = tmp_path / "tmp"
+    temporary.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(temporary))
+    monkeypatch.setattr(fake, "ENGINE", with_values(fake.ENGINE, takes_turns=True))
+    monkeypatch.setattr(duet, "LOOK", 0.0005)
+    monkeypatch.setattr(duet, "ENDING", 0.0005)
+    monkeypatch.setattr(LaunchPlan, "slices", property(lambda plan: SliceRule(rounds=ROUNDS)))
+    return temporary
+
+
+def impatient(monkeypatch: pytest.MonkeyPatch) -> LaunchPlan:
+    """The plan, of which nothing is waited for longer than a part of a second."""
+    monkeypatch.setattr(patience, "GRACE", 0.0)
+    monkeypatch.setattr(patience, "STARTING", 0.0)
+    return msgspec.structs.replace(PLAN, timeout="0.2s", budget="0.1s")
+
+
+def made_ready(worlds: Worlds, plan: LaunchPlan = PLAN) -> tuple[PreparedCampaign, FakeSession]:
+    """The campaign, and the engine that plays it."""
+    session = FakeSession(worlds.play(plan))
+    return prepare(plan, lambda: None, {"fake": session}), session
+
+
+def carried_out(
+    worlds: Worlds, plan: LaunchPlan = PLAN, check: Callable[[], None] = lambda: None,
+    known: frozenset[tuple[Case, int]] = frozenset(),
+) -> Heard:  # fmt: skip
+    """A whole experiment, of which nothing is left."""
+    (ready, session), heard = made_ready(worlds, plan), Heard()
+    try:
+        run_campaign(ready, heard, frozenset(), known, check)
+    finally:
+        assert session.left == []
+    return heard
+
+
+def by_cell(heard: Heard, launch: int = 0) -> dict[tuple[str, int], Record]:
+    """The records by place and size; each is there once."""
+    of_block = [record for record in heard.records if record.launch == launch]
+    found = {}
+    for record in of_block:
+        found[record.case.where.text, record.case["size"]] = record
+    assert len(found) == len(of_block)
+    return found
+
+
+def duet_of(record: Record) -> Duet:
+    """Its turns, which it has."""
+    assert record.duet is not None
+    return record.duet
+
+
+def how(heard: Heard, launch: int = 0) -> dict[tuple[str, int], str | None]:
+    """How each case was measured: `duet`, why it was alone, or its status."""
+    return {
+        key: "duet" if one.how == "duet" else one.alone if one.status == "ok" else one.status
+        for key, one in by_cell(heard, launch).items()
+    }

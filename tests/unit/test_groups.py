@@ -1,0 +1,221 @@
+"""Which launches of a block live at once, and why others do not."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+import pytest
+from tests.unit.duet_worlds import PLAN, place_of
+
+from collbench.bindings.host_buffers import USABLE_SHARE
+from collbench.collectives.case import CollectiveCase
+from collbench.launch.cells import Launch, Part
+from collbench.launch.engines import fake
+from collbench.launch.expansion import ExpandedPlan, expand
+from collbench.launch.groups import MOST_WORLDS, Group, groups_of, key_of, why_alone
+from collbench.launch.memory import buffers
+from collbench.machine.topology import Core, Topology, TopologyGpu
+from collbench.schema.launch_plan import LaunchPlan, Side
+from collbench.schema.record import Alone
+
+MACHINE = Topology(tuple(Core(number) for number in range(8)), tuple(TopologyGpu(f"GPU-{letter}") for letter in "ab"))
+
+#: More cells than live at once, on the same two processors.
+MANY = {"isolation": ("strict", "visible", "files"), "seccomp": ("default", "unconfined")}
+
+
+@pytest.fixture(autouse=True)
+def takes_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fake, "ENGINE", replace(fake.ENGINE, takes_turns=True))
+
+
+def expanded(**values: Any) -> ExpandedPlan:
+    plan: LaunchPlan = msgspec.structs.replace(PLAN, **values)
+    return expand(plan, lambda engine: MACHINE)
+
+
+def block(of: ExpandedPlan, number: int = 0) -> list[Launch]:
+    return [launch for launch in of.order if launch.number == number]
+
+
+def groups(of: ExpandedPlan, free: int = 1 << 40, refused: dict[object, Alone] | None = None) -> tuple[Group, ...]:
+    return groups_of(of, block(of), refused or {}, free)
+
+
+def names(group: Group) -> set[tuple[str, int]]:
+    return {(place_of(launch.cell), launch.cell.ranks) for launch in group.launches}
+
+
+# Who lives at once ---------------------------------------------------------------------------------------------------
+
+
+def test_those_that_measure_alike_on_the_same_processors() -> None:
+    (group,) = groups(expanded())
+    assert names(group) == {("single strict", 2), ("multi strict", 2)}
+    assert (group.alone, group.reference, group.repeats) == (None, None, False)
+
+
+def test_they_are_started_in_the_order_of_launches() -> None:
+    of = expanded(launches=8)
+    found = set()
+    for number in range(8):
+        launches = block(of, number)
+        (group,) = groups_of(of, launches, {}, 1 << 40)
+        assert group.launches == tuple(launches)
+        found.add(place_of(group.launches[0].cell))
+    assert len(found) == 2
+
+
+def test_each_number_of_ranks_and_each_image_is_a_group_of_its_own() -> None:
+    found = groups(expanded(ranks=(2, 4), images=("openmpi", "mpich")))
+    assert sorted(len(group.launches) for group in found) == [2] * 4
+    worlds = [{(launch.cell.image, launch.cell.ranks) for launch in group.launches} for group in found]
+    assert all(len(one) == 1 for one in worlds)
+    assert len(set().union(*worlds)) == 4
+
+
+def test_the_sides_of_a_plan_live_at_once() -> None:
+    of = expanded(policies=("single",), sides={"base": Side(), "other": Side(variables={"A": "1"})})
+    (group,) = groups(of)
+    assert {launch.cell.side for launch in group.launches} == {"base", "other"}
+    assert group.alone is None
+
+
+def test_a_side_with_an_image_of_its_own_lives_beside_the_one_that_it_replaces() -> None:
+    of = expanded(policies=("single",), sides={"base": Side(), "other": Side(images={"openmpi": "openmpi-new"})})
+    (group,) = groups(of)
+    assert {launch.cell.image for launch in group.launches} == {"openmpi", "openmpi-new"}
+
+
+def test_other_processors_are_another_group() -> None:
+    """`far` takes memory of another node; on one node nothing differs but the processors that a policy takes."""
+    of = expanded(policies=("single", "multi"), cores_per_rank=1)
+    other = replace(of, placements={
+        cell: placement if cell.policy == "single" else replace(placement, boxes=tuple(
+            replace(box, slots=tuple(replace(slot, cores=tuple(core + 4 for core in slot.cores)) for slot in box.slots))
+            for box in placement.boxes
+        ))
+        for cell, placement in of.placements.items()
+    })  # fmt: skip
+    assert [group.alone for group in groups(other)] == ["single", "single"]
+    assert len({key_of(other, cell) for cell in other.cells}) == 2
+    assert len({key_of(of, cell) for cell in of.cells}) == 1
+
+
+# Why one is alone ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("values", "alone"),
+    [
+        ({"how": "blocks"}, "plan"),
+        ({"device": "gpu", "backends": ("nccl",)}, "gpus"),
+        ({"ranks": (9,), "oversubscribe": True}, "oversubscribed"),
+        ({"collectives": (), "benchmarks": ("stream",), "sizes": None, "ranks": (1,)}, "programs"),
+        ({"policies": ("single",)}, "single"),
+    ],
+)
+def test_why_a_launch_is_alone(values: dict[str, Any], alone: Alone) -> None:
+    of = expanded(**values)
+    found = groups(of)
+    assert [group.alone for group in found] == [alone] * len(of.cells)
+    assert [group.launches for group in found] == [(launch,) for launch in block(of)]
+
+
+def test_an_engine_that_does_not_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    of = expanded()
+    monkeypatch.setattr(fake, "ENGINE", replace(fake.ENGINE, takes_turns=False))
+    assert [group.alone for group in groups(of)] == ["engine"] * 2
+
+
+def test_several_hosts() -> None:
+    of = expanded()
+    cell = of.cells[0]
+    spread = replace(cell, hosts=2)
+    wider = replace(of, placements={spread: of.placements[cell]}, cases={spread: of.cases[cell]})
+    assert why_alone(wider, spread) == "hosts"
+
+
+def largest(of: ExpandedPlan) -> int:
+    """Bytes of the largest case's buffers."""
+    return max(buffers(case) for case in of.cases[of.cells[0]] if isinstance(case, CollectiveCase))
+
+
+def test_too_little_memory_for_all_at_once() -> None:
+    """Two worlds with the buffers of their largest case each."""
+    of = expanded(sizes=("8", "1M"))
+    least = int(2 * largest(of) / USABLE_SHARE)
+    assert [group.alone for group in groups(of, free=least + 2)] == [None]
+    assert [group.alone for group in groups(of, free=least - 2)] == ["memory"] * 2
+
+
+def test_of_many_worlds_so_many_count_as_live_at_once() -> None:
+    of = expanded(**MANY, sizes=("1M",))
+    least = int(MOST_WORLDS * largest(of) / USABLE_SHARE)
+    assert len(of.cells) > MOST_WORLDS
+    assert {group.alone for group in groups(of, free=least + 2)} == {None}
+    assert {group.alone for group in groups(of, free=least - 2)} == {"memory"}
+
+
+@pytest.mark.parametrize("why", ["shared", "awake"])
+def test_what_was_refused_stays_alone(why: Alone) -> None:
+    of = expanded(ranks=(2, 4))
+    key = key_of(of, next(cell for cell in of.cells if cell.ranks == 4))
+    found = {
+        (group.alone, tuple(launch.cell.ranks for launch in group.launches))
+        for group in groups(of, refused={key: why})
+    }  # fmt: skip
+    assert found == {(None, (2, 2)), (why, (4,))}
+
+
+def test_one_that_is_alone_leaves_the_others_together() -> None:
+    """Nine ranks do not fit on eight processors; two do."""
+    of = expanded(ranks=(2, 9), oversubscribe=True)
+    found = groups(of)
+    assert sorted((group.alone or "", len(group.launches)) for group in found) == [
+        ("", 2), ("oversubscribed", 1), ("oversubscribed", 1)
+    ]  # fmt: skip
+
+
+# More than live at once ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("left_out", range(5))
+def test_more_are_groups_around_the_first_cell_of_the_plan(left_out: int) -> None:
+    of = expanded(**MANY)
+    launches = block(of)
+    if left_out:
+        kept = of.cells[: len(of.cells) - left_out]
+        launches = [launch for launch in launches if launch.cell in kept]
+    found = groups_of(of, launches, {}, 1 << 40)
+    if len(launches) <= MOST_WORLDS:
+        assert [group.reference for group in found] == [None]
+        return
+    reference = next(launch for launch in launches if launch.cell == of.cells[0])
+    sizes = [len(group.launches) for group in found]
+    assert max(sizes) <= MOST_WORLDS and max(sizes) - min(sizes) <= 1
+    assert len(found) == -(-(len(launches) - 1) // (MOST_WORLDS - 1))
+    assert [group.reference for group in found] == [reference] * len(found)
+    assert [group.repeats for group in found] == [False, *[True] * (len(found) - 1)]
+    others = [launch for group in found for launch in group.launches if launch is not group.reference]
+    assert len(others) == len(launches) - 1 and set(others) == set(launches) - {reference}
+    for group in found:
+        assert reference in group.launches
+        assert list(group.launches) == sorted(group.launches, key=launches.index), "started as without groups"
+
+
+def test_the_reference_measures_again_what_the_others_do() -> None:
+    of = expanded(**MANY)
+    cases = sorted(of.expected[of.cells[0]], key=lambda case: int(str(case["size"])))
+    parts = {cell: Part(frozenset(cases[:1]), frozenset(cases[1:2])) for cell in of.cells}
+    launches = [replace(launch, only=parts[launch.cell]) for launch in block(of)]
+    first, *more = groups_of(of, launches, {}, 1 << 40)
+    assert first.reference is not None and first.reference.only == parts[of.cells[0]]
+    for group in more:
+        assert group.reference is not None
+        assert group.reference.only == Part(frozenset(cases[:1]), frozenset(cases[1:2]))
+    whole = [replace(launch, only=None) if launch.cell != of.cells[0] else launch for launch in launches]
+    for group in groups_of(of, whole, {}, 1 << 40)[1:]:
+        assert group.reference is not None and group.reference.only is None

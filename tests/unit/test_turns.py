@@ -1,0 +1,479 @@
+"""A rank that takes turns: it sleeps in a real pipe until its world is to go on, and measures the slices it is told."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from tests.unit.made_measurements import case
+
+from collbench.errors import Interrupted, RequestError
+from collbench.run import turns as under_test
+from collbench.run.alone import AloneWorld
+from collbench.run.sampling import Sampling
+from collbench.run.turns import BATCH, QUOTA_SLICE, Turns, sampled_in_turns
+from collbench.schema.case import Gate
+from collbench.schema.turns import LONGEST_ORDER, Order, Report, SliceRule
+from collbench.timing.gates import GateSetting, Signals
+from collbench.timing.loop import Stamps
+
+
+class Watched:
+    """A watch that remembers; `stopped` may be set."""
+
+    def __init__(self) -> None:
+        self.said: list[str] = []
+        self.stopped: int | None = None
+
+    def beat(self, doing: str) -> None:
+        self.said.append(doing)
+
+    def failed(self, reason: str | None, lost: bool = False) -> None:
+        """Nobody asks."""
+
+
+@dataclass
+class Driver:
+    """The driver's ends of the pipes of a world with one rank; it holds both ends of each."""
+
+    folder: Path
+    orders: int = -1
+    reports: int = -1
+    heard: list[Report] = field(default_factory=list)
+    begun: bytes = b""
+
+    def __post_init__(self) -> None:
+        for name in ("orders-0", "orders-1", "reports"):
+            os.mkfifo(self.folder / name)
+        self.orders = os.open(self.folder / "orders-0", os.O_RDWR)
+        self.reports = os.open(self.folder / "reports", os.O_RDWR)
+
+    def close(self) -> None:
+        """Gone."""
+        for pipe in (self.orders, self.reports):
+            os.close(pipe)
+
+    def order(self, order: Order) -> None:
+        os.write(self.orders, msgspec.json.encode(order) + b"\n")
+
+    def report(self) -> Report:
+        """The next one."""
+        while b"\n" not in self.begun:
+            self.begun += os.read(self.reports, 1 << 16)
+        line, _, self.begun = self.begun.partition(b"\n")
+        self.heard.append(msgspec.json.decode(line, type=Report))
+        return self.heard[-1]
+
+    def leads(self, orders: Sequence[Order], pause: float = 0.0) -> threading.Thread:
+        """Answer each report with the next order, after a pause (s)."""
+
+        def lead() -> None:
+            for order in orders:
+                self.report()
+                time.sleep(pause)
+                self.order(order)
+
+        thread = threading.Thread(target=lead)
+        thread.start()
+        return thread
+
+
+@pytest.fixture
+def driver(tmp_path: Path) -> Iterator[Driver]:
+    with closing(Driver(tmp_path)) as made:
+        yield made
+
+
+@pytest.fixture
+def rank(driver: Driver) -> Iterator[Turns]:
+    with closing(Turns(driver.folder, 0)) as made:
+        yield made
+
+
+STANDS, READY, BEGIN, END = Report(at="stands"), Report(at="ready"), Order(act="begin"), Order(act="end")
+
+
+def wait(rank: Turns, report: Report = STANDS, watch: Watched | None = None) -> Order:
+    return rank.wait(report, AloneWorld(), watch or Watched(), "bcast")
+
+
+# Sleeping ------------------------------------------------------------------------------------------------------------
+
+
+def test_it_reports_where_it_stands_and_hears_what_to_do(driver: Driver, rank: Turns) -> None:
+    identity = case().identity
+    for report, order in ((Report(at="stands", case=identity), BEGIN), (READY, END)):
+        thread = driver.leads([order])
+        assert wait(rank, report) == order
+        thread.join()
+        told = driver.heard[-1]
+        assert (told.at, told.case) == (report.at, report.case)
+
+
+def test_it_reports_before_which_case_it_stands(driver: Driver, rank: Turns) -> None:
+    thread = driver.leads([BEGIN, END])
+    watch = Watched()
+    assert rank.stands(case().identity, AloneWorld(), watch) == BEGIN
+    assert rank.stands(None, AloneWorld(), watch) == END
+    thread.join()
+    assert [report.case for report in driver.heard] == [case().identity, None]
+    assert {report.at for report in driver.heard} == {"stands"}
+
+
+def test_only_the_first_report_names_what_it_holds_without_its_own_pipes(
+    driver: Driver, rank: Turns, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def hold(own: frozenset[int]) -> frozenset[str]:
+        return frozenset(str(os.fstat(descriptor).st_ino) for descriptor in own)
+
+    monkeypatch.setattr(under_test, "shareable", hold)
+    thread = driver.leads([BEGIN, END])
+    wait(rank)
+    wait(rank)
+    thread.join()
+    pipes = [str((driver.folder / name).stat().st_ino) for name in ("orders-0", "reports")]
+    assert [report.holds for report in driver.heard] == [tuple(sorted(pipes)), ()]
+
+
+def test_a_sleep_takes_no_processor_time(driver: Driver, rank: Turns) -> None:
+    """Each report says it of the sleep before."""
+    thread = driver.leads([BEGIN, BEGIN, END], pause=0.2)
+    for _ in range(3):
+        wait(rank)
+    thread.join()
+    assert (driver.heard[0].asleep, driver.heard[0].slept) == (0.0, 0.0)
+    for report in driver.heard[1:]:
+        assert 0.15 < report.slept < 5.0
+        assert report.asleep < 0.05
+
+
+def test_a_thread_that_computes_meanwhile_is_seen(driver: Driver, rank: Turns) -> None:
+    over = threading.Event()
+
+    def compute() -> None:
+        while not over.is_set():
+            sum(range(1000))
+
+    computing = threading.Thread(target=compute)
+    computing.start()
+    try:
+        thread = driver.leads([BEGIN, END], pause=0.3)
+        wait(rank)
+        wait(rank)
+        thread.join()
+    finally:
+        over.set()
+        computing.join()
+    assert driver.heard[1].asleep > 0.1 * driver.heard[1].slept
+
+
+def test_what_all_ranks_used_is_added_up(driver: Driver, rank: Turns) -> None:
+    class Of(AloneWorld):
+        def total(self, values: Any) -> NDArray[np.int64]:
+            return np.array(values, np.int64) + 3_000_000_000
+
+        def gather(self, value: Any) -> list[Any]:
+            return [frozenset(("b",)), frozenset(("a", "b"))]
+
+    thread = driver.leads([END])
+    rank.wait(STANDS, Of(), Watched(), "bcast")
+    thread.join()
+    assert driver.heard[0].asleep == 3.0
+    assert driver.heard[0].holds == ("a", "b")
+
+
+def test_a_sleeper_gives_signs_of_life(driver: Driver, rank: Turns, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(under_test, "NAP", 0.02)
+    watch, thread = Watched(), driver.leads([END], pause=0.3)
+    wait(rank, watch=watch)
+    thread.join()
+    assert watch.said.count("bcast: waiting for its turn") >= 5
+    assert watch.said[-1] == "bcast"
+
+
+def test_without_a_driver_it_ends(driver: Driver, rank: Turns) -> None:
+    def leave() -> None:
+        driver.report()
+        driver.close()
+
+    thread = threading.Thread(target=leave)
+    thread.start()
+    with pytest.raises(Interrupted):
+        wait(rank)
+    thread.join()
+    driver.orders, driver.reports = (os.open(os.devnull, os.O_RDONLY) for _ in range(2))
+
+
+def test_a_signal_wakes_it_up(driver: Driver, rank: Turns, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(under_test, "NAP", 0.02)
+    watch = Watched()
+    threading.Timer(0.1, lambda: setattr(watch, "stopped", 15)).start()
+    began = time.monotonic()
+    with pytest.raises(Interrupted):
+        wait(rank, watch=watch)
+    assert time.monotonic() - began > 0.05
+
+
+def test_an_order_may_come_in_pieces(driver: Driver, rank: Turns) -> None:
+    line = msgspec.json.encode(BEGIN) + b"\n"
+
+    def pieces() -> None:
+        for piece in (line[:5], line[5:-1], line[-1:]):
+            time.sleep(0.05)
+            os.write(driver.orders, piece)
+
+    thread = threading.Thread(target=pieces)
+    thread.start()
+    assert wait(rank) == BEGIN
+    thread.join()
+
+
+def test_a_rank_but_the_first_reports_nothing(driver: Driver) -> None:
+    with closing(Turns(driver.folder, 1)) as rank:
+        pipe = os.open(driver.folder / "orders-1", os.O_RDWR)
+        threading.Timer(0.05, lambda: os.write(pipe, msgspec.json.encode(END) + b"\n")).start()
+        assert wait(rank) == END
+        os.set_blocking(driver.reports, False)
+        with pytest.raises(BlockingIOError):
+            os.read(driver.reports, 1)
+        os.close(pipe)
+
+
+def test_a_folder_without_pipes_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(RequestError, match="--turns"):
+        Turns(tmp_path / "nowhere", 0)
+
+
+def test_it_gives_its_pipes_back(driver: Driver) -> None:
+    before = len(os.listdir("/proc/self/fd"))  # noqa: PTH208
+    rank = Turns(driver.folder, 0)
+    assert len(os.listdir("/proc/self/fd")) == before + 2  # noqa: PTH208
+    rank.close()
+    assert len(os.listdir("/proc/self/fd")) == before  # noqa: PTH208
+
+
+def test_the_longest_order_is_written_at_once() -> None:
+    largest = Order(act="slice", gate="roundtime", slack=1 << 62, anew=True, seconds=1 / 3, operations=1 << 62)
+    assert len(msgspec.json.encode(largest)) < LONGEST_ORDER
+
+
+# Slices --------------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Made:
+    """A call whose samples take what `takes(number)` says (ns; negative: late), on a clock that they move."""
+
+    takes: Callable[[int], int] = lambda number: 1_000_000
+    now: int = 0
+    runs: list[tuple[Gate, int, int]] = field(default_factory=list)
+    announced: int = 0
+    burst: int = 1
+    operations: int = 1
+
+    def __post_init__(self) -> None:
+        signals = Signals(lambda: None, self._announce, np.zeros(1, np.int64), announces=True)
+        self.session: Any = SimpleNamespace(world=AloneWorld(), signals=signals, clock=lambda: self.now)
+
+    def _announce(self) -> None:
+        self.announced += 1
+
+    @property
+    def taken(self) -> int:
+        return sum(n for _, _, n in self.runs)
+
+    def run(self, gate: GateSetting, n: int) -> Stamps:
+        times = np.array([self.takes(self.taken + k) for k in range(n)], np.int64)
+        self.runs.append((gate.kind, gate.slack, n))
+        late, lasts = times < 0, np.abs(times)
+        left = self.now + np.cumsum(lasts)
+        self.now = int(left[-1])
+        return Stamps(left - lasts, left, late, np.zeros((n, 0), np.int64))
+
+
+def sampling(made: Made, gate: Gate = "roundtime", most: int = 100_000) -> Sampling:
+    method: Any = SimpleNamespace(clock="common", oversubscribed=False, most=most)
+    return Sampling(made, method, GateSetting(gate, made.session.signals, 1000), [])  # type: ignore[arg-type]
+
+
+def slices(driver: Driver, rank: Turns, of: Sampling, *orders: Order, quota: bool = False) -> tuple[bool, list[Report]]:
+    """Whether the case ended in its turns, and the reports."""
+    thread = driver.leads(orders)
+    ended = sampled_in_turns(of, rank, Watched(), "bcast", quota)
+    thread.join()
+    return ended, driver.heard
+
+
+RULE = SliceRule(discard=5, discard_seconds=0.002, seconds=0.05, operations=10, longest=1.0)
+
+
+A_SLICE = Order(act="slice", gate="roundtime", slack=1000, seconds=0.05, rule=RULE)
+
+
+def a_slice(**values: Any) -> Order:
+    return msgspec.structs.replace(A_SLICE, **values)
+
+
+def test_it_says_that_it_is_ready_and_with_what(driver: Driver, rank: Turns) -> None:
+    ended, (ready,) = slices(driver, rank, sampling(Made()), END)
+    assert ended
+    assert (ready.at, ready.gate, ready.slack, ready.shortest) == ("ready", "roundtime", 1000, 0.0)
+
+
+def test_a_quota_makes_slices_longer(driver: Driver, rank: Turns) -> None:
+    _, (ready,) = slices(driver, rank, sampling(Made()), END, quota=True)
+    assert ready.shortest == QUOTA_SLICE
+
+
+def test_a_case_that_is_to_be_measured_alone_does_not_end_in_turns(driver: Driver, rank: Turns) -> None:
+    made = Made()
+    assert slices(driver, rank, sampling(made), a_slice(anew=True), Order(act="alone"))[0] is False
+
+
+def test_a_slice_discards_and_then_lasts_as_long_as_it_is_to(driver: Driver, rank: Turns) -> None:
+    """Of 1 ms each: 5 are discarded, 50 are a slice."""
+    made = Made()
+    of = sampling(made)
+    ended, (_, one, two) = slices(driver, rank, of, a_slice(anew=True), a_slice(), END)
+    assert ended
+    for report in (one, two):
+        assert (report.at, report.n, report.late, report.gate) == ("slice", 50, 0, "roundtime")
+        assert report.seconds == pytest.approx(1e-3)
+        assert list(report.halves or ()) == pytest.approx([1e-3, 1e-3])
+    assert made.taken == 2 * (5 + 50)
+    assert len(of.stamps.late) == 100
+
+
+def test_what_is_discarded_is_not_in_the_time(driver: Driver, rank: Turns) -> None:
+    made = Made(takes=lambda number: 9_000_000 if number < 5 else 1_000_000)
+    _, (_, one) = slices(driver, rank, sampling(made), a_slice(anew=True), END)
+    assert one.seconds == pytest.approx(1e-3)
+
+
+def test_a_plan_that_fixes_samples_fixes_them_whatever_they_take(driver: Driver, rank: Turns) -> None:
+    made = Made(takes=lambda number: 400_000_000)
+    _, (_, one) = slices(driver, rank, sampling(made), a_slice(anew=True, operations=7), END)
+    assert one.n == 7
+
+
+def test_slow_operations_end_a_slice_at_its_longest(driver: Driver, rank: Turns) -> None:
+    """Of 0.4 s: ten would take 4 s."""
+    made = Made(takes=lambda number: 400_000_000)
+    _, (_, one) = slices(driver, rank, sampling(made), a_slice(anew=True), END)
+    assert 1 <= one.n <= 3
+
+
+def test_the_gate_and_the_slack_are_those_that_it_is_told(driver: Driver, rank: Turns) -> None:
+    made = Made()
+    of = sampling(made)
+    slices(driver, rank, of, a_slice(anew=True, slack=5000), a_slice(slack=9000), END)
+    assert {(gate, slack) for gate, slack, _ in made.runs} == {("roundtime", 5000), ("roundtime", 9000)}
+    assert of.notes == []
+
+
+def test_another_gate_forgets_all_samples_and_is_a_note(driver: Driver, rank: Turns) -> None:
+    made = Made()
+    of = sampling(made)
+    _, (*_, last) = slices(driver, rank, of, a_slice(anew=True), a_slice(), a_slice(anew=True, gate="barrier"), END)
+    assert (last.gate, len(of.stamps.late), len(of.notes)) == ("barrier", 50, 1)
+    assert of.gate.kind == "barrier"
+
+
+def test_to_begin_again_forgets_all_samples(driver: Driver, rank: Turns) -> None:
+    of = sampling(Made())
+    slices(driver, rank, of, a_slice(anew=True), a_slice(), a_slice(anew=True), END)
+    assert (len(of.stamps.late), of.notes) == (50, [])
+
+
+def test_late_samples_are_counted_and_not_in_the_time(driver: Driver, rank: Turns) -> None:
+    made = Made(takes=lambda number: -7_000_000 if number % 2 else 1_000_000)
+    _, (_, one) = slices(driver, rank, sampling(made), a_slice(anew=True, operations=20), END)
+    assert (one.n, one.late) == (20, 10)
+    assert one.seconds == pytest.approx(1e-3)
+
+
+def test_all_late_is_no_time(driver: Driver, rank: Turns) -> None:
+    made = Made(takes=lambda number: -1_000_000)
+    _, (_, one) = slices(driver, rank, sampling(made), a_slice(anew=True, operations=20), END)
+    assert (one.n, one.late, one.seconds, one.halves) == (20, 20, None, None)
+
+
+def test_halves_are_told_apart(driver: Driver, rank: Turns) -> None:
+    made = Made(takes=lambda number: 1_000_000 if number < 15 else 3_000_000)
+    _, (_, one) = slices(driver, rank, sampling(made), a_slice(anew=True, operations=20), END)
+    assert list(one.halves or ()) == pytest.approx([1e-3, 3e-3])
+
+
+def test_a_case_keeps_no_more_samples_than_the_plan_wants(driver: Driver, rank: Turns) -> None:
+    of = sampling(Made(), most=80)
+    rule = msgspec.structs.replace(RULE, rounds=4)
+    _, (_, *reports) = slices(driver, rank, of, a_slice(anew=True, rule=rule), *[a_slice(rule=rule)] * 3, END)
+    assert [report.n for report in reports] == [50] * 4
+    assert len(of.stamps.late) <= 80
+
+
+def test_behind_a_barrier_chance_decides_how_many_messages_go_before(driver: Driver, rank: Turns) -> None:
+    found = set()
+    for _ in range(12):
+        made = Made()
+        made.session.clock = time.monotonic_ns
+        slices(driver, rank, sampling(made, "barrier"), a_slice(gate="barrier", operations=1), END)
+        found.add(made.announced)
+    assert len(found) > 3
+
+
+# Sizes of batches, and the time of a slice ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("taken", "passed", "least", "seconds", "longest", "n"),
+    [
+        (0, 0.0, 10, 0.1, 2.0, 1),  # nobody knows yet how long one takes
+        (0, 0.0, 10, 0.0, 0.0, 10),  # so many, whatever they take
+        (0, 0.0, BATCH + 1, 0.0, 0.0, BATCH),
+        (BATCH, 1.0, BATCH + 1, 0.0, 0.0, 1),
+        (7, 99.0, 7, 0.0, 0.0, 0),
+        (1, 0.001, 10, 0.1, 2.0, 99),  # those of the rest of 0.1 s
+        (1, 0.02, 10, 0.1, 2.0, 9),  # ten take longer
+        (1, 0.5, 10, 0.1, 2.0, 3),  # ten take too long
+        (1, 1.5, 10, 0.1, 2.0, 1),
+        (1, 2.0, 10, 0.1, 2.0, 0),
+        (10, 0.1, 10, 0.1, 2.0, 0),
+        (10, 0.2, 10, 0.1, 2.0, 0),
+        (9, 0.2, 10, 0.1, 2.0, 1),
+        (1, 1e-6, 10, 0.1, 2.0, BATCH),
+        (1, 0.0, 10, 0.1, 2.0, BATCH),  # too short for the clock
+    ],
+)
+def test_how_many_samples_come_next(
+    taken: int, passed: float, least: int, seconds: float, longest: float, n: int
+) -> None:
+    assert under_test._next(taken, passed, least, seconds, longest) == n
+
+
+@pytest.mark.parametrize(
+    ("samples", "seconds"),
+    [
+        ([], None), ([-5, -7], None), ([1000], 1e-6), ([1000, 3000], 2e-6),
+        ([1000] * 9 + [90_000], 1e-6),  # the tenth at either end is left out
+        ([10, *[1000] * 8, 90_000], 1e-6),
+        ([1000] * 8 + [90_000], (8 * 1000 + 90_000) / 9 * 1e-9),  # of nine a tenth is none
+        ([-1, 1000, 2000, -1], 1.5e-6),
+    ],
+)  # fmt: skip
+def test_the_time_of_a_slice_is_the_mean_of_the_middle_of_its_samples(
+    samples: list[int], seconds: float | None
+) -> None:
+    found = under_test._trimmed(np.array(samples, np.int64))
+    assert found == (None if seconds is None else pytest.approx(seconds))
