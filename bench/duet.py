@@ -220,7 +220,7 @@ def sleeper(asked: argparse.Namespace, done: Callable[[Found], None]) -> Found:
     policies = ("host", "multi")
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "plan.toml"
-        file.write_text(plan(asked.installations[0], policies), encoding="utf-8")
+        file.write_text(plan(asked.installations[0], policies, timeout="5m"), encoding="utf-8")
         found = duet_sleeper.costs(file, policies, asked.lives, asked.seed, done)
     costs = found["costs"]
     enough = [size for size in SIZES if all(len(costs[policy].get(size, ())) > 1 for policy in policies)]

@@ -48,7 +48,7 @@ def made_up(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> MadeUp:
 def asked(tmp_path: Path) -> argparse.Namespace:
     libraries = [bench("installation").Installation(tmp_path, name) for name in ("openmpi", "mpich")]
     return argparse.Namespace(
-        installations=libraries, experiments=4, lives=2, launches=4, variables="A=1 B_C=x=y", seed=3
+        installations=libraries, experiments=4, lives=2, launches=20, variables="A=1 B_C=x=y", seed=3
     )
 
 
@@ -75,7 +75,7 @@ def test_both_ways_of_launching_are_measured_in_turns(made_up: MadeUp, asked: ar
     ways = [plan.how for plan in made_up.plans]
     assert len(ways) == 2 * asked.launches
     assert all({*ways[n : n + 2]} == {"duet", "blocks"} for n in range(0, len(ways), 2))
-    assert {how: len(logs["8"]) for how, logs in found["logs"].items()} == {"duet": 4, "blocks": 4}
+    assert {how: len(logs["8"]) for how, logs in found["logs"].items()} == {"duet": 20, "blocks": 20}
 
 
 def test_what_is_planted_is_on_one_side(made_up: MadeUp, asked: argparse.Namespace) -> None:
