@@ -305,8 +305,14 @@ def _pressure() -> str:
 
 
 def _commit() -> str:
-    argv = ("git", "-C", str(HERE), "describe", "--always", "--dirty", "--exclude=*")
-    return subprocess.run(argv, capture_output=True, text=True, timeout=30, check=False).stdout.strip()
+    """The present one; `dirty` where the code that measures differs from it."""
+
+    def git(*argv: str) -> subprocess.CompletedProcess[str]:
+        command = ("git", "-C", str(HERE.parent), *argv)
+        return subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+
+    changed = git("diff", "--quiet", "HEAD", "--", "src", "bench/*.py").returncode != 0
+    return git("rev-parse", "--short", "HEAD").stdout.strip() + ("-dirty" if changed else "")
 
 
 def main() -> None:
