@@ -226,7 +226,7 @@ def sleeper(asked: argparse.Namespace, done: Callable[[Found], None]) -> Found:
     enough = [size for size in SIZES if all(len(costs[policy].get(size, ())) > 1 for policy in policies)]
     found["mean"] = {policy: {size: interval(costs[policy][size]) for size in enough} for policy in policies}
     found["difference"] = {size: difference(costs["multi"][size], costs["host"][size]) for size in enough}
-    return found | {"library": asked.installations[0].name}
+    return found
 
 
 @contextlib.contextmanager
@@ -244,7 +244,7 @@ def neighbours(seed: int) -> Iterator[None]:
 def restless(asked: argparse.Namespace, done: Callable[[Found], None]) -> Found:
     """Launches of equal sides in duets and in blocks, one after the other, beside neighbours."""
     logs: Found = {how: defaultdict(list) for how in ("duet", "blocks")}
-    found: Found = {"logs": logs, "failed": [], "library": asked.installations[0].name}
+    found: Found = {"logs": logs, "failed": []}
     order = random.Random(asked.seed)  # noqa: S311 - an order, not a secret
     with neighbours(asked.seed):
         for number in range(asked.launches):
@@ -258,6 +258,7 @@ def restless(asked: argparse.Namespace, done: Callable[[Found], None]) -> Found:
                     continue
                 for size in played.times:
                     logs[how][size] += played.logs(size, ("a", "b")).values()
+                found["libraries"] = played.libraries
             done(found)
     found["spread"] = {size: [stdev(logs[how][size]) for how in ("duet", "blocks")] for size in SIZES}
     return found

@@ -158,4 +158,4 @@ def _libraries(found: Found) -> str:
     parts = [*found.get("experiments", ()), *found.get("places", {}).values(), *found.values()]
     for part in parts:
         names += part.get("libraries", ()) if isinstance(part, dict) else ()
-    return f"; {', '.join(dict.fromkeys(names))}" if names else f"; {found['library']}" if "library" in found else ""
+    return f"; {', '.join(dict.fromkeys(names))}" if names else ""

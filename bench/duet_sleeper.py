@@ -182,5 +182,7 @@ def costs(plan: Path, policies: tuple[str, str], lives: int, seed: int, done: Ca
 
 
 def _told(found: dict[str, Any], stage: Stage, failed: list[str]) -> dict[str, Any]:
+    environments = stage.prepared.stacks.environments
+    libraries = dict.fromkeys(f"{one.name} {one.version}" for side in environments for one in side.libraries)
     return {"costs": {policy: dict(by_size) for policy, by_size in found.items()}, "failed": failed,
-            "share of a processor asleep": sorted(stage.asleep)[-1:]}  # fmt: skip
+            "share of a processor asleep": sorted(stage.asleep)[-1:], "libraries": list(libraries)}  # fmt: skip

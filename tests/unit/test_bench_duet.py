@@ -111,7 +111,7 @@ def test_a_part_that_misses_its_target_says_so() -> None:
 
 
 def test_what_a_sleeper_costs_is_held_against_its_furthest_end() -> None:
-    found = {"costs": {policy: {"8": [0.0, 0.01]} for policy in POLICIES}, "failed": [], "library": "openmpi",
+    found = {"costs": {policy: {"8": [0.0, 0.01]} for policy in POLICIES}, "failed": [],
              "share of a processor asleep": [0.004], "difference": {"8": [0.0, -0.01, 0.01]},
              "mean": {"host": {"8": [0.0, -0.01, 0.01]}, "multi": {"8": [0.0, -0.05, 0.01]}}}  # fmt: skip
     assert "5.1% (at most 3%:\nmissed)" in bench("duet_page").page({"sleeper": entry(found)})
