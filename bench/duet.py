@@ -56,7 +56,7 @@ SCANNED = (*(f"{RULES}{number}" for number in range(1, 7)),
            *(f"OMPI_MCA_btl_sm_eager_limit={size}" for size in (1024, 16384, 65536)),
            *(f"OMPI_MCA_btl_sm_max_send_size={size}" for size in (8192, 16384, 65536)),
            "OMPI_MCA_btl_sm_fbox_threshold=1", "OMPI_MCA_btl_sm_fbox_size=65536")  # fmt: skip
-PLANTED = "OMPI_MCA_btl_sm_max_send_size=16384"
+PLANTED = f"{RULES}1"
 
 #: A neighbour, whose times to rest, to compute and to copy come from a seed; it ends with who started it.
 NEIGHBOUR = """
