@@ -119,12 +119,14 @@ def command(plan: str, margin: float, accepted: tuple[str, ...], every: bool, st
     stats()
     with _no_false_loss():
         taken = tuple(_ACCEPTED[name] for name in accepted)
-        folder = _earlier(Path(plan), asked) if Path(plan).is_dir() else _measured(plan, margin, taken, **asked)
-        gate = read_gate_plan(folder)
-        if Path(plan).is_dir():  # judged again as it was, where nothing else is asked for
+        measured = _earlier(Path(plan), asked) if Path(plan).is_dir() else None
+        begun = measured or asked["resume"]
+        if begun is not None:  # decided and judged as it was begun, where nothing else is asked for
+            gate = read_gate_plan(begun)
             typed = click.get_current_context().get_parameter_source("margin") is ParameterSource.COMMANDLINE
             margin, taken = margin if typed else gate.margin, taken or gate.accepted
-        judgement = judge(gate, observe(folder), margin, taken, is_unfinished(folder))
+        folder = measured or _measured(plan, margin, taken, **asked)
+        judgement = judge(read_gate_plan(folder), observe(folder), margin, taken, is_unfinished(folder))
         names = names_of(judgement.answers)
         _write_answer(folder, judgement, names)
         say(tables(judgement, names, every or style in COMPLETE, style in COMPLETE), document(judgement, names), style)
