@@ -174,7 +174,7 @@ def test_what_differs_from_the_gate_that_is_gone_on_with_is_named(
         return found.err
 
     assert "16 launches" in differing("plan.toml", *ours, "--launches", "20")
-    assert "(sides: " in differing("plan.toml", "--other", "env=A=1", "--launches", "16")
+    assert "(sides.other.libraries: " in differing("plan.toml", "--other", "env=A=1", "--launches", "16")
     text = engine.path.read_text()
     engine.path.write_text(text.replace("64K", "32K"))
     assert '(sizes: ["8","64K"] then, ["8","32K"] now)' in differing("plan.toml", *ours, "--launches", "16")
