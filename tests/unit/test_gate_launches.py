@@ -181,6 +181,11 @@ WRONG_REQUESTS = {
     "no value": (("--base", "image="), "write image=REF"),
     "no variable": (("--base", "env=A"), "write env=A=VALUE"),
     "a bad variable": (("--other", "env=A-B=1"), "other: variables: 'A-B'"),
+    "two values": (("--base", "env=A=1", "--base", "env=B=1", "--base", "env=A="), "--base: has env=A=1 and env=A=."),
+    "two images": (
+        ("--other", "image=mpich", "--other", "image=openmpi=x"),
+        "--other: has image=openmpi=mpich and image=openmpi=x.",
+    ),
     "no file": (("--other", "lib=/nowhere/libx.so"), "/nowhere/libx.so: No such file"),
     "no library": (("--other", "lib=/etc/hostname"), "is not an ELF file, so no shared library"),
     "no image of the plan": (("--other", "image=mpich=x"), "the plan's images are openmpi"),
