@@ -21,7 +21,7 @@ from collbench.launch.foreseen import foreseen
 from collbench.launch.shipped import find_plan
 from collbench.launch.unused import unused
 from collbench.machine.topology import Core, Topology
-from collbench.schema.launch_plan import LaunchPlan, load_launch_plan
+from collbench.schema.launch_plan import LaunchPlan, Side, load_launch_plan
 
 USUAL: dict[str, Any] = {"images": ("tools",), "policies": ("host",), "launches": 1}
 
@@ -126,19 +126,19 @@ def test_a_folder_that_is_none_is_refused_before_an_engine_is_asked(
     for folder in ("/no/such", str(file)):
         asked = LaunchPlan(**USUAL, benchmarks=("dd",), storage=("bind",), folder=folder)
         said = f"storage bind: folder {folder}: there is no such folder; set folder to another of the host."
-        assert list(foreseen(expand(asked))) == [f"collbench launch would refuse this plan here: {said}"]
+        assert foreseen(expand(asked)).lines == [f"collbench launch would refuse this plan here: {said}"]
         with pytest.raises(PlanError) as refused:
             prepare(asked, lambda: None, {})
         assert str(refused.value) == said
-    assert list(foreseen(expanded(benchmarks=("dd",), storage=("bind",), folder=str(tmp_path)))) == []
-    assert list(foreseen(expanded(benchmarks=("stream",), folder="/no/such"))) == [], "no files, no folder"
+    assert foreseen(expanded(benchmarks=("dd",), storage=("bind",), folder=str(tmp_path))).lines == []
+    assert foreseen(expanded(benchmarks=("stream",), folder="/no/such")).lines == [], "no files, no folder"
 
 
 def test_a_folder_in_which_nothing_can_be_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Root may write everywhere, but on a device that is read-only."""
     holding(monkeypatch)
     monkeypatch.setattr("collbench.launch.storage.os.access", lambda path, mode: path != str(tmp_path))
-    (line,) = foreseen(expanded(benchmarks=("dd",), folder=str(tmp_path)))
+    (line,) = foreseen(expanded(benchmarks=("dd",), folder=str(tmp_path))).lines
     assert line.endswith(
         f"storage overlay: folder {tmp_path}: nothing can be made in it; set folder to another of the host."
     )
@@ -146,31 +146,50 @@ def test_a_folder_in_which_nothing_can_be_made(tmp_path: Path, monkeypatch: pyte
 
 def test_programs_that_the_host_lacks(monkeypatch: pytest.MonkeyPatch) -> None:
     holding(monkeypatch, dd="dd was not found")
-    (line,) = foreseen(expanded(benchmarks=("dd",)))
+    (line,) = foreseen(expanded(benchmarks=("dd",))).lines
     assert line.startswith("collbench launch would refuse this plan here: the environment beside tools (")
     assert line.endswith('): benchmark dd: dd was not found. Or set unusable = "skip".')
-    (line,) = foreseen(expanded(benchmarks=("dd",), unusable="skip"))
+    (line,) = foreseen(expanded(benchmarks=("dd",), unusable="skip")).lines
     assert line == "collbench launch would skip dd on the host, beside the image tools: dd was not found"
-    assert list(foreseen(expanded(benchmarks=("dd",), policies=("multi",)))) == [], "what an image holds is not known"
+    assert foreseen(expanded(benchmarks=("dd",), policies=("multi",))).lines == [], "what an image holds is not known"
+
+
+@pytest.mark.parametrize("policies", [("host",), ("host", "single")])
+def test_what_a_side_lacks_on_the_host_is_refused_with_its_name(tmp_path: Path, policies: tuple[str, ...]) -> None:
+    """Of ranks that communicate too: an environment that is none can be seen without an engine."""
+    keys = {"images": ("openmpi",), "policies": policies, "ranks": (2,), "collectives": ("bcast",)}
+    sides = {"good": Side(), "bad": Side(environments={"openmpi": str(tmp_path)})}
+    found = [line for line in foreseen(expanded(**keys, sides=sides)).lines if "side good: " not in line]
+    said = f"environments: openmpi: {tmp_path} has no bin/python. Name a virtual environment."
+    assert found == [f"collbench launch would refuse this plan here: side bad: {said}"]
+    if policies == ("host",):
+        with pytest.raises(PlanError, match=r"^side bad: environments: openmpi: "):
+            prepare(LaunchPlan(**keys, sides={"bad": sides["bad"]}), lambda: None)
+
+
+def test_an_image_of_a_side_that_nobody_knows_is_doubted_with_its_name() -> None:
+    sides = {"base": Side(), "other": Side(images={"torch": "torc"})}
+    (line,) = foreseen(expanded(images=("torch",), policies=("multi",), benchmarks=("dd",), sides=sides)).lines
+    assert line.startswith("side other: image torc: none that comes with collbench;")
 
 
 def test_memory_that_is_lacking(monkeypatch: pytest.MonkeyPatch) -> None:
     holding(monkeypatch)
     monkeypatch.setattr(memory, "available_bytes", lambda: 1 << 20)
-    (line,) = foreseen(expanded(benchmarks=({"name": "linpack", "n": 2000},)))
+    (line,) = foreseen(expanded(benchmarks=({"name": "linpack", "n": 2000},))).lines
     assert "linpack n=2000 " in line and "and 1.00 MiB are free" in line
 
 
 def test_a_name_that_no_image_of_ours_has_is_doubted() -> None:
-    (line,) = foreseen(expanded(images=("torc",), policies=("multi",), benchmarks=("stream",)))
+    (line,) = foreseen(expanded(images=("torc",), policies=("multi",), benchmarks=("stream",))).lines
     assert line == "image torc: none that comes with collbench; it must be one of your own. Did you mean torch?"
     own = ("torch", "torch:mine", "registry/torc")
-    assert list(foreseen(expanded(images=own, policies=("multi",), benchmarks=("stream",)))) == []
+    assert foreseen(expanded(images=own, policies=("multi",), benchmarks=("stream",))).lines == []
 
 
 def test_a_training_that_does_not_fit_is_seen_before(monkeypatch: pytest.MonkeyPatch) -> None:
     training = {"name": "ddp", "network": "resnet56", "batch": 1 << 20}
-    (line,) = foreseen(expanded(images=("torch",), policies=("multi",), ranks=(2,), benchmarks=(training,)))
+    (line,) = foreseen(expanded(images=("torch",), policies=("multi",), ranks=(2,), benchmarks=(training,))).lines
     assert line.startswith("collbench launch would refuse this plan here: torch multi strict, 2 ranks: ddp ")
     assert line.endswith("Lower the batch or the number of ranks.")
 

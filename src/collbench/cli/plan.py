@@ -53,7 +53,7 @@ def command(
     for sentence in (too_long(expanded), undecidable(expanded)):
         if sentence is not None:
             click.echo(sentence)
-    for line in (*before_measuring(expanded), *foreseen(expanded)):
+    for line in (*before_measuring(expanded), *foreseen(expanded).lines):
         click.echo(harmless(line))
 
 

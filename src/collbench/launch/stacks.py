@@ -20,7 +20,7 @@ from collbench.launch.probe import Contents
 from collbench.launch.rank_environment import OF_EVERY_RANK
 from collbench.launch.starters.starter import PROCESS
 from collbench.machine import facts
-from collbench.schema.launch_plan import LaunchPlan, Side
+from collbench.schema.launch_plan import LaunchPlan, Side, named_sides
 from collbench.schema.loaded import stem_of
 from collbench.schema.manifest import Allocation, Host, Image, Library
 
@@ -66,18 +66,20 @@ def look_at(expanded: ExpandedPlan, sessions: Mapping[str, Session]) -> Stacks:
     remarks, hosts = list[str](), list[Host]()
     watched = tuple(stem_of(path) for side in expanded.plan.sides.values() for path in (*side.libraries, *side.preload))
     allocation = None
-    for sides in _looked_at_together(expanded.plan):
+    for sides in looked_at_together(expanded.plan):
         plan, vendors = expanded.plan.of_sides(sides), dict[str, str]()
         names = {(side, expanded.plan.image_of(side, image)): image for side in sides for image in expanded.plan.images}
         for engine in sorted(sessions, key=lambda name: name == engines.HOST):
             placements = {cell: one for cell, one in expanded.placements_on(engine).items() if cell.side in sides}
-            looks = sessions[engine].look(plan, placements, vendors)
+            with named_sides(sides):
+                looks = sessions[engine].look(plan, placements, vendors)
             remarks += looks.remarks
             hosts += looks.hosts
             allocation = allocation or looks.allocation
             within, beside = (looks.by_image, looks.environments) if engine != engines.HOST else ({}, looks.by_image)
             for image, look in (*beside.items(), *within.items()):
-                refuse_missing(plan, image, look)
+                with named_sides(sides):
+                    refuse_missing(plan, image, look)
                 vendors.setdefault(image, look.contents.vendor)
             variables = {**looks.variables, **plan.variables}
             replaced = {*OF_EVERY_RANK, *((PRELOAD,) if plan.preload else ())}
@@ -104,7 +106,7 @@ def look_at(expanded: ExpandedPlan, sessions: Mapping[str, Session]) -> Stacks:
     return Stacks(start, images, environments, tuple(dict.fromkeys((*differences, *remarks))), tuple(hosts), allocation)
 
 
-def _looked_at_together(plan: LaunchPlan) -> list[tuple[str | None, ...]]:
+def looked_at_together(plan: LaunchPlan) -> list[tuple[str | None, ...]]:
     """Groups of sides that differ in images alone: an engine that waits for nodes is asked once for all of a group."""
     groups: dict[str, list[str | None]] = {}
     for name in plan.sides or (None,):
