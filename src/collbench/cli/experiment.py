@@ -175,7 +175,8 @@ def _performed(
     done = finished(expanded, writer.before, some_from(manifest) or 0)
     done |= continuing.closed(expanded, manifest, writer.before, extends)
     known = frozenset((record.case, record.launch) for record in writer.before if not record.lost)
-    show_cells(expanded, (*prepared.stacks.differences, *disturbances(expanded.placements.values())))
+    said = (*prepared.stacks.differences, *disturbances(expanded.placements.values()))
+    show_cells(expanded, said, prepared.stacks.missing)
     sink = RunSink(writer, len(expanded.order), len(done), records)
     decider = None
     if expanded.plan.until == "decided":

@@ -20,10 +20,15 @@ from collbench.cli.terminal import harmless, waiting_for
 from collbench.launch import engines
 from collbench.launch.cells import LaunchCell
 from collbench.launch.expansion import ExpandedPlan
+from collbench.launch.stacks import Missing
 from collbench.launch.unused import unused
 from collbench.report.paper import decidable
 from collbench.schema.launch_plan import LaunchPlan
 from collbench.units import counted
+from collbench.workloads import use_of
+
+#: Every benchmark is there, as far as anybody looked.
+NOTHING_MISSING: Missing = {}
 
 
 def looking(plan: LaunchPlan) -> contextlib.AbstractContextManager[None]:
@@ -62,29 +67,34 @@ def comparisons(expanded: ExpandedPlan) -> int:
     return most
 
 
-def of_paper(expanded: ExpandedPlan) -> tuple[Paper, list[Judgement]] | None:
-    """The plan's paper, and its conclusions as the plan can decide them; None: it belongs to no paper.
+def of_paper(
+    expanded: ExpandedPlan, missing: Missing = NOTHING_MISSING
+) -> tuple[Paper, list[Judgement], frozenset[str]] | None:  # fmt: skip
+    """The plan's paper, its conclusions as the plan can decide them, and the workloads of it that are `missing`.
 
-    An image is taken to hold the MPI that is in its name.
+    None: it belongs to no paper. An image is taken to hold the MPI that is in its name.
 
     Raises:
         RequestError: no such paper.
     """
     if not expanded.plan.paper:
         return None
-    items = []
+    items, lacking = [], set[str]()
     for case, cell in cells_of(expanded).items():
+        if not case["backend"] and use_of(case) in missing.get((cell.engine, cell.image, cell.side), ()):
+            lacking.add(case.workload)
+            continue
         names = "MPICH" if "mpich" in cell.image else "Open MPI" if "openmpi" in cell.image else ""
         library = library_name(case["backend"], names) if case["backend"] else None
         items.append(Item(case, library, expanded.placements[cell].crowded))
     published = known_paper(expanded.plan.paper)
-    return published, foreseen(published, representatives(items))
+    return published, foreseen(published, representatives(items)), frozenset(lacking)
 
 
-def before_measuring(expanded: ExpandedPlan) -> tuple[str, ...]:
+def before_measuring(expanded: ExpandedPlan, missing: Missing = NOTHING_MISSING) -> tuple[str, ...]:
     """A line for each: the conclusions of a paper, keys without an effect, gates, and cautions of the engine."""
     engine = engines.get(expanded.plan.engine)
-    papers = decidable(*judged) if (judged := of_paper(expanded)) else ()
+    papers = decidable(*judged) if (judged := of_paper(expanded, missing)) else ()
     return (*papers, *unused(expanded), *_gates(expanded), *engine.cautions(engine.address(expanded.plan)))
 
 
@@ -96,7 +106,9 @@ def _gates(expanded: ExpandedPlan) -> Iterator[str]:
                'gate = "barrier" is one for all')  # fmt: skip
 
 
-def show_cells(expanded: ExpandedPlan, differences: tuple[str, ...] = ()) -> None:
+def show_cells(
+    expanded: ExpandedPlan, differences: tuple[str, ...] = (), missing: Missing = NOTHING_MISSING
+) -> None:  # fmt: skip
     """A line of numbers, and how host and image differ apart from the container."""
     plan, cells, launches = expanded.plan, len(expanded.cells), len(expanded.order)
     cases = sum(len(cases) for cases in expanded.expected.values()) * plan.launches
@@ -107,6 +119,6 @@ def show_cells(expanded: ExpandedPlan, differences: tuple[str, ...] = ()) -> Non
     notes = dict.fromkeys(
         (undecidable(expanded), too_long(expanded), *(placement.note for placement in expanded.placements.values()))
     )
-    for line in (*notes, *before_measuring(expanded), *differences):
+    for line in (*notes, *before_measuring(expanded, missing), *differences):
         if line:
             click.echo(harmless(f"# {line}"), err=True)

@@ -53,7 +53,8 @@ def command(
     for sentence in (too_long(expanded), undecidable(expanded)):
         if sentence is not None:
             click.echo(sentence)
-    for line in (*before_measuring(expanded), *foreseen(expanded).lines):
+    here = foreseen(expanded)
+    for line in (*before_measuring(expanded, here.missing), *here.lines):
         click.echo(harmless(line))
 
 

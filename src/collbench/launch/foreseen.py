@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 
 from collbench.errors import PlanError
 from collbench.launch import engines, starters
@@ -13,7 +13,7 @@ from collbench.launch.expansion import ExpandedPlan
 from collbench.launch.memory import refuse_too_large
 from collbench.launch.placing import Placement
 from collbench.launch.shipped import dockerfiles
-from collbench.launch.stacks import looked_at_together, refuse_missing
+from collbench.launch.stacks import StackKey, looked_at_together, refuse_missing
 from collbench.launch.storage import refuse_unusable_folder
 from collbench.schema.launch_plan import LaunchPlan, named_sides
 from collbench.spelling import suggestion
@@ -26,10 +26,12 @@ Sides = tuple[str | None, ...]
 class Foreseen:
     """A line for each: memory and folders that are lacking, and what the host lacks of the plan or of a side.
 
-    What images hold only their engine knows; of an image that nobody has heard of here the name is doubted.
+    What images hold only their engine knows; of an image that nobody has heard of here the name is doubted. `missing`
+    are the benchmarks that the host lacks.
     """
 
     lines: list[str]
+    missing: dict[StackKey, Mapping[str, str]] = field(default_factory=dict)
 
 
 def foreseen(expanded: ExpandedPlan) -> Foreseen:
@@ -39,15 +41,18 @@ def foreseen(expanded: ExpandedPlan) -> Foreseen:
     found.lines += _refused(lambda: refuse_too_large(plan, expanded.cases))
     found.lines += _refused(lambda: refuse_unusable_folder(expanded.cells, plan.folder))
     for sides in looked_at_together(plan):
-        found.lines += _of_host(expanded, sides)
+        found.lines += _of_host(expanded, sides, found.missing)
     return found
 
 
-def _of_host(expanded: ExpandedPlan, sides: Sides) -> Iterator[str]:
-    """What launch would refuse or skip of some sides because of their environments on the host."""
+def _of_host(
+    expanded: ExpandedPlan, sides: Sides, missing: dict[StackKey, Mapping[str, str]]
+) -> Iterator[str]:  # fmt: skip
+    """What launch would refuse or skip of some sides because of their environments on the host; adds to `missing`."""
     plan, looks = expanded.plan.of_sides(sides), list[Looks]()
     yield from _refused(lambda: looks.append(_look_at_host(expanded, sides)), sides)
     for image, look in (item for seen in looks for item in seen.by_image.items()):
+        missing |= {(engines.HOST, image, side): look.contents.missing_benchmarks for side in sides}
         if plan.unusable == "skip":
             for benchmark, why in look.contents.missing_benchmarks.items():
                 yield f"collbench launch would skip {benchmark} on the host, beside the image {image}: {why}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence, Set
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import msgspec
@@ -24,6 +24,12 @@ from collbench.schema.launch_plan import LaunchPlan, Side, named_sides
 from collbench.schema.loaded import stem_of
 from collbench.schema.manifest import Allocation, Host, Image, Library
 
+#: Engine, image and side.
+StackKey = tuple[str, str, str | None]
+
+#: Why benchmarks cannot be measured somewhere, by their use (`workloads.uses`).
+Missing = Mapping[StackKey, Mapping[str, str]]
+
 
 @dataclass(frozen=True)
 class Stacks:
@@ -32,12 +38,13 @@ class Stacks:
     `hosts` are the machines that ranks run on; none: the driver's. `allocation` is what a resource manager gave.
     """
 
-    start: dict[tuple[str, str, str | None], Stack]
+    start: dict[StackKey, Stack]
     images: tuple[Image, ...]
     environments: tuple[Image, ...]
     differences: tuple[str, ...]
     hosts: tuple[Host, ...] = ()
     allocation: Allocation | None = None
+    missing: Missing = field(default_factory=dict)
 
     @property
     def environment(self) -> dict[str, str]:
@@ -60,7 +67,8 @@ def look_at(expanded: ExpandedPlan, sessions: Mapping[str, Session]) -> Stacks:
         PlanError: a backend is missing; no environment of the same MPI stands beside an image; ranks on the host have
             another priority than those in containers.
     """
-    start: dict[tuple[str, str, str | None], Stack] = {}
+    start: dict[StackKey, Stack] = {}
+    missing: dict[StackKey, Mapping[str, str]] = {}
     inside: dict[tuple[str | None, str], tuple[Contents, Image]] = {}
     bare: dict[tuple[str | None, str], tuple[Contents, Image]] = {}
     remarks, hosts = list[str](), list[Host]()
@@ -90,6 +98,7 @@ def look_at(expanded: ExpandedPlan, sessions: Mapping[str, Session]) -> Stacks:
                         known[side, name] = (look_.contents, _image(name, side, look_, replaced, variables, files))
                         stack = stack_of(plan, image, look_, watched)
                         start[engine, image, side] = replace(stack, beneath=looks.beneath)
+                        missing[engine, image, side] = look_.contents.missing_benchmarks
     for key, (contents, _) in inside.items():
         if key in bare:
             refuse_other_priority(key[1], bare[key][0].priority, contents.priority)
@@ -103,7 +112,8 @@ def look_at(expanded: ExpandedPlan, sessions: Mapping[str, Session]) -> Stacks:
         )
     ]
     images, environments = tuple(image for _, image in inside.values()), tuple(image for _, image in bare.values())
-    return Stacks(start, images, environments, tuple(dict.fromkeys((*differences, *remarks))), tuple(hosts), allocation)
+    lines = tuple(dict.fromkeys((*differences, *remarks)))
+    return Stacks(start, images, environments, lines, tuple(hosts), allocation, missing)
 
 
 def looked_at_together(plan: LaunchPlan) -> list[tuple[str | None, ...]]:
