@@ -104,6 +104,18 @@ def test_a_gate_that_is_resumed_decides_and_accepts_as_it_was_begun(
     assert (ended.code, answer["margin"], answer["accepted"], set(decided)) == (0, 0.6, ["late"], {0.6}), ended
 
 
+def test_what_is_decided_by_the_margin_of_the_gate_starts_no_more_launches(engine: Engine, here: Collbench) -> None:
+    """By the default margin it would be open."""
+    engine.takes = lambda opened, case, noise: 100 + 5 * noise
+    assert here("gate", "plan.toml", *SIDES, "--margin", "60%", "--out", "kept").code == 0
+    worlds = len(engine.worlds)
+    more = ("--until", "decided", "--launches", "16")
+    ended = here("gate", "plan.toml", *more, "--resume", "kept")
+    assert (ended.code, len(engine.worlds), "nothing is started" in ended.err) == (0, worlds, True), ended
+    assert here("gate", "plan.toml", *more, "--resume", "kept", "--margin", "2%").code == 4
+    assert len(engine.worlds) > worlds
+
+
 def test_a_plan_with_sides_of_its_own_is_refused(engine: Engine, here: Collbench) -> None:
     engine.path.write_text(engine.path.read_text() + "[sides.a]\n[sides.b]\n")
     found = here("gate", "plan.toml")

@@ -45,6 +45,7 @@ from collbench.schema.gate_plan import (
     FILE,
     SIDES,
     GatePlan,
+    is_gate,
     is_unfinished,
     mark_finished,
     read_gate_plan,
@@ -291,7 +292,7 @@ def _refuse_earlier(folder: Path) -> None:
     Raises:
         RequestError: it does.
     """
-    if (folder / FILE).exists():
+    if is_gate(folder):
         named = shlex.quote(in_one_line(str(folder)))
         can = f"resume it: --resume {named}" if is_unfinished(folder) else f"judge it again: collbench gate {named}"
         raise RequestError(f"--out {folder}: holds a gate already. Name a directory that does not exist yet, or {can}.")
