@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from collbench.launch.engines.host import environments
 from collbench.launch.expansion import ExpandedPlan, expand
 from collbench.launch.foreseen import foreseen
 from collbench.launch.shipped import find_plan
-from collbench.launch.unused import unused
+from collbench.launch.unused import indistinct_sides, unused
 from collbench.machine.topology import Core, Topology
 from collbench.schema.launch_plan import LaunchPlan, Side, load_launch_plan
 
@@ -222,6 +223,31 @@ def test_a_training_that_does_not_fit_is_seen_before(monkeypatch: pytest.MonkeyP
 )  # fmt: skip
 def test_keys_without_effect_and_values_that_are_listed_twice(keys: dict[str, Any], lines: list[str]) -> None:
     assert sorted(unused(expanded(**keys))) == sorted(lines)
+
+
+@pytest.mark.parametrize(
+    ("sides", "named"),
+    [
+        ({}, []), ({"a": {"variables": {"A": "1"}}}, ["a"]),
+        ({"a": {}, "b": {"variables": {"A": "1"}}}, []),
+        ({"a": {}, "b": {"variables": {"A": "0"}}, "c": {"variables": {"A": "1"}}}, ["a, b"]),
+    ],
+)  # fmt: skip
+def test_a_side_that_is_alone_or_like_another_is_named(sides: dict[str, Any], named: list[str]) -> None:
+    made = {name: Side(**keys) for name, keys in sides.items()}
+    found = list(indistinct_sides(LaunchPlan(**USUAL, benchmarks=("dd",), variables={"A": "0"}, sides=made)))
+    assert [line.partition(" is ")[0].partition(" are ")[0] for line in found] == [f"sides: {name}" for name in named]
+
+
+def test_a_launch_with_equal_sides_says_so_once_and_a_plan_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, here: Collbench
+) -> None:
+    holding(monkeypatch)
+    monkeypatch.setattr("collbench.cli.launch.perform", lambda *_: sys.exit(0))
+    text = 'images = ["tools"]\npolicies = ["host"]\nbenchmarks = ["dd"]\n[sides.a]\n[sides.b]\n'
+    (tmp_path / "plan.toml").write_text(text, encoding="utf-8")
+    assert here("plan", tmp_path / "plan.toml").out.count("sides: a, b are equal") == 1
+    assert here("launch", tmp_path / "plan.toml").err.count("# sides: a, b are equal") == 1
 
 
 def test_plan_and_launch_say_it(

@@ -15,6 +15,7 @@ from collbench.launch.expansion import ExpandedPlan, expand
 from collbench.launch.foreseen import foreseen
 from collbench.launch.placing import Box, Placement
 from collbench.launch.shipped import find_plan, plans, source_tree
+from collbench.launch.unused import indistinct_sides
 from collbench.machine.facts import format_cores
 from collbench.schema.launch_plan import load_launch_plan
 from collbench.schema.manifest import Until
@@ -54,7 +55,7 @@ def command(
         if sentence is not None:
             click.echo(sentence)
     here = foreseen(expanded)
-    for line in (*before_measuring(expanded, here.missing), *here.lines):
+    for line in (*indistinct_sides(loaded), *before_measuring(expanded, here.missing), *here.lines):
         click.echo(harmless(line))
 
 
