@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -223,6 +224,18 @@ def test_a_training_that_does_not_fit_is_seen_before(monkeypatch: pytest.MonkeyP
 )  # fmt: skip
 def test_keys_without_effect_and_values_that_are_listed_twice(keys: dict[str, Any], lines: list[str]) -> None:
     assert sorted(unused(expanded(**keys))) == sorted(lines)
+
+
+@pytest.mark.parametrize(
+    ("ranks", "loads"), [((2,), []), ((2, 6), ["6", "4"]), ((5, 6, 7, 8, 9), ["5", "4", "6", "4", "7", "4", "2"])]
+)  # fmt: skip
+def test_how_many_ranks_share_how_many_cores(
+    ranks: tuple[int, ...], loads: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    more = {"images": ("openmpi",), "policies": ("host", "multi"), "ranks": ranks, "oversubscribe": True}
+    show_cells(expanded(**more, collectives=("bcast",)))
+    said = [line for line in capsys.readouterr().err.splitlines() if line.startswith("# oversubscribed: ")]
+    assert [number for line in said for number in re.findall(r"[0-9]+", line)] == loads
 
 
 @pytest.mark.parametrize(

@@ -20,12 +20,16 @@ from collbench.cli.terminal import harmless, waiting_for
 from collbench.launch import engines
 from collbench.launch.cells import LaunchCell
 from collbench.launch.expansion import ExpandedPlan
+from collbench.launch.placing import Placement
 from collbench.launch.stacks import Missing
 from collbench.launch.unused import unused
 from collbench.report.paper import decidable
 from collbench.schema.launch_plan import LaunchPlan
 from collbench.units import counted
 from collbench.workloads import use_of
+
+#: So many loads of oversubscribed cores are named.
+_LOADS = 3
 
 #: Every benchmark is there, as far as anybody looked.
 NOTHING_MISSING: Missing = {}
@@ -49,6 +53,21 @@ def undecidable(expanded: ExpandedPlan) -> str | None:
         several = "1 comparison takes" if compared == 1 else f"{compared} comparisons take"
         return f"one launch gives no verdicts: {several} launches = {FEWEST}"
     return f"{plan.launches} launches give no verdicts: launches = {FEWEST} can"
+
+
+def oversubscribed(placement: Placement) -> str:
+    """`3 ranks on 2 cores`: of the host where most ranks share one."""
+    ranks, cores = placement.load
+    return f"{counted(ranks, 'rank')} on {counted(cores, 'core')}"
+
+
+def _crowded(expanded: ExpandedPlan) -> str | None:
+    """A sentence on how many ranks share how many cores; None where each has its own."""
+    loads = list(dict.fromkeys(oversubscribed(one) for one in expanded.placements.values() if one.crowded))
+    if not loads:
+        return None
+    more = f" and {counted(len(loads) - _LOADS, 'other number')}" if len(loads) > _LOADS else ""
+    return f"oversubscribed: {', '.join(loads[:_LOADS])}{more}: their times are the scheduler's"
 
 
 def comparisons(expanded: ExpandedPlan) -> int:
@@ -117,7 +136,12 @@ def show_cells(
     results = f"{at_most(plan)}{counted(launches, 'start')}, {counted(cases, 'measurement')}"
     click.echo(f"# {title}: {product} = {results}, {about(expanded)}", err=True)
     notes = dict.fromkeys(
-        (undecidable(expanded), too_long(expanded), *(placement.note for placement in expanded.placements.values()))
+        (
+            undecidable(expanded),
+            too_long(expanded),
+            _crowded(expanded),
+            *(placement.note for placement in expanded.placements.values()),
+        )
     )
     for line in (*notes, *before_measuring(expanded, missing), *differences):
         if line:

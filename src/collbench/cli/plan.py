@@ -8,7 +8,7 @@ from collbench.characters import in_one_line
 from collbench.cli import plan_argument, until_option
 from collbench.cli.duration import about, at_most, too_long
 from collbench.cli.engine_option import engine, placed_on, site
-from collbench.cli.launching import before_measuring, undecidable
+from collbench.cli.launching import before_measuring, oversubscribed, undecidable
 from collbench.cli.terminal import harmless
 from collbench.launch import engines
 from collbench.launch.expansion import ExpandedPlan, expand
@@ -102,7 +102,7 @@ def _where(placement: Placement, name: str | None) -> str:
     hosts = [f"{name}, host {box.host}" if over else name for box in placement.boxes] if name else []
     names = hosts or [box.name for box in placement.boxes]
     boxes = "; ".join(_described(box, title) for box, title in zip(placement.boxes, names, strict=True))
-    crowded = ", more ranks than cores" if placement.crowded else ""
+    crowded = f", {oversubscribed(placement)}" if placement.crowded else ""
     idle = f"; idle: cores {format_cores(placement.idle)}" if placement.idle else ""
     return f"{boxes}{crowded}{idle}"
 
