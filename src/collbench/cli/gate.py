@@ -34,7 +34,7 @@ from collbench.errors import CollbenchError, Interrupted, NoAnswer, RequestError
 from collbench.launch.expansion import ExpandedPlan
 from collbench.launch.keeping import placed
 from collbench.launch.shipped import find_plan
-from collbench.launch.stacks import sha256_of
+from collbench.launch.stacks import sha256_of_given
 from collbench.launch.stopping import Stopping
 from collbench.report.gate.document import document
 from collbench.report.gate.junit import junit
@@ -196,7 +196,9 @@ def _measured(
                 f"more: --launches {FEWEST + 2}, or --until decided with as many as there is time for."
             )
         asked = Continued(plan, plan) if resume is None else continued(plan, folder, until, launches)
-        files = {name: {sha256_of(path) for path in (*side.libraries, *side.preload)} for name, side in sides.items()}
+        files = {
+            name: {sha256_of_given(path) for path in (*side.libraries, *side.preload)} for name, side in sides.items()
+        }
         purpose = Purpose(
             standing=lambda cells, blocks, most: standing_of_sides(cells, blocks, most, margin),
             in_vain=lambda records: _in_vain(records, files),

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 
 import msgspec
 
@@ -20,6 +18,7 @@ from collbench.launch.probe import Contents
 from collbench.launch.rank_environment import OF_EVERY_RANK
 from collbench.launch.starters.starter import PROCESS
 from collbench.machine import facts
+from collbench.machine.digest import sha256_of
 from collbench.schema.launch_plan import LaunchPlan, Side, named_sides
 from collbench.schema.loaded import stem_of
 from collbench.schema.manifest import Allocation, Host, Image, Library
@@ -91,7 +90,7 @@ def look_at(expanded: ExpandedPlan, sessions: Mapping[str, Session]) -> Stacks:
                 vendors.setdefault(image, look.contents.vendor)
             variables = {**looks.variables, **plan.variables}
             replaced = {*OF_EVERY_RANK, *((PRELOAD,) if plan.preload else ())}
-            files = {path: sha256_of(path) for path in (*plan.libraries, *plan.preload)}
+            files = {path: sha256_of_given(path) for path in (*plan.libraries, *plan.preload)}
             for (side, image), name in names.items():
                 for found, known in ((within, inside), (beside, bare)):
                     if (look_ := found.get(image)) is not None:
@@ -125,15 +124,14 @@ def looked_at_together(plan: LaunchPlan) -> list[tuple[str | None, ...]]:
     return [tuple(names) for names in groups.values()]
 
 
-def sha256_of(path: str) -> str:
-    """Of a library file.
+def sha256_of_given(path: str) -> str:
+    """Of a library file that a plan names.
 
     Raises:
         PlanError: it cannot be read.
     """
     try:
-        with Path(path).open("rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
+        return sha256_of(path)
     except OSError as error:
         raise PlanError(f"{path}: {error.strerror}.") from error
 
