@@ -128,12 +128,12 @@ def test_a_folder_that_is_none_is_refused_before_an_engine_is_asked(
     for folder in ("/no/such", str(file)):
         asked = LaunchPlan(**USUAL, benchmarks=("dd",), storage=("bind",), folder=folder)
         said = f"storage bind: folder {folder}: there is no such folder; set folder to another of the host."
-        assert foreseen(expand(asked)).lines == [f"collbench launch would refuse this plan here: {said}"]
+        assert foreseen(expand(asked)).lines == (f"collbench launch would refuse this plan here: {said}",)
         with pytest.raises(PlanError) as refused:
             prepare(asked, lambda: None, {})
         assert str(refused.value) == said
-    assert foreseen(expanded(benchmarks=("dd",), storage=("bind",), folder=str(tmp_path))).lines == []
-    assert foreseen(expanded(benchmarks=("stream",), folder="/no/such")).lines == [], "no files, no folder"
+    assert foreseen(expanded(benchmarks=("dd",), storage=("bind",), folder=str(tmp_path))).lines == ()
+    assert foreseen(expanded(benchmarks=("stream",), folder="/no/such")).lines == (), "no files, no folder"
 
 
 def test_a_folder_in_which_nothing_can_be_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -153,7 +153,7 @@ def test_programs_that_the_host_lacks(monkeypatch: pytest.MonkeyPatch) -> None:
     assert line.endswith('): benchmark dd: dd was not found. Or set unusable = "skip".')
     (line,) = foreseen(expanded(benchmarks=("dd",), unusable="skip")).lines
     assert line == "collbench launch would skip dd on the host, beside the image tools: dd was not found"
-    assert foreseen(expanded(benchmarks=("dd",), policies=("multi",))).lines == [], "what an image holds is not known"
+    assert foreseen(expanded(benchmarks=("dd",), policies=("multi",))).lines == (), "what an image holds is not known"
 
 
 @pytest.mark.parametrize("policies", [("host",), ("host", "single")])
@@ -186,7 +186,7 @@ def test_a_name_that_no_image_of_ours_has_is_doubted() -> None:
     (line,) = foreseen(expanded(images=("torc",), policies=("multi",), benchmarks=("stream",))).lines
     assert line == "image torc: none that comes with collbench; it must be one of your own. Did you mean torch?"
     own = ("torch", "torch:mine", "registry/torc")
-    assert foreseen(expanded(images=own, policies=("multi",), benchmarks=("stream",))).lines == []
+    assert foreseen(expanded(images=own, policies=("multi",), benchmarks=("stream",))).lines == ()
 
 
 def test_a_training_that_does_not_fit_is_seen_before(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from collbench.errors import PlanError
 from collbench.launch import engines, starters
@@ -13,7 +13,7 @@ from collbench.launch.expansion import ExpandedPlan
 from collbench.launch.memory import refuse_too_large
 from collbench.launch.placing import Placement
 from collbench.launch.shipped import dockerfiles
-from collbench.launch.stacks import StackKey, looked_at_together, refuse_missing
+from collbench.launch.stacks import Missing, StackKey, looked_at_together, refuse_missing
 from collbench.launch.storage import refuse_unusable_folder
 from collbench.schema.launch_plan import LaunchPlan, named_sides
 from collbench.spelling import suggestion
@@ -22,7 +22,7 @@ from collbench.spelling import suggestion
 Sides = tuple[str | None, ...]
 
 
-@dataclass
+@dataclass(frozen=True)
 class Foreseen:
     """A line for each: memory and folders that are lacking, and what the host lacks of the plan or of a side.
 
@@ -30,19 +30,20 @@ class Foreseen:
     are the benchmarks that the host lacks.
     """
 
-    lines: list[str]
-    missing: dict[StackKey, Mapping[str, str]] = field(default_factory=dict)
+    lines: tuple[str, ...]
+    missing: Missing
 
 
 def foreseen(expanded: ExpandedPlan) -> Foreseen:
     """Look at this machine, and at the environments of the host that a plan and its sides name."""
     plan = expanded.plan
-    found = Foreseen([*_unknown_images(plan)])
-    found.lines += _refused(lambda: refuse_too_large(plan, expanded.cases))
-    found.lines += _refused(lambda: refuse_unusable_folder(expanded.cells, plan.folder))
+    lines = [*_unknown_images(plan)]
+    lines += _refused(lambda: refuse_too_large(plan, expanded.cases))
+    lines += _refused(lambda: refuse_unusable_folder(expanded.cells, plan.folder))
+    missing: dict[StackKey, Mapping[str, str]] = {}
     for sides in looked_at_together(plan):
-        found.lines += _of_host(expanded, sides, found.missing)
-    return found
+        lines += _of_host(expanded, sides, missing)
+    return Foreseen(tuple(lines), missing)
 
 
 def _of_host(
