@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, get_args
 
 import msgspec
@@ -27,6 +29,7 @@ from tests.unit.duet_worlds import (
 from tests.unit.made_worlds import Heard
 
 from collbench.errors import Interrupted
+from collbench.launch import duet
 from collbench.launch.campaign import finished, run_campaign
 from collbench.launch.engines.fake import FakeSession
 from collbench.schema.launch_plan import LaunchPlan
@@ -129,6 +132,20 @@ def test_numbers_that_no_world_can_measure_are_its_failure_alone(
     found = how(heard)
     assert [found[A, size] for size in SIZES] == ["partner"] * 3
     assert found.get((B, 8)) == "failed"
+
+
+def test_a_driver_that_was_stopped_blames_no_world(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its clock went on by an hour while it waited for a slice."""
+    hours = [0]
+
+    def seconds(place: str, size: int, number: int) -> float:
+        hours[0] += (place, size, number) == (B, 16, 1)
+        return 1e-5
+
+    clock = SimpleNamespace(monotonic=lambda: time.monotonic() + 3600.0 * hours[0], sleep=time.sleep)
+    monkeypatch.setattr(duet, "time", clock)
+    assert set(how(carried_out(Worlds(seconds=seconds))).values()) == {"duet"}
+    assert hours == [1]
 
 
 # Ctrl-C --------------------------------------------------------------------------------------------------------------
