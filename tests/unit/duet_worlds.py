@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable, Collection, Generator, Mapping
 from dataclasses import dataclass, field
@@ -24,7 +25,7 @@ from collbench.schema import record as records
 from collbench.schema.case import Case, Gate, Where
 from collbench.schema.launch_plan import LaunchPlan
 from collbench.schema.record import Duet, Record
-from collbench.schema.turns import Order, Report, SliceRule
+from collbench.schema.turns import LONGEST_REPORT, Order, Report, SliceRule
 from collbench.schema.world_plan import chosen_of, load_world_plan
 
 PLAN = LaunchPlan(
@@ -38,8 +39,8 @@ ROUNDS = 3
 #: At which report something happens to a world: the first one, in answer to `begin`, the second `slice`, and `end`.
 Moment = Literal["start", "before", "slice", "end"]
 
-#: What a world does then, in place of its report.
-What = Literal["killed", "ends", "silent", "garbage", "another case", "out of turn"]
+#: What a world does then, in place of its report; or after it, where it dies `asleep`.
+What = Literal["killed", "asleep", "ends", "silent", "garbage", "too long", "another case", "out of turn"]
 
 
 class Ended(Exception):
@@ -164,10 +165,18 @@ class _Ranks:
     def _asked(self, report: Report, moment: Moment | None, size: int) -> Generator[None, None, Order]:
         """Report, and wait for the order; every rank gets the same one."""
         fault, line = self._all.fault, msgspec.json.encode(report) + b"\n"
-        if fault is not None and (self._place, moment, size) == (fault.place, fault.moment, fault.size):
+        now = fault is not None and (self._place, moment, size) == (fault.place, fault.moment, fault.size)
+        if fault is not None and now and fault.what != "asleep":
             line = yield from self._odd(fault)
-        os.write(self._reports, line)
+        while line:
+            with contextlib.suppress(BlockingIOError):
+                line = line[os.write(self._reports, line) :]
+            if line:
+                yield
         self._all.told.append((self._place, report))
+        while fault is not None and now and fault.what == "asleep":
+            self._command.opened.gone = "c1"
+            yield
         lines = []
         for pipe in self._orders:
             line = b""
@@ -192,6 +201,7 @@ class _Ranks:
             raise Ended(0)
         return {
             "garbage": b'{"at": "nowhere"}\n',
+            "too long": b"x" * (LONGEST_REPORT + 1),
             "another case": msgspec.json.encode(Report(at="stands", case=other)) + b"\n",
             "out of turn": msgspec.json.encode(Report(at="ready" if fault.moment != "before" else "slice")) + b"\n",
         }[fault.what]

@@ -197,9 +197,9 @@ class _Conversation:
 
     def _ended(self, case: Case, members: Sequence[LiveWorld], turns: list[Round] | None) -> None:
         """Let each check its results and record the case; a pair counts where all did."""
-        for world in members:
-            self._asked(world, Order(act="end" if turns is not None and len(members) > 1 else "alone"), "stands")
-        whole = turns is not None and len(members) > 1 and not any(world.over for world in members)
+        order = Order(act="end" if turns is not None and len(members) > 1 else "alone")
+        ended = [self._asked(world, order, "stands") for world in members]
+        whole = turns is not None and len(members) > 1 and None not in ended
         duets = self._duets(case, members, turns) if whole and turns is not None else [None] * len(members)
         for world, duet in zip(members, duets, strict=True):
             if duet is None:
