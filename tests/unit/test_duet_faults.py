@@ -78,6 +78,14 @@ def test_a_world_that_goes_wrong_leaves_the_other_one_whole(
     assert list(turns.iterdir()) == []
 
 
+@pytest.mark.parametrize("place", [A, B])
+def test_a_world_that_dies_after_a_case_was_part_of_its_pair(monkeypatch: pytest.MonkeyPatch, place: str) -> None:
+    """Whether it is the first or the last one to say that the case is over."""
+    found = how(carried_out(Worlds(fault=Fault("end", "asleep", place=place)), impatient(monkeypatch)))
+    assert {(size, found.get((one, size))) for one in (A, B) for size in (8, 16)} == {(8, "duet"), (16, "duet")}
+    assert (found[place, 32], found[A if place == B else B, 32]) == ("failed", "partner")
+
+
 @pytest.mark.parametrize("moment", get_args(Moment))
 def test_a_world_that_fails_is_removed_before_the_others_measure_on(
     monkeypatch: pytest.MonkeyPatch, moment: Moment
