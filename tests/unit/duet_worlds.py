@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import os
 from collections.abc import Callable, Collection, Generator, Mapping
 from dataclasses import dataclass, field
@@ -24,7 +26,7 @@ from collbench.schema import record as records
 from collbench.schema.case import Case, Gate, Where
 from collbench.schema.launch_plan import LaunchPlan
 from collbench.schema.record import Duet, Record
-from collbench.schema.turns import Order, Report, SliceRule
+from collbench.schema.turns import LONGEST_REPORT, Order, Report, SliceRule
 from collbench.schema.world_plan import chosen_of, load_world_plan
 
 PLAN = LaunchPlan(
@@ -35,11 +37,14 @@ PLAN = LaunchPlan(
 #: Rounds of a case here, where a test does not say.
 ROUNDS = 3
 
+#: Looks at a world within which the driver has read what it reported.
+PASSES = 5
+
 #: At which report something happens to a world: the first one, in answer to `begin`, the second `slice`, and `end`.
 Moment = Literal["start", "before", "slice", "end"]
 
-#: What a world does then, in place of its report.
-What = Literal["killed", "ends", "silent", "garbage", "another case", "out of turn"]
+#: What a world does then, in place of its report; or after it, where it dies `asleep`.
+What = Literal["killed", "asleep", "ends", "silent", "garbage", "too long", "another case", "out of turn"]
 
 
 class Ended(Exception):
@@ -164,10 +169,20 @@ class _Ranks:
     def _asked(self, report: Report, moment: Moment | None, size: int) -> Generator[None, None, Order]:
         """Report, and wait for the order; every rank gets the same one."""
         fault, line = self._all.fault, msgspec.json.encode(report) + b"\n"
-        if fault is not None and (self._place, moment, size) == (fault.place, fault.moment, fault.size):
+        now = fault is not None and (self._place, moment, size) == (fault.place, fault.moment, fault.size)
+        if fault is not None and now and fault.what != "asleep":
             line = yield from self._odd(fault)
-        os.write(self._reports, line)
+        for _ in range(9 * PASSES if fault is not None and fault.what == "asleep" and not now else 0):
+            yield  # so that it dies before this one is heard
+        while line:
+            with contextlib.suppress(BlockingIOError):
+                line = line[os.write(self._reports, line) :]
+            if line:
+                yield
         self._all.told.append((self._place, report))
+        for looked in itertools.count() if fault is not None and now and fault.what == "asleep" else ():
+            self._command.opened.gone = "c1" if looked > PASSES else None  # its report has been read
+            yield
         lines = []
         for pipe in self._orders:
             line = b""
@@ -192,6 +207,7 @@ class _Ranks:
             raise Ended(0)
         return {
             "garbage": b'{"at": "nowhere"}\n',
+            "too long": b"x" * (LONGEST_REPORT + 1),
             "another case": msgspec.json.encode(Report(at="stands", case=other)) + b"\n",
             "out of turn": msgspec.json.encode(Report(at="ready" if fault.moment != "before" else "slice")) + b"\n",
         }[fault.what]

@@ -124,8 +124,9 @@ def test_turns_are_in_a_random_order_that_the_seed_repeats() -> None:
             assert record.duet is not None and other.duet is not None
             assert {record.duet.slices[0].place, other.duet.slices[0].place} == {0, 1}
     assert orders[0] == orders[1] != orders[2]
-    firsts = Counter(orders[0][::2])
-    assert set(firsts) == {A, B} and min(firsts.values()) >= 8, "of 36 rounds"
+    of_one_launch = orders[0][: 2 * ROUNDS * len(SIZES)]
+    for firsts in (Counter(of_one_launch[::2]), Counter(orders[0][::2])):
+        assert min(firsts[A], firsts[B]) >= sum(firsts.values()) / 5
 
 
 def test_which_world_is_started_first_is_as_the_order_of_launches_says() -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, get_args
 
 import msgspec
@@ -27,6 +29,7 @@ from tests.unit.duet_worlds import (
 from tests.unit.made_worlds import Heard
 
 from collbench.errors import Interrupted
+from collbench.launch import duet
 from collbench.launch.campaign import finished, run_campaign
 from collbench.launch.engines.fake import FakeSession
 from collbench.schema.launch_plan import LaunchPlan
@@ -52,6 +55,10 @@ LEFT = {
 }
 
 
+#: It had reported that the case was over.
+LEFT_ASLEEP = LEFT | {"end": {8: "duet", 16: "duet", 32: "failed"}}
+
+
 def faulty(moment: Moment, what: What) -> Fault:
     return Fault(moment, what, size=8 if moment == "start" else 16, place=B)
 
@@ -63,12 +70,20 @@ def test_a_world_that_goes_wrong_leaves_the_other_one_whole(
 ) -> None:
     plan = impatient(monkeypatch)
     heard = carried_out(Worlds(fault=faulty(moment, what)), plan)
-    found = how(heard)
-    assert {size: found[B, size] for place, size in found if place == B} == LEFT[moment]
-    pairs = {size for size, what in LEFT[moment].items() if what == "duet"}
+    found, left = how(heard), (LEFT_ASLEEP if what == "asleep" else LEFT)[moment]
+    assert {size: found[B, size] for place, size in found if place == B} == left
+    pairs = {size for size, how_measured in left.items() if how_measured == "duet"}
     assert {size: found[A, size] for size in SIZES} == {size: "duet" if size in pairs else "partner" for size in SIZES}
     assert len(heard.said) == 2 and heard.said.count(None) == 1
     assert list(turns.iterdir()) == []
+
+
+@pytest.mark.parametrize("place", [A, B])
+def test_a_world_that_dies_after_a_case_was_part_of_its_pair(monkeypatch: pytest.MonkeyPatch, place: str) -> None:
+    """Whether it is the first or the last one to say that the case is over."""
+    found = how(carried_out(Worlds(fault=Fault("end", "asleep", place=place)), impatient(monkeypatch)))
+    assert {(size, found.get((one, size))) for one in (A, B) for size in (8, 16)} == {(8, "duet"), (16, "duet")}
+    assert (found[place, 32], found[A if place == B else B, 32]) == ("failed", "partner")
 
 
 @pytest.mark.parametrize("moment", get_args(Moment))
@@ -90,8 +105,8 @@ def test_the_reason_of_a_failed_world_says_what_it_did(monkeypatch: pytest.Monke
     for what in get_args(What):
         heard = carried_out(Worlds(fault=faulty("slice", what)), plan)
         reasons[what] = by_cell(heard)[B, 16].reason or ""
-    assert len(set(reasons.values())) == len(reasons) - 1, "what is out of turn, of whichever kind"
-    assert reasons["killed"] == "box c1 died"
+    assert len(set(reasons.values())) == len(reasons) - 2, "to die, and to leave its turns, each in two ways"
+    assert reasons["killed"] == reasons["asleep"] == "box c1 died"
     assert reasons["ends"] == "ended early, with 1 of 3 cases"
     assert reasons["silent"].startswith("no report for 0.3 s")
     assert all(reasons.values())
@@ -129,6 +144,20 @@ def test_numbers_that_no_world_can_measure_are_its_failure_alone(
     found = how(heard)
     assert [found[A, size] for size in SIZES] == ["partner"] * 3
     assert found.get((B, 8)) == "failed"
+
+
+def test_a_driver_that_was_stopped_blames_no_world(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its clock went on by an hour while it waited for a slice."""
+    hours = [0]
+
+    def seconds(place: str, size: int, number: int) -> float:
+        hours[0] += (place, size, number) == (B, 16, 1)
+        return 1e-5
+
+    clock = SimpleNamespace(monotonic=lambda: time.monotonic() + 3600.0 * hours[0], sleep=time.sleep)
+    monkeypatch.setattr(duet, "time", clock)
+    assert set(how(carried_out(Worlds(seconds=seconds))).values()) == {"duet"}
+    assert hours == [1]
 
 
 # Ctrl-C --------------------------------------------------------------------------------------------------------------

@@ -112,7 +112,7 @@ def in_four_words(case: dict[str, Any]) -> dict[str, Any]:
 
 def test_the_stored_run_is_written_as_it_was(stored_run: Path) -> None:
     """The fields of schema 1, whatever their order, and what schemas 2 to 11 added: another one is another schema."""
-    of_record = {
+    of_record: dict[str, Any] = {
         "schema": 11, "how": None, "alone": None, "duet": None,
         "confinement": [], "burst": 1, "legs": {}, "device": None, "algorithm": None, "protocol": None,
         "gpus": [], "shared_gpu": False, "cpu": None, "messages": [],

@@ -17,7 +17,7 @@ from statistics import mean, median
 
 from collbench.errors import Interrupted
 from collbench.launch.live_world import Assignment, LiveWorld, Outcome, without_measure
-from collbench.launch.patience import limits_of
+from collbench.launch.patience import LONGEST_PASS, limits_of
 from collbench.launch.stopping import StopCheck
 from collbench.schema.case import Case, Gate
 from collbench.schema.launch_plan import LaunchPlan
@@ -147,7 +147,7 @@ class _Conversation:
     def _heard(self, world: LiveWorld, expected: Collection[str], limit: float | None = None) -> Report | None:
         """What a world reports next, one of what is `expected`, while the others are looked at; None: it is over."""
         limit = self._limit if limit is None else limit
-        until = time.monotonic() + limit
+        waited, last = 0.0, time.monotonic()
         while not world.over:
             self._check()
             if (report := world.report(LOOK)) is not None:
@@ -159,7 +159,9 @@ class _Conversation:
                 return report
             for one in self._worlds:
                 one.look()
-            if time.monotonic() > until and not world.over:
+            now = time.monotonic()
+            waited, last = waited + min(now - last, LONGEST_PASS), now
+            if waited > limit and not world.over:
                 world.give_up(f"no report for {limit:g} s")
         return None
 
@@ -195,9 +197,9 @@ class _Conversation:
 
     def _ended(self, case: Case, members: Sequence[LiveWorld], turns: list[Round] | None) -> None:
         """Let each check its results and record the case; a pair counts where all did."""
-        for world in members:
-            self._asked(world, Order(act="end" if turns is not None and len(members) > 1 else "alone"), "stands")
-        whole = turns is not None and len(members) > 1 and not any(world.over for world in members)
+        order = Order(act="end" if turns is not None and len(members) > 1 else "alone")
+        ended = [self._asked(world, order, "stands") for world in members]
+        whole = turns is not None and len(members) > 1 and None not in ended
         for name in _measures(turns) if whole and turns is not None else ():
             measured = case.having(measure=name) if name else case
             for world, duet in zip(members, self._duets(measured, members, turns or (), name), strict=True):
