@@ -111,6 +111,7 @@ class _Ranks:
 
     def __init__(self, worlds: Worlds, plan: LaunchPlan, command: FakeCommand) -> None:
         self._all, self._command, self._place = worlds, command, place_of(command.world.cell)
+        self._samples = plan.iters or 0
         chosen = chosen_of(load_world_plan(command.world.folders.plan))
         every = [one for case in cases_in(plan, command.world.cell) for one in case.identities]
         self.measured = [case for case in every if chosen.measures((case,))]
@@ -152,7 +153,8 @@ class _Ranks:
             return
         gate, slack = self._all.ready.get(self._place, ("barrier", 0))
         shortest = 1.0 if self._place in self._all.quota else 0.0
-        order = yield from self._asked(Report(at="ready", gate=gate, slack=slack, shortest=shortest), "before", size)
+        ready = Report(at="ready", gate=gate, slack=slack, shortest=shortest, samples=self._samples)
+        order = yield from self._asked(ready, "before", size)
         while order.act == "slice":
             number = 0 if order.anew else number + 1
             report = Report(at="slice", gate=order.gate, n=20, late=self._all.late(self._place, size, order),

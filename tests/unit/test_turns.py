@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from tests.unit.made_measurements import case
 
 from collbench.errors import Interrupted, RequestError
-from collbench.run import turns as under_test
+from collbench.machine import turn_pipes
 from collbench.run.alone import AloneWorld
 from collbench.run.sampling import Sampling
 from collbench.run.turns import BATCH, QUOTA_SLICE, Turns, sampled_in_turns
@@ -27,6 +27,7 @@ from collbench.schema.case import Gate
 from collbench.schema.turns import LONGEST_ORDER, Order, Report, SliceRule
 from collbench.timing.gates import GateSetting, Signals
 from collbench.timing.loop import Stamps
+from collbench.timing.stops import Budget, Fixed, StopRule
 
 
 class Watched:
@@ -194,7 +195,7 @@ def test_what_all_ranks_used_is_added_up(driver: Driver, rank: Turns) -> None:
 
 
 def test_a_sleeper_gives_signs_of_life(driver: Driver, rank: Turns, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(under_test, "NAP", 0.02)
+    monkeypatch.setattr(turn_pipes, "NAP", 0.02)
     watch, thread = Watched(), driver.leads([END], pause=0.3)
     wait(rank, watch=watch)
     thread.join()
@@ -216,7 +217,7 @@ def test_without_a_driver_it_ends(driver: Driver, rank: Turns) -> None:
 
 
 def test_a_signal_wakes_it_up(driver: Driver, rank: Turns, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(under_test, "NAP", 0.02)
+    monkeypatch.setattr(turn_pipes, "NAP", 0.02)
     watch = Watched()
     threading.Timer(0.1, lambda: setattr(watch, "stopped", 15)).start()
     began = time.monotonic()
@@ -302,8 +303,10 @@ class Made:
         return Stamps(left - lasts, left, late, np.zeros((n, 0), np.int64))
 
 
-def sampling(made: Made, gate: Gate = "roundtime", most: int = 100_000) -> Sampling:
-    method: Any = SimpleNamespace(clock="common", oversubscribed=False, most=most)
+def sampling(
+    made: Made, gate: Gate = "roundtime", most: int = 100_000, stop: StopRule = Budget(1.0, 20, 100)
+) -> Sampling:
+    method: Any = SimpleNamespace(clock="common", oversubscribed=False, most=most, stop=stop)
     return Sampling(made, method, GateSetting(gate, made.session.signals, 1000), [])  # type: ignore[arg-type]
 
 
@@ -329,6 +332,11 @@ def test_it_says_that_it_is_ready_and_with_what(driver: Driver, rank: Turns) -> 
     ended, (ready,) = slices(driver, rank, sampling(Made()), END)
     assert ended
     assert (ready.at, ready.gate, ready.slack, ready.shortest) == ("ready", "roundtime", 1000, 0.0)
+
+
+def test_a_plan_that_fixes_samples_says_how_many(driver: Driver, rank: Turns) -> None:
+    _, (ready,) = slices(driver, rank, sampling(Made(), stop=Fixed(7)), END)
+    assert ready.samples == 7
 
 
 def test_a_quota_makes_slices_longer(driver: Driver, rank: Turns) -> None:
