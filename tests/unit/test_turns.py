@@ -20,6 +20,7 @@ from tests.unit.made_measurements import case
 
 from collbench.errors import Interrupted, RequestError
 from collbench.machine import turn_pipes
+from collbench.run import turns as under_test
 from collbench.run.alone import AloneWorld
 from collbench.run.sampling import Sampling
 from collbench.run.turns import BATCH, QUOTA_SLICE, Turns, sampled_in_turns
@@ -303,9 +304,11 @@ class Made:
         return Stamps(left - lasts, left, late, np.zeros((n, 0), np.int64))
 
 
-def sampling(
-    made: Made, gate: Gate = "roundtime", most: int = 100_000, stop: StopRule = Budget(1.0, 20, 100)
-) -> Sampling:
+#: A plan that does not fix how many samples there are.
+ANY = Budget(1.0, 20, 100)
+
+
+def sampling(made: Made, gate: Gate = "roundtime", most: int = 100_000, stop: StopRule = ANY) -> Sampling:
     method: Any = SimpleNamespace(clock="common", oversubscribed=False, most=most, stop=stop)
     return Sampling(made, method, GateSetting(gate, made.session.signals, 1000), [])  # type: ignore[arg-type]
 
