@@ -30,7 +30,18 @@ from collbench.schema.launch_plan import LaunchPlan, load_launch_plan
 from collbench.schema.manifest import Allocation, Disk, Experiment, Gpu, Host, Image, Library, Manifest, Protocol
 from collbench.schema.plan import Plan, load_plan
 from collbench.schema.ranks import MachineRanks, Ranks, SlowRank
-from collbench.schema.record import ClockError, Confinement, CpuTime, GpuState, Record, ResultCheck, Samples, Work
+from collbench.schema.record import (
+    ClockError,
+    Confinement,
+    CpuTime,
+    Duet,
+    GpuState,
+    Record,
+    ResultCheck,
+    Samples,
+    Slice,
+    Work,
+)
 from collbench.schema.sizes import Sizes
 from collbench.schema.store import read_run
 from collbench.schema.summary import Seconds
@@ -38,7 +49,7 @@ from collbench.workloads.program import Program
 
 FIELDS: dict[str, type[msgspec.Struct]] = {
     "Record": Record, "case": Case, "where": Where, "work": Work, "check": ResultCheck,
-    "samples (of a record)": Samples, "seconds": Seconds, "ranks": Ranks,
+    "samples (of a record)": Samples, "seconds": Seconds, "duet": Duet, "slice": Slice, "ranks": Ranks,
     "ranks of a machine": MachineRanks, "slow rank": SlowRank,
     "Manifest": Manifest, "protocol": Protocol, "library": Library, "host": Host, "disk": Disk, "CPU time": CpuTime,
     "confinement": Confinement, "experiment": Experiment, "allocation": Allocation, "image": Image,

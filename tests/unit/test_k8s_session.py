@@ -27,7 +27,7 @@ from collbench.schema.store import read_run
 PLAN = """\
 images = ["openmpi"]
 policies = ["single"]
-benchmarks = ["stream"]
+benchmarks = [{ name = "stream", size = "8M", arrays = "any" }]
 ranks = [1]
 launches = 2
 iters = 3

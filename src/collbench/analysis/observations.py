@@ -10,6 +10,8 @@ from array import array
 from collections.abc import Collection, Container, Iterable, Sequence, Set
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from statistics import fmean
+from typing import NamedTuple
 
 from collbench.analysis.clock import set_clock_step
 from collbench.analysis.collector import without_collector
@@ -22,13 +24,37 @@ from collbench.analysis.ways import How, how, shortest_burst
 from collbench.errors import RunReadError
 from collbench.schema.case import Case, Where
 from collbench.schema.manifest import Manifest
-from collbench.schema.record import Record, ResultCheck, Work
+from collbench.schema.record import Duet, Record, ResultCheck, Work
 from collbench.schema.store import RecordStream, read_manifest
 
 #: A time below a picosecond counts as 0: no clock resolves it.
 LEAST = 1e-12
 
 _NO_WORK = Work(amount=0)
+
+
+class InTurns(NamedTuple):
+    """A launch in turns: the position of its start, and logarithms of factors by which its slices differ.
+
+    `before`: those after one of its own against those after another's; `age`: their second halves against the first.
+    None: there are none to compare.
+    """
+
+    started: int
+    before: float | None
+    age: float | None
+
+
+def in_turns(duet: Duet) -> InTurns:
+    """From the valid slices of a launch: one follows its own where a round begins as the one before ended."""
+    valid = [one for one in duet.slices if one.valid and one.seconds > 0]
+    after: dict[bool, list[float]] = {True: [], False: []}
+    for earlier, one in zip(duet.slices, duet.slices[1:], strict=False):
+        if one.valid and one.seconds > 0:
+            after[one.place == 0 and earlier.place == duet.worlds - 1].append(math.log(one.seconds))
+    before = fmean(after[True]) - fmean(after[False]) if all(after.values()) else None
+    ages = [math.log(one.halves[1] / one.halves[0]) for one in valid if one.halves and min(one.halves) > 0]
+    return InTurns(duet.started, before, fmean(ages) if ages else None)
 
 
 @dataclass(slots=True)
@@ -43,6 +69,7 @@ class Cell:
     samples. `repeatable` has the values of figures that must come out equal; `by_figure` what the check measured, in
     each launch. `messages` are the all-reduces of a training step (bytes), one sequence if all launches had the same.
     `lost` are launches that failed because their cluster took them away, with the reason, and were not measured since.
+    `turns` are the launches that were performed beside others, `alone` counts those that could not be, by the reason.
     `until_decided`: its launches ended when its comparisons were decided. `experiment` is the run whose launches form
     blocks, and which can be given more than the `planned` ones; empty of others. The counters count records.
     """
@@ -78,6 +105,8 @@ class Cell:
     reasons: Set[str] = frozenset()
     slowed: Set[str] = frozenset()
     messages: Set[tuple[int, ...]] = frozenset()
+    turns: dict[int, InTurns] = field(default_factory=dict)
+    alone: dict[str, int] = field(default_factory=dict)
     by_figure: dict[str, list[float]] = field(default_factory=dict)
     lost: dict[int, str] = field(default_factory=dict)
 
@@ -103,6 +132,10 @@ class Cell:
         self.least = seconds.min if seconds.min < self.least else self.least  # min() takes twice as long
         self.most = seconds.max if seconds.max > self.most else self.most
         self.work = record.work
+        if record.duet is not None:
+            self.turns[launch] = in_turns(record.duet)
+        elif record.alone is not None:
+            self.alone[record.alone] = self.alone.get(record.alone, 0) + 1
         way = how(record)
         if way not in self.ways[-1:]:
             self.how = joined(self.how, (way,))
@@ -162,6 +195,9 @@ class Cell:
         """Add what another run measured of this case, its launch numbers moved up by so many."""
         self.launches.extend(launch + moved for launch in other.launches)
         self.contended = joined(self.contended, [launch + moved for launch in other.contended])
+        self.turns.update((launch + moved, seen) for launch, seen in other.turns.items())
+        for reason, number in other.alone.items():
+            self.alone[reason] = self.alone.get(reason, 0) + number
         self.cpu.update((launch + moved, used) for launch, used in other.cpu.items())
         self.medians.extend(other.medians)
         self.means.extend(other.means)

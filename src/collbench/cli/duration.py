@@ -7,6 +7,7 @@ from collbench.collectives.case import CollectiveCase
 from collbench.launch import engines
 from collbench.launch.cells import LaunchCell, Part
 from collbench.launch.expansion import ExpandedPlan
+from collbench.launch.groups import at_once, groups_of
 from collbench.schema.launch_plan import LaunchPlan
 from collbench.schema.plan import Plan
 from collbench.units import counted, format_long
@@ -58,11 +59,21 @@ def at_most(plan: LaunchPlan) -> str:
 
 def seconds_of(expanded: ExpandedPlan) -> float:
     """The estimated duration of an experiment (s); samples that tell no time take none."""
-    return expanded.plan.launches * sum(seconds_of_launch(expanded, cell) for cell in expanded.cells)
+    first = [launch for launch in expanded.order if launch.number == 0]
+    block = sum(seconds_of_launch(expanded, launch.cell, launch.only, group.alone is None)
+                for group in groups_of(expanded, first, {}) for launch in group.launches)  # fmt: skip
+    return expanded.plan.launches * block
 
 
-def seconds_of_launch(expanded: ExpandedPlan, cell: LaunchCell, part: Part | None = None) -> float:
-    """The estimated duration of a launch (s), of which only this `part` is executed."""
+def seconds_of_launch(
+    expanded: ExpandedPlan, cell: LaunchCell, part: Part | None = None, in_turns: bool | None = None
+) -> float:
+    """What a launch adds to the duration of an experiment (s), of which only this `part` is executed.
+
+    `in_turns`: beside others; None: as the cell is launched where all are.
+    """
+    if in_turns is None:
+        in_turns = isinstance(at_once(expanded)[cell], int)
     placement = expanded.placements[cell]
     first, more = engines.get(cell.engine).start_seconds
     start = first + more * (len(placement.boxes) - 1)
@@ -73,7 +84,7 @@ def seconds_of_launch(expanded: ExpandedPlan, cell: LaunchCell, part: Part | Non
     cores = len({core for slot in placement.slots for core in slot.cores})
     if cell.ranks > 1 and any(map(_meets_by_torch, cases)):
         start += MEETING * (1 + cell.ranks / cores)
-    return start + sum(_seconds(case, expanded.plan, cores) for case in cases)
+    return start + sum(_seconds(case, expanded.plan, cores, in_turns) for case in cases)
 
 
 def _meets_by_torch(case: CollectiveCase | ProgramCase) -> bool:
@@ -95,10 +106,11 @@ def _tells(case: CollectiveCase | ProgramCase, plan: Plan) -> bool:
     return program.seconds(case.case) + program.computes(case.case, 1) > 0.0
 
 
-def _seconds(case: CollectiveCase | ProgramCase, plan: Plan, cores: int) -> float:
+def _seconds(case: CollectiveCase | ProgramCase, plan: LaunchPlan, cores: int, in_turns: bool) -> float:
     budget = plan.budget_seconds if plan.iters is None else 0.0
     if not isinstance(case, ProgramCase):
-        return budget + CASE
+        slices = plan.slices.rounds * (plan.slices.seconds + plan.slices.discard_seconds)
+        return CASE + (slices if in_turns and plan.iters is None else budget)
     program = workloads.get(case.case.workload)
     samples = 1 if program.once else plan.warmup + (plan.iters or plan.floor)
     executions, times = (samples, 1) if program.repeated else (1, samples)

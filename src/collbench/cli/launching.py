@@ -20,7 +20,9 @@ from collbench.cli.terminal import harmless, waiting_for
 from collbench.launch import engines
 from collbench.launch.cells import LaunchCell
 from collbench.launch.expansion import ExpandedPlan
+from collbench.launch.groups import MOST_WORLDS, at_once
 from collbench.launch.unused import unused
+from collbench.report.cells import ALONE
 from collbench.report.paper import decidable
 from collbench.schema.launch_plan import LaunchPlan
 from collbench.units import counted
@@ -85,7 +87,23 @@ def before_measuring(expanded: ExpandedPlan) -> tuple[str, ...]:
     """A line for each: the conclusions of a paper, keys without an effect, gates, and cautions of the engine."""
     engine = engines.get(expanded.plan.engine)
     papers = decidable(*judged) if (judged := of_paper(expanded)) else ()
-    return (*papers, *unused(expanded), *_gates(expanded), *engine.cautions(engine.address(expanded.plan)))
+    return (
+        *papers,
+        *_turns(expanded),
+        *unused(expanded),
+        *_gates(expanded),
+        *engine.cautions(engine.address(expanded.plan)),
+    )
+
+
+def _turns(expanded: ExpandedPlan) -> Iterator[str]:
+    """How many cells live at once, and why others do not where the plan would have them."""
+    found = list(at_once(expanded).values())
+    if number := sum(isinstance(one, int) for one in found):
+        yield f"{number} of {counted(len(found), 'cell')} live at once, at most {MOST_WORLDS}, and measure in turns"
+    for reason, text in ALONE.items():
+        if number := sum(one == reason for one in found):
+            yield f"{counted(number, 'cell')} launched one after the other: {text}"
 
 
 def _gates(expanded: ExpandedPlan) -> Iterator[str]:

@@ -14,7 +14,7 @@ from collbench.launch.cells import Launch, LaunchCell, Part
 from collbench.launch.duet import Ensemble, run_together
 from collbench.launch.engines.spec import Session
 from collbench.launch.expansion import ExpandedPlan, expand
-from collbench.launch.groups import Group, groups_of, key_of
+from collbench.launch.groups import Group, at_once, groups_of, key_of
 from collbench.launch.keeping import Keeper, LaunchSink, placed
 from collbench.launch.live_world import Assignment
 from collbench.launch.memory import refuse_too_large
@@ -236,6 +236,7 @@ def campaign_manifest(prepared: PreparedCampaign, command: tuple[str, ...]) -> M
             engine=prepared.engine, seed=plan.seed, launches=plan.launches, images=stacks.images,
             environments=stacks.environments, differences=stacks.differences, left_out=prepared.expanded.left_out,
             allocation=stacks.allocation, until=plan.until,
+            slices=plan.slices if any(isinstance(one, int) for one in at_once(prepared.expanded).values()) else None,
         ),
     )  # fmt: skip
 

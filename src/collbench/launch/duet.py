@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from statistics import mean, median
 
 from collbench.errors import Interrupted
-from collbench.launch.live_world import Assignment, LiveWorld, Outcome
+from collbench.launch.live_world import Assignment, LiveWorld, Outcome, without_measure
 from collbench.launch.patience import LONGEST_PASS, limits_of
 from collbench.launch.stopping import StopCheck
 from collbench.schema.case import Case, Gate
@@ -85,7 +85,7 @@ def run_together(ensemble: Ensemble, check: StopCheck) -> Played:
     refused, interrupted = None, None
     with contextlib.ExitStack() as stack:
         for world in worlds:
-            stack.callback(world.close)
+            stack.push(world.close)
         try:
             for world in worlds:
                 check()
@@ -97,7 +97,7 @@ def run_together(ensemble: Ensemble, check: StopCheck) -> Played:
         except Interrupted as error:
             interrupted = error
         unkept = ensemble.reference if ensemble.repeats else None
-        outcomes = [world.end(keep=refused is None and number != unkept) for number, world in enumerate(worlds)]
+        outcomes = [world.end(refused is None and number != unkept, interrupted) for number, world in enumerate(worlds)]
     if interrupted is not None:
         raise interrupted
     return Played(tuple(outcomes), refused)
@@ -184,7 +184,7 @@ class _Conversation:
             if report is not None and report.at == "ready":
                 ready[id(world)] = report  # else it is over, or it skipped the case
             elif report is not None:
-                world.broken.add(case)
+                world.broken.add(without_measure(case))
         members = [world for world in worlds if id(world) in ready]
         turns: list[Round] | None = None
         while len(members) > 1:
@@ -200,18 +200,19 @@ class _Conversation:
         order = Order(act="end" if turns is not None and len(members) > 1 else "alone")
         ended = [self._asked(world, order, "stands") for world in members]
         whole = turns is not None and len(members) > 1 and None not in ended
-        duets = self._duets(case, members, turns) if whole and turns is not None else [None] * len(members)
-        for world, duet in zip(members, duets, strict=True):
-            if duet is None:
-                world.broken.add(case)
-            else:
-                world.duets[case] = duet
+        for name in _measures(turns) if whole and turns is not None else ():
+            measured = case.having(measure=name) if name else case
+            for world, duet in zip(members, self._duets(measured, members, turns or (), name), strict=True):
+                if duet is not None:
+                    world.duets[measured] = duet
+        for world in members:
+            world.broken.add(without_measure(case))  # what is not in a duet has no partner
 
     def _rounds(self, members: list[LiveWorld], ready: Sequence[Report]) -> list[Round] | None:
         """All rounds of a case; None: a world died, so that the case begins again with the others."""
         gate: Gate = "barrier" if any(one.gate == "barrier" for one in ready) else ready[0].gate
         slack, seconds = max(one.slack for one in ready), max(self._rule.seconds, *(one.shortest for one in ready))
-        sizes, rounds, anew, hopeless = _sizes(self._plan, self._rule), list[Round](), True, 0
+        sizes, rounds, anew, hopeless = _sizes(max(one.samples for one in ready), self._rule), list[Round](), True, 0
         while len(rounds) < len(sizes):
             order = Order(act="slice", gate=gate, slack=slack, anew=anew, seconds=seconds,
                           operations=sizes[len(rounds)], rule=self._rule)  # fmt: skip
@@ -241,11 +242,12 @@ class _Conversation:
             played.append((world, Turn(started, place, report)))
         return played
 
-    def _duets(self, case: Case, members: Sequence[LiveWorld], rounds: Sequence[Round]) -> list[Duet | None]:
+    def _duets(self, case: Case, members: Sequence[LiveWorld], rounds: Sequence[Round], name: str) -> list[Duet | None]:
+        """Of each member its part in a case, of one measure where these have names; None: too little was in time."""
         valid = _valid(rounds, self._rule)
         reference = None if self._ensemble.reference is None else self._worlds[self._ensemble.reference]
         times = {
-            id(world): [_time_of(one, world) for one, counts in zip(rounds, valid, strict=True) if counts]
+            id(world): [_time_of(one, world, name) for one, counts in zip(rounds, valid, strict=True) if counts]
             for world in members
         }
         complete = [k for k in range(valid.count(True)) if all(times[id(world)][k] for world in members)]
@@ -261,8 +263,8 @@ class _Conversation:
         began, found = rounds[0][0][1].started, list[Duet | None]()
         for world in members:
             relative = median(log - middle for log, middle in zip(logs[id(world)], middles, strict=True))
-            slices = tuple(_slice(one, world, began, counts) for one, counts in zip(rounds, valid, strict=True))
-            found.append(Duet(worlds=len(self._worlds), started=self._worlds.index(world),
+            slices = tuple(_slice(one, world, name, began, counts) for one, counts in zip(rounds, valid, strict=True))
+            found.append(Duet(worlds=len(members), started=self._worlds.index(world),
                               seconds=math.exp(level + relative), slices=slices, checked=CHECKED,
                               reference=world is reference))  # fmt: skip
         return found
@@ -277,12 +279,10 @@ def _in_common(worlds: Sequence[LiveWorld]) -> frozenset[str]:
     return frozenset(common)
 
 
-def _sizes(plan: LaunchPlan, rule: SliceRule) -> list[int]:
-    """Samples of the slice of each round; 0: as many as its time allows."""
-    if plan.iters is None:
-        return [0] * rule.rounds
-    rounds = min(rule.rounds, plan.iters)
-    return [plan.iters // rounds + (number < plan.iters % rounds) for number in range(rounds)]
+def _sizes(samples: int, rule: SliceRule) -> list[int]:
+    """Samples of the slice of each round, of so many in all; 0: as many as its time allows."""
+    rounds = min(rule.rounds, samples or rule.rounds)
+    return [samples // rounds + (number < samples % rounds) for number in range(rounds)]
 
 
 def _valid(rounds: Sequence[Round], rule: SliceRule) -> list[bool]:
@@ -308,12 +308,18 @@ def _turn_of(one: Round, world: LiveWorld) -> Turn:
     return next(turn for other, turn in one if other is world)
 
 
-def _time_of(one: Round, world: LiveWorld) -> float | None:
-    return _turn_of(one, world).report.seconds
+def _measures(rounds: Sequence[Round]) -> Sequence[str]:
+    """Names of what a slice has a time of each; one without a name where it has one time."""
+    return tuple(rounds[0][0][1].report.measures) or ("",)
 
 
-def _slice(one: Round, world: LiveWorld, began: float, valid: bool) -> Slice:
-    turn = _turn_of(one, world)
+def _time_of(one: Round, world: LiveWorld, name: str) -> float | None:
+    report = _turn_of(one, world).report
+    return report.measures.get(name) if name else report.seconds
+
+
+def _slice(one: Round, world: LiveWorld, name: str, began: float, valid: bool) -> Slice:
+    turn, seconds = _turn_of(one, world), _time_of(one, world, name) or 0.0
     report = turn.report
-    return Slice(start=max(turn.started - began, 0.0), place=turn.place, n=report.n, seconds=report.seconds or 0.0,
+    return Slice(start=max(turn.started - began, 0.0), place=turn.place, n=report.n, seconds=seconds,
                  halves=report.halves, asleep=report.asleep, slept=report.slept, valid=valid)  # fmt: skip

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from collbench import workloads
 from collbench.bindings.host_buffers import USABLE_SHARE, available_bytes
 from collbench.collectives.case import CollectiveCase
 from collbench.launch import engines
@@ -13,6 +14,7 @@ from collbench.launch.expansion import ExpandedPlan
 from collbench.launch.memory import buffers
 from collbench.schema.case import Case
 from collbench.schema.record import Alone
+from collbench.workloads.case import ProgramCase
 
 #: Most worlds that live at once. Of more, each group has the reference among them.
 MOST_WORLDS = 6
@@ -57,6 +59,16 @@ def groups_of(
     return tuple(found)
 
 
+def at_once(expanded: ExpandedPlan) -> dict[LaunchCell, Alone | int]:
+    """Of each cell how many worlds live at once where its own does, in a block of all cells; or why it is alone."""
+    first = [launch for launch in expanded.order if launch.number == 0]
+    found: dict[LaunchCell, Alone | int] = {}
+    for group in groups_of(expanded, first, {}):
+        for launch in group.launches:
+            found.setdefault(launch.cell, group.alone or len(group.launches))
+    return {cell: found[cell] for cell in expanded.cells}
+
+
 def key_of(expanded: ExpandedPlan, cell: LaunchCell) -> object:
     """Cells with the same can live at once: the plan's image, the world, and the processors of each rank."""
     cores = tuple(slot.cores for slot in expanded.placements[cell].slots)
@@ -71,17 +83,24 @@ def why_alone(expanded: ExpandedPlan, cell: LaunchCell) -> Alone | None:
         (not engine.takes_turns, "engine"),
         (cell.hosts > 1, "hosts"),
         (bool(placement.gpus) or expanded.plan.device == "gpu", "gpus"),
-        (not all(isinstance(case, CollectiveCase) for case in expanded.cases[cell]), "programs"),
+        (not all(map(_takes_turns, expanded.cases[cell])), "programs"),
         (placement.crowded, "oversubscribed"),
     )
     return next((reason for holds, reason in reasons if holds), None)
 
 
+def _takes_turns(case: CollectiveCase | ProgramCase) -> bool:
+    return isinstance(case, CollectiveCase) or workloads.get(case.case.workload).takes_turns
+
+
+def _memory(case: CollectiveCase | ProgramCase) -> int:
+    return case.memory if isinstance(case, ProgramCase) else buffers(case)
+
+
 def _too_large(expanded: ExpandedPlan, members: Iterable[Launch], free: int | None) -> Alone | None:
     """Each world holds the buffers of the case that all of them measure."""
     free = available_bytes() if free is None else free
-    largest = [max(buffers(case) for case in expanded.cases[launch.cell] if isinstance(case, CollectiveCase))
-               for launch in members]  # fmt: skip
+    largest = [max(map(_memory, expanded.cases[launch.cell])) for launch in members]
     needed = sum(sorted(largest)[-MOST_WORLDS:])
     return "memory" if free is not None and needed > free * USABLE_SHARE else None
 

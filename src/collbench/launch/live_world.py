@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -83,12 +84,18 @@ def starter_of(stack: Stack, cell: LaunchCell) -> Starter:
     return started_by_engine(stack.starter) if engines.get(cell.engine).starts_ranks else stack.starter
 
 
+def without_measure(case: Case) -> Case:
+    """The same for all measures of an execution."""
+    return case.without(("measure",))
+
+
 @dataclass
 class LiveWorld:
     """A world of one launch, beside `others` or none. `failure`: it is over, and has failed.
 
-    `duets` are the turns of its cases that all worlds beside it completed, `broken` those that it had to itself in the
-    end; other cases of a world in turns have no record. Between `start` and `end` it may hold boxes and folders.
+    `duets` are the turns of its cases that all worlds beside it completed, `broken` (`without_measure`) those that it
+    ended without; other cases of a world in turns have no record. From `start` to `close` it may hold boxes and
+    folders.
     """
 
     assignment: Assignment
@@ -130,7 +137,6 @@ class LiveWorld:
             limits, bytes_of = limits_of(of.plan, len(of.expected)), written_to(at.out)
             patience = Patience(in_turns(limits, self.others) if self.others else limits)
             self._job = StartedJob(job, self._log, patience, lambda: bytes_of() + self._reports)
-        self._remove_if_over()
 
     def _folders(self) -> tuple[Folders, Storage | None]:
         of, launch = self.assignment, self.launch
@@ -156,18 +162,39 @@ class LiveWorld:
             yield
         except Interrupted:
             raise
-        except LaunchFailed as error:
-            self._quotes = True
-            self._fail(error)
-        except CollbenchError as error:
-            self._fail(LaunchFailed(str(error), self._log.tail(self._starter.quiet)))
         except Exception as error:  # of this launch alone: the next one may go well
-            if os.environ.get("COLLBENCH_TRACEBACK"):
-                traceback.print_exception(error)
-            self._fail(LaunchFailed(f"{type(error).__name__}: {error}", self._log.tail(self._starter.quiet)))
+            self._fail(error)
 
-    def _fail(self, failure: LaunchFailed) -> None:
-        self.failure, self.over = self.failure or failure, True
+    def _fail(self, error: Exception) -> None:
+        """It is over, and its boxes are removed: ranks that are left in them would compute beside others."""
+        if self.failure is None:
+            self.over, self.failure = True, self._failure_of(error)
+            self._remove(error)
+
+    def _failure_of(self, error: Exception) -> LaunchFailed:
+        """Words of the library explain how its ranks ended, and not what else went wrong."""
+        quiet = self._starter.quiet
+        if isinstance(error, LaunchFailed):
+            self._quotes = not isinstance(error.__cause__, OSError)
+            return error
+        if isinstance(error, CollbenchError):
+            return LaunchFailed(str(error), self._log.tail(quiet))
+        if os.environ.get("COLLBENCH_TRACEBACK"):
+            traceback.print_exception(error)
+        return LaunchFailed(f"{type(error).__name__}: {error}", self._log.tail(quiet))
+
+    def _remove(self, error: BaseException | None = None) -> None:
+        """Its boxes, which may say more of the error."""
+        try:
+            with self._boxes:
+                if error is not None:
+                    raise error
+        except (Interrupted, KeyboardInterrupt):
+            if error is None:
+                raise
+        except Exception as told:
+            if told is not error:
+                self.over, self.failure = True, self._failure_of(told)
 
     @property
     def pause(self) -> float:
@@ -177,16 +204,10 @@ class LiveWorld:
     def look(self) -> bool:
         """One pass of the wait for its end; whether it still runs."""
         with self._failing():
-            if self._job is not None and not self.over:
-                self.over = not self._job.look()
-        self._remove_if_over()
+            if self._job is not None and not self.over and not self._job.look():
+                self.over = True
+                self._remove()
         return not self.over
-
-    def _remove_if_over(self) -> None:
-        """Its boxes: ranks that are left in them would compute beside those of other worlds."""
-        if self.over:
-            with self._failing():
-                self.failure = _removed(self._boxes, self.failure)
 
     def order(self, order: Order) -> None:
         """Let its ranks go on."""
@@ -205,18 +226,15 @@ class LiveWorld:
 
     def give_up(self, reason: str) -> None:
         """It is over: it did not do what it was to do."""
-        self._quotes = True
         self._fail(LaunchFailed(reason, self._log.tail(self._starter.quiet)))
-        self._remove_if_over()
 
-    def end(self, keep: bool = True) -> Outcome:
+    def end(self, keep: bool = True, interrupted: Interrupted | None = None) -> Outcome:
         """Remove its boxes, and read its records; without `keep` nothing is read. `close` removes its folders.
 
         Raises:
             Exception: what the assignment's `keep` raises.
         """
-        with self._failing():
-            self.failure = _removed(self._boxes, self.failure)
+        self._remove(interrupted)
         if self._at is None:
             return Outcome(None, self.failure)
         of, cell = self.assignment, self.launch.cell
@@ -229,10 +247,12 @@ class LiveWorld:
             self._read(self._at.out, transport)
         return Outcome(transport, self.failure)
 
-    def close(self) -> None:
-        """Remove what is left of it: boxes, pipes, folders."""
-        with self._held, self._boxes:
-            pass
+    def close(self, *how: Any) -> None:
+        """Remove what is left of it, as `contextlib.ExitStack.push` calls it: boxes, pipes, folders."""
+        try:
+            self._boxes.__exit__(*how)
+        finally:
+            self._held.__exit__(*how)
 
     def _read(self, out: Path, transport: str | None) -> None:
         expected = self.assignment.expected
@@ -264,7 +284,7 @@ class LiveWorld:
         if not self.others:
             return Harvested(msgspec.structs.replace(record, how="blocks", alone=alone), harvested.samples)
         duet = self.duets.get(record.case)
-        if duet is None and record.case not in self.broken and record.status == "ok":
+        if duet is None and without_measure(record.case) not in self.broken and record.status == "ok":
             return None
         if duet is None or record.status != "ok":
             return Harvested(msgspec.structs.replace(record, how="blocks", alone="partner"), harvested.samples)
@@ -314,17 +334,6 @@ class _Pipes:
             return msgspec.json.decode(line, type=Report)
         except msgspec.DecodeError as error:
             raise CollbenchError(f"it reported what is no report ({error}).") from error
-
-
-def _removed(boxes: contextlib.ExitStack, failure: LaunchFailed | None) -> LaunchFailed | None:
-    """Close them; they may say more of the failure."""
-    try:
-        with boxes:
-            if failure is not None:
-                raise failure
-    except LaunchFailed as error:
-        return error
-    return None
 
 
 @contextlib.contextmanager

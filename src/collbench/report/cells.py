@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from collbench.analysis.duets import why_in_blocks
 from collbench.analysis.estimate import FEWEST, Estimate
 from collbench.analysis.observations import Cell
 from collbench.report.headings import heading, operation, software
@@ -31,7 +32,27 @@ def cautions(cells: Sequence[Cell]) -> list[str]:
         for line in [*sorted(cell.notes), *_disturbed(cell), *_not_measured(cell)]:
             places.setdefault(line, set()).add(image_and_place(cell))
     lines = [f"{line} ({', '.join(sorted(where))})" for line, where in places.items()] + often_late(cells)
-    return lines + waited(cells)
+    return lines + waited(cells) + in_blocks(cells)
+
+
+#: Why a launch had no other beside it, in words; that the plan says so, or has nothing to compare, is no caution.
+ALONE = {
+    "engine": "its engine cannot",
+    "hosts": "several hosts",
+    "gpus": "GPUs",
+    "programs": "programs",
+    "oversubscribed": "more ranks than cores",
+    "memory": "too little memory",
+    "shared": "they shared memory, files or connections",
+    "awake": "one computed while it should have slept",
+    "partner": "the other failed or skipped the case",
+}
+
+
+def in_blocks(cells: Sequence[Cell]) -> list[str]:
+    """The line that launches were one after the other, and why they could not be at once, if they could not."""
+    reasons = [f"{ALONE[reason]} ({number})" for reason, number in why_in_blocks(cells).items() if reason in ALONE]
+    return [f"launched one after the other, not at once: {', '.join(reasons)}"] if reasons else []
 
 
 def waited(cells: Sequence[Cell]) -> list[str]:

@@ -9,6 +9,7 @@ from itertools import groupby
 from typing import Any
 
 from collbench.analysis.compare import Comparison
+from collbench.analysis.duets import effects
 from collbench.analysis.estimate import FEWEST, Estimate
 from collbench.analysis.launches import SLOW
 from collbench.analysis.observations import Cell
@@ -21,7 +22,7 @@ from collbench.report.side_columns import both_sides
 from collbench.report.style import format_us
 from collbench.report.tables import Table, without_empty
 from collbench.schema.case import Case, names_in
-from collbench.units import format_size
+from collbench.units import counted, format_size
 
 #: What was found, after what was measured.
 _JUDGED = (cpu_time.COLUMN, "difference (%)", "difference 95 %", "p", "p adjusted", "verdict")
@@ -196,6 +197,7 @@ def of_launches(rows: Sequence[Comparison], planned: bool = True) -> list[str]:
     elif rows[0].pair.base.until_decided:
         lines.append("launched until decided: intervals and p hold after any number of blocks")
     lines += dependent(rows)
+    lines += in_turns(rows)
     left_out = sum(comparison.left_out for comparison in rows)
     if left_out:
         lines.append(f"launches left out, because they were measured differently from their partners: {left_out}")
@@ -213,6 +215,27 @@ def dependent(rows: Sequence[Comparison]) -> list[str]:
     if not scores or sum(scores) / len(scores) <= SERIAL:
         return []
     return ["launches depend on those before them (lag-1 autocorrelation): intervals are too narrow, p too small"]
+
+
+def in_turns(rows: Sequence[Comparison]) -> list[str]:
+    """How many launches were in turns, and what the turns themselves did to the differences."""
+    seen = effects([comparison.pair for comparison in rows])
+    if seen is None:
+        return []
+    what = f"both sides at once, in turns, in {counted(seen.launches, 'launch', 'launches')}"
+    lines = [what if seen.start is None else f"{what}; being started first makes a side {_slower(seen.start)}"]
+    if seen.before is not None and seen.before.excludes(1.0):
+        lines.append(f"after a slice of its own rather than the other's, the other side is {_slower(seen.before)}")
+    if seen.age is not None and seen.age.excludes(1.0):
+        lines.append(f"in the second half of slices the other side is {_slower(seen.age)} than in the first")
+    return lines
+
+
+def _slower(factor: Estimate) -> str:
+    """`0.3 % slower (-0.2 .. +0.8)`, as faster where it is."""
+    percent = (factor.value - 1) * 100
+    low, high = ((end - 1) * 100 for end in factor.interval or (factor.value, factor.value))
+    return f"{abs(percent):.1f} % {'slower' if percent >= 0 else 'faster'} ({low:+.1f} .. {high:+.1f})"
 
 
 NOT_INTERLEAVED = (

@@ -16,6 +16,7 @@ from collbench.run.peers import Peers, WrongResult
 from collbench.run.working_folder import working_folder
 from collbench.schema.plan import Plan
 from collbench.schema.record import CpuTime
+from collbench.schema.turns import VARIABLE
 from collbench.units import format_duration
 from collbench.workloads.case import ProgramCase
 from collbench.workloads.program import Program, Step
@@ -54,6 +55,7 @@ class Execution:
     folder: Path | None
     doing: Callable[[str], None]
     peers: Peers
+    turns: Path | None = None
     done: Executed = field(default_factory=Executed)
 
     def all(self) -> Executed:
@@ -102,6 +104,8 @@ class Execution:
     def execute(self, times: int) -> None:
         """One execution, which takes so many samples of every measure; if distributed, on all ranks at once."""
         variables = self.peers.variables() if self.program.distributed else {}
+        if self.turns is not None and self.program.takes_turns:
+            variables |= {VARIABLE: str(self.turns)}
         self.peers.agreed(lambda: self._execute(times, variables))
 
     def _execute(self, times: int, variables: Mapping[str, str]) -> None:
@@ -199,12 +203,15 @@ def _more(cpu: CpuTime, finished: Finished) -> CpuTime:
     return CpuTime(user=cpu.user + finished.user, system=cpu.system + finished.system, wall=cpu.wall + finished.wall)
 
 
-def executed(program: Program, case: ProgramCase, plan: Plan, peers: Peers, doing: Callable[[str], None]) -> Executed:
+def executed(
+    program: Program, case: ProgramCase, plan: Plan, peers: Peers, doing: Callable[[str], None],
+    turns: Path | None = None,
+) -> Executed:  # fmt: skip
     """The samples of a case: `Execution.all`, in an empty folder where the program works in files."""
     with contextlib.ExitStack() as stack:
         folder = peers.agreed(lambda: stack.enter_context(_place(program, plan)))
         beneath = mounts.under(folder).text if folder is not None and program.files else None
-        done = Execution(program, case, plan, folder, doing, peers).all()
+        done = Execution(program, case, plan, folder, doing, peers, turns).all()
         done.beneath = beneath
         return done
 

@@ -308,7 +308,8 @@ def _measured(
     if isinstance(case, CollectiveCase):
         return (_measured_collective(case, session, method, watch, turns),)
     try:
-        return measure_program(case, plan, session, method, watch, sink.doing if session.world.rank == 0 else _nobody)
+        doing = sink.doing if session.world.rank == 0 else _nobody
+        return measure_program(case, plan, session, method, watch, doing, None if turns is None else turns.folder)
     except Interrupted as error:
         raise AgreedError(error) from None
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 import msgspec
 import numpy as np
@@ -31,13 +32,13 @@ FEWEST_STEPS = 100
 
 def measure_program(
     case: ProgramCase, plan: Plan, session: Session, method: Method, watch: Watch,
-    doing: Callable[[str], None] = lambda what: None,
+    doing: Callable[[str], None] = lambda what: None, turns: Path | None = None,
 ) -> tuple[Measured, ...]:  # fmt: skip
     """Run the program of a case. Returns on rank 0 for each measure a record, and its samples [ranks, n] in ns.
 
     On the other ranks as many records, without numbers. Collective.
 
-    `doing` is told what is executed next.
+    `doing` is told what is executed next. `turns` has the pipes of a program whose world takes turns with others.
 
     There are `plan.iters` samples. Without them there are `plan.floor`, because their number is set at the start; a
     program that is executed for each sample gets more, up to `plan.cap`, until the time budget is spent.
@@ -53,7 +54,7 @@ def measure_program(
     facts = session.world.bcast(method.ranks)  # of the few ranks that programs have
     peers = Peers(session.world, watch, session.failures, cores.threads_of(facts, session.world.rank))
     try:
-        done = executed(program, case, plan, peers, doing)
+        done = executed(program, case, plan, peers, doing, turns)
     except ProgramSkipped as error:
         return _without_times(case, "skipped", str(error))
     except WrongResult as error:
@@ -82,7 +83,7 @@ def measure_program(
             *dict.fromkeys(note for rank in by_rank for note in rank.notes),
         ),
         transport=done.beneath,
-        cpu=_together(by_rank),
+        cpu=None if turns is not None else _together(by_rank),  # it slept in its turns
         messages=by_rank[0].messages,
     )
     return tuple(

@@ -1,16 +1,8 @@
-"""The turns of a rank in a world beside others: it sleeps in a pipe until its world is to go on.
-
-The driver opens all pipes before a world exists, and a rank opens one end of its own: once the driver is gone, the rank
-reads the end of its orders.
-"""
+"""The turns of a rank in a world beside others: it sleeps in a pipe until its world is to go on."""
 
 from __future__ import annotations
 
-import contextlib
 import math
-import os
-import select
-import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -21,14 +13,13 @@ from numpy.typing import NDArray
 from collbench.bindings.spec import World
 from collbench.errors import Interrupted, RequestError
 from collbench.machine.shareable import shareable
+from collbench.machine.turn_pipes import TurnPipes
 from collbench.run.samples import Times
 from collbench.run.sampling import Sampling, Watch
 from collbench.schema.case import Case
-from collbench.schema.turns import ORDERS, REPORTS, Order, Report
+from collbench.schema.turns import Order, Report
 from collbench.timing.loop import Stamps
-
-#: How often a sleeping rank tells its watchdog that it lives (s).
-NAP = 1.0
+from collbench.timing.stops import Fixed
 
 #: A slice without a quota lasts as the rule says; with one so many of its periods (s, of 100 ms as is usual).
 QUOTA_SLICE = 1.0
@@ -42,33 +33,37 @@ TRIMMED = 0.1
 
 
 class Turns:
-    """The pipes of a rank. `wait` is collective; what it writes and reads is told above."""
+    """The turns of a rank. `wait` is collective. `folder` has the pipes."""
 
     def __init__(self, folder: Path, rank: int) -> None:
-        self._folder, self._rank = folder, rank
+        self.folder, self._met = folder, False
         try:
-            self._orders = os.open(folder / ORDERS.format(rank=rank), os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-            self._reports = os.open(folder / REPORTS, os.O_WRONLY | os.O_CLOEXEC) if rank == 0 else -1
+            self._pipes = TurnPipes(folder, rank)
         except OSError as error:
             raise RequestError(f"--turns {folder}: {error.strerror}. Leave it to collbench launch.") from error
-        self._met, self._asleep, self._slept = False, 0, 0.0
 
     def wait(self, report: Report, world: World, watch: Watch, doing: str) -> Order:
         """Report where the world stands, and sleep until it is to go on.
 
         Raises:
-            Interrupted: the driver is gone.
+            Interrupted: told to stop, or the driver is gone.
         """
-        asleep = int(world.total([self._asleep])[0]) * 1e-9
-        report = msgspec.structs.replace(report, asleep=asleep, slept=self._slept, holds=self._held(world))
-        watch.beat(f"{doing}: waiting for its turn")
-        if self._reports >= 0:
-            _write(self._reports, msgspec.json.encode(report) + b"\n")
-        used, began = time.process_time_ns(), time.monotonic()
-        line = self._sleep(watch, doing)
-        self._asleep, self._slept = time.process_time_ns() - used, time.monotonic() - began
+        pipes = self._pipes
+        asleep = int(world.total([round(pipes.asleep * 1e9)])[0]) * 1e-9
+        pipes.report(msgspec.structs.replace(report, asleep=asleep, slept=pipes.slept, holds=self._held(world)))
+
+        def nap() -> None:
+            watch.beat(f"{doing}: waiting for its turn")
+            if watch.stopped is not None:
+                raise Interrupted("interrupted.")
+
+        try:
+            nap()
+            order = pipes.sleep(nap)
+        except EOFError as error:
+            raise Interrupted("the driver of this launch is gone.") from error
         watch.beat(doing)
-        return msgspec.json.decode(line, type=Order)
+        return order
 
     def stands(self, case: Case | None, world: World, watch: Watch) -> Order:
         """Before a case that is measured; None: after the last one."""
@@ -77,39 +72,15 @@ class Turns:
 
     def close(self) -> None:
         """Give the pipes back."""
-        for descriptor in (self._orders, self._reports):
-            if descriptor >= 0:
-                os.close(descriptor)
+        self._pipes.close()
 
     def _held(self, world: World) -> tuple[str, ...]:
         """Before its first turn, what the ranks hold that others may hold too."""
         if self._met:
             return ()
         self._met = True
-        held: Sequence[frozenset[str]] = world.gather(shareable(frozenset((self._orders, self._reports)))) or ()
+        held: Sequence[frozenset[str]] = world.gather(shareable(self._pipes.descriptors)) or ()
         return tuple(sorted(frozenset().union(*held)))
-
-    def _sleep(self, watch: Watch, doing: str) -> bytes:
-        """The next line of the orders."""
-        poll, line = select.poll(), b""
-        poll.register(self._orders, select.POLLIN)
-        while not line.endswith(b"\n"):
-            if poll.poll(NAP * 1000):
-                piece = b""
-                with contextlib.suppress(BlockingIOError):
-                    piece = os.read(self._orders, 1 << 12)
-                    if not piece:
-                        raise Interrupted("the driver of this launch is gone.")
-                line += piece
-            watch.beat(f"{doing}: waiting for its turn")
-            if watch.stopped is not None:
-                raise Interrupted("interrupted.")
-        return line
-
-
-def _write(pipe: int, line: bytes) -> None:
-    while line:
-        line = line[os.write(pipe, line) :]
 
 
 def sampled_in_turns(sampling: Sampling, turns: Turns, watch: Watch, doing: str, quota: bool) -> bool:
@@ -118,7 +89,9 @@ def sampled_in_turns(sampling: Sampling, turns: Turns, watch: Watch, doing: str,
     `quota`: a quota of processor time confines the ranks.
     """
     world = sampling.timed_call.session.world
+    stop = sampling.method.stop
     report = Report(at="ready", gate=sampling.gate.kind, slack=sampling.gate.slack,
+                    samples=stop.n if isinstance(stop, Fixed) else 0,
                     shortest=QUOTA_SLICE if quota else 0.0)  # fmt: skip
     while (order := turns.wait(report, world, watch, doing)).act == "slice":
         report = _slice(sampling, order, watch, doing)

@@ -10,6 +10,7 @@ from collbench.errors import RunReadError
 from collbench.schema.bounds import Amount, Burst, Count, Rank, RankCount, Size
 from collbench.schema.record import SCHEMA, migrate
 from collbench.schema.summary import Time
+from collbench.schema.turns import SliceRule
 from collbench.schema.untrusted import decode_plain
 
 #: When an experiment ends: after so many launches of each cell, or earlier, when its comparisons are decided.
@@ -132,6 +133,7 @@ class Experiment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
     `left_out` says what of the plan the engine cannot do, and has no records. `allocation` is where a resource manager
     chose the machines; None elsewhere.
+    `slices` is how worlds that live at once measure; None: there were none.
     `until` is `decided` where cells were launched until their comparisons were decided, at most `launches` times.
     """
 
@@ -144,6 +146,7 @@ class Experiment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     allocation: Allocation | None = None
     left_out: tuple[str, ...] = ()
     until: Until = "launches"
+    slices: SliceRule | None = None
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -13,8 +13,14 @@ from collbench.schema.bounds import Amount, Count
 from collbench.schema.case import Case, Gate
 from collbench.schema.summary import Time
 
+#: A time that can be compared (s).
+Duration = Annotated[float, msgspec.Meta(gt=0, le=1e10)]
+
 #: Names of the pipes in the folder of a world: of a rank's orders, and of the reports of rank 0.
 ORDERS, REPORTS = "orders-{rank}", "reports"
+
+#: The variable that names this folder to the processes of a program whose ranks take turns.
+VARIABLE = "COLLBENCH_TURNS"
 
 #: Longest line (bytes): an order is written at once (PIPE_BUF, pipe(7)); a report names what all ranks hold.
 LONGEST_ORDER, LONGEST_REPORT = 4096, 1 << 20
@@ -60,8 +66,10 @@ class Report(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """Where a world stands before it sleeps again.
 
     `stands`: before `case` (None: all are measured). `ready` for slices of it, with its gate, slack (ns) and the
-    shortest slice that its quota of processor time allows (s). `slice`: what it measured: `n` samples, `late` of them,
-    the time of an operation in `seconds` (None: all were late) and in each half.
+    shortest slice that its quota of processor time allows (s), and the `samples` that it wants in all (0: as many as
+    fit).
+    `slice`: what it measured: `n` samples, `late` of them, the time of an operation in `seconds` (None: all were late)
+    and in each half. A program has a time for each of its `measures` instead.
     `asleep`: processor seconds of all threads of all ranks during the sleep before, which lasted `slept` seconds.
     `holds` names what the ranks share with other processes; in the first report.
     """
@@ -71,10 +79,12 @@ class Report(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     gate: Gate = "none"
     slack: Count = 0
     shortest: Amount = 0.0
+    samples: Count = 0
     n: Count = 0
     late: Count = 0
-    seconds: Annotated[float, msgspec.Meta(gt=0, le=1e10)] | None = None
+    seconds: Duration | None = None
     halves: tuple[Time, Time] | None = None
+    measures: dict[str, Duration] = {}
     asleep: Amount = 0.0
     slept: Amount = 0.0
     holds: tuple[str, ...] = ()

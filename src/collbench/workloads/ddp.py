@@ -21,7 +21,7 @@ WORKLOAD = Program(
     argv=_data_parallel.argv, parse=_data_parallel.parse, verify=_data_parallel.verify,
     repeatable=_data_parallel.repeatable, notes=_data_parallel.notes,
     messages=_data_parallel.messages, memory=_data_parallel.memory, computes=_data_parallel.computes,
-    distributed=True, software=(Torch(),),
+    distributed=True, takes_turns=True, software=(Torch(),),
     axes=(
         parameter("network", "fcn5", f"what is trained: {', '.join(NETWORKS)}", among=tuple(NETWORKS)),
         parameter("batch", 0, "examples of each rank in a step; 0: the network's default", least=0, most=1 << 20),

@@ -129,6 +129,7 @@ class Program:
     step that ends with exit code 77 skips the case, with the last line of its standard error as the reason.
     `repeatable(case, output)` are those figures that must come out equal wherever the same software runs the case.
 
+    One that `takes_turns` lets its world measure in turns with others (programs/in_turns.py).
     A `distributed` program is started once on every rank of the world, with the same command, and finds the others by
     torch.distributed's variables (RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, MASTER_PORT). Each rank reads the output
     of its own process; a sample is the largest time over the ranks. `memory(case)` is then that of all ranks, whose
@@ -168,6 +169,7 @@ class Program:
     alternatives: Alternatives | None = None
     repeated: bool = False
     distributed: bool = False
+    takes_turns: bool = False
     servers: str = ""
     elapsed: Callable[[Case, str], float | None] = _sum_of_samples
     messages: Callable[[Case, str], Sequence[int]] = _no_messages

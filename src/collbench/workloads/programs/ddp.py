@@ -22,6 +22,7 @@ import torch.distributed as dist
 
 from collbench.workloads.networks import NETWORKS
 from collbench.workloads.programs.ending import SKIPPED, Unusable, end, lacking_memory
+from collbench.workloads.programs.in_turns import sampled_in_turns
 from collbench.workloads.programs.replica import Replica, World
 
 #: Steps before the first sample. After the first one DDP makes its buckets anew, in the order of the gradients.
@@ -45,7 +46,9 @@ def train(flags: argparse.Namespace, world: World) -> dict[str, Any]:
             dist.all_reduce(buffer)
 
     doing = {"step": whole.step, "compute": silent.step, "communication": reduce_alone}
-    taken = sampled(doing, flags.times, world)
+    taken = sampled_in_turns(lambda times: sampled(doing, times, world), flags.times, world)
+    if taken is None:
+        taken = sampled(doing, flags.times, world)
     return {
         "ns": taken, "messages": silent.messages, "loss": loss, "notes": [f"{world.about}, batches of {batch}"],
         "apart": world.apart(whole.parameters),
