@@ -1,12 +1,28 @@
 """The `collbench` script, and `python -m collbench`."""
 
+import contextlib
 import os
 import signal
+import sys
 from typing import NoReturn
+
+from collbench.machine.signals import to_handle
+
+#: Commands that take seconds before they ask an engine for the first time, and handle every signal from then on.
+EXPERIMENTS = ("gate", "launch", "selftest")
 
 
 def main() -> NoReturn:
-    """Ctrl-C ends the program without a word while it is loaded; from then on `collbench.cli` handles it."""
+    """While it is loaded, Ctrl-C ends the program without a word; from then on `collbench.cli` handles it.
+
+    Experiments are ended with a line by any signal, until they handle signals themselves: there is nothing to remove.
+    """
+    if sys.argv[1:2] and sys.argv[1] in EXPERIMENTS:
+        for number in to_handle():
+            signal.signal(number, _interrupted)
+        from collbench import cli
+
+        cli.main()
     before = signal.getsignal(signal.SIGINT)
     if before is signal.default_int_handler:
         signal.signal(signal.SIGINT, lambda number, frame: os._exit(130))
@@ -14,6 +30,13 @@ def main() -> NoReturn:
 
     signal.signal(signal.SIGINT, before)
     cli.main()
+
+
+def _interrupted(number: int, frame: object) -> None:
+    """No exception: within an import, one would make the interpreter end by the signal."""
+    with contextlib.suppress(OSError):
+        os.write(2, b"collbench: interrupted.\n")
+    os._exit(130)
 
 
 if __name__ == "__main__":

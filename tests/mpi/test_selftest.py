@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -14,6 +15,7 @@ import pytest
 
 from collbench.errors import to_install
 from collbench.launch.folders.sweep import sweep_folders
+from collbench.machine.facts import rank_facts
 from collbench.schema.store import read_run
 from tests.mpi.jobs import BIN, Command, environment, finish
 from tests.processes import LIMIT, wait_for
@@ -45,13 +47,19 @@ def named(marker: str) -> list[str]:
     return found
 
 
-def test_more_ranks_than_cores_are_measured(plan: Path) -> None:
+def test_more_ranks_than_cores_are_measured(plan: Path, tmp_path: Path) -> None:
     """The launcher is told; on a machine with one core the default of two ranks is such a case."""
     ranks = len(os.sched_getaffinity(0)) + 1
-    ended = finish([*SELFTEST, "--plan", str(plan), "--launches", "6", "-n", str(ranks), "--style", "json"])
+    out = tmp_path / "kept"
+    more = ("--launches", "6", "-n", str(ranks), "--out", str(out), "--style", "json")
+    ended = finish([*SELFTEST, "--plan", str(plan), *more])
     assert ended.code == 0, ended.err
     assert len(json.loads(ended.out)["cells"]) == 2
-    assert "12 starts" in ended.err
+    records = read_run(out).records
+    launches = {(one.launch, one.case.where.side, one.case.where.ranks, one.oversubscribed) for one in records}
+    assert launches == {(number, side, ranks, True) for number in range(6) for side in ("base", "other")}
+    (said,) = (line for line in ended.err.splitlines() if line.startswith("# oversubscribed: "))
+    assert [int(number) for number in re.findall(r"[0-9]+", said)] == [ranks, len(rank_facts().physical)]
 
 
 @pytest.mark.one_mpi

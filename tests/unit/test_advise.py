@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from dataclasses import replace
 from pathlib import Path
@@ -10,11 +11,8 @@ from typing import Literal
 import numpy as np
 import pytest
 from tests.unit.advised_runs import US, advice_on, ladder, two_libraries
-from tests.unit.made_runs import (
-    made_case,
-    spread,
-    write_run,
-)
+from tests.unit.conftest import Collbench
+from tests.unit.made_runs import Entry, experiment, made_case, spread, write_run
 
 from collbench.analysis.crossover import crossover
 from collbench.analysis.estimate import Estimate
@@ -22,6 +20,8 @@ from collbench.analysis.recovery import recoveries
 from collbench.report.advice.answer import answer, headline
 from collbench.report.advice.sentences import Advised, complete, sentences
 from collbench.report.advice.tables import costs
+from collbench.schema.case import Case
+from collbench.schema.gate_plan import SIDES
 
 
 def test_the_quickest_option_is_taken_and_the_next_best_has_its_price(tmp_path: Path) -> None:
@@ -233,3 +233,14 @@ def test_no_undecided_number_stands_below_that_of_the_fastest(
     cost = {row[:2]: row[2] for row in table.rows}
     assert cost["library", "openmpi"] == "fastest" and cost["policy", "host"] == "fastest"
     assert cost["policy", "multi"] == said
+
+
+def test_sides_of_a_plan_are_advised_on_apart_and_named(here: Collbench, tmp_path: Path) -> None:
+    case = made_case(image="openmpi")
+    cells: dict[Case, list[Entry]] = {
+        one.having(side=side): [*spread(time)] for side in SIDES
+        for one, time in ((case, 1e-6), (case.having(policy="single", isolation="strict"), 2e-6))
+    }  # fmt: skip
+    run = write_run(tmp_path / "run", cells, experiment=experiment(("openmpi",)))
+    found = json.loads(here("advise", run, "--style", "json").out)["advice"]
+    assert [one["operation"].rpartition(", ")[2] for one in found] == ["side base", "side other"]

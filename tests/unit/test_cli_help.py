@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -113,16 +114,16 @@ def test_help_is_a_command_too(collbench: Collbench) -> None:
     assert collbench("help", "nothing").returncode == 2
 
 
-#: collbench, and Ctrl-C when a module is first imported.
+#: collbench, and a signal when a module is first imported.
 INTERRUPTED = """\
-import builtins, os, runpy, signal, sys
+import builtins, os, runpy, sys
 
-module = sys.argv.pop(1)
+module, number = sys.argv.pop(1), int(sys.argv.pop(1))
 
 def watched(name, *arguments, whole=builtins.__import__, **more):
     if name == module:
         builtins.__import__ = whole
-        os.kill(os.getpid(), signal.SIGINT)
+        os.kill(os.getpid(), number)
     return whole(name, *arguments, **more)
 
 builtins.__import__ = watched
@@ -132,12 +133,31 @@ runpy.run_module("collbench", run_name="__main__")
 
 @pytest.mark.parametrize("module", ["click", "collbench.machine"])
 def test_ctrl_c_during_imports_says_nothing(module: str, bare_environment: dict[str, str]) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", INTERRUPTED, module, "list"],
-        env=bare_environment, capture_output=True, text=True, timeout=LIMIT, check=False,
-    )  # fmt: skip
+    done = interrupted(bare_environment, module, signal.SIGINT, "list")
     assert done.returncode == 130
     assert "Traceback" not in done.stderr
+
+
+def interrupted(
+    environment: dict[str, str], module: str, number: signal.Signals, *words: str
+) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", INTERRUPTED, module, str(int(number)), *words],
+        env=environment, capture_output=True, text=True, timeout=LIMIT, check=False,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize(
+    ("command", "module"),
+    [("gate", "click"), ("gate", "collbench.cli.experiment"),
+     ("launch", "collbench.cli.continuing"), ("selftest", "collbench.analysis.detectable")],
+)  # fmt: skip
+def test_an_experiment_ends_with_a_line_before_it_asks_an_engine(
+    command: str, module: str, number: signal.Signals, bare_environment: dict[str, str]
+) -> None:
+    done = interrupted(bare_environment, module, number, command, *(["nothing"] if command != "selftest" else []))
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "collbench: interrupted.\n")
 
 
 PLAN = 'collectives = ["bcast"]\nsizes = ["8"]\nimages = ["a"]\nengine = "fake"\npolicies = ["single"]\n'

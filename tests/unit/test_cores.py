@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from tests.unit import made_measurements
 from tests.unit.made_programs import PLAN, row_with, shell
 
 from collbench import workloads
@@ -134,3 +136,16 @@ def test_a_record_says_that_its_ranks_shared_cores_and_each_had_its_part(monkeyp
     assert "4 threads" in shared.notes and any(note.startswith("ranks 0-1 share cores 0-7") for note in shared.notes)
     bound = record_of_rank_0(monkeypatch, "a:0-7", "a:8-15")
     assert "8 threads" in bound.notes and not any("share" in note for note in bound.notes)
+
+
+def test_siblings_are_looked_for_once_a_session(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+
+    def siblings(of: Sequence[RankFacts]) -> tuple[str, ...]:
+        asked.append(len(of))
+        return ("said",)
+
+    monkeypatch.setattr(cores, "siblings", siblings)
+    method = made_measurements.method()
+    assert [method.siblings for _ in range(3)] == [("said",)] * 3
+    assert asked == [len(method.ranks)]

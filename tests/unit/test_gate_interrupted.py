@@ -10,6 +10,8 @@ import pytest
 from tests.unit.conftest import Collbench
 from tests.unit.gate_engine import SIDES, SLOW, Engine, connected, slow
 
+from collbench.analysis.deciding import Standing, standing_of_sides
+from collbench.analysis.observations import Cell
 from collbench.cli.gate import FILES
 from collbench.schema.store import read_run
 from collbench.timing import _loop
@@ -75,11 +77,43 @@ def test_a_gate_is_resumed_and_judged_as_it_was_begun_where_no_flag_says_otherwi
     engine.takes, engine.stop_at = slow, 9
     assert here("gate", "plan.toml", *SLOW, "--launches", "6", "--margin", "60%", "--out", "kept").code == 4
     engine.stop_at = None
-    assert here("gate", "plan.toml", "--resume", "kept", "--margin", "60%").code == 0
+    assert here("gate", "plan.toml", "--resume", "kept").code == 0
     assert len(engine.worlds) == 6 * 4
     assert here("gate", "kept").code == 0
     assert json.loads(Path("kept/gate.json").read_text())["margin"] == 0.6
     assert here("gate", "kept", "--margin", "2%").code == 1
+
+
+def test_a_gate_that_is_resumed_decides_and_accepts_as_it_was_begun(
+    engine: Engine, here: Collbench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Half as long again is a loss by the default margin; within 60 % it is none."""
+    decided: list[float] = []
+
+    def recording(cells: list[Cell], blocks: int, most: int, margin: float) -> list[Standing]:
+        decided.append(margin)
+        return standing_of_sides(cells, blocks, most, margin)
+
+    monkeypatch.setattr("collbench.cli.gate.standing_of_sides", recording)
+    engine.takes, engine.stop_at = slow, 20
+    until = ("--launches", "12", "--until", "decided")
+    assert here("gate", "plan.toml", *SLOW, *until, "--margin", "60%", "--accept", "late", "--out", "kept").code == 4
+    engine.stop_at = None
+    ended = here("gate", "plan.toml", "--resume", "kept")
+    answer = json.loads(Path("kept/gate.json").read_text())
+    assert (ended.code, answer["margin"], answer["accepted"], set(decided)) == (0, 0.6, ["late"], {0.6}), ended
+
+
+def test_what_is_decided_by_the_margin_of_the_gate_starts_no_more_launches(engine: Engine, here: Collbench) -> None:
+    """By the default margin it would be open."""
+    engine.takes = lambda opened, case, noise: 100 + 5 * noise
+    assert here("gate", "plan.toml", *SIDES, "--margin", "60%", "--out", "kept").code == 0
+    worlds = len(engine.worlds)
+    more = ("--until", "decided", "--launches", "16")
+    ended = here("gate", "plan.toml", *more, "--resume", "kept")
+    assert (ended.code, len(engine.worlds), "nothing is started" in ended.err) == (0, worlds, True), ended
+    assert here("gate", "plan.toml", *more, "--resume", "kept", "--margin", "2%").code == 4
+    assert len(engine.worlds) > worlds
 
 
 def test_a_plan_with_sides_of_its_own_is_refused(engine: Engine, here: Collbench) -> None:
@@ -152,7 +186,7 @@ def test_what_differs_from_the_gate_that_is_gone_on_with_is_named(
         return found.err
 
     assert "16 launches" in differing("plan.toml", *ours, "--launches", "20")
-    assert "(sides: " in differing("plan.toml", "--other", "env=A=1", "--launches", "16")
+    assert "(sides.other.libraries: " in differing("plan.toml", "--other", "env=A=1", "--launches", "16")
     text = engine.path.read_text()
     engine.path.write_text(text.replace("64K", "32K"))
     assert '(sizes: ["8","64K"] then, ["8","32K"] now)' in differing("plan.toml", *ours, "--launches", "16")

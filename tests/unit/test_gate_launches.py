@@ -82,7 +82,7 @@ def test_other_sides_do_not_go_on_with_a_gate(engine: Engine, here: Collbench) -
     here("gate", "plan.toml", *SIDES, "--out", "kept")
     engine.stop_at = None
     found = here("gate", "plan.toml", *SLOW, "--resume", "kept")
-    assert (found.code, "made with another plan (sides: " in found.err) == (2, True)
+    assert (found.code, "made with another plan (sides.base.variables.SIDE: " in found.err) == (2, True)
     assert here("gate", "plan.toml", *SIDES, "--resume", "kept", "--out", "x").code == 2
 
 
@@ -181,6 +181,11 @@ WRONG_REQUESTS = {
     "no value": (("--base", "image="), "write image=REF"),
     "no variable": (("--base", "env=A"), "write env=A=VALUE"),
     "a bad variable": (("--other", "env=A-B=1"), "other: variables: 'A-B'"),
+    "two values": (("--base", "env=A=1", "--base", "env=B=1", "--base", "env=A="), "--base: has env=A=1 and env=A=."),
+    "two images": (
+        ("--other", "image=mpich", "--other", "image=openmpi=x"),
+        "--other: has image=openmpi=mpich and image=openmpi=x.",
+    ),
     "no file": (("--other", "lib=/nowhere/libx.so"), "/nowhere/libx.so: No such file"),
     "no library": (("--other", "lib=/etc/hostname"), "is not an ELF file, so no shared library"),
     "no image of the plan": (("--other", "image=mpich=x"), "the plan's images are openmpi"),

@@ -96,6 +96,7 @@ def test_every_rank_has_a_slot_of_its_own(
     assert sorted(rank for box in found.boxes for rank in box.ranks) == list(range(ranks))
     on_core = Counter(core for slot in found.slots for core in {number % (nodes * cores) for number in slot.cores})
     assert found.crowded == any(count > 1 for count in on_core.values())
+    assert found.load == (ranks, len(on_core))
     assert found.crowded or ranks * each <= len(there.cores) or ranks == 1, "one rank shares with nobody"
     if ranks * each <= nodes * cores or each == threads:
         assert found.crowded == (ranks > 1 and ranks * each > len(there.cores)), "no core has to be shared"
@@ -181,7 +182,7 @@ def test_without_a_core_for_the_server_it_shares_one_where_that_is_allowed() -> 
     ):
         place(there, asked, plan(device="gpu", cores_per_rank=1))
     found = place(there, asked, plan(device="gpu", cores_per_rank=1, oversubscribe=True))
-    assert ([slot.cores for slot in found.slots], found.crowded) == ([(0,), (0,), (1,)], True)
+    assert ([slot.cores for slot in found.slots], found.crowded, found.load) == ([(0,), (0,), (1,)], True, (3, 2))
 
 
 def test_gpus_whose_cores_are_used_up_share_them_in_turn_where_that_is_allowed() -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.unit.decided_worlds import TOML, Launch, clear, launches_of, noisy, taking
+from tests.unit.decided_worlds import TOML, Launch, Takes, clear, launches_of, noisy, taking
 
 from collbench.analysis.observations import Cell, observe
 from collbench.cli import run_command
@@ -105,6 +105,20 @@ def test_at_the_limit_it_is_said_what_is_open(launch: Launch) -> None:
     code, err = launch(noisy, toml=TOML.replace("12", "7"))
     assert code == 0, err
     assert "in the end: 4 of 8 comparisons decided (4 same), 4 not decided" in err
+
+
+@pytest.mark.parametrize(
+    ("takes", "launches", "suggested"), [(noisy, 7, True), (hopeless, 12, False), (clear, 12, False)]
+)
+def test_more_launches_are_suggested_where_they_would_start_some(
+    launch: Launch, tmp_path: Path, takes: Takes, launches: int, suggested: bool
+) -> None:
+    code, err = launch(takes, toml=TOML.replace("12", str(launches)))
+    assert (code, "more launches: collbench launch " in err) == (0, suggested), err
+    before = sum(launches_of(tmp_path / "run").values())
+    again = ("--resume", str(tmp_path / "run"), "--until", "decided", "--launches", str(2 * launches))
+    code, err = launch(takes, *again, toml=TOML.replace("12", str(launches)))
+    assert (code, sum(launches_of(tmp_path / "run").values()) > before) == (0, suggested), err
 
 
 def test_a_run_is_not_gone_on_with_to_another_end(launch: Launch, tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from collbench.analysis.compare import Comparison, compare
 from collbench.analysis.factors import find_factor
 from collbench.analysis.launches import drift, serial, slow
 from collbench.analysis.observations import observe
-from collbench.analysis.pairs import within
+from collbench.analysis.pairs import across, within
 from collbench.cli import run_command
 from collbench.report.comparison import tables
 from collbench.schema.record import Samples
@@ -72,6 +72,20 @@ def test_launches_with_a_memory_have_a_high_score_and_others_have_not() -> None:
     assert np.mean(scores[0.0] > 1.645) <= 0.07
     assert np.mean(scores[0.6] > 1.645) >= 0.8
     assert serial(spread(1.0, 9), spread(1.0, 9), True) is None
+
+
+def test_the_drift_of_two_runs_is_that_of_their_launches_in_whatever_order_they_were_recorded(tmp_path: Path) -> None:
+    """A launch that was lost is repeated, and recorded, after later ones."""
+    found = {}
+    for name, order in (("in order", range(10)), ("repeated", (0, 3, 6, 9, 1, 4, 7, 2, 5, 8))):
+        base, other = (
+            observe(write_run(tmp_path / name / side, {HOST: [made_record(HOST, n, times[n]) for n in order]}))
+            for side, times in (("a", rising(1e-5, 0.07)), ("b", rising(1.07e-5, 0.07)))
+        )
+        [found[name]] = compare(across(base, other, None, frozenset()), in_blocks=False)
+        assert list(base.cells[HOST].launches) == list(other.cells[HOST].launches) == [*range(10)]
+    assert {one.verdict for one in found.values()} == {"inconclusive"}
+    assert found["repeated"].why == found["in order"].why and "drift by 7 %" in found["in order"].why
 
 
 def one_cell(path: Path, base: Sequence[Entry], other: Sequence[Entry]) -> Comparison:

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from tests.unit.conftest import Collbench
+from tests.unit.made_gates import SMALL, made_gate
 from tests.unit.made_runs import Entry, experiment, made_case, write_run
 
 from collbench.cli.launch import command
@@ -28,12 +29,17 @@ def undecided(seed: int, *cases: Case, launches: int = 9, apart: float = 0.06) -
     }
 
 
+def extend(run: Path, most: int, command: str = "launch") -> str:
+    """The line that says how a run gets more launches."""
+    return EXTEND.format(command=command, run=run, most=most)
+
+
 @pytest.mark.parametrize("until", ["launches", "decided"])
 def test_a_run_that_launch_made_is_extended(compare: Collbench, here: Collbench, tmp_path: Path, until: Until) -> None:
     made = experiment(("openmpi",), launches=9, until=until)
     run = write_run(tmp_path / "run", undecided(4, HOST, SINGLE), experiment=made)
     said = compare(run, "--by", "policy").out.splitlines()
-    hint = EXTEND.format(run=run, most=18)
+    hint = extend(run, 18)
     assert any(line.startswith("* 1 open: ") for line in said) and f"* {hint}" in said, said
     assert f"what would tell more\n* {hint}" in here("advise", run).out
     assert IN_TURNS not in "".join(said)
@@ -48,7 +54,7 @@ def test_of_a_run_that_ended_early_more_are_suggested_than_it_was_to_have(compar
     """Fewer would be refused."""
     made = experiment(("openmpi",), launches=14, until="decided")
     run = write_run(tmp_path / "run", undecided(4, HOST, SINGLE, launches=7), experiment=made)
-    assert f"* {EXTEND.format(run=run, most=28)}" in compare(run, "--by", "policy").out.splitlines()
+    assert f"* {extend(run, 28)}" in compare(run, "--by", "policy").out.splitlines()
 
 
 def test_two_runs_and_folders_of_runs_are_to_be_measured_in_turns(compare: Collbench, tmp_path: Path) -> None:
@@ -77,3 +83,44 @@ def test_where_launches_would_not_tell_none_are_asked_for(compare: Collbench, tm
     }
     found = compare(write_run(tmp_path / "run", cells), "--by", "policy").out
     assert "1 open: not even 1000 more launches would tell" in found and "more launches: " not in found
+
+
+@pytest.mark.parametrize(
+    ("launches", "planned", "most"), [(9, 9, 18), (9, 600, 1000), (9, 1000, None)]
+)  # fmt: skip
+def test_no_more_launches_are_suggested_than_a_plan_may_have(
+    compare: Collbench, tmp_path: Path, launches: int, planned: int, most: int | None
+) -> None:
+    made = experiment(("openmpi",), launches=planned, until="decided")
+    run = write_run(tmp_path / "run", undecided(4, HOST, SINGLE, launches=launches), experiment=made)
+    found = [line for line in compare(run, "--by", "policy").out.splitlines() if line.startswith(f"* {BEGINS}")]
+    assert found == ([] if most is None else [f"* {extend(run, most)}"])
+
+
+def test_what_is_given_up_as_too_noisy_starts_nothing(compare: Collbench, here: Collbench, tmp_path: Path) -> None:
+    """Until decided: what is resumed would end at once."""
+    draw = np.random.default_rng(3)
+    cells: dict[Case, list[Entry]] = {
+        case: [float(1e-5 * np.exp(draw.normal(0, 2))) for _ in range(9)] for case in (HOST, SINGLE)
+    }
+    run = write_run(tmp_path / "run", cells, experiment=experiment(("openmpi",), launches=9, until="decided"))
+    for said in (compare(run, "--by", "policy").out, here("advise", run).out):
+        assert ("1 open" in said or "Undecided" in said) and BEGINS not in said
+
+
+def test_what_only_the_readers_margin_leaves_open_starts_nothing(compare: Collbench, tmp_path: Path) -> None:
+    """Launches are made until it is decided by their own margin."""
+    cells: dict[Case, list[Entry]] = {
+        case: [1e-5 * (1 + 0.001 * (number % 3) * place) for number in range(20)]
+        for place, case in enumerate((HOST, SINGLE))
+    }
+    run = write_run(tmp_path / "run", cells, experiment=experiment(("openmpi",), launches=20, until="decided"))
+    assert "1 same" in compare(run, "--by", "policy").out
+    narrow = compare(run, "--by", "policy", "--margin", "0.05%").out
+    assert "1 open" in narrow and BEGINS not in narrow
+
+
+def test_a_gate_is_resumed_as_a_gate(compare: Collbench, tmp_path: Path) -> None:
+    times = undecided(4, HOST, SINGLE)
+    run = made_gate(tmp_path, {SMALL: times[HOST]}, {SMALL: times[SINGLE]}, launches=9)
+    assert f"* {extend(run, 18, 'gate')}" in compare(run, "--by", "side").out

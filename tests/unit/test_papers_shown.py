@@ -26,9 +26,10 @@ from collbench.launch.cells import worlds_of
 from collbench.launch.expansion import expand
 from collbench.launch.shipped import find_plan
 from collbench.machine.topology import Core, Topology, TopologyGpu
-from collbench.report.paper import beside, paper, papers
+from collbench.report.paper import beside, decidable, paper, papers
 from collbench.schema.case import case_of
 from collbench.schema.launch_plan import load_launch_plan
+from collbench.workloads import use_of
 from collbench.workloads._deepbench_problems import Conv, Gemm, Rnn, problems
 
 
@@ -278,6 +279,28 @@ def test_a_plan_says_what_it_can_decide_of_its_paper(name: str, capsys: pytest.C
     assert (confirms, refutes) == PLANS[name]
     show_cells(expanded)
     assert f"conclusions of {plan.paper}" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("engine", ["host", "docker"])
+def test_what_needs_a_program_that_is_missing_cannot_be_decided(engine: str) -> None:
+    expanded = expand(load_launch_plan(find_plan("xu2017")), lambda _: MACHINE)
+    found = of_paper(expanded, {(engine, "tools", None): {"hpcg": "xhpcg was not found"}})
+    assert found is not None
+    published, judged, lacking = found
+    decided = {one.conclusion.number for one in judged if one.can_confirm or one.can_refute}
+    assert (decided, set(lacking)) == ({4, 5, 6, 7}, {"hpcg"})
+    said = {line.split(":")[0]: line for line in decidable(published, judged, lacking)[1:]}
+    assert set(said) == {f"  conclusion {number}" for number in (1, 2, 3, 8, 9)}
+    assert ["hpcg" in line for line in said.values()] == [False, True, False, False, False]
+
+
+def test_of_a_program_with_alternatives_the_one_that_is_missing_counts() -> None:
+    expanded = expand(load_launch_plan(find_plan("xu2017-linpack")), lambda _: MACHINE)
+    (image,) = expanded.plan.images
+    (used,) = {use_of(case) for cases in expanded.expected.values() for case in cases}
+    for use, lacking in ((used, {"linpack"}), ("linpack blas=another", set())):
+        found = of_paper(expanded, {("host", image, None): {use: "not found"}})
+        assert found is not None and found[2] == lacking
 
 
 def test_what_others_are_compared_with_must_be_planned() -> None:

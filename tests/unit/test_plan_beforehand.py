@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +21,9 @@ from collbench.launch.engines.host import environments
 from collbench.launch.expansion import ExpandedPlan, expand
 from collbench.launch.foreseen import foreseen
 from collbench.launch.shipped import find_plan
-from collbench.launch.unused import unused
+from collbench.launch.unused import indistinct_sides, unused
 from collbench.machine.topology import Core, Topology
-from collbench.schema.launch_plan import LaunchPlan, load_launch_plan
+from collbench.schema.launch_plan import LaunchPlan, Side, load_launch_plan
 
 USUAL: dict[str, Any] = {"images": ("tools",), "policies": ("host",), "launches": 1}
 
@@ -126,19 +128,19 @@ def test_a_folder_that_is_none_is_refused_before_an_engine_is_asked(
     for folder in ("/no/such", str(file)):
         asked = LaunchPlan(**USUAL, benchmarks=("dd",), storage=("bind",), folder=folder)
         said = f"storage bind: folder {folder}: there is no such folder; set folder to another of the host."
-        assert list(foreseen(expand(asked))) == [f"collbench launch would refuse this plan here: {said}"]
+        assert foreseen(expand(asked)).lines == (f"collbench launch would refuse this plan here: {said}",)
         with pytest.raises(PlanError) as refused:
             prepare(asked, lambda: None, {})
         assert str(refused.value) == said
-    assert list(foreseen(expanded(benchmarks=("dd",), storage=("bind",), folder=str(tmp_path)))) == []
-    assert list(foreseen(expanded(benchmarks=("stream",), folder="/no/such"))) == [], "no files, no folder"
+    assert foreseen(expanded(benchmarks=("dd",), storage=("bind",), folder=str(tmp_path))).lines == ()
+    assert foreseen(expanded(benchmarks=("stream",), folder="/no/such")).lines == (), "no files, no folder"
 
 
 def test_a_folder_in_which_nothing_can_be_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Root may write everywhere, but on a device that is read-only."""
     holding(monkeypatch)
     monkeypatch.setattr("collbench.launch.storage.os.access", lambda path, mode: path != str(tmp_path))
-    (line,) = foreseen(expanded(benchmarks=("dd",), folder=str(tmp_path)))
+    (line,) = foreseen(expanded(benchmarks=("dd",), folder=str(tmp_path))).lines
     assert line.endswith(
         f"storage overlay: folder {tmp_path}: nothing can be made in it; set folder to another of the host."
     )
@@ -146,31 +148,50 @@ def test_a_folder_in_which_nothing_can_be_made(tmp_path: Path, monkeypatch: pyte
 
 def test_programs_that_the_host_lacks(monkeypatch: pytest.MonkeyPatch) -> None:
     holding(monkeypatch, dd="dd was not found")
-    (line,) = foreseen(expanded(benchmarks=("dd",)))
+    (line,) = foreseen(expanded(benchmarks=("dd",))).lines
     assert line.startswith("collbench launch would refuse this plan here: the environment beside tools (")
     assert line.endswith('): benchmark dd: dd was not found. Or set unusable = "skip".')
-    (line,) = foreseen(expanded(benchmarks=("dd",), unusable="skip"))
+    (line,) = foreseen(expanded(benchmarks=("dd",), unusable="skip")).lines
     assert line == "collbench launch would skip dd on the host, beside the image tools: dd was not found"
-    assert list(foreseen(expanded(benchmarks=("dd",), policies=("multi",)))) == [], "what an image holds is not known"
+    assert foreseen(expanded(benchmarks=("dd",), policies=("multi",))).lines == (), "what an image holds is not known"
+
+
+@pytest.mark.parametrize("policies", [("host",), ("host", "single")])
+def test_what_a_side_lacks_on_the_host_is_refused_with_its_name(tmp_path: Path, policies: tuple[str, ...]) -> None:
+    """Of ranks that communicate too: an environment that is none can be seen without an engine."""
+    keys = {"images": ("openmpi",), "policies": policies, "ranks": (2,), "collectives": ("bcast",)}
+    sides = {"good": Side(), "bad": Side(environments={"openmpi": str(tmp_path)})}
+    found = [line for line in foreseen(expanded(**keys, sides=sides)).lines if "side good: " not in line]
+    said = f"environments: openmpi: {tmp_path} has no bin/python. Name a virtual environment."
+    assert found == [f"collbench launch would refuse this plan here: side bad: {said}"]
+    if policies == ("host",):
+        with pytest.raises(PlanError, match=r"^side bad: environments: openmpi: "):
+            prepare(LaunchPlan(**keys, sides={"bad": sides["bad"]}), lambda: None)
+
+
+def test_an_image_of_a_side_that_nobody_knows_is_doubted_with_its_name() -> None:
+    sides = {"base": Side(), "other": Side(images={"torch": "torc"})}
+    (line,) = foreseen(expanded(images=("torch",), policies=("multi",), benchmarks=("dd",), sides=sides)).lines
+    assert line.startswith("side other: image torc: none that comes with collbench;")
 
 
 def test_memory_that_is_lacking(monkeypatch: pytest.MonkeyPatch) -> None:
     holding(monkeypatch)
     monkeypatch.setattr(memory, "available_bytes", lambda: 1 << 20)
-    (line,) = foreseen(expanded(benchmarks=({"name": "linpack", "n": 2000},)))
+    (line,) = foreseen(expanded(benchmarks=({"name": "linpack", "n": 2000},))).lines
     assert "linpack n=2000 " in line and "and 1.00 MiB are free" in line
 
 
 def test_a_name_that_no_image_of_ours_has_is_doubted() -> None:
-    (line,) = foreseen(expanded(images=("torc",), policies=("multi",), benchmarks=("stream",)))
+    (line,) = foreseen(expanded(images=("torc",), policies=("multi",), benchmarks=("stream",))).lines
     assert line == "image torc: none that comes with collbench; it must be one of your own. Did you mean torch?"
     own = ("torch", "torch:mine", "registry/torc")
-    assert list(foreseen(expanded(images=own, policies=("multi",), benchmarks=("stream",)))) == []
+    assert foreseen(expanded(images=own, policies=("multi",), benchmarks=("stream",))).lines == ()
 
 
 def test_a_training_that_does_not_fit_is_seen_before(monkeypatch: pytest.MonkeyPatch) -> None:
     training = {"name": "ddp", "network": "resnet56", "batch": 1 << 20}
-    (line,) = foreseen(expanded(images=("torch",), policies=("multi",), ranks=(2,), benchmarks=(training,)))
+    (line,) = foreseen(expanded(images=("torch",), policies=("multi",), ranks=(2,), benchmarks=(training,))).lines
     assert line.startswith("collbench launch would refuse this plan here: torch multi strict, 2 ranks: ddp ")
     assert line.endswith("Lower the batch or the number of ranks.")
 
@@ -203,6 +224,43 @@ def test_a_training_that_does_not_fit_is_seen_before(monkeypatch: pytest.MonkeyP
 )  # fmt: skip
 def test_keys_without_effect_and_values_that_are_listed_twice(keys: dict[str, Any], lines: list[str]) -> None:
     assert sorted(unused(expanded(**keys))) == sorted(lines)
+
+
+@pytest.mark.parametrize(
+    ("ranks", "loads"), [((2,), []), ((2, 6), ["6", "4"]), ((5, 6, 7, 8, 9), ["5", "4", "6", "4", "7", "4", "2"])]
+)  # fmt: skip
+def test_how_many_ranks_share_how_many_cores(
+    ranks: tuple[int, ...], loads: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    more = {"images": ("openmpi",), "policies": ("host", "multi"), "ranks": ranks, "oversubscribe": True}
+    show_cells(expanded(**more, collectives=("bcast",)))
+    said = [line for line in capsys.readouterr().err.splitlines() if line.startswith("# oversubscribed: ")]
+    assert [number for line in said for number in re.findall(r"[0-9]+", line)] == loads
+
+
+@pytest.mark.parametrize(
+    ("sides", "named"),
+    [
+        ({}, []), ({"a": {"variables": {"A": "1"}}}, ["a"]),
+        ({"a": {}, "b": {"variables": {"A": "1"}}}, []),
+        ({"a": {}, "b": {"variables": {"A": "0"}}, "c": {"variables": {"A": "1"}}}, ["a, b"]),
+    ],
+)  # fmt: skip
+def test_a_side_that_is_alone_or_like_another_is_named(sides: dict[str, Any], named: list[str]) -> None:
+    made = {name: Side(**keys) for name, keys in sides.items()}
+    found = list(indistinct_sides(LaunchPlan(**USUAL, benchmarks=("dd",), variables={"A": "0"}, sides=made)))
+    assert [line.partition(" is ")[0].partition(" are ")[0] for line in found] == [f"sides: {name}" for name in named]
+
+
+def test_a_launch_with_equal_sides_says_so_once_and_a_plan_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, here: Collbench
+) -> None:
+    holding(monkeypatch)
+    monkeypatch.setattr("collbench.cli.launch.perform", lambda *_: sys.exit(0))
+    text = 'images = ["tools"]\npolicies = ["host"]\nbenchmarks = ["dd"]\n[sides.a]\n[sides.b]\n'
+    (tmp_path / "plan.toml").write_text(text, encoding="utf-8")
+    assert here("plan", tmp_path / "plan.toml").out.count("sides: a, b are equal") == 1
+    assert here("launch", tmp_path / "plan.toml").err.count("# sides: a, b are equal") == 1
 
 
 def test_plan_and_launch_say_it(

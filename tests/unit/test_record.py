@@ -26,7 +26,7 @@ def kind(request: pytest.FixtureRequest, stored_run: Path) -> tuple[Decode, dict
 
 def test_a_document_of_today_is_read(kind: tuple[Decode, dict[str, Any]]) -> None:
     decode, document = kind
-    assert decode(json.dumps(document).encode()).schema == records.SCHEMA == 10
+    assert decode(json.dumps(document).encode()).schema == records.SCHEMA == 11
 
 
 def test_a_newer_schema_is_refused_with_the_version_it_needs(kind: tuple[Decode, dict[str, Any]]) -> None:
@@ -111,9 +111,10 @@ def in_four_words(case: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_the_stored_run_is_written_as_it_was(stored_run: Path) -> None:
-    """The fields of schema 1, whatever their order, and what schemas 2 to 9 added: another one is another schema."""
+    """The fields of schema 1, whatever their order, and what schemas 2 to 11 added: another one is another schema."""
     of_record = {
-        "schema": 10, "confinement": [], "burst": 1, "legs": {}, "device": None, "algorithm": None, "protocol": None,
+        "schema": 11, "how": None, "alone": None, "duet": None,
+        "confinement": [], "burst": 1, "legs": {}, "device": None, "algorithm": None, "protocol": None,
         "gpus": [], "shared_gpu": False, "cpu": None, "messages": [],
         "clock_error": None,
     }  # fmt: skip
@@ -133,7 +134,7 @@ def test_the_stored_run_is_written_as_it_was(stored_run: Path) -> None:
         "disks": [],
     }
     assert json.loads(manifests.encode(manifests.decode(whole))) == before | {
-        "schema": 10,
+        "schema": 11,
         "libraries": [library | {"used_by": [], "kernel": None} for library in before["libraries"]],
         "experiment": None,
         "rank_gpus": [],

@@ -11,7 +11,8 @@ import pytest
 
 from collbench.errors import Interrupted
 from collbench.launch import stopping
-from collbench.launch.stopping import SIGNALS, Stopping
+from collbench.launch.stopping import Stopping
+from collbench.machine.signals import SIGNALS
 
 #: The timer is what is tested.
 pytestmark = pytest.mark.timeout(method="thread")

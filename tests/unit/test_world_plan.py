@@ -62,10 +62,10 @@ def test_a_launch_of_some_cases_has_their_records_and_the_plan_s_order(made: Cal
 def test_a_brief_execution_has_one_sample(made: Callable[..., None], monkeypatch: pytest.MonkeyPatch) -> None:
     rules: list[StopRule] = []
 
-    def heard(case: Any, row: Any, session: Any, method: Method, watch: Any) -> Any:
+    def heard(case: Any, row: Any, session: Any, method: Method, *rest: Any) -> Any:
         if session.world.rank == 0:
             rules.append(method.stop)
-        return measure(case, row, session, method, watch)
+        return measure(case, row, session, method, *rest)
 
     monkeypatch.setattr("collbench.run.experiment.measure", heard)
     made(MadeBackend())

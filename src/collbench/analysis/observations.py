@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from array import array
+from bisect import bisect
 from collections.abc import Collection, Container, Iterable, Sequence, Set
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -61,11 +62,11 @@ def in_turns(duet: Duet) -> InTurns:
 class Cell:
     """What was measured of one case, over all launches.
 
-    `launches`, `medians`, `means` (seconds) and `ways` have an entry for each launch that measured it; a launch has
-    a number, which is also its block. `how` holds each way once. `clock_step` is the spacing of the times (s) that
-    the clock could show, 0 where it is not known; `work` is what takes that long; `least` and `most` are the
-    shortest and the longest sample (s). `contended` are the launches during which tasks waited for a CPU. `cpu` has
-    for each launch of a program the CPU seconds and the seconds of its executions, both divided by the number of
+    `launches`, `medians`, `means` (seconds) and `ways` have an entry for each launch that measured it, in the order of
+    launches; a launch has a number, which is also its block. `how` holds each way once. `clock_step` is the spacing of
+    the times (s) that the clock could show, 0 where it is not known; `work` is what takes that long; `least` and `most`
+    are the shortest and the longest sample (s). `contended` are the launches during which tasks waited for a CPU. `cpu`
+    has for each launch of a program the CPU seconds and the seconds of its executions, both divided by the number of
     samples. `repeatable` has the values of figures that must come out equal; `by_figure` what the check measured, in
     each launch. `messages` are the all-reduces of a training step (bytes), one sequence if all launches had the same.
     `lost` are launches that failed because their cluster took them away, with the reason, and were not measured since.
@@ -118,17 +119,20 @@ class Cell:
         if record.status != "ok" or seconds is None or record.work is None:
             self.not_measured(record, launch)
             return
+        place = len(self.launches)
         if launch > self.highest:
             self.highest = launch
         elif launch in self.launches:
             self.repeated += 1
             return
+        else:  # it was lost, and measured after later ones
+            place = bisect(self.launches, launch)
         if self.lost:
             self._found(launch)
-        self.launches.append(launch)
         median = seconds.p50 if record.duet is None else record.duet.seconds
-        self.medians.append(median if median >= LEAST else 0.0)
-        self.means.append(seconds.mean)
+        self.launches.insert(place, launch)
+        self.medians.insert(place, median if median >= LEAST else 0.0)
+        self.means.insert(place, seconds.mean)
         self.least = seconds.min if seconds.min < self.least else self.least  # min() takes twice as long
         self.most = seconds.max if seconds.max > self.most else self.most
         self.work = record.work
@@ -139,7 +143,7 @@ class Cell:
         way = how(record)
         if way not in self.ways[-1:]:
             self.how = joined(self.how, (way,))
-        self.ways.append(way)
+        self.ways.insert(place, way)
         if record.messages:
             self.messages = joined(self.messages, (record.messages,))
         self._caution(record, launch)

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sized
 from pathlib import Path
 from typing import Protocol
 
-from collbench.schema.gate_plan import FILE
+from collbench.schema.gate_plan import is_gate
 from collbench.schema.manifest import Experiment
 from collbench.schema.store import is_being_written
 from collbench.units import counted
@@ -47,7 +47,7 @@ def unfinished(run: Path, cells: Iterable[Launched], planned: int) -> tuple[str,
 
 def finishing(run: Path) -> str:
     """The command that measures what a run lacks; its plan is the user's to name."""
-    command = "gate" if (run / FILE).exists() else "launch"
+    command = "gate" if is_gate(run) else "launch"
     return f"collbench {command} PLAN --resume {shlex.quote(str(run))}"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,9 @@ _ADDRESSES = {"docker_host": "", "site": ""}
 
 #: Most keys of a plan whose values are told.
 _TOLD = 3
+
+#: What of an image or environment makes it another build, as the manifest calls it.
+_SOFTWARE = ("id", "libraries", "sources", "files")
 
 
 @dataclass(frozen=True)
@@ -57,16 +61,17 @@ def refuse_other_software(before: Manifest, now: Manifest, where: Path) -> None:
     """
     for kind in ("images", "environments"):
         old, new = (
-            {(image.side, image.name): (image.id, image.libraries, image.sources, image.files)
+            {(image.side, image.name): {part: getattr(image, part) for part in _SOFTWARE}
              for image in getattr(manifest.experiment, kind)}
             for manifest in (before, now)
         )  # fmt: skip
-        for side, name in old:
-            if old[side, name] != new.get((side, name)):
+        for (side, name), was in old.items():
+            found = new.get((side, name), dict.fromkeys(_SOFTWARE))
+            if parts := [part for part in _SOFTWARE if was[part] != found[part]]:
                 of_side = f" of side {side}" if side else ""
                 raise RequestError(
-                    f"--resume {where}: {kind.removesuffix('s')} {name}{of_side} has changed since the run began. Two "
-                    "builds in one run would be compared as one; begin a run with --out."
+                    f"--resume {where}: {kind.removesuffix('s')} {name}{of_side} has changed since the run began "
+                    f"({', '.join(parts)}). Two builds in one run would be compared as one; begin a run with --out."
                 )
 
 
@@ -89,14 +94,35 @@ def _plain(plan: LaunchPlan | dict[str, Any] | None) -> LaunchPlan:
     return msgspec.structs.replace(read, **_ADDRESSES)
 
 
+def changed_keys(before: LaunchPlan, now: LaunchPlan) -> dict[str, tuple[object, object]]:
+    """Both values of each key that differs, by its dotted name such as `sides.other.variables.A`.
+
+    Values are scalars and lists of them, or None where a table lacks the key. `sides` are the names of the sides; where
+    these differ, what the sides hold is left out.
+    """
+    old, new = ({**dict(_leaves(msgspec.to_builtins(plan))), "sides": sorted(plan.sides)} for plan in (before, now))
+    keys = {key: (old.get(key), new.get(key)) for key in (*old, *new) if old.get(key) != new.get(key)}
+    return {key: values for key, values in keys.items() if "sides" not in keys or not key.startswith("sides.")}
+
+
+def _leaves(value: Any, key: str = "") -> Iterator[tuple[str, object]]:
+    """What is in tables within tables, or in lists of tables, by dotted name."""
+    if isinstance(value, dict):
+        for name, inner in value.items():
+            yield from _leaves(inner, f"{key}.{name}" if key else name)
+    elif isinstance(value, list | tuple) and any(isinstance(one, dict) for one in value):
+        for number, one in enumerate(value, 1):
+            yield from _leaves(one, f"{key}[{number}]")
+    else:
+        yield key, value
+
+
 def _changes(before: LaunchPlan, now: LaunchPlan) -> str:
     """The keys that differ, with both values: `launches: 2 then, 3 now`; empty where none does."""
-    values = [(field.name, getattr(before, field.name), getattr(now, field.name))
-              for field in msgspec.structs.fields(LaunchPlan)]  # fmt: skip
-    changed = [f"{name}: {_shown(old)} then, {_shown(new)} now" for name, old, new in values if old != new]
+    changed = [f"{key}: {_shown(old)} then, {_shown(new)} now" for key, (old, new) in changed_keys(before, now).items()]
     more = f"; and {len(changed) - _TOLD} more keys" if len(changed) > _TOLD else ""
     return "; ".join(changed[:_TOLD]) + more
 
 
 def _shown(value: object) -> str:
-    return msgspec.json.encode(value).decode("utf-8")
+    return "absent" if value is None else msgspec.json.encode(value).decode("utf-8")

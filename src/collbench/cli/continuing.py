@@ -15,7 +15,7 @@ import msgspec
 from collbench.analysis.observations import Cell, collect, some_from
 from collbench.analysis.unfinished import few_launches
 from collbench.cli.begun import plan_in
-from collbench.cli.deciding import Decider
+from collbench.cli.deciding import Decider, StandingOf
 from collbench.errors import RequestError
 from collbench.launch.cells import LaunchCell
 from collbench.launch.expansion import ExpandedPlan
@@ -119,14 +119,16 @@ def closed(
     return frozenset((launch.cell, launch.number) for launch in expanded.order if launch.number in over)
 
 
-def nothing_to_decide(expanded: ExpandedPlan, manifest: Manifest, records: tuple[Record, ...]) -> str:
+def nothing_to_decide(
+    expanded: ExpandedPlan, manifest: Manifest, records: tuple[Record, ...], standing: StandingOf
+) -> str:  # fmt: skip
     """Why more launches than the run has would decide nothing, so that it stays as it is; empty where they may."""
     now, most = extended(manifest, expanded.plan), expanded.plan.launches
     fixed, measured = some_from(now) or 0, max((record.launch for record in records), default=-1) + 1
     if measured < fixed:
         return ""
     said: list[str] = []
-    wanted = Decider(expanded, now, records, lambda line, left: said.append(line))(measured)
+    wanted = Decider(expanded, now, records, lambda line, left: said.append(line), standing=standing)(measured)
     if wanted is None or wanted:
         return ""
     return f"{'; '.join(said)} with at most {most} launches, so nothing is started, and the run stays as it was"

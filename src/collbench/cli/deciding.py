@@ -15,10 +15,14 @@ from collbench.launch.cells import LaunchCell, Part
 from collbench.launch.expansion import ExpandedPlan
 from collbench.launch.keeping import placed
 from collbench.schema.case import Case
+from collbench.schema.launch_plan import MOST_LAUNCHES
 from collbench.schema.manifest import Manifest
 from collbench.schema.record import Record
 from collbench.units import counted, format_long, format_size
 from collbench.workloads.case import ProgramCase
+
+#: The comparisons that decide an experiment, of its cells after so many blocks of at most so many.
+StandingOf = Callable[[list[Cell], int, int], list[Standing]]
 
 #: How many open comparisons are named.
 _NAMED = 3
@@ -45,7 +49,7 @@ class Decider:
     def __init__(
         self, expanded: ExpandedPlan, manifest: Manifest, records: Sequence[Record], say: Callable[[str, int], None],
         clock: Callable[[], float] = time.monotonic,
-        standing: Callable[[list[Cell], int, int], list[Standing]] = standing,
+        standing: StandingOf = standing,
     ) -> None:  # fmt: skip
         self._standing_of = standing
         self._expanded, self._manifest, self._records, self._say, self._clock = expanded, manifest, records, say, clock
@@ -58,7 +62,7 @@ class Decider:
         """What is executed in a block, by what is open. The records of the blocks before it decide alone."""
         if block < max(TRIED, self._fixed):
             return None
-        found = self._standing(block)
+        found = self._standing(block, self._expanded.plan.launches)
         if not found:
             return None
         wanted = self._wanted(found, block)
@@ -69,11 +73,12 @@ class Decider:
             self._say(f"{said}{self._next(wanted, more)}", len(wanted) * more)
         return wanted
 
-    def _standing(self, block: int) -> list[Standing]:
+    def _standing(self, block: int, most: int) -> list[Standing]:
+        """As it stands before a block, of at most so many."""
         cells = {case: Cell(case) for case in self._cells}
         collect((record for record in self._records if record.launch < block), cells, some=self._fixed)
         apply_manifests(cells.values(), [self._manifest])
-        return self._standing_of(list(cells.values()), block, self._expanded.plan.launches)
+        return self._standing_of(list(cells.values()), block, most)
 
     def _wanted(self, found: Sequence[Standing], block: int) -> dict[LaunchCell, Part]:
         sides = {case: (cell, _subject(case)) for case, cell in self._cells.items()}
@@ -83,21 +88,22 @@ class Decider:
             wanted |= set(sides.values()).difference(*compared)
         return {cell: _part(self._expanded, cell, open_) for cell, open_ in next_block(compared, wanted).items()}
 
-    def finish(self) -> int:
+    def finish(self) -> int | None:
         """Say how it ended, unless that was said when nothing was left; and what was measured of all that could be.
 
-        Returns how many comparisons more launches might have decided.
+        Returns the number of launches with which it can be resumed, and would start some; None: there is none.
         """
         most = self._expanded.plan.launches
-        if not (found := self._standing(most)):
-            return 0
+        if not (found := self._standing(most, most)):
+            return None
         if not self._over:
             self._say(f"in the end: {_said(found, most, ended=True)}", 0)
         launches = {(record.case.where, record.launch) for record in self._records}
         measured = {(record.case, record.launch) for record in self._records}
         of_launches, of_cases = len(self._expanded.order), most * len(self._cells)
         self._say(f"{len(launches)} of {of_launches} launches, {len(measured)} of {of_cases} measurements", 0)
-        return sum(one.state in ("open", "hopeless") for one in found)
+        more, block = min(2 * most, MOST_LAUNCHES), 1 + max(record.launch for record in self._records)
+        return more if more > most and any(True for _ in still_open(self._standing(block, more))) else None
 
     def _next(self, wanted: Mapping[LaunchCell, Part], more: int) -> str:
         if not wanted:

@@ -16,12 +16,12 @@ import click
 import msgspec
 from numpy.typing import NDArray
 
-from collbench.analysis.deciding import Standing, standing
-from collbench.analysis.observations import Cell, some_from
+from collbench.analysis.deciding import standing
+from collbench.analysis.observations import some_from
 from collbench.cli import continuing
 from collbench.cli.begun import BegunRun, begun_run, refuse_other_software
 from collbench.cli.continuing import Continued
-from collbench.cli.deciding import Decider
+from collbench.cli.deciding import Decider, StandingOf
 from collbench.cli.launching import looking, show_cells
 from collbench.cli.terminal import harmless
 from collbench.cli.typed import resuming
@@ -59,7 +59,7 @@ class Purpose:
     and the folder of the run before its first launch. `resumable`: the command can resume its run.
     """
 
-    standing: Callable[[list[Cell], int, int], list[Standing]] = standing
+    standing: StandingOf = standing
     in_vain: Callable[[Sequence[Record]], str] = _nothing
     began: Callable[[ExpandedPlan, Path], object] = _nothing
     resumable: bool = True
@@ -124,7 +124,7 @@ def perform(
         _refuse_unusable(out)
     else:
         begun = begun_run(asked.before, resume)
-    if begun is not None and (why := _nothing_left(expanded, begun, asked.extends)):
+    if begun is not None and (why := _nothing_left(expanded, begun, asked.extends, purpose)):
         click.echo(harmless(f"# {resume}: {why}"), err=True)
         begun.writer.close()
         performed = Performed(list(begun.writer.before), begun.manifest, begun.writer)
@@ -147,13 +147,13 @@ def _refuse_unusable(out: Path) -> None:
         raise
 
 
-def _nothing_left(expanded: ExpandedPlan, begun: BegunRun, extends: bool) -> str:
+def _nothing_left(expanded: ExpandedPlan, begun: BegunRun, extends: bool, purpose: Purpose) -> str:
     """Why no launch would be started; empty where one may be."""
     before = begun.writer.before
     if len(finished(expanded, before)) == len(expanded.order):
         return "every launch of this plan is recorded, so nothing is started"
     if extends:
-        return continuing.nothing_to_decide(expanded, begun.manifest, before)
+        return continuing.nothing_to_decide(expanded, begun.manifest, before, purpose.standing)
     return ""
 
 
@@ -175,7 +175,8 @@ def _performed(
     done = finished(expanded, writer.before, some_from(manifest) or 0)
     done |= continuing.closed(expanded, manifest, writer.before, extends)
     known = frozenset((record.case, record.launch) for record in writer.before if not record.lost)
-    show_cells(expanded, (*prepared.stacks.differences, *disturbances(expanded.placements.values())))
+    said = (*prepared.stacks.differences, *disturbances(expanded.placements.values()))
+    show_cells(expanded, said, prepared.stacks.missing)
     sink = RunSink(writer, len(expanded.order), len(done), records)
     decider = None
     if expanded.plan.until == "decided":
@@ -186,9 +187,8 @@ def _performed(
     purpose.began(expanded, writer.directory)
     try:
         run_campaign(prepared, sink, done, known, check, _Wanted(purpose, decider, sink))
-        if decider and decider.finish():
-            more = resuming(writer.directory, until="decided", launches=2 * expanded.plan.launches)
-            sink.say(f"more launches: {more}", 0)
+        if decider and (more := decider.finish()):
+            sink.say(f"more launches: {resuming(writer.directory, until='decided', launches=more)}", 0)
     except (CollbenchError, KeyboardInterrupt) as error:
         sink.close()
         if purpose.resumable:

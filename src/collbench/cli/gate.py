@@ -34,7 +34,7 @@ from collbench.errors import CollbenchError, Interrupted, NoAnswer, RequestError
 from collbench.launch.expansion import ExpandedPlan
 from collbench.launch.keeping import placed
 from collbench.launch.shipped import find_plan
-from collbench.launch.stacks import sha256_of
+from collbench.launch.stacks import sha256_of_given
 from collbench.launch.stopping import Stopping
 from collbench.report.gate.document import document
 from collbench.report.gate.junit import junit
@@ -45,6 +45,7 @@ from collbench.schema.gate_plan import (
     FILE,
     SIDES,
     GatePlan,
+    is_gate,
     is_unfinished,
     mark_finished,
     read_gate_plan,
@@ -119,12 +120,14 @@ def command(plan: str, margin: float, accepted: tuple[str, ...], every: bool, st
     stats()
     with _no_false_loss():
         taken = tuple(_ACCEPTED[name] for name in accepted)
-        folder = _earlier(Path(plan), asked) if Path(plan).is_dir() else _measured(plan, margin, taken, **asked)
-        gate = read_gate_plan(folder)
-        if Path(plan).is_dir():  # judged again as it was, where nothing else is asked for
+        measured = _earlier(Path(plan), asked) if Path(plan).is_dir() else None
+        begun = measured or asked["resume"]
+        if begun is not None:  # decided and judged as it was begun, where nothing else is asked for
+            gate = read_gate_plan(begun)
             typed = click.get_current_context().get_parameter_source("margin") is ParameterSource.COMMANDLINE
             margin, taken = margin if typed else gate.margin, taken or gate.accepted
-        judgement = judge(gate, observe(folder), margin, taken, is_unfinished(folder))
+        folder = measured or _measured(plan, margin, taken, **asked)
+        judgement = judge(read_gate_plan(folder), observe(folder), margin, taken, is_unfinished(folder))
         names = names_of(judgement.answers)
         _write_answer(folder, judgement, names)
         say(tables(judgement, names, every or style in COMPLETE, style in COMPLETE), document(judgement, names), style)
@@ -193,7 +196,9 @@ def _measured(
                 f"more: --launches {FEWEST + 2}, or --until decided with as many as there is time for."
             )
         asked = Continued(plan, plan) if resume is None else continued(plan, folder, until, launches)
-        files = {name: {sha256_of(path) for path in (*side.libraries, *side.preload)} for name, side in sides.items()}
+        files = {
+            name: {sha256_of_given(path) for path in (*side.libraries, *side.preload)} for name, side in sides.items()
+        }
         purpose = Purpose(
             standing=lambda cells, blocks, most: standing_of_sides(cells, blocks, most, margin),
             in_vain=lambda records: _in_vain(records, files),
@@ -289,7 +294,7 @@ def _refuse_earlier(folder: Path) -> None:
     Raises:
         RequestError: it does.
     """
-    if (folder / FILE).exists():
+    if is_gate(folder):
         named = shlex.quote(in_one_line(str(folder)))
         can = f"resume it: --resume {named}" if is_unfinished(folder) else f"judge it again: collbench gate {named}"
         raise RequestError(f"--out {folder}: holds a gate already. Name a directory that does not exist yet, or {can}.")

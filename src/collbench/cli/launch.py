@@ -19,6 +19,7 @@ from collbench.errors import RequestError
 from collbench.launch import engines
 from collbench.launch.shipped import find_plan
 from collbench.launch.stopping import StopCheck, Stopping
+from collbench.launch.unused import indistinct_sides
 from collbench.report.launches import summary
 from collbench.schema.case import Case
 from collbench.schema.launch_plan import LaunchPlan, load_launch_plan
@@ -76,6 +77,8 @@ def command(
         if dry_run:
             show_commands(asked.plan, stopping.check)
             return
+        for line in indistinct_sides(asked.plan):
+            click.echo(harmless(f"# {line}"), err=True)
         code = _launch(asked, out or Path("results") / path.stem, resume, stopping.check)
     raise click.exceptions.Exit(code)
 

@@ -21,11 +21,20 @@ from collbench.launch import engines
 from collbench.launch.cells import LaunchCell
 from collbench.launch.expansion import ExpandedPlan
 from collbench.launch.groups import MOST_WORLDS, at_once
+from collbench.launch.placing import Placement
+from collbench.launch.stacks import Missing
 from collbench.launch.unused import unused
 from collbench.report.cells import ALONE
 from collbench.report.paper import decidable
 from collbench.schema.launch_plan import LaunchPlan
 from collbench.units import counted
+from collbench.workloads import use_of
+
+#: So many loads of oversubscribed cores are named.
+_LOADS = 3
+
+#: Every benchmark is there, as far as anybody looked.
+NOTHING_MISSING: Missing = {}
 
 
 def looking(plan: LaunchPlan) -> contextlib.AbstractContextManager[None]:
@@ -48,6 +57,21 @@ def undecidable(expanded: ExpandedPlan) -> str | None:
     return f"{plan.launches} launches give no verdicts: launches = {FEWEST} can"
 
 
+def oversubscribed(placement: Placement) -> str:
+    """`3 ranks on 2 cores`: of the host where most ranks share one."""
+    ranks, cores = placement.load
+    return f"{counted(ranks, 'rank')} on {counted(cores, 'core')}"
+
+
+def _crowded(expanded: ExpandedPlan) -> str | None:
+    """A sentence on how many ranks share how many cores; None where each has its own."""
+    loads = list(dict.fromkeys(oversubscribed(one) for one in expanded.placements.values() if one.crowded))
+    if not loads:
+        return None
+    more = f" and {counted(len(loads) - _LOADS, 'other number')}" if len(loads) > _LOADS else ""
+    return f"oversubscribed: {', '.join(loads[:_LOADS])}{more}: their times are the scheduler's"
+
+
 def comparisons(expanded: ExpandedPlan) -> int:
     """How many cells `compare --by policy` compares with another, or --by image or --by side where that is more."""
     keys: tuple[Callable[[LaunchCell], object], ...] = (
@@ -64,36 +88,36 @@ def comparisons(expanded: ExpandedPlan) -> int:
     return most
 
 
-def of_paper(expanded: ExpandedPlan) -> tuple[Paper, list[Judgement]] | None:
-    """The plan's paper, and its conclusions as the plan can decide them; None: it belongs to no paper.
+def of_paper(
+    expanded: ExpandedPlan, missing: Missing = NOTHING_MISSING
+) -> tuple[Paper, list[Judgement], frozenset[str]] | None:  # fmt: skip
+    """The plan's paper, its conclusions as the plan can decide them, and the workloads of it that are `missing`.
 
-    An image is taken to hold the MPI that is in its name.
+    None: it belongs to no paper. An image is taken to hold the MPI that is in its name.
 
     Raises:
         RequestError: no such paper.
     """
     if not expanded.plan.paper:
         return None
-    items = []
+    items, lacking = [], set[str]()
     for case, cell in cells_of(expanded).items():
+        if not case["backend"] and use_of(case) in missing.get((cell.engine, cell.image, cell.side), ()):
+            lacking.add(case.workload)
+            continue
         names = "MPICH" if "mpich" in cell.image else "Open MPI" if "openmpi" in cell.image else ""
         library = library_name(case["backend"], names) if case["backend"] else None
         items.append(Item(case, library, expanded.placements[cell].crowded))
     published = known_paper(expanded.plan.paper)
-    return published, foreseen(published, representatives(items))
+    return published, foreseen(published, representatives(items)), frozenset(lacking)
 
 
-def before_measuring(expanded: ExpandedPlan) -> tuple[str, ...]:
+def before_measuring(expanded: ExpandedPlan, missing: Missing = NOTHING_MISSING) -> tuple[str, ...]:
     """A line for each: the conclusions of a paper, keys without an effect, gates, and cautions of the engine."""
     engine = engines.get(expanded.plan.engine)
-    papers = decidable(*judged) if (judged := of_paper(expanded)) else ()
-    return (
-        *papers,
-        *_turns(expanded),
-        *unused(expanded),
-        *_gates(expanded),
-        *engine.cautions(engine.address(expanded.plan)),
-    )
+    papers = decidable(*judged) if (judged := of_paper(expanded, missing)) else ()
+    cautions = engine.cautions(engine.address(expanded.plan))
+    return (*papers, *_turns(expanded), *unused(expanded), *_gates(expanded), *cautions)
 
 
 def _turns(expanded: ExpandedPlan) -> Iterator[str]:
@@ -101,7 +125,7 @@ def _turns(expanded: ExpandedPlan) -> Iterator[str]:
     found = list(at_once(expanded).values())
     if number := sum(isinstance(one, int) for one in found):
         yield f"{number} of {counted(len(found), 'cell')} live at once, at most {MOST_WORLDS}, and measure in turns"
-    for reason, text in ALONE.items():
+    for reason, text in ALONE.items() if len(found) > 1 else ():
         if number := sum(one == reason for one in found):
             yield f"{counted(number, 'cell')} launched one after the other: {text}"
 
@@ -114,7 +138,9 @@ def _gates(expanded: ExpandedPlan) -> Iterator[str]:
                'gate = "barrier" is one for all')  # fmt: skip
 
 
-def show_cells(expanded: ExpandedPlan, differences: tuple[str, ...] = ()) -> None:
+def show_cells(
+    expanded: ExpandedPlan, differences: tuple[str, ...] = (), missing: Missing = NOTHING_MISSING
+) -> None:  # fmt: skip
     """A line of numbers, and how host and image differ apart from the container."""
     plan, cells, launches = expanded.plan, len(expanded.cells), len(expanded.order)
     cases = sum(len(cases) for cases in expanded.expected.values()) * plan.launches
@@ -123,8 +149,13 @@ def show_cells(expanded: ExpandedPlan, differences: tuple[str, ...] = ()) -> Non
     results = f"{at_most(plan)}{counted(launches, 'start')}, {counted(cases, 'measurement')}"
     click.echo(f"# {title}: {product} = {results}, {about(expanded)}", err=True)
     notes = dict.fromkeys(
-        (undecidable(expanded), too_long(expanded), *(placement.note for placement in expanded.placements.values()))
+        (
+            undecidable(expanded),
+            too_long(expanded),
+            _crowded(expanded),
+            *(placement.note for placement in expanded.placements.values()),
+        )
     )
-    for line in (*notes, *before_measuring(expanded), *differences):
+    for line in (*notes, *before_measuring(expanded, missing), *differences):
         if line:
             click.echo(harmless(f"# {line}"), err=True)

@@ -8,13 +8,14 @@ from collbench.characters import in_one_line
 from collbench.cli import plan_argument, until_option
 from collbench.cli.duration import about, at_most, too_long
 from collbench.cli.engine_option import engine, placed_on, site
-from collbench.cli.launching import before_measuring, undecidable
+from collbench.cli.launching import before_measuring, oversubscribed, undecidable
 from collbench.cli.terminal import harmless
 from collbench.launch import engines
 from collbench.launch.expansion import ExpandedPlan, expand
 from collbench.launch.foreseen import foreseen
 from collbench.launch.placing import Box, Placement
 from collbench.launch.shipped import find_plan, plans, source_tree
+from collbench.launch.unused import indistinct_sides
 from collbench.machine.facts import format_cores
 from collbench.schema.launch_plan import load_launch_plan
 from collbench.schema.manifest import Until
@@ -53,7 +54,8 @@ def command(
     for sentence in (too_long(expanded), undecidable(expanded)):
         if sentence is not None:
             click.echo(sentence)
-    for line in (*before_measuring(expanded), *foreseen(expanded)):
+    here = foreseen(expanded)
+    for line in (*indistinct_sides(loaded), *before_measuring(expanded, here.missing), *here.lines):
         click.echo(harmless(line))
 
 
@@ -100,7 +102,7 @@ def _where(placement: Placement, name: str | None) -> str:
     hosts = [f"{name}, host {box.host}" if over else name for box in placement.boxes] if name else []
     names = hosts or [box.name for box in placement.boxes]
     boxes = "; ".join(_described(box, title) for box, title in zip(placement.boxes, names, strict=True))
-    crowded = ", more ranks than cores" if placement.crowded else ""
+    crowded = f", {oversubscribed(placement)}" if placement.crowded else ""
     idle = f"; idle: cores {format_cores(placement.idle)}" if placement.idle else ""
     return f"{boxes}{crowded}{idle}"
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Sequence
 from contextlib import ExitStack
 from importlib.resources import as_file, files
@@ -22,7 +21,7 @@ from collbench.cli.continuing import Continued
 from collbench.cli.experiment import Purpose, perform
 from collbench.cli.sides import host_plan
 from collbench.errors import LaunchFailed, RequestError
-from collbench.launch.folders.signature import FOLDER, sign
+from collbench.launch.folders.layout import signed_folder
 from collbench.launch.stopping import Stopping
 from collbench.machine import launcher
 from collbench.report.selftest import document, tables
@@ -80,7 +79,7 @@ def command(
         stack.enter_context(stopping.listening())
         if plan is None:
             plan = stack.enter_context(as_file(files("collbench.cli") / "selftest.toml"))
-        folder = out or _temporary(stack) / "run"
+        folder = out or stack.enter_context(signed_folder(None, "selftest-")) / "run"
         sides = {name: Side() for name in SIDES}
         twice = msgspec.structs.replace(
             host_plan(load_plan(plan), ranks, crowded=True), sides=sides, launches=launches, seed=seed,
@@ -98,13 +97,6 @@ def command(
     cells = [_paired(comparison) for comparison in comparisons]
     rate, least = false_positives(cells, margin), smallest(cells, margin)
     say(tables(comparisons, rate, least, launches), document(comparisons, rate, least, launches), style)
-
-
-def _temporary(stack: ExitStack) -> Path:
-    """A folder that is removed at the end; if this process is killed, `launch --sweep` removes it."""
-    folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix=f"{FOLDER}selftest-")))
-    stack.enter_context(sign(folder))
-    return folder
 
 
 def _failed(records: Sequence[Record]) -> str:

@@ -32,8 +32,9 @@ def side_of(flag: str, texts: Sequence[str], plan: LaunchPlan) -> Side:
     """A side as it was typed: `image=REF`, `env=NAME=VALUE`, `lib=PATH` and `preload=PATH`, each any number of times.
 
     Raises:
-        RequestError: none of them, bytes that are not UTF-8, an image that is not the plan's, a file that cannot be
-            read or is no library, or one that needs others which ranks on the host would not find.
+        RequestError: none of them, bytes that are not UTF-8, an image that is not the plan's, two values of a variable
+            or two references of an image, a file that cannot be read or is no library, or one that needs others which
+            ranks on the host would not find.
     """
     values: dict[str, list[str]] = {kind: [] for kind in KINDS}
     for text in texts:
@@ -71,7 +72,7 @@ def refuse_other_bytes(words: str) -> None:
 
 def _images(flag: str, values: Sequence[str], plan: LaunchPlan) -> dict[str, str]:
     """By the plan's name of an image, the one in its place."""
-    images = {}
+    images: dict[str, str] = {}
     for value in values:
         name, equals, reference = value.partition("=")
         if not equals:
@@ -82,6 +83,7 @@ def _images(flag: str, values: Sequence[str], plan: LaunchPlan) -> dict[str, str
             raise RequestError(
                 f"{flag} image={value}: the plan's images are {listed}: write image={plan.images[0]}=REF."
             )
+        _refuse_second(flag, f"image={name}", images.get(name), reference)
         images[name] = reference
     if images and "host" in plan.policies:
         raise RequestError(
@@ -92,13 +94,24 @@ def _images(flag: str, values: Sequence[str], plan: LaunchPlan) -> dict[str, str
 
 
 def _variables(flag: str, values: Sequence[str]) -> dict[str, str]:
-    variables = {}
+    variables: dict[str, str] = {}
     for value in values:
         name, equals, setting = value.partition("=")
         if not equals:
             raise RequestError(f"{flag} env={value}: write env={value}=VALUE.")
+        _refuse_second(flag, f"env={name}", variables.get(name), setting)
         variables[name] = setting
     return variables
+
+
+def _refuse_second(flag: str, key: str, first: str | None, second: str) -> None:
+    """Two values of one key of a side, of which the last would win; None: there is no first.
+
+    Raises:
+        RequestError: there are two.
+    """
+    if first is not None:
+        raise RequestError(f"{flag}: has {key}={first} and {key}={second}. Keep one of them.")
 
 
 def host_plan(plan: Plan, ranks: int | None, crowded: bool) -> LaunchPlan:

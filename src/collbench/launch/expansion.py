@@ -16,7 +16,7 @@ from collbench.launch.given import refuse_given, refuse_missing_files
 from collbench.launch.placing import Placement, place
 from collbench.machine.topology import Topology
 from collbench.schema.case import Case
-from collbench.schema.launch_plan import LaunchPlan
+from collbench.schema.launch_plan import LaunchPlan, named_sides
 from collbench.workloads.case import ProgramCase
 
 
@@ -60,11 +60,12 @@ def expand(plan: LaunchPlan, machine: Callable[[str], Topology] | None = None) -
     }
     for engine in by_name.values():
         _refuse_hosts(plan, engine)
-    for of_side in (plan.of_sides((side,)) for side in plan.sides or (None,)):
-        for engine in by_name.values():
-            if engine.starts_ranks:
-                refuse_given(of_side, engine.name)
-        refuse_missing_files(of_side)
+    for side in plan.sides or (None,):
+        with named_sides((side,)):
+            for engine in by_name.values():
+                if engine.starts_ranks:
+                    refuse_given(plan.of_sides((side,)), engine.name)
+            refuse_missing_files(plan.of_sides((side,)))
     ladders = {policy: ladder_for(engine, policy) for policy, engine in engine_by_policy.items()}
     left_out = _left_out(plan, [engine for policy, engine in engine_by_policy.items() if ladders[policy]])
     worlds = dict.fromkeys(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from fractions import Fraction
 
 import msgspec
 
@@ -47,7 +48,8 @@ class Box:
 class Placement:
     """Where every rank of a world is placed. `crowded`: some share a core, as its hardware threads or in turns.
 
-    `idle` are processors of the machine that no rank gets. `note` is the policy's remark on it; may be empty. On
+    `load` are how many ranks are on how many cores, of the host where most share one. `idle` are processors of the
+    machine that no rank gets. `note` is the policy's remark on it; may be empty. On
     each of several hosts processors have the same numbers.
     """
 
@@ -55,6 +57,7 @@ class Placement:
     crowded: bool = False
     idle: tuple[int, ...] = ()
     note: str = ""
+    load: tuple[int, int] = (0, 0)
 
     @property
     def shares_boxes(self) -> bool:
@@ -94,7 +97,8 @@ def place(topology: Topology, cell: LaunchCell, plan: LaunchPlan) -> Placement:
     on_core = Counter(core for slot in by_rank for core in topology.physical(slot.cores))
     idle = tuple(core.number for core in topology.in_order if core.number not in used)
     crowded = any(count > 1 for count in on_core.values())
-    return Placement(boxes, crowded, idle, without or policy.note(groups, topology))
+    load = (len(by_rank), len(on_core))
+    return Placement(boxes, crowded, idle, without or policy.note(groups, topology), load)
 
 
 def _over_hosts(topology: Topology, cell: LaunchCell, plan: LaunchPlan) -> Placement:
@@ -113,7 +117,8 @@ def _over_hosts(topology: Topology, cell: LaunchCell, plan: LaunchPlan) -> Place
         cores = min(len(slot.cores) for slot in on_each.slots)
         as_workers = msgspec.structs.replace(plan, device="cpu", cores_per_rank=cores)
         hosts.insert(0, place(topology, part, as_workers))
-    return replace(on_each, boxes=_numbered(hosts), crowded=any(host.crowded for host in hosts))
+    fullest = max(hosts, key=lambda host: (host.crowded, Fraction(*host.load)))
+    return replace(on_each, boxes=_numbered(hosts), crowded=fullest.crowded, load=fullest.load)
 
 
 def _numbered(hosts: Iterable[Placement]) -> tuple[Box, ...]:

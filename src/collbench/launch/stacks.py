@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping, Sequence, Set
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import dataclass, field, replace
 
 import msgspec
 
@@ -20,9 +18,16 @@ from collbench.launch.probe import Contents
 from collbench.launch.rank_environment import OF_EVERY_RANK
 from collbench.launch.starters.starter import PROCESS
 from collbench.machine import facts
-from collbench.schema.launch_plan import LaunchPlan, Side
+from collbench.machine.digest import sha256_of
+from collbench.schema.launch_plan import LaunchPlan, Side, named_sides
 from collbench.schema.loaded import stem_of
 from collbench.schema.manifest import Allocation, Host, Image, Library
+
+#: Engine, image and side.
+StackKey = tuple[str, str, str | None]
+
+#: Why benchmarks cannot be measured somewhere, by their use (`workloads.uses`).
+Missing = Mapping[StackKey, Mapping[str, str]]
 
 
 @dataclass(frozen=True)
@@ -32,12 +37,13 @@ class Stacks:
     `hosts` are the machines that ranks run on; none: the driver's. `allocation` is what a resource manager gave.
     """
 
-    start: dict[tuple[str, str, str | None], Stack]
+    start: dict[StackKey, Stack]
     images: tuple[Image, ...]
     environments: tuple[Image, ...]
     differences: tuple[str, ...]
     hosts: tuple[Host, ...] = ()
     allocation: Allocation | None = None
+    missing: Missing = field(default_factory=dict)
 
     @property
     def environment(self) -> dict[str, str]:
@@ -60,34 +66,38 @@ def look_at(expanded: ExpandedPlan, sessions: Mapping[str, Session]) -> Stacks:
         PlanError: a backend is missing; no environment of the same MPI stands beside an image; ranks on the host have
             another priority than those in containers.
     """
-    start: dict[tuple[str, str, str | None], Stack] = {}
+    start: dict[StackKey, Stack] = {}
+    missing: dict[StackKey, Mapping[str, str]] = {}
     inside: dict[tuple[str | None, str], tuple[Contents, Image]] = {}
     bare: dict[tuple[str | None, str], tuple[Contents, Image]] = {}
     remarks, hosts = list[str](), list[Host]()
     watched = tuple(stem_of(path) for side in expanded.plan.sides.values() for path in (*side.libraries, *side.preload))
     allocation = None
-    for sides in _looked_at_together(expanded.plan):
+    for sides in looked_at_together(expanded.plan):
         plan, vendors = expanded.plan.of_sides(sides), dict[str, str]()
         names = {(side, expanded.plan.image_of(side, image)): image for side in sides for image in expanded.plan.images}
         for engine in sorted(sessions, key=lambda name: name == engines.HOST):
             placements = {cell: one for cell, one in expanded.placements_on(engine).items() if cell.side in sides}
-            looks = sessions[engine].look(plan, placements, vendors)
+            with named_sides(sides):
+                looks = sessions[engine].look(plan, placements, vendors)
             remarks += looks.remarks
             hosts += looks.hosts
             allocation = allocation or looks.allocation
             within, beside = (looks.by_image, looks.environments) if engine != engines.HOST else ({}, looks.by_image)
             for image, look in (*beside.items(), *within.items()):
-                refuse_missing(plan, image, look)
+                with named_sides(sides):
+                    refuse_missing(plan, image, look)
                 vendors.setdefault(image, look.contents.vendor)
             variables = {**looks.variables, **plan.variables}
             replaced = {*OF_EVERY_RANK, *((PRELOAD,) if plan.preload else ())}
-            files = {path: sha256_of(path) for path in (*plan.libraries, *plan.preload)}
+            files = {path: sha256_of_given(path) for path in (*plan.libraries, *plan.preload)}
             for (side, image), name in names.items():
                 for found, known in ((within, inside), (beside, bare)):
                     if (look_ := found.get(image)) is not None:
                         known[side, name] = (look_.contents, _image(name, side, look_, replaced, variables, files))
                         stack = stack_of(plan, image, look_, watched)
                         start[engine, image, side] = replace(stack, beneath=looks.beneath)
+                        missing[engine, image, side] = look_.contents.missing_benchmarks
     for key, (contents, _) in inside.items():
         if key in bare:
             refuse_other_priority(key[1], bare[key][0].priority, contents.priority)
@@ -101,10 +111,11 @@ def look_at(expanded: ExpandedPlan, sessions: Mapping[str, Session]) -> Stacks:
         )
     ]
     images, environments = tuple(image for _, image in inside.values()), tuple(image for _, image in bare.values())
-    return Stacks(start, images, environments, tuple(dict.fromkeys((*differences, *remarks))), tuple(hosts), allocation)
+    lines = tuple(dict.fromkeys((*differences, *remarks)))
+    return Stacks(start, images, environments, lines, tuple(hosts), allocation, missing)
 
 
-def _looked_at_together(plan: LaunchPlan) -> list[tuple[str | None, ...]]:
+def looked_at_together(plan: LaunchPlan) -> list[tuple[str | None, ...]]:
     """Groups of sides that differ in images alone: an engine that waits for nodes is asked once for all of a group."""
     groups: dict[str, list[str | None]] = {}
     for name in plan.sides or (None,):
@@ -113,15 +124,14 @@ def _looked_at_together(plan: LaunchPlan) -> list[tuple[str | None, ...]]:
     return [tuple(names) for names in groups.values()]
 
 
-def sha256_of(path: str) -> str:
-    """Of a library file.
+def sha256_of_given(path: str) -> str:
+    """Of a library file that a plan names.
 
     Raises:
         PlanError: it cannot be read.
     """
     try:
-        with Path(path).open("rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
+        return sha256_of(path)
     except OSError as error:
         raise PlanError(f"{path}: {error.strerror}.") from error
 

@@ -12,16 +12,10 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from collbench.errors import Interrupted
+from collbench.machine.signals import to_handle
 
 #: Called at a safe point; raises Interrupted after a signal.
 StopCheck = Callable[[], None]
-
-#: A terminal that is closed, and Ctrl-\\, where the system has them. They stay ignored where they were (by nohup, or a
-#: shell).
-_MAY_BE_IGNORED = tuple(one for one in signal.Signals if one.name in ("SIGHUP", "SIGQUIT"))
-
-#: What ends an experiment: Ctrl-C, kill, and these.
-SIGNALS = (signal.SIGINT, signal.SIGTERM, *_MAY_BE_IGNORED)
 
 #: After the second signal, how long (s) everything continues, and then the interval at which it is interrupted: an
 #: interrupted wait may be followed by another, for what is to be removed.
@@ -58,10 +52,7 @@ class Stopping:
                 signal.setitimer(signal.ITIMER_REAL, MOMENT, AGAIN)
             self.requested = True
 
-        ignored = [number for number in _MAY_BE_IGNORED if signal.getsignal(number) is signal.SIG_IGN]
-        before: dict[signal.Signals, Any] = {
-            number: signal.signal(number, on_signal) for number in SIGNALS if number not in ignored
-        }
+        before: dict[signal.Signals, Any] = {number: signal.signal(number, on_signal) for number in to_handle()}
         try:
             yield
         except KeyboardInterrupt as error:

@@ -15,6 +15,23 @@ def unused(expanded: ExpandedPlan) -> tuple[str, ...]:
     return (*expanded.left_out, *_without_effect(expanded), *_listed_twice(expanded.plan))
 
 
+def indistinct_sides(plan: LaunchPlan) -> Iterator[str]:
+    """A line on a side that is alone, and on each group of sides that are equal: a self-test alone asks for these."""
+    if len(plan.sides) == 1:
+        yield f"sides: {next(iter(plan.sides))} is the only one, so nothing is compared by side"
+    groups: list[tuple[LaunchPlan, list[str]]] = []
+    for name in plan.sides:
+        of_side = plan.of_sides((name,))
+        alike = next((names for known, names in groups if known == of_side), None)
+        if alike is None:
+            groups.append((of_side, [name]))
+        else:
+            alike.append(name)
+    for _, names in groups:
+        if len(names) > 1:
+            yield f"sides: {', '.join(names)} are equal, so a difference between them is a false positive"
+
+
 def _without_effect(expanded: ExpandedPlan) -> Iterator[str]:
     plan, usual = expanded.plan, LaunchPlan(images=expanded.plan.images)
     in_containers = {cell.engine != engines.HOST for cell in expanded.cells}

@@ -4,10 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
 from shlex import quote
 
 from collbench.analysis.compare import Comparison
+from collbench.analysis.deciding import standing, standing_of_sides, still_open
+from collbench.analysis.observations import Cell
 from collbench.analysis.planning import MOST
+from collbench.schema.gate_plan import is_gate, read_gate_plan
+from collbench.schema.launch_plan import MOST_LAUNCHES
 from collbench.units import counted, format_size
 
 #: Reasons that are named, before the rest is counted.
@@ -23,7 +29,7 @@ _OVER = f"needs more than {MOST} more launches"
 
 #: What measures more of a run, and no longer what is decided.
 EXTEND = (
-    "more launches: collbench launch PLAN --resume {run} --until decided --launches {most} "
+    "more launches: collbench {command} PLAN --resume {run} --until decided --launches {most} "
     "(PLAN and other flags as it was begun; what is too noisy is given up)"
 )
 
@@ -32,14 +38,36 @@ IN_TURNS = "more launches: measure both sides in turns, by one launch plan (coll
 
 
 def ways_to_tell(comparisons: Iterable[Comparison]) -> list[str]:
-    """What measures more of those that more launches may decide; none where launches would decide nothing.
+    """What measures more of those that more launches may decide; none where no launch would be started.
 
-    Twice the launches that a run was to have are suggested.
+    Twice the launches that a run was to have are suggested, as far as a plan may have so many.
     """
-    open_ = [one for one in comparisons if one.verdict == "inconclusive" and _may_tell(one)]
-    runs = {one.pair.base.experiment: one.pair.base.planned for one in open_ if _in_one_run(one)}
-    lines = [EXTEND.format(run=quote(run), most=2 * planned) for run, planned in runs.items()]
+    every = list(comparisons)
+    open_ = [one for one in every if one.verdict == "inconclusive" and _may_tell(one)]
+    lines = []
+    for run in dict.fromkeys(one.pair.base.experiment for one in open_ if _in_one_run(one)):
+        cells = {cell.case: cell for one in every for cell in (one.pair.base, one.pair.other) if cell.experiment == run}
+        most = min(2 * max(cell.planned for cell in cells.values()), MOST_LAUNCHES)
+        if _starts_launches(run, list(cells.values()), most):
+            command = "gate" if is_gate(Path(run)) else "launch"
+            lines.append(EXTEND.format(command=command, run=quote(run), most=most))
     return [*lines, *([] if all(map(_in_one_run, open_)) else [IN_TURNS])]
+
+
+def _starts_launches(run: str, cells: Sequence[Cell], most: int) -> bool:
+    """Whether a run that is resumed until decided has a comparison that launches up to so many may still decide.
+
+    What `launch` and `gate` decide is asked of these cells, by bets, and with their margin, whatever the reader's is.
+    """
+    if most <= max(cell.planned for cell in cells):
+        return False
+    asked = [replace(cell, until_decided=True) for cell in cells]
+    blocks = 1 + max(cell.highest for cell in cells) - min(min(cell.launches, default=0) for cell in cells)
+    if is_gate(Path(run)):
+        found = standing_of_sides(asked, blocks, most, read_gate_plan(Path(run)).margin)
+    else:
+        found = standing(asked, blocks, most)
+    return any(True for _ in still_open(found))
 
 
 def _may_tell(comparison: Comparison) -> bool:

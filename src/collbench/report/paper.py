@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from importlib.resources import files
 
@@ -105,10 +105,11 @@ def _apart(apart: Apart) -> str:
             f"({apart.machines[0]}; {apart.machines[1]}).")  # fmt: skip
 
 
-def decidable(published: Paper, judged: Sequence[Judgement]) -> list[str]:
+def decidable(published: Paper, judged: Sequence[Judgement], missing: Collection[str] = ()) -> list[str]:
     """What a plan can decide of a paper, in lines: `judged` are its conclusions as foreseen.
 
-    The first line has all conclusions; the others say what is lacking of those of which something is measured.
+    The first line has all conclusions; the others say what is lacking of those that cannot be both confirmed and
+    refuted. `missing` are workloads of the plan whose programs are not there.
     """
     words = {(True, True): "can decide", (True, False): "can confirm but not refute",
              (False, True): "can refute but not confirm", (False, False): "cannot decide"}  # fmt: skip
@@ -116,18 +117,21 @@ def decidable(published: Paper, judged: Sequence[Judgement]) -> list[str]:
     for one in judged:
         able[words[one.can_confirm, one.can_refute]].append(str(one.conclusion.number))
     texts = [f"{word} {', '.join(numbers)}" for word, numbers in able.items() if numbers]
-    partly = [one for one in judged if any(part.open for part in one.parts)]
-    lines = [f"  conclusion {one.conclusion.number}: {why}" for one in partly if (why := _why_open(one))]
+    lines = [f"  conclusion {one.conclusion.number}: {_why_open(one, missing)}"
+             for one in judged if not (one.can_confirm and one.can_refute)]  # fmt: skip
     return [f"of the conclusions of {published.reference} this plan {'; '.join(texts)}", *lines]
 
 
-def _why_open(judgement: Judgement) -> str:
-    words = []
+def _why_open(judgement: Judgement, missing: Collection[str]) -> str:
+    words = [judgement.conclusion.lacking] if judgement.conclusion.lacking else []
     for part in judgement.parts:
         if part.can_confirm and part.can_refute:
             continue
         enough = f"{part.open} of {counted(part.total, 'cell')}, {part.needed} needed to confirm it"
-        why = part.part.lacking or "; ".join(filter(None, (enough, _missing(part))))
+        gone = [one.workload for one in part.part.selectors if one.workload in missing]
+        programs = f"not installed: {', '.join(dict.fromkeys(gone))}" if gone else _missing(part)
+        needs = "; ".join(filter(None, (enough, programs))) if part.open or not programs else programs
+        why = part.part.lacking or needs
         words.append(f"{_part_name(part)}: {why}" if len(judgement.parts) > 1 else why)
     return "; ".join(dict.fromkeys(words))
 

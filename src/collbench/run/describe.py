@@ -14,6 +14,7 @@ from collbench import backends
 from collbench.bindings.spec import Backend, Session
 from collbench.errors import BackendUnavailable
 from collbench.machine import facts, launcher
+from collbench.machine.digest import sha256_of
 from collbench.machine.facts import RankFacts
 from collbench.run.sampling import Method
 from collbench.schema.manifest import Host, Library, Manifest, Protocol
@@ -86,16 +87,12 @@ def completed(manifest: Manifest) -> Manifest:
 
 def hashed(library: Library) -> Library:
     """The library with the SHA-256 of its file."""
-    import hashlib
-
     if library.path is None:
         return library
     try:
-        with open(library.path, "rb") as file:  # noqa: PTH123 - file_digest takes an open file
-            digest = hashlib.file_digest(file, "sha256").hexdigest()
+        return msgspec.structs.replace(library, sha256=sha256_of(library.path))
     except OSError:
         return library
-    return msgspec.structs.replace(library, sha256=digest)
 
 
 def protocol(plan: Plan, gate: str, cadence: str) -> Protocol:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
-from functools import lru_cache
 from pathlib import Path
 
 from collbench.bindings.spec import World
+from collbench.machine.digest import sha256_of
 from collbench.machine.facts import format_cores
 from collbench.schema.loaded import UNREAD, WATCHED, Loaded, said
 
@@ -43,7 +42,7 @@ def loaded(names: tuple[str, ...], maps: Path = Path("/proc/self/maps")) -> tupl
     found: list[Loaded] = []
     for name in names:
         own = [path for path in paths if _is(path, name)]
-        found += [Loaded(name, path, _sha256(path, *_version(path))) for path in own] or [Loaded(name)]
+        found += [Loaded(name, path, _sha256(path)) for path in own] or [Loaded(name)]
     return tuple(found)
 
 
@@ -53,19 +52,9 @@ def _is(path: str, name: str) -> bool:
     return rest == "" or (rest.startswith(".") and len(rest) < len(Path(path).name))
 
 
-def _version(path: str) -> tuple[int, int]:
-    try:
-        found = Path(path).stat()
-    except OSError:
-        return 0, 0
-    return found.st_ino, found.st_mtime_ns
-
-
-@lru_cache(maxsize=64)
-def _sha256(path: str, inode: int, changed: int) -> str:
+def _sha256(path: str) -> str:
     """Of a file as it is; zeros where it cannot be read, or was removed since it was loaded."""
     try:
-        with Path(path).open("rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
+        return sha256_of(path)
     except OSError:
         return UNREAD

@@ -14,7 +14,7 @@ from collbench.bindings.spec import Operation, Seen, Session, World, merged
 from collbench.collectives.case import CollectiveCase
 from collbench.collectives.row import Collective
 from collbench.errors import CollbenchError, LibraryError, LostRankError, Unsupported
-from collbench.run import contention, cores, gpu_state
+from collbench.run import contention, gpu_state
 from collbench.run.cause import Failure, cause
 from collbench.run.driver import TimedCall, agree_on_driver
 from collbench.run.failures import raise_on_all
@@ -151,7 +151,7 @@ def _record(
             *timing.notes,
             *seen.notes,
             *gpu_state.cramped(method.ranks),
-            *cores.siblings(method.ranks),
+            *method.siblings,
         ),
         burst=timed_call.burst * timed_call.operations,
         device=timing.device,

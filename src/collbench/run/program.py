@@ -79,7 +79,7 @@ def measure_program(
         notes=(
             *notes,
             *cores.notes(facts),
-            *cores.siblings(facts),
+            *method.siblings,
             *dict.fromkeys(note for rank in by_rank for note in rank.notes),
         ),
         transport=done.beneath,

@@ -19,6 +19,7 @@ from collbench.bindings.spec import Session
 from collbench.errors import Interrupted
 from collbench.machine.confinement import distinct
 from collbench.machine.facts import RankFacts
+from collbench.run import cores
 from collbench.run.driver import TimedCall
 from collbench.run.host_clocks import HostClocks, trusted
 from collbench.run.samples import Times, times_of
@@ -84,6 +85,11 @@ class Method:
     def confinement(self) -> tuple[Confinement, ...]:
         """What confines the ranks, for every record."""
         return distinct([rank.confinement for rank in self.ranks], [rank.kernel_id for rank in self.ranks])
+
+    @cached_property
+    def siblings(self) -> tuple[str, ...]:
+        """A note on ranks that have hardware threads of one core, for every record."""
+        return cores.siblings(self.ranks)
 
 
 class BatchReport(NamedTuple):

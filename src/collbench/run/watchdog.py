@@ -14,13 +14,11 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
+from collbench.machine.signals import SIGNALS, to_handle
+
 #: After a signal the main thread has so long to finish its batch and agree with the other ranks (s). Open MPI's mpirun
 #: sends SIGTERM when it ends a job (Ctrl-C, a lost rank) and SIGKILL 0.4 s later; MPICH's forwards Ctrl-C as SIGINT.
-#: SIGHUP comes from a terminal that closes, SIGQUIT from Ctrl-\\.
-_SECONDS = {"SIGINT": 0.8, "SIGTERM": 0.1, "SIGHUP": 0.8, "SIGQUIT": 0.8}
-GRACE = {int(getattr(signal, name)): seconds for name, seconds in _SECONDS.items() if hasattr(signal, name)}
-#: Those of them that stay ignored where they were (by nohup, or a shell).
-_MAY_BE_IGNORED = tuple(getattr(signal, name) for name in ("SIGHUP", "SIGQUIT") if hasattr(signal, name))
+_GRACE = {int(number): 0.1 if number == signal.SIGTERM else 0.8 for number in SIGNALS}
 #: Ranks other than 0 wait this much longer (s), so that rank 0 reports first.
 DEFERENCE = 2.0
 #: A rank whose call has failed waits so long for the others to come out of theirs (s), but no longer than half of the
@@ -79,9 +77,7 @@ class Watchdog:
         os.set_blocking(self._write, False)
         os.set_blocking(self._read, False)
         self._previous_fd = signal.set_wakeup_fd(self._write, warn_on_full_buffer=False)
-        for number in GRACE:
-            if number not in _MAY_BE_IGNORED or signal.getsignal(number) is not signal.SIG_IGN:
-                self._previous[number] = signal.signal(number, self._note)
+        self._previous = {number: signal.signal(number, self._note) for number in to_handle()}
         self._beat = time.monotonic()
         self._thread = threading.Thread(target=self._watch, name="watchdog", daemon=True)
         self._thread.start()
@@ -106,7 +102,7 @@ class Watchdog:
             ready, _, _ = select.select([self._read], [], [], 0.5 if deadline == float("inf") else 0.02)
             now = time.monotonic()
             for number in os.read(self._read, 64) if ready else b"":
-                deadline = min(deadline, now + GRACE.get(number, float("inf")))
+                deadline = min(deadline, now + _GRACE.get(number, float("inf")))
                 kind = "terminated" if number == signal.SIGTERM else "interrupted"
             if now > deadline:
                 self._end(kind)

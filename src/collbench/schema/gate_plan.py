@@ -48,6 +48,11 @@ def write_gate_plan(folder: Path, plan: GatePlan) -> None:
         raise RunWriteError(f"{folder}: {error.strerror or error}.") from error
 
 
+def is_gate(folder: Path) -> bool:
+    """Whether the run in a folder is that of a gate."""
+    return (folder / FILE).exists()
+
+
 def is_unfinished(folder: Path) -> bool:
     """Whether the gate of a folder was interrupted: its launches are not all made, and `--resume` makes the others."""
     return (folder / UNFINISHED).exists()

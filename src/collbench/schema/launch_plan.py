@@ -176,7 +176,7 @@ def check_launch_plan(plan: LaunchPlan) -> LaunchPlan:
     """
     check_values(plan)
     for name in (None, *plan.sides):
-        with _named_side(name):
+        with named_sides((name,)):
             _check_images(plan, plan.sides.get(name or "", Side()))
             _check_variables(plan.of_sides((name,)))
     _check_workers(plan)
@@ -244,8 +244,15 @@ def _check_images(plan: LaunchPlan, side: Side) -> None:
 
 
 @contextlib.contextmanager
-def _named_side(name: str | None) -> Iterator[None]:
+def named_sides(names: Sequence[str | None]) -> Iterator[None]:
+    """A context in which a refusal names the sides that it is of; `(None,)`: the plan has none.
+
+    Raises:
+        PlanError: instead of another one.
+    """
     try:
         yield
     except PlanError as error:
-        raise error if name is None else PlanError(f"side {name}: {error}") from error
+        if None in names:
+            raise
+        raise PlanError(f"side {', '.join(map(str, names))}: {error}") from error

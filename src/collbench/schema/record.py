@@ -18,7 +18,7 @@ from collbench.schema.ranks import Ranks
 from collbench.schema.summary import Seconds, Time, in_order
 from collbench.schema.untrusted import decode_plain, is_plain
 
-SCHEMA = 10
+SCHEMA = 11
 
 Status = Literal["ok", "failed", "skipped"]
 
@@ -233,10 +233,10 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         return None if algbw is None or self.work is None else algbw * (self.work.bus_factor or 0.0)
 
 
-#: From schema version N to N + 1, on plain decoded JSON. The first three added what can be left out: 2 confinement and
-#: experiment, 3 everything about GPUs, 4 the step of a host's clock; so did 6, what programs are compared by,
-#: 7, what trainings are compared by, 8, what large worlds are summed up by, and clocks of several hosts, 9, the
-#: variables of each side and the allocation of an experiment, and 10, where and under what conditions ranks ran.
+#: From schema version N to N + 1, on plain decoded JSON. Most added what can be left out: 2 confinement and experiment, 3
+#: everything about GPUs, 4 the step of a host's clock, 6 what programs are compared by, 7 what trainings are compared by,
+#: 8 what large worlds are summed up by, and clocks of several hosts, 9 the variables of each side and the allocation of
+#: an experiment, 10 where and under what conditions ranks ran, 11 launches in turns.
 MIGRATIONS: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {
     1: lambda document: document | {"schema": 2},
     2: lambda document: document | {"schema": 3},
@@ -247,6 +247,7 @@ MIGRATIONS: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {
     7: lambda document: document | {"schema": 8},
     8: lambda document: document | {"schema": 9},
     9: lambda document: document | {"schema": 10},
+    10: lambda document: document | {"schema": 11},
 }
 
 

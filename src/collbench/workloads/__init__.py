@@ -14,6 +14,7 @@ from collbench.schema.plan import name_of
 from collbench.spelling import suggestion
 
 if TYPE_CHECKING:
+    from collbench.schema.case import Case
     from collbench.schema.manifest import Library
     from collbench.workloads.program import Program
 
@@ -50,8 +51,13 @@ def uses(benchmarks: Iterable[str | dict[str, Any]]) -> tuple[str, ...]:
             found[name] = None
         else:
             choices = alternatives.asked(benchmark)
-            found |= dict.fromkeys(f"{name} {alternatives.parameter}={choice}" for choice in choices)
+            found |= dict.fromkeys(alternatives.use(name, choice) for choice in choices)
     return tuple(found)
+
+
+def use_of(case: Case) -> str:
+    """The use that a case is of."""
+    return get(case.workload).use(case)
 
 
 def _choice(use: str) -> tuple[str, str]:

@@ -197,3 +197,7 @@ class Program:
     def choice(self, case: Case) -> str:
         """Which of its alternatives a case uses; empty where it has none."""
         return "" if self.alternatives is None else str(case[self.alternatives.parameter])
+
+    def use(self, case: Case) -> str:
+        """Its name, with the alternative that a case uses: `linpack blas=mkl`."""
+        return self.name if self.alternatives is None else self.alternatives.use(self.name, self.choice(case))

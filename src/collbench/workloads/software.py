@@ -97,6 +97,10 @@ class Alternatives:
         values = named if isinstance(named, tuple | list) else (named,)
         return tuple(value for value in values if value in self.by_value)
 
+    def use(self, name: str, value: str) -> str:
+        """A workload of that name with a value: `linpack blas=mkl`."""
+        return f"{name} {self.parameter}={value}"
+
     def missing(self) -> str | None:
         """Why there is none of them: the reason of the first."""
         reasons: list[str] = []

@@ -70,8 +70,10 @@ def folders(
 
 
 @contextlib.contextmanager
-def signed_folder(parent: Path | None) -> Iterator[Path]:
+def signed_folder(parent: Path | None, name: str = "") -> Iterator[Path]:
     """A temporary folder with the signature of its driver, in `parent` or where such are; removed at the end.
+
+    If its driver is killed, `launch --sweep` removes it. Its own name begins with `name`, behind what all share.
 
     Raises:
         OSError: it cannot be made.
@@ -79,7 +81,7 @@ def signed_folder(parent: Path | None) -> Iterator[Path]:
     with contextlib.ExitStack() as signature, contextlib.ExitStack() as spare:
         for _ in range(DESCRIPTORS):  # or it could not be removed where there are no more
             spare.callback(os.close, os.open(os.devnull, os.O_RDONLY))
-        root = Path(tempfile.mkdtemp(prefix=FOLDER, dir=parent))
+        root = Path(tempfile.mkdtemp(prefix=f"{FOLDER}{name}", dir=parent))
         try:
             signature.enter_context(sign(root))  # closed when all of it is removed
             yield root

@@ -34,9 +34,10 @@ class Advised:
 
     @property
     def title(self) -> str:
-        """`allreduce sum float32, 2 ranks`."""
+        """`allreduce sum float32, 2 ranks`, with the side of a plan: `..., 2 ranks, side base`."""
         case = self.advice.question.case
-        return ", ".join(filter(None, (operation(case), variant(case), counted(case.where.ranks, "rank"))))
+        side = f"side {case.where.side}" if case.where.side else ""
+        return ", ".join(filter(None, (operation(case), variant(case), counted(case.where.ranks, "rank"), side)))
 
 
 def complete(advices: Iterable[Advice], in_blocks: bool) -> list[Advised]:
