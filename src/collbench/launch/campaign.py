@@ -16,6 +16,7 @@ from collbench.launch.keeping import Keeper, LaunchSink, placed
 from collbench.launch.memory import refuse_too_large
 from collbench.launch.one_launch import run_launch
 from collbench.launch.rank_environment import notes
+from collbench.launch.readings import cores_here, read_around
 from collbench.launch.stacks import Stacks, look_at
 from collbench.launch.stopping import StopCheck
 from collbench.launch.storage import refuse_unusable_folder
@@ -25,6 +26,7 @@ from collbench.schema.case import Case
 from collbench.schema.launch_plan import LaunchPlan
 from collbench.schema.manifest import Experiment, Manifest
 from collbench.schema.record import Record
+from collbench.yardsticks import resolutions
 
 #: The cells that are launched in a block, with what each executes; None: all.
 Wanted = Callable[[int], Mapping[LaunchCell, Part] | None]
@@ -139,7 +141,8 @@ def perform(
     """
     session = prepared.sessions[launch.cell.engine]
     session.ready()
-    failure = _perform(prepared, launch, sink, known, check)
+    with read_around(sink, (launch,), cores_here(launch.cell, prepared.expanded.placements[launch.cell])):
+        failure = _perform(prepared, launch, sink, known, check)
     check()
     if isinstance(failure, LaunchLost):  # the last launch has no next one, before which this would come out
         session.ready()
@@ -188,7 +191,7 @@ def campaign_manifest(prepared: PreparedCampaign, command: tuple[str, ...]) -> M
         experiment=Experiment(
             engine=prepared.engine, seed=plan.seed, launches=plan.launches, images=stacks.images,
             environments=stacks.environments, differences=stacks.differences, left_out=prepared.expanded.left_out,
-            allocation=stacks.allocation, until=plan.until,
+            allocation=stacks.allocation, until=plan.until, yardsticks=resolutions(),
         ),
     )  # fmt: skip
 

@@ -7,7 +7,7 @@ from typing import Any, Literal
 import msgspec
 
 from collbench.errors import RunReadError
-from collbench.schema.bounds import Amount, Burst, Count, Rank, RankCount, Size
+from collbench.schema.bounds import Amount, Burst, Count, Name, Rank, RankCount, Size
 from collbench.schema.record import SCHEMA, migrate
 from collbench.schema.summary import Time
 from collbench.schema.untrusted import decode_plain
@@ -133,6 +133,7 @@ class Experiment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     `left_out` says what of the plan the engine cannot do, and has no records. `allocation` is where a resource manager
     chose the machines; None elsewhere.
     `until` is `decided` where cells were launched until their comparisons were decided, at most `launches` times.
+    `yardsticks` are those that are read around each launch, with the share by which each must change to have changed.
     """
 
     engine: str
@@ -144,6 +145,7 @@ class Experiment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     allocation: Allocation | None = None
     left_out: tuple[str, ...] = ()
     until: Until = "launches"
+    yardsticks: dict[Name, Amount] = {}
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -205,8 +205,8 @@ class Engine(Protocol):
 
     `ladder` (see `ladder_of`) begins with the most isolated step; empty where boxes isolate nothing. `starts_ranks`: it
     starts a command on every rank by itself, as a resource manager does, and no launcher of an MPI is needed. `bare`:
-    it also starts ranks without containers. `start_seconds` are estimates for a world's first box, and for each further
-    one.
+    it also starts ranks without containers. `local`: ranks run on the driver's machine, on the cores of their slots.
+    `start_seconds` are estimates for a world's first box, and for each further one.
     """
 
     @property
@@ -220,6 +220,10 @@ class Engine(Protocol):
     @property
     def starts_ranks(self) -> bool:
         """Whether no launcher is needed."""
+
+    @property
+    def local(self) -> bool:
+        """Whether the driver can use the cores of the ranks."""
 
     @property
     def start_seconds(self) -> tuple[float, float]:
