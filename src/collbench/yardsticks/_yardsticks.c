@@ -178,10 +178,10 @@ static int run_team(team *all) {
     pthread_mutex_lock(&all->lock);
     for (int i = 0; i < all->count; i++) {
         member *m = &all->members[i];
-        m->error = pthread_create(&m->thread, NULL, run_member, m);
-        m->started = !m->error;
-        all->running += m->started;
-        if (m->error) atomic_store(&all->stop, 1);
+        int failed = pthread_create(&m->thread, NULL, run_member, m); /* else m->error is the thread's */
+        if (failed) m->error = failed, atomic_store(&all->stop, 1);
+        m->started = !failed;
+        all->running += !failed;
     }
     pthread_mutex_unlock(&all->lock);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
