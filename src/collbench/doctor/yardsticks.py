@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from collbench import yardsticks
 from collbench.analysis.restlessness import Movement, movements
+from collbench.doctor.compiler import REINSTALL
 from collbench.doctor.parts.finding import Check, Finding, Problem, found
 from collbench.doctor.parts.machine import Machine
 from collbench.doctor.parts.processors import allowed
@@ -22,7 +23,7 @@ _TITLES = {"copy": "copy bandwidth", "core_distance": "distance between cores", 
 _TWO_CORES = "taskset -cp 0-1 $$, in the shell that starts collbench"
 _CAUSES: dict[Reason, tuple[str, str]] = {
     "elsewhere": ("this process may use no core of this machine", _TWO_CORES),
-    "not_built": ("the yardsticks in C were not built", "collbench doctor: check compiler says how to build them"),
+    "not_built": ("the yardsticks in C were not built", f"in the checkout, with gcc and Python.h: {REINSTALL}"),
     "core_refused": ("this process cannot run on a core of its own list", _TWO_CORES),
     "too_few_cores": ("this process may use one core, and a distance is between two", _TWO_CORES),
     "late": ("a core ran no thread for a second", "ps -eo pid,pcpu,cls,comm --sort=-pcpu | head shows which program"),

@@ -52,12 +52,12 @@ def tables(found: SelfTest) -> list[Table]:
 
 def restlessness(moved: tuple[Movement, ...], cost: Cost | None) -> str:
     """How far the machine moved, how far launches spread, and what a difference therefore takes."""
-    shares = ", ".join(f"{one.name} {one.share * 100:.0f} %" for one in moved)
-    machine = f"yardsticks moved by {shares}" if moved else "no yardstick could be read"
+    shares = ", ".join(f"{one.name} by {one.share * 100:.0f} %" for one in moved)
+    machine = f"the machine moved: {shares}" if moved else "no yardstick could be read"
     if cost is None:
         return machine
     return (
-        f"{machine}; launches spread by {cost.spread * 100:.1f} %: a difference of {cost.difference * 100:g} % takes "
+        f"{machine}; launches spread by {cost.spread * 100:.1f} %, so a difference of {cost.difference * 100:g} % takes "
         f"about {counted(cost.launches, 'launch', 'launches')} a side"
     )
 
