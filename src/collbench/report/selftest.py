@@ -56,10 +56,8 @@ def restlessness(moved: tuple[Movement, ...], cost: Cost | None) -> str:
     machine = f"the machine moved: {shares}" if moved else "no yardstick could be read"
     if cost is None:
         return machine
-    return (
-        f"{machine}; launches spread by {cost.spread * 100:.1f} %, so a difference of {cost.difference * 100:g} % takes "
-        f"about {counted(cost.launches, 'launch', 'launches')} a side"
-    )
+    launches, spread = counted(cost.launches, "launch", "launches"), f"launches spread by {cost.spread * 100:.1f} %"
+    return f"{machine}; {spread}, so a difference of {cost.difference * 100:g} % takes about {launches} a side"
 
 
 def _row(comparison: Comparison, least: float | None) -> tuple[str, ...]:
