@@ -48,6 +48,15 @@ def test_values_are_plausible_and_nothing_is_left() -> None:
     assert threads() == before
 
 
+def test_memory_is_given_back() -> None:
+    """After the first reading, whose threads leave stacks that the next ones use."""
+    yardsticks.take(CORES)
+    pages = int(Path("/proc/self/statm").read_text().split()[0])
+    for _ in range(10):
+        yardsticks.take(CORES)
+    assert (int(Path("/proc/self/statm").read_text().split()[0]) - pages) * os.sysconf("SC_PAGE_SIZE") < 2 * copy.BLOCK
+
+
 @needs_two
 def test_the_best_of_some_readings_takes_at_most_a_tenth_of_a_second() -> None:
     """The best: the machine may be busy."""
