@@ -71,7 +71,7 @@ format: $(OPENMPI)/.ready ## format the code with ruff
 	$(OPENMPI)/bin/ruff check --fix .
 
 clean: ## remove environments and caches
-	rm -rf $(VENVS) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis src/*.egg-info src/collbench/timing/*.so src/collbench/workloads/*.so
+	rm -rf $(VENVS) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis src/*.egg-info src/collbench/timing/*.so src/collbench/workloads/*.so src/collbench/yardsticks/*.so
 
 $(OPENMPI)/.ready: EXTRAS := openmpi,torch,cuda12,suites,browser,test
 $(MPICH)/.ready: EXTRAS := mpich,test

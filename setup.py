@@ -13,8 +13,8 @@ SHIPPED = (
 
 FLAGS = ["-std=gnu11", "-Wall", "-Wextra", "-Werror=implicit-function-declaration"]
 
-# Both optional: without a compiler installation succeeds, the python driver is used, and the workload says why it is
-# skipped.
+# All optional: without a compiler installation succeeds, the python driver is used, the workload says why it is
+# skipped, and readings of yardsticks say why they have no values.
 LOOP = Extension(
     "collbench.timing._loop",
     sources=["src/collbench/timing/_loop.c"],
@@ -28,6 +28,14 @@ STREAM = Extension(
     sources=["src/collbench/workloads/_stream.c"],
     # as stream.c is usually compiled: gcc then makes a call of memcpy of the copy, there as here
     extra_compile_args=["-O3", *FLAGS],
+    py_limited_api=True,
+    optional=True,
+)
+YARDSTICKS = Extension(
+    "collbench.yardsticks._yardsticks",
+    sources=["src/collbench/yardsticks/_yardsticks.c"],
+    extra_compile_args=["-O2", "-pthread", *FLAGS],
+    extra_link_args=["-pthread"],
     py_limited_api=True,
     optional=True,
 )
@@ -72,7 +80,7 @@ class BuildSourceTree(Command):
 
 build.sub_commands.append(("build_source_tree", None))
 setup(
-    ext_modules=[LOOP, STREAM],
+    ext_modules=[LOOP, STREAM, YARDSTICKS],
     cmdclass={"build_source_tree": BuildSourceTree},
     options={"bdist_wheel": {"py_limited_api": "cp311"}},
 )

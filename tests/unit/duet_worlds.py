@@ -238,7 +238,8 @@ def turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     temporary = tmp_path / "tmp"
     temporary.mkdir()
     monkeypatch.setattr("tempfile.tempdir", str(temporary))
-    monkeypatch.setattr(fake, "ENGINE", with_values(fake.ENGINE, takes_turns=True))
+    monkeypatch.setattr(fake, "ENGINE", with_values(fake.ENGINE, local=True))
+    monkeypatch.setattr("collbench.launch.campaign.cores_here", lambda *of: frozenset())  # its cores are not there
     monkeypatch.setattr(duet, "LOOK", 0.0005)
     monkeypatch.setattr(duet, "ENDING", 0.0005)
     monkeypatch.setattr(LaunchPlan, "slices", property(lambda plan: SliceRule(rounds=ROUNDS)))

@@ -24,6 +24,7 @@ from collbench.schema.case import Case
 from collbench.schema.launch_plan import LaunchPlan
 from collbench.schema.record import Record, Samples, Work
 from collbench.schema.summary import summarise
+from collbench.schema.yardsticks import YardstickReading
 
 PLAN = LaunchPlan(
     collectives=("bcast",), images=("openmpi",), policies=("host",), sizes=("8", "16"), launches=2, timeout="5s",
@@ -47,11 +48,16 @@ class Heard:
 
     records: list[Record] = field(default_factory=list)
     said: list[str | None] = field(default_factory=list)
+    readings: list[YardstickReading] = field(default_factory=list)
 
     def add(self, record: Record, samples: NDArray[Any] | None) -> None:
         """Kept."""
         records.decode(records.encode(record))  # as on its way to disk and back
         self.records.append(record)
+
+    def add_reading(self, reading: YardstickReading) -> None:
+        """Kept."""
+        self.readings.append(reading)
 
     def launched(self, launch: Launch, said: str | None) -> None:
         """Kept."""

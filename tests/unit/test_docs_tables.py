@@ -45,6 +45,7 @@ from collbench.schema.record import (
 from collbench.schema.sizes import Sizes
 from collbench.schema.store import read_run
 from collbench.schema.summary import Seconds
+from collbench.schema.yardsticks import YardstickReading
 from collbench.workloads.program import Program
 
 FIELDS: dict[str, type[msgspec.Struct]] = {
@@ -53,7 +54,7 @@ FIELDS: dict[str, type[msgspec.Struct]] = {
     "ranks of a machine": MachineRanks, "slow rank": SlowRank,
     "Manifest": Manifest, "protocol": Protocol, "library": Library, "host": Host, "disk": Disk, "CPU time": CpuTime,
     "confinement": Confinement, "experiment": Experiment, "allocation": Allocation, "image": Image,
-    "GPU state": GpuState, "reading": Reading, "clock error": ClockError, "GPU": Gpu,
+    "GPU state": GpuState, "reading": Reading, "Yardsticks": YardstickReading, "clock error": ClockError, "GPU": Gpu,
     "Baseline files": Baseline, "cell": BaselineCell,
 }  # fmt: skip
 

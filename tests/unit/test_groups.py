@@ -28,7 +28,7 @@ MANY = {"isolation": ("strict", "visible", "files"), "seccomp": ("default", "unc
 
 @pytest.fixture(autouse=True)
 def takes_turns(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fake, "ENGINE", replace(fake.ENGINE, takes_turns=True))
+    monkeypatch.setattr(fake, "ENGINE", replace(fake.ENGINE, local=True))
 
 
 def expanded(**values: Any) -> ExpandedPlan:
@@ -126,7 +126,7 @@ def test_why_a_launch_is_alone(values: dict[str, Any], alone: Alone) -> None:
 
 def test_an_engine_that_does_not_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
     of = expanded()
-    monkeypatch.setattr(fake, "ENGINE", replace(fake.ENGINE, takes_turns=False))
+    monkeypatch.setattr(fake, "ENGINE", replace(fake.ENGINE, local=False))
     assert [group.alone for group in groups(of)] == ["engine"] * 2
 
 

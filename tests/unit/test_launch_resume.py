@@ -194,7 +194,9 @@ def test_a_run_that_goes_on_elsewhere_names_the_hosts_of_both(
     code, err = launch(leave, "--resume", str(begun))
     assert (code, "hosts that had no part in the run before: elsewhere" in err) == (1, True), err
     assert read_run(begun).manifest.hosts == (here, elsewhere)
-    assert sorted(path.name for path in begun.iterdir()) == ["manifest.json", "records.jsonl", "samples"]
+    assert sorted(path.name for path in begun.iterdir()) == [
+        "manifest.json", "records.jsonl", "samples", "yardsticks.jsonl",
+    ]  # fmt: skip
 
 
 @pytest.fixture

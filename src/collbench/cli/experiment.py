@@ -43,6 +43,7 @@ from collbench.schema.new_folder import refuse_unusable
 from collbench.schema.record import Record
 from collbench.schema.resumed import add_hosts, extend
 from collbench.schema.store import RunWriter
+from collbench.schema.yardsticks import YardstickReading, append
 from collbench.units import counted
 
 
@@ -99,6 +100,10 @@ class RunSink:
             first = self._first_with.setdefault(problem, title)
             text = problem if first == title else f"ended as {first} did"
             click.echo(harmless(f"collbench: {title} {text}"), err=True)
+
+    def add_reading(self, reading: YardstickReading) -> None:
+        self.writer.verify()
+        append(self.writer.directory, reading)
 
     def say(self, line: str, left: int) -> None:
         """A line on what is decided; so many launches may still come."""

@@ -16,6 +16,7 @@ from collbench.analysis.detectable import PairedLaunches, false_positives, small
 from collbench.analysis.factors import FACTORS
 from collbench.analysis.observations import observe
 from collbench.analysis.pairs import within
+from collbench.analysis.restlessness import cost, movements
 from collbench.cli.analysing import RUN, margin, say, style
 from collbench.cli.continuing import Continued
 from collbench.cli.experiment import Purpose, perform
@@ -24,11 +25,12 @@ from collbench.errors import LaunchFailed, RequestError
 from collbench.launch.folders.layout import signed_folder
 from collbench.launch.stopping import Stopping
 from collbench.machine import launcher
-from collbench.report.selftest import document, tables
+from collbench.report.selftest import SelfTest, document, tables
 from collbench.schema.gate_plan import SIDES
 from collbench.schema.launch_plan import Side, check_launch_plan
 from collbench.schema.plan import load_plan
 from collbench.schema.record import Record
+from collbench.schema.yardsticks import read_readings
 
 
 @click.command(name="selftest")
@@ -93,10 +95,14 @@ def command(
             Purpose(in_vain=_failed, resumable=False),
         )
         comparisons = _compared(folder, margin)
+        moved = movements(reading.values for reading in read_readings(folder))
         stopping.check()
     cells = [_paired(comparison) for comparison in comparisons]
-    rate, least = false_positives(cells, margin), smallest(cells, margin)
-    say(tables(comparisons, rate, least, launches), document(comparisons, rate, least, launches), style)
+    found = SelfTest(
+        tuple(comparisons), false_positives(cells, margin), tuple(smallest(cells, margin)), launches, moved,
+        cost(cells, margin),
+    )  # fmt: skip
+    say(tables(found), document(found), style)
 
 
 def _failed(records: Sequence[Record]) -> str:

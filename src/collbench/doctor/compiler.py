@@ -13,7 +13,7 @@ _EFFECT = (
     "--driver native falls back to python: times of small operations include mpi4py and Python, "
     "8 bytes take two to three times the library's own latency"
 )
-_REINSTALL = "pip install --force-reinstall --no-deps --no-cache-dir -v ."
+REINSTALL = "pip install --force-reinstall --no-deps --no-cache-dir -v ."
 
 
 def judge(machine: Machine, loop: str | None, headers: Path) -> Finding:
@@ -28,10 +28,10 @@ def judge(machine: Machine, loop: str | None, headers: Path) -> Finding:
         missing.append(f"no Python.h in {headers}")
     if missing:
         seen = f"native loop not built: {', '.join(missing)}"
-        fix = f"sudo apt-get install -y gcc libc6-dev python3-dev (Debian, Ubuntu), then in the checkout: {_REINSTALL}"
+        fix = f"sudo apt-get install -y gcc libc6-dev python3-dev (Debian, Ubuntu), then in the checkout: {REINSTALL}"
         return found(seen, Problem("warn", f"collbench was installed with {' and '.join(missing)}", _EFFECT, fix))
     cause = f"{compiler} and Python.h are here now: they were installed after collbench, or the build failed"
-    fix = f"in the checkout, and read what it prints about collbench.timing._loop: {_REINSTALL}"
+    fix = f"in the checkout, and read what it prints about collbench.timing._loop: {REINSTALL}"
     return found("native loop not built", Problem("warn", cause, _EFFECT, fix))
 
 

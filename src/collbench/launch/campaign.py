@@ -19,6 +19,7 @@ from collbench.launch.keeping import Keeper, LaunchSink, placed
 from collbench.launch.live_world import Assignment
 from collbench.launch.memory import refuse_too_large
 from collbench.launch.rank_environment import notes
+from collbench.launch.readings import cores_here, read_around
 from collbench.launch.stacks import Stacks, look_at
 from collbench.launch.stopping import StopCheck
 from collbench.launch.storage import refuse_unusable_folder
@@ -28,6 +29,7 @@ from collbench.schema.case import Case
 from collbench.schema.launch_plan import LaunchPlan
 from collbench.schema.manifest import Experiment, Manifest
 from collbench.schema.record import Alone, Record
+from collbench.yardsticks import resolutions
 
 #: The cells that are launched in a block, with what each executes; None: all.
 Wanted = Callable[[int], Mapping[LaunchCell, Part] | None]
@@ -170,7 +172,9 @@ class _Campaign:
             _order_of(expanded, replace(group.launches[0], only=None)),
             None if group.reference is None else group.launches.index(group.reference), group.repeats, levels,
         )  # fmt: skip
-        played = run_together(ensemble, check)
+        first = group.launches[0]
+        with read_around(self.sink, group.launches, cores_here(first.cell, expanded.placements[first.cell])):
+            played = run_together(ensemble, check)
         if played.refused is not None:
             check()
             return played.refused
@@ -235,7 +239,7 @@ def campaign_manifest(prepared: PreparedCampaign, command: tuple[str, ...]) -> M
         experiment=Experiment(
             engine=prepared.engine, seed=plan.seed, launches=plan.launches, images=stacks.images,
             environments=stacks.environments, differences=stacks.differences, left_out=prepared.expanded.left_out,
-            allocation=stacks.allocation, until=plan.until,
+            allocation=stacks.allocation, until=plan.until, yardsticks=resolutions(),
             slices=plan.slices if any(isinstance(one, int) for one in at_once(prepared.expanded).values()) else None,
         ),
     )  # fmt: skip

@@ -80,7 +80,7 @@ def why_alone(expanded: ExpandedPlan, cell: LaunchCell) -> Alone | None:
     placement, engine = expanded.placements[cell], engines.get(cell.engine)
     reasons: tuple[tuple[bool, Alone], ...] = (
         (expanded.plan.how == "blocks", "plan"),
-        (not engine.takes_turns, "engine"),
+        (not engine.local, "engine"),
         (cell.hosts > 1, "hosts"),
         (bool(placement.gpus) or expanded.plan.device == "gpu", "gpus"),
         (not all(map(_takes_turns, expanded.cases[cell])), "programs"),

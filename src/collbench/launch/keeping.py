@@ -12,6 +12,7 @@ from collbench.launch.cells import Launch, LaunchCell
 from collbench.launch.harvest import Harvested, cut
 from collbench.schema.case import Case
 from collbench.schema.record import LOST, Record
+from collbench.schema.yardsticks import YardstickReading
 from collbench.units import counted
 
 
@@ -23,6 +24,9 @@ class LaunchSink(Protocol):
 
     def launched(self, launch: Launch, problem: str | None) -> None:
         """A launch is over; `problem` says how it ended where it did not end well."""
+
+    def add_reading(self, reading: YardstickReading) -> None:
+        """What the cores of a launch were like just before or after it."""
 
 
 class Keeper:

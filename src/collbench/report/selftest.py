@@ -3,35 +3,61 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from collbench.analysis.compare import Comparison
+from collbench.analysis.restlessness import Cost, Movement
 from collbench.report.comparison import difference, verdict
 from collbench.report.headings import operation
 from collbench.report.style import format_us
 from collbench.report.tables import Table
-from collbench.units import format_size
+from collbench.units import counted, format_size
 
 
-def tables(
-    comparisons: Sequence[Comparison], rate: float, smallest: Sequence[float | None], launches: int
-) -> list[Table]:
+@dataclass(frozen=True)
+class SelfTest:
+    """What a self-test found: `rate` of false positives, by comparison the `smallest` difference seen, a share.
+
+    `moved` are the yardsticks over its launches, `cost` what the spread of launches costs.
+    """
+
+    comparisons: tuple[Comparison, ...]
+    rate: float
+    smallest: tuple[float | None, ...]
+    launches: int
+    moved: tuple[Movement, ...]
+    cost: Cost | None
+
+
+def tables(found: SelfTest) -> list[Table]:
     """One table, rows by operation and size; the share of false positives below it."""
-    rows = tuple(_row(comparison, least) for comparison, least in zip(comparisons, smallest, strict=True))
+    comparisons, launches = found.comparisons, found.launches
+    rows = tuple(_row(comparison, least) for comparison, least in zip(comparisons, found.smallest, strict=True))
     columns = ("operation", "size (B)", "base (us)", "other (us)", "difference (%)", "difference 95 %", "verdict",
                "smallest difference seen")  # fmt: skip
     verdicts = Counter(comparison.verdict for comparison in comparisons)
     notes = (
         f"{verdicts['slower'] + verdicts['faster']} of {len(comparisons)} cells are called different, "
         "although both sides are the same",
-        f"false positives: {rate * 100:.1f} % of swaps of names have any cell that is called different "
+        f"false positives: {found.rate * 100:.1f} % of swaps of names have any cell that is called different "
         "(expected: at most 5 %)",
         "all cells are tested together, as compare does, by exchanging names in whole blocks",
         f"smallest difference seen: added to one cell alone, what {launches} launches a side call slower in 80 % of "
         "swaps",
+        restlessness(found.moved, found.cost),
     )
     return [Table(f"self-test: the same under two names, {launches} launches a side", columns, rows, notes)]
+
+
+def restlessness(moved: tuple[Movement, ...], cost: Cost | None) -> str:
+    """How far the machine moved, how far launches spread, and what a difference therefore takes."""
+    shares = ", ".join(f"{one.name} by {one.share * 100:.0f} %" for one in moved)
+    machine = f"the machine moved: {shares}" if moved else "no yardstick could be read"
+    if cost is None:
+        return machine
+    launches, spread = counted(cost.launches, "launch", "launches"), f"launches spread by {cost.spread * 100:.1f} %"
+    return f"{machine}; {spread}, so a difference of {cost.difference * 100:g} % takes about {launches} a side"
 
 
 def _row(comparison: Comparison, least: float | None) -> tuple[str, ...]:
@@ -41,12 +67,14 @@ def _row(comparison: Comparison, least: float | None) -> tuple[str, ...]:
     return (operation(case), format_size(case["size"]), *sides, *difference(comparison), verdict(comparison), seen)
 
 
-def document(
-    comparisons: Sequence[Comparison], rate: float, smallest: Sequence[float | None], launches: int
-) -> dict[str, Any]:
+def document(found: SelfTest) -> dict[str, Any]:
     """The same for programs; differences as shares."""
-    entries = [_entry(comparison, least) for comparison, least in zip(comparisons, smallest, strict=True)]
-    return {"launches": launches, "false_positive_rate": rate, "cells": entries}
+    entries = [_entry(comparison, least) for comparison, least in zip(found.comparisons, found.smallest, strict=True)]
+    moved = {one.name: {"least": one.least, "largest": one.largest, "readings": one.readings} for one in found.moved}
+    return {
+        "launches": found.launches, "false_positive_rate": found.rate, "cells": entries, "yardsticks": moved,
+        "cost": None if found.cost is None else asdict(found.cost),
+    }  # fmt: skip
 
 
 def _entry(comparison: Comparison, least: float | None) -> dict[str, Any]:

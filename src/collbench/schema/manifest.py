@@ -7,7 +7,7 @@ from typing import Any, Literal
 import msgspec
 
 from collbench.errors import RunReadError
-from collbench.schema.bounds import Amount, Burst, Count, Rank, RankCount, Size
+from collbench.schema.bounds import Amount, Burst, Count, Name, Rank, RankCount, Size
 from collbench.schema.record import SCHEMA, migrate
 from collbench.schema.summary import Time
 from collbench.schema.turns import SliceRule
@@ -135,6 +135,7 @@ class Experiment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     chose the machines; None elsewhere.
     `slices` is how worlds that live at once measure; None: there were none.
     `until` is `decided` where cells were launched until their comparisons were decided, at most `launches` times.
+    `yardsticks` are those that are read around each launch, with the share by which each must change to have changed.
     """
 
     engine: str
@@ -147,6 +148,7 @@ class Experiment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     left_out: tuple[str, ...] = ()
     until: Until = "launches"
     slices: SliceRule | None = None
+    yardsticks: dict[Name, Amount] = {}
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

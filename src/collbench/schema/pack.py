@@ -1,4 +1,4 @@
-"""Packs the samples files of a run into one archive, so that a run is three files: for repositories and transfers.
+"""Packs the samples files of a run into one archive, so that a run is a few files: for repositories and transfers.
 
 Whenever it is interrupted, every samples file is complete in the folder or in the archive, and packing again finishes:
 the archive is written under a temporary name, synced, compared with the files and renamed; then the files are removed.

@@ -335,7 +335,7 @@ class RecordStream:
 
     def __iter__(self) -> Iterator[Record]:
         path = str(self._path)
-        for number, line, complete in _lines(self._path):
+        for number, line, complete in lines_of(self._path, LONGEST_LINE):
             if not complete:
                 self.truncated = True
                 return
@@ -347,16 +347,19 @@ def _refuse_irregular(path: Path) -> None:
         raise RunReadError(f"{path}: not a regular file.")
 
 
-def _lines(path: Path) -> Iterator[tuple[int, bytes, bool]]:
+def lines_of(path: Path, longest: int) -> Iterator[tuple[int, bytes, bool]]:
+    """The lines of a file of a run with their numbers, from 1, and whether each is complete; none where it is missing.
+
+    Raises:
+        RunReadError: it is not a regular file, or a line has `longest` bytes or more.
+    """
     try:
         _refuse_irregular(path)
         with path.open("rb", buffering=READ_AHEAD) as file:
             for number in itertools.count(1):
-                line = file.readline(LONGEST_LINE)
-                if len(line) == LONGEST_LINE:
-                    raise RunReadError(
-                        f"{path} line {number}: longer than {LONGEST_LINE >> 20} MiB; this is no record."
-                    )
+                line = file.readline(longest)
+                if len(line) == longest:
+                    raise RunReadError(f"{path} line {number}: longer than {longest >> 20} MiB; this is no record.")
                 if not line:
                     return
                 yield number, line, line.endswith(b"\n")

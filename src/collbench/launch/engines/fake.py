@@ -47,7 +47,7 @@ class FakeEngine:
     ladder: Ladder = LADDER
     starts_ranks: bool = False
     bare: bool = False
-    takes_turns: bool = False
+    local: bool = False
     start_seconds: tuple[float, float] = (0.0, 0.0)
 
     def address(self, plan: LaunchPlan) -> str:

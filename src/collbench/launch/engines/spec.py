@@ -205,9 +205,9 @@ class Engine(Protocol):
 
     `ladder` (see `ladder_of`) begins with the most isolated step; empty where boxes isolate nothing. `starts_ranks`: it
     starts a command on every rank by itself, as a resource manager does, and no launcher of an MPI is needed. `bare`:
-    it also starts ranks without containers. `takes_turns`: its ranks are on the driver's machine and can open its
-    pipes, so that worlds can live at once. `start_seconds` are estimates for a world's first box, and for each further
-    one.
+    it also starts ranks without containers. `local`: ranks run on the driver's machine, on the cores of their slots, and
+    can open its pipes, so that worlds can live at once. `start_seconds` are estimates for a world's first box, and for
+    each further one.
     """
 
     @property
@@ -223,16 +223,16 @@ class Engine(Protocol):
         """Whether no launcher is needed."""
 
     @property
+    def local(self) -> bool:
+        """Whether ranks are on the driver's machine."""
+
+    @property
     def start_seconds(self) -> tuple[float, float]:
         """Of the first box, and of each further one (s)."""
 
     @property
     def bare(self) -> bool:
         """Whether worlds without containers are its own too."""
-
-    @property
-    def takes_turns(self) -> bool:
-        """Whether its worlds can live beside others."""
 
     def address(self, plan: LaunchPlan) -> str:
         """Where a plan says that it is: a URL, or the file that describes a site; empty for its usual place."""

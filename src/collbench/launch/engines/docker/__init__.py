@@ -30,7 +30,7 @@ class DockerEngine:
     ladder: Ladder = LADDER
     starts_ranks: bool = False
     bare: bool = False
-    takes_turns: bool = True
+    local: bool = True
     start_seconds: tuple[float, float] = (1.0, 0.4)  # seen with Docker Engine 20.10 on two cores
 
     def address(self, plan: LaunchPlan) -> str:

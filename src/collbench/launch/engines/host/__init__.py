@@ -36,7 +36,7 @@ class HostEngine:
     ladder: Ladder = ()
     starts_ranks: bool = False
     bare: bool = False
-    takes_turns: bool = True
+    local: bool = True
     start_seconds: tuple[float, float] = (0.7, 0.0)  # seen on two cores
 
     def address(self, plan: LaunchPlan) -> str:

@@ -34,7 +34,7 @@ class K8sEngine:
     ladder: Ladder = LADDER
     starts_ranks: bool = True
     bare: bool = True  # a world without containers is refused in words of its own
-    takes_turns: bool = False
+    local: bool = False
     start_seconds: tuple[float, float] = (10.0, 0.5)  # an estimate: pods took 6 s with their ranks on one node
 
     def address(self, plan: LaunchPlan) -> str:

@@ -40,7 +40,7 @@ class SlurmEngine:
     ladder: Ladder = LADDER
     starts_ranks: bool = True
     bare: bool = True
-    takes_turns: bool = False
+    local: bool = False
     start_seconds: tuple[float, float] = (2.0, 0.1)  # seen in a cluster of containers on two cores
 
     def address(self, plan: LaunchPlan) -> str:

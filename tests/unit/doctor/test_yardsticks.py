@@ -1,0 +1,60 @@
+"""Every outcome of the check `yardsticks`."""
+
+from __future__ import annotations
+
+from typing import get_args
+
+import pytest
+from tests.unit.doctor.machines import only, write
+
+from collbench import yardsticks as registry
+from collbench.doctor import yardsticks
+from collbench.doctor.parts.machine import Machine, here
+from collbench.schema.yardsticks import Reason
+from collbench.yardsticks import Readings
+
+
+def readings(*distances: float) -> list[Readings]:
+    return [Readings({"core_distance": distance, "core_speed": 900.0}) for distance in distances]
+
+
+def test_cores_that_stay_as_they_are() -> None:
+    assert yardsticks.judge(readings(100, 105, 119)).status == "ok"
+
+
+def test_cores_that_move_more_than_the_resolution() -> None:
+    problem = only(yardsticks.judge(readings(100, 122)), "warn")
+    assert "100 to 122 ns" in problem.cause
+    assert "core" in problem.cause and "1/us" not in problem.cause, "that one stayed"
+
+
+@pytest.mark.parametrize("reason", get_args(Reason))
+def test_what_could_not_be_read(reason: Reason) -> None:
+    none = Readings(dict.fromkeys(registry.names()), reason)
+    only(yardsticks.judge([none]), "unknown")
+
+
+def test_it_does_not_go_on_where_nothing_can_be_read(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+
+    def take(cores: frozenset[int]) -> Readings:
+        asked.append(cores)
+        return Readings(dict.fromkeys(registry.names()), "core_refused")
+
+    monkeypatch.setattr(registry, "take", take)
+    write(machine, "proc/self/status", "Cpus_allowed_list:\t1-2\n")
+    assert yardsticks.run(machine).status == "unknown"
+    assert asked == [frozenset((1, 2))]
+
+
+def test_here_a_dozen_readings_are_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    taken = []
+    take = registry.take
+
+    def counted(cores: frozenset[int]) -> Readings:
+        taken.append(take(cores))
+        return taken[-1]
+
+    monkeypatch.setattr(registry, "take", counted)
+    yardsticks.run(here())
+    assert len(taken) == yardsticks.READINGS
