@@ -205,9 +205,9 @@ class Engine(Protocol):
 
     `ladder` (see `ladder_of`) begins with the most isolated step; empty where boxes isolate nothing. `starts_ranks`: it
     starts a command on every rank by itself, as a resource manager does, and no launcher of an MPI is needed. `bare`:
-    it also starts ranks without containers. `local`: ranks run on the driver's machine, on the cores of their slots, and
-    can open its pipes, so that worlds can live at once. `start_seconds` are estimates for a world's first box, and for
-    each further one.
+    it also starts ranks without containers. `local`: ranks run on the driver's machine, on the cores of their slots,
+    and can open its pipes, so that worlds can live at once. `start_seconds` are estimates for a world's first box, and
+    for each further one.
     """
 
     @property
