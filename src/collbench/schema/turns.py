@@ -35,7 +35,7 @@ class SliceRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     `waking` (s) that it takes to wake up. A duet is given up where more than the share `invalid` of its rounds are not.
     """
 
-    rounds: int = 8
+    rounds: int = 6
     seconds: float = 0.1
     operations: int = 10
     longest: float = 2.0
