@@ -19,9 +19,9 @@ def lines(folder: Path, options: tuple[str, ...] = ("--exclusive",), **plan: Any
 
 
 def test_gates_may_differ_between_one_host_and_several(tmp_path: Path) -> None:
-    (line,) = lines(tmp_path, hosts=(1, 2))
+    (line,) = lines(tmp_path, hosts=(1, 2), how="blocks")
     assert line.startswith('gate: "auto" may be another on one host') and 'gate = "barrier"' in line
-    assert lines(tmp_path, hosts=(1, 2), gate="barrier") == () == lines(tmp_path, hosts=(2,))
+    assert lines(tmp_path, hosts=(1, 2), gate="barrier", how="blocks") == () == lines(tmp_path, hosts=(2,))
 
 
 @pytest.mark.parametrize("options", [(), ("--partition=gpu",)])
