@@ -280,14 +280,13 @@ class _Before:
     watch: Watch
     turns: Turns | None
     stands: Case | None = None
+    over: bool = False
 
     def __call__(self, case: CollectiveCase | ProgramCase | None) -> None:
-        if self.turns is None:
-            return
         following = self._following(case)
-        last = self.experiment.executed_last == self.number
-        if (following is None and last) or (following is not None and following != self.stands):
-            self.stands = following
+        ends = following is None and self.experiment.executed_last == self.number and not self.over
+        if self.turns is not None and (ends or following not in (None, self.stands)):
+            self.stands, self.over = following, ends
             try:
                 self.turns.stands(following, self.session.world, self.watch)
             except Interrupted as error:
