@@ -31,7 +31,7 @@ def stood(measured: Sequence[int], backends: Sequence[Sequence[int]]) -> list[in
     heard: Any = Heard()
     session: Any = SimpleNamespace(world=None)
     for number, of_backend in enumerate(cases):
-        before = _Before(experiment, number, session, SimpleNamespace(), heard)  # type: ignore[arg-type]
+        before = _Before(experiment, number, session, SimpleNamespace(), heard)
         for case in of_backend:
             before(case)  # type: ignore[arg-type]
         before(None)
