@@ -125,6 +125,7 @@ def test_a_hostile_image_gets_nowhere(clean: Started, launch: Launch, tmp_path: 
             "manifest.json",
             "records.jsonl",
             "samples",
+            "yardsticks.jsonl",
         ]
     finally:
         image_store.untag(clean.engine, tag)
