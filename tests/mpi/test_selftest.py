@@ -80,7 +80,7 @@ def test_a_launch_without_progress_is_ended(tmp_path: Path) -> None:
     plan.write_text('collectives = ["allreduce"]\nsizes = ["1M"]\niters = 1000000\n')
     ended = finish([*SELFTEST, "--plan", str(plan), "--timeout", "4", "-n", "2"])
     assert ended.code == 1, ended.err
-    assert "no record for" in ended.err
+    assert "no report for" in ended.err
     wait_for(lambda: not named(str(plan)))
 
 

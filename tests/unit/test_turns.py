@@ -378,6 +378,13 @@ def test_a_plan_that_fixes_samples_fixes_them_whatever_they_take(driver: Driver,
     assert one.n == 7
 
 
+def test_a_rank_gives_signs_of_life_in_a_long_slice(driver: Driver, rank: Turns) -> None:
+    thread, watch = driver.leads((a_slice(operations=3 * BATCH), END)), Watched()
+    assert sampled_in_turns(sampling(Made()), rank, watch, "bcast", False)
+    thread.join()
+    assert watch.said.count("bcast: timing") > 3
+
+
 def test_slow_operations_end_a_slice_at_its_longest(driver: Driver, rank: Turns) -> None:
     """Of 0.4 s: ten would take 4 s."""
     made = Made(takes=lambda number: 400_000_000)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import msgspec
@@ -103,10 +103,13 @@ def _slice(sampling: Sampling, order: Order, watch: Watch, doing: str) -> Report
         sampling.anew(order.gate)
     sampling.gate = sampling.gate.with_slack(order.slack)
     sampling.displace()
-    watch.beat(f"{doing}: timing")
     rule = order.rule
-    _taken(sampling, rule.discard, rule.discard_seconds, longest=rule.seconds)
-    stamps = _taken(sampling, order.operations or rule.operations, 0.0 if order.operations else order.seconds,
+
+    def beat() -> None:
+        watch.beat(f"{doing}: timing")
+
+    _taken(sampling, beat, rule.discard, rule.discard_seconds, longest=rule.seconds)
+    stamps = _taken(sampling, beat, order.operations or rule.operations, 0.0 if order.operations else order.seconds,
                     longest=0.0 if order.operations else rule.longest)  # fmt: skip
     sampling.keep(stamps, rule.rounds)
     times = sampling.times(stamps)
@@ -120,7 +123,7 @@ def _late(times: Times) -> int:
     return len(times.samples) - int(np.count_nonzero(times.in_time))
 
 
-def _taken(sampling: Sampling, least: int, seconds: float, longest: float) -> Stamps:
+def _taken(sampling: Sampling, beat: Callable[[], None], least: int, seconds: float, longest: float) -> Stamps:
     """At least so many samples, and for so many seconds; with a `longest` time (s), fewer if they take longer.
 
     Rank 0 looks at the clock. Collective.
@@ -131,6 +134,7 @@ def _taken(sampling: Sampling, least: int, seconds: float, longest: float) -> St
         n: int = session.world.bcast(_next(taken, (session.clock() - began) * 1e-9, least, seconds, longest))
         if n == 0:
             return Stamps.concatenate(done)
+        beat()
         done.append(sampling.timed_call.run(sampling.gate, n))
         taken += n
 
