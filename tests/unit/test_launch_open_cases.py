@@ -216,7 +216,7 @@ def test_a_launch_of_a_part_is_estimated_shorter() -> None:
     cell = expanded.cells[0]
     one = next(iter(expanded.expected[cell]))
     none, part, brief, all_of_it = (
-        seconds_of_launch(expanded, cell, asked)
+        seconds_of_launch(expanded, cell, asked, False)
         for asked in (Part(frozenset()), Part(frozenset({one})), Part(frozenset(), frozenset({one})), None)
     )
     assert none < brief < part < all_of_it

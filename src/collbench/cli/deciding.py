@@ -13,6 +13,7 @@ from collbench.analysis.observations import Cell, apply_manifests, collect, some
 from collbench.cli.duration import seconds_of_launch
 from collbench.launch.cells import LaunchCell, Part
 from collbench.launch.expansion import ExpandedPlan
+from collbench.launch.groups import at_once
 from collbench.launch.keeping import placed
 from collbench.schema.case import Case
 from collbench.schema.launch_plan import MOST_LAUNCHES
@@ -53,7 +54,7 @@ class Decider:
     ) -> None:  # fmt: skip
         self._standing_of = standing
         self._expanded, self._manifest, self._records, self._say, self._clock = expanded, manifest, records, say, clock
-        self._cells = cells_of(expanded)
+        self._cells, self._at_once = cells_of(expanded), at_once(expanded)
         self._as_asked = {placed(case, cell): case for cell, cases in expanded.expected.items() for case in cases}
         self._begun, self._before, self._over = clock(), len(records), False
         self._fixed = some_from(manifest) or 0
@@ -119,13 +120,14 @@ class Decider:
         for record in self._records[self._before :]:
             launch = (self._cells[record.case], record.launch)
             performed.setdefault(launch, set()).add(self._as_asked[record.case])
-        estimated = sum(
-            seconds_of_launch(self._expanded, cell, Part(frozenset(cases))) for (cell, _), cases in performed.items()
-        )
+        estimated = sum(self._seconds(cell, Part(frozenset(cases))) for (cell, _), cases in performed.items())
         if not estimated:
             return ""
-        later = more * sum(seconds_of_launch(self._expanded, cell, part) for cell, part in wanted.items())
+        later = more * sum(self._seconds(cell, part) for cell, part in wanted.items())
         return f", {format_long((self._clock() - self._begun) / estimated * later)}"
+
+    def _seconds(self, cell: LaunchCell, part: Part) -> float:
+        return seconds_of_launch(self._expanded, cell, part, isinstance(self._at_once[cell], int))
 
 
 def _subject(case: Case) -> Case:

@@ -7,7 +7,7 @@ from collbench.collectives.case import CollectiveCase
 from collbench.launch import engines
 from collbench.launch.cells import LaunchCell, Part
 from collbench.launch.expansion import ExpandedPlan
-from collbench.launch.groups import at_once, groups_of
+from collbench.launch.groups import groups_of
 from collbench.schema.launch_plan import LaunchPlan
 from collbench.schema.plan import Plan
 from collbench.units import counted, format_long
@@ -65,15 +65,11 @@ def seconds_of(expanded: ExpandedPlan) -> float:
     return expanded.plan.launches * block
 
 
-def seconds_of_launch(
-    expanded: ExpandedPlan, cell: LaunchCell, part: Part | None = None, in_turns: bool | None = None
-) -> float:
+def seconds_of_launch(expanded: ExpandedPlan, cell: LaunchCell, part: Part | None, in_turns: bool) -> float:
     """What a launch adds to the duration of an experiment (s), of which only this `part` is executed.
 
-    `in_turns`: beside others; None: as the cell is launched where all are.
+    `in_turns`: other worlds live beside it.
     """
-    if in_turns is None:
-        in_turns = isinstance(at_once(expanded)[cell], int)
     placement = expanded.placements[cell]
     first, more = engines.get(cell.engine).start_seconds
     start = first + more * (len(placement.boxes) - 1)

@@ -152,7 +152,7 @@ class _Conversation:
             self._check()
             if (report := world.report(LOOK)) is not None:
                 if report.at not in expected or not self._goes_on(world, report):
-                    world.give_up("it left its turns")
+                    world.give_up("its ranks sent an unexpected report")
                     return None
                 if report.at == "stands":
                     world.stands, world.holds = report.case, report.holds or world.holds

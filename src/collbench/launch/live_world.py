@@ -175,7 +175,7 @@ class LiveWorld:
         """Words of the library explain how its ranks ended, and not what else went wrong."""
         quiet = self._starter.quiet
         if isinstance(error, LaunchFailed):
-            self._quotes = not isinstance(error.__cause__, OSError)
+            self._quotes = True
             return error
         if isinstance(error, CollbenchError):
             return LaunchFailed(str(error), self._log.tail(quiet))

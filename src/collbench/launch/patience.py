@@ -55,7 +55,7 @@ def limits_of(plan: Plan, cases: int) -> Limits:
 
 def in_turns(limits: Limits, worlds: int) -> Limits:
     """Of a world beside others, each of which may take as long while it sleeps, and a little more."""
-    return replace(limits, case=limits.case * (worlds + 1), cases=limits.cases)
+    return replace(limits, case=limits.case * (worlds + 1))
 
 
 class Patience:
