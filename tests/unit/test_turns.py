@@ -20,6 +20,7 @@ from tests.unit.made_measurements import case
 
 from collbench.errors import Interrupted, RequestError
 from collbench.machine import turn_pipes
+from collbench.run import sampling as sampling_module
 from collbench.run import turns as under_test
 from collbench.run.alone import AloneWorld
 from collbench.run.sampling import Sampling
@@ -376,6 +377,26 @@ def test_a_plan_that_fixes_samples_fixes_them_whatever_they_take(driver: Driver,
     made = Made(takes=lambda number: 400_000_000)
     _, (_, one) = slices(driver, rank, sampling(made), a_slice(anew=True, operations=7), END)
     assert one.n == 7
+
+
+def test_a_plan_that_fixes_samples_keeps_all_of_them(driver: Driver, rank: Turns) -> None:
+    of = sampling(Made(), most=20, stop=Fixed(20))
+    slices(driver, rank, of, a_slice(anew=True, operations=4), a_slice(operations=4), END)
+    assert len(of.stamps.late) == 8
+
+
+def test_what_is_measured_alone_has_no_samples_of_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    of = sampling(Made(), stop=Fixed(3))
+    batches = iter((3, 0))
+    monkeypatch.setattr(sampling_module, "_warmed_up", lambda *rest: of)
+    monkeypatch.setattr(Sampling, "agree", lambda self, watch: next(batches))
+
+    def broken_off(begun: Sampling) -> bool:
+        begun.take(5)
+        return False
+
+    made: Any = of.timed_call
+    assert len(sampling_module.sample(made, of.method, Watched(), "bcast", broken_off).stamps.late) == 3
 
 
 def test_a_rank_gives_signs_of_life_in_a_long_slice(driver: Driver, rank: Turns) -> None:

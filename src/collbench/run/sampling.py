@@ -236,7 +236,7 @@ def sample(
     sampling = _warmed_up(timed_call, method, watch, doing)
     if in_turns is not None and in_turns(sampling):
         return sampling
-    sampling.began = timed_call.session.clock()
+    sampling.anew(sampling.gate.kind)  # without what was sampled in turns
     while (n := sampling.agree(watch)) > 0:
         watch.beat(f"{doing}: timing")
         sampling.take(n)

@@ -111,7 +111,7 @@ def _slice(sampling: Sampling, order: Order, watch: Watch, doing: str) -> Report
     _taken(sampling, beat, rule.discard, rule.discard_seconds, longest=rule.seconds)
     stamps = _taken(sampling, beat, order.operations or rule.operations, 0.0 if order.operations else order.seconds,
                     longest=0.0 if order.operations else rule.longest)  # fmt: skip
-    sampling.keep(stamps, rule.rounds)
+    sampling.keep(stamps, 1 if order.operations else rule.rounds)  # a plan that fixes samples keeps all of them
     times = sampling.times(stamps)
     halves = [_trimmed(half) for half in np.array_split(times.samples, 2)]
     both = (halves[0], halves[1]) if halves[0] is not None and halves[1] is not None else None
