@@ -17,7 +17,7 @@ from pathlib import Path
 
 def nccl_of_collbench() -> dict[str, str]:
     """The file that backend nccl loads, and its version."""
-    from collbench.bindings.gpu.nccl_library import cupy_nccl
+    from collbench.bindings.gpu.nccl import cupy_nccl
 
     found = cupy_nccl()
     return {"nccl": found.path, "version": ".".join(map(str, found.version))}

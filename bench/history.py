@@ -23,9 +23,7 @@ import numpy as np
 from history_noise import CELLS, NOISES, Values
 from results import keep, table
 
-from collbench.analysis.history.change_points import Trace, find
-from collbench.analysis.history.levels import matter
-from collbench.analysis.history.scan import spread_of
+from collbench.analysis.history.change_points import Trace, find, matter, spread_of
 
 MARGIN = 0.02
 LENGTHS = (12, 20, 60)

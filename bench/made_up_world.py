@@ -16,9 +16,8 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from collbench.bindings.agreement import digest_of
+from collbench.bindings.agreement import Reductions, digest_of
 from collbench.bindings.host_buffers import HostArguments, HostBuffer, as_parts, on_host
-from collbench.bindings.reductions import Reductions
 from collbench.bindings.spec import HostSession, Operation, World
 from collbench.collectives.case import CollectiveCase
 from collbench.collectives.row import Collective

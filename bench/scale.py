@@ -39,10 +39,10 @@ def made_up(ranks: int, collective: str, containers: bool, samples: int = SAMPLE
     from collbench import collectives
     from collbench.collectives.case import CollectiveCase
     from collbench.run import describe
+    from collbench.run.describe import agreed_method
     from collbench.run.facts_of_ranks import facts_of_all
     from collbench.run.measure import measure
     from collbench.run.memory_check import does_not_fit
-    from collbench.run.method import agreed_method
     from collbench.run.watchdog import Unwatched
     from collbench.schema.plan import Plan
     from collbench.schema.store import RunWriter

@@ -10,9 +10,9 @@ import rank_tests
 from numpy.typing import NDArray
 from results import table
 
-from collbench.analysis import joint
-from collbench.analysis.joint import ALPHA
-from collbench.analysis.studentised import Cell, statistics
+from collbench.analysis import significance
+from collbench.analysis.significance import ALPHA, statistics
+from collbench.analysis.significance import Sample as Cell
 
 Values = NDArray[np.float64]
 Draw = np.random.Generator
@@ -38,7 +38,7 @@ NOISES: dict[str, Callable[[Draw, tuple[int, int]], Values]] = {
 
 def shared(draw: Draw, trials: int) -> dict[str, dict[str, float]]:
     """By noise and number of sides, the share of comparisons with a false alarm."""
-    rows = joint.flips(LAUNCHES, 1).rows
+    rows = significance.flips(LAUNCHES, 1).rows
     shape = (LAUNCHES, CELLS)
     data: dict[str, dict[str, float]] = {}
     for name, noise in NOISES.items():
@@ -50,14 +50,14 @@ def shared(draw: Draw, trials: int) -> dict[str, dict[str, float]]:
                 both = [(base[:, cell], other[:, cell])
                         for other in (noise(draw, shape) for _ in range(sides)) for cell in range(CELLS)]  # fmt: skip
                 cells = [Cell(np.array(pair), np.arange(LAUNCHES)) for pair in both]
-                wrong += bool((joint.of_statistics(statistics(cells, rows, True)).p_adjusted <= ALPHA).any())
+                wrong += bool((significance.of_statistics(statistics(cells, rows, True)).p_adjusted <= ALPHA).any())
             data[name][str(sides)] = wrong / trials
     return data
 
 
 def unpaired(draw: Draw, trials: int) -> dict[str, dict[str, dict[str, float]]]:
     """By noise and method: of two runs without blocks the share with a false alarm, and of differences seen."""
-    rows = joint.exchanges(LAUNCHES, LAUNCHES, 1).rows
+    rows = significance.exchanges(LAUNCHES, LAUNCHES, 1).rows
     data: dict[str, dict[str, dict[str, float]]] = {}
     for name, noise in NOISES.items():
         found: dict[str, dict[str, list[float]]] = {"rank tests, BH": {}, "collbench": {}}
@@ -67,7 +67,7 @@ def unpaired(draw: Draw, trials: int) -> dict[str, dict[str, dict[str, float]]]:
                 other = same + np.where(np.arange(SIZES) < number, math.log1p(ADDED), 0.0)
                 cells = [Cell(values, np.arange(2 * LAUNCHES)) for values in np.concatenate((other, base)).T]
                 p = {"rank tests, BH": rank_tests.adjusted(base, other, in_blocks=False),
-                     "collbench": joint.of_statistics(statistics(cells, rows, False)).p_adjusted}  # fmt: skip
+                     "collbench": significance.of_statistics(statistics(cells, rows, False)).p_adjusted}  # fmt: skip
                 for method, values in p.items():
                     seen = values <= ALPHA
                     found[method].setdefault(what, []).append(float(seen[:number].mean() if number else seen.any()))

@@ -14,9 +14,9 @@ import rank_tests
 from numpy.typing import NDArray
 from results import table
 
-from collbench.analysis import joint
-from collbench.analysis.joint import ALPHA
-from collbench.analysis.studentised import Cell, statistics
+from collbench.analysis import significance
+from collbench.analysis.significance import ALPHA, statistics
+from collbench.analysis.significance import Sample as Cell
 
 Values = NDArray[np.float64]
 Draw = np.random.Generator
@@ -83,7 +83,7 @@ METHODS = ("rank tests, BH", *STATISTICS, "collbench")
 
 def measured(draw: Draw, trials: int) -> dict[str, dict[str, dict[str, float]]]:
     """By noise and drift, then by method: the share of comparisons with a false alarm, and of differences seen."""
-    rows = joint.flips(BLOCKS, 1).rows.astype(float)
+    rows = significance.flips(BLOCKS, 1).rows.astype(float)
     data: dict[str, dict[str, dict[str, float]]] = {}
     for name, noise in NOISES.items():
         for drift in DRIFTS:
@@ -109,8 +109,8 @@ def _add(
         base, other = (np.log(np.maximum(np.rint(2e-7 * np.exp(side) / STEP), 1) * STEP) for side in (base, other))
     p = {"rank tests, BH": rank_tests.adjusted(base, other, in_blocks=True)}
     found_by = {name: make(base, other, rows).astype(np.float32) for name, make in STATISTICS.items()}
-    p |= {name: joint.step_down(of_cells[:, 0], [of_cells]).p_adjusted for name, of_cells in found_by.items()}
-    p["collbench"] = joint.of_statistics(found_by["ours"]).p_adjusted
+    p |= {name: significance.step_down(of_cells[:, 0], [of_cells]).p_adjusted for name, of_cells in found_by.items()}
+    p["collbench"] = significance.of_statistics(found_by["ours"]).p_adjusted
     what = next((word for word, cells in DIFFERING.items() if cells == number), "false")
     for method, values in p.items():
         seen = values <= ALPHA

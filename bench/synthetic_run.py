@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 
 from collbench.schema.case import case_of
 from collbench.schema.manifest import Manifest, Protocol
-from collbench.schema.ranks import Ranks
-from collbench.schema.record import Record, ResultCheck, Samples, Work
+from collbench.schema.record import Ranks, Record, ResultCheck, Samples, Work
 from collbench.schema.store import RunWriter
 from collbench.schema.summary import summarise
 

@@ -13,11 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from collbench.analysis.compare import MARGIN, verdict_on
-from collbench.analysis.deciding import questions
+from collbench.analysis.deciding import LEAST_CHANCE, Executed, chance_of_verdict, next_block, questions
 from collbench.analysis.estimate import FEWEST, Estimate
-from collbench.analysis.next_block import Executed, next_block
 from collbench.analysis.observations import Cell, observe
-from collbench.analysis.outlook import LEAST_CHANCE, chance_of_verdict
 from collbench.analysis.sequential import evidence, ratio_at_any_time
 from collbench.cli.duration import CASE, EXECUTION
 from collbench.launch import engines

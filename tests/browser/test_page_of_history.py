@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from collbench.analysis.history.history import history
-from collbench.report.history.names import Names
+from collbench.report.history import Names
 from collbench.report.page.history import page as drawn
 from tests.browser.conftest import opened
 from tests.browser.test_page import COLOURS, HIDDEN, HINTS, MARKS, Scheme

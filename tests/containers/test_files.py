@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from collbench.launch.folders.layout import user_inside
+from collbench.launch.folders import user_inside
 from collbench.schema.record import Record
 from collbench.schema.store import read_run
 from tests.containers.conftest import Launch, Started, ended

@@ -17,14 +17,13 @@ from tools.toy_slurm import OUTSIDE, docker
 
 from collbench.launch.cells import inner_plan
 from collbench.launch.engines.docker import images
-from collbench.launch.engines.docker.build_context import Recipe
+from collbench.launch.engines.docker.images import Recipe
 from collbench.launch.engines.k8s.objects import HOSTFILE, KEYS, Launchable, Object, manifests
 from collbench.launch.engines.k8s.site import K8sSite
 from collbench.launch.engines.spec import Stack, WorldSpec
-from collbench.launch.expansion import expand
-from collbench.launch.folders.layout import folders_in
-from collbench.launch.shapes import starter_of
-from collbench.launch.stopping import Stopping
+from collbench.launch.expansion import expand, starter_of
+from collbench.launch.folders import folders_in
+from collbench.launch.patience import Stopping
 from collbench.schema.launch_plan import LaunchPlan
 from tests.containers.conftest import Started
 from tests.containers.test_launch import need

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from collbench.launch.engines.docker.containers import Docker
-from collbench.launch.engines.docker.host_config import NETWORK_OPTIONS
 from collbench.launch.engines.docker.image_store import resolve, run_once
+from collbench.launch.engines.docker.specs import NETWORK_OPTIONS
 
 #: Tries addresses from inside a container; prints, for each, what was read there or the error's name.
 TRY = """

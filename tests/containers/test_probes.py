@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from collbench.launch.engines.docker.abilities import ask
 from collbench.launch.engines.docker.containers import Docker
 from collbench.launch.engines.docker.image_store import resolve, run_once
+from collbench.launch.engines.docker.look import ask
 from tests.containers.conftest import LIMIT, Launch, Started, ended, skip_or_fail
 from tests.containers.worlds import LONG, ranks_of, wait_for
 

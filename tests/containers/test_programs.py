@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from collbench.launch.storage import SHARED_MEMORY
-from collbench.machine.mounts import under
+from collbench.machine.cgroup import under
 from collbench.schema.record import Record
 from collbench.schema.store import read_run
 from tests.containers.conftest import Launch, Started, ended

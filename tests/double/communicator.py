@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from collbench.bindings.gpu.nccl_library import DATATYPE, OP
+from collbench.bindings.gpu.nccl import DATATYPE, OP
 from collbench.bindings.host_buffers import numpy_dtype
 from collbench.bindings.mpi.loading import load_mpi
 from collbench.collectives.row import Array
@@ -43,7 +43,7 @@ Work = tuple[str, tuple[int, ...]]
 
 
 class DoubleComm:
-    """See `collbench.bindings.gpu.nccl_library.Communicator`."""
+    """See `collbench.bindings.gpu.nccl.Communicator`."""
 
     all_reduce: Callable[..., object]
     reduce: Callable[..., object]

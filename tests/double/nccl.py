@@ -63,7 +63,7 @@ class Failing:
 
 
 class DoubleNccl:
-    """See `collbench.bindings.gpu.nccl_library.Nccl`."""
+    """See `collbench.bindings.gpu.nccl.Nccl`."""
 
     def __init__(self, device: Callable[[], DoubleDevice | None]) -> None:
         self._device = device

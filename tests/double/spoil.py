@@ -8,24 +8,23 @@ from functools import partial
 from typing import Any
 
 from collbench.backends import mpi_staged, nccl
-from collbench.bindings.gpu import staging
-from collbench.bindings.gpu.nccl_arguments import NcclArguments
-from collbench.bindings.gpu.nccl_library import DATATYPE
+from collbench.bindings.gpu import device as device_module
+from collbench.bindings.gpu.nccl import DATATYPE, NcclArguments
 from collbench.collectives.row import Part, Step, idle, in_turn
 from collbench.timing.call import Call
 
 
 def no_copy(name: str) -> None:
-    copying: Callable[..., Part] = staging.copying
+    copying: Callable[..., Part] = device_module.copying
 
     def without(part: str, *arguments: Any) -> Part:
         return Part(part, idle, ()) if part == name else copying(part, *arguments)
 
-    vars(staging)["copying"] = without
+    vars(device_module)["copying"] = without
 
 
 def no_wait_after_copies() -> None:
-    copying: Callable[..., Part] = staging.copying
+    copying: Callable[..., Part] = device_module.copying
 
     def hasty(name: str, device: Any, copies: Any) -> Part:
         whole = copying(name, device, copies)
@@ -37,7 +36,7 @@ def no_wait_after_copies() -> None:
 
         return Part(name, python, (whole.c or ())[:-1]) if whole.c else whole
 
-    vars(staging)["copying"] = hasty
+    vars(device_module)["copying"] = hasty
 
 
 def no_completion() -> None:
@@ -87,8 +86,8 @@ def receives_as_another_type() -> None:
 
 KINDS: dict[str, Callable[[], None]] = {
     "": lambda: None,
-    "no copy to host": lambda: no_copy(staging.TO_HOST),
-    "no copy to device": lambda: no_copy(staging.TO_DEVICE),
+    "no copy to host": lambda: no_copy(device_module.TO_HOST),
+    "no copy to device": lambda: no_copy(device_module.TO_DEVICE),
     "no wait after copies": no_wait_after_copies,
     "no completion": no_completion,
     "result stays on the host": result_stays_on_the_host,

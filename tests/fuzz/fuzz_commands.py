@@ -45,7 +45,7 @@ from collbench.analysis import baseline
 from collbench.analysis.factors import FACTORS
 from collbench.analysis.observations import observe
 from collbench.cli import COMMANDS
-from collbench.launch.folders import signature
+from collbench.launch import folders
 from collbench.launch.shipped import plans
 from collbench.schema.plan import Plan
 
@@ -396,7 +396,7 @@ def prepare(folder: Path) -> None:
     for name in (*(name for name, *_ in COMMANDS), "allreduce"):
         command_of(name)
     subprocess.Popen = NoProgram  # type: ignore[assignment, misc]
-    signature._MORE_PLACES = ()  # type: ignore[assignment]
+    folders._MORE_PLACES = ()  # type: ignore[assignment]
     for name in [*os.environ]:
         if name.startswith(("OMPI_", "PMI", "SLURM_", "COLLBENCH", "KUBE", "DOCKER_")):
             del os.environ[name]

@@ -28,7 +28,7 @@ with atheris.instrument_imports(include=["collbench"]):
     from collbench.analysis.observations import Observed, observe
     from collbench.analysis.pair import Pair
     from collbench.analysis.pairs import across, within
-    from collbench.cli.terminal import harmless
+    from collbench.cli.options import harmless
     from collbench.errors import CollbenchError
     from collbench.report import STYLES, new_style
     from collbench.report.comparison import document, tables
@@ -37,8 +37,7 @@ with atheris.instrument_imports(include=["collbench"]):
     from collbench.report.verdict import tables as of_verdict
     from collbench.schema.pack import LARGEST, pack
     from collbench.schema.record import Record
-    from collbench.schema.sample_files import SampleFiles
-    from collbench.schema.samples import disagreement
+    from collbench.schema.sample_files import SampleFiles, disagreement
     from collbench.schema.store import read_run
 
 import msgspec

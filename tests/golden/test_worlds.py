@@ -12,7 +12,7 @@ from collbench.launch import engines, starters
 from collbench.launch.cells import LaunchCell
 from collbench.launch.engines.docker.specs import MEMLOCK, SEALED
 from collbench.launch.engines.spec import Stack, WorldSpec
-from collbench.launch.folders.layout import folders_in
+from collbench.launch.folders import folders_in
 from collbench.launch.placing import place
 from collbench.machine import facts
 from collbench.machine.topology import Core, Topology

@@ -129,7 +129,7 @@ def test_two_libraries_are_refused(gpus: Gpus, tmp_path: Path) -> None:
     """The library and a copy of it elsewhere: nobody could say which one was measured."""
     if DOUBLE:
         pytest.skip("the double has no libnccl")
-    told = run_python("from collbench.bindings.gpu.nccl_library import cupy_nccl; print(cupy_nccl().path)")
+    told = run_python("from collbench.bindings.gpu.nccl import cupy_nccl; print(cupy_nccl().path)")
     assert told.returncode == 0, told.stderr
     path = Path(told.stdout.split()[-1])
     copy = tmp_path / path.name

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from collbench.machine.children import Child, command_line, descendants, runs
+from collbench.launch.job import Child, command_line, descendants, runs
 from collbench.workloads.networks import NETWORKS
 from tests.mpi.jobs import Command, environment, finish
 from tests.processes import wait_for

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from collbench.errors import to_install
-from collbench.launch.folders.sweep import sweep_folders
+from collbench.launch.folders import sweep_folders
 from collbench.machine.facts import rank_facts
 from collbench.schema.store import read_run
 from tests.mpi.jobs import BIN, Command, environment, finish

@@ -8,9 +8,8 @@ import msgspec
 import pytest
 
 from collbench.run.expand import cases_of
-from collbench.schema.plan import Plan
+from collbench.schema.plan import Plan, plan_of_some
 from collbench.schema.store import read_run
-from collbench.schema.world_plan import plan_of_some
 from tests.mpi.jobs import Command, finish
 
 pytestmark = pytest.mark.mpi

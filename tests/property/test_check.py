@@ -10,7 +10,7 @@ from collbench.bindings.host_buffers import HostBuffer
 from collbench.collectives.row import Array
 from collbench.run import check
 from collbench.schema.axes import Op
-from collbench.schema.dtypes import DTYPES
+from collbench.schema.choices import DTYPES
 
 dtypes = st.sampled_from(list(DTYPES))
 blocks = st.integers(1, 4)

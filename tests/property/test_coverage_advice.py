@@ -11,7 +11,7 @@ import pytest
 from numpy.typing import NDArray
 from tests.unit.made_runs import made_case
 
-from collbench.analysis.crossover import crossings, crossover
+from collbench.analysis.advise import crossings, crossover
 from collbench.analysis.estimate import centre
 from collbench.analysis.observations import Cell
 from collbench.analysis.options import FACTORS, Option, Question

@@ -14,12 +14,10 @@ from hypothesis import strategies as st
 from tests.unit.made_gates import made_gate, noisy, told
 from tests.unit.made_runs import made_case, made_failure, spread
 
-from collbench.analysis.gate.answers import judge
+from collbench.analysis.gate import judge
 from collbench.analysis.observations import observe
-from collbench.report.gate.document import document
-from collbench.report.gate.junit import junit
-from collbench.report.gate.markdown import markdown
-from collbench.report.gate.names import names_of
+from collbench.report.gate.outputs import document, junit, markdown
+from collbench.report.gate.sentence import names_of
 from collbench.schema.case import Case
 from collbench.schema.gate_plan import read_gate_plan
 

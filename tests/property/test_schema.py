@@ -23,9 +23,8 @@ from collbench.schema import record as records
 from collbench.schema.axes import DRIVERS, THREAD_LEVELS
 from collbench.schema.case import CADENCES, GATES, Case, Where
 from collbench.schema.manifest import Host, Library, Manifest, Protocol
-from collbench.schema.ranks import Ranks
-from collbench.schema.record import Record, ResultCheck, Samples, Status, Work
-from collbench.schema.samples import ALL_RANKS_LIMIT
+from collbench.schema.record import Ranks, Record, ResultCheck, Samples, Status, Work
+from collbench.schema.sample_files import ALL_RANKS_LIMIT
 from collbench.schema.store import Run, RunWriter, read_run
 from collbench.schema.summary import Seconds
 

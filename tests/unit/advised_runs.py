@@ -13,7 +13,7 @@ from tests.unit.made_runs import (
 from collbench.analysis.advise import Advice, advise
 from collbench.analysis.observations import observe
 from collbench.analysis.options import given_cells, questions
-from collbench.analysis.planned import planned
+from collbench.analysis.same_launches import planned
 
 US = 1e-6
 

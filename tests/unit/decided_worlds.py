@@ -19,10 +19,10 @@ from collbench.launch.engines.fake import FakeCommand, FakeEngine, FakeSession, 
 from collbench.schema import record as records
 from collbench.schema.case import Case
 from collbench.schema.launch_plan import LaunchPlan, load_launch_plan
+from collbench.schema.plan import Chosen, chosen_of, load_world_plan
 from collbench.schema.record import Samples
 from collbench.schema.store import read_run
 from collbench.schema.summary import summarise
-from collbench.schema.world_plan import Chosen, chosen_of, load_world_plan
 
 TOML = """
 collectives = ["bcast"]

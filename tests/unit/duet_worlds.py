@@ -21,13 +21,13 @@ from collbench.launch.campaign import PreparedCampaign, prepare, run_campaign
 from collbench.launch.cells import LaunchCell, cases_in
 from collbench.launch.engines import fake
 from collbench.launch.engines.fake import FakeCommand, FakeSession, Playing
-from collbench.launch.keeping import placed
+from collbench.launch.harvest import placed
 from collbench.schema import record as records
 from collbench.schema.case import Case, Gate, Where
 from collbench.schema.launch_plan import LaunchPlan
+from collbench.schema.plan import chosen_of, load_world_plan
 from collbench.schema.record import Duet, Record
 from collbench.schema.turns import LONGEST_REPORT, Order, Report, SliceRule
-from collbench.schema.world_plan import chosen_of, load_world_plan
 
 PLAN = LaunchPlan(
     collectives=("bcast",), images=("openmpi",), policies=("single", "multi"), isolation=("strict",),

@@ -16,9 +16,9 @@ from collbench.launch.engines.fake import FakeCommand, FakeEngine, FakeSession, 
 from collbench.schema import record as records
 from collbench.schema.case import Case
 from collbench.schema.launch_plan import load_launch_plan
+from collbench.schema.plan import chosen_of, load_world_plan
 from collbench.schema.record import Record, Samples
 from collbench.schema.summary import summarise
-from collbench.schema.world_plan import chosen_of, load_world_plan
 
 TOML = """
 collectives = ["bcast"]

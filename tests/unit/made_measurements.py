@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from numpy.typing import NDArray
 
 from collbench import backends, collectives
-from collbench.bindings.simulation import FakeWorld, Hub, run_ranks
+from collbench.backends.fake import FakeWorld, Hub, run_ranks
 from collbench.bindings.spec import Operation, Options, World
 from collbench.collectives.case import CollectiveCase
 from collbench.machine.facts import rank_facts
@@ -17,7 +17,7 @@ from collbench.run.measure import measure
 from collbench.run.sampling import Method
 from collbench.run.watchdog import Unwatched
 from collbench.schema.record import Record
-from collbench.timing.stops import Fixed
+from collbench.timing.gates import Fixed
 
 Found = TypeVar("Found")
 

@@ -16,12 +16,12 @@ from tests.processes import LIMIT
 
 from collbench import workloads
 from collbench.machine.facts import rank_facts
-from collbench.run.alone import AloneSession
-from collbench.run.expand_programs import program_cases
-from collbench.run.method import choose_method
+from collbench.run.describe import choose_method
+from collbench.run.expand import program_cases
 from collbench.run.program import measure_program
 from collbench.run.sampling import Watch
 from collbench.run.watchdog import Unwatched
+from collbench.run.worlds_of_programs import AloneSession
 from collbench.schema.plan import Plan
 from collbench.schema.record import Record
 from collbench.workloads.program import Program

@@ -22,8 +22,7 @@ from numpy.typing import NDArray
 
 from collbench.schema.case import Case, case_of
 from collbench.schema.manifest import Experiment, Gpu, Host, Image, Library, Manifest, Protocol
-from collbench.schema.ranks import Ranks
-from collbench.schema.record import Record, ResultCheck, Samples, Work
+from collbench.schema.record import Ranks, Record, ResultCheck, Samples, Work
 from collbench.schema.store import RunWriter
 from collbench.schema.summary import Seconds, summarise
 

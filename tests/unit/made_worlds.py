@@ -16,8 +16,8 @@ from collbench.launch.cells import Launch
 from collbench.launch.engines.host import HostSession
 from collbench.launch.engines.spec import Stack
 from collbench.launch.expansion import expand
+from collbench.launch.patience import StopCheck
 from collbench.launch.stacks import Stacks
-from collbench.launch.stopping import StopCheck
 from collbench.machine.topology import Core, Topology
 from collbench.schema import record as records
 from collbench.schema.case import Case

@@ -13,12 +13,12 @@ HEAD = """
 import ctypes, os, pathlib, re
 from types import SimpleNamespace
 import numpy as np
-from collbench.bindings.gpu.nccl_log import NcclLog
+from collbench.bindings.gpu.nccl import NcclLog
 from collbench.bindings.gpu.shared_library import load, loaded
 from collbench.collectives.row import C
 log = NcclLog()
 log.begin()
-from collbench.bindings.gpu.nccl_library import cupy_nccl
+from collbench.bindings.gpu.nccl import cupy_nccl
 nccl = cupy_nccl()
 cudart = load("cudart", "libcudart.so.12", only=False)
 """

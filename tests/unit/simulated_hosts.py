@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from collbench.bindings.simulated_clocks import SimulatedClock
+from collbench.backends.fake import SimulatedClock
 from collbench.timing.clocks import (
     EXCHANGES,
     Offset,

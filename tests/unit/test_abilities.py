@@ -9,12 +9,12 @@ import pytest
 from tests.unit.made_engine import made_engine
 
 from collbench.errors import EngineError
-from collbench.launch.engines.docker import abilities, images
-from collbench.launch.engines.docker.abilities import refuse_unseen_folder, refuse_without_host, seals_networks
-from collbench.launch.engines.docker.build_context import Recipe
+from collbench.launch.engines.docker import images, look
 from collbench.launch.engines.docker.containers import Docker
 from collbench.launch.engines.docker.image_store import Resolved
-from collbench.launch.stopping import Stopping
+from collbench.launch.engines.docker.images import Recipe
+from collbench.launch.engines.docker.look import refuse_unseen_folder, refuse_without_host, seals_networks
+from collbench.launch.patience import Stopping
 from collbench.schema.launch_plan import LaunchPlan
 
 pytest.importorskip("docker", reason="the Docker SDK for Python is not installed")
@@ -107,7 +107,7 @@ def test_the_hosts_namespaces_must_be_those_of_the_driver(
             f"{name}:[1]" if (name := Path(space).name) == other else str(Path(space).readlink()) for space in argv[1:]
         )
 
-    monkeypatch.setattr(abilities, "ask", ask)
+    monkeypatch.setattr(look, "ask", ask)
     if refused:
         with pytest.raises(EngineError, match=r"^step files: .* or in a container with --ipc=host --pid=host\.$"):
             refuse_without_host(made_up(), IMAGE)

@@ -14,7 +14,7 @@ from tests.unit.advised_runs import US, advice_on, ladder, two_libraries
 from tests.unit.conftest import Collbench
 from tests.unit.made_runs import Entry, experiment, made_case, spread, write_run
 
-from collbench.analysis.crossover import crossover
+from collbench.analysis.advise import crossover
 from collbench.analysis.estimate import Estimate
 from collbench.analysis.recovery import recoveries
 from collbench.report.advice.answer import answer, headline

@@ -26,8 +26,8 @@ from collbench.analysis.observations import observe
 from collbench.analysis.options import merged, questions
 from collbench.errors import RequestError
 from collbench.report.advice.answer import answer
-from collbench.report.advice.document import document
 from collbench.report.advice.sentences import complete, sentences
+from collbench.report.advice.tables import document
 from collbench.schema.case import Case
 from collbench.schema.record import ResultCheck
 

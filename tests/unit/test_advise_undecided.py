@@ -15,9 +15,8 @@ from collbench.analysis.compare import Comparison
 from collbench.analysis.estimate import Estimate
 from collbench.analysis.options import Option
 from collbench.report.advice.answer import answer
-from collbench.report.advice.document import document
 from collbench.report.advice.sentences import Advised, complete, sentences
-from collbench.report.advice.tables import costs
+from collbench.report.advice.tables import costs, document
 from collbench.schema.case import Case
 
 NOISE = [0.8 if block % 2 else 1.25 for block in range(10)]

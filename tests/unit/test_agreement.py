@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from tests.unit.made_measurements import in_world
 from tests.unit.made_pairs import Pair
 
+from collbench.backends.fake import FakeWorld
 from collbench.bindings.agreement import first_rank, first_value, gathered_once
-from collbench.bindings.simulation import FakeWorld
 from collbench.bindings.spec import World
-from collbench.run.alone import AloneWorld
+from collbench.run.worlds_of_programs import AloneWorld
 
 #: What int64 holds besides its smallest number, whose opposite it does not hold.
 WHOLE = st.integers(-(2**63) + 1, 2**63 - 1)

@@ -22,8 +22,7 @@ from collbench.errors import RunReadError
 from collbench.schema import sample_files
 from collbench.schema.pack import pack
 from collbench.schema.record import Record
-from collbench.schema.sample_files import SampleFiles, read_samples
-from collbench.schema.samples import LONGEST_HEADER
+from collbench.schema.sample_files import LONGEST_HEADER, SampleFiles, read_samples
 from collbench.schema.store import RunWriter, read_run
 
 MATRIX = np.array([[20_000, -21_000, 22_000], [19_000, -20_000, 21_000]])

@@ -20,7 +20,7 @@ from collbench import workloads
 from collbench.bindings.spec import Options
 from collbench.errors import PlanError
 from collbench.launch.engines.host import environments
-from collbench.run.expand_programs import program_cases
+from collbench.run.expand import program_cases
 from collbench.run.experiment import plan_experiment
 from collbench.run.memory_check import programs_do_not_fit
 from collbench.schema.case import Case

@@ -13,7 +13,7 @@ from collbench.bindings.host_buffers import HostBuffer, numpy_dtype
 from collbench.collectives.row import Array, fold
 from collbench.run import check
 from collbench.schema.axes import Op
-from collbench.schema.dtypes import DTYPES
+from collbench.schema.choices import DTYPES
 
 PERIOD = 251
 #: What a sum of whole numbers may reach and still be exact in the dtype.

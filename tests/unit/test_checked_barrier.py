@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from tests.unit.made_pairs import Pair
 
 from collbench.bindings.spec import Numbers
-from collbench.run.verify import BARRIER_DELAY, _checked_barrier
+from collbench.run.measure import BARRIER_DELAY, _checked_barrier
 from collbench.timing.loop import Stamps
 
 

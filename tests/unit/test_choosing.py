@@ -7,7 +7,7 @@ import pytest
 from collbench import backends
 from collbench.errors import BackendUnavailable, RequestError
 from collbench.machine import launcher
-from collbench.run.choosing import chosen_backends, default_backend
+from collbench.run.experiment import chosen_backends, default_backend
 from collbench.schema.plan import Plan
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from tests.unit.simulated_hosts import Hosts, drifting
 
-from collbench.bindings.simulated_clocks import SimulatedClock
+from collbench.backends.fake import SimulatedClock
 from collbench.timing.clocks import (
     BASELINE,
     LARGEST_RATE,

@@ -8,10 +8,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from collbench.analysis import closed
-from collbench.analysis.closed import most_counted, sizes
-from collbench.analysis.joint import flips, of_statistics
-from collbench.analysis.studentised import Cell, statistics
+from collbench.analysis import significance
+from collbench.analysis.significance import Sample as Cell
+from collbench.analysis.significance import flips, most_counted, of_statistics, sizes, statistics
 
 ENOUGH = 3  # of 64 arrangements: p of 0.047
 
@@ -34,14 +33,14 @@ def of_every_set(found: NDArray[np.float32]) -> list[int]:
         for size in range(least, most + 1):
             for chosen in map(list, combinations(range(cells), size)):
                 total = sums[chosen].sum(axis=0)
-                count = int(np.count_nonzero(total >= sums[chosen, 0].sum() * (1 - closed.EQUAL)))
+                count = int(np.count_nonzero(total >= sums[chosen, 0].sum() * (1 - significance.EQUAL)))
                 for cell in chosen:
                     counts[cell] = max(counts[cell], count)
     return counts
 
 
 def alone(found: NDArray[np.float32]) -> NDArray[np.int64]:
-    counts: NDArray[np.int64] = np.count_nonzero(found >= found[:, :1] * (1 - closed.EQUAL), axis=1)
+    counts: NDArray[np.int64] = np.count_nonzero(found >= found[:, :1] * (1 - significance.EQUAL), axis=1)
     return counts
 
 
@@ -83,7 +82,7 @@ def test_a_cell_for_which_too_many_sets_would_have_to_be_looked_at_is_not_called
 ) -> None:
     found = made_up(1, 14, least=2.0)
     exact = of_statistics(found).p_adjusted <= 0.05
-    monkeypatch.setattr(closed, "_MOST_PARTS", 1)
+    monkeypatch.setattr(significance, "_MOST_PARTS", 1)
     cut = of_statistics(found).p_adjusted <= 0.05
     assert not (cut & ~exact).any()
     assert exact.sum() > cut.sum()

@@ -8,8 +8,7 @@ from collections.abc import ItemsView, Iterator
 import pytest
 from tests.unit.made_runs import made_case, made_record
 
-from collbench.analysis.collector import without_collector
-from collbench.analysis.observations import Cell, collect
+from collbench.analysis.observations import Cell, collect, without_collector
 from collbench.errors import RunReadError
 from collbench.report.launches import summary
 from collbench.schema.case import Case

@@ -13,12 +13,12 @@ from tests.unit.made_program_runs import launches_of, program_case
 from tests.unit.made_runs import made_case, made_record, spread, write_run
 
 from collbench.analysis import baseline
-from collbench.analysis.blocks import together
 from collbench.analysis.compare import Comparison
 from collbench.analysis.compare import compare as compared
 from collbench.analysis.factors import find_factor
 from collbench.analysis.observations import Observed, observe
 from collbench.analysis.pairs import across, within
+from collbench.analysis.significance import together
 from collbench.report.advice.sentences import Advised, sentences
 from collbench.report.launches import summary
 

@@ -15,11 +15,10 @@ from tests.unit.made_runs import (
     write_run,
 )
 
-from collbench.analysis.alike import alike
 from collbench.analysis.factors import find_factor
 from collbench.analysis.observations import observe
 from collbench.analysis.pair import Pair
-from collbench.analysis.pairs import across, within, without_partner
+from collbench.analysis.pairs import across, alike, within, without_partner
 from collbench.errors import RequestError
 from collbench.schema.case import Case, case_of
 

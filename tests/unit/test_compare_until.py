@@ -18,12 +18,12 @@ from collbench.analysis.deciding import Standing, questions, standing, still_ope
 from collbench.analysis.factors import find_factor
 from collbench.analysis.observations import Cell, observe
 from collbench.analysis.pairs import across, within
-from collbench.analysis.unfinished import few_launches
+from collbench.analysis.run_facts import few_launches
 from collbench.analysis.ways import How
 from collbench.cli import run_command
 from collbench.cli.failing import failures
 from collbench.report.comparison import tables
-from collbench.report.over_host import OverHost
+from collbench.report.launches import OverHost
 from collbench.schema import manifest as manifests
 from collbench.schema.case import Case
 from collbench.schema.manifest import Until

@@ -14,18 +14,17 @@ from tests.unit import made_measurements
 from tests.unit.made_programs import PLAN, row_with, shell
 
 from collbench import workloads
-from collbench.bindings.simulation import FakeWorld, Hub, run_ranks
+from collbench.backends.fake import FakeWorld, Hub, run_ranks
 from collbench.machine.facts import RankFacts, parse_cores, rank_facts
-from collbench.run import cores
-from collbench.run.alone import AloneWorld
-from collbench.run.expand_programs import program_cases
-from collbench.run.method import choose_method
-from collbench.run.peers import Peers
+from collbench.run import facts_of_ranks
+from collbench.run.describe import choose_method
+from collbench.run.expand import program_cases
 from collbench.run.program import measure_program
 from collbench.run.watchdog import Unwatched
+from collbench.run.worlds_of_programs import AloneWorld, Peers
 from collbench.schema.case import case_of
 from collbench.schema.record import Record
-from collbench.workloads.parameters import threads_of_rank
+from collbench.workloads.program import threads_of_rank
 
 
 def ranks(*where: str) -> tuple[RankFacts, ...]:
@@ -50,25 +49,32 @@ def test_cores_are_divided_among_the_ranks_of_a_machine_that_may_use_them(
     where: tuple[str, ...], threads: tuple[int, ...]
 ) -> None:
     world = ranks(*where)
-    assert tuple(cores.threads_of(world, number) for number in range(len(world))) == threads
+    assert tuple(facts_of_ranks.threads_of(world, number) for number in range(len(world))) == threads
 
 
 def test_shared_cores_are_told_where_there_are_enough_for_all() -> None:
-    assert cores.notes(ranks("a:0-3", "a:0-3")) == (
+    assert facts_of_ranks.notes(ranks("a:0-3", "a:0-3")) == (
         "ranks 0-1 share cores 0-3, because their launcher binds none: each has 2 threads (threads=0)",
     )
-    assert cores.notes(ranks("a:0-1", "a:2-3")) == cores.notes(ranks("a:0", "b:0")) == cores.notes(ranks("a:0-1")) == ()
-    assert cores.notes(ranks("a:0", "a:0")) == (), "records say otherwise that there are more ranks than cores"
+    assert (
+        facts_of_ranks.notes(ranks("a:0-1", "a:2-3"))
+        == facts_of_ranks.notes(ranks("a:0", "b:0"))
+        == facts_of_ranks.notes(ranks("a:0-1"))
+        == ()
+    )
+    assert facts_of_ranks.notes(ranks("a:0", "a:0")) == (), "records say otherwise that there are more ranks than cores"
 
 
 def test_ranks_on_hardware_threads_of_one_core_are_a_note() -> None:
     pair = tuple(replace(rank, siblings=((0, 1),)) for rank in ranks("a:0", "a:1"))
-    (note,) = cores.siblings(pair)
+    (note,) = facts_of_ranks.siblings(pair)
     assert note.startswith("ranks 0 and 1 share core 0 (threads 0, 1) of ")
-    assert [cores.threads_of(pair, number) for number in range(2)] == [1, 1]
-    assert cores.siblings(tuple(replace(rank, siblings=((0, 2), (1, 3))) for rank in ranks("a:0", "a:1"))) == ()
-    assert cores.siblings(tuple(replace(rank, siblings=((0, 1),)) for rank in ranks("a:0-1", "a:0-1"))) == ()
-    assert cores.threads_of(tuple(replace(rank, siblings=((0, 1),)) for rank in ranks("a:0-1")), 0) == 1
+    assert [facts_of_ranks.threads_of(pair, number) for number in range(2)] == [1, 1]
+    assert (
+        facts_of_ranks.siblings(tuple(replace(rank, siblings=((0, 2), (1, 3))) for rank in ranks("a:0", "a:1"))) == ()
+    )
+    assert facts_of_ranks.siblings(tuple(replace(rank, siblings=((0, 1),)) for rank in ranks("a:0-1", "a:0-1"))) == ()
+    assert facts_of_ranks.threads_of(tuple(replace(rank, siblings=((0, 1),)) for rank in ranks("a:0-1")), 0) == 1
 
 
 @pytest.mark.parametrize("name", ["ddp", "parameter_server"])
@@ -145,7 +151,7 @@ def test_siblings_are_looked_for_once_a_session(monkeypatch: pytest.MonkeyPatch)
         asked.append(len(of))
         return ("said",)
 
-    monkeypatch.setattr(cores, "siblings", siblings)
+    monkeypatch.setattr(facts_of_ranks, "siblings", siblings)
     method = made_measurements.method()
     assert [method.siblings for _ in range(3)] == [("said",)] * 3
     assert asked == [len(method.ranks)]

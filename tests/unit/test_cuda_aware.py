@@ -11,7 +11,7 @@ from collbench.bindings.mpi import cuda_aware as levels_of
 from collbench.bindings.mpi.cuda_aware import Levels
 from collbench.doctor import cuda_aware
 from collbench.doctor.parts.finding import Finding, Problem
-from collbench.doctor.parts.machine import Machine, execute
+from collbench.doctor.parts.processors import Machine, execute
 from collbench.errors import BackendUnavailable
 from collbench.machine.launcher import Launcher
 

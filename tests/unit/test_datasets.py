@@ -15,10 +15,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from collbench.workloads.datasets import SOURCES, cifar, idx, words
-from collbench.workloads.datasets.files import VARIABLE
-from collbench.workloads.datasets.source import BadData, Examples
-from collbench.workloads.datasets.tables import Table
+from collbench.workloads import datasets
+from collbench.workloads.datasets import SOURCES, VARIABLE, BadData, Examples, Table
 from collbench.workloads.networks import NETWORKS
 
 MNIST, CIFAR10, PTB = SOURCES["mnist"], SOURCES["cifar10"], SOURCES["ptb"]
@@ -88,7 +86,7 @@ def test_images_of_a_package(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setattr("collbench.workloads.datasets.tables.version", lambda package: "9.9")
+    monkeypatch.setattr("collbench.workloads.datasets.version", lambda package: "9.9")
     table = np.random.RandomState(1).randint(0, highest + 1, (shape[0], shape[1] + 1))
     table[:, -1] %= 10
     package(tmp_path, module, file, table)
@@ -128,8 +126,8 @@ def idx_files(folder: Path, images: int = 12, labels: int = 12) -> tuple[bytes, 
     state = np.random.RandomState(2)
     pixels = struct.pack(">4i", 0x803, images, 28, 28) + state.bytes(images * 784)
     classes = struct.pack(">2i", 0x801, labels) + bytes(number % 10 for number in range(labels))
-    (folder / idx.IMAGES).write_bytes(pixels)
-    (folder / idx.LABELS).write_bytes(classes)
+    (folder / datasets.IMAGES).write_bytes(pixels)
+    (folder / datasets.LABELS).write_bytes(classes)
     return pixels, classes
 
 
@@ -138,34 +136,38 @@ def test_images_in_the_format_of_mnist(folder: Path) -> None:
     found = read("mnist", "fcn5")
     assert found.rows[:, :-1].tobytes() == pixels[16:] and found.rows[:, -1].tobytes() == classes[8:]
     assert found.label == "images in MNIST's format"
-    assert found.files == {idx.IMAGES: digest(pixels), idx.LABELS: digest(classes)}
+    assert found.files == {datasets.IMAGES: digest(pixels), datasets.LABELS: digest(classes)}
     library = MNIST.library()
-    assert library is not None and library.path == str(folder / idx.IMAGES)
-    (folder / idx.IMAGES).unlink()
-    (folder / f"{idx.IMAGES}.gz").write_bytes(gzip.compress(pixels))
+    assert library is not None and library.path == str(folder / datasets.IMAGES)
+    (folder / datasets.IMAGES).unlink()
+    (folder / f"{datasets.IMAGES}.gz").write_bytes(gzip.compress(pixels))
     assert read("mnist", "fcn5").files == found.files
 
 
 def test_only_files_with_its_hashes_are_mnist(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pixels, classes = idx_files(folder)
-    monkeypatch.setattr(idx, "MNIST", {idx.IMAGES: digest(pixels), idx.LABELS: digest(classes)})
+    monkeypatch.setattr(datasets, "MNIST", {datasets.IMAGES: digest(pixels), datasets.LABELS: digest(classes)})
     assert read("mnist", "fcn5").label == "MNIST"
 
 
 @pytest.mark.parametrize(
     ("name", "data", "said"),
     [
-        (idx.IMAGES, b"PK\3\4 no images", f"{idx.IMAGES}: not a file of images of 28 x 28 in MNIST's format"),
-        (idx.IMAGES, struct.pack(">4i", 0x803, 1, 32, 32) + bytes(1024), "not a file of images of 28 x 28"),
+        (datasets.IMAGES, b"PK\3\4 no images", f"{datasets.IMAGES}: not a file of images of 28 x 28 in MNIST's format"),
+        (datasets.IMAGES, struct.pack(">4i", 0x803, 1, 32, 32) + bytes(1024), "not a file of images of 28 x 28"),
         (
-            idx.IMAGES,
+            datasets.IMAGES,
             struct.pack(">4i", 0x803, 2, 28, 28) + bytes(784),
             "784 bytes of data, where its header says 1568",
         ),
-        (idx.IMAGES, b"", "not a file of images"),
-        (idx.LABELS, struct.pack(">2i", 0x803, 12) + bytes(12), f"{idx.LABELS}: not a file of labels"),
-        (idx.LABELS, struct.pack(">2i", 0x801, 11) + bytes(11), "has 12 images, and train-labels-idx1-ubyte 11 labels"),
-        (idx.LABELS, struct.pack(">2i", 0x801, 12) + bytes([10] * 12), "its classes are not 0 to 9"),
+        (datasets.IMAGES, b"", "not a file of images"),
+        (datasets.LABELS, struct.pack(">2i", 0x803, 12) + bytes(12), f"{datasets.LABELS}: not a file of labels"),
+        (
+            datasets.LABELS,
+            struct.pack(">2i", 0x801, 11) + bytes(11),
+            "has 12 images, and train-labels-idx1-ubyte 11 labels",
+        ),
+        (datasets.LABELS, struct.pack(">2i", 0x801, 12) + bytes([10] * 12), "its classes are not 0 to 9"),
     ],
 )
 def test_what_is_not_in_the_format_of_mnist(folder: Path, name: str, data: bytes, said: str) -> None:
@@ -177,23 +179,23 @@ def test_what_is_not_in_the_format_of_mnist(folder: Path, name: str, data: bytes
 
 def test_a_file_must_have_the_hash_that_stands_beside_it(folder: Path) -> None:
     pixels, classes = idx_files(folder)
-    sums = f"{digest(pixels)}  {idx.IMAGES}\n{digest(classes)} *{idx.LABELS}\n"
+    sums = f"{digest(pixels)}  {datasets.IMAGES}\n{digest(classes)} *{datasets.LABELS}\n"
     (folder / "SHA256SUMS").write_text(sums, encoding="utf-8")
     read("mnist", "fcn5")
-    (folder / idx.LABELS).write_bytes(classes[:-1] + b"\2")
+    (folder / datasets.LABELS).write_bytes(classes[:-1] + b"\2")
     with pytest.raises(BadData) as wrong:
         read("mnist", "fcn5")
-    assert str(wrong.value).startswith(f"{folder / idx.LABELS}: its SHA-256 is ")
+    assert str(wrong.value).startswith(f"{folder / datasets.LABELS}: its SHA-256 is ")
     assert str(wrong.value).endswith(f", and SHA256SUMS beside it says {digest(classes)}")
 
 
 def test_a_list_of_hashes_that_sha256sum_did_not_write_is_refused(folder: Path) -> None:
     pixels, _ = idx_files(folder)
-    good = f"{digest(pixels).upper()}  {idx.IMAGES}\n\n{'0' * 64} *other file\n"
+    good = f"{digest(pixels).upper()}  {datasets.IMAGES}\n\n{'0' * 64} *other file\n"
     (folder / "SHA256SUMS").write_text(good, encoding="utf-8")
     read("mnist", "fcn5")
     own = digest(pixels)
-    for bad in (f"{idx.IMAGES} {own}", own, f"SHA256 ({idx.IMAGES}) = {own}", "<html>"):
+    for bad in (f"{datasets.IMAGES} {own}", own, f"SHA256 ({datasets.IMAGES}) = {own}", "<html>"):
         (folder / "SHA256SUMS").write_text(f"{good}{bad}\n", encoding="utf-8")
         with pytest.raises(BadData, match=r"SHA256SUMS: line 4 is not what sha256sum prints: '"):
             read("mnist", "fcn5")
@@ -207,36 +209,36 @@ def test_a_folder_that_cannot_be_entered_lacks_the_files(
         raise error
 
     monkeypatch.setattr(Path, "is_file", refuse)
-    said = f"{folder}: {idx.IMAGES}: {error.strerror}; {VARIABLE} names the folder of data files"
+    said = f"{folder}: {datasets.IMAGES}: {error.strerror}; {VARIABLE} names the folder of data files"
     assert MNIST.missing() == said and MNIST.library() is None
     assert "data_batch_1.bin: " in str(CIFAR10.missing())
 
 
 def test_a_file_that_cannot_be_read_is_lacking(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     idx_files(folder)
-    monkeypatch.setattr("os.access", lambda path, mode: Path(path).name != idx.LABELS)
-    assert f"{idx.LABELS} cannot be read by this user" in str(MNIST.missing())
+    monkeypatch.setattr("os.access", lambda path, mode: Path(path).name != datasets.LABELS)
+    assert f"{datasets.LABELS} cannot be read by this user" in str(MNIST.missing())
 
 
 def test_a_compressed_file_of_something_else_is_named_with_its_folder(folder: Path) -> None:
     idx_files(folder)
-    (folder / idx.IMAGES).unlink()
-    (folder / f"{idx.IMAGES}.gz").write_bytes(gzip.compress(b"no images"))
+    (folder / datasets.IMAGES).unlink()
+    (folder / f"{datasets.IMAGES}.gz").write_bytes(gzip.compress(b"no images"))
     with pytest.raises(BadData) as wrong:
         read("mnist", "fcn5")
-    assert str(wrong.value).startswith(f"{folder / idx.IMAGES}.gz: not a file of images")
+    assert str(wrong.value).startswith(f"{folder / datasets.IMAGES}.gz: not a file of images")
 
 
 def test_a_compressed_file_that_is_cut_off(folder: Path) -> None:
     pixels, _ = idx_files(folder)
-    (folder / idx.IMAGES).unlink()
-    (folder / f"{idx.IMAGES}.gz").write_bytes(gzip.compress(pixels)[:-9])
+    (folder / datasets.IMAGES).unlink()
+    (folder / f"{datasets.IMAGES}.gz").write_bytes(gzip.compress(pixels)[:-9])
     with pytest.raises(BadData, match="not a whole file of gzip"):
         read("mnist", "fcn5")
 
 
 def test_files_that_are_not_there(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for source, name in ((MNIST, idx.IMAGES), (CIFAR10, "data_batch_1.bin"), (PTB, words.TEXT)):
+    for source, name in ((MNIST, datasets.IMAGES), (CIFAR10, "data_batch_1.bin"), (PTB, datasets.TEXT)):
         assert source.missing() == f"{folder}: there is no {name} in it; {VARIABLE} names the folder of data files"
         assert source.library() is None
         with pytest.raises(BadData, match=f"there is no {name}"):
@@ -254,8 +256,8 @@ def batches(folder: Path, pickled: bool) -> list[np.ndarray[Any, Any]]:
     """Five batches of four images, in either format."""
     state = np.random.RandomState(3)
     found = []
-    for name in cifar.PICKLES:
-        pixels, classes = state.randint(0, 256, (4, cifar.PIXELS)).astype(np.uint8), state.randint(0, 10, 4)
+    for name in datasets.PICKLES:
+        pixels, classes = state.randint(0, 256, (4, datasets.PIXELS)).astype(np.uint8), state.randint(0, 10, 4)
         if pickled:
             batch = {b"data": pixels, b"labels": classes.tolist(), b"batch_label": b"one"}
             (folder / name).write_bytes(pickle.dumps(batch, protocol=2))
@@ -272,7 +274,7 @@ def test_images_in_the_formats_of_cifar(folder: Path, pickled: bool, monkeypatch
     found = read("cifar10", "resnet56")
     assert (found.rows == np.concatenate(expected)).all()
     assert found.label == "images in CIFAR-10's format" and len(found.files) == 5
-    monkeypatch.setattr(cifar, "CIFAR10", found.files)
+    monkeypatch.setattr(datasets, "CIFAR10", found.files)
     assert read("cifar10", "resnet56").label == "CIFAR-10"
 
 
@@ -308,14 +310,14 @@ def test_binary_batches_hold_whole_images(folder: Path) -> None:
 
 def test_a_text_becomes_sequences_that_overlap_by_a_word(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     text = "".join(f" the word {number % 7} of line {number}\n" for number in range(20))
-    (folder / words.TEXT).write_text(text, encoding="utf-8")
+    (folder / datasets.TEXT).write_text(text, encoding="utf-8")
     found = read("ptb", "lstm")
     assert (found.label, found.rows.shape) == ("a text in PTB's format", (4, 33))
     assert (found.rows[1:, 0] == found.rows[:-1, -1]).all()
     numbers = dict(zip(text.replace("\n", " <eos> ").split(), found.rows[:, :-1].ravel(), strict=False))
     assert {number for word, number in numbers.items() if word in ("the", "word", "of", "line", "<eos>")} == {*range(5)}
-    monkeypatch.setattr(words, "WORDS", 140)
-    monkeypatch.setattr(words, "DIFFERENT", 25)
+    monkeypatch.setattr(datasets, "WORDS", 140)
+    monkeypatch.setattr(datasets, "DIFFERENT", 25)
     assert read("ptb", "lstm").label == "PTB"
 
 
@@ -328,6 +330,6 @@ def test_a_text_becomes_sequences_that_overlap_by_a_word(folder: Path, monkeypat
     ],
 )
 def test_what_is_no_such_text(folder: Path, text: bytes, said: str) -> None:
-    (folder / words.TEXT).write_bytes(text)
+    (folder / datasets.TEXT).write_bytes(text)
     with pytest.raises(BadData, match=said):
         read("ptb", "lstm")

@@ -15,11 +15,10 @@ import pytest
 from tests.processes import wait_for
 from tests.unit.made_worlds import PLAN, carried_out, made
 
-from collbench.launch import dead_ranks, processes
-from collbench.launch.dead_ranks import ENDING, SELDOM, DeadRanks, Seen, ranks_below
+from collbench.launch import job
+from collbench.launch.job import ENDING, DeadRanks, HostProcess, Seen, children, ranks_below
+from collbench.launch.job import LOOK_SELDOM as SELDOM
 from collbench.launch.log import Log
-from collbench.launch.processes import HostProcess
-from collbench.machine.children import children
 
 PROGRAM = ("/opt/program", "run", "all")
 
@@ -53,7 +52,7 @@ def launched() -> Iterator[Launched]:
 
     def begin(*lines: str) -> HostProcess:
         body = LAUNCHER.format(body="\n".join(lines))
-        begun.append(processes.execute((sys.executable, "-c", body, *PROGRAM[1:]), {}, Log()))
+        begun.append(job.execute((sys.executable, "-c", body, *PROGRAM[1:]), {}, Log()))
         return begun[-1]
 
     yield begin
@@ -145,7 +144,7 @@ def test_a_process_whose_first_thread_has_ended_still_runs(launched: Launched) -
 
 
 def test_what_is_gone_has_no_children() -> None:
-    done = processes.execute(("true",), {}, Log())
+    done = job.execute(("true",), {}, Log())
     wait_for(lambda: done.code is not None)
     assert list(children(done.pid)) == []
     assert ranks_below([done.pid], PROGRAM) == Seen(frozenset(), ())
@@ -285,7 +284,7 @@ def test_while_records_come_no_process_is_looked_at(launched: Launched, monkeypa
     def write() -> None:
         world.written += 1
 
-    monkeypatch.setattr(dead_ranks, "ranks_below", look)
+    monkeypatch.setattr(job, "ranks_below", look)
     assert world.said(60, write) is None
     assert looks == []
     assert world.said(60) is None
@@ -320,7 +319,7 @@ def test_a_launch_whose_ranks_have_died_is_a_failed_record_with_the_librarys_mes
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And its launcher is ended, though it would wait for an hour."""
-    monkeypatch.setattr(dead_ranks, "ENDING", 0.2)
+    monkeypatch.setattr(job, "ENDING", 0.2)
     plan = msgspec.structs.replace(PLAN, timeout="1h", launches=1)
     dies = '(echo "[c0:1] mca: chatter"; echo "*** An error occurred in MPI_Init"; exit 14) >&2 & exec sleep 3600'
     heard = carried_out(made(tmp_path, dies, plan))
@@ -330,8 +329,8 @@ def test_a_launch_whose_ranks_have_died_is_a_failed_record_with_the_librarys_mes
 
 
 def test_a_launcher_that_stays_when_all_is_measured_is_a_note(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dead_ranks, "ENDING", 0.2)
-    monkeypatch.setattr(dead_ranks, "SELDOM", 0.2)
+    monkeypatch.setattr(job, "ENDING", 0.2)
+    monkeypatch.setattr(job, "SELDOM", 0.2)
     plan = msgspec.structs.replace(PLAN, timeout="1h", launches=1)
     heard = carried_out(made(tmp_path, "good; sh -c 'kill -9 $$' & exec sleep 3600", plan))
     assert [record.status for record in heard.records] == ["ok", "ok"]

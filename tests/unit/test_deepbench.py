@@ -12,12 +12,12 @@ import pytest
 
 from collbench import workloads
 from collbench.errors import PlanError
-from collbench.run.expand_programs import program_cases
+from collbench.run.expand import program_cases
 from collbench.schema.case import Case
+from collbench.schema.choices import sizes_in_bytes
 from collbench.schema.launch_plan import load_launch_plan
 from collbench.schema.plan import Plan
-from collbench.schema.sizes import sizes_in_bytes
-from collbench.workloads._deepbench_problems import Conv, Gemm, Rnn, problem, problems, table
+from collbench.workloads._deepbench import Conv, Gemm, Rnn, problem, problems, table
 
 LAUNCH = Path(__file__).parents[2] / "launch"
 NAMES = ("deepbench_conv", "deepbench_gemm", "deepbench_rnn")

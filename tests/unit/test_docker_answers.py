@@ -14,20 +14,20 @@ from tests.unit.made_engine import made_engine
 
 from collbench.errors import EngineError, ImageMissing
 from collbench.launch import starters
-from collbench.launch.engines.docker import abilities, look
-from collbench.launch.engines.docker.abilities import (
+from collbench.launch.engines.docker import look
+from collbench.launch.engines.docker.containers import Docker
+from collbench.launch.engines.docker.image_store import Resolved
+from collbench.launch.engines.docker.look import (
     allowed_calls,
     allows_memlock,
     knows_cdi,
     refuse_unseen_folder,
     refuse_without_gpus,
 )
-from collbench.launch.engines.docker.containers import Docker
-from collbench.launch.engines.docker.image_store import Resolved
 from collbench.launch.engines.docker.specs import CDI, MEMLOCK, SEALED
 from collbench.launch.engines.fake import contents
 from collbench.launch.expansion import expand
-from collbench.launch.folders.layout import user_inside
+from collbench.launch.folders import user_inside
 from collbench.machine.topology import Core, Topology, TopologyGpu
 from collbench.schema.launch_plan import LaunchPlan
 
@@ -51,13 +51,13 @@ def answering(monkeypatch: pytest.MonkeyPatch, code: int = 0, said: str = "", er
             raise EngineError(error)
         return code, said
 
-    monkeypatch.setattr(abilities, "run_once", run_once)
+    monkeypatch.setattr(look, "run_once", run_once)
     return asked
 
 
 def test_an_image_is_asked_as_a_ranks_user_and_confined(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = answering(monkeypatch)
-    abilities.ask(NOBODY, IMAGE, ("true",), more=1)
+    look.ask(NOBODY, IMAGE, ("true",), more=1)
     owner, group = user_inside()
     assert asked == [(("true",), f"{owner}:{group}", {
         "network_mode": "none", "cap_drop": ["ALL"], "security_opt": ["no-new-privileges"], "more": 1
@@ -116,7 +116,7 @@ def test_a_folder_that_containers_cannot_use_is_refused(
         mounts.append((argv, mount["Target"], mount["ReadOnly"]))
         return code, said.format(Path(mount["Source"], "token").read_text())
 
-    monkeypatch.setattr(abilities, "run_once", run_once)
+    monkeypatch.setattr(look, "run_once", run_once)
     if seen:
         refuse_unseen_folder(NOBODY, IMAGE, PLAN.inner())
     else:
@@ -124,8 +124,8 @@ def test_a_folder_that_containers_cannot_use_is_refused(
             EngineError, match=f"^temporary folder {tmp_path}: containers of the engine at unix:///x can"
         ):
             refuse_unseen_folder(NOBODY, IMAGE, PLAN.inner())
-    look = "cat /collbench/out/token && : > /collbench/out/seen"
-    assert mounts == [(("sh", "-c", look), "/collbench/out", False)]
+    script = "cat /collbench/out/token && : > /collbench/out/seen"
+    assert mounts == [(("sh", "-c", script), "/collbench/out", False)]
     assert list(tmp_path.iterdir()) == []
 
 

@@ -16,10 +16,9 @@ from tests.unit.made_engine import VERSION, made_engine
 
 from collbench.errors import EngineError, Interrupted
 from collbench.launch.engines.docker import image_store
-from collbench.launch.engines.docker.connection import DOCKER, Connection, objects, translated
+from collbench.launch.engines.docker.connection import DOCKER, Connection, each, objects, translated
 from collbench.launch.engines.docker.containers import Docker
-from collbench.launch.engines.docker.side_by_side import each
-from collbench.launch.folders.signature import driver_identity
+from collbench.launch.folders import driver_identity
 
 pytest.importorskip("docker", reason="the Docker SDK for Python is not installed")
 
@@ -63,7 +62,7 @@ def test_an_address_is_given_or_named_by_a_variable_or_the_usual_one(
 
 def refusing(monkeypatch: pytest.MonkeyPatch, error: OSError) -> None:
     """No client can be made."""
-    from collbench.launch.engines.docker import client
+    from collbench.launch.engines.docker import connection as client
 
     def refuse(*_: Any, **__: Any) -> Any:
         raise error

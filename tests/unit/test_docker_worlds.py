@@ -18,14 +18,11 @@ from collbench.launch import starters
 from collbench.launch.cells import LaunchCell
 from collbench.launch.engines.docker import session as session_module
 from collbench.launch.engines.docker.connection import DOCKER
-from collbench.launch.engines.docker.containers import Docker
+from collbench.launch.engines.docker.containers import Docker, Execution, OnLine, is_young
 from collbench.launch.engines.docker.session import DockerSession
 from collbench.launch.engines.docker.specs import DRIVER_LABEL, INSIDE, LAUNCH_LABEL, RUN_LABEL, SEALED
-from collbench.launch.engines.docker.streams import Execution, OnLine
-from collbench.launch.engines.docker.sweep import is_young
 from collbench.launch.engines.spec import Stack, WorldSpec
-from collbench.launch.folders.layout import folders_in
-from collbench.launch.folders.sweep import YOUNG
+from collbench.launch.folders import YOUNG, folders_in
 from collbench.launch.log import Log
 from collbench.launch.placing import place
 from collbench.machine.topology import Core, Topology

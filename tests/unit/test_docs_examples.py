@@ -27,7 +27,7 @@ from collbench import collectives, workloads
 from collbench.collectives.row import fold
 from collbench.schema.axes import AXES, OPS
 from collbench.schema.case import case_of
-from collbench.schema.dtypes import DTYPES
+from collbench.schema.choices import DTYPES
 from collbench.schema.pack import pack
 from collbench.schema.store import read_run
 

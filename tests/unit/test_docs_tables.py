@@ -18,31 +18,32 @@ from collbench.analysis.baseline import Baseline, BaselineCell
 from collbench.analysis.factors import FACTORS as COMPARED
 from collbench.analysis.options import FACTORS as ADVISED
 from collbench.launch import placement
-from collbench.launch.engines.docker.ladder import STEPS
+from collbench.launch.engines.docker.specs import STEPS
 from collbench.report import STYLES, new_style
 from collbench.report.csv_rows import COLUMNS
 from collbench.report.tables import FORMATS
 from collbench.schema.axes import AXES, Axis, Value
 from collbench.schema.case import Case, Where, refuse_odd
-from collbench.schema.choices import Choice
-from collbench.schema.gpu import Reading
+from collbench.schema.choices import Choice, Sizes
 from collbench.schema.launch_plan import LaunchPlan, load_launch_plan
 from collbench.schema.manifest import Allocation, Disk, Experiment, Gpu, Host, Image, Library, Manifest, Protocol
 from collbench.schema.plan import Plan, load_plan
-from collbench.schema.ranks import MachineRanks, Ranks, SlowRank
 from collbench.schema.record import (
     ClockError,
     Confinement,
     CpuTime,
     Duet,
     GpuState,
+    MachineRanks,
+    Ranks,
+    Reading,
     Record,
     ResultCheck,
     Samples,
     Slice,
+    SlowRank,
     Work,
 )
-from collbench.schema.sizes import Sizes
 from collbench.schema.store import read_run
 from collbench.schema.summary import Seconds
 from collbench.schema.yardsticks import YardstickReading

@@ -10,17 +10,17 @@ from typing import Any
 import pytest
 
 from collbench.errors import CollbenchError, EngineError, Interrupted, LaunchFailed, PlanError, RequestError
-from collbench.launch import doctor_inside
-from collbench.launch.doctor_inside import Examined, examine, expanded_for
+from collbench.launch import stacks
 from collbench.launch.engines.fake import FakeCommand, FakeSession, Play, Playing
-from collbench.launch.stopping import StopCheck
+from collbench.launch.patience import StopCheck
+from collbench.launch.stacks import Examined, examine, expanded_for
 
 
 @pytest.fixture(autouse=True)
 def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A temporary folder in which nothing may be left, and waits that take no time."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    monkeypatch.setattr(doctor_inside, "LOOK", 0.0)
+    monkeypatch.setattr(stacks, "LOOK", 0.0)
     return tmp_path
 
 
@@ -90,7 +90,7 @@ def hang(command: FakeCommand) -> Playing:
 def test_who_gives_no_answer_is_not_waited_for(temporary: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     now = iter(range(0, 10_000, 40))
     clock = SimpleNamespace(monotonic=lambda: float(next(now)), sleep=lambda seconds: None)
-    monkeypatch.setattr("collbench.launch.doctor_inside.time", clock)
+    monkeypatch.setattr("collbench.launch.stacks.time", clock)
     with pytest.raises(EngineError, match=r"^container cbfake-0-c0: collbench did not end within 120 s\.$"):
         examined(hang)
     assert next(now) == 200, "the first look, three within the limit, and one after it"

@@ -20,7 +20,7 @@ from collbench.launch.engines.docker import connection
 from collbench.launch.engines.docker.cleanup import clear, nothing_left
 from collbench.launch.engines.docker.containers import Docker
 from collbench.launch.engines.docker.image_store import Resolved, inspect, run_once
-from collbench.launch.folders.signature import driver_identity
+from collbench.launch.folders import driver_identity
 
 pytest.importorskip("docker", reason="the Docker SDK for Python is not installed")
 

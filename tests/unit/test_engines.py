@@ -8,7 +8,7 @@ import pytest
 
 from collbench.errors import PlanError
 from collbench.launch import engines
-from collbench.launch.folders.layout import user_inside
+from collbench.launch.folders import user_inside
 from collbench.machine.facts import container
 from collbench.schema.axes import STEPS
 

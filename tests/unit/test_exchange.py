@@ -11,8 +11,8 @@ import pytest
 from tests.unit.c_functions import Library
 
 from collbench.errors import LibraryError
+from collbench.run.host_clocks import answer, ask
 from collbench.timing.clocks import Offset
-from collbench.timing.exchange import answer, ask
 from collbench.timing.gates import Messages
 from collbench.timing.loop import native_loop
 

@@ -9,10 +9,8 @@ from collbench.collectives.case import CollectiveCase
 from collbench.errors import BackendUnavailable, PlanError, RequestError
 from collbench.run.expand import cases_of
 from collbench.schema.axes import OPS, choices_of
-from collbench.schema.choices import Situation
-from collbench.schema.dtypes import DTYPES
+from collbench.schema.choices import DTYPES, Situation, Sizes
 from collbench.schema.plan import Plan, check_plan
-from collbench.schema.sizes import Sizes
 
 
 def plan(**fields: Any) -> Plan:

@@ -11,8 +11,8 @@ from collbench import backends
 from collbench.bindings.spec import Roles
 from collbench.collectives.case import CollectiveCase
 from collbench.errors import PlanError, RequestError
-from collbench.run.choosing import roles_of
 from collbench.run.expand import cases_of, refuse_cadence
+from collbench.run.experiment import roles_of
 from collbench.schema.axes import OPS, Op
 from collbench.schema.plan import Plan, check_plan
 

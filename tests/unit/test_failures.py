@@ -15,9 +15,16 @@ import pytest
 from tests.unit.made_pairs import Pair
 
 from collbench.errors import CollbenchError, LibraryError, RunWriteError
-from collbench.run import failures, one_message
-from collbench.run.failures import AgreedError, StartLimit, abort_job, on_rank_0, on_watchdog, raise_on_all
-from collbench.run.one_message import FirstReporter
+from collbench.run import failures
+from collbench.run.failures import (
+    AgreedError,
+    FirstReporter,
+    StartLimit,
+    abort_job,
+    on_rank_0,
+    on_watchdog,
+    raise_on_all,
+)
 
 
 def world_of(rank: int = 0, heard: Any = None) -> Pair:
@@ -172,11 +179,11 @@ def test_where_nothing_can_be_shared_everybody_speaks(monkeypatch: pytest.Monkey
 def test_the_shared_file_is_new_and_for_us_alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """What lies there already under that name, whoever put it there, is not taken."""
     monkeypatch.setenv("TMPDIR", str(tmp_path))
-    monkeypatch.setattr("collbench.run.one_message.time", SimpleNamespace(monotonic_ns=lambda: 7))
-    path = one_message._new_file()
+    monkeypatch.setattr("collbench.run.failures.time", SimpleNamespace(monotonic_ns=lambda: 7))
+    path = failures._new_file()
     assert path is not None
     assert stat.S_IMODE(os.stat(path).st_mode) == 0o600  # noqa: PTH116
-    assert one_message._new_file() is None
+    assert failures._new_file() is None
 
 
 # What a watchdog says ------------------------------------------------------------------------------------------------

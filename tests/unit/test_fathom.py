@@ -14,7 +14,7 @@ from tests.unit.made_programs import PLAN, printing, replace_benchmark, run_row
 
 from collbench import workloads
 from collbench.errors import PlanError
-from collbench.run.expand_programs import program_cases
+from collbench.run.expand import program_cases
 from collbench.schema.case import Case
 from collbench.schema.plan import Plan
 from collbench.schema.record import Record

@@ -15,7 +15,7 @@ from tests.mpi.jobs import skip_or_fail
 from tests.processes import LIMIT
 
 from collbench import workloads
-from collbench.run.expand_programs import program_cases
+from collbench.run.expand import program_cases
 from collbench.schema.plan import Plan
 from collbench.workloads._fathom import NETWORKS
 from collbench.workloads.programs import fathom
@@ -204,7 +204,7 @@ def test_sentences_are_in_the_bucket_that_holds_them() -> None:
 
 
 def test_samples_are_as_likely_as_the_correction_says() -> None:
-    from collbench.workloads.fathom_networks import sampled_softmax
+    from collbench.workloads.fathom_networks import network as sampled_softmax
 
     assert sampled_softmax.chances(40_000).sum().item() == pytest.approx(1.0)
     assert sampled_softmax.expected(40_000).exp().sum().item() == pytest.approx(sampled_softmax.SAMPLES, rel=0.01)

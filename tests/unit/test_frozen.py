@@ -15,18 +15,17 @@ SOURCE = Path(collbench.__file__).parent
 #: What grows while something is measured or read, or goes on while it is followed.
 CHANGES = {
     "analysis/observations.py": {"Cell"},
-    "analysis/sample_index.py": {"_Files"},
+    "analysis/run_facts.py": {"_Files"},
     "launch/campaign.py": {"_Campaign"},
-    "launch/engines/docker/streams.py": {"Execution"},
+    "launch/engines/docker/containers.py": {"Execution"},
     "launch/engines/fake.py": {"FakeCommand", "FakeWorld", "FakeSession"},
-    "launch/engines/k8s/session.py": {"K8sSession"},
-    "launch/engines/k8s/world.py": {"K8sWorld", "K8sRanks"},
+    "launch/engines/k8s/session.py": {"K8sSession", "K8sWorld", "K8sRanks"},
     "launch/engines/slurm/job.py": {"SlurmJob", "SlurmStep"},
     "launch/engines/slurm/session.py": {"SlurmSession"},
     "launch/live_world.py": {"LiveWorld", "_Pipes"},
-    "launch/processes.py": {"HostProcess"},
+    "launch/job.py": {"HostProcess"},
     "run/child.py": {"_Pipes"},
-    "run/execution.py": {"Executed"},
+    "run/program.py": {"Executed"},
     "run/experiment.py": {"_Before"},
     "run/sampling.py": {"Sampling"},
 }

@@ -11,9 +11,7 @@ import pytest
 from tests.unit.made_gates import LARGE, SMALL, Medians, fine, made_gate, noisy, told
 from tests.unit.made_runs import Entry, made_case, made_failure, made_record, spread
 
-from collbench.analysis.gate.answers import Judgement, judge
-from collbench.analysis.gate.doubts import ACCEPTABLE, Doubt
-from collbench.analysis.gate.unfinished import Unfinished
+from collbench.analysis.gate import ACCEPTABLE, Doubt, Judgement, Unfinished, judge
 from collbench.analysis.observations import observe
 from collbench.errors import RunReadError
 from collbench.schema.gate_plan import read_gate_plan

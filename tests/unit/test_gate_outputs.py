@@ -17,15 +17,10 @@ from tests.unit.made_gates import LARGE, SMALL, Medians, fine, made_gate, noisy,
 from tests.unit.made_runs import made_case, spread
 from tests.unit.test_gate import judged
 
-from collbench.analysis.gate.answers import Answer, Judgement
-from collbench.analysis.gate.doubts import Doubt
-from collbench.analysis.gate.verified import GateSide
-from collbench.report.gate.document import document
-from collbench.report.gate.junit import junit
-from collbench.report.gate.markdown import LONGEST, markdown
-from collbench.report.gate.names import names_of
-from collbench.report.gate.sentence import sentence
-from collbench.report.gate.tables import tables
+from collbench.analysis.gate import Answer, Doubt, GateSide, Judgement
+from collbench.report.gate.outputs import LONGEST_COMMENT as LONGEST
+from collbench.report.gate.outputs import document, junit, markdown, tables
+from collbench.report.gate.sentence import names_of, sentence
 from collbench.schema.gate_plan import GatePlan
 from collbench.schema.launch_plan import Side
 from collbench.schema.record import ResultCheck, Samples

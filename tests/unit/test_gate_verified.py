@@ -14,7 +14,7 @@ from tests.unit.test_gate import judged, states
 
 from collbench.errors import RunReadError
 from collbench.schema.launch_plan import Side
-from collbench.schema.loaded import UNREAD, Loaded, said
+from collbench.schema.record import UNREAD, Loaded, said
 
 PATH, OTHER_PATH = "/build/libmpi.so.40", "/opt/Open MPI/lib/libmpi.so"
 OURS, THEIRS = "1" * 64, "a" * 64

@@ -22,14 +22,14 @@ from collbench.launch.engines.fake import contents
 from collbench.launch.engines.host import environment_of, environments
 from collbench.launch.engines.spec import Stack
 from collbench.launch.expansion import expand
-from collbench.launch.folders.layout import folders_in
+from collbench.launch.folders import folders_in
 from collbench.launch.given import Given, given_by, names_of
 from collbench.launch.live_world import world_of
 from collbench.launch.starters.starter import PROCESS
 from collbench.machine.topology import Core, Topology
-from collbench.run.loaded import loaded, notes_on_loaded
+from collbench.run.facts_of_ranks import loaded, notes_on_loaded
 from collbench.schema.launch_plan import LaunchPlan, check_launch_plan
-from collbench.schema.loaded import WATCHED, Loaded, read, said, stem_of
+from collbench.schema.record import WATCHED, Loaded, read, said, stem_of
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ from tests.unit.test_launch_placement import machine, with_gpus
 from collbench import workloads
 from collbench.errors import PlanError, to_install
 from collbench.launch.expansion import expand
-from collbench.run.expand_programs import program_cases
+from collbench.run.expand import program_cases
 from collbench.schema.launch_plan import load_launch_plan
 from collbench.schema.plan import Plan
 from collbench.workloads import _gpu

@@ -9,9 +9,8 @@ import pytest
 from tests.unit.made_pairs import Pair
 
 from collbench.machine.facts import RankFacts, rank_facts
-from collbench.run import gpu_state
-from collbench.schema.gpu import Reading
-from collbench.schema.record import GpuState
+from collbench.run import facts_of_ranks
+from collbench.schema.record import GpuState, Reading
 
 
 def ranks(*found: tuple[str, str | None, int]) -> list[RankFacts]:
@@ -24,24 +23,24 @@ def ranks(*found: tuple[str, str | None, int]) -> list[RankFacts]:
 
 
 def test_a_gpu_is_shared_on_one_machine_only() -> None:
-    assert gpu_state.is_shared(ranks(("a", "GPU-0", 4), ("a", "GPU-0", 4)))
-    assert not gpu_state.is_shared(ranks(("a", "GPU-0", 4), ("b", "GPU-0", 4)))
-    assert not gpu_state.is_shared(ranks(("a", None, 4), ("a", None, 4), ("a", "GPU-0", 4)))
+    assert facts_of_ranks.is_shared(ranks(("a", "GPU-0", 4), ("a", "GPU-0", 4)))
+    assert not facts_of_ranks.is_shared(ranks(("a", "GPU-0", 4), ("b", "GPU-0", 4)))
+    assert not facts_of_ranks.is_shared(ranks(("a", None, 4), ("a", None, 4), ("a", "GPU-0", 4)))
 
 
 def test_a_rank_with_a_gpu_and_one_core_is_named() -> None:
-    assert gpu_state.cramped(ranks(("a", "GPU-0", 2), ("a", None, 1))) == ()
-    (note,) = gpu_state.cramped(ranks(("a", "GPU-0", 1), ("a", None, 1), ("a", "GPU-1", 1)))
+    assert facts_of_ranks.cramped(ranks(("a", "GPU-0", 2), ("a", None, 1))) == ()
+    (note,) = facts_of_ranks.cramped(ranks(("a", "GPU-0", 1), ("a", None, 1), ("a", "GPU-1", 1)))
     assert note.startswith("ranks 0, 2: one core for the call")
-    (note,) = gpu_state.cramped(ranks(("a", "GPU-0", 2), ("a", "GPU-1", 1)))
+    (note,) = facts_of_ranks.cramped(ranks(("a", "GPU-0", 2), ("a", "GPU-1", 1)))
     assert note.startswith("rank 1: one core for the call")
 
 
 def test_of_many_cramped_ranks_some_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gpu_state, "MOST_NAMED", 2)
-    (note,) = gpu_state.cramped(ranks(*(("a", f"GPU-{n}", 1) for n in range(5))))
+    monkeypatch.setattr(facts_of_ranks, "MOST_NAMED", 2)
+    (note,) = facts_of_ranks.cramped(ranks(*(("a", f"GPU-{n}", 1) for n in range(5))))
     assert note.startswith("ranks 0, 1 and 3 more: one core for the call")
-    (note,) = gpu_state.cramped(ranks(*(("a", f"GPU-{n}", 1) for n in range(2))))
+    (note,) = facts_of_ranks.cramped(ranks(*(("a", f"GPU-{n}", 1) for n in range(2))))
     assert note.startswith("ranks 0, 1: one core for the call")
 
 
@@ -52,10 +51,10 @@ def test_every_gpu_stands_once_with_both_readings() -> None:
         return [1] if mine and isinstance(mine[0], int) else theirs
 
     theirs: list[GpuState] = []
-    (state,) = gpu_state.between((before,), (after,), Pair(other))
+    (state,) = facts_of_ranks.between((before,), (after,), Pair(other))
     assert (state.before.sm_clock, state.after.sm_clock) == (210, 1980)
     theirs = [state]
-    assert gpu_state.between((before,), (after,), Pair(other)) == (state,)
-    assert gpu_state.between((), (), Pair(other)) == (state,), "this rank has none"
-    assert gpu_state.between((), (), Pair()) == ()
-    assert gpu_state.between((before,), (after,), Pair(other, rank=1)) == (), "rank 0 alone has them"
+    assert facts_of_ranks.between((before,), (after,), Pair(other)) == (state,)
+    assert facts_of_ranks.between((), (), Pair(other)) == (state,), "this rank has none"
+    assert facts_of_ranks.between((), (), Pair()) == ()
+    assert facts_of_ranks.between((before,), (after,), Pair(other, rank=1)) == (), "rank 0 alone has them"

@@ -12,10 +12,9 @@ from tests.unit.c_functions import Library
 
 from collbench.errors import LibraryError
 from collbench.timing.call import Call, Native, Stage, Stopwatch
-from collbench.timing.device_time import python_device_times
 from collbench.timing.gates import GateSetting, Signals
 from collbench.timing.halt import Halt
-from collbench.timing.loop import native_loop, run_native, run_python
+from collbench.timing.loop import native_loop, python_device_times, run_native, run_python
 
 compiled = pytest.param(
     "native", marks=pytest.mark.skipif(native_loop() is None, reason="no native loop was built here")

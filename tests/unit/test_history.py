@@ -25,7 +25,7 @@ from tests.unit.made_runs import (
     write_run,
 )
 
-from collbench.analysis.history import reading
+from collbench.analysis.history import history as history_module
 from collbench.analysis.observations import Observed, observe
 from collbench.schema.record import ResultCheck, Work
 
@@ -355,7 +355,7 @@ def test_a_folder_that_cannot_be_read_is_left_out(
             raise PermissionError(13, "Permission denied", str(folder / "inner"))
         return observe(folder)
 
-    monkeypatch.setattr(reading, "observe", refusing)
+    monkeypatch.setattr(history_module, "observe", refusing)
     answer = history(path, "--all")
     assert answer.code == 0
     assert "closed/inner: Permission denied" in answer.out

@@ -8,11 +8,17 @@ from tests.unit.made_runs import made_case
 
 from collbench.analysis.environment import side_of
 from collbench.analysis.estimate import Estimate
-from collbench.analysis.history.events import CellChange, events
-from collbench.analysis.history.levels import Change
-from collbench.analysis.history.reading import TimedRun
-from collbench.analysis.history.series import Point, Series
-from collbench.analysis.history.surroundings import Renewal, Surroundings, surroundings
+from collbench.analysis.history.change_points import Change
+from collbench.analysis.history.history import (
+    CellChange,
+    Point,
+    Renewal,
+    Series,
+    Surroundings,
+    TimedRun,
+    events,
+    surroundings,
+)
 from collbench.schema.record import Work
 
 NOTHING = Surroundings((), ())

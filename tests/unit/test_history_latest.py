@@ -11,9 +11,8 @@ from tests.unit.conftest import Collbench
 from tests.unit.made_history import night, steps, write_history
 from tests.unit.made_runs import host, made_case
 
-from collbench.analysis.history.change_points import Level, Trace
-from collbench.analysis.history.latest import outside
-from collbench.cli.output_file import amount
+from collbench.analysis.history.change_points import Level, Trace, outside
+from collbench.cli.options import amount
 
 SMALL, MIDDLE, LARGE = (made_case(size=size) for size in (1024, 4096, 16384))
 QUIET = steps((1e-5, 20))

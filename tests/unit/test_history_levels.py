@@ -6,9 +6,19 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from collbench.analysis.history.change_points import Level, Trace, find
-from collbench.analysis.history.levels import changes, matter
-from collbench.analysis.history.scan import FEWEST, LEAST, scores, splits, spread_of, statistics
+from collbench.analysis.history.change_points import (
+    FEWEST,
+    LEAST,
+    Level,
+    Trace,
+    changes,
+    find,
+    matter,
+    scores,
+    splits,
+    spread_of,
+    statistics,
+)
 
 MARGIN = 0.02
 Values = NDArray[np.float64]

@@ -14,14 +14,14 @@ from tests.unit.made_runs import made_case, made_record
 
 from collbench import backends
 from collbench.analysis.ways import how
-from collbench.bindings.simulated_clocks import SimulatedClock
+from collbench.backends.fake import SimulatedClock
 from collbench.bindings.spec import Operation
 from collbench.machine.facts import RankFacts, rank_facts
 from collbench.report.table import TableStyle
-from collbench.run.alone import AloneWorld
 from collbench.run.driver import TimedCall
 from collbench.run.host_clocks import DIFFER, HostClocks, doubts, host_clocks, readers_of, trusted
 from collbench.run.sampling import Sampling
+from collbench.run.worlds_of_programs import AloneWorld
 from collbench.schema.plan import Plan
 from collbench.schema.record import ClockError, Record
 from collbench.timing.call import Call, Stage

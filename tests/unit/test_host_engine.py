@@ -17,14 +17,14 @@ from tests.processes import wait_for
 from tests.unit.made_programs import gone, written
 
 from collbench.errors import CollbenchError, Interrupted, PlanError
-from collbench.launch import engines, processes, starters
+from collbench.launch import engines, job, starters
 from collbench.launch.cells import LaunchCell
 from collbench.launch.engines import host
 from collbench.launch.engines.fake import contents
 from collbench.launch.engines.host import HostSession, environments
 from collbench.launch.engines.host.environments import find_environment, probe
 from collbench.launch.engines.spec import Stack, WorldSpec
-from collbench.launch.folders.layout import folders_in
+from collbench.launch.folders import folders_in
 from collbench.launch.given import NOTHING_GIVEN, Given
 from collbench.launch.log import LONGEST_LINE, Log
 from collbench.launch.placing import place
@@ -271,32 +271,32 @@ def test_programs_are_those_of_the_environment_and_all_end_with_their_world(tmp_
 
 def test_both_streams_are_followed_to_their_end(tmp_path: Path) -> None:
     log = Log()
-    found = processes.execute(("sh", "-c", "echo out; printf 'err\\377' >&2; exit 7"), {}, log)
+    found = job.execute(("sh", "-c", "echo out; printf 'err\\377' >&2; exit 7"), {}, log)
     wait_for(lambda: found.code is not None)
     assert (found.code, found.how) == (7, "ended with exit code 7")
     assert (sorted(log.lines), log.tail()) == (["err\ufffd", "out"], ("err\ufffd",))
     found.end()
-    done = processes.execute(("true",), {}, log)
+    done = job.execute(("true",), {}, log)
     wait_for(lambda: done.code is not None)
     assert done.how == "ended with exit code 0"
 
 
 def test_a_line_without_an_end_is_cut(tmp_path: Path) -> None:
     log = Log()
-    found = processes.execute(("sh", "-c", "head -c 300000 /dev/zero | tr '\\0' x; echo; printf end"), {}, log)
+    found = job.execute(("sh", "-c", "head -c 300000 /dev/zero | tr '\\0' x; echo; printf end"), {}, log)
     wait_for(lambda: found.code is not None)
     assert log.lines == ("x" * LONGEST_LINE, "end")
 
 
 def test_a_command_that_cannot_be_started_is_named() -> None:
     with pytest.raises(CollbenchError) as caught:
-        processes.execute(("/no/such/mpirun",), {}, Log())
+        job.execute(("/no/such/mpirun",), {}, Log())
     assert str(caught.value) == "host: cannot start /no/such/mpirun: No such file or directory."
 
 
 def test_a_command_has_nothing_to_read_and_a_session_of_its_own() -> None:
     log = Log()
-    found = processes.execute(("sh", "-c", "cat; cut -d' ' -f6 /proc/$$/stat"), {}, log)
+    found = job.execute(("sh", "-c", "cat; cut -d' ' -f6 /proc/$$/stat"), {}, log)
     wait_for(lambda: found.code is not None)
     assert [int(line) for line in log.lines] == [found.process.pid]
 
@@ -304,10 +304,10 @@ def test_a_command_has_nothing_to_read_and_a_session_of_its_own() -> None:
 def test_who_does_not_end_when_asked_is_killed_with_its_children(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(processes, "STOP", 0.2)
+    monkeypatch.setattr(job, "STOP", 0.2)
     pid = tmp_path / "pid"
     script = f"trap '' TERM; sleep 3600 & echo $! > {pid}.part; mv {pid}.part {pid}; wait; wait"
-    found = processes.execute(("sh", "-c", script), {}, Log())
+    found = job.execute(("sh", "-c", script), {}, Log())
     child = written(pid)
     found.end()
     assert (found.code, gone(child)) == (-signal.SIGKILL, True)
@@ -315,10 +315,10 @@ def test_who_does_not_end_when_asked_is_killed_with_its_children(
 
 def test_a_child_in_a_session_of_its_own_ends_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Hydra's ranks have one, and a proxy that hangs does not end them."""
-    monkeypatch.setattr(processes, "STOP", 0.2)
+    monkeypatch.setattr(job, "STOP", 0.2)
     pid = tmp_path / "pid"
     inner = f"echo $$ > {pid}.part; mv {pid}.part {pid}; trap '' TERM; sleep 3600; :"
-    found = processes.execute(("sh", "-c", 'setsid -w sh -c "$1" & wait; :', "sh", inner), {}, Log())
+    found = job.execute(("sh", "-c", 'setsid -w sh -c "$1" & wait; :', "sh", inner), {}, Log())
     child = written(pid)
     found.end()
     assert gone(child)

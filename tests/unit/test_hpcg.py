@@ -15,12 +15,12 @@ from tests.unit.made_programs import PLAN, replace_benchmark, run_row
 from collbench import workloads
 from collbench.errors import PlanError
 from collbench.report.style import library_names
-from collbench.run.expand_programs import program_cases
+from collbench.run.expand import program_cases
 from collbench.schema.case import Case
 from collbench.schema.manifest import Library
 from collbench.schema.plan import Plan
 from collbench.schema.record import Record
-from collbench.workloads import _hpcg
+from collbench.workloads import hpcg
 
 STORED = (Path(__file__).parents[1] / "data" / "outputs" / "hpcg-3.1.txt").read_text(encoding="utf-8")
 #: The same of an execution that took no time.
@@ -80,7 +80,7 @@ def test_a_summary_of_more_seconds_than_the_execution_took_fails(
 
 def test_an_optimised_version_is_noted() -> None:
     text = "\n".join(line for line in STORED.splitlines() if "Reference version" not in line)
-    assert _hpcg.notes(text) == ("HPCG 3.1, optimised version, 1 process of 2 threads",)
+    assert hpcg.notes(text) == ("HPCG 3.1, optimised version, 1 process of 2 threads",)
 
 
 @pytest.mark.parametrize(

@@ -14,11 +14,11 @@ import pytest
 from tests.unit.made_programs import PLAN, printing, replace_benchmark, run_row
 
 from collbench import workloads
-from collbench.run.expand_programs import program_cases
+from collbench.run.expand import program_cases
 from collbench.schema.case import Case
 from collbench.schema.plan import Plan
 from collbench.schema.record import Record
-from collbench.workloads import _blas, _hpl, hpl
+from collbench.workloads import _blas, hpl
 from collbench.workloads.programs import hpl as wrapper
 
 STORED = (Path(__file__).parents[1] / "data" / "outputs" / "hpcc-1.5.0.txt").read_text(encoding="utf-8")
@@ -90,8 +90,8 @@ def test_a_spoilt_result_fails_the_case(
 
 @pytest.mark.parametrize("name", ["p", "q"])
 def test_another_grid_than_asked_for_is_wrong(name: str) -> None:
-    assert _hpl.wrong(case_of(), STORED) == 0
-    assert _hpl.wrong(case_of(**{name: 2}), STORED) == 1
+    assert hpl.wrong(case_of(), STORED) == 0
+    assert hpl.wrong(case_of(**{name: 2}), STORED) == 1
 
 
 @pytest.mark.parametrize(
@@ -132,7 +132,7 @@ def test_a_time_of_zero_fails_the_case(monkeypatch: pytest.MonkeyPatch) -> None:
 )  # fmt: skip
 def test_the_blas_is_noted(blas: dict[str, str] | None, note: str) -> None:
     text = json.dumps({"program": "/x/xhpl", "blas": blas}) + "\n" + HPL_SECTION
-    assert _hpl.notes(text.replace("Begin of HPL section.\n", "")) == (note,)
+    assert hpl.notes(text.replace("Begin of HPL section.\n", "")) == (note,)
 
 
 # Programs ------------------------------------------------------------------------------------------------------------

@@ -15,9 +15,8 @@ from typing import IO, Any
 import msgspec
 import pytest
 
-from collbench.launch.folders import signature as identity
-from collbench.launch.folders.layout import folders
-from collbench.launch.folders.signature import boot, driver_identity, namespace, opened, sign, signature_of, signed
+from collbench.launch import folders as identity
+from collbench.launch.folders import boot, driver_identity, folders, namespace, opened, sign, signature_of, signed
 from collbench.machine.facts import machine_id
 from collbench.schema.plan import Plan
 
@@ -207,7 +206,7 @@ def test_what_cannot_be_made_whole_is_removed(place: Path, monkeypatch: pytest.M
 #: Makes folders where only so many more descriptors are left, and takes all of them inside.
 WITHOUT_DESCRIPTORS = """
 import contextlib, os, resource, sys
-from collbench.launch.folders.layout import folders
+from collbench.launch.folders import folders
 from collbench.schema.plan import Plan
 resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
 def take():

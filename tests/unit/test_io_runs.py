@@ -21,7 +21,7 @@ from collbench.run.child import ProgramFailed, execute
 from collbench.run.watchdog import Unwatched
 from collbench.schema.record import Status
 from collbench.workloads import _files
-from collbench.workloads._fio import layout, verified
+from collbench.workloads.fio import layout, verified
 
 #: What a test asks of each benchmark: little.
 SMALL: dict[str, dict[str, Any]] = {

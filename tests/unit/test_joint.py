@@ -11,9 +11,9 @@ import pytest
 from numpy.typing import NDArray
 from scipy import stats
 
-from collbench.analysis import joint, studentised
-from collbench.analysis.joint import Arrangements, adjusted, exchanges, flips
-from collbench.analysis.studentised import Cell, statistics
+from collbench.analysis import significance
+from collbench.analysis.significance import Arrangements, adjusted, exchanges, flips, statistics
+from collbench.analysis.significance import Sample as Cell
 
 Values = NDArray[np.float64]
 
@@ -27,7 +27,7 @@ def of_sides(*cells: Values) -> list[Cell]:
     return [Cell(np.asarray(values, float), np.arange(len(values))) for values in cells]
 
 
-def all_tested(cells: list[Cell]) -> joint.Tested:
+def all_tested(cells: list[Cell]) -> significance.Tested:
     return adjusted(cells, flips(1 + max(int(cell.positions.max()) for cell in cells), 1), True)
 
 
@@ -109,7 +109,7 @@ def test_where_there_are_too_many_a_sample_is_drawn_that_is_always_the_same(
     one, again = flips(blocks, launches), flips(blocks, launches)
     assert one.drawn == drawn
     assert (one.rows == again.rows).all() and (one.rows[0] == 1).all()
-    assert joint.DRAWN[0] < len(one.rows) <= joint.ALL
+    assert significance.DRAWN[0] < len(one.rows) <= significance.ALL
     dealt = exchanges(20, 20, launches)
     assert dealt.drawn and (dealt.rows.sum(axis=1) == 20).all() and dealt.rows[0, :20].all()
 
@@ -132,13 +132,13 @@ def test_p_of_many_cells_is_adjusted_as_westfall_and_young_do(paired: bool, monk
     values = draw.normal(0, 1, (9, 8)) + np.array([[3], [2], [1], *[[0]] * 6])
     cells = in_blocks(*values) if paired else of_sides(*values)
     arrangements = flips(8, 1) if paired else exchanges(4, 4, 1)
-    monkeypatch.setattr(joint, "MOST_CELLS", 8)
+    monkeypatch.setattr(significance, "MOST_CELLS", 8)
     found = adjusted(cells, arrangements, paired)
     assert found.p_adjusted.tolist() == pytest.approx(by_hand(cells, arrangements, paired))
     assert (found.p_adjusted >= found.p).all()
     assert sorted(found.left.tolist()) == list(range(1, 10))
-    monkeypatch.setattr(joint, "_HELD", 50)
-    monkeypatch.setattr(studentised, "_AT_ONCE", 100)
+    monkeypatch.setattr(significance, "_HELD", 50)
+    monkeypatch.setattr(significance, "_AT_ONCE", 100)
     assert adjusted(cells, arrangements, paired).p_adjusted.tolist() == found.p_adjusted.tolist()
 
 

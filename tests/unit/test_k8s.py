@@ -17,12 +17,11 @@ from tests.unit.k8s_objects import check
 from collbench.errors import PlanError
 from collbench.launch.engines.k8s import ENGINE, client
 from collbench.launch.engines.k8s.objects import Launchable, look_job, manifests, script_launcher
+from collbench.launch.engines.k8s.session import unpack
 from collbench.launch.engines.k8s.site import K8sSite, read
-from collbench.launch.engines.k8s.world import unpack
 from collbench.launch.engines.spec import Stack, WorldSpec
-from collbench.launch.expansion import expand
-from collbench.launch.folders.layout import folders_in
-from collbench.launch.shapes import starter_of
+from collbench.launch.expansion import expand, starter_of
+from collbench.launch.folders import folders_in
 from collbench.schema.launch_plan import LaunchPlan
 
 SITE: dict[str, Any] = {

@@ -21,7 +21,7 @@ from collbench.launch.engines.k8s.client import Client
 from collbench.launch.engines.k8s.objects import DRIVER, RUN
 from collbench.launch.engines.k8s.session import K8sSession
 from collbench.launch.engines.k8s.site import K8sSite
-from collbench.launch.folders.signature import driver_identity
+from collbench.launch.folders import driver_identity
 from collbench.schema.store import read_run
 
 PLAN = """\
@@ -260,7 +260,7 @@ def test_what_cannot_be_deleted_is_said(cluster: Path) -> None:
 
 
 def test_a_copy_without_a_run_is_none(cluster: Path, tmp_path: Path) -> None:
-    from collbench.launch.engines.k8s.world import copy
+    from collbench.launch.engines.k8s.session import copy
 
     shutil.rmtree(cluster / "results", ignore_errors=True)
     copy(Client(session().site), "pod", tmp_path, everything=False)

@@ -19,15 +19,13 @@ from tests.unit.test_numbers import BLANK, method
 from collbench.cli.show import command
 from collbench.machine.confinement import FIRST_RANKS, distinct
 from collbench.machine.facts import RankFacts, is_oversubscribed, rank_facts
-from collbench.run.facts_of_ranks import facts_of_all
-from collbench.run.method import agreed_method
+from collbench.run.describe import agreed_method
+from collbench.run.facts_of_ranks import SLOWEST, facts_of_all, ranks_of
 from collbench.run.results import Gathered, fill_results
-from collbench.run.spread import SLOWEST, ranks_of
 from collbench.schema import record as records
 from collbench.schema.plan import Plan
-from collbench.schema.ranks import MachineRanks, SlowRank
-from collbench.schema.record import Confinement
-from collbench.schema.samples import ALL_RANKS_LIMIT
+from collbench.schema.record import Confinement, MachineRanks, SlowRank
+from collbench.schema.sample_files import ALL_RANKS_LIMIT
 
 HERE = rank_facts()
 CONFINED = msgspec.structs.replace(HERE.confinement, namespaces={"ipc": 1, "net": 2})

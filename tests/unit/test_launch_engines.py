@@ -16,7 +16,7 @@ from collbench.launch.engines.docker.specs import SEALED
 from collbench.launch.engines.fake import contents
 from collbench.launch.engines.host import HostSession, environments
 from collbench.launch.engines.spec import Looks, Stack, WorldSpec
-from collbench.launch.folders.layout import folders_in
+from collbench.launch.folders import folders_in
 from collbench.launch.placing import place
 from collbench.machine.topology import Core, Topology
 from collbench.schema.launch_plan import LaunchPlan

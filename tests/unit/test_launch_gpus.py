@@ -12,17 +12,15 @@ import msgspec
 import pytest
 
 import collbench
-from collbench.cli import dry_run
+from collbench.cli import launching
 from collbench.errors import ImageMissing, PlanError, RequestError
 from collbench.launch import starters
 from collbench.launch.campaign import PreparedCampaign
 from collbench.launch.cells import Launch, LaunchCell, backends_of, check_backends
 from collbench.launch.engines.docker import look
-from collbench.launch.engines.docker.build_context import Recipe
 from collbench.launch.engines.docker.image_store import Resolved
-from collbench.launch.engines.docker.images import arguments_of, labels_of
-from collbench.launch.engines.docker.ladder import STEPS
-from collbench.launch.engines.docker.specs import INHIBIT_ADDRESS, MEMLOCK, SEALED
+from collbench.launch.engines.docker.images import Recipe, arguments_of, labels_of
+from collbench.launch.engines.docker.specs import INHIBIT_ADDRESS, MEMLOCK, SEALED, STEPS
 from collbench.launch.engines.fake import FakeSession
 from collbench.launch.engines.spec import Look, Stack
 from collbench.launch.expansion import expand
@@ -32,11 +30,11 @@ from collbench.launch.rank_environment import NCCL_CONNECTION, hides_peers, nccl
 from collbench.launch.shipped import dockerfiles
 from collbench.launch.stacks import Stacks, differences_of, refuse_missing
 from collbench.machine.topology import Core, Topology, TopologyGpu
+from collbench.schema.choices import sizes_in_bytes
 from collbench.schema.launch_plan import LaunchPlan, load_launch_plan
 from collbench.schema.manifest import Library
 from collbench.schema.plan import load_plan
 from collbench.schema.record import SCHEMA
-from collbench.schema.sizes import sizes_in_bytes
 
 ROOT = Path(__file__).parents[2]
 MACHINE = Topology(tuple(Core(n) for n in range(16)), tuple(TopologyGpu(f"GPU-{letter}") for letter in "abcd"))
@@ -151,7 +149,7 @@ def shown(plan: LaunchPlan) -> dict[str, list[str]]:
     prepared = PreparedCampaign(expanded, sessions, Stacks(start, (), (), ()))
     found = {}
     for number, cell in enumerate(expanded.cells):
-        title, *lines = dry_run.commands_of(prepared, Launch(cell, 0, number))
+        title, *lines = launching.commands_of(prepared, Launch(cell, 0, number))
         title = title.strip()
         found[title.removeprefix("# ")] = lines
     return found

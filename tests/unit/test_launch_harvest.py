@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from collbench.errors import LaunchFailed, RunReadError
-from collbench.launch.folders.plain_files import open_folder, open_plain
+from collbench.launch.folders import open_folder, open_plain
 from collbench.launch.harvest import LONGEST_LINE, LONGEST_TEXT, MOST_NOTES, Harvested, cut, left_behind, take_over
 from collbench.schema import record as records
 from collbench.schema.case import case_of

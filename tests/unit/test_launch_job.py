@@ -19,8 +19,7 @@ from tests.unit.made_worlds import PLAN, carried_out, made
 
 from collbench.errors import EngineError, LaunchFailed
 from collbench.launch import starters
-from collbench.launch.engines.docker.memory_kills import killed_for_memory
-from collbench.launch.engines.docker.streams import Execution, OnLine
+from collbench.launch.engines.docker.containers import Execution, OnLine, killed_for_memory
 from collbench.launch.job import Daemons, Job
 from collbench.launch.log import Log
 from collbench.launch.patience import GRACE, LONGEST_PASS, STARTING, Limits, Patience, limits_of, written_to

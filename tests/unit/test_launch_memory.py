@@ -7,9 +7,9 @@ import pytest
 from tests.unit.test_launch_campaign import PLAN
 
 from collbench.errors import PlanError
-from collbench.launch import memory
+from collbench.launch import expansion
 from collbench.launch.cells import LaunchCell, cases_in
-from collbench.launch.memory import buffers, refuse_too_large
+from collbench.launch.expansion import buffers, refuse_too_large
 from collbench.schema.launch_plan import LaunchPlan
 
 MULTI = msgspec.structs.replace(PLAN, policies=("multi",), launches=1)
@@ -33,11 +33,11 @@ def test_buffers_are_counted_rank_by_rank() -> None:
 def test_programs_and_gpus_look_for_themselves(monkeypatch: pytest.MonkeyPatch) -> None:
     cell = LaunchCell("openmpi", "multi", "strict", 2, engine="fake")
     cases = {cell: cases_in(MULTI, cell)}
-    monkeypatch.setattr(memory, "available_bytes", lambda: 1)
+    monkeypatch.setattr(expansion, "available_bytes", lambda: 1)
     with pytest.raises(PlanError, match=r"^openmpi multi strict, 2 ranks: bcast of 16 B needs .* and 1 B are free\."):
         refuse_too_large(MULTI, cases)
     refuse_too_large(msgspec.structs.replace(MULTI, device="gpu"), cases)
-    monkeypatch.setattr(memory, "available_bytes", lambda: None)
+    monkeypatch.setattr(expansion, "available_bytes", lambda: None)
     refuse_too_large(MULTI, cases)
     needed = max(buffers(case) for case in cases[cell])  # type: ignore[arg-type]
     enough = next(free for free in range(needed, 2 * needed) if free * 0.95 >= needed)

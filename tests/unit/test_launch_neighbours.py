@@ -10,9 +10,7 @@ from pathlib import Path
 import pytest
 
 from collbench.launch.cells import LaunchCell
-from collbench.launch.folders.layout import UNPRIVILEGED, folders, user_inside
-from collbench.launch.folders.neighbours import disturbances
-from collbench.launch.folders.signature import sign
+from collbench.launch.folders import UNPRIVILEGED, disturbances, folders, sign, user_inside
 from collbench.launch.placing import Placement, place
 from collbench.machine.topology import Core, Topology
 from collbench.schema.launch_plan import LaunchPlan

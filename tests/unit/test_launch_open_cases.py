@@ -12,8 +12,8 @@ import pytest
 from tests.unit.decided_worlds import TOML, Launch, Played, clear, noisy
 
 from collbench.analysis.compare import compare
+from collbench.analysis.deciding import Executed
 from collbench.analysis.factors import find_factor
-from collbench.analysis.next_block import Executed
 from collbench.analysis.observations import observe
 from collbench.analysis.pairs import within
 from collbench.cli import deciding, run_command
@@ -21,7 +21,7 @@ from collbench.cli.duration import seconds_of_launch
 from collbench.launch.campaign import finished
 from collbench.launch.cells import Part
 from collbench.launch.expansion import expand
-from collbench.launch.keeping import placed
+from collbench.launch.harvest import placed
 from collbench.machine.topology import Core, Topology
 from collbench.schema.case import Case
 from collbench.schema.launch_plan import LaunchPlan

@@ -16,14 +16,12 @@ from tests.unit.test_launch_campaign import PLAN, first, leave
 import collbench
 from collbench import backends
 from collbench.errors import EngineError, Interrupted, PlanError
-from collbench.launch import memory
+from collbench.launch import expansion
 from collbench.launch.campaign import PreparedCampaign, campaign_manifest, connect, finished, prepare, run_campaign
 from collbench.launch.engines.fake import FakeCommand, FakeEngine, FakeSession, Play, contents
 from collbench.launch.engines.host import HostEngine
-from collbench.launch.folders.layout import user_inside
-from collbench.launch.folders.signature import driver_identity
-from collbench.launch.harvest import Harvested
-from collbench.launch.keeping import Keeper, placed, stamped
+from collbench.launch.folders import driver_identity, user_inside
+from collbench.launch.harvest import Harvested, Keeper, placed, stamped
 from collbench.machine import facts
 from collbench.run.describe import protocol
 from collbench.schema import record as records
@@ -273,7 +271,7 @@ def test_every_engine_of_a_plan_is_connected_to_once(monkeypatch: pytest.MonkeyP
 
 
 def test_buffers_that_do_not_fit_are_refused_before_an_engine_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(memory, "available_bytes", lambda: 1)
+    monkeypatch.setattr(expansion, "available_bytes", lambda: 1)
     with pytest.raises(PlanError, match=r"^openmpi single strict, 2 ranks: bcast of 16 B needs"):
         prepare(PLAN, lambda: None, {})
 

@@ -17,11 +17,10 @@ from collbench.errors import PlanError, RequestError
 from collbench.launch import engines, placement
 from collbench.launch.campaign import PreparedCampaign, finished
 from collbench.launch.cells import LaunchCell, cases_in, order_of
-from collbench.launch.engines.docker.ladder import STEPS
+from collbench.launch.engines.docker.specs import STEPS
 from collbench.launch.engines.ladder import steps_of
-from collbench.launch.expansion import expand
-from collbench.launch.keeping import placed
-from collbench.launch.memory import refuse_too_large
+from collbench.launch.expansion import expand, refuse_too_large
+from collbench.launch.harvest import placed
 from collbench.launch.placing import place
 from collbench.launch.shipped import find_plan
 from collbench.launch.stacks import Stacks
@@ -29,7 +28,7 @@ from collbench.machine.facts import parse_cores
 from collbench.machine.topology import Core, Topology, TopologyGpu
 from collbench.schema.launch_plan import LaunchPlan, load_launch_plan
 from collbench.schema.record import Record
-from collbench.workloads.case import ProgramCase
+from collbench.workloads.program import ProgramCase
 
 POLICIES = ("host", "single", "multi", "packed:1", "packed:2", "packed:3", "packed:9")
 

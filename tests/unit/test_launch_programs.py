@@ -10,9 +10,8 @@ from tests.unit.test_launch_placement import cells_of, machine, with_gpus
 from collbench.errors import PlanError
 from collbench.launch.campaign import PreparedCampaign, finished
 from collbench.launch.cells import cases_in, inner_plan
-from collbench.launch.expansion import expand
-from collbench.launch.keeping import placed
-from collbench.launch.memory import refuse_too_large
+from collbench.launch.expansion import expand, refuse_too_large
+from collbench.launch.harvest import placed
 from collbench.launch.stacks import Stacks
 from collbench.schema.launch_plan import LaunchPlan
 from collbench.schema.record import Record

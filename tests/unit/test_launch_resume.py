@@ -13,7 +13,7 @@ import pytest
 from tests.unit.test_launch_campaign import first, held, leave
 
 from collbench.analysis.observations import observe
-from collbench.analysis.unfinished import few_launches
+from collbench.analysis.run_facts import few_launches
 from collbench.cli import run_command
 from collbench.errors import LaunchLost
 from collbench.launch import campaign, expansion

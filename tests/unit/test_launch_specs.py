@@ -12,11 +12,19 @@ import pytest
 
 from collbench.launch import starters
 from collbench.launch.cells import LaunchCell
-from collbench.launch.engines.docker.abilities import knows_cdi
-from collbench.launch.engines.docker.commands import container_command
-from collbench.launch.engines.docker.host_config import container_settings, host_settings
-from collbench.launch.engines.docker.ladder import STEPS, settings_at
-from collbench.launch.engines.docker.specs import Common, Mount, Spec, reached, specs_of
+from collbench.launch.engines.docker.look import knows_cdi
+from collbench.launch.engines.docker.specs import (
+    STEPS,
+    Common,
+    Mount,
+    Spec,
+    container_command,
+    container_settings,
+    host_settings,
+    reached,
+    settings_at,
+    specs_of,
+)
 from collbench.launch.engines.spec import Stack
 from collbench.launch.placing import Placement, place
 from collbench.launch.rank_environment import notes, places

@@ -16,8 +16,7 @@ from collbench.cli.deciding import Decider, cells_of
 from collbench.launch.engines.fake import FakeSession
 from collbench.launch.engines.host import HostEngine
 from collbench.launch.expansion import expand
-from collbench.report.launches import summary
-from collbench.report.over_host import OverHost
+from collbench.report.launches import OverHost, summary
 from collbench.schema.case import Case
 from collbench.schema.launch_plan import load_launch_plan
 from collbench.schema.store import read_run

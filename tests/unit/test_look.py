@@ -15,8 +15,7 @@ from collbench.launch.engines.fake import contents
 from collbench.launch.engines.spec import Look, Looks
 from collbench.launch.expansion import expand
 from collbench.launch.probe import Contents
-from collbench.launch.probed import contents_in
-from collbench.launch.stacks import Stacks, look_at, refuse_missing, stack_of
+from collbench.launch.stacks import Stacks, contents_in, look_at, refuse_missing, stack_of
 from collbench.machine.topology import Core, Topology
 from collbench.schema.launch_plan import LaunchPlan
 from collbench.schema.manifest import Library

@@ -6,8 +6,7 @@ from collections.abc import Set
 
 from tests.unit.made_runs import made_case, made_record
 
-from collbench.analysis.marks import joined
-from collbench.analysis.observations import Cell, collect
+from collbench.analysis.observations import Cell, collect, joined
 from collbench.schema.case import Case
 
 US = 1e-6

@@ -19,15 +19,15 @@ from collbench.errors import LibraryError, LostRankError, RunError, Unsupported
 from collbench.machine import nvml
 from collbench.machine.confinement import distinct
 from collbench.machine.facts import rank_facts
-from collbench.run import contention, verify
+from collbench.run import contention
+from collbench.run import measure as measure_module
 from collbench.run.contention import Waited
 from collbench.run.failures import AgreedError
 from collbench.run.measure import measure
-from collbench.schema.gpu import Reading
 from collbench.schema.manifest import Gpu
-from collbench.schema.record import Record
+from collbench.schema.record import Reading, Record
 from collbench.timing.call import Stage, Stopwatch
-from collbench.timing.stops import Fixed
+from collbench.timing.gates import Fixed
 
 # What is recorded ----------------------------------------------------------------------------------------------------
 
@@ -280,7 +280,7 @@ def test_a_wrong_result_says_when_it_was_seen_and_what_would_have_moved(fault: s
 def test_ranks_with_wrong_elements_are_named_with_how_many(
     most: int, said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(verify, "MOST_NAMED", most)
+    monkeypatch.setattr(measure_module, "MOST_NAMED", most)
 
     def spoil(rank: int, operation: Operation) -> Operation:
         perform = operation.call.stages[0].python

@@ -20,7 +20,7 @@ from collbench.errors import DoesNotFit, LibraryError, Unsupported
 from collbench.machine import cgroup
 from collbench.machine.facts import rank_facts
 from collbench.run import facts_of_ranks, memory_check
-from collbench.run.expand_programs import program_cases
+from collbench.run.expand import program_cases
 from collbench.run.experiment import perform, plan_experiment
 from collbench.run.memory_check import does_not_fit, programs_do_not_fit
 from collbench.run.watchdog import Unwatched

@@ -12,7 +12,7 @@ from tests.unit.made_gates import SMALL, made_gate
 from tests.unit.made_runs import Entry, experiment, made_case, write_run
 
 from collbench.cli.launch import command
-from collbench.report.more_launches import EXTEND, IN_TURNS
+from collbench.report.verdict import EXTEND, IN_TURNS
 from collbench.schema.case import Case
 from collbench.schema.manifest import Until
 

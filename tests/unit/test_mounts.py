@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from collbench.machine.cgroup import cpu_weight
-from collbench.machine.mounts import Mount, disks, under
+from collbench.machine.cgroup import Mount, cpu_weight, disks, under
 from collbench.schema.manifest import Disk
 
 TABLE = """\

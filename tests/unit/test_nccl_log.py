@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from collbench.bindings.gpu.nccl_log import NcclLog, chosen, transports
+from collbench.bindings.gpu.nccl import NcclLog, chosen, transports
 from collbench.bindings.spec import Seen
 
 CONNECTIONS = """\

@@ -17,7 +17,7 @@ from tests.unit.test_case import CASE
 
 from collbench import collectives
 from collbench.backends.nccl import NcclSession
-from collbench.bindings.gpu.communicators import Communicators
+from collbench.bindings.gpu.nccl import Communicators
 from collbench.timing.halt import Halt
 
 ALLREDUCE = msgspec.structs.replace(CASE, collective="allreduce", backend="nccl")
@@ -93,7 +93,7 @@ def test_a_communicator_whose_call_failed_is_aborted_and_made_anew() -> None:
 
 MOVES = """
 import ctypes
-from collbench.bindings.gpu.nccl_library import reserve_settings, settings
+from collbench.bindings.gpu.nccl import reserve_settings, settings
 block = ctypes.c_void_p.in_dll(ctypes.CDLL(None), "environ")
 names, many = ctypes.cast(block, ctypes.POINTER(ctypes.c_void_p)), 0
 while names[many]:

@@ -25,7 +25,7 @@ KNOWN = {
 def test_they_are_listed_without_torch() -> None:
     script = (
         "import sys; sys.modules['torch'] = None; from collbench.workloads.networks import NETWORKS; "
-        "from collbench.run.expand_programs import program_cases; from collbench.schema.plan import Plan; "
+        "from collbench.run.expand import program_cases; from collbench.schema.plan import Plan; "
         "asked = {'name': 'train', 'network': tuple(NETWORKS)}; "
         "print(len(program_cases(Plan(benchmarks=(asked,)), 1)))"
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 
-from collbench.analysis.next_block import Executed, next_block
+from collbench.analysis.deciding import Executed, next_block
 
 Side = tuple[str, int]
 

@@ -35,9 +35,8 @@ from collbench.schema.axes import Driver
 from collbench.schema.case import Cadence
 from collbench.schema.record import Record
 from collbench.timing.call import Call, Stage, Stopwatch
-from collbench.timing.gates import GateSetting, Signals
+from collbench.timing.gates import Fixed, GateSetting, Signals
 from collbench.timing.loop import Stamps
-from collbench.timing.stops import Fixed
 
 
 def method(cadence: Cadence = "isolated", **fields: Any) -> Method:

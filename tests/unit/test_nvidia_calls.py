@@ -12,7 +12,7 @@ from tests.unit.nvidia_process import need_libraries, run
 
 from collbench import collectives
 from collbench.bindings.gpu.device import DEVICE_TO_HOST, HOST_TO_DEVICE
-from collbench.bindings.gpu.nccl_library import DATATYPE, OP
+from collbench.bindings.gpu.nccl import DATATYPE, OP
 
 pytestmark = pytest.mark.cuda
 
@@ -26,7 +26,7 @@ def _libraries() -> None:
 ROWS = """
 from collbench import collectives
 from collbench.bindings.calls import AllOf, make_call
-from collbench.bindings.gpu.nccl_arguments import NcclArguments
+from collbench.bindings.gpu.nccl import NcclArguments
 from collbench.collectives.case import CollectiveCase
 
 from collbench.timing.call import Stage

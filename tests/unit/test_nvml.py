@@ -13,7 +13,7 @@ import pytest
 from tests.unit.made_nvml import GIB, SWITCH, TWO, MadeGpu, MadeNvml, linked
 
 from collbench.machine import nvml, topology
-from collbench.schema.gpu import Reading
+from collbench.schema.record import Reading
 
 Install = Callable[[MadeNvml], MadeNvml]
 

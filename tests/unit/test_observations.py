@@ -9,9 +9,8 @@ import pytest
 from tests.unit.made_program_runs import program_case, program_record
 from tests.unit.made_runs import experiment, made_case, made_failure, made_record, write_run
 
-from collbench.analysis.clock import set_clock_step
-from collbench.analysis.observations import Cell, collect, observe
-from collbench.analysis.unfinished import few_launches
+from collbench.analysis.observations import Cell, collect, observe, set_clock_step
+from collbench.analysis.run_facts import few_launches
 from collbench.schema.case import Case
 from collbench.schema.record import ResultCheck
 

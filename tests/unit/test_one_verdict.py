@@ -17,13 +17,11 @@ from collbench.analysis.advise import Advice
 from collbench.analysis.compare import Comparison, compare, turned
 from collbench.analysis.estimate import Estimate
 from collbench.analysis.factors import FACTORS
-from collbench.analysis.models.step_costs import step_costs
-from collbench.analysis.models.steps import training_steps
+from collbench.analysis.models.steps import step_costs, training_steps
 from collbench.analysis.observations import observe
 from collbench.analysis.pairs import opposed
-from collbench.analysis.planned import planned
-from collbench.report.advice.evidence import at_most
-from collbench.report.advice.sentences import complete
+from collbench.analysis.same_launches import planned
+from collbench.report.advice.sentences import at_most, complete
 from collbench.report.page.contents import chapter
 from collbench.schema.case import Case
 

@@ -9,8 +9,7 @@ from tests.unit.made_runs import made_case, made_record, spread
 from collbench.analysis.compare import compare
 from collbench.analysis.observations import Cell
 from collbench.analysis.pair import Pair
-from collbench.report.launches import program_launches, summary
-from collbench.report.over_host import OverHost
+from collbench.report.launches import OverHost, program_launches, summary
 
 US = 1e-6
 

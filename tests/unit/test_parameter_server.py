@@ -11,12 +11,12 @@ from tests.unit.made_programs import printing, run_row
 
 from collbench import workloads
 from collbench.errors import PlanError
-from collbench.run.expand_programs import program_cases
+from collbench.run.expand import program_cases
 from collbench.schema.case import Case
 from collbench.schema.plan import Plan
 from collbench.schema.record import Work
 from collbench.workloads.program import Program
-from collbench.workloads.programs.parameter_server.sharding import PLACES, WEIGHTS, length, shares
+from collbench.workloads.programs.parameter_server.network import PLACES, WEIGHTS, length, shares
 
 #: What one process alone prints.
 ALONE = {"ns": [5_000_000_000], "steps": [40], "applied": [], "bytes": [], "accuracy": 0.5, "loss": 1.23456789,

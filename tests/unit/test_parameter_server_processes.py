@@ -18,9 +18,9 @@ from tests.mpi.jobs import skip_or_fail
 from tests.processes import LIMIT
 
 from collbench import workloads
-from collbench.run.expand_programs import program_cases
+from collbench.run.expand import program_cases
 from collbench.schema.plan import Plan
-from collbench.workloads.datasets.source import Examples
+from collbench.workloads.datasets import Examples
 
 pytestmark = [pytest.mark.torch, pytest.mark.slow]
 
@@ -85,7 +85,7 @@ def said(ranks: int, **values: Any) -> dict[str, Any]:
 def test_adam_is_that_of_torch() -> None:
     import torch
 
-    from collbench.workloads.programs.parameter_server.adam import RATE, Adam
+    from collbench.workloads.programs.parameter_server.network import RATE, Adam
 
     random = torch.Generator().manual_seed(1)
     weights = torch.rand(100, generator=random)
@@ -100,7 +100,7 @@ def test_adam_is_that_of_torch() -> None:
 
 
 def test_real_images_are_shuffled_and_a_twelfth_is_held_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    from collbench.workloads.programs.parameter_server import examples
+    from collbench.workloads.programs.parameter_server import network as examples
 
     rows = np.zeros((1200, 785), np.uint8)
     rows[:, 0] = rows[:, -1] = np.repeat(np.arange(10), 120)

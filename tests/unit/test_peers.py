@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from collbench.bindings.simulation import FakeWorld, Hub, run_ranks
+from collbench.backends.fake import FakeWorld, Hub, run_ranks
 from collbench.errors import Interrupted
-from collbench.run import peers
+from collbench.run import worlds_of_programs
 from collbench.run.child import ProgramFailed, ProgramSkipped, execute
-from collbench.run.peers import Peers, WrongResult, _End
+from collbench.run.worlds_of_programs import Peers, WrongResult, _End
 
 #: A process that ends by itself only much later.
 WAITS = ("sleep", "60")
@@ -115,7 +115,7 @@ class Board:
 
 
 def test_what_waits_for_a_rank_that_has_failed_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(peers, "EVERY", 0.01)
+    monkeypatch.setattr(worlds_of_programs, "EVERY", 0.01)
     hub, failed, found = Hub(2, 20.0), set[int](), ["", ""]
 
     def body(rank: int) -> None:

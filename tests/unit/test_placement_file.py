@@ -14,8 +14,8 @@ from typing import Any
 import msgspec
 import pytest
 
+from collbench.backends.fake import FakeWorld, Hub, run_ranks
 from collbench.bindings.gpu.runtime import take_seats
-from collbench.bindings.simulation import FakeWorld, Hub, run_ranks
 from collbench.bindings.spec import Options, World
 from collbench.errors import RequestError
 from collbench.launch import starters
@@ -23,7 +23,7 @@ from collbench.launch.cells import LaunchCell
 from collbench.launch.engines.docker.specs import specs_for
 from collbench.launch.engines.host import HostSession, environment_of
 from collbench.launch.engines.spec import Stack, WorldSpec
-from collbench.launch.folders.layout import Folders, folders
+from collbench.launch.folders import Folders, folders
 from collbench.launch.placing import place
 from collbench.launch.rank_environment import places
 from collbench.machine.facts import container

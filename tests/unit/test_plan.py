@@ -8,8 +8,8 @@ import pytest
 from collbench.errors import CollbenchError, PlanError
 from collbench.launch.engines.slurm.site import SlurmSite
 from collbench.launch.site import read_site
+from collbench.schema.choices import MOST_SIZES, Sizes, sizes_in_bytes
 from collbench.schema.plan import Plan, check_plan, load_plan
-from collbench.schema.sizes import MOST_SIZES, Sizes, sizes_in_bytes
 
 
 def written(tmp_path: Path, text: str) -> Path:

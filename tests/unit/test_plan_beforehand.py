@@ -14,14 +14,13 @@ from tests.unit.conftest import Collbench
 from collbench.cli.duration import EXECUTION, about, seconds_of
 from collbench.cli.launching import show_cells
 from collbench.errors import PlanError
-from collbench.launch import memory
+from collbench.launch import expansion
 from collbench.launch.campaign import prepare
 from collbench.launch.engines.fake import contents
 from collbench.launch.engines.host import environments
 from collbench.launch.expansion import ExpandedPlan, expand
-from collbench.launch.foreseen import foreseen
+from collbench.launch.preview import foreseen, indistinct_sides, unused
 from collbench.launch.shipped import find_plan
-from collbench.launch.unused import indistinct_sides, unused
 from collbench.machine.topology import Core, Topology
 from collbench.schema.launch_plan import LaunchPlan, Side, load_launch_plan
 
@@ -177,7 +176,7 @@ def test_an_image_of_a_side_that_nobody_knows_is_doubted_with_its_name() -> None
 
 def test_memory_that_is_lacking(monkeypatch: pytest.MonkeyPatch) -> None:
     holding(monkeypatch)
-    monkeypatch.setattr(memory, "available_bytes", lambda: 1 << 20)
+    monkeypatch.setattr(expansion, "available_bytes", lambda: 1 << 20)
     (line,) = foreseen(expanded(benchmarks=({"name": "linpack", "n": 2000},))).lines
     assert "linpack n=2000 " in line and "and 1.00 MiB are free" in line
 

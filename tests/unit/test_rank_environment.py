@@ -11,7 +11,7 @@ from collbench.launch import starters
 from collbench.launch.cells import LaunchCell
 from collbench.launch.engines.docker.specs import specs_for
 from collbench.launch.engines.spec import Stack, WorldSpec
-from collbench.launch.folders.layout import folders_in
+from collbench.launch.folders import folders_in
 from collbench.launch.given import Given
 from collbench.launch.placing import Placement, place
 from collbench.launch.rank_environment import (

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from tests.unit.made_runs import experiment, image, library, made_record, write_run
 
-from collbench.report.rates import rate, rate_text, rate_unit
+from collbench.report.scales import rate, rate_text, rate_unit
 from collbench.schema.case import Case, case_of
 from collbench.schema.record import Record, Unit, Work
 

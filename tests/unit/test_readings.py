@@ -14,11 +14,10 @@ from tests.unit.test_launch_campaign import PLAN, leave
 
 from collbench import yardsticks
 from collbench.errors import EngineError, Interrupted
-from collbench.launch.campaign import campaign_manifest, prepare, run_campaign
+from collbench.launch.campaign import campaign_manifest, prepare, read_around, run_campaign
 from collbench.launch.cells import Launch, LaunchCell
 from collbench.launch.engines import fake
 from collbench.launch.engines.fake import FakeCommand, FakeSession
-from collbench.launch.readings import read_around
 from collbench.yardsticks import Readings
 
 GOOD = Readings({"core_distance": 100.0}, None)

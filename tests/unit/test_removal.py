@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from collbench.launch.folders.removal import remove_folder
+from collbench.launch.folders import remove_folder
 
 #: Makes a folder that its owner cannot enter, one that it can only read, and removes all; as an ordinary user where it
 #: is started by root.
 CLOSED = """
 import os, sys
 from pathlib import Path
-from collbench.launch.folders.removal import remove_folder
+from collbench.launch.folders import remove_folder
 if os.getuid() == 0:
     os.setgid(65534)
     os.setuid(65534)

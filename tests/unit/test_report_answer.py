@@ -10,10 +10,10 @@ from tests.unit.conftest import Collbench
 from tests.unit.made_runs import Entry, experiment, image, library, made_case, spread, write_run
 
 from collbench.analysis.observations import observe
-from collbench.report.more_launches import what_tells
 from collbench.report.page.contents import Chapter, chapter
 from collbench.report.page.render import first_sentence
 from collbench.report.paper import beside, paper
+from collbench.report.verdict import what_tells
 from collbench.schema.case import Case
 
 PLACES = {("host", None): 10.0, ("single", "ipc"): 15.0, ("single", "strict"): 20.0}

@@ -25,7 +25,8 @@ from collbench.analysis.pairs import within
 from collbench.report.cells import times
 from collbench.report.page import contents
 from collbench.report.page.drawing import BETTER, OPEN, SERIES, WORSE
-from collbench.report.page.figures import curves, ladder
+from collbench.report.page.figures import curves
+from collbench.report.page.figures import places as places_module
 from collbench.schema.case import Case
 from collbench.schema.record import Work
 
@@ -54,7 +55,7 @@ def drawn(monkeypatch: pytest.MonkeyPatch) -> list[Drawn]:
         paint(axes)
         found.append(Drawn(title, caption, more[1] if len(more) > 1 else "", axes))
 
-    monkeypatch.setattr(ladder, "draw", draw)
+    monkeypatch.setattr(places_module, "draw", draw)
     monkeypatch.setattr(curves, "draw", draw)
     return found
 
@@ -72,7 +73,7 @@ def climbed(path: Path, cells: dict[Case, list[Entry]], drawn: list[Drawn]) -> t
     observed = observe(write_run(path, {made_case(image="a"): DRIFT, **cells}))
     (question,) = questions(observed, {})
     compared = by_policy(observed)
-    ladder.ladders(question, 1024, compared, "x", "title")
+    places_module.ladders(question, 1024, compared, "x", "title")
     (one,) = drawn
     return one, compared
 
@@ -143,7 +144,7 @@ def test_steps_of_one_policy_have_a_ladder_too(tmp_path: Path, drawn: list[Drawn
 def test_there_is_no_ladder_where_nothing_is_compared(tmp_path: Path, drawn: list[Drawn]) -> None:
     run = write_run(tmp_path / "run", {made_case("multi", step, image="a"): DRIFT for step in ("ipc", "net", "strict")})
     (question,) = questions(observe(run), {})
-    ladder.ladders(question, 1024, [], "x", "title")
+    places_module.ladders(question, 1024, [], "x", "title")
     assert not drawn
 
 

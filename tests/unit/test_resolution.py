@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from collbench.machine import facts
-from collbench.timing.resolution import clock_step, lattice
+from collbench.timing.clocks import clock_step, lattice
 
 
 def clock(step: float, seed: int) -> Callable[[], int]:

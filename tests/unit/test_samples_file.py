@@ -12,13 +12,12 @@ import pytest
 from numpy.typing import NDArray
 from tests.unit.made_runs import experiment, made_case, made_manifest, made_record, sampled, write_run
 
-from collbench.analysis.observations import observe
-from collbench.analysis.sample_check import EVERY, SampleCheck
+from collbench.analysis.observations import EVERY, SampleCheck, observe
 from collbench.errors import RunReadError
 from collbench.report.misleading import misleading
 from collbench.report.page.contents import chapter
 from collbench.schema.record import Record, Samples
-from collbench.schema.samples import ALL_RANKS_LIMIT, MOST_VALUES, decode_samples, disagreement
+from collbench.schema.sample_files import ALL_RANKS_LIMIT, MOST_VALUES, decode_samples, disagreement
 from collbench.schema.store import RunWriter
 from collbench.schema.summary import summarise
 

@@ -13,8 +13,7 @@ from tests.unit.made_pairs import Pair
 
 from collbench.run.sampling import MOST_DISPLACEMENTS, Decision, Sampling
 from collbench.schema.case import Gate
-from collbench.timing.gates import GateSetting, Signals
-from collbench.timing.stops import Fixed
+from collbench.timing.gates import Fixed, GateSetting, Signals
 
 WATCH: Any = SimpleNamespace(stopped=None)
 

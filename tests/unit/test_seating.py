@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from collbench.bindings.gpu.assignment import Seat, Seating, assign
+from collbench.bindings.gpu.runtime import Seat, Seating, assign
 from collbench.bindings.spec import Roles
 from collbench.errors import RequestError
 

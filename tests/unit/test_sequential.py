@@ -8,8 +8,8 @@ from itertools import product
 import numpy as np
 import pytest
 
+from collbench.analysis.deciding import LEAST_CHANCE, chance_of_verdict
 from collbench.analysis.estimate import FEWEST, Estimate, ratio_in_blocks
-from collbench.analysis.outlook import LEAST_CHANCE, chance_of_verdict
 from collbench.analysis.sequential import (
     CAPITAL,
     PARTS,

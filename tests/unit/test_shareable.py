@@ -15,13 +15,13 @@ from typing import Any
 
 import pytest
 
-from collbench.machine.shareable import shareable
+from collbench.run.turns import shareable
 
 #: A process that does what it is told, and then tells what it holds until its input ends.
 HOLDS = """
 import ctypes, json, mmap, os, socket, sys, tempfile
 from multiprocessing import resource_tracker, shared_memory
-from collbench.machine.shareable import shareable
+from collbench.run.turns import shareable
 
 def mapped(descriptor, prot=3, flags=1):
     "Read and write, shared, unless it is said; the descriptor is closed: the mapping alone can tell."
@@ -172,7 +172,7 @@ def test_a_pipe_with_a_name(holding: Holding, tmp_path: Path) -> None:
 
 def test_standard_streams_are_those_of_whoever_starts_a_process(tmp_path: Path) -> None:
     with (tmp_path / "log").open("wb") as log:
-        body = "import json, sys; from collbench.machine.shareable import shareable; sys.exit(len([n for n in "
+        body = "import json, sys; from collbench.run.turns import shareable; sys.exit(len([n for n in "
         body += "shareable() if n.startswith(('file', 'pipe'))]))"
         assert subprocess.run([sys.executable, "-c", body], stdout=log, check=False).returncode == 0
 

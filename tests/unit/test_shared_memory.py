@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from collbench.launch.folders import shared_memory
-from collbench.launch.folders.shared_memory import remove_left
+from collbench.launch import folders
+from collbench.launch.folders import remove_left
 
 
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shared_memory, "PATIENCE", 0.2)
+    monkeypatch.setattr(folders, "PATIENCE", 0.2)
 
 
 def made(place: Path, name: str, age: float = 0.0) -> Path:
@@ -47,7 +47,7 @@ def test_a_file_that_a_process_has_mapped_or_open_is_in_use(tmp_path: Path) -> N
 
 
 def test_ranks_that_are_ending_are_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shared_memory, "PATIENCE", 60.0)
+    monkeypatch.setattr(folders, "PATIENCE", 60.0)
     path = made(tmp_path, "mpich_shm_1_0")
     file = path.open("rb")
     threading.Timer(0.3, file.close).start()

@@ -14,7 +14,7 @@ from collbench.cli import cli
 from collbench.errors import PlanError, RequestError
 from collbench.launch import shipped
 from collbench.launch.engines.docker import images
-from collbench.launch.engines.docker.build_context import Recipe, pack
+from collbench.launch.engines.docker.images import Recipe, pack
 from collbench.launch.shipped import dockerfiles, find_dockerfile, find_layer, find_plan, plans
 from collbench.schema.launch_plan import load_launch_plan
 

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from collbench.analysis import joint
-from collbench.analysis.significance import Launches, PValues, p_values
-from collbench.analysis.studentised import Cell, statistics
+from collbench.analysis import significance
+from collbench.analysis.significance import Launches, PValues, p_values, statistics
+from collbench.analysis.significance import Sample as Cell
 
 
 def cell(base: list[float], other: list[float], first: int = 0) -> Launches:
@@ -83,7 +83,7 @@ def test_either_side_may_be_the_base(n: int, in_blocks: bool) -> None:
 
 def test_a_sample_of_arrangements_has_its_seed() -> None:
     (found,) = of(drawn(17, 1))
-    assert (found.seed, found.arrangements) == (joint.SEED, joint.DRAWN[1] + 1)
+    assert (found.seed, found.arrangements) == (significance.SEED, significance.DRAWN[1] + 1)
     (found,) = of(drawn(16, 1))
     assert (found.seed, found.arrangements) == (None, 2**15)
 

@@ -24,9 +24,8 @@ from collbench.run.sampling import (
 from collbench.run.watchdog import Unwatched
 from collbench.schema.case import Gate
 from collbench.timing.call import Call, Stage
-from collbench.timing.gates import GateSetting, Signals
+from collbench.timing.gates import FIRST_BATCH, Budget, Fixed, GateSetting, Signals, StopRule
 from collbench.timing.loop import Stamps
-from collbench.timing.stops import FIRST_BATCH, Budget, Fixed, StopRule
 
 SLACK = 1_000
 FACTS = (rank_facts(), rank_facts())

@@ -19,14 +19,12 @@ from collbench.cli.launching import show_cells
 from collbench.errors import EngineError, PlanError
 from collbench.launch.engines.slurm import ENGINE, client
 from collbench.launch.engines.slurm import script as texts
-from collbench.launch.engines.slurm.job import SlurmJob, submitted
+from collbench.launch.engines.slurm.job import SlurmJob, submitted, wait_for_nodes
 from collbench.launch.engines.slurm.site import read
-from collbench.launch.engines.slurm.waiting import wait_for_nodes
-from collbench.launch.expansion import ExpandedPlan, expand
+from collbench.launch.expansion import ExpandedPlan, expand, shape_of
 from collbench.launch.log import LONGEST_ANSWER, LONGEST_LINE, Log
-from collbench.launch.shapes import shape_of
+from collbench.launch.preview import unused
 from collbench.launch.shipped import find_plan
-from collbench.launch.unused import unused
 from collbench.schema.launch_plan import LaunchPlan, load_launch_plan
 
 SITE: dict[str, Any] = {
@@ -230,7 +228,7 @@ def test_a_job_that_ends_before_it_begins(programs: Path, tmp_path: Path) -> Non
 def test_a_folder_that_the_nodes_do_not_see(programs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     play(programs, "sbatch", "echo 7")
     play(programs, "scontrol", "echo 'JobId=7 JobState=RUNNING Reason=None NodeList=n0'")
-    monkeypatch.setattr("collbench.launch.engines.slurm.waiting.GONE", 0.2)
+    monkeypatch.setattr("collbench.launch.engines.slurm.job.GONE", 0.2)
     job = submitted("", tmp_path / "job")
     with pytest.raises(EngineError, match="Is folder in the site file one that every node sees"):
         wait_for_nodes(job, lambda: None)

@@ -16,13 +16,12 @@ from tests.unit.test_slurm import play, programs, site_file
 
 from collbench.errors import EngineError, LaunchFailed, LaunchLost
 from collbench.launch import starters
-from collbench.launch.engines.slurm import client, messages
+from collbench.launch.engines.slurm import client
 from collbench.launch.engines.slurm import script as texts
-from collbench.launch.engines.slurm.job import SlurmJob, SlurmStep, in_allocation
-from collbench.launch.engines.slurm.refusals import allocated, refuse_small
+from collbench.launch.engines.slurm.client import allocated, refuse_small
+from collbench.launch.engines.slurm.job import SlurmJob, SlurmStep, in_allocation, wait_for_nodes
 from collbench.launch.engines.slurm.session import SlurmSession, SlurmWorld
 from collbench.launch.engines.slurm.site import read
-from collbench.launch.engines.slurm.waiting import wait_for_nodes
 from collbench.launch.log import Log
 
 __all__ = ["programs"]  # a fixture
@@ -158,13 +157,13 @@ STEP_SIGNAL = "srun: launch/slurm: _step_signal: Terminating StepId=4.1"
     ],
 )  # fmt: skip
 def test_of_what_srun_says_the_cause_is_quoted(lines: list[str], cause: str) -> None:
-    assert messages.of_srun(lines) == cause
+    assert client.of_srun(lines) == cause
 
 
 def test_of_an_image_that_is_missing_the_runtimes_words_are_quoted() -> None:
     missing = "ch-run[99]: error: can't stat: /img/openmpi: No such file or directory"
     lines = [missing, "srun: error: n0: task 0: Exited with exit code 1", STEP_SIGNAL]
-    assert messages.telling(lines) == (missing,)
+    assert client.telling(lines) == (missing,)
 
 
 @pytest.mark.parametrize(
@@ -208,7 +207,7 @@ def test_what_slurm_says_of_a_job_that_waits_is_printed_and_again_after_minutes(
     programs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], reason: str
 ) -> None:
     play(programs, "scontrol", f"echo JobId=7 JobState=PENDING Reason={reason}")
-    monkeypatch.setattr("collbench.launch.engines.slurm.waiting.REMIND", 0.25)
+    monkeypatch.setattr("collbench.launch.engines.slurm.job.REMIND", 0.25)
     passes = iter(range(5))
 
     def check() -> None:

@@ -19,7 +19,7 @@ from collbench.launch.engines.slurm.session import SlurmSession
 from collbench.launch.engines.slurm.site import read
 from collbench.launch.engines.spec import Looks
 from collbench.launch.expansion import expand
-from collbench.launch.probed import contents_on, nodes_of
+from collbench.launch.stacks import contents_on, nodes_of
 from collbench.schema.manifest import Library
 
 __all__ = ["programs"]

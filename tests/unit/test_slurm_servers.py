@@ -19,8 +19,7 @@ from collbench.launch.engines.slurm import ENGINE, client
 from collbench.launch.engines.slurm.job import SlurmJob
 from collbench.launch.engines.slurm.script import Resources, job_script, resources_of
 from collbench.launch.engines.slurm.site import SlurmSite
-from collbench.launch.expansion import ExpandedPlan, expand
-from collbench.launch.shapes import shapes_of
+from collbench.launch.expansion import ExpandedPlan, expand, shapes_of
 from collbench.machine.facts import RankFacts, rank_facts
 from collbench.run import binding
 from collbench.run.shape import compared

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from collbench.run.software import difference
+from collbench.run.facts_of_ranks import difference
 
 OURS = ("collbench", "1.0")
 

@@ -12,12 +12,11 @@ from tests.unit.made_programs import GOOD, printing, row_with, run_row
 from collbench.errors import EngineError
 from collbench.launch import storage
 from collbench.launch.cells import LaunchCell, inner_plan, storages_of
-from collbench.launch.engines.docker.abilities import storage_root
-from collbench.launch.engines.docker.host_config import mounts_of
-from collbench.launch.engines.docker.specs import Mount
+from collbench.launch.engines.docker.look import storage_root
+from collbench.launch.engines.docker.specs import Mount, mounts_of
 from collbench.launch.expansion import expand
-from collbench.launch.folders.signature import signed
-from collbench.launch.keeping import witnessed
+from collbench.launch.folders import signed
+from collbench.launch.harvest import witnessed
 from collbench.launch.storage import INSIDE, described, place_of, refuse_other_device, storage_of
 from collbench.machine.topology import Core, Topology
 from collbench.run import contention
@@ -62,7 +61,7 @@ def test_a_killed_drivers_folder_is_found_by_a_sweep_in_any_place(
     for folder in (temporary, usual, elsewhere):
         folder.mkdir()
     monkeypatch.setattr("tempfile.tempdir", str(temporary))
-    monkeypatch.setattr("collbench.launch.folders.signature._MORE_PLACES", (str(usual),))
+    monkeypatch.setattr("collbench.launch.folders._MORE_PLACES", (str(usual),))
     for place, seen in ((usual, {usual}), (elsewhere, {elsewhere, temporary})):
         with storage_of(cell("host", "bind"), str(place), ME):
             assert {folder.parent for folder, _, locked in signed() if locked} == seen

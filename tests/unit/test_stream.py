@@ -13,7 +13,7 @@ from collbench import workloads
 from collbench.bindings.spec import Options
 from collbench.errors import PlanError
 from collbench.machine.facts import last_level_cache
-from collbench.run.expand_programs import program_cases
+from collbench.run.expand import program_cases
 from collbench.run.experiment import plan_experiment
 from collbench.schema.plan import Plan, check_plan
 from collbench.schema.store import read_run

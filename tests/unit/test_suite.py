@@ -13,7 +13,7 @@ from tests.unit.made_programs import PLAN, run_row
 from collbench import workloads
 from collbench.cli import suite
 from collbench.errors import PlanError, RequestError
-from collbench.run.expand_programs import program_cases
+from collbench.run.expand import program_cases
 from collbench.schema.plan import Plan, check_plan
 from collbench.workloads.program import Measure, Program, Step
 from collbench.workloads.software import Software

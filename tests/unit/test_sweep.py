@@ -14,13 +14,21 @@ from typing import Any
 
 import pytest
 
-from collbench.launch.engines.docker import sweep as sweep_module
-from collbench.launch.engines.docker.containers import Docker
+from collbench.launch.engines.docker import containers as sweep_module
+from collbench.launch.engines.docker.containers import Docker, sweep
 from collbench.launch.engines.docker.specs import DRIVER_LABEL, RUN_LABEL
-from collbench.launch.engines.docker.sweep import sweep
-from collbench.launch.folders.layout import user_inside
-from collbench.launch.folders.signature import boot, driver_identity, namespace, sign, signature_of, signed
-from collbench.launch.folders.sweep import YOUNG, is_dead, sweep_folders
+from collbench.launch.folders import (
+    YOUNG,
+    boot,
+    driver_identity,
+    is_dead,
+    namespace,
+    sign,
+    signature_of,
+    signed,
+    sweep_folders,
+    user_inside,
+)
 
 NOW = time.time()
 OLD = NOW - 2 * YOUNG

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from collbench import workloads
-from collbench.run.expand_programs import program_cases
+from collbench.run.expand import program_cases
 from collbench.schema.case import Case
 from collbench.schema.plan import Plan
 

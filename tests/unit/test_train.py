@@ -24,10 +24,9 @@ from collbench.schema.launch_plan import load_launch_plan
 from collbench.schema.record import Record
 from collbench.workloads import _torch
 from collbench.workloads._files import kind_of
-from collbench.workloads.datasets import SOURCES
-from collbench.workloads.datasets.files import VARIABLE
+from collbench.workloads.datasets import SOURCES, VARIABLE
 from collbench.workloads.networks import NETWORKS
-from collbench.workloads.parameters import threads_of
+from collbench.workloads.program import threads_of
 
 TRAIN = workloads.get("train")
 PRINTED = {"first": 4_000_000_000, "ns": [3_000_000, 2_000_000], "nonfinite": 0, "loss": 2.302585092994,

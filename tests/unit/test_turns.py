@@ -22,14 +22,13 @@ from collbench.errors import Interrupted, RequestError
 from collbench.machine import turn_pipes
 from collbench.run import sampling as sampling_module
 from collbench.run import turns as under_test
-from collbench.run.alone import AloneWorld
 from collbench.run.sampling import Sampling
 from collbench.run.turns import BATCH, QUOTA_SLICE, Turns, sampled_in_turns
+from collbench.run.worlds_of_programs import AloneWorld
 from collbench.schema.case import Gate
 from collbench.schema.turns import LONGEST_ORDER, Order, Report, SliceRule
-from collbench.timing.gates import GateSetting, Signals
+from collbench.timing.gates import Budget, Fixed, GateSetting, Signals, StopRule
 from collbench.timing.loop import Stamps
-from collbench.timing.stops import Budget, Fixed, StopRule
 
 
 class Watched:

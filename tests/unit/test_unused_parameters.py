@@ -8,7 +8,7 @@ import pytest
 
 from collbench import workloads
 from collbench.report.headings import operation, variant
-from collbench.run.expand_programs import program_cases
+from collbench.run.expand import program_cases
 from collbench.schema.case import Case
 from collbench.schema.plan import Plan
 

@@ -14,8 +14,7 @@ import pytest
 from tests.processes import LIMIT, wait_for
 
 from collbench.run import watchdog
-from collbench.run.failures import on_watchdog
-from collbench.run.one_message import FirstReporter
+from collbench.run.failures import FirstReporter, on_watchdog
 from collbench.run.watchdog import Unwatched, Watchdog
 
 PROGRAM = Path(__file__).with_name("watched.py")

@@ -9,7 +9,7 @@ from collbench.analysis.compare import Comparison
 from collbench.analysis.estimate import Estimate
 from collbench.analysis.observations import Cell
 from collbench.analysis.pair import Pair
-from collbench.report.more_launches import what_tells
+from collbench.report.verdict import what_tells
 
 OVER = "needs more than 1000 more launches"
 

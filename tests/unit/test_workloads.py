@@ -18,9 +18,9 @@ from collbench.errors import PlanError, RequestError
 from collbench.machine.facts import last_level_cache, rank_facts
 from collbench.report.remarks import cautions
 from collbench.run import contention
-from collbench.run.alone import Alone, AloneSession
-from collbench.run.expand_programs import program_cases
+from collbench.run.expand import program_cases
 from collbench.run.experiment import plan_experiment
+from collbench.run.worlds_of_programs import Alone, AloneSession
 from collbench.schema.axes import Axis
 from collbench.schema.case import Case, Where
 from collbench.schema.plan import Plan, check_plan, load_plan

@@ -1,17 +1,191 @@
-"""Advice: for each operation and range of sizes the option to take, what the others cost, and how sure that is."""
+"""Advice: for each operation and range of sizes the option to take, what others cost, and where the best one changes.
+
+A pair that the run was measured to compare, as a place with the host, has the verdict of that comparison: it was asked
+before there were times. The fastest option is chosen by the times. So its comparisons are tested together with all
+other pairs of options, at all sizes of all operations: each of them might have been among those that are told. Then
+the test holds whichever option is chosen (as Tukey's test of all pairs does).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from itertools import combinations
+from statistics import fmean, median
+from typing import TYPE_CHECKING, Literal
 
-from collbench.analysis.between_options import Asked, Key, asked_in, between_options
-from collbench.analysis.compare import MARGIN, Comparison
-from collbench.analysis.gaps import Gap, around, gaps
-from collbench.analysis.joint import ALPHA
+import numpy as np
+
+from collbench.analysis.compare import MARGIN, Comparison, compare
+from collbench.analysis.estimate import centre, ratio_in_blocks, ratio_of_sides
+from collbench.analysis.known import Known
 from collbench.analysis.observations import Cell
 from collbench.analysis.options import Option, Question
+from collbench.analysis.pair import Pair
+from collbench.analysis.pairs import alike, undisturbed
+from collbench.analysis.recovery import isolated_pairs
+from collbench.analysis.significance import ALPHA, together
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+
+def fastest(question: Question, size: int, in_blocks: bool) -> Option | None:
+    """The option over which no other has a ratio below 1; None where none was measured with right results.
+
+    Medians of ratios can form a cycle (A below B, B below C, C below A): then the option over which the least ratio is
+    the largest. Options are tried in the order of their typical times, and that decides between equal ones.
+    """
+    typical = _typical(question.cells[size], in_blocks)
+    ordered = sorted(typical, key=lambda option: (typical[option], option))
+    least: dict[Option, float] = {}
+    for option in ordered:
+        ratios = (_ratio(question, size, option, other, in_blocks) for other in ordered if other != option)
+        least[option] = min((ratio for ratio in ratios if ratio is not None), default=1.0)
+        if least[option] >= 1.0:
+            return option
+    return max(least, key=lambda option: least[option]) if least else None
+
+
+def pair_of(question: Question, size: int, best: Option, option: Option) -> Pair:
+    """An option against the best one; they may differ in the driver and in the place."""
+    base, other = question.cells[size][best], question.cells[size][option]
+    return Pair(base, other, question.name(best), question.name(option), frozenset({"driver", "place"}))
+
+
+def _ratio(question: Question, size: int, best: Option, option: Option, in_blocks: bool) -> float | None:
+    """The time of an option over that of the best, as `compare` has it; None where they cannot be compared."""
+    used, _ = undisturbed(pair_of(question, size, best, option), in_blocks)
+    found = alike(used, in_blocks)
+    if found.refused or not found.base or not found.other:
+        return None
+    return (ratio_in_blocks if in_blocks else ratio_of_sides)(found.other, found.base).value
+
+
+def _typical(cells: Mapping[Option, Cell], in_blocks: bool) -> dict[Option, float]:
+    """Logarithm of the median of launch medians (in blocks: relative to the block's mean) of options that are right.
+
+    An option that had a wrong result is none of them, nor is one whose every launch was contended.
+    """
+    right = {option: cell.without(cell.disturbed) for option, cell in cells.items() if cell.medians and not cell.wrong}
+    measured = {option: cell.by_launch for option, cell in right.items() if cell.medians and min(cell.medians) > 0}
+    blocks: dict[int, list[float]] = {}
+    for times in measured.values():
+        for launch, time in times.items():
+            blocks.setdefault(launch, []).append(math.log(time))
+    centre = {launch: fmean(logs) if in_blocks else 0.0 for launch, logs in blocks.items()}
+    return {
+        option: median(math.log(time) - centre[launch] for launch, time in times.items())
+        for option, times in measured.items()
+    }
+
+
+@dataclass(frozen=True)
+class Gap:
+    """Why an option was not compared with the best of a size, and what is known of it nevertheless.
+
+    `worse`: whether it is worse at the nearest smaller size and at the nearest larger size at which it was compared;
+    one value at an end of the sizes, none where it was compared nowhere. `possible` is False where it failed, had wrong
+    results or was skipped, so that it cannot be taken.
+    """
+
+    why: str
+    possible: bool
+    worse: tuple[bool, ...] = ()
+
+    @property
+    def between(self) -> bool:
+        """Whether it was compared at a smaller and at a larger size, so that only measurements are missing."""
+        return self.possible and len(self.worse) == 2
+
+    @property
+    def as_good(self) -> bool:
+        """Whether it is no worse at both sizes around: the gap says nothing against it."""
+        return self.between and not any(self.worse)
+
+    @property
+    def open(self) -> bool:
+        """Whether it might be the best one here: nothing says that it is worse."""
+        return self.possible and not (self.worse and all(self.worse))
+
+
+def gaps(question: Question, size: int, best: Option, others: Mapping[Option, Comparison]) -> dict[Option, Gap]:
+    """Options of the question that were not compared with the best of a size, and why."""
+    apart = {
+        option: Gap(comparison.why, _possible(question.cells[size][option]))
+        for option, comparison in others.items()
+        if comparison.ratio is None
+    }
+    absent = (option for option in question.options if option != best and option not in others)
+    return apart | dict.fromkeys(absent, Gap("not measured", True))
+
+
+def around(option: Option, worse: Sequence[Mapping[Option, bool]], index: int) -> tuple[bool, ...]:
+    """Of `worse`, by size whether each option that was compared is worse, the entries nearest to `index`."""
+    before = [of_size[option] for of_size in worse[:index] if option in of_size][-1:]
+    after = [of_size[option] for of_size in worse[index + 1 :] if option in of_size][:1]
+    return (*before, *after)
+
+
+def _possible(cell: Cell) -> bool:
+    return not cell.failed and not (cell.skipped and not cell.medians)
+
+
+#: A size asked for (bytes), and the options of which the second is compared with the first.
+Key = tuple[int, Option, Option]
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What is compared in one question: the fastest option of each size, and places of which the cost is told."""
+
+    question: Question
+    fastest: Mapping[int, Option]
+    places: Sequence[Key]
+
+    @property
+    def told(self) -> list[Key]:
+        """All comparisons of which something is said."""
+        keys = [(size, best, option) for size, best in self.fastest.items()
+                for option in self.question.cells[size] if option != best]  # fmt: skip
+        return [*keys, *(key for key in self.places if key not in keys)]
+
+    def beside(self, told: Iterable[Key]) -> Iterator[Pair]:
+        """All other pairs of options."""
+        listed = {(size, frozenset(two)) for size, *two in told}
+        for size in self.fastest:
+            for two in combinations(self.question.cells[size], 2):
+                if (size, frozenset(two)) not in listed:
+                    yield pair_of(self.question, size, *two)
+
+
+def asked_in(question: Question, in_blocks: bool) -> Asked:
+    chosen = {size: best for size in question.sizes if (best := fastest(question, size, in_blocks)) is not None}
+    largest = max(chosen, default=0)
+    places = [(largest, *two) for two in (isolated_pairs(question, largest) if chosen else ())]
+    return Asked(question, chosen, places)
+
+
+def between_options(
+    asked: Sequence[Asked], planned: Iterable[Comparison], margin: float, in_blocks: bool
+) -> list[dict[Key, Comparison]]:
+    """For each question what is told: where `planned` has the pair its verdict, else that of all other pairs.
+
+    Raises:
+        RequestError: SciPy is not installed.
+    """
+    known = Known(planned)
+    keys = [(number, key) for number, one in enumerate(asked) for key in one.told]
+    told = [pair_of(asked[number].question, *key) for number, key in keys]
+    beside = [pair for one in asked for pair in one.beside(one.told)]
+    own, others = ([pair for pair in pairs if known.of(pair) is None] for pairs in (told, beside))
+    tested = iter(compare(own, margin, in_blocks, others))
+    found: list[dict[Key, Comparison]] = [{} for _ in asked]
+    for (number, key), pair in zip(keys, told, strict=True):
+        found[number][key] = known.of(pair) or next(tested)
+    return found
+
 
 #: Verdicts by which an option is no worse than the best, as far as is known.
 NOT_WORSE = ("same", "negligible", "faster", "inconclusive")
@@ -206,3 +380,85 @@ def _range(sizes: Sequence[AtSize], common: set[Option]) -> Range:
         return (max(size.cost(option) or 1.0 for size in sizes), option)
 
     return Range(tuple(sizes), min(common, key=worst))
+
+
+#: Logarithms of sizes closer than this are those of the same size.
+_ROUNDING = 1e-9
+
+
+@dataclass(frozen=True)
+class Crossover:
+    """Below `size` take `below`, above it `above`.
+
+    `size` (bytes asked for) is the crossing by linear interpolation between measured sizes. The ends of the interval
+    are measured sizes, because nothing is known about the times between two of them: libraries change their protocol
+    there. An end of 0 or infinity lies beyond the sizes that were measured. None with too few launches.
+    """
+
+    below: Option
+    above: Option
+    size: float
+    interval: tuple[float, float] | None
+
+
+def crossover(question: Question, below: Option, above: Option, in_blocks: bool) -> Crossover | None:
+    """The crossing between two options; None where most blocks have none at sizes measured with both options.
+
+    Every block has a crossing. The median of these counts, and its interval reaches to the measured sizes around it.
+    """
+    sizes, logs = crossings(question, below, above, in_blocks)
+    if not len(logs):
+        return None
+    axis, middle = _axis(sizes), centre(logs)
+    if not axis[0] <= middle.value <= axis[-1]:
+        return None
+    return Crossover(below, above, 2.0**middle.value, middle.interval and _around(sizes, *middle.interval))
+
+
+def crossings(
+    question: Question, below: Option, above: Option, in_blocks: bool
+) -> tuple[list[int], NDArray[np.float64]]:
+    """Sizes measured with both options in bytes, and the crossing of each block as binary logarithm of bytes.
+
+    By linear interpolation between measured sizes, both axes logarithmic. No crossings where fewer than two sizes were
+    measured with both options, or no block has all of them.
+    """
+    sizes = [size for size in question.sizes if _measured(question, size, below) and _measured(question, size, above)]
+    if len(sizes) < 2:
+        return sizes, np.empty(0)
+    rows = together([question.cells[size][option] for option in (below, above) for size in sizes], in_blocks)
+    logs = np.log(rows).reshape(len(rows), 2, len(sizes))
+    return sizes, np.array([crossing(_axis(sizes), upper - lower) for lower, upper in logs])
+
+
+def _measured(question: Question, size: int, option: Option) -> bool:
+    cell = question.cells[size].get(option)
+    return cell is not None and bool(cell.medians) and min(cell.medians) > 0
+
+
+def _axis(sizes: list[int]) -> NDArray[np.float64]:
+    return np.asarray(np.log2(np.maximum(np.array(sizes, dtype=float), 1.0)))
+
+
+def _around(sizes: list[int], low: float, high: float) -> tuple[float, float]:
+    """The last measured size before `low` and the first that is not before `high`, both binary logarithms."""
+    logs = _axis(sizes)
+    before = [float(size) for size, log in zip(sizes, logs, strict=True) if log < low - _ROUNDING]
+    after = [float(size) for size, log in zip(sizes, logs, strict=True) if log >= high - _ROUNDING]
+    return (before[-1] if before else 0.0, after[0] if after else math.inf)
+
+
+def crossing(axis: NDArray[np.float64], difference: NDArray[np.float64]) -> float:
+    """Where `difference` [n] over `axis` [n] last goes from positive to negative.
+
+    The last one: from there on the upper option stays the better one. One octave before the axis where it is never
+    positive, one after it where it is positive at the end.
+    """
+    if difference[-1] > 0:
+        return float(axis[-1] + 1)
+    falls = np.flatnonzero((difference[:-1] > 0) & (difference[1:] <= 0))
+    if not len(falls):
+        return float(axis[0] - 1)
+    i = falls[-1]
+    share = difference[i] / (difference[i] - difference[i + 1])
+    return float(axis[i] + share * (axis[i + 1] - axis[i]))

@@ -8,15 +8,13 @@ from pathlib import Path
 
 import msgspec
 
-from collbench.analysis.clock import set_clock_step
-from collbench.analysis.observations import Cell, Observed
+from collbench.analysis.observations import Cell, Observed, set_clock_step
 from collbench.errors import RunReadError, RunWriteError
-from collbench.schema.bounds import Count, Figure, Name
 from collbench.schema.case import Case
 from collbench.schema.manifest import Manifest
 from collbench.schema.record import Work
 from collbench.schema.summary import Time
-from collbench.schema.untrusted import decode_as, read_whole
+from collbench.schema.untrusted import Count, Figure, Name, decode_as, read_whole
 
 VERSION = 3
 

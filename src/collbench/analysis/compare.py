@@ -7,17 +7,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from collbench.analysis.alike import Alike, alike
-from collbench.analysis.contended import undisturbed
 from collbench.analysis.estimate import FEWEST, Estimate, centre, ratio_of_sides
-from collbench.analysis.joint import ALPHA
-from collbench.analysis.launches import Slow, drift, serial, slow
+from collbench.analysis.launches import ProcessorTime, Slow, drift, processor_time, serial, slow
 from collbench.analysis.optional import stats
 from collbench.analysis.pair import Pair
+from collbench.analysis.pairs import Alike, alike, undisturbed
 from collbench.analysis.planning import MOST, hidden_by_clock, launches_more
-from collbench.analysis.processor_time import ProcessorTime, processor_time
 from collbench.analysis.sequential import evidence, ratio_in_blocks_of
-from collbench.analysis.significance import Launches, PValues, p_values
+from collbench.analysis.significance import ALPHA, Launches, PValues, p_values
 from collbench.units import counted
 
 #: Differences below this are called negligible.

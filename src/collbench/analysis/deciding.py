@@ -1,22 +1,67 @@
-"""Which comparisons of an experiment are decided, and which more launches can still decide."""
+"""Which comparisons are decided, which more launches can still decide, and what the next block measures.
+
+A case that is executed behind fewer others may take another time, because of what is in caches or registered. So what
+is open at one of the places that are compared is executed at all of them that are launched: measured where it is open,
+and otherwise briefly, without a record.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from functools import lru_cache
+from typing import Generic, Literal, NamedTuple, TypeVar
 
-from collbench.analysis.alike import alike, apart
 from collbench.analysis.compare import MARGIN, Comparison, compare
-from collbench.analysis.contended import undisturbed
-from collbench.analysis.estimate import FEWEST
+from collbench.analysis.estimate import CONFIDENCE, FEWEST
 from collbench.analysis.factors import FACTORS
 from collbench.analysis.observations import Cell
-from collbench.analysis.outlook import LEAST_CHANCE, chance_of_verdict
 from collbench.analysis.pair import Pair
-from collbench.analysis.pairs import opposed
+from collbench.analysis.pairs import alike, apart, opposed, undisturbed
+from collbench.analysis.sequential import fewest_wins
 from collbench.schema.axes import AXES
+
+#: A comparison is given up when a verdict by the last block has a lower probability than this.
+LEAST_CHANCE = 0.1
+
+#: The wealth with which an interval excludes a value; about as much is needed where pairs are tested together.
+_ENOUGH = 2 / (1 - CONFIDENCE)
+
+
+def chance_of_verdict(logs: Sequence[float], later: int, margin: float) -> float:
+    """The probability, at most 1, that so many later blocks give a verdict to a pair with these log ratios.
+
+    Signs of later blocks are drawn with a probability of which the earlier ones are all that is known: a beta-binomial
+    distribution with Jeffreys' prior.
+    """
+    n, bound = len(logs), math.log1p(margin)
+
+    def chance(beyond: int, least: int) -> float:
+        return _beta_binomial(least - beyond, later, beyond + 0.5, n - beyond + 0.5)
+
+    needed = fewest_wins(n + later, _ENOUGH)
+    total = min(chance(sum(sign * log < bound for log in logs), needed) for sign in (1, -1))
+    for sign in (1, -1):
+        differs = chance(sum(sign * log > 0 for log in logs), needed)
+        total += min(differs, chance(sum(sign * log > bound for log in logs), (n + later + 1) // 2))
+    return min(total, 1.0)
+
+
+@lru_cache(maxsize=100_000)  # few numbers of blocks, many comparisons
+def _beta_binomial(least: int, n: int, a: float, b: float) -> float:
+    """P(X >= least) of n draws, each with the probability that a Beta(a, b) distribution gave."""
+    return sum(math.exp(_log_choose(n, k) + _log_beta(a + k, b + n - k) - _log_beta(a, b))
+               for k in range(max(least, 0), n + 1))  # fmt: skip
+
+
+def _log_choose(n: int, k: int) -> float:
+    return math.lgamma(n + 1) - math.lgamma(k + 1) - math.lgamma(n - k + 1)
+
+
+def _log_beta(a: float, b: float) -> float:
+    return math.lgamma(a) + math.lgamma(b) - math.lgamma(a + b)
+
 
 #: `impossible`: a side fails or is skipped in every block, or too few blocks can be compared. `hopeless`: too noisy.
 State = Literal["decided", "impossible", "hopeless", "open"]
@@ -124,3 +169,45 @@ def _may_agree(pair: Pair, later: int) -> bool:
     agreed = sum(not apart(base[n], other[n], pair.free) for n in base.keys() & other.keys())
     ways = any(not apart(of_base, of_other, pair.free) for of_base in pair.base.how for of_other in pair.other.how)
     return ways and agreed + later >= FEWEST
+
+
+Place = TypeVar("Place", bound=Hashable)
+Subject = TypeVar("Subject", bound=Hashable)
+
+
+class Executed(NamedTuple, Generic[Subject]):
+    """What is open at a place, and what only at others that it is compared with."""
+
+    here: frozenset[Subject]
+    elsewhere: frozenset[Subject]
+
+
+def next_block(
+    compared: Iterable[tuple[tuple[Place, Subject], tuple[Place, Subject]]],
+    still_open: Collection[tuple[Place, Subject]],
+) -> dict[Place, Executed[Subject]]:
+    """By place what it executes; places without anything that is open are left out.
+
+    `compared` are both sides of every comparison, each a place and what is measured there; `still_open` the sides of
+    those that are open. What is open elsewhere may be none of a place's own cases.
+    """
+    here: dict[Place, set[Subject]] = {}
+    for place, subject in still_open:
+        here.setdefault(place, set()).add(subject)
+    joined = {place: place for place in here}
+
+    def group(place: Place) -> Place:
+        while joined[place] != place:
+            joined[place] = place = joined[joined[place]]
+        return place
+
+    for base, other in {(base, other) for (base, _), (other, _) in compared}:
+        if base in here and other in here:
+            joined[group(base)] = group(other)
+    of_group: dict[Place, set[Subject]] = {}
+    for place, subjects in here.items():
+        of_group.setdefault(group(place), set()).update(subjects)
+    return {
+        place: Executed(frozenset(subjects), frozenset(of_group[group(place)] - subjects))
+        for place, subjects in here.items()
+    }

@@ -12,10 +12,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from collbench.analysis import joint
+from collbench.analysis import significance
 from collbench.analysis.compare import MARGIN, verdict_on
 from collbench.analysis.estimate import ratio_in_blocks
-from collbench.analysis.studentised import Cell, statistics
+from collbench.analysis.significance import Sample as Cell
+from collbench.analysis.significance import statistics
 
 #: Ways to swap names: all of them up to nine blocks, else so many at random.
 SWAPS = 512
@@ -49,7 +50,7 @@ def false_positives(cells: Sequence[PairedLaunches], margin: float = MARGIN) -> 
     swapped = [[_swapped(cell, swap) for cell in cells] for swap in _swaps(cells)]
     wrong = 0
     for sides, found in zip(swapped, _statistics(swapped, _rows(cells)), strict=True):
-        p = joint.of_statistics(found).p_adjusted.tolist()
+        p = significance.of_statistics(found).p_adjusted.tolist()
         wrong += any(_differs(both, own, margin) for both, own in zip(sides, p, strict=True))
     return wrong / len(swapped)
 
@@ -78,7 +79,7 @@ def _seen(
     for sides, without, own in zip(swapped, plain, _statistics([[sides] for sides in swapped], rows), strict=True):
         found = without.copy()
         found[index] = own[0]
-        seen += _differs(sides, float(joint.of_statistics(found).p_adjusted[index]), margin, ("slower",))
+        seen += _differs(sides, float(significance.of_statistics(found).p_adjusted[index]), margin, ("slower",))
     return seen / len(swapped)
 
 
@@ -102,7 +103,7 @@ def _swapped(cell: PairedLaunches, swaps: NDArray[np.bool_], added: float = 0.0)
 def _rows(cells: Sequence[PairedLaunches]) -> NDArray[np.int8]:
     """Arrangements of the blocks; fewer of many launches, because they are computed for every swap."""
     launches = SWAPS * sum(len(cell.base) for cell in cells)
-    return joint.flips(max(len(cell.base) for cell in cells), launches).rows
+    return significance.flips(max(len(cell.base) for cell in cells), launches).rows
 
 
 def _statistics(swapped: Sequence[Sequence[Sides]], rows: NDArray[np.int8]) -> list[Statistics]:

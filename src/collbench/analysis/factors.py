@@ -9,7 +9,7 @@ from typing import Any
 from collbench.errors import RequestError
 from collbench.schema.axes import AXES, SOFTWARE, Axis, axis_of, step_order
 from collbench.schema.case import Case
-from collbench.schema.policy import policy_order
+from collbench.schema.place import policy_order
 from collbench.spelling import suggestion
 
 

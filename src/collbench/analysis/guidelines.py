@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal
 
-from collbench.analysis.blocks import together
 from collbench.analysis.compare import MARGIN
 from collbench.analysis.estimate import Estimate, ratio_in_blocks
 from collbench.analysis.observations import Cell, Observed
+from collbench.analysis.significance import together
 from collbench.schema.case import Case
 from collbench.units import format_size
 

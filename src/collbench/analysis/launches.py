@@ -6,10 +6,13 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
+from typing import NamedTuple
 
 import numpy as np
 
+from collbench.analysis.observations import Cell
 from collbench.analysis.optional import stats
+from collbench.analysis.pair import Pair
 
 #: A trend of one side counts at this p: half of 5 %, because there are two sides.
 _TREND = 0.025
@@ -101,3 +104,70 @@ def _score(values: np.ndarray[tuple[int], np.dtype[np.float64]]) -> float | None
         return None
     lag1 = float((centred[1:] * centred[:-1]).sum() / power)
     return (lag1 + 1 / n) * math.sqrt(n)
+
+
+#: CPU seconds that differ by less are called the same, and times that differ by more are not explained by them.
+SAME, APART = 0.03, 0.05
+
+
+class ProcessorTime(NamedTuple):
+    """Of a side, medians over its launches: CPU seconds for each sample, and the time (s) that passed for it."""
+
+    seconds: float
+    wall: float
+
+    @property
+    def share(self) -> float:
+        """CPU seconds in a second: how many processors were busy for it."""
+        return self.seconds / self.wall if self.wall > 0 else 0.0
+
+
+def processor_time(cell: Cell) -> ProcessorTime | None:
+    """None where the cell is of ranks, or was recorded without."""
+    if not cell.cpu:
+        return None
+    seconds, walls = zip(*cell.cpu.values(), strict=True)
+    return ProcessorTime(median(seconds), median(walls))
+
+
+def only_waited(base: ProcessorTime, other: ProcessorTime) -> bool:
+    """Whether one side needed more time for the same CPU seconds."""
+    return not _apart(base.seconds, other.seconds, SAME) and _apart(base.wall, other.wall, APART)
+
+
+def _apart(base: float, other: float, share: float) -> bool:
+    return max(base, other) > min(base, other) * (1 + share)
+
+
+#: What a pair says where its sides have other software.
+_SOFTWARE = ("library: ", "library-file: ")
+
+
+@dataclass(frozen=True)
+class Unequal:
+    """A figure with more than one value, such as the loss after so many steps: the values of each side, sorted."""
+
+    name: str
+    base: tuple[float, ...]
+    other: tuple[float, ...]
+
+
+def unequal(pair: Pair) -> tuple[Unequal, ...]:
+    """Figures that the same software gives wherever it runs the case: between the sides, and from launch to launch.
+
+    Sides that ask for something else, such as more threads, or that have other software, may differ from each other.
+    """
+    base, other = pair.base.repeatable, pair.other.repeatable
+    values = {name: (base.get(name, set()), other.get(name, set())) for name in sorted(base.keys() | other.keys())}
+    together = _same_computation(pair)
+    return tuple(
+        Unequal(name, tuple(sorted(of_base)), tuple(sorted(of_other)))
+        for name, (of_base, of_other) in values.items()
+        if (len(of_base | of_other) if together else max(len(of_base), len(of_other))) > 1
+    )
+
+
+def _same_computation(pair: Pair) -> bool:
+    base, other = pair.base.case, pair.other.case
+    software = any(text.startswith(_SOFTWARE) for text in (*pair.asked, *pair.remarks))
+    return (base.workload, base.what, base.how) == (other.workload, other.what, other.how) and not software

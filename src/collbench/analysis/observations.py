@@ -1,32 +1,181 @@
-"""Runs as the analysis sees them: for each case one value of each launch, and what a reader must know about it.
+"""Runs as the analysis sees them: for each case one value of each launch, and what a reader must know of it.
 
 Records are read one after the other and only what is used is kept, so a million of them fit in a laptop's memory.
+
+A launch whose every sample is a multiple of 10 ns has a median that is one too. Ten such medians can be equal although
+the operation does not always take equally long, so no interval may be narrower than the step.
 """
 
 from __future__ import annotations
 
+import gc
 import math
 from array import array
 from bisect import bisect
-from collections.abc import Collection, Container, Iterable, Sequence, Set
+from collections import Counter
+from collections.abc import Collection, Container, Iterable, Iterator, Sequence, Set
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from itertools import pairwise
 from pathlib import Path
 from statistics import fmean
-from typing import NamedTuple
+from typing import NamedTuple, Protocol, TypeVar
 
-from collbench.analysis.clock import set_clock_step
-from collbench.analysis.collector import without_collector
-from collbench.analysis.marks import joined
-from collbench.analysis.sample_check import SampleCheck
-from collbench.analysis.sample_index import SampleIndex
-from collbench.analysis.stopped_by_verdicts import refuse_together
-from collbench.analysis.unfinished import unfinished
+from collbench.analysis.run_facts import SampleIndex, refuse_together, unfinished
 from collbench.analysis.ways import How, how, shortest_burst
 from collbench.errors import RunReadError
 from collbench.schema.case import Case, Where
 from collbench.schema.manifest import Manifest
 from collbench.schema.record import Duet, Record, ResultCheck, Work
+from collbench.schema.sample_files import SampleFiles, disagreement
 from collbench.schema.store import RecordStream, read_manifest
+
+#: Steps searched for in medians (s): rounding to whole nanoseconds lies below, no clock in use lies above.
+_FINEST, _COARSEST = 1.5e-9, 100e-9
+
+#: Times above this (s) are many steps long.
+_SHORT = 5e-6
+
+
+class Timed(Protocol):
+    """A cell, as far as its times go: launch medians, the shortest and the longest sample, the clock's step (s)."""
+
+    medians: array[float]
+    least: float
+    most: float
+    clock_step: float
+
+
+def set_clock_step(cells: Iterable[Timed], manifests: Sequence[Manifest]) -> None:
+    """Set the clock step of every cell: the coarsest of the run's hosts, or for older runs the one seen in medians."""
+    cells = list(cells)
+    steps = [host.clock_step for manifest in manifests for host in manifest.hosts]
+    known = max((step for step in steps if step is not None), default=None)
+    step = _shown(cells) if known is None else known
+    for cell in cells:
+        cell.clock_step = step
+
+
+def _shown(cells: Iterable[Timed]) -> float:
+    """The least distance between two times of a cell, among cells half of whose launches agree to the nanosecond (s).
+
+    Where all launches of every such cell agree, at most the place of the last digit that any of them shows. 0.0 where
+    no cell has such launches: then the resolution is finer than the differences between launches.
+    """
+    step, places = 0.0, []
+    for cell in cells:
+        if len(cell.medians) < 2 or min(cell.medians) > _SHORT:
+            continue
+        distinct = sorted(set(cell.medians))
+        if len(distinct) > len(cell.medians) / 2:
+            continue
+        ends = distinct if len(distinct) > 1 else sorted({*distinct, cell.least, cell.most})
+        gaps = [above - below for below, above in pairwise(ends)]
+        wide = [gap for gap in gaps if _FINEST < gap <= _COARSEST]
+        step = max(step, min(wide, default=0.0))
+        if len(ends) == 1:
+            places.append(_last_place(ends[0]))
+    return step or min(places, default=0.0)
+
+
+def _last_place(time: float) -> float:
+    """The power of ten of the last digit that is not 0 in a time in nanoseconds, in s; 0.0 below what is a step."""
+    nanoseconds = round(time * 1e9)
+    digits = str(nanoseconds)
+    place = 10.0 ** (len(digits) - len(digits.rstrip("0"))) * 1e-9
+    return place if place > _FINEST and math.isclose(time * 1e9, nanoseconds, rel_tol=1e-6) else 0.0
+
+
+#: For so many records every samples file is opened; beyond that every second, beyond twice as many every fourth, and
+#: so on: for a million records some eleven thousand.
+EVERY = 2048
+
+
+class SampleCheck:
+    """Passes the records of a run on, and checks samples files on the way.
+
+    `passed` counts the records, `index` holds the samples files of those that were measured.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self.passed = self._with_file = self._opened = 0
+        self.index = SampleIndex()
+        self._problems = Counter[str]()
+        self._first: dict[str, str] = {}
+
+    def passing(self, records: Iterable[Record]) -> Iterator[Record]:
+        with SampleFiles(self._folder) as files:
+            for record in records:
+                self.passed += 1
+                if record.status == "ok" and record.samples is not None and record.samples.file is not None:
+                    if self._with_file % _step(self._with_file) == 0:
+                        self._look(record, files)
+                    self._with_file += 1
+                    self.index.add(record)
+                yield record
+
+    def _look(self, record: Record, files: SampleFiles) -> None:
+        self._opened += 1
+        try:
+            samples = files.read(record)
+        except RunReadError as error:
+            self._count("cannot be read", str(error))
+            return
+        difference = "" if samples is None else disagreement(record, samples)
+        if difference:
+            where = f"{record.case.short}, launch {record.launch}"
+            self._count("do not agree with their records", f"{where}: {difference}")
+
+    def _count(self, what: str, example: str) -> None:
+        self._problems[what] += 1
+        self._first.setdefault(what, example)
+
+    def lines(self) -> tuple[str, ...]:
+        """The problems so far; empty where every file that was opened agrees with its record."""
+        some = self._opened < self._with_file
+        of = f"of {self._opened} samples files{f' that were opened, of {self._with_file},' if some else ''}"
+        return tuple(
+            f"{self._folder}: {number} {of} {what} ({self._first[what]})" for what, number in self._problems.items()
+        )
+
+
+def _step(number: int) -> int:
+    """1 for the first records, then the powers of two that keep the number of files growing with the logarithm."""
+    return 1 << (number // EVERY).bit_length()
+
+
+@contextmanager
+def without_collector() -> Iterator[None]:
+    """Pause it: of a hundred thousand cells it would take a sixth of the time that it takes to read them."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
+T = TypeVar("T")
+
+
+def joined(known: Set[T], new: Collection[T]) -> Set[T]:
+    """Both in one. What is not known yet goes into a set of one's own: `known`, if it is one already."""
+    if isinstance(known, set):
+        known.update(new)
+        return known
+    if not known:
+        return _shared(frozenset(new))
+    return known if known >= {*new} else {*known, *new}
+
+
+@lru_cache
+def _shared(facts: frozenset[T]) -> frozenset[T]:
+    """The same object for all who have these facts."""
+    return facts
+
 
 #: A time below a picosecond counts as 0: no clock resolves it.
 LEAST = 1e-12

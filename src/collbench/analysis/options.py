@@ -8,11 +8,11 @@ from dataclasses import dataclass, replace
 from collbench.analysis import environment
 from collbench.analysis.factors import FACTORS as OF_COMPARE
 from collbench.analysis.observations import Cell, Observed
-from collbench.analysis.stopped_by_verdicts import refuse_together
+from collbench.analysis.run_facts import refuse_together
 from collbench.errors import RequestError
 from collbench.schema.axes import AXES, STEPS, SYNONYMS, Axis, axis_of, step_order
 from collbench.schema.case import Case
-from collbench.schema.policy import PolicyOrder, policy_order
+from collbench.schema.place import PolicyOrder, policy_order
 from collbench.spelling import suggestion
 
 _ADVISED = sorted((axis for axis in AXES.values() if axis.advised), key=lambda axis: axis.kind != "where")

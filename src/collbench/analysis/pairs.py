@@ -1,19 +1,136 @@
-"""Which cells are compared: two sides that differ in the factor asked about, and in nothing else."""
+"""Which cells are compared: two sides that differ in the factor asked about, and in nothing else.
+
+Contention is not symmetrical: the weight of its control group decides how much each side is delayed by a busy core.
+So measuring in turns does not cancel it, and a block of launches that was contended on one side is left out on both.
+"""
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import replace
+from functools import lru_cache
+from itertools import combinations
+from typing import NamedTuple
 
 from collbench.analysis import environment
-from collbench.analysis.beneath import refuse_other_device
+from collbench.analysis.estimate import FEWEST
 from collbench.analysis.factors import FACTORS, Factor, of_fact
-from collbench.analysis.observations import Cell, Observed
+from collbench.analysis.observations import Cell, Observed, methods
 from collbench.analysis.pair import Pair
-from collbench.analysis.told_apart import told_apart
+from collbench.analysis.ways import How
 from collbench.errors import RequestError
 from collbench.schema.axes import AXES, SYNONYMS, Value, axis_of
 from collbench.schema.case import Case, names_in
+
+Keyed = dict[Case, Cell]
+
+
+def told_apart(base: Observed, other: Observed, factor: Factor | None, ignored: tuple[str, ...]) -> tuple[Keyed, Keyed]:
+    """The cells of both runs by what tells them apart without the factor: as few of its axes as give most pairs.
+
+    Raises:
+        RequestError: cells of one run differ in these axes alone.
+    """
+    axes = factor.axes if factor else ()
+    found: list[tuple[Keyed, Keyed]] = []
+    several: RequestError | None = None
+    for dropped in (*(factor.fewer if factor else ()), axes):
+        try:
+            found.append((_keyed(base, dropped + ignored), _keyed(other, dropped + ignored)))
+        except _SeveralCells as error:
+            several = _several(error, dropped + ignored, factor, base, other)
+    paired = [len(of_base.keys() & of_other.keys()) for of_base, of_other in found]
+    if several is not None and not any(paired):
+        raise several
+    return found[paired.index(max(paired))]
+
+
+class _SeveralCells(Exception):
+    """Two cells of a run that differ only in what is left out of account."""
+
+    def __init__(self, run: str, first: Case, second: Case) -> None:
+        self.run, self.first, self.second = run, first, second
+
+
+def _keyed(observed: Observed, dropped: tuple[str, ...]) -> Keyed:
+    keyed: Keyed = {}
+    for cell in observed.cells.values():
+        key = cell.case.without(dropped)
+        if key in keyed:
+            raise _SeveralCells(observed.name, keyed[key].case, cell.case)
+        keyed[key] = cell
+    return keyed
+
+
+def _several(found: _SeveralCells, dropped: tuple[str, ...], factor: Factor | None, *runs: Observed) -> RequestError:
+    differing = [name for name in dropped if found.first[name] != found.second[name]]
+    listed = "; ".join(f"{axis.spelled} {axis.label(found.first[axis.name])} and {axis.label(found.second[axis.name])}"
+                       for axis in map(axis_of, differing))  # fmt: skip
+    by = f"--by {factor.name if factor else 'FACTOR'}"
+    chosen = _choosing(dropped, runs)
+    return RequestError(
+        f"{found.run} has several cells of one case, which differ in {listed}. Between two runs, or a run and a "
+        f"baseline, only one can be compared. {f'Choose one of them: {chosen}. ' if chosen else ''}{by} within one run "
+        f"compares its sides: collbench compare RUN {by}, without a second run and without --baseline."
+    )
+
+
+def _choosing(dropped: tuple[str, ...], runs: tuple[Observed, ...]) -> str:
+    """`--given policy=multi`: values of as few axes as leave one cell of each case in both runs, and some in common."""
+    cases = [list(run.cells) for run in runs]
+    names = [name for name in dropped if any(len({case[name] for case in of_run}) > 1 for of_run in cases)]
+    for chosen in (some for number in (1, 2) for some in combinations(names, number)):
+        values = [{tuple(case[name] for name in chosen) for case in of_run} for of_run in cases]
+        for wanted in sorted(set.intersection(*values), key=str, reverse=True):
+            left = [[case for case in of_run if tuple(case[name] for name in chosen) == wanted] for of_run in cases]
+            keys = [[case.without(dropped) for case in of_run] for of_run in left]
+            if all(len(set(of_run)) == len(of_run) for of_run in keys) and set(keys[0]) & set(keys[1]):
+                return " ".join(f"--given {axis_of(name).spelled}={axis_of(name).label(value)}"
+                                for name, value in zip(chosen, wanted, strict=True))  # fmt: skip
+    return ""
+
+
+#: The name of `--ignore`: records have it as their transport.
+NAME = "transport"
+
+#: The device of a record's transport: `overlay on ext4 (vda)`.
+_DEVICE = re.compile(r"\(([^()]+)\)")
+
+
+def refuse_other_device(pairs: Iterable[Pair], ignored: frozenset[str]) -> None:
+    """Raise where the files of both sides were on known devices, which differ.
+
+    Raises:
+        RequestError: they do, and nobody said to ignore it.
+    """
+    if NAME in ignored:
+        return
+    apart = dict.fromkeys(
+        f"storage of {pair.base_name} lay on {_transports_text(pair.base)}, "
+        f"that of {pair.other_name} on {_transports_text(pair.other)}"
+        for pair in pairs
+        if (base := _devices(pair.base)) and (other := _devices(pair.other)) and base != other
+    )
+    if apart:
+        listed = "".join(f"\n  {line}" for line in apart)
+        raise RequestError(
+            f"Two devices would be compared:{listed}\n"
+            f"Measure both on one device (folder = ... in the plan). To compare anyway: --ignore {NAME}"
+        )
+
+
+def _devices(cell: Cell) -> set[str]:
+    """The devices of a program's files; empty where they are in memory, or nothing tells."""
+    if cell.case["backend"]:
+        return set()
+    return {match[1] for text in cell.transports if (match := _DEVICE.search(text))}
+
+
+def _transports_text(cell: Cell) -> str:
+    return " and ".join(sorted(cell.transports))
+
 
 #: Facts of the measuring that can make two numbers of one case incomparable, and the axes of the case that set them.
 METHODS = {"driver": "driver", "gate": "", "cadence": "", "clock": "", "burst": "", "place": "in_place"}
@@ -236,3 +353,97 @@ def _other_software(pairs: list[Pair], factor: Factor, wrong: Iterable[str]) -> 
     image = "collbench image build tools --base debian:bookworm-slim"
     return (f"Measure in an image on the host's release, which has the same programs ({image}, say), or make the "
             "programs the question: --by library. ")  # fmt: skip
+
+
+#: After a difference of the gate alone: what would make it go.
+BARRIER = '; gate = "barrier" in the plan (or --gate barrier) measures both'
+
+
+class Alike(NamedTuple):
+    """Medians (s) of the launches that count and their numbers; in blocks, entry i of both is of one block.
+
+    `refused` says in what the sides differ where too few launches agree, and `left_out` how many launches were measured
+    in another way.
+    """
+
+    base: list[float]
+    other: list[float]
+    of_base: list[int]
+    of_other: list[int]
+    refused: str = ""
+    left_out: int = 0
+
+
+def alike(pair: Pair, in_blocks: bool) -> Alike:
+    """The launches of both sides that were measured alike; all launches where too few were."""
+    return _in_blocks(pair) if in_blocks else _of_sides(pair)
+
+
+def _in_blocks(pair: Pair) -> Alike:
+    base, other = (
+        dict(zip(cell.launches, zip(cell.medians, cell.ways, strict=True), strict=True))
+        for cell in (pair.base, pair.other)
+    )
+    common = sorted(base.keys() & other.keys())
+    agreed = [n for n in common if not apart(base[n][1], other[n][1], pair.free)]
+    refused = "" if len(agreed) >= min(FEWEST, len(common)) else method_differences(pair)
+    kept = common if refused else agreed
+    left_out = len(common) - len(kept)
+    return Alike([base[n][0] for n in kept], [other[n][0] for n in kept], kept, kept, refused, left_out)
+
+
+def _of_sides(pair: Pair) -> Alike:
+    """All launches where both sides were measured in one way; else those of the way with the most launches of both."""
+    base, other = pair.base, pair.other
+    if not any(apart(of_base, of_other, pair.free) for of_base in base.how for of_other in other.how):
+        return _all(base, other)
+    counts: Counter[How] = Counter()
+    for way in base.how:
+        counts[way] = min(len(_of_way(base, way, pair.free)), len(_of_way(other, way, pair.free)))
+    way, most = max(counts.items(), key=lambda item: (item[1], item[0]))
+    if most < FEWEST:
+        return _all(base, other, method_differences(pair))
+    of_base, of_other = _of_way(base, way, pair.free), _of_way(other, way, pair.free)
+    left_out = len(base.medians) - len(of_base) + len(other.medians) - len(of_other)
+    return Alike([*of_base.values()], [*of_other.values()], [*of_base], [*of_other], "", left_out)
+
+
+def _all(base: Cell, other: Cell, refused: str = "") -> Alike:
+    return Alike(list(base.medians), list(other.medians), list(base.launches), list(other.launches), refused)
+
+
+def _of_way(cell: Cell, way: How, free: frozenset[str]) -> dict[int, float]:
+    """By launch."""
+    rows = zip(cell.launches, cell.medians, cell.ways, strict=True)
+    return {launch: time for launch, time, own in rows if not apart(own, way, free)}
+
+
+@lru_cache(maxsize=1024)  # few ways, a million records
+def apart(of_base: How, of_other: How, free: frozenset[str]) -> bool:
+    """Whether two ways of measuring differ in what is recorded of both, but for what is free."""
+    base, other = dict(of_base), dict(of_other)
+    return any(base[name] != other[name] for name in base.keys() & other.keys() if name not in free)
+
+
+def method_differences(pair: Pair) -> str:
+    """`gate barrier against roundtime`: in what the sides were measured differently."""
+    base, other = (
+        {name: " and ".join(sorted(values)) for name, values in methods([cell]).items()}
+        for cell in (pair.base, pair.other)
+    )
+    names = [name for name in sorted(base.keys() & other.keys() - pair.free) if base[name] != other[name]]
+    said = "; ".join(f"{name} {base[name]} against {other[name]}" for name in names)
+    return f"{said}{BARRIER}" if names == ["gate"] else said
+
+
+def undisturbed(pair: Pair, in_blocks: bool) -> tuple[Pair, int]:
+    """The pair without contended launches, and how many these are: in blocks, of those that both sides have."""
+    base, other = pair.base, pair.other
+    if not base.disturbed and not other.disturbed:
+        return pair, 0
+    if not in_blocks:
+        number = len(base.disturbed) + len(other.disturbed)
+        return replace(pair, base=base.without(base.disturbed), other=other.without(other.disturbed)), number
+    blocks = base.disturbed | other.disturbed
+    number = len(blocks & {*base.launches} & {*other.launches})
+    return replace(pair, base=base.without(blocks), other=other.without(blocks)), number

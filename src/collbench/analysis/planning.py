@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from collbench.analysis.estimate import Estimate
-from collbench.analysis.joint import ALPHA
 from collbench.analysis.optional import ndtr
-from collbench.analysis.significance import PValues
+from collbench.analysis.significance import ALPHA, PValues
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from collbench.analysis.blocks import together
 from collbench.analysis.estimate import centre
 from collbench.analysis.observations import Cell
 from collbench.analysis.options import FACTORS, Option, Question
 from collbench.analysis.sequential import ratio_in_blocks_of
+from collbench.analysis.significance import together
 from collbench.schema.axes import STEPS
-from collbench.schema.policy import PolicyOrder
+from collbench.schema.place import PolicyOrder
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from collbench.bindings.calls import binder_of, make_call
-from collbench.bindings.gpu.cuda_mpi import CudaMpiArguments
-from collbench.bindings.gpu.device import device_buffers
+from collbench.bindings.gpu.device import CudaMpiArguments, device_buffers
 from collbench.bindings.gpu.device_session import DeviceMpiBackend, DeviceMpiSession
 from collbench.bindings.mpi import cuda_aware
 from collbench.bindings.mpi.arguments import MpiSymbols

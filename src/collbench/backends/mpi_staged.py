@@ -6,8 +6,8 @@ from dataclasses import replace
 from typing import Any
 
 from collbench.bindings.calls import AllOf, binder_of, make_call
+from collbench.bindings.gpu.device import StagedArguments, buffers_of, staged_parts
 from collbench.bindings.gpu.device_session import DeviceMpiBackend, DeviceMpiSession
-from collbench.bindings.gpu.staging import StagedArguments, buffers_of, staged_parts
 from collbench.bindings.mpi.arguments import MpiSymbols
 from collbench.bindings.spec import Operation, Options, Session
 from collbench.collectives.case import CollectiveCase

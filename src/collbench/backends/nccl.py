@@ -9,23 +9,23 @@ from typing import Any
 
 from collbench.bindings.agreement import first_value
 from collbench.bindings.calls import AllOf, binder_of, make_call
-from collbench.bindings.gpu.communicators import Communicators
 from collbench.bindings.gpu.device import Device, device_buffers
 from collbench.bindings.gpu.device_session import DeviceMpiBackend, DeviceMpiSession
-from collbench.bindings.gpu.nccl_arguments import NcclArguments
-from collbench.bindings.gpu.nccl_library import (
+from collbench.bindings.gpu.nccl import (
     COMMUNICATOR_VARIABLES,
     DATATYPE,
     NCCL_PACKAGES,
     NCCL_VARIABLES,
     OP,
     Communicator,
+    Communicators,
+    NcclArguments,
+    NcclLog,
     reserve_settings,
     says_lost,
     settings,
     share_variables,
 )
-from collbench.bindings.gpu.nccl_log import NcclLog
 from collbench.bindings.gpu.parameter_server import ServerArguments, WorkerArguments
 from collbench.bindings.gpu.runtime import agree, on_all
 from collbench.bindings.mpi.arguments import MpiSymbols

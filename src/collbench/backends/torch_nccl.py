@@ -14,10 +14,9 @@ from typing import Any, Literal
 
 from collbench.bindings.calls import binder_of
 from collbench.bindings.gpu import torch_gpu
-from collbench.bindings.gpu.nccl_library import NCCL_PACKAGES, NCCL_VARIABLES, says_lost, share_variables
-from collbench.bindings.gpu.nccl_log import NcclLog
+from collbench.bindings.gpu.nccl import NCCL_PACKAGES, NCCL_VARIABLES, NcclLog, says_lost, share_variables
 from collbench.bindings.gpu.runtime import CUDA_VARIABLES, agree, on_all, take_seats
-from collbench.bindings.gpu.torch_parameter_server import GpuTorchArguments, ServedTorchArguments
+from collbench.bindings.gpu.torch_gpu import GpuTorchArguments, ServedTorchArguments
 from collbench.bindings.spec import Backend, Operation, Options, Session
 from collbench.bindings.torch.arguments import TorchArguments, torch_buffers, torch_call
 from collbench.bindings.torch.world import TorchBackend, TorchSession, join, missing_torch, torch_version

@@ -1,12 +1,16 @@
-"""What ranks agree on, and what rank 0 is told of each."""
+"""What ranks agree on: values, extremes and sums, from the one reduction that a library has."""
 
 from __future__ import annotations
 
 import hashlib
 import pickle
+from abc import ABC, abstractmethod
 from typing import TypeVar
 
-from collbench.bindings.spec import World
+import numpy as np
+from numpy.typing import NDArray
+
+from collbench.bindings.spec import Numbers, World
 
 T = TypeVar("T")
 
@@ -40,3 +44,21 @@ def gathered_once(world: World, value: T) -> list[T] | None:
     senders: frozenset[int] = world.bcast(frozenset(first.values()))
     sent = world.gather(value if world.rank in senders else None)
     return None if digests is None or sent is None else [sent[first[found]] for found in digests]
+
+
+class Reductions(ABC):
+    """The reductions of a `World`. The least and the largest take one message, because max(x) is -min(-x)."""
+
+    @abstractmethod
+    def reduced(self, values: NDArray[np.int64], smallest: bool) -> NDArray[np.int64]:
+        """Of each number [n] the smallest over the ranks, or the sum, in a new array on every rank. Collective."""
+
+    def extremes(self, values: Numbers) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """As `World`."""
+        own = np.asarray(values, np.int64)
+        found = self.reduced(np.concatenate((own, -own)), smallest=True)
+        return found[: len(own)], -found[len(own) :]
+
+    def total(self, values: Numbers) -> NDArray[np.int64]:
+        """As `World`."""
+        return self.reduced(np.array(values, np.int64), smallest=False)

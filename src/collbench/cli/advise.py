@@ -8,17 +8,15 @@ import click
 
 from collbench.analysis.advise import advise
 from collbench.analysis.guidelines import check
-from collbench.analysis.models.step_costs import step_costs
-from collbench.analysis.models.steps import training_steps
+from collbench.analysis.models.steps import step_costs, training_steps
 from collbench.analysis.options import differing, given_cells, merged, parse_given, questions
 from collbench.analysis.pairs import refuse_not_in_turns
-from collbench.analysis.planned import planned
+from collbench.analysis.same_launches import planned
 from collbench.cli.analysing import COMPLETE, RUN, given, in_blocks, margin, names, read_each, say, style
-from collbench.cli.terminal import waiting_for
-from collbench.report.advice.document import document
+from collbench.cli.options import waiting_for
 from collbench.report.advice.sentences import complete
-from collbench.report.advice.tables import brief, cautions, evidence, with_answers
-from collbench.report.models.steps import cost_entry, cost_tables
+from collbench.report.advice.tables import brief, cautions, document, evidence, with_answers
+from collbench.report.models import cost_entry, cost_tables
 from collbench.schema.case import own_axes
 
 

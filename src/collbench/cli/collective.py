@@ -10,15 +10,14 @@ import click
 from click.core import ParameterSource
 
 from collbench import backends, collectives
-from collbench.cli.measuring import carry_out
 from collbench.cli.options import DEVICE, OUTPUT, SAMPLES, SIZES, WORLD, flags, of_axes
+from collbench.cli.sink import carry_out
 from collbench.collectives.row import Collective
 from collbench.errors import RequestError
-from collbench.run.choosing import default_backend
+from collbench.run.experiment import default_backend
 from collbench.schema.axes import choices_of
-from collbench.schema.choices import Situation
+from collbench.schema.choices import Situation, Sizes
 from collbench.schema.plan import Plan
-from collbench.schema.sizes import Sizes
 from collbench.units import parse_size
 
 _OTHER = {"cpu": "GPU (gpu)", "gpu": "host (cpu)"}

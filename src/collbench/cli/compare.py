@@ -10,7 +10,7 @@ from typing import NamedTuple
 import click
 
 from collbench.analysis import baseline as baselines
-from collbench.analysis import beneath
+from collbench.analysis import pairs as pairs_module
 from collbench.analysis.compare import Comparison, compare
 from collbench.analysis.environment import facts
 from collbench.analysis.factors import FACTORS, find_factor
@@ -21,7 +21,7 @@ from collbench.analysis.pairs import METHODS, across, axes_by_name, refuse_not_i
 from collbench.analysis.same_launches import refuse_own_baseline
 from collbench.cli.analysing import COMPLETE, RUN, in_blocks, margin, names, read, read_each, say, style
 from collbench.cli.failing import FAILING, failures
-from collbench.cli.terminal import harmless, waiting_for
+from collbench.cli.options import harmless, waiting_for
 from collbench.errors import RequestError
 from collbench.report.comparison import document, tables
 from collbench.report.tables import Table
@@ -140,7 +140,12 @@ def _given(observed: Observed, texts: tuple[str, ...]) -> Observed:
 
 def _known(ignored: frozenset[str], *runs: Observed) -> frozenset[str]:
     """The names, if each of them is that of an axis, a fact or a way of measuring."""
-    known = {*axes_by_name(*runs), *METHODS, beneath.NAME, *(name for run in runs for name in facts(run, run.cells))}
+    known = {
+        *axes_by_name(*runs),
+        *METHODS,
+        pairs_module.NAME,
+        *(name for run in runs for name in facts(run, run.cells)),
+    }
     for name in sorted(ignored - known):
         raise RequestError(f"--ignore {name!r}: unknown. {suggestion(name, sorted(known))}")
     return ignored

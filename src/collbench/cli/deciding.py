@@ -6,21 +6,20 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 
-from collbench.analysis.deciding import TRIED, Standing, questions, standing, still_open
+from collbench.analysis.deciding import TRIED, Executed, Standing, next_block, questions, standing, still_open
 from collbench.analysis.estimate import FEWEST
-from collbench.analysis.next_block import Executed, next_block
 from collbench.analysis.observations import Cell, apply_manifests, collect, some_from
 from collbench.cli.duration import seconds_of_launch
 from collbench.launch.cells import LaunchCell, Part
 from collbench.launch.expansion import ExpandedPlan
 from collbench.launch.groups import at_once
-from collbench.launch.keeping import placed
+from collbench.launch.harvest import placed
 from collbench.schema.case import Case
 from collbench.schema.launch_plan import MOST_LAUNCHES
 from collbench.schema.manifest import Manifest
 from collbench.schema.record import Record
 from collbench.units import counted, format_long, format_size
-from collbench.workloads.case import ProgramCase
+from collbench.workloads.program import ProgramCase
 
 #: The comparisons that decide an experiment, of its cells after so many blocks of at most so many.
 StandingOf = Callable[[list[Cell], int, int], list[Standing]]

@@ -8,8 +8,8 @@ from pathlib import Path
 import click
 import msgspec
 
-from collbench.cli.measuring import carry_out
 from collbench.cli.options import OUTPUT, flags
+from collbench.cli.sink import carry_out
 from collbench.machine import launcher
 from collbench.schema.plan import load_plan
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from collbench.cli.engine_option import docker_host, engine, site
+from collbench.cli.options import docker_host, engine, site
 from collbench.errors import RequestError
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ def command(
 
 def _here(without: tuple[str, ...], as_json: bool, colour: bool | None) -> None:
     from collbench import doctor
-    from collbench.doctor.parts.machine import here
+    from collbench.doctor.parts.processors import here
 
     _show(doctor.examine(here(), without), max(map(len, doctor.names())), as_json, colour)
 
@@ -95,8 +95,8 @@ def _show(found: Iterable[tuple[str, Finding]], name_width: int, as_json: bool, 
 def _inside(where: tuple[str, str, str, str], address: str, without: tuple[str, ...], as_json: bool) -> int:
     """Doctor in a container as a launch would make it, of (image, policy, step, engine): its exit code."""
     from collbench.launch import engines
-    from collbench.launch.doctor_inside import examine, expanded_for
-    from collbench.launch.stopping import Stopping
+    from collbench.launch.patience import Stopping
+    from collbench.launch.stacks import examine, expanded_for
 
     omitted = [word for check in without for word in ("--without", check)]
     argv = ("collbench", "doctor", *(("--json",) if as_json else ()), *omitted)

@@ -11,7 +11,7 @@ from collbench.launch.groups import groups_of
 from collbench.schema.launch_plan import LaunchPlan
 from collbench.schema.plan import Plan
 from collbench.units import counted, format_long
-from collbench.workloads.case import ProgramCase
+from collbench.workloads.program import ProgramCase
 
 #: Checks and warm-up of a case of a collective, and the start of a program with its steps beside it (s).
 CASE, EXECUTION = 0.05, 0.5

@@ -19,12 +19,10 @@ from numpy.typing import NDArray
 from collbench.analysis.deciding import standing
 from collbench.analysis.observations import some_from
 from collbench.cli import continuing
-from collbench.cli.begun import BegunRun, begun_run, refuse_other_software
-from collbench.cli.continuing import Continued
+from collbench.cli.continuing import BegunRun, Continued, begun_run, refuse_other_software, resuming
 from collbench.cli.deciding import Decider, StandingOf
 from collbench.cli.launching import looking, show_cells
-from collbench.cli.terminal import harmless
-from collbench.cli.typed import resuming
+from collbench.cli.options import harmless
 from collbench.errors import CollbenchError, RunWriteError
 from collbench.launch.campaign import (
     PreparedCampaign,
@@ -36,13 +34,12 @@ from collbench.launch.campaign import (
 )
 from collbench.launch.cells import Launch, LaunchCell, Part
 from collbench.launch.expansion import ExpandedPlan
-from collbench.launch.folders.neighbours import disturbances
-from collbench.launch.stopping import StopCheck
+from collbench.launch.folders import disturbances
+from collbench.launch.patience import StopCheck
 from collbench.schema.manifest import Manifest
-from collbench.schema.new_folder import refuse_unusable
 from collbench.schema.record import Record
 from collbench.schema.resumed import add_hosts, extend
-from collbench.schema.store import RunWriter
+from collbench.schema.store import RunWriter, refuse_unusable
 from collbench.schema.yardsticks import YardstickReading, append
 from collbench.units import counted
 

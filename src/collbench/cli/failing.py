@@ -1,4 +1,4 @@
-"""`compare --fail-on`: what makes a check fail, so that one that passes means that everything was measured."""
+"""`--fail-on` of `compare` and `history`: what makes a check fail, so that one that passes means something."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ from collections.abc import Callable, Sequence
 
 from collbench.analysis.compare import Comparison
 from collbench.analysis.estimate import FEWEST
+from collbench.analysis.history.history import History, Told
+from collbench.analysis.launches import unequal
 from collbench.analysis.observations import Cell
-from collbench.analysis.repeatable import unequal
+from collbench.units import counted
 
 #: What --fail-on takes, and the verdicts that it fails on.
 FAILING = {"slower": ("slower",), "faster": ("faster",), "different": ("slower", "faster"),
@@ -80,3 +82,37 @@ _UNMEASURED: dict[str, Callable[[Comparison], bool]] = {
     "on a shared GPU": lambda comparison: any(cell.shared_gpu for cell in _sides(comparison)),
     "with most samples late": lambda comparison: any(2 * cell.late > cell.samples for cell in _sides(comparison)),
 }
+
+
+#: What --fail-on takes: how a cell takes now, over the shortest and the longest of its earlier levels.
+FAILING_LEVELS: dict[str, Callable[[float, float, float], bool]] = {
+    "slower": lambda over_shortest, over_longest, margin: over_shortest > 1 + margin,
+    "faster": lambda over_shortest, over_longest, margin: over_longest < 1 / (1 + margin),
+    "different": lambda over_shortest, over_longest, margin: (
+        over_shortest > 1 + margin or over_longest < 1 / (1 + margin)
+    ),
+}
+
+
+def history_failures(history: History, fail_on: str, since: int) -> list[str]:
+    """Why a check fails, in words; empty where it passes. `since`: the number of the first run that counts.
+
+    Besides the cells whose level differs, what the latest runs did not measure fails every check, and so does a history
+    without a run that counts, or without a single cell that could be judged.
+    """
+    differing = [one for one in history.cells if FAILING_LEVELS[fail_on](*one.now, history.margin)]
+    reasons = [f"{counted(len(differing), 'cell')} {fail_on} now than before"] if differing else []
+    current = [one for one in history.cells if one.series.last >= since or (one.series.missing or -1) >= since]
+    lacking = sum(map(_not_measured, current))
+    if lacking:
+        reasons.append(f"{counted(lacking, 'cell')} not measured in the latest run")
+    if since >= len(history.runs.runs):
+        reasons.append("no run since then")
+    if not any(one.tested for one in history.cells):
+        reasons.append("too few runs to judge any cell")
+    return reasons
+
+
+def _not_measured(one: Told) -> bool:
+    series = one.series
+    return series.missing is not None or bool(series.lacking)

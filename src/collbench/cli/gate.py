@@ -16,31 +16,24 @@ from click.core import ParameterSource
 
 from collbench.analysis.deciding import standing_of_sides
 from collbench.analysis.estimate import FEWEST
-from collbench.analysis.gate.answers import Judgement, judge
-from collbench.analysis.gate.doubts import ACCEPTABLE
+from collbench.analysis.gate import ACCEPTABLE, Judgement, judge
 from collbench.analysis.observations import observe
 from collbench.analysis.optional import stats
 from collbench.characters import in_one_line
-from collbench.cli import plan_argument, until_option
+from collbench.cli import options
 from collbench.cli.analysing import COMPLETE, margin, say, style
-from collbench.cli.begun import plan_in
-from collbench.cli.continuing import Continued, continued
-from collbench.cli.engine_option import docker_host, engine, placed_on, site
+from collbench.cli.continuing import Continued, continued, plan_in
 from collbench.cli.experiment import Purpose, perform
-from collbench.cli.path_argument import PATH
+from collbench.cli.options import PATH, docker_host, engine, harmless, placed_on, site
 from collbench.cli.sides import ACCEPTED, KINDS, OVERSUBSCRIBED, host_plan, refuse_other_bytes, side_of
-from collbench.cli.terminal import harmless
 from collbench.errors import CollbenchError, Interrupted, NoAnswer, RequestError, RunWriteError
 from collbench.launch.expansion import ExpandedPlan
-from collbench.launch.keeping import placed
+from collbench.launch.harvest import placed
+from collbench.launch.patience import Stopping
 from collbench.launch.shipped import find_plan
 from collbench.launch.stacks import sha256_of_given
-from collbench.launch.stopping import Stopping
-from collbench.report.gate.document import document
-from collbench.report.gate.junit import junit
-from collbench.report.gate.markdown import markdown
-from collbench.report.gate.names import Names, names_of
-from collbench.report.gate.tables import tables
+from collbench.report.gate.outputs import document, junit, markdown, tables
+from collbench.report.gate.sentence import Names, names_of
 from collbench.schema.gate_plan import (
     FILE,
     SIDES,
@@ -52,10 +45,9 @@ from collbench.schema.gate_plan import (
     write_gate_plan,
 )
 from collbench.schema.launch_plan import LaunchPlan, check_launch_plan, load_launch_plan
-from collbench.schema.loaded import read
 from collbench.schema.manifest import Until
 from collbench.schema.plan import load_plan, named_in_errors, read_document
-from collbench.schema.record import Record
+from collbench.schema.record import Record, read
 from collbench.schema.store import read_manifest
 
 #: The answer as files in the folder, for a comment, for a report of tests and for programs.
@@ -83,12 +75,12 @@ other_side = click.option(
     epilog="Exit codes: 0 no loss, and every cell was answered; 1 a loss; 2 the request was wrong; 4 no answer, or "
     "interrupted.",
 )
-@plan_argument.plan
+@options.plan
 @base_side
 @other_side
 @margin
-@until_option.launches
-@until_option.until
+@options.launches
+@options.until
 @click.option("--seed", type=int, default=None, help="Of the order within blocks.  [default: the plan's]")
 @click.option(
     "-n", "--ranks", type=click.IntRange(1, 256), default=None,
@@ -178,7 +170,7 @@ def _measured(
         refuse_other_bytes(words)
     begun = None if resume is None else plan_in(read_manifest(resume))
     path, plan = plan_for_gate(text, ranks, OVERSUBSCRIBED in accepted, begun)
-    plan = until_option.ending(placed_on(plan, engine, site, docker_host), until, launches)
+    plan = options.ending(placed_on(plan, engine, site, docker_host), until, launches)
     plan = plan if seed is None else msgspec.structs.replace(plan, seed=seed)
     if begun is not None and not base and not other:
         sides = begun.sides

@@ -10,13 +10,11 @@ import click
 from collbench.analysis.history import history as analysed
 from collbench.analysis.history.history import History
 from collbench.cli.analysing import COMPLETE, RUN, margin, say, style
-from collbench.cli.failing_history import FAILING, failures
-from collbench.cli.output_file import amount, refuse_folder, write
-from collbench.cli.terminal import harmless, waiting_for
+from collbench.cli.failing import FAILING_LEVELS as FAILING
+from collbench.cli.failing import history_failures as failures
+from collbench.cli.options import amount, harmless, refuse_folder, waiting_for, write
 from collbench.errors import RequestError
-from collbench.report.history.document import document
-from collbench.report.history.names import Names
-from collbench.report.history.tables import tables
+from collbench.report.history import Names, document, tables
 from collbench.spelling import suggestion
 
 

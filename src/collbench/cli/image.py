@@ -9,18 +9,16 @@ from pathlib import Path
 
 import click
 
-from collbench.cli.engine_option import docker_host
-from collbench.cli.path_argument import PATH
-from collbench.cli.terminal import harmless
+from collbench.cli.options import PATH, docker_host, harmless
 from collbench.errors import RequestError
 from collbench.launch.engines.docker import images
-from collbench.launch.engines.docker.build_context import Recipe
 from collbench.launch.engines.docker.containers import Docker
 from collbench.launch.engines.docker.image_store import inspect
+from collbench.launch.engines.docker.images import Recipe
 from collbench.launch.engines.docker.look import reference_of
+from collbench.launch.patience import Stopping
 from collbench.launch.probe import sources
 from collbench.launch.shipped import dockerfiles
-from collbench.launch.stopping import Stopping
 
 _COLUMNS = (
     ("image", "tag"), ("id", "id"), ("code", "code"), ("MPI", "collbench.mpi"), ("from", "collbench.mpi.origin"),

@@ -8,18 +8,16 @@ import click
 
 from collbench.analysis.observations import Cell, apply_manifests, collect, some_from
 from collbench.analysis.optional import stats
-from collbench.cli import plan_argument, until_option
+from collbench.cli import options
 from collbench.cli.continuing import Continued, continued
-from collbench.cli.dry_run import show_commands
-from collbench.cli.engine_option import docker_host, engine, placed_on, site
 from collbench.cli.experiment import perform
-from collbench.cli.path_argument import PATH
-from collbench.cli.terminal import harmless
+from collbench.cli.launching import show_commands
+from collbench.cli.options import PATH, docker_host, engine, harmless, placed_on, site
 from collbench.errors import RequestError
 from collbench.launch import engines
+from collbench.launch.patience import StopCheck, Stopping
+from collbench.launch.preview import indistinct_sides
 from collbench.launch.shipped import find_plan
-from collbench.launch.stopping import StopCheck, Stopping
-from collbench.launch.unused import indistinct_sides
 from collbench.report.launches import summary
 from collbench.schema.case import Case
 from collbench.schema.launch_plan import LaunchPlan, load_launch_plan
@@ -28,7 +26,7 @@ from collbench.schema.plan import named_in_errors
 
 
 @click.command(name="launch")
-@plan_argument.optional_plan
+@options.optional_plan
 @click.option(
     "--out",
     type=PATH,
@@ -43,8 +41,8 @@ from collbench.schema.plan import named_in_errors
     metavar="DIR",
     help="Resume the run in DIR: what is recorded is not repeated. With more --launches, only until decided.",
 )
-@until_option.until
-@until_option.launches
+@options.until
+@options.launches
 @click.option("--dry-run", is_flag=True, help="Print every container as a command of its engine; start no rank.")
 @click.option("--sweep", "sweeping", is_flag=True, help="Remove what killed launches left.")
 @engine
@@ -68,7 +66,7 @@ def command(
     if plan is None:
         raise RequestError("launch: name a plan: a file, or one that collbench plan lists, such as quick (or --sweep).")
     path = find_plan(plan)
-    loaded = until_option.ending(placed_on(load_launch_plan(path, plan), engine, site, docker_host), until, launches)
+    loaded = options.ending(placed_on(load_launch_plan(path, plan), engine, site, docker_host), until, launches)
     asked = Continued(loaded, loaded) if resume is None else continued(loaded, resume, until, launches)
     if asked.plan.until == "decided":  # it is needed after some blocks, and refused before the first
         stats()

@@ -14,8 +14,7 @@ from collbench.analysis.models.run_models import Modelled, modelled
 from collbench.analysis.models.what_if import NetworkLink
 from collbench.cli.analysing import RUN, read_each, say, style
 from collbench.errors import RequestError
-from collbench.report.models.document import document
-from collbench.report.models.tables import tables
+from collbench.report.models import document, tables
 from collbench.report.tables import Table
 from collbench.spelling import suggestion
 from collbench.units import parse_duration, parse_size

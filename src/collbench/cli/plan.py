@@ -5,17 +5,15 @@ from __future__ import annotations
 import click
 
 from collbench.characters import in_one_line
-from collbench.cli import plan_argument, until_option
+from collbench.cli import options
 from collbench.cli.duration import about, at_most, too_long
-from collbench.cli.engine_option import engine, placed_on, site
 from collbench.cli.launching import before_measuring, oversubscribed, undecidable
-from collbench.cli.terminal import harmless
+from collbench.cli.options import engine, harmless, placed_on, site
 from collbench.launch import engines
 from collbench.launch.expansion import ExpandedPlan, expand
-from collbench.launch.foreseen import foreseen
 from collbench.launch.placing import Box, Placement
+from collbench.launch.preview import foreseen, indistinct_sides
 from collbench.launch.shipped import find_plan, plans, source_tree
-from collbench.launch.unused import indistinct_sides
 from collbench.machine.facts import format_cores
 from collbench.schema.launch_plan import load_launch_plan
 from collbench.schema.manifest import Until
@@ -24,11 +22,11 @@ from collbench.units import counted
 
 
 @click.command(name="plan")
-@plan_argument.optional_plan
+@options.optional_plan
 @engine
 @site
-@until_option.until
-@until_option.launches
+@options.until
+@options.launches
 def command(
     plan: str | None, engine: str | None, site: str | None, until: Until | None, launches: int | None
 ) -> None:  # fmt: skip
@@ -40,7 +38,7 @@ def command(
         _list()
         return
     path = find_plan(plan)
-    loaded = until_option.ending(placed_on(load_launch_plan(path, plan), engine, site), until, launches)
+    loaded = options.ending(placed_on(load_launch_plan(path, plan), engine, site), until, launches)
     with named_in_errors(path):
         expanded = expand(loaded)
         engines.get(loaded.engine).script(loaded, expanded.order, expanded.placements)

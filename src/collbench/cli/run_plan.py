@@ -6,19 +6,18 @@ from pathlib import Path
 
 import click
 
-from collbench.cli import plan_argument
-from collbench.cli.measuring import carry_out
-from collbench.cli.options import OUTPUT, WORLD, flags
-from collbench.cli.path_argument import PATH
+from collbench.cli import options
+from collbench.cli.options import OUTPUT, PATH, WORLD, flags
+from collbench.cli.sink import carry_out
 from collbench.errors import RequestError
 from collbench.launch.shipped import find_plan
 from collbench.run.binding import bind
 from collbench.schema.place import read_places
-from collbench.schema.world_plan import load_world_plan
+from collbench.schema.plan import load_world_plan
 
 
 @click.command(name="run")
-@plan_argument.plan
+@options.plan
 @flags(OUTPUT, WORLD)
 @click.option(
     "--placement",

@@ -10,20 +10,20 @@ from pathlib import Path
 import click
 import msgspec
 
-from collbench.analysis.blocks import together
 from collbench.analysis.compare import Comparison, compare
 from collbench.analysis.detectable import PairedLaunches, false_positives, smallest
 from collbench.analysis.factors import FACTORS
 from collbench.analysis.observations import observe
 from collbench.analysis.pairs import within
 from collbench.analysis.restlessness import cost, movements
+from collbench.analysis.significance import together
 from collbench.cli.analysing import RUN, margin, say, style
 from collbench.cli.continuing import Continued
 from collbench.cli.experiment import Purpose, perform
 from collbench.cli.sides import host_plan
 from collbench.errors import LaunchFailed, RequestError
-from collbench.launch.folders.layout import signed_folder
-from collbench.launch.stopping import Stopping
+from collbench.launch.folders import signed_folder
+from collbench.launch.patience import Stopping
 from collbench.machine import launcher
 from collbench.report.selftest import SelfTest, document, tables
 from collbench.schema.gate_plan import SIDES

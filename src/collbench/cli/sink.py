@@ -1,4 +1,4 @@
-"""Where records go on rank 0: the run on disk, a style on standard output, a progress bar on a terminal."""
+"""From a plan to an exit code, and where records go on rank 0: a run on disk, a style, a progress bar."""
 
 from __future__ import annotations
 
@@ -6,21 +6,26 @@ import contextlib
 import os
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+import click
 from numpy.typing import NDArray
 
-from collbench.cli.output_file import opened
+from collbench.bindings.spec import Options
+from collbench.cli.options import opened
 from collbench.errors import Interrupted, RequestError, RunWriteError
+from collbench.machine import launcher
 from collbench.report import new_style
 from collbench.report.style import Style
 from collbench.run.describe import completed
+from collbench.run.experiment import perform, plan_experiment
 from collbench.schema.manifest import Manifest
-from collbench.schema.progress import end_progress, note_progress
+from collbench.schema.place import Place
+from collbench.schema.plan import Plan, check_plan, named_in_errors
 from collbench.schema.record import Record
-from collbench.schema.store import RunWriter
+from collbench.schema.store import RunWriter, end_progress, note_progress
 from collbench.units import counted
 
 #: A rescue waits this long for a record that is being written (s).
@@ -184,3 +189,44 @@ class TerminalSink:
         if self.measured == 0 and self.skipped:
             raise RequestError(f"nothing was measured: {'; '.join(self.reasons)}.")
         return 0
+
+
+def carry_out(
+    plan: Plan,
+    style: str,
+    out: Path | None = None,
+    output_file: Path | None = None,
+    ranks: int | None = None,
+    fault: str | None = None,
+    notices: Iterable[str] = (),
+    plan_file: Path | None = None,
+    places: tuple[Place, ...] | None = None,
+    turns: Path | None = None,
+) -> None:
+    """Measure a plan, print and keep its records, end with the exit code of what was found.
+
+    `notices` are printed first, unless the plan is refused. Errors name the `plan_file`. `places` are those planned for
+    the ranks, `turns` is the folder of pipes by which they take turns with other worlds.
+
+    Raises:
+        CollbenchError: see `collbench.run.experiment`; what was measured before is printed and kept.
+    """
+    check_plan(plan)
+    if out is not None and output_file is not None and output_file.resolve().is_relative_to(out.resolve()):
+        raise RequestError(f"-J {output_file}: is inside --out {out}. Name a file elsewhere.")
+    options = Options(plan["thread_level"], plan.timeout_seconds, ranks, fault, places=places, turns=turns)
+    with named_in_errors(plan_file):
+        experiment = plan_experiment(plan, options, tuple(sys.argv))
+    speaks = launcher.detect().rank == 0
+    for notice in notices if speaks else ():
+        click.echo(f"collbench: {notice}", err=True)
+    sink = TerminalSink(style, out, output_file, speaks=speaks)
+    try:
+        perform(experiment, sink)
+    except BaseException as error:
+        where = sink.rescue()
+        if where and not isinstance(error, RunWriteError):  # which says itself what is on disk
+            error.add_note(where)
+        raise
+    sink.finish()
+    raise click.exceptions.Exit(sink.verdict())

@@ -8,10 +8,10 @@ from pathlib import Path
 import click
 
 from collbench import workloads
-from collbench.cli.measuring import carry_out
 from collbench.cli.options import OUTPUT, flags
+from collbench.cli.sink import carry_out
 from collbench.errors import RequestError
-from collbench.run.expand_programs import parameters_of
+from collbench.run.expand import parameters_of
 from collbench.schema.plan import USUAL_CAP, Plan
 from collbench.spelling import suggestion
 from collbench.workloads.program import Program

@@ -8,8 +8,8 @@ from typing import Annotated, Any
 import msgspec
 
 from collbench.schema.axes import Driver, Op, Staging, ThreadLevel, Value
-from collbench.schema.bounds import Count, Name, Rank, RankCount
 from collbench.schema.case import Case, case_of
+from collbench.schema.untrusted import Count, Name, Rank, RankCount
 
 
 class CollectiveCase(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -13,7 +13,7 @@ from collbench.spelling import suggestion
 
 if TYPE_CHECKING:
     from collbench.doctor.parts.finding import Check
-    from collbench.doctor.parts.machine import Machine
+    from collbench.doctor.parts.processors import Machine
 
 
 @functools.cache
@@ -50,7 +50,7 @@ def _run(name: str, machine: Machine) -> Finding:
             "unknown",
             cause=f"{type(error).__name__}: {error}".strip().rstrip(":"),
             effect="not known: what this check looks at may spoil a measurement, or not",
-            fix='python -c "from collbench import doctor; from collbench.doctor.parts.machine import here; '
+            fix='python -c "from collbench import doctor; from collbench.doctor.parts.processors import here; '
             f"doctor.get('{name}').run(here())\" shows where it failed",
         )
         return Finding("the check itself failed", (problem,))

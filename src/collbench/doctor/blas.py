@@ -10,8 +10,7 @@ import sys
 from dataclasses import dataclass
 
 from collbench.doctor.parts.finding import Check, Finding, Problem, found
-from collbench.doctor.parts.machine import Machine
-from collbench.doctor.parts.processors import cpu_flags
+from collbench.doctor.parts.processors import Machine, cpu_flags
 
 #: Kernels that use no vectors wider than those of SSE, or of the first AVX (OpenBLAS, TargetList.txt).
 SLOW = frozenset(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collbench.bindings.host_buffers import available_bytes
 from collbench.doctor.parts.finding import Check, Finding, Problem, found
-from collbench.doctor.parts.machine import Machine
+from collbench.doctor.parts.processors import Machine
 from collbench.machine.facts import last_level_cache
 from collbench.units import format_bytes
 from collbench.workloads.programs.stream import TIMES_CACHE

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 from collbench.doctor.parts.finding import Check, Finding, Problem, found
-from collbench.doctor.parts.machine import Machine
+from collbench.doctor.parts.processors import Machine
 
 _SOURCE = "sys/devices/system/clocksource/clocksource0"
 

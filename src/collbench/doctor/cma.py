@@ -15,7 +15,7 @@ from pathlib import Path
 from collbench.bindings.mpi.loading import load_mpi, vendor
 from collbench.doctor.parts import attach_probe
 from collbench.doctor.parts.finding import Check, Finding, Problem, Severity, found
-from collbench.doctor.parts.machine import Machine
+from collbench.doctor.parts.processors import Machine
 from collbench.errors import BackendUnavailable
 
 Attempts = Mapping[str, Mapping[str, int | None]]

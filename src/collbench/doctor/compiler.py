@@ -6,7 +6,7 @@ import sysconfig
 from pathlib import Path
 
 from collbench.doctor.parts.finding import Check, Finding, Problem, found
-from collbench.doctor.parts.machine import Machine
+from collbench.doctor.parts.processors import Machine
 from collbench.timing.loop import native_loop
 
 _EFFECT = (

@@ -5,8 +5,7 @@ from __future__ import annotations
 import re
 
 from collbench.doctor.parts.finding import Check, Finding, Problem, found
-from collbench.doctor.parts.machine import Machine
-from collbench.doctor.parts.processors import online
+from collbench.doctor.parts.processors import Machine, online
 from collbench.machine.facts import CONTENDED_SHARE
 
 _FIX = "ps -eo pid,pcpu,user,comm --sort=-pcpu | head shows which; stop them, or measure later"

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collbench.doctor.parts.finding import Check, Finding, Problem, found
-from collbench.doctor.parts.machine import Machine
-from collbench.doctor.parts.processors import allowed, launcher_cores, online, physical
+from collbench.doctor.parts.processors import Machine, allowed, launcher_cores, online, physical
 from collbench.machine.cgroup import cpu_quota
 from collbench.machine.facts import format_cores
 

@@ -6,7 +6,7 @@ from collbench.bindings.mpi import cuda_aware
 from collbench.bindings.mpi.cuda_aware import LEVELS, YES_NO, Levels
 from collbench.bindings.mpi.loading import library_path, load_mpi, vendor, version_line
 from collbench.doctor.parts.finding import Check, Finding, Problem, found
-from collbench.doctor.parts.machine import Machine
+from collbench.doctor.parts.processors import Machine
 from collbench.errors import BackendUnavailable
 from collbench.machine import nvml
 

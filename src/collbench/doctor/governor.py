@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from collbench.doctor.parts.finding import Check, Finding, Problem, found
-from collbench.doctor.parts.machine import Machine
-from collbench.doctor.parts.processors import cpu_flags, online
+from collbench.doctor.parts.processors import Machine, cpu_flags, online
 from collbench.units import counted
 
 _CPUS = "sys/devices/system/cpu"

@@ -16,7 +16,7 @@ from collbench.bindings.mpi.loading import (
     version_line,
 )
 from collbench.doctor.parts.finding import Check, Finding, Problem, found
-from collbench.doctor.parts.machine import Machine
+from collbench.doctor.parts.processors import Machine
 from collbench.errors import BackendUnavailable, WorldMismatch, to_install
 
 _NAMES = ("mpirun", "mpiexec")

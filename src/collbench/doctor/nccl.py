@@ -13,10 +13,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from collbench.bindings.gpu.nccl_library import SONAME
+from collbench.bindings.gpu.nccl import SONAME
 from collbench.bindings.gpu.shared_library import package_folders
 from collbench.doctor.parts.finding import Check, Finding, Problem, found
-from collbench.doctor.parts.machine import Machine
+from collbench.doctor.parts.processors import Machine
 from collbench.machine import nvml
 
 _BY_LINKER = "dynamic linker"

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from itertools import combinations
 
 from collbench.doctor.parts.finding import Check, Finding, Problem, found
-from collbench.doctor.parts.machine import Machine
+from collbench.doctor.parts.processors import Machine
 from collbench.machine import nvml
 from collbench.machine.nvml import GpuFacts
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 
 from collbench.doctor.parts.finding import Check, Finding, Problem, found
-from collbench.doctor.parts.machine import Machine
-from collbench.doctor.parts.processors import allowed
+from collbench.doctor.parts.processors import Machine, allowed
 from collbench.units import format_bytes
 
 #: What Open MPI 5 asks for, for each rank (bytes); MPICH 5 takes about a third of it (measured).

@@ -7,7 +7,7 @@ calls, which is what Docker gives its containers.
 from __future__ import annotations
 
 from collbench.doctor.parts.finding import Check, Finding, Problem, found
-from collbench.doctor.parts.machine import Machine
+from collbench.doctor.parts.processors import Machine
 
 #: Lines of /proc/self/status begin so: Speculation_Store_Bypass, SpeculationIndirectBranch.
 _LINES = "Speculation"

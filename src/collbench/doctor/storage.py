@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from collbench.doctor.parts.finding import Check, Finding, Problem, found
-from collbench.doctor.parts.machine import Machine
-from collbench.machine.mounts import Mount, disks, under
+from collbench.doctor.parts.processors import Machine
+from collbench.machine.cgroup import Mount, disks, under
 from collbench.schema.manifest import Disk
 
 #: Where engines keep layers and volumes, without another setting.

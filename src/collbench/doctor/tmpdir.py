@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 from collbench.doctor.parts.finding import Check, Finding, Problem, found
-from collbench.doctor.parts.machine import Machine
+from collbench.doctor.parts.processors import Machine
 from collbench.units import format_bytes
 
 #: Open MPI 5 starts with 256 KiB and not with 16 (measured, 2 ranks); bytes.

@@ -9,8 +9,7 @@ from collbench import yardsticks
 from collbench.analysis.restlessness import Movement, movements
 from collbench.doctor.compiler import REINSTALL
 from collbench.doctor.parts.finding import Check, Finding, Problem, found
-from collbench.doctor.parts.machine import Machine
-from collbench.doctor.parts.processors import allowed
+from collbench.doctor.parts.processors import Machine, allowed
 from collbench.schema.yardsticks import Reason
 from collbench.yardsticks import Readings
 from collbench.yardsticks.yardstick import Yardstick

@@ -1,35 +1,74 @@
-"""An experiment: every launch of a plan in its order. Each record is given its place, and written at once."""
+"""An experiment: every launch of a plan in its order, with readings of yardsticks around it."""
 
 from __future__ import annotations
 
 import contextlib
 import random
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 
+from collbench import yardsticks
 from collbench.errors import LaunchLost
 from collbench.launch import engines
 from collbench.launch.cells import Launch, LaunchCell, Part
 from collbench.launch.duet import Ensemble, run_together
 from collbench.launch.engines.spec import Session
-from collbench.launch.expansion import ExpandedPlan, expand
+from collbench.launch.expansion import ExpandedPlan, expand, refuse_too_large
 from collbench.launch.groups import Group, at_once, groups_of, key_of
-from collbench.launch.keeping import Keeper, LaunchSink, placed
+from collbench.launch.harvest import Keeper, LaunchSink, placed
 from collbench.launch.live_world import Assignment
-from collbench.launch.memory import refuse_too_large
+from collbench.launch.patience import StopCheck
+from collbench.launch.placing import Placement
 from collbench.launch.rank_environment import notes
-from collbench.launch.readings import cores_here, read_around
 from collbench.launch.stacks import Stacks, look_at
-from collbench.launch.stopping import StopCheck
 from collbench.launch.storage import refuse_unusable_folder
 from collbench.machine import facts
+from collbench.machine.facts import format_cores
 from collbench.run.describe import manifest_of, protocol
-from collbench.schema.case import Case
+from collbench.schema.case import Case, Where
 from collbench.schema.launch_plan import LaunchPlan
 from collbench.schema.manifest import Experiment, Manifest
 from collbench.schema.record import Alone, Record
+from collbench.schema.yardsticks import Moment, YardstickReading
 from collbench.yardsticks import resolutions
+
+
+def cores_here(cell: LaunchCell, placement: Placement) -> frozenset[int]:
+    """The cores of a cell's ranks on this machine; empty where they are on another one, or not known."""
+    if not engines.get(cell.engine).local:
+        return frozenset()
+    return frozenset(core for slot in placement.slots for core in slot.cores)
+
+
+@contextlib.contextmanager
+def read_around(sink: LaunchSink, launches: tuple[Launch, ...], cores: frozenset[int]) -> Iterator[None]:
+    """Read the yardsticks on these cores before and after launches that are performed at the same time.
+
+    A launch that raises has no reading after it.
+
+    Raises:
+        Exception: what the sink raises.
+    """
+    sink.add_reading(_taken(launches, cores, "before"))
+    yield
+    sink.add_reading(_taken(launches, cores, "after"))
+
+
+def _taken(launches: tuple[Launch, ...], cores: frozenset[int], moment: Moment) -> YardstickReading:
+    readings = yardsticks.take(cores)
+    return YardstickReading(
+        launch=launches[0].number, sequence=launches[0].sequence,
+        cells=tuple(_where(launch.cell) for launch in launches), cores=format_cores(cores), moment=moment,
+        monotonic=time.monotonic(), wall=time.time(), values=readings.values, reason=readings.reason,
+    )  # fmt: skip
+
+
+def _where(cell: LaunchCell) -> Where:
+    """As the records of the cell have it."""
+    return placed(Case(workload="", where=Where(ranks=cell.ranks)), cell).where
+
 
 #: The cells that are launched in a block, with what each executes; None: all.
 Wanted = Callable[[int], Mapping[LaunchCell, Part] | None]

@@ -12,14 +12,12 @@ import msgspec
 from collbench import backends, collectives, workloads
 from collbench.collectives.case import CollectiveCase
 from collbench.errors import PlanError
-from collbench.run.expand import cases_of, refuse_cadence
-from collbench.run.expand_programs import program_cases
+from collbench.run.expand import cases_of, program_cases, refuse_cadence
 from collbench.schema.case import Case
 from collbench.schema.launch_plan import Affinity, LaunchPlan
 from collbench.schema.plan import Benchmark, Plan, name_of
 from collbench.units import counted
-from collbench.workloads.case import ProgramCase
-from collbench.workloads.program import Program
+from collbench.workloads.program import Program, ProgramCase
 
 #: What a plan that does not say measures with; a program runs on one rank.
 DEFAULT_RANKS, DEFAULT_BACKENDS, RANKS_OF_PROGRAMS = (2,), ("mpi",), (1,)

@@ -2,22 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 
+from collbench import collectives
+from collbench.bindings.host_buffers import USABLE_SHARE, available_bytes
 from collbench.collectives.case import CollectiveCase
 from collbench.errors import PlanError
-from collbench.launch import engines
+from collbench.launch import engines, starters
 from collbench.launch import placement as policies
-from collbench.launch.cells import Launch, LaunchCell, cases_in, check_backends, order_of, storages_of, worlds_of
+from collbench.launch.cells import (
+    Launch,
+    LaunchCell,
+    cases_in,
+    check_backends,
+    communicates,
+    order_of,
+    storages_of,
+    worlds_of,
+)
 from collbench.launch.engines.ladder import Ladder, lacking, steps_of
 from collbench.launch.engines.spec import Engine
 from collbench.launch.given import refuse_given, refuse_missing_files
 from collbench.launch.placing import Placement, place
+from collbench.launch.starters.starter import PROCESS, Starter
 from collbench.machine.topology import Topology
+from collbench.run.memory_check import how_to_fit
 from collbench.schema.case import Case
+from collbench.schema.choices import DTYPES
 from collbench.schema.launch_plan import LaunchPlan, named_sides
-from collbench.workloads.case import ProgramCase
+from collbench.schema.place import Boxes, Shape
+from collbench.units import format_bytes
+from collbench.workloads.program import ProgramCase
 
 
 @dataclass(frozen=True)
@@ -146,3 +162,94 @@ def _refuse_hosts(plan: LaunchPlan, engine: Engine) -> None:
             f"hosts = {list(plan.hosts)}: engine {engine.name} has one machine. Use an engine that has several: "
             "--on slurm --site FILE."
         )
+
+
+def each_of(cell: LaunchCell) -> int:
+    """Ranks of a cell on each host."""
+    return cell.ranks // cell.hosts
+
+
+def parts_of(cell: LaunchCell, placement: Placement) -> tuple[tuple[LaunchCell, Placement], ...]:
+    """The parts of a cell, each with the boxes of its hosts."""
+    found, first = [], 0
+    for part in cell.parts:
+        boxes = tuple(box for box in placement.boxes if first <= box.host < first + part.hosts)
+        found.append((part, replace(placement, boxes=boxes)))
+        first += part.hosts
+    return tuple(found)
+
+
+def cores_of(placement: Placement) -> int:
+    """Of each rank: the fewest, where they differ."""
+    return min(len(slot.cores) for slot in placement.slots)
+
+
+def shape_of(cell: LaunchCell, placement: Placement) -> Shape:
+    """What ranks compare with what they find, of a cell whose hosts are alike."""
+    shared = len(placement.boxes[0].ranks)
+    boxes: Boxes = "rank" if cell.policy == "single" else "host" if shared == each_of(cell) else shared
+    return Shape(
+        hosts=cell.hosts, each=each_of(cell), cores=cores_of(placement),
+        boxes="none" if cell.isolation is None else boxes, crowded=placement.crowded,
+    )  # fmt: skip
+
+
+def shapes_of(cell: LaunchCell, placement: Placement) -> tuple[Shape, ...]:
+    """The same of every part of a cell."""
+    return tuple(shape_of(part, placed) for part, placed in parts_of(cell, placement))
+
+
+def library_of(image: str, libraries: Mapping[str, str], plan: LaunchPlan) -> str:
+    """The library that an image stands for: as the site file says, or its name.
+
+    Raises:
+        PlanError: neither says it.
+    """
+    named = libraries.get(image) or next((name for name in starters.names() if name in image), "")
+    if not named and communicates(plan):
+        raise PlanError(f"image {image}: its name does not say which library it holds. Say it in the site file: "
+                        f"libraries = {{ {image} = \"openmpi\" }} ({', '.join(starters.names())}).")  # fmt: skip
+    return named
+
+
+def starter_of(image: str, libraries: Mapping[str, str], plan: LaunchPlan) -> Starter:
+    """How the ranks of an image are started, before it was seen."""
+    return starters.get(library_of(image, libraries, plan), image) if communicates(plan) else PROCESS
+
+
+def refuse_too_large(
+    plan: LaunchPlan, by_cell: Mapping[LaunchCell, Collection[CollectiveCase | ProgramCase]], free: int | None = None
+) -> None:
+    """The worlds of a launch run one after the other, so the largest decides. `free` is in bytes; None: ask.
+
+    With GPUs the buffers of collectives are not in host memory, and the ranks check theirs themselves.
+
+    Raises:
+        PlanError: a case needs more memory than is free.
+    """
+    free = available_bytes() if free is None else free
+    if free is None:
+        return
+    for cell, cases in by_cell.items():
+        needed, largest, less = max((_needed(case, plan.device) for case in cases), default=(0, "", ""))
+        if needed > free * USABLE_SHARE:
+            raise PlanError(
+                f"{cell.title}: {largest} needs {format_bytes(needed)} of memory, and {format_bytes(free)} are free. "
+                f"{less}"
+            )
+
+
+def _needed(case: CollectiveCase | ProgramCase, device: str) -> tuple[int, str, str]:
+    """Bytes of host memory, the case as messages name it, and what takes less."""
+    if isinstance(case, ProgramCase):
+        return case.memory, case.title, how_to_fit(case)
+    of = f"{case.collective} of {format_bytes(case.size)}"
+    return buffers(case) if device == "cpu" else 0, of, "Lower sizes, ranks or workers."
+
+
+def buffers(case: CollectiveCase) -> int:
+    """Bytes of the buffers of all ranks; the library's own memory is not in it."""
+    row, itemsize = collectives.get(case.collective), DTYPES[case.dtype]
+    per_rank = (row.blocks(rank, case.ranks, case.root or 0) for rank in range(case.ranks))
+    blocks = sum(max(held) if case.in_place else sum(held) for held in per_rank)
+    return blocks * row.count(case.size, itemsize, case.ranks) * itemsize

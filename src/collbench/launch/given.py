@@ -1,7 +1,7 @@
 """What a plan sets for every rank besides its place: variables, and library files that are found before others.
 
 Of a library that is put in front, ranks find that one file and no other of its folder: on the host by links in a folder
-of the launch, in a container by mounts. `run/loaded.py` tells what they loaded then.
+of the launch, in a container by mounts. `run/facts_of_ranks.py` tells what they loaded then.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path, PurePosixPath
 
 from collbench.errors import PlanError
 from collbench.schema.launch_plan import LaunchPlan
-from collbench.schema.loaded import WATCHED, stem_of
+from collbench.schema.record import WATCHED, stem_of
 
 #: Where containers have them.
 INSIDE, INSIDE_PRELOAD = PurePosixPath("/collbench/lib"), PurePosixPath("/collbench/preload")

@@ -10,11 +10,10 @@ from collbench.bindings.host_buffers import USABLE_SHARE, available_bytes
 from collbench.collectives.case import CollectiveCase
 from collbench.launch import engines
 from collbench.launch.cells import Launch, LaunchCell, Part
-from collbench.launch.expansion import ExpandedPlan
-from collbench.launch.memory import buffers
+from collbench.launch.expansion import ExpandedPlan, buffers
 from collbench.schema.case import Case
 from collbench.schema.record import Alone
-from collbench.workloads.case import ProgramCase
+from collbench.workloads.program import ProgramCase
 
 #: Most worlds that live at once. Of more, each group has the reference among them.
 MOST_WORLDS = 6

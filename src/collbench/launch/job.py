@@ -1,22 +1,202 @@
-"""The processes of one world: a command in the first box, daemons in the others, and a wait with a limit."""
+"""The processes of one world: started and ended on this machine or in boxes, and found when they have died.
+
+Open MPI's prterun sometimes waits for ever after a rank has died in MPI_Init (5.0.11: in PMIx_server_finalize, without
+having waited for all its children).
+"""
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Callable
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import IO
 
 import msgspec
 
-from collbench.errors import LaunchFailed, RunReadError
-from collbench.launch.dead_ranks import DeadRanks
-from collbench.launch.engines.spec import OpenWorld
-from collbench.launch.folders.plain_files import open_folder, open_plain
-from collbench.launch.log import Log
-from collbench.launch.patience import Patience
+from collbench.errors import CollbenchError, LaunchFailed, RunReadError
+from collbench.launch.engines.spec import OpenWorld, Running
+from collbench.launch.folders import open_folder, open_plain
+from collbench.launch.log import Lines, Log
+from collbench.launch.patience import LONGEST_PASS, Patience
 from collbench.launch.relay import LARGEST
 from collbench.launch.starters.starter import Argv, Request, Starter
+from collbench.machine.parent import end_with_parent
+
+#: Fields of /proc/PID/stat from the state on: state, number of threads, time of the start, and status for wait(2).
+_STATE, _THREADS, _STARTED, _STATUS = 0, 17, 19, 49
+
+
+@dataclass(frozen=True)
+class Child:
+    """A child process. `ended`: with all its threads, and its parent has not waited for it yet (a zombie).
+
+    `status` is then what wait(2) will tell; 0 also where this user may not know it. `started` (clock ticks since boot)
+    distinguishes it from a later process of the same number.
+    """
+
+    number: int
+    ended: bool
+    status: int
+    started: int
+
+
+def children(number: int) -> Iterator[Child]:
+    """The children of a process; none where it is gone, or where the kernel does not list them."""
+    with contextlib.suppress(OSError):
+        for listed in Path(f"/proc/{number}/task").glob("*/children"):
+            with contextlib.suppress(OSError):
+                yield from filter(None, map(_child, listed.read_text(encoding="ascii").split()))
+
+
+def descendants(number: int) -> list[Child]:
+    """The children of a process, their children, and so on."""
+    found = list(children(number))
+    for child in found:  # which becomes longer meanwhile
+        found.extend(children(child.number))
+    return found
+
+
+def runs(child: Child) -> bool:
+    """Whether a process that was seen before is there, whatever its parent is now."""
+    now = _child(str(child.number))
+    return now is not None and now.started == child.started and not now.ended
+
+
+def _child(number: str) -> Child | None:
+    """None: it is gone meanwhile."""
+    try:
+        text = Path(f"/proc/{number}/stat").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return None
+    fields = text.rpartition(")")[2].split()
+    ended = fields[_STATE] in "ZX" and int(fields[_THREADS]) <= 1  # a leader whose threads still run is a zombie too
+    return Child(int(number), ended, int(fields[_STATUS]) if ended else 0, int(fields[_STARTED]))
+
+
+def command_line(number: int) -> bytes:
+    """The words of its command, each with a NUL behind it; empty where it is gone or has ended."""
+    try:
+        return Path(f"/proc/{number}/cmdline").read_bytes()
+    except OSError:
+        return b""
+
+
+#: How long a launcher whose ranks have ended has to end by itself (s).
+ENDING = 10.0
+
+#: Intervals at which processes are looked at (s): until the ranks have met, or while one is missing; and while they
+#: measure and write nothing. 64 ranks take about 5 ms.
+LOOK_OFTEN, LOOK_SELDOM = 0.5, 5.0
+
+#: Exit codes of a rank whose run is over: all is measured, a case failed, or the request was refused on all ranks.
+ORDERLY = (0, 1, 2)
+
+
+@dataclass(frozen=True)
+class Seen:
+    """Ranks at one moment: numbers of those that run, and statuses of those that nobody has waited for."""
+
+    running: frozenset[int]
+    ended: tuple[int, ...]
+
+
+def ranks_below(launchers: Iterable[int], program: Argv) -> Seen:
+    """The ranks that these processes, or their children, have started: those whose command ends as the program does.
+
+    A rank's own children are none. Where a container starts the program by its interpreter, its first word differs. A
+    launcher's command ends so too, and that of a child that it has just forked, which may become a daemon or a rank.
+    """
+    end = "".join(f"{word}\0" for word in program[1:]).encode()
+    running, ended, unseen = set[int](), list[int](), list(launchers)
+    while unseen:
+        parent = unseen.pop()
+        its_own = command_line(parent)
+        for child in children(parent):
+            if child.ended:
+                ended.append(child.status)
+            elif (line := command_line(child.number)).endswith(end) and line != its_own:
+                running.add(child.number)
+            else:
+                unseen.append(child.number)
+    return Seen(frozenset(running), tuple(ended))
+
+
+class DeadRanks:
+    """Looks at the processes of a world. `launcher` is its first command, `program` what it starts on every rank.
+
+    Where they are the same nothing starts the ranks but the commands of the world themselves. Some of the `ranks` may
+    be out of sight, below a daemon that left its command.
+    """
+
+    def __init__(self, launcher: Argv, program: Argv, ranks: int, clock: Callable[[], float] = time.monotonic) -> None:
+        self._launcher, self._program, self._ranks, self._clock = launcher, program, ranks, clock
+        self._known = frozenset[int]()
+        self._problem: str | None = None
+        self._written, self._since, self._last, self._looked = 0, 0.0, clock(), clock()
+
+    def ended(self, started: Sequence[Running], written: int) -> str | None:
+        """Called in each pass of the waiting loop: why the wait ends, if it does.
+
+        `started` are the commands of the world, the first one first; `written` are the bytes that the ranks have
+        written: while these become more, a rank is at work.
+        """
+        now = self._clock()
+        self._since += min(now - self._last, LONGEST_PASS)
+        self._last = now
+        if written > self._written:
+            self._written, self._since = written, 0.0
+            if self._problem is None:
+                self._looked = now
+        often = self._written == 0 or self._problem is not None
+        if now - self._looked >= (LOOK_OFTEN if often else LOOK_SELDOM):
+            self._looked, before = now, self._problem
+            self._problem = self._look(started)
+            if before is None:
+                self._since = 0.0
+        if self._problem is None or self._since < ENDING:
+            return None
+        return f"{self._problem}, and {self._others} did not end within {ENDING:g} s of it"
+
+    @property
+    def _others(self) -> str:
+        return "the others" if self._launcher == self._program else Path(self._launcher[0]).name
+
+    def _look(self, started: Sequence[Running]) -> str | None:
+        met = self._written > 0
+        for command in started[1:]:
+            if (command.code or 0) > 0 and _too_early(command.code or 0, met):
+                return f"what was started beside rank 0 {command.how}"
+        if self._launcher == self._program:
+            return None
+        launchers = [command.pid for command in started if command.code is None]
+        seen = ranks_below([pid for pid in launchers if pid is not None], self._program)
+        self._known |= seen.running
+        codes = [os.waitstatus_to_exitcode(status) for status in seen.ended]
+        dead, gone = [code for code in codes if _too_early(code, met)], self._known - seen.running
+        if not seen.running and (dead or len(gone) >= (self._ranks if met else 1)):
+            return "all ranks have ended"
+        if dead:
+            return _how(dead[0])
+        return "a rank ended before the ranks had met" if gone and not met else None
+
+
+def _too_early(code: int, met: bool) -> bool:
+    """Before the ranks have met, none of them ends well but all together."""
+    return code not in (ORDERLY if met else (0,))
+
+
+def _how(code: int) -> str:
+    if code >= 0:
+        return f"a rank ended with exit code {code}"
+    return f"a rank was ended by signal {-code} ({signal.strsignal(-code)})"
+
 
 #: Intervals at which the waiting thread looks (s): short while daemons may be asked for, long while ranks measure.
 OFTEN, SELDOM = 0.02, 0.25
@@ -150,3 +330,91 @@ def _take(folder: int, name: str) -> Request:
     if len(words) < 2:
         raise LaunchFailed("a request for a daemon has no command")
     return Request(words[0], " ".join(words[1:]))
+
+
+#: Longest wait for a process to end when told to (s).
+STOP = 3.0
+
+#: Longest wait for the last lines of a process that has ended (s): a grandchild may hold its pipes open.
+DRAIN = 1.0
+
+#: Most bytes of an output that are read at once.
+PIECE = 1 << 16
+
+
+@dataclass
+class HostProcess:
+    """A command on the host, with its children in a session of their own."""
+
+    name: str
+    process: subprocess.Popen[bytes]
+    readers: tuple[threading.Thread, ...] = ()
+
+    @property
+    def code(self) -> int | None:
+        """Its exit code; None while it runs. Then its output has been read."""
+        if self.process.poll() is not None:
+            for reader in self.readers:
+                reader.join(DRAIN)
+        return self.process.poll()
+
+    @property
+    def how(self) -> str:
+        """How it ended, for a message."""
+        code = self.code or 0
+        if code >= 0:
+            return f"ended with exit code {code}"
+        return f"{self.name} was ended by signal {-code} ({signal.strsignal(-code)})"
+
+    @property
+    def pid(self) -> int:
+        """Its process."""
+        return self.process.pid
+
+    def end(self) -> None:
+        """End it with all its children: by SIGTERM, then by SIGKILL; those too that have a session of their own."""
+        below = descendants(self.pid) if self.process.poll() is None else []
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            try:
+                os.killpg(self.process.pid, number)
+                self.process.wait(STOP)
+            except (ProcessLookupError, subprocess.TimeoutExpired):
+                continue
+        until = time.monotonic() + STOP
+        while (left := [child for child in below if runs(child)]) and time.monotonic() < until:
+            time.sleep(0.02)
+        for child in left:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(child.number, signal.SIGKILL)
+
+
+def execute(argv: Argv, environment: dict[str, str], log: Log) -> HostProcess:
+    """Start a command whose lines go to the log.
+
+    Raises:
+        CollbenchError: it cannot be started.
+    """
+    try:
+        process = subprocess.Popen(
+            argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True,
+            env={**os.environ, **environment}, preexec_fn=partial(end_with_parent, signal.SIGTERM),
+        )  # fmt: skip
+    except OSError as error:
+        raise CollbenchError(f"host: cannot start {argv[0]}: {error.strerror}.") from error
+    streams = ((False, process.stdout), (True, process.stderr))
+    readers = tuple(
+        threading.Thread(target=_follow, args=(stream, is_error, log), daemon=True) for is_error, stream in streams
+    )
+    for reader in readers:
+        reader.start()
+    return HostProcess(Path(argv[0]).name, process, readers)
+
+
+def _follow(stream: IO[bytes], is_error: bool, log: Log) -> None:
+    lines = Lines(log.longest)
+    with stream:
+        while piece := os.read(stream.fileno(), PIECE):
+            for line in lines.of(piece):
+                log.add(is_error, line)
+    for line in lines.last():
+        log.add(is_error, line)

@@ -22,8 +22,7 @@ from collbench.errors import CollbenchError, Interrupted, LaunchFailed
 from collbench.launch import engines
 from collbench.launch.cells import Launch, LaunchCell, inner_plan
 from collbench.launch.engines.spec import Session, Stack, WorldSpec
-from collbench.launch.folders.layout import Folders, folders
-from collbench.launch.folders.signature import driver_identity
+from collbench.launch.folders import Folders, driver_identity, folders
 from collbench.launch.harvest import Harvested, left_behind
 from collbench.launch.job import Job, StartedJob
 from collbench.launch.log import Log
@@ -35,9 +34,9 @@ from collbench.launch.storage import Storage, storage_of
 from collbench.machine.facts import format_cores
 from collbench.schema.case import Case
 from collbench.schema.launch_plan import LaunchPlan
+from collbench.schema.plan import plan_of_some
 from collbench.schema.record import Alone, Duet
 from collbench.schema.turns import LONGEST_REPORT, ORDERS, REPORTS, Order, Report
-from collbench.schema.world_plan import plan_of_some
 
 #: Receives a record as it is read, with the transport; with the last one, why the launch failed, if it did.
 Keep = Callable[[Harvested, str | None, LaunchFailed | None], None]

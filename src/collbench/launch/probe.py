@@ -18,7 +18,7 @@ import msgspec
 
 import collbench
 from collbench import backends, workloads
-from collbench.bindings.gpu.nccl_library import SONAME, nccl_version
+from collbench.bindings.gpu.nccl import SONAME, nccl_version
 from collbench.bindings.gpu.shared_library import load
 from collbench.bindings.mpi import cuda_aware
 from collbench.bindings.mpi.loading import library_path, load_mpi, vendor, version_line
@@ -36,7 +36,7 @@ from collbench.timing.loop import native_loop
 MEASURING = (
     "backends", "bindings", "collectives", "machine", "run", "schema", "timing", "workloads",
     "__init__.py", "characters.py", "errors.py", "registry.py", "spelling.py", "units.py",
-    "cli/measuring.py", "cli/options.py", "cli/output_file.py", "cli/path_argument.py", "cli/plan_argument.py",
+    "cli/sink.py", "cli/options.py", "cli/options.py", "cli/options.py", "cli/options.py",
     "cli/run_plan.py", "cli/sink.py", "launch/relay.py", "launch/shipped.py",
 )  # fmt: skip
 

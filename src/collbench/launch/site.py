@@ -12,7 +12,7 @@ import msgspec
 from collbench.errors import PlanError
 from collbench.launch import starters
 from collbench.machine.topology import Core, Topology, TopologyGpu
-from collbench.schema.plan_values import mistake_in
+from collbench.schema.plan import mistake_in
 from collbench.schema.untrusted import read_toml
 from collbench.spelling import suggestion
 

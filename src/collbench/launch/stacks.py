@@ -1,27 +1,37 @@
-"""The software of every cell: what each image holds on each engine, and how the host's environment differs from it."""
+"""The software of every cell: what images and environments hold, asked of them where they run.
+
+On a cluster every node is asked, because an environment or an image may be missing, or another one, on any of them.
+"""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 
 import msgspec
 
-from collbench import backends
-from collbench.errors import PlanError
+from collbench import backends, workloads
+from collbench.errors import EngineError, ImageMissing, LaunchFailed, PlanError, RequestError
 from collbench.launch import engines, starters
-from collbench.launch.cells import LaunchCell, backends_of, communicates
-from collbench.launch.engines.spec import Look, Session, Stack
-from collbench.launch.expansion import ExpandedPlan
+from collbench.launch.cells import Launch, LaunchCell, backends_of, communicates
+from collbench.launch.engines.spec import Look, OpenWorld, Session, Stack
+from collbench.launch.expansion import ExpandedPlan, expand, library_of
+from collbench.launch.folders import folders
 from collbench.launch.given import PRELOAD, given_by
+from collbench.launch.live_world import world_of
+from collbench.launch.log import Log, whole_words
+from collbench.launch.patience import StopCheck
+from collbench.launch.placing import Placement
 from collbench.launch.probe import Contents
-from collbench.launch.rank_environment import OF_EVERY_RANK
-from collbench.launch.starters.starter import PROCESS
+from collbench.launch.rank_environment import OF_EVERY_RANK, notes, places
+from collbench.launch.starters.starter import PROCESS, Argv
 from collbench.machine import facts
 from collbench.machine.digest import sha256_of
-from collbench.schema.launch_plan import LaunchPlan, Side, named_sides
-from collbench.schema.loaded import stem_of
+from collbench.schema.launch_plan import LaunchPlan, Side, check_launch_plan, named_sides
 from collbench.schema.manifest import Allocation, Host, Image, Library
+from collbench.schema.record import stem_of
+from collbench.units import counted
 
 #: Engine, image and side.
 StackKey = tuple[str, str, str | None]
@@ -235,3 +245,170 @@ def _variables_differ(host: Image, image: Image) -> list[str]:
 
 def _differs(name: str, host: str | None, image: str | None) -> list[str]:
     return [] if host == image else [f"{name} {host or 'missing'} on the host, {image or 'missing'} in the image"]
+
+
+#: Most letters of what came instead of an answer, most causes in a message, and most nodes that are named for each.
+_QUOTED, _CAUSES, _NAMED = 200, 3, 3
+
+
+def probe_of(python: str, image: str, libraries: Mapping[str, str], plan: LaunchPlan) -> Argv:
+    """The command that prints what an image holds. `libraries` are the site's, by image."""
+    torch = ("--torch",) if library_of(image, libraries, plan) == "torch" else ()
+    return (python, "-m", "collbench.launch.probe", *torch, *workloads.uses(plan.benchmarks))
+
+
+def contents_in(
+    lines: Sequence[str], title: str, image: str, libraries: Mapping[str, str], plan: LaunchPlan
+) -> Contents:
+    """What the last line says that is an answer.
+
+    Raises:
+        ImageMissing: none is; or the image holds another collbench, or another library than it stands for.
+    """
+    for line in reversed(lines):
+        try:
+            contents = msgspec.json.decode(line, type=Contents)
+        except msgspec.DecodeError:
+            continue
+        if contents.another is not None:
+            raise ImageMissing(f"{title}: {contents.another}. Make it again with this collbench.")
+        _refuse_other_library(title, image, libraries, plan, contents)
+        return contents
+    said = next((line for line in reversed(lines) if line.strip()), "nothing was printed")
+    quoted = whole_words(said, _QUOTED)
+    raise ImageMissing(
+        f"{title}: does not say what it holds ({quoted}). Name one that holds collbench in the site file."
+    )
+
+
+def contents_on(
+    answers: Mapping[str, Sequence[str]], title: str, image: str, libraries: Mapping[str, str], plan: LaunchPlan
+) -> Contents:
+    """What all nodes say alike, of the lines that each printed: as the first says it.
+
+    Raises:
+        ImageMissing: as `contents_in`, or nodes differ; with the first nodes of each cause.
+    """
+    said: dict[str, Contents] = {}
+    causes: dict[str, list[str]] = {}
+    for node, lines in answers.items():
+        try:
+            said[node] = contents_in(lines, title, image, libraries, plan)
+        except ImageMissing as error:
+            causes.setdefault(str(error).removeprefix(f"{title}: "), []).append(node)
+    if not causes:
+        causes = _differences(said)
+    if causes:
+        first = [f"{nodes_of(nodes, len(answers))}: {cause}" for cause, nodes in list(causes.items())[:_CAUSES]]
+        raise ImageMissing(f"{title}: {' '.join(first)}")
+    return next(iter(said.values()))
+
+
+def _differences(said: Mapping[str, Contents]) -> dict[str, list[str]]:
+    """Nodes that hold something else than most, by the first thing in which they differ; empty: all are alike."""
+    alike: dict[tuple[tuple[str, str], ...], list[str]] = {}
+    for node, contents in said.items():
+        alike.setdefault(tuple(contents.identity.items()), []).append(node)
+    (most, usual), *others = sorted(alike.items(), key=lambda group: -len(group[1]))
+    found: dict[str, list[str]] = {}
+    for other, nodes in others:
+        ours, theirs = dict(most), dict(other)
+        name = next(name for name in ours | theirs if ours.get(name) != theirs.get(name))
+        cause = (f"{name} is {theirs.get(name, 'missing')}, and {ours.get(name, 'missing')} on "
+                 f"{nodes_of(usual, len(said))}. Install the same on every node.")  # fmt: skip
+        found.setdefault(cause, []).extend(nodes)
+    return found
+
+
+def nodes_of(nodes: Sequence[str], all_nodes: int) -> str:
+    """`every node`, `node c02`, or `8 nodes (c02, c03, c04, ...)`."""
+    if len(nodes) == all_nodes:
+        return "every node" if all_nodes > 1 else f"node {nodes[0]}"
+    if len(nodes) == 1:
+        return f"node {nodes[0]}"
+    return f"{len(nodes)} nodes ({', '.join((*nodes[:_NAMED], *(('...',) if len(nodes) > _NAMED else ())))})"
+
+
+def _refuse_other_library(
+    title: str, image: str, libraries: Mapping[str, str], plan: LaunchPlan, contents: Contents
+) -> None:
+    expected = library_of(image, libraries, plan)
+    if communicates(plan) and contents.vendor != expected:
+        raise ImageMissing(
+            f"{title}: stands for {expected}, and holds {contents.vendor or 'no MPI'}; the launcher starts "
+            f"{', '.join(starters.names())}. Say in the site file which it is: libraries = {{ {image} = ... }}"
+        )
+
+
+#: Longest wait for the command (s), the interval of looking whether it ended (s), and the ranks whose containers are
+#: made.
+LIMIT, LOOK, RANKS = 120.0, 0.25, 2
+
+#: Exit codes of doctor: nothing failed, a check failed, a wrong request (an unknown check).
+EXIT_CODES = frozenset({0, 1, 2})
+
+
+@dataclass(frozen=True)
+class Examined:
+    """What the command printed in the first container, its exit code, and what the launcher would set by itself."""
+
+    lines: tuple[str, ...]
+    code: int
+    title: str
+    notes: tuple[str, ...]
+
+
+def examine(expanded: ExpandedPlan, session: Session, argv: Argv, check: StopCheck) -> Examined:
+    """Make the containers of the plan's first cell, run the command in the first one, remove them.
+
+    Raises:
+        CollbenchError: no such image, no answer within the limit, or an exit code that is not doctor's.
+    """
+    cell = expanded.cells[0]
+    with session.cleaned():
+        looks = session.look(expanded.plan, expanded.placements_on(cell.engine), {})
+        stack, placement = stack_of(expanded.plan, cell.image, looks.by_image[cell.image]), expanded.placements[cell]
+        user = engines.get(cell.engine).user()
+        with folders(expanded.plan.inner(), user, places=places(cell, placement)) as at:
+            world = world_of(Launch(cell, 0, 0), stack, placement, session.run, at)
+            log = Log()
+            with session.open(world) as opened:
+                code = _run_in_first(opened, (*argv, *_lone(placement)), log, check)
+    if code not in EXIT_CODES:
+        last = "; ".join(log.tail()[-1:]) or "without output"
+        raise LaunchFailed(f"image {cell.image}: {argv[0]} in a container ended with exit code {code}: {last}")
+    containers = counted(len(placement.boxes), "container")
+    title = f"{cell.image}, {cell.policy}, {cell.isolation}: the first of {containers}"
+    return Examined(log.lines, code, title, (*notes(cell, placement, stack), *looks.remarks))
+
+
+def expanded_for(image: str, policy: str, step: str, engine: str) -> ExpandedPlan:
+    """A plan of one cell: two ranks in containers of an image.
+
+    Raises:
+        PlanError: no such policy, step or engine.
+    """
+    plan = LaunchPlan(collectives=("allreduce",), images=(image,), policies=(policy,), isolation=(step,),
+                      engine=engine, ranks=(RANKS,), oversubscribe=True)  # fmt: skip
+    expanded = expand(check_launch_plan(plan))
+    if expanded.cells[0].isolation is None:
+        raise RequestError(f"doctor --image: policy {policy} has no container; remove --image.")
+    return expanded
+
+
+def _lone(placement: Placement) -> Argv:
+    """A rank that is alone in its container reads no other rank's memory there."""
+    return () if placement.shares_boxes else ("--without", "cma")
+
+
+def _run_in_first(opened: OpenWorld, argv: Argv, log: Log, check: StopCheck) -> int:
+    """Exit code of a command in the first container."""
+    host = opened.hosts[0][0]
+    running = opened.execute(host, argv, {}, log)
+    until = time.monotonic() + LIMIT
+    while (code := running.code) is None:
+        check()
+        if time.monotonic() > until:
+            raise EngineError(f"container {host}: {argv[0]} did not end within {LIMIT:g} s.")
+        time.sleep(LOOK)
+    return code

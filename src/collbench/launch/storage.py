@@ -14,9 +14,8 @@ from pathlib import Path
 
 from collbench.errors import EngineError, PlanError
 from collbench.launch.cells import LaunchCell
-from collbench.launch.folders.layout import make_folder, signed_folder
-from collbench.launch.folders.signature import signpost
-from collbench.machine.mounts import under
+from collbench.launch.folders import make_folder, signed_folder, signpost
+from collbench.machine.cgroup import under
 
 #: Where containers have it: every image has this folder, and every user may write to it.
 INSIDE = "/tmp"  # noqa: S108 - in the container

@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from collbench.machine import cgroup
+from collbench.machine.cgroup import disks
 from collbench.machine.confinement import confinement, priority
-from collbench.machine.mounts import disks
 from collbench.machine.own_variables import own_names
 from collbench.schema.manifest import Gpu, Host
 from collbench.schema.place import HOST
 from collbench.schema.record import Confinement
-from collbench.timing.resolution import clock_step
+from collbench.timing.clocks import clock_step
 
 #: Prefixes of variables that change what any program does: threads, kernels of mathematics, memory, what is loaded.
 #: Backends say which change what they do.

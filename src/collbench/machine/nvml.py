@@ -13,7 +13,7 @@ from itertools import permutations
 from pathlib import Path
 from typing import Any
 
-from collbench.schema.gpu import Reading
+from collbench.schema.record import Reading
 
 # Numbers of nvml.h: pynvml has some of them wrong (its NVML_P2P_CAPS_INDEX_READ is a tuple) and renames others.
 _CLOCK_SM, _CLOCK_MEMORY, _TEMPERATURE_GPU = 1, 2, 0

@@ -14,11 +14,11 @@ from collbench.analysis.estimate import FEWEST, Estimate
 from collbench.analysis.launches import SLOW
 from collbench.analysis.observations import Cell
 from collbench.analysis.pair import Pair
-from collbench.report import cpu_time, repeatable
+from collbench.report import cpu_time, remarks
 from collbench.report.cells import cautions, heading_of
 from collbench.report.headings import place_order, table_key
+from collbench.report.launches import both_sides
 from collbench.report.parameters import column_heading, is_program, row_order, value_text, varying
-from collbench.report.side_columns import both_sides
 from collbench.report.style import format_us
 from collbench.report.tables import Table, without_empty
 from collbench.schema.case import Case, names_in
@@ -43,7 +43,7 @@ def tables(comparisons: Sequence[Comparison]) -> list[Table]:
         cells = [cell for comparison in rows for cell in (comparison.pair.base, comparison.pair.other)]
         unique = list({id(cell): cell for cell in cells}.values())
         with_engine = len({cell.case.where.engine for cell in unique if not cell.case.where.on_host}) > 1
-        findings = (*repeatable.remarks(rows), *_explained(rows), *cpu_time.remarks(rows))
+        findings = (*remarks.differing_results(rows), *_explained(rows), *cpu_time.remarks(rows))
         notes = (*findings, *of_launches(rows), *what_differs(rows), *cautions(unique))
         cases = [common[id(comparison)] for comparison in rows]
         make = _of_program if is_program(cases[0]) else _of_collective
@@ -291,7 +291,7 @@ def entry(comparison: Comparison) -> dict[str, Any]:
         "arrangements": comparison.arrangements, "seed": comparison.seed,
         "paper_diff_percent": comparison.paper_diff, "launches": comparison.launches,
         "left_out": comparison.left_out, "contended": comparison.contended,
-        "results_differ": repeatable.document(comparison),
+        "results_differ": remarks.document(comparison),
         "slow": None if slow is None else [slow.base, slow.other],
         "verdict": comparison.verdict, "why": comparison.why, "launches_more": comparison.launches_more,
     }  # fmt: skip

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from collbench.analysis.compare import Comparison
-from collbench.analysis.processor_time import ProcessorTime, only_waited
+from collbench.analysis.launches import ProcessorTime, only_waited
 from collbench.report.parameters import row_words, varying
 
 COLUMN = "CPU s/s"

@@ -9,7 +9,7 @@ from typing import Any
 from collbench.report.parameters import is_program, own_names, row_words, without_columns
 from collbench.schema.axes import AXES, Value, step_order
 from collbench.schema.case import Case, Where
-from collbench.schema.policy import PolicyOrder, policy_order
+from collbench.schema.place import PolicyOrder, policy_order
 from collbench.units import counted
 
 #: Axes that distinguish rows and are in no heading.

@@ -9,9 +9,9 @@ import msgspec
 
 from collbench.report.remarks import cautions
 from collbench.report.style import Group, group_of, library_names, not_of_mpi
+from collbench.schema.choices import Sizes
 from collbench.schema.manifest import Host, Manifest
 from collbench.schema.record import Record
-from collbench.schema.sizes import Sizes
 from collbench.units import parse_size
 
 #: Without data there is no type, but parsers count the columns.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collbench.report.remarks import cautions
 from collbench.report.style import Group, group_of, not_of_mpi
-from collbench.schema.dtypes import DTYPES
+from collbench.schema.choices import DTYPES
 from collbench.schema.manifest import Manifest
 from collbench.schema.record import Record
 

@@ -1,25 +1,29 @@
-"""The manifest of a run, from the plan, the world and the machine."""
+"""The manifest of a run, from the plan, the world and the machine; and how its cases are measured."""
 
 from __future__ import annotations
 
 import contextlib
 import datetime
 import sys
+from dataclasses import replace
 from typing import Any
 
 import msgspec
 
 import collbench
 from collbench import backends
-from collbench.bindings.spec import Backend, Session
+from collbench.bindings.spec import Backend, Session, World
 from collbench.errors import BackendUnavailable
 from collbench.machine import facts, launcher
 from collbench.machine.digest import sha256_of
-from collbench.machine.facts import RankFacts
+from collbench.machine.facts import RankFacts, have_common_clock, is_oversubscribed
+from collbench.run.host_clocks import HostClocks
 from collbench.run.sampling import Method
+from collbench.schema.case import GATES, Gate
 from collbench.schema.manifest import Host, Library, Manifest, Protocol
 from collbench.schema.plan import Plan
-from collbench.schema.samples import ALL_RANKS_LIMIT
+from collbench.schema.sample_files import ALL_RANKS_LIMIT
+from collbench.timing.gates import Budget, Fixed, StopRule
 
 #: Distributions that matter whatever the backend.
 _PACKAGES = ("numpy",)
@@ -143,4 +147,46 @@ def _hosts(session: Session, ranks: tuple[RankFacts, ...]) -> tuple[Host, ...]:
             gpus=tuple({gpu.uuid: gpu for number in numbers if (gpu := gpus[number]) is not None}.values()),
         )
         for numbers in members.values()
+    )
+
+
+#: Most samples within a time budget of a simulation, whose samples take real time that its clock does not show.
+SIMULATED_CAP = 30
+
+
+def agreed_method(
+    world: World, plan: Plan, ranks: tuple[RankFacts, ...], simulated: bool, clocks: HostClocks | None = None
+) -> Method:
+    """The choice of rank 0, on all ranks; without the facts of all ranks on the others. Collective."""
+    if world.rank != 0:
+        method: Method = world.bcast(None)
+        return replace(method, clocks=clocks)
+    chosen = choose_method(plan, ranks, simulated, clocks)
+    world.bcast(replace(chosen, ranks=(), clocks=None))
+    return chosen
+
+
+def choose_method(
+    plan: Plan, ranks: tuple[RankFacts, ...], simulated: bool, clocks: HostClocks | None = None
+) -> Method:
+    """The gate that fits the machines, and the plan's stop rule. `clocks` are those of hosts that share none."""
+    common = have_common_clock(ranks)
+    oversubscribed = not simulated and is_oversubscribed(ranks)
+    automatic: Gate = "roundtime" if (common or clocks) and not oversubscribed else "barrier"
+    cap = max(plan.floor, min(plan.cap, SIMULATED_CAP)) if simulated else plan.cap
+    stop: StopRule = Budget(plan.budget_seconds, plan.floor, cap) if plan.iters is None else Fixed(plan.iters)
+    return Method(
+        gate=next((gate for gate in GATES if gate == plan.gate), automatic),
+        gate_may_change=plan.gate == "auto",
+        clock="common" if common else "synced" if clocks else "local",
+        stop=stop,
+        warmup=plan.warmup,
+        check=plan.check,
+        cadence="streaming" if plan.cadence == "streaming" else "isolated",
+        ranks=ranks,
+        oversubscribed=oversubscribed,
+        burst=plan.burst,
+        launches=plan["cudagraph"],
+        most=cap if plan.iters is None else plan.iters,
+        clocks=clocks,
     )

@@ -11,9 +11,15 @@ from collbench.bindings.agreement import first_value
 from collbench.bindings.spec import Operation, Session
 from collbench.schema.axes import Driver
 from collbench.schema.case import Gate
-from collbench.timing.device_time import native_device_times, python_device_times
 from collbench.timing.gates import GateSetting
-from collbench.timing.loop import Stamps, run_native, run_python, why_not_native
+from collbench.timing.loop import (
+    Stamps,
+    native_device_times,
+    python_device_times,
+    run_native,
+    run_python,
+    why_not_native,
+)
 
 #: The compiled loop takes 4096 calls as one stage, the two events among them.
 MOST_CALLS = 4094

@@ -1,17 +1,24 @@
-"""From a plan to its cases: every combination, in the plan's order, with names checked before anything is started."""
+"""From a plan to its cases: every combination, in the plan's order, with names checked before anything runs."""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, TypeVar
 
-from collbench import backends, collectives
+import msgspec
+
+from collbench import backends, collectives, workloads
 from collbench.bindings.spec import Backend
 from collbench.collectives.case import CollectiveCase, collective_case
-from collbench.errors import PlanError
-from collbench.schema.axes import choices_of
+from collbench.errors import PlanError, UnitError
+from collbench.schema.axes import Axis, Value, choices_of
+from collbench.schema.case import Case, Where
 from collbench.schema.choices import Situation
-from collbench.schema.plan import Plan
+from collbench.schema.plan import Plan, name_of
+from collbench.spelling import suggestion
+from collbench.units import parse_size
+from collbench.workloads.program import Program, ProgramCase
 
 
 def refuse_cadence(plan: Plan, names: Iterable[str]) -> None:
@@ -59,3 +66,118 @@ def _cases_in(situation: Situation, plan: Plan) -> Iterator[CollectiveCase]:
     for combination in itertools.product(*values.values()):
         chosen = dict(zip(values, combination, strict=True))
         yield collective_case(situation.row.name, chosen | {"ranks": situation.ranks})
+
+
+Told = TypeVar("Told")
+
+
+def program_cases(plan: Plan, ranks: int) -> tuple[ProgramCase, ...]:
+    """The cases of all benchmarks, each once.
+
+    Raises:
+        PlanError: an unknown benchmark; several ranks for one that takes one; a parameter that a benchmark does not
+            have; a value of another type than its default; a case that it refuses, or of which it cannot tell the
+            memory or the work.
+    """
+    alone = [name for name in plan.workloads if not workloads.get(name).distributed]
+    if alone and ranks != 1:
+        raise PlanError(f"benchmarks {', '.join(alone)}: such a program runs on one rank, not on {ranks}. "
+                        "Measure it in a run of its own, with one rank.")  # fmt: skip
+    cases: dict[ProgramCase, None] = {}
+    for benchmark in plan.benchmarks:
+        row = workloads.get(name_of(benchmark))
+        asked = {} if isinstance(benchmark, str) else {key: benchmark[key] for key in benchmark if key != "name"}
+        cases |= dict.fromkeys(_cases_of_row(row, _values_by_axis(row, asked), ranks))
+    return tuple(cases)
+
+
+def parameters_of(row: Program) -> tuple[str, ...]:
+    """What a plan may give values to."""
+    return (*(axis.name for axis in row.axes), *(("size",) if row.sizes else ()))
+
+
+def _values_by_axis(row: Program, asked: dict[str, Any]) -> dict[str, tuple[Value, ...]]:
+    known = parameters_of(row)
+    for name in asked:
+        if name not in known:
+            hint = suggestion(name, known) if known else "It has none."
+            raise PlanError(f"benchmark {row.name}: has no parameter {name!r}. {hint}")
+    listed = {name: values if isinstance(values, tuple | list) else (values,) for name, values in asked.items()}
+    listed |= {axis.name: _with_groups(axis, listed[axis.name]) for axis in row.axes if axis.name in listed}
+    for name, values in listed.items():
+        if not values:
+            raise PlanError(f"benchmark {row.name}: {name}: the list is empty; nothing would be measured.")
+    sizes = {"size": tuple(map(_size, listed.get("size", row.sizes)))} if row.sizes else {}
+    own = {axis.name: tuple(_value(row, axis, value) for value in listed.get(axis.name, (axis.neutral,)))
+           for axis in row.axes}  # fmt: skip
+    return own | sizes
+
+
+def _with_groups(axis: Axis, values: Sequence[Value]) -> tuple[Value, ...]:
+    """Names of groups replaced by what they stand for; each value once."""
+    groups = {} if axis.choice is None else axis.choice.groups
+    named = [groups.get(value, (value,)) if isinstance(value, str) else (value,) for value in values]
+    return tuple(dict.fromkeys(itertools.chain.from_iterable(named)))
+
+
+def _size(value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, str | int):
+        raise PlanError(f"size {value!r}: not a size. Write 64M, say.")
+    return parse_size(value)
+
+
+def _value(row: Program, axis: Axis, value: Value) -> Value:
+    """A value of the type of the default; a number may be a text, as it is typed: `64k`."""
+    key, kind = f"benchmark {row.name}: {axis.name}", type(axis.neutral)
+    if axis.neutral is not None:
+        try:
+            if isinstance(value, str) and kind in (int, float):
+                value = _whole(value) if kind is int else float(value)
+            elif kind is float and type(value) is int:
+                value = float(value)
+        except (UnitError, ValueError):
+            kind = type(None)
+        if type(value) is not kind:
+            kinds = {int: "a whole number", float: "a number", bool: "yes or no"}
+            expected = kinds.get(type(axis.neutral), "a text")
+            raise PlanError(f"{key} {value!r}: not {expected}, as its default {axis.neutral!r} is.")
+    if axis.choice is not None:
+        axis.choice.check(key, value)
+    return value
+
+
+def _whole(text: str) -> int:
+    """`-1`, `4096`, `4k`."""
+    return int(text) if text.strip().removeprefix("-").isdecimal() else parse_size(text)
+
+
+def _cases_of_row(row: Program, values: dict[str, tuple[Value, ...]], ranks: int) -> Iterator[ProgramCase]:
+    how = {axis.name for axis in row.axes if axis.kind == "how"}
+    for combination in itertools.product(*values.values()):
+        settings = dict(zip(values, combination, strict=True))
+        case = Case(
+            workload=row.name,
+            what={name: value for name, value in settings.items() if name not in how},
+            how={name: value for name, value in settings.items() if name in how},
+            where=Where(ranks=ranks),
+        )
+        yield _taken(row, ProgramCase(case=case, measures=tuple(measure.name for measure in row.measures)))
+
+
+def _taken(row: Program, case: ProgramCase) -> ProgramCase:
+    """With its memory and disk space, and without parameters that have no effect, where the benchmark takes it."""
+    reason = _told(case, "refuses", row.refuses)
+    if reason is not None:
+        raise PlanError(f"benchmark {case.title}: {reason}.")
+    for measure in row.measures:
+        _told(case, f"amount of {measure.name}", measure.amount)
+    memory, disk = _told(case, "memory", row.memory), _told(case, "disk", row.disk)
+    unused = _told(case, "unused", row.unused)
+    return msgspec.structs.replace(case, memory=memory, disk=disk, case=case.case.without(unused))
+
+
+def _told(case: ProgramCase, field: str, tell: Callable[[Case], Told]) -> Told:
+    try:
+        return tell(case.case)
+    except Exception as error:  # somebody else's function: whatever it raises
+        raise PlanError(f"benchmark {case.title}: its {field} raised {type(error).__name__}: {error}.") from error

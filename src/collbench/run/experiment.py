@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from collbench import backends, collectives, workloads
-from collbench.bindings.spec import Backend, Options, Session
+from collbench.bindings.spec import Backend, Options, Roles, Session
 from collbench.collectives.case import CollectiveCase
 from collbench.errors import (
     BackendUnavailable,
@@ -33,32 +33,71 @@ from collbench.errors import (
 from collbench.machine import launcher
 from collbench.machine.facts import RankFacts, have_common_clock, rank_facts
 from collbench.run import binding, describe
-from collbench.run.choosing import chosen_backends, roles_of
-from collbench.run.expand import cases_of, refuse_cadence
-from collbench.run.expand_programs import program_cases
-from collbench.run.facts_of_ranks import facts_of_all, ranks_here
-from collbench.run.failures import AgreedError, Rescue, StartLimit, abort_job, on_rank_0, on_watchdog, raise_on_all
+from collbench.run.describe import agreed_method
+from collbench.run.expand import cases_of, program_cases, refuse_cadence
+from collbench.run.facts_of_ranks import difference, facts_of_all, notes_on_loaded, ranks_here, software
+from collbench.run.failures import (
+    AgreedError,
+    FirstReporter,
+    Rescue,
+    StartLimit,
+    abort_job,
+    on_rank_0,
+    on_watchdog,
+    raise_on_all,
+)
 from collbench.run.host_clocks import host_clocks
-from collbench.run.loaded import notes_on_loaded
 from collbench.run.measure import measure
 from collbench.run.memory_check import does_not_fit, programs_do_not_fit
-from collbench.run.method import agreed_method
-from collbench.run.one_message import FirstReporter
 from collbench.run.program import measure_program
 from collbench.run.results import Measured
 from collbench.run.sampling import Method, Watch
-from collbench.run.software import difference, software
-from collbench.run.together import world_for
 from collbench.run.turns import Turns
 from collbench.run.watchdog import DEFERENCE, Unwatched, Watchdog
+from collbench.run.worlds_of_programs import world_for
 from collbench.schema.case import Case
 from collbench.schema.manifest import Manifest
-from collbench.schema.plan import Plan
+from collbench.schema.plan import ALL_CASES, Chosen, Plan, chosen_of
 from collbench.schema.record import Record
-from collbench.schema.world_plan import ALL_CASES, Chosen, chosen_of
-from collbench.timing.stops import Fixed
+from collbench.timing.gates import Fixed
 from collbench.units import format_bytes
-from collbench.workloads.case import ProgramCase
+from collbench.workloads.program import ProgramCase
+
+_DEFAULT = {("cpu", True): "torch-gloo", ("cpu", False): "mpi", ("gpu", True): "torch-nccl", ("gpu", False): "nccl"}
+
+
+def default_backend(device: str = "cpu") -> str:
+    """`mpi`, and on GPUs `nccl`; under torchrun `torch-gloo` and `torch-nccl`."""
+    return _DEFAULT[device, launcher.detect().kind == "torchrun"]
+
+
+def chosen_backends(plan: Plan) -> tuple[tuple[Backend, ...], dict[str, str]]:
+    """The backends to measure, none without collectives, and of those that the plan allows to be missing the reason.
+
+    Raises:
+        PlanError: simulated and real ones are mixed, whether they are usable here or not.
+        BackendUnavailable: one is missing that must not be, or all are.
+    """
+    if not plan.collectives:
+        return (), {}
+    names = tuple(dict.fromkeys(plan["backends"] or (default_backend(),)))
+    simulated = [name for name in names if backends.get(name).simulated]
+    if simulated and (plan.workloads or len(simulated) < len(names)):
+        made_up = ", ".join(simulated)
+        raise PlanError(f"backends: the times of {made_up} are simulated; measure them in a separate run.")
+    absent: dict[str, str] = {}
+    if plan.unusable == "skip":
+        absent = {name: reason for name in names if (reason := backends.missing(name)) is not None}
+    if len(absent) == len(names):
+        absent = {}
+    return tuple(backends.usable(name) for name in names if name not in absent), absent
+
+
+def roles_of(cases: tuple[tuple[CollectiveCase, ...], ...]) -> Roles:
+    """Who is a parameter server in which cases, and whether there are cases without one."""
+    servers = {case.root or 0 for group in cases for case in group if collectives.get(case.collective).has_server}
+    plain = any(not collectives.get(case.collective).has_server for group in cases for case in group)
+    return Roles(plain, frozenset(servers))
 
 
 class MeasuredCase(Protocol):

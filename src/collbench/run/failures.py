@@ -1,7 +1,10 @@
-"""How errors end a job: raised on all ranks, or by one rank that aborts the others.
+"""How errors end a job: raised on all ranks, or by one rank that aborts the others; with one message.
 
 An error that all ranks know of is raised on all of them as `AgreedError`. A rank that alone meets an error aborts the
 job, because the others wait for it. Either way one message is printed.
+
+When one rank fails, others notice soon after, and each would print a message. The ranks of a host share an unlinked
+temporary file; the first one to write to it prints. Hosts, and containers that share no folder, each print their own.
 """
 
 from __future__ import annotations
@@ -13,16 +16,58 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
 from typing import NoReturn, Protocol
 
 from collbench.bindings.agreement import first_value
-from collbench.bindings.spec import Session
+from collbench.bindings.spec import Session, World
 from collbench.errors import CollbenchError, LibraryError, LostRankError, TimeOutError
-from collbench.run.one_message import FirstReporter
+from collbench.run.program import remove_held
+from collbench.run.sampling import Watch
 from collbench.run.watchdog import OnEnd
-from collbench.run.working_folder import remove_held
+from collbench.schema.record import Status
 from collbench.timing.loop import native_loop
 from collbench.units import format_duration
+
+
+class FirstReporter:
+    """Lets one rank report an error. Collective to create."""
+
+    def __init__(self, world: World) -> None:
+        path = world.bcast(_new_file() if world.rank == 0 else None)
+        self._file: int | None = None
+        if path is not None:
+            with contextlib.suppress(OSError):
+                self._file = os.open(path, os.O_RDWR)
+        world.bcast(world.gather(None) and None)  # all have opened it; the messages are those of every version
+        if path is not None and world.rank == 0:
+            Path(path).unlink()
+
+    def claim(self) -> bool:
+        """True for the first rank that asks, False for all later ones."""
+        if self._file is None:
+            return True
+        import fcntl  # Unix has it
+
+        fcntl.flock(self._file, fcntl.LOCK_EX)
+        try:
+            first = os.fstat(self._file).st_size == 0
+            os.pwrite(self._file, b"claimed", 0)
+            return first
+        finally:
+            fcntl.flock(self._file, fcntl.LOCK_UN)
+
+
+def _new_file() -> str | None:
+    """The path of a new empty file; None where the temporary folder cannot be written."""
+    path = f"{os.environ.get('TMPDIR', '/tmp')}/collbench-{os.getpid()}-{time.monotonic_ns()}"  # noqa: S108
+    try:
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
+    except OSError:
+        return None
+    return path
+
 
 #: A rank that only sees that another one is gone waits so long before it reports (s).
 TURN = 0.5
@@ -181,3 +226,49 @@ class StartLimit:
             self._loop.lift_limit()
         else:
             faulthandler.cancel_dump_traceback_later()
+
+
+@dataclass(frozen=True)
+class Failure:
+    """What went wrong on a rank; without `rank` it would on any.
+
+    `inside`: in a call of the library in which other ranks may be waiting. `lost`: it only says that a rank is gone,
+    which may have failed for a reason of its own.
+    """
+
+    status: Status
+    text: str
+    rank: int | None = None
+    inside: bool = False
+    lost: bool = False
+
+    @property
+    def reason(self) -> str:
+        """For the record."""
+        return self.text if self.rank is None else f"rank {self.rank}: {self.text}"
+
+    @staticmethod
+    def of(session: Session, error: Exception) -> Failure:
+        """An error of the library on this rank."""
+        lost = session.is_lost_rank(error)
+        return Failure("failed", session.explained(error), session.world.rank, inside=True, lost=lost)
+
+
+def cause(session: Session, failure: Failure | None, watch: Watch) -> Failure | None:
+    """The failure of the first rank that has one of its own; None where there is none. Collective.
+
+    While this rank waits for the others, `watch` ends the process if they do not come out of their calls. When they
+    have, what the library used for the call is not used again.
+    """
+    if failure is not None and failure.inside:
+        watch.failed(failure.text, failure.lost)
+    world, nobody = session.world, session.world.size
+    own = failure is not None and not failure.lost
+    inside = failure is not None and failure.inside
+    lowest, _ = world.extremes([world.rank if holds else nobody for holds in (own, failure is not None, inside)])
+    watch.failed(None)
+    if lowest[2] < nobody:
+        session.start_over()
+    source = int(lowest[0] if lowest[0] < nobody else lowest[1])
+    agreed: Failure | None = None if source == nobody else world.tell(failure, source)
+    return agreed

@@ -13,11 +13,11 @@ from collbench.bindings.spec import Session
 from collbench.collectives.case import CollectiveCase
 from collbench.errors import CollbenchError, DoesNotFit, LibraryError, Unsupported
 from collbench.machine.facts import RankFacts
-from collbench.run.cause import Failure, cause
+from collbench.run.failures import Failure, cause
 from collbench.run.sampling import Watch
-from collbench.schema.dtypes import DTYPES
+from collbench.schema.choices import DTYPES
 from collbench.units import format_bytes
-from collbench.workloads.case import ProgramCase
+from collbench.workloads.program import ProgramCase
 
 
 def programs_do_not_fit(cases: tuple[ProgramCase, ...], here: int = 1, folder: str = ".") -> DoesNotFit | None:

@@ -12,12 +12,12 @@ from numpy.typing import NDArray
 from collbench.bindings.spec import World
 from collbench.collectives.case import CollectiveCase
 from collbench.run.driver import TimedCall
+from collbench.run.facts_of_ranks import ranks_of
 from collbench.run.host_clocks import doubts
 from collbench.run.samples import Times
 from collbench.run.sampling import Method, Sampling
-from collbench.run.spread import ranks_of
 from collbench.schema.record import Record, Samples
-from collbench.schema.samples import ALL_RANKS_LIMIT
+from collbench.schema.sample_files import ALL_RANKS_LIMIT
 from collbench.schema.summary import Seconds, summarise
 
 #: A record, and on rank 0 its samples in ns: [ranks, n], above 64 ranks [1, n].

@@ -19,16 +19,15 @@ from collbench.bindings.spec import Session
 from collbench.errors import Interrupted
 from collbench.machine.confinement import distinct
 from collbench.machine.facts import RankFacts
-from collbench.run import cores
+from collbench.run import facts_of_ranks
 from collbench.run.driver import TimedCall
 from collbench.run.host_clocks import HostClocks, trusted
 from collbench.run.samples import Times, times_of
 from collbench.schema.case import Cadence, Gate, SampleClock
 from collbench.schema.plan import USUAL_CAP
 from collbench.schema.record import Confinement
-from collbench.timing.gates import GateSetting, announcement_delays
+from collbench.timing.gates import FIRST_BATCH, GateSetting, StopRule, announcement_delays
 from collbench.timing.loop import Stamps
-from collbench.timing.stops import FIRST_BATCH, StopRule
 
 #: How the slack of a round-time gate is found: this many announcements, twice their slowest tenth, doubled while late.
 PILOT_ANNOUNCEMENTS = 30
@@ -89,7 +88,7 @@ class Method:
     @cached_property
     def siblings(self) -> tuple[str, ...]:
         """A note on ranks that have hardware threads of one core, for every record."""
-        return cores.siblings(self.ranks)
+        return facts_of_ranks.siblings(self.ranks)
 
 
 class BatchReport(NamedTuple):

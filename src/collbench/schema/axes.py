@@ -7,15 +7,129 @@ may have axes that are not in it: its file declares them, and a reader of its re
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
-from collbench.schema import axis_values
-from collbench.schema.choices import YES_NO_BOTH, Choice, Flag, one_of
-from collbench.schema.dtypes import DTYPE_ALIASES, DTYPES
-from collbench.schema.policy import policy_order
-from collbench.schema.sizes import Sizes, sizes_in_bytes
+from collbench.errors import PlanError
+from collbench.schema.choices import (
+    DTYPE_ALIASES,
+    DTYPES,
+    YES_NO_BOTH,
+    Choice,
+    Flag,
+    Library,
+    Situation,
+    Sizes,
+    one_of,
+    sizes_in_bytes,
+)
+from collbench.schema.place import is_spelling, policy_order
+from collbench.spelling import suggestion
+
+#: As Docker spells a reference: no blank, no quote, nothing that a shell would read.
+_IMAGE = re.compile(
+    r"(?:[A-Za-z0-9.-]+:[0-9]{1,5}/)?[a-z0-9]+(?:[._/-][a-z0-9]+)*"
+    r"(?::[A-Za-z0-9_][A-Za-z0-9_.-]{0,127})?(?:@sha256:[0-9a-f]{64})?"
+)
+
+_SIDE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,31}", re.ASCII)
+
+
+def named(
+    known: Iterable[str], everything: Callable[[Library], Iterable[str]], aliases: Mapping[str, str]
+) -> Callable[[Any, Situation], tuple[str, ...]]:
+    """Values that are names, in any case of letters; `all` is whatever the backend has. `name_of` checked them."""
+    proper = {name: name for name in known} | dict(aliases)
+
+    def values(asked: Any, situation: Situation) -> tuple[str, ...]:
+        names: list[str] = []
+        for name in map(str.lower, asked):
+            names.extend(everything(situation.backend) if name == "all" else (proper[name],))
+        return tuple(dict.fromkeys(names))
+
+    return values
+
+
+def name_of(axis: str, known: Iterable[str], every: bool = True) -> Callable[[str, Any], None]:
+    """A check that a value is one of these names: with `every` in any case of letters, or `all`."""
+    names = (*known, "all") if every else tuple(known)
+
+    def check(key: str, value: Any) -> None:
+        if (value.lower() if every else value) not in names:
+            raise PlanError(f"{axis} {value!r}: unknown. {suggestion(value.lower(), names)}")
+
+    return check
+
+
+def roots(asked: Any, situation: Situation) -> tuple[int, ...]:
+    """Ranks of the world."""
+    for rank in asked:
+        if not 0 <= rank < situation.ranks:
+            raise PlanError(f"root {rank}: there are {situation.ranks} ranks, 0 to {situation.ranks - 1}.")
+    return tuple(asked)
+
+
+def empty_is_none(asked: Any, situation: Situation) -> tuple[Any, ...]:
+    """A plan says "" where it leaves the choice to the library."""
+    return tuple(value or None for value in asked)
+
+
+def operations_of_graph(asked: Any, situation: Situation) -> tuple[int, ...]:
+    """A graph holds one operation, or in streaming cadence a whole burst."""
+    return (situation.operations if asked else 0,)
+
+
+def places(asked: Any, situation: Situation) -> tuple[bool, ...]:
+    """Without an in-place form there is one case: out of place, unless only in place was asked for (a skip then)."""
+    if situation.row.has_in_place:
+        return tuple(asked)
+    return (False not in asked,)
+
+
+def nccl_words(*known: str) -> Callable[[str, Any], None]:
+    """A check of NCCL_ALGO or NCCL_PROTO: words between commas, `^` before those to exclude, `func:` before each."""
+    lower = {name.lower() for name in known}
+
+    def check(key: str, value: Any) -> None:
+        for word in re.split(r"[,;]", value):
+            name = word.rpartition(":")[2].strip().removeprefix("^")
+            if name and name.lower() not in lower:
+                raise PlanError(f"{key} {value!r}: NCCL has no {name}. {suggestion(name, known)}")
+
+    return check
+
+
+def within(low: int, high: int) -> Callable[[str, Any], None]:
+    """A check of a number."""
+
+    def check(key: str, value: Any) -> None:
+        if value < low:
+            raise PlanError(f"{key} {value}: must be at least {low}.")
+        if value > high:
+            raise PlanError(f"{key} {value}: at most {high:,}.")
+
+    return check
+
+
+def image_name(key: str, value: Any) -> None:
+    """A check."""
+    if _IMAGE.fullmatch(value) is None:
+        raise PlanError(f"image {value!r}: not a name of an image. Write openmpi, or site/name:tag.")
+
+
+def policy_name(key: str, value: Any) -> None:
+    """A check."""
+    if not is_spelling(value):
+        raise PlanError(f"policy {value!r}: not a name of a policy. Write single, or with a number packed:2.")
+
+
+def side_name(key: str, value: Any) -> None:
+    """A check."""
+    if _SIDE.fullmatch(value) is None:
+        raise PlanError(f"{key}: {value!r}: a side is named by letters, digits, - and _, at most 32 of them.")
+
 
 Value = str | int | float | bool | None
 Kind = Literal["what", "how", "where"]
@@ -113,8 +227,8 @@ def _if_true(words: str) -> Callable[[Value], str]:
 
 
 #: What NCCL knows (nccl.h and its manual, 2.30); case does not matter to it.
-NCCL_ALGO = axis_values.nccl_words("Ring", "Tree", "CollnetDirect", "CollnetChain", "NVLS", "NVLSTree", "PAT")
-NCCL_PROTO = axis_values.nccl_words("LL", "LL128", "Simple")
+NCCL_ALGO = nccl_words("Ring", "Tree", "CollnetDirect", "CollnetChain", "NVLS", "NVLSTree", "PAT")
+NCCL_PROTO = nccl_words("LL", "LL128", "Simple")
 
 #: Every axis that is not a workload's own, in the order of tables.
 AXES: dict[str, Axis] = {
@@ -125,7 +239,7 @@ AXES: dict[str, Axis] = {
             "op", "what", "the reduction", words=_after(""),
             choice=Choice(
                 "ops", ("sum",), row=lambda row: row.reduces, nested=-1,
-                values=axis_values.named(OPS, lambda backend: backend.ops, {}), check=axis_values.name_of("op", OPS),
+                values=named(OPS, lambda backend: backend.ops, {}), check=name_of("op", OPS),
                 flag=Flag(("-o", "--op"), f"Reduction: {', '.join(OPS)}, or all.", "OP", commas=True),
             ),
         ),
@@ -133,8 +247,8 @@ AXES: dict[str, Axis] = {
             "dtype", "what", "the type of an element", "", words=_after(""),
             choice=Choice(
                 "dtypes", ("float32",), row=lambda row: row.moves_data, nested=-2,
-                values=axis_values.named(DTYPES, lambda backend: backend.dtypes(), DTYPE_ALIASES),
-                check=axis_values.name_of("dtype", (*DTYPES, *DTYPE_ALIASES)),
+                values=named(DTYPES, lambda backend: backend.dtypes(), DTYPE_ALIASES),
+                check=name_of("dtype", (*DTYPES, *DTYPE_ALIASES)),
                 flag=Flag(("-d", "--datatype"), "int8 to uint64, float16, bfloat16, float32, float64 (or half, float, "
                           "double), or all.", "TYPE", commas=True),
             ),
@@ -142,7 +256,7 @@ AXES: dict[str, Axis] = {
         Axis(
             "root", "what", "the rank that sends, receives or serves", of=int, words=_after("root "),
             choice=Choice(
-                "roots", (0,), row=lambda row: row.rooted, values=axis_values.roots,
+                "roots", (0,), row=lambda row: row.rooted, values=roots,
                 flag=Flag(("-r", "--root"), "Root, or parameter server, where the collective has one.", "RANK"),
             ),
         ),
@@ -190,7 +304,7 @@ AXES: dict[str, Axis] = {
             "algorithm", "how", "what NCCL_ALGO is set to", words=_after("NCCL_ALGO="), advised=True,
             column="algorithm_asked",
             choice=Choice(
-                "algorithms", ("",), optional=True, values=axis_values.empty_is_none, check=NCCL_ALGO,
+                "algorithms", ("",), optional=True, values=empty_is_none, check=NCCL_ALGO,
                 flag=Flag(("--algorithm",), "nccl: what NCCL_ALGO is set to.", "NAME", default="left to NCCL"),
             ),
         ),
@@ -198,7 +312,7 @@ AXES: dict[str, Axis] = {
             "protocol", "how", "what NCCL_PROTO is set to", words=_after("NCCL_PROTO="), advised=True,
             column="protocol_asked",
             choice=Choice(
-                "protocols", ("",), optional=True, values=axis_values.empty_is_none, check=NCCL_PROTO,
+                "protocols", ("",), optional=True, values=empty_is_none, check=NCCL_PROTO,
                 flag=Flag(("--protocol",), "nccl: what NCCL_PROTO is set to.", "NAME", default="left to NCCL"),
             ),
         ),
@@ -216,7 +330,7 @@ AXES: dict[str, Axis] = {
             words=lambda value: f"CUDA graph of {value}" if value else "", advised=True,
             choice=Choice(
                 "cudagraph", 0, row=lambda row: not row.has_server, optional=True,
-                values=axis_values.operations_of_graph, check=axis_values.within(0, 10_000_000),
+                values=operations_of_graph, check=within(0, 10_000_000),
                 flag=Flag(("-G", "--cudagraph"), "nccl: launch a captured CUDA graph N times a sample; 0: no graph.",
                           "N"),
             ),
@@ -225,7 +339,7 @@ AXES: dict[str, Axis] = {
             "in_place", "how", "the result takes the place of the input", False, of=bool, words=_if_true("in place"),
             advised=True,
             choice=Choice(
-                "in_place", (False,), values=axis_values.places, nested=1,
+                "in_place", (False,), values=places, nested=1,
                 flag=Flag(("--in-place",), "Measure the in-place form.", words=YES_NO_BOTH, alone="yes",
                           default="no; both with --style nccl-tests"),
             ),
@@ -234,17 +348,17 @@ AXES: dict[str, Axis] = {
         Axis(
             "image", "where", "the image, on the host the environment beside it", implies=SOFTWARE,
             label=lambda value: str(value or "none"),
-            choice=Choice("images", check=axis_values.image_name),
+            choice=Choice("images", check=image_name),
         ),
         Axis(
             "side", "where", "what differs from the rest of the plan: image, variables, library files",
             implies=SOFTWARE | {"python", "packages", "image-id", "env:*"}, label=lambda value: str(value or "none"),
-            choice=Choice("sides", check=axis_values.side_name),
+            choice=Choice("sides", check=side_name),
         ),
         Axis(
             "policy", "where", "how ranks are spread over containers", "host", order=policy_order, advised=True,
             implies=frozenset({"python", "packages", "image-id"}),
-            choice=Choice("policies", check=axis_values.policy_name),
+            choice=Choice("policies", check=policy_name),
         ),
         Axis(
             "isolation", "where", "the step of the engine's ladder", label=lambda value: str(value or "none"),
@@ -258,11 +372,11 @@ AXES: dict[str, Axis] = {
         Axis(
             "storage", "where", "what lies under the files that a program works in",
             label=lambda value: str(value or "none"), words=_after("on "), advised=True,
-            choice=Choice("storage", check=axis_values.name_of("storage", STORAGES, every=False)),
+            choice=Choice("storage", check=name_of("storage", STORAGES, every=False)),
         ),
         Axis(
             "seccomp", "where", "the filter of system calls in containers", "default", advised=True,
-            choice=Choice("seccomp", check=axis_values.name_of("seccomp", SECCOMP, every=False)),
+            choice=Choice("seccomp", check=name_of("seccomp", SECCOMP, every=False)),
         ),
         Axis(
             "hosts", "where", "machines over which the ranks are spread evenly", 1, of=int, advised=True,

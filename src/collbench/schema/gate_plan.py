@@ -7,10 +7,9 @@ from pathlib import Path
 import msgspec
 
 from collbench.errors import RunReadError, RunWriteError
-from collbench.schema.bounds import Amount
 from collbench.schema.case import Case, refuse_odd
 from collbench.schema.store import LARGEST_MANIFEST, write_synced
-from collbench.schema.untrusted import decode_as, read_whole
+from collbench.schema.untrusted import Amount, decode_as, read_whole
 
 #: The sides of the launch plan of a gate, and of a self-test.
 SIDES = ("base", "other")

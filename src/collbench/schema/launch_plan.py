@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import msgspec
 
 from collbench.errors import PlanError
-from collbench.schema.axes import choices_of
-from collbench.schema.axis_values import image_name
+from collbench.schema.axes import choices_of, image_name
 from collbench.schema.manifest import Until
 from collbench.schema.plan import Plan, check_values, named_in_errors, plan_from, read_document, refuse_unknown
 from collbench.schema.turns import SliceRule

@@ -7,11 +7,10 @@ from typing import Any, Literal
 import msgspec
 
 from collbench.errors import RunReadError
-from collbench.schema.bounds import Amount, Burst, Count, Name, Rank, RankCount, Size
 from collbench.schema.record import SCHEMA, migrate
 from collbench.schema.summary import Time
 from collbench.schema.turns import SliceRule
-from collbench.schema.untrusted import decode_plain
+from collbench.schema.untrusted import Amount, Burst, Count, Name, Rank, RankCount, Size, decode_plain
 
 #: When an experiment ends: after so many launches of each cell, or earlier, when its comparisons are decided.
 Until = Literal["launches", "decided"]

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from collbench.schema.axes import Driver, Op, Staging, ThreadLevel
-from collbench.schema.bounds import Count, Name, Rank, RankCount
+from collbench.schema.untrusted import Count, Name, Rank, RankCount
 
 #: The only operation of those schemas that moves no data.
 _SIZELESS = "barrier"

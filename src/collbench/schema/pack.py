@@ -16,8 +16,7 @@ from pathlib import Path
 from typing import IO
 
 from collbench.errors import RunReadError, RunWriteError
-from collbench.schema.sample_files import ARCHIVE, FOLDER, NAME, SampleFiles
-from collbench.schema.samples import largest_file
+from collbench.schema.sample_files import ARCHIVE, FOLDER, NAME, SampleFiles, largest_file
 from collbench.schema.store import locked, read_manifest
 
 #: The largest samples file that is read (bytes).

@@ -1,22 +1,102 @@
-"""A plan: which cases to measure, and how. A TOML file or the flags of a command: both become this."""
+"""A plan: which cases to measure, and how; and the plan that a launch gives to its world."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+import json
+from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
-from types import GenericAlias
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from types import GenericAlias, NoneType, UnionType
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar, Union, get_args, get_origin
 
 import msgspec
 
 from collbench.errors import BackendUnavailable, PlanError, UnitError
 from collbench.schema.axes import AXES, choices_of
-from collbench.schema.plan_values import mistake_in
-from collbench.schema.sizes import Sizes, sizes_in_bytes
+from collbench.schema.case import Case
+from collbench.schema.choices import Sizes, sizes_in_bytes
 from collbench.schema.untrusted import TOO_DEEP, read_toml, refuse_irregular
 from collbench.spelling import suggestion
 from collbench.units import as_typed, parse_duration
+
+_EXPECTED = {int: "a whole number", float: "a number", str: "a string", bool: "true or false"}
+
+#: Characters of a value that a message quotes.
+_QUOTED = 40
+
+
+def mistake_in(document: dict[str, Any], kind: type[msgspec.Struct], prefix: str = "") -> str | None:
+    """The first value that a plan of this kind cannot have on its key; None: there is none."""
+    for field in msgspec.structs.fields(kind):
+        if field.name in document:
+            mistake = _mistake(prefix + field.name, document[field.name], field.type, field.default)
+            if mistake is not None:
+                return mistake
+    return None
+
+
+def _mistake(key: str, value: Any, of: Any, usual: Any = None) -> str | None:
+    if _fits(value, of):
+        return None
+    kinds = _members(of)
+    inside = _inside(key, value, kinds)
+    if inside is not None:
+        return inside
+    if isinstance(value, str) and all(get_origin(kind) is Literal for kind in kinds):
+        return f"{key} {_found(value)}: choose one of {', '.join(get_args(kinds[0]))}"
+    expected = " or ".join(_expected(kind, value, usual) for kind in kinds if kind is not int or float not in kinds)
+    return f"{key}: expected {expected}, not {_noun(value)}{_found(value)}"
+
+
+def _fits(value: Any, of: Any) -> bool:
+    try:
+        msgspec.convert(value, of)
+    except msgspec.ValidationError:
+        return False
+    return True
+
+
+def _members(of: Any) -> tuple[Any, ...]:
+    """The types that a value may have."""
+    if get_origin(of) in (Union, UnionType):
+        return tuple(kind for kind in get_args(of) if kind is not NoneType)
+    return (of,)
+
+
+def _inside(key: str, value: Any, kinds: tuple[Any, ...]) -> str | None:
+    """The first mistake in an element of a list or a table, where the key takes one."""
+    mistakes: list[str | None] = []
+    for kind in kinds:
+        if isinstance(value, list) and get_origin(kind) is tuple:
+            mistakes += [_mistake(key, element, get_args(kind)[0]) for element in value]
+        elif isinstance(value, dict) and get_origin(kind) is dict:
+            mistakes += [_mistake(f"{key}.{name}", element, get_args(kind)[1]) for name, element in value.items()]
+        elif isinstance(value, dict) and isinstance(kind, type) and issubclass(kind, msgspec.Struct):
+            mistakes.append(mistake_in(value, kind, f"{key}."))
+    return next((mistake for mistake in mistakes if mistake is not None), None)
+
+
+def _expected(kind: Any, value: Any, usual: Any) -> str:
+    if get_origin(kind) is Literal:
+        return " or ".join(map(json.dumps, get_args(kind)))
+    if get_origin(kind) is tuple:
+        example = [value] if _fits(value, get_args(kind)[0]) else list(usual) if isinstance(usual, tuple) else []
+        return f"a list such as {json.dumps(example)}" if example else "a list"
+    return _EXPECTED.get(kind, "a table")
+
+
+def _noun(value: Any) -> str:
+    if isinstance(value, str):
+        return "the string "
+    return "the number " if isinstance(value, int | float) and not isinstance(value, bool) else ""
+
+
+def _found(value: Any) -> str:
+    if isinstance(value, list | dict):
+        return "a list" if isinstance(value, list) else "a table"
+    text = json.dumps(value, default=str)
+    return text if len(text) <= _QUOTED else f"{text[:_QUOTED]} ..."
+
 
 #: A time-out or a budget longer than eleven days is a typing error (s).
 LONGEST = 1e6
@@ -266,3 +346,62 @@ def refuse_unknown(document: dict[str, Any], kind: type[msgspec.Struct], where: 
         if key not in known:
             hint = suggestion(key, known)
             raise PlanError(f"plan {where}: unknown key {key!r}. {hint}")
+
+
+class WorldPlan(Plan, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`only` are the keys (`Case.key`) of the cases that are measured, of all that the plan has.
+
+    Collectives among them whose keys are in `brief` are executed with one sample and have no record. All other cases
+    stay part of the plan, so that ranks meet, take their places and check their memory as ever, and those that are
+    executed keep their order.
+    """
+
+    only: tuple[str, ...] = ()
+    brief: tuple[str, ...] = ()
+
+    if TYPE_CHECKING:  # the keys of axes are known when the table has been read
+
+        def __init__(self, **keys: Any) -> None: ...
+
+
+def plan_of_some(plan: Plan, measured: Collection[Case], brief: Collection[Case] = ()) -> WorldPlan:
+    """The plan, of which these cases are measured, and these executed: as its world records them, without its place."""
+    values = {name: getattr(plan, name) for name in Plan.__struct_fields__}
+    return WorldPlan(**values, only=_keys(measured), brief=_keys(brief))
+
+
+def _keys(cases: Collection[Case]) -> tuple[str, ...]:
+    return tuple(sorted(case.key for case in cases))
+
+
+def load_world_plan(path: Path, asked: str = "") -> Plan:
+    """As `load_plan`; a file that a launch wrote, in JSON, may be a `WorldPlan`.
+
+    Raises:
+        PlanError: as `load_plan`.
+    """
+    return load_plan(path, asked, WorldPlan if path.suffix == ".json" else Plan)
+
+
+class Chosen(NamedTuple):
+    """Which cases of a plan are executed, by their keys. None are `measured`: all are."""
+
+    measured: frozenset[str] = frozenset()
+    brief: frozenset[str] = frozenset()
+
+    def measures(self, identities: Iterable[Case]) -> bool:
+        """Whether a case has records; of several it has all or none."""
+        return not self.measured or any(identity.key in self.measured for identity in identities)
+
+    def executes(self, identities: Iterable[Case]) -> bool:
+        """Whether a case is executed, with a record or without."""
+        keys = {identity.key for identity in identities}
+        return not self.measured or bool(keys & self.measured or keys & self.brief)
+
+
+ALL_CASES = Chosen()
+
+
+def chosen_of(plan: Plan) -> Chosen:
+    """Of a plan of a user all cases."""
+    return Chosen(frozenset(plan.only), frozenset(plan.brief)) if isinstance(plan, WorldPlan) else ALL_CASES

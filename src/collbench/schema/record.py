@@ -2,21 +2,92 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from functools import lru_cache
-from typing import Annotated, Any, Literal
+from pathlib import PurePosixPath
+from typing import Annotated, Any, Literal, NamedTuple
 
 import msgspec
 
 from collbench.errors import RunReadError
 from collbench.schema.axes import Driver
-from collbench.schema.bounds import Amount, Burst, Count, Figure, Launch, Name, Rank, RankCount, Size
 from collbench.schema.case import Cadence, Case, Gate, SampleClock, Where, refuse_odd
-from collbench.schema.gpu import Reading
 from collbench.schema.migration import to_5
-from collbench.schema.ranks import Ranks
 from collbench.schema.summary import Seconds, Time, in_order
-from collbench.schema.untrusted import decode_plain, is_plain
+from collbench.schema.untrusted import (
+    Amount,
+    Burst,
+    Count,
+    Figure,
+    Launch,
+    Name,
+    Rank,
+    RankCount,
+    Size,
+    decode_plain,
+    is_plain,
+)
+
+
+class MachineRanks(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The ranks of one machine: how many, and of their medians (s) the smallest, the quartiles and the largest.
+
+    `name` is the hostname of the first of them, `gpus` how many GPUs they use.
+    """
+
+    name: str
+    ranks: RankCount
+    p50: tuple[Time, Time, Time, Time, Time]
+    gpus: Count = 0
+
+
+class SlowRank(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One of the ranks with the largest medians (s), and its hostname."""
+
+    rank: Rank
+    p50: Time
+    host: str
+
+
+class Ranks(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Per rank: the median in seconds, the cores it may use (`0-3,8`), the container it sits in (None: none).
+
+    `gpu` is the UUID of each rank's GPU (None: it has none); empty where no rank has one. `host` is the hostname of
+    each. `siblings` are the hardware threads of each rank's cores; empty where every core has one. Above 64 ranks these
+    are empty, and `machines` and the `slowest` ranks, the slowest first, stand for them.
+    """
+
+    p50: tuple[Time, ...]
+    binding: tuple[str, ...]
+    container: tuple[str | None, ...]
+    gpu: tuple[str | None, ...] = ()
+    host: tuple[str, ...] = ()
+    siblings: tuple[str, ...] = ()
+    machines: tuple[MachineRanks, ...] = ()
+    slowest: tuple[SlowRank, ...] = ()
+
+    @property
+    def on_gpus(self) -> bool:
+        """Whether a rank uses a GPU."""
+        return any(self.gpu) or any(machine.gpus for machine in self.machines)
+
+
+class Reading(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Clocks in MHz, power in watts, temperature in degrees Celsius; None where the GPU does not report it.
+
+    `throttled` names what slows the GPU down: `power cap`, `thermal (software)`, `thermal (hardware)`, `hardware
+    slowdown`, `power brake`, `sync boost`; empty where nothing does. Idling and clocks set by a user do not count. A
+    MIG device has the values of the GPU it is part of.
+    """
+
+    uuid: str
+    sm_clock: Count | None = None
+    memory_clock: Count | None = None
+    power: Amount | None = None
+    temperature: int | None = None
+    throttled: tuple[str, ...] | None = None
+
 
 SCHEMA = 11
 
@@ -396,3 +467,37 @@ def _refuse_disorder(record: Record, what: str) -> None:
 
 def _without_times(record: Record) -> Record:
     return msgspec.structs.replace(record, seconds=None, ranks=None, legs={}, device=None, duet=None)
+
+
+#: The variable by which a launcher asks: how names of files begin, `libmpi.so,libnccl.so`.
+WATCHED = "COLLBENCH_LOADED"
+
+#: In place of the SHA-256 of a file that a rank could not read, or that was removed since.
+UNREAD = "0" * 64
+
+_NOTE = re.compile(r"loaded (?P<name>\S+): (?:no file|(?P<path>.+) \(sha256 (?P<sha256>[0-9a-f]{64})\))(?: on rank.*)?")
+
+
+def stem_of(path: str) -> str:
+    """How the names of all versions of a library begin: `libmpi.so`."""
+    return f"{PurePosixPath(path).name.partition('.so')[0]}.so"
+
+
+class Loaded(NamedTuple):
+    """A file whose name begins with `name`; path and hash are empty where a rank loaded none."""
+
+    name: str
+    path: str = ""
+    sha256: str = ""
+
+
+def said(one: Loaded, ranks: str = "") -> str:
+    """`loaded libmpi.so: /opt/lib/libmpi.so.40 (sha256 0123...)`; of some `ranks` alone, with their numbers."""
+    what = f"{one.path} (sha256 {one.sha256})" if one.path else "no file"
+    return f"loaded {one.name}: {what}{f' on ranks {ranks}' if ranks else ''}"
+
+
+def read(note: str) -> Loaded | None:
+    """The file of a note; None where it is another note."""
+    match = _NOTE.fullmatch(note)
+    return None if match is None else Loaded(match["name"], match["path"] or "", match["sha256"] or "")

@@ -1,7 +1,9 @@
-"""A run on disk: `manifest.json`, `records.jsonl`, samples files. Written as it is measured, read as untrusted input.
+"""A run on disk: `manifest.json`, `records.jsonl`, samples files. Written as it is measured.
 
 A record is on disk before the next case begins. A writer that fails half-way takes its half line back, so what was
 measured before stays readable.
+
+The file is removed when the run is complete. Whoever waits for the run sees by it that a silent program makes progress.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ import errno
 import io
 import itertools
 import os
+import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,20 +21,46 @@ from typing import TYPE_CHECKING, BinaryIO
 
 import msgspec
 
-from collbench.errors import RunReadError, RunWriteError
+from collbench.errors import RequestError, RunReadError, RunWriteError
 from collbench.schema import manifest as manifests
 from collbench.schema import record as records
 from collbench.schema.case import Case
 from collbench.schema.manifest import Manifest
-from collbench.schema.new_folder import refuse_used
 from collbench.schema.record import Record
-from collbench.schema.sample_files import read_samples
-from collbench.schema.samples import ALL_RANKS_LIMIT, rows_of
+from collbench.schema.sample_files import ALL_RANKS_LIMIT, read_samples, rows_of
 from collbench.schema.untrusted import read_whole
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
+
+
+def refuse_used(directory: Path) -> None:
+    """Whether it is free.
+
+    Raises:
+        RequestError: there is a run in it, or something else.
+    """
+    if (directory / "records.jsonl").exists() or (directory / "manifest.json").exists():
+        raise RequestError(f"--out {directory}: already holds a run. Name a directory that does not exist yet.")
+    if directory.is_dir() and any(directory.iterdir()):
+        raise RequestError(f"--out {directory}: is not empty. Name a directory that does not exist yet.")
+
+
+def refuse_unusable(directory: Path) -> None:
+    """Whether a run can be created there, before anything is measured; nothing is left of the attempt.
+
+    Raises:
+        RequestError: there is a run in it, or something else.
+        RunWriteError: nothing can be written there.
+    """
+    try:
+        refuse_used(directory)
+        parent = next(folder for folder in (directory, *directory.absolute().parents) if folder.exists())
+        tempfile.TemporaryDirectory(prefix=".collbench-", dir=parent).cleanup()
+    except OSError as error:
+        raise RunWriteError(f"--out {directory}: {error.strerror or error}. Nothing was measured.") from error
+
 
 #: A record of a thousand machines takes some hundred kilobytes.
 LONGEST_LINE = 64 << 20
@@ -367,3 +396,17 @@ def lines_of(path: Path, longest: int) -> Iterator[tuple[int, bytes, bool]]:
         return
     except OSError as error:
         raise RunReadError(f"{path}: {error.strerror}.") from error
+
+
+PROGRESS = "progress"
+
+
+def note_progress(directory: Path, what: str) -> None:
+    """Add a line. A disk that is full is noticed with the next record."""
+    with contextlib.suppress(OSError), (directory / PROGRESS).open("a", encoding="utf-8") as file:
+        file.write(f"{what}\n")
+
+
+def end_progress(directory: Path) -> None:
+    with contextlib.suppress(OSError):
+        (directory / PROGRESS).unlink(missing_ok=True)

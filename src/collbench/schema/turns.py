@@ -9,9 +9,9 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from collbench.schema.bounds import Amount, Count
 from collbench.schema.case import Case, Gate
 from collbench.schema.summary import Time
+from collbench.schema.untrusted import Amount, Count
 
 #: A time that can be compared (s).
 Duration = Annotated[float, msgspec.Meta(gt=0, le=1e10)]

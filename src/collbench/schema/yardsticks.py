@@ -12,10 +12,9 @@ from typing import Annotated, Literal
 import msgspec
 
 from collbench.errors import RunReadError, RunWriteError
-from collbench.schema.bounds import Amount, Launch, Name
 from collbench.schema.case import Where
 from collbench.schema.store import lines_of
-from collbench.schema.untrusted import decode_as
+from collbench.schema.untrusted import Amount, Launch, Name, decode_as
 
 FILE = "yardsticks.jsonl"
 

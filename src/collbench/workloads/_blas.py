@@ -17,8 +17,7 @@ from collbench.schema.axes import Axis
 from collbench.schema.case import Case
 from collbench.schema.manifest import Library
 from collbench.units import counted
-from collbench.workloads.parameters import ALL_CORES, parameter, threads_of
-from collbench.workloads.program import Measure, Program
+from collbench.workloads.program import ALL_CORES, Measure, Program, parameter, threads_of
 from collbench.workloads.software import LIMIT, Alternatives, FirstOf, Software
 
 PROGRAMS = "collbench.workloads.programs"

@@ -1,17 +1,196 @@
-"""What the benchmarks of DeepBench have in common: their parameters, how they are started, and what they print."""
+"""What the benchmarks of DeepBench have in common: their problems, parameters, and how they are started."""
 
 from __future__ import annotations
 
 import json
+import re
 import sys
-from collections.abc import Callable, Sequence
-from typing import Any
+import tomllib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, ClassVar, Protocol, TypeVar
 
 from collbench.schema.axes import Axis
 from collbench.schema.case import Case
-from collbench.workloads._deepbench_problems import Row, problem, problems, up_to
-from collbench.workloads.parameters import ALL_CORES, parameter, threads_of
-from collbench.workloads.program import Measure, Program
+from collbench.workloads.program import ALL_CORES, Measure, Program, parameter, threads_of
+
+TABLE = Path(__file__).parent / "tables" / "deepbench.toml"
+
+#: Products of a time step with the hidden units: of an LSTM one for each of three gates and the new state.
+GATES = {"vanilla": 1, "lstm": 4, "gru": 3}
+
+
+class Problem(Protocol):
+    """A row of a table. `flop` are those of one operation; every pass over a convolution or a network has as many."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def flop(self) -> float: ...
+
+    @property
+    def elements(self) -> int:
+        """Of all operands and results that are in memory at once."""
+
+    @property
+    def checked(self) -> int:
+        """Those in float64 that the check needs beside them."""
+
+    @property
+    def checked_on_host(self) -> bool:
+        """Whether the check of a GPU's result copies everything to the host."""
+
+
+@dataclass(frozen=True)
+class Gemm:
+    """C = A B + C, column-major: C is m x n and the sum over k; `forms` has T for a transposed A or B, else N."""
+
+    m: int
+    n: int
+    k: int
+    forms: str
+
+    pattern: ClassVar = re.compile(r"(\d+)x(\d+)x(\d+)_([NT]{2})")
+    checked_on_host: ClassVar = True
+
+    @property
+    def name(self) -> str:
+        """`1760x16x1760_NN`."""
+        return f"{self.m}x{self.n}x{self.k}_{self.forms}"
+
+    @property
+    def flop(self) -> float:
+        return 2.0 * self.m * self.n * self.k
+
+    @property
+    def elements(self) -> int:
+        return self.m * self.k + self.k * self.n + self.m * self.n
+
+    @property
+    def checked(self) -> int:
+        """Both factors as bytes, and vectors."""
+        return (self.m + self.n) * self.k // 8 + self.m + self.n + self.k
+
+
+@dataclass(frozen=True)
+class Conv:
+    """`n` images of `w` x `h` x `c`, and `k` filters of `s` x `r` x `c`; stride and padding are those of both axes."""
+
+    w: int
+    h: int
+    c: int
+    n: int
+    k: int
+    s: int
+    r: int
+    stride: int
+    pad: int
+
+    pattern: ClassVar = re.compile(r"(\d+)x(\d+)x(\d+)_n(\d+)_k(\d+)_(\d+)x(\d+)_s(\d+)_p(\d+)")
+    checked_on_host: ClassVar = False
+
+    @property
+    def name(self) -> str:
+        """`7x7x512_n8_k512_3x3_s1_p1`."""
+        image, filters = f"{self.w}x{self.h}x{self.c}", f"{self.s}x{self.r}"
+        return f"{image}_n{self.n}_k{self.k}_{filters}_s{self.stride}_p{self.pad}"
+
+    @property
+    def out(self) -> tuple[int, int]:
+        """Height and width of a result."""
+        return self._side(self.h, self.r), self._side(self.w, self.s)
+
+    @property
+    def flop(self) -> float:
+        """Products with the padding count."""
+        height, width = self.out
+        return 2.0 * self.n * self.k * height * width * self.c * self.r * self.s
+
+    @property
+    def elements(self) -> int:
+        """Images, filters and results, each with its gradient."""
+        height, width = self.out
+        images, results = self.n * self.w * self.h * self.c, self.n * self.k * height * width
+        return 2 * (images + self.k * self.c * self.r * self.s + results)
+
+    @property
+    def checked(self) -> int:
+        """With one image."""
+        return replace(self, n=1).elements
+
+    def _side(self, size: int, of_filter: int) -> int:
+        return (size + 2 * self.pad - of_filter) // self.stride + 1
+
+
+@dataclass(frozen=True)
+class Rnn:
+    """One layer of `cell`, as wide as its input: `h` hidden units, `n` sequences, `t` time steps."""
+
+    cell: str
+    h: int
+    n: int
+    t: int
+
+    pattern: ClassVar = re.compile(r"(vanilla|lstm|gru)_h(\d+)_n(\d+)_t(\d+)")
+    checked_on_host: ClassVar = False
+
+    @property
+    def name(self) -> str:
+        """`gru_h1536_n32_t187`."""
+        return f"{self.cell}_h{self.h}_n{self.n}_t{self.t}"
+
+    @property
+    def flop(self) -> float:
+        """The products with the input and those with the state before; DeepBench has only the latter, half as many."""
+        return 4.0 * GATES[self.cell] * self.h**2 * self.n * self.t
+
+    @property
+    def elements(self) -> int:
+        """Weights and sequences with their gradients, and what a pass forward keeps of every step."""
+        weights = 2 * GATES[self.cell] * self.h**2
+        return 2 * weights + (4 + 4 * GATES[self.cell]) * self.t * self.n * self.h
+
+    @property
+    def checked(self) -> int:
+        """With one sequence."""
+        return replace(self, n=1).elements
+
+
+Row = TypeVar("Row", Gemm, Conv, Rnn)
+
+
+def problem(kind: type[Row], name: str) -> Row:
+    """The problem of that name, in the table or not.
+
+    Raises:
+        ValueError: it is none.
+    """
+    match = kind.pattern.fullmatch(name)
+    if match is None:
+        raise ValueError(f"{name!r} is no problem such as {next(iter(problems(kind)))}")
+    return kind(*(int(word) if word.isdecimal() else word for word in match.groups()))  # type: ignore[arg-type]
+
+
+def problems(kind: type[Row]) -> Mapping[str, Row]:
+    """The table by name, in its order; rows that occur twice once."""
+    rows: list[Row] = [kind(*row) for row in table()[kind.__name__.lower()]]
+    return MappingProxyType({row.name: row for row in rows})
+
+
+@cache
+def table() -> Mapping[str, list[Any]]:
+    """The rows of `gemm`, `conv` and `rnn`, and the elements of `all_reduce`, as they are in the file."""
+    return MappingProxyType(tomllib.loads(TABLE.read_text(encoding="utf-8")))
+
+
+def up_to(kind: type[Row], flop: float) -> tuple[str, ...]:
+    """Names of the problems with at most so many flop."""
+    return tuple(name for name, row in problems(kind).items() if row.flop <= flop)
+
 
 PROGRAMS = "collbench.workloads.programs"
 

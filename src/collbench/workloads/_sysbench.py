@@ -12,8 +12,7 @@ from dataclasses import replace
 
 from collbench.schema.axes import Axis
 from collbench.schema.case import Case
-from collbench.workloads.parameters import parameter, threads_of
-from collbench.workloads.program import Measure, Program, Step
+from collbench.workloads.program import Measure, Program, Step, parameter, threads_of
 from collbench.workloads.software import Software
 
 #: It prints times with four decimals (s).

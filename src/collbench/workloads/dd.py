@@ -10,8 +10,7 @@ from collections.abc import Mapping, Sequence
 
 from collbench.schema.case import Case
 from collbench.workloads._files import explained
-from collbench.workloads.parameters import parameter
-from collbench.workloads.program import Measure, Program, Step
+from collbench.workloads.program import Measure, Program, Step, parameter
 from collbench.workloads.software import Software
 
 _COPIED = re.compile(r"^(\d+) bytes .*copied, ([0-9.e+-]+) s,", re.MULTILINE)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collbench.workloads._deepbench import benchmark
-from collbench.workloads._deepbench_problems import Conv
+from collbench.workloads._deepbench import Conv, benchmark
 from collbench.workloads._torch import Torch
 
 WORKLOAD = benchmark(

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collbench.schema.case import Case
-from collbench.workloads._deepbench import benchmark
-from collbench.workloads._deepbench_problems import Gemm
+from collbench.workloads._deepbench import Gemm, benchmark
 from collbench.workloads._gpu import Cupy
 from collbench.workloads._torch import Torch
-from collbench.workloads.parameters import parameter
+from collbench.workloads.program import parameter
 from collbench.workloads.software import Alternatives, Required
 
 LIBRARIES: dict[str, Required] = {"torch": Torch(), "cupy": Cupy()}

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collbench.workloads._deepbench import benchmark
-from collbench.workloads._deepbench_problems import Rnn
+from collbench.workloads._deepbench import Rnn, benchmark
 from collbench.workloads._torch import Torch
 
 WORKLOAD = benchmark(

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collbench.workloads._blas import benchmark
-from collbench.workloads.parameters import parameter
-from collbench.workloads.program import Measure
+from collbench.workloads.program import Measure, parameter
 
 #: Relative errors of sums of n products are below n times this; there are three such sums on one side or the other.
 EPS = 2.0**-52

@@ -14,8 +14,7 @@ from collections.abc import Mapping, Sequence
 from collbench.schema.case import Case
 from collbench.workloads._fathom import NETWORKS
 from collbench.workloads._torch import Torch
-from collbench.workloads.parameters import ALL_CORES, parameter, threads_of
-from collbench.workloads.program import Measure, Program
+from collbench.workloads.program import ALL_CORES, Measure, Program, parameter, threads_of
 
 _WHICH = f"one of {', '.join(NETWORKS)}; all: each of them"
 

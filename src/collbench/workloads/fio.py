@@ -1,19 +1,138 @@
-"""fio: requests to one file, at random or in sequence, through the system calls of one of three engines."""
+"""fio: requests to one file, at random or in sequence, through the system calls of one of its engines.
+
+A job is a thread: as a process it would leave fio's process group, and go on when that is ended.
+"""
 
 from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from mmap import PAGESIZE
 from pathlib import Path
+from typing import Any
 
 from collbench.schema.case import Case
-from collbench.workloads._files import no_direct, no_io_uring
-from collbench.workloads._fio import FILE, elapsed, layout, notes, seconds, takes, timed, unused, verified, wrong
-from collbench.workloads.parameters import parameter
-from collbench.workloads.program import Measure, Program, Step
+from collbench.workloads._files import SHORTEST, explained, no_direct, no_io_uring
+from collbench.workloads.program import Measure, Program, Step, parameter
 from collbench.workloads.software import Software
+
+#: The one file that all jobs work on.
+FILE = "data"
+
+#: A file is written at about this rate, on a device that is neither fast nor slow (bytes/s).
+_WRITTEN = 5e8
+
+#: A pass of fewer milliseconds, which fio counts in whole numbers, cannot show a difference of 1 %.
+FEWEST_MS = 100
+
+#: Most bytes that the pass which verifies writes and reads back.
+_MOST_VERIFIED = 64 << 20
+
+
+def job(case: Case, *options: str) -> tuple[str, ...]:
+    """The requests of the case, without what ends them."""
+    return (
+        "fio", "--name=collbench", f"--filename={FILE}", f"--rw={case['rw']}", f"--bs={case['bs']}",
+        f"--size={case['size']}", f"--ioengine={case['ioengine']}", f"--iodepth={case['depth']}",
+        f"--direct={case['direct']}", "--thread", "--output-format=json", *options,
+    )  # fmt: skip
+
+
+def layout(case: Case) -> Step:
+    """Write the whole file, and bring it to the device."""
+    fio = ("fio", "--name=layout", f"--filename={FILE}", "--rw=write", "--bs=1M", f"--size={case['size']}",
+           "--end_fsync=1", "--thread", "--output-format=json")  # fmt: skip
+    return Step(fio, _without_error)
+
+
+def _cold(case: Case) -> bool:
+    return bool(not case["direct"] and case["cache"] == "cold")
+
+
+def _ramp(case: Case) -> int:
+    """Seconds before the measured ones: none if cold."""
+    ramp: int = 0 if _cold(case) else case["ramp"]
+    return ramp
+
+
+def unused(case: Case) -> Sequence[str]:
+    """O_DIRECT passes the page cache by; a cold file is measured from the first request on."""
+    return ("cache",) if case["direct"] else ("ramp",) if _cold(case) else ()
+
+
+def takes(case: Case) -> float:
+    """About how many seconds a sample takes, with the writing of the file."""
+    return float(case["runtime"] + _ramp(case) + case["size"] / _WRITTEN)
+
+
+def timed(case: Case) -> Sequence[str]:
+    """Requests for `runtime` seconds; of a cold file for one pass at most, each block once: a second finds it cached.
+
+    fio leaves the state of the page cache alone, and begins to measure at once if it is cold.
+    """
+    until = () if _cold(case) else ("--time_based",)
+    return job(case, *until, f"--runtime={case['runtime']}", f"--ramp_time={_ramp(case)}", "--invalidate=0")
+
+
+def verified(case: Case) -> Step:
+    """The same writes with a checksum (crc32c) in every block, which are then read back."""
+    checks = ("--verify=crc32c", "--do_verify=1", "--verify_fatal=1")
+    limit = max(min(case["size"], _MOST_VERIFIED), case["bs"])
+    return Step(explained("verify failed\\|^fio: ", *job(case, f"--io_size={limit}", *checks)), _without_error)
+
+
+def job_in(output: str) -> Mapping[str, Any]:
+    """The only job: fio may print warnings before its JSON, and after it.
+
+    Raises:
+        ValueError: no JSON, or not all of it.
+    """
+    document, _ = json.JSONDecoder().raw_decode(output[max(output.find("{"), 0) :])
+    (found,) = document["jobs"]
+    return dict(found)
+
+
+def seconds(output: str) -> Mapping[str, Sequence[float]]:
+    """The mean time from one completed request to the next, and the 99th percentile of completion latency."""
+    found = job_in(output)
+    side = max(found["read"], found["write"], key=lambda side: float(side["total_ios"]))
+    request = side["runtime"] * 1e-3 / side["total_ios"]
+    return {"request": [request], "p99": [side["clat_ns"]["percentile"]["99.000000"] * 1e-9]}
+
+
+def wrong(case: Case, output: str) -> int:
+    """Whether fio met an error, made no request of the kind asked for, ended early, or read a cold file twice."""
+    found = job_in(output)
+    side = found["write" if "write" in case["rw"] else "read"]
+    early = side["runtime"] * 1e-3 < SHORTEST * case["runtime"]
+    twice = False
+    if _cold(case):
+        left = case["size"] - side["io_bytes"]  # a block that is not whole is left out or completed
+        early, twice = early and left >= case["bs"], -left >= case["bs"]
+    return sum((found["error"] != 0, side["total_ios"] < 1, early, twice))
+
+
+def elapsed(case: Case, output: str) -> float:
+    """Seconds in which fio made its requests, as it says."""
+    found = job_in(output)
+    return float(max(found["read"]["runtime"], found["write"]["runtime"])) * 1e-3 + _ramp(case)
+
+
+def notes(output: str) -> Sequence[str]:
+    """What a reader must know of a pass that ended within a few of the milliseconds that fio counts."""
+    found = job_in(output)
+    taken = max(found["read"]["runtime"], found["write"]["runtime"])
+    if taken >= FEWEST_MS:
+        return ()
+    return (f"fio counts in ms, and a pass of the file took {taken}: make the size larger",)
+
+
+def _without_error(output: str) -> Mapping[str, float]:
+    error = job_in(output)["error"]
+    if error:
+        raise ValueError(f"fio met error {error}")
+    return {}
 
 
 def refuses(case: Case) -> str | None:

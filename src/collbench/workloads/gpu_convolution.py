@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collbench.workloads._gpu import benchmark
-from collbench.workloads.parameters import parameter
-from collbench.workloads.program import Measure
+from collbench.workloads.program import Measure, parameter
 
 WORKLOAD = benchmark(
     "convolution", "Separable convolution on a GPU", "an image of float32 filtered with 17 x 17 separable taps",

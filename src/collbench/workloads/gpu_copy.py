@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collbench.workloads._gpu import benchmark
-from collbench.workloads.parameters import parameter
-from collbench.workloads.program import Measure
+from collbench.workloads.program import Measure, parameter
 
 WORKLOAD = benchmark(
     "copy", "Copies of a GPU", "copies from the host (h2d), to the host (d2h), and on the GPU (d2d)",

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collbench.schema.case import Case
 from collbench.workloads._gpu import benchmark
-from collbench.workloads.parameters import parameter
-from collbench.workloads.program import Measure
+from collbench.workloads.program import Measure, parameter
 
 #: So many products of small whole numbers have a sum that float32 holds (`programs/gpu/gemm.py`).
 MOST_PRODUCTS = 16_000_000

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collbench.schema.case import Case
 from collbench.workloads._gpu import benchmark
-from collbench.workloads.parameters import parameter
-from collbench.workloads.program import Measure
+from collbench.workloads.program import Measure, parameter
 
 VARIANTS = (
     "simple_copy", "shared_memory_copy", "naive", "coalesced", "optimized", "coarse_grained", "fine_grained", "diagonal"

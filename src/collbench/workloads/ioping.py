@@ -9,8 +9,7 @@ from collections.abc import Mapping, Sequence
 
 from collbench.schema.case import Case
 from collbench.workloads._files import SHORTEST, no_direct
-from collbench.workloads.parameters import parameter
-from collbench.workloads.program import Measure, Program
+from collbench.workloads.program import Measure, Program, parameter
 from collbench.workloads.software import Software
 
 _MODES = {"latency": (), "cached": ("-C", "-R"), "direct": ("-D", "-R")}

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from collbench.schema.case import Case
 from collbench.workloads._blas import benchmark
-from collbench.workloads.parameters import parameter
-from collbench.workloads.program import Measure
+from collbench.workloads.program import Measure, parameter
 
 #: The largest scaled residual of a right result: the threshold in HPL's input.
 RESIDUAL = 16.0

@@ -1,4 +1,4 @@
-"""parameter_server: train a small network with parameter servers and workers, each of which goes at its own pace.
+"""parameter_server: train a small network with parameter servers and workers, each of which is a process.
 
 The network, the batches and the optimizer of TensorFlow's example mnist_replica, which Zhao, Goin and Cotton (2018)
 measured: 784-100-10 with ReLU, batches of 100, Adam on the servers, 10,000 steps of all workers together.
@@ -6,18 +6,58 @@ measured: 784-100-10 with ReLU, batches of 100, Adam on the servers, 10,000 step
 
 from __future__ import annotations
 
+import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from collbench.schema.case import Case
 from collbench.units import counted
-from collbench.workloads._parameter_server import computes, figures, notes, repeatable, seconds, wrong
-from collbench.workloads._torch import Torch
+from collbench.workloads._loss import compared
+from collbench.workloads._torch import START, Torch
 from collbench.workloads.datasets import SOURCES
 from collbench.workloads.networks import NETWORKS
-from collbench.workloads.parameters import parameter
-from collbench.workloads.program import Measure, Program
+from collbench.workloads.program import Measure, Program, parameter
 from collbench.workloads.software import Alternatives
+
+#: Core seconds in which a worker makes its images, and of a step in a worker and in each server.
+_IMAGES, _STEP, _SERVED = 0.5, 1e-3, 1.1e-3
+
+
+def seconds(output: str) -> Mapping[str, Sequence[float]]:
+    return {"steps": [ns * 1e-9 for ns in json.loads(output)["ns"]]}
+
+
+def wrong(case: Case, output: str) -> int:
+    """Steps that no worker took, or one took too many; gradients that a server did not apply, or applied twice."""
+    said, steps = json.loads(output), case["steps"]
+    return sum(abs(number - steps) for number in (sum(said["steps"]), *said["applied"]))
+
+
+def figures(case: Case, output: str) -> Mapping[str, float]:
+    """Accuracy; with servers also the steps of each worker, and the bytes of weights that each server holds."""
+    said = json.loads(output)
+    if not said["bytes"]:
+        return {"accuracy": said["accuracy"]}
+    steps = {f"steps of worker {number}": steps for number, steps in enumerate(said["steps"])}
+    held = {f"bytes of server {number}": held for number, held in enumerate(said["bytes"])}
+    return {"accuracy": said["accuracy"], **steps, **held}
+
+
+def repeatable(case: Case, output: str) -> Mapping[str, float]:
+    """With several workers the loss depends on which of them is first."""
+    said = json.loads(output)
+    return {"loss": compared(said["loss"])} if len(said["steps"]) == 1 else {}
+
+
+def notes(output: str) -> Sequence[str]:
+    return (f"accuracy on images held out of: {json.loads(output)['data']}",)
+
+
+def computes(case: Case, times: int) -> float:
+    """Core seconds of all ranks: each begins, a worker makes its images, and each server changes weights every step."""
+    servers, ranks = int(case["servers"]), int(case["ranks"])
+    return ranks * START + (ranks - servers) * _IMAGES + int(case["steps"]) * (_STEP + _SERVED * servers)
+
 
 #: Data sets of images of 28 x 28 pixels in ten classes.
 IMAGE_SETS = {name: source for name, source in SOURCES.items() if source.takes(NETWORKS["fcn5"])}

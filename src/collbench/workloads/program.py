@@ -1,16 +1,24 @@
-"""A workload that is a program: how it is started, how its output is read, and how its result is checked."""
+"""A workload that is a program: its parameters, how it is started, and how its output is read."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
-from collbench.schema.axes import Axis
+import msgspec
+
+from collbench.errors import PlanError
+from collbench.machine.facts import own_cores
+from collbench.schema.axes import Axis, Kind
 from collbench.schema.case import Case
+from collbench.schema.choices import Choice
 from collbench.schema.manifest import Library
 from collbench.schema.record import Unit, Work
+from collbench.spelling import nearest, nearest_and_all, suggestion
+from collbench.units import format_size
 from collbench.workloads.software import Alternatives, Required
 
 
@@ -201,3 +209,78 @@ class Program:
     def use(self, case: Case) -> str:
         """Its name, with the alternative that a case uses: `linpack blas=mkl`."""
         return self.name if self.alternatives is None else self.alternatives.use(self.name, self.choice(case))
+
+
+#: The value of a parameter that counts threads: as many as the process has cores.
+ALL_CORES = 0
+
+#: Words of a parameter that a message lists; of more it names the most similar one.
+MOST_LISTED = 24
+
+
+def threads_of(asked: int) -> int:
+    """So many threads; for `ALL_CORES` as many as this process may use cores."""
+    return asked or len(own_cores())
+
+
+def threads_of_rank(asked: int, environ: Mapping[str, str] = os.environ) -> int:
+    """So many threads; for `ALL_CORES` as many as OMP_NUM_THREADS says, its part of the cores that ranks share."""
+    return asked or int(environ.get("OMP_NUM_THREADS") or threads_of(asked))
+
+
+def parameter(
+    name: str, default: int | str, means: str, *, least: int | None = None, most: int | None = None,
+    among: tuple[str, ...] = (), groups: Mapping[str, tuple[str, ...]] | None = None, kind: Kind = "what",
+) -> Axis:  # fmt: skip
+    """An axis of a benchmark; its values have the type of the default.
+
+    A number lies from `least` to `most`, a word is `among` those named; the name of one of the `groups` stands for all
+    its words.
+    """
+
+    def check(key: str, value: Any) -> None:
+        if among and value not in among:
+            raise PlanError(f"{key} {value!r}: {_advice(str(value), among, tuple(groups or ()))}")
+        if least is not None and value < least:
+            raise PlanError(f"{key} {value}: must be at least {least}.")
+        if most is not None and value > most:
+            raise PlanError(f"{key} {value}: at most {most:,}.")
+
+    def words(value: Any) -> str:
+        return "" if value is None else f"{name.replace('_', ' ')} {value}"
+
+    choice = Choice(name, (default,), check=check, groups=groups or {})
+    return Axis(name, kind, means, default, of=type(default), words=words, choice=choice)
+
+
+def _advice(value: str, among: tuple[str, ...], groups: tuple[str, ...]) -> str:
+    """The most similar word, and all of them where they are few."""
+    known = (*groups, *among)
+    if len(known) > MOST_LISTED:
+        return suggestion(value, known)
+    return nearest_and_all(value, known) if nearest(value, known) else f"choose one of {', '.join(known)}."
+
+
+class ProgramCase(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What is asked for. `case` is without a measure.
+
+    `memory` and `disk` are the bytes that the program allocates, and those of the files that it makes.
+    """
+
+    case: Case
+    measures: tuple[str, ...]
+    memory: int = 0
+    disk: int = 0
+
+    @property
+    def identities(self) -> tuple[Case, ...]:
+        """The cases as they are recorded, one for each measure."""
+        return tuple(self.case.having(measure=measure) for measure in self.measures)
+
+    @property
+    def title(self) -> str:
+        """`stream size=64M`."""
+        settings = {**self.case.what, **self.case.how}
+        if "size" in settings:
+            settings["size"] = format_size(self.case["size"])
+        return " ".join((self.case.workload, *(f"{name}={value}" for name, value in settings.items())))

@@ -14,8 +14,7 @@ from collections.abc import Sequence
 from collbench.machine.facts import last_level_cache, memory_size
 from collbench.schema.case import Case
 from collbench.units import parse_size
-from collbench.workloads.parameters import parameter
-from collbench.workloads.program import Measure, Program
+from collbench.workloads.program import Measure, Program, parameter
 from collbench.workloads.programs.stream import ITEM, in_cache, usual_size
 
 USUAL = usual_size(last_level_cache(), memory_size())

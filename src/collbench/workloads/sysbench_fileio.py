@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from collbench.schema.case import Case
 from collbench.workloads._files import explained
 from collbench.workloads._sysbench import benchmark
-from collbench.workloads.parameters import parameter
-from collbench.workloads.program import Measure, Step
+from collbench.workloads.program import Measure, Step, parameter
 
 
 def options(case: Case) -> Sequence[str]:

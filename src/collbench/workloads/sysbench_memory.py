@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from collbench.schema.case import Case
 from collbench.units import format_size
 from collbench.workloads._sysbench import benchmark
-from collbench.workloads.parameters import parameter, threads_of
-from collbench.workloads.program import Measure
+from collbench.workloads.program import Measure, parameter, threads_of
 
 
 def blocks(case: Case) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collbench.workloads._sysbench import benchmark
-from collbench.workloads.parameters import parameter
+from collbench.workloads.program import parameter
 
 WORKLOAD = benchmark(
     "threads",

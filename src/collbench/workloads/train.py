@@ -1,4 +1,4 @@
-"""train: a network is trained by torch; the first epoch with its loading is timed, and batches after it.
+"""train: a network is trained by torch; the first epoch with its loading is timed, and batches.
 
 After P. Xu, S. Shi and X. Chu, "Performance Evaluation of Deep Learning Tools in Docker Containers", BigCom 2017.
 """
@@ -6,26 +6,109 @@ After P. Xu, S. Shi and X. Chu, "Performance Evaluation of Deep Learning Tools i
 from __future__ import annotations
 
 import json
+import sys
+from collections.abc import Mapping, Sequence
+from math import prod
 
-from collbench.workloads import _training
-from collbench.workloads._torch import Torch
+from collbench.schema.case import Case
+from collbench.workloads._loss import compared
+from collbench.workloads._torch import START, Torch
 from collbench.workloads.datasets import SOURCES
-from collbench.workloads.networks import NETWORKS
-from collbench.workloads.parameters import ALL_CORES, parameter
-from collbench.workloads.program import Measure, Program
+from collbench.workloads.networks import NETWORKS, Network
+from collbench.workloads.program import ALL_CORES, Measure, Program, Step, parameter, threads_of
+from collbench.workloads.programs.train_data import FILE
 from collbench.workloads.software import Alternatives
+
+_PROGRAMS = "collbench.workloads.programs"
+
+#: Numbers that are kept of a parameter: itself, its gradient and its momentum.
+_COPIES = 3
+
+
+#: Core seconds in which examples are made, and written.
+_FILE = 1.0
+
+
+def network(case: Case) -> Network:
+    return NETWORKS[case["network"]]
+
+
+def batch(case: Case) -> int:
+    """Examples of a batch."""
+    return case["batch"] or network(case).batch
+
+
+def epoch(case: Case) -> int:
+    """Batches of an epoch: whole ones."""
+    return case["epoch"] or max(network(case).examples // batch(case), 1)
+
+
+def memory(case: Case) -> int:
+    """About: of the training, or of making its file."""
+    of = network(case)
+    written = epoch(case) * batch(case) * (prod(of.example) + 1) * (2 if of.tokens else 1)
+    return max(of.memory(_COPIES, batch(case), case["device"]), 2 * written)
+
+
+def computes(case: Case, times: int) -> float:
+    """Core seconds: the file, the first epoch, the samples, and steps up to the one whose loss is compared.
+
+    What a GPU takes is not known.
+    """
+    if case["device"] != "cpu":
+        return 0.0
+    steps = max(epoch(case) + times, int(case["steps"]))
+    return _FILE + START + steps * network(case).step(batch(case))
+
+
+def refuses(case: Case) -> str | None:
+    source = SOURCES[case["data"]]
+    if source.takes(network(case)):
+        return None
+    fitting = [name for name, other in NETWORKS.items() if source.takes(other)]
+    return f"its examples have another shape; use data=made-up, or network={' or '.join(fitting)}"
+
+
+def prepare(case: Case) -> Sequence[Step]:
+    examples = str(epoch(case) * batch(case))
+    return (Step(_python("train_data", "--network", case["network"], "--data", case["data"], "--examples", examples)),)
+
+
+def before(case: Case) -> Sequence[Step]:
+    return (Step(_python("page_cache", case["cache"], FILE), json.loads),)
+
+
+def argv(case: Case, times: int) -> Sequence[str]:
+    numbers = {"batch": batch(case), "steps": case["steps"], "threads": threads_of(case["threads"]),
+               "loaders": case["loaders"], "times": times}  # fmt: skip
+    flags = (word for name, number in numbers.items() for word in (f"--{name}", str(number)))
+    return _python("train", "--network", case["network"], "--device", case["device"], *flags)
+
+
+def parse(output: str) -> Mapping[str, Sequence[float]]:
+    found = json.loads(output)
+    return {"batch": [ns * 1e-9 for ns in found["ns"]], "first": [found["first"] * 1e-9]}
+
+
+def repeatable(case: Case, output: str) -> Mapping[str, float]:
+    return {"loss": compared(json.loads(output)["loss"])}
+
+
+def _python(program: str, *words: str) -> tuple[str, ...]:
+    return (sys.executable, "-m", f"{_PROGRAMS}.{program}", *words)
+
 
 WORKLOAD = Program(
     name="train", suite="dl", title="training",
     summary="train a network by torch: seconds a batch, and the first epoch with what it loads",
     measures=(
         Measure("batch", lambda case: 1, "batches", shown="time"),
-        Measure("first", _training.epoch, "batches", shown="time", once=True),
+        Measure("first", epoch, "batches", shown="time", once=True),
     ),
-    argv=_training.argv, parse=_training.parse, verify=lambda case, output: int(json.loads(output)["nonfinite"]),
-    repeatable=_training.repeatable, notes=lambda output: tuple(json.loads(output)["notes"]),
-    files=True, prepare=_training.prepare, before=_training.before,
-    refuses=_training.refuses, memory=_training.memory, computes=_training.computes,
+    argv=argv, parse=parse, verify=lambda case, output: int(json.loads(output)["nonfinite"]),
+    repeatable=repeatable, notes=lambda output: tuple(json.loads(output)["notes"]),
+    files=True, prepare=prepare, before=before,
+    refuses=refuses, memory=memory, computes=computes,
     software=(Torch(),), alternatives=Alternatives("data", SOURCES),
     axes=(
         parameter("network", "fcn5", f"what is trained: {', '.join(NETWORKS)}", among=tuple(NETWORKS)),

@@ -11,7 +11,7 @@ from tests.unit.doctor.machines import (
     write,
 )
 
-from collbench.doctor.parts.machine import Machine
+from collbench.doctor.parts.processors import Machine
 
 
 @pytest.fixture

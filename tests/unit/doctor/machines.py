@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collbench.doctor.parts.finding import Finding, Problem
-from collbench.doctor.parts.machine import Machine, Output
+from collbench.doctor.parts.processors import Machine, Output
 from collbench.machine.launcher import Launcher
 
 NO_LAUNCHER = Launcher("none")

@@ -15,7 +15,7 @@ from tests.unit.doctor.machines import (
 
 from collbench.doctor import cma
 from collbench.doctor.parts import attach_probe
-from collbench.doctor.parts.machine import Machine, Output, execute
+from collbench.doctor.parts.processors import Machine, Output, execute
 
 SCOPE = "proc/sys/kernel/yama/ptrace_scope"
 

@@ -20,7 +20,7 @@ from tests.unit.doctor.machines import (
 from collbench import doctor
 from collbench.cli import doctor as cli_doctor
 from collbench.doctor.parts.finding import Finding
-from collbench.doctor.parts.machine import Machine
+from collbench.doctor.parts.processors import Machine
 from collbench.machine import launcher
 from collbench.machine.launcher import Launcher
 

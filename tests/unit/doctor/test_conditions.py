@@ -13,7 +13,7 @@ from tests.unit.doctor.machines import (
 )
 
 from collbench.doctor import clocks, compiler, contention, memory
-from collbench.doctor.parts.machine import Machine
+from collbench.doctor.parts.processors import Machine
 
 SOURCE = "sys/devices/system/clocksource/clocksource0"
 

@@ -11,8 +11,7 @@ from tests.unit.doctor.machines import (
 )
 
 from collbench.doctor import cores
-from collbench.doctor.parts.machine import Machine
-from collbench.doctor.parts.processors import launcher_cores
+from collbench.doctor.parts.processors import Machine, launcher_cores
 from collbench.machine.cgroup import cpu_quota
 from collbench.machine.facts import parse_cores
 from collbench.machine.launcher import Launcher

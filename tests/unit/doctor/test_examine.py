@@ -19,7 +19,7 @@ from tests.unit.doctor.machines import (
 from collbench import doctor
 from collbench.doctor import contention
 from collbench.doctor.parts.finding import Check, Finding
-from collbench.doctor.parts.machine import Machine, execute, here
+from collbench.doctor.parts.processors import Machine, execute, here
 
 
 def test_every_check_is_found_and_named_as_its_file() -> None:

@@ -13,7 +13,7 @@ from tests.unit.doctor.machines import only, write
 
 from collbench.doctor import blas, cache, governor, speculation, storage
 from collbench.doctor.parts.finding import Finding
-from collbench.doctor.parts.machine import Machine, Output, execute
+from collbench.doctor.parts.processors import Machine, Output, execute
 
 CPUS = "sys/devices/system/cpu"
 

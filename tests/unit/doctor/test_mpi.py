@@ -18,7 +18,7 @@ from collbench.bindings.mpi import loading
 from collbench.doctor import mpi
 from collbench.doctor.mpi import MpiLibrary
 from collbench.doctor.parts.finding import Severity
-from collbench.doctor.parts.machine import Machine, Output
+from collbench.doctor.parts.processors import Machine, Output
 from collbench.errors import BackendUnavailable
 from collbench.machine.launcher import Launcher
 

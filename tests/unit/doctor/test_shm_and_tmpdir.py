@@ -11,7 +11,7 @@ from tests.unit.doctor.machines import (
 )
 
 from collbench.doctor import shm, tmpdir
-from collbench.doctor.parts.machine import Machine
+from collbench.doctor.parts.processors import Machine
 from collbench.machine.launcher import Launcher
 from collbench.units import format_bytes
 

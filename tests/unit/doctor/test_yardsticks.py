@@ -9,7 +9,7 @@ from tests.unit.doctor.machines import only, write
 
 from collbench import yardsticks as registry
 from collbench.doctor import yardsticks
-from collbench.doctor.parts.machine import Machine, here
+from collbench.doctor.parts.processors import Machine, here
 from collbench.schema.yardsticks import Reason
 from collbench.yardsticks import Readings
 

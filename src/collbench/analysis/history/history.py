@@ -1,22 +1,494 @@
-"""A history: the runs in time, the series of their cells, and what changed."""
+"""A history: the runs of a folder in time, the series of their cells, what changed, and what else changed then."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import numpy as np
 
+from collbench.analysis import environment
+from collbench.analysis.environment import Side, side_of
 from collbench.analysis.estimate import Estimate, centre
-from collbench.analysis.history.change_points import Level, find
-from collbench.analysis.history.events import CellChange, Event, events
-from collbench.analysis.history.latest import outside
-from collbench.analysis.history.levels import changes, matter
-from collbench.analysis.history.reading import RunsInTime, read_runs
-from collbench.analysis.history.scan import FEWEST, spread_of
-from collbench.analysis.history.series import Series, all_series
-from collbench.analysis.history.surroundings import Surroundings, surroundings
+from collbench.analysis.history.change_points import (
+    FEWEST,
+    Change,
+    Level,
+    Trace,
+    changes,
+    find,
+    matter,
+    outside,
+    spread_of,
+)
+from collbench.analysis.observations import Cell, Observed, observe
+from collbench.analysis.options import given_cells, parse_given
+from collbench.analysis.same_launches import Source, refuse_same_sources, sources
+from collbench.analysis.ways import How
+from collbench.errors import RequestError, RunReadError
+from collbench.schema.case import Case, own_axes
+from collbench.schema.record import Work
+from collbench.units import counted
+
+#: Facts that say which machine it is. Where one of them differs, times are not those of one series.
+MACHINE = ("simulated", "hosts", "cpu", "cores", "gpu")
+
+#: Launches of one run are made within this time.
+LONGEST = timedelta(days=1)
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What a run has of a cell: the median of its launches (s) by way of measuring; `why` it lacks all or some."""
+
+    by_way: dict[How, Estimate]
+    work: Work
+    why: str = ""
+    skipped: bool = False
+
+
+@dataclass(frozen=True)
+class TimedRun:
+    """A run with its start. `machine` describes what it ran on; `facts` are those of each side, by name."""
+
+    name: str
+    started: datetime
+    machine: str
+    entries: dict[Case, Entry]
+    facts: dict[Side, dict[str, str]]
+
+    @property
+    def day(self) -> str:
+        """`2026-11-03`, in UTC."""
+        return self.started.strftime("%Y-%m-%d")
+
+
+@dataclass(frozen=True)
+class RunsInTime:
+    """The runs from the first to the last; `left_out` names folders that are none, `doubts` what is not reliable."""
+
+    name: str
+    runs: tuple[TimedRun, ...]
+    left_out: tuple[str, ...]
+    doubts: tuple[str, ...]
+
+
+def read_runs(path: Path, given: Sequence[str] = ()) -> RunsInTime:
+    """All runs in the folder; those without a cell of `given` (`policy=multi`) are as if they were not there.
+
+    Raises:
+        RunReadError: there is no such folder.
+        RequestError: it is a run, or holds none, or two with the same launches, or nothing is `given`.
+    """
+    if not path.is_dir():
+        raise RunReadError(f"{path}: not a folder.")
+    if (path / "manifest.json").exists():
+        raise RequestError(f"{path}: this is one run. Name the folder that holds it and the runs before it.")
+    runs, left_out, doubts, refused, read = [], list[str](), list[str](), list[str](), list[Source]()
+    for folder in _folders(path, left_out):
+        try:
+            observed = observe(folder)
+            run = _timed(folder.name, observed)
+            read += sources(observed)
+        except (RunReadError, RequestError) as error:
+            left_out.append(str(error).removesuffix("."))
+            continue
+        except OSError as error:
+            left_out.append(f"{error.filename}: {error.strerror}")
+            continue
+        try:
+            wanted = parse_given(given, own_axes(observed.cells))
+            runs.append(_only(run, given_cells(observed, wanted)) if wanted else run)
+        except RequestError as error:
+            refused.append(str(error))
+        doubts += [f"{where}: the last record was cut off" for where in observed.truncated] + list(observed.doubts)
+    if not runs:
+        why = f" Left out: {'; '.join(left_out[:3])}." if left_out else ""
+        raise RequestError(refused[0] if refused else f"{path}: no run in it.{why}")
+    refuse_same_sources(read)
+    runs.sort(key=lambda run: (run.started, run.name))
+    return RunsInTime(str(path), tuple(runs), tuple(left_out), (*doubts, *_at_once(runs)))
+
+
+def _folders(path: Path, left_out: list[str]) -> Iterator[Path]:
+    """What the folder holds, by name, without what is hidden; a folder under two names (`latest`) once."""
+    inside = [child for child in sorted(path.iterdir()) if child.is_dir() and not child.name.startswith(".")]
+    known = {child.resolve() for child in inside if not child.is_symlink()}
+    for child in inside:
+        if child.is_symlink() and child.resolve() in known:
+            left_out.append(f"{child}: a link to another of these runs")
+        else:
+            known.add(child.resolve())
+            yield child
+
+
+def _timed(name: str, observed: Observed) -> TimedRun:
+    """Raises RequestError where it holds no records, other things than launches of one run, or no time."""
+    if apart := environment.unlike(observed):
+        said = "; ".join(f"{fact} {values}" for fact, values in apart.items())
+        raise RequestError(f"{observed.name}: the runs in it are not launches of the same ({said})")
+    times = [_time(observed.name, manifest.created) for manifest in observed.manifests]
+    if refused := _no_launches(observed, max(times) - min(times)):
+        raise RequestError(f"{observed.name}: its {len(times)} runs {refused}, and are no launches of one run")
+    if not observed.cells:
+        raise RequestError(f"{observed.name}: no records in it")
+    facts: dict[Side, dict[str, str]] = {}
+    for case in observed.cells:
+        if side_of(case) not in facts:
+            facts[side_of(case)] = environment.facts(observed, [case])
+    entries = {case: _entry(cell) for case, cell in observed.cells.items()}
+    return TimedRun(name, min(times), _machine(next(iter(facts.values()))), entries, facts)
+
+
+def _no_launches(observed: Observed, within: timedelta) -> str:
+    """Why the runs of a folder are runs of their own, such as those of a month; empty for one run, and for launches."""
+    if len(observed.manifests) < 2:
+        return ""
+    if any(manifest.experiment is not None for manifest in observed.manifests):
+        return "have many launches each"
+    return f"were made within {within.days} days" if within >= LONGEST else ""
+
+
+def _time(name: str, created: str) -> datetime:
+    try:
+        time = datetime.fromisoformat(created)
+        return (time if time.tzinfo else time.replace(tzinfo=UTC)).astimezone(UTC)
+    except (ValueError, OverflowError) as error:
+        raise RequestError(f"{name}: its manifest does not say when it was made ({created[:40]!r})") from error
+
+
+def _machine(facts: dict[str, str]) -> str:
+    """`EPYC 7003, 4 cores`; with the number of hosts where there are several, and the GPUs."""
+    hosts = f"{facts['hosts']} hosts" if facts["hosts"] != "1" else ""
+    simulated = "simulated" if facts["simulated"] == "yes" else ""
+    parts = (facts["cpu"], facts["cores"] and f"{facts['cores']} cores", facts["gpu"], hosts, simulated)
+    return ", ".join(part for part in parts if part)
+
+
+def _only(run: TimedRun, kept: Observed) -> TimedRun:
+    entries = {case: entry for case, entry in run.entries.items() if case in kept.cells}
+    return TimedRun(run.name, run.started, run.machine, entries, run.facts)
+
+
+def _entry(cell: Cell) -> Entry:
+    """Of launches whose median is not 0, and during which nobody else used the cores of a program."""
+    cell = cell.without(cell.disturbed) if cell.disturbed else cell
+    medians: dict[How, list[float]] = {}
+    for way, median in zip(cell.ways, cell.medians, strict=True):
+        if median > 0:
+            medians.setdefault(way, []).append(median)
+    by_way = {} if cell.wrong else {way: centre(of_way, half_step=cell.half_step) for way, of_way in medians.items()}
+    skipped = cell.skipped > 0 and not (cell.failed or cell.wrong or medians)
+    return Entry(by_way, cell.work, _lacking(cell, bool(medians)), skipped)
+
+
+def _lacking(cell: Cell, measured: bool) -> str:
+    reasons = "; ".join(sorted(cell.reasons))
+    if cell.wrong:
+        return f"results were wrong in {counted(cell.wrong, 'launch', 'launches')}"
+    if cell.failed:
+        return f"failed{f' in {cell.failed} launches' if measured else ''}: {reasons}"
+    if measured:
+        return ""
+    return f"skipped: {reasons}" if cell.skipped else "the clock does not resolve it, or others used its cores"
+
+
+def _at_once(runs: Sequence[TimedRun]) -> list[str]:
+    """Runs that say they began at the same moment: copies, or made by a clock that was set back."""
+    by_start: dict[datetime, list[str]] = {}
+    for run in runs:
+        by_start.setdefault(run.started, []).append(run.name)
+    return [f"{' and '.join(names)} began at the same moment: are they copies?" for names in by_start.values()
+            if len(names) > 1]  # fmt: skip
+
+
+#: Work that differs by more than this factor is not the same work, as for `compare`.
+_SAME_WORK = 1.05
+
+
+@dataclass(frozen=True)
+class Point:
+    """The time (s) of a cell in the run of that number, counted in time over all runs."""
+
+    run: int
+    time: Estimate
+
+
+@dataclass(frozen=True)
+class Gap:
+    """A run that has records of the cell and no time that belongs to the series."""
+
+    run: int
+    why: str
+    skipped: bool = False
+
+
+@dataclass(frozen=True)
+class Series:
+    """A cell on one machine. `partly` are runs of which some launches failed, with the reason; their times count.
+
+    `missing` is a later run of the same kind that has no record of the cell, the first there is.
+    """
+
+    case: Case
+    machine: str
+    work: Work
+    points: tuple[Point, ...]
+    gaps: tuple[Gap, ...]
+    partly: tuple[Gap, ...] = ()
+    missing: int | None = None
+
+    @property
+    def trace(self) -> Trace:
+        times = np.array([point.time.value for point in self.points])
+        return Trace(np.log(times), np.array([point.run for point in self.points], np.int64))
+
+    @property
+    def last(self) -> int:
+        """The last run that has a record of the cell."""
+        numbers = [point.run for point in self.points] + [gap.run for gap in self.gaps]
+        return max(numbers)
+
+    @property
+    def lacking(self) -> str:
+        """Why the last run with a record of it lacks launches; empty where it does not, or every run skipped it."""
+        if not self.points and all(gap.skipped for gap in self.gaps):
+            return ""
+        return next((gap.why for gap in (*self.gaps, *self.partly) if gap.run == self.last), "")
+
+    @property
+    def half_step(self) -> float:
+        """By how much (s) times may be wrong, because the clock has steps."""
+        return max((point.time.resolution for point in self.points), default=0.0)
+
+
+def all_series(runs: Sequence[TimedRun]) -> list[Series]:
+    """One for each cell and machine, in the order in which they first occur."""
+    found: dict[tuple[str, Case], list[tuple[int, Entry]]] = {}
+    for number, run in enumerate(runs):
+        for case, entry in run.entries.items():
+            found.setdefault((run.machine, case), []).append((number, entry))
+    return [_series(case, machine, entries, runs) for (machine, case), entries in found.items()]
+
+
+def _series(case: Case, machine: str, entries: list[tuple[int, Entry]], runs: Sequence[TimedRun]) -> Series:
+    way, work = (
+        _usual_way(entries),
+        next((entry.work for _, entry in reversed(entries) if entry.by_way), Work(amount=0)),
+    )
+    points, gaps, partly = [], [], []
+    for number, entry in entries:
+        time = entry.by_way.get(way)
+        why = _why_not_comparable(entry, way, work)
+        if why or time is None:
+            gaps.append(Gap(number, why or entry.why, entry.skipped and not why))
+            continue
+        points.append(Point(number, time))
+        if entry.why:
+            partly.append(Gap(number, entry.why))
+    missing = _missing(machine, entries[-1][0], runs) if points else None
+    return Series(case, machine, work, tuple(points), tuple(gaps), tuple(partly), missing)
+
+
+def _usual_way(entries: Sequence[tuple[int, Entry]]) -> How:
+    """The way in which most runs measured it, of several the latest."""
+    counts = Counter(way for _, entry in entries for way in entry.by_way)
+    latest = {way: number for number, entry in entries for way in entry.by_way}
+    return max(counts, key=lambda way: (counts[way], latest[way]), default=())
+
+
+def _why_not_comparable(entry: Entry, way: How, work: Work) -> str:
+    """Why the times of a run do not belong to the series; empty where they do, or there are none."""
+    if not entry.by_way:
+        return ""
+    if way not in entry.by_way:
+        own, usual = dict(next(iter(entry.by_way))), dict(way)
+        names = sorted(name for name in own.keys() | usual.keys() if own.get(name) != usual.get(name))
+        return "measured in another way: " + "; ".join(f"{name} {own.get(name, 'none')}" for name in names)
+    least, most = sorted((entry.work.amount, work.amount))
+    if entry.work.unit != work.unit or least * _SAME_WORK < most:
+        return f"other work: {entry.work.amount} {entry.work.unit}"
+    return ""
+
+
+def _missing(machine: str, last: int, runs: Sequence[TimedRun]) -> int | None:
+    """The first later run with half or more of the cells of the last one that has it; plans may take turns."""
+    beside = runs[last].entries.keys()
+    for number in range(last + 1, len(runs)):
+        run = runs[number]
+        if run.machine == machine and 2 * len(beside & run.entries.keys()) >= len(beside):
+            return number
+    return None
+
+
+#: Facts that say nothing by themselves: a job has another number each time.
+_UNTOLD = frozenset({*MACHINE, "allocation"})
+
+#: What explains a change most often, and what least often.
+_FIRST = ("library", "library-file", "gpu-driver", "kernel", "image-id", "collbench")
+_LAST = ("host", "boot")
+
+#: Facts whose values say nothing to a person.
+_ANOTHER = {"boot": "another one, the machine was restarted"}
+
+#: A fact that differs in more than this share of the runs, and this often, explains no change.
+_RESTLESS = (1 / 3, 3)
+
+
+@dataclass(frozen=True)
+class Renewal:
+    """The run of that number is the first on this side in which these facts are others: name, and `old -> new`."""
+
+    run: int
+    machine: str
+    side: Side
+    facts: dict[str, str]
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """All renewals in time; `restless` are facts that differ so often that they are left out."""
+
+    renewals: tuple[Renewal, ...]
+    restless: tuple[str, ...]
+
+
+def surroundings(runs: Sequence[TimedRun]) -> Surroundings:
+    """Each run against the one before it on the same side of the same machine."""
+    before: dict[tuple[str, Side], dict[str, str]] = {}
+    found: list[Renewal] = []
+    steps = 0
+    for number, run in enumerate(runs):
+        for side, facts in run.facts.items():
+            known = before.get((run.machine, side))
+            before[run.machine, side] = facts
+            if known is None:
+                continue
+            steps += 1
+            if apart := _changed_facts(known, facts):
+                found.append(Renewal(number, run.machine, side, apart))
+    counts = Counter(name for renewal in found for name in renewal.facts)
+    share, times = _RESTLESS
+    restless = {name for name, count in counts.items() if count > times and count > share * steps}
+    kept = [
+        Renewal(
+            one.run, one.machine, one.side, {name: told for name, told in one.facts.items() if name not in restless}
+        )
+        for one in found
+    ]
+    return Surroundings(tuple(one for one in kept if one.facts), tuple(sorted(restless)))
+
+
+def told(facts: dict[str, str]) -> str:
+    """`library Open MPI 5.0.8 -> 5.0.9; kernel 6.1 -> 6.6`."""
+    return "; ".join(f"{name} {text}" for name, text in facts.items())
+
+
+def _changed_facts(old: dict[str, str], new: dict[str, str]) -> dict[str, str]:
+    """The facts that differ, each with what differs of it; the file of a library only where its version is the same."""
+    known = dict.fromkeys((*_FIRST, *(name for name in (*old, *new) if name not in _LAST), *_LAST))
+    names = [name for name in known if name not in _UNTOLD and old.get(name, "") != new.get(name, "")]
+    found = {name: _ANOTHER.get(name) or _arrow(old.get(name, ""), new.get(name, "")) for name in names}
+    if "library" in found:
+        found.pop("library-file", None)
+    return found
+
+
+def _arrow(old: str, new: str) -> str:
+    before, after = old.split(", "), new.split(", ")
+    gone, come = ([part for part in own if part not in other] for own, other in ((before, after), (after, before)))
+    if len(gone) == len(come) == 1:
+        return f"{gone[0] or 'none'} -> {_without_start(gone[0], come[0]) or 'none'}"
+    return f"{', '.join(gone) or 'none'} -> {', '.join(come) or 'none'}"
+
+
+def _without_start(old: str, new: str) -> str:
+    """`5.0.9` of `Open MPI 5.0.9`, where the old one was `Open MPI 5.0.8`: the new one without its first words."""
+    words, others = new.split(" "), old.split(" ")
+    same = next((index for index, (a, b) in enumerate(zip(words, others, strict=False)) if a != b), 0)
+    return " ".join(words[same:])
+
+
+#: Changes whose best places are farther apart than so many runs are never told as one.
+_NEAR = 3
+
+
+@dataclass(frozen=True)
+class CellChange:
+    """A change of a series; `run` is the first run after it, `between` the first and the last that it may be."""
+
+    series: Series
+    change: Change
+    run: int
+    between: tuple[int, int]
+
+    @property
+    def slower(self) -> bool:
+        return self.change.ratio.value > 1
+
+
+@dataclass(frozen=True)
+class Event:
+    """Changes that began with one run, in the order of their series.
+
+    `facts` of the environment changed in this run, `nearby` in another that some of the changes may have begun with:
+    by its number.
+    """
+
+    run: int
+    slower: bool
+    changes: tuple[CellChange, ...]
+    facts: dict[str, str]
+    nearby: dict[int, dict[str, str]]
+
+
+def events(changes: Sequence[CellChange], around: Surroundings) -> list[Event]:
+    """All changes, each in one event; the latest first."""
+    left, found = list(changes), []
+    while left:
+        fits = Counter(place for change in left for place in _places(change))
+        own = Counter((change.run, change.slower, change.series.machine) for change in left)
+        run, slower, machine = max(own, key=lambda place: (fits[place], own[place], -place[0]))
+        members = _together(left, run, slower, machine)
+        left = [change for change in left if id(change) not in {*map(id, members)}]
+        found.append(_event(run, slower, machine, members, around))
+    return sorted(found, key=lambda event: (-event.run, not event.slower))
+
+
+def _places(change: CellChange) -> list[tuple[int, bool, str]]:
+    """Where it may have begun: runs near the best one."""
+    first, last = max(change.between[0], change.run - _NEAR), min(change.between[1], change.run + _NEAR)
+    return [(run, change.slower, change.series.machine) for run in range(first, last + 1)]
+
+
+def _together(changes: Sequence[CellChange], run: int, slower: bool, machine: str) -> list[CellChange]:
+    return [change for change in changes if (run, slower, machine) in _places(change)]
+
+
+def _event(run: int, slower: bool, machine: str, members: list[CellChange], around: Surroundings) -> Event:
+    sides = {side_of(change.series.case) for change in members}
+    first, last = (end(change.between[index] for change in members) for index, end in ((0, min), (1, max)))
+    before = min(_run_before(change) for change in members)
+    by_run: dict[int, dict[str, str]] = {}
+    for renewal in around.renewals:
+        if (
+            renewal.machine == machine
+            and renewal.side in sides
+            and min(first, before + 1) <= renewal.run <= max(last, run)
+        ):
+            by_run.setdefault(renewal.run, {}).update(renewal.facts)
+    facts: dict[str, str] = {}
+    for number in range(before + 1, run + 1):  # runs without a time of these cells may lie between
+        facts |= by_run.pop(number, {})
+    return Event(run, slower, tuple(members), facts, by_run)
+
+
+def _run_before(change: CellChange) -> int:
+    """The last run with a time before the change."""
+    return change.series.points[change.change.at - 1].run
 
 
 @dataclass(frozen=True)

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from collbench.analysis.models.answers import Refusal, answers
-from collbench.analysis.models.predict import Prediction, PredictionQuestion
+from collbench.analysis.models.predict import Prediction, PredictionQuestion, Refusal, answers
 from collbench.analysis.models.series import Series, series
 from collbench.analysis.models.shapes import SHAPES
 from collbench.analysis.models.steps import COLLECTIVE, TrainingStep, training_steps

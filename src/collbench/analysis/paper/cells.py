@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from collbench.analysis import beneath
+from collbench.analysis import pairs as pairs_module
 from collbench.analysis.compare import Comparison, compare
 from collbench.analysis.environment import facts, software
 from collbench.analysis.factors import FACTORS
@@ -17,7 +17,7 @@ from collbench.analysis.paper.reference import Paper, matches
 from collbench.errors import RequestError
 from collbench.schema.axes import STORAGES, step_order
 from collbench.schema.case import Case, Where
-from collbench.schema.policy import policy_order
+from collbench.schema.place import policy_order
 from collbench.units import counted
 
 PARAMETER_SERVER = ("ps_bcast", "ps_gather")
@@ -179,7 +179,7 @@ def _pairs(run: Observed, workloads: Iterable[str], refused: dict[tuple[str, str
         if {case.where.on_host for case in cells} != {True, False}:
             continue
         try:
-            yield from within(replace(run, cells=cells), FACTORS["policy"], frozenset({beneath.NAME}))
+            yield from within(replace(run, cells=cells), FACTORS["policy"], frozenset({pairs_module.NAME}))
         except RequestError as error:
             refused[run.name, workload] = _differences(error)
 
@@ -191,7 +191,7 @@ def _far(run: Observed, workloads: Iterable[str]) -> list[Comparison]:
     if {case.where.affinity for case in cells} != {"near", "far"}:
         return []
     try:
-        pairs = within(replace(run, cells=cells), FACTORS["affinity"], frozenset({beneath.NAME}), ("near", "far"))
+        pairs = within(replace(run, cells=cells), FACTORS["affinity"], frozenset({pairs_module.NAME}), ("near", "far"))
     except RequestError:  # no program of which there are both
         return []
     return compare(pairs, in_blocks=run.interleaved)

@@ -6,16 +6,22 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from collbench.bindings.gpu.device import DEVICE_TO_HOST, HOST_TO_DEVICE, Device, DeviceBlocks
-from collbench.bindings.gpu.nccl_arguments import NcclArguments
-from collbench.bindings.gpu.nccl_library import Communicator, Nccl
-from collbench.bindings.gpu.staging import copy_step, host_blocks, wait_step
+from collbench.bindings.gpu.device import (
+    DEVICE_TO_HOST,
+    HOST_TO_DEVICE,
+    Device,
+    DeviceBlocks,
+    copy_step,
+    host_blocks,
+    wait_step,
+)
+from collbench.bindings.gpu.nccl import Communicator, Nccl, NcclArguments
 from collbench.bindings.host_buffers import HostArguments, page_aligned
 from collbench.bindings.mpi.arguments import LARGEST_COUNT
 from collbench.collectives.case import CollectiveCase
 from collbench.collectives.row import Array, C, Collective, Step
 from collbench.errors import Unsupported
-from collbench.schema.dtypes import DTYPES
+from collbench.schema.choices import DTYPES
 
 #: Tag of the messages between server and chief.
 TAG = 27

@@ -18,7 +18,7 @@ from collbench.bindings.spec import HostBackend, Options, Session
 from collbench.errors import RequestError, Unsupported
 from collbench.machine import launcher
 from collbench.schema.axes import Op, ThreadLevel
-from collbench.schema.dtypes import DTYPES
+from collbench.schema.choices import DTYPES
 from collbench.schema.manifest import Library
 
 

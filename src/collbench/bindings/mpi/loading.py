@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from collbench.bindings.reductions import Reductions
+from collbench.bindings.agreement import Reductions
 from collbench.errors import BackendUnavailable, WorldMismatch, to_install
 from collbench.machine.launcher import PMI, Launcher
 from collbench.schema.axes import THREAD_LEVELS, ThreadLevel

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from collbench.bindings.agreement import Reductions
 from collbench.bindings.mpi.loading import MpiWorld, initialise, load_mpi
-from collbench.bindings.reductions import Reductions
 from collbench.bindings.spec import Backend, HostBackend, HostSession, Options, World
 from collbench.errors import LostRankError, RequestError, WorldMismatch, to_install
 from collbench.machine import launcher

@@ -17,7 +17,8 @@ from collbench.doctor.parts.finding import Finding, Problem
 from collbench.errors import CollbenchError, EngineError
 from collbench.launch.cells import LaunchCell
 from collbench.launch.engines.slurm import client
-from collbench.launch.engines.slurm.job import SlurmJob, submitted
+from collbench.launch.engines.slurm.client import of_srun
+from collbench.launch.engines.slurm.job import SlurmJob, submitted, wait_for_nodes
 from collbench.launch.engines.slurm.look import (
     ANSWERED,
     LABEL,
@@ -29,9 +30,7 @@ from collbench.launch.engines.slurm.look import (
     run_step,
     title_of,
 )
-from collbench.launch.engines.slurm.messages import of_srun
-from collbench.launch.engines.slurm.options import seconds_of
-from collbench.launch.engines.slurm.runtimes import RUNTIMES
+from collbench.launch.engines.slurm.options import RUNTIMES, seconds_of
 from collbench.launch.engines.slurm.script import (
     Resources,
     StepOf,
@@ -41,12 +40,10 @@ from collbench.launch.engines.slurm.script import (
     variables_of,
 )
 from collbench.launch.engines.slurm.site import SlurmSite
-from collbench.launch.engines.slurm.waiting import wait_for_nodes
-from collbench.launch.expansion import expand
+from collbench.launch.expansion import expand, starter_of
 from collbench.launch.log import Log
 from collbench.launch.placing import Placement
-from collbench.launch.probed import nodes_of
-from collbench.launch.shapes import starter_of
+from collbench.launch.stacks import nodes_of
 from collbench.launch.starters.starter import PROCESS, Starter
 from collbench.schema.launch_plan import LaunchPlan
 from collbench.units import counted

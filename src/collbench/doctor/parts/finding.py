@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
-from collbench.doctor.parts.machine import Machine
+from collbench.doctor.parts.processors import Machine
 
 Severity = Literal["unknown", "warn", "fail"]
 Status = Literal["ok", "unknown", "warn", "fail"]

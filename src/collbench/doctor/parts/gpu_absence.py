@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collbench.doctor.parts.finding import Finding, Problem, found
-from collbench.doctor.parts.machine import Machine
+from collbench.doctor.parts.processors import Machine
 
 NONE_HERE = "no NVIDIA GPU: backends mpi-staged, mpi-cuda, nccl and torch-nccl are not usable here"
 

@@ -1,9 +1,96 @@
-"""Cores: which are online, which this process and its launcher may use, which share a core."""
+"""The machine as the checks see it: files below a root, the environment, programs, and cores."""
 
 from __future__ import annotations
 
-from collbench.doctor.parts.machine import Machine
-from collbench.machine.facts import parse_cores, thread_siblings
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from collbench.machine.facts import container, parse_cores, thread_siblings
+from collbench.machine.launcher import Launcher, detect
+
+#: Seconds that a program may take to answer a check.
+LIMIT = 10.0
+
+_LOCAL_SIZE = ("OMPI_COMM_WORLD_LOCAL_SIZE", "LOCAL_WORLD_SIZE", "MPI_LOCALNRANKS", "SLURM_NTASKS_PER_NODE")
+
+
+@dataclass(frozen=True)
+class Output:
+    """What a program left: exit code, and standard output and error together."""
+
+    code: int
+    text: str
+
+
+def execute(argv: tuple[str, ...], limit: float = LIMIT) -> Output:
+    """Run a program in a session of its own; after the limit (seconds) it is killed with all its children.
+
+    Raises:
+        OSError: it cannot be started.
+        TimeoutError: it took longer.
+    """
+    with subprocess.Popen(
+        argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True
+    ) as process:
+        try:
+            text, _ = process.communicate(timeout=limit)
+        except BaseException as error:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            if isinstance(error, subprocess.TimeoutExpired):
+                raise TimeoutError(f"{argv[0]} did not end within {limit:g} s") from error
+            raise
+    return Output(process.returncode, text.decode("utf-8", "replace"))
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What a check may look at. `here` is the real one; tests make one of a directory.
+
+    `user` is the effective user id, `container` the container's name or None on a host.
+    """
+
+    root: Path
+    environ: Mapping[str, str]
+    launcher: Launcher
+    user: int
+    container: str | None
+    execute: Callable[[tuple[str, ...]], Output] = execute
+
+    def path(self, name: str) -> Path:
+        """Where `name`, given from the root without a leading slash, is."""
+        return self.root / name
+
+    def read(self, name: str) -> str | None:
+        """A file's text without surrounding blanks; None where it cannot be read."""
+        try:
+            return self.path(name).read_text(encoding="utf-8", errors="replace").strip()
+        except OSError:
+            return None
+
+    def which(self, program: str) -> str | None:
+        """The program's path, by this machine's PATH."""
+        return shutil.which(program, path=self.environ.get("PATH", ""))
+
+    @property
+    def ranks(self) -> int | None:
+        """Ranks that the launcher started on this machine (in this container); None without a launcher."""
+        if self.launcher.kind == "none":
+            return None
+        sizes = (self.environ.get(name, "") for name in _LOCAL_SIZE)
+        return next((int(size) for size in sizes if size.isdecimal()), self.launcher.size)
+
+
+def here() -> Machine:
+    """The machine that this process runs on."""
+    return Machine(Path("/"), dict(os.environ), detect(), os.geteuid(), container())
+
 
 _CPUS = "sys/devices/system/cpu"
 

@@ -17,12 +17,12 @@ from collbench.errors import LaunchFailed, PlanError
 from collbench.launch.cells import Launch, LaunchCell
 from collbench.launch.engines.ladder import Ladder, Sharing, Step, ladder_of
 from collbench.launch.engines.spec import Look, Looks, WorldSpec
-from collbench.launch.folders.layout import user_inside
+from collbench.launch.folders import user_inside
 from collbench.launch.log import Log
+from collbench.launch.patience import StopCheck
 from collbench.launch.placing import Placement
 from collbench.launch.probe import Contents, sources
 from collbench.launch.starters.starter import Argv
-from collbench.launch.stopping import StopCheck
 from collbench.machine.topology import Core, Topology
 from collbench.schema.launch_plan import LaunchPlan
 from collbench.schema.record import SCHEMA

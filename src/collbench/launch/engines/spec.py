@@ -14,13 +14,13 @@ from typing import Protocol
 
 from collbench.launch.cells import Launch, LaunchCell
 from collbench.launch.engines.ladder import Ladder
-from collbench.launch.folders.layout import Folders
+from collbench.launch.folders import Folders
 from collbench.launch.given import NOTHING_GIVEN, Given
 from collbench.launch.log import Log
+from collbench.launch.patience import StopCheck
 from collbench.launch.placing import Placement
 from collbench.launch.probe import Contents
 from collbench.launch.starters.starter import Argv, Starter
-from collbench.launch.stopping import StopCheck
 from collbench.launch.storage import Storage
 from collbench.machine.topology import Topology
 from collbench.schema.launch_plan import LaunchPlan

@@ -15,7 +15,7 @@ from collbench.launch.placement.policy import Groups, Policy
 from collbench.launch.slots import Slot
 from collbench.machine.topology import Topology
 from collbench.registry import entry_points_of, loaded, modules_of
-from collbench.schema.policy import is_spelling, name_and_number, policy_order
+from collbench.schema.place import is_spelling, name_and_number, policy_order
 from collbench.spelling import suggestion
 
 __all__ = ["ENTRY_POINTS", "Groups", "Policy", "find", "groups_of", "named", "names"]

@@ -2,23 +2,132 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from collbench.analysis.alike import BARRIER
 from collbench.analysis.compare import needs
-from collbench.analysis.gate.answers import Answer, Judgement, ratio_of
+from collbench.analysis.gate import Answer, Judgement, ratio_of
+from collbench.analysis.observations import Cell
+from collbench.analysis.pairs import BARRIER
 from collbench.characters import in_one_line
+from collbench.report.cells import LATE
 from collbench.report.comparison import difference
-from collbench.report.gate.limits import limits
-from collbench.report.gate.names import Names
-from collbench.report.gate.quoted import shortened
-from collbench.units import counted
+from collbench.report.headings import heading
+from collbench.schema.case import Case, names_in
+from collbench.schema.launch_plan import Side
+from collbench.units import counted, format_size
+
+
+class Names(NamedTuple):
+    """By answer, in their order: what is measured, without what is `shared`, and the size; equal names get numbers."""
+
+    cells: dict[int, str]
+    sizes: dict[int, str]
+    shared: str
+
+    def of(self, answer: Answer) -> str:
+        """`allreduce 64K`, in one piece."""
+        return f"{self.cells[id(answer)]} {self.sizes[id(answer)]}".strip()
+
+
+def names_of(answers: Sequence[Answer]) -> Names:
+    """The names of all planned cells."""
+    parts = [_parts(one) for one in answers]
+    shared = [part for part in parts[0] if all(part in own for own in parts)] if parts else []
+    labels = [", ".join(part for part in own if part not in shared) or own[0].split()[0] for own in parts]
+    sizes = [_size(one.base) for one in answers]
+    times, seen = Counter(zip(labels, sizes, strict=True)), Counter[tuple[str, str]]()
+    for number, key in enumerate(zip(labels, sizes, strict=True)):
+        seen[key] += 1
+        if times[key] > 1:
+            labels[number] += f" ({seen[key]})"
+    keys = [id(one) for one in answers]
+    return Names(dict(zip(keys, labels, strict=True)), dict(zip(keys, sizes, strict=True)), ", ".join(shared))
+
+
+def _parts(answer: Answer) -> list[str]:
+    case = common(answer)
+    place = () if case.where.on_host else (case.where.text,)
+    return [part for part in (*heading(case).split(", "), case.where.image or "", *place) if part]
+
+
+def common(answer: Answer) -> Case:
+    """What is measured on both sides, without what they differ in."""
+    apart = [name for name in names_in((answer.base, answer.other)) if answer.base[name] != answer.other[name]]
+    return answer.base.without(apart) if apart else answer.base
+
+
+def _size(case: Case) -> str:
+    return format_size(case["size"]) if "size" in case.what else ""
+
+
+def side_title(side: Side) -> str:
+    """`image=openmpi=new, env=A=1, lib=/build/libmpi.so`: as it is typed."""
+    words = [f"image={name}={image}" for name, image in side.images.items()]
+    words += [f"env={name}={value}" for name, value in side.variables.items()]
+    words += [f"lib={path}" for path in side.libraries] + [f"preload={path}" for path in side.preload]
+    return ", ".join(words) or "the plan as it stands"
+
+
+#: Words and numbers with plain punctuation, in which GitHub and GitLab see no reference to anything.
+_PLAIN = re.compile(r"(?:[A-Za-z]++(?![0-9])|(?<![\w-])[+-]?[0-9]++(?:\.[0-9]++)?(?!\w)|[ ,;()]|%(?!\w)|: |\.\. )*:?")
+
+
+def shortened(text: str, longest: int) -> str:
+    """The text, cut where it is longer than so many characters."""
+    return text if len(text) <= longest else f"{text[: longest - 4].rstrip()} ..."
+
+
+def quoted(text: str) -> str:
+    """In one line; in a code span unless it is plain words and numbers."""
+    text = " ".join(text.split())
+    if _PLAIN.fullmatch(text):
+        return text
+    fence = "`" * (1 + _longest_run(text))
+    space = " " if text.startswith("`") or text.endswith("`") else ""
+    return f"{fence}{space}{text}{space}{fence}"
+
+
+def quoted_in_table(text: str) -> str:
+    """The same in a cell of a table: cells are told apart before code spans are, by bars without a backslash."""
+    return quoted(text.replace("\\|", "\\ |")).replace("|", "\\|")
+
+
+def block(text: str) -> str:
+    """Lines of their own, as they are."""
+    fence = "`" * max(3, 1 + _longest_run(text))
+    return f"{fence}text\n{text}\n{fence}\n"
+
+
+def _longest_run(text: str) -> int:
+    return max(map(len, re.findall("`+", text)), default=0)
+
+
+#: By what it is called, whether it holds for a side of a cell. A tenth of samples, or of launches, is worth a word.
+_LIMITS: dict[str, Callable[[Cell], bool]] = {
+    "results not checked": lambda cell: cell.unchecked > 0,
+    "late samples": lambda cell: cell.late > LATE * cell.samples,
+    "tasks waited for a CPU": lambda cell: len(cell.contended) > LATE * len(cell.medians),
+    "more ranks than cores": lambda cell: cell.oversubscribed > 0,
+    "a shared GPU": lambda cell: cell.shared_gpu > 0,
+    "a throttled GPU": lambda cell: bool(cell.slowed),
+}
+
+
+def limits(answers: Sequence[Answer]) -> list[str]:
+    """`results not checked`, `late samples in 3 of them`: each that holds for a side of any of these cells."""
+    pairs = [one.comparison.pair for one in answers if one.comparison is not None]
+    numbers = {name: sum(holds(pair.base) or holds(pair.other) for pair in pairs) for name, holds in _LIMITS.items()}
+    return [
+        name if number == len(answers) else f"{name} in {number} of them" for name, number in numbers.items() if number
+    ]
+
 
 #: Characters of the sentence, where what must be in it leaves room.
-LONGEST = 200
+LONGEST_SENTENCE = 200
 
 #: With these reasons a cell was measured, and it is of use to know what was.
 _OPEN = ("not comparable", "too few launches", "undecided")
@@ -46,9 +155,9 @@ _FORMS = (_Form(3, 160, True), *(_Form(3, longest, False) for longest in (160, 1
 def sentence(judgement: Judgement, names: Names, quote: Callable[[str], str] = str) -> str:
     """`gate: 2 losses beyond 2 % in 28 cells: allreduce 64K +12.3 % (+10.1 .. +14.9), ...; 26 without a loss`.
 
-    As much as about `LONGEST` characters hold. Texts of programs and users are passed through `quote`.
+    As much as about `LONGEST_SENTENCE` characters hold. Texts of programs and users are passed through `quote`.
     """
-    form = next((form for form in _FORMS if len(_said(judgement, names, form)) <= LONGEST), _FORMS[-1])
+    form = next((form for form in _FORMS if len(_said(judgement, names, form)) <= LONGEST_SENTENCE), _FORMS[-1])
     return _said(judgement, names, form._replace(quote=quote))
 
 

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
+from collbench.analysis import environment
 from collbench.analysis.advise import advise
 from collbench.analysis.compare import Comparison
 from collbench.analysis.guidelines import check
-from collbench.analysis.models.step_costs import step_costs
-from collbench.analysis.models.steps import training_steps
+from collbench.analysis.models.steps import step_costs, training_steps
 from collbench.analysis.observations import Observed
 from collbench.analysis.options import Question, questions
-from collbench.analysis.planned import compared as of_all_factors
-from collbench.analysis.planned import of_collectives, of_programs
+from collbench.analysis.same_launches import compared as of_all_factors
+from collbench.analysis.same_launches import of_collectives, of_programs
 from collbench.report.advice.answer import answer as of_operation
 from collbench.report.advice.answer import headline
 from collbench.report.advice.sentences import Advised, complete, sentences
@@ -22,24 +22,66 @@ from collbench.report.advice.tables import costs, guideline_tables
 from collbench.report.comparison import tables as compared_tables
 from collbench.report.headings import operation
 from collbench.report.misleading import misleading
-from collbench.report.models.steps import accuracy_tables, cost_tables
+from collbench.report.models import accuracy_tables, cost_tables
 from collbench.report.page.drawing import Figure
-from collbench.report.page.environment import about
-from collbench.report.page.figures.bars import bars
 from collbench.report.page.figures.choices import choices
 from collbench.report.page.figures.curves import curves
-from collbench.report.page.figures.ladder import ladders
+from collbench.report.page.figures.places import bars, ladders
 from collbench.report.page.programs import cells_asked, programs
-from collbench.report.page.samples import StoredSamples
-from collbench.report.page.section import Section
-from collbench.report.page.strips import strips
+from collbench.report.page.samples import Section, StoredSamples, strips
 from collbench.report.paper import Beside
 from collbench.report.parameters import is_program
 from collbench.report.tables import Table
 from collbench.report.verdict import sentence
 from collbench.schema.axes import step_order
 from collbench.schema.case import Case, Where
-from collbench.schema.policy import PolicyOrder, policy_order
+from collbench.schema.manifest import Image, Manifest
+from collbench.schema.place import PolicyOrder, policy_order
+
+
+def about(observed: Observed) -> tuple[Table, ...]:
+    """The facts of the machine, and the software of both sides of an experiment."""
+    first = observed.manifests[0]
+    rows = [(name, value) for name, value in environment.facts(observed, observed.cells).items() if value]
+    rows += [("measured", first.created), ("command", " ".join(first.command))]
+    machine = Table("Where and how it was measured", ("fact", "value"), tuple(rows))
+    return (machine,) if first.experiment is None else (machine, _sides(first))
+
+
+def _sides(manifest: Manifest) -> Table:
+    assert manifest.experiment is not None
+    images = {_name(image): image for image in manifest.experiment.images}
+    hosts = {_name(image): image for image in manifest.experiment.environments}
+    rows = []
+    for name in dict.fromkeys((*images, *hosts)):
+        for label, on_host, in_image in _facts(hosts.get(name), images.get(name)):
+            known = name in hosts and name in images
+            differs = "-" if not known else "no" if on_host == in_image else "yes"
+            rows.append((name, label, on_host, in_image, differs))
+    columns = ("image", "fact", "on the host", "in the image", "differs")
+    return Table("Both sides: the environment on the host, and the image", columns, tuple(rows))
+
+
+def _name(image: Image) -> str:
+    return f"{image.side}: {image.name}" if image.side else image.name
+
+
+def _facts(host: Image | None, image: Image | None) -> Iterator[tuple[str, str, str]]:
+    packages = dict.fromkeys(name for side in (host, image) if side is not None for name in side.packages)
+    for name in ("libraries", "python", *packages):
+        yield name, _fact(host, name), _fact(image, name)
+
+
+def _fact(side: Image | None, name: str) -> str:
+    if side is None:
+        return "-"
+    if name == "python":
+        return side.python or "-"
+    if name == "libraries":
+        return ", ".join(
+            f"{library.name} {library.version} ({(library.sha256 or 'no hash')[:12]})" for library in side.libraries
+        )
+    return side.packages.get(name, "-")
 
 
 @dataclass(frozen=True)

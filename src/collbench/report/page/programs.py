@@ -14,10 +14,8 @@ from collbench.report.launches import program_launches
 from collbench.report.page.drawing import Figure
 from collbench.report.page.figures.curves import curves
 from collbench.report.page.figures.forest import Row, forest, told
-from collbench.report.page.samples import StoredSamples
-from collbench.report.page.section import Section
-from collbench.report.page.strips import strips
-from collbench.report.repeatable import findings
+from collbench.report.page.samples import Section, StoredSamples, strips
+from collbench.report.remarks import findings
 from collbench.report.suites import case_words, sentences, title_of
 from collbench.report.tables import Table
 from collbench.units import counted

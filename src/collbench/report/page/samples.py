@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from collbench.analysis.observations import Observed
+from collbench.analysis.options import Question
 from collbench.errors import RunReadError
-from collbench.report.page.figures.strips import Launches
+from collbench.report.page.drawing import Figure
+from collbench.report.page.figures.curves import Launches, strip
+from collbench.report.tables import Table
 from collbench.schema.case import Case
 from collbench.schema.sample_files import SampleFiles
 
@@ -69,3 +72,37 @@ class StoredSamples:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+#: The most sizes whose samples are drawn: more make a page too large for browsers.
+MOST_STRIPS = 6
+
+
+def strips(stored: StoredSamples, question: Question, name: str, title: str) -> list[Figure]:
+    """One for each size, or for `MOST_STRIPS` of them."""
+    sizes = question.sizes
+    step = -(-len(sizes) // MOST_STRIPS)
+    figures = []
+    for number, size in enumerate(sizes[::step]):
+        ordered = sorted(question.cells[size], key=lambda option: (option["library"], option.isolation_order, option))
+        cells = {question.name(option): question.cells[size][option].case for option in ordered}
+        kept = stored.of(cells)
+        if kept.samples:
+            drawn = strip(kept.samples, size, f"{name}-{number}", title)
+            thinned = f" One in {kept.step} of the samples is drawn." if kept.step > 1 else ""
+            lacking = f" {kept.unread} samples files cannot be read and are left out." if kept.unread else ""
+            figures.append(replace(drawn, caption=drawn.caption + thinned + lacking))
+    return figures
+
+
+@dataclass(frozen=True)
+class Section:
+    """One operation on all its numbers of ranks, or one kind of table. `fold`: the line above what is folded."""
+
+    title: str
+    lines: tuple[str, ...] = ()
+    tables: tuple[Table, ...] = ()
+    figures: tuple[Figure, ...] = ()
+    folded: tuple[Figure, ...] = ()
+    folded_tables: tuple[Table, ...] = ()
+    fold: str = ""

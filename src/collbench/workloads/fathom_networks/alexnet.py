@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from collbench.workloads.fathom_networks.images import CLASSES, ImageNetwork
-from collbench.workloads.fathom_networks.network import filled
+from collbench.workloads.fathom_networks.network import CLASSES, ImageNetwork, filled
 
 
 def convolution(inputs: int, outputs: int, side: int, stride: int = 1, padding: int = 0) -> nn.Sequential:

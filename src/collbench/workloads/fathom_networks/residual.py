@@ -11,8 +11,7 @@ from itertools import pairwise
 
 from torch import Tensor, nn
 
-from collbench.workloads.fathom_networks.images import CLASSES, ImageNetwork
-from collbench.workloads.fathom_networks.network import filled
+from collbench.workloads.fathom_networks.network import CLASSES, ImageNetwork, filled
 
 #: Channels of a block, and of its bottlenecks; there are three bottlenecks in each block.
 BLOCKS = ((128, 32), (256, 64), (512, 128), (1024, 256))

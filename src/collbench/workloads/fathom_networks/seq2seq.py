@@ -15,9 +15,7 @@ import math
 import torch
 from torch import Tensor, nn
 
-from collbench.workloads.fathom_networks.lstm import Layers, State
-from collbench.workloads.fathom_networks.network import Network, glorot
-from collbench.workloads.fathom_networks.sampled_softmax import SampledSoftmax, chances
+from collbench.workloads.fathom_networks.network import Layers, Network, SampledSoftmax, State, chances, glorot
 
 WORDS, SIZE, LAYERS = 40_000, 256, 3
 

@@ -11,8 +11,7 @@ from itertools import pairwise
 
 from torch import nn
 
-from collbench.workloads.fathom_networks.images import CLASSES, ImageNetwork
-from collbench.workloads.fathom_networks.network import filled
+from collbench.workloads.fathom_networks.network import CLASSES, ImageNetwork, filled
 
 #: Outputs of the convolutions between two poolings.
 BLOCKS = ((64, 64), (128, 128), (256, 256), (512, 512, 512), (512, 512, 512))

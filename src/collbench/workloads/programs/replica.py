@@ -14,7 +14,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from collbench.units import counted
 from collbench.workloads.networks import Network
-from collbench.workloads.parameters import threads_of_rank
+from collbench.workloads.program import threads_of_rank
 from collbench.workloads.programs.ending import Unusable, refuse_without_gpu
 
 #: The network begins with the same parameters everywhere, and each rank has examples of its own.

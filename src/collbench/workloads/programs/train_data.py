@@ -16,8 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-from collbench.workloads.datasets import SOURCES
-from collbench.workloads.datasets.source import SEED, BadData, Examples, Rows
+from collbench.workloads.datasets import SEED, SOURCES, BadData, Examples, Rows
 from collbench.workloads.networks import NETWORKS
 
 #: The rows, and what they are.

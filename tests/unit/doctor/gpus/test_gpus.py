@@ -13,7 +13,7 @@ from tests.unit.made_nvml import TWO, MadeNvml
 
 from collbench.doctor import gpus
 from collbench.doctor.parts.finding import Finding
-from collbench.doctor.parts.machine import Machine, Output, execute
+from collbench.doctor.parts.processors import Machine, Output, execute
 from collbench.machine import nvml
 from collbench.machine.launcher import Launcher
 

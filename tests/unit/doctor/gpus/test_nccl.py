@@ -11,12 +11,12 @@ from tests.unit.doctor.gpus.cards import Install
 from tests.unit.doctor.machines import only, write
 from tests.unit.made_nvml import MadeNvml
 
-from collbench.bindings.gpu.nccl_library import SONAME
+from collbench.bindings.gpu.nccl import SONAME
 from collbench.bindings.gpu.shared_library import package_folders
 from collbench.doctor import nccl
 from collbench.doctor.nccl import NcclInstallation
 from collbench.doctor.parts.finding import Finding
-from collbench.doctor.parts.machine import Machine, Output, execute
+from collbench.doctor.parts.processors import Machine, Output, execute
 
 WHEEL = NcclInstallation("nvidia-nccl wheel", "/env/nvidia/nccl/lib/libnccl.so.2", "2.27.5")
 SYSTEM = NcclInstallation("dynamic linker", "/usr/lib/libnccl.so.2.19.3", "2.19.3")

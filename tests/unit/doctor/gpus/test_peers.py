@@ -11,7 +11,7 @@ from tests.unit.made_nvml import TWO, MadeGpu, MadeNvml, linked
 
 from collbench.doctor import peers
 from collbench.doctor.parts.finding import Finding
-from collbench.doctor.parts.machine import Machine
+from collbench.doctor.parts.processors import Machine
 from collbench.machine import nvml
 
 

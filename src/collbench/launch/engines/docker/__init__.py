@@ -6,15 +6,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from collbench.launch.cells import Launch, LaunchCell
-from collbench.launch.engines.docker.commands import world_commands
 from collbench.launch.engines.docker.connection import DOCKER, Service
-from collbench.launch.engines.docker.ladder import LADDER
 from collbench.launch.engines.docker.session import DockerSession
+from collbench.launch.engines.docker.specs import LADDER, world_commands
 from collbench.launch.engines.ladder import Ladder
 from collbench.launch.engines.spec import WorldSpec
-from collbench.launch.folders.layout import user_inside
+from collbench.launch.folders import user_inside
+from collbench.launch.patience import StopCheck
 from collbench.launch.placing import Placement
-from collbench.launch.stopping import StopCheck
 from collbench.machine import topology
 from collbench.machine.topology import Topology
 from collbench.schema.launch_plan import LaunchPlan

@@ -1,4 +1,9 @@
-"""A connection to a container engine: made, lost and restored; the SDK's errors as ours."""
+"""A connection to a container engine: made, lost and restored; the SDK's errors as ours.
+
+A socket's time-out holds for each piece of an answer: one that comes byte by byte is never late. So requests are sent
+from threads of their own, and abandoned from outside. The threads are daemons: one that waits for ever does not keep
+the program from ending.
+"""
 
 from __future__ import annotations
 
@@ -6,15 +11,22 @@ import contextlib
 import datetime
 import os
 import secrets
+import threading
 import time
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as StillWaiting
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
+
+import docker
+import requests
 
 from collbench.errors import EngineError, to_install
 from collbench.launch.engines.docker.specs import DRIVER_LABEL, RUN_LABEL
-from collbench.launch.folders.signature import driver_identity
-from collbench.launch.stopping import StopCheck
+from collbench.launch.folders import driver_identity
+from collbench.launch.patience import StopCheck
 
 #: Longest wait for a whole answer of the engine, and of an engine that may be gone (s).
 ANSWER, PING = 60, 5
@@ -94,7 +106,7 @@ class Connection:
             import docker.errors
             import requests.exceptions
 
-            from collbench.launch.engines.docker.client import Client
+            from collbench.launch.engines.docker.connection import Client
         except ImportError as error:
             missing = f"the Docker SDK for Python is not installed; {to_install('launch')}"
             raise EngineError(f"containers: {missing}") from error
@@ -184,3 +196,115 @@ def _unreachable(service: Service, host: str, error: BaseException) -> str:
     if any(message in text for message in absent):
         return f"{engine}: not running. Start it ({service.start}), or name another: --docker-host."
     return f"{engine}: {_first_line(error)}"
+
+
+#: How often `patience` is asked while an answer is waited for (s).
+SLICE = 0.25
+
+
+class Api(docker.APIClient):
+    """Requests with a limit. `silent`: one was not answered, so no other is sent until `ping_within` succeeds."""
+
+    def __init__(self, patience: Callable[[], None], **settings: Any) -> None:
+        self.silent = False
+        self._patience = patience
+        super().__init__(**settings)  # asks the engine for its version
+        self._patience = _for_ever
+
+    def send(self, request: requests.PreparedRequest, **settings: Any) -> requests.Response:
+        """As the SDK's, within its time-out for the answer as a whole (of a stream: for its beginning).
+
+        Raises:
+            requests.Timeout: there was no answer in time, now or before.
+        """
+        if self.silent:
+            raise requests.ReadTimeout("it no longer answers.")
+        limit = float(settings.get("timeout") or self.timeout)
+        answer: Future[requests.Response] = Future()
+        threading.Thread(target=self._fetch, args=(answer, request, settings), daemon=True).start()
+        until = time.monotonic() + limit
+        while True:
+            try:
+                return answer.result(max(0.0, min(SLICE, until - time.monotonic())))
+            except requests.ReadTimeout as error:  # the socket's own limit
+                self.silent = True
+                raise requests.ReadTimeout(f"no answer within {limit:g} s.") from error
+            except StillWaiting as error:
+                if answer.done() and not isinstance(answer.exception(), StillWaiting):  # meanwhile
+                    continue
+                if answer.done():
+                    return answer.result()
+                if time.monotonic() >= until:
+                    self.silent = True
+                    raise requests.ReadTimeout(f"no answer within {limit:g} s.") from error
+            self._patience()
+
+    def _fetch(self, answer: Future[requests.Response], request: requests.PreparedRequest, settings: Any) -> None:
+        try:
+            answer.set_result(super().send(request, **settings))
+        except BaseException as error:
+            answer.set_exception(error)
+
+    def ping_within(self, limit: int, patience: Callable[[], None]) -> None:
+        """Ask whether it answers (again). `patience` raises when we are to stop: nothing is being made meanwhile.
+
+        Raises:
+            requests.RequestException, docker.errors.APIError: it does not.
+        """
+        timeout = self.timeout
+        self.silent, self._patience, self.timeout = False, patience, limit
+        try:
+            self.ping()
+        finally:
+            self._patience, self.timeout = _for_ever, timeout
+
+
+class Client(docker.DockerClient):
+    """The SDK's outer client on such an `Api`."""
+
+    def __init__(self, patience: Callable[[], None], **settings: Any) -> None:
+        self.api = Api(patience, **settings)
+
+
+def _for_ever() -> None:
+    """Between a request and its answer there is no safe point: the engine is making something."""
+
+
+Thing = TypeVar("Thing")
+
+#: How often the waiting thread asks whether it is to stop (s).
+JOIN_SLICE = 0.25
+
+
+def each(act: Callable[[Thing], None], things: Iterable[Thing], at_once: int, check: Callable[[], None]) -> None:
+    """Act on all things, at most `at_once` of them at a time, and wait. The first error ends it, and is raised.
+
+    Where `check` raises, no further thing is begun, and those that were begun are waited for.
+    """
+    waiting, errors = deque(things), list[BaseException]()
+    number = min(at_once, len(waiting))
+    workers = [threading.Thread(target=_work, args=(act, waiting, errors), daemon=True) for _ in range(number)]
+    for worker in workers:
+        worker.start()
+    try:
+        for worker in workers:
+            while worker.is_alive():
+                worker.join(JOIN_SLICE)
+                check()
+    except Exception:
+        waiting.clear()
+        for worker in workers:
+            worker.join()
+        raise
+    if errors:
+        raise errors[0]
+
+
+def _work(act: Callable[[Thing], None], waiting: deque[Thing], errors: list[BaseException]) -> None:
+    while waiting and not errors:
+        with contextlib.suppress(IndexError):  # another thread took the last one
+            thing = waiting.popleft()
+            try:
+                act(thing)
+            except BaseException as error:
+                errors.append(error)

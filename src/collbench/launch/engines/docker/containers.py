@@ -1,4 +1,4 @@
-"""What runs on a container engine: networks, containers, and commands in them.
+"""What runs on a container engine: networks, containers and commands in them, followed, and removed when left behind.
 
 Every call has a limit. What is created has the labels of its run and its driver, by which it is found and removed.
 """
@@ -6,17 +6,94 @@ Every call has a limit. What is created has the labels of its run and its driver
 from __future__ import annotations
 
 import contextlib
+import datetime
+import re
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
-from collbench.launch.engines.docker.connection import Connection, objects, translated
-from collbench.launch.engines.docker.host_config import NETWORK_OPTIONS, container_settings
-from collbench.launch.engines.docker.side_by_side import each
-from collbench.launch.engines.docker.specs import RUN_LABEL, Spec
-from collbench.launch.engines.docker.streams import Execution, ExitWatch, OnLine, lines
+from collbench.errors import EngineError
+from collbench.launch.engines.docker.connection import Connection, each, objects, translated
+from collbench.launch.engines.docker.specs import DRIVER_LABEL, NETWORK_OPTIONS, RUN_LABEL, Spec, container_settings
+from collbench.launch.folders import YOUNG, is_dead, locks, namespace, remove_left, sweep_folders, user_inside
+from collbench.launch.log import Lines, Log
+
+#: Receives a line of a running command: (is standard error, text).
+OnLine = Callable[[bool, str], None]
+
+
+@dataclass
+class Execution:
+    """A command in a container. `code` is None while it runs; -1 when the engine lost it.
+
+    `locate` asks the engine for its process on this machine, when somebody wants to know: 0 until it has one.
+    """
+
+    container: str
+    code: int | None = None
+    finished: threading.Event = field(default_factory=threading.Event)
+    locate: Callable[[], int | None] = lambda: None
+
+    _pid: int | None = 0
+
+    @property
+    def pid(self) -> int | None:
+        """Its process on this machine; None where the engine is on another one."""
+        if self._pid == 0:
+            self._pid = self.locate()
+        return self._pid or None
+
+    @property
+    def how(self) -> str:
+        return f"ended with exit code {self.code}"
+
+
+class ExitWatch:
+    """Watches the engine's events for containers that end, until `stop`: after that they are removed."""
+
+    def __init__(self, events: Any) -> None:
+        self._events = events
+        self._first: str | None = None
+        self._stopped = False
+        threading.Thread(target=self._follow, daemon=True).start()
+
+    def __call__(self) -> str | None:
+        """What died first, if anything did."""
+        return self._first
+
+    def _follow(self) -> None:
+        try:
+            for event in self._events:
+                if self._stopped:
+                    return
+                name = event["Actor"]["Attributes"].get("name", event["Actor"]["ID"][:12])
+                self._first = self._first or f"container {name} died"
+        except Exception as error:  # the engine went away, in one of many ways
+            if not self._stopped:
+                self._first = self._first or f"the engine is gone ({type(error).__name__})"
+                return
+        if not self._stopped:
+            self._first = self._first or "the engine is gone"
+
+    def stop(self) -> None:
+        """Ignore what ends from now on."""
+        if not self._stopped:
+            self._stopped = True
+            with contextlib.suppress(Exception):
+                self._events.close()
+
+
+def lines(stream: Any) -> Iterator[tuple[bool, str]]:
+    """(is standard error, line) of a stream of pairs: pieces of standard output and of standard error."""
+    outputs = (Lines(), Lines())
+    for pieces in stream:
+        for which, piece in enumerate(pieces):
+            yield from ((bool(which), line) for line in outputs[which].of(piece or b""))
+    yield from ((bool(which), line) for which, output in enumerate(outputs) for line in output.last())
+
 
 #: Containers that are started at once.
 STARTING = 8
@@ -106,3 +183,103 @@ class Docker(Connection):
     def _kill(self, container: dict[str, Any]) -> None:
         with contextlib.suppress(Exception):
             self.client.api.remove_container(container["Id"], force=True, v=True)
+
+
+#: Where a control group counts such kills, in its second version and in its first.
+COUNTERS = ("/sys/fs/cgroup/memory.events", "/sys/fs/cgroup/memory/memory.oom_control")
+
+#: Longest wait for a container to answer (s).
+ANSWER = 5.0
+
+_KILLED = re.compile(r"oom_kill ([0-9]{1,18})")
+
+
+class Executes(Protocol):
+    """An engine that can run a command in a container."""
+
+    def execute(self, container: str, argv: tuple[str, ...], environment: dict[str, str], on_line: OnLine) -> Execution:
+        """Start a command in a container."""
+
+
+def killed_for_memory(engine: Executes, containers: tuple[str, ...]) -> str:
+    """The end of a failure's reason: the containers in which it happened; empty where it happened in none.
+
+    Stops asking at the first container that does not answer.
+    """
+    affected: list[str] = []
+    with contextlib.suppress(EngineError):
+        affected.extend(name for name in containers if _has_kills(engine, name))
+    return f"; the kernel ended processes in {', '.join(affected)} for lack of memory" if affected else ""
+
+
+def _has_kills(engine: Executes, container: str) -> bool:
+    log = Log()
+    answer = engine.execute(container, ("cat", *COUNTERS), {}, log.add)
+    answer.finished.wait(ANSWER)
+    counts = map(_KILLED.fullmatch, log.lines)
+    return any(int(count[1]) > 0 for count in counts if count is not None)
+
+
+#: A container in one of these states does nothing; `created` will, where it is young.
+IDLE = frozenset({"created", "exited", "dead"})
+
+
+def sweep(engine: Docker) -> tuple[list[str], list[str]]:
+    """Remove what dead drivers left; returns the names that were removed, and those that remain.
+
+    Those are of drivers that may be alive, or the engine does not remove them.
+    """
+    containers, networks, now = engine.labelled(), engine.networks(), engine.now()
+    busy = {_driver(container) for container in containers if container.get("State") not in IDLE}
+    busy |= {_driver(made) for made in (*containers, *networks) if is_young(made, now)}
+    held = locks()
+
+    def orphaned(made: dict[str, Any]) -> bool:
+        driver = _driver(made)
+        return is_dead(driver, held.get(driver), driver in busy)
+
+    old = ([*filter(orphaned, containers)], [*filter(orphaned, networks)])
+    engine.remove(*old)
+    kept = [_name(made) for made in (*engine.labelled(), *engine.networks())]
+    removed = [_name(made) for made in (*old[0], *old[1]) if _name(made) not in kept]
+    return [*removed, *_shared_memory(old[0]), *sweep_folders(busy)], kept
+
+
+def _shared_memory(containers: list[dict[str, Any]]) -> list[str]:
+    """Remove what the ranks of such containers left in the host's /dev/shm; they have its network too.
+
+    Their driver was in the host's PID namespace. From another it cannot be seen what is in use.
+    """
+    of_host = (
+        made
+        for made in containers
+        if (made.get("HostConfig") or {}).get("NetworkMode") == "host" and f"/{namespace('pid')}/" in _driver(made)
+    )
+    since = min((created for made in of_host if (created := _created(made)) is not None), default=None)
+    return [] if since is None else remove_left(user_inside()[0], since)
+
+
+def is_young(made: dict[str, Any], now: float) -> bool:
+    """Whether a container or network was made less than `YOUNG` before `now`, both by the engine's clock."""
+    created = _created(made)
+    return created is None or now - created < YOUNG
+
+
+def _created(made: dict[str, Any]) -> float | None:
+    """When, in seconds since the epoch; None where the engine says that in a form of its own."""
+    created = made.get("Created")
+    try:
+        if isinstance(created, str):
+            return datetime.datetime.fromisoformat(created).timestamp()
+        return float(created or 0)
+    except (TypeError, ValueError):
+        return None
+
+
+def _driver(made: dict[str, Any]) -> str:
+    return str((made.get("Labels") or {}).get(DRIVER_LABEL, ""))
+
+
+def _name(made: dict[str, Any]) -> str:
+    names = made.get("Names") or [made.get("Name", "?")]
+    return str(names[0]).lstrip("/")

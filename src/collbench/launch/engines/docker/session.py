@@ -13,19 +13,16 @@ from collbench.errors import EngineError, LaunchFailed
 from collbench.launch.cells import LaunchCell
 from collbench.launch.engines.docker.cleanup import clear, nothing_left
 from collbench.launch.engines.docker.connection import DOCKER, Service
-from collbench.launch.engines.docker.containers import Docker
+from collbench.launch.engines.docker.containers import Docker, Execution, ExitWatch, killed_for_memory, sweep
 from collbench.launch.engines.docker.look import look_at
-from collbench.launch.engines.docker.memory_kills import killed_for_memory
 from collbench.launch.engines.docker.specs import SEALED, program_of, reached, specs_for
-from collbench.launch.engines.docker.streams import Execution, ExitWatch
-from collbench.launch.engines.docker.sweep import sweep
 from collbench.launch.engines.spec import Looks, WorldSpec
-from collbench.launch.folders.shared_memory import remove_left
+from collbench.launch.folders import remove_left
 from collbench.launch.log import Log
+from collbench.launch.patience import StopCheck
 from collbench.launch.placing import Placement
 from collbench.launch.rank_environment import sharing_of
 from collbench.launch.starters.starter import Argv
-from collbench.launch.stopping import StopCheck
 from collbench.schema.launch_plan import LaunchPlan
 
 

@@ -1,18 +1,84 @@
-"""From a world and its isolation step to container specifications: pure."""
+"""From a world and its isolation step to containers: as specifications, for the SDK, and as commands to type. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from collbench.launch.engines.docker.ladder import Settings, settings_at
+from collbench.launch.engines.ladder import Sharing, Step, ladder_of
 from collbench.launch.engines.spec import WorldSpec
 from collbench.launch.given import Given
 from collbench.launch.placing import Box, Placement
 from collbench.launch.rank_environment import SHM_FOLDER, needs_shm_folder, variables
 from collbench.launch.starters.starter import Argv
 from collbench.launch.storage import Storage
+
+#: Size of /dev/shm from the step `limits` on, and Docker's own (bytes).
+LARGE_SHM = 1 << 30
+DOCKER_SHM = 64 << 20
+
+#: From the most isolated to the least.
+LADDER = ladder_of(
+    Step(
+        "strict", "private ipc, pid, net, uts; only its own GPU; Docker's default limits",
+        Sharing(ipc=False, net=False, all_gpus=False, host=False, shm_bytes=DOCKER_SHM),
+    ),
+    Step(
+        "limits", "1 GiB of /dev/shm, unlimited memlock, SYS_NICE",
+        Sharing(ipc=False, net=False, all_gpus=False, host=False, shm_bytes=LARGE_SHM),
+    ),
+    Step(
+        "ipc", "one ipc and one pid namespace for all, SYS_PTRACE",
+        Sharing(ipc=True, net=False, all_gpus=False, host=False, shm_bytes=LARGE_SHM),
+    ),
+    Step(
+        "net", "one network namespace for all, and so one hostname",
+        Sharing(ipc=True, net=True, all_gpus=False, host=False, shm_bytes=LARGE_SHM), between=True,
+    ),
+    Step(
+        "visible", "every GPU visible in every container",
+        Sharing(ipc=True, net=True, all_gpus=True, host=False, shm_bytes=LARGE_SHM), between=True,
+    ),
+    Step(
+        "files", "the ipc, pid, net and uts namespaces of the host, and so its /dev/shm; own files and user", Sharing(),
+    ),
+)  # fmt: skip
+
+STEPS = tuple(step.name for step in LADDER)
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What containers get at a step. Everything else is Docker's default, but all other capabilities are dropped."""
+
+    sharing: Sharing
+    large_limits: bool
+    unlimited_memlock: bool
+
+    @property
+    def capabilities(self) -> tuple[str, ...]:
+        added = {"SYS_NICE": self.large_limits, "SYS_PTRACE": self.sharing.ipc}
+        return tuple(name for name, is_added in added.items() if is_added)
+
+    @property
+    def shm_bytes(self) -> int:
+        """Size of /dev/shm in each container; in a shared IPC namespace it is the anchor's, or the host's."""
+        return self.sharing.shm_bytes or DOCKER_SHM
+
+    @property
+    def needs_anchor(self) -> bool:
+        """Whether another container than those of the ranks must own the shared namespaces; the host's are there."""
+        return (self.sharing.ipc or self.sharing.net) and not self.sharing.host
+
+
+def settings_at(name: str, memlock: bool = True) -> Settings:
+    """The settings of a step and of all before it. `memlock`: the engine can grant unlimited locked memory."""
+    height = STEPS.index(name)
+    limits = height >= STEPS.index("limits")
+    return Settings(LADDER[height].sharing, limits, limits and memlock)
+
 
 #: Paths in a container of what is mounted into it.
 PLAN, PLACEMENT = "/collbench/plan.json", "/collbench/placement.json"
@@ -248,3 +314,159 @@ def _spec(common: Common, name: str, box: Box, settings: Settings, **fields: Any
 def cdi_names(gpus: tuple[str, ...]) -> tuple[str, ...]:
     """GPUs as the Container Device Interface names them."""
     return tuple(f"{CDI_KIND}={uuid}" for uuid in gpus)
+
+
+#: Options of a launch's network, which is internal too: the host gets no address in it.
+NETWORK_OPTIONS = {INHIBIT_ADDRESS: "true"}
+
+
+def gpu_requests(gpus: tuple[str, ...], cdi: bool) -> list[Any]:
+    """The SDK's device requests for GPUs by UUID: none, or one."""
+    import docker.types
+
+    if not gpus:
+        return []
+    if cdi:
+        return [docker.types.DeviceRequest(driver="cdi", device_ids=list(cdi_names(gpus)))]
+    return [docker.types.DeviceRequest(device_ids=list(gpus), capabilities=[list(GPU_CAPABILITIES)])]
+
+
+def mounts_of(mounts: tuple[Mount, ...]) -> list[Any]:
+    """Mounts by type. `bind` needs an existing source; the SDK's `binds` would make it, as root.
+
+    A volume without a source is a new one, which is removed with its container.
+    """
+    import docker.types
+
+    return [docker.types.Mount(m.target, m.source or None, type=m.kind, read_only=not m.writable) for m in mounts]
+
+
+def container_settings(api: Any, spec: Spec) -> dict[str, Any]:
+    """Keyword arguments of `create_container`."""
+    network = None
+    if spec.network is not None:
+        end = api.create_endpoint_config(aliases=list(spec.aliases))
+        network = api.create_networking_config({spec.network: end})
+    return {
+        "image": spec.image,
+        "command": list(spec.command),
+        "name": spec.name,
+        "hostname": spec.hostname,
+        "user": spec.user,
+        "labels": dict(spec.labels),
+        "environment": dict(spec.environment),
+        "host_config": api.create_host_config(**host_settings(spec)),
+        "networking_config": network,
+    }
+
+
+def host_settings(spec: Spec) -> dict[str, Any]:
+    """Keyword arguments of `create_host_config`."""
+    import docker.types
+
+    devices = gpu_requests(spec.gpus, spec.cdi)
+    limits = [docker.types.Ulimit(name="memlock", soft=-1, hard=-1)] if spec.unlimited_memlock else []
+    return {
+        "cap_drop": ["ALL"],
+        "cap_add": list(spec.capabilities),
+        "security_opt": list(spec.security),
+        "cpuset_cpus": spec.cores,
+        "cpuset_mems": spec.nodes,
+        "ulimits": limits,
+        "pids_limit": spec.processes,
+        "log_config": docker.types.LogConfig(type="none"),  # what ranks print is read from the commands themselves
+        "mounts": mounts_of(spec.mounts),
+        **({"device_requests": devices} if devices else {}),
+        **namespaces(spec),
+    }
+
+
+def namespaces(spec: Spec) -> dict[str, Any]:
+    """Those that a container gets, and an init process where the PID namespace is its own, in which that one reaps."""
+    if spec.of_host:
+        return dict.fromkeys(("network_mode", "ipc_mode", "pid_mode", "uts_mode"), "host") | {"init": False}
+    network = f"container:{spec.joins_net}" if spec.joins_net else spec.network
+    if spec.joins_ipc:
+        anchor = f"container:{spec.joins_ipc}"
+        return {"network_mode": network, "ipc_mode": anchor, "pid_mode": anchor, "init": False}
+    ipc = "shareable" if spec.donates else "private"
+    return {"network_mode": network, "ipc_mode": ipc, "shm_size": spec.shm_bytes, "init": True}
+
+
+def world_commands(world: WorldSpec, program: str = "docker") -> tuple[str, ...]:
+    """The network, the containers, what starts the ranks, and what removes everything."""
+    specs = specs_for(world)
+    network = next((spec.network for spec in specs if spec.network), None)
+    sealed = f" --opt {INHIBIT_ADDRESS}=true" if SEALED in world.stack.grants else ""
+    made = [f"{program} network create --internal{sealed} {network}"] if network else []
+    removed = [f"{program} network rm {network}"] if network else []
+    return (
+        *made,
+        *(container_command(spec, program) for spec in specs),
+        *_starts(world, [spec for spec in specs if not spec.donates], program),
+        "; ".join((f"{program} rm -f {' '.join(spec.name for spec in specs)}", *removed)),
+    )
+
+
+def _starts(world: WorldSpec, members: list[Spec], program: str) -> list[str]:
+    """The command in the first container; across containers, what else the launcher does."""
+    starter, first = world.stack.starter, members[0].name
+    if len(members) == 1:
+        local = starter.local(world.cell.ranks, world.placement.crowded, program_of(world))
+        return [f"{program} exec {first} {shlex.join(local)}"]
+    boxes = world.placement.boxes
+    hosts = tuple((name, len(box.ranks)) for name, box in zip(reached(members), boxes, strict=True))
+    containers = {name: spec.name for name, spec in zip(reached(members), members, strict=True)}
+    argv = shlex.join(starter.across(hosts, program_of(world)))
+    if starter.direct is not None:
+        return [
+            f"{program} exec --detach {' '.join(f'--env {k}={v}' for k, v in variables.items())} "
+            f"{containers[name]} {argv}"
+            for name, variables in starter.direct(hosts)
+        ]
+    how = "leaves in the relay folder" if starter.relays else "prints"
+    return [
+        f"{program} exec {first} {argv}",
+        f"#   waits until the commands that it {how} run in the other containers; collbench launch starts them",
+    ]
+
+
+def container_command(spec: Spec, program: str = "docker") -> str:
+    """A command that creates and starts the same container."""
+    return shlex.join([program, "run", "--detach", *_flags(spec), spec.image, *spec.command])
+
+
+def _flags(spec: Spec) -> Iterator[str]:
+    yield from (f"--name={spec.name}", f"--user={spec.user}", "--cap-drop=ALL")
+    yield from (f"--security-opt={option}" for option in spec.security)
+    yield from (f"--cpuset-cpus={spec.cores}", f"--cpuset-mems={spec.nodes}", f"--pids-limit={spec.processes}")
+    yield "--log-driver=none"
+    yield from (f"--cap-add={name}" for name in spec.capabilities)
+    yield from (f"--label={name}={value}" for name, value in spec.labels)
+    yield from _namespaces(spec)
+    if spec.unlimited_memlock:
+        yield "--ulimit=memlock=-1:-1"
+    if spec.cdi:
+        yield from (f"--device={name}" for name in cdi_names(spec.gpus))
+    elif spec.gpus:
+        yield f'--gpus="device={",".join(spec.gpus)}","capabilities={",".join(GPU_CAPABILITIES)}"'
+    yield from (f"--env={name}={value}" for name, value in spec.environment)
+    for mount in spec.mounts:
+        only = "" if mount.writable else ",readonly"
+        source = f"source={mount.source}," if mount.source else ""
+        yield f"--mount=type={mount.kind},{source}target={mount.target}{only}"
+
+
+def _namespaces(spec: Spec) -> Iterator[str]:
+    if spec.of_host:
+        yield from ("--network=host", "--ipc=host", "--pid=host", "--uts=host")
+        return
+    if spec.joins_net is not None:
+        yield f"--network=container:{spec.joins_net}"
+    else:
+        yield from (f"--network={spec.network}", f"--hostname={spec.hostname}")
+        yield from (f"--network-alias={alias}" for alias in spec.aliases)
+    if spec.joins_ipc is not None:
+        yield from (f"--ipc=container:{spec.joins_ipc}", f"--pid=container:{spec.joins_ipc}")
+    else:
+        yield from ("--init", f"--ipc={'shareable' if spec.donates else 'private'}", f"--shm-size={spec.shm_bytes}")

@@ -10,19 +10,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from collbench.launch import processes
+from collbench.launch import job
 from collbench.launch.cells import Launch, LaunchCell
 from collbench.launch.engines.host.environments import look_beside
 from collbench.launch.engines.ladder import Ladder
 from collbench.launch.engines.spec import Looks, WorldSpec
-from collbench.launch.folders.layout import Folders
-from collbench.launch.folders.sweep import sweep_folders
+from collbench.launch.folders import Folders, sweep_folders
+from collbench.launch.job import HostProcess
 from collbench.launch.log import Log
+from collbench.launch.patience import StopCheck
 from collbench.launch.placing import Placement
-from collbench.launch.processes import HostProcess
 from collbench.launch.rank_environment import variables
 from collbench.launch.starters.starter import Argv
-from collbench.launch.stopping import StopCheck
 from collbench.machine import facts, topology
 from collbench.machine.topology import Topology
 from collbench.schema.launch_plan import LaunchPlan
@@ -144,7 +143,7 @@ class HostWorld:
         programs = Path(self.world.stack.reference) / "bin"
         path = f"{programs}:{os.environ.get('PATH', '')}"
         program = shutil.which(argv[0], path=path) or argv[0]  # an MPI of the system has its launcher elsewhere
-        process = processes.execute((program, *argv[1:]), {**environment, "PATH": path}, log)
+        process = job.execute((program, *argv[1:]), {**environment, "PATH": path}, log)
         self.started.append(process)
         return process
 

@@ -15,7 +15,7 @@ from collbench.errors import PlanError
 from collbench.launch import starters
 from collbench.launch.cells import communicates
 from collbench.launch.engines.spec import Look
-from collbench.launch.folders.layout import signed_folder
+from collbench.launch.folders import signed_folder
 from collbench.launch.given import LIBRARY_PATH, NOTHING_GIVEN, Given, given_by
 from collbench.launch.probe import Contents
 from collbench.launch.shipped import source_tree

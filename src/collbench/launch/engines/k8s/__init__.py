@@ -17,11 +17,11 @@ from collbench.launch.engines.k8s.session import PREFIX, K8sSession
 from collbench.launch.engines.k8s.site import K8sSite, read
 from collbench.launch.engines.ladder import Ladder
 from collbench.launch.engines.spec import Stack, WorldSpec
-from collbench.launch.folders.layout import folders_in
+from collbench.launch.expansion import starter_of
+from collbench.launch.folders import folders_in
+from collbench.launch.patience import StopCheck
 from collbench.launch.placing import Placement
-from collbench.launch.shapes import starter_of
 from collbench.launch.site import node_of
-from collbench.launch.stopping import StopCheck
 from collbench.machine.topology import Topology
 from collbench.schema.launch_plan import LaunchPlan
 

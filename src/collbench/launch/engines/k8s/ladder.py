@@ -8,11 +8,11 @@ from collbench.errors import PlanError
 from collbench.launch.cells import LaunchCell
 from collbench.launch.engines.k8s.site import K8sSite
 from collbench.launch.engines.ladder import Sharing, Step, ladder_of
+from collbench.launch.expansion import starter_of
 from collbench.launch.placing import Placement
-from collbench.launch.shapes import starter_of
 from collbench.launch.starters.starter import Starter
 from collbench.schema.launch_plan import LaunchPlan
-from collbench.schema.policy import name_and_number
+from collbench.schema.place import name_and_number
 
 #: Size of /dev/shm from the step `limits` on, and that of a container otherwise (bytes).
 LARGE_SHM, USUAL_SHM = 1 << 30, 64 << 20

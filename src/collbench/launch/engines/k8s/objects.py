@@ -15,9 +15,9 @@ import msgspec
 from collbench.launch.engines.k8s.ladder import LARGE_SHM
 from collbench.launch.engines.k8s.site import K8sSite, merged
 from collbench.launch.engines.spec import WorldSpec
+from collbench.launch.expansion import cores_of, shape_of
 from collbench.launch.placing import Box
 from collbench.launch.rank_environment import OF_EVERY_RANK
-from collbench.launch.shapes import cores_of, shape_of
 from collbench.launch.starters.starter import Argv
 from collbench.launch.starters.torch import PORT
 from collbench.schema.place import HOST, SHAPE

@@ -1,27 +1,364 @@
-"""A Kubernetes cluster that answers: objects for each launch, watched, copied from, and deleted."""
+"""A Kubernetes cluster that answers: pods for each launch, watched, followed, copied from, deleted."""
 
 from __future__ import annotations
 
 import contextlib
 import secrets
+import shutil
+import subprocess
+import sys
+import tarfile
+import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
+from pathlib import Path
+from typing import IO
 
-from collbench.errors import EngineError, LaunchLost
+import msgspec
+
+from collbench.errors import CollbenchError, EngineError, LaunchFailed, LaunchLost
+from collbench.launch import job
 from collbench.launch.cells import LaunchCell
-from collbench.launch.engines.k8s.client import Client, nodes_of
+from collbench.launch.engines.k8s.client import (
+    Client,
+    end_of,
+    head_of,
+    missing,
+    nodes_of,
+    of_launch,
+    standing,
+    writer_of,
+)
 from collbench.launch.engines.k8s.ladder import refuse
-from collbench.launch.engines.k8s.objects import DRIVER, LAUNCH, RUN, Launchable, Object
+from collbench.launch.engines.k8s.objects import (
+    DRIVER,
+    END,
+    LAUNCH,
+    PART,
+    RESULTS,
+    RUN,
+    Launchable,
+    Object,
+    kinds,
+    look_job,
+    manifests,
+    program,
+)
 from collbench.launch.engines.k8s.site import K8sSite
-from collbench.launch.engines.k8s.world import K8sWorld, look_at
-from collbench.launch.engines.spec import Looks, WorldSpec
-from collbench.launch.folders.sweep import YOUNG, is_dead, locks
+from collbench.launch.engines.spec import Look, Looks, WorldSpec
+from collbench.launch.folders import YOUNG, driver_identity, is_dead, locks
+from collbench.launch.harvest import LARGEST
+from collbench.launch.job import HostProcess
+from collbench.launch.log import Log
+from collbench.launch.patience import StopCheck
 from collbench.launch.placing import Placement
-from collbench.launch.stopping import StopCheck
+from collbench.launch.stacks import contents_in, probe_of
+from collbench.launch.starters.starter import Argv
 from collbench.schema.launch_plan import LaunchPlan
+from collbench.schema.manifest import Allocation, Host
+from collbench.schema.store import PROGRESS
+
+#: Interval (s) at which Kubernetes is asked, and progress is copied.
+ASK, COPIED = 1.0, 5.0
+
+#: Wait for the last lines of a launch that has ended (s).
+LAST_LINES = 0.5
+
+#: Longest wait for an image that runs to say what it holds (s).
+ANSWER = 120.0
+
+#: What a run has besides samples; by these progress is seen.
+TOP = ("manifest.json", "records.jsonl", PROGRESS)
+
+#: Longest time of a copy (s), and most files of it.
+COPY, MOST_FILES = 600.0, 20_000
+
+
+def wait_for_pods(
+    client: Client, launch: str, expected: int, check: StopCheck, say: Callable[[str], None]
+) -> list[Object]:
+    """Until so many pods of a launch run; what they wait for is said meanwhile.
+
+    Raises:
+        EngineError: they wait in vain, or for too long: those of other launches would, too.
+        LaunchFailed: one has ended.
+    """
+    said, end = "", time.monotonic() + client.site.patience
+    while True:
+        check()
+        pods = client.get("pods", of_launch(launch))
+        found = standing(pods, expected)
+        if found.running:
+            return pods
+        if (died := end_of(pods)) is not None:
+            raise LaunchFailed(died)
+        if len(pods) < expected and not found.in_vain and (warnings := client.warnings(launch)):
+            found = missing(warnings)
+        if found.in_vain:
+            raise EngineError(f"engine k8s: {found.waits}")
+        if time.monotonic() > end:
+            raise EngineError(
+                f"engine k8s: the pods of {launch} do not run after {client.site.timeout}: {found.waits}. Raise "
+                "timeout in the site file, or ask for less."
+            )
+        if found.waits != said:
+            said = found.waits
+            say(said)
+        time.sleep(ASK)
+
+
+def on_standard_error(text: str) -> None:
+    sys.stderr.write(f"# Kubernetes: {text}\n")
+
+
+@dataclass
+class K8sWorld:
+    """All ranks of a launch. `pods` are as Kubernetes showed them last."""
+
+    launch: Launchable
+    client: Client
+    check: StopCheck
+    pods: list[Object] = field(default_factory=list)
+    ranks: K8sRanks | None = None
+    _applied: bool = False
+    _collected: bool = False
+
+    @property
+    def hosts(self) -> tuple[tuple[str, int], ...]:
+        return (("the pods", self.launch.world.cell.ranks),)
+
+    @property
+    def program(self) -> Argv:
+        return program()
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """None: the pods have theirs."""
+        return {}
+
+    def execute(self, host: str, argv: Argv, environment: dict[str, str], log: Log) -> K8sRanks:
+        """Make the pods, whose command starts every rank, and wait until they run.
+
+        Raises:
+            EngineError: Kubernetes refuses, or they do not run in time.
+            LaunchFailed: one has ended.
+        """
+        self._applied = True
+        name = self.launch.world.name
+        self.client.apply(manifests(self.launch))
+        expected = self.launch.pods + (1 if self.launch.by_ssh else 0)
+        self.pods = wait_for_pods(self.client, name, expected, self.check, on_standard_error)
+        part = "launcher" if self.launch.by_ssh else "ranks"
+        follow = ("logs", "--follow", f"--selector={PART}={part},{self._selector}", "--all-containers", "--tail=-1",
+                  "--max-log-requests=1000")  # fmt: skip
+        self.ranks = K8sRanks(self, job.execute(self.client.command(*follow), {}, log))
+        return self.ranks
+
+    @property
+    def _selector(self) -> str:
+        return ",".join(f"{name}={value}" for name, value in of_launch(self.launch.world.name).items())
+
+    def died(self) -> str | None:
+        """How a pod ended: none does by itself."""
+        if self.ranks is not None and self.ranks.ended:
+            return None
+        return end_of(self.pods)
+
+    def look(self) -> None:
+        """Ask how the pods are. An answer that does not come is no end."""
+        with contextlib.suppress(EngineError):
+            self.pods = self.client.get("pods", of_launch(self.launch.world.name))
+
+    def copy(self, everything: bool) -> None:
+        """What rank 0 has written so far.
+
+        Raises:
+            LaunchFailed: it cannot be copied.
+        """
+        if (pod := writer_of(self.pods)) is not None:
+            copy(self.client, pod, self.launch.world.folders.out, everything)
+
+    def collect(self) -> None:
+        """All that was written, once.
+
+        Raises:
+            LaunchFailed: it cannot be copied.
+        """
+        if not self._collected:
+            self._collected = True
+            self.copy(everything=True)
+
+    def close(self) -> None:
+        """Delete everything of this launch.
+
+        Raises:
+            EngineError: it is still there.
+        """
+        if self.ranks is not None:
+            self.ranks.process.end()
+        if self._applied:
+            self.client.delete(kinds(self.launch), of_launch(self.launch.world.name))
+
+
+@dataclass
+class K8sRanks:
+    """The command that ends with a launch, in its pod. `process` follows what it prints."""
+
+    world: K8sWorld
+    process: HostProcess
+    _asked: float = 0.0
+    _copied: float = 0.0
+    _code: int | None = None
+
+    @property
+    def ended(self) -> bool:
+        """Whether its exit code has been seen."""
+        return self._code is not None
+
+    @property
+    def code(self) -> int | None:
+        """Its exit code, once it has ended; Kubernetes is asked at most once a second."""
+        now = time.monotonic()
+        if self._code is None and now - self._asked > ASK:
+            self._asked = now
+            self.world.look()
+            self._code = self._in_pod()
+            if self._code is not None:
+                time.sleep(LAST_LINES)
+        if self._code is None and now - self._copied > COPIED:
+            self._copied = now
+            with contextlib.suppress(CollbenchError):
+                self.world.copy(everything=False)
+        return self._code
+
+    def _in_pod(self) -> int | None:
+        """What the command left in its pod; None where it has left nothing."""
+        pod = head_of(self.world.pods)
+        if pod is None:
+            return None
+        container = "launcher" if self.world.launch.by_ssh else "ranks"
+        script = f"cat {RESULTS}/code 2>/dev/null || true"
+        with contextlib.suppress(EngineError, ValueError):
+            return int(self.world.client.ask("exec", pod, f"--container={container}", "--", "sh", "-c", script))
+        return None
+
+    @property
+    def how(self) -> str:
+        what = "the launcher" if self.world.launch.by_ssh else "rank 0"
+        return f"{what} ended with exit code {self._code}"
+
+    @property
+    def pid(self) -> None:
+        """On other machines."""
+
+
+def look_at(
+    client: Client, run: str, plan: LaunchPlan, placements: Mapping[LaunchCell, Placement], check: StopCheck
+) -> Looks:
+    """What every image holds, and what the node of the first is: the machine of the launcher is no part of a run.
+
+    Raises:
+        EngineError: Kubernetes refuses its pod, or it does not run.
+        ImageMissing: it does not hold this collbench, or another library than its name says.
+    """
+    looks: dict[str, Look] = {}
+    hosts: list[Host] = []
+    for number, image in enumerate(dict.fromkeys(cell.image for cell in placements)):
+        reference, title = client.site.images[image], f"image {image} ({client.site.images[image]})"
+        node, lines = _lines(client, f"{run}-look-{number}", run, image, plan, check)
+        hosts += _described(node, lines)
+        contents = contents_in(lines, title, image, client.site.libraries, plan)
+        looks[image] = Look(contents, reference, title, id=reference)
+    site = client.site
+    selected = ", ".join(f"{name}={value}" for name, value in sorted(site.node_selector.items()))
+    allocation = Allocation(job=run, partition=site.namespace, nodes=selected or "any node", options=site.options)
+    remarks = ("the site file gives every pod the network of its node (hostNetwork)",) if site.host_network else ()
+    return Looks(looks, remarks, hosts=tuple(hosts[:1]), variables=site.variables, allocation=allocation)
+
+
+def _described(node: str, lines: list[str]) -> Iterator[Host]:
+    """The node of a pod, as it describes itself; the limits of that pod are not those of ranks."""
+    for line in lines:
+        with contextlib.suppress(msgspec.DecodeError):
+            found = msgspec.json.decode(line, type=Host)
+            yield msgspec.structs.replace(found, name=node or found.name, cgroup_cpus=None, cgroup_memory=None)
+
+
+def _lines(
+    client: Client, name: str, run: str, image: str, plan: LaunchPlan, check: StopCheck
+) -> tuple[str, list[str]]:
+    """The node of a pod of an image, and what it prints of both."""
+    argv = probe_of("python", image, client.site.libraries, plan)
+    client.apply((look_job(client.site, run, name, driver_identity(), image, argv),))
+    try:
+        (pod, *_) = wait_for_pods(client, name, 1, check, on_standard_error)
+        return pod["spec"].get("nodeName", ""), _printed(client, pod["metadata"]["name"], image, check)
+    except LaunchFailed as error:
+        raise EngineError(f"engine k8s: image {image}: {error}") from error
+    finally:
+        client.delete("jobs", of_launch(name))
+
+
+def _printed(client: Client, pod: str, image: str, check: StopCheck) -> list[str]:
+    """Once it has said everything."""
+    title, end = f"image {image} ({client.site.images[image]})", time.monotonic() + ANSWER
+    while time.monotonic() < end:
+        check()
+        lines = [line for line in client.ask("logs", pod).splitlines() if line.strip()]
+        if lines and lines[-1] == END:
+            return lines[:-1]
+        time.sleep(ASK)
+    raise EngineError(f"engine k8s: {title}: its pod runs, and says nothing for {ANSWER:g} s.")
+
+
+def copy(client: Client, pod: str, out: Path, everything: bool) -> None:
+    """Copy the run of a pod to `out`: everything, or what shows progress. A run that is not there yet is none.
+
+    Raises:
+        EngineError: there is no kubectl.
+        LaunchFailed: it is no archive, or takes too long.
+    """
+    names = "." if everything else " ".join(TOP)
+    script = f"cd {RESULTS}/out 2>/dev/null && exec tar --ignore-failed-read -cf - {names} 2>/dev/null"
+    command = client.command("exec", pod, "--container=ranks", "--", "sh", "-c", script)
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
+        clock = threading.Timer(COPY, process.kill)
+        clock.start()
+        try:
+            assert process.stdout is not None
+            unpack(process.stdout, out)
+        except (tarfile.TarError, EOFError, OSError) as error:
+            if everything:
+                raise LaunchFailed(f"what pod {pod} wrote cannot be copied: {error}") from error
+        finally:
+            clock.cancel()
+            process.kill()
+
+
+def unpack(archive: IO[bytes], out: Path) -> None:
+    """The files of a run in an archive; anything else in it, links among them, is left out.
+
+    Raises:
+        tarfile.TarError, OSError: it is no archive, ends early, or cannot be written.
+    """
+    with tarfile.open(fileobj=archive, mode="r|") as members:
+        for number, member in enumerate(members):
+            name = member.name.removeprefix("./")
+            folder, _, file = name.rpartition("/")
+            belongs = name in TOP or (folder == "samples" and file not in ("", ".", ".."))
+            if not member.isreg() or not belongs:
+                continue
+            if number > MOST_FILES or member.size > LARGEST:
+                raise tarfile.TarError(f"{name} is too large, or one file too many")
+            content = members.extractfile(member)
+            assert content is not None
+            (out / folder).mkdir(mode=0o700, exist_ok=True)
+            with (out / name).open("wb") as target:
+                shutil.copyfileobj(content, target)
+
 
 #: Begins the names of everything.
 PREFIX = "collbench-"

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from collbench.launch.cells import Launch, LaunchCell
 from collbench.launch.engines.ladder import Ladder, Sharing, Step, ladder_of
-from collbench.launch.engines.slurm.refusals import refuse
+from collbench.launch.engines.slurm.client import refuse
 from collbench.launch.engines.slurm.script import (
     StepOf,
     job_script,
@@ -21,11 +21,11 @@ from collbench.launch.engines.slurm.script import (
 from collbench.launch.engines.slurm.session import SlurmSession
 from collbench.launch.engines.slurm.site import SlurmSite, read
 from collbench.launch.engines.spec import Stack, WorldSpec
-from collbench.launch.folders.layout import folders_in
+from collbench.launch.expansion import starter_of
+from collbench.launch.folders import folders_in
+from collbench.launch.patience import StopCheck
 from collbench.launch.placing import Placement
-from collbench.launch.shapes import starter_of
 from collbench.launch.site import node_of
-from collbench.launch.stopping import StopCheck
 from collbench.machine.topology import Topology
 from collbench.schema.launch_plan import LaunchPlan
 

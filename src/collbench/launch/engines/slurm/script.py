@@ -13,13 +13,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from collbench.launch.cells import LaunchCell
-from collbench.launch.engines.slurm.options import placing_options, uses_threads
-from collbench.launch.engines.slurm.runtimes import RUNTIMES, WITHOUT_PROC_LINKS
+from collbench.launch.engines.slurm.options import RUNTIMES, WITHOUT_PROC_LINKS, placing_options, uses_threads
 from collbench.launch.engines.slurm.site import SlurmSite
 from collbench.launch.engines.spec import WorldSpec
+from collbench.launch.expansion import cores_of, each_of, parts_of, shapes_of
 from collbench.launch.placing import Placement
 from collbench.launch.rank_environment import OF_EVERY_RANK
-from collbench.launch.shapes import cores_of, each_of, parts_of, shapes_of
 from collbench.launch.starters.starter import Argv, Starter
 from collbench.schema.place import SHAPE, text_of
 

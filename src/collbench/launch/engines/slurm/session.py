@@ -14,10 +14,9 @@ from pathlib import Path
 from collbench.errors import EngineError, LaunchFailed, LaunchLost
 from collbench.launch.cells import LaunchCell
 from collbench.launch.engines.slurm import client
-from collbench.launch.engines.slurm.job import SlurmJob, SlurmStep, in_allocation, submitted
+from collbench.launch.engines.slurm.client import allocated, not_started, refuse, refuse_small
+from collbench.launch.engines.slurm.job import SlurmJob, SlurmStep, in_allocation, submitted, wait_for_nodes
 from collbench.launch.engines.slurm.look import look_at
-from collbench.launch.engines.slurm.messages import not_started
-from collbench.launch.engines.slurm.refusals import allocated, refuse, refuse_small
 from collbench.launch.engines.slurm.script import (
     ABANDONED,
     StepOf,
@@ -28,13 +27,12 @@ from collbench.launch.engines.slurm.script import (
     variables_of,
 )
 from collbench.launch.engines.slurm.site import SlurmSite
-from collbench.launch.engines.slurm.waiting import wait_for_nodes
 from collbench.launch.engines.spec import Looks, WorldSpec
-from collbench.launch.folders.removal import remove_folder
+from collbench.launch.folders import remove_folder
 from collbench.launch.log import Log
+from collbench.launch.patience import StopCheck
 from collbench.launch.placing import Placement
 from collbench.launch.starters.starter import Argv, Starter
-from collbench.launch.stopping import StopCheck
 from collbench.schema.launch_plan import LaunchPlan
 
 #: Names of jobs and of their folders.

@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 
 from collbench.errors import PlanError
-from collbench.launch.engines.slurm import runtimes
+from collbench.launch.engines.slurm import options as options_module
 from collbench.launch.engines.slurm.options import measured_options, own_options, seconds_of
 from collbench.launch.site import read_site, refuse_libraries, refuse_sizes, refuse_variables
 from collbench.spelling import suggestion
@@ -87,8 +87,10 @@ def read(path: str) -> SlurmSite:
         PlanError: it cannot be read, or a value makes no sense.
     """
     site = read_site(path, "slurm", SlurmSite)
-    if site.runtime not in runtimes.names():
-        raise PlanError(f"site {path}: runtime {site.runtime!r}: unknown. {suggestion(site.runtime, runtimes.names())}")
+    if site.runtime not in options_module.names():
+        raise PlanError(
+            f"site {path}: runtime {site.runtime!r}: unknown. {suggestion(site.runtime, options_module.names())}"
+        )
     if not Path(site.folder).is_absolute():
         raise PlanError(f"site {path}: folder {site.folder!r}: must be an absolute path that every node sees.")
     if not site.folder.isprintable():

@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING
 
 from collbench.analysis.advise import AtSize
 from collbench.analysis.options import Option, Question
-from collbench.report.advice.chosen import chosen
 from collbench.report.advice.sentences import Advised
-from collbench.report.advice.sizes import at
+from collbench.report.advice.sizes import at, chosen
 from collbench.report.cells import digits, times
-from collbench.report.more_launches import ways_to_tell
 from collbench.report.page.drawing import BETTER, FAINT, INK, OPEN, PAPER, SERIES, WORSE, Figure, draw, mark
+from collbench.report.verdict import ways_to_tell
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -12,9 +12,8 @@ import numpy as np
 from collbench.bindings.gpu.device import Device
 from collbench.collectives.row import C
 from collbench.timing.call import Call, Native, Stage
-from collbench.timing.device_time import native_device_times, python_device_times
 from collbench.timing.gates import GateSetting, Signals
-from collbench.timing.loop import run_native, run_python, why_not_native
+from collbench.timing.loop import native_device_times, python_device_times, run_native, run_python, why_not_native
 
 #: Operations that are timed by events, after the samples.
 MOST_BY_EVENTS = 10

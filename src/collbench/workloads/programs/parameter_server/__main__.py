@@ -13,11 +13,9 @@ import json
 
 import torch
 
-from collbench.workloads.datasets import SOURCES
-from collbench.workloads.datasets.source import BadData
-from collbench.workloads.parameters import threads_of_rank
-from collbench.workloads.programs.parameter_server.lifelines import fail
-from collbench.workloads.programs.parameter_server.training import alone, together
+from collbench.workloads.datasets import SOURCES, BadData
+from collbench.workloads.program import threads_of_rank
+from collbench.workloads.programs.parameter_server.training import alone, fail, together
 
 
 def main() -> None:

@@ -7,9 +7,7 @@ import time
 import torch
 import torch.distributed as dist
 
-from collbench.workloads.programs.parameter_server.adam import Adam
-from collbench.workloads.programs.parameter_server.network import initial
-from collbench.workloads.programs.parameter_server.sharding import Share, length
+from collbench.workloads.programs.parameter_server.network import Adam, Share, initial, length
 
 #: What a worker asks for, the first word of a request: weights; weights after this gradient; nothing, it has ended.
 PULL, PUSH, END = 0, 1, 2

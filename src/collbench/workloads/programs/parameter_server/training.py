@@ -2,22 +2,115 @@
 
 from __future__ import annotations
 
+import os
 import re
+import sys
+import threading
 import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 import torch.distributed as dist
 
-from collbench.workloads.programs.parameter_server.adam import Adam
-from collbench.workloads.programs.parameter_server.examples import Examples, examples
-from collbench.workloads.programs.parameter_server.lifelines import Lifelines, fail, let_go
-from collbench.workloads.programs.parameter_server.network import Network
-from collbench.workloads.programs.parameter_server.server import Server
-from collbench.workloads.programs.parameter_server.sharding import length, shares
-from collbench.workloads.programs.parameter_server.worker import Worker, put
+from collbench.workloads.programs.parameter_server.network import (
+    Adam,
+    Examples,
+    Network,
+    Share,
+    examples,
+    length,
+    shares,
+)
+from collbench.workloads.programs.parameter_server.server import END, GO, PULL, PUSH, Server
+
+
+class Worker:
+    """The servers are the first ranks, one for each share. `steps` are those that this worker has taken."""
+
+    def __init__(self, shares: Sequence[Share], examples: Examples, seed: int, number: int) -> None:
+        self._shares, self.network, self.steps = shares, Network(seed), 0
+        self._requests = [torch.zeros(1 + length(share)) for share in shares]
+        self._answers = [torch.zeros(1 + length(share)) for share in shares]
+        self._batches = examples.batches(seed + number)
+        self.network.learn(*next(examples.batches(seed)))  # what only the first time does, such as starting threads
+
+    def train(self) -> None:
+        """As many steps as the first server lets this worker take."""
+        more = self._ask(PULL)
+        while more:
+            self.network.learn(*next(self._batches))
+            more = self._ask(PUSH)
+            self.steps += 1
+        for server, request in enumerate(self._requests):
+            request[0] = END
+            dist.send(request, server)
+
+    def _ask(self, what: int) -> bool:
+        """Send the gradient to every server and take its weights. Returns whether there is another step."""
+        pending = [dist.irecv(answer, server) for server, answer in enumerate(self._answers)]
+        for server, (request, share) in enumerate(zip(self._requests, self._shares, strict=True)):
+            request[0] = what
+            torch.cat([self.network.gradient[part] for part in share], out=request[1:])
+            pending.append(dist.isend(request, server))
+        for work in pending:
+            assert work is not None  # as it is on a rank outside the group
+            work.wait()
+        for answer, share in zip(self._answers, self._shares, strict=True):
+            put(answer[1:], share, self.network.weights)
+        return int(self._answers[0][0]) == GO
+
+
+def put(held: torch.Tensor, share: Share, weights: torch.Tensor) -> None:
+    """What a server holds, to its places among all weights."""
+    with torch.no_grad():
+        for part, values in zip(share, torch.split(held, [length((part,)) for part in share]), strict=True):
+            weights[part] = values
+
+
+#: Messages of lifelines; those of the training have tag 0.
+_TAG = 1
+
+#: A training may take that long. It is ended by whoever started it.
+_LONGEST = timedelta(days=7)
+
+
+class Lifelines:
+    """For each of these ranks a message that comes when it has done its part, or never."""
+
+    def __init__(self, ranks: Sequence[int], lost: Callable[[int, Exception], None]) -> None:
+        self._lost = lost
+        waits = [(rank, dist.irecv(torch.zeros(1), rank, tag=_TAG)) for rank in ranks]
+        self._threads = [threading.Thread(target=self._hold, args=wait, daemon=True) for wait in waits]
+        for thread in self._threads:
+            thread.start()
+
+    def _hold(self, rank: int, message: dist.Work) -> None:
+        try:
+            message.wait(_LONGEST)
+        except RuntimeError as error:
+            self._lost(rank, error)
+
+    def end(self) -> None:
+        """When all of them have done their part."""
+        for thread in self._threads:
+            thread.join()
+
+
+def let_go(servers: int) -> None:
+    """Say that this rank has done its part."""
+    for server in range(servers):
+        dist.send(torch.zeros(1), server, tag=_TAG)
+
+
+def fail(reason: str) -> NoReturn:
+    """End this process at once, whatever its other threads wait for; the last line on standard error is the reason."""
+    sys.stderr.write(f"{reason}\n")
+    sys.stderr.flush()
+    os._exit(1)
+
 
 #: How long a rank waits for another one: until all have started, and then for each message.
 PATIENCE = timedelta(minutes=10)

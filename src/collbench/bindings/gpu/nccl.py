@@ -1,0 +1,485 @@
+"""NCCL through CuPy: communicators, the library's functions by address, the arguments of rows, and its log.
+
+The log goes to a file of ours. Connections are logged when they are made, outside every sample; the choice of algorithm
+is logged for each call, so it is switched on for one operation that is not timed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import gc
+import os
+import re
+import threading
+from collections.abc import Callable, Hashable, Iterator
+from functools import cache, cached_property, partial
+from typing import Any, Protocol
+
+from collbench.bindings.gpu.device import Device, DeviceBlocks, Memory, no_room, refuse_dtype
+from collbench.bindings.gpu.shared_library import SharedLibrary, load
+from collbench.bindings.spec import Seen
+from collbench.collectives.case import CollectiveCase
+from collbench.collectives.row import C, Collective, Step
+from collbench.errors import LibraryError, Unsupported
+from collbench.machine.own_variables import own_names, set_own
+from collbench.schema.axes import Op
+from collbench.schema.choices import DTYPES
+from collbench.timing.call import Native
+
+#: ncclDataType_t and ncclRedOp_t of nccl.h.
+DATATYPE = {
+    "int8": 0, "uint8": 1, "int32": 2, "uint32": 3, "int64": 4, "uint64": 5,
+    "float16": 6, "float32": 7, "float64": 8, "bfloat16": 9,
+}  # fmt: skip
+SONAME = "libnccl.so.2"
+
+#: What a manifest says of backends over NCCL.
+NCCL_VARIABLES = ("NCCL_",)
+#: Variables of an algorithm and of a protocol, which are read when a communicator is made.
+COMMUNICATOR_VARIABLES = ("NCCL_ALGO", "NCCL_PROTO")
+NCCL_PACKAGES = ("nvidia-nccl-cu12", "nvidia-nccl-cu13")
+
+_REMOTE = re.compile(r"ncclRemoteError|NCCL_ERROR_REMOTE|remote process exit")
+
+OP: dict[Op, int] = {"sum": 0, "prod": 1, "max": 2, "min": 3, "avg": 4}
+
+
+class Communicator(Protocol):
+    """One rank's part of an ncclComm_t. Calls take addresses, counts, numbers of nccl.h and a stream, in its order.
+
+    From `abort` or `destroy` on, which set `freed` first, nothing may be asked of it.
+    """
+
+    address: int
+    freed: bool
+    all_reduce: Callable[..., object]
+    reduce: Callable[..., object]
+    broadcast: Callable[..., object]
+    all_gather: Callable[..., object]
+    reduce_scatter: Callable[..., object]
+    send: Callable[..., object]
+    recv: Callable[..., object]
+
+    def async_error(self) -> str | None:
+        """An error after a call had returned."""
+
+    def abort(self) -> None:
+        """Stop what is under way, without the other ranks, and free the communicator."""
+
+    def destroy(self) -> None:
+        """Free it, when nothing is under way and no graph uses it. Collective."""
+
+
+class Nccl(Protocol):
+    """The library. `path` and `version` say which one."""
+
+    @property
+    def path(self) -> str:
+        """Of the library's file."""
+
+    @property
+    def version(self) -> tuple[int, int, int]:
+        """Major, minor, patch."""
+
+    def group_start(self) -> object:
+        """ncclGroupStart."""
+
+    def group_end(self) -> object:
+        """ncclGroupEnd."""
+
+    def unique_id(self) -> Any:
+        """Made by one rank; all ranks of a communicator need it."""
+
+    def communicator(self, size: int, unique_id: Any, rank: int) -> Communicator:
+        """Collective over the ranks of the communicator."""
+
+    def native(self, call: C) -> Native | None:
+        """A call of the library as words."""
+
+    def call(self, function: str, *arguments: Any) -> int | None:
+        """Call a function at once and return its code; None where this version does not have it."""
+
+
+class CupyCommunicator:
+    """See `Communicator`; the calls are CuPy's own methods, so that they cost what a CuPy user pays."""
+
+    def __init__(self, comm: Any) -> None:
+        self._comm, self.freed = comm, False
+        self.address = int(comm.comm)
+        self.all_reduce, self.reduce, self.broadcast = comm.allReduce, comm.reduce, comm.broadcast
+        self.all_gather, self.reduce_scatter = comm.allGather, comm.reduceScatter
+        self.send, self.recv = comm.send, comm.recv
+
+    def async_error(self) -> str | None:
+        """ncclCommGetAsyncError."""
+        try:
+            self._comm.check_async_error()
+        except RuntimeError as error:
+            return str(error)
+        return None
+
+    def abort(self) -> None:
+        """ncclCommAbort."""
+        self.freed = True
+        with contextlib.suppress(RuntimeError):
+            self._comm.abort()
+
+    def destroy(self) -> None:
+        """ncclCommDestroy."""
+        self.freed = True
+        self._comm.destroy()
+
+
+class CupyNccl:
+    """See `Nccl`."""
+
+    def __init__(self, library: SharedLibrary) -> None:
+        from cupy.cuda import nccl
+
+        self._nccl, self._library = nccl, library
+        self.path = library.path
+        self.version = nccl_version(library.handle)
+        self.group_start, self.group_end = nccl.groupStart, nccl.groupEnd
+
+    def unique_id(self) -> Any:
+        return self._nccl.get_unique_id()
+
+    def communicator(self, size: int, unique_id: Any, rank: int) -> Communicator:
+        return CupyCommunicator(self._nccl.NcclCommunicator(size, unique_id, rank))
+
+    def native(self, call: C) -> Native | None:
+        return self._library.native(call, partial(explain, self._library))
+
+    def call(self, function: str, *arguments: Any) -> int | None:
+        perform = getattr(self._library.handle, function, None)
+        return None if perform is None else int(perform(*arguments) or 0)
+
+
+def nccl_version(handle: ctypes.CDLL) -> tuple[int, int, int]:
+    """By ncclGetVersion; needs no GPU."""
+    number = ctypes.c_int()
+    handle.ncclGetVersion(ctypes.byref(number))
+    return number.value // 10_000, number.value // 100 % 100, number.value % 100
+
+
+def explain(library: SharedLibrary, code: int) -> str:
+    """ncclGetErrorString, with ncclGetLastError where it says more."""
+    text, last = library.handle.ncclGetErrorString, getattr(library.handle, "ncclGetLastError", None)
+    text.restype = ctypes.c_char_p
+    message = bytes(text(code) or b"").decode(errors="replace")
+    if last is None:
+        return message
+    last.restype = ctypes.c_char_p
+    details = bytes(last(None) or b"").decode(errors="replace").strip()
+    return f"{message}: {details}" if details else message
+
+
+def share_variables(version: tuple[int, ...], rank: int) -> dict[str, str]:
+    """Environment variables that let several ranks use one GPU, to be set before a rank's first communicator.
+
+    NCCL before 2.30 allows it only where ranks seem to be on different hosts; they then go through the network.
+    """
+    if version >= (2, 30, 0):
+        return {"NCCL_MULTI_RANK_GPU_ENABLE": "1"}
+    return {"NCCL_HOSTID": f"collbench-{rank}"}
+
+
+def says_lost(error: BaseException) -> bool:
+    """Whether an error means that another rank is gone: ncclRemoteError, by a name of it or in NCCL's own words."""
+    return isinstance(error, (LibraryError, RuntimeError)) and _REMOTE.search(str(error)) is not None
+
+
+def cupy_nccl() -> Nccl:
+    """The NCCL of this process: loaded before CuPy loads it, so that both use the same one.
+
+    Raises:
+        BackendUnavailable: there is none, or there are two.
+    """
+    return _through_cupy(load("nccl", SONAME))
+
+
+@cache
+def _through_cupy(library: SharedLibrary) -> Nccl:
+    return CupyNccl(library)
+
+
+def reserve_settings() -> None:
+    """Make room in the environment for what `settings` adds, before the library has threads that read it.
+
+    The C library moves the whole block when a name is added, but not while there is room that another one left.
+    """
+    with settings(dict.fromkeys(COMMUNICATOR_VARIABLES, "")):
+        pass
+
+
+@contextlib.contextmanager
+def settings(variables: dict[str, str]) -> Iterator[None]:
+    """Environment variables that the library reads when a communicator is made, and not after."""
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+
+
+class NcclArguments:
+    """See `collbench.collectives.dialects.NcclDialectArguments`."""
+
+    def __init__(
+        self,
+        nccl: Nccl,
+        comm: Communicator,
+        device: Device,
+        case: CollectiveCase,
+        row: Collective,
+        count: int,
+        rank: int,
+    ) -> None:
+        refuse_dtype(tuple(DATATYPE), case.dtype, "NCCL")
+        self.rank, self.ranks, self.root = rank, case.ranks, case.root or 0
+        self.count, self.in_place = count, case.in_place
+        self.comm, self.stream = comm, device.stream
+        self.datatype, self.op = DATATYPE[case.dtype], OP[case.op or "sum"]
+        self._nccl, self._device, self._case = nccl, device, case
+        self._blocks = row.blocks(rank, case.ranks, self.root)
+
+    def buffer(self, blocks: int) -> DeviceBlocks:
+        """Device memory [blocks, count]; registered with the communicator where the case says so."""
+        size = blocks * self.count * DTYPES[self._case.dtype]
+        memory: Memory
+        if self._case.registered and size > 0:
+            memory = Registered(self._nccl, self.comm, self._device, size)
+        else:
+            memory = self._device.allocate(size)
+        return DeviceBlocks(self._device, memory, blocks, self.count, self._case.dtype)
+
+    @cached_property
+    def send(self) -> Any:
+        return self.buffer(self._blocks.send)
+
+    @cached_property
+    def recv(self) -> Any:
+        return self.buffer(self._blocks.recv)
+
+    def send_to(self, blocks: DeviceBlocks, peer: int) -> Step:
+        """ncclSend."""
+        numbers = (len(blocks) * self.count, self.datatype, peer)
+        python = partial(self.comm.send, blocks.address, *numbers, self.stream)
+        return Step(python, (C("ncclSend", blocks, *numbers, self.comm, self.stream),))
+
+    def recv_from(self, blocks: DeviceBlocks, peer: int) -> Step:
+        """ncclRecv."""
+        numbers = (len(blocks) * self.count, self.datatype, peer)
+        python = partial(self.comm.recv, blocks.address, *numbers, self.stream)
+        return Step(python, (C("ncclRecv", blocks, *numbers, self.comm, self.stream),))
+
+    def grouped(self, *steps: Step) -> Step:
+        """Between ncclGroupStart and ncclGroupEnd, which is called after a failure too.
+
+        A group that stays open takes in every later call of this thread, and none of them is ever launched.
+        """
+        start, end = self._nccl.group_start, self._nccl.group_end
+        pythons = tuple(step.python for step in steps)
+
+        def python() -> None:
+            start()
+            try:
+                for call in pythons:
+                    call()
+            except BaseException:
+                with contextlib.suppress(RuntimeError):  # it repeats the error
+                    end()
+                raise
+            end()
+
+        close = C("ncclGroupEnd")
+        calls = (C(call.function, *call.arguments, after_error=close) for step in steps for call in step.c)
+        return Step(python, (C("ncclGroupStart"), *calls, close))
+
+
+class Registered:
+    """`Memory` from ncclMemAlloc, registered with a communicator until it is freed."""
+
+    def __init__(self, nccl: Nccl, comm: Communicator, device: Device, size: int) -> None:
+        self._device, self._size = device, size
+        self._nccl, self._owner, self._comm = nccl, comm, ctypes.c_void_p(comm.address)
+        self._pointer, self._handle = ctypes.c_void_p(), ctypes.c_void_p()
+        self._call("ncclMemAlloc", ctypes.byref(self._pointer), ctypes.c_size_t(size))
+        self.address = self._pointer.value or 0
+        self._call("ncclCommRegister", self._comm, self._pointer, ctypes.c_size_t(size), ctypes.byref(self._handle))
+
+    def _call(self, function: str, *arguments: Any) -> None:
+        code = self._nccl.call(function, *arguments)
+        if code is None:
+            version = ".".join(map(str, self._nccl.version))
+            raise Unsupported(f"NCCL {version} registers no buffers ({function}); 2.19 and later do")
+        if code and self._device.free()[0] < self._size:
+            raise MemoryError(no_room(self._device, self._size))
+        if code:
+            raise LibraryError(f"{function} returned error {code}")
+
+    def __del__(self) -> None:
+        if self._handle and not self._owner.freed:
+            self._nccl.call("ncclCommDeregister", self._comm, self._handle)
+        if self._pointer:
+            self._nccl.call("ncclMemFree", self._pointer)
+
+
+#: What is logged outside of `observe`, and in it.
+_CONNECTIONS, _CHOICES = "INIT,P2P,SHM,NET", "TUNING"
+_SETTINGS = ("NCCL_DEBUG", "NCCL_DEBUG_SUBSYS", "NCCL_DEBUG_FILE")
+#: By number, which NCCL before 2.23 wrote (nccl.h and include/device.h of that time).
+_ALGORITHMS = ("TREE", "RING", "COLLNET_DIRECT", "COLLNET_CHAIN", "NVLS", "NVLS_TREE", "PAT")
+_PROTOCOLS = ("LL", "LL128", "SIMPLE")
+_CHOICE = re.compile(r"Bytes -> Algo (\w+) proto (\w+)")
+_VIA = re.compile(r"Channel \d+(?:/\d+)? : \S+ -> \S+(?: \[\w+\])? via (\S+)")
+
+
+class NcclLog:
+    """The log of this process. One that the user asked for (NCCL_DEBUG is set) is not read.
+
+    It goes to a memory file, of which nothing is left however this process ends. All variables are set once, and later
+    only the value of one changes: the library's threads read the environment, which must not be reallocated.
+    """
+
+    def __init__(self) -> None:
+        self._ours = "NCCL_DEBUG" not in os.environ or "NCCL_DEBUG" in own_names(os.environ)
+        self._file = os.memfd_create("collbench-nccl") if self._ours else -1  # open as long as the library may write
+        self._transports: set[str] = set()
+        self._warning: str | None = None
+
+    def begin(self) -> None:
+        """Log connections from now on. Before the library reads its environment."""
+        if self._ours:
+            values = ("INFO", _CONNECTIONS, f"/proc/self/fd/{self._file}")
+            set_own(dict(zip(_SETTINGS, values, strict=True)))
+
+    def _read(self) -> str:
+        """What was written since `_clear`; the library does not buffer it."""
+        if not self._ours:
+            return ""
+        text = os.pread(self._file, os.fstat(self._file).st_size, 0).decode("utf-8", errors="replace")
+        self._transports |= set(transports(text))
+        warnings = re.findall(r"NCCL WARN (.*)", text)
+        self._warning = warnings[-1].strip() if warnings else self._warning
+        return text
+
+    def _clear(self) -> None:
+        self._read()
+        os.ftruncate(self._file, 0)
+
+    def transport(self) -> str | None:
+        """`P2P/IPC, SHM/direct`: the transports of all connections of this rank so far."""
+        self._read()
+        return ", ".join(sorted(self._transports)) or None
+
+    def last_warning(self) -> str | None:
+        """The last NCCL WARN line, which says more than an error code."""
+        self._read()
+        return self._warning
+
+    def forget_warnings(self) -> None:
+        """Those so far are not about what comes next."""
+        if self._ours:
+            self._clear()
+        self._warning = None
+
+    def observe(self, reread: Callable[[], bool], once: Callable[[], object]) -> Seen:
+        """Perform an operation, and say what the library chose for it. Every rank does the same.
+
+        `reread` makes the library read its settings again; False where this version cannot.
+        """
+        text = ""
+        if not self._ours:
+            once()
+            return Seen()
+        self._clear()
+        os.environ["NCCL_DEBUG_SUBSYS"] = _CHOICES
+        try:
+            switched = reread()
+            once()
+            text = self._read() if switched else ""
+        finally:
+            os.environ["NCCL_DEBUG_SUBSYS"] = _CONNECTIONS
+            reread()
+        return chosen(text, self.transport())
+
+
+def transports(text: str) -> list[str]:
+    """What follows `via` in the lines about connections."""
+    return [transport.rstrip(",") for transport in _VIA.findall(text)]
+
+
+def chosen(text: str, transport: str | None = None) -> Seen:
+    """Algorithm and protocol of the last operation in a log."""
+    choices = _CHOICE.findall(text)
+    if not choices:
+        return Seen(transport=transport)
+    algorithm, protocol = choices[-1]
+    return Seen(_named(algorithm, _ALGORITHMS), _named(protocol, _PROTOCOLS), transport)
+
+
+def _named(word: str, names: tuple[str, ...]) -> str:
+    return names[int(word)] if word.isdigit() and int(word) < len(names) else word
+
+
+#: As many are kept. A library may take some hundred MB for each, and a plan may ask for dozens of settings.
+MOST = 4
+
+
+class Communicators:
+    """By what they were made for, the most recently used last. None: this rank is no member."""
+
+    def __init__(self) -> None:
+        self._made: dict[Hashable, Communicator | None] = {}
+        self._asking = threading.Lock()
+
+    def get(self, key: Hashable, make: Callable[[], Communicator | None]) -> Communicator | None:
+        """That of a key, made if it does not exist. Collective: all ranks ask for the same keys in the same order."""
+        if key not in self._made:
+            if len(self._made) >= MOST:
+                self._destroy(next(iter(self._made)))
+            self._made[key] = make()
+        self._made[key] = comm = self._made.pop(key)
+        return comm
+
+    def _destroy(self, key: Hashable) -> None:
+        comm = self._made.pop(key)
+        if comm is not None:
+            gc.collect()  # graphs of earlier cases: the library waits until none uses the communicator
+            with self._asking:
+                comm.destroy()
+
+    def drop(self, key: Hashable) -> None:
+        """Abort that of a key, where it exists: a call with it has failed, and left it in an unknown state."""
+        comm = self._made.pop(key, None)
+        if comm is not None:
+            with self._asking:
+                comm.abort()
+
+    def close(self) -> None:
+        """Destroy all of them. Collective."""
+        for key in list(self._made):
+            self._destroy(key)
+
+    def async_error(self) -> str | None:
+        """An asynchronous error of any of them. From any thread, without waiting while one is being destroyed."""
+        if not self._asking.acquire(blocking=False):
+            return None
+        try:
+            errors = (comm.async_error() for comm in list(self._made.values()) if comm is not None)
+            return next((error for error in errors if error), None)
+        finally:
+            self._asking.release()
+
+    def abort(self) -> None:
+        """All of them, the one in use first. From any thread."""
+        for comm in reversed(list(self._made.values())):
+            if comm is not None:
+                comm.abort()

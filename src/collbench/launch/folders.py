@@ -1,0 +1,537 @@
+"""Temporary folders of launches: made and signed, read as untrusted, and removed with what their worlds left."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import itertools
+import os
+import re
+import secrets
+import shutil
+import stat
+import tempfile
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import IO, BinaryIO, Literal
+
+import msgspec
+
+from collbench.errors import RunReadError
+from collbench.launch.placing import Placement
+from collbench.machine.facts import format_cores, machine_id, parse_cores
+from collbench.schema.place import Place
+from collbench.schema.plan import Plan
+
+#: Prefix of temporary folders, and the file in each that names its driver.
+FOLDER, DRIVER = "collbench-", "driver"
+
+#: Further places of such folders: for files that outlive a restart, and for files in memory.
+_MORE_PLACES = ("/var/tmp", "/dev/shm")  # noqa: S108 - folders in them
+
+#: The file in such a folder that names another place of them, and most bytes of a path (PATH_MAX).
+ELSEWHERE, _LONGEST_PATH = "elsewhere", 4096
+
+#: Longest identity that is read from a file (bytes).
+_LONGEST = 200
+
+
+def driver_identity() -> str:
+    """A name of this process that no other ever has: boot, PID namespace, process number, start, time namespace."""
+    return f"{boot()}/{namespace('pid')}/{os.getpid()}/{started_at('self')}/{namespace('time')}"
+
+
+def started_at(process: str) -> str:
+    """When a process of this PID namespace started, in clock ticks after boot as this process's time namespace has it.
+
+    Raises:
+        OSError: there is none, or it may not be seen.
+    """
+    text = Path(f"/proc/{process}/stat").read_text(encoding="ascii", errors="replace")
+    return text.rpartition(")")[2].split()[19]
+
+
+def boot() -> str:
+    """A name of this start of the machine."""
+    return machine_id()
+
+
+def namespace(kind: Literal["pid", "time"]) -> int:
+    """The one in which process numbers are unique, or ticks after boot comparable; 0: the kernel has no such thing."""
+    try:
+        return Path(f"/proc/self/ns/{kind}").stat().st_ino
+    except FileNotFoundError:  # time namespaces are of Linux 5.6
+        return 0
+
+
+def sign(folder: Path) -> IO[str]:
+    """Write this process's name into a folder, in a file that stays locked until it is closed or this process ends.
+
+    A lock is seen from every PID namespace, process numbers are not. The file gets its name when it is locked, so that
+    nobody meets an unlocked signature of a living driver.
+    """
+    import fcntl  # Unix has it
+
+    draft = folder / f"{DRIVER}.draft"
+    signature = draft.open("w", encoding="ascii")
+    try:
+        with contextlib.suppress(OSError):  # a file system without locks
+            fcntl.flock(signature, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        signature.write(driver_identity())
+        signature.flush()
+        draft.rename(folder / DRIVER)
+    except BaseException:
+        signature.close()
+        raise
+    return signature
+
+
+@contextlib.contextmanager
+def signpost(place: str) -> Iterator[None]:
+    """Where folders of this process are made in another place than the usual ones: a temporary folder names it.
+
+    It is removed at the end; a sweep finds the place by that of a killed process.
+
+    Raises:
+        OSError: it cannot be made.
+    """
+    if place in _usual_places():
+        yield
+        return
+    folder = Path(tempfile.mkdtemp(prefix=FOLDER))
+    try:
+        with sign(folder):
+            (folder / ELSEWHERE).write_text(place, encoding="utf-8", errors="replace")
+            yield
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def opened(path: Path, encoding: str = "ascii") -> IO[str]:
+    """A text file in the folder of another launch, which may hold anything: a link is refused, a pipe not waited for.
+
+    Raises:
+        OSError: it cannot be opened.
+    """
+    return os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), encoding=encoding)
+
+
+def signature_of(folder: Path) -> tuple[str, bool | None]:
+    """The driver that a folder names, and whether its lock is held; None where that cannot be known.
+
+    Raises:
+        OSError, UnicodeDecodeError: it has no signature.
+    """
+    import fcntl
+
+    with opened(folder / DRIVER) as signature:
+        driver = signature.read(_LONGEST)
+        try:
+            fcntl.flock(signature, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return driver, True
+        except OSError:
+            return driver, None
+    return driver, False
+
+
+def signed() -> Iterator[tuple[Path, str, bool | None]]:
+    """Temporary folders of launches, of all users: path, driver, whether its lock is held."""
+    places = dict.fromkeys((*_usual_places(), *_named_places()))
+    for folder in sorted(folder for place in places for folder in Path(place).glob(f"{FOLDER}*")):
+        try:
+            if not folder.is_symlink():
+                driver, locked = signature_of(folder)
+                yield folder, driver, locked if locked or _is_trusted(folder) else None
+        except (OSError, UnicodeDecodeError):
+            continue
+
+
+def _usual_places() -> tuple[str, ...]:
+    return (tempfile.gettempdir(), *_MORE_PLACES)
+
+
+def _named_places() -> Iterator[str]:
+    """Absolute paths, as signposts name them."""
+    for post in (post for place in _usual_places() for post in Path(place).glob(f"{FOLDER}*/{ELSEWHERE}")):
+        with contextlib.suppress(OSError, UnicodeDecodeError):
+            if _is_trusted(post.parent) and not post.parent.is_symlink():
+                with opened(post, "utf-8") as file:
+                    place = file.read(_LONGEST_PATH)
+                if Path(place).is_absolute() and Path(place).is_dir():
+                    yield place
+
+
+def _is_trusted(folder: Path) -> bool:
+    """Of this user or of root; others could sign in a living driver's name."""
+    return folder.stat().st_uid in (0, os.getuid())
+
+
+#: A list of cores as the kernel writes it; the file may hold something else.
+_LIST = re.compile(r"[0-9]{1,5}(-[0-9]{1,5})?(,[0-9]{1,5}(-[0-9]{1,5})?)*", re.ASCII)
+
+#: The file in a launch's temporary folder with the cores of its ranks, and the most that is read of it (bytes).
+CORES, LONGEST = "cores", 4096
+
+
+def disturbances(placements: Iterable[Placement]) -> list[str]:
+    """A line for each living launch, in a temporary folder that we see, that shares cores with these placements."""
+    ours = {core for placement in placements for slot in placement.slots for core in slot.cores}
+    lines = []
+    for folder, _, locked in signed():
+        with contextlib.suppress(OSError, ValueError):  # it ended, or may not be read
+            with opened(folder / CORES) as file:
+                listed = file.read(LONGEST).strip()
+            shared = ours & parse_cores(listed) if _LIST.fullmatch(listed) else set()
+            if locked and shared:
+                cores = f"core{'s' if len(shared) > 1 else ''} {format_cores(shared)}"
+                lines.append(f"another launch runs on {cores} ({folder}): the two disturb each other's measurements")
+    return lines
+
+
+_FOLDER = getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_NOFOLLOW", 0)  # not every system has them
+
+#: Most descriptors that are open at a time while a folder is removed.
+DESCRIPTORS = 4
+
+
+def remove_folder(root: Path) -> bool:
+    """Remove a folder with everything in it; links are removed, not followed. Returns whether it is gone.
+
+    Folders inside are moved up before they are emptied, so that neither the depth of calls nor the length of a path
+    grows with them. The folder's own files are removed last, among them the one that names its driver.
+    """
+    with contextlib.suppress(OSError):
+        top = os.open(root, os.O_RDONLY | _FOLDER)
+        try:
+            waiting = _folders_in(top)
+            while waiting:
+                waiting += _remove_one(top, waiting.pop())
+            if not _folders_in(top):
+                _unlink_all(top)
+        finally:
+            os.close(top)
+        root.rmdir()
+    return not os.path.lexists(root)
+
+
+def _remove_one(top: int, name: str) -> list[str]:
+    """Remove a folder in `top`. Folders that were in it are moved to `top`, under the names that are returned."""
+    moved: list[str] = []
+    with contextlib.suppress(OSError):
+        folder = _entered(top, name)
+        try:
+            for child in _folders_in(folder):
+                os.close(_entered(folder, child))  # to move a folder its owner must be able to write to it
+                fresh = secrets.token_hex(8)
+                os.rename(child, fresh, src_dir_fd=folder, dst_dir_fd=top)
+                moved.append(fresh)
+            _unlink_all(folder)
+        finally:
+            os.close(folder)
+        os.rmdir(name, dir_fd=top)
+    return moved
+
+
+def _entered(parent: int, name: str) -> int:
+    """Open a folder in an open folder; it is made writable for its owner first."""
+    path_only = os.open(name, os.O_PATH | _FOLDER, dir_fd=parent)
+    try:
+        with contextlib.suppress(OSError):
+            os.chmod(f"/proc/self/fd/{path_only}", 0o700)  # noqa: PTH101 - an open folder
+        return os.open(".", os.O_RDONLY | _FOLDER, dir_fd=path_only)
+    finally:
+        os.close(path_only)
+
+
+def _folders_in(folder: int) -> list[str]:
+    with os.scandir(folder) as entries:
+        return [entry.name for entry in entries if entry.is_dir(follow_symlinks=False)]
+
+
+def _unlink_all(folder: int) -> None:
+    """Remove everything in an open folder that is not a folder."""
+    for name in os.listdir(folder):
+        with contextlib.suppress(OSError):
+            os.unlink(name, dir_fd=folder)
+
+
+#: The user in containers when the driver is root: above those of people (up to 60000), of systemd's services (to 65519)
+#: and nobody (65534), and below the first to which containers without root are mapped (100000, subuid(5)).
+UNPRIVILEGED = 98_417
+
+
+@dataclass(frozen=True)
+class Folders:
+    """The inner plan, where its ranks belong, where the first one writes its run, where its box asks for daemons.
+
+    `turns` has the pipes of ranks that take turns with other worlds; None: they do not.
+    """
+
+    plan: Path
+    placement: Path
+    out: Path
+    relay: Path
+    turns: Path | None = None
+
+
+def folders_in(root: Path, turns: bool = False) -> Folders:
+    at = Folders(root / "plan.json", root / "placement.json", root / "out", root / "relay")
+    return replace(at, turns=root / "turns") if turns else at
+
+
+@contextlib.contextmanager
+def folders(
+    plan: Plan, user: tuple[int, int], cores: str = "", parent: Path | None = None, places: tuple[Place, ...] = (),
+    pipes: Sequence[str] = (),
+) -> Iterator[Folders]:  # fmt: skip
+    """Make temporary folders, in which only `user` may write, and remove them at the end.
+
+    Everybody may read which `cores` are taken. They are in `parent`, or where temporary files are. Where there are
+    `places`, of each rank one, a file holds them: ten thousand are too many for an environment variable (128 KiB).
+    `pipes` are names of those by which ranks take turns.
+    """
+    with signed_folder(parent) as root:
+        (root / CORES).write_text(cores, encoding="ascii")
+        made = folders_in(root, bool(pipes))
+        _write(made.plan, plan)
+        if places:
+            _write(made.placement, places)
+        for folder in (made.out, made.relay):
+            make_folder(folder, user)
+        if made.turns is not None:
+            make_folder(made.turns, user)
+            for name in pipes:
+                _make_pipe(made.turns / name, user)
+        root.chmod(0o711)
+        yield made
+
+
+@contextlib.contextmanager
+def signed_folder(parent: Path | None, name: str = "") -> Iterator[Path]:
+    """A temporary folder with the signature of its driver, in `parent` or where such are; removed at the end.
+
+    If its driver is killed, `launch --sweep` removes it. Its own name begins with `name`, behind what all share.
+
+    Raises:
+        OSError: it cannot be made.
+    """
+    with contextlib.ExitStack() as signature, contextlib.ExitStack() as spare:
+        for _ in range(DESCRIPTORS):  # or it could not be removed where there are no more
+            spare.callback(os.close, os.open(os.devnull, os.O_RDONLY))
+        root = Path(tempfile.mkdtemp(prefix=f"{FOLDER}{name}", dir=parent))
+        try:
+            signature.enter_context(sign(root))  # closed when all of it is removed
+            yield root
+        finally:
+            spare.close()
+            remove_folder(root)
+
+
+def make_folder(folder: Path, user: tuple[int, int]) -> None:
+    """A folder that belongs to `user`, who alone may enter it; where the driver is not root, to the driver."""
+    folder.mkdir(mode=0o700)
+    if os.getuid() == 0:
+        os.chown(folder, *user)
+
+
+def _make_pipe(pipe: Path, user: tuple[int, int]) -> None:
+    os.mkfifo(pipe, 0o600)
+    if os.getuid() == 0:
+        os.chown(pipe, *user)
+
+
+def _write(file: Path, content: object) -> None:
+    file.write_bytes(msgspec.json.encode(content))
+    file.chmod(0o644)
+
+
+def user_inside() -> tuple[int, int]:
+    """The driver's user and group; where that is root, a number that no account on this machine has."""
+    if os.getuid() != 0:
+        return os.getuid(), os.getgid()
+    number = next(number for number in itertools.count(UNPRIVILEGED) if not _is_known(number))
+    return number, number
+
+
+def _is_known(number: int) -> bool:
+    import pwd  # Unix has it
+
+    try:
+        return bool(pwd.getpwuid(number))
+    except KeyError:
+        return False
+
+
+def open_folder(name: str | Path, parent: int | None = None) -> int:
+    """Open a folder, in the open folder `parent` where that is given. The caller closes it.
+
+    Raises:
+        RunReadError: it is a link, not a folder, or cannot be entered.
+    """
+    try:
+        return os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=parent)
+    except (OSError, ValueError) as error:
+        raise RunReadError(f"{_shown(name)}/: {_why(error)}.") from error
+
+
+def open_plain(folder: int, name: str, largest: int | None = None) -> BinaryIO:
+    """Open a plain file in an open folder, to be read; `largest` in bytes.
+
+    Raises:
+        RunReadError: it is missing, not a plain file, larger, or cannot be read.
+    """
+    try:
+        file = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=folder)
+    except FileNotFoundError as error:
+        raise RunReadError(f"{_shown(name)}: is missing.") from error
+    except (OSError, ValueError) as error:  # a name may hold characters that no name can
+        raise RunReadError(f"{_shown(name)}: {_why(error)}; a world may only leave plain files.") from error
+    try:
+        status = os.fstat(file)
+        if not stat.S_ISREG(status.st_mode):
+            raise RunReadError(f"{_shown(name)}: not a plain file.")
+        if largest is not None and status.st_size > largest:
+            raise RunReadError(f"{_shown(name)}: {status.st_size} bytes; at most {largest} are read.")
+    except BaseException:
+        os.close(file)
+        raise
+    return io.BufferedReader(io.FileIO(file, "rb"))
+
+
+def _shown(name: str | Path) -> str:
+    """A name from a world, in characters that every record and terminal can hold."""
+    return ascii(str(name))[1:-1]
+
+
+def _why(error: OSError | ValueError) -> str:
+    return getattr(error, "strerror", None) or str(error)
+
+
+PLACE = Path("/dev/shm")  # noqa: S108 - files of others in it
+
+#: How MPICH (5.0.2), Open MPI (5.0.11) and NCCL (2.30) name theirs.
+NAMES = ("mpich_shm_*", "sm_segment.*", "nccl-*")
+
+#: How long ranks that were killed may take to let go of theirs, and the interval of looking whether they did (s).
+PATIENCE, LOOK = 2.0, 0.05
+
+
+def remove_left(owner: int, since: float, place: Path = PLACE) -> list[str]:
+    """Remove such files of a user that are not older than `since` and that no process uses any more; their names.
+
+    `since` is in seconds since the epoch. The processes of all ranks must be seen from here.
+    """
+    removed: list[str] = []
+    until = time.monotonic() + PATIENCE
+    while left := _left(owner, since, place):
+        used = _used()
+        for path, file in left:
+            if file not in used:
+                with contextlib.suppress(FileNotFoundError):
+                    path.unlink()
+                    removed.append(path.name)
+        if time.monotonic() > until:
+            break
+        time.sleep(LOOK)
+    return removed
+
+
+def _left(owner: int, since: float, place: Path) -> list[tuple[Path, tuple[int, int]]]:
+    """Paths, with device and number of the file."""
+    found = []
+    for path in sorted(path for name in NAMES for path in place.glob(name)):
+        with contextlib.suppress(FileNotFoundError):
+            status = path.lstat()
+            if status.st_uid == owner and status.st_mtime >= since:
+                found.append((path, (status.st_dev, status.st_ino)))
+    return found
+
+
+def _used() -> set[tuple[int, int]]:
+    """Device and number of every file that a process has mapped or open, as far as this user may see that."""
+    used: set[tuple[int, int]] = set()
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            used.update(_mapped((process / "maps").read_text("utf-8", "replace")))
+        with contextlib.suppress(OSError):
+            used.update(_opened(process / "fd"))
+    return used
+
+
+def _mapped(maps: str) -> Iterator[tuple[int, int]]:
+    """Of the lines of /proc/PID/maps: address, permissions, offset, device, number, and perhaps a path (proc(5))."""
+    for line in maps.splitlines():
+        _, _, _, device, number, *_ = line.split(None, 5)
+        major, _, minor = device.partition(":")
+        yield os.makedev(int(major, 16), int(minor, 16)), int(number)
+
+
+def _opened(descriptors: Path) -> Iterator[tuple[int, int]]:
+    for descriptor in descriptors.iterdir():
+        with contextlib.suppress(OSError):  # closed meanwhile
+            status = descriptor.stat()
+            yield status.st_dev, status.st_ino
+
+
+#: Something younger than this (s) may belong to a launch that is just being made, by a driver not known otherwise.
+YOUNG = 600.0
+
+#: boot/PID namespace/process number/start/time namespace, as `driver_identity` writes it.
+_IDENTITY = re.compile(r"([^/]+)/([0-9]{1,20})/([0-9]{1,9})/([0-9]{1,20})/([0-9]{1,20})", re.ASCII)
+
+
+def sweep_folders(busy: set[str]) -> list[str]:
+    """Remove this user's temporary folders whose driver is gone; returns their paths.
+
+    `busy` are drivers of which the engine has something that runs or is young.
+    """
+    removed = []
+    for folder, driver, locked in signed():
+        with contextlib.suppress(FileNotFoundError):  # its driver removed it meanwhile
+            status = folder.stat()
+            young = time.time() - status.st_mtime < YOUNG
+            own = status.st_uid == os.getuid()
+            if own and is_dead(driver, locked, driver in busy or young) and remove_folder(folder):
+                removed.append(str(folder))
+    return removed
+
+
+def locks() -> dict[str, bool | None]:
+    """By driver, whether a lock on one of its temporary folders is held; None where that cannot be known."""
+    held: dict[str, bool | None] = {}
+    for _, driver, locked in signed():
+        held[driver] = held.get(driver) or locked
+    return held
+
+
+def is_dead(driver: str, locked: bool | None, busy: bool) -> bool:
+    """Whether the process of that name is certainly gone. A name in another form: it is not.
+
+    `locked`: the lock on its folder is held; None where no folder can be seen from here. `busy`: something of it on the
+    engine runs or is young. That decides where nothing else does: the driver may be on another machine, or in a
+    container with a temporary folder of its own.
+    """
+    identity = _IDENTITY.fullmatch(driver)
+    if locked or identity is None:
+        return False
+    booted, pid_namespace, number, started, time_namespace = identity.groups()
+    if booted != boot():
+        return not busy
+    of_here = int(pid_namespace) == namespace("pid")
+    if of_here and Path("/proc/self").readlink() == Path(str(os.getpid())):  # /proc is of this namespace
+        return _is_gone(number, started if int(time_namespace) == namespace("time") else None)
+    return locked is False or not busy
+
+
+def _is_gone(number: str, started: str | None) -> bool:
+    """`started`: when the process did; None: by another clock."""
+    try:
+        os.kill(int(number), 0)
+        return started is not None and started_at(number) != started
+    except ProcessLookupError:
+        return True
+    except OSError:  # of another user, which /proc may hide
+        return False

@@ -1,1 +1,0 @@
-"""A history in words, tables and JSON."""
