@@ -55,8 +55,10 @@ SCANNED = (*(f"{RULES}{number}" for number in range(1, 7)),
            *(f"{RULES}5 OMPI_MCA_coll_tuned_allreduce_algorithm_segmentsize={size}" for size in (4096, 65536)),
            *(f"OMPI_MCA_btl_sm_eager_limit={size}" for size in (1024, 16384, 65536)),
            *(f"OMPI_MCA_btl_sm_max_send_size={size}" for size in (8192, 16384, 65536)),
-           "OMPI_MCA_btl_sm_fbox_threshold=1", "OMPI_MCA_btl_sm_fbox_size=65536")  # fmt: skip
-PLANTED = f"{RULES}1"
+           "OMPI_MCA_btl_sm_fbox_threshold=1", "OMPI_MCA_btl_sm_fbox_size=65536", "OMPI_MCA_btl_sm_fbox_max=0",
+           "OMPI_MCA_pml_monitoring_enable=1", "OMPI_MCA_mpi_spc_attach=all", "OMPI_MCA_op=^avx", "OMPI_MCA_smsc=^cma",
+           "GLIBC_TUNABLES=glibc.malloc.hugetlb=1")  # fmt: skip
+PLANTED = "OMPI_MCA_pml_monitoring_enable=1"
 
 #: A neighbour, whose times to rest, to compute and to copy come from a seed; it ends with who started it.
 NEIGHBOUR = """

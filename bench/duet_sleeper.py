@@ -73,7 +73,7 @@ class Stage:
                 time.sleep(world.pause)
         finally:
             world.end(keep=False)
-            world.close()
+            world.close(None, None, None)
 
     def heard(self, world: LiveWorld) -> Report:
         """What a world reports next.

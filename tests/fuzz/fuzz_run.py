@@ -28,7 +28,7 @@ with atheris.instrument_imports(include=["collbench"]):
     from collbench.analysis.observations import Observed, observe
     from collbench.analysis.pair import Pair
     from collbench.analysis.pairs import across, within
-    from collbench.cli.options import harmless
+    from collbench.cli.terminal import harmless
     from collbench.errors import CollbenchError
     from collbench.report import STYLES, new_style
     from collbench.report.comparison import document, tables

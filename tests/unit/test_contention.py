@@ -9,8 +9,8 @@ import pytest
 from tests.unit.made_pairs import Pair
 
 from collbench.machine.facts import CoreTimes, core_times
-from collbench.run import contention
-from collbench.run.contention import COMMUNICATES, OwnTime, Waited, since
+from collbench.machine.waiting import ContentionMeter, Stretch, Waited
+from collbench.run.contention import COMMUNICATES, OwnTime, contended
 
 
 def second(other: float, disturbed: bool = False) -> Pair:
@@ -26,7 +26,7 @@ def second(other: float, disturbed: bool = False) -> Pair:
 
 
 @pytest.mark.parametrize(
-    ("stalled", "throttled", "other", "contended", "said"),
+    ("stalled", "throttled", "other", "contends", "said"),
     [
         (0.01, 0.0, 0.0, False, ()),
         (0.5, 0.0, 0.0, True, ()),
@@ -36,32 +36,29 @@ def second(other: float, disturbed: bool = False) -> Pair:
     ],
 )
 def test_held_up(
-    monkeypatch: pytest.MonkeyPatch, stalled: float | None, throttled: float | None, other: float,
-    contended: bool | None, said: tuple[str, ...],
-) -> None:  # fmt: skip
+    stalled: float | None, throttled: float | None, other: float, contends: bool | None, said: tuple[str, ...]
+) -> None:
     """A group above, which others used up long ago, does not hide what the own group waited now."""
     before = Waited(None if stalled is None else 7.0, {} if throttled is None else {"/": 1000.0, "/own": 3.0})
     grown = {} if throttled is None else {"/": 1000.0, "/own": 3.0 + throttled, "/new": 50.0}
-    monkeypatch.setattr(contention, "now", lambda: Waited(None if stalled is None else 7.0 + stalled, grown))
+    added = Waited(None if stalled is None else 7.0 + stalled, grown).since(before)
     rest = " in 2 s: its CPU quota was used up"
-    assert since(before, 2.0, second(other)) == (contended, tuple(line + rest for line in said))
+    assert contended(Stretch(2.0, added), second(other)) == (contends, tuple(line + rest for line in said))
 
 
-def test_the_rank_that_was_stopped_longest_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_rank_that_was_stopped_longest_is_named() -> None:
     """This one was stopped too, and comes before it."""
-    monkeypatch.setattr(contention, "now", lambda: Waited(8.0, {"/own": 3.5}))
     theirs = iter(([round(0.7e9), False], [1]))
-    _, (said,) = since(Waited(7.0, {"/own": 3.0}), 2.0, Pair(lambda mine: next(theirs)))
+    _, (said,) = contended(Stretch(2.0, Waited(1.0, {"/own": 0.5})), Pair(lambda mine: next(theirs)))
     assert said.startswith("the group of rank 1 was stopped for 0.7 CPU seconds")
 
 
-def test_of_no_time_nothing_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(contention, "now", lambda: Waited(8.0, {"/own": 4.0}))
-    assert since(Waited(7.0, {"/own": 3.0}), 0.0, second(0.0)) == (None, ())
+def test_of_no_time_nothing_is_known() -> None:
+    assert contended(Stretch(0.0, Waited(1.0, {"/own": 1.0})), second(0.0)) == (None, ())
 
 
 @pytest.mark.parametrize(
-    ("stalled", "grown", "own", "contended"),
+    ("stalled", "grown", "own", "contends"),
     [
         (1.0, CoreTimes(2, 3.9, 0.1, 0.0), OwnTime(3.9, 0.1), False),  # more threads than cores, and nobody else
         (1.0, CoreTimes(2, 3.9, 0.1, 0.0), OwnTime(2.0, 0.1), True),
@@ -75,19 +72,38 @@ def test_of_no_time_nothing_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_ranks_are_held_up_where_others_used_their_cores(
-    monkeypatch: pytest.MonkeyPatch, stalled: float, grown: CoreTimes | None, own: OwnTime, contended: bool
+    stalled: float, grown: CoreTimes | None, own: OwnTime, contends: bool
 ) -> None:
     start = CoreTimes(2, 10.0, 10.0, 10.0)
     end = None if grown is None else CoreTimes(2, 10.0 + grown.user, 10.0 + grown.system, 10.0 + grown.steal)
-    monkeypatch.setattr(contention, "now", lambda: Waited(7.0 + stalled, {}, end))
-    assert since(Waited(7.0, {}, start), 2.0, second(0.0), own) == (contended, ())
+    added = Waited(7.0 + stalled, {}, end).since(Waited(7.0, {}, start))
+    assert contended(Stretch(2.0, added), second(0.0), own) == (contends, ())
 
 
-def test_all_are_held_up_where_one_of_them_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    quiet = CoreTimes(2, 10.0, 10.0, 10.0)
-    monkeypatch.setattr(contention, "now", lambda: Waited(8.0, {}, quiet))
+def test_all_are_held_up_where_one_of_them_is() -> None:
+    quiet = Stretch(2.0, Waited(1.0, {}, CoreTimes(2, 0.0, 0.0, 0.0)))
     for disturbed in (False, True):
-        assert since(Waited(7.0, {}, quiet), 2.0, second(0.0, disturbed)) == (disturbed, ())
+        assert contended(quiet, second(0.0, disturbed)) == (disturbed, ())
+
+
+def test_what_others_did_between_two_stretches_does_not_count() -> None:
+    """As of a world whose turns are apart: 3 s in two stretches, in which others had 1 CPU second."""
+    clock = iter(round(second * 1e9) for second in (0.0, 1.0, 5.0, 7.0))
+    looks = iter(Waited(s, {"/own": s}, CoreTimes(2, u, 0.0, 0.0)) for s, u in ((1, 0), (1.5, 1), (4, 9), (5, 9)))
+    meter = ContentionMeter(lambda: next(clock), lambda: next(looks))
+    for _ in range(2):
+        meter.start()
+        meter.stop()
+    meter.stop()
+    assert meter.passed == Stretch(3.0, Waited(1.5, {"/own": 1.5}, CoreTimes(2, 1.0, 0.0, 0.0)))
+    meter.reset()
+    assert meter.passed == Stretch(0.0, Waited())
+
+
+def test_what_one_look_does_not_know_is_not_known() -> None:
+    known = Stretch(1.0, Waited(1.0, {"/own": 1.0, "/": 2.0}, CoreTimes(2, 1.0, 1.0, 1.0)))
+    assert known.and_then(Stretch(1.0, Waited(None, {"/own": 1.0}))) == Stretch(2.0, Waited(None, {"/own": 2.0}))
+    assert known.and_then(known).added == Waited(2.0, {"/own": 2.0, "/": 4.0}, CoreTimes(2, 2.0, 2.0, 2.0))
 
 
 def test_the_use_of_the_own_cores_is_read_without_this_process() -> None:

@@ -12,7 +12,7 @@ from tests.unit.made_history import night, steps, write_history
 from tests.unit.made_runs import host, made_case
 
 from collbench.analysis.history.change_points import Level, Trace, outside
-from collbench.cli.options import amount
+from collbench.cli.terminal import amount
 
 SMALL, MIDDLE, LARGE = (made_case(size=size) for size in (1024, 4096, 16384))
 QUIET = steps((1e-5, 20))

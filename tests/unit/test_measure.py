@@ -19,9 +19,9 @@ from collbench.errors import LibraryError, LostRankError, RunError, Unsupported
 from collbench.machine import nvml
 from collbench.machine.confinement import distinct
 from collbench.machine.facts import rank_facts
+from collbench.machine.waiting import Stretch, Waited
 from collbench.run import contention
 from collbench.run import measure as measure_module
-from collbench.run.contention import Waited
 from collbench.run.failures import AgreedError
 from collbench.run.measure import measure
 from collbench.schema.manifest import Gpu
@@ -113,33 +113,32 @@ def test_the_gpus_are_looked_at_before_and_after_the_samples(monkeypatch: pytest
 
 def test_where_time_is_real_waiting_for_processors_is_noted(monkeypatch: pytest.MonkeyPatch) -> None:
     """The seconds in which they may have waited are those between the two looks."""
-    ticks, looked = [0], [0]
-    before, given = Waited(7.0), []
+    ticks, looked, judged = [0], [], []
 
     def clock() -> int:
         ticks[0] += 1_000_000
         return ticks[0]
 
     def now() -> Waited:
-        looked[0] = ticks[0]
-        return before
+        looked.append(ticks[0])
+        return Waited(7.0)
 
-    def since(first: Waited, seconds: float, world: Any) -> tuple[bool, tuple[str, ...]]:
-        given.append((first, seconds, (ticks[0] - looked[0] - 1_000_000) * 1e-9))
+    def contended(stretch: Stretch, world: Any) -> tuple[bool, tuple[str, ...]]:
+        judged.append(stretch)
         return True, ("held up",)
 
     monkeypatch.setattr(time, "monotonic_ns", clock)
-    monkeypatch.setattr(contention, "now", now)
-    monkeypatch.setattr(contention, "since", since)
+    monkeypatch.setattr(measure_module, "now", now)
+    monkeypatch.setattr(contention, "contended", contended)
 
     def real(session: Any) -> None:
         session.clock = clock
 
     ((record, _),) = measured(case(ranks=1), method(1, gate="none"), real)
     assert (record.contended, record.notes) == (True, ("held up",))
-    ((first, seconds, passed),) = given
-    assert first is before
-    assert seconds == pytest.approx(passed) and seconds > 5e-3
+    (stretch,) = judged
+    assert stretch.added == Waited(0.0)
+    assert stretch.seconds == pytest.approx((looked[1] - looked[0] - 1_000_000) * 1e-9) and stretch.seconds > 5e-3
 
 
 def completed(operation: Operation, fail: Callable[[], None] = lambda: None, **more: Any) -> Operation:

@@ -144,8 +144,8 @@ def test_an_image_is_built_from_what_is_installed(installed: Path, tmp_path: Pat
 def context_of(installed: Path, into: Path) -> Path:
     """The context of the image openmpi, as the builder finds it."""
     program = (
-        "from collbench.launch.engines.docker import build_context as b, images; import sys; "
-        "sys.stdout.buffer.write(b.pack(images.prepare('openmpi', b.Recipe()).files))"
+        "from collbench.launch.engines.docker import images as b; import sys; "
+        "sys.stdout.buffer.write(b.pack(b.prepare('openmpi', b.Recipe()).files))"
     )
     packed = subprocess.run(
         [sys.executable, "-c", program], cwd=into.parent, env=os.environ | {"PYTHONPATH": str(installed)},

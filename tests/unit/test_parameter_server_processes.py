@@ -20,7 +20,7 @@ from tests.processes import LIMIT
 from collbench import workloads
 from collbench.run.expand import program_cases
 from collbench.schema.plan import Plan
-from collbench.workloads.datasets import Examples
+from collbench.workloads._datasets import Examples
 
 pytestmark = [pytest.mark.torch, pytest.mark.slow]
 

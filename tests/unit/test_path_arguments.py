@@ -9,7 +9,7 @@ import pytest
 from tests.unit.conftest import Collbench
 from tests.unit.made_runs import made_case, write_run
 
-from collbench.cli.options import harmless
+from collbench.cli.terminal import harmless
 
 PLAN = 'collectives = ["allreduce"]\nsizes = ["8"]\nimages = ["openmpi"]\npolicies = ["host"]\nengine = "fake"\n'
 DEEP = "[" * 100_000

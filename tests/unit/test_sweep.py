@@ -119,9 +119,9 @@ def test_whose_number_proc_does_not_show_is_alive(monkeypatch: pytest.MonkeyPatc
 
 HOLDS = """
 import sys, pathlib
-from collbench.launch.folders import signature
-signature.namespace = lambda kind: 1
-lock = signature.sign(pathlib.Path(sys.argv[1]))
+from collbench.launch import folders
+folders.namespace = lambda kind: 1
+lock = folders.sign(pathlib.Path(sys.argv[1]))
 print("signed", flush=True)
 sys.stdin.read()
 """

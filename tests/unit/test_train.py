@@ -23,8 +23,8 @@ from collbench.launch.shipped import find_plan
 from collbench.schema.launch_plan import load_launch_plan
 from collbench.schema.record import Record
 from collbench.workloads import _torch
+from collbench.workloads._datasets import SOURCES, VARIABLE
 from collbench.workloads._files import kind_of
-from collbench.workloads.datasets import SOURCES, VARIABLE
 from collbench.workloads.networks import NETWORKS
 from collbench.workloads.program import threads_of
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from collbench.workloads.datasets import Examples
+from collbench.workloads._datasets import Examples
 from collbench.workloads.programs.train_data import as_many, told
 
 

@@ -20,6 +20,7 @@ from tests.unit.made_measurements import case
 
 from collbench.errors import Interrupted, RequestError
 from collbench.machine import turn_pipes
+from collbench.machine.waiting import ContentionMeter, Waited
 from collbench.run import sampling as sampling_module
 from collbench.run import turns as under_test
 from collbench.run.sampling import Sampling
@@ -316,7 +317,7 @@ def sampling(made: Made, gate: Gate = "roundtime", most: int = 100_000, stop: St
 def slices(driver: Driver, rank: Turns, of: Sampling, *orders: Order, quota: bool = False) -> tuple[bool, list[Report]]:
     """Whether the case ended in its turns, and the reports."""
     thread = driver.leads(orders)
-    ended = sampled_in_turns(of, rank, Watched(), "bcast", quota)
+    ended = sampled_in_turns(of, rank, Watched(), "bcast", quota, ContentionMeter())
     thread.join()
     return ended, driver.heard
 
@@ -398,9 +399,27 @@ def test_what_is_measured_alone_has_no_samples_of_turns(monkeypatch: pytest.Monk
     assert len(sampling_module.sample(made, of.method, Watched(), "bcast", broken_off).stamps.late) == 3
 
 
+@pytest.mark.parametrize(("last", "looks"), [("end", 4), ("alone", 5)])
+def test_waiting_for_processors_counts_in_slices_alone(driver: Driver, rank: Turns, last: Any, looks: int) -> None:
+    """And from the end of the turns on, where the case is measured alone; a slice that begins anew forgets the rest."""
+    looked: list[float] = []
+
+    def look() -> Waited:
+        looked.append(time.monotonic())
+        return Waited(float(len(looked)))
+
+    meter = ContentionMeter(look=look)
+    meter.start()
+    thread = driver.leads((a_slice(anew=True), a_slice(), Order(act=last)))
+    sampled_in_turns(sampling(Made()), rank, Watched(), "bcast", False, meter)
+    thread.join()
+    assert len(looked) == 1 + looks
+    assert meter.passed.added.stalled == (2.0 if last == "end" else None)
+
+
 def test_a_rank_gives_signs_of_life_in_a_long_slice(driver: Driver, rank: Turns) -> None:
     thread, watch = driver.leads((a_slice(operations=3 * BATCH), END)), Watched()
-    assert sampled_in_turns(sampling(Made()), rank, watch, "bcast", False)
+    assert sampled_in_turns(sampling(Made()), rank, watch, "bcast", False, ContentionMeter())
     thread.join()
     assert watch.said.count("bcast: timing") > 3
 

@@ -14,7 +14,7 @@ from typing import IO, NoReturn
 import click
 
 from collbench import __version__, collectives
-from collbench.cli.options import harmless
+from collbench.cli.terminal import harmless
 from collbench.errors import CollbenchError, PackageMissing, RequestError
 from collbench.machine import launcher
 from collbench.machine.own_variables import set_own

@@ -13,7 +13,7 @@ from collbench.analysis.options import differing, given_cells, merged, parse_giv
 from collbench.analysis.pairs import refuse_not_in_turns
 from collbench.analysis.same_launches import planned
 from collbench.cli.analysing import COMPLETE, RUN, given, in_blocks, margin, names, read_each, say, style
-from collbench.cli.options import waiting_for
+from collbench.cli.terminal import waiting_for
 from collbench.report.advice.sentences import complete
 from collbench.report.advice.tables import brief, cautions, document, evidence, with_answers
 from collbench.report.models import cost_entry, cost_tables

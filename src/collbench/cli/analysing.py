@@ -17,7 +17,7 @@ from collbench.analysis.observations import Observed, observe
 from collbench.analysis.options import FACTORS
 from collbench.analysis.paper.reference import Paper, refuse_unknown
 from collbench.analysis.same_launches import refuse_same
-from collbench.cli.options import PATH, harmless, waiting_for
+from collbench.cli.terminal import PATH, harmless, waiting_for
 from collbench.errors import RequestError
 from collbench.report.paper import paper
 from collbench.report.tables import FORMATS, Table

@@ -21,7 +21,7 @@ from collbench.analysis.pairs import METHODS, across, axes_by_name, refuse_not_i
 from collbench.analysis.same_launches import refuse_own_baseline
 from collbench.cli.analysing import COMPLETE, RUN, in_blocks, margin, names, read, read_each, say, style
 from collbench.cli.failing import FAILING, failures
-from collbench.cli.options import harmless, waiting_for
+from collbench.cli.terminal import harmless, waiting_for
 from collbench.errors import RequestError
 from collbench.report.comparison import document, tables
 from collbench.report.tables import Table

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from collbench.cli.options import docker_host, engine, site
+from collbench.cli.launch_options import docker_host, engine, site
 from collbench.errors import RequestError
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ from collbench.cli import continuing
 from collbench.cli.continuing import BegunRun, Continued, begun_run, refuse_other_software, resuming
 from collbench.cli.deciding import Decider, StandingOf
 from collbench.cli.launching import looking, show_cells
-from collbench.cli.options import harmless
+from collbench.cli.terminal import harmless
 from collbench.errors import CollbenchError, RunWriteError
 from collbench.launch.campaign import (
     PreparedCampaign,

@@ -20,12 +20,13 @@ from collbench.analysis.gate import ACCEPTABLE, Judgement, judge
 from collbench.analysis.observations import observe
 from collbench.analysis.optional import stats
 from collbench.characters import in_one_line
-from collbench.cli import options
+from collbench.cli import launch_options, plan_argument
 from collbench.cli.analysing import COMPLETE, margin, say, style
 from collbench.cli.continuing import Continued, continued, plan_in
 from collbench.cli.experiment import Purpose, perform
-from collbench.cli.options import PATH, docker_host, engine, harmless, placed_on, site
+from collbench.cli.launch_options import docker_host, engine, placed_on, site
 from collbench.cli.sides import ACCEPTED, KINDS, OVERSUBSCRIBED, host_plan, refuse_other_bytes, side_of
+from collbench.cli.terminal import PATH, harmless
 from collbench.errors import CollbenchError, Interrupted, NoAnswer, RequestError, RunWriteError
 from collbench.launch.expansion import ExpandedPlan
 from collbench.launch.harvest import placed
@@ -75,12 +76,12 @@ other_side = click.option(
     epilog="Exit codes: 0 no loss, and every cell was answered; 1 a loss; 2 the request was wrong; 4 no answer, or "
     "interrupted.",
 )
-@options.plan
+@plan_argument.plan
 @base_side
 @other_side
 @margin
-@options.launches
-@options.until
+@launch_options.launches
+@launch_options.until
 @click.option("--seed", type=int, default=None, help="Of the order within blocks.  [default: the plan's]")
 @click.option(
     "-n", "--ranks", type=click.IntRange(1, 256), default=None,
@@ -170,7 +171,7 @@ def _measured(
         refuse_other_bytes(words)
     begun = None if resume is None else plan_in(read_manifest(resume))
     path, plan = plan_for_gate(text, ranks, OVERSUBSCRIBED in accepted, begun)
-    plan = options.ending(placed_on(plan, engine, site, docker_host), until, launches)
+    plan = launch_options.ending(placed_on(plan, engine, site, docker_host), until, launches)
     plan = plan if seed is None else msgspec.structs.replace(plan, seed=seed)
     if begun is not None and not base and not other:
         sides = begun.sides

@@ -12,7 +12,7 @@ from collbench.analysis.history.history import History
 from collbench.cli.analysing import COMPLETE, RUN, margin, say, style
 from collbench.cli.failing import FAILING_LEVELS as FAILING
 from collbench.cli.failing import history_failures as failures
-from collbench.cli.options import amount, harmless, refuse_folder, waiting_for, write
+from collbench.cli.terminal import amount, harmless, refuse_folder, waiting_for, write
 from collbench.errors import RequestError
 from collbench.report.history import Names, document, tables
 from collbench.spelling import suggestion

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import click
 
-from collbench.cli.options import PATH, docker_host, harmless
+from collbench.cli.launch_options import docker_host
+from collbench.cli.terminal import PATH, harmless
 from collbench.errors import RequestError
 from collbench.launch.engines.docker import images
 from collbench.launch.engines.docker.containers import Docker

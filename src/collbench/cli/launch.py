@@ -8,11 +8,12 @@ import click
 
 from collbench.analysis.observations import Cell, apply_manifests, collect, some_from
 from collbench.analysis.optional import stats
-from collbench.cli import options
+from collbench.cli import launch_options, plan_argument
 from collbench.cli.continuing import Continued, continued
 from collbench.cli.experiment import perform
+from collbench.cli.launch_options import docker_host, engine, placed_on, site
 from collbench.cli.launching import show_commands
-from collbench.cli.options import PATH, docker_host, engine, harmless, placed_on, site
+from collbench.cli.terminal import PATH, harmless
 from collbench.errors import RequestError
 from collbench.launch import engines
 from collbench.launch.patience import StopCheck, Stopping
@@ -26,7 +27,7 @@ from collbench.schema.plan import named_in_errors
 
 
 @click.command(name="launch")
-@options.optional_plan
+@plan_argument.optional_plan
 @click.option(
     "--out",
     type=PATH,
@@ -41,8 +42,8 @@ from collbench.schema.plan import named_in_errors
     metavar="DIR",
     help="Resume the run in DIR: what is recorded is not repeated. With more --launches, only until decided.",
 )
-@options.until
-@options.launches
+@launch_options.until
+@launch_options.launches
 @click.option("--dry-run", is_flag=True, help="Print every container as a command of its engine; start no rank.")
 @click.option("--sweep", "sweeping", is_flag=True, help="Remove what killed launches left.")
 @engine
@@ -66,7 +67,7 @@ def command(
     if plan is None:
         raise RequestError("launch: name a plan: a file, or one that collbench plan lists, such as quick (or --sweep).")
     path = find_plan(plan)
-    loaded = options.ending(placed_on(load_launch_plan(path, plan), engine, site, docker_host), until, launches)
+    loaded = launch_options.ending(placed_on(load_launch_plan(path, plan), engine, site, docker_host), until, launches)
     asked = Continued(loaded, loaded) if resume is None else continued(loaded, resume, until, launches)
     if asked.plan.until == "decided":  # it is needed after some blocks, and refused before the first
         stats()

@@ -23,7 +23,7 @@ from collbench.characters import in_one_line
 from collbench.cli.analysing import known_paper
 from collbench.cli.deciding import cells_of, decides
 from collbench.cli.duration import about, at_most, too_long
-from collbench.cli.options import harmless, waiting_for
+from collbench.cli.terminal import harmless, waiting_for
 from collbench.launch import engines
 from collbench.launch.campaign import PreparedCampaign, prepare
 from collbench.launch.cells import Launch, LaunchCell, inner_plan

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import click
 
-from collbench.cli.options import harmless
+from collbench.cli.terminal import harmless
 from collbench.errors import RequestError
 
 

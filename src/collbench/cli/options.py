@@ -1,60 +1,17 @@
-"""Flags and arguments that several commands share, files that they write, and the terminal."""
+"""The flags that several commands share. Letters are those of nccl-tests."""
 
 from __future__ import annotations
 
-import contextlib
-import math
-import os
-import shutil
-import sys
-from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import IO, Any, TypeVar, get_args
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import click
-import msgspec
-from click.shell_completion import CompletionItem
 
-from collbench.characters import in_lines, in_one_line
-from collbench.errors import RequestError, RunWriteError
-from collbench.launch import engines
-from collbench.launch.shipped import plans
+from collbench.cli.terminal import PATH
 from collbench.report import STYLES
 from collbench.schema.axes import AXES, choices_of
 from collbench.schema.case import CADENCES, GATES
 from collbench.schema.choices import Choice
-from collbench.schema.launch_plan import MOST_LAUNCHES, LaunchPlan, check_launch_plan
-from collbench.schema.manifest import Until
-
-
-class Name(click.types.StringParamType):
-    """A text that is not empty."""
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        if not value:
-            self.fail("it is empty. Give it a value, or leave it out.", param, ctx)
-        return super().convert(value, param, ctx)
-
-
-class NamedPath(click.Path):
-    """A path; the empty one would be this folder."""
-
-    def __init__(self) -> None:
-        super().__init__(path_type=Path)
-
-    def convert(self, value: str | os.PathLike[str], param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        if not os.fspath(value):
-            self.fail("it is empty. For the folder that you are in write a dot.", param, ctx)
-        try:
-            Path(os.fsdecode(value)).resolve()
-        except RuntimeError:  # until Python 3.13
-            self.fail(f"{os.fsdecode(value)}: a link that leads to itself.", param, ctx)
-        return super().convert(value, param, ctx)
-
-
-NAME = Name()
-PATH = NamedPath()
-
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 Option = Callable[[Any], Any]
@@ -122,145 +79,3 @@ def flags(*groups: tuple[Option, ...]) -> Callable[[Command], Command]:
         return command
 
     return decorate
-
-
-def _complete(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Names; files where no name begins like this."""
-    names = [CompletionItem(name) for name in plans() if name.startswith(incomplete)]
-    return names or [CompletionItem(incomplete, type="file")]
-
-
-plan = click.argument("plan", type=NAME, shell_complete=_complete)
-optional_plan = click.argument("plan", type=NAME, required=False, shell_complete=_complete)
-
-
-until = click.option(
-    "--until",
-    type=click.Choice(get_args(Until)),
-    default=None,
-    help="End after all launches of the plan, or when its comparisons are decided.  [default: the plan's]",
-)
-
-
-launches = click.option(
-    "--launches",
-    type=click.IntRange(1, MOST_LAUNCHES),
-    default=None,
-    help="Launches of each cell; until decided the most.  [default: the plan's]",
-)
-
-
-def ending(plan: LaunchPlan, until: Until | None, launches: int | None) -> LaunchPlan:
-    """The plan with what the flags say in place of its own keys.
-
-    Raises:
-        PlanError: it has too few launches to decide anything, or too many starts.
-    """
-    keys = {name: value for name, value in (("until", until), ("launches", launches)) if value is not None}
-    return check_launch_plan(msgspec.structs.replace(plan, **keys)) if keys else plan
-
-
-engine = click.option(
-    "--on", "--engine", "engine", default=None, metavar="NAME",
-    help="The engine: docker, podman, slurm, k8s.  [default: the plan's, or docker]",
-)  # fmt: skip
-
-site = click.option(
-    "--site",
-    type=NAME,
-    default=None,
-    metavar="FILE",
-    help="What slurm or k8s is to know of the cluster (docs/cluster.md).  [default: the plan's]",
-)
-
-docker_host = click.option(
-    "--docker-host",
-    type=NAME,
-    default=None,
-    metavar="URL",
-    help="Address of the engine.  [default: the plan's, DOCKER_HOST, or its usual socket]",
-)
-
-
-def placed_on(plan: LaunchPlan, engine: str | None, site: str | None, docker_host: str | None = None) -> LaunchPlan:
-    """The plan with what the flags say in place of its own keys.
-
-    Raises:
-        PlanError: there is no such engine, which is not the plan's mistake.
-        RequestError: a site file for an engine that reads none.
-    """
-    flags = {"engine": engine, "site": site, "docker_host": docker_host}
-    if engine is not None:
-        engines.get(engine)
-    placed = msgspec.structs.replace(plan, **{name: text for name, text in flags.items() if text is not None})
-    if site is not None and engines.get(placed.engine).address(placed) != site:
-        raise RequestError(f"--site is for slurm and k8s; the engine is {placed.engine}.")
-    return placed
-
-
-def refuse_folder(output: Path) -> None:
-    """Before anything is computed, which may take a minute.
-
-    Raises:
-        RequestError: the file could not be written.
-    """
-    folder = output.parent
-    if not folder.is_dir():
-        raise RequestError(f"-o {output}: there is no folder {folder}.")
-    if not os.access(folder, os.W_OK):
-        raise RequestError(f"-o {output}: the folder {folder} cannot be written to. Name another.")
-    if output.is_dir():
-        raise RequestError(f"-o {output}: is a folder. Name a file.")
-
-
-def amount(size: int) -> str:
-    """`0.4 MB`, of less than a tenth of that `27 kB`."""
-    return f"{size / 1e6:.1f} MB" if size >= 1e5 else f"{math.ceil(size / 1e3)} kB"
-
-
-def opened(path: Path, mode: str) -> IO[str]:
-    """A file to write to. Of a pipe that nobody reads the error comes at once, where open(2) would wait for a reader.
-
-    Raises:
-        OSError: it cannot be opened.
-    """
-
-    def at_once(name: str, flags: int) -> int:
-        descriptor = os.open(name, flags | os.O_NONBLOCK, 0o666)
-        os.set_blocking(descriptor, True)
-        return descriptor
-
-    return open(path, mode, encoding="utf-8", opener=at_once)  # pathlib takes no opener
-
-
-def write(path: Path, text: str) -> None:
-    """Completely or not at all: an existing file remains until the new one is complete."""
-    half = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        half.write_text(text, encoding="utf-8", errors="backslashreplace")
-        half.replace(path)
-    except OSError as error:
-        with contextlib.suppress(OSError):
-            half.unlink(missing_ok=True)
-        raise RunWriteError(f"-o {path}: {error.strerror}.") from error
-
-
-def harmless(text: str) -> str:
-    """The text with control characters, which the terminal would interpret, written out; newlines remain."""
-    return in_lines(text)
-
-
-@contextlib.contextmanager
-def waiting_for(what: str) -> Iterator[None]:
-    """Where standard error is a terminal, it shows `what` until the block ends; elsewhere nothing is written."""
-    if not sys.stderr.isatty():
-        yield
-        return
-    line = f"collbench: {in_one_line(what)} ..."
-    sys.stderr.write(line[: shutil.get_terminal_size().columns - 1])
-    sys.stderr.flush()
-    try:
-        yield
-    finally:
-        sys.stderr.write("\r\x1b[K")
-        sys.stderr.flush()

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from collbench.cli.options import PATH, harmless
+from collbench.cli.terminal import PATH, harmless
 from collbench.schema.pack import Packed, pack
 from collbench.schema.sample_files import ARCHIVE
 from collbench.units import counted

@@ -5,10 +5,11 @@ from __future__ import annotations
 import click
 
 from collbench.characters import in_one_line
-from collbench.cli import options
+from collbench.cli import launch_options, plan_argument
 from collbench.cli.duration import about, at_most, too_long
+from collbench.cli.launch_options import engine, placed_on, site
 from collbench.cli.launching import before_measuring, oversubscribed, undecidable
-from collbench.cli.options import engine, harmless, placed_on, site
+from collbench.cli.terminal import harmless
 from collbench.launch import engines
 from collbench.launch.expansion import ExpandedPlan, expand
 from collbench.launch.placing import Box, Placement
@@ -22,11 +23,11 @@ from collbench.units import counted
 
 
 @click.command(name="plan")
-@options.optional_plan
+@plan_argument.optional_plan
 @engine
 @site
-@options.until
-@options.launches
+@launch_options.until
+@launch_options.launches
 def command(
     plan: str | None, engine: str | None, site: str | None, until: Until | None, launches: int | None
 ) -> None:  # fmt: skip
@@ -38,7 +39,7 @@ def command(
         _list()
         return
     path = find_plan(plan)
-    loaded = options.ending(placed_on(load_launch_plan(path, plan), engine, site), until, launches)
+    loaded = launch_options.ending(placed_on(load_launch_plan(path, plan), engine, site), until, launches)
     with named_in_errors(path):
         expanded = expand(loaded)
         engines.get(loaded.engine).script(loaded, expanded.order, expanded.placements)

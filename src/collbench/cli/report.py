@@ -10,7 +10,7 @@ import click
 from collbench import workloads
 from collbench.analysis.options import parse_given
 from collbench.cli.analysing import RUN, given, known_paper, margin, read_each
-from collbench.cli.options import amount, harmless, refuse_folder, waiting_for, write
+from collbench.cli.terminal import amount, harmless, refuse_folder, waiting_for, write
 from collbench.errors import RequestError
 from collbench.report import tables
 from collbench.report.page.contents import Chapter, chapter, paper_chapter

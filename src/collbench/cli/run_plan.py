@@ -6,9 +6,10 @@ from pathlib import Path
 
 import click
 
-from collbench.cli import options
-from collbench.cli.options import OUTPUT, PATH, WORLD, flags
+from collbench.cli import plan_argument
+from collbench.cli.options import OUTPUT, WORLD, flags
 from collbench.cli.sink import carry_out
+from collbench.cli.terminal import PATH
 from collbench.errors import RequestError
 from collbench.launch.shipped import find_plan
 from collbench.run.binding import bind
@@ -17,7 +18,7 @@ from collbench.schema.plan import load_world_plan
 
 
 @click.command(name="run")
-@options.plan
+@plan_argument.plan
 @flags(OUTPUT, WORLD)
 @click.option(
     "--placement",

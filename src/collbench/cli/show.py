@@ -11,7 +11,7 @@ import click
 
 from collbench.analysis.observations import Cell, apply_manifests, collect, some_from
 from collbench.analysis.run_facts import few_launches, finishing
-from collbench.cli.options import PATH, harmless
+from collbench.cli.terminal import PATH, harmless
 from collbench.errors import RequestError
 from collbench.report import STYLES, new_style
 from collbench.report.launches import summary

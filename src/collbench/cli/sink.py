@@ -14,7 +14,7 @@ import click
 from numpy.typing import NDArray
 
 from collbench.bindings.spec import Options
-from collbench.cli.options import opened
+from collbench.cli.terminal import opened
 from collbench.errors import Interrupted, RequestError, RunWriteError
 from collbench.machine import launcher
 from collbench.report import new_style

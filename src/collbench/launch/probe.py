@@ -36,8 +36,8 @@ from collbench.timing.loop import native_loop
 MEASURING = (
     "backends", "bindings", "collectives", "machine", "run", "schema", "timing", "workloads",
     "__init__.py", "characters.py", "errors.py", "registry.py", "spelling.py", "units.py",
-    "cli/sink.py", "cli/options.py", "cli/options.py", "cli/options.py", "cli/options.py",
-    "cli/run_plan.py", "cli/sink.py", "launch/relay.py", "launch/shipped.py",
+    "cli/options.py", "cli/plan_argument.py", "cli/run_plan.py", "cli/sink.py", "cli/terminal.py", "launch/relay.py",
+    "launch/shipped.py",
 )  # fmt: skip
 
 #: Endings of the files that count: code, and tables that are read while measuring.

@@ -2,31 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from collbench.bindings.agreement import first_rank
 from collbench.bindings.spec import World
-from collbench.machine import cgroup, facts
-from collbench.machine.facts import CoreTimes
+from collbench.machine import facts
+from collbench.machine.waiting import Stretch
 
 #: Share of time (in CPU seconds) that a quota may throttle a rank's groups before it counts as contention.
 THROTTLED_SHARE = 0.01
 
 #: Share of a program's cores that others may use while it runs.
 OTHERS_SHARE = 0.02
-
-
-@dataclass(frozen=True)
-class Waited:
-    """Seconds since boot that tasks of this machine waited for a CPU; by control group, CPU seconds of throttling.
-
-    `used` is what the cores of this process were used for.
-    """
-
-    stalled: float | None = None
-    throttled: Mapping[str, float] = field(default_factory=dict)
-    used: CoreTimes | None = None
 
 
 @dataclass(frozen=True)
@@ -46,45 +33,37 @@ class OwnTime:
 COMMUNICATES = OwnTime(kernel=True)
 
 
-def now() -> Waited:
-    return Waited(facts.cpu_stall_seconds(), cgroup.throttled_seconds(), facts.core_times())
-
-
-def since(
-    before: Waited, seconds: float, world: World, own: OwnTime = COMMUNICATES
-) -> tuple[bool | None, tuple[str, ...]]:
-    """Collective. Whether a rank waited for more than a small share of `seconds`, and notes for the record.
+def contended(
+    stretch: Stretch, world: World, own: OwnTime = COMMUNICATES
+) -> tuple[bool | None, tuple[str, ...]]:  # fmt: skip
+    """Collective. Whether a rank waited for more than a small share of the time, and notes for the record.
 
     None where the kernel has no answer. A quota (`docker run --cpus`) is invisible to the ranks: they see every CPU,
     and are stopped for the rest of each period once it is used up. The kernel adds that up over the CPUs of the group,
     so that it can be more than the time itself. Threads of a program or of a library (gloo has several) wait for each
     other where they are more than cores: others than this process and its `own` programs must have used its cores too.
     """
-    after = now()
-    groups = after.throttled.keys() & before.throttled
-    throttled = max((after.throttled[group] - before.throttled[group] for group in groups), default=0.0)
-    nanoseconds = round(throttled * 1e9)
-    _, (longest, disturbed) = world.extremes([nanoseconds, _disturbed(before, after, seconds, own)])
+    seconds, added = stretch.seconds, stretch.added
+    nanoseconds = round(max(added.throttled.values(), default=0.0) * 1e9)
+    _, (longest, disturbed) = world.extremes([nanoseconds, _disturbed(stretch, own)])
     worst = longest * 1e-9
     rank = first_rank(world, nanoseconds == longest)
     if seconds > 0 and worst > THROTTLED_SHARE * seconds:
         stopped = f"the group of rank {rank} was stopped for {worst:.3g} CPU seconds in {seconds:.3g} s"
         return True, (f"{stopped}: its CPU quota was used up",)
-    if before.stalled is None or after.stalled is None or seconds <= 0:
+    if added.stalled is None or seconds <= 0:
         return None, ()
-    waited = (after.stalled - before.stalled) / seconds > facts.CONTENDED_SHARE
-    return waited and bool(disturbed), ()
+    return added.stalled / seconds > facts.CONTENDED_SHARE and bool(disturbed), ()
 
 
-def _disturbed(before: Waited, after: Waited, seconds: float, own: OwnTime) -> bool:
-    """Whether others used the cores of this process for more than a small share of the time, as far as that is told."""
-    if before.used is None or after.used is None:
+def _disturbed(stretch: Stretch, own: OwnTime) -> bool:
+    """Whether others used the cores of this process for more than a small share of the time, as far as that is told.
+
+    Others are other tasks, and other machines under the same hypervisor.
+    """
+    used = stretch.added.used
+    if used is None:
         return True
-    return _others(before.used, after.used, own) > OTHERS_SHARE * seconds * after.used.cores
-
-
-def _others(before: CoreTimes, after: CoreTimes, own: OwnTime) -> float:
-    """CPU seconds of the cores that others had: other tasks, and other machines under the same hypervisor."""
-    user = after.user - before.user - own.user
-    system = 0.0 if own.kernel else after.system - before.system - own.system
-    return max(user, 0.0) + max(system, 0.0) + after.steal - before.steal
+    system = 0.0 if own.kernel else used.system - own.system
+    others = max(used.user - own.user, 0.0) + max(system, 0.0) + used.steal
+    return others > OTHERS_SHARE * stretch.seconds * used.cores

@@ -14,6 +14,7 @@ from collbench.bindings.spec import Operation, Seen, Session, World, allgather, 
 from collbench.collectives.case import CollectiveCase
 from collbench.collectives.row import Collective
 from collbench.errors import CollbenchError, LibraryError, LostRankError, Unsupported
+from collbench.machine.waiting import ContentionMeter, Waited, now
 from collbench.run import check, contention, facts_of_ranks
 from collbench.run.driver import TimedCall, agree_on_driver
 from collbench.run.failures import Failure, cause, raise_on_all
@@ -189,11 +190,12 @@ class _Timing:
 def _time(timed_call: TimedCall, method: Method, watch: Watch, doing: str, turns: Turns | None) -> _Timing:
     session = timed_call.session
     simulated = session.clock is not time.monotonic_ns
-    before = contention.Waited() if simulated else contention.now()
+    meter = ContentionMeter(session.clock, Waited if simulated else now)
     gpu_before = facts_of_ranks.look(session)
-    began = session.clock()
-    sampling = sample(timed_call, method, watch, doing, _in_turns(method, watch, doing, turns))
-    contended, notes = contention.since(before, (session.clock() - began) * 1e-9, session.world)
+    meter.start()
+    sampling = sample(timed_call, method, watch, doing, _in_turns(method, watch, doing, turns, meter))
+    meter.stop()
+    contended, notes = contention.contended(meter.passed, session.world)
     gpus = facts_of_ranks.between(gpu_before, facts_of_ranks.look(session), session.world)
     watch.beat(f"{doing}: timing on the device")
     device = device_seconds(timed_call, sampling)
@@ -202,12 +204,14 @@ def _time(timed_call: TimedCall, method: Method, watch: Watch, doing: str, turns
     return _Timing(sampling, device, contended, notes, gpus, clock_error)
 
 
-def _in_turns(method: Method, watch: Watch, doing: str, turns: Turns | None) -> Callable[[Sampling], bool] | None:
+def _in_turns(
+    method: Method, watch: Watch, doing: str, turns: Turns | None, meter: ContentionMeter
+) -> Callable[[Sampling], bool] | None:
     """What samples in the world's turns, where it has any."""
     if turns is None:
         return None
     quota = any(one.cpu_quota is not None for one in method.confinement)
-    return lambda sampling: sampled_in_turns(sampling, turns, watch, doing, quota)
+    return lambda sampling: sampled_in_turns(sampling, turns, watch, doing, quota, meter)
 
 
 def _record(

@@ -24,6 +24,7 @@ from collbench import workloads
 from collbench.bindings.agreement import first_value
 from collbench.bindings.spec import Session, World, allgather
 from collbench.machine import cgroup
+from collbench.machine.waiting import ContentionMeter, Stretch
 from collbench.run import contention, facts_of_ranks
 from collbench.run.child import Finished, ProgramFailed, ProgramSkipped, execute
 from collbench.run.contention import OwnTime
@@ -127,7 +128,7 @@ class Executed:
     """What the executions of a case gave on a rank: seconds by measure, the warm-up among them, and figures.
 
     `cpu` is what the timed executions took, and `all` what they and the steps beside them took. `beneath` is the file
-    system that its files were on, where it works in files.
+    system that its files were on, where it works in files. `stretch`: its slices, where it took turns with others.
     """
 
     samples: dict[str, list[float]] = field(default_factory=dict)
@@ -138,6 +139,7 @@ class Executed:
     cpu: CpuTime = _NO_TIME
     all: CpuTime = _NO_TIME
     beneath: str | None = None
+    stretch: Stretch | None = None
 
 
 @dataclass(frozen=True)
@@ -217,6 +219,7 @@ class Execution:
         self._keep(lambda: program.figures(case, output))
         done.repeatable |= self._finite(lambda: program.repeatable(case, output))
         done.messages = self._read(lambda: tuple(program.messages(case, output)))
+        done.stretch = self._read(lambda: program.slices(output))
 
     def steps(self, name: str, steps: Callable[..., Sequence[Step]]) -> None:
         """The commands that are not timed."""
@@ -342,7 +345,8 @@ def measure_program(
     missing = first_value(session.world, program.missing(program.choice(case.case)))
     if missing is not None:
         return _without_times(case, "skipped", missing)
-    before, began = contention.now(), session.clock()
+    meter = ContentionMeter(session.clock)
+    meter.start()
     facts = session.world.bcast(method.ranks)  # of the few ranks that programs have
     peers = Peers(session.world, watch, session.failures, facts_of_ranks.threads_of(facts, session.world.rank))
     try:
@@ -353,9 +357,13 @@ def measure_program(
         return _without_times(case, "failed", str(error), ResultCheck(wrong=error.wrong))
     except ProgramFailed as error:
         return _without_times(case, "failed", str(error))
-    sharing = facts_of_ranks.sharing(facts, session.world.rank)
-    own = _own_time(session.world, done, sharing, program.files or program.distributed)
-    contended, notes = contention.since(before, (session.clock() - began) * 1e-9, session.world, own)
+    meter.stop()
+    if done.stretch is None:
+        sharing = facts_of_ranks.sharing(facts, session.world.rank)
+        own = _own_time(session.world, done, sharing, program.files or program.distributed)
+        contended, notes = contention.contended(meter.passed, session.world, own)
+    else:
+        contended, notes = contention.contended(done.stretch, session.world)
     by_rank = session.world.gather(done)
     if by_rank is None:
         return tuple((Record(case=identity, launch=0, status="ok"), None) for identity in case.identities)

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from collbench.bindings.spec import World
 from collbench.errors import Interrupted, RequestError
 from collbench.machine.turn_pipes import TurnPipes
+from collbench.machine.waiting import ContentionMeter
 from collbench.run.samples import Times
 from collbench.run.sampling import Sampling, Watch
 from collbench.schema.case import Case
@@ -173,18 +174,29 @@ class Turns:
         return tuple(sorted(frozenset().union(*held)))
 
 
-def sampled_in_turns(sampling: Sampling, turns: Turns, watch: Watch, doing: str, quota: bool) -> bool:
+def sampled_in_turns(
+    sampling: Sampling, turns: Turns, watch: Watch, doing: str, quota: bool, meter: ContentionMeter
+) -> bool:
     """Measure slices of a case as ordered, until it ends; whether it did: else it is to be measured alone. Collective.
 
-    `quota`: a quota of processor time confines the ranks.
+    `quota`: a quota of processor time confines the ranks. `meter` runs in their own slices, as others use the cores
+    between them, and after these if the case is to be measured alone.
     """
+    meter.reset()
     world = sampling.timed_call.session.world
     stop = sampling.method.stop
     report = Report(at="ready", gate=sampling.gate.kind, slack=sampling.gate.slack,
                     samples=stop.n if isinstance(stop, Fixed) else 0,
                     shortest=QUOTA_SLICE if quota else 0.0)  # fmt: skip
     while (order := turns.wait(report, world, watch, doing)).act == "slice":
+        if order.anew:
+            meter.reset()
+        meter.start()
         report = _slice(sampling, order, watch, doing)
+        meter.stop()
+    if order.act != "end":
+        meter.reset()
+        meter.start()
     return order.act == "end"
 
 

@@ -10,6 +10,9 @@ import json
 import sys
 from collections.abc import Mapping, Sequence
 
+import msgspec
+
+from collbench.machine.waiting import Stretch
 from collbench.schema.case import Case
 from collbench.workloads._loss import compared
 from collbench.workloads._torch import START, Torch
@@ -52,6 +55,10 @@ def notes(output: str) -> Sequence[str]:
     return tuple(json.loads(output)["notes"])
 
 
+def slices(output: str) -> Stretch | None:
+    return msgspec.convert(json.loads(output)["slices"], Stretch | None)
+
+
 def memory(case: Case) -> int:
     """About, of all ranks: one of the two trainings takes a step at a time."""
     network = NETWORKS[case["network"]]
@@ -78,7 +85,7 @@ WORKLOAD = Program(
     argv=argv, parse=parse, verify=verify,
     repeatable=repeatable, notes=notes,
     messages=messages, memory=memory, computes=computes,
-    distributed=True, takes_turns=True, software=(Torch(),),
+    distributed=True, takes_turns=True, slices=slices, software=(Torch(),),
     axes=(
         parameter("network", "fcn5", f"what is trained: {', '.join(NETWORKS)}", among=tuple(NETWORKS)),
         parameter("batch", 0, "examples of each rank in a step; 0: the network's default", least=0, most=1 << 20),

@@ -12,9 +12,9 @@ from collections.abc import Mapping, Sequence
 
 from collbench.schema.case import Case
 from collbench.units import counted
+from collbench.workloads._datasets import SOURCES
 from collbench.workloads._loss import compared
 from collbench.workloads._torch import START, Torch
-from collbench.workloads.datasets import SOURCES
 from collbench.workloads.networks import NETWORKS
 from collbench.workloads.program import Measure, Program, parameter
 from collbench.workloads.software import Alternatives

@@ -12,6 +12,7 @@ import msgspec
 
 from collbench.errors import PlanError
 from collbench.machine.facts import own_cores
+from collbench.machine.waiting import Stretch
 from collbench.schema.axes import Axis, Kind
 from collbench.schema.case import Case
 from collbench.schema.choices import Choice
@@ -66,6 +67,10 @@ def _no_steps(case: Case) -> Sequence[Step]:
 
 def _no_figures_of(case: Case, output: str) -> Mapping[str, float]:
     return {}
+
+
+def _no_slices(output: str) -> Stretch | None:
+    return None
 
 
 def _no_messages(case: Case, output: str) -> Sequence[int]:
@@ -137,7 +142,8 @@ class Program:
     step that ends with exit code 77 skips the case, with the last line of its standard error as the reason.
     `repeatable(case, output)` are those figures that must come out equal wherever the same software runs the case.
 
-    One that `takes_turns` lets its world measure in turns with others (programs/in_turns.py).
+    One that `takes_turns` lets its world measure in turns with others (programs/ddp.py); `slices(output)` is what was
+    added on its cores while it measured, less what it used itself (None: it measured alone).
     A `distributed` program is started once on every rank of the world, with the same command, and finds the others by
     torch.distributed's variables (RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, MASTER_PORT). Each rank reads the output
     of its own process; a sample is the largest time over the ranks. `memory(case)` is then that of all ranks, whose
@@ -178,6 +184,7 @@ class Program:
     repeated: bool = False
     distributed: bool = False
     takes_turns: bool = False
+    slices: Callable[[str], Stretch | None] = _no_slices
     servers: str = ""
     elapsed: Callable[[Case, str], float | None] = _sum_of_samples
     messages: Callable[[Case, str], Sequence[int]] = _no_messages

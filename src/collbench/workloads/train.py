@@ -11,9 +11,9 @@ from collections.abc import Mapping, Sequence
 from math import prod
 
 from collbench.schema.case import Case
+from collbench.workloads._datasets import SOURCES
 from collbench.workloads._loss import compared
 from collbench.workloads._torch import START, Torch
-from collbench.workloads.datasets import SOURCES
 from collbench.workloads.networks import NETWORKS, Network
 from collbench.workloads.program import ALL_CORES, Measure, Program, Step, parameter, threads_of
 from collbench.workloads.programs.train_data import FILE

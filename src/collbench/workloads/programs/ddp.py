@@ -1,9 +1,10 @@
 """`python -m collbench.workloads.programs.ddp`: steps of data-parallel training, also in turns with other worlds.
 
 A rank of a data-parallel training; the variables of torch.distributed say which. Prints JSON: `ns`, by measure the
-times of K samples; `messages`, bytes of the all-reduces of a step in their order; `loss`, that of rank 0 after `STEPS`
-steps; `nonfinite`, how many losses are no finite numbers, of that one and the last; `apart`, how many ranks have other
-parameters than rank 0 at the end; and `notes`.
+times of K samples; `slices`, what was added on its cores while it measured in turns, else null; `messages`, bytes of
+the all-reduces of a step in their order; `loss`, that of rank 0 after `STEPS` steps; `nonfinite`, how many losses are
+no finite numbers, of that one and the last; `apart`, how many ranks have other parameters than rank 0 at the end; and
+`notes`.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ import torch
 import torch.distributed as dist
 
 from collbench.machine.turn_pipes import TurnPipes
+from collbench.machine.waiting import ContentionMeter, Stretch
 from collbench.schema.turns import VARIABLE, Report
 from collbench.workloads.networks import NETWORKS
 from collbench.workloads.programs.ending import SKIPPED, Unusable, end, lacking_memory
@@ -32,8 +34,10 @@ from collbench.workloads.programs.replica import Replica, World
 Take = Callable[[int], Mapping[str, list[int]]]
 
 
-def sampled_in_turns(take: Take, times: int, world: World) -> dict[str, list[int]] | None:
-    """Nanoseconds of `times` samples of each measure, in slices as they are ordered; None: take them alone.
+def sampled_in_turns(take: Take, times: int, world: World) -> tuple[dict[str, list[int]], Stretch] | None:
+    """Nanoseconds of `times` samples of each measure, in slices as they are ordered, and what was added in these.
+
+    None: take them alone.
 
     Each slice begins with one sample that does not count.
 
@@ -44,7 +48,7 @@ def sampled_in_turns(take: Take, times: int, world: World) -> dict[str, list[int
     if folder is None:
         return None
     pipes = TurnPipes(Path(folder), world.rank)
-    taken: dict[str, list[int]] = {}
+    taken, meter = dict[str, list[int]](), ContentionMeter()
     report = Report(at="ready", samples=times)
     try:
         while True:
@@ -52,11 +56,14 @@ def sampled_in_turns(take: Take, times: int, world: World) -> dict[str, list[int
             pipes.report(msgspec.structs.replace(report, asleep=asleep, slept=pipes.slept))
             order = pipes.sleep()
             if order.act != "slice":
-                return taken if order.act == "end" else None
+                return (taken, meter.passed) if order.act == "end" else None
             if order.anew:
                 taken = {}
+                meter.reset()
             take(1)
+            meter.start()
             new = take(order.operations)
+            meter.stop()
             for name, samples in new.items():
                 taken.setdefault(name, []).extend(samples)
             report = Report(at="slice", n=order.operations, measures=_slowest(new, world))
@@ -102,11 +109,11 @@ def train(flags: argparse.Namespace, world: World) -> dict[str, Any]:
             dist.all_reduce(buffer)
 
     doing = {"step": whole.step, "compute": silent.step, "communication": reduce_alone}
-    taken = sampled_in_turns(lambda times: sampled(doing, times, world), flags.times, world)
-    if taken is None:
-        taken = sampled(doing, flags.times, world)
+    in_turns = sampled_in_turns(lambda times: sampled(doing, times, world), flags.times, world)
+    taken, slices = in_turns or (sampled(doing, flags.times, world), None)
     return {
-        "ns": taken, "messages": silent.messages, "loss": loss, "notes": [f"{world.about}, batches of {batch}"],
+        "ns": taken, "slices": msgspec.to_builtins(slices), "messages": silent.messages, "loss": loss,
+        "notes": [f"{world.about}, batches of {batch}"],
         "apart": world.apart(whole.parameters),
         "nonfinite": sum(not math.isfinite(value) for value in (loss, whole.loss)),
     }  # fmt: skip

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-from collbench.workloads.datasets import SEED, SOURCES, BadData, Examples, Rows
+from collbench.workloads._datasets import SEED, SOURCES, BadData, Examples, Rows
 from collbench.workloads.networks import NETWORKS
 
 #: The rows, and what they are.

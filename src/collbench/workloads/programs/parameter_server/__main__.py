@@ -13,7 +13,7 @@ import json
 
 import torch
 
-from collbench.workloads.datasets import SOURCES, BadData
+from collbench.workloads._datasets import SOURCES, BadData
 from collbench.workloads.program import threads_of_rank
 from collbench.workloads.programs.parameter_server.training import alone, fail, together
 

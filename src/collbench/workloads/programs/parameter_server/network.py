@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch.nn.functional import cross_entropy
 
-from collbench.workloads.datasets import SOURCES, Rows
+from collbench.workloads._datasets import SOURCES, Rows
 from collbench.workloads.networks import NETWORKS
 
 INPUTS, HIDDEN, CLASSES = 784, 100, 10
