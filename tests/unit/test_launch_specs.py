@@ -22,7 +22,6 @@ from collbench.launch.engines.docker.specs import (
     container_settings,
     host_settings,
     reached,
-    settings_at,
     specs_of,
 )
 from collbench.launch.engines.spec import Stack
@@ -33,13 +32,13 @@ from collbench.schema.launch_plan import LaunchPlan
 
 MACHINE = Topology(tuple(Core(n) for n in range(4)))
 PLAN = LaunchPlan(collectives=("allreduce",), images=("mpich",))
-WORLD = Common("cb1", "cb1-0", "boot/1/2", "collbench/mpich", "1000:1000", 660, {"A": "b"})
+WORLD = Common("cb1", "cb1-0", "boot/1/2", "collbench/mpich", "1000:1000", {"A": "b"})
 
 
 def specs(step: str, policy: str = "single", memlock: bool = True) -> tuple[Spec, ...]:
     cell = LaunchCell("mpich", policy, step, 2)
     mounts = {"c0": (Mount("/tmp/plan", "/plan"), Mount("/tmp/out", "/out", True))}  # noqa: S108
-    return specs_of(WORLD, place(MACHINE, cell, PLAN), settings_at(step, memlock), mounts)
+    return specs_of(WORLD, place(MACHINE, cell, PLAN), step, memlock, mounts)
 
 
 def placed(cell: LaunchCell) -> Placement:
@@ -116,7 +115,7 @@ def gpu_specs(step: str, policy: str, cdi: bool = False) -> tuple[Spec, ...]:
     there = replace(MACHINE, gpus=tuple(TopologyGpu(f"GPU-{letter}") for letter in "abc"))
     cell = LaunchCell("mpich", policy, step, 3, servers=1)
     placement = place(there, cell, msgspec.structs.replace(PLAN, device="gpu"))
-    return specs_of(replace(WORLD, cdi=cdi), placement, settings_at(step), {})
+    return specs_of(replace(WORLD, cdi=cdi), placement, step, True, {})
 
 
 def test_a_container_sees_its_ranks_gpus_and_the_servers_none() -> None:
@@ -194,7 +193,7 @@ def test_no_container_is_given_the_host(step: str, policy: str) -> None:
         assert command.count("=host") == (4 if step == "files" else 0)
         for never in ("privileged", "docker.sock", "unconfined", "SYS_ADMIN", "--userns"):
             assert never not in command
-        for always in ("--cap-drop=ALL", "--security-opt=no-new-privileges", "--user=1000:1000", "sleep 660"):
+        for always in ("--cap-drop=ALL", "--security-opt=no-new-privileges", "--user=1000:1000", "sleep 86400"):
             assert always in command
 
 
@@ -208,5 +207,5 @@ def test_the_docker_command_says_it_all() -> None:
         "--network=container:cb1-0-anchor --ipc=container:cb1-0-anchor --pid=container:cb1-0-anchor "
         "--ulimit=memlock=-1:-1 --env=A=b --env=HOME=/tmp --env=USER=collbench --env=COLLBENCH_CONTAINER=c0 "
         "--mount=type=bind,source=/tmp/plan,target=/plan,readonly --mount=type=bind,source=/tmp/out,target=/out "
-        "collbench/mpich sleep 660"
+        "collbench/mpich sleep 86400"
     )

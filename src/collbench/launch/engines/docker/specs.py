@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from collbench.launch.engines.ladder import Sharing, Step, ladder_of
+from collbench.launch.engines.ladder import Sharing, Step, ladder_of, step_of
 from collbench.launch.engines.spec import WorldSpec
 from collbench.launch.given import Given
 from collbench.launch.placing import Box, Placement
@@ -47,37 +47,6 @@ LADDER = ladder_of(
 )  # fmt: skip
 
 STEPS = tuple(step.name for step in LADDER)
-
-
-@dataclass(frozen=True)
-class Settings:
-    """What containers get at a step. Everything else is Docker's default, but all other capabilities are dropped."""
-
-    sharing: Sharing
-    large_limits: bool
-    unlimited_memlock: bool
-
-    @property
-    def capabilities(self) -> tuple[str, ...]:
-        added = {"SYS_NICE": self.large_limits, "SYS_PTRACE": self.sharing.ipc}
-        return tuple(name for name, is_added in added.items() if is_added)
-
-    @property
-    def shm_bytes(self) -> int:
-        """Size of /dev/shm in each container; in a shared IPC namespace it is the anchor's, or the host's."""
-        return self.sharing.shm_bytes or DOCKER_SHM
-
-    @property
-    def needs_anchor(self) -> bool:
-        """Whether another container than those of the ranks must own the shared namespaces; the host's are there."""
-        return (self.sharing.ipc or self.sharing.net) and not self.sharing.host
-
-
-def settings_at(name: str, memlock: bool = True) -> Settings:
-    """The settings of a step and of all before it. `memlock`: the engine can grant unlimited locked memory."""
-    height = STEPS.index(name)
-    limits = height >= STEPS.index("limits")
-    return Settings(LADDER[height].sharing, limits, limits and memlock)
 
 
 #: Paths in a container of what is mounted into it.
@@ -135,16 +104,15 @@ class Spec:
     """One container, as it will be created. `joins_ipc` and `joins_net` name the container whose namespaces it joins.
 
     `image` is an id: a name may get another image between two launches. `processes` is the most that it may have.
-    `gpus` are UUIDs of those that it sees, by their CDI names where the engine knows them (`cdi`). `lives`: it ends by
-    itself after so many seconds. `donates`: it is the anchor, which owns the namespaces that the others join.
-    `of_host`: it is in the host's, with its network, hostname and /dev/shm.
+    `gpus` are UUIDs of those that it sees, by their CDI names where the engine knows them (`cdi`). `donates`: it is the
+    anchor, which owns the namespaces that the others join. `of_host`: it is in the host's, with its network, hostname
+    and /dev/shm.
     """
 
     name: str
     image: str
     labels: tuple[tuple[str, str], ...]
     user: str
-    lives: int
     cores: str
     nodes: str
     hostname: str | None
@@ -172,7 +140,7 @@ class Spec:
     @property
     def command(self) -> tuple[str, ...]:
         """It only waits; the commands of a world are executed in it."""
-        return ("sleep", str(self.lives))
+        return ("sleep", str(LIVES))
 
 
 @dataclass(frozen=True)
@@ -187,7 +155,6 @@ class Common:
     driver: str
     image: str
     user: str
-    lives: int
     environment: dict[str, str]
     cdi: bool = False
     seccomp: str = "default"
@@ -216,7 +183,7 @@ def specs_for(world: WorldSpec) -> tuple[Spec, ...]:
     if cell.isolation is None:
         raise ValueError(f"{cell.title}: no step of the ladder")
     common = Common(
-        world.run, world.name, world.driver, stack.reference, f"{world.user[0]}:{world.user[1]}", LIVES,
+        world.run, world.name, world.driver, stack.reference, f"{world.user[0]}:{world.user[1]}",
         variables(cell, placement, stack) | stack.given.inside(), CDI in stack.grants, cell.seccomp,
     )  # fmt: skip
     told = (Mount(str(world.folders.plan), PLAN), Mount(str(world.folders.placement), PLACEMENT), *given(stack.given))
@@ -227,7 +194,7 @@ def specs_for(world: WorldSpec) -> tuple[Spec, ...]:
     mounts: dict[str, tuple[Mount, ...]] = {box.name: told for box in placement.boxes}
     writable = (Mount(str(world.folders.out), OUT, True), Mount(str(world.folders.relay), RELAY, True))
     mounts[placement.boxes[0].name] += (*writable, *_storage(world.storage))
-    return specs_of(common, placement, settings_at(cell.isolation, MEMLOCK in stack.grants), mounts)
+    return specs_of(common, placement, cell.isolation, MEMLOCK in stack.grants, mounts)
 
 
 def given(what: Given) -> tuple[Mount, ...]:
@@ -244,40 +211,43 @@ def _storage(storage: Storage | None) -> tuple[Mount, ...]:
 
 
 def specs_of(
-    common: Common, placement: Placement, settings: Settings, mounts: Mapping[str, tuple[Mount, ...]]
+    common: Common, placement: Placement, step: str, memlock: bool, mounts: Mapping[str, tuple[Mount, ...]]
 ) -> tuple[Spec, ...]:
-    """The containers of a world in the order in which they must start: the anchor first. `mounts` are by box."""
-    shared = settings.needs_anchor and len(placement.boxes) > 1
-    anchor = common.container("anchor") if shared else None
-    specs = [] if anchor is None else [_anchor(common, anchor, placement, settings)]
-    for box in placement.boxes:
-        gpus = placement.gpus if settings.sharing.all_gpus else box.gpus
-        specs.append(_member(common, box, anchor, settings, mounts.get(box.name, ()), gpus))
+    """The containers of a world at a step, in the order in which they must start: the anchor first.
+
+    It owns the namespaces that all share, and computes nothing; the host's are there without it. `memlock`: the engine
+    can grant unlimited locked memory. `mounts` are by box. Everything else is the engine's default.
+    """
+    sharing, limits = step_of(LADDER, step).sharing, STEPS.index(step) >= STEPS.index("limits")
+    added = {"SYS_NICE": limits, "SYS_PTRACE": sharing.ipc}
+
+    def made(name: str, box: Box, **fields: Any) -> Spec:
+        return Spec(
+            name=name, image=common.image, labels=common.labels, user=common.user, cores=box.cores, nodes=box.nodes,
+            shm_bytes=sharing.shm_bytes or DOCKER_SHM, unlimited_memlock=limits and memlock,
+            capabilities=tuple(capability for capability, is_added in added.items() if is_added),
+            environment=(*common.environment.items(), *ACCOUNT, ("COLLBENCH_CONTAINER", box.name)),
+            processes=max(PROCESSES, PROCESSES_PER_RANK * len(box.ranks)), cdi=common.cdi, seccomp=common.seccomp,
+            **fields,
+        )  # fmt: skip
+
+    names = tuple(common.container(box.name) for box in placement.boxes)
+    anchor, specs = None, list[Spec]()
+    if (sharing.ipc or sharing.net) and not sharing.host and len(names) > 1:
+        anchor, aliases = common.container("anchor"), names if sharing.net else ()
+        # Open MPI's mpirun must find its own host, by this name, among those that it is given.
+        hostname = aliases[0] if aliases else anchor
+        specs.append(made(anchor, Box("anchor", (), placement.slots), hostname=hostname, network=common.network,
+                          aliases=aliases, donates=True))  # fmt: skip
+    joins_net = anchor if sharing.net else None
+    connected = not (joins_net or sharing.host)
+    for name, box in zip(names, placement.boxes, strict=True):
+        specs.append(made(
+            name, box, mounts=mounts.get(box.name, ()), gpus=placement.gpus if sharing.all_gpus else box.gpus,
+            hostname=name if connected else None, network=common.network if connected else None,
+            joins_ipc=anchor if sharing.ipc else None, joins_net=joins_net, of_host=sharing.host,
+        ))  # fmt: skip
     return tuple(specs)
-
-
-def _anchor(common: Common, name: str, placement: Placement, settings: Settings) -> Spec:
-    """Owns the shared namespaces; computes nothing. In a shared network every container's name resolves to it."""
-    whole = Box("anchor", (), tuple(placement.slots))
-    aliases = tuple(common.container(box.name) for box in placement.boxes) if settings.sharing.net else ()
-    # Open MPI's mpirun must find its own host, by this name, among those that it is given.
-    hostname = aliases[0] if aliases else name
-    return _spec(
-        common, name, whole, settings, hostname=hostname, network=common.network, aliases=aliases, donates=True
-    )
-
-
-def _member(
-    common: Common, box: Box, anchor: str | None, settings: Settings, mounts: tuple[Mount, ...], gpus: tuple[str, ...]
-) -> Spec:
-    joins_net = anchor if settings.sharing.net else None
-    of_host = settings.sharing.host
-    name = common.container(box.name)
-    return _spec(
-        common, name, box, settings, mounts=mounts, gpus=gpus, hostname=None if joins_net or of_host else name,
-        network=None if joins_net or of_host else common.network,
-        joins_ipc=anchor if settings.sharing.ipc else None, joins_net=joins_net, of_host=of_host,
-    )  # fmt: skip
 
 
 def reached(members: Sequence[Spec]) -> tuple[str, ...]:
@@ -288,27 +258,6 @@ def reached(members: Sequence[Spec]) -> tuple[str, ...]:
     """
     first = LOCALHOST if members[0].of_host else members[0].name
     return (first, *(spec.name for spec in members[1:]))
-
-
-def _spec(common: Common, name: str, box: Box, settings: Settings, **fields: Any) -> Spec:
-    """The fields that are alike in anchor and members, and those in which they differ."""
-    return Spec(
-        name=name,
-        image=common.image,
-        labels=common.labels,
-        user=common.user,
-        lives=common.lives,
-        cores=box.cores,
-        nodes=box.nodes,
-        shm_bytes=settings.shm_bytes,
-        unlimited_memlock=settings.unlimited_memlock,
-        capabilities=settings.capabilities,
-        environment=(*common.environment.items(), *ACCOUNT, ("COLLBENCH_CONTAINER", box.name)),
-        processes=max(PROCESSES, PROCESSES_PER_RANK * len(box.ranks)),
-        cdi=common.cdi,
-        seccomp=common.seccomp,
-        **fields,
-    )
 
 
 def cdi_names(gpus: tuple[str, ...]) -> tuple[str, ...]:
