@@ -15,7 +15,7 @@ from pathlib import Path
 import collbench
 from collbench.errors import LaunchFailed, PlanError
 from collbench.launch.cells import LaunchCell
-from collbench.launch.engines.ladder import Sharing, Step, ladder_of
+from collbench.launch.engines.ladder import SHARING, Sharing, Step, ladder_of
 from collbench.launch.engines.spec import Engine, Look, Looks, WorldSpec
 from collbench.launch.folders import user_inside
 from collbench.launch.log import Log
@@ -30,7 +30,7 @@ from collbench.schema.record import SCHEMA
 Playing = Generator[None, None, int]
 
 LADDER = ladder_of(
-    Step("strict", "nothing shared", Sharing(ipc=False, net=False, all_gpus=False, host=False, shm_bytes=64 << 20)),
+    Step("strict", "nothing shared", SHARING["strict"]),
     Step("visible", "everything shared", Sharing(host=False), between=True),
     Step("files", "everything shared with the host", Sharing()),
 )

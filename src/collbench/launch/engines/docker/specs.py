@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from collbench.launch.engines.ladder import Sharing, Step, ladder_of, step_of
+from collbench.launch.engines.ladder import SHARING, USUAL_SHM, Step, ladder_of, step_of
 from collbench.launch.engines.spec import WorldSpec
 from collbench.launch.given import Given
 from collbench.launch.placing import Box, Placement
@@ -15,35 +15,14 @@ from collbench.launch.rank_environment import SHM_FOLDER, needs_shm_folder, vari
 from collbench.launch.starters.starter import Argv
 from collbench.launch.storage import Storage
 
-#: Size of /dev/shm from the step `limits` on, and Docker's own (bytes).
-LARGE_SHM = 1 << 30
-DOCKER_SHM = 64 << 20
-
-#: From the most isolated to the least.
 LADDER = ladder_of(
-    Step(
-        "strict", "private ipc, pid, net, uts; only its own GPU; Docker's default limits",
-        Sharing(ipc=False, net=False, all_gpus=False, host=False, shm_bytes=DOCKER_SHM),
-    ),
-    Step(
-        "limits", "1 GiB of /dev/shm, unlimited memlock, SYS_NICE",
-        Sharing(ipc=False, net=False, all_gpus=False, host=False, shm_bytes=LARGE_SHM),
-    ),
-    Step(
-        "ipc", "one ipc and one pid namespace for all, SYS_PTRACE",
-        Sharing(ipc=True, net=False, all_gpus=False, host=False, shm_bytes=LARGE_SHM),
-    ),
-    Step(
-        "net", "one network namespace for all, and so one hostname",
-        Sharing(ipc=True, net=True, all_gpus=False, host=False, shm_bytes=LARGE_SHM), between=True,
-    ),
-    Step(
-        "visible", "every GPU visible in every container",
-        Sharing(ipc=True, net=True, all_gpus=True, host=False, shm_bytes=LARGE_SHM), between=True,
-    ),
-    Step(
-        "files", "the ipc, pid, net and uts namespaces of the host, and so its /dev/shm; own files and user", Sharing(),
-    ),
+    Step("strict", "private ipc, pid, net, uts; only its own GPU; Docker's default limits", SHARING["strict"]),
+    Step("limits", "1 GiB of /dev/shm, unlimited memlock, SYS_NICE", SHARING["limits"]),
+    Step("ipc", "one ipc and one pid namespace for all, SYS_PTRACE", SHARING["ipc"]),
+    Step("net", "one network namespace for all, and so one hostname", SHARING["net"], between=True),
+    Step("visible", "every GPU visible in every container", SHARING["visible"], between=True),
+    Step("files", "the ipc, pid, net and uts namespaces of the host, and so its /dev/shm; own files and user",
+         SHARING["files"]),
 )  # fmt: skip
 
 STEPS = tuple(step.name for step in LADDER)
@@ -224,7 +203,7 @@ def specs_of(
     def made(name: str, box: Box, **fields: Any) -> Spec:
         return Spec(
             name=name, image=common.image, labels=common.labels, user=common.user, cores=box.cores, nodes=box.nodes,
-            shm_bytes=sharing.shm_bytes or DOCKER_SHM, unlimited_memlock=limits and memlock,
+            shm_bytes=sharing.shm_bytes or USUAL_SHM, unlimited_memlock=limits and memlock,
             capabilities=tuple(capability for capability, is_added in added.items() if is_added),
             environment=(*common.environment.items(), *ACCOUNT, ("COLLBENCH_CONTAINER", box.name)),
             processes=max(PROCESSES, PROCESSES_PER_RANK * len(box.ranks)), cdi=common.cdi, seccomp=common.seccomp,

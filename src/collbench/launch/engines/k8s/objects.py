@@ -12,8 +12,8 @@ from typing import Any
 
 import msgspec
 
-from collbench.launch.engines.k8s.ladder import LARGE_SHM
 from collbench.launch.engines.k8s.site import K8sSite, merged
+from collbench.launch.engines.ladder import LARGE_SHM
 from collbench.launch.engines.spec import WorldSpec
 from collbench.launch.expansion import cores_of, shape_of
 from collbench.launch.placing import Box
