@@ -62,7 +62,7 @@ def test_an_address_is_given_or_named_by_a_variable_or_the_usual_one(
 
 def refusing(monkeypatch: pytest.MonkeyPatch, error: OSError) -> None:
     """No client can be made."""
-    from collbench.launch.engines.docker import connection as client
+    from collbench.launch.engines.docker import client
 
     def refuse(*_: Any, **__: Any) -> Any:
         raise error
