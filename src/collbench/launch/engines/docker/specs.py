@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from collbench.launch.engines.ladder import SHARING, USUAL_SHM, Step, ladder_of, step_of
 from collbench.launch.engines.spec import WorldSpec
 from collbench.launch.given import Given
-from collbench.launch.placing import Box, Placement
+from collbench.launch.placing import Box
 from collbench.launch.rank_environment import SHM_FOLDER, needs_shm_folder, variables
 from collbench.launch.starters.starter import Argv
 from collbench.launch.storage import Storage
@@ -122,58 +122,9 @@ class Spec:
         return ("sleep", str(LIVES))
 
 
-@dataclass(frozen=True)
-class Common:
-    """What the containers of one launch have in common. `run` is the experiment's name, `name` this launch's.
-
-    `driver` names the process that drives it; `cdi`: the engine knows GPUs by their CDI names.
-    """
-
-    run: str
-    name: str
-    driver: str
-    image: str
-    user: str
-    environment: dict[str, str]
-    cdi: bool = False
-    seccomp: str = "default"
-
-    @property
-    def labels(self) -> tuple[tuple[str, str], ...]:
-        return ((RUN_LABEL, self.run), (LAUNCH_LABEL, self.name), (DRIVER_LABEL, self.driver))
-
-    @property
-    def network(self) -> str:
-        return f"{self.name}-net"
-
-    def container(self, box: str) -> str:
-        """Name of a box's container; also its hostname where it does not share one."""
-        return f"{self.name}-{box}"
-
-
 def program_of(world: WorldSpec) -> Argv:
     """The command of a rank."""
     return INSIDE if world.folders.turns is None else (*INSIDE, *IN_TURNS)
-
-
-def specs_for(world: WorldSpec) -> tuple[Spec, ...]:
-    """The containers of a world, as `specs_of`. The one of rank 0 may write to the launch's folders."""
-    cell, stack, placement = world.cell, world.stack, world.placement
-    if cell.isolation is None:
-        raise ValueError(f"{cell.title}: no step of the ladder")
-    common = Common(
-        world.run, world.name, world.driver, stack.reference, f"{world.user[0]}:{world.user[1]}",
-        variables(cell, placement, stack) | stack.given.inside(), CDI in stack.grants, cell.seccomp,
-    )  # fmt: skip
-    told = (Mount(str(world.folders.plan), PLAN), Mount(str(world.folders.placement), PLACEMENT), *given(stack.given))
-    if world.folders.turns is not None:
-        told += (Mount(str(world.folders.turns), TURNS),)
-    if needs_shm_folder(cell, placement, stack):
-        told += (Mount("", SHM_FOLDER, True, "tmpfs"),)
-    mounts: dict[str, tuple[Mount, ...]] = {box.name: told for box in placement.boxes}
-    writable = (Mount(str(world.folders.out), OUT, True), Mount(str(world.folders.relay), RELAY, True))
-    mounts[placement.boxes[0].name] += (*writable, *_storage(world.storage))
-    return specs_of(common, placement, cell.isolation, MEMLOCK in stack.grants, mounts)
 
 
 def given(what: Given) -> tuple[Mount, ...]:
@@ -189,44 +140,61 @@ def _storage(storage: Storage | None) -> tuple[Mount, ...]:
     return (Mount(storage.source or "", storage.folder, True, kinds[storage.kind]),)
 
 
-def specs_of(
-    common: Common, placement: Placement, step: str, memlock: bool, mounts: Mapping[str, tuple[Mount, ...]]
-) -> tuple[Spec, ...]:
-    """The containers of a world at a step, in the order in which they must start: the anchor first.
+def specs_for(world: WorldSpec) -> tuple[Spec, ...]:
+    """The containers of a world, in the order in which they must start: the anchor first.
 
-    It owns the namespaces that all share, and computes nothing; the host's are there without it. `memlock`: the engine
-    can grant unlimited locked memory. `mounts` are by box. Everything else is the engine's default.
+    It owns the namespaces that all share, and computes nothing; the host's are there without it. Everything that is not
+    said here is the engine's default.
     """
-    sharing, limits = step_of(LADDER, step).sharing, STEPS.index(step) >= STEPS.index("limits")
-    added = {"SYS_NICE": limits, "SYS_PTRACE": sharing.ipc}
+    cell, stack, placement = world.cell, world.stack, world.placement
+    if cell.isolation is None:
+        raise ValueError(f"{cell.title}: no step of the ladder")
+    sharing, limits = step_of(LADDER, cell.isolation).sharing, STEPS.index(cell.isolation) >= STEPS.index("limits")
+    capabilities = {"SYS_NICE": limits, "SYS_PTRACE": sharing.ipc}
+    environment = variables(cell, placement, stack) | stack.given.inside()
 
     def made(name: str, box: Box, **fields: Any) -> Spec:
         return Spec(
-            name=name, image=common.image, labels=common.labels, user=common.user, cores=box.cores, nodes=box.nodes,
-            shm_bytes=sharing.shm_bytes or USUAL_SHM, unlimited_memlock=limits and memlock,
-            capabilities=tuple(capability for capability, is_added in added.items() if is_added),
-            environment=(*common.environment.items(), *ACCOUNT, ("COLLBENCH_CONTAINER", box.name)),
-            processes=max(PROCESSES, PROCESSES_PER_RANK * len(box.ranks)), cdi=common.cdi, seccomp=common.seccomp,
-            **fields,
+            name=name, image=stack.reference, user=f"{world.user[0]}:{world.user[1]}", cores=box.cores, nodes=box.nodes,
+            labels=((RUN_LABEL, world.run), (LAUNCH_LABEL, world.name), (DRIVER_LABEL, world.driver)),
+            shm_bytes=sharing.shm_bytes or USUAL_SHM, unlimited_memlock=limits and MEMLOCK in stack.grants,
+            capabilities=tuple(capability for capability, is_added in capabilities.items() if is_added),
+            environment=(*environment.items(), *ACCOUNT, ("COLLBENCH_CONTAINER", box.name)),
+            processes=max(PROCESSES, PROCESSES_PER_RANK * len(box.ranks)), cdi=CDI in stack.grants,
+            seccomp=cell.seccomp, **fields,
         )  # fmt: skip
 
-    names = tuple(common.container(box.name) for box in placement.boxes)
-    anchor, specs = None, list[Spec]()
+    names, mounts = tuple(f"{world.name}-{box.name}" for box in placement.boxes), _mounts(world)
+    network, anchor, specs = f"{world.name}-net", None, list[Spec]()
     if (sharing.ipc or sharing.net) and not sharing.host and len(names) > 1:
-        anchor, aliases = common.container("anchor"), names if sharing.net else ()
+        anchor, aliases = f"{world.name}-anchor", names if sharing.net else ()
         # Open MPI's mpirun must find its own host, by this name, among those that it is given.
         hostname = aliases[0] if aliases else anchor
-        specs.append(made(anchor, Box("anchor", (), placement.slots), hostname=hostname, network=common.network,
+        specs.append(made(anchor, Box("anchor", (), placement.slots), hostname=hostname, network=network,
                           aliases=aliases, donates=True))  # fmt: skip
     joins_net = anchor if sharing.net else None
     connected = not (joins_net or sharing.host)
     for name, box in zip(names, placement.boxes, strict=True):
         specs.append(made(
-            name, box, mounts=mounts.get(box.name, ()), gpus=placement.gpus if sharing.all_gpus else box.gpus,
-            hostname=name if connected else None, network=common.network if connected else None,
+            name, box, mounts=mounts[box.name], gpus=placement.gpus if sharing.all_gpus else box.gpus,
+            hostname=name if connected else None, network=network if connected else None,
             joins_ipc=anchor if sharing.ipc else None, joins_net=joins_net, of_host=sharing.host,
         ))  # fmt: skip
     return tuple(specs)
+
+
+def _mounts(world: WorldSpec) -> dict[str, tuple[Mount, ...]]:
+    """By box; that of rank 0 may write to the launch's folders."""
+    at, stack = world.folders, world.stack
+    told = (Mount(str(at.plan), PLAN), Mount(str(at.placement), PLACEMENT), *given(stack.given))
+    if at.turns is not None:
+        told += (Mount(str(at.turns), TURNS),)
+    if needs_shm_folder(world.cell, world.placement, stack):
+        told += (Mount("", SHM_FOLDER, True, "tmpfs"),)
+    mounts = {box.name: told for box in world.placement.boxes}
+    writable = (Mount(str(at.out), OUT, True), Mount(str(at.relay), RELAY, True))
+    mounts[world.placement.boxes[0].name] += (*writable, *_storage(world.storage))
+    return mounts
 
 
 def reached(members: Sequence[Spec]) -> tuple[str, ...]:
