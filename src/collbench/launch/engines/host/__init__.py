@@ -134,16 +134,12 @@ def environment_of(world: WorldSpec) -> dict[str, str]:
     """Variables of the ranks.
 
     What the library keeps while it runs (Open MPI's session folder stays when its daemon is killed) goes to the
-    launch's folder, which is removed with it.
+    launch's folder, which is removed with it. Open MPI's mpirun starts something for root only where told to.
     """
     temporary = {"TMPDIR": str(world.folders.plan.parent)}
     in_front = world.stack.given.on_host(_libraries(world))
-    return variables(world.cell, world.placement, world.stack) | for_root() | temporary | in_front
-
-
-def for_root() -> dict[str, str]:
-    """The variables by which Open MPI's mpirun starts something for root; none for other users."""
-    return {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"} if os.getuid() == 0 else {}
+    root = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"} if os.getuid() == 0 else {}
+    return variables(world.cell, world.placement, world.stack) | root | temporary | in_front
 
 
 def _libraries(world: WorldSpec) -> Path:
