@@ -17,8 +17,7 @@ from tests.unit.made_engine import VERSION, MadeEngine, made_engine, raw_engine
 from collbench.errors import EngineError, Interrupted
 from collbench.launch import engines
 from collbench.launch.engines.docker import connection
-from collbench.launch.engines.docker.cleanup import clear, nothing_left
-from collbench.launch.engines.docker.containers import Docker
+from collbench.launch.engines.docker.containers import Docker, clear, nothing_left
 from collbench.launch.engines.docker.image_store import Resolved, inspect, run_once
 from collbench.launch.folders import driver_identity
 

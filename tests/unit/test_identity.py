@@ -16,7 +16,7 @@ import msgspec
 import pytest
 
 from collbench.launch import folders as identity
-from collbench.launch.folders import boot, driver_identity, folders, namespace, opened, sign, signature_of, signed
+from collbench.launch.folders import driver_identity, folders, namespace, opened, sign, signature_of, signed
 from collbench.machine.facts import machine_id
 from collbench.schema.plan import Plan
 
@@ -42,10 +42,10 @@ def folder_of(place: Path, name: str = "collbench-a", said: str | None = "me") -
 def test_a_driver_is_named_by_boot_namespace_number_and_start() -> None:
     match = re.fullmatch(r"(.+)/([0-9]+)/([0-9]+)/([0-9]+)/([0-9]+)", driver_identity())
     assert match is not None
-    assert match.groups()[:3] == (boot(), str(namespace("pid")), str(os.getpid()))
+    assert match.groups()[:3] == (machine_id(), str(namespace("pid")), str(os.getpid()))
     fields = Path(f"/proc/{os.getpid()}/stat").read_text(encoding="ascii", errors="replace").rpartition(")")[2].split()
     assert match[4] == fields[19], "the 22nd of proc(5), of which two stand before"
-    assert (boot(), namespace("pid")) == (machine_id(), Path("/proc/self/ns/pid").stat().st_ino)
+    assert namespace("pid") == Path("/proc/self/ns/pid").stat().st_ino
     assert match[5] == str(namespace("time"))
 
 

@@ -14,32 +14,38 @@ from collbench.launch import starters
 from collbench.launch.cells import LaunchCell
 from collbench.launch.engines.docker.look import knows_cdi
 from collbench.launch.engines.docker.specs import (
+    CDI,
+    MEMLOCK,
     STEPS,
-    Common,
-    Mount,
     Spec,
     container_command,
     container_settings,
     host_settings,
     reached,
-    settings_at,
-    specs_of,
+    specs_for,
 )
-from collbench.launch.engines.spec import Stack
+from collbench.launch.engines.spec import Stack, WorldSpec
+from collbench.launch.folders import Folders
+from collbench.launch.given import Given
 from collbench.launch.placing import Placement, place
 from collbench.launch.rank_environment import notes, places
+from collbench.launch.starters.starter import PROCESS
 from collbench.machine.topology import Core, Topology, TopologyGpu
 from collbench.schema.launch_plan import LaunchPlan
 
 MACHINE = Topology(tuple(Core(n) for n in range(4)))
 PLAN = LaunchPlan(collectives=("allreduce",), images=("mpich",))
-WORLD = Common("cb1", "cb1-0", "boot/1/2", "collbench/mpich", "1000:1000", 660, {"A": "b"})
+AT = Folders(Path("/at/plan"), Path("/at/placement"), Path("/at/out"), Path("/at/relay"))
+
+
+def specs_in(cell: LaunchCell, placement: Placement, *grants: str) -> tuple[Spec, ...]:
+    stack = Stack(PROCESS, "collbench/mpich", grants=frozenset(grants), given=Given({"A": "b"}))
+    return specs_for(WorldSpec("cb1", "cb1-0", "boot/1/2", cell, placement, stack, AT, (1000, 1000)))
 
 
 def specs(step: str, policy: str = "single", memlock: bool = True) -> tuple[Spec, ...]:
     cell = LaunchCell("mpich", policy, step, 2)
-    mounts = {"c0": (Mount("/tmp/plan", "/plan"), Mount("/tmp/out", "/out", True))}  # noqa: S108
-    return specs_of(WORLD, place(MACHINE, cell, PLAN), settings_at(step, memlock), mounts)
+    return specs_in(cell, place(MACHINE, cell, PLAN), *((MEMLOCK,) if memlock else ()))
 
 
 def placed(cell: LaunchCell) -> Placement:
@@ -54,7 +60,7 @@ def test_strict_shares_nothing() -> None:
         assert (spec.shm_bytes, spec.unlimited_memlock, spec.network) == (64 << 20, False, "cb1-0-net")
         assert (spec.cdi, spec.gpus, spec.processes, spec.aliases) == (False, (), 4096, ())
         assert dict(spec.environment)["COLLBENCH_CONTAINER"] in ("c0", "c1")
-    assert [mount.target for mount in second.mounts] == []
+    assert not any(mount.writable for mount in second.mounts)
 
 
 def test_each_step_adds_to_the_one_before() -> None:
@@ -116,7 +122,7 @@ def gpu_specs(step: str, policy: str, cdi: bool = False) -> tuple[Spec, ...]:
     there = replace(MACHINE, gpus=tuple(TopologyGpu(f"GPU-{letter}") for letter in "abc"))
     cell = LaunchCell("mpich", policy, step, 3, servers=1)
     placement = place(there, cell, msgspec.structs.replace(PLAN, device="gpu"))
-    return specs_of(replace(WORLD, cdi=cdi), placement, settings_at(step), {})
+    return specs_in(cell, placement, MEMLOCK, *((CDI,) if cdi else ()))
 
 
 def test_a_container_sees_its_ranks_gpus_and_the_servers_none() -> None:
@@ -194,7 +200,7 @@ def test_no_container_is_given_the_host(step: str, policy: str) -> None:
         assert command.count("=host") == (4 if step == "files" else 0)
         for never in ("privileged", "docker.sock", "unconfined", "SYS_ADMIN", "--userns"):
             assert never not in command
-        for always in ("--cap-drop=ALL", "--security-opt=no-new-privileges", "--user=1000:1000", "sleep 660"):
+        for always in ("--cap-drop=ALL", "--security-opt=no-new-privileges", "--user=1000:1000", "sleep 86400"):
             assert always in command
 
 
@@ -206,7 +212,11 @@ def test_the_docker_command_says_it_all() -> None:
         "--cpuset-cpus=0 --cpuset-mems=0 --pids-limit=4096 --log-driver=none --cap-add=SYS_NICE --cap-add=SYS_PTRACE "
         "--label=collbench.run=cb1 --label=collbench.launch=cb1-0 --label=collbench.driver=boot/1/2 "
         "--network=container:cb1-0-anchor --ipc=container:cb1-0-anchor --pid=container:cb1-0-anchor "
-        "--ulimit=memlock=-1:-1 --env=A=b --env=HOME=/tmp --env=USER=collbench --env=COLLBENCH_CONTAINER=c0 "
-        "--mount=type=bind,source=/tmp/plan,target=/plan,readonly --mount=type=bind,source=/tmp/out,target=/out "
-        "collbench/mpich sleep 660"
+        "--ulimit=memlock=-1:-1 --env=OMP_NUM_THREADS=1 --env=A=b --env=HOME=/tmp --env=USER=collbench "
+        "--env=COLLBENCH_CONTAINER=c0 "
+        "--mount=type=bind,source=/at/plan,target=/collbench/plan.json,readonly "
+        "--mount=type=bind,source=/at/placement,target=/collbench/placement.json,readonly "
+        "--mount=type=bind,source=/at/out,target=/collbench/out --mount=type=bind,source=/at/relay,"
+        "target=/collbench/relay "
+        "collbench/mpich sleep 86400"
     )

@@ -199,7 +199,7 @@ def test_a_policy_of_another_package_is_listed_and_planned_by_the_program(
         ("split", "site_policies:groups", "site_policies:groups is not a Policy of that name"),
         ("splits", "site_policies:POLICY", "site_policies:POLICY is not a Policy of that name"),
         ("multi", "site_policies:POLICY",
-         "defined more than once: collbench.launch.placement.multi:POLICY, site_policies:POLICY. Uninstall"),
+         "defined more than once: collbench.launch.placement:MULTI, site_policies:POLICY. Uninstall"),
     ],
 )  # fmt: skip
 def test_a_package_that_defines_no_policy_of_that_name_is_named(

@@ -19,7 +19,6 @@ from collbench.launch.engines.docker.containers import Docker, sweep
 from collbench.launch.engines.docker.specs import DRIVER_LABEL, RUN_LABEL
 from collbench.launch.folders import (
     YOUNG,
-    boot,
     driver_identity,
     is_dead,
     namespace,
@@ -29,12 +28,13 @@ from collbench.launch.folders import (
     sweep_folders,
     user_inside,
 )
+from collbench.machine.facts import machine_id
 
 NOW = time.time()
 OLD = NOW - 2 * YOUNG
 
 #: A driver in a PID namespace that this test is not in, and one on another machine.
-INSIDE, REMOTE = f"{boot()}/1/17/4711/1", "another-boot/1/17/4711/1"
+INSIDE, REMOTE = f"{machine_id()}/1/17/4711/1", "another-boot/1/17/4711/1"
 
 
 class MadeUp(Docker):
@@ -114,7 +114,7 @@ def test_whose_number_proc_does_not_show_is_alive(monkeypatch: pytest.MonkeyPatc
         raise PermissionError
 
     monkeypatch.setattr("os.kill", not_ours)
-    assert not is_dead(f"{boot()}/{namespace('pid')}/999999999/1/1", locked=None, busy=False)
+    assert not is_dead(f"{machine_id()}/{namespace('pid')}/999999999/1/1", locked=None, busy=False)
 
 
 HOLDS = """
@@ -167,7 +167,7 @@ def test_what_ranks_of_killed_drivers_left_in_the_hosts_shared_memory_is_swept(m
 
     with subprocess.Popen(["true"]) as process:  # a number that no process has
         pass
-    here = f"{boot()}/{namespace('pid')}/{process.pid}/4711/{namespace('time')}"
+    here = f"{machine_id()}/{namespace('pid')}/{process.pid}/4711/{namespace('time')}"
     elsewhere = f"another-boot/{namespace('pid') + 1}/{process.pid}/4711/{namespace('time')}"
 
     def of_host(name: str, driver: str, created: float) -> dict[str, Any]:

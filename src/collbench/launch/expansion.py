@@ -21,7 +21,7 @@ from collbench.launch.cells import (
     storages_of,
     worlds_of,
 )
-from collbench.launch.engines.ladder import Ladder, lacking, steps_of
+from collbench.launch.engines.ladder import lacking, steps_of
 from collbench.launch.engines.spec import Engine
 from collbench.launch.given import refuse_given, refuse_missing_files
 from collbench.launch.placing import Placement, place
@@ -75,14 +75,19 @@ def expand(plan: LaunchPlan, machine: Callable[[str], Topology] | None = None) -
         name: machine(name) if machine else engine.machine(engine.address(plan)) for name, engine in by_name.items()
     }
     for engine in by_name.values():
-        _refuse_hosts(plan, engine)
+        if max(plan.hosts) > 1 and not engine.starts_ranks:
+            raise PlanError(
+                f"hosts = {list(plan.hosts)}: engine {engine.name} has one machine. Use an engine that has several: "
+                "--on slurm --site FILE."
+            )
     for side in plan.sides or (None,):
         with named_sides((side,)):
             for engine in by_name.values():
                 if engine.starts_ranks:
                     refuse_given(plan.of_sides((side,)), engine.name)
             refuse_missing_files(plan.of_sides((side,)))
-    ladders = {policy: ladder_for(engine, policy) for policy, engine in engine_by_policy.items()}
+    ladders = {policy: engine.ladder if policies.find(policy)[0].in_containers else ()
+               for policy, engine in engine_by_policy.items()}  # fmt: skip
     left_out = _left_out(plan, [engine for policy, engine in engine_by_policy.items() if ladders[policy]])
     worlds = dict.fromkeys(
         LaunchCell(
@@ -141,11 +146,6 @@ def engine_of(plan: LaunchPlan, policy: str) -> Engine:
     return engine
 
 
-def ladder_for(engine: Engine, policy: str) -> Ladder:
-    """The steps of isolation that a policy has on an engine: none without containers."""
-    return engine.ladder if policies.find(policy)[0].in_containers else ()
-
-
 def _left_out(plan: LaunchPlan, contained: Iterable[Engine]) -> tuple[str, ...]:
     """A line on the steps of a plan that the engine of its containers lacks."""
     lines = {}
@@ -154,14 +154,6 @@ def _left_out(plan: LaunchPlan, contained: Iterable[Engine]) -> tuple[str, ...]:
             known = ", ".join(step.name for step in engine.ladder)
             lines[engine.name] = f"isolation {', '.join(steps)}: left out; engine {engine.name} has {known}"
     return tuple(lines.values())
-
-
-def _refuse_hosts(plan: LaunchPlan, engine: Engine) -> None:
-    if max(plan.hosts) > 1 and not engine.starts_ranks:
-        raise PlanError(
-            f"hosts = {list(plan.hosts)}: engine {engine.name} has one machine. Use an engine that has several: "
-            "--on slurm --site FILE."
-        )
 
 
 def each_of(cell: LaunchCell) -> int:

@@ -40,7 +40,7 @@ _LONGEST = 200
 
 def driver_identity() -> str:
     """A name of this process that no other ever has: boot, PID namespace, process number, start, time namespace."""
-    return f"{boot()}/{namespace('pid')}/{os.getpid()}/{started_at('self')}/{namespace('time')}"
+    return f"{machine_id()}/{namespace('pid')}/{os.getpid()}/{started_at('self')}/{namespace('time')}"
 
 
 def started_at(process: str) -> str:
@@ -51,11 +51,6 @@ def started_at(process: str) -> str:
     """
     text = Path(f"/proc/{process}/stat").read_text(encoding="ascii", errors="replace")
     return text.rpartition(")")[2].split()[19]
-
-
-def boot() -> str:
-    """A name of this start of the machine."""
-    return machine_id()
 
 
 def namespace(kind: Literal["pid", "time"]) -> int:
@@ -518,7 +513,7 @@ def is_dead(driver: str, locked: bool | None, busy: bool) -> bool:
     if locked or identity is None:
         return False
     booted, pid_namespace, number, started, time_namespace = identity.groups()
-    if booted != boot():
+    if booted != machine_id():
         return not busy
     of_here = int(pid_namespace) == namespace("pid")
     if of_here and Path("/proc/self").readlink() == Path(str(os.getpid())):  # /proc is of this namespace

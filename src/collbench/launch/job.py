@@ -213,27 +213,22 @@ class Job:
     relay: Path
 
     @property
-    def hosts(self) -> tuple[tuple[str, int], ...]:
-        """Names of the boxes, with their numbers of ranks."""
-        return self.world.hosts
-
-    @property
     def names(self) -> tuple[str, ...]:
-        return tuple(name for name, _ in self.hosts)
+        return tuple(name for name, _ in self.world.hosts)
 
     @property
     def starts(self) -> tuple[tuple[str, dict[str, str]], ...]:
         """Boxes in which the first command is started, with its variables: one, or one for each rank."""
-        if len(self.hosts) > 1 and self.starter.direct is not None:
-            direct = self.starter.direct(self.hosts)
+        if len(self.world.hosts) > 1 and self.starter.direct is not None:
+            direct = self.starter.direct(self.world.hosts)
             return tuple((name, self.world.environment | variables) for name, variables in direct)
         return ((self.names[0], self.world.environment),)
 
     @property
     def argv(self) -> Argv:
         """The first command."""
-        if len(self.hosts) > 1:
-            return self.starter.across(self.hosts, self.world.program)
+        if len(self.world.hosts) > 1:
+            return self.starter.across(self.world.hosts, self.world.program)
         return self.starter.local(self.ranks, self.crowded, self.world.program)
 
 

@@ -10,9 +10,9 @@ from fractions import Fraction
 import msgspec
 
 from collbench.errors import PlanError
-from collbench.launch import placement, slots
+from collbench.launch import placement
 from collbench.launch.cells import LaunchCell
-from collbench.launch.slots import Slot, Wants
+from collbench.launch.slots import BY_DEVICE, Slot, Wants
 from collbench.machine.facts import format_cores
 from collbench.machine.topology import Topology
 from collbench.schema.launch_plan import LaunchPlan
@@ -88,7 +88,7 @@ def place(topology: Topology, cell: LaunchCell, plan: LaunchPlan) -> Placement:
     cores = plan.cores_per_rank or ("share" if plan.device == "gpu" else 1)
     wants = Wants(cell.ranks, cell.servers, cores, cell.affinity == "far", plan.oversubscribe)
     without = _without_gpus(plan, topology)
-    by_rank = slots.get("cpu" if without else plan.device)(topology, wants)
+    by_rank = BY_DEVICE["cpu" if without else plan.device](topology, wants)
     if plan.spare == "chief":
         by_rank = _with_spare(by_rank, cell.servers, topology)
     groups = placement.groups_of(policy, number, by_rank, topology, cell.servers)

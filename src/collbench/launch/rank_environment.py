@@ -54,18 +54,18 @@ def needs_shm_folder(cell: LaunchCell, placement: Placement, stack: Stack) -> bo
     return bool(stack.starter.shm_folder) and shares_hostname(cell, placement) and placement.shares_boxes
 
 
-#: NCCL takes containers of one hostname and one /dev/shm for one machine, and connects their GPUs directly where links
-#: allow it; a process that does not see the other GPU cannot open its memory (CUDA error 101, NCCL issue 1647). With
-#: this, NCCL goes through shared memory. Containers with hostnames of their own it connects by sockets anyway.
-HIDDEN_PEERS = {"NCCL_P2P_DISABLE": "1"}
-
 #: Bytes of /dev/shm that NCCL (2.7 to 2.30) takes for a connection through host memory, in each of its channels:
 #: buffers of its three protocols at their default sizes (init.cc, transport/shm.cc), as its messages name them.
 NCCL_CONNECTION = 9637888
 
 
 def hides_peers(cell: LaunchCell, placement: Placement, stack: Stack) -> bool:
-    """Whether NCCL takes several containers for one machine though none sees the GPUs of another."""
+    """Whether NCCL takes several containers for one machine though none sees the GPUs of another.
+
+    It connects GPUs of one hostname and one /dev/shm directly where links allow it; a process that does not see the
+    other GPU cannot open its memory (CUDA error 101, NCCL issue 1647). Without peers NCCL goes through shared memory.
+    Containers with hostnames of their own it connects by sockets anyway.
+    """
     hidden = len(placement.gpus) > 1 and not sharing_of(cell).all_gpus
     return hidden and stack.nccl and shares_hostname(cell, placement)
 
@@ -96,8 +96,7 @@ def _workarounds(cell: LaunchCell, placement: Placement, stack: Stack) -> Iterat
     if needs_shm_folder(cell, placement, stack):
         yield stack.starter.shm_folder, SHM_FOLDER, "containers would overwrite each other's shared memory otherwise"
     if hides_peers(cell, placement, stack):
-        reason = "NCCL would take the containers for one machine and fail to reach hidden GPUs"
-        yield from ((*variable, reason) for variable in HIDDEN_PEERS.items())
+        yield "NCCL_P2P_DISABLE", "1", "NCCL would take the containers for one machine and fail to reach hidden GPUs"
 
 
 def nccl_shortage(cell: LaunchCell, placement: Placement, stack: Stack, output: str) -> str | None:

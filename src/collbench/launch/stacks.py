@@ -22,7 +22,6 @@ from collbench.launch.given import PRELOAD, given_by
 from collbench.launch.live_world import world_of
 from collbench.launch.log import Log, whole_words
 from collbench.launch.patience import StopCheck
-from collbench.launch.placing import Placement
 from collbench.launch.probe import Contents
 from collbench.launch.rank_environment import OF_EVERY_RANK, notes, places
 from collbench.launch.starters.starter import PROCESS, Argv
@@ -368,12 +367,13 @@ def examine(expanded: ExpandedPlan, session: Session, argv: Argv, check: StopChe
     with session.cleaned():
         looks = session.look(expanded.plan, expanded.placements_on(cell.engine), {})
         stack, placement = stack_of(expanded.plan, cell.image, looks.by_image[cell.image]), expanded.placements[cell]
+        without = () if placement.shares_boxes else ("--without", "cma")  # a lone rank reads no other's memory there
         user = engines.get(cell.engine).user()
         with folders(expanded.plan.inner(), user, places=places(cell, placement)) as at:
             world = world_of(Launch(cell, 0, 0), stack, placement, session.run, at)
             log = Log()
             with session.open(world) as opened:
-                code = _run_in_first(opened, (*argv, *_lone(placement)), log, check)
+                code = _run_in_first(opened, (*argv, *without), log, check)
     if code not in EXIT_CODES:
         last = "; ".join(log.tail()[-1:]) or "without output"
         raise LaunchFailed(f"image {cell.image}: {argv[0]} in a container ended with exit code {code}: {last}")
@@ -394,11 +394,6 @@ def expanded_for(image: str, policy: str, step: str, engine: str) -> ExpandedPla
     if expanded.cells[0].isolation is None:
         raise RequestError(f"doctor --image: policy {policy} has no container; remove --image.")
     return expanded
-
-
-def _lone(placement: Placement) -> Argv:
-    """A rank that is alone in its container reads no other rank's memory there."""
-    return () if placement.shares_boxes else ("--without", "cma")
 
 
 def _run_in_first(opened: OpenWorld, argv: Argv, log: Log, check: StopCheck) -> int:

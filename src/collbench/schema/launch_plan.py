@@ -54,7 +54,7 @@ class LaunchPlan(Plan, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What each world measures is the `Plan` in it; how many worlds, and where, stands here.
 
     `images` are names in `containers/` or references as Docker spells them, `policies` names of files in
-    `launch/placement/` or of other packages, known to the launcher alone. `environments` maps an image to the Python
+    `launch/placement.py` or of other packages, known to the launcher alone. `environments` maps an image to the Python
     environment that the host side uses beside it, `image_backends` to the backends that are measured with it.
     `ranks` are sizes of the world, or else `workers` are: then parameter-server collectives run in worlds with one
     rank more, rank 0, which is the server and gets no GPU; and trainings with as many more as `servers` says.

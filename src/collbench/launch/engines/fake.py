@@ -8,15 +8,15 @@ runs and then returns its exit code; it is resumed whenever the command's `code`
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import collbench
 from collbench.errors import LaunchFailed, PlanError
-from collbench.launch.cells import Launch, LaunchCell
-from collbench.launch.engines.ladder import Ladder, Sharing, Step, ladder_of
-from collbench.launch.engines.spec import Look, Looks, WorldSpec
+from collbench.launch.cells import LaunchCell
+from collbench.launch.engines.ladder import SHARING, Sharing, Step, ladder_of
+from collbench.launch.engines.spec import Engine, Look, Looks, WorldSpec
 from collbench.launch.folders import user_inside
 from collbench.launch.log import Log
 from collbench.launch.patience import StopCheck
@@ -30,7 +30,7 @@ from collbench.schema.record import SCHEMA
 Playing = Generator[None, None, int]
 
 LADDER = ladder_of(
-    Step("strict", "nothing shared", Sharing(ipc=False, net=False, all_gpus=False, host=False, shm_bytes=64 << 20)),
+    Step("strict", "nothing shared", SHARING["strict"]),
     Step("visible", "everything shared", Sharing(host=False), between=True),
     Step("files", "everything shared with the host", Sharing()),
 )
@@ -39,32 +39,12 @@ LADDER = ladder_of(
 CORES = 16
 
 
-@dataclass(frozen=True)
-class FakeEngine:
-    """A machine that does not exist. `starts_ranks`: as a resource manager does."""
-
-    name: str = "fake"
-    ladder: Ladder = LADDER
-    starts_ranks: bool = False
-    bare: bool = False
-    local: bool = False
-    start_seconds: tuple[float, float] = (0.0, 0.0)
-
-    def address(self, plan: LaunchPlan) -> str:
-        return ""
+class FakeEngine(Engine):
+    """A machine that does not exist."""
 
     def machine(self, address: str = "") -> Topology:
         """Processors on two nodes, no GPU."""
         return Topology(tuple(Core(number, number * 2 // CORES) for number in range(CORES)))
-
-    def cautions(self, address: str = "") -> tuple[str, ...]:
-        return ()
-
-    def container(self, box: str) -> str | None:
-        return box
-
-    def longest(self, plan: LaunchPlan) -> None:
-        """Any time."""
 
     def user(self) -> tuple[int, int]:
         return user_inside()
@@ -75,9 +55,6 @@ class FakeEngine:
             f"fake {world.name} {step} {box.name} ranks={','.join(map(str, box.ranks))} cores={box.cores}"
             for box in world.placement.boxes
         )
-
-    def script(self, plan: LaunchPlan, order: Sequence[Launch], placements: Mapping[LaunchCell, Placement]) -> None:
-        """World by world."""
 
     def connect(self, address: str, check: StopCheck) -> FakeSession:
         """Raises PlanError: tests make their session themselves."""
@@ -214,4 +191,4 @@ def contents(vendor: str = "openmpi") -> Contents:
     )  # fmt: skip
 
 
-ENGINE = FakeEngine()
+ENGINE = FakeEngine("fake", (0.0, 0.0), LADDER)

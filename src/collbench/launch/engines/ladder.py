@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from collbench.errors import PlanError
 from collbench.schema.axes import STEPS
@@ -38,6 +38,21 @@ class Step:
 
 
 Ladder = tuple[Step, ...]
+
+#: Size of /dev/shm from the step `limits` on, and that of a container otherwise (bytes).
+LARGE_SHM, USUAL_SHM = 1 << 30, 64 << 20
+
+_NOTHING = Sharing(ipc=False, net=False, all_gpus=False, host=False, shm_bytes=LARGE_SHM)
+
+#: What containers share at each step.
+SHARING = {
+    "strict": replace(_NOTHING, shm_bytes=USUAL_SHM),
+    "limits": _NOTHING,
+    "ipc": replace(_NOTHING, ipc=True),
+    "net": replace(_NOTHING, ipc=True, net=True),
+    "visible": replace(_NOTHING, ipc=True, net=True, all_gpus=True),
+    "files": Sharing(),
+}
 
 
 def ladder_of(*steps: Step) -> Ladder:

@@ -6,6 +6,8 @@ launch. A box is a container, a pod, or the host itself.
 
 from __future__ import annotations
 
+import os
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
@@ -22,6 +24,7 @@ from collbench.launch.placing import Placement
 from collbench.launch.probe import Contents
 from collbench.launch.starters.starter import Argv, Starter
 from collbench.launch.storage import Storage
+from collbench.machine import topology
 from collbench.machine.topology import Topology
 from collbench.schema.launch_plan import LaunchPlan
 from collbench.schema.manifest import Allocation, Host
@@ -200,49 +203,35 @@ class Session(Protocol):
         """Remove what dead drivers left: names of what was removed, and of what remains."""
 
 
-class Engine(Protocol):
+@dataclass(frozen=True)
+class Engine(ABC):
     """What is known of an engine before it is connected to: its steps, its machine, and a world as its own commands.
 
-    `ladder` (see `ladder_of`) begins with the most isolated step; empty where boxes isolate nothing. `starts_ranks`: it
-    starts a command on every rank by itself, as a resource manager does, and no launcher of an MPI is needed. `bare`:
-    it also starts ranks without containers. `local`: ranks run on the driver's machine, on the cores of their slots,
-    and can open its pipes, so that worlds can live at once. `start_seconds` are estimates for a world's first box, and
-    for each further one.
+    `name` is as plans spell it. `ladder` (see `ladder_of`) begins with the most isolated step; empty where boxes
+    isolate nothing. `starts_ranks`: it starts a command on every rank by itself, as a resource manager does, and no
+    launcher of an MPI is needed. `bare`: it also starts ranks without containers. `local`: ranks run on the driver's
+    machine, on the cores of their slots, and can open its pipes, so that worlds can live at once. `start_seconds` are
+    estimates for a world's first box, and for each further one.
     """
 
-    @property
-    def name(self) -> str:
-        """As plans spell it."""
-
-    @property
-    def ladder(self) -> Ladder:
-        """Its steps of isolation."""
-
-    @property
-    def starts_ranks(self) -> bool:
-        """Whether no launcher is needed."""
-
-    @property
-    def local(self) -> bool:
-        """Whether ranks are on the driver's machine."""
-
-    @property
-    def start_seconds(self) -> tuple[float, float]:
-        """Of the first box, and of each further one (s)."""
-
-    @property
-    def bare(self) -> bool:
-        """Whether worlds without containers are its own too."""
+    name: str
+    start_seconds: tuple[float, float]
+    ladder: Ladder = ()
+    starts_ranks: bool = False
+    bare: bool = False
+    local: bool = False
 
     def address(self, plan: LaunchPlan) -> str:
         """Where a plan says that it is: a URL, or the file that describes a site; empty for its usual place."""
+        return ""
 
     def machine(self, address: str = "") -> Topology:
-        """The processors and GPUs that it offers to ranks, on each host.
+        """The processors and GPUs that it offers to ranks, on each host: the driver's own.
 
         Raises:
             PlanError: the description of a site cannot be read.
         """
+        return topology.here()
 
     def cautions(self, address: str = "") -> tuple[str, ...]:
         """What somebody who is about to measure there must know of it.
@@ -250,18 +239,23 @@ class Engine(Protocol):
         Raises:
             PlanError: the description of a site cannot be read.
         """
+        return ()
 
     def container(self, box: str) -> str | None:
         """The name of the container that a rank in this box is in; None: in none."""
+        return box
 
     def longest(self, plan: LaunchPlan) -> float | None:
         """How long all launches of a plan may take together (s), where something ends them; None: any time."""
+        return None
 
     def user(self) -> tuple[int, int]:
-        """User and group that ranks have."""
+        """User and group that ranks have: the driver's."""
+        return os.getuid(), os.getgid()
 
     def render(self, world: WorldSpec) -> tuple[str, ...]:
-        """The commands by which a person would do the same, to be printed. Pure."""
+        """The commands by which a person would do the same, to be printed; none where there is a `script`. Pure."""
+        return ()
 
     def script(
         self, plan: LaunchPlan, order: Sequence[Launch], placements: Mapping[LaunchCell, Placement]
@@ -271,7 +265,9 @@ class Engine(Protocol):
         Raises:
             PlanError: it cannot do what the plan wants.
         """
+        return None
 
+    @abstractmethod
     def connect(self, address: str, check: StopCheck) -> Session:
         """Connect to it; at its default address where `address` is empty. `check` raises when we are to stop.
 

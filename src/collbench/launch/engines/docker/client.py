@@ -1,4 +1,4 @@
-"""The SDK's client with a limit for whole answers, and waits that a signal ends.
+"""The SDK's client with a limit for whole answers. It alone needs the SDK to be imported, which may not be installed.
 
 A socket's time-out holds for each piece of an answer: one that comes byte by byte is never late. So requests are sent
 from threads of their own, and abandoned from outside. The threads are daemons: one that waits for ever does not keep

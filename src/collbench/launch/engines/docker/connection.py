@@ -1,9 +1,4 @@
-"""A connection to a container engine: made, lost and restored; the SDK's errors as ours.
-
-A socket's time-out holds for each piece of an answer: one that comes byte by byte is never late. So requests are sent
-from threads of their own, and abandoned from outside. The threads are daemons: one that waits for ever does not keep
-the program from ending.
-"""
+"""A connection to a container engine: made, lost and restored; the SDK's errors as ours."""
 
 from __future__ import annotations
 

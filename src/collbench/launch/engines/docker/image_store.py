@@ -97,7 +97,7 @@ def run_once(
 
     Without `user` it is the image's; a user that is given has no account there (`ACCOUNT`). `settings` are those of
     `create_host_config`. A container that cannot be removed is found by the labels of `engine` later
-    (`cleanup.nothing_left`).
+    (`containers.nothing_left`).
 
     Raises:
         EngineError: it could not be run, or did not end within `ANSWER` seconds.

@@ -11,8 +11,7 @@ from pathlib import Path
 
 from collbench.errors import RequestError
 from collbench.launch.engines.docker import image_store
-from collbench.launch.engines.docker.cleanup import nothing_left
-from collbench.launch.engines.docker.containers import Docker
+from collbench.launch.engines.docker.containers import Docker, nothing_left
 from collbench.launch.engines.docker.look import contents_of, find, reference_of
 from collbench.launch.patience import Stopping
 from collbench.launch.probe import Build, Contents

@@ -11,9 +11,16 @@ from pathlib import Path
 
 from collbench.errors import EngineError, LaunchFailed
 from collbench.launch.cells import LaunchCell
-from collbench.launch.engines.docker.cleanup import clear, nothing_left
 from collbench.launch.engines.docker.connection import DOCKER, Service
-from collbench.launch.engines.docker.containers import Docker, Execution, ExitWatch, killed_for_memory, sweep
+from collbench.launch.engines.docker.containers import (
+    Docker,
+    Execution,
+    ExitWatch,
+    clear,
+    killed_for_memory,
+    nothing_left,
+    sweep,
+)  # fmt: skip
 from collbench.launch.engines.docker.look import look_at
 from collbench.launch.engines.docker.specs import SEALED, program_of, reached, specs_for
 from collbench.launch.engines.spec import Looks, WorldSpec

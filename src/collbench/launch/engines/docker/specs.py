@@ -3,81 +3,29 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from collbench.launch.engines.ladder import Sharing, Step, ladder_of
+from collbench.launch.engines.ladder import SHARING, USUAL_SHM, Step, ladder_of, step_of
 from collbench.launch.engines.spec import WorldSpec
 from collbench.launch.given import Given
-from collbench.launch.placing import Box, Placement
+from collbench.launch.placing import Box
 from collbench.launch.rank_environment import SHM_FOLDER, needs_shm_folder, variables
 from collbench.launch.starters.starter import Argv
 from collbench.launch.storage import Storage
 
-#: Size of /dev/shm from the step `limits` on, and Docker's own (bytes).
-LARGE_SHM = 1 << 30
-DOCKER_SHM = 64 << 20
-
-#: From the most isolated to the least.
 LADDER = ladder_of(
-    Step(
-        "strict", "private ipc, pid, net, uts; only its own GPU; Docker's default limits",
-        Sharing(ipc=False, net=False, all_gpus=False, host=False, shm_bytes=DOCKER_SHM),
-    ),
-    Step(
-        "limits", "1 GiB of /dev/shm, unlimited memlock, SYS_NICE",
-        Sharing(ipc=False, net=False, all_gpus=False, host=False, shm_bytes=LARGE_SHM),
-    ),
-    Step(
-        "ipc", "one ipc and one pid namespace for all, SYS_PTRACE",
-        Sharing(ipc=True, net=False, all_gpus=False, host=False, shm_bytes=LARGE_SHM),
-    ),
-    Step(
-        "net", "one network namespace for all, and so one hostname",
-        Sharing(ipc=True, net=True, all_gpus=False, host=False, shm_bytes=LARGE_SHM), between=True,
-    ),
-    Step(
-        "visible", "every GPU visible in every container",
-        Sharing(ipc=True, net=True, all_gpus=True, host=False, shm_bytes=LARGE_SHM), between=True,
-    ),
-    Step(
-        "files", "the ipc, pid, net and uts namespaces of the host, and so its /dev/shm; own files and user", Sharing(),
-    ),
+    Step("strict", "private ipc, pid, net, uts; only its own GPU; Docker's default limits", SHARING["strict"]),
+    Step("limits", "1 GiB of /dev/shm, unlimited memlock, SYS_NICE", SHARING["limits"]),
+    Step("ipc", "one ipc and one pid namespace for all, SYS_PTRACE", SHARING["ipc"]),
+    Step("net", "one network namespace for all, and so one hostname", SHARING["net"], between=True),
+    Step("visible", "every GPU visible in every container", SHARING["visible"], between=True),
+    Step("files", "the ipc, pid, net and uts namespaces of the host, and so its /dev/shm; own files and user",
+         SHARING["files"]),
 )  # fmt: skip
 
 STEPS = tuple(step.name for step in LADDER)
-
-
-@dataclass(frozen=True)
-class Settings:
-    """What containers get at a step. Everything else is Docker's default, but all other capabilities are dropped."""
-
-    sharing: Sharing
-    large_limits: bool
-    unlimited_memlock: bool
-
-    @property
-    def capabilities(self) -> tuple[str, ...]:
-        added = {"SYS_NICE": self.large_limits, "SYS_PTRACE": self.sharing.ipc}
-        return tuple(name for name, is_added in added.items() if is_added)
-
-    @property
-    def shm_bytes(self) -> int:
-        """Size of /dev/shm in each container; in a shared IPC namespace it is the anchor's, or the host's."""
-        return self.sharing.shm_bytes or DOCKER_SHM
-
-    @property
-    def needs_anchor(self) -> bool:
-        """Whether another container than those of the ranks must own the shared namespaces; the host's are there."""
-        return (self.sharing.ipc or self.sharing.net) and not self.sharing.host
-
-
-def settings_at(name: str, memlock: bool = True) -> Settings:
-    """The settings of a step and of all before it. `memlock`: the engine can grant unlimited locked memory."""
-    height = STEPS.index(name)
-    limits = height >= STEPS.index("limits")
-    return Settings(LADDER[height].sharing, limits, limits and memlock)
 
 
 #: Paths in a container of what is mounted into it.
@@ -135,16 +83,15 @@ class Spec:
     """One container, as it will be created. `joins_ipc` and `joins_net` name the container whose namespaces it joins.
 
     `image` is an id: a name may get another image between two launches. `processes` is the most that it may have.
-    `gpus` are UUIDs of those that it sees, by their CDI names where the engine knows them (`cdi`). `lives`: it ends by
-    itself after so many seconds. `donates`: it is the anchor, which owns the namespaces that the others join.
-    `of_host`: it is in the host's, with its network, hostname and /dev/shm.
+    `gpus` are UUIDs of those that it sees, by their CDI names where the engine knows them (`cdi`). `donates`: it is the
+    anchor, which owns the namespaces that the others join. `of_host`: it is in the host's, with its network, hostname
+    and /dev/shm.
     """
 
     name: str
     image: str
     labels: tuple[tuple[str, str], ...]
     user: str
-    lives: int
     cores: str
     nodes: str
     hostname: str | None
@@ -172,62 +119,12 @@ class Spec:
     @property
     def command(self) -> tuple[str, ...]:
         """It only waits; the commands of a world are executed in it."""
-        return ("sleep", str(self.lives))
-
-
-@dataclass(frozen=True)
-class Common:
-    """What the containers of one launch have in common. `run` is the experiment's name, `name` this launch's.
-
-    `driver` names the process that drives it; `cdi`: the engine knows GPUs by their CDI names.
-    """
-
-    run: str
-    name: str
-    driver: str
-    image: str
-    user: str
-    lives: int
-    environment: dict[str, str]
-    cdi: bool = False
-    seccomp: str = "default"
-
-    @property
-    def labels(self) -> tuple[tuple[str, str], ...]:
-        return ((RUN_LABEL, self.run), (LAUNCH_LABEL, self.name), (DRIVER_LABEL, self.driver))
-
-    @property
-    def network(self) -> str:
-        return f"{self.name}-net"
-
-    def container(self, box: str) -> str:
-        """Name of a box's container; also its hostname where it does not share one."""
-        return f"{self.name}-{box}"
+        return ("sleep", str(LIVES))
 
 
 def program_of(world: WorldSpec) -> Argv:
     """The command of a rank."""
     return INSIDE if world.folders.turns is None else (*INSIDE, *IN_TURNS)
-
-
-def specs_for(world: WorldSpec) -> tuple[Spec, ...]:
-    """The containers of a world, as `specs_of`. The one of rank 0 may write to the launch's folders."""
-    cell, stack, placement = world.cell, world.stack, world.placement
-    if cell.isolation is None:
-        raise ValueError(f"{cell.title}: no step of the ladder")
-    common = Common(
-        world.run, world.name, world.driver, stack.reference, f"{world.user[0]}:{world.user[1]}", LIVES,
-        variables(cell, placement, stack) | stack.given.inside(), CDI in stack.grants, cell.seccomp,
-    )  # fmt: skip
-    told = (Mount(str(world.folders.plan), PLAN), Mount(str(world.folders.placement), PLACEMENT), *given(stack.given))
-    if world.folders.turns is not None:
-        told += (Mount(str(world.folders.turns), TURNS),)
-    if needs_shm_folder(cell, placement, stack):
-        told += (Mount("", SHM_FOLDER, True, "tmpfs"),)
-    mounts: dict[str, tuple[Mount, ...]] = {box.name: told for box in placement.boxes}
-    writable = (Mount(str(world.folders.out), OUT, True), Mount(str(world.folders.relay), RELAY, True))
-    mounts[placement.boxes[0].name] += (*writable, *_storage(world.storage))
-    return specs_of(common, placement, settings_at(cell.isolation, MEMLOCK in stack.grants), mounts)
 
 
 def given(what: Given) -> tuple[Mount, ...]:
@@ -243,41 +140,61 @@ def _storage(storage: Storage | None) -> tuple[Mount, ...]:
     return (Mount(storage.source or "", storage.folder, True, kinds[storage.kind]),)
 
 
-def specs_of(
-    common: Common, placement: Placement, settings: Settings, mounts: Mapping[str, tuple[Mount, ...]]
-) -> tuple[Spec, ...]:
-    """The containers of a world in the order in which they must start: the anchor first. `mounts` are by box."""
-    shared = settings.needs_anchor and len(placement.boxes) > 1
-    anchor = common.container("anchor") if shared else None
-    specs = [] if anchor is None else [_anchor(common, anchor, placement, settings)]
-    for box in placement.boxes:
-        gpus = placement.gpus if settings.sharing.all_gpus else box.gpus
-        specs.append(_member(common, box, anchor, settings, mounts.get(box.name, ()), gpus))
+def specs_for(world: WorldSpec) -> tuple[Spec, ...]:
+    """The containers of a world, in the order in which they must start: the anchor first.
+
+    It owns the namespaces that all share, and computes nothing; the host's are there without it. Everything that is not
+    said here is the engine's default.
+    """
+    cell, stack, placement = world.cell, world.stack, world.placement
+    if cell.isolation is None:
+        raise ValueError(f"{cell.title}: no step of the ladder")
+    sharing, limits = step_of(LADDER, cell.isolation).sharing, STEPS.index(cell.isolation) >= STEPS.index("limits")
+    capabilities = {"SYS_NICE": limits, "SYS_PTRACE": sharing.ipc}
+    environment = variables(cell, placement, stack) | stack.given.inside()
+
+    def made(name: str, box: Box, **fields: Any) -> Spec:
+        return Spec(
+            name=name, image=stack.reference, user=f"{world.user[0]}:{world.user[1]}", cores=box.cores, nodes=box.nodes,
+            labels=((RUN_LABEL, world.run), (LAUNCH_LABEL, world.name), (DRIVER_LABEL, world.driver)),
+            shm_bytes=sharing.shm_bytes or USUAL_SHM, unlimited_memlock=limits and MEMLOCK in stack.grants,
+            capabilities=tuple(capability for capability, is_added in capabilities.items() if is_added),
+            environment=(*environment.items(), *ACCOUNT, ("COLLBENCH_CONTAINER", box.name)),
+            processes=max(PROCESSES, PROCESSES_PER_RANK * len(box.ranks)), cdi=CDI in stack.grants,
+            seccomp=cell.seccomp, **fields,
+        )  # fmt: skip
+
+    names, mounts = tuple(f"{world.name}-{box.name}" for box in placement.boxes), _mounts(world)
+    network, anchor, specs = f"{world.name}-net", None, list[Spec]()
+    if (sharing.ipc or sharing.net) and not sharing.host and len(names) > 1:
+        anchor, aliases = f"{world.name}-anchor", names if sharing.net else ()
+        # Open MPI's mpirun must find its own host, by this name, among those that it is given.
+        hostname = aliases[0] if aliases else anchor
+        specs.append(made(anchor, Box("anchor", (), placement.slots), hostname=hostname, network=network,
+                          aliases=aliases, donates=True))  # fmt: skip
+    joins_net = anchor if sharing.net else None
+    connected = not (joins_net or sharing.host)
+    for name, box in zip(names, placement.boxes, strict=True):
+        specs.append(made(
+            name, box, mounts=mounts[box.name], gpus=placement.gpus if sharing.all_gpus else box.gpus,
+            hostname=name if connected else None, network=network if connected else None,
+            joins_ipc=anchor if sharing.ipc else None, joins_net=joins_net, of_host=sharing.host,
+        ))  # fmt: skip
     return tuple(specs)
 
 
-def _anchor(common: Common, name: str, placement: Placement, settings: Settings) -> Spec:
-    """Owns the shared namespaces; computes nothing. In a shared network every container's name resolves to it."""
-    whole = Box("anchor", (), tuple(placement.slots))
-    aliases = tuple(common.container(box.name) for box in placement.boxes) if settings.sharing.net else ()
-    # Open MPI's mpirun must find its own host, by this name, among those that it is given.
-    hostname = aliases[0] if aliases else name
-    return _spec(
-        common, name, whole, settings, hostname=hostname, network=common.network, aliases=aliases, donates=True
-    )
-
-
-def _member(
-    common: Common, box: Box, anchor: str | None, settings: Settings, mounts: tuple[Mount, ...], gpus: tuple[str, ...]
-) -> Spec:
-    joins_net = anchor if settings.sharing.net else None
-    of_host = settings.sharing.host
-    name = common.container(box.name)
-    return _spec(
-        common, name, box, settings, mounts=mounts, gpus=gpus, hostname=None if joins_net or of_host else name,
-        network=None if joins_net or of_host else common.network,
-        joins_ipc=anchor if settings.sharing.ipc else None, joins_net=joins_net, of_host=of_host,
-    )  # fmt: skip
+def _mounts(world: WorldSpec) -> dict[str, tuple[Mount, ...]]:
+    """By box; that of rank 0 may write to the launch's folders."""
+    at, stack = world.folders, world.stack
+    told = (Mount(str(at.plan), PLAN), Mount(str(at.placement), PLACEMENT), *given(stack.given))
+    if at.turns is not None:
+        told += (Mount(str(at.turns), TURNS),)
+    if needs_shm_folder(world.cell, world.placement, stack):
+        told += (Mount("", SHM_FOLDER, True, "tmpfs"),)
+    mounts = {box.name: told for box in world.placement.boxes}
+    writable = (Mount(str(at.out), OUT, True), Mount(str(at.relay), RELAY, True))
+    mounts[world.placement.boxes[0].name] += (*writable, *_storage(world.storage))
+    return mounts
 
 
 def reached(members: Sequence[Spec]) -> tuple[str, ...]:
@@ -288,27 +205,6 @@ def reached(members: Sequence[Spec]) -> tuple[str, ...]:
     """
     first = LOCALHOST if members[0].of_host else members[0].name
     return (first, *(spec.name for spec in members[1:]))
-
-
-def _spec(common: Common, name: str, box: Box, settings: Settings, **fields: Any) -> Spec:
-    """The fields that are alike in anchor and members, and those in which they differ."""
-    return Spec(
-        name=name,
-        image=common.image,
-        labels=common.labels,
-        user=common.user,
-        lives=common.lives,
-        cores=box.cores,
-        nodes=box.nodes,
-        shm_bytes=settings.shm_bytes,
-        unlimited_memlock=settings.unlimited_memlock,
-        capabilities=settings.capabilities,
-        environment=(*common.environment.items(), *ACCOUNT, ("COLLBENCH_CONTAINER", box.name)),
-        processes=max(PROCESSES, PROCESSES_PER_RANK * len(box.ranks)),
-        cdi=common.cdi,
-        seccomp=common.seccomp,
-        **fields,
-    )
 
 
 def cdi_names(gpus: tuple[str, ...]) -> tuple[str, ...]:

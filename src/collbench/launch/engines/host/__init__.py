@@ -6,15 +6,14 @@ import contextlib
 import os
 import shlex
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from collbench.launch import job
-from collbench.launch.cells import Launch, LaunchCell
+from collbench.launch.cells import LaunchCell
 from collbench.launch.engines.host.environments import look_beside
-from collbench.launch.engines.ladder import Ladder
-from collbench.launch.engines.spec import Looks, WorldSpec
+from collbench.launch.engines.spec import Engine, Looks, WorldSpec
 from collbench.launch.folders import Folders, sweep_folders
 from collbench.launch.job import HostProcess
 from collbench.launch.log import Log
@@ -22,40 +21,16 @@ from collbench.launch.patience import StopCheck
 from collbench.launch.placing import Placement
 from collbench.launch.rank_environment import variables
 from collbench.launch.starters.starter import Argv
-from collbench.machine import facts, topology
-from collbench.machine.topology import Topology
+from collbench.machine import facts
 from collbench.schema.launch_plan import LaunchPlan
 
 
-@dataclass(frozen=True)
-class HostEngine:
+class HostEngine(Engine):
     """The machine that the driver is on."""
-
-    name: str = "host"
-    ladder: Ladder = ()
-    starts_ranks: bool = False
-    bare: bool = False
-    local: bool = True
-    start_seconds: tuple[float, float] = (0.7, 0.0)  # seen on two cores
-
-    def address(self, plan: LaunchPlan) -> str:
-        return ""
-
-    def machine(self, address: str = "") -> Topology:
-        return topology.here()
-
-    def cautions(self, address: str = "") -> tuple[str, ...]:
-        return ()
 
     def container(self, box: str) -> str | None:
         """The container that this process is in, if it is in one."""
         return facts.container()
-
-    def longest(self, plan: LaunchPlan) -> None:
-        """Any time."""
-
-    def user(self) -> tuple[int, int]:
-        return os.getuid(), os.getgid()
 
     def render(self, world: WorldSpec) -> tuple[str, ...]:
         stack, cell = world.stack, world.cell
@@ -64,9 +39,6 @@ class HostEngine:
         argv = shlex.join(stack.starter.local(cell.ranks, world.placement.crowded, program))
         links = stack.given.links(_libraries(world))
         return (*links, f"env PATH={stack.reference}/bin:$PATH {variables} {argv}")
-
-    def script(self, plan: LaunchPlan, order: Sequence[Launch], placements: Mapping[LaunchCell, Placement]) -> None:
-        """World by world."""
 
     def connect(self, address: str, check: StopCheck) -> HostSession:
         return HostSession(check)
@@ -162,16 +134,12 @@ def environment_of(world: WorldSpec) -> dict[str, str]:
     """Variables of the ranks.
 
     What the library keeps while it runs (Open MPI's session folder stays when its daemon is killed) goes to the
-    launch's folder, which is removed with it.
+    launch's folder, which is removed with it. Open MPI's mpirun starts something for root only where told to.
     """
     temporary = {"TMPDIR": str(world.folders.plan.parent)}
     in_front = world.stack.given.on_host(_libraries(world))
-    return variables(world.cell, world.placement, world.stack) | for_root() | temporary | in_front
-
-
-def for_root() -> dict[str, str]:
-    """The variables by which Open MPI's mpirun starts something for root; none for other users."""
-    return {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"} if os.getuid() == 0 else {}
+    root = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"} if os.getuid() == 0 else {}
+    return variables(world.cell, world.placement, world.stack) | root | temporary | in_front
 
 
 def _libraries(world: WorldSpec) -> Path:
@@ -179,4 +147,4 @@ def _libraries(world: WorldSpec) -> Path:
     return world.folders.plan.parent / "lib"
 
 
-ENGINE = HostEngine()
+ENGINE = HostEngine("host", local=True, start_seconds=(0.7, 0.0))  # seen on two cores

@@ -32,24 +32,17 @@ def look_beside(plan: LaunchPlan, image: str, in_image: str) -> Look:
     Raises:
         PlanError: it holds another library than the image, or it is not known which one the image holds.
     """
-    environment = find_environment(image, plan.environments.get(image))
-    given = given_by(plan, os.environ.get(LIBRARY_PATH, ""))
-    if not communicates(plan):
-        return _look(image, environment, probe(environment, "", workloads.uses(plan.benchmarks), given))
-    wanted = in_image or _vendor_in(image)
-    contents = probe(environment, wanted, workloads.uses(plan.benchmarks), given)
-    if contents.vendor != wanted:
+    environment, before = find_environment(image, plan.environments.get(image)), os.environ.get(LIBRARY_PATH, "")
+    wanted = (in_image or _vendor_in(image)) if communicates(plan) else ""
+    contents = probe(environment, wanted, workloads.uses(plan.benchmarks), given_by(plan, before))
+    if wanted and contents.vendor != wanted:
         raise PlanError(
             f"policy host: image {image} stands for {wanted}, and the environment {environment} holds "
             f"{contents.vendor or 'no library that can be started'}. Name one that holds the same: "
             f'environments = {{ {image} = "PATH" }}; or make one (python3 -m venv .venvs/{image} && '
             f".venvs/{image}/bin/pip install '.[{wanted}]' in a clone, or with a wheel for the dot); or leave host out."
         )
-    return _look(image, environment, contents)
-
-
-def _look(image: str, environment: Path, contents: Contents) -> Look:
-    title, before = f"the environment beside {image} ({environment})", os.environ.get(LIBRARY_PATH, "")
+    title = f"the environment beside {image} ({environment})"
     return Look(contents, str(environment), title, library_path=before)
 
 

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
@@ -15,8 +13,7 @@ from collbench.launch.engines.k8s.ladder import LADDER, refuse
 from collbench.launch.engines.k8s.objects import Launchable, Object, manifests
 from collbench.launch.engines.k8s.session import PREFIX, K8sSession
 from collbench.launch.engines.k8s.site import K8sSite, read
-from collbench.launch.engines.ladder import Ladder
-from collbench.launch.engines.spec import Stack, WorldSpec
+from collbench.launch.engines.spec import Engine, Stack, WorldSpec
 from collbench.launch.expansion import starter_of
 from collbench.launch.folders import folders_in
 from collbench.launch.patience import StopCheck
@@ -26,16 +23,8 @@ from collbench.machine.topology import Topology
 from collbench.schema.launch_plan import LaunchPlan
 
 
-@dataclass(frozen=True)
-class K8sEngine:
+class K8sEngine(Engine):
     """A cluster to which kubectl has access. Its address is a site file."""
-
-    name: str = "k8s"
-    ladder: Ladder = LADDER
-    starts_ranks: bool = True
-    bare: bool = True  # a world without containers is refused in words of its own
-    local: bool = False
-    start_seconds: tuple[float, float] = (10.0, 0.5)  # an estimate: pods took 6 s with their ranks on one node
 
     def address(self, plan: LaunchPlan) -> str:
         return plan.site
@@ -43,23 +32,6 @@ class K8sEngine:
     def machine(self, address: str = "") -> Topology:
         site = read(address)
         return node_of(site.cores, site.gpus)
-
-    def cautions(self, address: str = "") -> tuple[str, ...]:
-        return ()
-
-    def container(self, box: str) -> str | None:
-        return box
-
-    def longest(self, plan: LaunchPlan) -> None:
-        """Any time: a limit is that of a launch."""
-
-    def user(self) -> tuple[int, int]:
-        """The driver's: results are copied by it."""
-        return os.getuid(), os.getgid()
-
-    def render(self, world: WorldSpec) -> tuple[str, ...]:
-        """Nothing: a launch is objects (`script`)."""
-        return ()
 
     def script(self, plan: LaunchPlan, order: Sequence[Launch], placements: Mapping[LaunchCell, Placement]) -> str:
         """The objects of every launch, in their order, as kubectl takes them."""
@@ -85,4 +57,6 @@ def _objects(
     return manifests(Launchable(world, site, msgspec.json.encode(inner_plan(plan, cell)).decode()))
 
 
-ENGINE = K8sEngine()
+#: `start_seconds` are an estimate: pods took 6 s with their ranks on one node. It is `bare` to refuse worlds without
+#: containers in words of its own.
+ENGINE = K8sEngine("k8s", (10.0, 0.5), LADDER, starts_ranks=True, bare=True)

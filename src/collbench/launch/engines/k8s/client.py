@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from collbench.errors import EngineError
-from collbench.launch.engines.k8s.objects import LAUNCH, PART, Object
+from collbench.launch.engines.k8s.objects import PART, Object
 from collbench.launch.engines.k8s.site import K8sSite
 
 #: Longest wait for an answer, and for pods that are deleted (s).
@@ -99,13 +99,10 @@ class Client:
             EngineError: as `ask`.
         """
         found = json.loads(self.ask("get", "events", "--field-selector=type=Warning", "--output=json"))
-        own = [event for event in found.get("items") or () if _is_about(event, launch)]
-        return [(str(event.get("reason")), str(event.get("message"))) for event in own]
-
-
-def _is_about(event: Object, launch: str) -> bool:
-    name = str(event.get("involvedObject", {}).get("name", ""))
-    return name == launch or name.startswith(f"{launch}-")
+        return [
+            (str(event.get("reason")), str(event.get("message"))) for event in found.get("items") or ()
+            if f"{event.get('involvedObject', {}).get('name', '')}-".startswith(f"{launch}-")
+        ]  # fmt: skip
 
 
 def _selector(labels: Mapping[str, str]) -> str:
@@ -122,11 +119,6 @@ def _said(text: str) -> str:
     return said
 
 
-def of_launch(name: str) -> dict[str, str]:
-    """The labels by which what belongs to a launch is found."""
-    return {LAUNCH: name}
-
-
 #: Reasons for which a container waits in vain.
 HOPELESS = frozenset({
     "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "CreateContainerConfigError", "CreateContainerError",
@@ -135,9 +127,6 @@ HOPELESS = frozenset({
 
 #: What the API server says where PodSecurity, a quota or another admission refuses a pod.
 _REFUSALS = ("forbidden", "exceeded quota")
-
-#: Where the command that says how the launch ends is: the launcher, or the pod of rank 0.
-_HEADS = ("launcher", "ranks")
 
 
 @dataclass(frozen=True)
@@ -157,7 +146,8 @@ def standing(pods: Sequence[Object], expected: int) -> Standing:
             if waiting.get("reason") in HOPELESS:
                 return Standing(False, f"{_name(pod)}: {_text(waiting)}", in_vain=True)
     for pod in pods:
-        if not _runs(pod):
+        states = _states(pod)
+        if not states or not all("running" in state for state in states):
             return Standing(False, f"{_name(pod)}: {_why_not(pod)}")
     if len(pods) < expected:
         return Standing(False, f"{len(pods)} of {expected} pods are there")
@@ -189,34 +179,30 @@ def end_of(pods: Sequence[Object]) -> str | None:
 
 def head_of(pods: Sequence[Object]) -> str | None:
     """The pod whose command ends with the launch: the launcher, else that of rank 0."""
-    return next((_name(pod) for part in _HEADS for pod in _in_order(pods) if _part(pod) == part), None)
+    return next((_name(pod) for part in ("launcher", "ranks") for pod in _of_part(pods, part)), None)
 
 
 def writer_of(pods: Sequence[Object]) -> str | None:
     """The pod of rank 0, which writes the run."""
-    return next((_name(pod) for pod in _in_order(pods) if _part(pod) == "ranks"), None)
+    return next(map(_name, _of_part(pods, "ranks")), None)
 
 
 def nodes_of(pods: Sequence[Object]) -> tuple[str, ...]:
     """Nodes of the pods with ranks, each once, in order."""
-    named = (pod.get("spec", {}).get("nodeName") for pod in _in_order(pods) if _part(pod) == "ranks")
+    named = (pod.get("spec", {}).get("nodeName") for pod in _of_part(pods, "ranks"))
     return tuple(dict.fromkeys(str(name) for name in named if name))
 
 
-def _in_order(pods: Sequence[Object]) -> list[Object]:
-    """By index: of a Job's pod as its annotation says, of the operator's as its name ends."""
-    return sorted(pods, key=_index)
+def _of_part(pods: Sequence[Object], part: str) -> list[Object]:
+    """Those that are the launcher, or have ranks, by their index."""
+    return sorted((pod for pod in pods if _part(pod) == part), key=_index)
 
 
 def _index(pod: Object) -> int:
+    """Of a Job's pod as its annotation says, of the operator's as its name ends."""
     annotations = pod.get("metadata", {}).get("annotations") or {}
     text = annotations.get("batch.kubernetes.io/job-completion-index", _name(pod).rpartition("-")[2])
     return int(text) if text.isdecimal() else 0
-
-
-def _runs(pod: Object) -> bool:
-    states = _states(pod)
-    return bool(states) and all("running" in state for state in states)
 
 
 def _why_not(pod: Object) -> str:

@@ -3,45 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 from collbench.errors import PlanError
 from collbench.launch.cells import LaunchCell
 from collbench.launch.engines.k8s.site import K8sSite
-from collbench.launch.engines.ladder import Sharing, Step, ladder_of
+from collbench.launch.engines.ladder import SHARING, Step, ladder_of
 from collbench.launch.expansion import starter_of
 from collbench.launch.placing import Placement
 from collbench.launch.starters.starter import Starter
 from collbench.schema.launch_plan import LaunchPlan
 from collbench.schema.place import name_and_number
 
-#: Size of /dev/shm from the step `limits` on, and that of a container otherwise (bytes).
-LARGE_SHM, USUAL_SHM = 1 << 30, 64 << 20
-
 LADDER = ladder_of(
-    Step(
-        "strict", "a pod for each container; only what it asks for; all capabilities dropped",
-        Sharing(ipc=False, net=False, all_gpus=False, host=False, shm_bytes=USUAL_SHM),
-    ),
-    Step(
-        "limits", "1 GiB of /dev/shm; locked memory is the node's to limit",
-        Sharing(ipc=False, net=False, all_gpus=False, host=False, shm_bytes=LARGE_SHM),
-    ),
-    Step(
-        "ipc", "not in Kubernetes",
-        Sharing(ipc=True, net=False, all_gpus=False, host=False, shm_bytes=LARGE_SHM), between=True,
-    ),
-    Step(
-        "net", "one pod on each host: one ipc, pid and network namespace for its containers",
-        Sharing(ipc=True, net=True, all_gpus=False, host=False, shm_bytes=LARGE_SHM), between=True,
-    ),
-    Step(
-        "visible", "not in Kubernetes without claims to devices", between=True,
-        sharing=Sharing(ipc=True, net=True, all_gpus=True, host=False, shm_bytes=LARGE_SHM),
-    ),
-    Step(
-        "files", "hostNetwork, hostIPC and hostPID: files and user of their own, everything else the node's",
-        Sharing(all_gpus=False),
-    ),
+    Step("strict", "a pod for each container; only what it asks for; all capabilities dropped", SHARING["strict"]),
+    Step("limits", "1 GiB of /dev/shm; locked memory is the node's to limit", SHARING["limits"]),
+    Step("ipc", "not in Kubernetes", SHARING["ipc"], between=True),
+    Step("net", "one pod on each host: one ipc, pid and network namespace for its containers", SHARING["net"],
+         between=True),
+    Step("visible", "not in Kubernetes without claims to devices", SHARING["visible"], between=True),
+    Step("files", "hostNetwork, hostIPC and hostPID: files and user of their own, everything else the node's",
+         replace(SHARING["files"], all_gpus=False)),
 )  # fmt: skip
 
 #: Policies that pods can do.

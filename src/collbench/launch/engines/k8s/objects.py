@@ -12,8 +12,8 @@ from typing import Any
 
 import msgspec
 
-from collbench.launch.engines.k8s.ladder import LARGE_SHM
 from collbench.launch.engines.k8s.site import K8sSite, merged
+from collbench.launch.engines.ladder import LARGE_SHM
 from collbench.launch.engines.spec import WorldSpec
 from collbench.launch.expansion import cores_of, shape_of
 from collbench.launch.placing import Box
@@ -29,6 +29,9 @@ RUN, LAUNCH, PART, DRIVER = "collbench/run", "collbench/launch", "collbench/part
 
 #: Where containers find the inner plan, and where they write.
 PLAN, RESULTS = "/collbench/plan.json", "/results"
+
+#: The command of a rank.
+PROGRAM: Argv = ("python", "-m", "collbench", "run", PLAN, "--out", f"{RESULTS}/out", "--style", "csv")
 
 #: The user of collbench's images, by number: Kubernetes believes no name.
 USER = 1000
@@ -131,11 +134,6 @@ class Launchable:
     def by_ssh(self) -> bool:
         """Whether a launcher starts the ranks of several pods."""
         return bool(self.world.stack.starter.operator) and self.pods > 1
-
-
-def program() -> Argv:
-    """The command of a rank."""
-    return ("python", "-m", "collbench", "run", PLAN, "--out", f"{RESULTS}/out", "--style", "csv")
 
 
 def template(site: K8sSite, labels: dict[str, str], more: Object, seccomp: str = "RuntimeDefault") -> Object:
@@ -316,14 +314,14 @@ def _containers(launch: Launchable) -> list[Object]:
     """Of a pod: one for each of its boxes. A single box starts its ranks as on one machine."""
     world, boxes = launch.world, launch.boxes
     if len(world.placement.boxes) == 1:
-        argv = world.stack.starter.local(world.cell.ranks, world.placement.crowded, program())
+        argv = world.stack.starter.local(world.cell.ranks, world.placement.crowded, PROGRAM)
         return [rank_container(launch, boxes[0], "ranks", ("sh", "-c", _ALONE, "launch", *argv), {})]
     more = {"WORLD_SIZE": str(world.cell.ranks), "MASTER_ADDR": f"{world.name}-0.{world.name}", "MASTER_PORT": PORT}
     if launch.pods == 1:
         more["MASTER_ADDR"] = "localhost"
     return [
         rank_container(launch, box, "ranks" if number == 0 else f"ranks-{number}",
-                       script_direct(boxes, number, program()), more)
+                       script_direct(boxes, number, PROGRAM), more)
         for number, box in enumerate(boxes)
     ]  # fmt: skip
 
@@ -332,7 +330,7 @@ def _mpi_job(launch: Launchable) -> Object:
     """The hosts are named in the command: the operator's variables are not those of Open MPI 5, nor all of hydra's."""
     world, box = launch.world, launch.boxes[0]
     starter = world.stack.starter
-    argv = starter.over_ssh(HOSTFILE, world.cell.ranks, (*RANK, *program()))
+    argv = starter.over_ssh(HOSTFILE, world.cell.ranks, (*RANK, *PROGRAM))
     resources = {"cpu": str(launch.site.threads_per_core), "memory": "1Gi"}
     starts = _container(launch, "launcher", script_launcher(HOSTFILE, argv), resources, variables(launch))
     launcher = pod(launch, "launcher", [starts])

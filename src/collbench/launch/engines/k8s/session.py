@@ -10,7 +10,7 @@ import sys
 import tarfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
@@ -28,7 +28,6 @@ from collbench.launch.engines.k8s.client import (
     head_of,
     missing,
     nodes_of,
-    of_launch,
     standing,
     writer_of,
 )
@@ -38,6 +37,7 @@ from collbench.launch.engines.k8s.objects import (
     END,
     LAUNCH,
     PART,
+    PROGRAM,
     RESULTS,
     RUN,
     Launchable,
@@ -45,7 +45,6 @@ from collbench.launch.engines.k8s.objects import (
     kinds,
     look_job,
     manifests,
-    program,
 )
 from collbench.launch.engines.k8s.site import K8sSite
 from collbench.launch.engines.spec import Look, Looks, WorldSpec
@@ -77,10 +76,8 @@ TOP = ("manifest.json", "records.jsonl", PROGRESS)
 COPY, MOST_FILES = 600.0, 20_000
 
 
-def wait_for_pods(
-    client: Client, launch: str, expected: int, check: StopCheck, say: Callable[[str], None]
-) -> list[Object]:
-    """Until so many pods of a launch run; what they wait for is said meanwhile.
+def wait_for_pods(client: Client, launch: str, expected: int, check: StopCheck) -> list[Object]:
+    """Until so many pods of a launch run; what they wait for is said meanwhile, on standard error.
 
     Raises:
         EngineError: they wait in vain, or for too long: those of other launches would, too.
@@ -89,7 +86,7 @@ def wait_for_pods(
     said, end = "", time.monotonic() + client.site.patience
     while True:
         check()
-        pods = client.get("pods", of_launch(launch))
+        pods = client.get("pods", {LAUNCH: launch})
         found = standing(pods, expected)
         if found.running:
             return pods
@@ -106,12 +103,8 @@ def wait_for_pods(
             )
         if found.waits != said:
             said = found.waits
-            say(said)
+            sys.stderr.write(f"# Kubernetes: {said}\n")
         time.sleep(ASK)
-
-
-def on_standard_error(text: str) -> None:
-    sys.stderr.write(f"# Kubernetes: {text}\n")
 
 
 @dataclass
@@ -132,7 +125,7 @@ class K8sWorld:
 
     @property
     def program(self) -> Argv:
-        return program()
+        return PROGRAM
 
     @property
     def environment(self) -> dict[str, str]:
@@ -150,16 +143,12 @@ class K8sWorld:
         name = self.launch.world.name
         self.client.apply(manifests(self.launch))
         expected = self.launch.pods + (1 if self.launch.by_ssh else 0)
-        self.pods = wait_for_pods(self.client, name, expected, self.check, on_standard_error)
+        self.pods = wait_for_pods(self.client, name, expected, self.check)
         part = "launcher" if self.launch.by_ssh else "ranks"
-        follow = ("logs", "--follow", f"--selector={PART}={part},{self._selector}", "--all-containers", "--tail=-1",
+        follow = ("logs", "--follow", f"--selector={PART}={part},{LAUNCH}={name}", "--all-containers", "--tail=-1",
                   "--max-log-requests=1000")  # fmt: skip
         self.ranks = K8sRanks(self, job.execute(self.client.command(*follow), {}, log))
         return self.ranks
-
-    @property
-    def _selector(self) -> str:
-        return ",".join(f"{name}={value}" for name, value in of_launch(self.launch.world.name).items())
 
     def died(self) -> str | None:
         """How a pod ended: none does by itself."""
@@ -170,7 +159,7 @@ class K8sWorld:
     def look(self) -> None:
         """Ask how the pods are. An answer that does not come is no end."""
         with contextlib.suppress(EngineError):
-            self.pods = self.client.get("pods", of_launch(self.launch.world.name))
+            self.pods = self.client.get("pods", {LAUNCH: self.launch.world.name})
 
     def copy(self, everything: bool) -> None:
         """What rank 0 has written so far.
@@ -200,7 +189,7 @@ class K8sWorld:
         if self.ranks is not None:
             self.ranks.process.end()
         if self._applied:
-            self.client.delete(kinds(self.launch), of_launch(self.launch.world.name))
+            self.client.delete(kinds(self.launch), {LAUNCH: self.launch.world.name})
 
 
 @dataclass
@@ -294,12 +283,12 @@ def _lines(
     argv = probe_of("python", image, client.site.libraries, plan)
     client.apply((look_job(client.site, run, name, driver_identity(), image, argv),))
     try:
-        (pod, *_) = wait_for_pods(client, name, 1, check, on_standard_error)
+        (pod, *_) = wait_for_pods(client, name, 1, check)
         return pod["spec"].get("nodeName", ""), _printed(client, pod["metadata"]["name"], image, check)
     except LaunchFailed as error:
         raise EngineError(f"engine k8s: image {image}: {error}") from error
     finally:
-        client.delete("jobs", of_launch(name))
+        client.delete("jobs", {LAUNCH: name})
 
 
 def _printed(client: Client, pod: str, image: str, check: StopCheck) -> list[str]:

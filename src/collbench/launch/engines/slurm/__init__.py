@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from collbench.launch.cells import Launch, LaunchCell
-from collbench.launch.engines.ladder import Ladder, Sharing, Step, ladder_of
+from collbench.launch.engines.ladder import Sharing, Step, ladder_of
 from collbench.launch.engines.slurm.client import refuse
 from collbench.launch.engines.slurm.script import (
     StepOf,
@@ -20,7 +18,7 @@ from collbench.launch.engines.slurm.script import (
 )
 from collbench.launch.engines.slurm.session import SlurmSession
 from collbench.launch.engines.slurm.site import SlurmSite, read
-from collbench.launch.engines.spec import Stack, WorldSpec
+from collbench.launch.engines.spec import Engine, Stack, WorldSpec
 from collbench.launch.expansion import starter_of
 from collbench.launch.folders import folders_in
 from collbench.launch.patience import StopCheck
@@ -29,19 +27,9 @@ from collbench.launch.site import node_of
 from collbench.machine.topology import Topology
 from collbench.schema.launch_plan import LaunchPlan
 
-LADDER = ladder_of(Step("files", "files and user IDs of their own; everything else is the node's", Sharing()))
 
-
-@dataclass(frozen=True)
-class SlurmEngine:
+class SlurmEngine(Engine):
     """A cluster on which this process may submit jobs. Its address is a site file."""
-
-    name: str = "slurm"
-    ladder: Ladder = LADDER
-    starts_ranks: bool = True
-    bare: bool = True
-    local: bool = False
-    start_seconds: tuple[float, float] = (2.0, 0.1)  # seen in a cluster of containers on two cores
 
     def address(self, plan: LaunchPlan) -> str:
         return plan.site
@@ -58,19 +46,9 @@ class SlurmEngine:
         return (f"site {address}: no --exclusive among options: unless the partition gives whole nodes "
                 "(OverSubscribe=EXCLUSIVE), other jobs may run beside the ranks",)  # fmt: skip
 
-    def container(self, box: str) -> str | None:
-        return box
-
     def longest(self, plan: LaunchPlan) -> float | None:
         """The time of the job."""
         return read(plan.site).seconds
-
-    def user(self) -> tuple[int, int]:
-        return os.getuid(), os.getgid()
-
-    def render(self, world: WorldSpec) -> tuple[str, ...]:
-        """Nothing: a launch is a step of a job (`script`)."""
-        return ()
 
     def script(self, plan: LaunchPlan, order: Sequence[Launch], placements: Mapping[LaunchCell, Placement]) -> str:
         """The job, and every step that it is given, in their order."""
@@ -100,4 +78,7 @@ def _step(
     return step_script(StepOf(name, cell, placement, starter, variables, with_servers), site, program_of(world, site))
 
 
-ENGINE = SlurmEngine()
+_LADDER = ladder_of(Step("files", "files and user IDs of their own; everything else is the node's", Sharing()))
+
+#: `start_seconds` were seen in a cluster of containers on two cores.
+ENGINE = SlurmEngine("slurm", (2.0, 0.1), _LADDER, starts_ranks=True, bare=True)

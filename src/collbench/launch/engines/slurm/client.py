@@ -81,17 +81,8 @@ ANSWER = 60.0
 STATE, MOMENT = 10.0, 0.3
 
 #: States of a job that may still run (squeue(1)). A step of it can be lost in any.
-ALIVE = (
-    "PENDING",
-    "CONFIGURING",
-    "RUNNING",
-    "SUSPENDED",
-    "STOPPED",
-    "REQUEUED",
-    "REQUEUE_HOLD",
-    "RESIZING",
-    "SIGNALING",
-)
+ALIVE = ("PENDING", "CONFIGURING", "RUNNING", "SUSPENDED", "STOPPED", "REQUEUED", "REQUEUE_HOLD", "RESIZING",
+         "SIGNALING")  # fmt: skip
 
 #: GPUs of all kinds in a line of `scontrol show job`, which names each kind after it.
 _GPUS = re.compile(r"\b(?:Alloc)?TRES=\S*?\bgres/gpu=(\d+)")

@@ -330,7 +330,9 @@ def wait_for_nodes(job: SlurmJob, check: StopCheck) -> None:
             sys.stderr.write(f"# Slurm job {job.number}: {state.text}{waited}\n")
             first = first if state.text == said else job.answers
             said, shown = state.text, now
-        _refuse_what_ended(job, state)
+        if not state.alive:
+            end = _end_of_log(job, state)
+            raise EngineError(f"engine slurm: job {job.number} ended before it began: {state.text}{end}")
         if job.answers > first:
             _refuse_what_will_not_begin(job, state)
         running = running or (now if state.state == "RUNNING" else 0.0)
@@ -339,13 +341,6 @@ def wait_for_nodes(job: SlurmJob, check: StopCheck) -> None:
                 f"engine slurm: job {job.number} runs, and nothing comes from it in {job.folder}. {SHARED}"
             )
         time.sleep(0.1)
-
-
-def _refuse_what_ended(job: SlurmJob, state: JobState) -> None:
-    if not state.alive:
-        raise EngineError(
-            f"engine slurm: job {job.number} ended before it began: {state.text}{_end_of_log(job, state)}"
-        )
 
 
 def _refuse_what_will_not_begin(job: SlurmJob, state: JobState) -> None:

@@ -168,7 +168,3 @@ RUNTIMES = {
 #: Without it UCX opens the shared memory of another rank through /proc, which containers with user namespaces of their
 #: own refuse: MPICH 5.0.2 prints errors, and aborts with two ranks on each of two nodes.
 WITHOUT_PROC_LINKS = {"UCX_POSIX_USE_PROC_LINK": "n"}
-
-
-def names() -> tuple[str, ...]:
-    return tuple(RUNTIMES)

@@ -112,13 +112,13 @@ def job_script(name: str, folder: Path, site: SlurmSite, needs: Resources) -> st
     if needs.servers is not None:
         of_servers = _asked(name, folder, site.time, needs.servers, site.of_servers)
         head, nodes = f"{of_servers}#SBATCH hetjob\n{head}", _ALL_NODES
-        setup += _line(f'export WORKER_NODE=$(scontrol show hostnames "{_NODES}_HET_GROUP_1" | head -n 1)')
+        setup += f'export WORKER_NODE=$(scontrol show hostnames "{_NODES}_HET_GROUP_1" | head -n 1)\n'
     body = _JOB.format(folder=at, setup=setup, nodes=nodes, abandoned=ABANDONED, look=LOOK)
     return f"#!/bin/bash\n{head}{body}"
 
 
 def _setup(at: str, lines: Iterable[str]) -> str:
-    text = "".join(map(_line, lines))
+    text = "".join(f"{line}\n" for line in lines)
     return _SETUP.format(folder=at, lines=text) if text else ""
 
 
@@ -130,11 +130,7 @@ def _asked(name: str, folder: Path, time: str, needs: Resources, options: Sequen
         f"--output={shlex.quote(f'{folder}/job.log')}",
         *([f"--gpus-per-node={needs.gpus}"] if needs.gpus else []), *placing_options(options), *options,
     ]  # fmt: skip
-    return "".join(_line(f"#SBATCH {option}") for option in asked)
-
-
-def _line(text: str) -> str:
-    return f"{text}\n"
+    return "".join(f"#SBATCH {option}\n" for option in asked)
 
 
 @dataclass(frozen=True)
@@ -160,9 +156,9 @@ def step_script(step: StepOf, site: SlurmSite, program: Argv) -> str:
     groups = range(2) if len(parts) > 1 else (1,) if step.with_servers else (None,)
     components = [_component(step, site, program, part, placement, group)
                   for (part, placement), group in zip(parts, groups, strict=True)]  # fmt: skip
-    exports = "".join(_line(f"export {name}={shlex.quote(value)}") for name, value in step.variables.items())
+    exports = "".join(f"export {name}={shlex.quote(value)}\n" for name, value in step.variables.items())
     if step.with_servers and len(parts) == 1:
-        exports += _line("export FIRST_NODE=$WORKER_NODE")
+        exports += "export FIRST_NODE=$WORKER_NODE\n"
     return f"{exports}exec srun " + " \\\n  : ".join(components) + "\n"
 
 

@@ -9,8 +9,7 @@ from pathlib import Path
 import msgspec
 
 from collbench.errors import PlanError
-from collbench.launch.engines.slurm import options as options_module
-from collbench.launch.engines.slurm.options import measured_options, own_options, seconds_of
+from collbench.launch.engines.slurm.options import RUNTIMES, measured_options, own_options, seconds_of
 from collbench.launch.site import read_site, refuse_libraries, refuse_sizes, refuse_variables
 from collbench.spelling import suggestion
 
@@ -87,10 +86,8 @@ def read(path: str) -> SlurmSite:
         PlanError: it cannot be read, or a value makes no sense.
     """
     site = read_site(path, "slurm", SlurmSite)
-    if site.runtime not in options_module.names():
-        raise PlanError(
-            f"site {path}: runtime {site.runtime!r}: unknown. {suggestion(site.runtime, options_module.names())}"
-        )
+    if site.runtime not in RUNTIMES:
+        raise PlanError(f"site {path}: runtime {site.runtime!r}: unknown. {suggestion(site.runtime, tuple(RUNTIMES))}")
     if not Path(site.folder).is_absolute():
         raise PlanError(f"site {path}: folder {site.folder!r}: must be an absolute path that every node sees.")
     if not site.folder.isprintable():
@@ -102,24 +99,17 @@ def read(path: str) -> SlurmSite:
     refuse_libraries(f"site {path}: mpi", site.mpi)
     refuse_libraries(f"site {path}: libraries", site.libraries.values())
     refuse_variables(f"site {path}", site.variables)
-    _refuse_options(path, (*site.options, *site.of_servers))
-    _refuse_time(path, site.time)
-    return site
-
-
-def _refuse_options(path: str, options: tuple[str, ...]) -> None:
+    options = (*site.options, *site.of_servers)
     for option in options:
         if not option.startswith("-") or "\n" in option:
             raise PlanError(f"site {path}: option {option!r}: is no flag of sbatch. Write --partition=gpu, say.")
     for option, instead in own_options(options):
         raise PlanError(f"site {path}: option {option!r}: collbench sets it itself. Use {instead}.")
-
-
-def _refuse_time(path: str, time: str) -> None:
     try:
-        seconds_of(time)
+        seconds_of(site.time)
     except ValueError as error:
         raise PlanError(
-            f"site {path}: time {time!r}: is none that Slurm reads. Write minutes, minutes:seconds, "
+            f"site {path}: time {site.time!r}: is none that Slurm reads. Write minutes, minutes:seconds, "
             "hours:minutes:seconds, days-hours or days-hours:minutes:seconds, such as 2:00:00."
         ) from error
+    return site
