@@ -108,8 +108,8 @@ def refuse_other_device(pairs: Iterable[Pair], ignored: frozenset[str]) -> None:
     if NAME in ignored:
         return
     apart = dict.fromkeys(
-        f"storage of {pair.base_name} lay on {_transports_text(pair.base)}, "
-        f"that of {pair.other_name} on {_transports_text(pair.other)}"
+        f"storage of {pair.base_name} lay on {' and '.join(sorted(pair.base.transports))}, "
+        f"that of {pair.other_name} on {' and '.join(sorted(pair.other.transports))}"
         for pair in pairs
         if (base := _devices(pair.base)) and (other := _devices(pair.other)) and base != other
     )
@@ -126,10 +126,6 @@ def _devices(cell: Cell) -> set[str]:
     if cell.case["backend"]:
         return set()
     return {match[1] for text in cell.transports if (match := _DEVICE.search(text))}
-
-
-def _transports_text(cell: Cell) -> str:
-    return " and ".join(sorted(cell.transports))
 
 
 #: Facts of the measuring that can make two numbers of one case incomparable, and the axes of the case that set them.
