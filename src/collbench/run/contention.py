@@ -78,13 +78,10 @@ def since(
 
 def _disturbed(before: Waited, after: Waited, seconds: float, own: OwnTime) -> bool:
     """Whether others used the cores of this process for more than a small share of the time, as far as that is told."""
-    if before.used is None or after.used is None:
+    was, now_ = before.used, after.used
+    if was is None or now_ is None:
         return True
-    return _others(before.used, after.used, own) > OTHERS_SHARE * seconds * after.used.cores
-
-
-def _others(before: CoreTimes, after: CoreTimes, own: OwnTime) -> float:
-    """CPU seconds of the cores that others had: other tasks, and other machines under the same hypervisor."""
-    user = after.user - before.user - own.user
-    system = 0.0 if own.kernel else after.system - before.system - own.system
-    return max(user, 0.0) + max(system, 0.0) + after.steal - before.steal
+    user = now_.user - was.user - own.user
+    system = 0.0 if own.kernel else now_.system - was.system - own.system
+    others = max(user, 0.0) + max(system, 0.0) + now_.steal - was.steal  # tasks, and machines under this hypervisor
+    return others > OTHERS_SHARE * seconds * now_.cores
