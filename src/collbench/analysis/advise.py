@@ -17,9 +17,8 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from collbench.analysis.compare import MARGIN, Comparison, compare
+from collbench.analysis.compare import MARGIN, Comparison, Known, compare
 from collbench.analysis.estimate import centre, ratio_in_blocks, ratio_of_sides
-from collbench.analysis.known import Known
 from collbench.analysis.observations import Cell
 from collbench.analysis.options import Option, Question
 from collbench.analysis.pair import Pair

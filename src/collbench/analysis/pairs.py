@@ -17,9 +17,8 @@ from typing import NamedTuple
 from collbench.analysis import environment
 from collbench.analysis.estimate import FEWEST
 from collbench.analysis.factors import FACTORS, Factor, of_fact
-from collbench.analysis.observations import Cell, Observed, methods
+from collbench.analysis.observations import Cell, How, Observed, methods
 from collbench.analysis.pair import Pair
-from collbench.analysis.ways import How
 from collbench.errors import RequestError
 from collbench.schema.axes import AXES, SYNONYMS, Value, axis_of
 from collbench.schema.case import Case, names_in

@@ -13,9 +13,8 @@ from dataclasses import dataclass
 
 import msgspec
 
-from collbench.analysis.compare import MARGIN, Comparison, compare
+from collbench.analysis.compare import MARGIN, Comparison, Known, compare
 from collbench.analysis.estimate import Estimate, centre
-from collbench.analysis.known import Known
 from collbench.analysis.models.predict import Prediction, PredictionQuestion, Refusal, answers
 from collbench.analysis.models.series import series
 from collbench.analysis.models.validation import Model, Unfit, model
