@@ -186,13 +186,6 @@ def table() -> Mapping[str, list[Any]]:
     return MappingProxyType(tomllib.loads(TABLE.read_text(encoding="utf-8")))
 
 
-def up_to(kind: type[Row], flop: float) -> tuple[str, ...]:
-    """Names of the problems with at most so many flop."""
-    return tuple(name for name, row in problems(kind).items() if row.flop <= flop)
-
-
-PROGRAMS = "collbench.workloads.programs"
-
 #: Bytes of an element.
 PRECISIONS = {"float32": 4, "float16": 2, "bfloat16": 2}
 
@@ -214,7 +207,7 @@ def benchmark(
     """A benchmark of the problems of one kind: the `usual` one by default, `cpu` those of at most `most` flop."""
     name = f"deepbench_{kind.__name__.lower()}"
     names = tuple(problems(kind))
-    groups = {"all": names, "cpu": up_to(kind, most)}
+    groups = {"all": names, "cpu": tuple(name for name, row in problems(kind).items() if row.flop <= most)}
     which = parameter("problem", usual, "a row of DeepBench's table, all, or cpu for small ones", among=names,
                       groups=groups)  # fmt: skip
 
