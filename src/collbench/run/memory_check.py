@@ -26,8 +26,7 @@ def programs_do_not_fit(cases: tuple[ProgramCase, ...], here: int = 1, folder: s
     None where it does. Programs run one by one, with their files in `folder`. One that cannot run here is skipped
     later, with the reason.
     """
-    programs = [(workloads.get(case.case.workload), case) for case in cases]
-    able = [case for program, case in programs if program.missing(program.choice(case.case)) is None]
+    able = [case for case in cases if _missing(case) is None]
     return _exceeds_memory(able, here) or _exceeds_disk(able, folder)
 
 
@@ -56,6 +55,11 @@ def _exceeds_disk(able: Sequence[ProgramCase], folder: str) -> DoesNotFit | None
         f"{largest.title}: needs {format_bytes(needed)} in the folder {folder}, and {format_bytes(free)} are free. "
         "Lower the size of its files, or name a folder on another device."
     )
+
+
+def _missing(case: ProgramCase) -> str | None:
+    program = workloads.get(case.case.workload)
+    return program.missing(program.choice(case.case))
 
 
 def how_to_fit(case: ProgramCase) -> str:
