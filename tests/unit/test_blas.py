@@ -185,17 +185,17 @@ def test_a_library_that_cannot_be_used_skips_the_case(
 
 def test_the_kernel_of_mkl_stands_in_its_own_words() -> None:
     text = (OUTPUTS / "blas-mkl.txt").read_text(encoding="utf-8")
-    assert _blas.described(text) == Library(
+    assert _blas.read(text) == Library(
         name="MKL", version="2024.2", path="/usr/lib/libtorch_cpu.so", kernel="Intel(R) Architecture processors"
     )
     plain = '{"name": "OpenBLAS", "version": "0.3.21", "kernel": "Prescott", "path": "/usr/lib/x.so"}\n'
-    assert _blas.described(plain).kernel == "Prescott"
+    assert _blas.read(plain).kernel == "Prescott"
 
 
 @pytest.mark.parametrize("output", ["", "{}", "Core: Prescott", '{"name": "OpenBLAS", "vers'])
 def test_a_library_that_says_something_else_is_missing(monkeypatch: pytest.MonkeyPatch, output: str) -> None:
     argv = (sys.executable, "-c", f"print({output!r})")
-    monkeypatch.setattr(_blas, "_ASK", argv)
+    monkeypatch.setattr(_blas, "started", lambda *words: argv)
     _blas._found.cache_clear()
     try:
         assert str(_blas.Blas("openblas").missing()).startswith("BLAS openblas: ")

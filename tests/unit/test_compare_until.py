@@ -16,10 +16,9 @@ from tests.unit.made_runs import experiment, made_case, write_run
 from collbench.analysis.compare import Comparison, compare
 from collbench.analysis.deciding import Standing, questions, standing, still_open
 from collbench.analysis.factors import find_factor
-from collbench.analysis.observations import Cell, observe
+from collbench.analysis.observations import Cell, How, observe
 from collbench.analysis.pairs import across, within
 from collbench.analysis.run_facts import few_launches
-from collbench.analysis.ways import How
 from collbench.cli import run_command
 from collbench.cli.failing import failures
 from collbench.report.comparison import tables

@@ -114,7 +114,7 @@ def test_what_cupy_is_comes_from_a_process_that_tried_it(monkeypatch: pytest.Mon
         "import sys; sys.exit(3)": (None, "CuPy: its exit code is 3"),
     }
     for program, (version, reason) in answers.items():
-        monkeypatch.setattr(_gpu, "command", lambda name, program=program: (sys.executable, "-c", program))
+        monkeypatch.setattr(_gpu, "started", lambda name, program=program: (sys.executable, "-c", program))
         _gpu._found.cache_clear()
         library, missing = _gpu.Cupy().library(), _gpu.Cupy().missing()
         assert (library.version if library else None) == version

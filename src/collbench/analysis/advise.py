@@ -17,9 +17,8 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from collbench.analysis.compare import MARGIN, Comparison, compare
+from collbench.analysis.compare import MARGIN, Comparison, Known, compare
 from collbench.analysis.estimate import centre, ratio_in_blocks, ratio_of_sides
-from collbench.analysis.known import Known
 from collbench.analysis.observations import Cell
 from collbench.analysis.options import Option, Question
 from collbench.analysis.pair import Pair
@@ -339,7 +338,9 @@ def _advised(asked: Asked, compared: Mapping[Key, Comparison]) -> Advice:
     question, rows = asked.question, []
     for size, best in asked.fastest.items():
         others = {option: compared[size, best, option] for option in question.cells[size] if option != best}
-        unknown, failing = gaps(question, size, best, others), _failing(question.cells[size])
+        failing = {option: (cell.failed, cell.failed + len(cell.medians))
+                   for option, cell in question.cells[size].items() if cell.failed}  # fmt: skip
+        unknown = gaps(question, size, best, others)
         rows.append(AtSize(size, best, others, unknown, failing))
     worse = [{option: option not in row.equal for option in (row.best, *row.others) if option not in row.unknown}
              for row in rows]  # fmt: skip
@@ -349,11 +350,6 @@ def _advised(asked: Asked, compared: Mapping[Key, Comparison]) -> Advice:
         sizes.append(replace(row, unknown=unknown))
     isolation = {(free, isolated): compared[size, free, isolated] for size, free, isolated in asked.places}
     return Advice(question, tuple(sizes), tuple(_ranges(sizes)), isolation)
-
-
-def _failing(cells: dict[Option, Cell]) -> dict[Option, tuple[int, int]]:
-    """Options of which launches failed or had wrong results: how many, of how many."""
-    return {option: (cell.failed, cell.failed + len(cell.medians)) for option, cell in cells.items() if cell.failed}
 
 
 def _ranges(sizes: Sequence[AtSize]) -> list[Range]:

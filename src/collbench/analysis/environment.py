@@ -34,8 +34,13 @@ Side = tuple[str | None, str | None, bool, frozenset[str], str]
 
 
 def side_of(case: Case) -> Side:
-    """On which side a case ran: cases of one side have the same facts."""
-    return (case.where.image, case.where.side, case.where.on_host, _users(case), case["backend"])
+    """On which side a case ran: cases of one side have the same facts.
+
+    A manifest may name a case as a user of a library: `linpack`, `linpack blas=mkl`; a collective uses none.
+    """
+    settings = (f"{case.workload} {name}={value}" for name, value in case.how.items())
+    users = frozenset[str]() if case["backend"] else frozenset({case.workload, *settings})
+    return (case.where.image, case.where.side, case.where.on_host, users, case["backend"])
 
 
 def _several(values: set[str]) -> str:
@@ -68,13 +73,14 @@ def unlike(observed: Observed) -> dict[str, str]:
 def _of_manifest(manifest: Manifest) -> dict[str, str]:
     hosts = manifest.hosts
     protocol = manifest.protocol
+    given = manifest.experiment.allocation if manifest.experiment else None  # by a resource manager
     return {
         "host": _all(host.name for host in hosts),
         "boot": _all(host.boot_id or "" for host in hosts),
         "hosts": str(len(hosts)),
         "cpu": _all(host.cpu for host in hosts),
         "cores": _all(str(host.cores) for host in hosts),
-        "memory": _all(_gib(host) for host in hosts),
+        "memory": _all(f"{host.memory / 2**30:.0f} GiB" for host in hosts if host.memory is not None),
         "kernel": _all(host.kernel for host in hosts),
         "governor": _all(host.governor or "" for host in hosts),
         "priority": _all(host.priority or "" for host in hosts),
@@ -83,8 +89,8 @@ def _of_manifest(manifest: Manifest) -> dict[str, str]:
         "gpu": _all(f"{len(host.gpus)} x {_all(gpu.name for gpu in host.gpus)}" for host in hosts if host.gpus),
         "gpu-driver": _all(gpu.driver or "" for host in hosts for gpu in host.gpus),
         "engine": manifest.experiment.engine if manifest.experiment else "",
-        "allocation": _allocation(manifest),
-        "job-options": _job_options(manifest),
+        "allocation": f"job {given.job} in partition {given.partition} on {given.nodes}" if given else "",
+        "job-options": " ".join(sorted(given.options)) if given else "",
         "collbench": manifest.collbench,
         "launcher": manifest.launcher,
         "granted-thread-level": manifest.thread_level.get("granted", ""),
@@ -93,24 +99,6 @@ def _of_manifest(manifest: Manifest) -> dict[str, str]:
         "samples": f"iters {protocol.iters}, budget {protocol.budget:g} s, {protocol.floor} to {protocol.cap}",
         "simulated": "yes" if manifest.simulated else "no",
     }
-
-
-def _allocation(manifest: Manifest) -> str:
-    """`job 12 in partition gpu on n[0-1]`; empty where no resource manager chose the machines."""
-    given = manifest.experiment.allocation if manifest.experiment else None
-    return "" if given is None else f"job {given.job} in partition {given.partition} on {given.nodes}"
-
-
-def _job_options(manifest: Manifest) -> str:
-    given = manifest.experiment.allocation if manifest.experiment else None
-    return "" if given is None else " ".join(sorted(given.options))
-
-
-def _users(case: Case) -> frozenset[str]:
-    """How a manifest may name a case as a user of a library: `linpack`, `linpack blas=mkl`; empty for a collective."""
-    if case["backend"]:
-        return frozenset()
-    return frozenset({case.workload, *(f"{case.workload} {name}={value}" for name, value in case.how.items())})
 
 
 def software(
@@ -134,7 +122,8 @@ def software(
     if users is not None:
         libraries = tuple(one for one in libraries if _counts(one, users, backend))
     facts = {
-        "library": _all(_version(library) for library in libraries),
+        # a BLAS with the kernel that it chose, which says more than its version
+        "library": _all(f"{one.name} {one.version}{f' ({one.kernel})' if one.kernel else ''}" for one in libraries),
         "library-file": _all(_file(library, paths=side is None) for library in libraries),
         "packages": _all(f"{name} {version}" for name, version in packages.items()),
         "python": python,
@@ -147,11 +136,6 @@ def software(
 _OWN = frozenset({"OMPI_MCA_cpu_type", "OMPI_MCA_num_procs", "OMPI_MCA_mpi_oversubscribe"})
 
 
-def _version(library: Library) -> str:
-    """`scipy-openblas32 0.3.34 (SkylakeX)`: with the kernel that a BLAS chose, which says more than its version."""
-    return f"{library.name} {library.version}{f' ({library.kernel})' if library.kernel else ''}"
-
-
 def _counts(library: Library, users: frozenset[str], backend: str) -> bool:
     """Whether a case uses a library. An environment may hold NCCL for other backends."""
     if users or library.used_by:
@@ -162,10 +146,6 @@ def _counts(library: Library, users: frozenset[str], backend: str) -> bool:
 def _file(library: Library, paths: bool) -> str:
     """The hash where it is known: the same build may lie in two places."""
     return f"sha256 {library.sha256[:12]}" if library.sha256 else (library.path or "") * paths
-
-
-def _gib(host: Host) -> str:
-    return "" if host.memory is None else f"{host.memory / 2**30:.0f} GiB"
 
 
 def _limits(host: Host) -> str:

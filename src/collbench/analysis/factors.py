@@ -52,11 +52,6 @@ def _same_place(base: Case, other: Case) -> bool:
     return base.where.on_host or other.where.on_host or base.where.text == other.where.text
 
 
-def _engine(case: Case) -> str:
-    """`podman single strict`: the host is compared with an engine at several places."""
-    return case.where.text if case.where.on_host else f"{case.where.engine} {case.where.text}"
-
-
 def _of_axis(axis: Axis) -> Factor:
     return Factor(axis.spelled, (axis.name,), axis.implies, lambda case: axis.label(case[axis.name]),
                   lambda case: axis.order(case[axis.name]))  # fmt: skip
@@ -68,7 +63,7 @@ _PLACES = (
            lambda case: (policy_order(case.where.policy), step_order(case.where.isolation), case.where.seccomp),
            _same_step),
     Factor("engine", ("engine", "policy", "isolation", "seccomp"), AXES["policy"].implies | {"engine", "job-options"},
-           _engine,
+           lambda case: case.where.text if case.where.on_host else f"{case.where.engine} {case.where.text}",
            lambda case: (not case.where.on_host, case.where.engine), _same_place,
            (("engine",), ("engine", "isolation", "seccomp"))),
 )  # fmt: skip

@@ -66,16 +66,16 @@ def sides_of(manifest: Manifest, where: str) -> Sides:
     experiment = manifest.experiment
     software = () if experiment is None else (*experiment.images, *experiment.environments)
     base, other = (
-        GateSide(name, side, _files(name, side, software), tuple(one for one in software if one.side == name))
+        _side(name, side, tuple(one for one in software if one.side == name))
         for name, side in zip(SIDES, of_plan, strict=True)
     )
     return base, other
 
 
-def _files(name: str, side: Side, software: Sequence[Image]) -> dict[str, str]:
-    """Of the library files that the side puts in front, the hashes."""
-    hashes = {path: sha256 for one in software if one.side == name for path, sha256 in one.files.items()}
-    return {path: hashes.get(path, "") for path in (*side.libraries, *side.preload)}
+def _side(name: str, side: Side, software: tuple[Image, ...]) -> GateSide:
+    """With the hashes of the library files that the side puts in front."""
+    hashes = {path: sha256 for one in software for path, sha256 in one.files.items()}
+    return GateSide(name, side, {path: hashes.get(path, "") for path in (*side.libraries, *side.preload)}, software)
 
 
 def watched_of(sides: Sides) -> tuple[str, ...]:
@@ -181,12 +181,10 @@ def alike(sides: Sides, run: Observed) -> str:
     ]  # fmt: skip
     if not watched_of(sides):
         return "both sides are asked for the same"
-    return "; ".join(_of_equal(name, hashes) for name, hashes in _by_name(loaded[0])) if loaded[0] == loaded[1] else ""
-
-
-def _by_name(loaded: Iterable[tuple[str, str]]) -> list[tuple[str, list[str]]]:
-    """Hashes of the files that were loaded, by the name of the library; both in order."""
-    return [(name, [one[1] for one in group]) for name, group in groupby(sorted(loaded), key=lambda one: one[0])]
+    if loaded[0] != loaded[1]:
+        return ""
+    by_name = groupby(sorted(loaded[0]), key=lambda one: one[0])
+    return "; ".join(_of_equal(name, [sha256 for _, sha256 in group]) for name, group in by_name)
 
 
 def _of_equal(name: str, hashes: Sequence[str]) -> str:
@@ -247,7 +245,11 @@ def doubt_on(
     """Every doubt on a cell, the gravest first. `planned` are the launches that a side should have; 0: any number."""
     found = [*_not_measured(cells)]
     if not found:
-        found = [*_loaded_otherwise(sides, cells)]
+        found = [
+            Doubt("not verified", f"{side.name}: {why}")
+            for side, cell in zip(sides, cells, strict=True)
+            if cell is not None and (why := not_loaded(sides, side, cell))
+        ]
     if comparison is not None and not found:
         found = [*_of_comparison(comparison), *_of_launches(comparison, planned)]
         found += [Doubt("drift", "launches depend on those before them")] if drifting else []
@@ -273,12 +275,6 @@ def _reasons(cell: Cell) -> str:
     found = sorted(cell.reasons)
     more = f" (and {len(found) - 1} other reasons)" if len(found) > 1 else ""
     return f"{found[0] if found else 'no reason'}{more}"
-
-
-def _loaded_otherwise(sides: Sides, cells: Cells) -> Iterator[Doubt]:
-    for side, cell in zip(sides, cells, strict=True):
-        if cell is not None and (why := not_loaded(sides, side, cell)):
-            yield Doubt("not verified", f"{side.name}: {why}")
 
 
 def _of_comparison(comparison: Comparison) -> Iterator[Doubt]:
@@ -450,7 +446,8 @@ def judge(
     manifest = run.manifests[0]
     sides = sides_of(manifest, run.name)
     verified = unverified(sides, run, plan.cells)
-    refused = (*verified.refused, *_doubtful(run))
+    cut_off = (f"{folder}: the last record was cut off" for folder in run.truncated)
+    refused = (*verified.refused, *run.doubts, *cut_off)
     software = tuple(text for text in verified.asked if not text.startswith("env:"))  # variables are in the titles
     cases = [(case.having(side=SIDES[0]), case.having(side=SIDES[1])) for case in plan.cells]
     of_base, of_other = (planned_cells(run, [pair[number] for pair in cases]) for number in range(2))
@@ -500,8 +497,3 @@ def _undecided(comparison: Comparison | None, most: int) -> Doubt:
         return Doubt("missing", "not measured")
     of = f" of at most {most}" if comparison.pair.base.until_decided else ""
     return Doubt("too few launches" if comparison.launches_more else "undecided", f"{comparison.why}{of}")
-
-
-def _doubtful(run: Observed) -> tuple[str, ...]:
-    """What was read and cannot be relied on."""
-    return (*run.doubts, *(f"{folder}: the last record was cut off" for folder in run.truncated))

@@ -64,7 +64,7 @@ class GuidelineResult:
 
 def check(observed: Observed, margin: float = MARGIN) -> list[GuidelineResult]:
     """Every guideline wherever all its parts were measured, in launches that all of them have."""
-    candidates = [*_by_rules(observed.cells), *_by_size(observed.cells)]
+    candidates = (*_by_rules(observed.cells), *_by_size(observed.cells))
     results = (_judged(*candidate, margin) for candidate in candidates)
     return [result for result in results if result is not None]
 

@@ -23,7 +23,6 @@ from statistics import fmean
 from typing import NamedTuple, Protocol, TypeVar
 
 from collbench.analysis.run_facts import SampleIndex, refuse_together, unfinished
-from collbench.analysis.ways import How, how, shortest_burst
 from collbench.errors import RunReadError
 from collbench.schema.case import Case, Where
 from collbench.schema.manifest import Manifest
@@ -175,6 +174,33 @@ def joined(known: Set[T], new: Collection[T]) -> Set[T]:
 def _shared(facts: frozenset[T]) -> frozenset[T]:
     """The same object for all who have these facts."""
     return facts
+
+
+#: By name: driver, gate, cadence, clock, burst, in place.
+How = tuple[tuple[str, str], ...]
+
+
+def how(record: Record) -> How:
+    """The facts of a record that make two numbers incomparable, by name. Synchronised clocks are as a common one."""
+    clock = "common" if record.clock == "synced" else record.clock
+    return _named(record.driver, record.gate, record.cadence, clock, record.burst, record.in_place)
+
+
+@lru_cache  # few ways, a million records
+def _named(
+    driver: str | None, gate: str | None, cadence: str | None, clock: str | None, burst: int, in_place: bool | None
+) -> How:
+    facts = {"driver": driver, "gate": gate, "cadence": cadence, "clock": clock, "burst": burst}
+    if in_place is not None:
+        facts["place"] = "in" if in_place else "out"
+    return tuple((name, str(value)) for name, value in facts.items() if value is not None)
+
+
+@lru_cache
+def shortest_burst(ways: frozenset[How]) -> float:
+    """The fewest operations of a sample, at least 1."""
+    bursts = [float(value) for way in ways for name, value in way if name == "burst"]
+    return max(min(bursts, default=1.0), 1.0)
 
 
 #: A time below a picosecond counts as 0: no clock resolves it.

@@ -10,7 +10,7 @@ from collbench.analysis.factors import FACTORS as OF_COMPARE
 from collbench.analysis.observations import Cell, Observed
 from collbench.analysis.run_facts import refuse_together
 from collbench.errors import RequestError
-from collbench.schema.axes import AXES, STEPS, SYNONYMS, Axis, axis_of, step_order
+from collbench.schema.axes import AXES, STEPS, SYNONYMS, axis_of, step_order
 from collbench.schema.case import Case
 from collbench.schema.place import PolicyOrder, policy_order
 from collbench.spelling import suggestion
@@ -82,13 +82,17 @@ def questions(observed: Observed, given: dict[str, str]) -> list[Question]:
     Raises:
         RequestError: nothing is left.
     """
-    kept, seen = _given(observed, given)
+    kept = _given(observed, given)
     grouped: dict[Case, dict[int, dict[Option, Cell]]] = {}
+    chosen = ("image", "backend", "engine", "size", *(axis.name for axis in _ADVISED))
     for case, option in kept:
-        grouped.setdefault(_question(case), {}).setdefault(case["size"], {})[option] = observed.cells[case]
-    if not grouped:
-        raise _nothing_given(observed, seen)
-    return [Question(case, cells, _varying(cells)) for case, cells in grouped.items()]
+        grouped.setdefault(case.without(chosen), {}).setdefault(case["size"], {})[option] = observed.cells[case]
+    found = []
+    for case, cells in grouped.items():
+        options = {option for of_size in cells.values() for option in of_size}
+        varying = tuple(factor for factor in FACTORS if len({option[factor] for option in options}) > 1)
+        found.append(Question(case, cells, varying))
+    return found
 
 
 def given_cells(observed: Observed, given: dict[str, str]) -> Observed:
@@ -97,14 +101,15 @@ def given_cells(observed: Observed, given: dict[str, str]) -> Observed:
     Raises:
         RequestError: nothing is left.
     """
-    kept, seen = _given(observed, given)
-    if not kept:
-        raise _nothing_given(observed, seen)
-    return replace(observed, cells={case: observed.cells[case] for case, _ in kept})
+    return replace(observed, cells={case: observed.cells[case] for case, _ in _given(observed, given)})
 
 
-def _given(observed: Observed, given: dict[str, str]) -> tuple[list[tuple[Case, Option]], dict[str, set[str]]]:
-    """Cases that have these values of factors, with their options; and of each factor the values there are."""
+def _given(observed: Observed, given: dict[str, str]) -> list[tuple[Case, Option]]:
+    """Cases that have these values of factors, with their options.
+
+    Raises:
+        RequestError: there are none.
+    """
     backends = {case["backend"] for case in observed.cells}
     engines = {case.where.engine for case in observed.cells if not case.where.on_host}
     library, programs = _library_of(observed), _programs(observed)
@@ -118,12 +123,10 @@ def _given(observed: Observed, given: dict[str, str]) -> tuple[list[tuple[Case, 
             seen[factor].update(known[:1])
         if all(_is(words[factor], value) for factor, value in given.items()):
             kept.append((case, option))
-    return kept, seen
-
-
-def _nothing_given(observed: Observed, seen: dict[str, set[str]]) -> RequestError:
-    values = "; ".join(f"{factor} is {', '.join(sorted(known))}" for factor, known in seen.items())
-    return RequestError(f"--given leaves nothing of {observed.name}, where {values}.")
+    if not kept:
+        values = "; ".join(f"{factor} is {', '.join(sorted(known))}" for factor, known in seen.items())
+        raise RequestError(f"--given leaves nothing of {observed.name}, where {values}.")
+    return kept
 
 
 def parse_given(texts: Iterable[str], own: Iterable[str] = ()) -> dict[str, str]:
@@ -196,24 +199,9 @@ def _option(case: Case, library: str, several_backends: bool, several_engines: b
         name = f"{name} ({library})" if name else library
     named = f"{name} {case['backend']}" if several_backends and case["backend"] not in name else name
     engine = case.where.engine if several_engines and not case.where.on_host else ""
-    return Option((named, engine, *(_chosen(case, axis) for axis in _ADVISED)))
-
-
-def _chosen(case: Case, axis: Axis) -> str:
-    """A choice in a word; empty where nothing was chosen. A policy is always named."""
-    value = case[axis.name]
-    if value == axis.neutral and axis.name != "policy":
-        return ""
-    return axis.label(value)
-
-
-def _question(case: Case) -> Case:
-    return case.without(("image", "backend", "engine", "size", *(axis.name for axis in _ADVISED)))
-
-
-def _varying(cells: dict[int, dict[Option, Cell]]) -> tuple[str, ...]:
-    options = {option for of_size in cells.values() for option in of_size}
-    return tuple(factor for factor in FACTORS if len({option[factor] for option in options}) > 1)
+    chosen = ("" if case[axis.name] == axis.neutral and axis.name != "policy" else axis.label(case[axis.name])
+              for axis in _ADVISED)  # fmt: skip
+    return Option((named, engine, *chosen))
 
 
 #: What may differ between runs that are advised on together: it is what there is to choose from.

@@ -17,9 +17,8 @@ from typing import NamedTuple
 from collbench.analysis import environment
 from collbench.analysis.estimate import FEWEST
 from collbench.analysis.factors import FACTORS, Factor, of_fact
-from collbench.analysis.observations import Cell, Observed, methods
+from collbench.analysis.observations import Cell, How, Observed, methods
 from collbench.analysis.pair import Pair
-from collbench.analysis.ways import How
 from collbench.errors import RequestError
 from collbench.schema.axes import AXES, SYNONYMS, Value, axis_of
 from collbench.schema.case import Case, names_in
@@ -108,8 +107,8 @@ def refuse_other_device(pairs: Iterable[Pair], ignored: frozenset[str]) -> None:
     if NAME in ignored:
         return
     apart = dict.fromkeys(
-        f"storage of {pair.base_name} lay on {_transports_text(pair.base)}, "
-        f"that of {pair.other_name} on {_transports_text(pair.other)}"
+        f"storage of {pair.base_name} lay on {' and '.join(sorted(pair.base.transports))}, "
+        f"that of {pair.other_name} on {' and '.join(sorted(pair.other.transports))}"
         for pair in pairs
         if (base := _devices(pair.base)) and (other := _devices(pair.other)) and base != other
     )
@@ -126,10 +125,6 @@ def _devices(cell: Cell) -> set[str]:
     if cell.case["backend"]:
         return set()
     return {match[1] for text in cell.transports if (match := _DEVICE.search(text))}
-
-
-def _transports_text(cell: Cell) -> str:
-    return " and ".join(sorted(cell.transports))
 
 
 #: Facts of the measuring that can make two numbers of one case incomparable, and the axes of the case that set them.

@@ -42,6 +42,10 @@ def manifest(
     Whole on rank 0, which has the facts of all `ranks`; without hosts and GPUs elsewhere.
     """
     gpus = tuple(rank.gpu for rank in ranks)
+    libraries: dict[Library, None] = {}
+    for backend in measured:
+        with contextlib.suppress(BackendUnavailable):  # known only when it is started; then it has none
+            libraries |= dict.fromkeys(backend.libraries())
     return manifest_of(
         plan,
         command,
@@ -50,7 +54,7 @@ def manifest(
         rank_gpus=gpus if any(gpus) else (),
         thread_level={"requested": plan["thread_level"], "granted": session.thread_level},
         launcher=launcher.detect().title,
-        libraries=_libraries(measured),
+        libraries=tuple(libraries),
         hosts=_hosts(session, ranks),
         environment={},
         simulated=any(backend.simulated for backend in measured),
@@ -68,15 +72,6 @@ def manifest_of(plan: Plan, command: tuple[str, ...], **fields: Any) -> Manifest
         plan=msgspec.to_builtins(plan),
         **fields,
     )
-
-
-def _libraries(measured: tuple[Backend, ...]) -> tuple[Library, ...]:
-    """Each once. A backend may turn out not to be usable only when it is started; then it has none."""
-    libraries: dict[Library, None] = {}
-    for backend in measured:
-        with contextlib.suppress(BackendUnavailable):
-            libraries |= dict.fromkeys(backend.libraries())
-    return tuple(libraries)
 
 
 def completed(manifest: Manifest) -> Manifest:

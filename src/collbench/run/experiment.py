@@ -281,7 +281,8 @@ def _measure_backend(
     if begins:
         manifest = describe.manifest(experiment.plan, experiment.command, experiment.backends, session, ranks, method)
         on_rank_0(session, lambda: sink.begin(manifest, len(experiment.identities)))
-    turns = _turns(experiment, session)
+    folder = experiment.options.turns  # of all ranks, or of none
+    turns = None if folder is None else Turns(folder, session.world.rank)
     before = _Before(experiment, number, session, watch, turns)
     for case in experiment.executed(number):
         before(case)
@@ -298,12 +299,6 @@ def _measure_backend(
     if turns is not None:
         turns.close()
     session.close()
-
-
-def _turns(experiment: PlanRunner, session: Session) -> Turns | None:
-    """The pipes of a world beside others. Every rank has its own, or none has."""
-    folder = experiment.options.turns
-    return None if folder is None else Turns(folder, session.world.rank)
 
 
 @dataclass
@@ -346,14 +341,10 @@ def _measured(
     if isinstance(case, CollectiveCase):
         return (_measured_collective(case, session, method, watch, turns),)
     try:
-        doing = sink.doing if session.world.rank == 0 else _nobody
+        doing = sink.doing if session.world.rank == 0 else lambda what: None
         return measure_program(case, plan, session, method, watch, doing, None if turns is None else turns.folder)
     except Interrupted as error:
         raise AgreedError(error) from None
-
-
-def _nobody(what: str) -> None:
-    """Rank 0 tells what is done next."""
 
 
 def _measured_collective(

@@ -161,18 +161,12 @@ def _measured(
     if wrong:
         return _wrong(case, row, wrong, f"after timing: {where}"), None
     found = gathered(timing.sampling.times(timing.sampling.stamps), session.world)
-    seen = _seen_by_all(seen, session.world)
+    if first_rank(session.world, seen != Seen()) is not None:  # most libraries say nothing
+        seen = merged(session.world.gather(seen) or ())
     if found is None:
         return Record(case=case.identity, launch=0, status="ok"), None
     blank = _record(case, row, timed_call, timing, method, seen, wrong)
     return fill_results(blank, found, tuple(stage.name for stage in prepared.call.stages), method)
-
-
-def _seen_by_all(seen: Seen, world: World) -> Seen:
-    """On rank 0 what all ranks saw; most libraries say nothing, and then nothing is sent. Collective."""
-    if first_rank(world, seen != Seen()) is None:
-        return seen
-    return merged(world.gather(seen) or ())
 
 
 @dataclass(frozen=True)
@@ -199,7 +193,9 @@ def _time(timed_call: TimedCall, method: Method, watch: Watch, doing: str, turns
     gpus = facts_of_ranks.between(gpu_before, facts_of_ranks.look(session), session.world)
     watch.beat(f"{doing}: timing on the device")
     device = device_seconds(timed_call, sampling)
-    raise_on_all(session, _trouble(session, doing))
+    trouble = session.trouble()  # outside the library's calls; a short case is over before the watchdog asks for it
+    lost = None if trouble is None else LostRankError(f"rank {session.world.rank}: {doing}: {trouble}.")
+    raise_on_all(session, lost)
     clock_error = None if sampling.clocks is None else sampling.clocks.error
     return _Timing(sampling, device, contended, notes, gpus, clock_error)
 
@@ -254,12 +250,6 @@ def _record(
         gpus=timing.gpus,
         shared_gpu=facts_of_ranks.is_shared(method.ranks),
     )
-
-
-def _trouble(session: Session, doing: str) -> LostRankError | None:
-    """An error of the library outside its calls; a short case is over before the watchdog asks for it."""
-    trouble = session.trouble()
-    return None if trouble is None else LostRankError(f"rank {session.world.rank}: {doing}: {trouble}.")
 
 
 def _prepare(

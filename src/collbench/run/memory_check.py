@@ -31,7 +31,8 @@ def programs_do_not_fit(cases: tuple[ProgramCase, ...], here: int = 1, folder: s
 
 
 def _exceeds_memory(able: Sequence[ProgramCase], here: int) -> DoesNotFit | None:
-    needed, largest = max(((_on(here, case), case) for case in able), key=lambda one: one[0], default=(0, None))
+    on_machine = ((case.memory * here // case.case.where.ranks, case) for case in able)
+    needed, largest = max(on_machine, key=lambda one: one[0], default=(0, None))
     free = available_bytes()
     if largest is None or free is None or needed <= free * USABLE_SHARE:
         return None
@@ -56,20 +57,15 @@ def _exceeds_disk(able: Sequence[ProgramCase], folder: str) -> DoesNotFit | None
     )
 
 
-def _on(here: int, case: ProgramCase) -> int:
-    """Bytes that so many of its ranks allocate."""
-    return case.memory * here // case.case.where.ranks
+def _missing(case: ProgramCase) -> str | None:
+    program = workloads.get(case.case.workload)
+    return program.missing(program.choice(case.case))
 
 
 def how_to_fit(case: ProgramCase) -> str:
     """What takes less memory."""
     what = "the batch" if "batch" in case.case.what else "the sizes"
     return f"Lower {what}{' or the number of ranks' if case.case.where.ranks > 1 else ''}."
-
-
-def _missing(case: ProgramCase) -> str | None:
-    program = workloads.get(case.case.workload)
-    return program.missing(program.choice(case.case))
 
 
 def does_not_fit(

@@ -367,11 +367,17 @@ def measure_program(
     by_rank = session.world.gather(done)
     if by_rank is None:
         return tuple((Record(case=identity, launch=0, status="ok"), None) for identity in case.identities)
+    figures: dict[str, float] = {}  # of each the largest; of what must come out equal that of the first rank
+    for rank in by_rank:
+        figures |= {name: max(value, figures.get(name, value)) for name, value in rank.figures.items()}
+    users, systems, walls = zip(*((rank.cpu.user, rank.cpu.system, rank.cpu.wall) for rank in by_rank), strict=True)
+    cpu = CpuTime(user=sum(users), system=sum(systems), wall=max(walls))
+    repeatable = {name: value for rank in reversed(by_rank) for name, value in rank.repeatable.items()}
     common = Record(
         case=case.case,
         launch=0,
         status="ok",
-        check=ResultCheck(wrong=0, figures=_largest(by_rank), repeatable=_first(by_rank)),
+        check=ResultCheck(wrong=0, figures=figures, repeatable=repeatable),
         clock="local",
         confinement=method.confinement,
         contended=contended,
@@ -383,7 +389,7 @@ def measure_program(
             *dict.fromkeys(note for rank in by_rank for note in rank.notes),
         ),
         transport=done.beneath,
-        cpu=None if turns is not None else _together(by_rank),  # it slept in its turns
+        cpu=None if turns is not None else cpu,  # it slept in its turns
         messages=by_rank[0].messages,
     )
     return tuple(
@@ -398,27 +404,6 @@ def _own_time(world: World, done: Executed, sharing: Sequence[int], kernel: bool
     by_rank = allgather(world, (done.all.user, done.all.system))
     used = [by_rank[rank] for rank in sharing]
     return OwnTime(sum(user for user, _ in used), sum(system for _, system in used), kernel)
-
-
-def _largest(by_rank: Sequence[Executed]) -> dict[str, float]:
-    figures: dict[str, float] = {}
-    for rank in by_rank:
-        figures |= {name: max(value, figures.get(name, value)) for name, value in rank.figures.items()}
-    return figures
-
-
-def _first(by_rank: Sequence[Executed]) -> dict[str, float]:
-    """What must come out equal, of the first rank that has it."""
-    return {name: value for rank in reversed(by_rank) for name, value in rank.repeatable.items()}
-
-
-def _together(by_rank: Sequence[Executed]) -> CpuTime:
-    """Processor time of all ranks, in the longest time of one."""
-    return CpuTime(
-        user=sum(rank.cpu.user for rank in by_rank),
-        system=sum(rank.cpu.system for rank in by_rank),
-        wall=max(rank.cpu.wall for rank in by_rank),
-    )
 
 
 def _without_times(

@@ -5,7 +5,6 @@ No rank holds the stamps of another: time and memory grow with the samples, and 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -40,14 +39,10 @@ class Times:
 
 def times_of(stamps: Stamps, world: World, clock: SampleClock, burst: int = 1) -> Times:
     """The times of one operation, from the stamps of `burst`. Collective; all ranks took as many samples."""
-    parts = [_reduced(portion, world, clock) for portion in _portions(stamps)]
+    portions = (stamps.part(begin, begin + PORTION) for begin in range(0, max(len(stamps.late), 1), PORTION))
+    parts = [_reduced(portion, world, clock) for portion in portions]
     samples, own, legs = (np.concatenate(each, axis=-1) for each in zip(*parts, strict=True))
     return Times(per_operation(samples, burst), per_operation(own, burst), legs)
-
-
-def _portions(stamps: Stamps) -> Iterator[Stamps]:
-    for begin in range(0, max(len(stamps.late), 1), PORTION):
-        yield stamps.part(begin, begin + PORTION)
 
 
 def _reduced(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import NamedTuple, Protocol
@@ -255,16 +255,10 @@ def _warmed_up(timed_call: TimedCall, method: Method, watch: Watch, doing: str) 
         gate = gate.with_slack(_pilot_slack(session, gate))
     notes = [note for note in (timed_call.note, why_not) if note is not None]
     sampling = Sampling(timed_call, method, gate, notes, clocks=clocks)
-    for n in _portions(method.warmup):
+    for start in range(0, method.warmup, FIRST_BATCH):  # so that the watchdog notices the progress of a long one
         watch.beat(f"{doing}: warming up")
-        timed_call.run(sampling.gate, n)
+        timed_call.run(sampling.gate, min(FIRST_BATCH, method.warmup - start))
     return sampling
-
-
-def _portions(n: int) -> Iterator[int]:
-    """Portions of at most a first batch, so that the watchdog notices a long warm-up's progress."""
-    for start in range(0, n, FIRST_BATCH):
-        yield min(FIRST_BATCH, n - start)
 
 
 def _pilot_slack(session: Session, gate: GateSetting) -> int:

@@ -22,7 +22,6 @@ from collbench.bindings.spec import World
 from collbench.errors import Interrupted, RequestError
 from collbench.machine.turn_pipes import TurnPipes
 from collbench.machine.waiting import ContentionMeter
-from collbench.run.samples import Times
 from collbench.run.sampling import Sampling, Watch
 from collbench.schema.case import Case
 from collbench.schema.turns import Order, Report
@@ -45,7 +44,11 @@ def shareable(own: frozenset[int] = frozenset()) -> frozenset[str]:
 
     The descriptors in `own` are left out, and what the kernel does not tell.
     """
-    return frozenset((*_mapped(), *_opened(own), *_connected(), *_folder()))
+    found = {*_mapped(), *_opened(own), *_connected()}
+    with contextlib.suppress(OSError):
+        status = Path(tempfile.gettempdir()).stat()
+        found.add(f"temporary folder {status.st_dev} {status.st_ino}")
+    return frozenset(found)
 
 
 def _mapped() -> Iterator[str]:
@@ -84,12 +87,6 @@ def _connected() -> Iterator[str]:
             fields = line.split()
             if len(fields) > 9 and fields[9] in sockets:
                 yield f"connection {' '.join(sorted(fields[1:3]))} in {_namespace('net')}"
-
-
-def _folder() -> Iterator[str]:
-    with contextlib.suppress(OSError):
-        status = Path(tempfile.gettempdir()).stat()
-        yield f"temporary folder {status.st_dev} {status.st_ino}"
 
 
 def _links() -> Iterator[str]:
@@ -218,11 +215,7 @@ def _slice(sampling: Sampling, order: Order, watch: Watch, doing: str) -> Report
     halves = [_trimmed(half) for half in np.array_split(times.samples, 2)]
     both = (halves[0], halves[1]) if halves[0] is not None and halves[1] is not None else None
     return Report(at="slice", gate=sampling.gate.kind, n=len(times.samples),
-                  late=_late(times), seconds=_trimmed(times.samples), halves=both)  # fmt: skip
-
-
-def _late(times: Times) -> int:
-    return len(times.samples) - int(np.count_nonzero(times.in_time))
+                  late=int(np.count_nonzero(~times.in_time)), seconds=_trimmed(times.samples), halves=both)  # fmt: skip
 
 
 def _taken(sampling: Sampling, beat: Callable[[], None], least: int, seconds: float, longest: float) -> Stamps:

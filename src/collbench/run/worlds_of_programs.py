@@ -210,15 +210,27 @@ class AloneSession(HostSession):
         os._exit(code)
 
 
-class Alone(HostBackend):
+class _Programs(HostBackend):
     """Stands where a backend stands, and is not one of those that a plan can name."""
 
     name = "workloads"
-    summary = "one rank that starts programs"
     ops: tuple[Op, ...] = ()
 
     def __init__(self, programs: tuple[str, ...]) -> None:
         self._programs = programs
+
+    def dtypes(self) -> tuple[str, ...]:
+        return ()
+
+    def libraries(self) -> tuple[Library, ...]:
+        """What the workloads start or load."""
+        return workloads.libraries(self._programs)
+
+
+class Alone(_Programs):
+    """One rank that starts programs."""
+
+    summary = "one rank that starts programs"
 
     def missing(self) -> str | None:
         return None
@@ -231,27 +243,13 @@ class Alone(HostBackend):
         """
         ranks = max(launcher.detect().size, options.ranks or 1)
         if ranks != 1:
-            raise RequestError(f"{self._of_one_rank()}, and there are {ranks}. Start one rank{self._of_several()}.")
+            names = dict.fromkeys(use.partition(" ")[0] for use in self._programs)  # of `train data=made-up` train
+            alone = [name for name in names if not workloads.get(name).distributed]
+            several = [name for name in names if workloads.get(name).distributed]
+            what = f"benchmarks {', '.join(alone)}" if alone else "benchmarks"
+            way_out = f", or name {', '.join(several)} alone, which run on several" if several else ""
+            raise RequestError(f"{what}: run on one rank, and there are {ranks}. Start one rank{way_out}.")
         return 1
-
-    def _of_one_rank(self) -> str:
-        names = [name for name in self._names() if not workloads.get(name).distributed]
-        return f"benchmarks {', '.join(names)}: run on one rank" if names else "benchmarks: run on one rank"
-
-    def _of_several(self) -> str:
-        names = [name for name in self._names() if workloads.get(name).distributed]
-        return f", or name {', '.join(names)} alone, which run on several" if names else ""
-
-    def _names(self) -> dict[str, None]:
-        """Of `train data=made-up` the benchmark, once."""
-        return dict.fromkeys(use.partition(" ")[0] for use in self._programs)
-
-    def dtypes(self) -> tuple[str, ...]:
-        return ()
-
-    def libraries(self) -> tuple[Library, ...]:
-        """The programs that the workloads start."""
-        return workloads.libraries(self._programs)
 
     def run(self, options: Options, body: Callable[[Session], None]) -> None:
         body(AloneSession(options.thread_level))
@@ -290,15 +288,10 @@ class TogetherSession(TorchSession):
         raise Unsupported(f"{row.name}: needs a communication library")
 
 
-class Together(HostBackend):
-    """Stands where a backend stands, and is not one of those that a plan can name."""
+class Together(_Programs):
+    """Ranks that meet over gloo."""
 
-    name = "workloads"
     summary = "ranks that start the processes of a program"
-    ops: tuple[Op, ...] = ()
-
-    def __init__(self, programs: tuple[str, ...]) -> None:
-        self._programs = programs
 
     def missing(self) -> str | None:
         return missing_torch()
@@ -306,13 +299,6 @@ class Together(HostBackend):
     def world_size(self, options: Options) -> int:
         """As many as the launcher started."""
         return launcher.detect().size
-
-    def dtypes(self) -> tuple[str, ...]:
-        return ()
-
-    def libraries(self) -> tuple[Library, ...]:
-        """What the workloads start or load."""
-        return workloads.libraries(self._programs)
 
     def run(self, options: Options, body: Callable[[Session], None]) -> None:
         """Rendezvous, the body, and destruction of the process group.

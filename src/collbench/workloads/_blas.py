@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import subprocess
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -17,13 +16,9 @@ from collbench.schema.axes import Axis
 from collbench.schema.case import Case
 from collbench.schema.manifest import Library
 from collbench.units import counted
+from collbench.workloads._own import started
 from collbench.workloads.program import ALL_CORES, Measure, Program, parameter, threads_of
-from collbench.workloads.software import LIMIT, Alternatives, FirstOf, Software
-
-PROGRAMS = "collbench.workloads.programs"
-
-#: Describes the library that it is given.
-_ASK = (sys.executable, "-m", f"{PROGRAMS}.blas")
+from collbench.workloads.software import Alternatives, Described, FirstOf, Software, described, run
 
 #: In what MKL prints about itself.
 _KERNEL = re.compile(r"^MKL_VERBOSE .*? for Intel\(R\) 64 architecture (.*?), \w+ [0-9.]+GHz", re.MULTILINE)
@@ -34,18 +29,13 @@ _LINKED = re.compile(r"^\s*lib(?:openblas|blas|mkl_rt|blis|flexiblas|satlas|tatl
 
 
 @dataclass(frozen=True)
-class Blas:
+class Blas(Described):
     """A library by its name in `programs/blas.py`, or by its file: loaded and asked in a process of its own."""
 
     name: str
 
-    def missing(self) -> str | None:
-        found = _found(self.name)
-        return found if isinstance(found, str) else None
-
-    def library(self) -> Library | None:
-        found = _found(self.name)
-        return None if isinstance(found, str) else found
+    def found(self) -> Library | str:
+        return _found(self.name)
 
 
 LIBRARIES = {name: Blas(name) for name in ("openblas", "mkl", "system")}
@@ -77,37 +67,19 @@ class BlasOf:
 def linked(program: str) -> str | None:
     """The BLAS that the dynamic linker finds for a program; None where it has none, or does not tell."""
     try:
-        done = subprocess.run(
-            ("ldd", program), capture_output=True, text=True, errors="replace", timeout=LIMIT, check=False,
-            stdin=subprocess.DEVNULL,
-        )  # fmt: skip
+        match = _LINKED.search(run(("ldd", program)).stdout)
     except (OSError, subprocess.TimeoutExpired):
         return None
-    match = _LINKED.search(done.stdout)
     return match[1] if match is not None else None
 
 
 @cache
 def _found(name: str) -> Library | str:
     """What a library says of itself, or why it cannot be used."""
-    try:
-        done = subprocess.run(
-            (*_ASK, name),
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=LIMIT,
-            check=False,
-            stdin=subprocess.DEVNULL,
-        )
-        if done.returncode == 0:
-            return described(done.stdout)
-    except (OSError, subprocess.TimeoutExpired, ValueError, TypeError) as error:
-        return f"BLAS {name}: {error}"
-    return (done.stderr.strip().splitlines() or [f"BLAS {name}: its exit code is {done.returncode}"])[-1]
+    return described(f"BLAS {name}", started("blas", name), read)
 
 
-def described(output: str) -> Library:
+def read(output: str) -> Library:
     """What `programs/blas.py` printed; the kernel of MKL stands in MKL's own words before.
 
     Raises:
@@ -126,8 +98,7 @@ def benchmark(
 
     def argv(case: Case, times: int) -> Sequence[str]:
         threads = threads_of(case["threads"])
-        settings = ("--n", str(case["n"]), "--threads", str(threads), "--blas", case["blas"], "--times", str(times))
-        return (sys.executable, "-m", f"{PROGRAMS}.{name}", *settings, *flags(case))
+        return (*started(name, n=case["n"], threads=threads, blas=case["blas"], times=times), *flags(case))
 
     def verify(case: Case, output: str) -> int:
         return sum(not value <= most(case) for value in json.loads(output)["figures"])

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from math import prod
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -135,12 +135,6 @@ def _reason(path: Path) -> str | None:
     return None if os.access(path, os.R_OK) else f"{path.name} cannot be read by this user"
 
 
-def library(label: str, name: str) -> Library | None:
-    """What a manifest says of a file; its hash is added to that."""
-    path = found(name)
-    return None if path is None else Library(name=label, version="", path=str(path))
-
-
 def content(name: str) -> tuple[bytes, str]:
     """What is in a file, uncompressed, and the SHA-256 of that.
 
@@ -181,6 +175,23 @@ def _listed(path: Path) -> str | None:
     return listed.get(path.name)
 
 
+class Files:
+    """Files of the user's, of which the first one stands for all."""
+
+    label: ClassVar[str]
+
+    def names(self) -> tuple[str, ...]:
+        raise NotImplementedError
+
+    def missing(self) -> str | None:
+        return lacking(self.names())
+
+    def library(self) -> Library | None:
+        """What a manifest says of it; its hash is added to that."""
+        path = found(self.names()[0])
+        return None if path is None else Library(name=self.label, version="", path=str(path))
+
+
 PICKLES = tuple(f"data_batch_{number}" for number in range(1, 6))
 BINARIES = tuple(f"{name}.bin" for name in PICKLES)
 PIXELS = 3 * 32 * 32
@@ -206,31 +217,25 @@ _PARTS = {("numpy", "ndarray"), ("numpy", "dtype"), ("_codecs", "encode")} | {
 }
 
 
-@dataclass(frozen=True)
-class Cifar:
+class Cifar(Files):
     """The user's five files."""
+
+    label = "data in CIFAR-10's format"
+
+    def names(self) -> tuple[str, ...]:
+        return PICKLES if found(PICKLES[0]) is not None else BINARIES
 
     def takes(self, network: Network) -> bool:
         return prod(network.example) == PIXELS
 
-    def missing(self) -> str | None:
-        return lacking(_names())
-
-    def library(self) -> Library | None:
-        return library("data in CIFAR-10's format", _names()[0])
-
     def read(self, network: Network, examples: int) -> Examples:
-        names = _names()
+        names = self.names()
         batches, hashes = [], {}
         for name in names:
             data, hashes[name] = content(name)
             batches.append((_pickled if names == PICKLES else _binary)(shown(name), data))
         label = "CIFAR-10" if hashes == CIFAR10 else "images in CIFAR-10's format"
         return Examples(np.concatenate(batches), label, hashes)
-
-
-def _names() -> tuple[str, ...]:
-    return PICKLES if found(PICKLES[0]) is not None else BINARIES
 
 
 def _binary(name: str, data: bytes) -> Rows:
@@ -272,18 +277,16 @@ MNIST = {
 _UNSIGNED_BYTES = 8
 
 
-@dataclass(frozen=True)
-class Idx:
+class Idx(Files):
     """The user's two files."""
+
+    label = "data in MNIST's format"
+
+    def names(self) -> tuple[str, ...]:
+        return (IMAGES, LABELS)
 
     def takes(self, network: Network) -> bool:
         return prod(network.example) == 784 and not network.tokens
-
-    def missing(self) -> str | None:
-        return lacking((IMAGES, LABELS))
-
-    def library(self) -> Library | None:
-        return library("data in MNIST's format", IMAGES)
 
     def read(self, network: Network, examples: int) -> Examples:
         pixels, of_pixels = _values(IMAGES, (28, 28))
@@ -330,9 +333,9 @@ class MadeUp:
     def read(self, network: Network, examples: int) -> Examples:
         state, width = np.random.RandomState(SEED), prod(network.example)
         if network.tokens:
-            return Examples(
-                _words(state, (examples, width + 1), network.classes), f"made-up words {examples} x {width}"
-            )
+            cumulative = np.cumsum(1 / np.arange(1, network.classes + 1))
+            words = np.searchsorted(cumulative / cumulative[-1], state.random_sample((examples, width + 1)))
+            return Examples(words.astype(np.uint16), f"made-up words {examples} x {width}")
         return Examples(_images(state, examples, width, network.classes), f"made-up {examples} x {width}")
 
 
@@ -344,11 +347,6 @@ def _images(state: np.random.RandomState, examples: int, pixels: int, classes: i
     rows[:, :-1] += prototypes[of]
     rows[:, -1] = of
     return rows
-
-
-def _words(state: np.random.RandomState, shape: tuple[int, int], words: int) -> Rows:
-    cumulative = np.cumsum(1 / np.arange(1, words + 1))
-    return np.searchsorted(cumulative / cumulative[-1], state.random_sample(shape)).astype(np.uint16)
 
 
 SIDE = 28
@@ -415,18 +413,16 @@ TEXT = "ptb.train.txt"
 WORDS, DIFFERENT = 929_589, 10_000
 
 
-@dataclass(frozen=True)
-class Words:
+class Words(Files):
     """The user's text."""
+
+    label = "data in PTB's format"
+
+    def names(self) -> tuple[str, ...]:
+        return (TEXT,)
 
     def takes(self, network: Network) -> bool:
         return network.tokens
-
-    def missing(self) -> str | None:
-        return lacking((TEXT,))
-
-    def library(self) -> Library | None:
-        return library("data in PTB's format", TEXT)
 
     def read(self, network: Network, examples: int) -> Examples:
         """Sequences one after the other; the most frequent word is 0."""

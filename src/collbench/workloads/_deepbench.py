@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import re
-import sys
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -15,6 +13,7 @@ from typing import Any, ClassVar, Protocol, TypeVar
 
 from collbench.schema.axes import Axis
 from collbench.schema.case import Case
+from collbench.workloads import _own
 from collbench.workloads.program import ALL_CORES, Measure, Program, parameter, threads_of
 
 TABLE = Path(__file__).parent / "tables" / "deepbench.toml"
@@ -187,13 +186,6 @@ def table() -> Mapping[str, list[Any]]:
     return MappingProxyType(tomllib.loads(TABLE.read_text(encoding="utf-8")))
 
 
-def up_to(kind: type[Row], flop: float) -> tuple[str, ...]:
-    """Names of the problems with at most so many flop."""
-    return tuple(name for name, row in problems(kind).items() if row.flop <= flop)
-
-
-PROGRAMS = "collbench.workloads.programs"
-
 #: Bytes of an element.
 PRECISIONS = {"float32": 4, "float16": 2, "bfloat16": 2}
 
@@ -215,23 +207,19 @@ def benchmark(
     """A benchmark of the problems of one kind: the `usual` one by default, `cpu` those of at most `most` flop."""
     name = f"deepbench_{kind.__name__.lower()}"
     names = tuple(problems(kind))
-    groups = {"all": names, "cpu": up_to(kind, most)}
+    groups = {"all": names, "cpu": tuple(name for name, row in problems(kind).items() if row.flop <= most)}
     which = parameter("problem", usual, "a row of DeepBench's table, all, or cpu for small ones", among=names,
                       groups=groups)  # fmt: skip
 
     def argv(case: Case, times: int) -> Sequence[str]:
-        settings = {"problem": case["problem"], "precision": case["precision"], "device": case["device"],
-                    "threads": threads_of(case["threads"]), "times": times}  # fmt: skip
-        words: list[str] = [word for flag, value in settings.items() for word in (f"--{flag}", str(value))]
-        return (sys.executable, "-m", f"{PROGRAMS}.{name}", *words, *flags(case))
+        settings = {axis: case[axis] for axis in ("problem", "precision", "device")}
+        command: tuple[str, ...] = _own.started(name, **settings, threads=threads_of(case["threads"]), times=times)
+        return (*command, *flags(case))
 
     def memory(case: Case) -> int:
         row = problem(kind, case["problem"])
         needed = row.elements * PRECISIONS[case["precision"]] + 8 * row.checked
         return needed if case["device"] == "cpu" or row.checked_on_host else 0
-
-    def parse(output: str) -> dict[str, list[float]]:
-        return {measure: [ns * 1e-9 for ns in taken] for measure, taken in json.loads(output)["ns"].items()}
 
     return Program(
         name=name,
@@ -242,10 +230,10 @@ def benchmark(
             Measure(measure, lambda case: problem(kind, case["problem"]).flop, "flop") for measure in measures
         ),
         argv=argv,
-        parse=parse,
-        verify=lambda case, output: int(json.loads(output)["wrong"]),
-        figures=lambda case, output: json.loads(output)["figures"],
-        notes=lambda output: tuple(json.loads(output)["notes"]),
+        parse=_own.times,
+        verify=_own.wrong,
+        figures=_own.figures,
+        notes=_own.notes,
         memory=memory,
         axes=(which, *_COMMON, *axes),
         **fields,

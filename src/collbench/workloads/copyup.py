@@ -6,12 +6,12 @@ A container copies a file once, so a launch gives one sample.
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from collbench.schema.case import Case
 from collbench.workloads._files import kind_of
+from collbench.workloads._own import started
 from collbench.workloads.program import Measure, Program
 
 #: A folder of the image, with a file of each size; its name is the size.
@@ -29,7 +29,7 @@ def lacks(case: Case, folder: Path) -> str | None:
 
 
 def argv(case: Case, times: int) -> Sequence[str]:
-    return (sys.executable, "-m", "collbench.workloads.programs.copyup", "open", f"{LAYER / str(case['size'])}")
+    return started("copyup", "open", f"{LAYER / str(case['size'])}")
 
 
 def parse(output: str) -> Mapping[str, Sequence[float]]:

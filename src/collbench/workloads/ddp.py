@@ -7,14 +7,13 @@ all-reduces is the communication that is not hidden behind computing.
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Mapping, Sequence
 
 import msgspec
 
 from collbench.machine.waiting import Stretch
 from collbench.schema.case import Case
-from collbench.workloads._loss import compared
+from collbench.workloads._own import compared, notes, started, times
 from collbench.workloads._torch import START, Torch
 from collbench.workloads.networks import NETWORKS
 from collbench.workloads.program import ALL_CORES, Measure, Program, parameter
@@ -27,13 +26,8 @@ _BEFORE, _REDUCED = 3, 0.3
 
 
 def argv(case: Case, times: int) -> Sequence[str]:
-    flags = {name: case[name] for name in ("network", "batch", "bucket", "device", "threads")} | {"times": times}
-    words = (word for name, value in flags.items() for word in (f"--{name}", str(value)))
-    return (sys.executable, "-m", "collbench.workloads.programs.ddp", *words)
-
-
-def parse(output: str) -> Mapping[str, Sequence[float]]:
-    return {measure: [ns * 1e-9 for ns in taken] for measure, taken in json.loads(output)["ns"].items()}
+    flags = {name: case[name] for name in ("network", "batch", "bucket", "device", "threads")}
+    return started("ddp", **flags, times=times)
 
 
 def verify(case: Case, output: str) -> int:
@@ -49,10 +43,6 @@ def repeatable(case: Case, output: str) -> Mapping[str, float]:
 
 def messages(case: Case, output: str) -> Sequence[int]:
     return [int(size) for size in json.loads(output)["messages"]]
-
-
-def notes(output: str) -> Sequence[str]:
-    return tuple(json.loads(output)["notes"])
 
 
 def slices(output: str) -> Stretch | None:
@@ -82,7 +72,7 @@ WORKLOAD = Program(
     measures=tuple(
         Measure(name, lambda case: 1, "steps", shown="time") for name in ("step", "compute", "communication")
     ),
-    argv=argv, parse=parse, verify=verify,
+    argv=argv, parse=times, verify=verify,
     repeatable=repeatable, notes=notes,
     messages=messages, memory=memory, computes=computes,
     distributed=True, takes_turns=True, slices=slices, software=(Torch(),),

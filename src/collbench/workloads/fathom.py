@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import json
 import math
-import sys
 from collections.abc import Mapping, Sequence
 
 from collbench.schema.case import Case
 from collbench.workloads._fathom import NETWORKS
+from collbench.workloads._own import notes, started
 from collbench.workloads._torch import Torch
 from collbench.workloads.program import ALL_CORES, Measure, Program, parameter, threads_of
 
@@ -21,9 +21,7 @@ _WHICH = f"one of {', '.join(NETWORKS)}; all: each of them"
 
 def argv(case: Case, times: int) -> Sequence[str]:
     asked = {name: case[name] for name in ("network", "batch", "device")}
-    settings = asked | {"threads": threads_of(case["threads"]), "times": times}
-    words = [word for name, value in settings.items() for word in (f"--{name}", str(value))]
-    return (sys.executable, "-m", "collbench.workloads.programs.fathom", *words)
+    return started("fathom", **asked, threads=threads_of(case["threads"]), times=times)
 
 
 def memory(case: Case) -> int:
@@ -46,7 +44,7 @@ WORKLOAD = Program(
     verify=lambda case, output: sum(not math.isfinite(one) for one in json.loads(output)["losses"]),
     figures=loss,
     repeatable=lambda case, output: loss(case, output) if json.loads(output)["repeatable"] else {},
-    notes=lambda output: tuple(json.loads(output)["notes"]),
+    notes=notes,
     memory=memory,
     software=(Torch(),),
     axes=(

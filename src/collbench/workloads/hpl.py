@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import re
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from collbench.schema.case import Case
 from collbench.workloads._blas import BlasOf
+from collbench.workloads._own import started
 from collbench.workloads.program import ALL_CORES, Measure, Program, parameter, threads_of
 from collbench.workloads.programs.blas import REFERENCE
 from collbench.workloads.software import FirstOf, Software
@@ -99,8 +99,7 @@ HPL = FirstOf(
 def argv(case: Case, times: int) -> Sequence[str]:
     found = HPL.found()
     program = found.name if found is not None else "xhpl"
-    settings = [word for name in ("n", "nb", "p", "q") for word in (f"--{name}", str(case[name]))]
-    return (sys.executable, "-m", "collbench.workloads.programs.hpl", "--program", program, *settings)
+    return started("hpl", program=program, **{name: case[name] for name in ("n", "nb", "p", "q")})
 
 
 def lacks(case: Case, folder: Path) -> str | None:

@@ -7,13 +7,12 @@ measured: 784-100-10 with ReLU, batches of 100, Adam on the servers, 10,000 step
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Mapping, Sequence
 
 from collbench.schema.case import Case
 from collbench.units import counted
 from collbench.workloads._datasets import SOURCES
-from collbench.workloads._loss import compared
+from collbench.workloads._own import compared, started
 from collbench.workloads._torch import START, Torch
 from collbench.workloads.networks import NETWORKS
 from collbench.workloads.program import Measure, Program, parameter
@@ -76,9 +75,8 @@ def refuses(case: Case) -> str | None:
 
 
 def argv(case: Case, times: int) -> Sequence[str]:
-    values = {name: case[name] for name in ("servers", "shard", "steps", "data", "seed", "threads")}
-    flags = (word for name, value in values.items() for word in (f"--{name}", str(value)))
-    return (sys.executable, "-m", "collbench.workloads.programs.parameter_server", *flags)
+    flags = ("servers", "shard", "steps", "data", "seed", "threads")
+    return started("parameter_server", **{name: case[name] for name in flags})
 
 
 WORKLOAD = Program(

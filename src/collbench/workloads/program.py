@@ -42,10 +42,6 @@ class Measure:
         return Work(amount=self.amount(case), unit=self.unit, shown=self.shown)
 
 
-def _no_figures(output: str) -> Mapping[str, float]:
-    return {}
-
-
 @dataclass(frozen=True)
 class Step:
     """A command beside the timed one. `figures` reads what it printed, for the check of the record.
@@ -54,59 +50,7 @@ class Step:
     """
 
     argv: Sequence[str]
-    figures: Callable[[str], Mapping[str, float]] = _no_figures
-
-
-def _nothing(output: str) -> Sequence[str]:
-    return ()
-
-
-def _no_steps(case: Case) -> Sequence[Step]:
-    return ()
-
-
-def _no_figures_of(case: Case, output: str) -> Mapping[str, float]:
-    return {}
-
-
-def _no_slices(output: str) -> Stretch | None:
-    return None
-
-
-def _no_messages(case: Case, output: str) -> Sequence[int]:
-    return ()
-
-
-def _can_be_had(case: Case, folder: Path) -> str | None:
-    return None
-
-
-def _needs_nothing() -> str | None:
-    return None
-
-
-def _needs_little(case: Case) -> int:
-    return 0
-
-
-def _takes_all(case: Case) -> str | None:
-    return None
-
-
-def _uses_all(case: Case) -> Collection[str]:
-    return ()
-
-
-def _not_known(case: Case) -> float:
-    return 0.0
-
-
-def _sum_of_samples(case: Case, output: str) -> None:
-    return None
-
-
-def _computes_little(case: Case, times: int) -> float:
-    return 0.0
+    figures: Callable[[str], Mapping[str, float]] = lambda output: {}
 
 
 @dataclass(frozen=True)
@@ -160,34 +104,34 @@ class Program:
     argv: Callable[[Case, int], Sequence[str]]
     parse: Callable[[str], Mapping[str, Sequence[float]]]
     verify: Callable[[Case, str], int]
-    needs: Callable[[], str | None] = _needs_nothing
+    needs: Callable[[], str | None] = lambda: None
     sizes: tuple[str | int, ...] = ()
     axes: tuple[Axis, ...] = ()
-    notes: Callable[[str], Sequence[str]] = _nothing
+    notes: Callable[[str], Sequence[str]] = lambda output: ()
     files: bool = False
     scratch: bool = False
-    prepare: Callable[[Case], Sequence[Step]] = _no_steps
-    before: Callable[[Case], Sequence[Step]] = _no_steps
-    after: Callable[[Case], Sequence[Step]] = _no_steps
-    figures: Callable[[Case, str], Mapping[str, float]] = _no_figures_of
-    repeatable: Callable[[Case, str], Mapping[str, float]] = _no_figures_of
-    lacks: Callable[[Case, Path], str | None] = _can_be_had
-    memory: Callable[[Case], int] = _needs_little
-    disk: Callable[[Case], int] = _needs_little
-    refuses: Callable[[Case], str | None] = _takes_all
-    unused: Callable[[Case], Collection[str]] = _uses_all
-    seconds: Callable[[Case], float] = _not_known
-    computes: Callable[[Case, int], float] = _computes_little
+    prepare: Callable[[Case], Sequence[Step]] = lambda case: ()
+    before: Callable[[Case], Sequence[Step]] = lambda case: ()
+    after: Callable[[Case], Sequence[Step]] = lambda case: ()
+    figures: Callable[[Case, str], Mapping[str, float]] = lambda case, output: {}
+    repeatable: Callable[[Case, str], Mapping[str, float]] = lambda case, output: {}
+    lacks: Callable[[Case, Path], str | None] = lambda case, folder: None
+    memory: Callable[[Case], int] = lambda case: 0
+    disk: Callable[[Case], int] = lambda case: 0
+    refuses: Callable[[Case], str | None] = lambda case: None
+    unused: Callable[[Case], Collection[str]] = lambda case: ()
+    seconds: Callable[[Case], float] = lambda case: 0.0
+    computes: Callable[[Case, int], float] = lambda case, times: 0.0
     suite: str = ""
     software: tuple[Required, ...] = ()
     alternatives: Alternatives | None = None
     repeated: bool = False
     distributed: bool = False
     takes_turns: bool = False
-    slices: Callable[[str], Stretch | None] = _no_slices
+    slices: Callable[[str], Stretch | None] = lambda output: None
     servers: str = ""
-    elapsed: Callable[[Case, str], float | None] = _sum_of_samples
-    messages: Callable[[Case, str], Sequence[int]] = _no_messages
+    elapsed: Callable[[Case, str], float | None] = lambda case, output: None
+    messages: Callable[[Case, str], Sequence[int]] = lambda case, output: ()
 
     @property
     def once(self) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -114,19 +114,50 @@ class Alternatives:
 @cache
 def _version(software: Software, path: str) -> str:
     try:
-        text = _printed(path, *software.version) if software.version else _bytes_of(path)
+        if software.version:
+            done = run((path, *software.version))
+            text = done.stdout + done.stderr
+        else:
+            text = Path(path).read_bytes().decode("latin-1")
     except (OSError, subprocess.TimeoutExpired):
         return ""
     match = re.search(software.pattern, text)
     return match[1] if match is not None else ""
 
 
-def _printed(*argv: str) -> str:
-    done = subprocess.run(
-        argv, capture_output=True, text=True, errors="replace", timeout=LIMIT, check=False, stdin=subprocess.DEVNULL
+def run(argv: Sequence[str], limit: float = LIMIT) -> subprocess.CompletedProcess[str]:
+    """A program and what it prints.
+
+    Raises:
+        OSError, subprocess.TimeoutExpired: it cannot be started, or takes longer than the limit (s).
+    """
+    return subprocess.run(
+        argv, capture_output=True, text=True, errors="replace", timeout=limit, check=False, stdin=subprocess.DEVNULL
     )
-    return done.stdout + done.stderr
 
 
-def _bytes_of(path: str) -> str:
-    return Path(path).read_bytes().decode("latin-1")
+class Described:
+    """A library that is loaded, and described, in a process of its own."""
+
+    def found(self) -> Library | str:
+        """It, or why it cannot be used."""
+        raise NotImplementedError
+
+    def missing(self) -> str | None:
+        found = self.found()
+        return found if isinstance(found, str) else None
+
+    def library(self) -> Library | None:
+        found = self.found()
+        return None if isinstance(found, str) else found
+
+
+def described(name: str, argv: Sequence[str], read: Callable[[str], Library], limit: float = LIMIT) -> Library | str:
+    """What a program tells of the library of that name, or why that cannot be used."""
+    try:
+        done = run(argv, limit)
+        if done.returncode == 0:
+            return read(done.stdout)
+    except (OSError, subprocess.TimeoutExpired, ValueError, TypeError) as error:
+        return f"{name}: {error}"
+    return (done.stderr.strip().splitlines() or [f"{name}: its exit code is {done.returncode}"])[-1]

@@ -7,13 +7,12 @@ Newsletter, December 1995: the kernels, and bytes as the program reads and write
 from __future__ import annotations
 
 import importlib.util
-import json
-import sys
 from collections.abc import Sequence
 
 from collbench.machine.facts import last_level_cache, memory_size
 from collbench.schema.case import Case
 from collbench.units import parse_size
+from collbench.workloads._own import notes, started, times, wrong
 from collbench.workloads.program import Measure, Program, parameter
 from collbench.workloads.programs.stream import ITEM, in_cache, usual_size
 
@@ -27,8 +26,7 @@ def needs() -> str | None:
 
 
 def argv(case: Case, times: int) -> Sequence[str]:
-    program = "collbench.workloads.programs.stream"
-    return (sys.executable, "-m", program, "--size", str(case["size"]), "--times", str(times))
+    return started("stream", size=case["size"], times=times)
 
 
 def refuses(case: Case) -> str | None:
@@ -49,10 +47,10 @@ WORKLOAD = Program(
         for name, arrays in (("copy", 2), ("scale", 2), ("add", 3), ("triad", 3))
     ),
     argv=argv,
-    parse=lambda output: {name: [t * 1e-9 for t in ns] for name, ns in json.loads(output)["ns"].items()},
-    verify=lambda case, output: int(json.loads(output)["wrong"]),
+    parse=times,
+    verify=wrong,
     needs=needs,
-    notes=lambda output: tuple(json.loads(output)["notes"]),
+    notes=notes,
     memory=lambda case: 3 * int(case["size"]),
     refuses=refuses,
     sizes=(USUAL,),

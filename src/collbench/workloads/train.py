@@ -6,20 +6,17 @@ After P. Xu, S. Shi and X. Chu, "Performance Evaluation of Deep Learning Tools i
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Mapping, Sequence
 from math import prod
 
 from collbench.schema.case import Case
 from collbench.workloads._datasets import SOURCES
-from collbench.workloads._loss import compared
+from collbench.workloads._own import compared, notes, started
 from collbench.workloads._torch import START, Torch
 from collbench.workloads.networks import NETWORKS, Network
 from collbench.workloads.program import ALL_CORES, Measure, Program, Step, parameter, threads_of
 from collbench.workloads.programs.train_data import FILE
 from collbench.workloads.software import Alternatives
-
-_PROGRAMS = "collbench.workloads.programs"
 
 #: Numbers that are kept of a parameter: itself, its gradient and its momentum.
 _COPIES = 3
@@ -70,19 +67,19 @@ def refuses(case: Case) -> str | None:
 
 
 def prepare(case: Case) -> Sequence[Step]:
-    examples = str(epoch(case) * batch(case))
-    return (Step(_python("train_data", "--network", case["network"], "--data", case["data"], "--examples", examples)),)
+    examples = epoch(case) * batch(case)
+    return (Step(started("train_data", network=case["network"], data=case["data"], examples=examples)),)
 
 
 def before(case: Case) -> Sequence[Step]:
-    return (Step(_python("page_cache", case["cache"], FILE), json.loads),)
+    return (Step(started("page_cache", case["cache"], FILE), json.loads),)
 
 
 def argv(case: Case, times: int) -> Sequence[str]:
-    numbers = {"batch": batch(case), "steps": case["steps"], "threads": threads_of(case["threads"]),
-               "loaders": case["loaders"], "times": times}  # fmt: skip
-    flags = (word for name, number in numbers.items() for word in (f"--{name}", str(number)))
-    return _python("train", "--network", case["network"], "--device", case["device"], *flags)
+    return started(
+        "train", network=case["network"], device=case["device"], batch=batch(case), steps=case["steps"],
+        threads=threads_of(case["threads"]), loaders=case["loaders"], times=times,
+    )  # fmt: skip
 
 
 def parse(output: str) -> Mapping[str, Sequence[float]]:
@@ -94,10 +91,6 @@ def repeatable(case: Case, output: str) -> Mapping[str, float]:
     return {"loss": compared(json.loads(output)["loss"])}
 
 
-def _python(program: str, *words: str) -> tuple[str, ...]:
-    return (sys.executable, "-m", f"{_PROGRAMS}.{program}", *words)
-
-
 WORKLOAD = Program(
     name="train", suite="dl", title="training",
     summary="train a network by torch: seconds a batch, and the first epoch with what it loads",
@@ -106,7 +99,7 @@ WORKLOAD = Program(
         Measure("first", epoch, "batches", shown="time", once=True),
     ),
     argv=argv, parse=parse, verify=lambda case, output: int(json.loads(output)["nonfinite"]),
-    repeatable=repeatable, notes=lambda output: tuple(json.loads(output)["notes"]),
+    repeatable=repeatable, notes=notes,
     files=True, prepare=prepare, before=before,
     refuses=refuses, memory=memory, computes=computes,
     software=(Torch(),), alternatives=Alternatives("data", SOURCES),

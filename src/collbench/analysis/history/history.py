@@ -24,10 +24,9 @@ from collbench.analysis.history.change_points import (
     outside,
     spread_of,
 )
-from collbench.analysis.observations import Cell, Observed, observe
+from collbench.analysis.observations import Cell, How, Observed, observe
 from collbench.analysis.options import given_cells, parse_given
 from collbench.analysis.same_launches import Source, refuse_same_sources, sources
-from collbench.analysis.ways import How
 from collbench.errors import RequestError, RunReadError
 from collbench.schema.case import Case, own_axes
 from collbench.schema.record import Work
@@ -101,7 +100,10 @@ def read_runs(path: Path, given: Sequence[str] = ()) -> RunsInTime:
             continue
         try:
             wanted = parse_given(given, own_axes(observed.cells))
-            runs.append(_only(run, given_cells(observed, wanted)) if wanted else run)
+            if wanted:
+                kept = given_cells(observed, wanted).cells
+                run = replace(run, entries={case: entry for case, entry in run.entries.items() if case in kept})
+            runs.append(run)
         except RequestError as error:
             refused.append(str(error))
         doubts += [f"{where}: the last record was cut off" for where in observed.truncated] + list(observed.doubts)
@@ -166,11 +168,6 @@ def _machine(facts: dict[str, str]) -> str:
     simulated = "simulated" if facts["simulated"] == "yes" else ""
     parts = (facts["cpu"], facts["cores"] and f"{facts['cores']} cores", facts["gpu"], hosts, simulated)
     return ", ".join(part for part in parts if part)
-
-
-def _only(run: TimedRun, kept: Observed) -> TimedRun:
-    entries = {case: entry for case, entry in run.entries.items() if case in kept.cells}
-    return TimedRun(run.name, run.started, run.machine, entries, run.facts)
 
 
 def _entry(cell: Cell) -> Entry:
@@ -275,10 +272,8 @@ def all_series(runs: Sequence[TimedRun]) -> list[Series]:
 
 
 def _series(case: Case, machine: str, entries: list[tuple[int, Entry]], runs: Sequence[TimedRun]) -> Series:
-    way, work = (
-        _usual_way(entries),
-        next((entry.work for _, entry in reversed(entries) if entry.by_way), Work(amount=0)),
-    )
+    way = _usual_way(entries)
+    work = next((entry.work for _, entry in reversed(entries) if entry.by_way), Work(amount=0))
     points, gaps, partly = [], [], []
     for number, entry in entries:
         time = entry.by_way.get(way)
@@ -373,12 +368,9 @@ def surroundings(runs: Sequence[TimedRun]) -> Surroundings:
     counts = Counter(name for renewal in found for name in renewal.facts)
     share, times = _RESTLESS
     restless = {name for name, count in counts.items() if count > times and count > share * steps}
-    kept = [
-        Renewal(
-            one.run, one.machine, one.side, {name: told for name, told in one.facts.items() if name not in restless}
-        )
-        for one in found
-    ]
+    kept = (
+        replace(one, facts={name: told for name, told in one.facts.items() if name not in restless}) for one in found
+    )
     return Surroundings(tuple(one for one in kept if one.facts), tuple(sorted(restless)))
 
 
@@ -452,7 +444,7 @@ def events(changes: Sequence[CellChange], around: Surroundings) -> list[Event]:
         fits = Counter(place for change in left for place in _places(change))
         own = Counter((change.run, change.slower, change.series.machine) for change in left)
         run, slower, machine = max(own, key=lambda place: (fits[place], own[place], -place[0]))
-        members = _together(left, run, slower, machine)
+        members = [change for change in left if (run, slower, machine) in _places(change)]
         left = [change for change in left if id(change) not in {*map(id, members)}]
         found.append(_event(run, slower, machine, members, around))
     return sorted(found, key=lambda event: (-event.run, not event.slower))
@@ -464,31 +456,19 @@ def _places(change: CellChange) -> list[tuple[int, bool, str]]:
     return [(run, change.slower, change.series.machine) for run in range(first, last + 1)]
 
 
-def _together(changes: Sequence[CellChange], run: int, slower: bool, machine: str) -> list[CellChange]:
-    return [change for change in changes if (run, slower, machine) in _places(change)]
-
-
 def _event(run: int, slower: bool, machine: str, members: list[CellChange], around: Surroundings) -> Event:
     sides = {side_of(change.series.case) for change in members}
     first, last = (end(change.between[index] for change in members) for index, end in ((0, min), (1, max)))
-    before = min(_run_before(change) for change in members)
+    before = min(change.series.points[change.change.at - 1].run for change in members)  # the last with a time
+    near = range(min(first, before + 1), max(last, run) + 1)
     by_run: dict[int, dict[str, str]] = {}
     for renewal in around.renewals:
-        if (
-            renewal.machine == machine
-            and renewal.side in sides
-            and min(first, before + 1) <= renewal.run <= max(last, run)
-        ):
+        if renewal.machine == machine and renewal.side in sides and renewal.run in near:
             by_run.setdefault(renewal.run, {}).update(renewal.facts)
     facts: dict[str, str] = {}
     for number in range(before + 1, run + 1):  # runs without a time of these cells may lie between
         facts |= by_run.pop(number, {})
     return Event(run, slower, tuple(members), facts, by_run)
-
-
-def _run_before(change: CellChange) -> int:
-    """The last run with a time before the change."""
-    return change.series.points[change.change.at - 1].run
 
 
 @dataclass(frozen=True)
@@ -580,19 +560,22 @@ def history(path: Path, given: Sequence[str], margin: float) -> History:
 
 
 def _latest(runs: RunsInTime, told: Sequence[Told], margin: float) -> Iterator[LatestRun]:
-    """Runs with cells outside, the latest first."""
-    current = [one for one in told if one.tested and _measured_lately(one.series, runs)]
+    """Runs with cells outside, the latest first; of cells whose last record has a time, and is of a latest run."""
+    on_machine: dict[str, list[int]] = {}
+    for number, run in enumerate(runs.runs):
+        on_machine.setdefault(run.machine, []).append(number)
+    current = [
+        one
+        for one in told
+        if one.tested
+        and one.series.missing is None
+        and one.series.points[-1].run == one.series.last >= on_machine[one.series.machine][-_LATEST:][0]
+    ]
     found = outside([one.series.trace for one in current], [one.levels for one in current], margin)
     last = [one.series.last for one in current]
     for number in sorted({last[one.cell] for one in found}, reverse=True):
         cells = tuple((current[one.cell].series, one.ratio) for one in found if last[one.cell] == number)
         yield LatestRun(number, last.count(number), cells)
-
-
-def _measured_lately(series: Series, runs: RunsInTime) -> bool:
-    """Whether the last run that has a record of it has a time, and is one of the latest."""
-    same = [number for number, run in enumerate(runs.runs) if run.machine == series.machine]
-    return series.missing is None and series.points[-1].run == series.last >= same[-_LATEST:][0]
 
 
 def since(found: History, run: int) -> History:

@@ -234,7 +234,14 @@ def reaching_series(observed: Observed, kin: Sequence[Series], question: Predict
         )
     if not corners:
         return NO_LINK
-    return _reach(corners[0][1], question) or corners[0][1]
+    series, size = corners[0][1], question.size or 0
+    if times_beyond(series, size) <= REACH:
+        return series
+    measured = f"{format_size(series.sizes[0])} to {format_size(series.sizes[-1])}"
+    return (
+        f"{question} is more than {REACH} times beyond the sizes measured, {measured}, too far to predict. "
+        f"Measure nearer sizes, or {WHAT_IF}"
+    )
 
 
 def _corners(grid: list[tuple[Point, Series]], question: PredictionQuestion) -> list[tuple[Point, Series]]:
@@ -293,18 +300,6 @@ def _usable(host: Host) -> int | None:
     """Memory of the host and of the GPUs that ranks used on it (bytes); None where it is unknown."""
     known = [size for size in (host.memory, host.cgroup_memory) if size is not None]
     return min(known) + sum(gpu.memory for gpu in host.gpus) if known else None
-
-
-def _reach(series: Series, question: PredictionQuestion) -> str:
-    """Why a size is too far from those measured; empty where it is not."""
-    size = question.size or 0
-    if times_beyond(series, size) <= REACH:
-        return ""
-    measured = f"{format_size(series.sizes[0])} to {format_size(series.sizes[-1])}"
-    return (
-        f"{question} is more than {REACH} times beyond the sizes measured, {measured}, too far to predict. "
-        f"Measure nearer sizes, or {WHAT_IF}"
-    )
 
 
 @dataclass(frozen=True)

@@ -25,18 +25,14 @@ from dataclasses import dataclass
 Term = Callable[[int], float]
 
 
-def _none(p: int) -> float:
-    return 0.0
-
-
 @dataclass(frozen=True)
 class Shape:
     """An algorithm. `travel` and `reduced` are in units of the collective's size; every term is linear in it."""
 
     name: str
     messages: Term
-    travel: Term = _none
-    reduced: Term = _none
+    travel: Term = lambda p: 0.0
+    reduced: Term = lambda p: 0.0
 
     def terms(self, ranks: int, size: float) -> tuple[float, float, float]:
         """Messages, bytes over a link and bytes reduced, each in sequence, for `ranks` >= 2 and `size` bytes."""
@@ -71,11 +67,6 @@ def _halved(p: int) -> float:
 def _steps(p: int) -> int:
     """log2 of the ranks that a fold leaves."""
     return rounds(power(p))
-
-
-def _bruck(p: int) -> float:
-    """Blocks that Bruck's all-to-all sends, over p: block i travels once for every bit that is set in i [TRG]."""
-    return sum(i.bit_count() for i in range(p)) / p
 
 
 #: Root to all along a binomial tree: a rank that has the data gives it to one that has not [TRG, CHPV].
@@ -152,7 +143,8 @@ _REDUCE_SCATTER = (
 
 _ALLTOALL = (
     Shape("pairwise", lambda p: p - 1, others),  # [TRG]
-    Shape("Bruck", rounds, _bruck),
+    # Block i travels once for every bit that is set in i, over p [TRG].
+    Shape("Bruck", rounds, lambda p: sum(i.bit_count() for i in range(p)) / p),
 )
 
 _BARRIER = (

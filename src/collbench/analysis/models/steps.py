@@ -13,9 +13,8 @@ from dataclasses import dataclass
 
 import msgspec
 
-from collbench.analysis.compare import MARGIN, Comparison, compare
+from collbench.analysis.compare import MARGIN, Comparison, Known, compare
 from collbench.analysis.estimate import Estimate, centre
-from collbench.analysis.known import Known
 from collbench.analysis.models.predict import Prediction, PredictionQuestion, Refusal, answers
 from collbench.analysis.models.series import series
 from collbench.analysis.models.validation import Model, Unfit, model
@@ -108,7 +107,11 @@ def training_steps(observed: Observed, fits: Sequence[Model | Unfit] | None = No
         return ()
     if fits is None:
         fits = [model(one) for one in series(observed, frozenset({COLLECTIVE}))]
-    places = {_at(case, where): case for case in trainings for where in _places(fits, case)}
+    places = {
+        Case(workload=case.workload, what=dict(case.what), how=dict(case.how), where=where): case
+        for case in trainings
+        for where in _places(fits, case)
+    }
     every = trainings | {case: trainings[of] for case, of in places.items() if case not in trainings}
     return tuple(_step(observed, fits, case, cells, measured=case in trainings) for case, cells in every.items())
 
@@ -128,10 +131,6 @@ def _places(fits: Sequence[Model | Unfit], case: Case) -> list[Where]:
     return [msgspec.structs.replace(where, ranks=case.where.ranks) for where in wheres]
 
 
-def _at(case: Case, where: Where) -> Case:
-    return Case(workload=case.workload, what=dict(case.what), how=dict(case.how), where=where)
-
-
 def _step(
     observed: Observed, fits: Sequence[Model | Unfit], case: Case, cells: Mapping[str, Cell], measured: bool
 ) -> TrainingStep:
@@ -139,13 +138,11 @@ def _step(
     if len(found) > 1:
         return TrainingStep(case, (), (), "its launches had different messages", None)
     predictions, why = _predictions(observed, fits, case, found[0])
-    times = _times(cells) if measured else None
-    return TrainingStep(case, found[0], predictions, why, times, _lost(cells) if measured and times is None else "")
-
-
-def _lost(cells: Mapping[str, Cell]) -> str:
-    missing = [name for name in (STEP, COMPUTE) if name not in cells]
-    return f"{' and '.join(missing)} was not measured" if missing else "tasks waited for a CPU in every launch"
+    times, lost = _times(cells) if measured else None, ""
+    if measured and times is None:
+        missing = [name for name in (STEP, COMPUTE) if name not in cells]
+        lost = f"{' and '.join(missing)} was not measured" if missing else "tasks waited for a CPU in every launch"
+    return TrainingStep(case, found[0], predictions, why, times, lost)
 
 
 def _predictions(
@@ -205,8 +202,10 @@ def step_costs(
     pairs: dict[Case, Pair] = {}
     for group in measured.values():
         fastest = min(group, key=lambda one: one[0])[1].case
-        others = (step.case for _, step in group if step.case != fastest)
-        pairs |= {case: _pair(observed, fastest, case) for case in others}
+        base = observed.cells[fastest.having(measure=STEP)]
+        for case in (step.case for _, step in group if step.case != fastest):
+            other = observed.cells[case.having(measure=STEP)]
+            pairs[case] = Pair(base, other, fastest.where.text, case.where.text)
     told = Known(known)
     left = [pair for pair in pairs.values() if told.of(pair) is None]
     compared = iter(compare(left, margin, observed.interleaved) if left else ())
@@ -216,8 +215,3 @@ def step_costs(
 def training_of(case: Case) -> Case:
     """The case without its place, as far as steps at several places are one training: with its ranks."""
     return case.without(("engine", "image", "policy", "isolation", "affinity", "seccomp"))
-
-
-def _pair(observed: Observed, fastest: Case, case: Case) -> Pair:
-    base, other = (observed.cells[one.having(measure=STEP)] for one in (fastest, case))
-    return Pair(base, other, fastest.where.text, case.where.text)

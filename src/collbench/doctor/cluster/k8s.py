@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
+from collbench.doctor.cluster import examined, said
 from collbench.doctor.parts.finding import Finding, Problem
 from collbench.errors import EngineError
 from collbench.launch.engines.k8s.client import Client
 from collbench.launch.engines.k8s.objects import Object, look_job
 from collbench.launch.engines.k8s.site import K8sSite, read
 from collbench.units import counted
+
+_FIX = "ask who runs the site"
 
 _OPERATOR = "mpijobs.kubeflow.org"
 
@@ -44,25 +47,13 @@ def examine(address: str) -> Iterator[tuple[str, Finding]]:
     yield "cluster", cluster
     if cluster.problems:
         return
-    yield "namespace", _examined(lambda: _namespace(client, site))
+    yield "namespace", examined(lambda: _namespace(client, site), _FIX)
     if site.objects == "mpijob":
-        yield "operator", _examined(lambda: _operator(client))
-    yield "nodes", _examined(lambda: _nodes(client, site))
+        yield "operator", examined(lambda: _operator(client), _FIX)
+    yield "nodes", examined(lambda: _nodes(client, site), _FIX)
     if site.images:
-        yield "pod", _examined(lambda: _pod(client, site))
-    yield "rights", _examined(lambda: _rights(client, site))
-
-
-def _examined(check: Callable[[], Finding]) -> Finding:
-    """A right to ask may be lacking where everything else is there."""
-    try:
-        return check()
-    except EngineError as error:
-        return Finding("not known", (Problem("unknown", _said(error), "a launch may fail", "ask who runs the site"),))
-
-
-def _said(error: EngineError) -> str:
-    return str(error).removeprefix("engine k8s: ")
+        yield "pod", examined(lambda: _pod(client, site), _FIX)
+    yield "rights", examined(lambda: _rights(client, site), _FIX)
 
 
 def _cluster(client: Client) -> Finding:
@@ -70,7 +61,7 @@ def _cluster(client: Client) -> Finding:
         return Finding(client.version())
     except EngineError as error:
         fix = "kubectl config get-contexts; context in the site file"
-        return Finding("no answer", (Problem("fail", _said(error), "nothing can be launched from here", fix),))
+        return Finding("no answer", (Problem("fail", said(error), "nothing can be launched from here", fix),))
 
 
 def _namespace(client: Client, site: K8sSite) -> Finding:
@@ -81,7 +72,7 @@ def _namespace(client: Client, site: K8sSite) -> Finding:
         if "not found" not in str(error).lower():
             raise
         fix = f"kubectl create namespace {site.namespace}; or namespace in the site file"
-        return Finding(site.namespace, (Problem("fail", _said(error), "every launch is refused", fix),))
+        return Finding(site.namespace, (Problem("fail", said(error), "every launch is refused", fix),))
     level = str((found.get("metadata", {}).get("labels") or {}).get(_ENFORCED, "privileged"))
     problem = Problem("warn", f"PodSecurity enforces {level}", "step files and seccomp unconfined are refused",
                       'isolation = ["strict", "limits", "net"] in the plan; or another namespace')  # fmt: skip
@@ -180,7 +171,7 @@ def _pod(client: Client, site: K8sSite) -> Finding:
         if _NO_PODS in str(error):
             return Finding("not known: the account may not create pods itself")
         fix = "[k8s.pod] and [k8s.container] in the site file; or ask who runs the site"
-        return Finding("refused", (Problem("fail", _said(error), "no launch can begin", fix),))
+        return Finding("refused", (Problem("fail", said(error), "no launch can begin", fix),))
     return Finding("would be taken")
 
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
 
-from collbench.doctor.cluster import slurm_node
+from collbench.doctor.cluster import examined, said, slurm_node
 from collbench.doctor.parts.finding import Finding, Problem, Severity
 from collbench.errors import EngineError
 from collbench.launch import starters
@@ -18,6 +18,8 @@ from collbench.launch.engines.slurm.script import Resources, job_script
 from collbench.launch.engines.slurm.site import SlurmSite, read
 from collbench.machine.launcher import PMI
 from collbench.units import counted
+
+_FIX = "ask again, or ask who runs the site"
 
 _PROGRAMS = ("sbatch", "srun", "scontrol", "squeue", "scancel", "sinfo")
 
@@ -38,28 +40,15 @@ def examine(address: str) -> Iterator[tuple[str, Finding]]:
     yield "clients", clients
     if clients.problems:
         return
-    yield "mpi", _examined(lambda: _mpi(site))
-    yield "nodes", _examined(lambda: _nodes(site))
-    yield "time", _examined(lambda: _time(site))
-    job = _examined(lambda: _job(site))
+    yield "mpi", examined(lambda: _mpi(site), _FIX)
+    yield "nodes", examined(lambda: _nodes(site), _FIX)
+    yield "time", examined(lambda: _time(site), _FIX)
+    job = examined(lambda: _job(site), _FIX)
     yield "job", job
     with slurm_node.folder_in(site) as (folder, finding):
         yield "folder", finding
         if folder is not None and not job.problems:
             yield from slurm_node.examine(site, address, folder)
-
-
-def _examined(check: Callable[[], Finding]) -> Finding:
-    try:
-        return check()
-    except EngineError as error:
-        return Finding(
-            "not known", (Problem("unknown", _said(error), "a launch may fail", "ask again, or ask who runs the site"),)
-        )
-
-
-def _said(error: EngineError) -> str:
-    return str(error).removeprefix("engine slurm: ")
 
 
 def _clients() -> Finding:
@@ -152,7 +141,7 @@ def _job(site: SlurmSite) -> Finding:
         try:
             client.ask("sbatch", "--test-only", text=text)
         except EngineError as error:
-            problem = Problem("fail", _said(error), "the job is rejected", f"{what} in the site file")
+            problem = Problem("fail", said(error), "the job is rejected", f"{what} in the site file")
             return Finding("sbatch --test-only rejects it", (problem,))
     return Finding("sbatch --test-only takes it")
 

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import msgspec
 
+from collbench.doctor.cluster import said
 from collbench.doctor.parts.finding import Finding, Problem
 from collbench.errors import CollbenchError, EngineError
 from collbench.launch.cells import LaunchCell
@@ -114,9 +115,8 @@ def examine(site: SlurmSite, address: str, folder: Path) -> Iterator[tuple[str, 
         if sound:
             yield "ranks", _met(site, job, nodes, sound, check)
     except EngineError as error:
-        said = str(error).removeprefix("engine slurm: ")
         busy = isinstance(error, _Busy)
-        problem = Problem("unknown" if busy else "fail", said, "a launch may wait as long" if busy else
+        problem = Problem("unknown" if busy else "fail", said(error), "a launch may wait as long" if busy else
                           "a launch fails in the same way", "ask again, or ask who runs the site")  # fmt: skip
         yield "node", Finding("not known", (problem,))
     finally:
@@ -199,11 +199,10 @@ def _looked_at(
     for name, contained in names:
         try:
             one = _planned(site, address, name, contained, nodes)
-            contents = contents_of(job, site, one.plan, *_on_each(one, nodes), check, LOOK)
+            contents = contents_of(job, site, one.plan, *one_on_each({one.cell: one.placement}, nodes), check, LOOK)
         except CollbenchError as error:
-            said = str(error).removeprefix("engine slurm: ")
             kind = "images" if contained else "environments"
-            problems.append(Problem("fail", said, f"launches of {name} are refused",
+            problems.append(Problem("fail", said(error), f"launches of {name} are refused",
                                     f"{kind} in the site file: where every node has the same"))  # fmt: skip
         else:
             sound.append(one)
@@ -217,10 +216,6 @@ def _looked_at(
     return Finding("; ".join((seen, *held)), tuple(problems)), sound
 
 
-def _on_each(one: Software, nodes: int) -> tuple[LaunchCell, Placement]:
-    return one_on_each({one.cell: one.placement}, nodes)
-
-
 def _met(
     site: SlurmSite, job: SlurmJob, nodes: tuple[str, ...], software: list[Software], check: Callable[[], None]
 ) -> Finding:
@@ -230,11 +225,11 @@ def _met(
         title = title_of(one.cell, site)
         code, log = run_step(job, _hello(one, site, one.cell, one.placement), _NAME, check, title, HELLO)
         if code != 0:
-            said = _cause(log, one.starter) or f"exit code {code}"
+            cause = _cause(log, one.starter) or f"exit code {code}"
             if code is None:
-                said = f"the ranks did not meet within {HELLO:g} s"
+                cause = f"the ranks did not meet within {HELLO:g} s"
             where = _alone(one, site, job, nodes, check) if len(nodes) > 1 else ""
-            problems.append(Problem("fail", f"{title}: {where or said}", f"launches of {one.cell.image} fail",
+            problems.append(Problem("fail", f"{title}: {where or cause}", f"launches of {one.cell.image} fail",
                                     f"srun --mpi={one.starter.pmi} there; mpi and setup in the site file"))  # fmt: skip
     ranks = counted(software[0].cell.ranks, "rank")
     return Finding(f"{len(software) - len(problems)} of {len(software)} meet: {ranks} on {counted(len(nodes), 'node')}",

@@ -21,7 +21,9 @@ def passes(machine: Machine, row: Conv) -> dict[str, Pass]:
     x, g = machine.uniform(1, row.c, row.h, row.w), machine.uniform(1, row.k, height, width)
     w = machine.uniform(row.k, row.c, row.r, row.s)
     batch = x.repeat(row.n, 1, 1, 1), w, g.repeat(row.n, 1, 1, 1)
-    y, dx, dw = _all(machine, row, x.double(), w.double(), g.double())
+    one = x.double(), w.double(), g.double()
+    y = _forward(machine, row, *one[:2])
+    dx, dw = backward(machine, row, *one, data=True)[0], backward(machine, row, *one, data=False)[1]
     return {
         "forward": Pass(lambda _: (_forward(machine, row, *batch[:2]),), (y[0],), row.c * row.r * row.s, 0),
         "backward_data": Pass(
@@ -29,11 +31,6 @@ def passes(machine: Machine, row: Conv) -> dict[str, Pass]:
         "backward_weights": Pass(
             lambda _: (backward(machine, row, *batch, data=False)[1],), (dw * row.n,), row.n * height * width, None),
     }  # fmt: skip
-
-
-def _all(machine: Machine, row: Conv, x: Any, w: Any, g: Any) -> tuple[Any, Any, Any]:
-    data, weights = (backward(machine, row, x, w, g, data=data) for data in (True, False))
-    return _forward(machine, row, x, w), data[0], weights[1]
 
 
 def _forward(machine: Machine, row: Conv, x: Any, w: Any) -> Any:

@@ -15,7 +15,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from collbench.units import counted
-from collbench.workloads import _loss
+from collbench.workloads import _own
 from collbench.workloads._fathom import NETWORKS
 from collbench.workloads.programs.ending import printed, refuse_without_gpu
 
@@ -86,7 +86,7 @@ def size_of(flags: argparse.Namespace) -> int:
 def compared(losses: list[float]) -> dict[str, float]:
     """The loss of an early step, to six digits: that of the last one where there are fewer."""
     number = min(COMPARED, len(losses))
-    return {f"loss of step {number}": _loss.compared(losses[number - 1])}
+    return {f"loss of step {number}": _own.compared(losses[number - 1])}
 
 
 def notes(flags: argparse.Namespace) -> list[str]:

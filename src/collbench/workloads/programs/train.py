@@ -12,7 +12,6 @@ import itertools
 import json
 import math
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -95,7 +94,7 @@ def run(flags: argparse.Namespace) -> dict[str, Any]:
     for batch in loader:
         training.step(batch)
     first = time.perf_counter_ns() - began
-    later = _again(loader)
+    later = itertools.chain.from_iterable(itertools.repeat(loader))
     taken = [training.step(batch) for batch in itertools.islice(later, flags.times)]
     for batch in itertools.islice(later, max(flags.steps - len(training.losses), 0)):
         training.step(batch)
@@ -113,11 +112,6 @@ def _loader(batches: Batches, workers: int) -> Any:
     """Whole batches, in their order; workers live on from epoch to epoch."""
     loader: Any = torch.utils.data.DataLoader
     return loader(batches, batch_size=None, num_workers=workers, persistent_workers=workers > 0)
-
-
-def _again(loader: Any) -> Iterator[Any]:
-    while True:
-        yield from loader
 
 
 def _of_torch(flags: argparse.Namespace) -> str:

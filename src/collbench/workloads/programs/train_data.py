@@ -9,8 +9,6 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
-import sys
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -18,6 +16,7 @@ import numpy as np
 
 from collbench.workloads._datasets import SEED, SOURCES, BadData, Examples, Rows
 from collbench.workloads.networks import NETWORKS
+from collbench.workloads.programs.ending import end
 
 #: The rows, and what they are.
 FILE, ABOUT = "data", "data.json"
@@ -46,11 +45,8 @@ def told(found: Examples, examples: int) -> str:
         return found.label
     number = len(found.rows)
     some = f"{examples} of {number} examples" if examples <= number else f"{number} examples, repeated up to {examples}"
-    return f"{found.label}, {some} ({_hashes(found.files)})"
-
-
-def _hashes(files: Mapping[str, str]) -> str:
-    return ", ".join(f"{name} sha256 {sha256[:12]}" for name, sha256 in files.items())
+    hashes = ", ".join(f"{name} sha256 {sha256[:12]}" for name, sha256 in found.files.items())
+    return f"{found.label}, {some} ({hashes})"
 
 
 def write(found: Examples, examples: int) -> About:
@@ -64,7 +60,7 @@ def write(found: Examples, examples: int) -> About:
     return about
 
 
-def main() -> int:
+def main() -> None:
     """Do what the arguments say."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--network", choices=NETWORKS, required=True)
@@ -74,13 +70,10 @@ def main() -> int:
     try:
         write(SOURCES[flags.data].read(NETWORKS[flags.network], flags.examples), flags.examples)
     except BadData as error:
-        sys.stderr.write(f"data={flags.data}: {error}\n")
-        return 1
+        end(1, f"data={flags.data}: {error}")
     except OSError as error:
-        sys.stderr.write(f"data={flags.data}: {error.filename or FILE}: {error.strerror}\n")
-        return 1
-    return 0
+        end(1, f"data={flags.data}: {error.filename or FILE}: {error.strerror}")
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()
