@@ -19,7 +19,7 @@ from collbench.schema.case import Case
 from collbench.schema.plan import Plan
 from collbench.schema.record import Record
 from collbench.workloads import _torch
-from collbench.workloads._fathom import NETWORKS
+from collbench.workloads.fathom_networks import NETWORKS
 
 FATHOM = workloads.get("fathom")
 

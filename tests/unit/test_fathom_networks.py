@@ -17,7 +17,7 @@ from tests.processes import LIMIT
 from collbench import workloads
 from collbench.run.expand import program_cases
 from collbench.schema.plan import Plan
-from collbench.workloads._fathom import NETWORKS
+from collbench.workloads.fathom_networks import NETWORKS
 from collbench.workloads.programs import fathom
 
 pytestmark = [pytest.mark.torch, pytest.mark.slow]

@@ -6,6 +6,7 @@ Each acts on the difference between two sides, with an interval over launches by
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import fmean, stdev
@@ -105,8 +106,7 @@ def _estimate(log: float, error: float, freedom: float, n: int) -> Estimate:
 
 def why_in_blocks(cells: Sequence[Cell]) -> dict[str, int]:
     """By the reason (`schema.record.Alone`), how many launches had no other world beside them."""
-    found: dict[str, int] = {}
+    found = Counter[str]()
     for cell in cells:
-        for reason, number in cell.alone.items():
-            found[reason] = found.get(reason, 0) + number
-    return found
+        found.update(cell.alone)
+    return dict(found)

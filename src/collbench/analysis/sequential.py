@@ -17,14 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from collbench.analysis.estimate import (
-    CONFIDENCE,
-    Estimate,
-    HalfSteps,
-    in_logarithms,
-    open_to_clock,
-    ratio_in_blocks,
-)  # fmt: skip
+from collbench.analysis.estimate import CONFIDENCE, Estimate, HalfSteps, in_logarithms, open_to_clock, ratio_in_blocks
 from collbench.analysis.observations import Cell
 
 if TYPE_CHECKING:

@@ -44,12 +44,9 @@ def _single(machine: Machine, own: frozenset[int]) -> Problem | None:
         fix = "use a machine with a core for each rank"
     elif machine.container is not None:
         fix = f"docker run --cpuset-cpus={format_cores(present)} ..."
-    return Problem(
-        "warn",
-        f"this process may use one core ({format_cores(own)})",
-        "two ranks would take turns on it: times would be those of the scheduler, not of the library",
-        fix,
-    )
+    cause = f"this process may use one core ({format_cores(own)})"
+    effect = "two ranks would take turns on it: times would be those of the scheduler, not of the library"
+    return Problem("warn", cause, effect, fix)
 
 
 def _crowded(ranks: int, shared: frozenset[int]) -> Problem | None:
@@ -84,24 +81,20 @@ def _sharing(machine: Machine, ranks: int, shared: frozenset[int]) -> Problem | 
     count = physical(machine, shared)
     if ranks <= count:
         return None
-    return Problem(
-        "warn",
-        f"{ranks} ranks on {count} physical cores: the {len(shared)} cores above are hardware threads",
-        "two ranks share one core's execution units and caches: copies and reductions slow each other down",
-        f"mpirun -n {count} collbench ...",
-    )
+    cause = f"{ranks} ranks on {count} physical cores: the {len(shared)} cores above are hardware threads"
+    effect = "two ranks share one core's execution units and caches: copies and reductions slow each other down"
+    fix = f"mpirun -n {count} collbench ..."
+    return Problem("warn", cause, effect, fix)
 
 
 def _unbound(machine: Machine, ranks: int, own: frozenset[int], shared: frozenset[int]) -> Problem | None:
     if ranks < 2 or len(own) == 1 or own != shared:
         return None
     bind = _BIND.get(machine.launcher.kind, "mpirun --bind-to core -n {ranks} collbench ...")
-    return Problem(
-        "warn",
-        f"rank {machine.launcher.rank} may run on every core ({format_cores(own)}): it is not bound",
-        "the kernel moves ranks between cores while they are timed: launches differ more, p99 and max rise",
-        bind.format(ranks=ranks),
-    )
+    cause = f"rank {machine.launcher.rank} may run on every core ({format_cores(own)}): it is not bound"
+    effect = "the kernel moves ranks between cores while they are timed: launches differ more, p99 and max rise"
+    fix = bind.format(ranks=ranks)
+    return Problem("warn", cause, effect, fix)
 
 
 CHECK = Check("cores", "a core for each rank, no quota below them, ranks bound", run)

@@ -22,17 +22,13 @@ def run(machine: Machine) -> Finding:
         virtual = "hypervisor" in cpu_flags(machine)
         return found(f"none visible: the {'hypervisor' if virtual else 'firmware'} decides on clocks")
     seen = ", ".join(f"{name} on {counted(number, 'core')}" for name, number in governors.items())
-    return found(seen, _following(governors))
-
-
-def _following(governors: Counter[str]) -> Problem | None:
     others = sorted(governors.keys() - {"performance"})
     if not others:
-        return None
+        return found(seen)
     number = sum(governors[name] for name in others)
     cause = f"{counted(number, 'core')} with governor {', '.join(others)}, not performance"
     fix = f"echo performance | sudo tee /{_CPUS}/cpu*/cpufreq/scaling_governor"
-    return Problem("warn", cause, _EFFECT, fix)
+    return found(seen, Problem("warn", cause, _EFFECT, fix))
 
 
 CHECK = Check("governor", "cores keep their clock (governor performance)", run)

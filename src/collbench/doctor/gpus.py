@@ -60,7 +60,9 @@ def explain(machine: Machine, reason: str) -> Finding:
         return found(seen, Problem("unknown", cause, effect, "pip install nvidia-ml-py"))
     fix = _HOST_FIXES.get(reason.removeprefix("NVML: "), _ASK_KERNEL)
     if machine.container is not None:
-        cause, fix = _in_container(machine, cause, "Library Not Found" in reason)
+        fix = f"{GIVE_GPUS} (a new container: a running one loses its GPUs when the host reloads systemd)"
+        if "Library Not Found" in reason:
+            cause, fix = f"{cause}; {capabilities(machine)}", CAPABLE
     return found(f"{seen}; {reason}", Problem("fail", cause, _UNUSABLE, fix))
 
 
@@ -75,13 +77,6 @@ def _not_given(machine: Machine) -> Problem:
         f"{GIVE_GPUS}; where the engine refuses that, on the host: sudo apt-get install -y nvidia-container-toolkit && "
         "sudo nvidia-ctk runtime configure --runtime=docker && sudo systemctl restart docker",
     )
-
-
-def _in_container(machine: Machine, cause: str, no_library: bool) -> tuple[str, str]:
-    """Cause and fix where there are devices, and the driver's library is missing or fails."""
-    if not no_library:
-        return cause, f"{GIVE_GPUS} (a new container: a running one loses its GPUs when the host reloads systemd)"
-    return f"{cause}; {capabilities(machine)}", CAPABLE
 
 
 def capabilities(machine: Machine) -> str:
@@ -124,18 +119,15 @@ def refusal(machine: Machine) -> Problem | None:
         command = f"{sys.executable} -c 'import ctypes; print(ctypes.CDLL(\"libcuda.so.1\").cuInit(0))'"
         return Problem("unknown", cause, f"if CUDA does not start, {_EFFECT}", command)
     if isinstance(answer, str):
-        return _no_library(machine, answer)
+        if machine.container is not None:
+            cause = f"no libcuda.so.1 in this container ({answer}); {capabilities(machine)}"
+            return Problem("fail", cause, _EFFECT, CAPABLE)
+        fix = "sudo ldconfig; where libcuda.so.1 is not installed: sudo apt-get install -y libcuda1 (Debian)"
+        return Problem("fail", f"the driver's libcuda.so.1 is not loaded: {answer}", _EFFECT, fix)
     if answer == 0:
         return None
     meaning, fix = _ERRORS.get(answer, _OTHER)
     return Problem("fail", f"CUDA does not start: cuInit returns {answer}, {meaning}", _EFFECT, fix)
-
-
-def _no_library(machine: Machine, error: str) -> Problem:
-    if machine.container is None:
-        fix = "sudo ldconfig; where libcuda.so.1 is not installed: sudo apt-get install -y libcuda1 (Debian)"
-        return Problem("fail", f"the driver's libcuda.so.1 is not loaded: {error}", _EFFECT, fix)
-    return Problem("fail", f"no libcuda.so.1 in this container ({error}); {capabilities(machine)}", _EFFECT, CAPABLE)
 
 
 _NODES = "sys/devices/system/node"
@@ -153,7 +145,7 @@ _SPREAD = {
 def judge(machine: Machine, gpus: tuple[GpuFacts, ...], readings: tuple[Reading, ...]) -> Finding:
     """`gpus` are those that NVML shows, `readings` their clocks and throttling now."""
     version, cuda = nvml.driver()
-    cores = _reach(machine)
+    cores = launcher_cores(machine) or allowed(machine)  # of all ranks: this one may be bound to fewer
     nodes = nodes_of(machine, cores)
     kinds: dict[str, list[int]] = defaultdict(list)
     for gpu in gpus:
@@ -169,11 +161,6 @@ def _describe(gpu: GpuFacts) -> str:
     memory = "memory unknown" if gpu.memory is None else format_bytes(gpu.memory)
     node = "node unknown" if gpu.node is None else f"node {gpu.node}"
     return f"{gpu.name}, {memory}, {node}{', MIG on' if gpu.mig else ''}"
-
-
-def _reach(machine: Machine) -> frozenset[int]:
-    """The cores that all ranks may use: those of the launcher where known; this rank may be bound to fewer."""
-    return launcher_cores(machine) or allowed(machine)
 
 
 def nodes_of(machine: Machine, cores: Iterable[int]) -> frozenset[int]:

@@ -21,7 +21,9 @@ def judge(machine: Machine, available: int | None) -> Finding:
                     "a case that does not fit is not refused before it is allocated: the kernel may kill a rank",
                     "free -h; choose -e so that ranks x buffers stay below what is available"),
         )  # fmt: skip
-    seen = ", ".join((f"{format_bytes(available)} available", _swap(machine), _limit(machine)))
+    limit = memory_limit(machine.root)
+    group = "no cgroup limit" if limit is None else f"cgroup limit {format_bytes(limit)}"
+    seen = f"{format_bytes(available)} available, {_swap(machine)}, {group}"
     if available >= LITTLE:
         return found(seen)
     fix = "docker run --memory=4g ..." if machine.container is not None else "end other programs"
@@ -38,11 +40,6 @@ def _swap(machine: Machine) -> str:
     sizes = {words[0].rstrip(":"): int(words[1]) * 1024 for words in lines if len(words) > 1 and words[1].isdecimal()}
     total, free = sizes.get("SwapTotal", 0), sizes.get("SwapFree", 0)
     return f"swap {format_bytes(total - free)} of {format_bytes(total)} used" if total else "no swap"
-
-
-def _limit(machine: Machine) -> str:
-    limit = memory_limit(machine.root)
-    return "no cgroup limit" if limit is None else f"cgroup limit {format_bytes(limit)}"
 
 
 def run(machine: Machine) -> Finding:

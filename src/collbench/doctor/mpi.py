@@ -8,13 +8,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from collbench.bindings.mpi.loading import (
-    library_path,
-    load_mpi,
-    refuse_foreign_launcher,
-    vendor,
-    version_line,
-)
+from collbench.bindings.mpi.loading import library_path, load_mpi, refuse_foreign_launcher, vendor, version_line
 from collbench.doctor.parts.finding import Check, Finding, Problem, found
 from collbench.doctor.parts.processors import Machine
 from collbench.errors import BackendUnavailable, WorldMismatch, to_install
@@ -99,12 +93,10 @@ def _difference(
         return Problem("fail", cause, _WORLDS, _use_own(machine))
     same_product = version.rpartition(" ")[0] == library.version.rpartition(" ")[0]
     if same_product and version != library.version:
-        return Problem(
-            "warn",
-            f"{program} is of {version}, the library of {library.version}",
-            "ranks may fail to start, or start as worlds of size 1, which collbench refuses",
-            _use_own(machine),
-        )
+        cause = f"{program} is of {version}, the library of {library.version}"
+        effect = "ranks may fail to start, or start as worlds of size 1, which collbench refuses"
+        fix = _use_own(machine)
+        return Problem("warn", cause, effect, fix)
     return None
 
 
@@ -113,12 +105,10 @@ def _root(machine: Machine, started_by: str) -> Problem | None:
     refused = started_by == "openmpi" and machine.user == 0 and machine.launcher.kind == "none"
     if not refused or all(machine.environ.get(name) == "1" for name in _ROOT_ALLOWED):
         return None
-    return Problem(
-        "warn",
-        "you are root, and Open MPI's mpirun by default starts nothing for root",
-        "`mpirun -n 2 collbench ...` ends at once with an error of mpirun",
-        f"export {' '.join(f'{name}=1' for name in _ROOT_ALLOWED)}, or work as another user",
-    )
+    cause = "you are root, and Open MPI's mpirun by default starts nothing for root"
+    effect = "`mpirun -n 2 collbench ...` ends at once with an error of mpirun"
+    fix = f"export {' '.join(f'{name}=1' for name in _ROOT_ALLOWED)}, or work as another user"
+    return Problem("warn", cause, effect, fix)
 
 
 def _beside_python() -> Path | None:
@@ -136,12 +126,10 @@ def _use_own(machine: Machine) -> str:
 
 def _no_launcher(machine: Machine) -> Problem:
     own = _beside_python()
-    return Problem(
-        "warn",
-        "neither mpirun nor mpiexec is on PATH",
-        "`mpirun -n 2 collbench ...` does not start; collbench alone is one rank, which communicates with no other",
-        f"export PATH={own.parent}:$PATH" if own else f"{to_install('openmpi')}, or put your MPI's bin on PATH",
-    )
+    cause = "neither mpirun nor mpiexec is on PATH"
+    effect = "`mpirun -n 2 collbench ...` does not start; collbench alone is one rank, which communicates with no other"
+    fix = f"export PATH={own.parent}:$PATH" if own else f"{to_install('openmpi')}, or put your MPI's bin on PATH"
+    return Problem("warn", cause, effect, fix)
 
 
 def run(machine: Machine) -> Finding:

@@ -102,12 +102,10 @@ def judge(installations: tuple[NcclInstallation, ...], wheels: frozenset[str], c
 
 
 def _missing(major: int | None) -> Problem:
-    return Problem(
-        "warn",
-        f"there is a GPU, but no {SONAME} that can be loaded",
-        "backends nccl and torch-nccl are not usable (unless NCCL is built into torch, which is not checked)",
-        f"pip install nvidia-nccl-cu{major or 12}",
-    )
+    cause = f"there is a GPU, but no {SONAME} that can be loaded"
+    effect = "backends nccl and torch-nccl are not usable (unless NCCL is built into torch, which is not checked)"
+    fix = f"pip install nvidia-nccl-cu{major or 12}"
+    return Problem("warn", cause, effect, fix)
 
 
 def _several_wheels(wheels: frozenset[str], major: int | None) -> Problem | None:
@@ -115,32 +113,26 @@ def _several_wheels(wheels: frozenset[str], major: int | None) -> Problem | None
     if len(names) < 2:
         return None
     kept = next((name for name in reversed(names) if major and int(name[-2:]) <= major), names[0])
-    return Problem(
-        "warn",
-        f"{' and '.join(names)} are installed in the same folder",
-        "the one that was installed last has overwritten the other: which NCCL is measured depends on the order",
-        f"pip uninstall -y {' '.join(names)} && pip install {kept}",
-    )
+    cause = f"{' and '.join(names)} are installed in the same folder"
+    effect = "the one that was installed last has overwritten the other: which NCCL is measured depends on the order"
+    fix = f"pip uninstall -y {' '.join(names)} && pip install {kept}"
+    return Problem("warn", cause, effect, fix)
 
 
 def _several_files(installations: tuple[NcclInstallation, ...]) -> Problem | None:
     if len(installations) < 2:
         return None
-    return Problem(
-        "warn",
-        f"{len(installations)} different libraries: {', '.join(nccl.path for nccl in installations)}",
-        "two backends could measure different libraries; collbench refuses two in one process",
-        f"export LD_LIBRARY_PATH={Path(installations[0].path).parent}:$LD_LIBRARY_PATH",
-    )
+    cause = f"{len(installations)} different libraries: {', '.join(nccl.path for nccl in installations)}"
+    effect = "two backends could measure different libraries; collbench refuses two in one process"
+    fix = f"export LD_LIBRARY_PATH={Path(installations[0].path).parent}:$LD_LIBRARY_PATH"
+    return Problem("warn", cause, effect, fix)
 
 
 def _unloadable(library: NcclInstallation) -> Problem:
-    return Problem(
-        "warn",
-        f"{library.path} ({library.origin}) cannot be loaded, or does not say its version",
-        "a backend that uses it does not start",
-        f"{sys.executable} -c 'import ctypes; ctypes.CDLL(\"{library.path}\").ncclGetVersion'",
-    )
+    cause = f"{library.path} ({library.origin}) cannot be loaded, or does not say its version"
+    effect = "a backend that uses it does not start"
+    fix = f"{sys.executable} -c 'import ctypes; ctypes.CDLL(\"{library.path}\").ncclGetVersion'"
+    return Problem("warn", cause, effect, fix)
 
 
 def _too_old(name: str, cuda: str | None, major: int | None) -> Problem | None:
@@ -148,12 +140,10 @@ def _too_old(name: str, cuda: str | None, major: int | None) -> Problem | None:
     if match is None or major is None or int(match[1]) <= major:
         return None
     fitting = name.replace(f"cu{match[1]}", f"cu{major}").replace(f"cuda{match[1]}", f"cuda{major}")
-    return Problem(
-        "fail",
-        f"{name} is built for CUDA {match[1]}, and the driver supports CUDA up to {cuda}: the driver is too old",
-        "it cannot use a GPU (cudaErrorInsufficientDriver)",
-        f"pip uninstall -y {name} && pip install {fitting}, or update the driver",
-    )
+    cause = f"{name} is built for CUDA {match[1]}, and the driver supports CUDA up to {cuda}: the driver is too old"
+    effect = "it cannot use a GPU (cudaErrorInsufficientDriver)"
+    fix = f"pip uninstall -y {name} && pip install {fitting}, or update the driver"
+    return Problem("fail", cause, effect, fix)
 
 
 def run(machine: Machine) -> Finding:

@@ -54,23 +54,17 @@ def _refused(gpus: tuple[GpuFacts, ...], pairs: list[Pair], access: Mapping[Pair
         # By UUID, because CUDA may number GPUs differently than NVML.
         uuids = ",".join(gpus[index].uuid for index in connected)
         fix = f"export CUDA_VISIBLE_DEVICES={uuids} measures on two with peer access; {_SHOW}"
-    return Problem(
-        "warn",
-        f"no peer access between GPUs {_names(gpus, pairs)}",
-        "NCCL and CUDA-aware MPI go through host memory between them: another path, several times slower",
-        fix,
-    )
+    cause = f"no peer access between GPUs {_names(gpus, pairs)}"
+    effect = "NCCL and CUDA-aware MPI go through host memory between them: another path, several times slower"
+    return Problem("warn", cause, effect, fix)
 
 
 def _unknown(gpus: tuple[GpuFacts, ...], pairs: list[Pair]) -> Problem | None:
     if not pairs:
         return None
-    return Problem(
-        "unknown",
-        f"NVML does not report peer access between GPUs {_names(gpus, pairs)}",
-        "NCCL may go through host memory between them",
-        _SHOW,
-    )
+    cause = f"NVML does not report peer access between GPUs {_names(gpus, pairs)}"
+    effect = "NCCL may go through host memory between them"
+    return Problem("unknown", cause, effect, _SHOW)
 
 
 def _both_ways(first: str, second: str) -> bool | None:

@@ -7,7 +7,7 @@ calls, which is what Docker gives its containers.
 from __future__ import annotations
 
 from collbench.doctor.parts.finding import Check, Finding, Problem, found
-from collbench.doctor.parts.processors import Machine
+from collbench.doctor.parts.processors import Machine, status
 
 #: Lines of /proc/self/status begin so: Speculation_Store_Bypass, SpeculationIndirectBranch.
 _LINES = "Speculation"
@@ -16,23 +16,14 @@ _BYPASS = "sys/devices/system/cpu/vulnerabilities/spec_store_bypass"
 
 
 def run(machine: Machine) -> Finding:
-    lines = dict(_pair(line) for line in (machine.read("proc/self/status") or "").splitlines())
+    lines = status(machine)
     states = [f"{name} {value}" for name, value in lines.items() if name.startswith(_LINES)]
     bypass, kernel = machine.read(_BYPASS), machine.read("proc/sys/kernel/osrelease")
     seen = "; ".join((*states, *([f"spec_store_bypass: {bypass}"] if bypass else ())))
     mitigated = "mitigated" in lines.get("Speculation_Store_Bypass", "")
-    problem = _by_filter(kernel, mitigated) if _of_filters(bypass or "") else _own(mitigated)
+    # `Mitigation: Speculative Store Bypass disabled via prctl and seccomp`: the state of kernels before 5.16
+    problem = _by_filter(kernel, mitigated) if "seccomp" in (bypass or "") else _own(mitigated)
     return found(seen or "the kernel does not say", problem)
-
-
-def _pair(line: str) -> tuple[str, str]:
-    name, _, value = line.partition(":")
-    return name, value.strip()
-
-
-def _of_filters(bypass: str) -> bool:
-    """`Mitigation: Speculative Store Bypass disabled via prctl and seccomp`: the state of kernels before 5.16."""
-    return "seccomp" in bypass
 
 
 _EFFECT = "loads wait for earlier stores: programs that access much memory are slower by several per cent, in "

@@ -38,12 +38,10 @@ def _apart(name: str, engine: Mount, host: Mount) -> Problem | None:
     if not engine.device or not host.device or engine.device == host.device:
         return None
     folder = f"{engine.point.rstrip('/')}/collbench"
-    return Problem(
-        "warn",
-        f"the engine's files ({name}) are on {engine.text}, those of the host ({FOLDER}) on {host.text}",
-        "two devices would be compared, not host and container: launch refuses storage overlay and volume",
-        f'sudo mkdir -m 1777 {folder}; and folder = "{folder}" in the launch plan',
-    )
+    cause = f"the engine's files ({name}) are on {engine.text}, those of the host ({FOLDER}) on {host.text}"
+    effect = "two devices would be compared, not host and container: launch refuses storage overlay and volume"
+    fix = f'sudo mkdir -m 1777 {folder}; and folder = "{folder}" in the launch plan'
+    return Problem("warn", cause, effect, fix)
 
 
 def run(machine: Machine) -> Finding:

@@ -58,12 +58,10 @@ def _restless(moved: Sequence[Movement]) -> Problem | None:
     if not moved:
         return None
     ranges = ", ".join(f"{_title(one)} {one.least:.3g} to {one.largest:.3g} {_unit(one).unit}" for one in moved)
-    return Problem(
-        "warn",
-        f"other programs or the hypervisor change the cores while nothing is measured: {ranges}",
-        "launches of the same differ, and a comparison needs more of them",
-        "collbench selftest says how many launches a side a difference takes now",
-    )
+    cause = f"other programs or the hypervisor change the cores while nothing is measured: {ranges}"
+    effect = "launches of the same differ, and a comparison needs more of them"
+    fix = "collbench selftest says how many launches a side a difference takes now"
+    return Problem("warn", cause, effect, fix)
 
 
 def run(machine: Machine) -> Finding:

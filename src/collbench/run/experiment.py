@@ -100,14 +100,6 @@ def roles_of(cases: tuple[tuple[CollectiveCase, ...], ...]) -> Roles:
     return Roles(plain, frozenset(servers))
 
 
-class MeasuredCase(Protocol):
-    """What all kinds of cases have in common."""
-
-    @property
-    def identities(self) -> tuple[Case, ...]:
-        """The cases of its records."""
-
-
 class RecordSink(Rescue, Protocol):
     """Where rank 0's records go. A CollbenchError from it is raised on all ranks."""
 
@@ -228,7 +220,7 @@ def _run_backend(experiment: PlanRunner, number: int, sink: RecordSink, begins: 
         backend.run(options, lambda session: _guarded(experiment, number, session, sink, begins, start, parent))
 
 
-def _skip(case: MeasuredCase, reason: str) -> Iterable[Record]:
+def _skip(case: CollectiveCase | ProgramCase, reason: str) -> Iterable[Record]:
     return (Record(case=identity, launch=0, status="skipped", reason=reason) for identity in case.identities)
 
 

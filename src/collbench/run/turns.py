@@ -81,18 +81,17 @@ def _flags(descriptor: str) -> int:
 
 def _connected() -> Iterator[str]:
     """Both ends of a connection by the same name: its two addresses; a listening socket is one end to nowhere."""
-    sockets = {link[8:-1] for link in _links() if link.startswith("socket:[")}
+    sockets = set[str]()
+    for name in os.listdir("/proc/self/fd"):  # noqa: PTH208
+        with contextlib.suppress(OSError):
+            link = os.readlink(f"/proc/self/fd/{name}")  # noqa: PTH115
+            if link.startswith("socket:["):
+                sockets.add(link[8:-1])
     for table in ("tcp", "tcp6"):
         for line in _text(f"/proc/self/net/{table}").splitlines()[1:]:
             fields = line.split()
             if len(fields) > 9 and fields[9] in sockets:
                 yield f"connection {' '.join(sorted(fields[1:3]))} in {_namespace('net')}"
-
-
-def _links() -> Iterator[str]:
-    for name in os.listdir("/proc/self/fd"):  # noqa: PTH208
-        with contextlib.suppress(OSError):
-            yield os.readlink(f"/proc/self/fd/{name}")  # noqa: PTH115
 
 
 def _namespace(kind: str) -> str:

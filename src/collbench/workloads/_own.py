@@ -35,6 +35,11 @@ def notes(output: str) -> tuple[str, ...]:
     return tuple(json.loads(output)["notes"])
 
 
+def loss(case: Case, output: str) -> Mapping[str, float]:
+    """That of a training, which must come out equal."""
+    return {"loss": compared(json.loads(output)["loss"])}
+
+
 def compared(loss: float) -> float:
     """The loss of a training as it is compared between sides."""
     return float(f"{loss:.{DIGITS}g}")

@@ -7,13 +7,13 @@ all-reduces is the communication that is not hidden behind computing.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import msgspec
 
 from collbench.machine.waiting import Stretch
 from collbench.schema.case import Case
-from collbench.workloads._own import compared, notes, started, times
+from collbench.workloads._own import loss, notes, started, times
 from collbench.workloads._torch import START, Torch
 from collbench.workloads.networks import NETWORKS
 from collbench.workloads.program import ALL_CORES, Measure, Program, parameter
@@ -34,11 +34,6 @@ def verify(case: Case, output: str) -> int:
     """Ranks with other parameters than rank 0 after the steps, and losses that are no finite numbers."""
     said = json.loads(output)
     return int(said["apart"]) + int(said["nonfinite"])
-
-
-def repeatable(case: Case, output: str) -> Mapping[str, float]:
-    """The loss of rank 0 after the first steps."""
-    return {"loss": compared(json.loads(output)["loss"])}
 
 
 def messages(case: Case, output: str) -> Sequence[int]:
@@ -73,7 +68,7 @@ WORKLOAD = Program(
         Measure(name, lambda case: 1, "steps", shown="time") for name in ("step", "compute", "communication")
     ),
     argv=argv, parse=times, verify=verify,
-    repeatable=repeatable, notes=notes,
+    repeatable=loss, notes=notes,
     messages=messages, memory=memory, computes=computes,
     distributed=True, takes_turns=True, slices=slices, software=(Torch(),),
     axes=(

@@ -11,9 +11,9 @@ import math
 from collections.abc import Mapping, Sequence
 
 from collbench.schema.case import Case
-from collbench.workloads._fathom import NETWORKS
 from collbench.workloads._own import notes, started
 from collbench.workloads._torch import Torch
+from collbench.workloads.fathom_networks import NETWORKS
 from collbench.workloads.program import ALL_CORES, Measure, Program, parameter, threads_of
 
 _WHICH = f"one of {', '.join(NETWORKS)}; all: each of them"

@@ -6,7 +6,6 @@ A job is a thread: as a process it would leave fio's process group, and go on wh
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Mapping, Sequence
 from mmap import PAGESIZE
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import Any
 
 from collbench.schema.case import Case
 from collbench.workloads._files import SHORTEST, explained, no_direct, no_io_uring
+from collbench.workloads._own import started
 from collbench.workloads.program import Measure, Program, Step, parameter
 from collbench.workloads.software import Software
 
@@ -155,8 +155,7 @@ def lacks(case: Case, folder: Path) -> str | None:
 
 
 def before(case: Case) -> Sequence[Step]:
-    page_cache = (sys.executable, "-m", "collbench.workloads.programs.page_cache", case["cache"], FILE)
-    return () if case["direct"] else (Step(page_cache, json.loads),)
+    return () if case["direct"] else (Step(started("page_cache", case["cache"], FILE), json.loads),)
 
 
 WORKLOAD = Program(

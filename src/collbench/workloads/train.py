@@ -11,7 +11,7 @@ from math import prod
 
 from collbench.schema.case import Case
 from collbench.workloads._datasets import SOURCES
-from collbench.workloads._own import compared, notes, started
+from collbench.workloads._own import loss, notes, started
 from collbench.workloads._torch import START, Torch
 from collbench.workloads.networks import NETWORKS, Network
 from collbench.workloads.program import ALL_CORES, Measure, Program, Step, parameter, threads_of
@@ -87,10 +87,6 @@ def parse(output: str) -> Mapping[str, Sequence[float]]:
     return {"batch": [ns * 1e-9 for ns in found["ns"]], "first": [found["first"] * 1e-9]}
 
 
-def repeatable(case: Case, output: str) -> Mapping[str, float]:
-    return {"loss": compared(json.loads(output)["loss"])}
-
-
 WORKLOAD = Program(
     name="train", suite="dl", title="training",
     summary="train a network by torch: seconds a batch, and the first epoch with what it loads",
@@ -99,7 +95,7 @@ WORKLOAD = Program(
         Measure("first", epoch, "batches", shown="time", once=True),
     ),
     argv=argv, parse=parse, verify=lambda case, output: int(json.loads(output)["nonfinite"]),
-    repeatable=repeatable, notes=notes,
+    repeatable=loss, notes=notes,
     files=True, prepare=prepare, before=before,
     refuses=refuses, memory=memory, computes=computes,
     software=(Torch(),), alternatives=Alternatives("data", SOURCES),

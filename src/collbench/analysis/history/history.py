@@ -284,7 +284,12 @@ def _series(case: Case, machine: str, entries: list[tuple[int, Entry]], runs: Se
         points.append(Point(number, time))
         if entry.why:
             partly.append(Gap(number, entry.why))
-    missing = _missing(machine, entries[-1][0], runs) if points else None
+    last = entries[-1][0]
+    beside, missing = runs[last].entries.keys(), None  # plans may take turns: a later run with half of these or more
+    if points:
+        like = (number for number, run in enumerate(runs) if run.machine == machine
+                and 2 * len(beside & run.entries.keys()) >= len(beside))  # fmt: skip
+        missing = next((number for number in like if number > last), None)
     return Series(case, machine, work, tuple(points), tuple(gaps), tuple(partly), missing)
 
 
@@ -307,16 +312,6 @@ def _why_not_comparable(entry: Entry, way: How, work: Work) -> str:
     if entry.work.unit != work.unit or least * _SAME_WORK < most:
         return f"other work: {entry.work.amount} {entry.work.unit}"
     return ""
-
-
-def _missing(machine: str, last: int, runs: Sequence[TimedRun]) -> int | None:
-    """The first later run with half or more of the cells of the last one that has it; plans may take turns."""
-    beside = runs[last].entries.keys()
-    for number in range(last + 1, len(runs)):
-        run = runs[number]
-        if run.machine == machine and 2 * len(beside & run.entries.keys()) >= len(beside):
-            return number
-    return None
 
 
 #: Facts that say nothing by themselves: a job has another number each time.

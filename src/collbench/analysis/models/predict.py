@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from collbench.analysis.models.fit import FitEvidence, Fitted, Piece, evidence, solve
+from collbench.analysis.models.fit import Fitted, Piece, evidence, solve
 from collbench.analysis.models.series import NO_LINK, Point, Series
 from collbench.analysis.models.validation import HeldOutError, Model, Unfit
 from collbench.analysis.observations import Observed
@@ -138,10 +138,9 @@ def _draws(model: Model, piece: Piece, fitted: Fitted, question: PredictionQuest
     rows = evidence(model.series.points, model.shapes)
     inside = (rows.sizes >= piece.low) & (rows.sizes <= piece.high)
     assert question.size is not None
-    values = [
-        solve(_with(rows, seconds).take(inside), fitted.shape, fitted.columns)[0].seconds(question.ranks, question.size)
-        for seconds in _resampled(model.series, generator)
-    ] or [fitted.seconds(question.ranks, question.size)]
+    resampled = (replace(rows, seconds=seconds).take(inside) for seconds in _resampled(model.series, generator))
+    shapes = [solve(one, fitted.shape, fitted.columns)[0] for one in resampled] or [fitted]
+    values = [shape.seconds(question.ranks, question.size) for shape in shapes]
     spread, freedom = error(model, piece, question.ranks)
     errors = spread * generator.standard_t(freedom, (len(values), ERRORS * DRAWS // len(values)))
     return np.asarray(np.array(values)[:, None] * np.exp(np.clip(errors, -50, 50)))
@@ -181,10 +180,6 @@ def _held(model: Model, misses: Iterable[HeldOutError]) -> set[int]:
 def _spread(misses: Iterable[HeldOutError]) -> float:
     logs = [math.log(miss.measured / miss.predicted) for miss in misses if miss.predicted > 0]
     return math.sqrt(sum(value * value for value in logs) / len(logs)) if logs else 0.0
-
-
-def _with(rows: FitEvidence, seconds: NDArray[np.float64]) -> FitEvidence:
-    return FitEvidence(rows.sizes, rows.held, seconds, rows.terms)
 
 
 def _resampled(series: Series, generator: np.random.Generator) -> Sequence[NDArray[np.float64]]:

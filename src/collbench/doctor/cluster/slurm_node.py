@@ -32,14 +32,7 @@ from collbench.launch.engines.slurm.look import (
     title_of,
 )
 from collbench.launch.engines.slurm.options import RUNTIMES, seconds_of
-from collbench.launch.engines.slurm.script import (
-    Resources,
-    StepOf,
-    job_script,
-    python_of,
-    step_script,
-    variables_of,
-)
+from collbench.launch.engines.slurm.script import Resources, StepOf, job_script, python_of, step_script, variables_of
 from collbench.launch.engines.slurm.site import SlurmSite
 from collbench.launch.expansion import expand, starter_of
 from collbench.launch.log import Log

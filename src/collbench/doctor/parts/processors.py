@@ -119,7 +119,8 @@ def cpu_flags(machine: Machine) -> frozenset[str]:
     return frozenset()
 
 
-def _status(machine: Machine, process: str) -> dict[str, str]:
+def status(machine: Machine, process: str = "self") -> dict[str, str]:
+    """What the kernel says of a process, by name; empty where it does not say."""
     lines = (machine.read(f"proc/{process}/status") or "").splitlines()
     return {name: value.strip() for name, _, value in (line.partition(":") for line in lines)}
 
@@ -130,7 +131,7 @@ def allowed(machine: Machine, process: str = "self") -> frozenset[int]:
     Raises:
         OSError: the kernel does not say.
     """
-    text = _status(machine, process).get("Cpus_allowed_list")
+    text = status(machine, process).get("Cpus_allowed_list")
     if text is None:
         raise OSError(f"/proc/{process}/status does not say which cores may be used")
     return parse_cores(text) & online(machine)
@@ -138,12 +139,12 @@ def allowed(machine: Machine, process: str = "self") -> frozenset[int]:
 
 def launcher_cores(machine: Machine) -> frozenset[int] | None:
     """The cores of the process that started this rank and bound it; None where that process cannot be seen."""
-    process = _status(machine, "self").get("PPid", "0")
+    process = status(machine).get("PPid", "0")
     while process not in ("", "0"):
-        status = _status(machine, process)
-        if status.get("Name", "").startswith(_LAUNCHERS):
+        said = status(machine, process)
+        if said.get("Name", "").startswith(_LAUNCHERS):
             return allowed(machine, process)
-        process = status.get("PPid", "0")
+        process = said.get("PPid", "0")
     return None
 
 

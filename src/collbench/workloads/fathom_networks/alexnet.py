@@ -39,19 +39,18 @@ def product(inputs: int, outputs: int) -> nn.Linear:
 class Alexnet(ImageNetwork):
     """See the module."""
 
+    rate = 0.001
+
     def __init__(self) -> None:
         super().__init__(
-            nn.Sequential(
-                nn.ZeroPad2d((3, 4, 3, 4)), convolution(3, 64, 11, stride=4), nn.MaxPool2d(3, 2), Normalized(),
-                convolution(64, 192, 5, padding=2), nn.MaxPool2d(3, 2), Normalized(),
-                convolution(192, 384, 3, padding=1),
-                convolution(384, 256, 3, padding=1),
-                convolution(256, 256, 3, padding=1), nn.MaxPool2d(3, 2), nn.Flatten(),
-                product(256 * 6 * 6, 4096), nn.ReLU(),
-                product(4096, 4096), nn.ReLU(),
-                product(4096, CLASSES),
-            ),
-            rate=0.001,
+            nn.ZeroPad2d((3, 4, 3, 4)), convolution(3, 64, 11, stride=4), nn.MaxPool2d(3, 2), Normalized(),
+            convolution(64, 192, 5, padding=2), nn.MaxPool2d(3, 2), Normalized(),
+            convolution(192, 384, 3, padding=1),
+            convolution(384, 256, 3, padding=1),
+            convolution(256, 256, 3, padding=1), nn.MaxPool2d(3, 2), nn.Flatten(),
+            product(256 * 6 * 6, 4096), nn.ReLU(),
+            product(4096, 4096), nn.ReLU(),
+            product(4096, CLASSES),
         )  # fmt: skip
 
 

@@ -63,9 +63,11 @@ SIDE = 224
 class ImageNetwork(Network):
     """Layers from images [n, 3, 224, 224] to CLASSES logits; cross entropy; Adam at `rate`."""
 
-    def __init__(self, layers: nn.Module, rate: float) -> None:
+    rate: float
+
+    def __init__(self, *layers: nn.Module) -> None:
         super().__init__()
-        self.layers, self.rate = layers, rate
+        self.layers = nn.Sequential(*layers)
 
     def batch(self, size: int, generator: torch.Generator) -> tuple[Tensor, ...]:
         """Pixels from -1 to 1, as the original scales them, and a class for each image."""

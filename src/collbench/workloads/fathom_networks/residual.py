@@ -44,6 +44,8 @@ class Bottleneck(nn.Module):
 class Residual(ImageNetwork):
     """See the module. Padding and rounding are as TensorFlow's SAME has them: the odd one comes last."""
 
+    rate = 0.01
+
     def __init__(self) -> None:
         blocks: list[nn.Module] = []
         for channels, inner in BLOCKS:
@@ -51,13 +53,10 @@ class Residual(ImageNetwork):
         for number, ((before, _), (after, _)) in enumerate(pairwise(BLOCKS), start=1):
             blocks.insert(4 * number - 1, convolution(before, after, 1, bias=False))
         super().__init__(
-            nn.Sequential(
-                nn.ZeroPad2d((2, 3, 2, 3)), convolution(3, 64, 7, stride=2), nn.ReLU(),
-                nn.MaxPool2d(3, 2, ceil_mode=True), convolution(64, BLOCKS[0][0], 1),
-                *blocks,
-                nn.AdaptiveAvgPool2d(1), nn.Flatten(), product(BLOCKS[-1][0], CLASSES),
-            ),
-            rate=0.01,
+            nn.ZeroPad2d((2, 3, 2, 3)), convolution(3, 64, 7, stride=2), nn.ReLU(),
+            nn.MaxPool2d(3, 2, ceil_mode=True), convolution(64, BLOCKS[0][0], 1),
+            *blocks,
+            nn.AdaptiveAvgPool2d(1), nn.Flatten(), product(BLOCKS[-1][0], CLASSES),
         )  # fmt: skip
 
 

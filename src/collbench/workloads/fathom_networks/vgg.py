@@ -34,17 +34,16 @@ def product(inputs: int, outputs: int) -> nn.Sequential:
 class Vgg(ImageNetwork):
     """See the module."""
 
+    rate = 0.0001
+
     def __init__(self) -> None:
         before = (3, *(outputs[-1] for outputs in BLOCKS))
         convolutions = [block(inputs, outputs) for inputs, outputs in zip(before, BLOCKS, strict=False)]
         super().__init__(
-            nn.Sequential(
-                *convolutions, nn.Flatten(),
-                product(512 * 7 * 7, 4096), nn.Dropout(0.2),
-                product(4096, 4096), nn.Dropout(0.2),
-                product(4096, CLASSES),
-            ),
-            rate=0.0001,
+            *convolutions, nn.Flatten(),
+            product(512 * 7 * 7, 4096), nn.Dropout(0.2),
+            product(4096, 4096), nn.Dropout(0.2),
+            product(4096, CLASSES),
         )  # fmt: skip
 
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from collbench.units import counted
 from collbench.workloads import _own
-from collbench.workloads._fathom import NETWORKS
+from collbench.workloads.fathom_networks import NETWORKS
 from collbench.workloads.programs.ending import printed, refuse_without_gpu
 
 if TYPE_CHECKING:
