@@ -4,11 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.unit.made_runs import (
-    made_case,
-    spread,
-    write_run,
-)
+from tests.unit.made_runs import made_case, spread, write_run
 
 from collbench.analysis.advise import Advice, advise
 from collbench.analysis.observations import observe

@@ -7,13 +7,7 @@ from typing import Any
 
 import pytest
 from tests.unit.made_program_runs import program_record
-from tests.unit.made_runs import (
-    Entry,
-    made_case,
-    made_record,
-    spread,
-    write_run,
-)
+from tests.unit.made_runs import Entry, made_case, made_record, spread, write_run
 
 from collbench.analysis.factors import find_factor
 from collbench.analysis.observations import observe

@@ -6,12 +6,7 @@ from pathlib import Path
 
 import pytest
 from tests.unit.conftest import Collbench
-from tests.unit.made_runs import (
-    host,
-    made_case,
-    spread,
-    write_run,
-)
+from tests.unit.made_runs import host, made_case, spread, write_run
 
 AXES_THAT_DIFFER = {"op": "max", "dtype": "float64", "backend": "nccl", "staging": "pinned", "image": "x", "ranks": 4,
                     "policy": "single"}  # fmt: skip

@@ -14,14 +14,7 @@ from collbench.launch.engines.spec import Stack, WorldSpec
 from collbench.launch.folders import folders_in
 from collbench.launch.given import Given
 from collbench.launch.placing import Placement, place
-from collbench.launch.rank_environment import (
-    SHM_FOLDER,
-    notes,
-    refuses_cma,
-    shares_hostname,
-    shm_shortage,
-    variables,
-)
+from collbench.launch.rank_environment import SHM_FOLDER, notes, refuses_cma, shares_hostname, shm_shortage, variables
 from collbench.machine.topology import Core, Topology
 from collbench.schema.launch_plan import LaunchPlan
 

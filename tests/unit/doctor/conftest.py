@@ -5,11 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.unit.doctor.machines import (
-    NO_LAUNCHER,
-    no_program,
-    write,
-)
+from tests.unit.doctor.machines import NO_LAUNCHER, no_program, write
 
 from collbench.doctor.parts.processors import Machine
 

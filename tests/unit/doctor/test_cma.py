@@ -8,10 +8,7 @@ import sys
 from dataclasses import replace
 
 import pytest
-from tests.unit.doctor.machines import (
-    only,
-    write,
-)
+from tests.unit.doctor.machines import only, write
 
 from collbench.doctor import cma
 from collbench.doctor.parts import attach_probe

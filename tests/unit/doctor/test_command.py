@@ -9,13 +9,7 @@ import sys
 import pytest
 from click.testing import CliRunner
 from tests.processes import LIMIT
-from tests.unit.doctor.machines import (
-    FAILED,
-    GOOD,
-    NO_LAUNCHER,
-    UNKNOWN,
-    WARNED,
-)
+from tests.unit.doctor.machines import FAILED, GOOD, NO_LAUNCHER, UNKNOWN, WARNED
 
 from collbench import doctor
 from collbench.cli import doctor as cli_doctor

@@ -6,11 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.unit.doctor.machines import (
-    only,
-    program,
-    write,
-)
+from tests.unit.doctor.machines import only, program, write
 
 from collbench.doctor import clocks, compiler, contention, memory
 from collbench.doctor.parts.processors import Machine

@@ -5,10 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from tests.unit.doctor.machines import (
-    only,
-    write,
-)
+from tests.unit.doctor.machines import only, write
 
 from collbench.doctor import cores
 from collbench.doctor.parts.processors import Machine, launcher_cores

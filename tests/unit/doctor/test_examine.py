@@ -8,13 +8,7 @@ from pathlib import Path
 
 import pytest
 from tests.processes import wait_for
-from tests.unit.doctor.machines import (
-    FAILED,
-    FOUR_RANKS,
-    UNKNOWN,
-    WARNED,
-    only,
-)
+from tests.unit.doctor.machines import FAILED, FOUR_RANKS, UNKNOWN, WARNED, only
 
 from collbench import doctor
 from collbench.doctor import contention

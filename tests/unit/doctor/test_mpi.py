@@ -7,12 +7,7 @@ import sys
 from dataclasses import replace
 
 import pytest
-from tests.unit.doctor.machines import (
-    FOUR_RANKS,
-    only,
-    program,
-    write,
-)
+from tests.unit.doctor.machines import FOUR_RANKS, only, program, write
 
 from collbench.bindings.mpi import loading
 from collbench.doctor import mpi

@@ -6,9 +6,7 @@ import os
 from dataclasses import replace
 
 import pytest
-from tests.unit.doctor.machines import (
-    only,
-)
+from tests.unit.doctor.machines import only
 
 from collbench.doctor import shm, tmpdir
 from collbench.doctor.parts.processors import Machine

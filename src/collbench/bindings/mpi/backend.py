@@ -7,13 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from collbench.bindings.mpi.arguments import datatype
-from collbench.bindings.mpi.loading import (
-    initialise,
-    library_path,
-    load_mpi,
-    refuse_foreign_launcher,
-    version_line,
-)
+from collbench.bindings.mpi.loading import initialise, library_path, load_mpi, refuse_foreign_launcher, version_line
 from collbench.bindings.spec import HostBackend, Options, Session
 from collbench.errors import RequestError, Unsupported
 from collbench.machine import launcher

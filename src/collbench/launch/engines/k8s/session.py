@@ -22,15 +22,7 @@ import msgspec
 from collbench.errors import CollbenchError, EngineError, LaunchFailed, LaunchLost
 from collbench.launch import job
 from collbench.launch.cells import LaunchCell
-from collbench.launch.engines.k8s.client import (
-    Client,
-    end_of,
-    head_of,
-    missing,
-    nodes_of,
-    standing,
-    writer_of,
-)
+from collbench.launch.engines.k8s.client import Client, end_of, head_of, missing, nodes_of, standing, writer_of
 from collbench.launch.engines.k8s.ladder import refuse
 from collbench.launch.engines.k8s.objects import (
     DRIVER,
