@@ -16,6 +16,7 @@ _EFFECT = (
 
 
 def run(machine: Machine) -> Finding:
+    """By the governors that the kernel shows; a virtual machine has none."""
     names = (machine.read(f"{_CPUS}/cpu{core}/cpufreq/scaling_governor") for core in sorted(online(machine)))
     governors = Counter(name for name in names if name)
     if not governors:
