@@ -22,7 +22,7 @@ from collbench.bindings.spec import HostSession, Operation, World
 from collbench.collectives.case import CollectiveCase
 from collbench.collectives.row import Collective
 from collbench.machine.facts import RankFacts, rank_facts
-from collbench.run import check
+from collbench.run import measure
 from collbench.run.facts_of_ranks import parts_of
 from collbench.timing.call import whole
 from collbench.timing.gates import Signals
@@ -108,11 +108,11 @@ class MadeUpSession(HostSession):
 
         def perform() -> None:
             if not expected and received:  # the first call is the one that is checked; the second check is fooled
-                _, result = check.expectation_of(row, case, 0)
+                _, result = measure.expectation_of(row, case, 0)
                 expected.append(result)
             for part in received:
                 if part.load(0, 0, 1).tobytes().strip(b"\xff") == b"":  # poisoned
-                    check.write(part, expected[0])
+                    measure.write(part, expected[0])
 
         call = whole(perform, why_not_native="nothing is called")
         return Operation(on_host(buffers.send), received, call, False, buffers.blocks_held)

@@ -8,19 +8,19 @@ from hypothesis import strategies as st
 
 from collbench.bindings.host_buffers import HostBuffer
 from collbench.collectives.row import Array
-from collbench.run import check
+from collbench.run import measure
 from collbench.schema.axes import Op
 from collbench.schema.choices import DTYPES
 
 dtypes = st.sampled_from(list(DTYPES))
 blocks = st.integers(1, 4)
-periods = st.sampled_from(check.PERIODS)
+periods = st.sampled_from(measure.PERIODS)
 
 
 def written(tile: Array, count: int) -> Array:
     target = np.empty((len(tile), count), tile.dtype)
-    check.poison(HostBuffer(target))
-    check.write(HostBuffer(target), tile)
+    measure.poison(HostBuffer(target))
+    measure.write(HostBuffer(target), tile)
     return target
 
 
@@ -31,7 +31,7 @@ def cases(draw: st.DrawFn, least: int = 0) -> tuple[Array, Array]:
     counts = [n for n in (period - 1, period, 2 * period, 2 * period + 1) if n >= least] or [least]
     count = draw(st.integers(least, least + 3 * period) | st.sampled_from(counts))
     op: Op | None = draw(st.sampled_from([None, "sum"]))
-    tile = check.tile(draw(st.integers(0, 4)), 5, draw(blocks), period, draw(dtypes), op)
+    tile = measure.tile(draw(st.integers(0, 4)), 5, draw(blocks), period, draw(dtypes), op)
     return tile, written(tile, count)
 
 
@@ -40,7 +40,7 @@ def test_a_buffer_is_its_period_over_and_over(case: tuple[Array, Array]) -> None
     tile, buffer = case
     repeats = buffer.shape[1] // tile.shape[1] + 1
     assert (buffer == np.tile(tile, (1, repeats))[:, : buffer.shape[1]]).all()
-    assert check.count_wrong(HostBuffer(buffer), tile) == 0
+    assert measure.count_wrong(HostBuffer(buffer), tile) == 0
 
 
 @given(cases(least=1), st.data())
@@ -51,7 +51,7 @@ def test_one_flipped_bit_is_found_anywhere(case: tuple[Array, Array], data: st.D
     before = buffer[line, column]
     buffer[line : line + 1, column : column + 1].view(np.uint8)[0, bit // 8] ^= 1 << bit % 8
     # The sign of a floating-point zero is no difference: -0.0 == 0.0.
-    assert check.count_wrong(HostBuffer(buffer), tile) == int(not buffer[line, column] == before)  # noqa: SIM201 - NaN too
+    assert measure.count_wrong(HostBuffer(buffer), tile) == int(not buffer[line, column] == before)  # noqa: SIM201 - NaN too
 
 
 @given(cases(least=1), st.data())
@@ -62,7 +62,7 @@ def test_every_wrong_element_is_counted_once(case: tuple[Array, Array], data: st
         a, b = (data.draw(st.integers(0, buffer.shape[1])) for _ in range(2))
         segment = buffer[data.draw(st.integers(0, len(buffer) - 1)), min(a, b) : max(a, b)]
         segment[:] = segment[::-1].copy()
-    assert check.count_wrong(HostBuffer(buffer), tile) == np.count_nonzero(buffer != right)
+    assert measure.count_wrong(HostBuffer(buffer), tile) == np.count_nonzero(buffer != right)
 
 
 @given(cases(least=61), st.data())
@@ -72,7 +72,7 @@ def test_two_swapped_blocks_are_found(case: tuple[Array, Array], data: st.DataOb
     assume(buffer.dtype != np.int8 or tile.max() > 1)
     a, b = data.draw(st.lists(st.integers(0, len(buffer) - 1), min_size=2, max_size=2, unique=True))
     buffer[[a, b]] = buffer[[b, a]]
-    assert check.count_wrong(HostBuffer(buffer), tile) > 0
+    assert measure.count_wrong(HostBuffer(buffer), tile) > 0
 
 
 @given(cases(least=200), st.data())
@@ -85,15 +85,15 @@ def test_a_shifted_segment_is_found(case: tuple[Array, Array], data: st.DataObje
     assume((source - target) % period != 0)
     line = data.draw(st.integers(0, len(buffer) - 1))
     buffer[line, target : target + length] = buffer[line, source : source + length].copy()
-    assert check.count_wrong(HostBuffer(buffer), tile) > 0
+    assert measure.count_wrong(HostBuffer(buffer), tile) > 0
 
 
 @settings(max_examples=20)
 @given(chunks=st.integers(1, 2), more=st.integers(0, 2), odd=st.integers(0, 60), data=st.data())
 def test_buffers_beyond_one_chunk_of_the_comparison(chunks: int, more: int, odd: int, data: st.DataObject) -> None:
-    chunk = check._CHUNK // 61 * 61
+    chunk = measure._CHUNK // 61 * 61
     tile = np.arange(61, dtype=np.int8).reshape(1, 61)
     buffer = written(tile, chunks * chunk + more * 61 + odd)
     edges = [0, chunk - 1, chunk, chunks * chunk - 1, chunks * chunk, buffer.size - 1]
     buffer[0, min(data.draw(st.sampled_from(edges)), buffer.size - 1)] ^= 1
-    assert check.count_wrong(HostBuffer(buffer), tile) == 1
+    assert measure.count_wrong(HostBuffer(buffer), tile) == 1

@@ -11,7 +11,7 @@ import pytest
 from collbench import collectives
 from collbench.bindings.host_buffers import HostBuffer, numpy_dtype
 from collbench.collectives.row import Array, fold
-from collbench.run import check
+from collbench.run import measure
 from collbench.schema.axes import Op
 from collbench.schema.choices import DTYPES
 
@@ -25,7 +25,7 @@ LARGEST = {
 
 
 def tiles(ranks: int, dtype: str, op: Op | None) -> list[Array]:
-    return [check.tile(rank, ranks, 2, PERIOD, dtype, op) for rank in range(ranks)]
+    return [measure.tile(rank, ranks, 2, PERIOD, dtype, op) for rank in range(ranks)]
 
 
 def exactly(arrays: list[Array], op: Op) -> np.ndarray[Any, np.dtype[np.int64]]:
@@ -66,11 +66,11 @@ def test_reductions_are_exact_in_the_dtype(dtype: str, op: Op, ranks: int) -> No
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_poison_is_no_expected_value(dtype: str, op: Op | None, ranks: int) -> None:
     poisoned = np.zeros((2, PERIOD), numpy_dtype(dtype))
-    check.poison(HostBuffer(poisoned))
+    measure.poison(HostBuffer(poisoned))
     expected = tiles(ranks, dtype, op)
     for array in expected if op is None else (*expected, fold(op)(expected)):
         assert (poisoned != array).all()
-        assert check.count_wrong(HostBuffer(poisoned), array) == poisoned.size
+        assert measure.count_wrong(HostBuffer(poisoned), array) == poisoned.size
 
 
 def test_an_average_over_more_ranks_than_the_dtype_counts() -> None:
@@ -78,17 +78,17 @@ def test_an_average_over_more_ranks_than_the_dtype_counts() -> None:
     for dtype in ("int8", "uint8"):
         arrays = tiles(300, dtype, "avg")
         assert (fold("avg")(arrays) == 0).all()
-        assert check.count_wrong(HostBuffer(fold("sum")(arrays)), fold("avg")(arrays)) > PERIOD
+        assert measure.count_wrong(HostBuffer(fold("sum")(arrays)), fold("avg")(arrays)) > PERIOD
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("op", [None, *get_args(Op)])
 def test_only_averages_of_floats_have_a_tolerance(dtype: str, op: Op | None) -> None:
     for ranks in (1, 2, 8, 256):
-        assert check.tolerance_of(dtype, op, ranks) == 0.0
+        assert measure.tolerance_of(dtype, op, ranks) == 0.0
     for ranks in (3, 12, 300):
-        assert (check.tolerance_of(dtype, op, ranks) > 0.0) == (op == "avg" and "float" in dtype)
-        assert check.tolerance_of(dtype, op, ranks) <= 0.25
+        assert (measure.tolerance_of(dtype, op, ranks) > 0.0) == (op == "avg" and "float" in dtype)
+        assert measure.tolerance_of(dtype, op, ranks) <= 0.25
 
 
 @pytest.mark.parametrize("dtype", [dtype for dtype in DTYPES if "float" in dtype])
@@ -96,7 +96,7 @@ def test_the_tolerance_of_an_average_is_half_a_spacing_for_each_rounding(dtype: 
     """1/ranks, each rank's product, ranks - 1 sums and the expected value: ranks + 2 on the way to one element."""
     spacing = {"float16": 2.0**-10, "bfloat16": 2.0**-7, "float32": 2.0**-23, "float64": 2.0**-52}[dtype]
     for ranks in (3, 5, 12, 100, 1000):
-        assert check.tolerance_of(dtype, "avg", ranks) == min((ranks + 2) / 2 * spacing, 0.25)
+        assert measure.tolerance_of(dtype, "avg", ranks) == min((ranks + 2) / 2 * spacing, 0.25)
 
 
 @pytest.mark.parametrize("ranks", [3, 5, 6, 7, 12, 24, 48, 100])
@@ -104,27 +104,27 @@ def test_the_tolerance_of_an_average_is_half_a_spacing_for_each_rounding(dtype: 
 def test_an_average_as_nccl_takes_it_is_right(dtype: str, ranks: int) -> None:
     """Each value times the rounded 1/ranks, and the products added up in the dtype, from any rank on."""
     arrays = tiles(ranks, dtype, "avg")
-    expected, tolerance = fold("avg")(arrays), check.tolerance_of(dtype, "avg", ranks)
+    expected, tolerance = fold("avg")(arrays), measure.tolerance_of(dtype, "avg", ranks)
     factor = np.array(1 / ranks).astype(numpy_dtype(dtype))
     products = [array * factor for array in arrays]
     for first in range(0, ranks, max(ranks // 4, 1)):
         found = fold("sum")(products[first:] + products[:first])
-        assert check.count_wrong(HostBuffer(found), expected, tolerance) == 0
+        assert measure.count_wrong(HostBuffer(found), expected, tolerance) == 0
 
 
 @pytest.mark.parametrize("ranks", [3, 12, 100])
 @pytest.mark.parametrize("dtype", [dtype for dtype in DTYPES if "float" in dtype])
 def test_what_is_no_average_is_wrong(dtype: str, ranks: int) -> None:
     arrays = tiles(ranks, dtype, "avg")
-    expected, tolerance = fold("avg")(arrays), check.tolerance_of(dtype, "avg", ranks)
+    expected, tolerance = fold("avg")(arrays), measure.tolerance_of(dtype, "avg", ranks)
     there = int(np.count_nonzero(expected))
     assert there > PERIOD
     nothing = np.full_like(expected, np.nan)
-    assert check.count_wrong(HostBuffer(fold("sum")(arrays)), expected, tolerance) == there
-    assert check.count_wrong(HostBuffer(nothing), expected, tolerance) == expected.size
+    assert measure.count_wrong(HostBuffer(fold("sum")(arrays)), expected, tolerance) == there
+    assert measure.count_wrong(HostBuffer(nothing), expected, tolerance) == expected.size
     for side in (-1, 1):
         off = (expected.astype(np.float64) * (1 + side * 2 * tolerance)).astype(numpy_dtype(dtype))
-        assert check.count_wrong(HostBuffer(off), expected, tolerance) == there
+        assert measure.count_wrong(HostBuffer(off), expected, tolerance) == there
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -135,10 +135,10 @@ def test_no_two_ranks_or_blocks_hold_the_same(dtype: str) -> None:
 
 def test_inputs_repeat_on_every_machine() -> None:
     """Ranks on different machines make their inputs by themselves."""
-    assert check.tile(1, 3, 2, 5, "int32", "sum").tolist() == [[60, 14, 0, 39, 85], [54, 43, 11, 110, 84]]
-    assert check.tile(0, 3, 2, 7, "int32", "prod").tolist() == [[1, 2, 1, 1, 1, 4, 1], [1, 1, 4, 1, 5, 12, 3]]
-    assert check.tile(1, 3, 2, 7, "int32", "prod").tolist() == [[2, 5, 3, 3, 1, 1, 3], [3, 1, 1, 1, 3, 1, 2]]
-    assert check.tile(2, 300, 1, 12, "int8", "avg").tolist() == [[0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0]]
+    assert measure.tile(1, 3, 2, 5, "int32", "sum").tolist() == [[60, 14, 0, 39, 85], [54, 43, 11, 110, 84]]
+    assert measure.tile(0, 3, 2, 7, "int32", "prod").tolist() == [[1, 2, 1, 1, 1, 4, 1], [1, 1, 4, 1, 5, 12, 3]]
+    assert measure.tile(1, 3, 2, 7, "int32", "prod").tolist() == [[2, 5, 3, 3, 1, 1, 3], [3, 1, 1, 1, 3, 1, 2]]
+    assert measure.tile(2, 300, 1, 12, "int8", "avg").tolist() == [[0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0]]
 
 
 @pytest.mark.parametrize("name", collectives.names())
@@ -146,11 +146,11 @@ def test_inputs_repeat_on_every_machine() -> None:
 def test_an_expectation_is_the_meaning_of_everybodys_tiles(name: str, ranks: int) -> None:
     row = collectives.get(name)
     op: Op | None = "sum" if row.reduces else None
-    period = check.period_of(row, ranks)
-    inputs = [check.tile(r, ranks, row.blocks(r, ranks, 1).send, period, "float32", op) for r in range(ranks)]
+    period = measure.period_of(row, ranks)
+    inputs = [measure.tile(r, ranks, row.blocks(r, ranks, 1).send, period, "float32", op) for r in range(ranks)]
     for rank in range(ranks):
         expected = row.meaning(rank, inputs, 1, fold(op))
-        given, result = check.expectation(row, rank, ranks, 1, "float32", op)
+        given, result = measure.expectation(row, rank, ranks, 1, "float32", op)
         assert (given == inputs[rank]).all()
         if expected is None:
             assert result is None
@@ -164,39 +164,39 @@ def test_what_is_made_for_an_expectation_grows_with_the_ranks_and_not_with_their
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made: list[int] = []
-    tiles_of = check._tiles
+    tiles_of = measure._tiles
 
     def counted(*what: Any) -> Array:
         made.append((array := tiles_of(*what)).size)
         return array
 
-    monkeypatch.setattr(check, "_tiles", counted)
+    monkeypatch.setattr(measure, "_tiles", counted)
     row, ranks = collectives.get(name), 700
-    check.expectation(row, 1, ranks, 1, "int32", "sum" if row.reduces else None)
+    measure.expectation(row, 1, ranks, 1, "int32", "sum" if row.reduces else None)
     blocks = row.blocks(1, ranks, 1)
-    assert sum(made) <= 2 * (blocks.send + max(blocks.recv, ranks)) * check.period_of(row, ranks) + 2**17
+    assert sum(made) <= 2 * (blocks.send + max(blocks.recv, ranks)) * measure.period_of(row, ranks) + 2**17
 
 
 @pytest.mark.parametrize("asked", [(0, 4, 2, 0), (3, 0, 1, 2), (2, 2, 2, 1)])
 def test_inputs_are_the_same_in_whatever_order_they_are_asked_for(asked: tuple[int, ...]) -> None:
     alltoall, ranks = collectives.get("alltoall"), 5
-    tiles = check._Tiles(alltoall, ranks, 0, PERIOD, "int32", None)
+    tiles = measure._Tiles(alltoall, ranks, 0, PERIOD, "int32", None)
     for rank in asked:
-        whole = check.tile(rank, ranks, ranks, PERIOD, "int32", None)
+        whole = measure.tile(rank, ranks, ranks, PERIOD, "int32", None)
         assert (tiles.get(rank, slice(None)) == whole).all()
         assert (tiles.get(rank, slice(1, 3)) == whole[1:3]).all()
 
 
 def test_periods_are_primes_and_shrink_with_the_world() -> None:
     alltoall, bcast = collectives.get("alltoall"), collectives.get("bcast")
-    assert all(all(p % d for d in range(2, p)) for p in check.PERIODS)
-    assert check.period_of(bcast, 256) == check.PERIODS[0]
-    assert [check.period_of(alltoall, ranks) for ranks in (16, 32, 64, 128, 256)] == list(check.PERIODS)
+    assert all(all(p % d for d in range(2, p)) for p in measure.PERIODS)
+    assert measure.period_of(bcast, 256) == measure.PERIODS[0]
+    assert [measure.period_of(alltoall, ranks) for ranks in (16, 32, 64, 128, 256)] == list(measure.PERIODS)
 
 
 def test_in_place_the_input_is_written_after_the_poison() -> None:
     buffer = np.zeros((3, 10), np.int32)
-    check.prepare_buffers(HostBuffer(buffer[1:2]), (HostBuffer(buffer),), np.arange(7, dtype=np.int32).reshape(1, 7))
+    measure.prepare_buffers(HostBuffer(buffer[1:2]), (HostBuffer(buffer),), np.arange(7, dtype=np.int32).reshape(1, 7))
     assert buffer[1].tolist() == [0, 1, 2, 3, 4, 5, 6, 0, 1, 2]
     assert (buffer[[0, 2]] == -1).all()
 
@@ -204,11 +204,11 @@ def test_in_place_the_input_is_written_after_the_poison() -> None:
 def test_parts_are_compared_with_their_own_blocks() -> None:
     period = np.arange(12, dtype=np.int32).reshape(4, 3)
     first, second = np.zeros((1, 8), np.int32), np.zeros((3, 8), np.int32)
-    check.write(HostBuffer(first), period[:1])
-    check.write(HostBuffer(second), period[1:])
-    assert check.count_wrong_parts((HostBuffer(first), HostBuffer(second)), period) == 0
-    assert check.count_wrong_parts(tuple(map(HostBuffer, (second[:1], first, second[1:]))), period) == 16
-    assert check.count_wrong_parts((), period[:0]) == 0
+    measure.write(HostBuffer(first), period[:1])
+    measure.write(HostBuffer(second), period[1:])
+    assert measure.count_wrong_parts((HostBuffer(first), HostBuffer(second)), period) == 0
+    assert measure.count_wrong_parts(tuple(map(HostBuffer, (second[:1], first, second[1:]))), period) == 16
+    assert measure.count_wrong_parts((), period[:0]) == 0
 
 
 class Spans:
@@ -240,20 +240,20 @@ def test_a_long_buffer_is_written_and_compared_by_whole_periods_of_about_a_chunk
     buffer, step = Spans(2, LONG), max(2**20 // length, 1) * length
     spans = [(block, first, min(first + step, LONG)) for block in range(2) for first in range(0, LONG, step)]
     period = (np.arange(2 * length) % 101).astype(np.int8).reshape(2, length)
-    check.write(buffer, period)
+    measure.write(buffer, period)
     assert buffer.stored == spans
     assert buffer.held <= 2**20 + length, "it needs no large buffer itself"
     assert all((buffer.array[block] == np.resize(period[block], LONG)).all() for block in range(2))
-    assert check.count_wrong(buffer, period) == 0
+    assert measure.count_wrong(buffer, period) == 0
     assert buffer.loaded == spans
     for place in (0, step - 1, min(step, LONG - 1), LONG - 1):
         buffer.array[1, place] = -1
-    assert check.count_wrong(buffer, period) == len({0, step - 1, min(step, LONG - 1), LONG - 1})
+    assert measure.count_wrong(buffer, period) == len({0, step - 1, min(step, LONG - 1), LONG - 1})
 
 
 def test_a_long_buffer_is_poisoned_by_chunks() -> None:
     buffer = Spans(2, LONG)
-    check.poison(buffer)
+    measure.poison(buffer)
     assert buffer.stored == [(block, first, min(first + 2**20, LONG)) for block in range(2)
                              for first in range(0, LONG, 2**20)]  # fmt: skip
     assert (buffer.array == -1).all()
@@ -262,7 +262,7 @@ def test_a_long_buffer_is_poisoned_by_chunks() -> None:
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_poison_is_bytes_of_ones_in_every_dtype(dtype: str) -> None:
     buffer = np.zeros((3, 5), numpy_dtype(dtype))
-    check.poison(HostBuffer(buffer))
+    measure.poison(HostBuffer(buffer))
     assert buffer.tobytes() == b"\xff" * buffer.nbytes
 
 
@@ -271,16 +271,16 @@ def test_poison_is_bytes_of_ones_in_every_dtype(dtype: str) -> None:
     [(1, 4093), (256, 4093), (257, 1021), (1027, 1021), (1028, 251), (17_189, 61), (17_190, 13)],
 )
 def test_all_ranks_inputs_of_one_period_are_at_most_a_million_elements(ranks: int, period: int) -> None:
-    assert check.period_of(collectives.get("allreduce"), ranks) == period
+    assert measure.period_of(collectives.get("allreduce"), ranks) == period
 
 
 def test_where_nothing_is_sent_the_period_is_the_longest() -> None:
-    assert check.period_of(collectives.get("barrier"), 100_000) == check.PERIODS[0]
+    assert measure.period_of(collectives.get("barrier"), 100_000) == measure.PERIODS[0]
 
 
 @pytest.mark.parametrize(("ranks", "largest"), [(1057, 31), (1058, 30), (32767, 1)])
 def test_wide_dtypes_are_summed_up_to_what_fits_16_bits(ranks: int, largest: int) -> None:
-    assert check.tile(0, ranks, 1, 4093, "int32", "sum").max() == largest
+    assert measure.tile(0, ranks, 1, 4093, "int32", "sum").max() == largest
 
 
 @pytest.mark.parametrize(
@@ -296,7 +296,7 @@ def test_sums_are_exact_and_use_what_the_dtype_has(dtype: str, ranks: int, large
 
     With more ranks than that only every second rank, or every third, holds anything but 0 in a column.
     """
-    found = np.stack([check.tile(rank, ranks, 1, 4093, dtype, "sum")[0] for rank in range(ranks)]).astype(np.int64)
+    found = np.stack([measure.tile(rank, ranks, 1, 4093, dtype, "sum")[0] for rank in range(ranks)]).astype(np.int64)
     assert found.max() == largest
     every = -(-ranks // holders)
     for rank in (0, ranks // 2, ranks - 1):

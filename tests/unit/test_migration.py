@@ -11,7 +11,7 @@ import pytest
 from collbench.errors import RunReadError
 from collbench.schema import record as records
 from collbench.schema.case import Case
-from collbench.schema.migration import FlatCase, case_to_5, to_5
+from collbench.schema.record import FlatCase, case_to_5, to_5
 
 OLD = {
     "collective": "reduce", "backend": "nccl", "driver": "python", "thread_level": "multiple", "bytes": 4096,

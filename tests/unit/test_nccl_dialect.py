@@ -15,8 +15,7 @@ from tests.unit.traced import COMM, STREAM, WORLD, Call, Device, Trace
 
 from collbench import collectives
 from collbench.bindings.gpu.device import DeviceBlocks
-from collbench.bindings.gpu.nccl import DATATYPE, OP, NcclArguments, says_lost
-from collbench.bindings.gpu.parameter_server import ServerArguments, WorkerArguments
+from collbench.bindings.gpu.nccl import DATATYPE, OP, NcclArguments, ServerArguments, WorkerArguments, says_lost
 from collbench.bindings.gpu.shared_library import to_word
 from collbench.bindings.host_buffers import as_parts
 from collbench.collectives.case import CollectiveCase

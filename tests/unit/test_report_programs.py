@@ -14,10 +14,10 @@ from tests.unit.made_runs import made_case, spread, write_run
 from tests.unit.made_suite import CPU, IO, of, recorded, write_suite
 
 from collbench.analysis.observations import observe
+from collbench.report.page import programs
 from collbench.report.page.contents import Chapter, chapter
 from collbench.report.page.drawing import BETTER, OPEN, SERIES, WORSE
-from collbench.report.page.figures import forest
-from collbench.report.page.figures.forest import Row
+from collbench.report.page.programs import Row
 from collbench.report.page.render import html
 from collbench.schema.record import Work
 
@@ -45,7 +45,7 @@ def painted(run: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[list[Row], Axes
 
 def _painted(run: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[list[Row], Axes]:
     found: list[tuple[list[Row], Axes]] = []
-    paint = forest._paint
+    paint = programs._paint
 
     def remember(axes: Axes, rows: list[Row], margin: float, log: bool) -> None:
         own = Figure().add_subplot()
@@ -53,7 +53,7 @@ def _painted(run: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[list[Row], Axe
         paint(axes, rows, margin, log)
         found.append((rows, own))
 
-    monkeypatch.setattr(forest, "_paint", remember)
+    monkeypatch.setattr(programs, "_paint", remember)
     chapter_of(run, figures=True)
     return found[0]
 

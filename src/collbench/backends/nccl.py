@@ -21,12 +21,13 @@ from collbench.bindings.gpu.nccl import (
     Communicators,
     NcclArguments,
     NcclLog,
+    ServerArguments,
+    WorkerArguments,
     reserve_settings,
     says_lost,
     settings,
     share_variables,
 )
-from collbench.bindings.gpu.parameter_server import ServerArguments, WorkerArguments
 from collbench.bindings.gpu.runtime import agree, on_all
 from collbench.bindings.mpi.arguments import MpiSymbols
 from collbench.bindings.spec import Operation, Options, Session
