@@ -290,7 +290,7 @@ def scan(asked: argparse.Namespace) -> None:
 
 
 def training(asked: argparse.Namespace, done: Callable[[Found], None]) -> Found:
-    """A step of a training on the host against a container: launches in blocks."""
+    """A step of a training on the host against a container, in turns."""
     text = plan(asked.installations[0], list(PLACES.values()), images=["torch"], warmup=2, floor=8, timeout="5m",
                 benchmarks=[{"name": "ddp", "network": "fcn5", "batch": 64}], seed=asked.seed)  # fmt: skip
     played = perform(text, "policy")

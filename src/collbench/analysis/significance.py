@@ -1,5 +1,14 @@
 """Which cells of a comparison differ: p values of all of them together, from launches in blocks.
 
+Order within blocks was drawn at random, so if two sides do not differ, every way to exchange their names in whole
+blocks is as likely as the one that was measured; without blocks, every way to deal the launches to the two sides.
+Each such arrangement gives each cell a statistic (`studentised`). A cell's p is the share of arrangements in which
+its own is at least as large as measured; its adjusted p the largest of all sets of cells that it is in (`closed`). Of
+many cells it is the share in which that of any cell is whose own is no larger: the step-down maximum of Westfall and
+Young (Resampling-Based Multiple Testing, Wiley 1993, section 2.6), which needs no search. All cells are rearranged
+together, so that however they depend on each other is part of the distribution. A statistic depends on its own cell
+only; therefore both hold whichever of the cells differ (Romano and Wolf, JASA 100 (2005) 94-108).
+
 A cell is called different when every set of cells that it is in is (Marcus, Peritz and Gabriel, Biometrika 63 (1976)
 655-660): the set of those that do not differ is one of them, so the chance of any false verdict is that of its own
 test. A set's test is the share of arrangements in which the sum of a power of its cells' statistics is at least as
@@ -14,15 +23,6 @@ Of differences within blocks, or of two sides where that stands out more: the fi
 where they do not, because it knows its spread from twice as many launches. Launches that are occasionally slow would
 hide a difference; therefore it is the largest of all ways to leave out some of the launches at the ends, times the
 cube of the share that is kept: then t of normal noise is about as large with fewer launches as with all.
-
-Order within blocks was drawn at random, so if two sides do not differ, every way to exchange their names in whole
-blocks is as likely as the one that was measured; without blocks, every way to deal the launches to the two sides.
-Each such arrangement gives each cell a statistic (`studentised`). A cell's p is the share of arrangements in which
-its own is at least as large as measured; its adjusted p the largest of all sets of cells that it is in (`closed`). Of
-many cells it is the share in which that of any cell is whose own is no larger: the step-down maximum of Westfall and
-Young (Resampling-Based Multiple Testing, Wiley 1993, section 2.6), which needs no search. All cells are rearranged
-together, so that however they depend on each other is part of the distribution. A statistic depends on its own cell
-only; therefore both hold whichever of the cells differ (Romano and Wolf, JASA 100 (2005) 94-108).
 """
 
 from __future__ import annotations
