@@ -22,7 +22,7 @@ from results import keep, table
 from collbench.analysis import significance
 from collbench.analysis.compare import MARGIN, verdict_on
 from collbench.analysis.estimate import ratio_in_blocks
-from collbench.analysis.significance import Sample as Cell
+from collbench.analysis.significance import Sample
 
 LAUNCHES = (6, 7, 8, 10, 15, 25)
 SPREADS = (0.005, 0.01, 0.02, 0.05)
@@ -45,7 +45,7 @@ def verdicts(
         block = draw.normal(0, DRIFT, launches)
         base, other = (np.exp(block + draw.normal(0, spread, launches)) for _ in range(2))
         values.append((base, other * (1 + (added if cell < differing else 0.0))))
-    tested = [Cell(np.log(sides), np.arange(launches)) for sides in values]
+    tested = [Sample(np.log(sides), np.arange(launches)) for sides in values]
     p_adjusted = significance.adjusted(tested, significance.flips(launches, _AS_IF), in_blocks=True).p_adjusted.tolist()
     found: list[str] = [
         verdict_on(ratio_in_blocks(other, base), p, MARGIN) for (base, other), p in zip(values, p_adjusted, strict=True)

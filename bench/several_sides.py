@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 from results import table
 
 from collbench.analysis import significance
-from collbench.analysis.significance import ALPHA, statistics
-from collbench.analysis.significance import Sample as Cell
+from collbench.analysis.significance import ALPHA, Sample, statistics
 
 Values = NDArray[np.float64]
 Draw = np.random.Generator
@@ -49,7 +48,7 @@ def shared(draw: Draw, trials: int) -> dict[str, dict[str, float]]:
                 base = noise(draw, shape)
                 both = [(base[:, cell], other[:, cell])
                         for other in (noise(draw, shape) for _ in range(sides)) for cell in range(CELLS)]  # fmt: skip
-                cells = [Cell(np.array(pair), np.arange(LAUNCHES)) for pair in both]
+                cells = [Sample(np.array(pair), np.arange(LAUNCHES)) for pair in both]
                 wrong += bool((significance.of_statistics(statistics(cells, rows, True)).p_adjusted <= ALPHA).any())
             data[name][str(sides)] = wrong / trials
     return data
@@ -65,7 +64,7 @@ def unpaired(draw: Draw, trials: int) -> dict[str, dict[str, dict[str, float]]]:
             base, same = (noise(draw, (LAUNCHES, SIZES)) for _ in range(2))
             for what, number in (("false", 0), ("one", 1), ("all", SIZES)):
                 other = same + np.where(np.arange(SIZES) < number, math.log1p(ADDED), 0.0)
-                cells = [Cell(values, np.arange(2 * LAUNCHES)) for values in np.concatenate((other, base)).T]
+                cells = [Sample(values, np.arange(2 * LAUNCHES)) for values in np.concatenate((other, base)).T]
                 p = {"rank tests, BH": rank_tests.adjusted(base, other, in_blocks=False),
                      "collbench": significance.of_statistics(statistics(cells, rows, False)).p_adjusted}  # fmt: skip
                 for method, values in p.items():

@@ -15,8 +15,7 @@ from numpy.typing import NDArray
 from results import table
 
 from collbench.analysis import significance
-from collbench.analysis.significance import ALPHA, statistics
-from collbench.analysis.significance import Sample as Cell
+from collbench.analysis.significance import ALPHA, Sample, statistics
 
 Values = NDArray[np.float64]
 Draw = np.random.Generator
@@ -73,7 +72,7 @@ def _hodges_lehmann(base: Values, other: Values, rows: Values) -> Values:
 
 
 def _ours(base: Values, other: Values, rows: Values) -> Values:
-    cells = [Cell(np.array(pair), np.arange(BLOCKS)) for pair in zip(base.T, other.T, strict=True)]
+    cells = [Sample(np.array(pair), np.arange(BLOCKS)) for pair in zip(base.T, other.T, strict=True)]
     return statistics(cells, rows.astype(np.int8), in_blocks=True).astype(float)
 
 

@@ -9,8 +9,7 @@ import pytest
 from numpy.typing import NDArray
 
 from collbench.analysis import significance
-from collbench.analysis.significance import Sample as Cell
-from collbench.analysis.significance import flips, most_counted, of_statistics, sizes, statistics
+from collbench.analysis.significance import Sample, flips, most_counted, of_statistics, sizes, statistics
 
 ENOUGH = 3  # of 64 arrangements: p of 0.047
 
@@ -18,7 +17,7 @@ ENOUGH = 3  # of 64 arrangements: p of 0.047
 def made_up(seed: int, cells: int, blocks: int = 7, differing: int = 99, least: float = 0.5) -> NDArray[np.float32]:
     draw = np.random.default_rng(seed)
     added = np.where(np.arange(cells) < differing, draw.uniform(least, 2.5, cells), 0.0)
-    made = [Cell(np.array([draw.normal(0, 1, blocks), shift + draw.normal(0, 1, blocks)]), np.arange(blocks))
+    made = [Sample(np.array([draw.normal(0, 1, blocks), shift + draw.normal(0, 1, blocks)]), np.arange(blocks))
             for shift in added]  # fmt: skip
     found = statistics(made, flips(blocks, 1).rows, True)
     return found[np.argsort(found[:, 0], kind="stable")]

@@ -16,8 +16,7 @@ from tests.processes import wait_for
 from tests.unit.made_worlds import PLAN, carried_out, made
 
 from collbench.launch import job
-from collbench.launch.job import ENDING, DeadRanks, HostProcess, Seen, children, ranks_below
-from collbench.launch.job import LOOK_SELDOM as SELDOM
+from collbench.launch.job import ENDING, LOOK_SELDOM, DeadRanks, HostProcess, Seen, children, ranks_below
 from collbench.launch.log import Log
 
 PROGRAM = ("/opt/program", "run", "all")
@@ -164,7 +163,7 @@ def test_a_rank_that_died_ends_the_wait_but_its_launcher_has_time_to_end(
     seen(launcher, running=1, ended=1)
     world = World(launcher)
     world.written = written
-    before = 0.5 + (SELDOM if written else 0.0)  # until it is looked at
+    before = 0.5 + (LOOK_SELDOM if written else 0.0)  # until it is looked at
     assert world.said(before + ENDING - 0.5) is None
     assert world.said(0.5) == f"{how}, and mpirun did not end within 10 s of it"
 
@@ -288,7 +287,7 @@ def test_while_records_come_no_process_is_looked_at(launched: Launched, monkeypa
     assert world.said(60, write) is None
     assert looks == []
     assert world.said(60) is None
-    assert len(looks) == 60 / SELDOM
+    assert len(looks) == 60 / LOOK_SELDOM
 
 
 def test_a_driver_that_was_stopped_has_not_waited(launched: Launched) -> None:
@@ -306,7 +305,7 @@ def test_a_launcher_that_notices_in_time(launched: Launched) -> None:
     seen(launcher, running=1, ended=1)
     world = World(launcher)
     world.written = 100
-    assert world.said(SELDOM + ENDING - 1) is None
+    assert world.said(LOOK_SELDOM + ENDING - 1) is None
     os.kill(launcher.pid, signal.SIGUSR1)
     seen(launcher, running=1)
     assert world.said(600) is None

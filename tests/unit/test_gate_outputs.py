@@ -18,8 +18,7 @@ from tests.unit.made_runs import made_case, spread
 from tests.unit.test_gate import judged
 
 from collbench.analysis.gate import Answer, Doubt, GateSide, Judgement
-from collbench.report.gate.outputs import LONGEST_COMMENT as LONGEST
-from collbench.report.gate.outputs import document, junit, markdown, tables
+from collbench.report.gate.outputs import LONGEST_COMMENT, document, junit, markdown, tables
 from collbench.report.gate.sentence import names_of, sentence
 from collbench.schema.gate_plan import GatePlan
 from collbench.schema.launch_plan import Side
@@ -180,7 +179,7 @@ def test_a_comment_has_room_for_any_number_of_cells(state: str) -> None:
     found = many(10_000, state, "*" * 5_000)
     text = markdown(found, names_of(found.answers))
     assert len(text) < 60_000
-    assert len(text) > LONGEST / 2
+    assert len(text) > LONGEST_COMMENT / 2
     assert "10000 cells planned" in text
     assert "of which" in text
 

@@ -12,22 +12,21 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from collbench.analysis import significance
-from collbench.analysis.significance import Arrangements, adjusted, exchanges, flips, statistics
-from collbench.analysis.significance import Sample as Cell
+from collbench.analysis.significance import Arrangements, Sample, adjusted, exchanges, flips, statistics
 
 Values = NDArray[np.float64]
 
 
-def in_blocks(*cells: Values) -> list[Cell]:
+def in_blocks(*cells: Values) -> list[Sample]:
     """Of differences: both sides lie symmetrically, so that blocks are alike."""
-    return [Cell(np.array([-values / 2, values / 2]), np.arange(len(values))) for values in map(np.asarray, cells)]
+    return [Sample(np.array([-values / 2, values / 2]), np.arange(len(values))) for values in map(np.asarray, cells)]
 
 
-def of_sides(*cells: Values) -> list[Cell]:
-    return [Cell(np.asarray(values, float), np.arange(len(values))) for values in cells]
+def of_sides(*cells: Values) -> list[Sample]:
+    return [Sample(np.asarray(values, float), np.arange(len(values))) for values in cells]
 
 
-def all_tested(cells: list[Cell]) -> significance.Tested:
+def all_tested(cells: list[Sample]) -> significance.Tested:
     return adjusted(cells, flips(1 + max(int(cell.positions.max()) for cell in cells), 1), True)
 
 
@@ -57,7 +56,7 @@ def test_the_statistic_is_the_largest_t_of_blocks_or_sides_without_some_at_the_e
         base, other = draw.standard_t(2, (2, n)) + drift * draw.normal(0, 1, n) + np.array([[0.0], [shift]])
         paired, unpaired = by_windows(base, other)
         expected = max(score(paired, n - 1), score(unpaired, 2 * n - 2))
-        cell = Cell(np.array([base, other]), np.arange(n))
+        cell = Sample(np.array([base, other]), np.arange(n))
         assert statistics([cell], np.ones((1, n), np.int8), True)[0, 0] == pytest.approx(expected, rel=1e-5)
 
 
@@ -114,7 +113,7 @@ def test_where_there_are_too_many_a_sample_is_drawn_that_is_always_the_same(
     assert dealt.drawn and (dealt.rows.sum(axis=1) == 20).all() and dealt.rows[0, :20].all()
 
 
-def by_hand(cells: list[Cell], arrangements: Arrangements, paired: bool) -> list[float]:
+def by_hand(cells: list[Sample], arrangements: Arrangements, paired: bool) -> list[float]:
     """Westfall and Young (1993), algorithm 2.8: from the largest down, the maximum over what is not yet passed."""
     found = statistics(cells, arrangements.rows, paired).astype(float)
     adjusted, least = [0.0] * len(cells), 0.0
@@ -160,20 +159,20 @@ def test_no_tie_is_broken_by_rounding() -> None:
 def test_cells_of_other_blocks_flip_with_their_blocks() -> None:
     """The second cell lacks the first block: it is turned where its own blocks are, not where its row numbers are."""
     draw = np.random.default_rng(9)
-    cells = [Cell(draw.normal(0, 1, (2, 7)), np.arange(7)), Cell(draw.normal(0, 1, (2, 6)), np.arange(1, 7))]
+    cells = [Sample(draw.normal(0, 1, (2, 7)), np.arange(7)), Sample(draw.normal(0, 1, (2, 6)), np.arange(1, 7))]
     rows = flips(7, 13).rows
-    alone = statistics([Cell(cells[1].values, np.arange(6))], rows[:, 1:], True)
+    alone = statistics([Sample(cells[1].values, np.arange(6))], rows[:, 1:], True)
     assert statistics(cells, rows, True)[1].tolist() == alone[0].tolist()
 
 
 def test_launches_that_a_cell_lacks_leave_it_the_others() -> None:
     draw = np.random.default_rng(2)
     rows = exchanges(6, 6, 23).rows
-    whole, part = Cell(draw.normal(0, 1, 12), np.arange(12)), Cell(draw.normal(0, 1, 11), np.arange(1, 12))
+    whole, part = Sample(draw.normal(0, 1, 12), np.arange(12)), Sample(draw.normal(0, 1, 11), np.arange(1, 12))
     found = statistics([whole, part], rows, False)
     assert found.shape == (2, math.comb(12, 6))
     assert found[1].tolist() == statistics([part], rows, False)[0].tolist()
-    few = statistics([Cell(np.array([1.0, 2.0, 5.0]), np.arange(3))], exchanges(6, 6, 3).rows, False)
+    few = statistics([Sample(np.array([1.0, 2.0, 5.0]), np.arange(3))], exchanges(6, 6, 3).rows, False)
     assert (few == 0).all()  # one side has a launch at most
 
 
@@ -196,11 +195,11 @@ def test_it_is_exact_whatever_the_noise(kind: str, paired: bool) -> None:
         rows = flips(n, 1).rows if paired else exchanges(5, 5, 1).rows
         for row in rows:
             if paired:
-                turned = [Cell(cell.values * row, cell.positions) for cell in cells]
+                turned = [Sample(cell.values * row, cell.positions) for cell in cells]
                 found = adjusted(turned, flips(n, 1), True)
             else:
                 order = np.argsort(-row, kind="stable")
-                turned = [Cell(cell.values[order], cell.positions) for cell in cells]
+                turned = [Sample(cell.values[order], cell.positions) for cell in cells]
                 found = adjusted(turned, exchanges(5, 5, 1), False)
             wrong += bool((found.p_adjusted <= 0.05).any())
             total += 1

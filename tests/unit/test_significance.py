@@ -9,8 +9,7 @@ import pytest
 import scipy.stats
 
 from collbench.analysis import significance
-from collbench.analysis.significance import Launches, PValues, p_values, statistics
-from collbench.analysis.significance import Sample as Cell
+from collbench.analysis.significance import Launches, PValues, Sample, p_values, statistics
 
 
 def cell(base: list[float], other: list[float], first: int = 0) -> Launches:
@@ -102,7 +101,7 @@ def test_of_two_sides_the_largest_t_counts_times_the_cube_of_the_share_that_is_k
         parts = [min((side[i : i + n] for i in range(8 - n)), key=np.var) for side, n in zip(sides, kept, strict=True)]
         t = scipy.stats.ttest_ind(parts[1], parts[0]).statistic
         largest = max(largest, abs(t) * (sum(kept) / 14) ** 3)
-    cells = [Cell(sides.ravel(), np.arange(14))]
+    cells = [Sample(sides.ravel(), np.arange(14))]
     [[found]] = statistics(cells, np.array([[0] * 7 + [1] * 7], np.int8), in_blocks=False)
     wallace = (8 * 12 + 1) / (8 * 12 + 3) * np.sqrt(12 * np.log1p(largest**2 / 12))
     assert found == pytest.approx(wallace, rel=1e-5)

@@ -15,8 +15,7 @@ from numpy.typing import NDArray
 from collbench.analysis import significance
 from collbench.analysis.compare import MARGIN, verdict_on
 from collbench.analysis.estimate import ratio_in_blocks
-from collbench.analysis.significance import Sample as Cell
-from collbench.analysis.significance import statistics
+from collbench.analysis.significance import Sample, statistics
 
 #: Ways to swap names: all of them up to nine blocks, else so many at random.
 SWAPS = 512
@@ -109,7 +108,7 @@ def _rows(cells: Sequence[PairedLaunches]) -> NDArray[np.int8]:
 def _statistics(swapped: Sequence[Sequence[Sides]], rows: NDArray[np.int8]) -> list[Statistics]:
     """For each swap those of its cells."""
     both = [sides for cells in swapped for sides in cells]
-    cells = [Cell(np.log([base, other]), np.arange(len(base))) for base, other in both]
+    cells = [Sample(np.log([base, other]), np.arange(len(base))) for base, other in both]
     return list(statistics(cells, rows, in_blocks=True).reshape(len(swapped), -1, len(rows)))
 
 

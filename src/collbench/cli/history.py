@@ -10,8 +10,7 @@ import click
 from collbench.analysis.history import history as analysed
 from collbench.analysis.history.history import History
 from collbench.cli.analysing import COMPLETE, RUN, margin, say, style
-from collbench.cli.failing import FAILING_LEVELS as FAILING
-from collbench.cli.failing import history_failures as failures
+from collbench.cli.failing import FAILING_LEVELS, history_failures
 from collbench.cli.terminal import amount, harmless, refuse_folder, waiting_for, write
 from collbench.errors import RequestError
 from collbench.report.history import Names, document, tables
@@ -38,7 +37,7 @@ from collbench.spelling import suggestion
 )
 @click.option(
     "--fail-on",
-    type=click.Choice(list(FAILING)),
+    type=click.Choice(list(FAILING_LEVELS)),
     default=None,
     help="Exit with 1 when a cell takes longer (or less, or either) now than before, or was not measured.",
 )
@@ -73,7 +72,7 @@ def command(
     say(shown[1:] if style in COMPLETE else shown, document(found, names), style)
     if output is not None:
         _page(output, found, names)
-    reasons = failures(found, fail_on, first) if fail_on else []
+    reasons = history_failures(found, fail_on, first) if fail_on else []
     if reasons:
         click.echo(f"collbench: --fail-on {fail_on}: {', '.join(reasons)}.", err=True)
     return 1 if reasons else 0

@@ -13,8 +13,8 @@ from collbench.analysis.gate import Answer, Judgement
 from collbench.analysis.observations import Cell
 from collbench.characters import in_one_line
 from collbench.report.comparison import difference, entry, row_launches
-from collbench.report.gate.sentence import LONGEST_SENTENCE as LONGEST
 from collbench.report.gate.sentence import (
+    LONGEST_SENTENCE,
     Names,
     block,
     quoted,
@@ -195,9 +195,9 @@ def _outcome(case: ElementTree.Element, answer: Answer, judgement: Judgement) ->
         ElementTree.SubElement(case, "failure", {"type": "loss", "message": _text(message)})
     elif answer.doubt is not None:
         why = answer.doubt.why
-        attributes = {"type": _text(answer.doubt.name), "message": _text(shortened(why, LONGEST))}
+        attributes = {"type": _text(answer.doubt.name), "message": _text(shortened(why, LONGEST_SENTENCE))}
         error = ElementTree.SubElement(case, "error", attributes)
-        error.text = _text(why) if len(why) > LONGEST else None
+        error.text = _text(why) if len(why) > LONGEST_SENTENCE else None
     else:
         ElementTree.SubElement(case, "system-out").text = _text(shown_difference(answer))
 
