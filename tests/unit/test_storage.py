@@ -157,11 +157,11 @@ def test_the_own_time_of_a_program_includes_the_steps_beside_it(monkeypatch: pyt
     """A pass that verifies computes too, and is nobody else's."""
     given: list[OwnTime] = []
 
-    def since(before: object, seconds: float, world: object, own: OwnTime) -> tuple[bool, tuple[str, ...]]:
+    def contended(stretch: object, world: object, own: OwnTime) -> tuple[bool, tuple[str, ...]]:
         given.append(own)
         return False, ()
 
-    monkeypatch.setattr(contention, "since", since)
+    monkeypatch.setattr(contention, "contended", contended)
     busy = Step(("sh", "-c", "i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done"))
     row = replace(row_with(printing(GOOD)), after=lambda case: (busy,))
     (record, _), *_ = run_row(monkeypatch, row)

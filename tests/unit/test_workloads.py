@@ -16,6 +16,7 @@ from collbench import workloads
 from collbench.bindings.spec import Options
 from collbench.errors import PlanError, RequestError
 from collbench.machine.facts import last_level_cache, rank_facts
+from collbench.machine.waiting import Stretch, Waited
 from collbench.report.remarks import cautions
 from collbench.run import contention
 from collbench.run.expand import program_cases
@@ -79,20 +80,32 @@ def test_a_program_is_watched_for_as_long_as_it_runs(monkeypatch: pytest.MonkeyP
     """By the session's clock, in seconds; what was seen comes before what the program says of itself."""
     clock, given = iter((5 * 10**9, 7 * 10**9)), list[Any]()
 
-    def since(before: Any, seconds: float, world: Any, own: Any) -> tuple[bool, tuple[str, ...]]:
-        given.append((before, seconds, world.size))
+    def contended(stretch: Stretch, world: Any, own: Any) -> tuple[bool, tuple[str, ...]]:
+        given.append((stretch.seconds, world.size))
         return True, ("held up",)
 
     monkeypatch.setattr(AloneSession, "clock", staticmethod(lambda: next(clock)))
-    monkeypatch.setattr(contention, "now", lambda: "before")
-    monkeypatch.setattr(contention, "since", since)
+    monkeypatch.setattr(contention, "contended", contended)
     for record, _ in run_row(monkeypatch, row_with(printing(GOOD))):
         assert (record.contended, record.notes) == (True, ("held up", "kernels compiled by C"))
         assert (record.clock, record.oversubscribed, len(record.confinement)) == ("local", False, 1)
         assert record.ranks is not None
         assert (record.ranks.binding, record.ranks.container) == ((rank_facts().binding,), (rank_facts().container,))
         assert record.ranks.p50 == pytest.approx((20e-9,))
-    assert given == [("before", 2.0, 1)]
+    assert given == [(2.0, 1)]
+
+
+def test_of_a_program_in_turns_only_its_slices_are_watched(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What others used of its cores between them was its partner's, and what it used itself is taken off already."""
+    slices, given = Stretch(3.0, Waited(1.0)), list[Any]()
+
+    def contended(*watched: Any) -> tuple[bool, tuple[str, ...]]:
+        given.append((watched[0], watched[2:]))
+        return False, ()
+
+    monkeypatch.setattr(contention, "contended", contended)
+    run_row(monkeypatch, replace(row_with(printing(GOOD)), slices=lambda output: slices))
+    assert given == [(slices, ())]
 
 
 def test_a_wrong_result_is_said_before_times_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
