@@ -178,7 +178,6 @@ def sampled_in_turns(
     `quota`: a quota of processor time confines the ranks. `meter` runs in their own slices, as others use the cores
     between them, and after these if the case is to be measured alone.
     """
-    meter.reset()
     world = sampling.timed_call.session.world
     stop = sampling.method.stop
     report = Report(at="ready", gate=sampling.gate.kind, slack=sampling.gate.slack,
