@@ -27,7 +27,7 @@ from collbench.run.sampling import Sampling
 from collbench.run.turns import BATCH, QUOTA_SLICE, Turns, sampled_in_turns
 from collbench.run.worlds_of_programs import AloneWorld
 from collbench.schema.case import Gate
-from collbench.schema.turns import LONGEST_ORDER, Order, Report, SliceRule
+from collbench.schema.turns import LONGEST_ORDER, VARIABLE, Order, Report, SliceRule
 from collbench.timing.gates import Budget, Fixed, GateSetting, Signals, StopRule
 from collbench.timing.loop import Stamps
 
@@ -534,3 +534,32 @@ def test_the_time_of_a_slice_is_the_mean_of_the_middle_of_its_samples(
 ) -> None:
     found = under_test._trimmed(np.array(samples, np.int64))
     assert found == (None if seconds is None else pytest.approx(seconds))
+
+
+def test_a_training_in_turns_forgets_what_came_before_it_began_again(
+    driver: Driver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its samples, and what was seen of its cores; each slice begins with a sample that does not count."""
+    pytest.importorskip("torch")
+    from collbench.workloads.programs import ddp
+
+    numbers, looked = iter(range(1, 100)), list[float]()
+
+    def look() -> Waited:
+        looked.append(0.0)
+        return Waited(float(len(looked)))
+
+    def take(times: int) -> dict[str, list[int]]:
+        return {"step": [next(numbers) for _ in range(times)]}
+
+    monkeypatch.setenv(VARIABLE, str(driver.folder))
+    monkeypatch.setattr(ddp, "_over_ranks", lambda values, how, world: np.asarray(values))
+    monkeypatch.setattr(ddp, "ContentionMeter", lambda: ContentionMeter(look=look))
+    one, again = a_slice(operations=2), a_slice(operations=2, anew=True)
+    thread = driver.leads((again, one, again, one, END))
+    world: Any = SimpleNamespace(rank=0, device="cpu")
+    taken, added = ddp.sampled_in_turns(take, 4, world) or ({}, None)
+    thread.join()
+    assert taken == {"step": [8, 9, 11, 12]}
+    assert added is not None and added.added.stalled == 2.0
+    assert [report.measures for report in driver.heard[1:]] == [{"step": s * 1e-9} for s in (2.5, 5.5, 8.5, 11.5)]
