@@ -51,10 +51,10 @@ def test_every_gpu_stands_once_with_both_readings() -> None:
         return [1] if mine and isinstance(mine[0], int) else theirs
 
     theirs: list[GpuState] = []
-    (state,) = facts_of_ranks.between((before,), (after,), Pair(other))
+    (state,) = facts_of_ranks.gpu_states((before,), (after,), Pair(other))
     assert (state.before.sm_clock, state.after.sm_clock) == (210, 1980)
     theirs = [state]
-    assert facts_of_ranks.between((before,), (after,), Pair(other)) == (state,)
-    assert facts_of_ranks.between((), (), Pair(other)) == (state,), "this rank has none"
-    assert facts_of_ranks.between((), (), Pair()) == ()
-    assert facts_of_ranks.between((before,), (after,), Pair(other, rank=1)) == (), "rank 0 alone has them"
+    assert facts_of_ranks.gpu_states((before,), (after,), Pair(other)) == (state,)
+    assert facts_of_ranks.gpu_states((), (), Pair(other)) == (state,), "this rank has none"
+    assert facts_of_ranks.gpu_states((), (), Pair()) == ()
+    assert facts_of_ranks.gpu_states((before,), (after,), Pair(other, rank=1)) == (), "rank 0 alone has them"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from collbench.run.facts_of_ranks import difference
+from collbench.run.facts_of_ranks import software_difference
 
 OURS = ("collbench", "1.0")
 
@@ -24,4 +24,4 @@ OURS = ("collbench", "1.0")
 def test_the_first_rank_with_another_version_is_named(
     ranks: list[tuple[tuple[str, str], ...]], said: str | None
 ) -> None:
-    assert difference(ranks) == said
+    assert software_difference(ranks) == said

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Literal
 
 from collbench.machine import cgroup, facts
 from collbench.machine.facts import CoreTimes
@@ -22,16 +23,21 @@ class Waited:
     used: CoreTimes | None = None
 
     def since(self, before: Waited) -> Waited:
-        """What was added since an earlier look."""
-        stalled = None if self.stalled is None or before.stalled is None else self.stalled - before.stalled
-        groups = self.throttled.keys() & before.throttled
-        throttled = {group: self.throttled[group] - before.throttled[group] for group in groups}
-        if self.used is None or before.used is None:
-            return Waited(stalled, throttled)
-        user, system, steal = (
-            getattr(self.used, name) - getattr(before.used, name) for name in ("user", "system", "steal")
-        )
-        return Waited(stalled, throttled, CoreTimes(self.used.cores, user, system, steal))
+        """The increase since an earlier look."""
+        return _combined(self, before, -1)
+
+
+def _combined(one: Waited, two: Waited, sign: Literal[1, -1]) -> Waited:
+    """Sum or difference; unknown where one of the two is."""
+    stalled = None if one.stalled is None or two.stalled is None else one.stalled + sign * two.stalled
+    groups = one.throttled.keys() & two.throttled
+    throttled = {group: one.throttled[group] + sign * two.throttled[group] for group in groups}
+    if one.used is None or two.used is None:
+        return Waited(stalled, throttled)
+    user, system, steal = (
+        getattr(one.used, name) + sign * getattr(two.used, name) for name in ("user", "system", "steal")
+    )
+    return Waited(stalled, throttled, CoreTimes(one.used.cores, user, system, steal))
 
 
 def now() -> Waited:
@@ -40,23 +46,14 @@ def now() -> Waited:
 
 @dataclass(frozen=True)
 class Stretch:
-    """What was added in so many seconds, which need not be in one piece."""
+    """The increase in so many seconds, which need not be in one piece."""
 
     seconds: float
     added: Waited
 
     def and_then(self, other: Stretch) -> Stretch:
         """Both together."""
-        one, two = self.added, other.added
-        stalled = None if one.stalled is None or two.stalled is None else one.stalled + two.stalled
-        groups = one.throttled.keys() & two.throttled
-        throttled = {group: one.throttled[group] + two.throttled[group] for group in groups}
-        used = None
-        if one.used is not None and two.used is not None:
-            names = ("user", "system", "steal")
-            sums = (getattr(one.used, name) + getattr(two.used, name) for name in names)
-            used = CoreTimes(one.used.cores, *sums)
-        return Stretch(self.seconds + other.seconds, Waited(stalled, throttled, used))
+        return Stretch(self.seconds + other.seconds, _combined(self.added, other.added, 1))
 
 
 class ContentionMeter:

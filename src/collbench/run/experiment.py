@@ -35,7 +35,7 @@ from collbench.machine.facts import RankFacts, have_common_clock, rank_facts
 from collbench.run import binding, describe
 from collbench.run.describe import agreed_method
 from collbench.run.expand import cases_of, program_cases, refuse_cadence
-from collbench.run.facts_of_ranks import difference, facts_of_all, notes_on_loaded, ranks_here, software
+from collbench.run.facts_of_ranks import facts_of_all, notes_on_loaded, ranks_here, software, software_difference
 from collbench.run.failures import (
     AgreedError,
     FirstReporter,
@@ -362,7 +362,7 @@ def _measured_collective(
 def _refuse_other_software(session: Session, backend: Backend) -> WorldMismatch | None:
     """Compared first, because another version might exchange other messages."""
     by_rank = session.world.gather(software(backend))
-    differs = session.world.bcast(None if by_rank is None else difference(by_rank))
+    differs = session.world.bcast(None if by_rank is None else software_difference(by_rank))
     return None if differs is None else WorldMismatch(f"{differs}; install the same on every host.")
 
 

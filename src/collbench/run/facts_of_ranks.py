@@ -184,12 +184,12 @@ def _sha256(path: str) -> str:
 MOST_NAMED = 64
 
 
-def look(session: Session) -> tuple[Reading, ...]:
+def gpu_readings(session: Session) -> tuple[Reading, ...]:
     """The GPU of this rank now; empty where it has none, or NVML does not answer."""
     return () if session.gpu is None else nvml.readings((session.gpu.uuid,))
 
 
-def between(before: tuple[Reading, ...], after: tuple[Reading, ...], world: World) -> tuple[GpuState, ...]:
+def gpu_states(before: tuple[Reading, ...], after: tuple[Reading, ...], world: World) -> tuple[GpuState, ...]:
     """Every GPU once on rank 0; empty elsewhere. Collective."""
     states = [GpuState(before=first, after=last) for first, last in zip(before, after, strict=False)]
     if first_rank(world, bool(states)) is None:
@@ -228,7 +228,7 @@ def software(backend: Backend) -> tuple[tuple[str, str], ...]:
     return (("collbench", collbench.__version__), *((one.name, one.version) for one in libraries if not one.used_by))
 
 
-def difference(ranks: list[tuple[tuple[str, str], ...]]) -> str | None:
+def software_difference(ranks: list[tuple[tuple[str, str], ...]]) -> str | None:
     """The first rank with another version of something than an earlier rank. `ranks` are `software` by rank."""
     first: dict[str, tuple[int, str]] = {}
     for rank, versions in enumerate(ranks):

@@ -381,12 +381,12 @@ def _time(timed_call: TimedCall, method: Method, watch: Watch, doing: str, turns
     session = timed_call.session
     simulated = session.clock is not time.monotonic_ns
     meter = ContentionMeter(session.clock, Waited if simulated else now)
-    gpu_before = facts_of_ranks.look(session)
+    gpu_before = facts_of_ranks.gpu_readings(session)
     meter.start()
     sampling = sample(timed_call, method, watch, doing, _in_turns(method, watch, doing, turns, meter))
     meter.stop()
     contended, notes = contention.contended(meter.passed, session.world)
-    gpus = facts_of_ranks.between(gpu_before, facts_of_ranks.look(session), session.world)
+    gpus = facts_of_ranks.gpu_states(gpu_before, facts_of_ranks.gpu_readings(session), session.world)
     watch.beat(f"{doing}: timing on the device")
     device = device_seconds(timed_call, sampling)
     trouble = session.trouble()  # outside the library's calls; a short case is over before the watchdog asks for it
