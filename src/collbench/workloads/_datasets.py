@@ -15,6 +15,7 @@ import pickle
 import re
 import struct
 import zlib
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -175,13 +176,13 @@ def _listed(path: Path) -> str | None:
     return listed.get(path.name)
 
 
-class Files:
+class Files(ABC):
     """Files of the user's, of which the first one stands for all."""
 
     label: ClassVar[str]
 
-    def names(self) -> tuple[str, ...]:
-        raise NotImplementedError
+    @abstractmethod
+    def names(self) -> tuple[str, ...]: ...
 
     def missing(self) -> str | None:
         return lacking(self.names())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -136,12 +137,12 @@ def run(argv: Sequence[str], limit: float = LIMIT) -> subprocess.CompletedProces
     )
 
 
-class Described:
+class Described(ABC):
     """A library that is loaded, and described, in a process of its own."""
 
+    @abstractmethod
     def found(self) -> Library | str:
         """It, or why it cannot be used."""
-        raise NotImplementedError
 
     def missing(self) -> str | None:
         found = self.found()
