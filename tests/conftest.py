@@ -105,7 +105,7 @@ def golden() -> Callable[[str, str], None]:
 
 @pytest.fixture(scope="session")
 def stored_run() -> Path:
-    """A run of schema 1 made by hand: every status, both places, late samples, two hosts. It must stay readable."""
+    """A run made by hand: every status, both places, late samples, two hosts."""
     return HERE / "data" / "run"
 
 

@@ -1,7 +1,6 @@
 """What the commands say of the measured runs in results/, byte by byte.
 
-The runs of collectives are of older schemas, and their texts were printed by the program that read schema 4. A number
-or a verdict that differs is damage on the way from the file to the table.
+A number or a verdict that differs is damage on the way from the file to the table.
 """
 
 from __future__ import annotations

@@ -164,7 +164,7 @@ def test_a_run_without_a_manifest_of_ours(collbench: Collbench, tmp_path: Path) 
     done = collbench("show", tmp_path)
     assert done.returncode == 2
     assert done.stdout == ""
-    assert "written with schema 99; this collbench reads up to 11" in done.stderr
+    assert "written with schema 99; this collbench reads 11" in done.stderr
 
 
 def test_a_run_that_was_cut_off_is_shown_with_a_warning(collbench: Collbench, stored_run: Path, tmp_path: Path) -> None:

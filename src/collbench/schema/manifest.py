@@ -7,7 +7,7 @@ from typing import Any, Literal
 import msgspec
 
 from collbench.errors import RunReadError
-from collbench.schema.record import SCHEMA, migrate
+from collbench.schema.record import SCHEMA, refuse_other_schema
 from collbench.schema.summary import Time
 from collbench.schema.turns import SliceRule
 from collbench.schema.untrusted import Amount, Burst, Count, Name, Rank, RankCount, Size, decode_plain
@@ -98,8 +98,8 @@ class Image(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     `name` is the plan's, and `side` the side of the plan that it belongs to, which may have another in its place.
     `files` are the library files that its ranks find before others: SHA-256 by path.
     `id`, `digests` and `labels` are the engine's; `python` is the version of the interpreter. `environment` are
-    the variables that its ranks find, of those that a manifest may hold; None: written before schema 9. `sources` is
-    the SHA-256 of the code of collbench that measures there; None: written before schema 10.
+    the variables that its ranks find, of those that a manifest may hold; None: an older run. `sources` is
+    the SHA-256 of the code of collbench that measures there; None: an older run.
     """
 
     name: str
@@ -191,6 +191,7 @@ def decode(text: bytes, what: str = "manifest.json") -> Manifest:
         document = decode_plain(text)
         if not isinstance(document, dict):
             raise RunReadError(f"{what}: not a manifest.")
-        return msgspec.convert(migrate(document, what), Manifest)
+        refuse_other_schema(document, what)
+        return msgspec.convert(document, Manifest)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise RunReadError(f"{what}: {error}") from error

@@ -1,9 +1,8 @@
-"""A record: what one case gave in one launch. One line of `records.jsonl`; those of older schemas are brought to it."""
+"""A record: what one case gave in one launch. One line of `records.jsonl`."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from functools import lru_cache
 from pathlib import PurePosixPath
 from typing import Annotated, Any, Literal, NamedTuple
@@ -11,7 +10,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 import msgspec
 
 from collbench.errors import RunReadError
-from collbench.schema.axes import Driver, Op, Staging, ThreadLevel
+from collbench.schema.axes import Driver
 from collbench.schema.case import Cadence, Case, Gate, SampleClock, Where, refuse_odd
 from collbench.schema.summary import Seconds, Time, in_order
 from collbench.schema.untrusted import (
@@ -27,73 +26,6 @@ from collbench.schema.untrusted import (
     decode_plain,
     is_plain,
 )
-
-#: The only operation of those schemas that moves no data.
-_SIZELESS = "barrier"
-
-
-class FlatCase(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A case up to schema 4, as strict as the readers of those schemas were.
-
-    `policy` ends in `/far` where memory was on another node than the cores.
-    """
-
-    collective: Name
-    backend: Name
-    driver: Driver
-    thread_level: ThreadLevel
-    bytes: Count
-    dtype: Name
-    op: Op | None
-    root: Rank | None
-    ranks: RankCount
-    in_place: bool = False
-    image: Name | None = None
-    policy: Name = "host"
-    isolation: Name | None = None
-    staging: Staging | None = None
-    algorithm: Name | None = None
-    protocol: Name | None = None
-    registered: bool = False
-    graph: Count = 0
-
-
-def to_5(document: dict[str, Any]) -> dict[str, Any]:
-    """From schema 4 to 5: a case says what, how and where, and work is an amount of a unit. Manifests stay.
-
-    Raises:
-        msgspec.ValidationError: not a case of schema 4.
-    """
-    migrated = document | {"schema": 5}
-    if "case" in document:
-        migrated["case"] = case_to_5(document["case"])
-    work = document.get("work")
-    if isinstance(work, dict) and "bytes" in work and "amount" not in work:
-        migrated["work"] = {"amount" if name == "bytes" else name: value for name, value in work.items()}
-    return migrated
-
-
-def case_to_5(case: Any) -> dict[str, Any]:
-    """A flat case as workload, what, how and where. Every container of those schemas was Docker's.
-
-    Raises:
-        msgspec.ValidationError: an unknown or missing field, or a value of the wrong type.
-    """
-    flat = msgspec.convert(case, FlatCase)
-    policy, _, affinity = flat.policy.partition("/")
-    what: dict[str, Any] = {"op": flat.op, "root": flat.root}
-    if flat.collective != _SIZELESS:
-        what |= {"size": flat.bytes, "dtype": flat.dtype}
-    how = {
-        "backend": flat.backend, "driver": flat.driver, "thread_level": flat.thread_level, "in_place": flat.in_place,
-        "staging": flat.staging, "algorithm": flat.algorithm, "protocol": flat.protocol,
-        "registered": flat.registered, "graph": flat.graph,
-    }  # fmt: skip
-    where = {
-        "ranks": flat.ranks, "engine": "host" if policy == "host" else "docker", "image": flat.image,
-        "policy": policy, "isolation": flat.isolation, "affinity": affinity or "near",
-    }  # fmt: skip
-    return {"workload": flat.collective, "what": what, "how": how, "where": where}
 
 
 class MachineRanks(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -233,13 +165,13 @@ class GpuState(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 class Confinement(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What confined these ranks, seen from inside. `ranks` are all of them, or of `count` ranks the first few.
 
-    `own` are the namespaces that the ranks of a machine do not all share; None: written before schema 8. Up to 64 ranks
+    `own` are the namespaces that the ranks of a machine do not all share; None: an older run. Up to 64 ranks
     `namespaces` are the numbers of all; above, of those in which all these ranks have the same number.
     `shm` (size of /dev/shm), `memlock` and `memory_limit` in bytes, `cpu_quota` in cores; None: unlimited, or the
     kernel does not tell. `capabilities` is the bounding set without CAP_, `all` where nothing is missing.
     `speculation` are the lines of /proc/self/status on speculative execution, by name; `cpu_weight` is that of the
     innermost control group, whose default is 1024 in version 1 (cpu.shares) and 100 in version 2. `priority` are
-    niceness, scheduling policy and I/O class; None: written before schema 10.
+    niceness, scheduling policy and I/O class; None: an older run.
     """
 
     ranks: tuple[Rank, ...]
@@ -293,11 +225,11 @@ class Duet(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
 
 #: How a launch was performed, and why it had no other beside it: the plan says so; its engine, several hosts, GPUs,
-#: programs, more ranks than cores, memory; it is the only one; it shares something with another; one was not asleep;
-#: the other one died or did not measure the case.
+#: programs, more ranks than cores, memory; it is the only one; it shares something with another; these are on other
+#: processors; its ranks do not reach the driver; one was not asleep; the other one died or did not measure the case.
 How = Literal["duet", "blocks"]
-Alone = Literal["plan", "engine", "hosts", "gpus", "programs", "oversubscribed", "memory", "single", "shared", "awake",
-                "partner"]  # fmt: skip
+Alone = Literal["plan", "engine", "hosts", "gpus", "programs", "oversubscribed", "memory", "single", "shared",
+                "elsewhere", "unreachable", "awake", "partner"]  # fmt: skip
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -370,41 +302,18 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         return None if algbw is None or self.work is None else algbw * (self.work.bus_factor or 0.0)
 
 
-#: From schema version N to N + 1, on plain decoded JSON. Most added what can be left out: 2 confinement and experiment,
-#: 3 everything about GPUs, 4 the step of a host's clock, 6 what programs are compared by, 7 what trainings are compared
-#: by, 8 what large worlds are summed up by, and clocks of several hosts, 9 the variables of each side and the
-#: allocation of an experiment, 10 where and under what conditions ranks ran, 11 launches in turns.
-MIGRATIONS: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {
-    1: lambda document: document | {"schema": 2},
-    2: lambda document: document | {"schema": 3},
-    3: lambda document: document | {"schema": 4},
-    4: to_5,
-    5: lambda document: document | {"schema": 6},
-    6: lambda document: document | {"schema": 7},
-    7: lambda document: document | {"schema": 8},
-    8: lambda document: document | {"schema": 9},
-    9: lambda document: document | {"schema": 10},
-    10: lambda document: document | {"schema": 11},
-}
-
-
-def migrate(document: dict[str, Any], what: str) -> dict[str, Any]:
-    """Bring a decoded record or manifest up to `SCHEMA`.
+def refuse_other_schema(document: dict[str, Any], what: str) -> None:
+    """Of a decoded record or manifest.
 
     Raises:
-        RunReadError: no version, or a version this program does not know.
+        RunReadError: no version, or another one than this program's.
     """
     version = document.get("schema")
     if not isinstance(version, int) or isinstance(version, bool) or version < 1:
         raise RunReadError(f"{what}: no schema version; this is not a collbench run.")
-    if version > SCHEMA:
-        raise RunReadError(
-            f"{what}: written with schema {version}; this collbench reads up to {SCHEMA}. Update collbench to read it."
-        )
-    while version < SCHEMA:
-        document = MIGRATIONS[version](document)
-        version += 1
-    return document
+    if version != SCHEMA:
+        instead = "Update collbench to read it" if version > SCHEMA else "Measure again, or read it with an older one"
+        raise RunReadError(f"{what}: written with schema {version}; this collbench reads {SCHEMA}. {instead}.")
 
 
 def encode(record: Record) -> bytes:
@@ -483,11 +392,12 @@ def _remember(cache: dict[Any, Case], key: object, case: Case) -> None:
 
 
 def _decode_other(line: bytes, what: str) -> Record:
-    """A record of an older schema, written by another program, or with texts that must be written out."""
+    """A record that another program wrote, or with texts that must be written out."""
     document = decode_plain(line)
     if not isinstance(document, dict):
         raise RunReadError(f"{what}: not a record.")
-    record = msgspec.convert(migrate(document, what), Record)
+    refuse_other_schema(document, what)
+    record = msgspec.convert(document, Record)
     case = _EQUAL.get(record.case)
     if case is None:
         case = record.case

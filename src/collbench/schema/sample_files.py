@@ -49,7 +49,7 @@ def largest_file(ranks: int, n: int) -> int:
 
 def rows_of(ranks: int) -> tuple[tuple[int], ...]:
     """How many rows a samples file of so many ranks may have."""
-    return ((ranks,),) if ranks <= ALL_RANKS_LIMIT else ((ranks,), (1,), (2,))
+    return ((ranks,),) if ranks <= ALL_RANKS_LIMIT else ((ranks,), (1,))
 
 
 def decode_samples(file: IO[bytes], what: str, record: Record) -> NDArray[np.int64]:
@@ -60,8 +60,8 @@ def decode_samples(file: IO[bytes], what: str, record: Record) -> NDArray[np.int
 def decode_values(file: IO[bytes], what: str, ranks: int, n: int) -> NDArray[np.int64]:
     """Samples [ranks, n] in nanoseconds from an open samples file.
 
-    Above 64 ranks they may be [1, n], or, up to schema 7, [2, n]: the largest and the smallest of each sample.
-    The header is compared with the record before memory is allocated.
+    Above 64 ranks they may be [1, n], the samples themselves. The header is compared with the record before memory is
+    allocated.
 
     Raises:
         RunReadError: not the array that the record describes; `what` names the file in the message.
@@ -155,7 +155,7 @@ class SampleFiles:
     def read(self, record: Record) -> NDArray[np.int64] | None:
         """Samples of a record in nanoseconds, [ranks, n]; negative where late. None when none were kept.
 
-        Above 64 ranks they are [1, n] or [2, n].
+        Above 64 ranks they are [1, n].
 
         Raises:
             RunReadError: as `read_file`.
