@@ -22,7 +22,7 @@ from collbench.errors import BackendUnavailable
 from collbench.machine import launcher
 from collbench.run import experiment
 from collbench.run.failures import StartLimit
-from collbench.workloads import _gpu, _own
+from collbench.workloads import _own, gpu
 from tests.double.device import READABLE, DoubleDevice
 from tests.double.nccl import DoubleNccl
 from tests.double.spoil import spoil
@@ -60,7 +60,7 @@ if __name__ == "__main__":
     if READABLE:
         vars(mpi_cuda)["refusal"] = lambda *_: None
     spoil(os.environ.get("DOUBLE_SPOIL", ""))
-    vars(_gpu)["started"] = lambda program, **flags: (
+    vars(gpu)["started"] = lambda program, **flags: (
         sys.executable, "-m", "tests.double.gpu_program", *_own.started(program, **flags)[2:]
     )  # fmt: skip
     sys.argv[0] = "collbench"

@@ -17,7 +17,7 @@ from collbench.schema.case import Case
 from collbench.schema.choices import sizes_in_bytes
 from collbench.schema.launch_plan import load_launch_plan
 from collbench.schema.plan import Plan
-from collbench.workloads._deepbench import Conv, Gemm, Rnn, problem, problems, table
+from collbench.workloads.deepbench import Conv, Gemm, Rnn, problem, problems, table
 
 LAUNCH = Path(__file__).parents[2] / "launch"
 NAMES = ("deepbench_conv", "deepbench_gemm", "deepbench_rnn")

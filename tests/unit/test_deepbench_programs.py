@@ -16,7 +16,7 @@ import pytest
 from tests.mpi.jobs import skip_or_fail
 from tests.processes import LIMIT
 
-from collbench.workloads._deepbench import Conv, Gemm, Rnn
+from collbench.workloads.deepbench import Conv, Gemm, Rnn
 from collbench.workloads.programs import deepbench, deepbench_conv, deepbench_gemm, deepbench_rnn
 from collbench.workloads.programs.deepbench import Machine, Pass
 from collbench.workloads.programs.ending import Unusable

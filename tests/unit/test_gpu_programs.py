@@ -23,7 +23,7 @@ from collbench.launch.expansion import expand
 from collbench.run.expand import program_cases
 from collbench.schema.launch_plan import load_launch_plan
 from collbench.schema.plan import Plan
-from collbench.workloads import _gpu
+from collbench.workloads import gpu
 
 ROOT = Path(__file__).parents[2]
 SMALL = (
@@ -114,12 +114,12 @@ def test_what_cupy_is_comes_from_a_process_that_tried_it(monkeypatch: pytest.Mon
         "import sys; sys.exit(3)": (None, "CuPy: its exit code is 3"),
     }
     for program, (version, reason) in answers.items():
-        monkeypatch.setattr(_gpu, "started", lambda name, program=program: (sys.executable, "-c", program))
-        _gpu._found.cache_clear()
-        library, missing = _gpu.Cupy().library(), _gpu.Cupy().missing()
+        monkeypatch.setattr(gpu, "started", lambda name, program=program: (sys.executable, "-c", program))
+        gpu._found.cache_clear()
+        library, missing = gpu.Cupy().library(), gpu.Cupy().missing()
         assert (library.version if library else None) == version
         assert missing is None if reason is None else str(missing).startswith(reason)
-    _gpu._found.cache_clear()
+    gpu._found.cache_clear()
 
 
 @pytest.mark.parametrize(("benchmark", "message"), [

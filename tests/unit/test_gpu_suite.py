@@ -16,7 +16,7 @@ from tests.mpi.jobs import skip_or_fail
 
 from collbench.collectives.row import Array
 from collbench.timing.call import Stage
-from collbench.workloads import get, gpu_gemm, gpu_launch, gpu_transpose
+from collbench.workloads import get, gpu
 from collbench.workloads.programs.gpu import convolution, copy, gemm, histogram, launch, memory, timer, transpose
 from collbench.workloads.programs.gpu.opened import OpenGpu
 
@@ -33,7 +33,7 @@ RUNS: dict[str, tuple[Run, dict[str, Any]]] = {
     "gemm of one product": (gemm.run, {"m": 1, "n": 1, "k": 1}),
     "histogram": (histogram.run, {"size": 4096, "bins": 64}),
     "histogram 256": (histogram.run, {"size": 4, "bins": 256}),
-    **{f"transpose {variant}": (transpose.run, {"side": 48, "variant": variant}) for variant in gpu_transpose.VARIANTS},
+    **{f"transpose {variant}": (transpose.run, {"side": 48, "variant": variant}) for variant in gpu.VARIANTS},
     "launch": (launch.run, {"burst": 200}),
 }  # fmt: skip
 
@@ -159,7 +159,7 @@ def test_a_wrong_product_is_noticed(result: Result, compute: type[DoubleCompute]
 
 
 def test_factors_are_whole_numbers_whose_sums_are_exact() -> None:
-    for k in (1, 70_000, 500_000, gpu_gemm.MOST_PRODUCTS):
+    for k in (1, 70_000, 500_000, gpu.MOST_PRODUCTS):
         most = gemm.largest(k)
         assert 1 <= most <= 15
         assert k * most**2 + gemm.ODD * most < 2**24
@@ -257,5 +257,5 @@ def test_arrays_are_copied_by_parts(result: Result, name: str, part: int, monkey
 
 
 def test_what_a_case_is_refused_for_is_what_the_program_needs() -> None:
-    assert (gpu_transpose.TILE, gpu_launch.GRAPH) == (transpose.TILE, launch.GRAPH)
-    assert gemm.largest(gpu_gemm.MOST_PRODUCTS) >= 1
+    assert (gpu.TILE, gpu.GRAPH) == (transpose.TILE, launch.GRAPH)
+    assert gemm.largest(gpu.MOST_PRODUCTS) >= 1

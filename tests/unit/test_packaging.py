@@ -96,7 +96,7 @@ def test_the_kernels_of_programs_are_installed(installed: Path) -> None:
 
 
 def test_benchmarks_have_their_tables(installed: Path, tmp_path: Path) -> None:
-    table = "from collbench.workloads._deepbench import TABLE, table; print(TABLE, *table())"
+    table = "from collbench.workloads.deepbench import TABLE, table; print(TABLE, *table())"
     done = run(installed, tmp_path, "-c", table)
     path, *kinds = done.stdout.split()
     assert (Path(path).is_relative_to(installed), kinds) == (True, ["gemm", "conv", "rnn", "all_reduce"]), done.stderr

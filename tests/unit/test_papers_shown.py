@@ -30,7 +30,7 @@ from collbench.report.paper import beside, decidable, paper, papers
 from collbench.schema.case import case_of
 from collbench.schema.launch_plan import load_launch_plan
 from collbench.workloads import use_of
-from collbench.workloads._deepbench import Conv, Gemm, Rnn, problems
+from collbench.workloads.deepbench import Conv, Gemm, Rnn, problems
 
 
 def test_the_run_stands_beside_the_figures_of_the_paper(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Workloads that are programs: each is a file `NAME.py` in this folder, which defines `WORKLOAD`."""
+"""Workloads that are programs: `WORKLOAD` in a file `NAME.py` of this folder, or one of a family's `WORKLOADS`."""
 
 from __future__ import annotations
 
@@ -18,12 +18,20 @@ if TYPE_CHECKING:
     from collbench.schema.manifest import Library
     from collbench.workloads.program import Program
 
-_OTHERS = {"program", "case", "parameters", "software"}
+_OTHERS = {"program", "software"}
+
+#: Files `FAMILY.py` whose `WORKLOADS` has these by name: `FAMILY_NAME`.
+_FAMILIES = {
+    "deepbench": ("conv", "gemm", "rnn"),
+    "gpu": ("convolution", "copy", "gemm", "histogram", "launch", "transpose"),
+    "sysbench": ("cpu", "fileio", "memory", "threads"),
+}
 
 
 @cache
 def names() -> tuple[str, ...]:
-    return modules_of(__path__, _OTHERS)
+    of_families = (f"{family}_{name}" for family, members in _FAMILIES.items() for name in members)
+    return tuple(sorted((*modules_of(__path__, _OTHERS | _FAMILIES.keys()), *of_families)))
 
 
 def get(name: str) -> Program:
@@ -35,7 +43,11 @@ def get(name: str) -> Program:
     if name not in names():
         raise PlanError(f"benchmark {name!r}: unknown. {suggestion(name, names())}")
     try:
-        program: Program = defined(__name__, name, "WORKLOAD")
+        family, _, member = name.partition("_")
+        if member in _FAMILIES.get(family, ()):
+            program: Program = defined(__name__, family, "WORKLOADS")[name]
+        else:
+            program = defined(__name__, name, "WORKLOAD")
     except RequestError as error:
         raise PlanError(f"benchmark {name!r}: {error}") from error
     return program

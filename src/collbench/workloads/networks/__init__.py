@@ -1,11 +1,10 @@
-"""Networks that are trained: those of Xu, Shi and Chu (2017), and ResNet-50. Their modules are ours, in a file each.
+"""Networks that are trained: those of Xu, Shi and Chu (2017), and ResNet-50. Their modules (`modules.py`) are ours.
 
 Importing this package imports no torch; building a network does.
 """
 
 from __future__ import annotations
 
-import importlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -56,7 +55,9 @@ class Network:
 
     def build(self) -> nn.Module:
         """With random parameters, from torch's generator on the CPU."""
-        module: nn.Module = importlib.import_module(f"{__name__}.{self.name}").build()
+        from collbench.workloads.networks import modules
+
+        module: nn.Module = getattr(modules, self.name)()
         return module
 
     def loss(self, module: nn.Module, inputs: Tensor, targets: Tensor) -> Tensor:

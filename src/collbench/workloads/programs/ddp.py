@@ -23,7 +23,7 @@ import msgspec
 import torch
 import torch.distributed as dist
 
-from collbench.machine.turn_pipes import TurnPipes
+from collbench.machine.driver_link import DriverLink
 from collbench.machine.waiting import ContentionMeter, Stretch
 from collbench.schema.turns import VARIABLE, Report
 from collbench.workloads.networks import NETWORKS
@@ -47,14 +47,14 @@ def sampled_in_turns(take: Take, times: int, world: World) -> tuple[dict[str, li
     folder = os.environ.get(VARIABLE)
     if folder is None:
         return None
-    pipes = TurnPipes(Path(folder), world.rank)
+    link = DriverLink(Path(folder), world.rank)
     taken, meter = dict[str, list[int]](), ContentionMeter()
     report = Report(at="ready", samples=times)
     try:
         while True:
-            asleep = float(_over_ranks([pipes.asleep], dist.ReduceOp.SUM, world)[0])
-            pipes.report(msgspec.structs.replace(report, asleep=asleep, slept=pipes.slept))
-            order = pipes.sleep()
+            asleep = float(_over_ranks([link.asleep], dist.ReduceOp.SUM, world)[0])
+            link.report(msgspec.structs.replace(report, asleep=asleep, slept=link.slept))
+            order = link.sleep()
             if order.act != "slice":
                 return (taken, meter.passed) if order.act == "end" else None
             if order.anew:
@@ -70,7 +70,7 @@ def sampled_in_turns(take: Take, times: int, world: World) -> tuple[dict[str, li
     except EOFError as error:
         raise RuntimeError("the driver of this launch is gone") from error
     finally:
-        pipes.close()
+        link.close()
 
 
 def _slowest(samples: Mapping[str, list[int]], world: World) -> dict[str, float]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from collbench.workloads._deepbench import Conv, problem
+from collbench.workloads.deepbench import Conv, problem
 from collbench.workloads.programs import deepbench
 from collbench.workloads.programs.deepbench import Machine, Pass
 

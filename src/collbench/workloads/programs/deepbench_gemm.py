@@ -16,7 +16,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from collbench.workloads._deepbench import Gemm, problem
+from collbench.workloads.deepbench import Gemm, problem
 from collbench.workloads.programs import deepbench
 from collbench.workloads.programs.deepbench import Machine
 from collbench.workloads.programs.dense import times_vector

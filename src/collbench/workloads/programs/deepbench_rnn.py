@@ -13,7 +13,7 @@ import copy
 from collections.abc import Callable
 from typing import Any
 
-from collbench.workloads._deepbench import GATES, Rnn, problem
+from collbench.workloads.deepbench import GATES, Rnn, problem
 from collbench.workloads.programs import deepbench
 from collbench.workloads.programs.deepbench import Machine, Pass
 

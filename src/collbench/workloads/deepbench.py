@@ -1,4 +1,4 @@
-"""What the benchmarks of DeepBench have in common: their problems, parameters, and how they are started."""
+"""Benchmarks of DeepBench: their problems, parameters, and how they are started."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ from typing import Any, ClassVar, Protocol, TypeVar
 from collbench.schema.axes import Axis
 from collbench.schema.case import Case
 from collbench.workloads import _own
+from collbench.workloads._torch import Torch
+from collbench.workloads.gpu import Cupy
 from collbench.workloads.program import ALL_CORES, Measure, Program, parameter, threads_of
+from collbench.workloads.software import Alternatives, Required
 
 TABLE = Path(__file__).parent / "tables" / "deepbench.toml"
 
@@ -238,3 +241,49 @@ def benchmark(
         axes=(which, *_COMMON, *axes),
         **fields,
     )
+
+
+LIBRARIES: dict[str, Required] = {"torch": Torch(), "cupy": Cupy()}
+
+
+def refuses(case: Case) -> str | None:
+    if case["blas"] != "cupy":
+        return None
+    if case["device"] != "cuda":
+        return "CuPy computes on GPUs; use device=cuda, or blas=torch"
+    return None if case["precision"] == "float32" else "CuPy's gemm has float32; use precision=float32, or blas=torch"
+
+
+#: By name.
+WORKLOADS = {program.name: program for program in (
+    benchmark(
+        Conv,
+        "DeepBench conv",
+        "convolutions of networks for speech and images, forward and backward",
+        ("forward", "backward_data", "backward_weights"),
+        usual="7x7x512_n8_k512_3x3_s1_p1",
+        most=2e9,
+        software=(Torch(),),
+    ),
+    benchmark(
+        Gemm,
+        "DeepBench gemm",
+        "products of dense matrices, as training of neural networks has them",
+        ("multiply",),
+        parameter("blas", "torch", "what calls the BLAS: torch, or on GPUs cupy", among=tuple(LIBRARIES), kind="how"),
+        usual="1760x16x1760_NN",
+        most=2e9,
+        flags=lambda case: ("--blas", case["blas"]),
+        refuses=refuses,
+        alternatives=Alternatives("blas", LIBRARIES),
+    ),
+    benchmark(
+        Rnn,
+        "DeepBench rnn",
+        "recurrent layers (vanilla, LSTM, GRU), forward and backward through time",
+        ("forward", "backward_data", "backward_weights"),
+        usual="lstm_h512_n16_t25",
+        most=2e10,
+        software=(Torch(),),
+    ),
+)}  # fmt: skip
