@@ -207,73 +207,41 @@ def _text(text: str) -> str:
     return _NO_XML.sub(lambda match: f"\\u{ord(match[0]):04x}", in_one_line(text))
 
 
-#: GitHub takes 65,536 characters, and counts some of them twice.
-LONGEST_COMMENT = 59_000
-
-#: Characters that are kept for what comes last, for reasons in full, and for each of these; the longest name of a cell.
-_RESERVE, _REASONS, _REASON, _LONGEST_NAME = 6_000, 12_000, 5_000, 300
+#: Characters of the name of a cell and of a reason in full, and most of these: GitHub takes 65,536 characters in all,
+#: and counts some of them twice.
+_LONGEST_NAME, _LONGEST_WHY, _MOST_WHYS = 120, 5_000, 3
 
 _HEADINGS = {"loss": "Losses", "no answer": "Not answered", "no loss": "No loss"}
-_COLUMNS = ("| what | size (B) | difference (95 %) | base | other | launches | why |\n"
-            "| --- | ---: | ---: | ---: | ---: | ---: | --- |\n")  # fmt: skip
 
 
 def markdown(judgement: Judgement, names: Names) -> str:
-    """The sentence, the cells by their answers, notes, and how many cells were planned. Below 60,000 characters."""
+    """The sentence, the first cells by their answers, notes, and how many cells were planned."""
     text = f"**{sentence(judgement, names, quoted)}**\n"
     text += f"\n{quoted(shortened(names.shared, _LONGEST_NAME))}\n" if names.shared else ""
-    closing = _reasons(judgement) + _closing(judgement)
-    room = LONGEST_COMMENT - _RESERVE - len(closing)
     ordered = in_order(judgement)
     for state, heading in _HEADINGS.items():
         group = [one for one in ordered if one.state == state]
-        if group:
-            text += _section(heading, group, names, room - len(text), state == "no loss")
-    return text + closing
+        text += _section(heading, group, names, state == "no loss") if group else ""
+    whys = [block(shortened(reason, _LONGEST_WHY)) for reason in long_reasons(judgement, _MOST_WHYS)]
+    text += _folded("Reasons in full", "\n".join(whys)) if whys else ""
+    lines = [quoted(shortened(line, 600)) for line in notes(judgement)[:7]]
+    return f"{text}\n" + "".join(f"- {line}\n" for line in (*lines, accounted(judgement)))
 
 
-def _section(heading: str, group: Sequence[Answer], names: Names, room: int, folded: bool) -> str:
-    """The rows for which there is room; the others are counted."""
-    rows, length = [], len(_COLUMNS)
-    for line in (_row(one, names) for one in group):
-        length += len(line)
-        if length > room:
-            break
-        rows.append(line)
-    more = len(group) - len(rows)
-    counted = f"{heading}: {len(group)}{f', of which {len(rows)} are shown' if more else ''}"
-    table = f"{_COLUMNS}{''.join(rows)}" if rows else ""
+def _section(heading: str, group: Sequence[Answer], names: Names, folded: bool) -> str:
+    """The first rows; the others are counted."""
+    shown = f", of which {MOST_ROWS} are shown" if len(group) > MOST_ROWS else ""
+    lines = [COLUMNS[1:], ("---", *["---:"] * (len(COLUMNS) - 3), "---")]
+    for one in group[:MOST_ROWS]:
+        _, name, *numbers, reason = row(one, names, LONGEST_REASON)
+        lines.append((quoted_in_table(shortened(name, _LONGEST_NAME)), *numbers, quoted_in_table(reason)))
+    table = "".join(f"| {' | '.join(line)} |\n" for line in lines)
+    counted = f"{heading}: {len(group)}{shown}"
     return _folded(counted, table) if folded else f"\n### {counted}\n\n{table}"
 
 
 def _folded(summary: str, text: str) -> str:
     return f"\n<details><summary>{summary}</summary>\n\n{text}\n</details>\n"
-
-
-def _row(answer: Answer, names: Names) -> str:
-    comparison = answer.comparison
-    sides = (comparison.base, comparison.other) if comparison else (None, None)
-    times = ("" if side is None else format_duration(side.value) for side in sides)
-    launches = row_launches(comparison) if comparison else ""
-    name, reason = shortened(names.cells[id(answer)], _LONGEST_NAME), shortened(why(answer), LONGEST_REASON)
-    words = (quoted_in_table(name), names.sizes[id(answer)], shown_difference(answer), *times, launches,
-             quoted_in_table(reason))  # fmt: skip
-    return f"| {' | '.join(words)} |\n"
-
-
-def _reasons(judgement: Judgement) -> str:
-    """Those that rows have shortened, as far as there is room for them."""
-    blocks: list[str] = []
-    for reason in long_reasons(judgement, most=5):
-        found = block(shortened(reason, _REASON))
-        if sum(map(len, blocks)) + len(found) <= _REASONS:
-            blocks.append(found)
-    return _folded("Reasons in full", "\n".join(blocks)) if blocks else ""
-
-
-def _closing(judgement: Judgement) -> str:
-    lines = [quoted(shortened(line, 600)) for line in notes(judgement)[:7]]
-    return "\n" + "".join(f"- {line}\n" for line in (*lines, accounted(judgement)))
 
 
 def accounted(judgement: Judgement) -> str:
