@@ -27,7 +27,7 @@ def main(image: str) -> None:
     first = {host: Part(some(host, 64, 16), some(host, 32)), single: Part(some(single, 32, 16), some(single, 64))}
     blocks = [first, {single: Part(some(single, 8))}]
     heard = Heard()
-    run_campaign(prepared, heard, frozenset(), frozenset(), lambda: None, lambda block: blocks[block])
+    run_campaign(prepared, heard, frozenset(), {}, lambda: None, lambda block: blocks[block])
     found = [[one.launch, one.case.where.policy, one.case["size"], one.status] for one in heard.records]
     sys.stdout.write(json.dumps(found))
 

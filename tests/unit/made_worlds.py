@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import msgspec
@@ -11,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from collbench.launch import starters
-from collbench.launch.campaign import PreparedCampaign, run_campaign
+from collbench.launch.campaign import Known, PreparedCampaign, run_campaign
 from collbench.launch.cells import Launch
 from collbench.launch.engines.host import HostSession
 from collbench.launch.engines.spec import Stack
@@ -101,7 +102,7 @@ def good(case: Case, **more: Any) -> Record:
 
 
 def carried_out(
-    prepared: PreparedCampaign, check: StopCheck = lambda: None, known: frozenset[tuple[Case, int]] = frozenset()
+    prepared: PreparedCampaign, check: StopCheck = lambda: None, known: Known = MappingProxyType({})
 ) -> Heard:
     """The experiment."""
     heard = Heard()

@@ -15,7 +15,7 @@ from tests.unit.duet_worlds import PLAN, ROUNDS, Worlds, by_cell, carried_out, d
 from tests.unit.made_worlds import Heard
 
 from collbench.analysis.observations import Cell
-from collbench.launch.campaign import run_campaign
+from collbench.launch.campaign import finished, run_campaign
 from collbench.launch.cells import Launch, LaunchCell, Part
 from collbench.launch.duet import CHECKED
 from collbench.launch.groups import MOST_WORLDS
@@ -288,7 +288,7 @@ def in_parts(parts: dict[str, tuple[int, ...]], worlds: Worlds) -> Heard:
             for cell, cases in ready.expanded.expected.items()
         }
 
-    run_campaign(ready, heard, frozenset(), frozenset(), lambda: None, wanted)
+    run_campaign(ready, heard, frozenset(), {}, lambda: None, wanted)
     assert session.left == []
     return heard
 
@@ -332,6 +332,28 @@ def test_more_worlds_than_live_at_once_are_linked_by_their_reference() -> None:
         assert record.duet.seconds == pytest.approx(own[place]), place
     assert Counter(place for place, order in worlds.heard if order.act == "begin")[places[0]] == 2
     assert heard.said == [None] * len(places)
+
+
+def test_what_is_left_of_a_block_is_linked_by_the_reference_that_was_measured() -> None:
+    """It was interrupted after its first group, and goes on when the machine is three times as slow."""
+    plan = msgspec.structs.replace(SEVEN, launches=2)
+    ready, _ = made_ready(Worlds(), plan)
+    places = [place_of(cell) for cell in ready.expanded.cells]
+    own = {place: 1e-5 * (1 + number) for number, place in enumerate(places)}
+    before = carried_out(Worlds(seconds=lambda place, size, number: own[place]), plan).records
+    first = [record for record in before if record.launch == 0][:4]
+    assert any(duet_of(record).reference for record in first)
+    ready, _ = made_ready(Worlds(seconds=lambda place, size, number: 3 * own[place]), plan)
+    heard, done = Heard(), finished(ready.expanded, tuple(first))
+    known = {(record.case, record.launch): duet_of(record).seconds for record in first}
+    run_campaign(ready, heard, done, known, lambda: None)
+    found = by_cell(heard)
+    assert {place for place, _ in found} == set(places) - {record.case.where.text for record in first}
+    for (place, _), record in found.items():
+        assert duet_of(record).seconds == pytest.approx(own[place]), place
+    assert len(by_cell(heard, 1)) == len(places)
+    for (place, _), record in by_cell(heard, 1).items():
+        assert duet_of(record).seconds == pytest.approx(3 * own[place]), place
 
 
 def test_launches_are_reported_once_each() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -203,6 +204,41 @@ def test_more_are_groups_around_the_first_cell_of_the_plan(left_out: int) -> Non
     for group in found:
         assert reference in group.launches
         assert list(group.launches) == sorted(group.launches, key=launches.index), "started as without groups"
+
+
+def numbers(found: Sequence[Group]) -> list[tuple[set[str], str | None, bool]]:
+    return [({place_of(one.cell) for one in group.launches}, group.reference and place_of(group.reference.cell),
+             group.repeats) for group in found]  # fmt: skip
+
+
+def test_what_is_left_of_a_block_is_in_the_groups_that_it_was_in() -> None:
+    of = expanded(**MANY)
+    launches = block(of)
+    whole = groups_of(of, launches, {}, 1 << 40)
+    assert groups_of(of, launches, {}, 1 << 40, launches) == whole
+    for number, group in enumerate(whole):
+        left = [launch for later in whole[number:] for launch in later.launches]
+        left = [launch for launch in left if number == 0 or launch is not group.reference]
+        assert groups_of(of, launches, {}, 1 << 40, left) == whole[number:]
+    reference = whole[0].reference
+    assert reference is not None
+    first, *others = [launch for launch in whole[0].launches if launch is not reference]
+    assert numbers(groups_of(of, launches, {}, 1 << 40, [first])) == [
+        ({place_of(reference.cell), place_of(first.cell)}, place_of(reference.cell), True)
+    ]
+    of_second = [launch for launch in whole[1].launches if launch is not whole[1].reference]
+    found = groups_of(of, launches, {}, 1 << 40, [reference, *of_second])
+    assert numbers(found)[0] == ({place_of(reference.cell)}, place_of(reference.cell), False)
+    assert [group.alone for group in found] == ["single", None]
+    assert numbers(found)[1:] == numbers(whole[1:])
+    assert groups_of(of, launches, {}, 1 << 40, []) == ()
+    assert others
+
+
+def test_one_that_is_left_of_a_small_block_is_alone() -> None:
+    of = expanded()
+    first, _ = block(of)
+    assert groups_of(of, block(of), {}, 1 << 40, [first]) == (Group((first,), "single"),)
 
 
 def test_the_reference_measures_again_what_the_others_do() -> None:

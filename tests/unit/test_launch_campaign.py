@@ -13,7 +13,7 @@ import pytest
 from tests.unit.made_worlds import Heard, leave_good
 
 from collbench.errors import EngineError, ImageMissing, Interrupted, LaunchLost, PlanError
-from collbench.launch.campaign import PreparedCampaign, campaign_manifest, finished, prepare, run_campaign
+from collbench.launch.campaign import Known, PreparedCampaign, campaign_manifest, finished, prepare, run_campaign
 from collbench.launch.cells import cases_in
 from collbench.launch.engines import fake
 from collbench.launch.engines.fake import FakeCommand, FakeSession, Play, Playing, contents
@@ -61,7 +61,7 @@ def carried_out(
     """A whole experiment."""
     session, heard = FakeSession(play, remark=remark), Heard()
     prepared = prepare(plan, check, {"fake": session})
-    run_campaign(prepared, heard, frozenset(), frozenset(), check)
+    run_campaign(prepared, heard, frozenset(), {}, check)
     return heard, session
 
 
@@ -190,7 +190,7 @@ def test_told_to_stop_the_world_is_closed_and_what_it_measured_is_kept(temporary
     session, heard = FakeSession(play), Heard()
     prepared = prepare(PLAN, check, {"fake": session})
     with pytest.raises(Interrupted):
-        run_campaign(prepared, heard, frozenset(), frozenset(), check)
+        run_campaign(prepared, heard, frozenset(), {}, check)
     assert heard.found == [(0, 8, "ok")]
     assert (session.left, list(temporary.iterdir())) == ([], [])
 
@@ -214,7 +214,7 @@ def test_records_that_are_known_are_not_written_again() -> None:
     prepared = prepare(PLAN, lambda: None, {"fake": session})
     done, again = finished(prepared.expanded, tuple(kept)), Heard()
     assert {number for _, number in done} == {1}
-    known = frozenset((record.case, record.launch) for record in kept)
+    known: Known = {(record.case, record.launch): None for record in kept}
     run_campaign(prepared, again, done, known, lambda: None)
     assert again.found == [(0, 16, "ok")]
     assert [opened.world.name for opened in session.worlds] == ["cbfake-0"]  # the other launch is done
@@ -247,7 +247,7 @@ def test_two_builds_of_one_version_are_a_difference_besides_the_container() -> N
 
 def test_a_run_holds_cells_of_several_engines() -> None:
     prepared, heard = beside("ab", "ab"), Heard()
-    run_campaign(prepared, heard, frozenset(), frozenset(), lambda: None)
+    run_campaign(prepared, heard, frozenset(), {}, lambda: None)
     places = {
         (record.case.where.engine, record.case.where.policy, record.case.where.isolation) for record in heard.records
     }
@@ -271,7 +271,7 @@ BARE = {"bare": msgspec.structs.replace(contents(""), missing={"mpi": "mpi4py is
 
 def test_programs_are_started_in_an_image_without_an_mpi(temporary: Path) -> None:
     session, heard = FakeSession(lambda command: leave(command, PROGRAMS), held=BARE), Heard()
-    run_campaign(prepare(PROGRAMS, lambda: None, {"fake": session}), heard, frozenset(), frozenset(), lambda: None)
+    run_campaign(prepare(PROGRAMS, lambda: None, {"fake": session}), heard, frozenset(), {}, lambda: None)
     assert [status for _, _, status in heard.found] == ["ok"] * 8
     ((command,),) = (opened.commands for opened in session.worlds)
     assert command.argv == command.opened.program

@@ -49,7 +49,7 @@ def prepared(
 def carried_out(plan: LaunchPlan, play: Play = leave, **session: Any) -> tuple[Heard, FakeSession]:
     ready, made = prepared(plan, play, **session)
     heard = Heard()
-    run_campaign(ready, heard, frozenset(), frozenset(), lambda: None)
+    run_campaign(ready, heard, frozenset(), {}, lambda: None)
     return heard, made
 
 
@@ -234,7 +234,7 @@ def test_before_each_launch_its_engine_is_made_ready_and_after_each_one_may_stop
             raise Interrupted("interrupted.")
 
     with pytest.raises(Interrupted):
-        run_campaign(ready, Heard(), frozenset(), frozenset(), check)
+        run_campaign(ready, Heard(), frozenset(), {}, check)
     assert (did, session.readied, session.cleanings) == (["launch"], 1, 2)
 
 
@@ -242,7 +242,7 @@ def test_what_is_done_is_not_launched_again() -> None:
     ready, session = prepared(PLAN)
     done = frozenset({(ready.expanded.cells[0], 1)})
     heard = Heard()
-    run_campaign(ready, heard, done, frozenset(), lambda: None)
+    run_campaign(ready, heard, done, {}, lambda: None)
     assert {record.launch for record in heard.records} == {0}
     assert session.readied == 1
 

@@ -184,7 +184,7 @@ def test_ctrl_c_keeps_what_the_launch_has_measured(tmp_path: Path) -> None:
             raise Interrupted("interrupted.")
 
     with pytest.raises(Interrupted):
-        run_campaign(prepared, heard, frozenset(), frozenset(), check)
+        run_campaign(prepared, heard, frozenset(), {}, check)
     assert heard.found == [(0, 8, "ok")]
     assert list((tmp_path / "tmp").iterdir()) == []
     known = frozenset((record.case, record.launch) for record in heard.records)

@@ -68,9 +68,7 @@ def test_a_launch_that_fails_has_both(tmp_path: Path, taken: list[frozenset[int]
 
 def test_where_ranks_are_on_a_machine_that_is_not_this_one_there_is_a_reason(taken: list[frozenset[int]]) -> None:
     heard = Heard()
-    run_campaign(
-        prepare(PLAN, lambda: None, {"fake": FakeSession(leave)}), heard, frozenset(), frozenset(), lambda: None
-    )
+    run_campaign(prepare(PLAN, lambda: None, {"fake": FakeSession(leave)}), heard, frozenset(), {}, lambda: None)
     assert [(one.values, one.cores, one.reason) for one in heard.readings] == [
         ({"core_distance": None}, "", "elsewhere")
     ] * 4
@@ -80,9 +78,7 @@ def test_where_ranks_are_on_a_machine_that_is_not_this_one_there_is_a_reason(tak
 def test_an_engine_on_this_machine_is_read(monkeypatch: pytest.MonkeyPatch, taken: list[frozenset[int]]) -> None:
     monkeypatch.setattr(fake, "ENGINE", replace(fake.ENGINE, local=True))
     heard = Heard()
-    run_campaign(
-        prepare(PLAN, lambda: None, {"fake": FakeSession(leave)}), heard, frozenset(), frozenset(), lambda: None
-    )
+    run_campaign(prepare(PLAN, lambda: None, {"fake": FakeSession(leave)}), heard, frozenset(), {}, lambda: None)
     assert set(taken) == {frozenset((0, 1))}
 
 
@@ -92,9 +88,7 @@ def test_an_interrupted_launch_has_none_after_it(taken: list[frozenset[int]]) ->
 
     heard = Heard()
     with pytest.raises(Interrupted):
-        run_campaign(
-            prepare(PLAN, lambda: None, {"fake": FakeSession(stop)}), heard, frozenset(), frozenset(), lambda: None
-        )
+        run_campaign(prepare(PLAN, lambda: None, {"fake": FakeSession(stop)}), heard, frozenset(), {}, lambda: None)
     assert [one.moment for one in heard.readings] == ["before"]
 
 

@@ -176,7 +176,8 @@ def _performed(
     records = list(writer.before)
     done = finished(expanded, writer.before, some_from(manifest) or 0)
     done |= continuing.closed(expanded, manifest, writer.before, extends)
-    known = frozenset((record.case, record.launch) for record in writer.before if not record.lost)
+    known = {(record.case, record.launch): record.duet and record.duet.seconds
+             for record in writer.before if not record.lost}  # fmt: skip
     said = (*prepared.stacks.differences, *disturbances(expanded.placements.values()))
     show_cells(expanded, said, prepared.stacks.missing)
     sink = RunSink(writer, len(expanded.order), len(done), records)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import random
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -146,11 +147,15 @@ def prepare_expanded(
     return PreparedCampaign(expanded, sessions, stacks)
 
 
+#: By case and launch, the records that a resumed run holds already: of those in turns the time that is compared (s).
+Known = Mapping[tuple[Case, int], float | None]
+
+
 def run_campaign(
     prepared: PreparedCampaign,
     sink: LaunchSink,
     done: frozenset[tuple[LaunchCell, int]],
-    known: frozenset[tuple[Case, int]],
+    known: Known,
     check: StopCheck,
     wanted: Wanted = lambda block: None,
 ) -> None:
@@ -166,12 +171,16 @@ def run_campaign(
     campaign = _Campaign(prepared, sink, known, check)
     with cleaned(prepared.sessions):
         for block, launches in groupby(prepared.expanded.order, key=lambda launch: launch.number):
-            left = [launch for launch in launches if (launch.cell, launch.number) not in done]
+            every = tuple(launches)
+            left = [launch for launch in every if (launch.cell, launch.number) not in done]
             parts = wanted(block) if left else None
             if parts is not None and not parts:
                 return
-            measured = left if parts is None else tuple(_of_some(prepared.expanded, left, parts, known))
-            campaign.block(measured)
+            if parts is None:
+                campaign.block(every, left)
+            else:
+                measured = tuple(_of_some(prepared.expanded, left, parts, known))
+                campaign.block(measured, measured)
 
 
 @dataclass
@@ -180,22 +189,30 @@ class _Campaign:
 
     prepared: PreparedCampaign
     sink: LaunchSink
-    known: frozenset[tuple[Case, int]]
+    known: Known
     check: StopCheck
     refused: dict[object, Alone] = field(default_factory=dict)
 
-    def block(self, launches: Sequence[Launch]) -> None:
-        """Perform the launches of a block, those at once that can be."""
+    def block(self, launches: Sequence[Launch], left: Sequence[Launch]) -> None:
+        """Perform those launches of a block that are left, those at once that can be."""
         levels: dict[object, dict[Case, float]] = {}
-        for group in groups_of(self.prepared.expanded, launches, self.refused):
+        for group in groups_of(self.prepared.expanded, launches, self.refused, left=left):
             key = key_of(self.prepared.expanded, group.launches[0].cell)
             refused = self.refused.get(key) if group.alone is None else None  # since the groups were made
-            refused = refused or self._perform(group, levels.setdefault(key, {}))
+            refused = refused or self._perform(group, levels.setdefault(key, self._levels(group.reference)))
             if refused is not None:
                 self.refused[key] = refused
                 for launch in group.launches:
                     if not (group.repeats and launch is group.reference):
                         self._perform(Group((launch,), refused), {})
+
+    def _levels(self, reference: Launch | None) -> dict[Case, float]:
+        """The times (log of s) of a reference that was measured before the run was interrupted."""
+        if reference is None:
+            return {}
+        times = {case: self.known.get((placed(case, reference.cell), reference.number))
+                 for case in self.prepared.expanded.expected[reference.cell]}  # fmt: skip
+        return {case: math.log(seconds) for case, seconds in times.items() if seconds}
 
     def _perform(self, group: Group, levels: dict[Case, float]) -> Alone | None:
         """Perform launches when their engines are ready for them; why they cannot live at once, if they cannot."""
@@ -251,7 +268,7 @@ def _order_of(expanded: ExpandedPlan, launch: Launch) -> tuple[Case, ...]:
 
 def _of_some(
     expanded: ExpandedPlan, launches: Iterable[Launch], parts: Mapping[LaunchCell, Part],
-    known: frozenset[tuple[Case, int]],
+    known: Known,
 ) -> Iterator[Launch]:  # fmt: skip
     """Those launches of a block that measure something which is not known."""
     for launch in launches:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from collbench import workloads
@@ -34,12 +34,13 @@ class Group:
 
 
 def groups_of(
-    expanded: ExpandedPlan, launches: Sequence[Launch], refused: Mapping[object, Alone], free: int | None = None
-) -> tuple[Group, ...]:
+    expanded: ExpandedPlan, launches: Sequence[Launch], refused: Mapping[object, Alone], free: int | None = None,
+    left: Collection[Launch] | None = None,
+) -> tuple[Group, ...]:  # fmt: skip
     """The launches of a block, in groups, in the order of their first launches.
 
     `refused` says of sets of processors with an image that their worlds cannot live at once, and why. `free` is memory
-    in bytes; None: ask.
+    in bytes; None: ask. Of a block that was interrupted, those that are `left` are in the groups that they were in.
     """
     together: dict[object, list[Launch]] = {}
     for launch in launches:
@@ -55,7 +56,20 @@ def groups_of(
             found.append(Group(tuple(members)))
         else:
             found += _around_reference(expanded, members)
-    return tuple(found)
+    return tuple(found if left is None else filter(None, (_of_left(expanded, group, left) for group in found)))
+
+
+def _of_left(expanded: ExpandedPlan, group: Group, left: Collection[Launch]) -> Group | None:
+    """What is left of a group; None: nothing. Where its reference is not, its records are known."""
+    reference = group.reference
+    kept = tuple(launch for launch in group.launches if launch in left)
+    if reference is None or (not group.repeats and reference in left):
+        return Group(kept, group.alone or ("single" if len(kept) == 1 else None), reference) if kept else None
+    others = [launch for launch in kept if launch is not reference]
+    repeated = _measuring(expanded, reference, others)
+    started = [repeated if launch is reference else launch for launch in group.launches
+               if launch is reference or launch in others]  # fmt: skip
+    return Group(tuple(started), None, repeated, repeats=True) if others else None
 
 
 def at_once(expanded: ExpandedPlan) -> dict[LaunchCell, Alone | int]:
@@ -79,7 +93,7 @@ def why_alone(expanded: ExpandedPlan, cell: LaunchCell) -> Alone | None:
     placement, engine = expanded.placements[cell], engines.get(cell.engine)
     reasons: tuple[tuple[bool, Alone], ...] = (
         (expanded.plan.how == "blocks", "plan"),
-        (not engine.local, "engine"),
+        (not (engine.local or engine.overlaps), "engine"),
         (cell.hosts > 1, "hosts"),
         (bool(placement.gpus) or expanded.plan.device == "gpu", "gpus"),
         (not all(map(_takes_turns, expanded.cases[cell])), "programs"),

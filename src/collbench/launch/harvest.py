@@ -6,7 +6,7 @@ strictly and compared with what was asked for, its samples file with the record 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from dataclasses import dataclass
 from os import close
 from pathlib import Path
@@ -158,7 +158,7 @@ class Keeper:
 
     def __init__(
         self, launch: Launch, expected: frozenset[Case], crowded: bool, notes: tuple[str, ...], sink: LaunchSink,
-        known: frozenset[tuple[Case, int]], beneath: str | None = None, each: bool = False,
+        known: Container[tuple[Case, int]], beneath: str | None = None, each: bool = False,
     ) -> None:  # fmt: skip
         self._beneath, self._each = beneath, each
         self._launch, self._crowded, self._notes, self._sink = launch, crowded, notes, sink
