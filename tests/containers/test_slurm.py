@@ -152,6 +152,92 @@ def test_each_rank_has_a_core_whatever_its_threads_and_steps_have_the_jobs_envir
     assert experiment.allocation.options == ("--distribution=cyclic",)
 
 
+SIDES = """\
+images = ["{image}"]
+policies = {policies}
+collectives = ["allreduce"]
+backends = ["mpi"]
+sizes = ["8", "64K"]
+ranks = [2]
+hosts = [1]
+launches = {launches}
+timeout = "60s"
+{more}
+"""
+
+
+def of_two_cores(cluster: Cluster, policies: str = '["host"]', launches: int = 2, sides: str = "ab") -> None:
+    """A plan of two ranks on a node, with sides that do not differ, and a site to which a task is a core."""
+    tables = "".join(f"[sides.{name}]\nvariables = {{}}\n" for name in sides)
+    image = cluster.image.rpartition("/")[2]
+    cluster.write("plan.toml", SIDES.format(image=image, policies=policies, launches=launches, more=tables))
+
+
+def temporary_folders(cluster: Cluster) -> str:
+    """Those of ranks, on the nodes."""
+    return "".join(cluster.root(node, "sh", "-c", "ls -d /tmp/collbench-* 2>/dev/null; true") for node in range(2))
+
+
+@pytest.mark.parametrize("cluster", [("openmpi", 2), ("mpich", 2)], indirect=True)
+def test_two_steps_on_the_same_cores_take_turns(cluster: Cluster) -> None:
+    of_two_cores(cluster)
+    cluster.site()
+    done = cluster.launch("--out", "run")
+    assert done.returncode == 0, done.stderr
+    records = cluster.records()
+    assert [(record.status, record.how, record.alone) for record in records] == [("ok", "duet", None)] * 8
+    for record in records:
+        assert record.duet is not None and record.duet.worlds == 2
+        assert [one.valid for one in record.duet.slices].count(True) >= 5
+        assert record.ranks is not None and len(set(record.ranks.host)) == 1
+    assert cluster.left() == "" and temporary_folders(cluster) == ""
+
+
+@pytest.mark.parametrize("cluster", [("openmpi", 2)], indirect=True)
+def test_a_side_in_containers_of_a_runtime_takes_turns_with_the_host(cluster: Cluster) -> None:
+    unpacked("collbench/openmpi", cluster.share / "img/openmpi", "/shared/collbench")
+    of_two_cores(cluster, policies='["host", "multi", "single"]', launches=1, sides="")
+    cluster.site(runtime="charliecloud")
+    done = cluster.launch("--out", "run")
+    assert done.returncode == 0, done.stderr
+    found = {(record.case.where.policy, record.how, record.duet and record.duet.worlds) for record in cluster.records()}
+    assert found == {(policy, "duet", 3) for policy in ("host", "multi", "single")}
+    assert cluster.left() == "" and temporary_folders(cluster) == ""
+
+
+@pytest.mark.parametrize("cluster", [("openmpi", 2)], indirect=True)
+def test_of_two_steps_one_is_killed_and_the_other_goes_on(cluster: Cluster) -> None:
+    of_two_cores(cluster, launches=1)
+    cluster.site()
+    process = cluster.start()
+    until(lambda: len(list((cluster.share / "collbench").glob("*/*/out/manifest.json"))) == 2)
+    cluster.root(0, "sh", "-c", "kill -9 $(pgrep -f 'collbench run' | tail -n 1)")
+    _, err = process.communicate(timeout=120)
+    assert process.returncode == 1, err
+    by_side = {record.case.where.side: [] for record in cluster.records()}  # type: ignore[var-annotated]
+    for record in cluster.records():
+        by_side[record.case.where.side].append(record.status)
+    assert sorted(by_side.values(), key=str)[-1] == ["ok", "ok"] and "failed" in sorted(by_side.values(), key=str)[0]
+    assert cluster.left() == ""
+
+
+@pytest.mark.parametrize("cluster", [("openmpi", 2)], indirect=True)
+def test_interrupted_turns_are_resumed_and_leave_nothing(cluster: Cluster) -> None:
+    of_two_cores(cluster, launches=3)
+    cluster.site()
+    process = cluster.start()
+    lines = cluster.share / "run/records.jsonl"
+    until(lambda: lines.exists() and lines.read_bytes().count(b"\n") >= 4 and cluster.measures())
+    cluster.root(0, "sh", "-c", INTERRUPT)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 130 and "--resume" in err, err
+    assert cluster.left() == "" and temporary_folders(cluster) == ""
+    again = cluster.launch("--resume", "run")
+    assert again.returncode == 0, again.stderr
+    assert [record.how for record in cluster.records()] == ["duet"] * 12
+    assert cluster.left() == ""
+
+
 def test_an_allocation_is_used_for_all_launches(cluster: Cluster) -> None:
     cluster.plan(launches=2)
     cluster.site()

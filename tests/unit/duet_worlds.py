@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Generator, Mapping
 from dataclasses import dataclass, field
 from dataclasses import replace as with_values
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Literal
 
 import msgspec
@@ -17,7 +18,7 @@ import pytest
 from tests.unit.made_worlds import Heard, good
 
 from collbench.launch import duet, patience
-from collbench.launch.campaign import PreparedCampaign, prepare, run_campaign
+from collbench.launch.campaign import Known, PreparedCampaign, prepare, run_campaign
 from collbench.launch.cells import LaunchCell, cases_in
 from collbench.launch.engines import fake
 from collbench.launch.engines.fake import FakeCommand, FakeSession, Playing
@@ -27,7 +28,7 @@ from collbench.schema.case import Case, Gate, Where
 from collbench.schema.launch_plan import LaunchPlan
 from collbench.schema.plan import chosen_of, load_world_plan
 from collbench.schema.record import Duet, Record
-from collbench.schema.turns import LONGEST_REPORT, Order, Report, SliceRule
+from collbench.schema.turns import LONGEST_REPORT, UNREACHABLE, Order, Report, SliceRule
 
 PLAN = LaunchPlan(
     collectives=("bcast",), images=("openmpi",), policies=("single", "multi"), isolation=("strict",),
@@ -66,8 +67,9 @@ class Worlds:
     """How all worlds behave. By place, size and round (from 0): the `seconds` of a slice, and how many are `late`.
 
     `asleep` are the seconds that one used while it slept, before the slice of a round. `holds` has two ranks in mind:
-    a larger world holds nothing. `odd` are values of the reports of slices. `recorded` is called with each record.
-    `heard` are all orders, `told` all reports, with their places, in the order in which they were read and written.
+    a larger world holds nothing. `cores` are what worlds are on, `apart` those that do not reach the driver. `odd` are
+    values of the reports of slices. `recorded` is called with each record. `heard` are all orders, `told` all reports,
+    with their places, in the order in which they were read and written.
     """
 
     seconds: Callable[[str, int, int], float | None] = lambda place, size, number: 1e-5
@@ -75,6 +77,8 @@ class Worlds:
     asleep: Callable[[str, int], float] = lambda place, number: 0.0
     slept: float = 0.1
     holds: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    cores: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    apart: Collection[str] = ()
     ready: Mapping[str, tuple[Gate, int]] = field(default_factory=dict)
     skips: Collection[tuple[str, int]] = ()
     wrong: Collection[tuple[str, int]] = ()
@@ -122,6 +126,9 @@ class _Ranks:
         """As `collbench run --turns`: it reports, waits, measures, and records."""
         turns = self._command.world.folders.turns
         assert turns is not None
+        if self._place in self._all.apart:
+            (turns / UNREACHABLE).touch()
+            return 2
         names = [f"orders-{rank}" for rank in range(self._command.world.cell.ranks)]
         self._orders = [os.open(turns / name, os.O_RDONLY | os.O_NONBLOCK) for name in names]
         self._reports = os.open(turns / "reports", os.O_WRONLY | os.O_NONBLOCK)
@@ -140,7 +147,9 @@ class _Ranks:
         if self._command.world.cell.ranks == 2:
             holds = self._all.holds.get(self._place, holds)
         for case in self.measured:
-            report = Report(at="stands", case=case, holds=holds if first == "start" else ())
+            report = Report(at="stands", case=case)
+            if first == "start":
+                report = msgspec.structs.replace(report, holds=holds, cores=self._all.cores.get(self._place, ()))
             yield from self._asked(report, first or "end", before(self.measured, case))
             yield from self._case(case)
             first = None
@@ -261,7 +270,7 @@ def made_ready(worlds: Worlds, plan: LaunchPlan = PLAN) -> tuple[PreparedCampaig
 
 def carried_out(
     worlds: Worlds, plan: LaunchPlan = PLAN, check: Callable[[], None] = lambda: None,
-    known: frozenset[tuple[Case, int]] = frozenset(),
+    known: Known = MappingProxyType({}),
 ) -> Heard:  # fmt: skip
     """A whole experiment, of which nothing is left."""
     (ready, session), heard = made_ready(worlds, plan), Heard()

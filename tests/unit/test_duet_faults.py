@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import time
+from dataclasses import replace as with_values
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, get_args
@@ -31,6 +32,7 @@ from tests.unit.made_worlds import Heard
 from collbench.errors import Interrupted
 from collbench.launch import duet
 from collbench.launch.campaign import finished, run_campaign
+from collbench.launch.engines import fake
 from collbench.launch.engines.fake import FakeSession
 from collbench.schema.launch_plan import LaunchPlan
 from collbench.schema.turns import SliceRule
@@ -96,7 +98,7 @@ def test_a_world_that_fails_is_removed_before_the_others_measure_on(
     ready, session = made_ready(worlds, plan)
     beside: list[int] = []
     worlds.recorded = lambda place, size: beside.append(len(session.left))
-    run_campaign(ready, Heard(), frozenset(), frozenset(), lambda: None)
+    run_campaign(ready, Heard(), frozenset(), {}, lambda: None)
     assert beside[-2:] == [1, 1], "its last two cases"
 
 
@@ -172,7 +174,7 @@ def interrupted_at(number: int, worlds: Worlds, plan: LaunchPlan) -> tuple[Heard
             raise Interrupted("interrupted.")
 
     try:
-        run_campaign(ready, heard, frozenset(), frozenset(), check)
+        run_campaign(ready, heard, frozenset(), {}, check)
     except Interrupted:
         return heard, session, True
     return heard, session, False
@@ -193,7 +195,7 @@ def test_whenever_it_is_interrupted_only_whole_pairs_are_kept_and_the_rest_is_me
         assert set(found.values()) <= {"duet"}
         kept_at[number] = sizes
         ready, _ = made_ready(Worlds(), plan)
-        known = frozenset((record.case, record.launch) for record in heard.records)
+        known = {(record.case, record.launch): record.duet and record.duet.seconds for record in heard.records}
         done = finished(ready.expanded, tuple(heard.records))
         rest = Heard()
         run_campaign(ready, rest, done, known, lambda: None)
@@ -226,6 +228,21 @@ def test_worlds_that_hold_the_same_thing_are_performed_alone(shares: bool) -> No
 def test_two_of_three_that_hold_the_same_thing_are_enough() -> None:
     worlds = Worlds(holds={A: ("x",), B: ("y",), C: ("y",)})
     assert set(how(carried_out(worlds, THREE)).values()) == {"shared"}
+
+
+def test_worlds_on_other_processors_are_performed_alone() -> None:
+    for cores, expected in (("boot-a 0-1", "duet"), ("boot-a 0,2", "elsewhere"), ("boot-b 0-1", "elsewhere")):
+        worlds = Worlds(cores={A: ("boot-a 0-1",), B: (cores,)})
+        assert how(carried_out(worlds)) == dict.fromkeys(itertools.product((A, B), SIZES), expected)
+
+
+def test_worlds_that_do_not_reach_the_driver_are_performed_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fake, "ENGINE", with_values(fake.ENGINE, local=False, overlaps=True))
+    worlds = Worlds(apart=(A, B))
+    heard = carried_out(worlds, msgspec.structs.replace(PLAN, launches=2))
+    for launch in (0, 1):
+        assert how(heard, launch) == dict.fromkeys(itertools.product((A, B), SIZES), "unreachable")
+    assert worlds.told == [] and len(heard.said) == 4
 
 
 def test_worlds_that_do_not_sleep_are_performed_alone() -> None:

@@ -22,7 +22,7 @@ CHANGES = {
     "launch/engines/k8s/session.py": {"K8sSession", "K8sWorld", "K8sRanks"},
     "launch/engines/slurm/job.py": {"SlurmJob", "SlurmStep"},
     "launch/engines/slurm/session.py": {"SlurmSession"},
-    "launch/live_world.py": {"LiveWorld", "_Pipes"},
+    "launch/live_world.py": {"LiveWorld"},
     "launch/job.py": {"HostProcess"},
     "run/child.py": {"_Pipes"},
     "run/program.py": {"Executed"},

@@ -19,7 +19,8 @@ from numpy.typing import NDArray
 from tests.unit.made_measurements import case
 
 from collbench.errors import Interrupted, RequestError
-from collbench.machine import turn_pipes
+from collbench.machine import driver_link
+from collbench.machine.facts import format_cores, machine_id
 from collbench.machine.waiting import ContentionMeter, Waited
 from collbench.run import sampling as sampling_module
 from collbench.run import turns as under_test
@@ -147,6 +148,8 @@ def test_only_the_first_report_names_what_it_holds_without_its_own_pipes(
     thread.join()
     pipes = [str((driver.folder / name).stat().st_ino) for name in ("orders-0", "reports")]
     assert [report.holds for report in driver.heard] == [tuple(sorted(pipes)), ()]
+    here = f"{machine_id()} {format_cores(os.sched_getaffinity(0))}"
+    assert [report.cores for report in driver.heard] == [(here,), ()]
 
 
 def test_a_sleep_takes_no_processor_time(driver: Driver, rank: Turns) -> None:
@@ -187,7 +190,7 @@ def test_what_all_ranks_used_is_added_up(driver: Driver, rank: Turns) -> None:
             return np.array(values, np.int64) + 3_000_000_000
 
         def gather(self, value: Any) -> list[Any]:
-            return [frozenset(("b",)), frozenset(("a", "b"))]
+            return [(frozenset("b"), "y", (3,)), (frozenset("ab"), "x", (1,)), (frozenset(), "y", (2, 3))]
 
     thread = driver.leads([END])
     rank.wait(STANDS, Of(), Watched(), "bcast")
@@ -197,7 +200,7 @@ def test_what_all_ranks_used_is_added_up(driver: Driver, rank: Turns) -> None:
 
 
 def test_a_sleeper_gives_signs_of_life(driver: Driver, rank: Turns, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(turn_pipes, "NAP", 0.02)
+    monkeypatch.setattr(driver_link, "NAP", 0.02)
     watch, thread = Watched(), driver.leads([END], pause=0.3)
     wait(rank, watch=watch)
     thread.join()
@@ -219,7 +222,7 @@ def test_without_a_driver_it_ends(driver: Driver, rank: Turns) -> None:
 
 
 def test_a_signal_wakes_it_up(driver: Driver, rank: Turns, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(turn_pipes, "NAP", 0.02)
+    monkeypatch.setattr(driver_link, "NAP", 0.02)
     watch = Watched()
     threading.Timer(0.1, lambda: setattr(watch, "stopped", 15)).start()
     began = time.monotonic()
@@ -254,7 +257,7 @@ def test_a_rank_but_the_first_reports_nothing(driver: Driver) -> None:
 
 
 def test_a_folder_without_pipes_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(RequestError, match="--turns"):
+    with pytest.raises(RequestError):
         Turns(tmp_path / "nowhere", 0)
 
 

@@ -32,7 +32,7 @@ from collbench.schema.plan import load_world_plan
     type=PATH,
     default=None,
     metavar="DIR",
-    help="Pipes by which a launcher lets worlds on the same cores measure in turns.",
+    help="Links to a launcher that lets worlds on the same cores measure in turns.",
 )
 def command(
     plan: str,

@@ -123,6 +123,10 @@ class _Conversation:
         """Why these worlds cannot live at once; None: they did, to the end of each."""
         for world in self._worlds:
             self._heard(world, ("stands",), self._limit + limits_of(self._plan, 1).start)
+        if any(world.over and world.unreachable for world in self._worlds):
+            return "unreachable"
+        if len({world.cores for world in self._alive}) > 1:
+            return "elsewhere"
         if _in_common(self._alive):
             return "shared"
         while standing := [world for world in self._alive if world.stands is not None]:
@@ -155,6 +159,7 @@ class _Conversation:
                     return None
                 if report.at == "stands":
                     world.stands, world.holds = report.case, report.holds or world.holds
+                    world.cores = report.cores or world.cores
                 return report
             for one in self._worlds:
                 one.look()

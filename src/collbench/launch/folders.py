@@ -12,7 +12,7 @@ import shutil
 import stat
 import tempfile
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, BinaryIO, Literal
@@ -280,17 +280,17 @@ def folders_in(root: Path, turns: bool = False) -> Folders:
 @contextlib.contextmanager
 def folders(
     plan: Plan, user: tuple[int, int], cores: str = "", parent: Path | None = None, places: tuple[Place, ...] = (),
-    pipes: Sequence[str] = (),
+    turns: bool = False,
 ) -> Iterator[Folders]:  # fmt: skip
     """Make temporary folders, in which only `user` may write, and remove them at the end.
 
     Everybody may read which `cores` are taken. They are in `parent`, or where temporary files are. Where there are
     `places`, of each rank one, a file holds them: ten thousand are too many for an environment variable (128 KiB).
-    `pipes` are names of those by which ranks take turns.
+    With `turns` there is one for what links ranks that take turns to the driver.
     """
     with signed_folder(parent) as root:
         (root / CORES).write_text(cores, encoding="ascii")
-        made = folders_in(root, bool(pipes))
+        made = folders_in(root, turns)
         _write(made.plan, plan)
         if places:
             _write(made.placement, places)
@@ -298,8 +298,6 @@ def folders(
             make_folder(folder, user)
         if made.turns is not None:
             make_folder(made.turns, user)
-            for name in pipes:
-                _make_pipe(made.turns / name, user)
         root.chmod(0o711)
         yield made
 
@@ -332,7 +330,8 @@ def make_folder(folder: Path, user: tuple[int, int]) -> None:
         os.chown(folder, *user)
 
 
-def _make_pipe(pipe: Path, user: tuple[int, int]) -> None:
+def make_pipe(pipe: Path, user: tuple[int, int]) -> None:
+    """A pipe that belongs to `user`, as a folder does."""
     os.mkfifo(pipe, 0o600)
     if os.getuid() == 0:
         os.chown(pipe, *user)

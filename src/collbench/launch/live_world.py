@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import select
-import time
 import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -31,12 +29,13 @@ from collbench.launch.placing import Placement
 from collbench.launch.rank_environment import nccl_shortage, places, shm_shortage
 from collbench.launch.starters.starter import Starter, started_by_engine
 from collbench.launch.storage import Storage, storage_of
+from collbench.launch.world_links import WorldLink, linked
 from collbench.machine.facts import format_cores
 from collbench.schema.case import Case
 from collbench.schema.launch_plan import LaunchPlan
 from collbench.schema.plan import plan_of_some
 from collbench.schema.record import Alone, Duet
-from collbench.schema.turns import LONGEST_REPORT, ORDERS, REPORTS, Order, Report
+from collbench.schema.turns import Order, Report
 
 #: Receives a record as it is read, with the transport; with the last one, why the launch failed, if it did.
 Keep = Callable[[Harvested, str | None, LaunchFailed | None], None]
@@ -105,6 +104,7 @@ class LiveWorld:
     duets: dict[Case, Duet] = field(default_factory=dict)
     broken: set[Case] = field(default_factory=set)
     holds: tuple[str, ...] = ()
+    cores: tuple[str, ...] = ()
     _quotes: bool = False  # its own words explain how it failed
     _reports: int = 0
     _held: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
@@ -112,7 +112,7 @@ class LiveWorld:
     _log: Log = field(default_factory=Log)
     _at: Folders | None = None
     _job: StartedJob | None = None
-    _pipes: _Pipes | None = None
+    _link: WorldLink | None = None
 
     @property
     def launch(self) -> Launch:
@@ -145,12 +145,12 @@ class LiveWorld:
         if launch.only is not None:
             inner = plan_of_some(inner, launch.only.measured, launch.only.brief)
         cores = format_cores({core for slot in of.placement.slots for core in slot.cores})
-        pipes = (REPORTS, *(ORDERS.format(rank=rank) for rank in range(launch.cell.ranks))) if self.others else ()
         at = self._held.enter_context(
-            folders(inner, user, cores, of.session.folder, places(launch.cell, of.placement), pipes)
+            folders(inner, user, cores, of.session.folder, places(launch.cell, of.placement), self.others > 0)
         )
         if at.turns is not None:
-            self._pipes = self._held.enter_context(_opened(at.turns, launch.cell.ranks))
+            local = engines.get(launch.cell.engine).local
+            self._link = self._held.enter_context(linked(at.turns, launch.cell.ranks, user, local))
         self._at = at
         return at, storage
 
@@ -210,18 +210,23 @@ class LiveWorld:
 
     def order(self, order: Order) -> None:
         """Let its ranks go on."""
-        if self._pipes is not None and not self.over:
-            self._pipes.order(order)
+        if self._link is not None and not self.over:
+            self._link.order(order)
 
     def report(self, seconds: float) -> Report | None:
         """What it reports next, within so many seconds; None: nothing."""
         report = None
         with self._failing():
-            if self._pipes is not None and not self.over:
-                report = self._pipes.report(seconds)
+            if self._link is not None and not self.over:
+                report = self._link.report(seconds)
         if report is not None:
             self._reports += 1
         return report
+
+    @property
+    def unreachable(self) -> bool:
+        """Whether its ranks found no way to this driver."""
+        return self._link is not None and self._link.unreachable
 
     def give_up(self, reason: str) -> None:
         """It is over: it did not do what it was to do."""
@@ -247,7 +252,7 @@ class LiveWorld:
         return Outcome(transport, self.failure)
 
     def close(self, *how: Any) -> None:
-        """Remove what is left of it, as `contextlib.ExitStack.push` calls it: boxes, pipes, folders."""
+        """Remove what is left of it, as `contextlib.ExitStack.push` calls it: boxes, its link, folders."""
         try:
             self._boxes.__exit__(*how)
         finally:
@@ -297,49 +302,3 @@ class LiveWorld:
         output = "\n".join((str(self.failure), *self.failure.log))
         shortage = shm_shortage(cell, of.placement, of.stack) or nccl_shortage(cell, of.placement, of.stack, output)
         return self.failure if shortage is None else self.failure.saying(f"{self.failure}; {shortage}")
-
-
-@dataclass
-class _Pipes:
-    """The driver's ends of a world's pipes. It holds both ends of each: no open waits, and no end is seen too early."""
-
-    orders: tuple[int, ...]
-    reports: int
-    begun: bytes = b""
-
-    def order(self, order: Order) -> None:
-        line = msgspec.json.encode(order) + b"\n"
-        for pipe in self.orders:
-            with contextlib.suppress(BlockingIOError):  # nobody reads it any more: its world is about to be seen dead
-                os.write(pipe, line)
-
-    def report(self, seconds: float) -> Report | None:
-        """The next report within so many seconds.
-
-        Raises:
-            CollbenchError: it is none.
-        """
-        poll, until = select.poll(), time.monotonic() + seconds
-        poll.register(self.reports, select.POLLIN)
-        while b"\n" not in self.begun:
-            left = until - time.monotonic()
-            if left < 0 or not poll.poll(left * 1000):
-                return None
-            self.begun += os.read(self.reports, 1 << 16)
-            if len(self.begun) > LONGEST_REPORT:
-                raise CollbenchError(f"it reported more than {LONGEST_REPORT} bytes at once.")
-        line, _, self.begun = self.begun.partition(b"\n")
-        try:
-            return msgspec.json.decode(line, type=Report)
-        except msgspec.DecodeError as error:
-            raise CollbenchError(f"it reported what is no report ({error}).") from error
-
-
-@contextlib.contextmanager
-def _opened(folder: Path, ranks: int) -> Iterator[_Pipes]:
-    with contextlib.ExitStack() as stack:
-        pipes = []
-        for name in (*(ORDERS.format(rank=rank) for rank in range(ranks)), REPORTS):
-            pipes.append(os.open(folder / name, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC))
-            stack.callback(os.close, pipes[-1])
-        yield _Pipes(tuple(pipes[:-1]), pipes[-1])

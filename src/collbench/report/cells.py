@@ -44,6 +44,8 @@ ALONE = {
     "oversubscribed": "more ranks than cores",
     "memory": "too little memory",
     "shared": "they shared memory, files or connections",
+    "elsewhere": "they were on other processors",
+    "unreachable": "their ranks do not reach the machine that launches",
     "awake": "one computed while it should have slept",
     "partner": "the other failed or skipped the case",
 }

@@ -1,4 +1,4 @@
-"""The turns of a rank in a world beside others: it sleeps in a pipe until its world is to measure.
+"""The turns of a rank in a world beside others: it sleeps until its world is to measure.
 
 Numbers of devices, inodes and namespaces are the kernel's own, so names agree across containers.
 """
@@ -11,7 +11,7 @@ import os
 import re
 import stat
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import msgspec
@@ -20,7 +20,8 @@ from numpy.typing import NDArray
 
 from collbench.bindings.spec import World
 from collbench.errors import Interrupted, RequestError
-from collbench.machine.turn_pipes import TurnPipes
+from collbench.machine.driver_link import DriverLink
+from collbench.machine.facts import format_cores, machine_id, own_cores
 from collbench.machine.waiting import ContentionMeter
 from collbench.run.sampling import Sampling, Watch
 from collbench.schema.case import Case
@@ -120,12 +121,12 @@ TRIMMED = 0.1
 
 
 class Turns:
-    """The turns of a rank. `wait` is collective. `folder` has the pipes."""
+    """The turns of a rank. `wait` is collective. `folder` has its link to the driver."""
 
     def __init__(self, folder: Path, rank: int) -> None:
         self.folder, self._met = folder, False
         try:
-            self._pipes = TurnPipes(folder, rank)
+            self._link = DriverLink(folder, rank)
         except OSError as error:
             raise RequestError(f"--turns {folder}: {error.strerror}. Leave it to collbench launch.") from error
 
@@ -135,9 +136,13 @@ class Turns:
         Raises:
             Interrupted: told to stop, or the driver is gone.
         """
-        pipes = self._pipes
-        asleep = int(world.total([round(pipes.asleep * 1e9)])[0]) * 1e-9
-        pipes.report(msgspec.structs.replace(report, asleep=asleep, slept=pipes.slept, holds=self._held(world)))
+        link = self._link
+        asleep = int(world.total([round(link.asleep * 1e9)])[0]) * 1e-9
+        if not self._met:
+            self._met = True
+            holds, cores = self._held(world)
+            report = msgspec.structs.replace(report, holds=holds, cores=cores)
+        link.report(msgspec.structs.replace(report, asleep=asleep, slept=link.slept))
 
         def nap() -> None:
             watch.beat(f"{doing}: waiting for its turn")
@@ -146,7 +151,7 @@ class Turns:
 
         try:
             nap()
-            order = pipes.sleep(nap)
+            order = link.sleep(nap)
         except EOFError as error:
             raise Interrupted("the driver of this launch is gone.") from error
         watch.beat(doing)
@@ -158,16 +163,17 @@ class Turns:
         return self.wait(Report(at="stands", case=case), world, watch, doing)
 
     def close(self) -> None:
-        """Give the pipes back."""
-        self._pipes.close()
+        """Give the link back."""
+        self._link.close()
 
-    def _held(self, world: World) -> tuple[str, ...]:
-        """Before its first turn, what the ranks hold that others may hold too."""
-        if self._met:
-            return ()
-        self._met = True
-        held: Sequence[frozenset[str]] = world.gather(shareable(self._pipes.descriptors)) or ()
-        return tuple(sorted(frozenset().union(*held)))
+    def _held(self, world: World) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """What the ranks hold that others may hold too, and the processors that they are on."""
+        own = shareable(self._link.descriptors), machine_id(), own_cores()
+        held, cores = set[str](), dict[str, set[int]]()
+        for names, machine, processors in world.gather(own) or ():
+            held |= names
+            cores.setdefault(machine, set()).update(processors)
+        return tuple(sorted(held)), tuple(f"{machine} {format_cores(cores[machine])}" for machine in sorted(cores))
 
 
 def sampled_in_turns(

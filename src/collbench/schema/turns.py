@@ -1,4 +1,6 @@
-"""What a driver orders the ranks of worlds that take turns, and what they report: a line of JSON each, in a pipe.
+"""What a driver orders the ranks of worlds that take turns, and what they report: a line of JSON each.
+
+The lines go through pipes in a folder of the world, or through TCP connections to an `Address` that is there.
 
 Between a report and the next order every rank of a world sleeps in the kernel, outside of its library.
 """
@@ -19,11 +21,23 @@ Duration = Annotated[float, msgspec.Meta(gt=0, le=1e10)]
 #: Names of the pipes in the folder of a world: of a rank's orders, and of the reports of rank 0.
 ORDERS, REPORTS = "orders-{rank}", "reports"
 
+#: In the folder of a world on other machines: the file with the driver's address, and the one that a rank makes which
+#: does not reach it.
+ADDRESS, UNREACHABLE = "address", "unreachable"
+
 #: The variable that names this folder to the processes of a program whose ranks take turns.
 VARIABLE = "COLLBENCH_TURNS"
 
 #: Longest line (bytes): an order is written at once (PIPE_BUF, pipe(7)); a report names what all ranks hold.
 LONGEST_ORDER, LONGEST_REPORT = 4096, 1 << 20
+
+
+class Address(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Where a driver listens: names and numbers of its machine. A rank sends a line with the `token` and its number."""
+
+    hosts: tuple[str, ...]
+    port: int
+    token: str
 
 
 class SliceRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -71,7 +85,8 @@ class Report(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     `slice`: what it measured: `n` samples, `late` of them, the time of an operation in `seconds` (None: all were late)
     and in each half. A program has a time for each of its `measures` instead.
     `asleep`: processor seconds of all threads of all ranks during the sleep before, which lasted `slept` seconds.
-    `holds` names what the ranks share with other processes; in the first report.
+    In the first report `holds` names what the ranks share with other processes, and `cores` says on which processors of
+    which machines they are.
     """
 
     at: Literal["stands", "ready", "slice"]
@@ -88,3 +103,4 @@ class Report(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     asleep: Amount = 0.0
     slept: Amount = 0.0
     holds: tuple[str, ...] = ()
+    cores: tuple[str, ...] = ()

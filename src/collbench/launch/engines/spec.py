@@ -210,8 +210,8 @@ class Engine(ABC):
     `name` is as plans spell it. `ladder` (see `ladder_of`) begins with the most isolated step; empty where boxes
     isolate nothing. `starts_ranks`: it starts a command on every rank by itself, as a resource manager does, and no
     launcher of an MPI is needed. `bare`: it also starts ranks without containers. `local`: ranks run on the driver's
-    machine, on the cores of their slots, and can open its pipes, so that worlds can live at once. `start_seconds` are
-    estimates for a world's first box, and for each further one.
+    machine, on the cores of their slots. `overlaps`: on those of other machines too, worlds can live at once.
+    `start_seconds` are estimates for a world's first box, and for each further one.
     """
 
     name: str
@@ -220,6 +220,7 @@ class Engine(ABC):
     starts_ranks: bool = False
     bare: bool = False
     local: bool = False
+    overlaps: bool = False
 
     def address(self, plan: LaunchPlan) -> str:
         """Where a plan says that it is: a URL, or the file that describes a site; empty for its usual place."""

@@ -81,4 +81,4 @@ def _step(
 _LADDER = ladder_of(Step("files", "files and user IDs of their own; everything else is the node's", Sharing()))
 
 #: `start_seconds` were seen in a cluster of containers on two cores.
-ENGINE = SlurmEngine("slurm", (2.0, 0.1), _LADDER, starts_ranks=True, bare=True)
+ENGINE = SlurmEngine("slurm", (2.0, 0.1), _LADDER, starts_ranks=True, bare=True, overlaps=True)

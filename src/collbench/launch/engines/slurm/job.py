@@ -1,4 +1,4 @@
-"""The job of one experiment: submitted once, waited for, given steps one after the other, and ended.
+"""The job of one experiment: submitted once, waited for, given steps, and ended.
 
 Within an allocation its script is a process of the driver, and ends with it; the allocation is left as it was.
 """

@@ -1,8 +1,8 @@
 """The texts that Slurm is given: a job that performs steps as they come, and the step of a launch. Pure.
 
 One job holds the nodes for all launches, so that every cell meets the same ones. It performs the files `step-N` of its
-folder in order: output goes to `log-N`, and `code-N`, which appears last and whole, holds the exit code. The file `end`
-ends it, and so does a driver that has not written to `driver` for some minutes.
+folder as they appear: output goes to `log-N`, and `code-N`, which appears last and whole, holds the exit code. The file
+`end` ends it, and so does a driver that has not written to `driver` for some minutes.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from collbench.schema.place import SHAPE, text_of
 #: A job without a sign of its driver ends after so long (s): folders over a network show changes late.
 ABANDONED = 300
 
-#: Interval (s) at which a waiting job looks for its next step.
-LOOK = 0.1
+#: Intervals (s) at which a job looks for its next step, and at which it does once a step has run for a moment.
+LOOK, SELDOM = 0.1, 1
 
 _JOB = """\
 export PATH HOME=${{HOME:-~}} USER=${{USER:-$(id -un)}}  # which --export=NONE leaves out
@@ -37,14 +37,15 @@ exec {{never}}<> <(:)  # a pipe in which nothing comes: a pause without a proces
 n=0
 while [ ! -e end ]; do
   if [ -e step-$n ]; then
-    bash step-$n > log-$n 2>&1
-    echo $? > code-$n.part; mv code-$n.part code-$n
-    n=$((n + 1)); alive=$SECONDS
+    {{ bash step-$n > log-$n 2>&1; echo $? > code-$n.part; mv code-$n.part code-$n; }} &
+    n=$((n + 1)) begun=$SECONDS alive=$SECONDS
   else
+    look={look}
+    [ $((SECONDS - begun)) -lt 3 ] || {{ kill -0 $! && look={seldom}; }} 2> /dev/null
     read -r sign < driver
     [ "$sign" = "$last" ] || {{ last=$sign; alive=$SECONDS; }}
     [ $((SECONDS - alive)) -lt {abandoned} ] || exit 75
-    read -r -t {look} -u $never
+    read -r -t $look -u $never || :
   fi
 done
 """
@@ -113,7 +114,8 @@ def job_script(name: str, folder: Path, site: SlurmSite, needs: Resources) -> st
         of_servers = _asked(name, folder, site.time, needs.servers, site.of_servers)
         head, nodes = f"{of_servers}#SBATCH hetjob\n{head}", _ALL_NODES
         setup += f'export WORKER_NODE=$(scontrol show hostnames "{_NODES}_HET_GROUP_1" | head -n 1)\n'
-    body = _JOB.format(folder=at, setup=setup, nodes=nodes, abandoned=ABANDONED, look=LOOK)
+    body = _JOB.format(folder=at, setup=setup, nodes=nodes, abandoned=ABANDONED, look=LOOK,
+                       seldom=SELDOM)  # fmt: skip
     return f"#!/bin/bash\n{head}{body}"
 
 
@@ -138,7 +140,7 @@ class StepOf:
     """A launch (or a look at an image) as Slurm is to start it. `name` is the step's, `variables` are set before it.
 
     `with_servers`: the job has nodes for servers, which only a world whose servers have a host to themselves uses.
-    `run` is what the shell of each task does with its program.
+    `run` is what the shell of each task does with its program. `beside`: it runs on processors of other steps.
     """
 
     name: str
@@ -148,6 +150,7 @@ class StepOf:
     variables: dict[str, str]
     with_servers: bool = False
     run: str = 'exec "$@"'
+    beside: bool = False
 
 
 def step_script(step: StepOf, site: SlurmSite, program: Argv) -> str:
@@ -174,7 +177,8 @@ def _component(
         f"--nodes={cell.hosts}", f"--ntasks={cell.ranks}", f"--ntasks-per-node={each_of(cell)}",
         f"--cpus-per-task={cores_of(placement)}", f"--mpi={site.mpi.get(starter.vendor, starter.pmi)}",
         "--export=ALL", *placing_options(site.of_servers if group == 0 else site.options),
-        *(["--overcommit"] if placement.crowded else []), *(["--gpu-bind=none"] if placement.gpus else []),
+        *(["--overlap"] if step.beside else []), *(["--overcommit"] if placement.crowded else []),
+        *(["--gpu-bind=none"] if placement.gpus else []),
         *(runtime.flags(image, site.folder, f"collbench-{cell.image}") if contained else ()),
     ]  # fmt: skip
     inside = runtime.prefix(image, site.folder, sharing) if contained else ()
@@ -212,5 +216,11 @@ def python_of(cell: LaunchCell, site: SlurmSite) -> str:
 def program_of(world: WorldSpec, site: SlurmSite) -> Argv:
     """The command of a rank."""
     folders = world.folders
+    turns = () if folders.turns is None else ("--turns", str(folders.turns))
     return (python_of(world.cell, site), "-m", "collbench", "run", str(folders.plan), "--out", str(folders.out),
-            "--style", "csv")  # fmt: skip
+            "--style", "csv", *turns)  # fmt: skip
+
+
+#: What the shell of a task does beside other worlds: each has a folder of its own for temporary files.
+APART = ('TMPDIR=$(mktemp -d "${TMPDIR:-/tmp}/collbench-XXXXXX") || exit; export TMPDIR; trap "exit 143" TERM; '
+         'trap \'rm -rf "$TMPDIR"\' EXIT; "$@"')  # fmt: skip

@@ -7,7 +7,7 @@ import os
 import secrets
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -19,6 +19,7 @@ from collbench.launch.engines.slurm.job import SlurmJob, SlurmStep, in_allocatio
 from collbench.launch.engines.slurm.look import look_at
 from collbench.launch.engines.slurm.script import (
     ABANDONED,
+    APART,
     StepOf,
     job_script,
     program_of,
@@ -227,6 +228,8 @@ class SlurmWorld:
         world = self.world
         starter, with_servers = world.stack.starter, self.job.with_servers
         step = StepOf(world.name, world.cell, world.placement, starter, environment, with_servers)
+        if world.folders.turns is not None:
+            step = replace(step, run=APART, beside=True)
         started = self.job.start(step_script(step, self.site, argv), world.name, log)
         self.started.append(started)
         return started
