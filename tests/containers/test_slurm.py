@@ -55,6 +55,14 @@ for process in /proc/[0-9]*; do
 done; true"""
 
 
+#: One rank of those on a node.
+KILL_ONE = """\
+for process in /proc/[0-9]*; do
+  tr "\\0" " " < $process/cmdline 2>/dev/null | grep -q "^[^ ]*python -m [c]ollbench run" || continue
+  kill -KILL ${process#/proc/}; exit
+done; exit 1"""
+
+
 class Cluster(ToySlurm):
     """A cluster with files of ours in its shared folder."""
 
@@ -166,11 +174,15 @@ timeout = "60s"
 """
 
 
-def of_two_cores(cluster: Cluster, policies: str = '["host"]', launches: int = 2, sides: str = "ab") -> None:
+def of_two_cores(
+    cluster: Cluster, policies: str = '["host"]', launches: int = 2, sides: str = "ab", runtime: str = "none"
+) -> None:
     """A plan of two ranks on a node, with sides that do not differ, and a site to which a task is a core."""
     tables = "".join(f"[sides.{name}]\nvariables = {{}}\n" for name in sides)
     image = cluster.image.rpartition("/")[2]
     cluster.write("plan.toml", SIDES.format(image=image, policies=policies, launches=launches, more=tables))
+    cluster.site(runtime=runtime)
+    cluster.write("site.toml", (cluster.share / "site.toml").read_text().replace("cores = 1", "cores = 2"))
 
 
 def temporary_folders(cluster: Cluster) -> str:
@@ -181,7 +193,6 @@ def temporary_folders(cluster: Cluster) -> str:
 @pytest.mark.parametrize("cluster", [("openmpi", 2), ("mpich", 2)], indirect=True)
 def test_two_steps_on_the_same_cores_take_turns(cluster: Cluster) -> None:
     of_two_cores(cluster)
-    cluster.site()
     done = cluster.launch("--out", "run")
     assert done.returncode == 0, done.stderr
     records = cluster.records()
@@ -196,8 +207,7 @@ def test_two_steps_on_the_same_cores_take_turns(cluster: Cluster) -> None:
 @pytest.mark.parametrize("cluster", [("openmpi", 2)], indirect=True)
 def test_a_side_in_containers_of_a_runtime_takes_turns_with_the_host(cluster: Cluster) -> None:
     unpacked("collbench/openmpi", cluster.share / "img/openmpi", "/shared/collbench")
-    of_two_cores(cluster, policies='["host", "multi", "single"]', launches=1, sides="")
-    cluster.site(runtime="charliecloud")
+    of_two_cores(cluster, '["host", "multi", "single"]', launches=1, sides="", runtime="charliecloud")
     done = cluster.launch("--out", "run")
     assert done.returncode == 0, done.stderr
     found = {(record.case.where.policy, record.how, record.duet and record.duet.worlds) for record in cluster.records()}
@@ -208,10 +218,9 @@ def test_a_side_in_containers_of_a_runtime_takes_turns_with_the_host(cluster: Cl
 @pytest.mark.parametrize("cluster", [("openmpi", 2)], indirect=True)
 def test_of_two_steps_one_is_killed_and_the_other_goes_on(cluster: Cluster) -> None:
     of_two_cores(cluster, launches=1)
-    cluster.site()
     process = cluster.start()
     until(lambda: len(list((cluster.share / "collbench").glob("*/*/out/manifest.json"))) == 2)
-    cluster.root(0, "sh", "-c", "kill -9 $(pgrep -f 'collbench run' | tail -n 1)")
+    cluster.root(0, "sh", "-c", KILL_ONE)
     _, err = process.communicate(timeout=120)
     assert process.returncode == 1, err
     by_side = {record.case.where.side: [] for record in cluster.records()}  # type: ignore[var-annotated]
@@ -224,7 +233,6 @@ def test_of_two_steps_one_is_killed_and_the_other_goes_on(cluster: Cluster) -> N
 @pytest.mark.parametrize("cluster", [("openmpi", 2)], indirect=True)
 def test_interrupted_turns_are_resumed_and_leave_nothing(cluster: Cluster) -> None:
     of_two_cores(cluster, launches=3)
-    cluster.site()
     process = cluster.start()
     lines = cluster.share / "run/records.jsonl"
     until(lambda: lines.exists() and lines.read_bytes().count(b"\n") >= 4 and cluster.measures())

@@ -207,12 +207,12 @@ def cancel_soon(job: str) -> bool:
         return False
 
 
-def cancel_step(job: str, name: str) -> None:
-    """End the step of that name, if it runs."""
+def cancel_step(job: str, name: str, gently: bool = False) -> None:
+    """End the step of that name, if it runs: by SIGKILL, or by SIGTERM."""
     for line in ask("squeue", "--steps", f"--jobs={job}", "--noheader", "--format=%i %j").splitlines():
         number, _, called = line.strip().partition(" ")
         if called == name:
-            ask("scancel", number)
+            ask("scancel", *(["--signal=TERM"] if gently else []), number)
 
 
 def refuse(plan: LaunchPlan, cells: Iterable[LaunchCell], site: SlurmSite) -> None:

@@ -34,7 +34,7 @@ GONE = 90.0
 #: Longest wait for the nodes of a job that has ended to be cleared (s), until which Slurm does not say how it ended.
 CLEARED = 40.0
 
-#: A job that runs ends by itself within this time (s); else it is cancelled.
+#: A job that runs ends by itself within this time (s), a step by SIGTERM; else it is cancelled.
 BY_ITSELF = 2.0
 
 #: What srun says where its job is at its end, though Slurm may call it RUNNING for half a minute more.
@@ -238,11 +238,12 @@ class SlurmStep:
 
     def end(self) -> None:
         """Cancel what runs of it, and wait until the job says that it has ended; else the job is cancelled."""
-        deadline = time.monotonic() + GONE
+        began = time.monotonic()
         while self.code is None and self.job.look().alive:
+            waited = time.monotonic() - began
             with contextlib.suppress(EngineError):
-                client.cancel_step(self.job.number, self.name)
-            if time.monotonic() > deadline:
+                client.cancel_step(self.job.number, self.name, gently=waited < BY_ITSELF)
+            if waited > GONE:
                 self.job.cancel()
                 return
             time.sleep(0.2)
