@@ -45,6 +45,8 @@ from collbench.units import format_size
 SIZES = ("8", "64K", "1M")
 PLACES = {"host": "host", "container": "multi"}
 LAUNCHES = 8
+#: Of trainings, whose launches spread more.
+TRAININGS = 12
 LIMIT = 900.0
 #: What a duet measures of a case on each side (s), for launches in blocks.
 BUDGET = "0.8s"
@@ -292,9 +294,10 @@ def scan(asked: argparse.Namespace) -> None:
 def training(asked: argparse.Namespace, done: Callable[[Found], None]) -> Found:
     """A step of a training on the host against a container, in turns."""
     text = plan(asked.installations[0], list(PLACES.values()), images=["torch"], warmup=2, floor=8, timeout="5m",
+                launches=TRAININGS,
                 benchmarks=[{"name": "ddp", "network": "fcn5", "batch": 64}], seed=asked.seed)  # fmt: skip
     played = perform(text, "policy")
-    return {"seconds": played.seconds, "sizes": played.compared(), "libraries": played.libraries}
+    return {"launches": TRAININGS, "seconds": played.seconds, "sizes": played.compared(), "libraries": played.libraries}
 
 
 PARTS = {one.__name__: one for one in (equal, question, sleeper, restless, planted, training)}

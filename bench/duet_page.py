@@ -119,7 +119,9 @@ def _planted(found: Found) -> str:
 
 def _training(found: Found) -> str:
     rows = [[what, *_ratio(of)] for what, of in found["sizes"].items()]
-    text = f"A step of `ddp` on two ranks, eight launches in turns, which took {found['seconds']:.0f} s.\n\n"
+    text = (
+        f"A step of `ddp` on two ranks, {found['launches']} launches in turns, which took {found['seconds']:.0f} s.\n\n"
+    )
     return text + table(("what", "container over host", "verdict"), rows)
 
 

@@ -62,12 +62,13 @@ class Ended:
 def environment(**more: str) -> dict[str, str]:
     """Ours, with root allowed, and no launcher's variables from outside.
 
-    Open MPI's ranks leave the core to others while they wait: on a busy machine that is what they wait for.
+    Open MPI's ranks leave the core to others while they wait: on a busy machine that is what they wait for. They meet
+    over loopback: where interfaces of containers come and go, its server sometimes does not start ("listener thread").
     """
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("OMPI_", "PMI", "PRTE_"))}
     root = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
-    yielding = {"OMPI_MCA_mpi_yield_when_idle": "1"}
-    return kept | root | yielding | {"PYTHONUNBUFFERED": "1"} | more
+    ours = {"OMPI_MCA_mpi_yield_when_idle": "1", "PMIX_MCA_ptl_base_if_include": "lo"}
+    return kept | root | ours | {"PYTHONUNBUFFERED": "1"} | more
 
 
 def finish(command: list[str], limit: float = LIMIT, env: dict[str, str] | None = None) -> Ended:

@@ -195,7 +195,7 @@ def test_whenever_it_is_interrupted_only_whole_pairs_are_kept_and_the_rest_is_me
         assert set(found.values()) <= {"duet"}
         kept_at[number] = sizes
         ready, _ = made_ready(Worlds(), plan)
-        known = {(record.case, record.launch): record.duet and record.duet.seconds for record in heard.records}
+        known = {(record.case, record.launch): record.duet.seconds if record.duet else None for record in heard.records}
         done = finished(ready.expanded, tuple(heard.records))
         rest = Heard()
         run_campaign(ready, rest, done, known, lambda: None)

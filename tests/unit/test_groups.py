@@ -207,8 +207,9 @@ def test_more_are_groups_around_the_first_cell_of_the_plan(left_out: int) -> Non
 
 
 def numbers(found: Sequence[Group]) -> list[tuple[set[str], str | None, bool]]:
-    return [({place_of(one.cell) for one in group.launches}, group.reference and place_of(group.reference.cell),
-             group.repeats) for group in found]  # fmt: skip
+    return [({place_of(one.cell) for one in group.launches},
+             None if group.reference is None else place_of(group.reference.cell), group.repeats)
+            for group in found]  # fmt: skip
 
 
 def test_what_is_left_of_a_block_is_in_the_groups_that_it_was_in() -> None:

@@ -176,7 +176,7 @@ def _performed(
     records = list(writer.before)
     done = finished(expanded, writer.before, some_from(manifest) or 0)
     done |= continuing.closed(expanded, manifest, writer.before, extends)
-    known = {(record.case, record.launch): record.duet and record.duet.seconds
+    known = {(record.case, record.launch): record.duet.seconds if record.duet else None
              for record in writer.before if not record.lost}  # fmt: skip
     said = (*prepared.stacks.differences, *disturbances(expanded.placements.values()))
     show_cells(expanded, said, prepared.stacks.missing)
