@@ -6,7 +6,7 @@ import signal
 import sys
 from typing import NoReturn
 
-from collbench.machine.signals import to_handle
+from collbench.machine.process import to_handle
 
 #: Commands that take seconds before they ask an engine for the first time, and handle every signal from then on.
 EXPERIMENTS = ("gate", "launch", "selftest")

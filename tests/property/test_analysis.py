@@ -20,8 +20,7 @@ from tests.unit.made_runs import experiment, made_case, made_failure, made_manif
 from collbench.analysis.compare import Comparison, compare
 from collbench.analysis.estimate import centre, ratio_in_blocks, ratio_of_sides
 from collbench.analysis.factors import find_factor
-from collbench.analysis.observations import Observed, collect, observe
-from collbench.analysis.pair import Pair
+from collbench.analysis.observations import Observed, Pair, collect, observe
 from collbench.analysis.pairs import within
 from collbench.cli import run_command
 from collbench.errors import RequestError

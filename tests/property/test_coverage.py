@@ -16,8 +16,7 @@ from numpy.typing import NDArray
 
 from collbench.analysis.compare import Comparison, compare
 from collbench.analysis.estimate import Estimate, centre, ratio_in_blocks, ratio_of_sides
-from collbench.analysis.observations import Cell
-from collbench.analysis.pair import Pair
+from collbench.analysis.observations import Cell, Pair
 from collbench.schema.case import Case, case_of
 
 pytestmark = pytest.mark.slow

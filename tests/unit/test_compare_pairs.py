@@ -10,8 +10,7 @@ from tests.unit.made_program_runs import program_record
 from tests.unit.made_runs import Entry, made_case, made_record, spread, write_run
 
 from collbench.analysis.factors import find_factor
-from collbench.analysis.observations import observe
-from collbench.analysis.pair import Pair
+from collbench.analysis.observations import Pair, observe
 from collbench.analysis.pairs import across, alike, within, without_partner
 from collbench.errors import RequestError
 from collbench.schema.case import Case, case_of

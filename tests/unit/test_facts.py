@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tests.processes import LIMIT
 
 from collbench import backends
-from collbench.machine import facts, own_variables
+from collbench.machine import facts, process
 from collbench.machine.confinement import confinement
 from collbench.machine.facts import RankFacts
 
@@ -229,10 +229,10 @@ def test_waiting_for_a_cpu(monkeypatch: pytest.MonkeyPatch, text: str | None, se
 
 def test_what_a_backend_set_for_its_own_ends_is_not_the_users(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "environ", {"NCCL_ALGO": "Ring"})
-    own_variables.set_own({})
+    process.set_own({})
     assert os.environ == {"NCCL_ALGO": "Ring"}
-    own_variables.set_own({"NCCL_HOSTID": "collbench-0"})
-    own_variables.set_own({"NCCL_DEBUG": "INFO"})
+    process.set_own({"NCCL_HOSTID": "collbench-0"})
+    process.set_own({"NCCL_DEBUG": "INFO"})
     assert os.environ["NCCL_HOSTID"] == "collbench-0"
     assert environment(os.environ) == {"NCCL_ALGO": "Ring"}
 

@@ -17,7 +17,7 @@ from tests.mpi.jobs import skip_or_fail
 from collbench.collectives.row import Array
 from collbench.timing.call import Stage
 from collbench.workloads import get, gpu
-from collbench.workloads.programs.gpu import convolution, copy, gemm, histogram, launch, memory, timer, transpose
+from collbench.workloads.programs.gpu import convolution, copy, gemm, histogram, launch, opened, timer, transpose
 from collbench.workloads.programs.gpu.opened import OpenGpu
 
 pytestmark = pytest.mark.slow  # most compile kernels
@@ -250,7 +250,7 @@ def test_bytes_are_counted_by_parts(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("name", ["gemm", "convolution", "transpose fine_grained"])
 def test_arrays_are_copied_by_parts(result: Result, name: str, part: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Down to a row at a time; what is checked does not depend on it."""
-    monkeypatch.setattr(memory, "PART", part)
+    monkeypatch.setattr(opened, "PART", part)
     assert result(name)["wrong"] == 0
     if name == "gemm":
         assert result(name, compute=Tf32)["wrong"] > 0

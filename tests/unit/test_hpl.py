@@ -18,7 +18,7 @@ from collbench.run.expand import program_cases
 from collbench.schema.case import Case
 from collbench.schema.plan import Plan
 from collbench.schema.record import Record
-from collbench.workloads import _blas, hpl
+from collbench.workloads import blas, hpl
 from collbench.workloads.programs import hpl as wrapper
 
 STORED = (Path(__file__).parents[1] / "data" / "outputs" / "hpcc-1.5.0.txt").read_text(encoding="utf-8")
@@ -214,7 +214,7 @@ def test_xhpl_comes_before_hpcc_and_neither_is_started_for_its_version(
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     assert hpl.HPL.missing() == ("there is no xhpl, and hpcc was not found; on Debian and Ubuntu: apt-get install hpcc")
-    assert hpl.HPL.library() is None and _blas.BlasOf(hpl.HPL).library() is None
+    assert hpl.HPL.library() is None and blas.BlasOf(hpl.HPL).library() is None
     started = tmp_path / "started"
     for name, version in (("hpcc", "2.0"), ("xhpl", "2.3")):
         path = script(tmp_path, name, f": > {started}  # HPLinpack {version}  --  High-Performance Linpack benchmark")
@@ -233,11 +233,11 @@ def test_the_blas_of_a_program_is_what_its_linker_finds(tmp_path: Path, monkeypa
     )
     script(tmp_path, "ldd", "\n".join(f"echo '\t{line}'" for line in lines))
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert _blas.linked("/x/xhpl") == "/l/libblas.so.3"
+    assert blas.linked("/x/xhpl") == "/l/libblas.so.3"
     script(tmp_path, "ldd", "echo '\tlibblas.so.3 => not found'; echo '\tlibm.so.6 => /l/libm.so.6 (0x1)'")
-    assert _blas.linked("/x/xhpl") is None
+    assert blas.linked("/x/xhpl") is None
     monkeypatch.setenv("PATH", "/nowhere")
-    assert _blas.linked("/x/xhpl") is None
+    assert blas.linked("/x/xhpl") is None
 
 
 def test_more_processes_than_cores_are_skipped(monkeypatch: pytest.MonkeyPatch) -> None:

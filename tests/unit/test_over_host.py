@@ -7,8 +7,7 @@ from tests.unit.made_program_runs import program_case, program_record
 from tests.unit.made_runs import made_case, made_record, spread
 
 from collbench.analysis.compare import compare
-from collbench.analysis.observations import Cell
-from collbench.analysis.pair import Pair
+from collbench.analysis.observations import Cell, Pair
 from collbench.report.launches import OverHost, program_launches, summary
 
 US = 1e-6

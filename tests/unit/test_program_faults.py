@@ -19,7 +19,7 @@ from tests.unit.made_programs import PLAN, gone, row_with, run_row, shell, writt
 
 from collbench import workloads
 from collbench.errors import Interrupted
-from collbench.machine import own_variables
+from collbench.machine import process
 from collbench.run.child import ProgramFailed, execute
 from collbench.run.watchdog import Unwatched
 
@@ -186,10 +186,10 @@ def test_ctrl_c_ends_the_program_and_keeps_what_was_measured(tmp_path: Path, bar
 
 
 def test_threads_are_the_cores_whatever_we_set_for_ourselves(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in (own_variables.OWN, "OPENBLAS_NUM_THREADS"):
+    for name in (process.OWN, "OPENBLAS_NUM_THREADS"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("OMP_NUM_THREADS", "77")
-    own_variables.set_own({"OPENBLAS_NUM_THREADS": "1"})
+    process.set_own({"OPENBLAS_NUM_THREADS": "1"})
     script = 'echo "$OMP_NUM_THREADS $OPENBLAS_NUM_THREADS." >&2; exit 1'
     ((record, _), *_) = run_row(monkeypatch, row_with(shell(script)))
     assert record.reason == f"sh ended with exit code 1: {len(os.sched_getaffinity(0))} ."

@@ -12,7 +12,7 @@ import pytest
 from collbench.errors import Interrupted
 from collbench.launch import patience
 from collbench.launch.patience import Stopping
-from collbench.machine.signals import SIGNALS
+from collbench.machine.process import SIGNALS
 
 #: The timer is what is tested.
 pytestmark = pytest.mark.timeout(method="thread")

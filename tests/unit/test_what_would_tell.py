@@ -7,8 +7,7 @@ from tests.unit.made_runs import made_case
 
 from collbench.analysis.compare import Comparison
 from collbench.analysis.estimate import Estimate
-from collbench.analysis.observations import Cell
-from collbench.analysis.pair import Pair
+from collbench.analysis.observations import Cell, Pair
 from collbench.report.verdict import what_tells
 
 OVER = "needs more than 1000 more launches"

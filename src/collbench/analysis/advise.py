@@ -19,9 +19,8 @@ import numpy as np
 
 from collbench.analysis.compare import MARGIN, Comparison, Known, compare
 from collbench.analysis.estimate import centre, ratio_in_blocks, ratio_of_sides
-from collbench.analysis.observations import Cell
+from collbench.analysis.observations import Cell, Pair
 from collbench.analysis.options import Option, Question
-from collbench.analysis.pair import Pair
 from collbench.analysis.pairs import alike, undisturbed
 from collbench.analysis.recovery import isolated_pairs
 from collbench.analysis.significance import ALPHA, together

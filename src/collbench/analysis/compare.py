@@ -9,8 +9,8 @@ from typing import Literal
 
 from collbench.analysis.estimate import FEWEST, Estimate, centre, ratio_of_sides
 from collbench.analysis.launches import ProcessorTime, Slow, drift, processor_time, serial, slow
+from collbench.analysis.observations import Pair
 from collbench.analysis.optional import stats
-from collbench.analysis.pair import Pair
 from collbench.analysis.pairs import Alike, alike, undisturbed
 from collbench.analysis.planning import MOST, hidden_by_clock, launches_more
 from collbench.analysis.sequential import evidence, ratio_in_blocks_of

@@ -16,8 +16,7 @@ from typing import Generic, Literal, NamedTuple, TypeVar
 from collbench.analysis.compare import MARGIN, Comparison, compare
 from collbench.analysis.estimate import CONFIDENCE, FEWEST
 from collbench.analysis.factors import FACTORS
-from collbench.analysis.observations import Cell
-from collbench.analysis.pair import Pair
+from collbench.analysis.observations import Cell, Pair
 from collbench.analysis.pairs import alike, apart, opposed, undisturbed
 from collbench.analysis.sequential import fewest_wins
 from collbench.schema.axes import AXES

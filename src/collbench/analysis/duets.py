@@ -12,9 +12,8 @@ from dataclasses import dataclass
 from statistics import fmean, stdev
 
 from collbench.analysis.estimate import CONFIDENCE, FEWEST, Estimate
-from collbench.analysis.observations import Cell
+from collbench.analysis.observations import Cell, Pair
 from collbench.analysis.optional import stats
-from collbench.analysis.pair import Pair
 
 
 @dataclass(frozen=True)

@@ -15,8 +15,7 @@ from collbench.analysis.compare import Comparison, compare
 from collbench.analysis.deciding import no_slower
 from collbench.analysis.estimate import FEWEST
 from collbench.analysis.launches import unequal
-from collbench.analysis.observations import Cell, Observed
-from collbench.analysis.pair import Pair
+from collbench.analysis.observations import Cell, Observed, Pair
 from collbench.errors import RunReadError
 from collbench.schema.axes import SOFTWARE
 from collbench.schema.case import Case, Where

@@ -10,9 +10,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from collbench.analysis.observations import Cell
+from collbench.analysis.observations import Cell, Pair
 from collbench.analysis.optional import stats
-from collbench.analysis.pair import Pair
 
 #: A trend of one side counts at this p: half of 5 %, because there are two sides.
 _TREND = 0.025

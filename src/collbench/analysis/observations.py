@@ -563,3 +563,19 @@ def collect(records: Iterable[Record], cells: dict[Case, Cell], first: int = 0, 
             if launch not in cell.launches and (cell.case, launch) not in without_time:
                 cell.not_measured(record, launch)
     return last
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Two cells that are compared. `free` are the facts of the measuring in which they may differ (`pairs.METHODS`).
+
+    `remarks` say in what else the sides differ, `asked` what the fact that is the question is on each.
+    """
+
+    base: Cell
+    other: Cell
+    base_name: str
+    other_name: str
+    free: frozenset[str] = frozenset()
+    remarks: tuple[str, ...] = ()
+    asked: tuple[str, ...] = ()

@@ -17,8 +17,7 @@ from typing import NamedTuple
 from collbench.analysis import environment
 from collbench.analysis.estimate import FEWEST
 from collbench.analysis.factors import FACTORS, Factor, of_fact
-from collbench.analysis.observations import Cell, How, Observed, methods
-from collbench.analysis.pair import Pair
+from collbench.analysis.observations import Cell, How, Observed, Pair, methods
 from collbench.errors import RequestError
 from collbench.schema.axes import AXES, SYNONYMS, Value, axis_of
 from collbench.schema.case import Case, names_in

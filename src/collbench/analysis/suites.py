@@ -7,8 +7,7 @@ from dataclasses import dataclass, replace
 
 from collbench.analysis.compare import MARGIN, Comparison, compare
 from collbench.analysis.factors import find_factor
-from collbench.analysis.observations import Cell, Observed
-from collbench.analysis.pair import Pair
+from collbench.analysis.observations import Cell, Observed, Pair
 from collbench.analysis.pairs import within
 from collbench.errors import RequestError
 from collbench.schema.axes import Value

@@ -34,7 +34,7 @@ from collbench.bindings.spec import Operation, Options, Session
 from collbench.collectives.case import CollectiveCase
 from collbench.collectives.row import Binder, C, Collective, Prepared
 from collbench.errors import LibraryError
-from collbench.machine.own_variables import set_own
+from collbench.machine.process import set_own
 from collbench.schema.axes import Op, ThreadLevel
 from collbench.schema.manifest import Library
 from collbench.timing.call import Call, Stage

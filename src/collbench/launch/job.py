@@ -27,7 +27,7 @@ from collbench.launch.log import Lines, Log
 from collbench.launch.patience import LONGEST_PASS, Patience
 from collbench.launch.relay import LARGEST
 from collbench.launch.starters.starter import Argv, Request, Starter
-from collbench.machine.parent import end_with_parent
+from collbench.machine.process import end_with_parent
 
 #: Fields of /proc/PID/stat from the state on: state, number of threads, time of the start, and status for wait(2).
 _STATE, _THREADS, _STARTED, _STATUS = 0, 17, 19, 49

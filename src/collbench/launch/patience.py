@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from collbench.errors import Interrupted
-from collbench.machine.signals import to_handle
+from collbench.machine.process import to_handle
 from collbench.schema.plan import Plan
 from collbench.schema.store import PROGRESS
 from collbench.units import counted

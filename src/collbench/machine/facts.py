@@ -12,7 +12,7 @@ from pathlib import Path
 from collbench.machine import cgroup
 from collbench.machine.cgroup import disks
 from collbench.machine.confinement import confinement, priority
-from collbench.machine.own_variables import own_names
+from collbench.machine.process import own_names
 from collbench.schema.manifest import Gpu, Host
 from collbench.schema.place import HOST
 from collbench.schema.record import Confinement

@@ -12,8 +12,7 @@ from collbench.analysis.compare import Comparison
 from collbench.analysis.duets import effects
 from collbench.analysis.estimate import FEWEST, Estimate
 from collbench.analysis.launches import SLOW
-from collbench.analysis.observations import Cell
-from collbench.analysis.pair import Pair
+from collbench.analysis.observations import Cell, Pair
 from collbench.report import cpu_time, remarks
 from collbench.report.cells import cautions, heading_of
 from collbench.report.headings import place_order, table_key

@@ -13,8 +13,7 @@ from statistics import median
 
 from collbench.analysis.compare import Comparison
 from collbench.analysis.estimate import FEWEST, Estimate
-from collbench.analysis.observations import Cell, without_collector
-from collbench.analysis.pair import Pair
+from collbench.analysis.observations import Cell, Pair, without_collector
 from collbench.analysis.pairs import alike, undisturbed
 from collbench.analysis.sequential import ratio_in_blocks_of
 from collbench.report.cells import cautions, heading_of, image_and_place, interval

@@ -10,8 +10,7 @@ from statistics import median
 
 from collbench.analysis.compare import MARGIN, Comparison, compare
 from collbench.analysis.estimate import Estimate, centre
-from collbench.analysis.observations import Observed
-from collbench.analysis.pair import Pair
+from collbench.analysis.observations import Observed, Pair
 from collbench.analysis.paper.cells import PARAMETER_SERVER, Apart, Item, Kind, judged_together, kinds_of, other_device
 from collbench.analysis.paper.judge import FINDINGS, Evidence, Judgement, PartVerdict, diff_percent, judge
 from collbench.analysis.paper.reference import Paper, Published, PublishedTraining, Ratio, Scalar, Selector, decode

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from collbench.errors import CollbenchError, Interrupted
-from collbench.machine.own_variables import own_names
+from collbench.machine.process import own_names
 from collbench.run.sampling import Watch
 from collbench.units import format_duration
 from collbench.workloads.programs.ending import SKIPPED

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
-from collbench.machine.signals import SIGNALS, to_handle
+from collbench.machine.process import SIGNALS, to_handle
 
 #: After a signal the main thread has so long to finish its batch and agree with the other ranks (s). Open MPI's mpirun
 #: sends SIGTERM when it ends a job (Ctrl-C, a lost rank) and SIGKILL 0.4 s later; MPICH's forwards Ctrl-C as SIGINT.

@@ -20,18 +20,19 @@ if TYPE_CHECKING:
 
 _OTHERS = {"program", "software"}
 
-#: Files `FAMILY.py` whose `WORKLOADS` has these by name: `FAMILY_NAME`.
+#: Files whose `WORKLOADS` has several by name.
 _FAMILIES = {
-    "deepbench": ("conv", "gemm", "rnn"),
-    "gpu": ("convolution", "copy", "gemm", "histogram", "launch", "transpose"),
-    "sysbench": ("cpu", "fileio", "memory", "threads"),
+    "blas": ("dgemm", "linpack"),
+    "deepbench": ("deepbench_conv", "deepbench_gemm", "deepbench_rnn"),
+    "gpu": ("gpu_convolution", "gpu_copy", "gpu_gemm", "gpu_histogram", "gpu_launch", "gpu_transpose"),
+    "sysbench": ("sysbench_cpu", "sysbench_fileio", "sysbench_memory", "sysbench_threads"),
 }
+_FAMILY = {name: family for family, members in _FAMILIES.items() for name in members}
 
 
 @cache
 def names() -> tuple[str, ...]:
-    of_families = (f"{family}_{name}" for family, members in _FAMILIES.items() for name in members)
-    return tuple(sorted((*modules_of(__path__, _OTHERS | _FAMILIES.keys()), *of_families)))
+    return tuple(sorted((*modules_of(__path__, _OTHERS | _FAMILIES.keys()), *_FAMILY)))
 
 
 def get(name: str) -> Program:
@@ -43,9 +44,8 @@ def get(name: str) -> Program:
     if name not in names():
         raise PlanError(f"benchmark {name!r}: unknown. {suggestion(name, names())}")
     try:
-        family, _, member = name.partition("_")
-        if member in _FAMILIES.get(family, ()):
-            program: Program = defined(__name__, family, "WORKLOADS")[name]
+        if name in _FAMILY:
+            program: Program = defined(__name__, _FAMILY[name], "WORKLOADS")[name]
         else:
             program = defined(__name__, name, "WORKLOAD")
     except RequestError as error:

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from collbench.schema.case import Case
-from collbench.workloads._blas import BlasOf
 from collbench.workloads._own import started
+from collbench.workloads.blas import BlasOf
 from collbench.workloads.program import ALL_CORES, Measure, Program, parameter, threads_of
 from collbench.workloads.programs.blas import REFERENCE
 from collbench.workloads.software import FirstOf, Software

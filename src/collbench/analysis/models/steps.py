@@ -18,8 +18,7 @@ from collbench.analysis.estimate import Estimate, centre
 from collbench.analysis.models.predict import Prediction, PredictionQuestion, Refusal, answers
 from collbench.analysis.models.series import series
 from collbench.analysis.models.validation import Model, Unfit, model
-from collbench.analysis.observations import Cell, Observed
-from collbench.analysis.pair import Pair
+from collbench.analysis.observations import Cell, Observed, Pair
 from collbench.analysis.significance import together
 from collbench.schema.case import Case, Where
 

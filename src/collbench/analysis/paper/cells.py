@@ -10,8 +10,7 @@ from collbench.analysis import pairs as pairs_module
 from collbench.analysis.compare import Comparison, compare
 from collbench.analysis.environment import facts, software
 from collbench.analysis.factors import FACTORS
-from collbench.analysis.observations import Cell, Observed
-from collbench.analysis.pair import Pair
+from collbench.analysis.observations import Cell, Observed, Pair
 from collbench.analysis.pairs import within
 from collbench.analysis.paper.reference import Paper, matches
 from collbench.errors import RequestError

@@ -13,7 +13,7 @@ from typing import Literal, get_args
 
 from collbench.analysis.compare import MARGIN, Comparison, compare
 from collbench.analysis.estimate import Estimate, ratio_in_blocks, ratio_of_sides
-from collbench.analysis.pair import Pair
+from collbench.analysis.observations import Pair
 from collbench.analysis.paper.cells import Compared, Item, Kind, other_device
 from collbench.analysis.paper.reference import Bounds, Conclusion, Needs, Paper, Part, Scalar, Selector
 from collbench.analysis.significance import together

@@ -35,7 +35,7 @@ from collbench.bindings.spec import Seen
 from collbench.collectives.case import CollectiveCase
 from collbench.collectives.row import Array, C, Collective, Step
 from collbench.errors import LibraryError, Unsupported
-from collbench.machine.own_variables import own_names, set_own
+from collbench.machine.process import own_names, set_own
 from collbench.schema.axes import Op
 from collbench.schema.choices import DTYPES
 from collbench.timing.call import Native

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import msgspec
 
-from collbench.workloads._blas import Blas, linked
+from collbench.workloads.blas import Blas, linked
 from collbench.workloads.programs.ending import SKIPPED, end
 
 #: hpcc has HPL in it, reads another file, and writes its report into one.

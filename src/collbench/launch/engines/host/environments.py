@@ -19,7 +19,7 @@ from collbench.launch.folders import signed_folder
 from collbench.launch.given import LIBRARY_PATH, NOTHING_GIVEN, Given, given_by
 from collbench.launch.probe import Contents
 from collbench.launch.shipped import source_tree
-from collbench.machine.parent import end_with_parent
+from collbench.machine.process import end_with_parent
 from collbench.schema.launch_plan import LaunchPlan
 
 #: Longest wait for an environment to say what it holds (s).

@@ -15,8 +15,7 @@ import numpy as np
 
 from collbench.bindings.gpu.kernels import Grid
 from collbench.collectives.row import Array
-from collbench.workloads.programs.gpu.memory import Rows
-from collbench.workloads.programs.gpu.opened import OpenGpu, printed, source
+from collbench.workloads.programs.gpu.opened import OpenGpu, Rows, printed, source
 from collbench.workloads.programs.gpu.timer import Timer, in_turn
 
 #: As in convolution.cu.

@@ -13,8 +13,7 @@ from typing import Any
 import numpy as np
 
 from collbench.collectives.row import Array
-from collbench.workloads.programs.gpu.memory import Rows
-from collbench.workloads.programs.gpu.opened import OpenGpu, printed
+from collbench.workloads.programs.gpu.opened import OpenGpu, Rows, printed
 from collbench.workloads.programs.gpu.timer import Timer
 
 #: A whole number that float32 holds and TF32, whose significand has 11 bits, does not.

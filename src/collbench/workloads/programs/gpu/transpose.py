@@ -15,8 +15,7 @@ import numpy as np
 from collbench.bindings.gpu.kernels import Grid, Kernels
 from collbench.collectives.row import Array
 from collbench.timing.call import Stage
-from collbench.workloads.programs.gpu.memory import Rows
-from collbench.workloads.programs.gpu.opened import OpenGpu, printed, source
+from collbench.workloads.programs.gpu.opened import OpenGpu, Rows, printed, source
 from collbench.workloads.programs.gpu.timer import Timer
 
 #: As in NVIDIA's sample.

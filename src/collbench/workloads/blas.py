@@ -1,4 +1,8 @@
-"""What linpack and dgemm have in common: the libraries to choose from, and what their programs print."""
+"""dgemm and linpack: what a BLAS and LAPACK reach on dense matrices; and the libraries to choose from.
+
+linpack does what Intel's shared-memory LINPACK does: the order of the matrix and its leading dimension vary, and there
+is neither a block size nor a process grid, as HPL has them.
+"""
 
 from __future__ import annotations
 
@@ -126,3 +130,57 @@ def notes(output: str) -> Sequence[str]:
     kernel = f", kernel {said['kernel']}" if said["kernel"] else ""
     fewer = f" of the {said['asked']} asked for" if said["threads"] != said["asked"] else ""
     return (f"{said['name']} {said['version']}{kernel}, {counted(said['threads'], 'thread')}{fewer}",)
+
+
+#: Relative errors of sums of n products are below n times this; there are three such sums on one side or the other.
+EPS = 2.0**-52
+
+#: The largest scaled residual of a right result: the threshold in HPL's input.
+RESIDUAL = 16.0
+
+
+def _flop(case: Case) -> float:
+    """Of an elimination and two triangular solutions, as HPL counts them."""
+    n: int = case["n"]
+    return 2 / 3 * n**3 + 3 / 2 * n**2
+
+
+def _lda(case: Case) -> int:
+    return case["lda"] or case["n"]  # type: ignore[no-any-return]
+
+
+def _refuses(case: Case) -> str | None:
+    n = case["n"]
+    if _lda(case) < n:
+        return f"the leading dimension must be at least n; use lda=0 or lda={n}"
+    if _lda(case) != n and case["blas"] == "mkl":
+        return f"mkl is called through torch, which has no leading dimension; use lda=0 or lda={n}"
+    return None
+
+
+#: By name.
+WORKLOADS = {program.name: program for program in (
+    benchmark(
+        "dgemm",
+        "DGEMM",
+        "multiply two square matrices of doubles by a BLAS",
+        Measure("multiply", lambda case: 2.0 * case["n"] ** 3, "flop"),
+        parameter("n", 2000, "order of the matrices", least=1, most=200_000),
+        figure="relative error",
+        most=lambda case: 2 * case["n"] * EPS,
+        memory=lambda case: 3 * 8 * case["n"] ** 2,
+    ),
+    benchmark(
+        "linpack",
+        "LINPACK",
+        "solve a dense system of equations by LAPACK's dgesv",
+        Measure("solve", _flop, "flop"),
+        parameter("n", 2000, "order of the matrix", least=1, most=200_000),
+        parameter("lda", 0, "leading dimension of the matrix; 0: n", least=0, most=200_000),
+        figure="residual",
+        most=lambda case: RESIDUAL,
+        flags=lambda case: ("--lda", str(_lda(case))),
+        memory=lambda case: 8 * case["n"] * _lda(case) * (2 if case["blas"] == "mkl" else 1),  # torch solves in a copy
+        refuses=_refuses,
+    ),
+)}  # fmt: skip
