@@ -135,6 +135,14 @@ def test_everything_is_given_back(tmp_path: Path) -> None:
     assert len(os.listdir("/proc/self/fd")) == before  # noqa: PTH208
 
 
+def test_pipes_that_cannot_all_be_made_are_given_back(tmp_path: Path) -> None:
+    (tmp_path / "orders-1").touch()
+    before = len(os.listdir("/proc/self/fd"))  # noqa: PTH208
+    with pytest.raises(FileExistsError), linked(tmp_path, 2, (os.getuid(), os.getgid()), local=True):
+        pass
+    assert len(os.listdir("/proc/self/fd")) == before  # noqa: PTH208
+
+
 # Connections ---------------------------------------------------------------------------------------------------------
 
 

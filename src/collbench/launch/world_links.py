@@ -82,9 +82,13 @@ class Pipes(WorldLink):
     def __init__(self, folder: Path, ranks: int, user: tuple[int, int]) -> None:
         super().__init__(ranks)
         self._open = list[int]()
-        for name in (REPORTS, *(ORDERS.format(rank=rank) for rank in range(ranks))):
-            make_pipe(folder / name, user)
-            self._open.append(os.open(folder / name, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC))
+        try:
+            for name in (REPORTS, *(ORDERS.format(rank=rank) for rank in range(ranks))):
+                make_pipe(folder / name, user)
+                self._open.append(os.open(folder / name, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC))
+        except OSError:
+            self.close()
+            raise
         self._poll = select.poll()
         self._poll.register(self._open[0], select.POLLIN)
 
