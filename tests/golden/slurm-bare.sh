@@ -24,14 +24,15 @@ exec {never}<> <(:)  # a pipe in which nothing comes: a pause without a process
 n=0
 while [ ! -e end ]; do
   if [ -e step-$n ]; then
-    bash step-$n > log-$n 2>&1
-    echo $? > code-$n.part; mv code-$n.part code-$n
-    n=$((n + 1)); alive=$SECONDS
+    { bash step-$n > log-$n 2>&1; echo $? > code-$n.part; mv code-$n.part code-$n; } &
+    n=$((n + 1)) begun=$SECONDS alive=$SECONDS
   else
+    look=0.1
+    [ $((SECONDS - begun)) -lt 3 ] || { kill -0 $! && look=1; } 2> /dev/null
     read -r sign < driver
     [ "$sign" = "$last" ] || { last=$sign; alive=$SECONDS; }
     [ $((SECONDS - alive)) -lt 300 ] || exit 75
-    read -r -t 0.1 -u $never
+    read -r -t $look -u $never || :
   fi
 done
 

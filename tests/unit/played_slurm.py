@@ -70,7 +70,8 @@ esac""",
     play(
         programs,
         "scancel",
-        f"""case $1 in
+        f"""[ $1 = --signal=TERM ] && shift
+case $1 in
   --version) echo slurm 23.11;; step.*) kill ${{1#step.}}; rm {programs}/$1;; *) kill -9 -$(cat {programs}/job.pid);;
 esac""",
     )

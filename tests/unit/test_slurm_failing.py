@@ -17,6 +17,7 @@ from tests.unit.test_slurm import play, programs, site_file
 from collbench.errors import EngineError, LaunchFailed, LaunchLost
 from collbench.launch import starters
 from collbench.launch.engines.slurm import client
+from collbench.launch.engines.slurm import job as jobs
 from collbench.launch.engines.slurm import script as texts
 from collbench.launch.engines.slurm.client import allocated, refuse_small
 from collbench.launch.engines.slurm.job import SlurmJob, SlurmStep, in_allocation, wait_for_nodes
@@ -363,17 +364,22 @@ def test_a_job_that_cannot_be_ended_is_named_with_what_is_left(
 
 
 @pytest.mark.parametrize("fails", [True, False])
-def test_a_step_that_runs_is_cancelled_when_its_launch_is_over(programs: Path, tmp_path: Path, fails: bool) -> None:
-    """Else it would run beside the next one."""
+def test_a_step_that_runs_is_cancelled_when_its_launch_is_over(
+    programs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails: bool
+) -> None:
+    """Else it would run beside the next one. It may end by SIGTERM, and is then killed."""
+    monkeypatch.setattr(jobs, "BY_ITSELF", 0.3)
     play(programs, "scontrol", "echo JobId=7 JobState=RUNNING Reason=None")
     play(programs, "squeue", "echo 7.4 another; echo 7.5 name")
-    play(programs, "scancel", f"echo $1 >> {tmp_path}/cancelled; echo 143 > {tmp_path}/code-0")
+    killed = f"[ $# = 1 ] && echo 143 > {tmp_path}/code-0"
+    play(programs, "scancel", f"echo $* >> {tmp_path}/cancelled; {killed}; true")
     session = SlurmSession(read(site_file(tmp_path)), lambda: None, job=SlurmJob("7", tmp_path))
     with contextlib.suppress(LaunchFailed), session.open(world_in(tmp_path)) as opened:
         opened.started.append(SlurmStep(opened.job, 0, "name", Log()))
         if fails:
             raise LaunchFailed("a rank is lost")
-    assert (tmp_path / "cancelled").read_text() == "7.5\n"
+    *gently, last = (tmp_path / "cancelled").read_text().splitlines()
+    assert set(gently) == {"--signal=TERM 7.5"} and last == "7.5"
     assert opened.started[0].code == 143
 
 

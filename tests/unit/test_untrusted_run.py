@@ -75,11 +75,18 @@ def test_impossible_numbers_of_a_record_are_refused(stored_run: Path, tmp_path: 
         read_run(edited(stored_run, tmp_path, lambda record: record.update({field: value})))
 
 
-@pytest.mark.parametrize("field", ["collective", "image", "policy", "isolation", "dtype"])
-def test_names_of_a_case_are_bounded(stored_run: Path, tmp_path: Path, field: str) -> None:
+@pytest.mark.parametrize(
+    ("part", "field"),
+    [("", "workload"), ("where", "image"), ("where", "policy"), ("where", "isolation"), ("what", "dtype")],
+)
+def test_names_of_a_case_are_bounded(stored_run: Path, tmp_path: Path, part: str, field: str) -> None:
     """Plots lay every letter of a name out: of hundreds of thousands for minutes."""
-    with pytest.raises(RunReadError, match=rf"line 1: .*length <= 512.*{field}"):
-        read_run(edited(stored_run, tmp_path, lambda record: record["case"].update({field: "n" * 513})))
+
+    def change(record: dict[str, Any]) -> None:
+        (record["case"][part] if part else record["case"])[field] = "n" * 513
+
+    with pytest.raises(RunReadError, match=r"line 1: .*512"):
+        read_run(edited(stored_run, tmp_path, change))
 
 
 def test_impossible_numbers_of_a_manifest_are_refused(stored_run: Path) -> None:
@@ -113,7 +120,7 @@ FORGED = "openmpi\nopenmpi  host > single  8  same"
 @pytest.mark.slow
 @pytest.mark.parametrize("style", ["table", "osu", "nccl-tests", "csv"])
 def test_a_name_does_not_begin_a_line(collbench: Program, stored_run: Path, tmp_path: Path, style: str) -> None:
-    run = edited(stored_run, tmp_path, lambda record: record["case"].update(image=FORGED))
+    run = edited(stored_run, tmp_path, lambda record: record["case"]["where"].update(image=FORGED))
     shown = collbench("show", run, "--style", style)
     assert shown.returncode == 0, shown.stderr
     assert "openmpi\\x0aopenmpi" in shown.stdout
@@ -151,7 +158,9 @@ def test_names_with_control_characters_leave_json_whole(collbench: Program, tmp_
 
 
 def test_a_formula_in_a_name_stays_text_in_a_spreadsheet(collbench: Program, stored_run: Path, tmp_path: Path) -> None:
-    run = edited(stored_run, tmp_path, lambda record: record["case"].update(image='=HYPERLINK("http://x","y")'))
+    run = edited(
+        stored_run, tmp_path, lambda record: record["case"]["where"].update(image='=HYPERLINK("http://x","y")')
+    )
     (first, *_) = csv.DictReader(collbench("show", run, "--style", "csv").stdout.splitlines())
     assert first["image"] == '\'=HYPERLINK("http://x","y")'
     assert float(first["median_s"]) > 0

@@ -181,9 +181,9 @@ def test_a_rank_that_is_gone_does_not_hold_up_the_others(
         assert meanwhile(ranks[0].sleep, ranks[2].sleep) == [order, order]
     assert time.monotonic() - began < 5
     ranks[0].close()
-    began = time.monotonic()
+    began, used = time.monotonic(), time.process_time()
     assert remote.report(0.3) is None
-    assert time.process_time() < 60 and time.monotonic() - began >= 0.3
+    assert time.process_time() - used < 0.2 and time.monotonic() - began >= 0.3
     ranks[2].close()
 
 
