@@ -27,7 +27,7 @@ from collbench.schema.case import Case
 from collbench.schema.launch_plan import LaunchPlan
 from collbench.schema.manifest import Library
 from collbench.schema.plan import Plan
-from collbench.workloads import _blas
+from collbench.workloads import blas as workload
 from collbench.workloads.programs import blas as blas_program
 from collbench.workloads.programs import dense, dgemm, linpack
 from collbench.workloads.programs.ending import Unusable
@@ -136,7 +136,7 @@ def test_every_sample_is_another_system_and_has_the_leading_dimension() -> None:
 @pytest.mark.parametrize("library", ["openblas", "system", pytest.param("mkl", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", NAMES)
 def test_real_libraries_give_right_results(name: str, library: str) -> None:
-    if (reason := _blas.Blas(library).missing()) is not None:
+    if (reason := workload.Blas(library).missing()) is not None:
         pytest.skip(reason)
     program, case = workloads.get(name), case_of(name, blas=library, n=130, threads=1)
     argv = program.argv(case, 2)
@@ -147,7 +147,7 @@ def test_real_libraries_give_right_results(name: str, library: str) -> None:
 
 def test_the_leading_dimension_is_the_librarys() -> None:
     """With the order in its place dgesv would take the padding for a part of the matrix."""
-    if (reason := _blas.Blas("openblas").missing()) is not None:
+    if (reason := workload.Blas("openblas").missing()) is not None:
         pytest.skip(reason)
     case = case_of("linpack", n=100, lda=133)
     argv = workloads.get("linpack").argv(case, 1)
@@ -157,7 +157,7 @@ def test_the_leading_dimension_is_the_librarys() -> None:
 
 
 def test_a_matrix_that_cannot_be_solved_is_an_error() -> None:
-    if (reason := _blas.Blas("openblas").missing()) is not None:
+    if (reason := workload.Blas("openblas").missing()) is not None:
         pytest.skip(reason)
     with pytest.raises(ArithmeticError, match="dgesv returned info 1"):
         blas_program.opened("openblas").solve(np.zeros((3, 3)), np.ones(3))
@@ -185,23 +185,23 @@ def test_a_library_that_cannot_be_used_skips_the_case(
 
 def test_the_kernel_of_mkl_stands_in_its_own_words() -> None:
     text = (OUTPUTS / "blas-mkl.txt").read_text(encoding="utf-8")
-    assert _blas.read(text) == Library(
+    assert workload.read(text) == Library(
         name="MKL", version="2024.2", path="/usr/lib/libtorch_cpu.so", kernel="Intel(R) Architecture processors"
     )
     plain = '{"name": "OpenBLAS", "version": "0.3.21", "kernel": "Prescott", "path": "/usr/lib/x.so"}\n'
-    assert _blas.read(plain).kernel == "Prescott"
+    assert workload.read(plain).kernel == "Prescott"
 
 
 @pytest.mark.parametrize("output", ["", "{}", "Core: Prescott", '{"name": "OpenBLAS", "vers'])
 def test_a_library_that_says_something_else_is_missing(monkeypatch: pytest.MonkeyPatch, output: str) -> None:
     argv = (sys.executable, "-c", f"print({output!r})")
-    monkeypatch.setattr(_blas, "started", lambda *words: argv)
-    _blas._found.cache_clear()
+    monkeypatch.setattr(workload, "started", lambda *words: argv)
+    workload._found.cache_clear()
     try:
-        assert str(_blas.Blas("openblas").missing()).startswith("BLAS openblas: ")
-        assert _blas.Blas("openblas").library() is None
+        assert str(workload.Blas("openblas").missing()).startswith("BLAS openblas: ")
+        assert workload.Blas("openblas").library() is None
     finally:
-        _blas._found.cache_clear()
+        workload._found.cache_clear()
 
 
 @pytest.mark.parametrize(
@@ -227,7 +227,7 @@ def test_no_library_of_the_system(monkeypatch: pytest.MonkeyPatch) -> None:
 def made(monkeypatch: pytest.MonkeyPatch, **missing: str | None) -> None:
     """Libraries of which some are missing."""
     found = {name: missing.get(name) or Library(name=name, version="1") for name in LIBRARIES}
-    monkeypatch.setattr(_blas, "_found", found.__getitem__)
+    monkeypatch.setattr(workload, "_found", found.__getitem__)
 
 
 def test_only_the_cases_whose_library_is_missing_are_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
