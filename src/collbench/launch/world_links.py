@@ -47,9 +47,10 @@ class WorldLink(ABC):
         until = time.monotonic() + seconds
         while b"\n" not in self._begun:
             left = until - time.monotonic()
-            if left < 0:
+            received = self._received(max(left, 0.0))  # once at least, however late this process gets here
+            if not received and left <= 0:
                 return None
-            self._begun += self._received(left)
+            self._begun += received
             if len(self._begun) > LONGEST_REPORT:
                 raise CollbenchError(f"it reported more than {LONGEST_REPORT} bytes at once.")
         line, _, self._begun = self._begun.partition(b"\n")
