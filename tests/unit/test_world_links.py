@@ -208,7 +208,9 @@ def test_the_program_of_a_rank_takes_its_turns_until_it_ends(remote: WorldLink, 
         rank.close()
 
 
-@pytest.mark.parametrize("said", [b"", b"no token 0\n", b"wrong 0\n", b"x" * 300, b"{token} 3\n", b"{token} -1\n", b"{token}\n"])
+@pytest.mark.parametrize(
+    "said", [b"", b"no token 0\n", b"wrong 0\n", b"x" * 300, b"{token} 3\n", b"{token} -1\n", b"{token}\n"]
+)
 def test_strangers_are_not_served(remote: WorldLink, tmp_path: Path, said: bytes) -> None:
     token = msgspec.json.decode((tmp_path / ADDRESS).read_bytes(), type=Address).token
     with socket.create_connection(("127.0.0.1", port_of(tmp_path))) as stranger:
