@@ -368,7 +368,7 @@ def test_a_step_that_runs_is_cancelled_when_its_launch_is_over(
     programs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails: bool
 ) -> None:
     """Else it would run beside the next one. It may end by SIGTERM, and is then killed."""
-    monkeypatch.setattr(jobs, "BY_ITSELF", 0.3)
+    monkeypatch.setattr(jobs, "GENTLY", 0.3)
     play(programs, "scontrol", "echo JobId=7 JobState=RUNNING Reason=None")
     play(programs, "squeue", "echo 7.4 another; echo 7.5 name")
     killed = f"[ $# = 1 ] && echo 143 > {tmp_path}/code-0"

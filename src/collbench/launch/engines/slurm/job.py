@@ -34,8 +34,8 @@ GONE = 90.0
 #: Longest wait for the nodes of a job that has ended to be cleared (s), until which Slurm does not say how it ended.
 CLEARED = 40.0
 
-#: A job that runs ends by itself within this time (s), a step by SIGTERM; else it is cancelled.
-BY_ITSELF = 2.0
+#: A job that runs ends by itself within this time (s), the ranks of a step by SIGTERM; else they are killed.
+BY_ITSELF, GENTLY = 2.0, 10.0
 
 #: What srun says where its job is at its end, though Slurm may call it RUNNING for half a minute more.
 _JOB_ENDS = ("already completing or completed", "DUE TO TIME LIMIT", "DUE TO NODE FAILURE", "DUE TO PREEMPTION")
@@ -242,7 +242,7 @@ class SlurmStep:
         while self.code is None and self.job.look().alive:
             waited = time.monotonic() - began
             with contextlib.suppress(EngineError):
-                client.cancel_step(self.job.number, self.name, gently=waited < BY_ITSELF)
+                client.cancel_step(self.job.number, self.name, gently=waited < GENTLY)
             if waited > GONE:
                 self.job.cancel()
                 return

@@ -222,5 +222,5 @@ def program_of(world: WorldSpec, site: SlurmSite) -> Argv:
 
 
 #: What the shell of a task does beside other worlds: each has a folder of its own for temporary files.
-APART = ('TMPDIR=$(mktemp -d "${TMPDIR:-/tmp}/collbench-XXXXXX") || exit; export TMPDIR; trap "exit 143" TERM; '
-         'trap \'rm -rf "$TMPDIR"\' EXIT; "$@"')  # fmt: skip
+APART = ("""made=; trap 'rm -rf "$made"' EXIT; trap "exit 143" TERM; """
+         'made=$(mktemp -d "${TMPDIR:-/tmp}/collbench-XXXXXX") || exit; export TMPDIR="$made"; "$@"')  # fmt: skip
