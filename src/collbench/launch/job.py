@@ -7,6 +7,7 @@ having waited for all its children).
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import signal
 import subprocess
@@ -27,7 +28,6 @@ from collbench.launch.log import Lines, Log
 from collbench.launch.patience import LONGEST_PASS, Patience
 from collbench.launch.relay import LARGEST
 from collbench.launch.starters.starter import Argv, Request, Starter
-from collbench.machine.process import end_with_parent
 
 #: Fields of /proc/PID/stat from the state on: state, number of threads, time of the start, and status for wait(2).
 _STATE, _THREADS, _STARTED, _STATUS = 0, 17, 19, 49
@@ -335,6 +335,14 @@ DRAIN = 1.0
 
 #: Most bytes of an output that are read at once.
 PIECE = 1 << 16
+
+
+_LIBC, _PR_SET_PDEATHSIG = ctypes.CDLL(None), 1
+
+
+def end_with_parent(number: int = signal.SIGKILL) -> None:
+    """Called in the child before exec: the kernel sends it this signal when its parent ends (prctl(2))."""
+    _LIBC.prctl(_PR_SET_PDEATHSIG, number)
 
 
 @dataclass

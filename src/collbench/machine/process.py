@@ -1,8 +1,7 @@
-"""A process and its children: signals that end it, the death of its parent, variables that collbench set itself."""
+"""What a process of collbench handles and sets: signals that ask it to end, and variables of its environment."""
 
 from __future__ import annotations
 
-import ctypes
 import os
 import signal
 from collections.abc import Mapping
@@ -14,8 +13,6 @@ _MAY_BE_IGNORED = tuple(one for one in signal.Signals if one.name in ("SIGHUP", 
 #: Ctrl-C, kill, and these.
 SIGNALS = (signal.SIGINT, signal.SIGTERM, *_MAY_BE_IGNORED)
 
-_LIBC, _PR_SET_PDEATHSIG = ctypes.CDLL(None), 1
-
 #: Names of the variables that a backend set, as opposed to the user, separated by commas.
 OWN = "COLLBENCH_OWN_VARIABLES"
 
@@ -26,11 +23,6 @@ def to_handle() -> tuple[signal.Signals, ...]:
         number for number in SIGNALS
         if number not in _MAY_BE_IGNORED or signal.getsignal(number) is not signal.SIG_IGN
     )  # fmt: skip
-
-
-def end_with_parent(number: int = 9) -> None:
-    """Called in the child before exec: the kernel sends it this signal when its parent ends (prctl(2))."""
-    _LIBC.prctl(_PR_SET_PDEATHSIG, number)
 
 
 def own_names(environ: Mapping[str, str] = os.environ) -> frozenset[str]:

@@ -17,9 +17,9 @@ from collbench.launch.cells import communicates
 from collbench.launch.engines.spec import Look
 from collbench.launch.folders import signed_folder
 from collbench.launch.given import LIBRARY_PATH, NOTHING_GIVEN, Given, given_by
+from collbench.launch.job import end_with_parent
 from collbench.launch.probe import Contents
 from collbench.launch.shipped import source_tree
-from collbench.machine.process import end_with_parent
 from collbench.schema.launch_plan import LaunchPlan
 
 #: Longest wait for an environment to say what it holds (s).
