@@ -171,16 +171,14 @@ def run_campaign(
     campaign = _Campaign(prepared, sink, known, check)
     with cleaned(prepared.sessions):
         for block, launches in groupby(prepared.expanded.order, key=lambda launch: launch.number):
-            every = tuple(launches)
-            left = [launch for launch in every if (launch.cell, launch.number) not in done]
+            whole = tuple(launches)
+            left = tuple(launch for launch in whole if (launch.cell, launch.number) not in done)
             parts = wanted(block) if left else None
-            if parts is not None and not parts:
-                return
-            if parts is None:
-                campaign.block(every, left)
-            else:
-                measured = tuple(_of_some(prepared.expanded, left, parts, known))
-                campaign.block(measured, measured)
+            if parts is not None:
+                if not parts:
+                    return
+                whole = left = tuple(_of_some(prepared.expanded, left, parts, known))
+            campaign.block(whole, left)
 
 
 @dataclass
@@ -199,7 +197,9 @@ class _Campaign:
         for group in groups_of(self.prepared.expanded, launches, self.refused, left=left):
             key = key_of(self.prepared.expanded, group.launches[0].cell)
             refused = self.refused.get(key) if group.alone is None else None  # since the groups were made
-            refused = refused or self._perform(group, levels.setdefault(key, self._levels(group.reference)))
+            if key not in levels:
+                levels[key] = self._levels(group.reference)
+            refused = refused or self._perform(group, levels[key])
             if refused is not None:
                 self.refused[key] = refused
                 for launch in group.launches:
@@ -267,9 +267,8 @@ def _order_of(expanded: ExpandedPlan, launch: Launch) -> tuple[Case, ...]:
 
 
 def _of_some(
-    expanded: ExpandedPlan, launches: Iterable[Launch], parts: Mapping[LaunchCell, Part],
-    known: Known,
-) -> Iterator[Launch]:  # fmt: skip
+    expanded: ExpandedPlan, launches: Iterable[Launch], parts: Mapping[LaunchCell, Part], known: Known
+) -> Iterator[Launch]:
     """Those launches of a block that measure something which is not known."""
     for launch in launches:
         part = parts.get(launch.cell, Part(frozenset()))

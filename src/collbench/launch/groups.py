@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from collbench import workloads
@@ -42,34 +42,24 @@ def groups_of(
     `refused` says of sets of processors with an image that their worlds cannot live at once, and why. `free` is memory
     in bytes; None: ask. Of a block that was interrupted, those that are `left` are in the groups that they were in.
     """
+    remaining = frozenset(launches if left is None else left)
     together: dict[object, list[Launch]] = {}
     for launch in launches:
         alone = why_alone(expanded, launch.cell)
         together.setdefault(launch if alone else key_of(expanded, launch.cell), []).append(launch)
     found: list[Group] = []
-    for key, members in together.items():
-        alone = why_alone(expanded, members[0].cell) or refused.get(key) or _too_large(expanded, members, free)
+    for key, whole in together.items():
+        members = tuple(launch for launch in whole if launch in remaining)
+        alone = why_alone(expanded, whole[0].cell) or refused.get(key) or _too_large(expanded, whole, free)
+        if alone is None and len(whole) > MOST_WORLDS:
+            found += _around_reference(expanded, whole, remaining)
+            continue
         alone = alone or ("single" if len(members) == 1 else None)
         if alone is not None:
             found += [Group((launch,), alone) for launch in members]
-        elif len(members) <= MOST_WORLDS:
-            found.append(Group(tuple(members)))
-        else:
-            found += _around_reference(expanded, members)
-    return tuple(found if left is None else filter(None, (_of_left(expanded, group, left) for group in found)))
-
-
-def _of_left(expanded: ExpandedPlan, group: Group, left: Collection[Launch]) -> Group | None:
-    """What is left of a group; None: nothing. Where its reference is not, its records are known."""
-    reference = group.reference
-    kept = tuple(launch for launch in group.launches if launch in left)
-    if reference is None or (not group.repeats and reference in left):
-        return Group(kept, group.alone or ("single" if len(kept) == 1 else None), reference) if kept else None
-    others = [launch for launch in kept if launch is not reference]
-    repeated = _measuring(expanded, reference, others)
-    started = [repeated if launch is reference else launch for launch in group.launches
-               if launch is reference or launch in others]  # fmt: skip
-    return Group(tuple(started), None, repeated, repeats=True) if others else None
+        elif members:
+            found.append(Group(members))
+    return tuple(found)
 
 
 def at_once(expanded: ExpandedPlan) -> dict[LaunchCell, Alone | int]:
@@ -118,21 +108,27 @@ def _too_large(expanded: ExpandedPlan, members: Iterable[Launch], free: int | No
     return "memory" if free is not None and needed > free * USABLE_SHARE else None
 
 
-def _around_reference(expanded: ExpandedPlan, members: Sequence[Launch]) -> list[Group]:
-    """Equally large groups that all have the first launch in the plan's order, which measures what the others do."""
+def _around_reference(expanded: ExpandedPlan, members: Sequence[Launch], left: Collection[Launch]) -> Iterator[Group]:
+    """Equally large groups that all have the first launch in the plan's order, which measures what the others do.
+
+    Of members that are not `left`, only the reference is in a group.
+    """
     positions = {cell: position for position, cell in enumerate(expanded.cells)}
     reference = min(members, key=lambda launch: positions[launch.cell])
     others = [launch for launch in members if launch is not reference]
     number = -(-len(others) // (MOST_WORLDS - 1))
-    found = []
     for turn in range(number):
-        of_group = others[turn::number]
+        of_group = [launch for launch in others[turn::number] if launch in left]
+        repeats = turn > 0 or reference not in left
+        if not of_group:
+            if not repeats:
+                yield Group((reference,), "single", reference)
+            continue
         # it is started where it stands among all, so that which world is started first is as random as without it
         started = [launch for launch in members if launch is reference or launch in of_group]
-        repeated = _measuring(expanded, reference, of_group) if turn else reference
+        repeated = _measuring(expanded, reference, of_group) if repeats else reference
         started = [repeated if launch is reference else launch for launch in started]
-        found.append(Group(tuple(started), None, repeated, turn > 0))
-    return found
+        yield Group(tuple(started), None, repeated, repeats)
 
 
 def _measuring(expanded: ExpandedPlan, reference: Launch, others: Iterable[Launch]) -> Launch:
