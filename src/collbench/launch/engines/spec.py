@@ -210,7 +210,7 @@ class Engine(ABC):
     `name` is as plans spell it. `ladder` (see `ladder_of`) begins with the most isolated step; empty where boxes
     isolate nothing. `starts_ranks`: it starts a command on every rank by itself, as a resource manager does, and no
     launcher of an MPI is needed. `bare`: it also starts ranks without containers. `local`: ranks run on the driver's
-    machine, on the cores of their slots. `overlaps`: on those of other machines too, worlds can live at once.
+    machine, on the cores of their slots. `overlaps`: two worlds can run on the same processors of another machine.
     `start_seconds` are estimates for a world's first box, and for each further one.
     """
 

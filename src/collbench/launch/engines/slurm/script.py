@@ -135,12 +135,17 @@ def _asked(name: str, folder: Path, time: str, needs: Resources, options: Sequen
     return "".join(f"#SBATCH {option}\n" for option in asked)
 
 
+#: What the shell of a task does beside other worlds: each has a folder of its own for temporary files.
+_APART = ("""made=; trap 'rm -rf "$made"' EXIT; trap "exit 143" TERM; """
+          'made=$(mktemp -d "${TMPDIR:-/tmp}/collbench-XXXXXX") || exit; export TMPDIR="$made"; "$@"')  # fmt: skip
+
+
 @dataclass(frozen=True)
 class StepOf:
     """A launch (or a look at an image) as Slurm is to start it. `name` is the step's, `variables` are set before it.
 
     `with_servers`: the job has nodes for servers, which only a world whose servers have a host to themselves uses.
-    `run` is what the shell of each task does with its program. `beside`: it runs on processors of other steps.
+    `run` is what the shell of each task does with its program. `beside`: it shares its processors with other steps.
     """
 
     name: str
@@ -182,7 +187,7 @@ def _component(
         *(runtime.flags(image, site.folder, f"collbench-{cell.image}") if contained else ()),
     ]  # fmt: skip
     inside = runtime.prefix(image, site.folder, sharing) if contained else ()
-    of_task = "; ".join((*_of_task(step, site), step.run))
+    of_task = "; ".join((*_of_task(step, site), _APART if step.beside else step.run))
     return f"{shlex.join(options)} \\\n  {shlex.join(('sh', '-c', of_task, 'task', *inside, *program))}"
 
 
@@ -219,8 +224,3 @@ def program_of(world: WorldSpec, site: SlurmSite) -> Argv:
     turns = () if folders.turns is None else ("--turns", str(folders.turns))
     return (python_of(world.cell, site), "-m", "collbench", "run", str(folders.plan), "--out", str(folders.out),
             "--style", "csv", *turns)  # fmt: skip
-
-
-#: What the shell of a task does beside other worlds: each has a folder of its own for temporary files.
-APART = ("""made=; trap 'rm -rf "$made"' EXIT; trap "exit 143" TERM; """
-         'made=$(mktemp -d "${TMPDIR:-/tmp}/collbench-XXXXXX") || exit; export TMPDIR="$made"; "$@"')  # fmt: skip

@@ -7,7 +7,7 @@ import os
 import secrets
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
@@ -19,7 +19,6 @@ from collbench.launch.engines.slurm.job import SlurmJob, SlurmStep, in_allocatio
 from collbench.launch.engines.slurm.look import look_at
 from collbench.launch.engines.slurm.script import (
     ABANDONED,
-    APART,
     StepOf,
     job_script,
     program_of,
@@ -227,9 +226,8 @@ class SlurmWorld:
         """The step that starts every rank."""
         world = self.world
         starter, with_servers = world.stack.starter, self.job.with_servers
-        step = StepOf(world.name, world.cell, world.placement, starter, environment, with_servers)
-        if world.folders.turns is not None:
-            step = replace(step, run=APART, beside=True)
+        beside = world.folders.turns is not None
+        step = StepOf(world.name, world.cell, world.placement, starter, environment, with_servers, beside=beside)
         started = self.job.start(step_script(step, self.site, argv), world.name, log)
         self.started.append(started)
         return started
