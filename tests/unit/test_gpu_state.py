@@ -55,6 +55,6 @@ def test_every_gpu_stands_once_with_both_readings() -> None:
     assert (state.before.sm_clock, state.after.sm_clock) == (210, 1980)
     theirs = [state]
     assert facts_of_ranks.gpu_states((before,), (after,), Pair(other)) == (state,)
-    assert facts_of_ranks.gpu_states((), (), Pair(other)) == (state,), "this rank has none"
+    assert facts_of_ranks.gpu_states((), (), Pair(other)) == (state,)
     assert facts_of_ranks.gpu_states((), (), Pair()) == ()
     assert facts_of_ranks.gpu_states((before,), (after,), Pair(other, rank=1)) == (), "rank 0 alone has them"

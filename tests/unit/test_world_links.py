@@ -64,7 +64,7 @@ def test_rank_0_reports_and_all_get_the_order(link: WorldLink, ranks: list[Drive
         for rank in ranks:
             rank.report(STANDS)
         assert link.report(5) == STANDS
-        assert link.report(0.05) is None, "the others say nothing"
+        assert link.report(0.05) is None
         link.order(order)
         assert meanwhile(*(rank.sleep for rank in ranks)) == [order] * RANKS
 

@@ -286,7 +286,7 @@ def folders(
 
     Everybody may read which `cores` are taken. They are in `parent`, or where temporary files are. Where there are
     `places`, of each rank one, a file holds them: ten thousand are too many for an environment variable (128 KiB).
-    With `turns` there is one for what links ranks that take turns to the driver.
+    With `turns` there is also one for the links of ranks that take turns.
     """
     with signed_folder(parent) as root:
         (root / CORES).write_text(cores, encoding="ascii")

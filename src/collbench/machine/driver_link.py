@@ -87,4 +87,4 @@ def _connected(folder: Path, rank: int) -> int:
             connection.sendall(f"{address.token} {rank}\n".encode())
             return connection.detach()
     (folder / UNREACHABLE).touch()
-    raise ConnectionError(0, f"the driver does not answer at {', '.join(address.hosts)}, port {address.port}")
+    raise ConnectionError(0, f"collbench launch does not answer at {', '.join(address.hosts)}, port {address.port}")

@@ -45,7 +45,7 @@ ALONE = {
     "memory": "too little memory",
     "shared": "they shared memory, files or connections",
     "elsewhere": "they were on other processors",
-    "unreachable": "their ranks do not reach the machine that launches",
+    "unreachable": "ranks could not connect to collbench launch",
     "awake": "one computed while it should have slept",
     "partner": "the other failed or skipped the case",
 }

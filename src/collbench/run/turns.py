@@ -128,7 +128,7 @@ class Turns:
         try:
             self._link = DriverLink(folder, rank)
         except OSError as error:
-            raise RequestError(f"--turns {folder}: {error.strerror}. Leave it to collbench launch.") from error
+            raise RequestError(f"--turns {folder}: {error.strerror}. Only collbench launch sets --turns.") from error
 
     def wait(self, report: Report, world: World, watch: Watch, doing: str) -> Order:
         """Report where the world stands, and sleep until it is to go on.

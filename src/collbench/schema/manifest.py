@@ -98,8 +98,8 @@ class Image(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     `name` is the plan's, and `side` the side of the plan that it belongs to, which may have another in its place.
     `files` are the library files that its ranks find before others: SHA-256 by path.
     `id`, `digests` and `labels` are the engine's; `python` is the version of the interpreter. `environment` are
-    the variables that its ranks find, of those that a manifest may hold; None: an older run. `sources` is
-    the SHA-256 of the code of collbench that measures there; None: an older run.
+    the variables that its ranks find, of those that a manifest may hold; None: not recorded. `sources` is
+    the SHA-256 of the code of collbench that measures there; None: not recorded.
     """
 
     name: str

@@ -165,13 +165,13 @@ class GpuState(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 class Confinement(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What confined these ranks, seen from inside. `ranks` are all of them, or of `count` ranks the first few.
 
-    `own` are the namespaces that the ranks of a machine do not all share; None: an older run. Up to 64 ranks
+    `own` are the namespaces that the ranks of a machine do not all share; None: not recorded. Up to 64 ranks
     `namespaces` are the numbers of all; above, of those in which all these ranks have the same number.
     `shm` (size of /dev/shm), `memlock` and `memory_limit` in bytes, `cpu_quota` in cores; None: unlimited, or the
     kernel does not tell. `capabilities` is the bounding set without CAP_, `all` where nothing is missing.
     `speculation` are the lines of /proc/self/status on speculative execution, by name; `cpu_weight` is that of the
     innermost control group, whose default is 1024 in version 1 (cpu.shares) and 100 in version 2. `priority` are
-    niceness, scheduling policy and I/O class; None: an older run.
+    niceness, scheduling policy and I/O class; None: not recorded.
     """
 
     ranks: tuple[Rank, ...]
@@ -225,8 +225,8 @@ class Duet(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
 
 #: How a launch was performed, and why it had no other beside it: the plan says so; its engine, several hosts, GPUs,
-#: programs, more ranks than cores, memory; it is the only one; it shares something with another; these are on other
-#: processors; its ranks do not reach the driver; one was not asleep; the other one died or did not measure the case.
+#: programs, more ranks than cores, memory; it is the only one; two worlds shared something, or were on different
+#: processors; ranks could not reach the driver; a world was not asleep; the other died or did not measure the case.
 How = Literal["duet", "blocks"]
 Alone = Literal["plan", "engine", "hosts", "gpus", "programs", "oversubscribed", "memory", "single", "shared",
                 "elsewhere", "unreachable", "awake", "partner"]  # fmt: skip
@@ -303,16 +303,18 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 def refuse_other_schema(document: dict[str, Any], what: str) -> None:
-    """Of a decoded record or manifest.
+    """Check the version of a decoded record or manifest.
 
     Raises:
-        RunReadError: no version, or another one than this program's.
+        RunReadError: it has none, or another one than `SCHEMA`.
     """
     version = document.get("schema")
     if not isinstance(version, int) or isinstance(version, bool) or version < 1:
         raise RunReadError(f"{what}: no schema version; this is not a collbench run.")
     if version != SCHEMA:
-        instead = "Update collbench to read it" if version > SCHEMA else "Measure again, or read it with an older one"
+        instead = (
+            "Update collbench to read it" if version > SCHEMA else "Use the collbench that wrote it"
+        )
         raise RunReadError(f"{what}: written with schema {version}; this collbench reads {SCHEMA}. {instead}.")
 
 
