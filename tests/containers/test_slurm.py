@@ -215,6 +215,35 @@ def test_a_side_in_containers_of_a_runtime_takes_turns_with_the_host(cluster: Cl
     assert cluster.left() == "" and temporary_folders(cluster) == ""
 
 
+TRAININGS = """\
+images = ["torch"]
+policies = ["host"]
+ranks = [2]
+launches = 1
+warmup = 0
+iters = 6
+timeout = "120s"
+benchmarks = [{ name = "ddp", network = "alexnet", batch = 2 }]
+[sides.a]
+variables = {}
+[sides.b]
+variables = {}
+"""
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("cluster", [("torch", 2)], indirect=True)
+def test_trainings_take_turns(cluster: Cluster) -> None:
+    """Their processes have connections of their own beside those of the ranks that start them."""
+    of_two_cores(cluster)
+    cluster.write("plan.toml", TRAININGS)
+    done = cluster.launch("--out", "run")
+    assert done.returncode == 0, done.stderr
+    found = {(record.case.where.side, record.status, record.how) for record in cluster.records()}
+    assert found == {("a", "ok", "duet"), ("b", "ok", "duet")}
+    assert cluster.left() == "" and temporary_folders(cluster) == ""
+
+
 @pytest.mark.parametrize("cluster", [("openmpi", 2)], indirect=True)
 def test_of_two_steps_one_is_killed_and_the_other_goes_on(cluster: Cluster) -> None:
     of_two_cores(cluster, launches=1)

@@ -10,7 +10,8 @@ import zlib
 from collbench.launch.starters.starter import Argv, Starter
 
 #: Where rank 0 listens: the first of `PORTS`, all below those that systems give to whoever asks for any (32768 on). A
-#: launch in the host's network has no ports of its own: it takes one by the names of its containers.
+#: launch in the host's network has no ports of its own: it takes one by the names of its containers, or by its number
+#: among the steps of a Slurm job, two of which can run on one node.
 PORT, PORTS = "29400", 3000
 
 
@@ -40,6 +41,6 @@ STARTER = Starter(
         "LOCAL_RANK": "$SLURM_LOCALID",
         "WORLD_SIZE": "$SLURM_STEP_NUM_TASKS",
         "MASTER_ADDR": "$FIRST_NODE",
-        "MASTER_PORT": PORT,
+        "MASTER_PORT": f"$(({PORT} + SLURM_STEP_ID % {PORTS}))",
     },
 )
