@@ -17,6 +17,7 @@ from collbench.bindings.spec import Options
 from collbench.errors import PlanError, RequestError
 from collbench.machine.facts import last_level_cache, rank_facts
 from collbench.machine.waiting import Stretch, Waited
+from collbench.registry import defined
 from collbench.report.remarks import cautions
 from collbench.run import contention
 from collbench.run.expand import program_cases
@@ -306,3 +307,10 @@ def compiler() -> str:
     from collbench.workloads import _stream
 
     return _stream.COMPILER
+
+
+def test_families_have_the_benchmarks_that_are_listed() -> None:
+    for family, names in workloads._FAMILIES.items():
+        programs = defined("collbench.workloads", family, "WORKLOADS")
+        assert tuple(programs) == names
+        assert all(programs[name].name == name for name in names)

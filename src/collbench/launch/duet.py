@@ -31,8 +31,8 @@ LOOK, ENDING = 0.25, 0.02
 #: the latter in a row an automatic gate becomes a barrier. As within a world (run/sampling.py).
 LATE, MOSTLY_LATE, HOPELESS = 0.05, 0.5, 6
 
-#: What is looked for among worlds before their first slice.
-CHECKED = ("shared memory", "open files", "connections", "temporary folder")
+#: What is compared among worlds before their first slice.
+CHECKED = ("processors", "shared memory", "open files", "connections", "temporary folder")
 
 
 @dataclass(frozen=True)

@@ -44,7 +44,7 @@ ALONE = {
     "oversubscribed": "more ranks than cores",
     "memory": "too little memory",
     "shared": "they shared memory, files or connections",
-    "elsewhere": "they were on other processors",
+    "elsewhere": "they were on different processors",
     "unreachable": "ranks could not connect to collbench launch",
     "awake": "one computed while it should have slept",
     "partner": "the other failed or skipped the case",
