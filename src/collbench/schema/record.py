@@ -312,9 +312,7 @@ def refuse_other_schema(document: dict[str, Any], what: str) -> None:
     if not isinstance(version, int) or isinstance(version, bool) or version < 1:
         raise RunReadError(f"{what}: no schema version; this is not a collbench run.")
     if version != SCHEMA:
-        instead = (
-            "Update collbench to read it" if version > SCHEMA else "Use the collbench that wrote it"
-        )
+        instead = "Update collbench to read it" if version > SCHEMA else "Use the collbench that wrote it"
         raise RunReadError(f"{what}: written with schema {version}; this collbench reads {SCHEMA}. {instead}.")
 
 
