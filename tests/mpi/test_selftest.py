@@ -96,7 +96,7 @@ def ended_by(number: int, tmp_path: Path) -> tuple[int, Path]:
     wait_for(lambda: [*place.glob("*/out/records.jsonl")])
     job.send_signal(number)
     job.communicate(timeout=LIMIT)
-    wait_for(lambda: not named(str(plan)))  # a driver that was killed does not wait for its ranks
+    wait_for(lambda: not named(str(tmp_path)))  # its ranks too: a driver that was killed does not wait for them
     return job.returncode, place
 
 
