@@ -18,8 +18,8 @@ from tests.unit.made_runs import made_case, spread
 from tests.unit.test_gate import judged
 
 from collbench.analysis.gate import Answer, Doubt, GateSide, Judgement
-from collbench.report.gate.outputs import MOST_ROWS, document, junit, markdown, tables
-from collbench.report.gate.sentence import names_of, sentence
+from collbench.report.gate.outputs import MOST_ROWS, document, junit, markdown, row, tables
+from collbench.report.gate.sentence import names_of, sentence, shown_difference
 from collbench.schema.gate_plan import GatePlan
 from collbench.schema.launch_plan import Side
 from collbench.schema.record import ResultCheck, Samples
@@ -87,10 +87,13 @@ def test_what_limits_every_cell_is_said_without_a_number(tmp_path: Path) -> None
 
 def test_what_is_not_comparable_has_the_ratio_of_medians(tmp_path: Path) -> None:
     other: Medians = {SMALL: told(SMALL, spread(1.5e-6), gate="barrier"), LARGE: spread(1e-4)}
-    assert said(judged(made_gate(tmp_path, fine(), other))) == (
+    found = judged(made_gate(tmp_path, fine(), other))
+    assert said(found) == (
         "gate: no answer: 1 of 2 cells not answered (not comparable: gate roundtime against barrier); measured "
         "+50.0 % by medians; 1 without a loss"
     )
+    refused = found.of("no answer")[0]
+    assert row(refused, names_of(found.answers), None)[3:5] == (shown_difference(refused), "")
 
 
 def test_cells_are_counted_and_not_their_sides(here: Collbench, tmp_path: Path) -> None:

@@ -89,7 +89,8 @@ def row(answer: Answer, names: Names, longest: int | None) -> tuple[str, ...]:
         measured: Sequence[str] = ("",) * 5
     else:
         sides = ("" if side is None else format_duration(side.value) for side in (comparison.base, comparison.other))
-        measured = (*difference(comparison), *sides, row_launches(comparison))
+        percent, ends = difference(comparison)
+        measured = (percent or shown_difference(answer), ends, *sides, row_launches(comparison))
     reason = why(answer) if longest is None else shortened(why(answer), longest)
     return (answer.state, names.cells[id(answer)], names.sizes[id(answer)], *measured, reason)
 
