@@ -340,7 +340,7 @@ PIECE = 1 << 16
 _LIBC, _PR_SET_PDEATHSIG = ctypes.CDLL(None), 1
 
 
-def end_with_parent(number: int = signal.SIGKILL) -> None:
+def end_with_parent(number: int = 9) -> None:
     """Called in the child before exec: the kernel sends it this signal when its parent ends (prctl(2))."""
     _LIBC.prctl(_PR_SET_PDEATHSIG, number)
 
