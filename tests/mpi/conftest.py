@@ -5,7 +5,9 @@ from __future__ import annotations
 import importlib.util
 import os
 import shutil
+import signal
 import sys
+from collections.abc import Callable
 
 import pytest
 
@@ -15,6 +17,15 @@ from tests.mpi.jobs import BIN, FAULTY, Command, mpi_vendor, skip_or_fail
 @pytest.fixture(scope="session")
 def vendor() -> str:
     return mpi_vendor()
+
+
+@pytest.fixture(scope="session")
+def left_with(vendor: str) -> Callable[[int], set[int]]:
+    """`left_with(code)`: the exit codes that mpirun may have when a rank leaves with `code` while others live.
+
+    MPICH's mpiexec kills the others by SIGKILL, and reports the end that it hears of last.
+    """
+    return lambda code: {code, int(signal.SIGKILL)} if vendor == "mpich" else {code}
 
 
 @pytest.fixture(scope="session")

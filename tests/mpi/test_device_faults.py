@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -111,12 +112,14 @@ def test_errors(mpirun: Command, variables: dict[str, str], code: int, text: str
 @pytest.mark.mpi
 @pytest.mark.parametrize("driver", ["native", "python"])
 @pytest.mark.parametrize("gate", ["none", "barrier"])
-def test_a_rank_that_hangs_inside_a_call(mpirun: Command, gate: str, driver: str) -> None:
+def test_a_rank_that_hangs_inside_a_call(
+    mpirun: Command, gate: str, driver: str, left_with: Callable[[int], set[int]]
+) -> None:
     """The other aborts its communicators. Its wait ends then, and what it waited with is freed: it must not go on."""
     arguments = ("allreduce", "--backend", "nccl", "-b", "8", "-e", "8", "-n", "1000", "--gate", gate, "-T", "8s")
     command = mpirun(2, *arguments, "--driver", driver, program=DOUBLE)
     ended = finish(command, env={"DOUBLE_LOST": "hang:1:20", "DOUBLE_SAYS_ABORT": "1"})
-    assert ended.code == 3, ended.err
+    assert ended.code in left_with(3), ended.err
     assert "double: communicator aborted on rank 0" in ended.err
     (message,) = ended.messages
     assert "no progress for 8 s in allreduce 8 B on nccl" in message
@@ -146,20 +149,22 @@ def test_few_communicators_at_a_time_hold_memory(mpirun: Command, more: str, tmp
 
 
 @pytest.mark.mpi
-def test_an_asynchronous_error_ends_a_long_case_before_its_end(mpirun: Command) -> None:
+def test_an_asynchronous_error_ends_a_long_case_before_its_end(
+    mpirun: Command, left_with: Callable[[int], set[int]]
+) -> None:
     """The watchdog asks the library while the loop is in C."""
     arguments = ("allreduce", "--backend", "nccl", "-b", "8", "-e", "8", "-n", "1000000", "-z", "0", "--burst", "1000")
     ended = measure(mpirun, 2, *arguments, DOUBLE_ASYNC_ERROR="remote peer gone")
-    assert ended.code == 3, ended.err
+    assert ended.code in left_with(3), ended.err
     (message,) = ended.messages
     assert "NCCL: remote peer gone. Another rank may be gone; the job ends here." in message
 
 
 @pytest.mark.mpi
-def test_an_abort_that_hangs_keeps_nobody(mpirun: Command) -> None:
+def test_an_abort_that_hangs_keeps_nobody(mpirun: Command, left_with: Callable[[int], set[int]]) -> None:
     command = mpirun(2, "allreduce", "--backend", "nccl", "-b", "8", "-e", "8", "-T", "8s", program=DOUBLE)
     ended = finish(command, env={"DOUBLE_LOST": "hang:1:20", "DOUBLE_ABORT_HANGS": "1"})
-    assert ended.code == 3, ended.err
+    assert ended.code in left_with(3), ended.err
     assert len(ended.messages) == 1
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -84,12 +85,12 @@ def test_a_case_that_fits_follows_one_whose_first_call_did_not(mpirun: Command, 
     [("COMM", "trying allreduce on nccl with one element: no communicator"), ("CONNECT", "8 B on nccl: checking: ")],
 )
 def test_memory_that_ends_inside_the_library_on_one_rank_ends_the_job_with_the_reason(
-    mpirun: Command, tmp_path: Path, when: str, doing: str, driver: str
+    mpirun: Command, tmp_path: Path, when: str, doing: str, driver: str, left_with: Callable[[int], set[int]]
 ) -> None:
     """The other rank waits for it inside the call, and cannot be told."""
     plan = {"backends": '["mpi-staged", "nccl"]', "drivers": f'["{driver}"]'}
     ended = job(mpirun, tmp_path, plan, DOUBLE_FULL=f"1:{MIB}", **{f"DOUBLE_{when}_MEMORY": str(2 * MIB)})
-    assert ended.code == 1, ended.err
+    assert ended.code in left_with(1), ended.err
     (message,) = ended.messages
     assert message.startswith("collbench: rank 1: ") and doing in message
     assert "Cuda failure 2 'out of memory'" in message and "The other ranks wait in this call" in message
@@ -98,11 +99,11 @@ def test_memory_that_ends_inside_the_library_on_one_rank_ends_the_job_with_the_r
 
 @DRIVERS
 def test_memory_that_ends_between_two_samples_ends_the_job_with_the_case(
-    mpirun: Command, tmp_path: Path, driver: str
+    mpirun: Command, tmp_path: Path, driver: str, left_with: Callable[[int], set[int]]
 ) -> None:
     plan = {"backends": '["nccl"]', "drivers": f'["{driver}"]', "sizes": '["8", "64"]', "iters": "100"}
     ended = job(mpirun, tmp_path, plan | {"warmup": "0"}, DOUBLE_FAILS="ncclAllReduce:1:1:200")
-    assert ended.code == 1, ended.err
+    assert ended.code in left_with(1), ended.err
     (message,) = ended.messages
     assert message.startswith("collbench: rank 1: allreduce 64 B on nccl: ") and re.search(r"error.*\b1\b", message)
     assert message.endswith(f"What was measured before is in {tmp_path / 'run'}.")
