@@ -251,7 +251,7 @@ def turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr("collbench.launch.campaign.cores_here", lambda *of: frozenset())  # its cores are not there
     monkeypatch.setattr(duet, "LOOK", 0.0005)
     monkeypatch.setattr(duet, "ENDING", 0.0005)
-    monkeypatch.setattr(LaunchPlan, "slices", property(lambda plan: SliceRule(rounds=ROUNDS)))
+    monkeypatch.setattr(LaunchPlan, "slices", property(lambda plan: SliceRule(rounds=ROUNDS, fewest=ROUNDS)))
     return temporary
 
 

@@ -15,6 +15,7 @@ from tests.unit.duet_worlds import PLAN, ROUNDS, Worlds, by_cell, carried_out, d
 from tests.unit.made_worlds import Heard
 
 from collbench.analysis.observations import Cell
+from collbench.launch import duet
 from collbench.launch.campaign import finished, run_campaign
 from collbench.launch.cells import Launch, LaunchCell, Part
 from collbench.launch.duet import CHECKED
@@ -170,7 +171,7 @@ def test_only_the_first_slice_of_a_case_begins_anew() -> None:
     assert [order.anew for order in worlds.slices(A)] == [True, False, False] * len(SIZES)
     assert {order.seconds for order in worlds.slices(A)} == {SliceRule().seconds}
     assert {order.operations for order in worlds.slices(A)} == {0}
-    assert {order.rule for order in worlds.slices(A)} == {SliceRule(rounds=ROUNDS)}
+    assert {order.rule for order in worlds.slices(A)} == {SliceRule(rounds=ROUNDS, fewest=ROUNDS)}
 
 
 def test_a_quota_in_one_world_makes_the_slices_of_both_longer() -> None:
@@ -185,6 +186,16 @@ def test_a_plan_that_fixes_samples_has_so_many_in_all(iters: int, sizes: list[in
     heard = carried_out(worlds, msgspec.structs.replace(PLAN, iters=iters, sizes=("8",)))
     assert [order.operations for order in worlds.slices(A)] == [order.operations for order in worlds.slices(B)] == sizes
     assert set(how(heard).values()) == {"duet"}
+
+
+@pytest.mark.parametrize(
+    ("rounds", "samples", "passed", "expected"),
+    [(5, 0, 9.0, False), (6, 0, 0.7, False), (6, 0, 1.3, True), (19, 0, 1.1, False), (20, 0, 0.1, True),
+     (5, 20, 0.1, False), (6, 20, 0.1, True), (2, 3, 9.0, False), (3, 3, 0.1, True)],
+)  # fmt: skip
+def test_long_slices_are_fewer(rounds: int, samples: int, passed: float, expected: bool) -> None:
+    """Slices of 25 ms and 5 ms before them take 0.6 s in 20 rounds."""
+    assert duet._enough(rounds, samples, passed, SliceRule()) == expected
 
 
 def test_the_gate_and_the_slack_are_those_of_the_world_that_needs_more() -> None:

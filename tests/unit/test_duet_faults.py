@@ -278,10 +278,24 @@ def test_a_round_beside_a_world_that_was_awake_does_not_count(monkeypatch: pytes
         assert duet.seconds == pytest.approx(seconds)
 
 
-def test_more_than_a_tenth_of_the_rounds_of_all_cases_are_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(LaunchPlan, "slices", property(lambda plan: SliceRule(rounds=19)))
-    worlds = Worlds(asleep=lambda place, number: 0.05 if place == B and number == 4 else 0.0)
-    assert set(how(carried_out(worlds)).values()) == {"awake"}
+@pytest.mark.parametrize(("awake", "expected"), [(4, "duet"), (5, "awake")])
+def test_more_than_a_tenth_of_the_sleeps_of_all_cases_are_too_many(
+    monkeypatch: pytest.MonkeyPatch, awake: int, expected: str
+) -> None:
+    """Of the forty of two worlds in twenty rounds."""
+    monkeypatch.setattr(LaunchPlan, "slices", property(lambda plan: SliceRule(rounds=20)))
+    worlds = Worlds(asleep=lambda place, number: 0.05 if place == B and number < awake else 0.0)
+    assert set(how(carried_out(worlds, msgspec.structs.replace(PLAN, sizes=("8",)))).values()) == {expected}
+
+
+@pytest.mark.parametrize(("awake", "expected"), [(3, "duet"), (4, "awake")])
+def test_few_sleeps_that_were_none_may_be_the_machine_s_doing(
+    monkeypatch: pytest.MonkeyPatch, awake: int, expected: str
+) -> None:
+    """Of the twelve of a case."""
+    monkeypatch.setattr(LaunchPlan, "slices", property(lambda plan: SliceRule(rounds=6)))
+    worlds = Worlds(asleep=lambda place, number: 0.05 if place == B and number < awake else 0.0)
+    assert set(how(carried_out(worlds, msgspec.structs.replace(PLAN, sizes=("8",)))).values()) == {expected}
 
 
 def test_what_cannot_live_at_once_is_not_tried_again_in_groups() -> None:

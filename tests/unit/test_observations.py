@@ -5,14 +5,17 @@ from __future__ import annotations
 from pathlib import Path
 
 import msgspec
+import numpy as np
 import pytest
 from tests.unit.made_program_runs import program_case, program_record
 from tests.unit.made_runs import experiment, made_case, made_failure, made_record, write_run
 
 from collbench.analysis.observations import Cell, collect, observe, set_clock_step
 from collbench.analysis.run_facts import few_launches
+from collbench.run.turns import _trimmed
 from collbench.schema.case import Case
-from collbench.schema.record import ResultCheck
+from collbench.schema.record import Duet, ResultCheck
+from collbench.schema.turns import TRIMMED
 
 US = 1e-6
 
@@ -99,3 +102,19 @@ def test_the_shortest_burst_decides_on_what_the_clock_leaves_open() -> None:
     for launch, burst in enumerate((20, 10)):
         found.add(made_record(made_case(), launch, US, burst=burst), launch)
         assert found.half_step == pytest.approx(4e-9 / burst)
+
+
+def test_the_clock_moves_a_time_of_a_duet_by_less_than_a_median() -> None:
+    """Times of 200 to 210 ns on a clock of 10 ns, which a slice takes the trimmed mean of; one launch alone is not."""
+    draw = np.random.default_rng(1)
+    for true in np.linspace(200, 210, 21):
+        began = draw.uniform(0, 1e6, 20_000)
+        shown = np.floor((began + true) / 10) * 10 - np.floor(began / 10) * 10
+        found = _trimmed(shown.astype(np.int64))
+        assert found is not None and abs(found * 1e9 - true) <= TRIMMED * 10 + 0.1
+    duet = Duet(worlds=2, started=0, seconds=US, slices=(), checked=())
+    cell = Cell(made_case(), clock_step=1e-8)
+    cell.add(made_record(made_case(), 0, US, duet=duet), 0)
+    assert cell.half_step == pytest.approx(TRIMMED * 1e-8)
+    cell.add(made_record(made_case(), 1, US), 1)
+    assert cell.half_step == pytest.approx(5e-9)

@@ -29,6 +29,15 @@ def test_the_step_is_that_of_the_best_fit_not_the_first_good_one(step: float) ->
     assert [clock_step(clock(step, seed)) for seed in range(8)] == pytest.approx([step] * 8, rel=0.002)
 
 
+def test_reads_that_take_about_as_long_as_a_multiple_have_no_longer_step() -> None:
+    """Reads of 97 to 105 ns, now and then of twice and three times as long: all near multiples of 100 ns."""
+    for seed in range(30):
+        draw = np.random.default_rng(seed)
+        times = itertools.accumulate(draw.uniform(97.0, 105.0, 5000) * draw.choice([1, 2, 3], 5000, p=[0.6, 0.3, 0.1]))
+        shown = (int(time / 10) * 10 for time in times)
+        assert clock_step(lambda shown=shown: next(shown)) == pytest.approx(10.0, rel=0.01)  # type: ignore[misc]
+
+
 def test_reads_that_are_neighbours_count() -> None:
     """Reads so far apart that all others are left out: the step is seen between neighbours alone."""
     times = itertools.accumulate(itertools.cycle((210, 250, 230, 240, 220)))

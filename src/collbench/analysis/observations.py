@@ -29,6 +29,7 @@ from collbench.schema.manifest import Manifest
 from collbench.schema.record import Duet, Record, ResultCheck, Work
 from collbench.schema.sample_files import SampleFiles, disagreement
 from collbench.schema.store import RecordStream, read_manifest
+from collbench.schema.turns import TRIMMED
 
 #: Steps searched for in medians (s): rounding to whole nanoseconds lies below, no clock in use lies above.
 _FINEST, _COARSEST = 1.5e-9, 100e-9
@@ -417,8 +418,13 @@ class Cell:
 
     @property
     def half_step(self) -> float:
-        """Half of the clock's step in a time (s): a burst divides it by its operations."""
-        return self.clock_step / 2 / shortest_burst(frozenset(self.how))
+        """How far the clock's step can move a time (s); a burst divides it by its operations.
+
+        A median by half a step. The trimmed mean of a slice by the share that is left out at either end: operations
+        begin anywhere between two steps, so that the whole mean is true.
+        """
+        share = TRIMMED if self.turns and len(self.turns) == len(self.launches) else 0.5
+        return share * self.clock_step / shortest_burst(frozenset(self.how))
 
     @property
     def by_launch(self) -> dict[int, float]:

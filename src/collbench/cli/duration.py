@@ -105,8 +105,7 @@ def _tells(case: CollectiveCase | ProgramCase, plan: Plan) -> bool:
 def _seconds(case: CollectiveCase | ProgramCase, plan: LaunchPlan, cores: int, in_turns: bool) -> float:
     budget = plan.budget_seconds if plan.iters is None else 0.0
     if not isinstance(case, ProgramCase):
-        slices = plan.slices.rounds * (plan.slices.seconds + plan.slices.discard_seconds)
-        return CASE + (slices if in_turns and plan.iters is None else budget)
+        return CASE + (plan.slices.usual if in_turns and plan.iters is None else budget)
     program = workloads.get(case.case.workload)
     samples = 1 if program.once else plan.warmup + (plan.iters or plan.floor)
     executions, times = (samples, 1) if program.repeated else (1, samples)

@@ -31,6 +31,9 @@ LOOK, ENDING = 0.25, 0.02
 #: the latter in a row an automatic gate becomes a barrier. As within a world (run/sampling.py).
 LATE, MOSTLY_LATE, HOPELESS = 0.05, 0.5, 6
 
+#: So many sleeps that were none may be the machine's doing: a page that is missing, a processor that was taken away.
+FEW_AWAKE = 3
+
 #: What is compared among worlds before their first slice.
 CHECKED = ("processors", "shared memory", "open files", "connections", "temporary folder")
 
@@ -116,7 +119,7 @@ class _Conversation:
         self._ensemble, self._worlds, self._check, self._rule = ensemble, worlds, check, ensemble.rule
         self._plan: LaunchPlan = ensemble.assignments[0].plan
         self._numbers = {case: number for number, case in enumerate(ensemble.order)}
-        self._valid: list[bool] = []  # of all rounds so far
+        self._slept: list[bool] = []  # of all slices so far, whether their world slept before
         self._refused: Alone | None = None
 
     def held(self) -> Alone | None:
@@ -216,10 +219,11 @@ class _Conversation:
         """All rounds of a case; None: a world died, so that the case begins again with the others."""
         gate: Gate = "barrier" if any(one.gate == "barrier" for one in ready) else ready[0].gate
         slack, seconds = max(one.slack for one in ready), max(self._rule.seconds, *(one.shortest for one in ready))
-        sizes, rounds, anew, hopeless = _sizes(max(one.samples for one in ready), self._rule), list[Round](), True, 0
-        while len(rounds) < len(sizes):
+        samples, rounds, anew, hopeless, enough = max(one.samples for one in ready), list[Round](), True, 0, False
+        began = time.monotonic()
+        while not enough:
             order = Order(act="slice", gate=gate, slack=slack, anew=anew, seconds=seconds,
-                          operations=sizes[len(rounds)], rule=self._rule)  # fmt: skip
+                          operations=_operations(samples, len(rounds), self._rule), rule=self._rule)  # fmt: skip
             played = self._round(members, order)
             if played is None:
                 return None
@@ -227,13 +231,13 @@ class _Conversation:
             late = max(turn.report.late / max(turn.report.n, 1) for _, turn in played)
             hopeless = hopeless + 1 if late > MOSTLY_LATE else 0
             slack = min(slack * (4 if late > MOSTLY_LATE else 2 if late > LATE else 1), LARGEST_SLACK)
-            anew = False
-            mostly = len(rounds) == len(sizes) and 2 * sum(map(_late, rounds)) > sum(map(_taken, rounds))
+            anew, passed = False, (time.monotonic() - began) / len(members)
+            enough = _enough(len(rounds), samples, passed, self._rule)
+            mostly = enough and 2 * sum(map(_late, rounds)) > sum(map(_taken, rounds))
             if gate == "roundtime" and self._plan.gate == "auto" and (hopeless >= HOPELESS or mostly):
-                gate, anew, hopeless, rounds = "barrier", True, 0, []
-        self._valid += _valid(rounds, self._rule)
-        invalid = self._valid.count(False)
-        if invalid > max(1, self._rule.invalid * len(self._valid)):
+                gate, anew, hopeless, rounds, enough, began = "barrier", True, 0, [], False, time.monotonic()
+        self._slept += [_slept(world, turn.report, self._rule) for one in rounds for world, turn in one]
+        if self._slept.count(False) > max(FEW_AWAKE, self._rule.invalid * len(self._slept)):
             self._refused = "awake"
         return rounds
 
@@ -283,10 +287,17 @@ def _in_common(worlds: Sequence[LiveWorld]) -> frozenset[str]:
     return frozenset(common)
 
 
-def _sizes(samples: int, rule: SliceRule) -> list[int]:
-    """Samples of the slice of each round, of so many in all; 0: as many as its time allows."""
-    rounds = min(rule.rounds, samples or rule.rounds)
-    return [samples // rounds + (number < samples % rounds) for number in range(rounds)]
+def _operations(samples: int, number: int, rule: SliceRule) -> int:
+    """Samples of a slice of this round, of so many in all; 0: as many as its time allows."""
+    rounds = min(rule.fewest, samples) or 1
+    return samples // rounds + (number < samples % rounds)
+
+
+def _enough(rounds: int, samples: int, passed: float, rule: SliceRule) -> bool:
+    """Whether these rounds, which took a world so long (s), are enough for a case of so many samples (0: any)."""
+    if samples:
+        return rounds >= min(rule.fewest, samples)
+    return rounds >= rule.rounds or (rounds >= rule.fewest and passed > 2 * rule.usual)
 
 
 def _valid(rounds: Sequence[Round], rule: SliceRule) -> list[bool]:

@@ -25,7 +25,7 @@ from collbench.machine.facts import format_cores, machine_id, own_cores
 from collbench.machine.waiting import ContentionMeter
 from collbench.run.sampling import Sampling, Watch
 from collbench.schema.case import Case
-from collbench.schema.turns import Order, Report
+from collbench.schema.turns import TRIMMED, Order, Report
 from collbench.timing.gates import Fixed
 from collbench.timing.loop import Stamps
 
@@ -114,10 +114,6 @@ QUOTA_SLICE = 1.0
 
 #: Most samples that are taken between two looks at the clock.
 BATCH = 5_000
-
-#: Share of the samples of a slice that is left out at either end. A median of few steps of the clock can only be one of
-#: them, 4.5 % apart at 8 B.
-TRIMMED = 0.1
 
 
 class Turns:

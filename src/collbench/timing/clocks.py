@@ -180,6 +180,9 @@ _FARTHEST = 400
 _LONGEST, _SHORTEST = 200.0, 2.0
 #: Coherence above which reads lie on multiples of a step. Rounding to whole ns leaves 0.97 for 10 ns, 0.81 for 4 ns.
 _COHERENT = 0.75
+#: How far (ns) a difference of two readings may be from a multiple of the step: each reading was rounded down. Reads
+#: that all take about 100 ns are coherent at 100 ns whatever the step is.
+_OFF, _OFTEN = 2.0, 0.98
 _READS, _WINDOW = 200, 12
 
 
@@ -197,7 +200,8 @@ def lattice(values: NDArray[np.int64]) -> float:
     """The longest step of which all `values` [n] in ns are multiples, up to rounding; 0.0 where there is none.
 
     The measure is |mean exp(2 pi i v / step)|, which is 1 on a lattice and near 0 elsewhere (Rayleigh). A step
-    counts only if three consecutive multiples occur: two clusters of values are not a lattice.
+    counts only if three consecutive multiples occur, as two clusters of values are no lattice, and if the values lie
+    on its multiples, not merely near them.
     """
     if len(values) < 3:
         return 0.0
@@ -209,5 +213,8 @@ def lattice(values: NDArray[np.int64]) -> float:
         multiples = np.unique(np.rint(distinct * frequency))
         if np.any(multiples[2:] - multiples[:-2] == 2):
             near = (frequencies >= frequency) & (frequencies < 1.3 * frequency)
-            return float(1 / frequencies[near][np.argmax(coherence[near])])
+            step = float(1 / frequencies[near][np.argmax(coherence[near])])
+            off = np.abs(distinct - step * np.rint(distinct / step))
+            if counts[off <= _OFF].sum() >= _OFTEN * counts.sum():
+                return step
     return 0.0
