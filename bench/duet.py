@@ -129,13 +129,13 @@ def _keys(values: Mapping[str, Any]) -> str:
     return "".join(f"{key} = {json.dumps(value)}\n" for key, value in values.items())
 
 
-def perform(text: str, by: str) -> Performed:
+def perform(text: str, by: str, program: Sequence[str] = (sys.executable, "-m", "collbench")) -> Performed:
     """Launch a plan, and compare its sides by a factor."""
     with tempfile.TemporaryDirectory() as folder:
         out, file = Path(folder) / "run", Path(folder) / "plan.toml"
         file.write_text(text, encoding="utf-8")
         began = time.monotonic()
-        run((sys.executable, "-m", "collbench", "launch", str(file), "--out", str(out)), LIMIT, dict(os.environ))
+        run((*program, "launch", str(file), "--out", str(out)), LIMIT, dict(os.environ))
         took = time.monotonic() - began
         times: Found = defaultdict(lambda: defaultdict(dict))
         for record in RecordStream(out):
@@ -300,7 +300,46 @@ def training(asked: argparse.Namespace, done: Callable[[Found], None]) -> Found:
     return {"launches": TRAININGS, "seconds": played.seconds, "sizes": played.compared(), "libraries": played.libraries}
 
 
-PARTS = {one.__name__: one for one in (equal, question, sleeper, restless, planted, training)}
+#: Rules of slices: how long (s), in how many rounds, what is left out before each (s).
+RULES_OF_SLICES = ((0.1, 6, 0.01), (0.025, 20, 0.005), (0.01, 40, 0.003))
+
+#: `collbench launch` with another rule.
+RULED = """
+import runpy, sys
+from collbench.schema.launch_plan import LaunchPlan
+from collbench.schema.turns import SliceRule
+seconds, rounds, discard = map(float, sys.argv[1:4])
+rule = SliceRule(rounds=int(rounds), seconds=seconds, discard_seconds=discard)
+LaunchPlan.slices = property(lambda plan: rule)
+sys.argv = ["collbench", *sys.argv[4:]]
+runpy.run_module("collbench", run_name="__main__")
+"""
+
+
+def slices(asked: argparse.Namespace, done: Callable[[Found], None]) -> Found:
+    """Launches of equal sides with slices of several lengths, one after the other."""
+    logs: Found = {str(rule): defaultdict(list) for rule in range(len(RULES_OF_SLICES))}
+    found: Found = {"rules": RULES_OF_SLICES, "logs": logs, "seconds": defaultdict(list), "failed": []}
+    order = random.Random(asked.seed)  # noqa: S311 - an order, not a secret
+    for number in range(asked.launches):
+        for rule in order.sample(sorted(logs), len(logs)):
+            text = plan(asked.installations[0], ["host"], {"a": "", "b": ""}, launches=1, seed=asked.seed + number)
+            program = (sys.executable, "-c", RULED, *map(str, RULES_OF_SLICES[int(rule)]))
+            try:
+                played = perform(text, "side", program)
+            except LaunchFailed as error:
+                found["failed"].append(f"{rule}: {error}")
+                continue
+            found["seconds"][rule].append(played.seconds)
+            for size in played.times:
+                logs[rule][size] += played.logs(size, ("a", "b")).values()
+            found["libraries"] = played.libraries
+        done(found)
+    found["spread"] = {rule: [stdev(of[size]) for size in SIZES] for rule, of in logs.items()}
+    return found
+
+
+PARTS = {one.__name__: one for one in (equal, question, sleeper, slices, restless, planted, training)}
 
 
 def _pressure() -> str:

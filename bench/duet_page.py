@@ -99,6 +99,20 @@ def _sleeper(found: Found) -> str:
 {table(head, rows)}"""
 
 
+def _slices(found: Found) -> str:
+    head = ("slices", "8 B", "64 KiB", "1 MiB", "seconds each")
+    rows = []
+    for rule, spread in found["spread"].items():
+        seconds, rounds, _ = found["rules"][int(rule)]
+        rows.append([f"{rounds} of {seconds * 1e3:g} ms", *(f"{one:.2%}" for one in spread),
+                     f"{mean(found['seconds'][rule]):.1f}"])  # fmt: skip
+    launches = min(len(of) for rule in found["logs"].values() for of in rule.values())
+    return f"""Standard deviation between {launches} launches of the logarithm of the ratio of two equal sides, by how
+long slices are; one after the other, in random order, with starts. {_failed(found)}
+
+{table(head, rows)}"""
+
+
 def _restless(found: Found) -> str:
     launches = [len(of) for how in found["logs"].values() for of in how.values()]
     rows = [[size, f"{duet:.2%}", f"{blocks:.2%}", f"{duet / blocks:.2f}", verdict(duet / blocks, SPREAD)]
@@ -129,6 +143,7 @@ SECTIONS: dict[str, tuple[str, Callable[[Found], str]]] = {
     "equal": ("Sides that do not differ", _equal),
     "question": ("Host against container", _question),
     "sleeper": ("What a sleeping world costs", _sleeper),
+    "slices": ("Short slices and long ones", _slices),
     "restless": ("A machine that is disturbed on purpose", _restless),
     "planted": ("A planted difference", _planted),
     "training": ("A training step", _training),

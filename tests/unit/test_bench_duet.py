@@ -22,7 +22,7 @@ class MadeUp:
     def __init__(self, where: Path) -> None:
         self.where, self.plans = where, list[LaunchPlan]()
 
-    def __call__(self, text: str, by: str) -> Any:
+    def __call__(self, text: str, by: str, program: tuple[str, ...] = ()) -> Any:
         (self.where / "plan.toml").write_text(text)
         plan = load_launch_plan(self.where / "plan.toml")
         self.plans.append(plan)
@@ -68,6 +68,15 @@ def test_the_order_of_starts_is_told_from_the_difference(made_up: MadeUp, asked:
     found = bench("duet").question(asked, lambda found: None)["mpich"]
     assert made_up.plans[0].policies == POLICIES
     assert found["start"]["1M"][0] == pytest.approx(2 * math.log(1.02), abs=1e-3)
+
+
+def test_every_rule_of_slices_is_measured_as_often(made_up: MadeUp, asked: argparse.Namespace) -> None:
+    program = bench("duet")
+    found = program.slices(asked, lambda found: None)
+    assert len(made_up.plans) == 20 * len(program.RULES_OF_SLICES)
+    assert {len(of["8"]) for of in found["logs"].values()} == {20}
+    assert {len(of) for of in found["seconds"].values()} == {20}
+    assert all(len(of) == 3 for of in found["spread"].values())
 
 
 def test_both_ways_of_launching_are_measured_in_turns(made_up: MadeUp, asked: argparse.Namespace) -> None:
