@@ -19,7 +19,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -86,12 +86,16 @@ class Time(NamedTuple):
 
 @dataclass(frozen=True)
 class Performed:
-    """A run: times by what was measured, side and launch; its comparisons; how long it took (s); the libraries."""
+    """A run: times by what was measured, side and launch; its comparisons; how long it took (s); the libraries.
+
+    `alone` counts what was measured in blocks, by the reason.
+    """
 
     times: Mapping[str, Mapping[str, Mapping[int, Time]]]
     comparisons: Sequence[Comparison]
     seconds: float
     libraries: tuple[str, ...]
+    alone: Mapping[str, int]
 
     def logs(self, what: str, over: Sequence[str]) -> dict[int, float]:
         """By launch, the logarithm of the time of the second side over that of the first."""
@@ -138,8 +142,10 @@ def perform(text: str, by: str, program: Sequence[str] = (sys.executable, "-m", 
         run((*program, "launch", str(file), "--out", str(out)), LIMIT, dict(os.environ))
         took = time.monotonic() - began
         times: Found = defaultdict(lambda: defaultdict(dict))
+        alone = Counter[str]()
         for record in RecordStream(out):
             if record.seconds is not None:
+                alone.update([record.alone] if record.alone else ())
                 side = record.case.where.side or record.case.where.policy
                 seconds, started = record.seconds.p50, None
                 if record.duet is not None:
@@ -147,7 +153,7 @@ def perform(text: str, by: str, program: Sequence[str] = (sys.executable, "-m", 
                 times[_label(record.case)][side][record.launch] = Time(seconds, started)
         observed = observe(out)
         libraries = dict.fromkeys(f"{one.name} {one.version}" for one in observed.manifests[0].libraries)
-        return Performed(times, compare(opposed(observed.cells.values(), find_factor(by))), took, tuple(libraries))
+        return Performed(times, compare(opposed(observed.cells.values(), find_factor(by))), took, tuple(libraries), alone)
 
 
 def interval(values: Sequence[float]) -> list[float]:
@@ -180,7 +186,7 @@ def equal(asked: argparse.Namespace, done: Callable[[Found], None]) -> Found:
             "library": library.name, "place": place, "seconds": played.seconds, "sizes": played.compared(),
             "spread": {size: _spread(played, size, ("a", "b")) for size in played.times},
             "second over first": {size: _by_start(played, size, ("a", "b")) for size in played.times},
-            "libraries": played.libraries,
+            "libraries": played.libraries, "alone": played.alone,
         })  # fmt: skip
         done(found)
     for size in SIZES:

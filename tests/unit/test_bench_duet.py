@@ -29,7 +29,7 @@ class MadeUp:
         sides = tuple(plan.sides) if by == "side" else plan.policies
         times = {what: {side: {n: self.time(k, n) for n in range(plan.launches)} for k, side in enumerate(sides)}
                  for what in (("step",) if plan.benchmarks else ("8", "64K", "1M"))}  # fmt: skip
-        return bench("duet").Performed(times, (), 42.0, ("My MPI 1",))
+        return bench("duet").Performed(times, (), 42.0, ("My MPI 1",), {})
 
     def time(self, side: int, launch: int) -> Any:
         started = (side + launch) % 2
