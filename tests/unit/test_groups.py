@@ -130,12 +130,14 @@ def test_an_engine_that_does_not_take_turns(monkeypatch: pytest.MonkeyPatch) -> 
     assert [group.alone for group in groups(of)] == ["engine"] * 2
 
 
-def test_several_hosts() -> None:
+def test_worlds_of_other_numbers_of_hosts_are_not_on_the_same_processors() -> None:
+    """Though each rank has the first core of its host."""
     of = expanded()
     cell = of.cells[0]
     spread = replace(cell, hosts=2)
-    wider = replace(of, placements={spread: of.placements[cell]}, cases={spread: of.cases[cell]})
-    assert why_alone(wider, spread) == "hosts"
+    wider = replace(of, placements=dict.fromkeys((cell, spread), of.placements[cell]), cases={spread: of.cases[cell]})
+    assert why_alone(wider, spread) is None
+    assert key_of(wider, spread) != key_of(wider, cell)
 
 
 def largest(of: ExpandedPlan) -> int:
