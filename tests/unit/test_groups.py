@@ -153,6 +153,12 @@ def test_too_little_memory_for_all_at_once() -> None:
     assert [group.alone for group in groups(of, free=least - 2)] == ["memory"] * 2
 
 
+def test_memory_of_other_machines_is_not_that_of_this_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    of = expanded(sizes=("8", "1M"))
+    monkeypatch.setattr(fake, "ENGINE", replace(fake.ENGINE, local=False, overlaps=True))
+    assert [group.alone for group in groups(of, free=1)] == [None]
+
+
 def test_of_many_worlds_so_many_count_as_live_at_once() -> None:
     of = expanded(**MANY, sizes=("1M",))
     least = int(MOST_WORLDS * largest(of) / USABLE_SHARE)

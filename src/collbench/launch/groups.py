@@ -99,8 +99,10 @@ def _memory(case: CollectiveCase | ProgramCase) -> int:
     return case.memory if isinstance(case, ProgramCase) else buffers(case)
 
 
-def _too_large(expanded: ExpandedPlan, members: Iterable[Launch], free: int | None) -> Alone | None:
-    """Each world holds the buffers of the case that all of them measure."""
+def _too_large(expanded: ExpandedPlan, members: Sequence[Launch], free: int | None) -> Alone | None:
+    """Each world holds the buffers of the case that all of them measure; what other machines have is not known."""
+    if not engines.get(members[0].cell.engine).local:
+        return None
     free = available_bytes() if free is None else free
     largest = [max(map(_memory, expanded.cases[launch.cell])) for launch in members]
     needed = sum(sorted(largest)[-MOST_WORLDS:])
