@@ -55,11 +55,11 @@ for process in /proc/[0-9]*; do
 done; true"""
 
 
-#: One rank of those on a node.
-KILL_ONE = """\
+#: A signal to one rank of those on a node.
+SIGNAL_ONE = """\
 for process in /proc/[0-9]*; do
   tr "\\0" " " < $process/cmdline 2>/dev/null | grep -q "^[^ ]*python -m [c]ollbench run" || continue
-  kill -KILL ${process#/proc/}; exit
+  kill -SIGNAL ${process#/proc/}; exit
 done; exit 1"""
 
 
@@ -204,6 +204,28 @@ def test_two_steps_on_the_same_cores_take_turns(cluster: Cluster) -> None:
     assert cluster.left() == "" and temporary_folders(cluster) == ""
 
 
+@pytest.mark.parametrize("cluster", [("openmpi",), ("mpich",)], indirect=True)
+def test_two_steps_over_two_nodes_take_turns_on_clocks_that_differ(cluster: Cluster) -> None:
+    python = cluster.share / "other/bin/python"
+    python.parent.mkdir(parents=True)
+    python.write_text(OTHER_CLOCK)
+    python.chmod(0o755)
+    of_two_cores(cluster)
+    plan = (cluster.share / "plan.toml").read_text()
+    cluster.write("plan.toml", plan.replace("hosts = [1]", "hosts = [2]"))
+    site = (cluster.share / "site.toml").read_text().replace("cores = 2", "cores = 1")
+    cluster.write("site.toml", site.replace('"/opt/collbench"', '"/shared/other"'))
+    done = cluster.launch("--out", "run")
+    assert done.returncode == 0, done.stderr
+    records = cluster.records()
+    assert [(record.status, record.how, record.alone) for record in records] == [("ok", "duet", None)] * 8
+    for record in records:
+        assert record.duet is not None and record.duet.worlds == 2 and record.duet.seconds < 1.0
+        assert record.ranks is not None and record.ranks.host == ("n0", "n1")
+        assert record.clock == "synced", record.notes
+    assert cluster.left() == "" and temporary_folders(cluster) == ""
+
+
 @pytest.mark.parametrize("cluster", [("openmpi", 2)], indirect=True)
 def test_a_side_in_containers_of_a_runtime_takes_turns_with_the_host(cluster: Cluster) -> None:
     unpacked("collbench/openmpi", cluster.share / "img/openmpi", "/shared/collbench")
@@ -245,11 +267,14 @@ def test_trainings_take_turns(cluster: Cluster) -> None:
 
 
 @pytest.mark.parametrize("cluster", [("openmpi", 2)], indirect=True)
-def test_of_two_steps_one_is_killed_and_the_other_goes_on(cluster: Cluster) -> None:
+@pytest.mark.parametrize("signal", ["KILL", "STOP"])
+def test_of_two_steps_one_is_lost_and_the_other_goes_on(cluster: Cluster, signal: str) -> None:
     of_two_cores(cluster, launches=1)
+    plan = (cluster.share / "plan.toml").read_text()
+    cluster.write("plan.toml", plan.replace('timeout = "60s"', 'timeout = "8s"'))
     process = cluster.start()
     until(lambda: len(list((cluster.share / "collbench").glob("*/*/out/manifest.json"))) == 2)
-    cluster.root(0, "sh", "-c", KILL_ONE)
+    cluster.root(0, "sh", "-c", SIGNAL_ONE.replace("SIGNAL", signal))
     _, err = process.communicate(timeout=120)
     assert process.returncode == 1, err
     by_side = {record.case.where.side: [] for record in cluster.records()}  # type: ignore[var-annotated]

@@ -130,12 +130,14 @@ def test_an_engine_that_does_not_take_turns(monkeypatch: pytest.MonkeyPatch) -> 
     assert [group.alone for group in groups(of)] == ["engine"] * 2
 
 
-def test_several_hosts() -> None:
+def test_worlds_of_other_numbers_of_hosts_are_not_on_the_same_processors() -> None:
+    """Though each rank has the first core of its host."""
     of = expanded()
     cell = of.cells[0]
     spread = replace(cell, hosts=2)
-    wider = replace(of, placements={spread: of.placements[cell]}, cases={spread: of.cases[cell]})
-    assert why_alone(wider, spread) == "hosts"
+    wider = replace(of, placements=dict.fromkeys((cell, spread), of.placements[cell]), cases={spread: of.cases[cell]})
+    assert why_alone(wider, spread) is None
+    assert key_of(wider, spread) != key_of(wider, cell)
 
 
 def largest(of: ExpandedPlan) -> int:
@@ -149,6 +151,12 @@ def test_too_little_memory_for_all_at_once() -> None:
     least = int(2 * largest(of) / USABLE_SHARE)
     assert [group.alone for group in groups(of, free=least + 2)] == [None]
     assert [group.alone for group in groups(of, free=least - 2)] == ["memory"] * 2
+
+
+def test_memory_of_other_machines_is_not_that_of_this_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    of = expanded(sizes=("8", "1M"))
+    monkeypatch.setattr(fake, "ENGINE", replace(fake.ENGINE, local=False, overlaps=True))
+    assert [group.alone for group in groups(of, free=1)] == [None]
 
 
 def test_of_many_worlds_so_many_count_as_live_at_once() -> None:

@@ -17,13 +17,17 @@ from collbench.analysis.observations import how
 from collbench.backends.fake import SimulatedClock
 from collbench.bindings.spec import Operation
 from collbench.machine.facts import RankFacts, rank_facts
+from collbench.machine.waiting import ContentionMeter
 from collbench.report.table import TableStyle
 from collbench.run.driver import TimedCall
 from collbench.run.host_clocks import DIFFER, HostClocks, doubts, host_clocks, readers_of, trusted
 from collbench.run.sampling import Sampling
+from collbench.run.turns import _slice, sampled_in_turns
+from collbench.run.watchdog import Unwatched
 from collbench.run.worlds_of_programs import AloneWorld
 from collbench.schema.plan import Plan
 from collbench.schema.record import ClockError, Record
+from collbench.schema.turns import Order, Report, SliceRule
 from collbench.timing.call import Call, Stage
 from collbench.timing.clocks import BASELINE, Synchronisation
 from collbench.timing.gates import GateSetting
@@ -113,6 +117,48 @@ def test_the_gate_keeps_up_with_the_clocks(monkeypatch: pytest.MonkeyPatch) -> N
         return gate.line != sampling.gate.line == clocks.line and sampling.gate.slack == 5_000
 
     assert on_ranks(3, body) == [True] * 3
+
+
+def test_a_slice_after_a_sleep_is_on_one_clock_and_the_sleep_is_no_doubt(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An hour at 5 ppm is 18 ms, which no slice is to be blamed for."""
+    on_hosts(monkeypatch, *THREE)
+    rule = SliceRule(seconds=2e-3, operations=10, discard=5, discard_seconds=1e-4)
+
+    def body(session: Any) -> tuple[Report, int]:
+        clocks = clocks_of(session, ["0", "1", "2"])
+        clocks.begin()
+        call = Call((Stage(session.signals.barrier),))
+        timed = TimedCall(Operation(None, (), call, False, 0), session, "python", None)
+        stop = method(3, clock="synced")
+        sampling = Sampling(timed, stop, GateSetting("barrier", session.signals), [], clocks=clocks)
+        for _ in range(2):
+            session.turn_back(session.moment() + 3600 * 10**9)
+            order = Order(act="slice", gate="barrier", seconds=2e-3, rule=rule)
+            report = _slice(sampling, order, Unwatched(), "barrier")
+        return report, clocks.seen
+
+    found = on_ranks(3, body)
+    for report, seen in found:
+        assert report.seconds is not None and report.seconds < 1e-4
+        assert seen < 400
+
+
+def test_slices_last_twenty_times_as_long_as_their_synchronisation(monkeypatch: pytest.MonkeyPatch) -> None:
+    heard = []
+
+    class Asked:
+        def wait(self, report: Report, *told: Any) -> Order:
+            heard.append(report)
+            return Order(act="end")
+
+    clocks: Any = SimpleNamespace(lasted=4_000_000)
+    sampling: Any = SimpleNamespace(
+        clocks=clocks, gate=SimpleNamespace(kind="barrier", slack=0), method=SimpleNamespace(stop=None),
+        timed_call=SimpleNamespace(session=SimpleNamespace(world=AloneWorld())),
+    )  # fmt: skip
+    for quota in (False, True):
+        assert sampled_in_turns(sampling, Asked(), Unwatched(), "", quota, ContentionMeter())  # type: ignore[arg-type]
+    assert [report.shortest for report in heard] == [pytest.approx(0.08), 1.0]
 
 
 def test_stamps_are_put_on_rank_0s_clock(monkeypatch: pytest.MonkeyPatch) -> None:

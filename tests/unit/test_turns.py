@@ -147,7 +147,8 @@ def test_only_the_first_report_names_what_it_holds_without_its_own_pipes(
     wait(rank)
     thread.join()
     pipes = [str((driver.folder / name).stat().st_ino) for name in ("orders-0", "reports")]
-    assert [report.holds for report in driver.heard] == [tuple(sorted(pipes)), ()]
+    held = tuple(sorted(f"{pipe} on {machine_id()}" for pipe in pipes))
+    assert [report.holds for report in driver.heard] == [held, ()]
     here = f"{machine_id()} {format_cores(os.sched_getaffinity(0))}"
     assert [report.cores for report in driver.heard] == [(here,), ()]
 
@@ -196,7 +197,7 @@ def test_what_all_ranks_used_is_added_up(driver: Driver, rank: Turns) -> None:
     rank.wait(STANDS, Of(), Watched(), "bcast")
     thread.join()
     assert driver.heard[0].asleep == 3.0
-    assert driver.heard[0].holds == ("a", "b")
+    assert driver.heard[0].holds == ("a on x", "b on x", "b on y"), "numbers are those of a kernel"
 
 
 def test_a_sleeper_gives_signs_of_life(driver: Driver, rank: Turns, monkeypatch: pytest.MonkeyPatch) -> None:

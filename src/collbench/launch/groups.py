@@ -73,9 +73,9 @@ def at_once(expanded: ExpandedPlan) -> dict[LaunchCell, Alone | int]:
 
 
 def key_of(expanded: ExpandedPlan, cell: LaunchCell) -> object:
-    """Cells with the same can live at once: the plan's image, the world, and the processors of each rank."""
+    """Cells with the same can live at once: the plan's image, the world with its hosts, and each rank's processors."""
     cores = tuple(slot.cores for slot in expanded.placements[cell].slots)
-    return cell.plan_image, cell.ranks, cell.servers, cores
+    return cell.plan_image, cell.hosts, cell.ranks, cell.servers, cores
 
 
 def why_alone(expanded: ExpandedPlan, cell: LaunchCell) -> Alone | None:
@@ -84,7 +84,6 @@ def why_alone(expanded: ExpandedPlan, cell: LaunchCell) -> Alone | None:
     reasons: tuple[tuple[bool, Alone], ...] = (
         (expanded.plan.how == "blocks", "plan"),
         (not (engine.local or engine.overlaps), "engine"),
-        (cell.hosts > 1, "hosts"),
         (bool(placement.gpus) or expanded.plan.device == "gpu", "gpus"),
         (not all(map(_takes_turns, expanded.cases[cell])), "programs"),
         (placement.crowded, "oversubscribed"),
@@ -100,8 +99,10 @@ def _memory(case: CollectiveCase | ProgramCase) -> int:
     return case.memory if isinstance(case, ProgramCase) else buffers(case)
 
 
-def _too_large(expanded: ExpandedPlan, members: Iterable[Launch], free: int | None) -> Alone | None:
-    """Each world holds the buffers of the case that all of them measure."""
+def _too_large(expanded: ExpandedPlan, members: Sequence[Launch], free: int | None) -> Alone | None:
+    """Each world holds the buffers of the case that all of them measure; what other machines have is not known."""
+    if not engines.get(members[0].cell.engine).local:
+        return None
     free = available_bytes() if free is None else free
     largest = [max(map(_memory, expanded.cases[launch.cell])) for launch in members]
     needed = sum(sorted(largest)[-MOST_WORLDS:])

@@ -38,7 +38,6 @@ def cautions(cells: Sequence[Cell]) -> list[str]:
 #: Why a launch had no other beside it, in words; that the plan says so, or has nothing to compare, is no caution.
 ALONE = {
     "engine": "its engine cannot",
-    "hosts": "several hosts",
     "gpus": "GPUs",
     "programs": "programs",
     "oversubscribed": "more ranks than cores",

@@ -101,6 +101,7 @@ class HostClocks:
 
     `seen` and `bound` (ns) are of the case that was begun last: how far clocks were from where they were expected, or a
     direct measurement of two hosts from that of the tree; and how far they can have been, whatever the paths took.
+    `lasted` (ns) is what the last synchronisation took on this rank.
     """
 
     def __init__(self, session: Session, readers: Mapping[str, int], clock_id: str) -> None:
@@ -109,7 +110,7 @@ class HostClocks:
         self.readers = list(readers.values())
         self.host = list(readers).index(clock_id)
         self.past: list[Synchronisation] = []
-        self.seen = self.bound = 0
+        self.seen = self.bound = self.lasted = 0
 
     @property
     def line(self) -> Line:
@@ -131,13 +132,19 @@ class HostClocks:
         self.seen = self.past[-1].crossed
         self.bound = max(int(found.half.max()) for found in self.past)  # the rate is made of them
 
+    def resume(self) -> None:
+        """Synchronise after a sleep, over which the clocks may have gone anywhere."""
+        seen = self.seen
+        self.synchronise()
+        self.seen = max(seen, self.past[-1].crossed)
+
     def synchronise(self) -> None:
         """Measure all offsets anew, and see how far they are from what was expected.
 
         Raises:
             LibraryError: the library returned an error on this rank.
         """
-        world = self.session.world
+        world, began = self.session.world, self.session.clock()
         table = np.full((len(self.readers), 2, len(Offset._fields)), UNKNOWN)
         if world.rank == self.readers[self.host]:
             for row, offset in zip(table[self.host], self._exchanged(), strict=False):
@@ -147,6 +154,7 @@ class HostClocks:
             self.seen = max(self.seen, found.crossed, surprise(found, self.past))
         self.bound = max(self.bound, int(found.half.max()))
         self.past = recent([*self.past, found])
+        self.lasted = self.session.clock() - began
 
     def _exchanged(self) -> list[Offset]:
         """Against the parent in the tree, then, where this host is the second of a direct pair, against the first."""

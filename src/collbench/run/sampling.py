@@ -162,12 +162,21 @@ class Sampling:
         Raises:
             LibraryError: the library returned an error on this rank.
         """
-        stamps = self.timed_call.run(self.gate, n)
+        self.done.append(self.on_one_clock(self.timed_call.run(self.gate, n)))
+
+    def resume(self) -> None:
+        """Catch up with the clocks of hosts after a sleep. Collective."""
         if self.clocks is not None:
-            self.clocks.synchronise()
-            stamps = self.clocks.common(stamps)
+            self.clocks.resume()
             self.gate = replace(self.gate, line=self.clocks.line)
-        self.done.append(stamps)
+
+    def on_one_clock(self, stamps: Stamps) -> Stamps:
+        """Stamps since the last synchronisation, on rank 0's clock. Collective."""
+        if self.clocks is None:
+            return stamps
+        self.clocks.synchronise()
+        self.gate = replace(self.gate, line=self.clocks.line)
+        return self.clocks.common(stamps)
 
     def agree(self, watch: Watch) -> int:
         """Let rank 0 decide from the reports of all ranks. Returns the size of the next batch. Collective.

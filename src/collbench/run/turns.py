@@ -112,6 +112,9 @@ def _text(path: str) -> str:
 #: A slice without a quota lasts as the rule says; with one so many of its periods (s, of 100 ms as is usual).
 QUOTA_SLICE = 1.0
 
+#: A slice lasts at least so many times as long as the clocks of hosts take to be synchronised before and after it.
+SYNCHRONISATIONS = 20
+
 #: Most samples that are taken between two looks at the clock.
 BATCH = 5_000
 
@@ -163,11 +166,11 @@ class Turns:
         self._link.close()
 
     def _held(self, world: World) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """What the ranks hold that others may hold too, and the processors that they are on."""
+        """What the ranks hold that others may hold too, on which machine, and the processors that they are on."""
         own = shareable(self._link.descriptors), machine_id(), own_cores()
         held, cores = set[str](), dict[str, set[int]]()
         for names, machine, processors in world.gather(own) or ():
-            held |= names
+            held |= {f"{name} on {machine}" for name in names}
             cores.setdefault(machine, set()).update(processors)
         return tuple(sorted(held)), tuple(f"{machine} {format_cores(cores[machine])}" for machine in sorted(cores))
 
@@ -182,9 +185,10 @@ def sampled_in_turns(
     """
     world = sampling.timed_call.session.world
     stop = sampling.method.stop
+    synchronising = 0.0 if sampling.clocks is None else SYNCHRONISATIONS * sampling.clocks.lasted * 1e-9
     report = Report(at="ready", gate=sampling.gate.kind, slack=sampling.gate.slack,
                     samples=stop.n if isinstance(stop, Fixed) else 0,
-                    shortest=QUOTA_SLICE if quota else 0.0)  # fmt: skip
+                    shortest=max(QUOTA_SLICE if quota else 0.0, synchronising))  # fmt: skip
     while (order := turns.wait(report, world, watch, doing)).act == "slice":
         if order.anew:
             meter.reset()
@@ -201,6 +205,7 @@ def _slice(sampling: Sampling, order: Order, watch: Watch, doing: str) -> Report
     if order.anew:
         sampling.anew(order.gate)
     sampling.gate = sampling.gate.with_slack(order.slack)
+    sampling.resume()
     sampling.displace()
     rule = order.rule
 
@@ -210,6 +215,7 @@ def _slice(sampling: Sampling, order: Order, watch: Watch, doing: str) -> Report
     _taken(sampling, beat, rule.discard, rule.discard_seconds, longest=rule.seconds)
     stamps = _taken(sampling, beat, order.operations or rule.operations, 0.0 if order.operations else order.seconds,
                     longest=0.0 if order.operations else rule.longest)  # fmt: skip
+    stamps = sampling.on_one_clock(stamps)
     sampling.keep(stamps, 1 if order.operations else rule.rounds)  # a plan that fixes samples keeps all of them
     times = sampling.times(stamps)
     halves = [_trimmed(half) for half in np.array_split(times.samples, 2)]

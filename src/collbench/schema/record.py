@@ -224,11 +224,11 @@ class Duet(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     reference: bool = False
 
 
-#: How a launch was performed, and why it had no other beside it: the plan says so; its engine, several hosts, GPUs,
+#: How a launch was performed, and why it had no other beside it: the plan says so; its engine, GPUs,
 #: programs, more ranks than cores, memory; it is the only one; two worlds shared something, or were on different
 #: processors; ranks could not reach the driver; a world was not asleep; the other died or did not measure the case.
 How = Literal["duet", "blocks"]
-Alone = Literal["plan", "engine", "hosts", "gpus", "programs", "oversubscribed", "memory", "single", "shared",
+Alone = Literal["plan", "engine", "gpus", "programs", "oversubscribed", "memory", "single", "shared",
                 "elsewhere", "unreachable", "awake", "partner"]  # fmt: skip
 
 
