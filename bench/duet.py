@@ -153,7 +153,9 @@ def perform(text: str, by: str, program: Sequence[str] = (sys.executable, "-m", 
                 times[_label(record.case)][side][record.launch] = Time(seconds, started)
         observed = observe(out)
         libraries = dict.fromkeys(f"{one.name} {one.version}" for one in observed.manifests[0].libraries)
-        return Performed(times, compare(opposed(observed.cells.values(), find_factor(by))), took, tuple(libraries), alone)
+        return Performed(
+            times, compare(opposed(observed.cells.values(), find_factor(by))), took, tuple(libraries), alone
+        )
 
 
 def interval(values: Sequence[float]) -> list[float]:

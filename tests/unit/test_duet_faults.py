@@ -278,11 +278,11 @@ def test_a_round_beside_a_world_that_was_awake_does_not_count(monkeypatch: pytes
         assert duet.seconds == pytest.approx(seconds)
 
 
-@pytest.mark.parametrize(("awake", "expected"), [(4, "duet"), (5, "awake")])
+@pytest.mark.parametrize(("awake", "expected"), [(7, "duet"), (8, "awake")])
 def test_more_than_a_tenth_of_the_sleeps_of_all_cases_are_too_many(
     monkeypatch: pytest.MonkeyPatch, awake: int, expected: str
 ) -> None:
-    """Of the forty of two worlds in twenty rounds."""
+    """Of the forty of two worlds in twenty rounds: four, and two standard errors of 1.9."""
     monkeypatch.setattr(LaunchPlan, "slices", property(lambda plan: SliceRule(rounds=20)))
     worlds = Worlds(asleep=lambda place, number: 0.05 if place == B and number < awake else 0.0)
     assert set(how(carried_out(worlds, msgspec.structs.replace(PLAN, sizes=("8",)))).values()) == {expected}

@@ -31,8 +31,9 @@ LOOK, ENDING = 0.25, 0.02
 #: the latter in a row an automatic gate becomes a barrier. As within a world (run/sampling.py).
 LATE, MOSTLY_LATE, HOPELESS = 0.05, 0.5, 6
 
-#: So many sleeps that were none may be the machine's doing: a page that is missing, a processor that was taken away.
-FEW_AWAKE = 3
+#: A sleep that was none may be the machine's doing: a page that is missing, a processor that was taken away. So it takes
+#: more than a share of them by so many standard errors.
+ERRORS = 2.0
 
 #: What is compared among worlds before their first slice.
 CHECKED = ("processors", "shared memory", "open files", "connections", "temporary folder")
@@ -237,7 +238,7 @@ class _Conversation:
             if gate == "roundtime" and self._plan.gate == "auto" and (hopeless >= HOPELESS or mostly):
                 gate, anew, hopeless, rounds, enough, began = "barrier", True, 0, [], False, time.monotonic()
         self._slept += [_slept(world, turn.report, self._rule) for one in rounds for world, turn in one]
-        if self._slept.count(False) > max(FEW_AWAKE, self._rule.invalid * len(self._slept)):
+        if self._slept.count(False) > _too_many(len(self._slept), self._rule.invalid):
             self._refused = "awake"
         return rounds
 
@@ -304,6 +305,11 @@ def _valid(rounds: Sequence[Round], rule: SliceRule) -> list[bool]:
     """Of each round, whether all worlds slept before their turns in it and in the next one."""
     slept = [all(_slept(world, turn.report, rule) for world, turn in one) for one in rounds]
     return [before and after for before, after in zip(slept, (*slept[1:], True), strict=True)]
+
+
+def _too_many(sleeps: int, share: float) -> float:
+    """Above how many of these sleeps the share that were none is established to be larger than this one."""
+    return share * sleeps + ERRORS * math.sqrt(share * (1 - share) * sleeps)
 
 
 def _slept(world: LiveWorld, report: Report, rule: SliceRule) -> bool:

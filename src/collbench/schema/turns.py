@@ -52,7 +52,7 @@ class SliceRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     more than twice the time of all. A slice lasts `seconds` and has at least `operations`, unless these would take
     `longest` (s). Before it `discard` operations, and `discard_seconds`, are not counted. It is valid if the ranks that
     slept beside it used at most the share `asleep` of a processor each, or the `waking` (s) that it takes to wake up. A
-    duet is given up where more than the share `invalid` of its sleeps were none.
+    duet is given up where clearly more than the share `invalid` of its sleeps were none.
     """
 
     rounds: int = 20
