@@ -31,8 +31,8 @@ LOOK, ENDING = 0.25, 0.02
 #: the latter in a row an automatic gate becomes a barrier. As within a world (run/sampling.py).
 LATE, MOSTLY_LATE, HOPELESS = 0.05, 0.5, 6
 
-#: A sleep that was none may be the machine's doing: a page that is missing, a processor that was taken away. So it takes
-#: more than a share of them by so many standard errors.
+#: A sleep that was none may be the machine's doing: a page that is missing, a processor that was taken away. So there
+#: must be more than a share of them, by so many standard errors.
 ERRORS = 2.0
 
 #: What is compared among worlds before their first slice.
