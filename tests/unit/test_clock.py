@@ -31,27 +31,17 @@ def compared(path: Path, base: list[Entry], other: list[Entry], step: float | No
     return found
 
 
-@pytest.mark.parametrize("step", [10 * NS, None])
 @pytest.mark.parametrize("seed", range(6))
-def test_three_per_cent_below_the_step_is_never_the_same(tmp_path: Path, seed: int, step: float | None) -> None:
-    """200 ns against 206 ns: all medians are 200 or 210 ns. Where the manifest does not tell the step, medians do."""
+def test_three_per_cent_below_the_step_is_never_the_same(tmp_path: Path, seed: int) -> None:
+    """200 ns against 206 ns: all medians are 200 or 210 ns."""
     base, other = stepped(199.0, 25, seed), stepped(205.2, 25, seed + 100)
-    found = compared(tmp_path / "run", base, other, step)
+    found = compared(tmp_path / "run", base, other, 10 * NS)
     assert found.verdict == "inconclusive" and "the clock resolves these times to" in found.why
     assert found.launches_more is None
     assert found.ratio is not None and found.ratio.interval is not None
     assert found.ratio.interval[0] <= 205.2 / 199.0 <= found.ratio.interval[1]
     assert found.base is not None and found.base.interval is not None
     assert found.base.interval[1] - found.base.interval[0] >= 9.99 * NS
-
-
-@pytest.mark.parametrize(("time", "verdict"), [(3000 * NS, "inconclusive"), (3001.5 * NS, "same"), (3011 * NS, "same")])
-def test_launches_that_all_agree_are_as_fine_as_their_last_digit(tmp_path: Path, time: float, verdict: str) -> None:
-    """3 us in every launch may be a clock with steps of 1 us; a run before schema 4 does not tell."""
-    entries: list[Entry] = [time] * 10
-    found = compared(tmp_path / "run", entries, list(entries), None)
-    assert found.verdict == verdict
-    assert ("the clock resolves these times to" in found.why) == (verdict == "inconclusive")
 
 
 def test_half_as_long_again_is_seen_through_the_steps(tmp_path: Path) -> None:

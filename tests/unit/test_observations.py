@@ -10,7 +10,7 @@ import pytest
 from tests.unit.made_program_runs import program_case, program_record
 from tests.unit.made_runs import experiment, made_case, made_failure, made_record, write_run
 
-from collbench.analysis.observations import Cell, collect, observe, set_clock_step
+from collbench.analysis.observations import Cell, collect, observe
 from collbench.analysis.run_facts import few_launches
 from collbench.run.turns import _trimmed
 from collbench.schema.case import Case
@@ -43,18 +43,6 @@ def cell(measured: int, failed: int = 0, skipped: int = 0) -> Cell:
 )
 def test_launches_that_failed_or_were_skipped_are_not_missing(cells: list[tuple[int, int, int]], said: str) -> None:
     assert few_launches([cell(*counts) for counts in cells], experiment(("a",), launches=3)) == said
-
-
-def test_the_step_of_a_clock_is_between_medians_where_these_differ() -> None:
-    """Single samples, which may be finer (an average of two), do not count then."""
-    found = Cell(made_case())
-    for launch in range(10):
-        record = made_record(made_case(), launch, 200e-9 if launch % 2 else 210e-9)
-        assert record.seconds is not None
-        record = msgspec.structs.replace(record, seconds=msgspec.structs.replace(record.seconds, min=197e-9))
-        found.add(record, launch)
-    set_clock_step([found], [])
-    assert found.clock_step == pytest.approx(10e-9)
 
 
 def test_a_launch_that_failed_has_failed_at_every_size_of_its_cell(tmp_path: Path) -> None:

@@ -17,10 +17,9 @@ from collections.abc import Collection, Container, Iterable, Iterator, Sequence,
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from itertools import pairwise
 from pathlib import Path
 from statistics import fmean
-from typing import NamedTuple, Protocol, TypeVar
+from typing import NamedTuple, TypeVar
 
 from collbench.analysis.run_facts import SampleIndex, refuse_together, unfinished
 from collbench.errors import RunReadError
@@ -31,60 +30,13 @@ from collbench.schema.sample_files import SampleFiles, disagreement
 from collbench.schema.store import RecordStream, read_manifest
 from collbench.schema.turns import TRIMMED
 
-#: Steps searched for in medians (s): rounding to whole nanoseconds lies below, no clock in use lies above.
-_FINEST, _COARSEST = 1.5e-9, 100e-9
 
-#: Times above this (s) are many steps long.
-_SHORT = 5e-6
-
-
-class Timed(Protocol):
-    """A cell, as far as its times go: launch medians, the shortest and the longest sample, the clock's step (s)."""
-
-    medians: array[float]
-    least: float
-    most: float
-    clock_step: float
-
-
-def set_clock_step(cells: Iterable[Timed], manifests: Sequence[Manifest]) -> None:
-    """Set the clock step of every cell: the coarsest of the run's hosts, or for older runs the one seen in medians."""
-    cells = list(cells)
+def set_clock_step(cells: Iterable[Cell], manifests: Sequence[Manifest]) -> None:
+    """Set the clock step of every cell: the coarsest of the run's hosts, 0.0 where no manifest tells it."""
     steps = [host.clock_step for manifest in manifests for host in manifest.hosts]
-    known = max((step for step in steps if step is not None), default=None)
-    step = _shown(cells) if known is None else known
+    step = max((step for step in steps if step is not None), default=0.0)
     for cell in cells:
         cell.clock_step = step
-
-
-def _shown(cells: Iterable[Timed]) -> float:
-    """The least distance between two times of a cell, among cells half of whose launches agree to the nanosecond (s).
-
-    Where all launches of every such cell agree, at most the place of the last digit that any of them shows. 0.0 where
-    no cell has such launches: then the resolution is finer than the differences between launches.
-    """
-    step, places = 0.0, []
-    for cell in cells:
-        if len(cell.medians) < 2 or min(cell.medians) > _SHORT:
-            continue
-        distinct = sorted(set(cell.medians))
-        if len(distinct) > len(cell.medians) / 2:
-            continue
-        ends = distinct if len(distinct) > 1 else sorted({*distinct, cell.least, cell.most})
-        gaps = [above - below for below, above in pairwise(ends)]
-        wide = [gap for gap in gaps if _FINEST < gap <= _COARSEST]
-        step = max(step, min(wide, default=0.0))
-        if len(ends) == 1:
-            places.append(_last_place(ends[0]))
-    return step or min(places, default=0.0)
-
-
-def _last_place(time: float) -> float:
-    """The power of ten of the last digit that is not 0 in a time in nanoseconds, in s; 0.0 below what is a step."""
-    nanoseconds = round(time * 1e9)
-    digits = str(nanoseconds)
-    place = 10.0 ** (len(digits) - len(digits.rstrip("0"))) * 1e-9
-    return place if place > _FINEST and math.isclose(time * 1e9, nanoseconds, rel_tol=1e-6) else 0.0
 
 
 #: For so many records every samples file is opened; beyond that every second, beyond twice as many every fourth, and
@@ -239,16 +191,16 @@ class Cell:
     """What was measured of one case, over all launches.
 
     `launches`, `medians`, `means` (seconds) and `ways` have an entry for each launch that measured it, in the order of
-    launches; a launch has a number, which is also its block. `how` holds each way once. `clock_step` is the spacing of
-    the times (s) that the clock could show, 0 where it is not known; `work` is what takes that long; `least` and `most`
-    are the shortest and the longest sample (s). `contended` are the launches during which tasks waited for a CPU. `cpu`
-    has for each launch of a program the CPU seconds and the seconds of its executions, both divided by the number of
-    samples. `repeatable` has the values of figures that must come out equal; `by_figure` what the check measured, in
-    each launch. `messages` are the all-reduces of a training step (bytes), one sequence if all launches had the same.
-    `lost` are launches that failed because their cluster took them away, with the reason, and were not measured since.
-    `turns` are the launches that were performed beside others, `alone` counts those that could not be, by the reason.
-    `until_decided`: its launches ended when its comparisons were decided. `experiment` is the run whose launches form
-    blocks, and which can be given more than the `planned` ones; empty of others. The counters count records.
+    launches; a launch has a number, which is also its block. `how` holds each way once. `clock_step` is the spacing
+    of the times (s) that the clock could show, 0 where it is not known; `work` is what takes that long. `contended`
+    are the launches during which tasks waited for a CPU. `cpu` has for each launch of a program the CPU seconds and
+    the seconds of its executions, both divided by the number of samples. `repeatable` has the values of figures that
+    must come out equal; `by_figure` what the check measured, in each launch. `messages` are the all-reduces of a
+    training step (bytes), one sequence if all launches had the same. `lost` are launches that failed because their
+    cluster took them away, with the reason, and were not measured since. `turns` are the launches that were performed
+    beside others, `alone` counts those that could not be, by the reason. `until_decided`: its launches ended when its
+    comparisons were decided. `experiment` is the run whose launches form blocks, and which can be given more than the
+    `planned` ones; empty of others. The counters count records.
     """
 
     case: Case
@@ -261,8 +213,6 @@ class Cell:
     until_decided: bool = False
     experiment: str = ""
     planned: int = 0
-    least: float = math.inf
-    most: float = 0.0
     highest: int = -1
     work: Work = _NO_WORK
     failed: int = 0
@@ -309,8 +259,6 @@ class Cell:
         self.launches.insert(place, launch)
         self.medians.insert(place, median if median >= LEAST else 0.0)
         self.means.insert(place, seconds.mean)
-        self.least = seconds.min if seconds.min < self.least else self.least  # min() takes twice as long
-        self.most = seconds.max if seconds.max > self.most else self.most
         self.work = record.work
         if record.duet is not None:
             self.turns[launch] = in_turns(record.duet)
@@ -391,7 +339,6 @@ class Cell:
             self.by_figure.setdefault(figure, []).extend(found)
         self.ways.extend(other.ways)
         self.clock_step = max(self.clock_step, other.clock_step)
-        self.least, self.most = min(self.least, other.least), max(self.most, other.most)
         for name in ("how", "transports", "notes", "reasons", "slowed", "messages"):
             setattr(self, name, joined(getattr(self, name), getattr(other, name)))
 
