@@ -89,7 +89,7 @@ def assert_turns(found: dict[tuple[str, int], Record], worlds: int) -> None:
             turns = sorted((duet.slices[number] for duet in duets), key=lambda one: one.place)
             assert [one.place for one in turns] == list(range(worlds))
             starts = [one.start for one in turns]
-            assert all(later - sooner > 0.09 for sooner, later in itertools.pairwise(starts))
+            assert all(later - sooner > 0.9 * SliceRule().seconds for sooner, later in itertools.pairwise(starts))
             assert all(one.n >= 10 for one in turns)
         valid = sum(one.valid for duet in duets for one in duet.slices)
         assert valid >= 0.8 * worlds * ROUNDS
