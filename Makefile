@@ -20,10 +20,10 @@ REQUIRE ?= mpi,torch,cuda
 PROCESSES := unit contract property golden fuzz
 ON_OPENMPI = PATH=$(abspath $(OPENMPI))/bin:$$PATH COLLBENCH_REQUIRE=$(REQUIRE) \
   COLLBENCH_OTHER_MPIRUN=$(abspath $(MPICH))/bin/mpirun $(OPENMPI)/bin/python -m pytest
-RANKS := $(shell n=$$(nproc); echo $$(( n > 4 ? 4 : n < 2 ? 2 : n )))
 # Launchers and engines fail now and then by themselves: once in thousands of launches. A test that fails runs once more,
 # and the summary lists it as RERUN.
 AGAIN := --reruns=1
+RANKS := $(shell n=$$(nproc); echo $$(( n > 4 ? 4 : n < 2 ? 2 : n )))
 CROWDED := $(shell [ $$(nproc) -ge 2 ] || echo "--map-by :OVERSUBSCRIBE")
 
 # Open MPI refuses to run as root unless both variables are set; containers and CI run as root.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from statistics import mean
 from typing import Any
@@ -50,10 +50,14 @@ def _equal(found: Found) -> str:
     for one in all_of_them:
         for size in one["sizes"].values():
             verdicts[size["verdict"]] += 1
+    counts = [one["alone"] for one in all_of_them if "alone" in one]
+    alone = sum(map(Counter, counts), Counter[str]())
+    listed = ", ".join(f"{number} ({reason})" for reason, number in sorted(alone.items()))
+    in_blocks = listed or ("none" if counts else "not counted")
     told = ", ".join(f"{number} {name}" for name, number in sorted(verdicts.items()))
     return f"""Eight launches of two sides that do not differ. `0 excluded`: any size has an adjusted p of at most 0.05.
 The largest end of an interval is {bound:.1%} (at most {EQUAL:.0%}: {verdict(bound, EQUAL)}); 0 is excluded in
-{excluded:.0%} (at most 3 of 20: {verdict(excluded, EXCLUDED)}). Verdicts: {told}.
+{excluded:.0%} (at most 3 of 20: {verdict(excluded, EXCLUDED)}). Verdicts: {told}. Measured in blocks: {in_blocks}.
 {_failed(found)}
 {table(head, rows)}
 The world that was started second over the first, all launches: {starts}.

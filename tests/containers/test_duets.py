@@ -92,7 +92,7 @@ def assert_turns(found: dict[tuple[str, int], Record], worlds: int) -> None:
             assert all(later - sooner > 0.9 * SliceRule().seconds for sooner, later in itertools.pairwise(starts))
             assert all(one.n >= 10 for one in turns)
         valid = sum(one.valid for duet in duets for one in duet.slices)
-        assert 2 * valid > worlds * ROUNDS, "a sleep that was none spoils two rounds of all worlds"
+        assert valid >= 0.8 * worlds * ROUNDS
 
 
 def test_the_host_beside_a_container(clean: Started, launch: Launch, tmp_path: Path, temporary: Path) -> None:

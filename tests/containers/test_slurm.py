@@ -63,6 +63,14 @@ for process in /proc/[0-9]*; do
 done; exit 1"""
 
 
+#: A Python whose ranks but the first are in a time namespace: their monotonic clock is ahead by 12345 s.
+OTHER_CLOCK = """\
+#!/bin/sh
+[ "${SLURM_PROCID:-0}" = 0 ] && exec /opt/collbench/bin/python "$@"
+exec unshare --user --map-current-user --time --fork --monotonic 12345 --boottime 777 -- /opt/collbench/bin/python "$@"
+"""
+
+
 class Cluster(ToySlurm):
     """A cluster with files of ours in its shared folder."""
 
@@ -82,6 +90,13 @@ class Cluster(ToySlurm):
     ) -> None:  # fmt: skip
         given = {"runtime": runtime, "options": options, "more": more, "openmpi": openmpi}
         self.write("site.toml", SITE.format(folder=folder, **given))
+
+    def with_other_clocks(self) -> None:
+        """An environment, /shared/other, whose ranks have another clock, but for the first."""
+        python = self.share / "other/bin/python"
+        python.parent.mkdir(parents=True)
+        python.write_text(OTHER_CLOCK)
+        python.chmod(0o755)
 
     def launch(self, *flags: str) -> subprocess.CompletedProcess[str]:
         return self.user("collbench", "launch", "plan.toml", "--on", "slurm", "--site", "site.toml", *flags)
@@ -199,17 +214,14 @@ def test_two_steps_on_the_same_cores_take_turns(cluster: Cluster) -> None:
     assert [(record.status, record.how, record.alone) for record in records] == [("ok", "duet", None)] * 8
     for record in records:
         assert record.duet is not None and record.duet.worlds == 2
-        assert [one.valid for one in record.duet.slices].count(True) >= 5
+        assert 6 * sum(one.valid for one in record.duet.slices) >= 5 * len(record.duet.slices)
         assert record.ranks is not None and len(set(record.ranks.host)) == 1
     assert cluster.left() == "" and temporary_folders(cluster) == ""
 
 
 @pytest.mark.parametrize("cluster", [("openmpi",), ("mpich",)], indirect=True)
 def test_two_steps_over_two_nodes_take_turns_on_clocks_that_differ(cluster: Cluster) -> None:
-    python = cluster.share / "other/bin/python"
-    python.parent.mkdir(parents=True)
-    python.write_text(OTHER_CLOCK)
-    python.chmod(0o755)
+    cluster.with_other_clocks()
     of_two_cores(cluster)
     plan = (cluster.share / "plan.toml").read_text()
     cluster.write("plan.toml", plan.replace("hosts = [1]", "hosts = [2]"))
@@ -382,19 +394,8 @@ def test_containers_of_a_runtime(cluster: Cluster) -> None:
     assert found == {"host": nodes, "multi": ("c0", "c1"), "single": ("c0", "c1")}
 
 
-#: A Python whose ranks but the first are in a time namespace: their monotonic clock is ahead by 12345 s.
-OTHER_CLOCK = """\
-#!/bin/sh
-[ "${SLURM_PROCID:-0}" = 0 ] && exec /opt/collbench/bin/python "$@"
-exec unshare --user --map-current-user --time --fork --monotonic 12345 --boottime 777 -- /opt/collbench/bin/python "$@"
-"""
-
-
 def test_nodes_whose_clocks_differ_are_synchronised(cluster: Cluster) -> None:
-    python = cluster.share / "other/bin/python"
-    python.parent.mkdir(parents=True)
-    python.write_text(OTHER_CLOCK)
-    python.chmod(0o755)
+    cluster.with_other_clocks()
     cluster.plan(iters=200)
     cluster.site(openmpi="/shared/other")
     done = cluster.launch("--out", "run")

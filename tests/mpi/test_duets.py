@@ -140,7 +140,7 @@ def test_two_sides_measure_in_turns(launch: Launch) -> None:
         assert duet is not None and other is not None and record.seconds is not None and record.samples is not None
         assert (duet.worlds, len(duet.slices)) == (2, ROUNDS)
         assert {duet.started, other.started} == {0, 1}
-        assert 2 * sum(one.valid for one in duet.slices) > ROUNDS, "a busy machine spoils two of them at a time"
+        assert 6 * sum(one.valid for one in duet.slices) >= 5 * ROUNDS
         assert 0.2 < duet.seconds / record.seconds.p50 < 5
         for mine, beside in zip(duet.slices, other.slices, strict=True):
             assert {mine.place, beside.place} == {0, 1}

@@ -33,7 +33,7 @@ LATE, MOSTLY_LATE, HOPELESS = 0.05, 0.5, 6
 
 #: A sleep that was none may be the machine's doing: a page that is missing, a processor that was taken away. So there
 #: must be more than a share of them, by so many standard errors.
-ERRORS = 2.0
+STANDARD_ERRORS = 2.0
 
 #: What is compared among worlds before their first slice.
 CHECKED = ("processors", "shared memory", "open files", "connections", "temporary folder")
@@ -309,7 +309,7 @@ def _valid(rounds: Sequence[Round], rule: SliceRule) -> list[bool]:
 
 def _too_many(sleeps: int, share: float) -> float:
     """Above how many of these sleeps the share that were none is established to be larger than this one."""
-    return share * sleeps + ERRORS * math.sqrt(share * (1 - share) * sleeps)
+    return share * sleeps + STANDARD_ERRORS * math.sqrt(share * (1 - share) * sleeps)
 
 
 def _slept(world: LiveWorld, report: Report, rule: SliceRule) -> bool:
