@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 from collbench.machine import nvml
@@ -50,8 +51,12 @@ class Topology:
 
     def physical(self, numbers: Collection[int]) -> frozenset[int]:
         """The cores of processors with these numbers, each by the lowest number among its hardware threads."""
-        first = {core.number: core.physical for core in self.cores}
-        return frozenset(first.get(number, number) for number in numbers)
+        by_number = self._by_number
+        return frozenset(by_number[number].physical if number in by_number else number for number in numbers)
+
+    @cached_property
+    def _by_number(self) -> dict[int, Core]:
+        return {core.number: core for core in self.cores}
 
     @property
     def in_order(self) -> tuple[Core, ...]:
@@ -65,7 +70,8 @@ class Topology:
 
     def nodes_of(self, numbers: Collection[int]) -> tuple[int, ...]:
         """Memory nodes of the processors with these numbers, ascending."""
-        return tuple(sorted({core.node for core in self.cores if core.number in numbers}))
+        by_number = self._by_number
+        return tuple(sorted({by_number[number].node for number in numbers if number in by_number}))
 
 
 def in_order(cores: Iterable[Core], needed: int = 0) -> tuple[Core, ...]:
