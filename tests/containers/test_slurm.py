@@ -17,6 +17,7 @@ from collbench.schema.record import Record
 from collbench.schema.store import read_run
 from tests.containers.conftest import Started
 from tests.containers.test_launch import need
+from tests.turns import assert_slept
 
 ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.docker
@@ -218,8 +219,10 @@ def test_two_steps_on_the_same_cores_take_turns(cluster: Cluster) -> None:
     assert [(record.status, record.how, record.alone) for record in records] == [("ok", "duet", None)] * 8
     for record in records:
         assert record.duet is not None and record.duet.worlds == 2
-        assert 6 * sum(one.valid for one in record.duet.slices) >= 5 * len(record.duet.slices)
         assert record.ranks is not None and len(set(record.ranks.host)) == 1
+    for key in {(record.case["size"], record.launch) for record in records}:
+        beside = [record.duet for record in records if (record.case["size"], record.launch) == key]
+        assert_slept([duet for duet in beside if duet is not None], ranks=2)
     assert cluster.left() == "" and temporary_folders(cluster) == ""
 
 

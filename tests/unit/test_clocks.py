@@ -15,6 +15,7 @@ from collbench.timing.clocks import (
     Line,
     Offset,
     Synchronisation,
+    bound_between,
     direct_pairs,
     interval,
     line_of,
@@ -215,6 +216,15 @@ def test_errors_of_stamps_between_two_synchronisations(slew: float, typical: flo
         truth = [hosts.true_offset(host, begun) for host in range(64)]
         assert (np.abs(found.offset - truth) <= found.half).all()
         assert found.half.max() < 15_000
+
+
+def test_a_clock_whose_rate_changes_in_between_is_off_by_more_than_at_either_end_and_within_the_bound() -> None:
+    clocks = (SimulatedClock(), SimulatedClock(offset=10**12, slews=((SECOND // 4, 4e-4),)))
+    hosts = Hosts(clocks, random.Random(7))  # noqa: S311 - noise, not secrecy
+    before, _ = hosts.synchronised(0.0)
+    after, _ = hosts.synchronised(SECOND / 2)
+    off = worst(hosts, SECOND / 4, before, after)
+    assert max(before.half.max(), after.half.max()) < off < bound_between(before, after)
 
 
 def test_an_asymmetry_that_is_a_property_of_a_host_is_only_inside_the_bound() -> None:

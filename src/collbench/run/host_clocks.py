@@ -25,6 +25,7 @@ from collbench.timing.clocks import (
     Line,
     Offset,
     Synchronisation,
+    bound_between,
     direct_pairs,
     interval,
     line_of,
@@ -100,7 +101,8 @@ class HostClocks:
     """Synchronisations of a world's clocks. Every method but `common` is collective.
 
     `seen` and `bound` (ns) are of the case that was begun last: how far clocks were from where they were expected, or a
-    direct measurement of two hosts from that of the tree; and how far they can have been, whatever the paths took.
+    direct measurement of two hosts from that of the tree; and how far they can have been, whatever the paths took, when
+    they were synchronised and while stamps were taken.
     `lasted` (ns) is what the last synchronisation took on this rank.
     """
 
@@ -172,7 +174,8 @@ class HostClocks:
         return found if self.host else [Offset(clock(), 0, 0)]
 
     def common(self, stamps: Stamps) -> Stamps:
-        """Stamps of this rank between the last two synchronisations, on rank 0's clock."""
+        """Stamps of this rank between the last two synchronisations, on rank 0's clock. Their bound counts."""
+        self.bound = max(self.bound, bound_between(*self.past[-2:]))
 
         def moved(times: NDArray[np.int64]) -> NDArray[np.int64]:
             return on_rank_0s_clock(times, self.host, *self.past[-2:])

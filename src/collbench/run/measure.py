@@ -305,6 +305,7 @@ def _checked_barrier(timed_call: TimedCall, method: Method) -> tuple[int | None,
         if clocks is not None:
             clocks.synchronise()
             stamps = clocks.common(stamps)
+            bound = clocks.bound
         early += left_early(stamps, session.world, 2 * bound)
     if method.clock == "local":
         return None, ""

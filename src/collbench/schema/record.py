@@ -146,7 +146,7 @@ class Samples(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 class ClockError(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How far the clocks of `hosts` hosts differed from the first one's at most (s).
 
-    `bound` is guaranteed when they were synchronised, whatever the messages took; `seen` is the largest difference
+    `bound` is guaranteed, whatever the messages took and clocks ran apart by 500 ppm; `seen` is the largest difference
     between what was expected of a clock, or of two, and what was measured.
     """
 

@@ -164,6 +164,15 @@ def surprise(found: Synchronisation, past: Sequence[Synchronisation]) -> int:
     return max(abs(int(found.at[host]) - line_of(host, past).local(int(found.when[host]))) for host in hosts)
 
 
+def bound_between(before: Synchronisation, after: Synchronisation) -> int:
+    """How far a clock may be, between two synchronisations, from where interpolation has it, on the worst host (ns).
+
+    At either end it is within `half`, and from there on it may run apart by `LARGEST_RATE` until the middle.
+    """
+    between = int(after.when[0] - before.when[0])
+    return int(np.maximum(before.half, after.half).max()) + math.ceil(LARGEST_RATE * between / 2)
+
+
 def on_rank_0s_clock(
     times: NDArray[np.int64], host: int, before: Synchronisation, after: Synchronisation
 ) -> NDArray[np.int64]:
