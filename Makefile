@@ -11,7 +11,7 @@ DEMO := $(VENVS)/demo
 SOURCES := pyproject.toml setup.py constraints.txt $(wildcard src/collbench/*/_*.[ch])
 # The images to build, and what the site needs instead of the Dockerfiles' defaults: a base, certificates, a folder with
 # torch's wheel (the image torch is then built too).
-IMAGES ?= openmpi mpich tools
+IMAGES ?= openmpi mpich
 BASE ?=
 CA_BUNDLE ?=
 WHEELHOUSE ?=
@@ -23,6 +23,8 @@ ON_OPENMPI = PATH=$(abspath $(OPENMPI))/bin:$$PATH COLLBENCH_REQUIRE=$(REQUIRE) 
 # Launchers and engines fail now and then by themselves: once in thousands of launches. A test that fails runs once more,
 # and the summary lists it as RERUN.
 AGAIN := --reruns=1
+# `make test` runs one test of each kind; `make test-all` every one.
+RARE ?= not rare
 RANKS := $(shell n=$$(nproc); echo $$(( n > 4 ? 4 : n < 2 ? 2 : n )))
 CROWDED := $(shell [ $$(nproc) -ge 2 ] || echo "--map-by :OVERSUBSCRIBE")
 
@@ -32,30 +34,35 @@ export OMPI_ALLOW_RUN_AS_ROOT := 1
 export OMPI_ALLOW_RUN_AS_ROOT_CONFIRM := 1
 endif
 
-.PHONY: help demo test test-processes test-containers test-mpis faults images check format clean
+.PHONY: help demo test test-all test-processes test-containers test-mpis faults images check format clean
 
 help: ## list the commands
-	@sed -n 's/^\([a-z]*\):.*## /make \1\t/p' $(MAKEFILE_LIST)
+	@sed -n 's/^\([a-z-]*\):.*## /make \1\t/p' $(MAKEFILE_LIST)
 
 demo: $(DEMO)/.ready ## measure all-reduce on this machine and print a table
 	$(DEMO)/bin/mpirun $(CROWDED) -n $(RANKS) $(DEMO)/bin/collbench demo
 
-test: $(OPENMPI)/.ready ## set up the environments, then lint, types and every test on both MPIs
+test: $(OPENMPI)/.ready ## set up the environments, then lint, types and tests of each kind on both MPIs
 	$(MAKE) --no-print-directory --jobs=2 --output-sync=target test-containers test-mpis
+
+test-all: $(OPENMPI)/.ready ## every test, with all images: hours
+	$(MAKE) --no-print-directory --jobs=2 --output-sync=target test-containers test-mpis RARE="slow or not slow" \
+	  IMAGES="openmpi-cuda openmpi mpich tools $(if $(WHEELHOUSE),,torch)"
+	$(MAKE) --no-print-directory faults
 
 # What starts no ranks and no containers: a process for each core, while images are built.
 test-processes: check $(MPICH)/.ready
-	$(ON_OPENMPI) --numprocesses=auto --dist=worksteal $(addprefix tests/,$(PROCESSES))
+	$(ON_OPENMPI) --numprocesses=auto --dist=worksteal -m '$(RARE)' $(addprefix tests/,$(PROCESSES))
 
 test-containers: images # what waits for an engine, a browser or a GPU more than for processors
-	$(ON_OPENMPI) $(AGAIN) $(addprefix --ignore=tests/,$(PROCESSES) mpi)
+	$(ON_OPENMPI) $(AGAIN) -m '$(RARE)' $(addprefix --ignore=tests/,$(PROCESSES) mpi)
 
 test-mpis: test-processes
-	$(ON_OPENMPI) $(AGAIN) tests/mpi
+	$(ON_OPENMPI) $(AGAIN) -m '$(RARE)' tests/mpi
 	PATH=$(abspath $(MPICH))/bin:$$PATH COLLBENCH_REQUIRE=mpi COLLBENCH_OTHER_MPIRUN=$(abspath $(OPENMPI))/bin/mpirun \
-	  $(MPICH)/bin/python -m pytest $(AGAIN) tests/mpi -m "mpi and not torch and not one_mpi"
+	  $(MPICH)/bin/python -m pytest $(AGAIN) tests/mpi -m "mpi and not torch and not one_mpi and ($(RARE))"
 
-faults: images ## long fault tests on a real container engine: minutes
+faults: images ## long fault tests on a real container engine
 	PATH=$(abspath $(OPENMPI))/bin:$$PATH COLLBENCH_REQUIRE=mpi,docker $(OPENMPI)/bin/python -m pytest tests/faults
 
 images: $(OPENMPI)/.ready ## build the container images, if an engine answers

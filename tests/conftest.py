@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -34,12 +35,46 @@ _TORCHRUN = {"RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT"}
 #: Folders whose tests all take long: they start launchers, engines, browsers or GPUs, or look for new examples.
 _SLOW = {"browser", "containers", "faults", "fuzz", "gpu", "mpi"}
 
+#: Of their tests, those that `make test` runs: one of each kind, on both MPIs. The others are for `make test-all`.
+_OFTEN = re.compile(
+    r"""
+    tests/(
+      browser/test_page[.]py::(?!test_axe) | browser/test_page[.]py::.*light
+    | containers/test_duets[.]py::test_the_host_beside
+    | containers/test_faults[.]py::test_(an_image_that_is_not_there|a_world_that_is_disturbed.*openmpi|told_to_stop.*2]
+        |a_killed_driver|a_launch_that_fails)
+    | containers/test_files[.]py::test_(ranks_are_in|what_ends_in).*openmpi
+    | containers/test_gate[.]py
+    | containers/test_launch[.]py::test_(every_step_measures.*openmpi|host_and_container
+        |no_image_holds.*(open)?mpi(ch)?])
+    | containers/test_(pitfalls|probes|networks)[.]py
+    | containers/test_slurm[.]py::test_(both_libraries|two_steps_on_the_same).*0]
+    | gpu/
+    | mpi/test_clocks[.]py::test_the_truth_is_within.*native
+    | mpi/test_contract[.]py::test_(mpi.2-.*|gloo_under_torchrun.2.*)
+    | mpi/test_control_plane[.]py
+    | mpi/test_dead_ranks[.]py::.*1-a_rank
+    | mpi/test_device[.]py::test_(every_case_of_nccl.2.|legs|what_nccl_chose)
+    | mpi/test_device_faults[.]py::test_(a_mistake_is_noticed.*native|a_rank_that_dies|out_of_memory)
+    | mpi/test_device_torch[.]py::test_every_case_of_torch_nccl.2
+    | mpi/test_duets[.]py::test_(two_sides|a_rank_that_dies.*base|interrupted_and_resumed.killpg|a_side_that_computes)
+    | mpi/test_faults[.]py::(?!test_a_full_disk)
+    | mpi/test_gate[.]py::test_the_same_twice
+    | mpi/test_native_form[.]py::test_a_(call|wrong_c_form_is_not)
+    | mpi/test_selftest[.]py::test_(the_same_under|under_mpirun|a_launch_that_fails)
+    | mpi/test_world(_plan)?[.]py
+    )""",
+    re.VERBOSE,
+)
+
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """`-m "not slow"` is the whole command for the tests that are fast."""
+    """`-m "not slow"` is the whole command for the tests that are fast, `-m "not rare"` for those of `make test`."""
     for item in items:
         if item.path.relative_to(HERE).parts[0] in _SLOW:
             item.add_marker(pytest.mark.slow)
+            if not _OFTEN.match(item.nodeid.replace(" ", "_")):
+                item.add_marker(pytest.mark.rare)
 
 
 @pytest.fixture(scope="session", autouse=True)
