@@ -67,14 +67,26 @@ _OFTEN = re.compile(
     re.VERBOSE,
 )
 
+#: Of the other folders, those that `make test` leaves out: minutes each, beside others of their kind that it runs.
+_SELDOM = re.compile(
+    r"""
+    tests/(
+      property/test_coverage[.]py::.*(no_blocks|drift)
+    | unit/test_docs_shell[.]py::test_lines_run_as_they_stand.(?!README)
+    | unit/test_fathom_networks[.]py::.*(residual|seq2seq|speech|vgg)
+    )""",
+    re.VERBOSE,
+)
+
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """`-m "not slow"` is the whole command for the tests that are fast, `-m "not rare"` for those of `make test`."""
     for item in items:
-        if item.path.relative_to(HERE).parts[0] in _SLOW:
+        takes_long, name = item.path.relative_to(HERE).parts[0] in _SLOW, item.nodeid.replace(" ", "_")
+        if takes_long:
             item.add_marker(pytest.mark.slow)
-            if not _OFTEN.match(item.nodeid.replace(" ", "_")):
-                item.add_marker(pytest.mark.rare)
+        if _SELDOM.match(name) or (takes_long and not _OFTEN.match(name)):
+            item.add_marker(pytest.mark.rare)
 
 
 @pytest.fixture(scope="session", autouse=True)

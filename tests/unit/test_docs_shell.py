@@ -185,9 +185,7 @@ ALL = [(page, what) for page in PAGES for what in contents(page) if isinstance(w
 @pytest.mark.mpi
 @pytest.mark.one_mpi
 @pytest.mark.torch
-@pytest.mark.parametrize(
-    "page", [pytest.param(page, marks=[pytest.mark.rare] * (page != "README.md")) for page in WITH_LINES]
-)
+@pytest.mark.parametrize("page", WITH_LINES)
 def test_lines_run_as_they_stand(page: str, tmp_path: Path) -> None:
     if mpi_vendor() != "openmpi" or len(os.sched_getaffinity(0)) < 2:
         pytest.skip("the pages are for Open MPI, and for two cores")
