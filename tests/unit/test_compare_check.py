@@ -154,7 +154,7 @@ def test_launches_that_do_not_belong_together_are_not_paired(compare: Collbench,
                        for name, day in (("a", 1), ("b", 1), ("c", 2)))  # fmt: skip
     assert compare(one, two, "--in-blocks").code == 0
     late = compare(one, three, "--in-blocks")
-    assert (late.code, "were not measured in turns: according to their manifests" in late.err) == (2, True)
+    assert (late.code, "were not measured alternately: according to their manifests" in late.err) == (2, True)
     (two / "003").rename(two / "x03")
     found = compare(one, two, "--in-blocks")
     assert (found.code, "hold different launches: 003, x03 in only one of them" in found.err) == (2, True)

@@ -67,8 +67,8 @@ def test_two_runs_in_a_table_for_people(compare: Collbench, runs: tuple[Path, Pa
     found = compare(*runs, "--all")
     assert (found.code, found.err) == (0, "")
     assert found.out.splitlines()[0] == (
-        f"{runs[1]} against {runs[0]}: 1 of 1 cell is slower, or the machine was: the sides were not measured in "
-        "turns; +20.0 % (+19.2 .. +20.8)"
+        f"{runs[1]} against {runs[0]}: 1 of 1 cell is slower, or the machine was: the sides were not measured "
+        "alternately; +20.0 % (+19.2 .. +20.8)"
     )
     assert "allreduce sum float32, backend mpi, driver native" in found.out
     assert "+20.0" in found.out and "slower" in found.out and "verdicts: 1 slower" in found.out
@@ -146,7 +146,7 @@ def test_runs_measured_in_turns_are_compared_block_by_block(compare: Collbench, 
     one, two = (write_launches(tmp_path / name, {made_case(): [time * factor for time in times]})
                 for name, factor in (("a", 1.0), ("b", 1.05)))  # fmt: skip
     blocks = compare(one, two, "--in-blocks", "--style", "csv").out
-    assert ",slower" in blocks and "measured one after the other" not in blocks
+    assert ",slower" in blocks and "not measured alternately" not in blocks
     assert "inconclusive" in compare(one, two, "--style", "csv").out
 
 
@@ -159,7 +159,7 @@ def test_runs_that_drift_are_not_called_different(compare: Collbench, tmp_path: 
     assert ": Nothing is established of 1 cell; 1 open (a loss of up to" in found.out
     assert "\n* 1 open: times drift by 6 % within a run" in found.out
     assert (found.code, "1 undecided because times drift" in found.err) == (1, True)
-    assert "measured one after the other, not in turns" in found.out
+    assert "not measured alternately" in found.out
     twice = write_run(tmp_path / "c", {made_case(): [2e-5 * (1 + 0.007 * (10 + n)) for n in range(10)]})
     assert compare(one, twice, "--fail-on", "slower").code == 1
 
@@ -333,7 +333,7 @@ def test_notes_of_a_csv_file_go_to_standard_error(tmp_path: Path, compare: Collb
     runs = [write_run(tmp_path / name, {made_case(): spread(10e-6)}) for name in ("a", "b")]
     found = compare(*runs, "--style", "csv")
     assert found.code == 0 and found.out.startswith("table,")
-    assert "not interleaved" not in found.out and "* measured one after the other" in found.err
+    assert "not interleaved" not in found.out and "* the sides were not measured alternately" in found.err
     assert "* " not in compare(*runs, "--style", "table").err
 
 

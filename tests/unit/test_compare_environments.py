@@ -58,7 +58,7 @@ def two(folder: Path, changes: dict[str, Any], by: str | None = None, ignored: f
         ("granted-thread-level", "single against multiple", {"thread_level": {"granted": "multiple"}}),
         ("warmup", "5 against 0", {"protocol": protocol(warmup=0)}),
         ("simulated", "no against yes", {"simulated": True}),
-        ("env:NCCL_ALGO", "unknown against Ring", {"environment": {"NCCL_ALGO": "Ring"}}),
+        ("env:NCCL_ALGO", "not set against Ring", {"environment": {"NCCL_ALGO": "Ring"}}),
     ],
 )
 def test_another_environment_is_refused_by_name_until_somebody_insists(
@@ -104,14 +104,14 @@ def test_the_variables_of_a_side_count_where_it_has_its_own(tmp_path: Path) -> N
     without, with_it = (run(name, images=(side,), environments=(side,))
                         for name, side in (("without", plain), ("with", everywhere)))  # fmt: skip
     with pytest.raises(
-        RequestError, match=r"differ in more than what is asked about:\n  env:UCX_TLS: unknown against tcp\n"
+        RequestError, match=r"differ in more than what is asked about:\n  env:UCX_TLS: not set against tcp\n"
     ):
         across(without, with_it, None, NOTHING)
     inside_alone = run("inside", images=(everywhere,), environments=(plain,))
-    with pytest.raises(RequestError, match=r"\n  env:UCX_TLS: unknown against tcp\n"):
+    with pytest.raises(RequestError, match=r"\n  env:UCX_TLS: not set against tcp\n"):
         within(inside_alone, find_factor("policy"), NOTHING)
     old = image(environment=None)
-    with pytest.raises(RequestError, match=r"\n  env:NCCL_ALGO: Ring against unknown\n"):
+    with pytest.raises(RequestError, match=r"\n  env:NCCL_ALGO: Ring against not set\n"):
         across(run("old", images=(old,), environments=(old,)), without, None, NOTHING)
 
 

@@ -198,6 +198,13 @@ def test_long_slices_are_fewer(rounds: int, samples: int, passed: float, expecte
     assert duet._enough(rounds, samples, passed, SliceRule()) == expected
 
 
+@pytest.mark.parametrize(
+    ("operation", "seconds"), [(1e-6, 0.6), (0.002, 1.04), (0.05, 3.45), (0.1, 6.75), (1.0, 18.15)]
+)
+def test_how_long_the_slices_of_a_world_take(operation: float, seconds: float) -> None:
+    assert SliceRule().lasts(operation) == pytest.approx(seconds)
+
+
 def test_the_gate_and_the_slack_are_those_of_the_world_that_needs_more() -> None:
     both: dict[str, tuple[Gate, int]] = {A: ("roundtime", 2000), B: ("roundtime", 5000)}
     worlds = Worlds(ready=both)

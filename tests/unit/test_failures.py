@@ -212,7 +212,8 @@ def last_words(
 
 
 STUCK = (
-    "rank 1: no progress for 90 s in bcast 8 B: a rank hangs, or one batch takes longer (-T sets the limit). Rescued."
+    "rank 1: no progress for 90 s in bcast 8 B: a rank hangs, or one batch takes longer (the limit is -T, or timeout "
+    "in a plan). Rescued."
 )
 
 
@@ -292,7 +293,7 @@ def test_ranks_that_do_not_meet_are_ended_by_the_compiled_loop(monkeypatch: pyte
     loop = Loop()
     monkeypatch.setattr(failures, "native_loop", lambda: loop)
     text = (
-        "collbench: backend mpi: the ranks did not meet within 90 s (-T sets the limit): "
+        "collbench: backend mpi: the ranks did not meet within 90 s (the limit is -T, or timeout in a plan): "
         "one never started, or left early.\n"
     )
     with StartLimit(90.0, "mpi") as start:

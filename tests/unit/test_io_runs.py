@@ -216,7 +216,7 @@ def test_a_program_that_takes_too_long_is_ended_and_leaves_no_file(
 ) -> None:
     ((status, reason),) = outcomes(small(name, **parameters), tmp_path, timeout="700ms")
     assert status == "failed"
-    assert reason is not None and reason.endswith(" did not end within 700 ms (-T sets the limit)")
+    assert reason is not None and reason.endswith(" did not end within 700 ms (the limit is -T, or timeout in a plan)")
 
 
 @pytest.mark.parametrize(

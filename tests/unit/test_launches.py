@@ -152,7 +152,7 @@ def test_runs_one_after_the_other_advise_with_a_caution(
         argv = ["collbench", "advise", str(tmp_path / "a"), str(tmp_path / "b"), *flags]
         monkeypatch.setattr(sys, "argv", argv)
         assert run_command(speaks=True) == 0
-        assert capsys.readouterr().out.count("easured one after the other, not in turns") == cautions
+        assert capsys.readouterr().out.count("he sides were not measured alternately") == cautions
         monkeypatch.setattr(sys, "argv", [*argv, "--style", "json"])
         run_command(speaks=True)
         assert len(json.loads(capsys.readouterr().out)["cautions"]) == cautions

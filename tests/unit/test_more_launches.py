@@ -1,4 +1,4 @@
-"""What would tell more of what is undecided: a command that gets more launches, or both sides measured in turns."""
+"""What would tell more of what is undecided: a command that gets more launches, or both sides measured alternately."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from tests.unit.conftest import Collbench
 from tests.unit.made_gates import SMALL, made_gate
 from tests.unit.made_runs import Entry, experiment, made_case, write_run
 
+from collbench.analysis.estimate import FEWEST
 from collbench.cli.launch import command
-from collbench.report.verdict import EXTEND, IN_TURNS
+from collbench.report.verdict import ALTERNATELY, EXTEND
 from collbench.schema.case import Case
 from collbench.schema.manifest import Until
 
@@ -42,7 +43,7 @@ def test_a_run_that_launch_made_is_extended(compare: Collbench, here: Collbench,
     hint = extend(run, 18)
     assert any(line.startswith("* 1 open: ") for line in said) and f"* {hint}" in said, said
     assert f"what would tell more\n* {hint}" in here("advise", run).out
-    assert IN_TURNS not in "".join(said)
+    assert ALTERNATELY not in "".join(said)
 
 
 def test_the_command_has_the_flags_of_launch() -> None:
@@ -57,12 +58,18 @@ def test_of_a_run_that_ended_early_more_are_suggested_than_it_was_to_have(compar
     assert f"* {extend(run, 28)}" in compare(run, "--by", "policy").out.splitlines()
 
 
-def test_two_runs_and_folders_of_runs_are_to_be_measured_in_turns(compare: Collbench, tmp_path: Path) -> None:
+def test_so_many_are_suggested_that_they_can_decide(compare: Collbench, tmp_path: Path) -> None:
+    made = experiment(("openmpi",), launches=2, until="launches")
+    run = write_run(tmp_path / "run", undecided(4, HOST, SINGLE, launches=2), experiment=made)
+    assert f"* {extend(run, FEWEST)}" in compare(run, "--by", "policy").out.splitlines()
+
+
+def test_two_runs_and_folders_of_runs_are_to_be_measured_alternately(compare: Collbench, tmp_path: Path) -> None:
     for name, case in (("a", HOST), ("b", HOST)):
         apart = 0.0 if name == "a" else 0.06
         write_run(tmp_path / name, {case: undecided(4, HOST, case, apart=apart)[case]})
     found = compare(tmp_path / "a", tmp_path / "b").out
-    assert f"* {IN_TURNS}" in found and BEGINS not in found
+    assert f"* {ALTERNATELY}" in found and BEGINS not in found
     declared = compare(tmp_path / "a", tmp_path / "b", "--in-blocks").out
     assert BEGINS not in declared, "neither run alone has both sides"
 
@@ -73,7 +80,7 @@ def test_runs_of_mpirun_in_a_folder_have_no_run_that_could_be_continued(here: Co
         cells = undecided(number, host, host.having(driver="python"), launches=1)
         write_run(tmp_path / "all" / str(number), cells)
     found = here("compare", tmp_path / "all", "--by", "driver").out
-    assert f"* {IN_TURNS}" in found and "--resume" not in found
+    assert f"* {ALTERNATELY}" in found and "--resume" not in found
 
 
 def test_where_launches_would_not_tell_none_are_asked_for(compare: Collbench, tmp_path: Path) -> None:

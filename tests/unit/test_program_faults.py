@@ -60,8 +60,8 @@ OUT_OF_MEMORY = "perhaps by the kernel, because memory ran out (dmesg would say 
         ("yes", "it printed more than 16 MiB"),
         ("yes >&2 & yes", "it printed more than 16 MiB"),
         ("yes | head -c 9000000 >&2; exit 5", "sh ended with exit code 5: y"),
-        ("sleep 3600 & sleep 3600", "sh did not end within 300 ms (-T sets the limit)"),
-        ("exec >&- 2>&-; sleep 3600", "sh did not end within 300 ms (-T sets the limit)"),
+        ("sleep 3600 & sleep 3600", "sh did not end within 300 ms (the limit is -T, or timeout in a plan)"),
+        ("exec >&- 2>&-; sleep 3600", "sh did not end within 300 ms (the limit is -T, or timeout in a plan)"),
     ],
 )
 def test_a_program_that_goes_wrong_fails_its_case_and_says_why(
@@ -85,7 +85,10 @@ def test_a_program_may_print_as_much_as_is_kept(monkeypatch: pytest.MonkeyPatch)
 
 def test_a_program_within_its_limit_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """By a clock of our own: 0.2 of 0.3 s have passed whenever it is looked at, and then 0.4."""
-    for passed, said in ((0.2, "sh ended with exit code 7"), (0.4, "sh did not end within 300 ms (-T sets the limit)")):
+    for passed, said in (
+        (0.2, "sh ended with exit code 7"),
+        (0.4, "sh did not end within 300 ms (the limit is -T, or timeout in a plan)"),
+    ):
         now = chain((100.0,), repeat(100.0 + passed))
         monkeypatch.setattr("collbench.run.child.time", SimpleNamespace(monotonic=now.__next__, sleep=time.sleep))
         found = run_row(

@@ -48,9 +48,12 @@ def _several(values: set[str]) -> str:
 
 
 def differences(base: dict[str, str], other: dict[str, str]) -> dict[str, str]:
-    """Name of each fact that differs, and how: `Linux 6.1 against 6.6`. A fact that one side lacks is unknown there."""
-    names = sorted(base.keys() | other.keys())
-    values = {name: (base.get(name, "unknown"), other.get(name, "unknown")) for name in names}
+    """Name of each fact that differs, and how: `Linux 6.1 against 6.6`. A fact that one side lacks is unknown there.
+
+    A variable that it lacks is not set.
+    """
+    lacking = {name: "not set" if name.startswith("env:") else "unknown" for name in sorted(base.keys() | other.keys())}
+    values = {name: (base.get(name, none), other.get(name, none)) for name, none in lacking.items()}
     return {name: f"{a or 'none'} against {b or 'none'}" for name, (a, b) in values.items() if a != b}
 
 

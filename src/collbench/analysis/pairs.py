@@ -1,7 +1,7 @@
 """Which cells are compared: two sides that differ in the factor asked about, and in nothing else.
 
 Contention is not symmetrical: the weight of its control group decides how much each side is delayed by a busy core.
-So measuring in turns does not cancel it, and a block of launches that was contended on one side is left out on both.
+So alternating does not cancel it, and a block of launches that was contended on one side is left out on both.
 """
 
 from __future__ import annotations
@@ -181,7 +181,7 @@ def across(base: Observed, other: Observed, factor: Factor | None, ignored: froz
     return _checked(pairs, of_base, of_other, factor or nothing, ignored)
 
 
-def refuse_not_in_turns(base: Observed, other: Observed) -> None:
+def refuse_not_alternated(base: Observed, other: Observed) -> None:
     """Raise where launches of equal number cannot have been measured together, as far as the runs say.
 
     Raises:
@@ -199,8 +199,8 @@ def refuse_not_in_turns(base: Observed, other: Observed) -> None:
     made = [sorted(manifest.created for manifest in run.manifests) for run in (base, other)]
     if made[0][-1] < made[1][0] or made[1][-1] < made[0][0]:
         raise RequestError(
-            f"--in-blocks: {base.name} and {other.name} were not measured in turns: according to their manifests, all "
-            "launches of one began before those of the other."
+            f"--in-blocks: {base.name} and {other.name} were not measured alternately: according to their manifests, "
+            "all launches of one began before those of the other."
         )
 
 

@@ -26,7 +26,7 @@ GROUPS = {
         ("run", "run_plan", "Measure every case of a plan file in one world."),
         ("suite", "suite", "Benchmarks of this machine: its processors and memory."),
         ("launch", "launch", "Start ranks on the host and in containers, as a plan says: one run."),
-        ("gate", "gate", "Whether a change loses time: both sides in turns, and an exit code."),
+        ("gate", "gate", "Whether a change loses time: both sides alternately, and an exit code."),
         ("selftest", "selftest", "The same under two names: false positives, smallest difference seen."),
         ("demo", "demo", "A first table: on this machine under mpirun, simulated without."),
     ),

@@ -10,7 +10,7 @@ from collbench.analysis.advise import advise
 from collbench.analysis.guidelines import check
 from collbench.analysis.models.steps import step_costs, training_steps
 from collbench.analysis.options import differing, given_cells, merged, parse_given, questions
-from collbench.analysis.pairs import refuse_not_in_turns
+from collbench.analysis.pairs import refuse_not_alternated
 from collbench.analysis.same_launches import planned
 from collbench.cli.analysing import COMPLETE, RUN, given, in_blocks, margin, names, read_each, say, style
 from collbench.cli.terminal import waiting_for
@@ -50,7 +50,7 @@ def command(
     """
     each = read_each(runs)
     for other in each[1:] if in_blocks else ():
-        refuse_not_in_turns(each[0], other)
+        refuse_not_alternated(each[0], other)
     with waiting_for("comparing options"):
         observed = merged(each, names(ignored), in_blocks)
         wanted = parse_given(given, own_axes(observed.cells))

@@ -75,7 +75,7 @@ in_blocks = click.option(
     "--in-blocks",
     is_flag=True,
     default=False,
-    help="The runs were measured in turns: launches of equal number are paired.",
+    help="The runs were measured alternately: launches of equal number are paired.",
 )
 
 

@@ -16,7 +16,7 @@ from collbench.analysis.environment import facts
 from collbench.analysis.factors import FACTORS, find_factor
 from collbench.analysis.observations import Observed, Pair
 from collbench.analysis.options import given_cells, parse_given
-from collbench.analysis.pairs import METHODS, across, axes_by_name, refuse_not_in_turns, within, without_partner
+from collbench.analysis.pairs import METHODS, across, axes_by_name, refuse_not_alternated, within, without_partner
 from collbench.analysis.same_launches import refuse_own_baseline
 from collbench.cli.analysing import COMPLETE, RUN, in_blocks, margin, names, read, read_each, say, style
 from collbench.cli.failing import FAILING, failures
@@ -172,7 +172,7 @@ def _two_sides(runs: tuple[Path, ...], baseline: Path | None, in_blocks: bool) -
     if len(runs) != 2 - (baseline is not None):
         raise RequestError(f"compare: {len(runs)} runs{' and a baseline' if baseline else ''}. It takes two sides.")
     if baseline and in_blocks:
-        raise RequestError("--in-blocks: a baseline was measured at another time; only runs can be measured in turns.")
+        raise RequestError("--in-blocks: a baseline was measured at another time; only runs can alternate.")
     if not baseline and runs[0].resolve() == runs[1].resolve():
         raise RequestError(
             f"compare: both sides are {runs[0]}, and a run does not differ from itself. Name two runs, or what the sides "
@@ -188,7 +188,7 @@ def _two_sides(runs: tuple[Path, ...], baseline: Path | None, in_blocks: bool) -
 
 def _between_runs(base: Observed, other: Observed, by: str | None, ignored: frozenset[str], in_blocks: bool) -> Pairing:
     if in_blocks:
-        refuse_not_in_turns(base, other)
+        refuse_not_alternated(base, other)
     known = sorted({*facts(base, base.cells), *facts(other, other.cells)})
     factor = find_factor(by, known, own_axes([*base.cells, *other.cells])) if by else None
     pairs = across(base, other, factor, _known(ignored, base, other))

@@ -19,6 +19,9 @@ CASE, EXECUTION = 0.05, 0.5
 #: In which a process imports torch to start ranks by it, and in which a rank does to meet the others (core seconds).
 MEETING = 2.6
 
+#: What an operation is taken to move in a second for each byte of its size, to tell how long a slice of it lasts.
+BYTES_PER_SECOND = 1e9
+
 
 def about(expanded: ExpandedPlan) -> str:
     """The estimated duration of an experiment; with a fixed number of samples, without those that tell no time.
@@ -105,7 +108,8 @@ def _tells(case: CollectiveCase | ProgramCase, plan: Plan) -> bool:
 def _seconds(case: CollectiveCase | ProgramCase, plan: LaunchPlan, cores: int, in_turns: bool) -> float:
     budget = plan.budget_seconds if plan.iters is None else 0.0
     if not isinstance(case, ProgramCase):
-        return CASE + (plan.slices.usual if in_turns and plan.iters is None else budget)
+        in_slices = in_turns and plan.iters is None
+        return CASE + (plan.slices.lasts(case.size / BYTES_PER_SECOND) if in_slices else budget)
     program = workloads.get(case.case.workload)
     samples = 1 if program.once else plan.warmup + (plan.iters or plan.floor)
     executions, times = (samples, 1) if program.repeated else (1, samples)

@@ -93,7 +93,7 @@ class RunSink:
         self._bar.update()
         if problem is not None:
             self._bar.clear()
-            title = f"launch {launch.sequence} ({launch.cell.title})"
+            title = f"launch {launch.number} ({launch.cell.title})"
             first = self._first_with.setdefault(problem, title)
             text = problem if first == title else f"ended as {first} did"
             click.echo(harmless(f"collbench: {title} {text}"), err=True)

@@ -105,7 +105,7 @@ other_side = click.option(
 @site
 @docker_host
 def command(plan: str, margin: float, accepted: tuple[str, ...], every: bool, style: str, **asked: Any) -> None:
-    """Measure both sides of PLAN in turns, and say whether the other one loses time beyond the margin.
+    """Measure both sides of PLAN alternately, and say whether the other one loses time beyond the margin.
 
     PLAN is a TOML file, the name of a plan that comes with collbench, or the folder of an earlier gate, which is then
     judged again. The answer is in DIR as gate.md, gate.xml (JUnit) and gate.json, too.

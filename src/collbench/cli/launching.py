@@ -54,7 +54,7 @@ def looking(plan: LaunchPlan) -> contextlib.AbstractContextManager[None]:
     """A line on the terminal while an engine examines what a plan needs; engines of clusters write their own."""
     if engines.get(plan.engine).starts_ranks:
         return contextlib.nullcontext()
-    return waiting_for(f"asking {', '.join(plan.images)} and their environments what they hold")
+    return waiting_for(f"examining images and environments: {', '.join(plan.images)}")
 
 
 def undecidable(expanded: ExpandedPlan) -> str | None:
@@ -137,10 +137,12 @@ def _turns(expanded: ExpandedPlan) -> Iterator[str]:
     """How many cells live at once, and why others do not where the plan would have them."""
     found = list(at_once(expanded).values())
     if number := sum(isinstance(one, int) for one in found):
-        yield f"{number} of {counted(len(found), 'cell')} live at once, at most {MOST_WORLDS}, and measure in turns"
-    for reason, text in ALONE.items() if len(found) > 1 else ():
+        groups = f" in groups of at most {MOST_WORLDS}" if number > MOST_WORLDS else ""
+        yield f"duets: {number} of {counted(len(found), 'cell')} live at once{groups}, and measure in turns"
+    reasons = {**ALONE, "single": "no other cell has their image, ranks and cores"}
+    for reason, text in reasons.items() if len(found) > 1 else ():
         if number := sum(one == reason for one in found):
-            yield f"{counted(number, 'cell')} launched one after the other: {text}"
+            yield f"{counted(number, 'cell')} in blocks, not as duets: {text}"
 
 
 def _gates(expanded: ExpandedPlan) -> Iterator[str]:

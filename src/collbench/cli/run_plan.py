@@ -31,7 +31,7 @@ from collbench.schema.plan import load_world_plan
     "--turns",
     type=PATH,
     default=None,
-    metavar="DIR",
+    metavar="FOLDER",
     help="Links to a launcher that lets worlds on the same cores measure in turns.",
 )
 def command(

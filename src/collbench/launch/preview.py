@@ -11,6 +11,7 @@ from collbench.launch import engines, starters
 from collbench.launch.cells import LaunchCell
 from collbench.launch.engines.spec import Looks
 from collbench.launch.expansion import ExpandedPlan, refuse_too_large
+from collbench.launch.groups import at_once
 from collbench.launch.placing import Placement
 from collbench.launch.shipped import dockerfiles
 from collbench.launch.stacks import Missing, StackKey, looked_at_together, refuse_missing
@@ -130,6 +131,8 @@ def _without_effect(expanded: ExpandedPlan) -> Iterator[str]:
         "storage": "" if any(cell.storage for cell in expanded.cells) else "no benchmark works in files",
     }
     reasons["folder"] = reasons["storage"]
+    if plan.collectives and all(isinstance(one, int) for one in at_once(expanded).values()):
+        reasons["budget"] = "duets have slices of fixed length"
     for key, why in reasons.items():
         if why and getattr(plan, key) != getattr(usual, key):
             yield f"{key}: has no effect, because {why}"

@@ -42,18 +42,19 @@ ALONE = {
     "programs": "programs",
     "oversubscribed": "more ranks than cores",
     "memory": "too little memory",
-    "shared": "they shared memory, files or connections",
-    "elsewhere": "they were on different processors",
+    "shared": "the worlds shared memory, files or connections",
+    "elsewhere": "the worlds were on different processors",
     "unreachable": "ranks could not connect to collbench launch",
-    "awake": "one computed while it should have slept",
-    "partner": "the other failed or skipped the case",
+    "awake": "a world computed while it should have slept",
+    "partner": "the other world failed or skipped the case",
 }
 
 
 def in_blocks(cells: Sequence[Cell]) -> list[str]:
-    """The line that launches were one after the other, and why they could not be at once, if they could not."""
-    reasons = [f"{ALONE[reason]} ({number})" for reason, number in why_in_blocks(cells).items() if reason in ALONE]
-    return [f"launched one after the other, not at once: {', '.join(reasons)}"] if reasons else []
+    """A line for each reason why measurements were no duets, with how many had it."""
+    measured = sum(len(cell.medians) for cell in cells)
+    return [f"{number} of {counted(measured, 'measurement')} in blocks, not as duets: {ALONE[reason]}"
+            for reason, number in why_in_blocks(cells).items() if reason in ALONE]  # fmt: skip
 
 
 def waited(cells: Sequence[Cell]) -> list[str]:

@@ -221,13 +221,21 @@ def in_turns(rows: Sequence[Comparison]) -> list[str]:
     seen = effects([comparison.pair for comparison in rows])
     if seen is None:
         return []
-    what = f"both sides at once, in turns, in {counted(seen.launches, 'launch', 'launches')}"
-    lines = [what if seen.start is None else f"{what}; being started first makes a side {_slower(seen.start)}"]
+    what = f"duets in {counted(seen.launches, 'launch', 'launches')}: worlds lived at once and measured in turns"
+    lines = [what if seen.start is None else f"{what}; {_of_start(seen.start)}"]
     if seen.before is not None and seen.before.excludes(1.0):
         lines.append(f"after a slice of its own rather than the other's, the other side is {_slower(seen.before)}")
     if seen.age is not None and seen.age.excludes(1.0):
         lines.append(f"in the second half of slices the other side is {_slower(seen.age)} than in the first")
     return lines
+
+
+def _of_start(factor: Estimate) -> str:
+    """Of the side that was started first: `no effect of the start order is established (-2.0 .. +1.0 %)`."""
+    if factor.excludes(1.0):
+        return f"the side that was started first is {_slower(factor)}"
+    low, high = ((end - 1) * 100 for end in factor.interval or (1.0, 1.0))
+    return f"no effect of the start order is established ({low:+.1f} .. {high:+.1f} %)"
 
 
 def _slower(factor: Estimate) -> str:
@@ -238,8 +246,8 @@ def _slower(factor: Estimate) -> str:
 
 
 NOT_INTERLEAVED = (
-    "measured one after the other, not in turns: drift between the sides counts as a difference, or hides one "
-    "(collbench launch measures in turns; --in-blocks declares that launches of equal number were)"
+    "the sides were not measured alternately: drift between them counts as a difference, or hides one "
+    "(collbench launch alternates; --in-blocks declares that launches of equal number did)"
 )
 
 #: The mean normal score of autocorrelations above which launches are called dependent: 5 % on one side.

@@ -21,7 +21,7 @@ def misleading(observed: Observed, also: Sequence[str] = (), whole: bool = True)
     cells = list(observed.cells.values())
     others = (
         line
-        for lines in (_not_in_turns, _disturbed, _of_launches, _less_grave, _noted)
+        for lines in (_not_alternated, _disturbed, _of_launches, _less_grave, _noted)
         for line in lines(observed, cells)
     )
     few = late_samples(cells) if whole and not often_late(cells) else ""
@@ -48,7 +48,7 @@ def _grave(observed: Observed, cells: list[Cell]) -> Iterator[str]:
         yield "The last record was cut off and is left out."
 
 
-def _not_in_turns(observed: Observed, cells: list[Cell]) -> Iterator[str]:
+def _not_alternated(observed: Observed, cells: list[Cell]) -> Iterator[str]:
     if not observed.interleaved and any(len(question.options) > 1 for question in questions(observed, {})):
         yield f"{NOT_INTERLEAVED[:1].upper()}{NOT_INTERLEAVED[1:]}."
 

@@ -496,7 +496,7 @@ def _reason(one: Evidence) -> str:
 #: Reasons that need no more than their name; of the others the detail says it.
 _REASONS = {
     "unknown references": "not all that it is compared with is known",
-    "not in turns": "host and container were not measured in turns",
+    "not in turns": "host and container were not measured alternately",
     "crowded": "more ranks than cores",
 }
 

@@ -166,7 +166,7 @@ def _ends(comparisons: Iterable[Comparison]) -> list[float]:
 def _decided(cells: Sequence[Comparison], word: str, in_all: str, sides: Sides, found: Found) -> str:
     """`2 of 7 benchmarks are slower in the container, the worst dd (count 16) by 6.1 % (5.2 to 6.8 %)`."""
     where = f" {sides.where}" if in_all else ""
-    where += "" if cells[0].blocks else ", or the machine was (not measured in turns)"
+    where += "" if cells[0].blocks else ", or the machine was (not measured alternately)"
     return f"{len(cells)}{in_all} {_is_or_are(len(cells))} {word}{where}, {_worst(cells, word, found)}"
 
 

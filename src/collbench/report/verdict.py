@@ -10,11 +10,12 @@ from shlex import quote
 
 from collbench.analysis.compare import Comparison
 from collbench.analysis.deciding import standing, standing_of_sides, still_open
+from collbench.analysis.estimate import FEWEST
 from collbench.analysis.observations import Cell
 from collbench.analysis.planning import MOST
 from collbench.report import cpu_time
 from collbench.report import remarks as remarks_module
-from collbench.report.cells import disturbances, unlike, waited
+from collbench.report.cells import disturbances, in_blocks, unlike, waited
 from collbench.report.comparison import (
     common_case,
     difference,
@@ -49,24 +50,24 @@ EXTEND = (
 )
 
 #: Instead, of sides that were not measured by one launch plan.
-IN_TURNS = "more launches: measure both sides in turns, by one launch plan (collbench launch PLAN)"
+ALTERNATELY = "more launches: measure both sides alternately, by one launch plan (collbench launch PLAN)"
 
 
 def ways_to_tell(comparisons: Iterable[Comparison]) -> list[str]:
     """What measures more of those that more launches may decide; none where no launch would be started.
 
-    Twice the launches that a run was to have are suggested, as far as a plan may have so many.
+    Twice the launches that a run was to have are suggested, as far as a plan may have so many, and enough to decide.
     """
     every = list(comparisons)
     open_ = [one for one in every if one.verdict == "inconclusive" and _may_tell(one)]
     lines = []
     for run in dict.fromkeys(one.pair.base.experiment for one in open_ if _in_one_run(one)):
         cells = {cell.case: cell for one in every for cell in (one.pair.base, one.pair.other) if cell.experiment == run}
-        most = min(2 * max(cell.planned for cell in cells.values()), MOST_LAUNCHES)
+        most = min(max(2 * max(cell.planned for cell in cells.values()), FEWEST), MOST_LAUNCHES)
         if _starts_launches(run, list(cells.values()), most):
             command = "gate" if is_gate(Path(run)) else "launch"
             lines.append(EXTEND.format(command=command, run=quote(run), most=most))
-    return [*lines, *([] if all(map(_in_one_run, open_)) else [IN_TURNS])]
+    return [*lines, *([] if all(map(_in_one_run, open_)) else [ALTERNATELY])]
 
 
 def _starts_launches(run: str, cells: Sequence[Cell], most: int) -> bool:
@@ -176,7 +177,7 @@ def _reason(comparison: Comparison) -> str:
 #: More rows of what differs are counted, and so are more reasons.
 MOST_ROWS, MOST_REASONS = 20, 4
 
-_NOT_IN_TURNS = "the sides were not measured in turns"
+_NOT_ALTERNATELY = "the sides were not measured alternately"
 
 COLUMNS = ("verdict", "what", "image", "sides", "size (B)", "difference (%)", "difference 95 %", "base", "other",
            "launches")  # fmt: skip
@@ -201,7 +202,7 @@ def sentence(comparisons: Sequence[Comparison], margin: float) -> str:
     """`b against a: 2 of 14 cells are slower, worst +12.0 % (+10.1 .. +13.9) at 64K; 9 same within 2 %; 3 open`.
 
     Of those that are open the largest loss that their intervals do not exclude: not significant is not no loss. Where
-    sides were not measured in turns the machine may be what differs: `2 of 14 cells are slower, or the machine was`.
+    sides were not measured alternately the machine may be what differs: `2 of 14 cells are slower, or the machine was`.
     """
     slower, faster, open_, refused = (
         [one for one in comparisons if one.verdict == name]
@@ -228,7 +229,7 @@ def sentence(comparisons: Sequence[Comparison], margin: float) -> str:
 
 def _by(apart: bool) -> str:
     """What else may be the cause where sides were measured `apart`, or a comma."""
-    return f", or the machine was: {_NOT_IN_TURNS};" if apart else ","
+    return f", or the machine was: {_NOT_ALTERNATELY};" if apart else ","
 
 
 def _most(what: str, of: Sequence[Comparison], most: Comparison, among: Sequence[Comparison]) -> str:
@@ -239,7 +240,7 @@ def _same(equal: Sequence[Comparison], margin: float, apart: bool) -> str:
     """`9 same within 2 %`, with what a median hides; and of sides measured `apart`, what the machine may hide."""
     unlike = sum(one.slow is not None for one in equal)
     tails = f" in the median, {unlike} of them with other numbers of slow launches" if unlike else ""
-    return f"{len(equal)} same within {margin * 100:g} %{tails}{f', but {_NOT_IN_TURNS}' if apart else ''}"
+    return f"{len(equal)} same within {margin * 100:g} %{tails}{f', but {_NOT_ALTERNATELY}' if apart else ''}"
 
 
 def _not_excluded(open_: Sequence[Comparison], among: Sequence[Comparison]) -> str:
@@ -351,6 +352,6 @@ def remarks(comparisons: Sequence[Comparison]) -> list[str]:
     told += transports if more <= 0 else [f"transports differ between {len(transports)} pairs of places: --all"]
     delayed = [line for line in cpu_time.remarks(comparisons) if not line.startswith(cpu_time.COLUMN)]
     limits = of_launches(comparisons, planned=False) if comparisons else []
-    found = (*unequal, *delayed, *limits, *told, *disturbances(cells), *waited(cells),
+    found = (*unequal, *delayed, *limits, *told, *in_blocks(cells), *disturbances(cells), *waited(cells),
              *unlike([(pair.base, pair.other) for pair in pairs]))  # fmt: skip
     return list(dict.fromkeys(found))

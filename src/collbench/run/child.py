@@ -110,7 +110,9 @@ def _executed(
                 if watch.stopped is not None:
                     raise Interrupted("interrupted.")
                 if time.monotonic() > deadline:
-                    raise ProgramFailed(f"{argv[0]} did not end within {format_duration(limit)} (-T sets the limit)")
+                    raise ProgramFailed(
+                        f"{argv[0]} did not end within {format_duration(limit)} (the limit is -T, or timeout in a plan)"
+                    )
             pipes.read(0.0)
         finally:
             with contextlib.suppress(ProcessLookupError):

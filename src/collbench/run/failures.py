@@ -176,7 +176,10 @@ def on_watchdog(
             leave(f"the launcher of the ranks ended in {doing}; the job ends here.", LostRankError.exit_code)
         if kind == "timeout":
             stuck = f"no progress for {format_duration(limit)} in {doing}"
-            leave(f"{stuck}: a rank hangs, or one batch takes longer (-T sets the limit).", TimeOutError.exit_code)
+            leave(
+                f"{stuck}: a rank hangs, or one batch takes longer (the limit is -T, or timeout in a plan).",
+                TimeOutError.exit_code,
+            )
         reason = "interrupted"
         if kind == "terminated":
             reason = "ended by SIGTERM (a rank was lost, or the job was stopped)"
@@ -208,7 +211,7 @@ class StartLimit:
     def __init__(self, limit: float, backend: str) -> None:
         self._limit, self._loop = limit, native_loop()
         failed = f"collbench: backend {backend}: the ranks did not meet within {format_duration(limit)}"
-        self._text = f"{failed} (-T sets the limit): one never started, or left early.\n"
+        self._text = f"{failed} (the limit is -T, or timeout in a plan): one never started, or left early.\n"
 
     def __enter__(self) -> StartLimit:
         if self._loop is not None:

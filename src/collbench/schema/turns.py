@@ -71,6 +71,13 @@ class SliceRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         """How long the slices of a world take in all (s), where operations are short."""
         return self.rounds * (self.seconds + self.discard_seconds)
 
+    def lasts(self, operation: float) -> float:
+        """How long the slices of a world take in all (s), where an operation takes so long (s)."""
+        measured = max(self.seconds, min(self.operations * operation, self.longest))
+        discarded = min(max(self.discard * operation, self.discard_seconds), self.seconds + operation)
+        each = measured + discarded
+        return max(min(self.rounds * each, 2 * self.usual), self.fewest * each)
+
 
 class Order(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What the ranks do next: `begin` the case before them, a `slice` of it, or all of it `alone`; `end` it.

@@ -172,7 +172,7 @@ def _near(fits: Sequence[Model | Unfit], case: Case) -> list[Model | Unfit]:
 
 
 def _times(cells: Mapping[str, Cell]) -> StepTimes | None:
-    """In launches that measured both: what one execution measured in turns. None without such launches."""
+    """In launches that measured both: what one execution measured alternately. None without such launches."""
     if STEP not in cells or COMPUTE not in cells:
         return None
     medians = together([cells[STEP], cells[COMPUTE]], in_blocks=True)

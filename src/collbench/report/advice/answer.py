@@ -189,9 +189,9 @@ def _how_sure(advice: Advice) -> str:
 
 
 def _unless(advice: Advice) -> str:
-    """The condition of what is sure, where options were not measured in turns."""
+    """The condition of what is sure, where options were not measured alternately."""
     apart = any(not other.blocks for one in advice.sizes for other in one.others.values())
-    return "unless the machine changed meanwhile (not measured in turns), " if apart else ""
+    return "unless the machine changed meanwhile (not measured alternately), " if apart else ""
 
 
 def _more(question: Question, still: Sequence[Chosen]) -> list[str]:

@@ -1,4 +1,4 @@
-"""Of sides that were not measured in turns the machine may be what differs: the first sentence says so."""
+"""Of sides that were not measured alternately the machine may be what differs: the first sentence says so."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from collbench.analysis.observations import observe
 from collbench.analysis.suites import by_suite
 from collbench.report.suites import sentences
 
-APART = "or the machine was: the sides were not measured in turns; "
+APART = "or the machine was: the sides were not measured alternately; "
 
 
 @pytest.mark.parametrize(
@@ -22,7 +22,7 @@ APART = "or the machine was: the sides were not measured in turns; "
     [
         ((1.5, 1.2, 0.5), f": 2 of 3 cells are slower, {APART}worst +50.0 %"),
         ((1.0, 1.0, 0.5), f": None of 3 cells is established to be slower; 1 faster, {APART}-50.0 %"),
-        ((1.0, 1.0, 1.0), "; 3 same within 2 %, but the sides were not measured in turns"),
+        ((1.0, 1.0, 1.0), "; 3 same within 2 %, but the sides were not measured alternately"),
     ],
 )
 def test_a_comparison_of_two_runs(compare: Collbench, tmp_path: Path, factors: tuple[float, ...], said: str) -> None:
@@ -32,15 +32,15 @@ def test_a_comparison_of_two_runs(compare: Collbench, tmp_path: Path, factors: t
         tmp_path / "b", {case: spread(1e-5 * by, share=0.001) for case, by in zip(cases, factors, strict=True)}
     )
     first = compare(one, other).out.splitlines()[0]
-    assert said in first and first.count("not measured in turns") == 1
-    assert "in turns" not in compare(one, other, "--in-blocks").out
+    assert said in first and first.count("not measured alternately") == 1
+    assert "alternately" not in compare(one, other, "--in-blocks").out
 
 
 def test_advice_from_two_runs_has_the_condition_that_of_one_has_not(here: Collbench, tmp_path: Path) -> None:
     case = made_case(image=None)
     runs = [write_run(tmp_path / name, {case: spread(time)}, libraries=(library(name, "5.0"),))
             for name, time in (("MPICH", 2e-5), ("Open MPI", 1e-5))]  # fmt: skip
-    condition = "Sure: unless the machine changed meanwhile (not measured in turns), every other option is slower."
+    condition = "Sure: unless the machine changed meanwhile (not measured alternately), every other option is slower."
     assert condition in here("advise", *runs, "--ignore", "launcher").out
     assert "Sure: every other option is slower." in here("advise", *runs, "--in-blocks", "--ignore", "launcher").out
 
@@ -50,4 +50,6 @@ def test_a_suite_in_a_report(tmp_path: Path) -> None:
     suites = {made.case.workload: "cpu" for made in CPU}
     for interleaved in (True, False):
         (line,) = sentences(by_suite(replace(run, interleaved=interleaved), "policy", suites, 0.02), 0.02)
-        assert ("slower in the container, or the machine was (not measured in turns), dgemm" in line) is not interleaved
+        assert (
+            "slower in the container, or the machine was (not measured alternately), dgemm" in line
+        ) is not interleaved
