@@ -9,7 +9,7 @@ import numpy as np
 from collbench.analysis.observations import Cell, collect
 from collbench.report.launches import summary
 from collbench.schema.case import Case, case_of
-from collbench.schema.record import Record, Work
+from collbench.schema.record import Record, ResultCheck, Work
 from collbench.schema.summary import summarise
 
 CASE = case_of("allreduce", {"backend": "mpi", "size": 1024,
@@ -23,7 +23,7 @@ def record(policy: str, isolation: str | None, launch: int, us: float, *notes: s
     work = Work(amount=1024, count=256, bus_factor=1.0)
     seconds = summarise(np.array([round(us * 1000)]))
     return Record(case=case, launch=launch, status="ok", work=work, seconds=seconds, driver="native",
-                  transport="ch4 shm", contended=launch == 3, notes=notes)  # fmt: skip
+                  check=ResultCheck(wrong=0), transport="ch4 shm", contended=launch == 3, notes=notes)  # fmt: skip
 
 
 def cells_of(records: list[Record]) -> dict[Case, Cell]:

@@ -37,7 +37,7 @@ def test_engines_of_two_runs_meet_at_one_policy_where_each_has_a_step_of_its_own
         ("host", "host"), ("multi strict", "multi files"), ("single strict", "single files")
     ]  # fmt: skip
     shown = [row[1].replace(f"{tmp_path}/", "") for row in tables(compare(found, 0.02, in_blocks=False))[0].rows]
-    assert shown == ["docker > slurm", *(f"docker > slurm (docker {policy} strict and slurm {policy} files)"
+    assert shown == ["slurm vs docker", *(f"slurm vs docker (slurm {policy} files and docker {policy} strict)"
                                          for policy in ("multi", "single"))]  # fmt: skip
     assert {pair.asked for pair in found} == {("engine: docker against slurm",)}
     assert {pair.remarks for pair in found} == {()}, "an image's ID is the engine's own"

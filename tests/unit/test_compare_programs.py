@@ -71,7 +71,7 @@ def test_the_programs_may_be_the_question_within_one_run(tmp_path: Path, compare
     [pair] = pairs(run, "library")
     assert (pair.base_name, pair.other_name, pair.remarks) == ("host", "multi strict", ())
     text = compare(run, "--by", "library").out
-    assert "host > multi strict: library: sysbench 1.0.20 against sysbench 1.0.18" in text
+    assert "host against multi strict: library: sysbench 1.0.20 against sysbench 1.0.18" in text
 
 
 def test_what_is_not_software_is_no_part_of_that_question(tmp_path: Path) -> None:
@@ -157,8 +157,8 @@ def test_storages_are_compared_place_by_place(tmp_path: Path, compare: Collbench
     run = written(tmp_path / "run", ON_STORAGES)
     assert sides(pairs(run, "storage")) == [("overlay", "volume")] * 2
     given = compare(run, "--by", "storage", "--given", "policy=multi", "--all")
-    assert "overlay > volume (multi strict)" in given.out and "1 faster" in given.out
-    heading = "sysbench_cpu total, threads 1, tools, overlay > volume (multi strict)\n"
+    assert "volume vs overlay (multi strict)" in given.out and "1 faster" in given.out
+    heading = "sysbench_cpu total, threads 1, tools, volume vs overlay (multi strict)\n"
     assert heading in given.out, "the heading has nothing of what differs but the names of the sides"
     assert "verdicts: 1 faster" in given.out and "1 same" not in given.out
 
@@ -177,7 +177,7 @@ def test_what_is_given_leaves_something(tmp_path: Path, compare: Collbench) -> N
 def test_policies_are_compared_storage_by_storage(tmp_path: Path, compare: Collbench) -> None:
     verdict, text = compare(written(tmp_path / "run", ON_STORAGES), "--by", "policy", "--all").out.split("\n\n")
     assert verdict == "multi strict against host: 2 of 2 cells are slower, worst +50.0 % (+50.0 .. +50.0) (on overlay)"
-    assert text.splitlines()[0] == "sysbench_cpu total, threads 1, tools, host > multi strict (docker)"
+    assert text.splitlines()[0] == "sysbench_cpu total, threads 1, tools, multi strict vs host (docker)"
     for name, percent in (("overlay", "+50.0"), ("volume", "+20.0")):
         (row,) = (line for line in text.splitlines() if line.startswith(name))
         assert percent in row
@@ -189,7 +189,7 @@ def test_filters_are_compared_at_one_place(tmp_path: Path, compare: Collbench) -
     run = written(tmp_path / "run", cases)
     assert sides(pairs(run, "seccomp")) == [("default", "unconfined")] * 2
     text = compare(run, "--by", "seccomp").out
-    assert "default > unconfined (multi strict)" in text and "default > unconfined (single strict)" in text
+    assert "unconfined vs default (multi strict)" in text and "unconfined vs default (single strict)" in text
     found = sides(pairs(run, "policy"))
     assert ("host", "multi strict seccomp unconfined") in found and ("host", "multi strict") in found
 

@@ -169,7 +169,7 @@ def test_the_new_workload_is_measured_and_compared_by_its_own_axis(
     assert all(map(right, records))
     assert {(record["samples"]["n"], record["work"]["shown"]) for record in records} == {(10, "rate")}
     for command, said in (
-        (("compare", run, "--by", "block", "--all"), "4096 > 65536"),
+        (("compare", run, "--by", "block", "--all"), "65536 vs 4096"),
         (("advise", run, "--given", "block=4096"), "block 4096"),
         (("show", run), "\n  block    size "),
     ):

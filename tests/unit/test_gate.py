@@ -14,15 +14,15 @@ from tests.unit.made_runs import Entry, made_case, made_failure, made_record, sp
 from collbench.analysis.gate import ACCEPTABLE, Doubt, Judgement, Unfinished, judge
 from collbench.analysis.observations import observe
 from collbench.errors import RunReadError
-from collbench.schema.gate_plan import read_gate_plan
-from collbench.schema.record import ResultCheck, Samples
+from collbench.schema.gate_plan import Margin, read_gate_plan
+from collbench.schema.record import LOST, ResultCheck, Samples
 
 GOOD = fine()
 
 
 def judged(folder: Path, margin: float = 0.02, accepted: tuple[str, ...] = ()) -> Judgement:
     """As the command judges the folder."""
-    return judge(read_gate_plan(folder), observe(folder), margin, accepted)
+    return judge(read_gate_plan(folder), observe(folder), (Margin(margin),), accepted)
 
 
 def states(found: Judgement) -> list[str]:
@@ -62,6 +62,12 @@ def test_within_a_wider_margin_a_loss_is_none(tmp_path: Path) -> None:
     assert (judged(folder).code, judged(folder, 0.25).code) == (1, 0)
 
 
+def test_margins_depend_on_the_size(tmp_path: Path) -> None:
+    folder, by_size = made_gate(tmp_path, GOOD, fine(1.1)), (Margin(0.25, SMALL["size"]), Margin(0.02))
+    assert states(judge(read_gate_plan(folder), observe(folder), by_size)) == ["no loss", "loss"]
+    assert states(judge(read_gate_plan(folder), observe(folder), (Margin(0.02, 8), Margin(0.25)))) == ["no loss"] * 2
+
+
 def test_noise_is_not_answered_with_the_launches_that_it_lacks(tmp_path: Path) -> None:
     found = judged(made_gate(tmp_path, GOOD, {SMALL: noisy(1e-6), LARGE: spread(1e-4)}))
     assert (states(found), found.code) == (["no answer (too few launches)", "no loss"], 4)
@@ -84,10 +90,8 @@ LATE = Samples(n=100, invalid=60, warmup=5)
 
 #: What the base and the other side have of a cell, and the reason's name.
 UNANSWERED: dict[str, tuple[Any, Any, str, str]] = {
-    "failed on the other": (spread(1e-6), failing(SMALL), "broken", "other alone: failed in 1 of 10"),
     "failed on the base": (failing(SMALL), spread(1e-6), "failed", "base: failed in 1 of 10"),
     "failed on both": (failing(SMALL), failing(SMALL, 5), "failed", "base: failed"),
-    "wrong on the other": (spread(1e-6), WRONG, "broken", "wrong result"),
     "skipped": (failing(SMALL, 3, "skipped"), spread(1e-6), "skipped", "no memory"),
     "missing": (spread(1e-6), (), "missing", "other: no record"),
     "fewer launches": (spread(1e-6), spread(1e-6)[:9], "incomplete", "other: 9 of 10 launches"),
@@ -99,6 +103,10 @@ UNANSWERED: dict[str, tuple[Any, Any, str, str]] = {
     "oversubscribed": (told(SMALL, spread(1e-6), oversubscribed=True), spread(1e-6), "oversubscribed", "base"),
     "late": (spread(1e-6), told(SMALL, spread(1e-6), samples=LATE), "late", "600 of 1000"),
     "unchecked": (spread(1e-6), told(SMALL, spread(1e-6), check=ResultCheck(wrong=None)), "unchecked", "not checked"),
+    "without a check": (spread(1e-6), told(SMALL, spread(1e-6), check=None), "unchecked", "not checked"),
+    "lost with a node": (
+        spread(1e-6), replaced(spread(1e-6), 3, made_failure(SMALL, 3, f"{LOST}node")), "failed", "other: failed",
+    ),
     "a shared GPU": (spread(1e-6), told(SMALL, spread(1e-6), shared_gpu=True), "shared GPU", "other"),
 }  # fmt: skip
 
@@ -114,6 +122,17 @@ def test_what_was_not_measured_well_is_not_answered(tmp_path: Path, what: str) -
     assert found.code == 4
 
 
+@pytest.mark.parametrize(
+    ("other", "words"), [(failing(SMALL), "other alone: failed in 1 of 10"), (WRONG, "wrong result")]
+)
+def test_what_fails_or_is_wrong_on_the_other_side_alone_is_broken(
+    tmp_path: Path, other: list[Entry], words: str
+) -> None:
+    found = judged(made_gate(tmp_path, {SMALL: spread(1e-6)}, {SMALL: other}))
+    assert (states(found), found.code) == (["broken (broken)"], 1)
+    assert found.answers[0].doubt is not None and words in found.answers[0].doubt.why
+
+
 @pytest.mark.parametrize("what", ["contended", "oversubscribed", "late", "unchecked", "a shared GPU"])
 def test_what_makes_an_answer_doubtful_can_be_accepted(tmp_path: Path, what: str) -> None:
     base, other, name, _ = UNANSWERED[what]
@@ -121,12 +140,12 @@ def test_what_makes_an_answer_doubtful_can_be_accepted(tmp_path: Path, what: str
     assert judged(made_gate(tmp_path, *sides), accepted=(name,)).code == 0
 
 
-def test_a_difference_of_a_side_that_failed_is_no_answer(tmp_path: Path) -> None:
+def test_a_difference_of_a_side_that_failed_is_no_loss(tmp_path: Path) -> None:
     slower = replaced(spread(2e-6), 3, "no memory")
     found = judged(made_gate(tmp_path, {SMALL: spread(1e-6)}, {SMALL: slower}))
     assert found.answers[0].comparison is not None
     assert found.answers[0].comparison.verdict == "slower"
-    assert (states(found), found.code) == (["no answer (broken)"], 4)
+    assert (states(found), found.code) == (["broken (broken)"], 1)
 
 
 def test_fewer_than_six_blocks_say_how_many_are_missing(tmp_path: Path) -> None:
@@ -155,7 +174,7 @@ def test_a_launch_that_fails_before_its_end_has_failed_in_cells_without_a_record
 
 def test_slow_launches_of_the_other_side_alone_are_no_pass(tmp_path: Path) -> None:
     times = spread(1e-6, 30)
-    often = [time * (2 if number % 4 == 0 else 1) for number, time in enumerate(times)]
+    often = [time * (2 if number % 5 == 0 else 1) for number, time in enumerate(times)]
     folder = made_gate(tmp_path, {SMALL: times}, {SMALL: often}, launches=30)
     found = judged(folder)
     assert (states(found), found.code) == (["no answer (slow at times)"], 4)
@@ -187,15 +206,17 @@ def test_a_plan_without_cells_passes_nothing(tmp_path: Path) -> None:
     with pytest.raises(RunReadError, match="damaged, or not written by collbench gate: it has no cells"):
         judged(made_gate(tmp_path, GOOD, GOOD, planned=[]))
     nothing = msgspec.structs.replace(read_gate_plan(made_gate(tmp_path / "x", GOOD, GOOD)), cells=())
-    assert judge(nothing, observe(tmp_path / "x"), 0.02).code == 4
+    assert judge(nothing, observe(tmp_path / "x"), (Margin(0.02),)).code == 4
 
 
-def test_broken_cells_come_first_among_those_without_an_answer(tmp_path: Path) -> None:
+def test_broken_cells_are_none_of_those_without_an_answer(tmp_path: Path) -> None:
     third = made_case(image="openmpi", size=8)
     base: Medians = {SMALL: spread(1e-6), LARGE: failing(LARGE), third: spread(1e-6)}
     other: Medians = {SMALL: told(SMALL, spread(1e-6), contended=True), LARGE: spread(1e-6), third: failing(third)}
     found = judged(made_gate(tmp_path, base, other))
-    assert [one.base.having(side=None) for one in found.of("no answer")] == [third, LARGE, SMALL]
+    assert [one.base.having(side=None) for one in found.of("broken")] == [third]
+    assert [one.base.having(side=None) for one in found.of("no answer")] == [LARGE, SMALL]
+    assert found.code == 1
 
 
 def test_what_was_read_in_part_answers_nothing(tmp_path: Path) -> None:
@@ -223,6 +244,6 @@ def test_an_interrupted_gate_came_as_far_as_the_cells_that_were_still_launched(
     """A cell that was decided after six blocks is not what the others wait for."""
     sides = [{SMALL: spread(1e-6)[:1] * of[0], LARGE: spread(1e-4)[:1] * of[1]} for of in (base, other)]
     folder = made_gate(tmp_path, sides[0], sides[1], launches=30, until=until)
-    found = judge(read_gate_plan(folder), observe(folder), 0.02, (), True)
+    found = judge(read_gate_plan(folder), observe(folder), (Margin(0.02),), (), True)
     assert found.unfinished == Unfinished(blocks, 30, until == "decided")
     assert found.code == 4

@@ -13,6 +13,7 @@ from tests.unit.gate_engine import SIDES, SLOW, Engine, connected, slow
 from collbench.analysis.deciding import Standing, standing_of_sides
 from collbench.analysis.observations import Cell
 from collbench.cli.gate import FILES
+from collbench.schema.gate_plan import Margin, Margins
 from collbench.schema.store import read_run
 from collbench.timing import _loop
 
@@ -80,7 +81,7 @@ def test_a_gate_is_resumed_and_judged_as_it_was_begun_where_no_flag_says_otherwi
     assert here("gate", "plan.toml", "--resume", "kept").code == 0
     assert len(engine.worlds) == 6 * 4
     assert here("gate", "kept").code == 0
-    assert json.loads(Path("kept/gate.json").read_text())["margin"] == 0.6
+    assert json.loads(Path("kept/gate.json").read_text())["margins"] == [{"share": 0.6}]
     assert here("gate", "kept", "--margin", "2%").code == 1
 
 
@@ -88,11 +89,11 @@ def test_a_gate_that_is_resumed_decides_and_accepts_as_it_was_begun(
     engine: Engine, here: Collbench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Half as long again is a loss by the default margin; within 60 % it is none."""
-    decided: list[float] = []
+    decided: list[Margins] = []
 
-    def recording(cells: list[Cell], blocks: int, most: int, margin: float) -> list[Standing]:
-        decided.append(margin)
-        return standing_of_sides(cells, blocks, most, margin)
+    def recording(cells: list[Cell], blocks: int, most: int, margins: Margins) -> list[Standing]:
+        decided.append(margins)
+        return standing_of_sides(cells, blocks, most, margins)
 
     monkeypatch.setattr("collbench.cli.gate.standing_of_sides", recording)
     engine.takes, engine.stop_at = slow, 20
@@ -101,7 +102,8 @@ def test_a_gate_that_is_resumed_decides_and_accepts_as_it_was_begun(
     engine.stop_at = None
     ended = here("gate", "plan.toml", "--resume", "kept")
     answer = json.loads(Path("kept/gate.json").read_text())
-    assert (ended.code, answer["margin"], answer["accepted"], set(decided)) == (0, 0.6, ["late"], {0.6}), ended
+    found = (ended.code, answer["margins"], answer["accepted"], set(decided))
+    assert found == (0, [{"share": 0.6}], ["late"], {(Margin(0.6),)}), ended
 
 
 def test_what_is_decided_by_the_margin_of_the_gate_starts_no_more_launches(engine: Engine, here: Collbench) -> None:

@@ -11,9 +11,11 @@ import pytest
 from tests.unit.conftest import Answer, Collbench
 from tests.unit.gate_engine import QUIET, SIDES, SLOW, TOML, Engine, connected, slow
 
+from collbench.cli.analysing import MarginsType, typed_margins
 from collbench.errors import RunWriteError
 from collbench.launch.engines.fake import CORES, FakeCommand, FakeEngine, FakeSession, FakeWorld
 from collbench.schema.case import Case
+from collbench.schema.gate_plan import Margin, Margins
 from collbench.schema.store import RunWriter, read_run
 from collbench.timing import _loop
 
@@ -133,8 +135,8 @@ def test_what_breaks_on_the_other_side_is_named_first(engine: Engine, here: Coll
 
     engine.more = broken
     found = here("gate", "plan.toml", *SIDES)
-    assert found.code == 4
-    assert "2 of 4 cells not answered (broken: other alone: failed in 8 of 8 launches: wrong result)" in found.out
+    assert found.code == 1
+    assert "2 of 4 cells broken (other alone: failed in 8 of 8 launches: wrong result)" in found.out
 
 
 def test_a_side_that_does_not_start_is_told_once_and_is_the_reason_of_every_cell(
@@ -147,8 +149,8 @@ def test_a_side_that_does_not_start_is_told_once_and_is_the_reason_of_every_cell
 
     monkeypatch.setattr(FakeEngine, "connect", lambda *_: FakeSession(play, remark=text))
     found = here("gate", "plan.toml", *SIDES)
-    assert (found.code, len(engine.worlds)) == (4, 2)
-    assert "4 of 4 cells not answered (broken: other alone: failed in 1 of 1 launch: ended with" in found.out
+    assert (found.code, len(engine.worlds)) == (1, 2)
+    assert "4 of 4 cells broken (other alone: failed in 1 of 1 launch: ended with" in found.out
     assert (found.out.count(text), found.err.count(text)) == (1, 1)
     assert found.out.count("MPI_Init") == 2  # in full, and shortened in the sentence
     assert re.search(r"launch \d \(other: openmpi \w+ strict, 2 ranks\) ended as launch \d \(other: openmpi", found.err)
@@ -257,3 +259,19 @@ def test_whatever_goes_wrong_is_never_a_loss(
 def test_a_folder_that_no_gate_wrote_is_refused(here: Collbench, tmp_path: Path) -> None:
     found = here("gate", tmp_path)
     assert (found.code, "not written by collbench gate" in found.err) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("typed", "margins"),
+    [("5%", (Margin(0.05),)), ("20%:1M,0.1:64M,5%", (Margin(0.2, 1 << 20), Margin(0.1, 64 << 20), Margin(0.05)))],
+)
+def test_margins_as_they_are_typed(typed: str, margins: Margins) -> None:
+    found = MarginsType().convert(typed, None, None)
+    assert found == margins
+    assert MarginsType().convert(typed_margins(found), None, None) == margins
+
+
+@pytest.mark.parametrize("typed", ["5%:1M", "5%,2%", "5%:1M,3%:64K,1%", "5%:1M,3%:1M,1%", "x", "5%:1Q,2%", "120%", ""])
+def test_odd_margins_are_refused_before_anything_starts(engine: Engine, here: Collbench, typed: str) -> None:
+    found = here("gate", "plan.toml", "--margin", typed)
+    assert (found.code, len(engine.worlds)) == (2, 0)

@@ -243,5 +243,5 @@ def test_a_run_with_cells_of_two_engines_is_compared_by_engine(
     }  # fmt: skip
     monkeypatch.setattr(sys, "argv", ["collbench", "compare", str(tmp_path / "run"), "--by", "engine", "--all"])
     assert run_command(speaks=True) == 0, capsys.readouterr().err
-    rows = [line.split("  ")[1].strip() for line in capsys.readouterr().out.splitlines() if " > " in line]
-    assert sorted(rows) == ["host > fake multi strict"] * 2 + ["host > fake single strict"] * 2
+    rows = [line.split("  ")[1].strip() for line in capsys.readouterr().out.splitlines() if " vs " in line]
+    assert sorted(rows) == ["fake multi strict vs host"] * 2 + ["fake single strict vs host"] * 2

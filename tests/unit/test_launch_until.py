@@ -174,7 +174,7 @@ def fails(place: str, case: Case, noise: float) -> float:
 def test_a_place_that_always_fails_is_given_up_and_the_others_are_decided(launch: Launch, tmp_path: Path) -> None:
     code, err = launch(fails)
     assert code == 1
-    assert "4 not comparable (bcast 8, multi strict > single strict: multi strict: failed: OSError" in err
+    assert "4 not comparable (bcast 8, single strict vs multi strict: multi strict: failed: OSError" in err
     assert "; and 3 more)" in err
     found = launches_of(tmp_path / "run")
     assert found["multi strict"] == 3 < found["single strict"] == 6

@@ -169,9 +169,9 @@ def side_names(path: Path, factor: str, *engines: str) -> set[str]:
 
 
 def test_sides_of_different_engines_name_the_engine(tmp_path: Path) -> None:
-    assert side_names(tmp_path / "1", "policy", "docker") == {"host > multi strict (docker)"}
-    assert side_names(tmp_path / "2", "image", "docker") == {"a > b", "a > b (multi strict)"}
+    assert side_names(tmp_path / "1", "policy", "docker") == {"multi strict vs host (docker)"}
+    assert side_names(tmp_path / "2", "image", "docker") == {"b vs a", "b vs a (multi strict)"}
     assert side_names(tmp_path / "3", "image", "docker", "podman") == {
-        "a > b", "a > b (docker multi strict)", "a > b (podman multi strict)"
+        "b vs a", "b vs a (docker multi strict)", "b vs a (podman multi strict)"
     }  # fmt: skip
-    assert side_names(tmp_path / "4", "engine", "docker") == {"host > docker multi strict"}
+    assert side_names(tmp_path / "4", "engine", "docker") == {"docker multi strict vs host"}

@@ -56,7 +56,7 @@ def test_a_page_says_one_thing_of_what_a_step_costs_over_the_host() -> None:
     )
     tables = [table for section in found.sections for table in section.folded_tables if "allreduce" in table.title]
     (row,) = (
-        row for table in tables for row in table.rows if row[:3] == ("mpich", "host > single strict (docker)", "1M")
+        row for table in tables for row in table.rows if row[:3] == ("mpich", "single strict vs host (docker)", "1M")
     )
     assert row[-2:] == ("0.031", "slower")
 

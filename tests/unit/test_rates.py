@@ -54,7 +54,7 @@ def test_tables_of_launches_and_comparisons_show_the_rate(collbench: Any, run: P
     assert ("2.999" in host, "1.999" in inside) == (True, True)
     compared = collbench("compare", run, "--by", "policy", "--all")
     assert (compared.returncode, compared.stderr) == (0, "")
-    assert "\n\nstream triad, openmpi, host > single strict (docker)\n" in compared.stdout
+    assert "\n\nstream triad, openmpi, single strict vs host (docker)\n" in compared.stdout
     assert "host (GB/s)" in compared.stdout and "2.999" in compared.stdout and "1.999" in compared.stdout
     assert "slower" in compared.stdout and "+50.0" in compared.stdout
     assert "Diff%" not in compared.stdout

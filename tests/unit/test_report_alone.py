@@ -28,9 +28,9 @@ def test_one_option_is_told_with_its_times(here: Collbench, alone: tuple[Path, P
 def test_without_sides_there_is_no_drift_between_them(
     here: Collbench, alone: tuple[Path, Path], tmp_path: Path
 ) -> None:
-    assert "drift between the sides" not in here("advise", *alone).out
+    assert "drift between them" not in here("advise", *alone).out
     both = write_run(tmp_path / "both", {HOST: spread(1e-6, 7), SINGLE: spread(2e-6, 7)})
-    assert "drift between the sides" in here("advise", both).out
+    assert "drift between them" in here("advise", both).out
 
 
 def test_the_page_of_two_runs_names_each_and_says_nothing_twice(

@@ -114,7 +114,7 @@ def test_what_failed_has_no_times(stored_run: Path, tmp_path: Path) -> None:
     assert read_run(run).records[0].seconds is None
 
 
-FORGED = "openmpi\nopenmpi  host > single  8  same"
+FORGED = "openmpi\nopenmpi  single vs host  8  same"
 
 
 @pytest.mark.slow
@@ -135,7 +135,7 @@ def test_a_name_does_not_begin_a_row_of_a_comparison(collbench: Program, tmp_pat
     assert found.returncode == 0, found.stderr
     assert "x0aopenmpi" in found.stdout
     assert not any(
-        "host > single" in line and "x0a" not in line for line in found.stdout.splitlines() if "same" in line
+        "single vs host" in line and "x0a" not in line for line in found.stdout.splitlines() if "same" in line
     )
 
 

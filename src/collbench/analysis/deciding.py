@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Hashable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Generic, Literal, NamedTuple, TypeVar
 
@@ -20,6 +20,7 @@ from collbench.analysis.observations import Cell, Pair
 from collbench.analysis.pairs import alike, apart, opposed, undisturbed
 from collbench.analysis.sequential import fewest_wins
 from collbench.schema.axes import AXES
+from collbench.schema.gate_plan import Margins, margin_of
 
 #: A comparison is given up when a verdict by the last block has a lower probability than this.
 LEAST_CHANCE = 0.1
@@ -118,23 +119,36 @@ def standing(cells: Sequence[Cell], blocks: int, most: int, margin: float = MARG
     ]
 
 
-def standing_of_sides(cells: Sequence[Cell], blocks: int, most: int, margin: float) -> list[Standing]:
-    """The comparisons of a gate: of both sides of a plan, where no loss beyond the margin is an answer, too.
+def standing_of_sides(cells: Sequence[Cell], blocks: int, most: int, margins: Margins) -> list[Standing]:
+    """The comparisons of a gate: of both sides of a plan, which are decided by a loss beyond the margin, or by none.
 
     Raises:
         RequestError: SciPy is not installed.
     """
-    return [
-        Standing("side", comparison, "decided" if no_slower(comparison, margin)
-                 else state_of(comparison, blocks, most, margin))
-        for comparison in compare(opposed(cells, FACTORS["side"]), margin)
-    ]  # fmt: skip
+    found = []
+    for comparison in compare(opposed(cells, FACTORS["side"]), min(one.share for one in margins)):
+        margin = margin_of(margins, comparison.pair.base.case)
+        answered = no_slower(comparison, margin) or slower(comparison, margin)
+        open_ = comparison if comparison.verdict != "slower" else replace(comparison, verdict="inconclusive")
+        state = "decided" if answered else state_of(open_, blocks, most, margin)
+        found.append(Standing("side", comparison, state))
+    return found
 
 
 def no_slower(comparison: Comparison, margin: float) -> bool:
     """Whether the measured interval has no loss beyond the margin in it: its upper end is within."""
     ratio = comparison.ratio
     return ratio is not None and ratio.interval is not None and ratio.interval[1] <= 1 + margin
+
+
+def slower(comparison: Comparison, margin: float) -> bool:
+    """Whether there is a loss beyond the margin: the lower end of the interval exceeds it.
+
+    By bets the interval is that of one cell, so all of them together must tell as well.
+    """
+    ratio = comparison.ratio
+    exceeds = ratio is not None and ratio.interval is not None and ratio.interval[0] > 1 + margin
+    return exceeds and (comparison.verdict == "slower" or not comparison.pair.base.until_decided)
 
 
 def still_open(found: Iterable[Standing]) -> Iterator[Cell]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
@@ -11,15 +12,19 @@ from typing import Literal, NamedTuple
 import msgspec
 
 from collbench.analysis import environment
-from collbench.analysis.compare import Comparison, compare
-from collbench.analysis.deciding import no_slower
-from collbench.analysis.estimate import FEWEST
+from collbench.analysis.bounds import Bounds, bounds
+from collbench.analysis.compare import Comparison, compare, needs
+from collbench.analysis.deciding import no_slower, slower
+from collbench.analysis.estimate import FEWEST, Estimate, in_logarithms
 from collbench.analysis.launches import unequal
 from collbench.analysis.observations import Cell, Observed, Pair
+from collbench.analysis.pairs import alike as launches_alike
+from collbench.analysis.pairs import undisturbed
+from collbench.analysis.planning import MOST, hidden_by_clock
 from collbench.errors import RunReadError
 from collbench.schema.axes import SOFTWARE
 from collbench.schema.case import Case, Where
-from collbench.schema.gate_plan import SIDES, GatePlan
+from collbench.schema.gate_plan import SIDES, GatePlan, Margins, margin_of
 from collbench.schema.launch_plan import Side
 from collbench.schema.manifest import Experiment, Image, Library, Manifest
 from collbench.schema.record import UNREAD, Loaded, read, stem_of
@@ -261,7 +266,8 @@ def _not_measured(cells: Cells) -> Iterator[Doubt]:
         if cell is None:
             yield Doubt("missing", f"{name}: no record of it")
         elif fails:
-            alone = name == SIDES[1] and not failed[0] and cells[0] is not None
+            own = cell.failed > len(cell.lost)  # of others the machine or the cluster is the cause
+            alone = own and name == SIDES[1] and not failed[0] and cells[0] is not None
             launches = len(cell.medians) + cell.failed + cell.skipped
             what = f"failed in {cell.failed} of {counted(launches, 'launch', 'launches')}"
             only = f"{SIDES[1]} alone" if alone else name
@@ -368,9 +374,10 @@ def _complete(launches: Sequence[tuple[int, int]]) -> int:
     return min((min(sides) for sides in launches if max(sides) >= begun - 1), default=0)
 
 
-State = Literal["loss", "no loss", "no answer"]
+State = Literal["broken", "loss", "no loss", "no answer"]
 
-#: Exit codes: nothing is lost, and all was measured; a loss; no answer, or the gate was interrupted.
+#: Exit codes: nothing is lost, and all was measured; a loss, or the other side is broken; no answer, or the gate was
+#: interrupted.
 PASSED, LOST, UNANSWERED = 0, 1, 4
 
 
@@ -378,13 +385,15 @@ PASSED, LOST, UNANSWERED = 0, 1, 4
 class Answer:
     """To a planned cell: the case as each side has it; the comparison, where both sides have records.
 
-    `doubt` is why there is no answer; None where there is one.
+    `doubt` is why there is no answer, or what failed on the other side alone; None of times that are answered. `margin`
+    is the share that it may lose.
     """
 
     base: Case
     other: Case
     comparison: Comparison | None
     state: State
+    margin: float
     doubt: Doubt | None = None
 
 
@@ -399,7 +408,7 @@ class Judgement:
 
     plan: GatePlan
     sides: Sides
-    margin: float
+    margins: Margins
     answers: tuple[Answer, ...]
     differences: tuple[str, ...] = ()
     refused: tuple[str, ...] = ()
@@ -410,19 +419,19 @@ class Judgement:
     began: str = ""
 
     def of(self, state: State) -> list[Answer]:
-        """Those in this state: losses by their size, unanswered ones by how grave their reason is."""
+        """Those in this state: by their size, and with a doubt by how grave it is."""
         found = [one for one in self.answers if one.state == state]
-        if state == "no answer":
+        if state in ("broken", "no answer"):
             return sorted(found, key=lambda one: one.doubt.rank if one.doubt else 0)
         return sorted(found, key=lambda one: -ratio_of(one))
 
     @property
     def code(self) -> int:
-        """The exit code: 4 of an interrupted gate, 1 where anything is lost, else 4 where anything is not answered."""
+        """The exit code: 4 of an interrupted gate, 1 where anything is lost or broken, else 4 without all answers."""
         if self.unfinished is not None:
             return UNANSWERED
         states = {one.state for one in self.answers}
-        if "loss" in states:
+        if states & {"broken", "loss"}:
             return LOST
         return PASSED if states == {"no loss"} else UNANSWERED
 
@@ -434,7 +443,7 @@ def ratio_of(answer: Answer) -> float:
 
 
 def judge(
-    plan: GatePlan, run: Observed, margin: float, accepted: Collection[str] = (), interrupted: bool = False
+    plan: GatePlan, run: Observed, margins: Margins, accepted: Collection[str] = (), interrupted: bool = False
 ) -> Judgement:  # fmt: skip
     """The answer to every planned cell, by what was measured on both sides in turns, before it was `interrupted`.
 
@@ -456,38 +465,84 @@ def judge(
         for pair, (one, two) in zip(cases, both, strict=True)
         if one is not None and two is not None
     }
-    compared = dict(zip(measured, compare(list(measured.values()), margin, in_blocks=True), strict=True))
-    drifting = depends(list(compared.values()))
+    found = compare(list(measured.values()), min(one.share for one in margins), in_blocks=True)
+    drifting = depends(found)
+    compared = dict(zip(measured, bounded(found, margins), strict=True))
     experiment = manifest.experiment
     planned = 0 if experiment is None or experiment.until == "decided" else experiment.launches
     answers = []
     for pair, cells in zip(cases, both, strict=True):
         comparison = compared.get(pair)
         doubts = [one for one in doubt_on(sides, cells, comparison, planned, drifting) if one.name not in accepted]
-        answers.append(_answer(pair, comparison, margin, refused, doubts, experiment.launches if experiment else 0))
+        most, margin = experiment.launches if experiment else 0, margin_of(margins, pair[0])
+        answers.append(_answer(pair, comparison, margin, refused, doubts, most))
     same = tuple(filter(None, [alike(sides, run)]))
     early = unfinished(both, experiment) if interrupted else None
-    return Judgement(plan, sides, margin, tuple(answers), verified.asked, refused, tuple(sorted(accepted)), same, early,
-                     run.name, manifest.created)  # fmt: skip
+    return Judgement(plan, sides, margins, tuple(answers), verified.asked, refused, tuple(sorted(accepted)), same,
+                     early, run.name, manifest.created)  # fmt: skip
 
 
 def _answer(
     cases: tuple[Case, Case], comparison: Comparison | None, margin: float, refused: Sequence[str],
     doubts: Sequence[Doubt], most: int,
 ) -> Answer:  # fmt: skip
-    answer = Answer(*cases, comparison, "no answer")
+    answer = Answer(*cases, comparison, "no answer", margin)
     if refused:
         return replace(answer, doubt=Doubt("not verified", refused[0]))
     grave = [one for one in doubts if one.voids]
     if grave:
-        return replace(answer, doubt=grave[0])
-    if comparison is not None and comparison.verdict == "slower":
+        return replace(answer, state="broken" if grave[0].name == "broken" else "no answer", doubt=grave[0])
+    if comparison is not None and slower(comparison, margin):
         return replace(answer, state="loss")
     if doubts:
         return replace(answer, doubt=doubts[0])
     if comparison is not None and no_slower(comparison, margin):
         return replace(answer, state="no loss")
     return replace(answer, doubt=_undecided(comparison, most))
+
+
+def bounded(comparisons: Sequence[Comparison], margins: Margins) -> list[Comparison]:
+    """With bounds for intervals, and what is missing for an answer; launches until decided have intervals of bets."""
+    logs = [_logs(one) for one in comparisons]
+    able = [index for index, found in enumerate(logs) if found]
+    known = dict(zip(able, bounds([logs[index] for index in able]) if able else (), strict=True))
+    return [
+        _by_bounds(one, known[index], margin_of(margins, one.pair.base.case)) if index in known else one
+        for index, one in enumerate(comparisons)
+    ]
+
+
+def _logs(comparison: Comparison) -> dict[int, float]:
+    """Logarithms of ratios by block; empty where there are too few, or bets decide."""
+    if comparison.ratio is None or comparison.ratio.interval is None or comparison.pair.base.until_decided:
+        return {}
+    both = launches_alike(undisturbed(comparison.pair, True)[0], True)
+    return {number: math.log(other / base) for base, other, number in zip(*both[:3], strict=True)}
+
+
+def _by_bounds(comparison: Comparison, known: Bounds, margin: float) -> Comparison:
+    was = comparison.ratio
+    assert was is not None
+    ratio = in_logarithms(Estimate(known.value, (known.lower, known.upper), was.n), was.resolution)
+    found = replace(comparison, ratio=ratio, launches_more=None)
+    if slower(found, margin) or no_slower(found, margin):
+        return found
+    more = None if hidden_by_clock(ratio, margin) else _launches_more(known, ratio.n, margin)
+    why = f"needs more than {MOST} more launches" if more is None else needs(more)
+    return replace(found, launches_more=more, why=why)
+
+
+#: How many times as far from the margin as the bound is from the location the latter must lie, so that the bound is on
+#: the same side with a probability of 80 %: (1.645 + 0.842) / 1.645.
+_AMPLE = 1.512
+
+
+def _launches_more(known: Bounds, n: int, margin: float) -> int | None:
+    """How many more blocks bring the bound nearer to the location than the margin is; None of too many."""
+    apart = math.log1p(margin) - known.value
+    bound = known.upper - known.value if apart > 0 else known.value - known.lower
+    needed = n * (_AMPLE * bound / apart) ** 2 if apart else math.inf
+    return max(math.ceil(needed - n), 1) if needed - n <= MOST else None
 
 
 def _undecided(comparison: Comparison | None, most: int) -> Doubt:

@@ -291,7 +291,9 @@ class Cell:
 
     def _caution(self, record: Record, launch: int) -> None:
         """Count what a reader of the number must know. Plain ifs: a million records are added in seconds."""
-        if record.check is not None:
+        if record.check is None:
+            self.unchecked += 1
+        else:
             self._checked(record.check)
         if record.contended:
             self.contended = joined(self.contended, (launch,))

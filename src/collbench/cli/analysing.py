@@ -22,6 +22,8 @@ from collbench.errors import RequestError
 from collbench.report.paper import paper
 from collbench.report.tables import FORMATS, Table
 from collbench.schema.axes import AXES
+from collbench.schema.gate_plan import Margin, Margins, has_all_sizes
+from collbench.units import parse_size
 
 _PERCENT = re.compile(r"([0-9]{1,4}(?:\.[0-9]{1,10})?)\s*(%?)")
 
@@ -45,6 +47,7 @@ class Share(click.ParamType[float]):
     name = "PERCENT"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """As a share."""
         if isinstance(value, float):
             return value
         match = _PERCENT.fullmatch(str(value).strip())
@@ -52,6 +55,38 @@ class Share(click.ParamType[float]):
         if share >= 1:
             self.fail(f"{value!r} is not a percentage from 0 to below 100. Write 2% or 0.02.", param, ctx)
         return share
+
+
+class MarginsType(click.ParamType[Margins]):
+    """`2%`, or by size `20%:1M,10%:64M,5%`; the last one is for all other sizes."""
+
+    name = "PERCENT[:SIZE,...]"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Margins:
+        """As the gate takes them."""
+        if isinstance(value, tuple):
+            return value
+        made = []
+        for part in str(value).split(","):
+            share, _, size = part.partition(":")
+            try:
+                largest = parse_size(size) if size else None
+            except RequestError as error:
+                self.fail(str(error), param, ctx)
+            made.append(Margin(Share().convert(share, param, ctx), largest))
+        if not has_all_sizes(tuple(made)):
+            self.fail(f"{value!r} is not in the order of sizes, or its last part has one. Write 20%:1M,5%.", param, ctx)
+        return tuple(made)
+
+
+def typed_share(share: float) -> str:
+    """As it can be typed: a percentage without an exponent."""
+    return f"{share * 100:.10f}".rstrip("0").rstrip(".") + "%"
+
+
+def typed_margins(margins: Margins) -> str:
+    """As they can be typed."""
+    return ",".join(typed_share(one.share) + (f":{one.largest}" if one.largest is not None else "") for one in margins)
 
 
 margin = click.option(

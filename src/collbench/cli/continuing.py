@@ -18,6 +18,7 @@ from click.core import ParameterSource
 
 from collbench.analysis.observations import Cell, collect, some_from
 from collbench.analysis.run_facts import few_launches
+from collbench.cli.analysing import typed_margins, typed_share
 from collbench.cli.deciding import Decider, StandingOf
 from collbench.errors import RequestError
 from collbench.launch.cells import LaunchCell
@@ -276,5 +277,7 @@ def _typed(context: click.Context, option: click.Option, changed: Mapping[str, A
 
 
 def _written(value: Any) -> str:
-    """A value as it can be typed: a share, of a margin, as a percentage without an exponent."""
-    return f"{value * 100:.10f}".rstrip("0").rstrip(".") + "%" if isinstance(value, float) else str(value)
+    """A value as it can be typed."""
+    if isinstance(value, tuple):
+        return typed_margins(value)
+    return typed_share(value) if isinstance(value, float) else str(value)

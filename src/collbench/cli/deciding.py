@@ -14,6 +14,7 @@ from collbench.launch.cells import LaunchCell, Part
 from collbench.launch.expansion import ExpandedPlan
 from collbench.launch.groups import at_once
 from collbench.launch.harvest import placed
+from collbench.report.comparison import versus
 from collbench.schema.case import Case
 from collbench.schema.launch_plan import MOST_LAUNCHES
 from collbench.schema.manifest import Manifest
@@ -147,12 +148,12 @@ def _part(expanded: ExpandedPlan, cell: LaunchCell, found: Executed[Case]) -> Pa
 
 
 def _refused(found: Sequence[Standing]) -> str:
-    """` (bcast 64K, host > single strict: gate barrier against roundtime; and 2 more)`."""
+    """` (bcast 64K, single strict vs host: gate barrier against roundtime; and 2 more)`."""
     refused = [one for one in found if one.state == "impossible"]
     if not refused:
         return ""
     one = min(refused, key=lambda one: (one.pair.base.case.workload, one.pair.base.case["size"] or 0))
-    case, sides = one.pair.base.case, f"{one.pair.base_name} > {one.pair.other_name}"
+    case, sides = one.pair.base.case, versus(one.pair)
     size = f" {format_size(case['size'])}" if "size" in case.what else ""
     more = f"; and {len(refused) - 1} more" if len(refused) > 1 else ""
     return f" ({case.workload}{size}, {sides}: {one.comparison.why}{more})"
@@ -163,7 +164,7 @@ def _said(found: Sequence[Standing], most: int, ended: bool = False) -> str:
     states = Counter(one.state for one in found)
     verdicts = Counter(one.comparison.verdict for one in found if one.state == "decided").most_common()
     listed = f" ({', '.join(f'{number} {verdict}' for verdict, number in verdicts)})" if verdicts else ""
-    names = dict.fromkeys(f"{one.pair.base_name} > {one.pair.other_name}" for one in found if one.state == "open")
+    names = dict.fromkeys(versus(one.pair) for one in found if one.state == "open")
     more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
     parts = {
         f"of {counted(len(found), 'comparison')} decided{listed}": states["decided"],

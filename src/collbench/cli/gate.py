@@ -21,7 +21,7 @@ from collbench.analysis.observations import observe
 from collbench.analysis.optional import stats
 from collbench.characters import in_one_line
 from collbench.cli import launch_options, plan_argument
-from collbench.cli.analysing import COMPLETE, margin, say, style
+from collbench.cli.analysing import COMPLETE, MarginsType, say, style
 from collbench.cli.continuing import Continued, continued, plan_in
 from collbench.cli.experiment import Purpose, perform
 from collbench.cli.launch_options import docker_host, engine, placed_on, site
@@ -39,6 +39,7 @@ from collbench.schema.gate_plan import (
     FILE,
     SIDES,
     GatePlan,
+    Margins,
     is_gate,
     is_unfinished,
     mark_finished,
@@ -73,13 +74,21 @@ other_side = click.option(
 
 @click.command(
     name="gate",
-    epilog="Exit codes: 0 no loss, and every cell was answered; 1 a loss; 2 the request was wrong; 4 no answer, or "
-    "interrupted.",
+    epilog="Exit codes: 0 no loss, and every cell was answered; 1 a loss, or the other side alone failed; 2 the "
+    "request was wrong; 4 no answer, or interrupted.",
 )
 @plan_argument.plan
 @base_side
 @other_side
-@margin
+@click.option(
+    "--margin",
+    "margins",
+    type=MarginsType(),
+    default="2%",
+    show_default=True,
+    metavar="PERCENT[:SIZE,...]",
+    help="What a change may cost; by size as in 20%:1M,10%:64M,5%: up to 1M, up to 64M, above.",
+)
 @launch_options.launches
 @launch_options.until
 @click.option("--seed", type=int, default=None, help="Of the order within blocks.  [default: the plan's]")
@@ -104,7 +113,7 @@ other_side = click.option(
 @engine
 @site
 @docker_host
-def command(plan: str, margin: float, accepted: tuple[str, ...], every: bool, style: str, **asked: Any) -> None:
+def command(plan: str, margins: Margins, accepted: tuple[str, ...], every: bool, style: str, **asked: Any) -> None:
     """Measure both sides of PLAN alternately, and say whether the other one loses time beyond the margin.
 
     PLAN is a TOML file, the name of a plan that comes with collbench, or the folder of an earlier gate, which is then
@@ -117,10 +126,10 @@ def command(plan: str, margin: float, accepted: tuple[str, ...], every: bool, st
         begun = measured or asked["resume"]
         if begun is not None:  # decided and judged as it was begun, where nothing else is asked for
             gate = read_gate_plan(begun)
-            typed = click.get_current_context().get_parameter_source("margin") is ParameterSource.COMMANDLINE
-            margin, taken = margin if typed else gate.margin, taken or gate.accepted
-        folder = measured or _measured(plan, margin, taken, **asked)
-        judgement = judge(read_gate_plan(folder), observe(folder), margin, taken, is_unfinished(folder))
+            typed = click.get_current_context().get_parameter_source("margins") is ParameterSource.COMMANDLINE
+            margins, taken = margins if typed else gate.margins, taken or gate.accepted
+        folder = measured or _measured(plan, margins, taken, **asked)
+        judgement = judge(read_gate_plan(folder), observe(folder), margins, taken, is_unfinished(folder))
         names = names_of(judgement.answers)
         _write_answer(folder, judgement, names)
         say(tables(judgement, names, every or style in COMPLETE, style in COMPLETE), document(judgement, names), style)
@@ -130,7 +139,7 @@ def command(plan: str, margin: float, accepted: tuple[str, ...], every: bool, st
 
 @contextlib.contextmanager
 def _no_false_loss() -> Iterator[None]:
-    """Whatever goes wrong is no answer: an exit code of 1 means a loss, and nothing else.
+    """Whatever goes wrong is no answer: an exit code of 1 means a loss or a side that failed, and nothing else.
 
     Raises:
         NoAnswer: instead of other errors but wrong requests and interruptions.
@@ -161,7 +170,7 @@ def _earlier(folder: Path, asked: dict[str, Any]) -> Path:
 
 
 def _measured(
-    text: str, margin: float, accepted: tuple[str, ...], base: tuple[str, ...], other: tuple[str, ...],
+    text: str, margins: Margins, accepted: tuple[str, ...], base: tuple[str, ...], other: tuple[str, ...],
     launches: int | None, until: Until | None, seed: int | None, ranks: int | None, out: Path | None,
     resume: Path | None, engine: str | None, site: str | None, docker_host: str | None,
 ) -> Path:  # fmt: skip
@@ -193,9 +202,9 @@ def _measured(
             name: {sha256_of_given(path) for path in (*side.libraries, *side.preload)} for name, side in sides.items()
         }
         purpose = Purpose(
-            standing=lambda cells, blocks, most: standing_of_sides(cells, blocks, most, margin),
+            standing=lambda cells, blocks, most: standing_of_sides(cells, blocks, most, margins),
             in_vain=lambda records: _in_vain(records, files),
-            began=lambda expanded, where: _begin(expanded, where, text, margin, accepted, resume is not None),
+            began=lambda expanded, where: _begin(expanded, where, text, margins, accepted, resume is not None),
         )
         try:
             perform(asked, folder, resume, stopping.check, purpose)
@@ -236,7 +245,7 @@ def plan_for_gate(
 
 
 def _begin(
-    expanded: ExpandedPlan, folder: Path, text: str, margin: float, accepted: tuple[str, ...], resumed: bool
+    expanded: ExpandedPlan, folder: Path, text: str, margins: Margins, accepted: tuple[str, ...], resumed: bool
 ) -> None:  # fmt: skip
     """Say what a crowded cell is worth, and write down what is to be answered; answers of before are removed."""
     crowded = [cell for cell, placement in expanded.placements.items() if placement.crowded]
@@ -248,7 +257,7 @@ def _begin(
         for cell in expanded.cells if cell.side == SIDES[0]
         for of_cell in expanded.cases[cell] for case in of_cell.identities
     )  # fmt: skip
-    plan = GatePlan(plan=text, cells=tuple(cells), margin=margin, accepted=accepted)
+    plan = GatePlan(plan=text, cells=tuple(cells), margins=margins, accepted=accepted)
     if resumed and read_gate_plan(folder).cells != plan.cells:
         raise RequestError(f"--resume {folder}: the plan had other cells when it was begun. Begin a gate with --out.")
     write_gate_plan(folder, plan)

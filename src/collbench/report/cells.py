@@ -57,6 +57,20 @@ def in_blocks(cells: Sequence[Cell]) -> list[str]:
             for reason, number in why_in_blocks(cells).items() if reason in ALONE]  # fmt: skip
 
 
+def failed(cells: Sequence[Cell]) -> list[str]:
+    """A line for each place in which launches failed: of its cell with most of them how many, and one reason."""
+    worst: dict[str, Cell] = {}
+    for cell in cells:
+        place = image_and_place(cell)
+        if cell.failed > (worst[place].failed if place in worst else 0):
+            worst[place] = cell
+    lines = []
+    for place, cell in worst.items():
+        launches = counted(len(cell.medians) + cell.failed + cell.skipped, "launch", "launches")
+        lines.append(f"{place}: {cell.failed} of {launches} failed: {min(cell.reasons, default='no reason')}")
+    return lines
+
+
 def waited(cells: Sequence[Cell]) -> list[str]:
     """The line that tasks waited for a CPU, if they did."""
     contended = sum(len(cell.contended) for cell in cells)

@@ -114,14 +114,19 @@ def _judged(comparison: Comparison) -> tuple[str, ...]:
     )
 
 
+def versus(pair: Pair) -> str:
+    """The side whose difference is shown, and what it is compared with."""
+    return f"{pair.other_name} vs {pair.base_name}"
+
+
 def side_names(pair: Pair, with_engine: bool) -> str:
-    """`host > single strict (docker)`: the names of both sides, the engine where engines differ, the place of both."""
+    """`single strict vs host (docker)`: the names of both sides, the engine where engines differ, the place of both."""
     base, other = pair.base.case.where, pair.other.case.where
     engines = dict.fromkeys(where.engine for where in (base, other) if not where.on_host)
-    names = f"{pair.base_name} > {pair.other_name}"
+    names = versus(pair)
     apart = base.engine != other.engine and base.text != other.text
     if apart and not any(where.text in names for where in (base, other)):  # of two runs
-        return f"{names} ({' and '.join(f'{where.engine} {where.text}' for where in (base, other))})"
+        return f"{names} ({' and '.join(f'{where.engine} {where.text}' for where in (other, base))})"
     words = []
     differs = with_engine or base.engine != other.engine
     if engines and differs and not set(engines) & set(names.split()):
@@ -257,7 +262,7 @@ SERIAL = 1.645
 def what_differs(rows: Sequence[Comparison]) -> list[str]:
     """What else differs between the sides: facts of the environment, transports."""
     pairs = [comparison.pair for comparison in rows]
-    lines = [f"{pair.base_name} > {pair.other_name}: {text}" for pair in pairs for text in pair.asked]
+    lines = [f"{pair.base_name} against {pair.other_name}: {text}" for pair in pairs for text in pair.asked]
     lines += [f"also differs: {text}" for pair in pairs for text in pair.remarks]
     for pair in pairs:
         if pair.base.transports != pair.other.transports:

@@ -15,7 +15,7 @@ from collbench.analysis.observations import Cell
 from collbench.analysis.planning import MOST
 from collbench.report import cpu_time
 from collbench.report import remarks as remarks_module
-from collbench.report.cells import disturbances, in_blocks, unlike, waited
+from collbench.report.cells import disturbances, failed, in_blocks, unlike, waited
 from collbench.report.comparison import (
     common_case,
     difference,
@@ -80,7 +80,7 @@ def _starts_launches(run: str, cells: Sequence[Cell], most: int) -> bool:
     asked = [replace(cell, until_decided=True) for cell in cells]
     blocks = 1 + max(cell.highest for cell in cells) - min(min(cell.launches, default=0) for cell in cells)
     if is_gate(Path(run)):
-        found = standing_of_sides(asked, blocks, most, read_gate_plan(Path(run)).margin)
+        found = standing_of_sides(asked, blocks, most, read_gate_plan(Path(run)).margins)
     else:
         found = standing(asked, blocks, most)
     return any(True for _ in still_open(found))
@@ -192,7 +192,8 @@ def tables(comparisons: Sequence[Comparison], margin: float, every: bool = False
     """The verdict with what must be known of it, and a table of the cells that differ, unless `every` cell follows."""
     shown = _differing(comparisons)
     left_out = 0 if every else len(comparisons) - len(shown[:MOST_ROWS])
-    lines = [*_of_open(comparisons), *_refused(comparisons), *remarks(comparisons)]
+    cells = [cell for one in comparisons for cell in (one.pair.base, one.pair.other)]
+    lines = [*failed(cells), *_of_open(comparisons), *_refused(comparisons), *remarks(comparisons)]
     lines += [f"every cell, with its times: --all ({left_out} more)"] if left_out else []
     found = [Table(sentence(comparisons, margin), (), (), tuple(lines))]
     return [*found, _table(comparisons, shown[:MOST_ROWS])] if shown and not every else found
@@ -276,7 +277,7 @@ def _differing(comparisons: Sequence[Comparison]) -> list[Comparison]:
 
 
 def _named(comparison: Comparison, among: Sequence[Comparison]) -> str:
-    """`+12.0 % (+10.1 .. +13.9) at 64K (allreduce, host > single strict)`: what tells it from the others."""
+    """`+12.0 % (+10.1 .. +13.9) at 64K (allreduce, single strict vs host)`: what tells it from the others."""
     percent, ends = difference(comparison)
     size = _size(comparison) if len({_size(one) for one in among}) > 1 else ""
     labels, _ = _labels(among)
@@ -352,6 +353,6 @@ def remarks(comparisons: Sequence[Comparison]) -> list[str]:
     told += transports if more <= 0 else [f"transports differ between {len(transports)} pairs of places: --all"]
     delayed = [line for line in cpu_time.remarks(comparisons) if not line.startswith(cpu_time.COLUMN)]
     limits = of_launches(comparisons, planned=False) if comparisons else []
-    found = (*unequal, *delayed, *limits, *told, *in_blocks(cells), *disturbances(cells), *waited(cells),
-             *unlike([(pair.base, pair.other) for pair in pairs]))  # fmt: skip
+    found = (*unequal, *delayed, *limits, *told, *in_blocks(cells), *disturbances(cells),
+             *waited(cells), *unlike([(pair.base, pair.other) for pair in pairs]))  # fmt: skip
     return list(dict.fromkeys(found))

@@ -9,27 +9,51 @@ import msgspec
 from collbench.errors import RunReadError, RunWriteError
 from collbench.schema.case import Case, refuse_odd
 from collbench.schema.store import LARGEST_MANIFEST, write_synced
-from collbench.schema.untrusted import Amount, decode_as, read_whole
+from collbench.schema.untrusted import Amount, Count, decode_as, read_whole
 
 #: The sides of the launch plan of a gate, and of a self-test.
 SIDES = ("base", "other")
 
-FILE, VERSION = "gate-plan.json", 2
+FILE, VERSION = "gate-plan.json", 3
 
 #: An empty file in the folder from the first launch until nothing is left to measure.
 UNFINISHED = "gate-unfinished"
 
 
+class Margin(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """The `share` that an operation may lose, of sizes of at most `largest` bytes; None: of all other sizes."""
+
+    share: Amount
+    largest: Count | None = None
+
+
+#: By size, the smallest first; the last one is for all others.
+Margins = tuple[Margin, ...]
+
+
+def margin_of(margins: Margins, case: Case) -> float:
+    """The share that a case may lose; without a size that of all others."""
+    size = case["size"] if "size" in case.what else None
+    return next(one.share for one in margins if one.largest is None or (size is not None and size <= one.largest))
+
+
+def has_all_sizes(margins: Margins) -> bool:
+    """Whether they are in order, and there is one for every size."""
+    sizes = [one.largest for one in margins]
+    known = [size for size in sizes if size is not None]
+    return len(known) == len(sizes) - 1 and sizes[-1] is None and known == sorted(set(known))
+
+
 class GatePlan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """`plan` names what is measured. `cells` are its cases in the order of the plan, to be measured on both sides.
 
-    `margin` and `accepted` reasons are those with which the gate began; it is judged by them unless others are given.
+    `margins` and `accepted` reasons are those with which the gate began; it is judged by them unless others are given.
     """
 
     gate: int = VERSION
     plan: str
     cells: tuple[Case, ...]
-    margin: Amount = 0.02
+    margins: Margins = (Margin(0.02),)
     accepted: tuple[str, ...] = ()
 
 
@@ -79,6 +103,8 @@ def read_gate_plan(folder: Path) -> GatePlan:
         raise RunReadError(f"{path}: version {plan.gate}; this collbench reads {VERSION}.")
     if not plan.cells:
         raise _damaged(path, "it has no cells")
+    if not has_all_sizes(plan.margins):
+        raise _damaged(path, "margins are not in the order of sizes, or not of all of them")
     for case in plan.cells:
         refuse_odd(case, str(path))
     return plan

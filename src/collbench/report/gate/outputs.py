@@ -17,6 +17,7 @@ from collbench.report.gate.sentence import (
     LONGEST_SENTENCE,
     Names,
     block,
+    margins_text,
     quoted,
     quoted_in_table,
     sentence,
@@ -71,9 +72,9 @@ def why(answer: Answer) -> str:
 
 
 def in_order(judgement: Judgement) -> list[Answer]:
-    """Every planned cell: losses, what is not answered, and no losses with those nearest to one first."""
+    """Every planned cell: what is broken, losses, what is not answered, and no losses, those nearest to one first."""
     passed = sorted(judgement.of("no loss"), key=lambda one: -upper(one))
-    return [*judgement.of("loss"), *judgement.of("no answer"), *passed]
+    return [*judgement.of("broken"), *judgement.of("loss"), *judgement.of("no answer"), *passed]
 
 
 def _chosen(judgement: Judgement) -> list[Answer]:
@@ -98,6 +99,7 @@ def row(answer: Answer, names: Names, longest: int | None) -> tuple[str, ...]:
 def notes(judgement: Judgement) -> list[str]:
     """What the sides are, what was accepted, and what could mislead; each line once."""
     lines = ["; ".join(f"{side.name}: {side_title(side.overrides)}" for side in judgement.sides), *judgement.alike]
+    lines += [f"margins: {margins_text(judgement.margins)}"] if len(judgement.margins) > 1 else []
     lines += [f"accepted: {', '.join(judgement.accepted)}"] if judgement.accepted else []
     lines += judgement.refused
     compared = [one.comparison for one in judgement.answers if one.comparison is not None]
@@ -105,7 +107,7 @@ def notes(judgement: Judgement) -> list[str]:
 
 
 def document(judgement: Judgement, names: Names) -> dict[str, Any]:
-    """`cells` has every planned cell, in the plan's order; the counts of the three answers add up to `planned`."""
+    """`cells` has every planned cell, in the plan's order; the counts of the four answers add up to `planned`."""
     from msgspec import to_builtins
 
     plan = judgement.plan
@@ -113,10 +115,11 @@ def document(judgement: Judgement, names: Names) -> dict[str, Any]:
         "answer": sentence(judgement, names),
         "exit_code": judgement.code,
         "unfinished": to_builtins(judgement.unfinished),
-        "margin": judgement.margin,
+        "margins": to_builtins(judgement.margins),
         "plan": plan.plan,
         **{side.name: {**to_builtins(side.overrides), "files": dict(side.files)} for side in judgement.sides},
         "planned": len(judgement.answers),
+        "broken": len(judgement.of("broken")),
         "lost": len(judgement.of("loss")),
         "no_loss": len(judgement.of("no loss")),
         "not_answered": len(judgement.of("no answer")),
@@ -148,7 +151,7 @@ _NO_XML = re.compile("[\ud800-\udfff\ufffe\uffff]")
 
 
 def junit(judgement: Judgement, names: Names) -> bytes:
-    """The document: losses are failures, cells without an answer are errors; times (s) are those of all samples."""
+    """The document: losses and broken cells are failures, others without an answer errors; times (s) of all samples."""
     seconds = {id(answer): measured(answer) for answer in judgement.answers}
     attributes = {"name": "collbench gate", **_totals(judgement), "time": f"{sum(seconds.values()):.6f}"}
     root = ElementTree.Element("testsuites", attributes)
@@ -156,7 +159,7 @@ def junit(judgement: Judgement, names: Names) -> bytes:
     for answer in judgement.answers:
         where = {"classname": _text(names.shared or "collbench"), "name": _text(names.of(answer))}
         taken = {"time": f"{seconds[id(answer)]:.6f}"}
-        _outcome(ElementTree.SubElement(suite, "testcase", where | taken), answer, judgement)
+        _outcome(ElementTree.SubElement(suite, "testcase", where | taken), answer)
     ElementTree.SubElement(suite, "system-out").text = _text(sentence(judgement, names))
     ElementTree.indent(root)
     written: bytes = ElementTree.tostring(root, encoding="utf-8", xml_declaration=True)
@@ -165,7 +168,7 @@ def junit(judgement: Judgement, names: Names) -> bytes:
 
 def _totals(judgement: Judgement) -> dict[str, str]:
     """No test case is skipped: a cell that is has no answer."""
-    numbers = {"tests": len(judgement.answers), "failures": len(judgement.of("loss")),
+    numbers = {"tests": len(judgement.answers), "failures": len(judgement.of("loss")) + len(judgement.of("broken")),
                "errors": len(judgement.of("no answer")), "skipped": 0}  # fmt: skip
     return {name: str(number) for name, number in numbers.items()}
 
@@ -190,14 +193,14 @@ def _timestamp(began: str) -> dict[str, str]:
     return {"timestamp": moment.replace(tzinfo=None).isoformat(timespec="seconds")}
 
 
-def _outcome(case: ElementTree.Element, answer: Answer, judgement: Judgement) -> None:
+def _outcome(case: ElementTree.Element, answer: Answer) -> None:
     if answer.state == "loss":
-        message = f"{shown_difference(answer)} slower, beyond the margin of {judgement.margin * 100:g} %"
+        message = f"{shown_difference(answer)} slower, beyond the margin of {answer.margin * 100:g} %"
         ElementTree.SubElement(case, "failure", {"type": "loss", "message": _text(message)})
     elif answer.doubt is not None:
         why = answer.doubt.why
         attributes = {"type": _text(answer.doubt.name), "message": _text(shortened(why, LONGEST_SENTENCE))}
-        error = ElementTree.SubElement(case, "error", attributes)
+        error = ElementTree.SubElement(case, "failure" if answer.state == "broken" else "error", attributes)
         error.text = _text(why) if len(why) > LONGEST_SENTENCE else None
     else:
         ElementTree.SubElement(case, "system-out").text = _text(shown_difference(answer))
@@ -212,7 +215,7 @@ def _text(text: str) -> str:
 #: and counts some of them twice.
 _LONGEST_NAME, _LONGEST_WHY, _MOST_WHYS = 120, 5_000, 3
 
-_HEADINGS = {"loss": "Losses", "no answer": "Not answered", "no loss": "No loss"}
+_HEADINGS = {"broken": "Broken", "loss": "Losses", "no answer": "Not answered", "no loss": "No loss"}
 
 
 def markdown(judgement: Judgement, names: Names) -> str:
@@ -246,7 +249,8 @@ def _folded(summary: str, text: str) -> str:
 
 
 def accounted(judgement: Judgement) -> str:
-    """`28 cells planned: 2 lost, 25 without a loss, 1 not answered; exit code 1`."""
+    """`28 cells planned: 2 lost, 25 without a loss, 1 not answered; exit code 1`; and what is broken, if any is."""
     counts = Counter(one.state for one in judgement.answers)
-    return (f"{len(judgement.answers)} cells planned: {counts['loss']} lost, {counts['no loss']} without a loss, "
-            f"{counts['no answer']} not answered; exit code {judgement.code}")  # fmt: skip
+    broken = f"{counts['broken']} broken, " if counts["broken"] else ""
+    return (f"{len(judgement.answers)} cells planned: {broken}{counts['loss']} lost, {counts['no loss']} without a "
+            f"loss, {counts['no answer']} not answered; exit code {judgement.code}")  # fmt: skip

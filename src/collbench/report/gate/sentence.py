@@ -17,6 +17,7 @@ from collbench.report.cells import LATE
 from collbench.report.comparison import difference
 from collbench.report.headings import heading
 from collbench.schema.case import Case, names_in
+from collbench.schema.gate_plan import Margins
 from collbench.schema.launch_plan import Side
 from collbench.units import counted, format_size
 
@@ -31,6 +32,13 @@ class Names(NamedTuple):
     def of(self, answer: Answer) -> str:
         """`allreduce 64K`, in one piece."""
         return f"{self.cells[id(answer)]} {self.sizes[id(answer)]}".strip()
+
+
+def margins_text(margins: Margins) -> str:
+    """`20 % up to 1M, 10 % up to 64M, 5 % above`; of one alone `2 %`."""
+    *limited, last = margins
+    parts = [f"{one.share * 100:g} % up to {format_size(one.largest or 0)}" for one in limited]
+    return ", ".join((*parts, f"{last.share * 100:g} %{' above' if limited else ''}"))
 
 
 def names_of(answers: Sequence[Answer]) -> Names:
@@ -162,18 +170,21 @@ def sentence(judgement: Judgement, names: Names, quote: Callable[[str], str] = s
 
 
 def _said(judgement: Judgement, names: Names, form: _Form) -> str:
-    losses, passed, open_ = (judgement.of(state) for state in ("loss", "no loss", "no answer"))
-    cells, margin = counted(len(judgement.answers), "cell"), f"{judgement.margin * 100:g} %"
+    losses, passed, open_, broken = (judgement.of(state) for state in ("loss", "no loss", "no answer", "broken"))
+    cells, several = counted(len(judgement.answers), "cell"), len(judgement.margins) > 1
+    margin = "their margins" if several else margins_text(judgement.margins)
     without = [f"{len(passed)} without a loss"] if passed else []
+    fails = [f"{len(broken)} of {cells} broken ({_what_fails(broken, form)})"] if broken else []
     unanswered = f"not answered ({reasons(open_, form)})"
     largest = _largest(open_, names, form) if form.largest else []
     if judgement.unfinished is not None:
         lost = [f"{counted(len(losses), 'loss', 'losses')} so far: {_listed(losses, names, form)}"] if losses else []
         open_now = [f"{len(open_)} of {cells} {unanswered}"] if open_ else []
-        parts = [_interrupted(judgement, form), *lost, *without, *open_now]
-    elif losses:
-        lost = [f"{counted(len(losses), 'loss', 'losses')} beyond {margin} in {cells}: {_listed(losses, names, form)}"]
-        parts = [*lost, *without, *([f"{len(open_)} {unanswered}"] if open_ else [])]
+        parts = [_interrupted(judgement, form), *fails, *lost, *without, *open_now]
+    elif losses or broken:
+        number = counted(len(losses), "loss", "losses")
+        lost = [f"{number} beyond {margin} in {cells}: {_listed(losses, names, form)}"] if losses else []
+        parts = [*fails, *lost, *without, *([f"{len(open_)} {unanswered}"] if open_ else [])]
     elif open_:
         parts = [f"no answer: {len(open_)} of {cells} {unanswered}", *largest, *without]
     else:
@@ -201,6 +212,12 @@ def reasons(answers: Sequence[Answer], form: _Form) -> str:
             f"{doubt.name}: {form.text(doubt.why.removesuffix(BARRIER))}" if same else f"{doubt.name}{_more(answers)}"
         )
     return f"{', '.join(f'{number} {name}' for name, number in counts.items())}{_more(answers)}"
+
+
+def _what_fails(broken: Sequence[Answer], form: _Form) -> str:
+    """`other alone: failed in 8 of 8 launches: no memory`: of the first cell."""
+    doubt = broken[0].doubt
+    return form.text(doubt.why) if doubt is not None else ""
 
 
 def _more(answers: Sequence[Answer]) -> str:
