@@ -174,11 +174,12 @@ def test_a_launch_that_fails_before_its_end_has_failed_in_cells_without_a_record
 
 def test_slow_launches_of_the_other_side_alone_are_no_pass(tmp_path: Path) -> None:
     times = spread(1e-6, 30)
-    often = [time * (2 if number % 5 == 0 else 1) for number, time in enumerate(times)]
+    often = [time * (2 if number % 4 == 0 else 1) for number, time in enumerate(times)]
     folder = made_gate(tmp_path, {SMALL: times}, {SMALL: often}, launches=30)
     found = judged(folder)
     assert (states(found), found.code) == (["no answer (slow at times)"], 4)
-    assert judged(folder, accepted=("slow at times",)).code == 0
+    accepted = judged(folder, accepted=("slow at times",))
+    assert states(accepted) == ["no answer (undecided)"], "so many move the bound as well"
     turned = judged(made_gate(tmp_path / "turned", {SMALL: often}, {SMALL: times}, launches=30))
     assert turned.code == 0
 
