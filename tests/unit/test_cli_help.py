@@ -172,8 +172,8 @@ PLAN = 'collectives = ["bcast"]\nsizes = ["8"]\nimages = ["a"]\nengine = "fake"\
         ("model RUN", "reading RUN"),
         ("report RUN -o TMP/report.md", "reading RUN"),
         ("history TMP", "reading the runs in TMP"),
-        ("launch TMP/plan.toml --out TMP/run", "asking a "),
-        ("launch TMP/plan.toml --dry-run", "asking a "),
+        ("launch TMP/plan.toml --out TMP/run", "environments: a "),
+        ("launch TMP/plan.toml --dry-run", "environments: a "),
     ],
 )
 def test_a_terminal_shows_at_once_what_is_waited_for(
