@@ -114,7 +114,8 @@ def page(rows: Sequence[dict[str, Any]], seconds: float) -> str:
         "# How often gates pass and fail", "",
         f"`python bench/gates.py`: {CELLS} cells, logarithms of ratios drawn within blocks, judged by the bounds of "
         "[docs/statistics.md](../docs/statistics.md#bounds-of-a-gate). A loss below the margin may pass; the margin or "
-        f"more may not. {rows[0]['gates']} gates of up to 12 blocks, {rows[-1]['gates']} of 31; {seconds / 60:.0f} minutes.", "",
+        f"more may not. {rows[0]['gates']} gates of up to 12 blocks, {rows[-1]['gates']} of 31; "
+        f"{seconds / 60:.0f} minutes.", "",
         "**False answers** at a margin of 5 %, in per cent: of cells, those whose upper bound is below their loss; of "
         "gates, those that fail where all cells lose the margin, and half of it; and those that pass where one cell "
         "loses the margin, and a twentieth more. At most 5 each is what they should be.", "",
