@@ -445,7 +445,7 @@ def ratio_of(answer: Answer) -> float:
 def judge(
     plan: GatePlan, run: Observed, margins: Margins, accepted: Collection[str] = (), interrupted: bool = False
 ) -> Judgement:  # fmt: skip
-    """The answer to every planned cell, by what was measured on both sides in turns, before it was `interrupted`.
+    """The answer to every planned cell, by what was measured on both sides alternately, before it was `interrupted`.
 
     Raises:
         RequestError: SciPy is not installed.

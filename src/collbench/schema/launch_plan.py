@@ -72,7 +72,7 @@ class LaunchPlan(Plan, frozen=True, kw_only=True, forbid_unknown_fields=True):
     `site` is the file that describes them.
     `variables` are set for every rank; `libraries` and `preload` are library files that ranks find before others, by
     LD_LIBRARY_PATH and LD_PRELOAD. `paper` is the one whose conclusions the plan is to decide; empty: none. `sides` are
-    launched in turns, each with its overrides.
+    launched alternately, each with its overrides.
     """
 
     images: tuple[str, ...]
