@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from collbench.analysis.significance import ALPHA, flips
+from collbench.analysis.significance import ALPHA, flips, normal_score
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -91,15 +91,11 @@ class _Cell:
         return value
 
     def scores(self, place: float) -> NDArray[np.float64]:
-        """[arrangements]: t of the bounded differences from a place, as a normal score.
-
-        So that cells of few blocks, whose t is large more often, do not outdo those of many.
-        """
+        """[arrangements]: t of the bounded differences from a place, as a normal score."""
         differences, freedom = _bounded(self.logs - place), len(self.logs) - 1
         share = self.signs @ differences / np.sqrt(max(len(differences) * (differences**2).sum(), 1e-300))
         share = np.clip(share, -1 + 1e-12, 1 - 1e-12)
-        factor = (8 * freedom + 1) / (8 * freedom + 3)
-        score: NDArray[np.float64] = factor * np.sign(share) * np.sqrt(-freedom * np.log1p(-(share**2)))
+        score: NDArray[np.float64] = np.sign(share) * normal_score(freedom * share**2 / (1 - share**2), freedom)
         return score
 
     def lower(self, others: NDArray[np.float64], allowed: int) -> float:

@@ -231,7 +231,7 @@ def _paired(values: NDArray[np.float64], positions: NDArray[np.int64], rows: NDA
         np.maximum(paired, (kept - 1) * _ratio(squared, spread), out=paired)
         spread += np.maximum(kept * other_squares - other_total**2, 0.0)
         np.maximum(unpaired, (2 * kept - 2) * _ratio(squared, spread), out=unpaired)
-    return np.maximum(_score(paired, n - 1), _score(unpaired, 2 * n - 2)).T
+    return np.maximum(normal_score(paired, n - 1), normal_score(unpaired, 2 * n - 2)).T
 
 
 def _unpaired(values: NDArray[np.float64], rows: NDArray[np.int8]) -> NDArray[np.float64]:
@@ -247,7 +247,7 @@ def _unpaired(values: NDArray[np.float64], rows: NDArray[np.int8]) -> NDArray[np
         order = np.argsort(-rows[which], axis=1, kind="stable")
         sides = [_densest(np.sort(centred[:, part], axis=-1), _left_out(n))
                  for part in (order[:, :other], order[:, other:])]  # fmt: skip
-        found[:, which] = _score(_largest(sides[0], sides[1], n), n - 2)
+        found[:, which] = normal_score(_largest(sides[0], sides[1], n), n - 2)
     return found
 
 
@@ -325,7 +325,7 @@ def _ratio(squared: NDArray[np.float64], spread: NDArray[np.float64]) -> NDArray
     return share
 
 
-def _score(squared: NDArray[np.float64], freedom: int) -> NDArray[np.float64]:
+def normal_score(squared: NDArray[np.float64], freedom: int) -> NDArray[np.float64]:
     """About the normal score of a squared t (Wallace, Annals of Mathematical Statistics 30 (1959) 1124-1130).
 
     So that cells of few launches, whose t is large more often, do not outdo those of many.
