@@ -14,7 +14,6 @@ import queue
 import random
 import re
 import threading
-from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
@@ -58,16 +57,14 @@ class Fault:
 
 
 class Hub:
-    """What the threads share: a barrier, a slot for each rank, and virtual clocks for those that simulate time.
-
-    `posts` are messages under way, by sender and receiver.
-    """
+    """What the threads share: a barrier, a slot for each rank, and virtual clocks for those that simulate time."""
 
     def __init__(self, ranks: int, timeout: float) -> None:
         self.ranks = ranks
         self.slots: list[Any] = [None] * ranks
         self.clocks = [0] * ranks
-        self.posts: defaultdict[tuple[int, int], queue.Queue[Any]] = defaultdict(queue.Queue)
+        self._timeout = timeout
+        self._posts: dict[tuple[int, int], queue.SimpleQueue[Any]] = {}
         self._barrier = threading.Barrier(ranks, timeout=timeout)
 
     def wait(self) -> None:
@@ -89,8 +86,27 @@ class Hub:
         self.wait()
         return values
 
+    def send(self, sender: int, receiver: int, message: Any) -> None:
+        """Post a message, which waits for its receiver."""
+        self._post(sender, receiver).put(message)
+
+    def receive(self, sender: int, receiver: int) -> Any:
+        """The next message from a sender.
+
+        Raises:
+            LostRankError: none came in time.
+        """
+        try:
+            return self._post(sender, receiver).get(timeout=self._timeout)
+        except queue.Empty:
+            raise LostRankError("fake: another rank sent no message") from None
+
+    def _post(self, sender: int, receiver: int) -> queue.SimpleQueue[Any]:
+        # setdefault is atomic, so that both sides have one queue; a defaultdict may make two
+        return self._posts.setdefault((sender, receiver), queue.SimpleQueue())
+
     def leave(self) -> None:
-        """From now on every wait raises LostRankError, also those under way."""
+        """From now on every wait at the barrier raises LostRankError, also those under way."""
         self._barrier.abort()
 
 
@@ -204,10 +220,10 @@ class FakeSession(HostSession):
 
     def _send(self, other: int, value: int) -> None:
         way = _MESSAGE + self._random.randrange(_JITTER) + self._host_of(other).slow_in
-        self._hub.posts[self._rank, other].put((self.moment() + way, value))
+        self._hub.send(self._rank, other, (self.moment() + way, value))
 
     def _receive(self, other: int) -> int:
-        arrived, value = self._hub.posts[other, self._rank].get()
+        arrived, value = self._hub.receive(other, self._rank)
         self._hub.clocks[self._rank] = max(self.moment(), arrived)
         return int(value)
 
