@@ -1,11 +1,9 @@
-"""How often intervals of a ratio hold the true one, and how wide they are: ours and four others, on made-up launches.
+"""How often questions say anything false, and how often intervals hold: made-up launches with known differences.
 
-    python bench/coverage.py
+    python bench/coverage.py [--questions 400] [--seed 1]
 
-An experiment has n blocks; in each both sides are launched once, and what the block does to both divides out. The true
-ratio is 1. Four kinds of noise of a launch: normal (2 %), skewed (log-normal 5 %), heavy-tailed (Student's t with 2
-degrees of freedom, 2 %), and launches that switch modes (one in five takes twice as long, 1 % besides). Needs NumPy,
-SciPy and collbench; times mean nothing here.
+A question is one size, or four whose intervals hold at once. The statistic was chosen on one half of the noises, and is
+confirmed on the other. Needs NumPy, SciPy and collbench; times mean nothing here.
 """
 
 from __future__ import annotations
@@ -13,143 +11,151 @@ from __future__ import annotations
 import argparse
 import math
 from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from results import keep, table
-from scipy import stats
 
-from collbench.analysis.estimate import ratio_in_blocks
+from collbench.analysis.bounds import Launches, intervals
 
-Values = NDArray[np.float64]
+LAUNCHES, SIZES = (6, 7, 8, 10, 25), (1, 4)
+
 Draw = np.random.Generator
-Interval = tuple[float, float]
-
-LAUNCHES = (6, 7, 10, 25)
-LEVEL = 0.95
-TAILS = ((1 - LEVEL) / 2, (1 + LEVEL) / 2)
-
-#: Logarithm of what a launch makes of a time, by kind of noise.
-NOISES: dict[str, Callable[[Draw, tuple[int, int]], Values]] = {
-    "normal": lambda draw, shape: draw.normal(0.0, 0.02, shape),
-    "skewed": lambda draw, shape: np.log1p(0.05 * draw.lognormal(0.0, 1.0, shape)),
-    "heavy-tailed": lambda draw, shape: 0.02 * draw.standard_t(2, shape),
-    "switching modes": lambda draw, shape: math.log(2) * (draw.random(shape) < 0.2) + draw.normal(0.0, 0.01, shape),
-}
+Logs = NDArray[np.float64]
+#: Logarithms of launches [sides, launches, sizes]; launch n of both sides is one block.
+Noise = Callable[[Draw, int, int], Logs]
 
 
-def experiments(noise: str, n: int, number: int, draw: Draw) -> tuple[Values, Values]:
-    """Launch medians of both sides, [number, n]: blocks drift by 10 %."""
-    block = draw.normal(0.0, 0.1, (number, n))
-    sides = [np.exp(block + NOISES[noise](draw, (number, n))) for _ in range(2)]
-    return sides[0], sides[1]
+def normal(spread: float) -> Noise:
+    """Every launch and size by itself."""
+    return lambda draw, launches, sizes: draw.normal(0, spread, (2, launches, sizes))
 
 
-def bootstrap_of_median(ratios: Values, draw: Draw, times: int) -> Interval:
-    """Percentiles of the medians of blocks drawn again."""
-    again = ratios[draw.integers(0, len(ratios), (times, len(ratios)))]
-    low, high = np.quantile(np.median(again, axis=1), TAILS)
-    return float(low), float(high)
+def modes(share: float, factor: float, spread: float) -> Noise:
+    """A share of the launches takes so many times as long, at all sizes."""
+
+    def made(draw: Draw, launches: int, sizes: int) -> Logs:
+        jump = math.log(factor) * (draw.random((2, launches, 1)) < share)
+        return draw.normal(0, spread, (2, launches, sizes)) + jump
+
+    return made
 
 
-def bootstrap_of_mean(ratios: Values, draw: Draw, times: int) -> Interval:
-    """Percentiles of the geometric means of blocks drawn again."""
-    logs = np.log(ratios)
-    again = logs[draw.integers(0, len(logs), (times, len(logs)))]
-    low, high = np.exp(np.quantile(again.mean(axis=1), TAILS))
-    return float(low), float(high)
+def outliers(draw: Draw, launches: int, sizes: int) -> Logs:
+    """One in ten is far off."""
+    far = (draw.random((2, launches, sizes)) < 0.1) * draw.exponential(0.5, (2, launches, sizes))
+    return draw.normal(0, 0.01, (2, launches, sizes)) + far
 
 
-def studentised(ratios: Values, draw: Draw, times: int) -> Interval:
-    """Bootstrap-t of the geometric mean (Efron and Tibshirani, An Introduction to the Bootstrap, section 12.5)."""
-    logs = np.log(ratios)
-    n, mean = len(logs), logs.mean()
-    again = logs[draw.integers(0, n, (times, n))]
-    errors = again.std(axis=1, ddof=1) / math.sqrt(n)
-    useful = errors > 0  # a sample of one block alone tells no spread
-    scores = (again.mean(axis=1) - mean)[useful] / errors[useful]
-    high, low = mean - np.quantile(scores, TAILS) * logs.std(ddof=1) / math.sqrt(n)
-    return math.exp(min(low, 700.0)), math.exp(min(high, 700.0))
+def heavy(draw: Draw, launches: int, sizes: int) -> Logs:
+    """Cauchy, 1 %."""
+    return 0.01 * draw.standard_cauchy((2, launches, sizes)).clip(-50, 50)
 
 
-def signed_rank(ratios: Values, draw: Draw, times: int) -> Interval:
-    """Hodges and Lehmann: the means of pairs of logarithms that Wilcoxon's signed-rank test does not tell from 1."""
-    logs = np.log(ratios)
-    n = len(logs)
-    rows, columns = np.triu_indices(n)
-    means = np.sort((logs[rows] + logs[columns]) / 2)
-    k = max(_signed_rank_steps(n), 1)
-    return math.exp(means[k - 1]), math.exp(means[-k])
+def skewed(draw: Draw, launches: int, sizes: int) -> Logs:
+    """Exponential, 5 %."""
+    return draw.exponential(0.05, (2, launches, sizes))
 
 
-def _signed_rank_steps(n: int) -> int:
-    """The largest k with P(W <= k - 1) at most the tail, for the signed-rank statistic of n blocks."""
-    ways = np.array([1.0])
-    for rank in range(1, n + 1):
-        more = np.zeros(len(ways) + rank)
-        more[: len(ways)] += ways
-        more[rank:] += ways
-        ways = more
-    return int(np.searchsorted(np.cumsum(ways) / 2.0**n, TAILS[0], side="right"))
+def drift(draw: Draw, launches: int, sizes: int) -> Logs:
+    """By 30 % from the first block to the last, with 2 % of noise."""
+    trend = np.linspace(0, 0.3, launches)[None, :, None]
+    return draw.normal(0, 0.02, (2, launches, sizes)) + trend
 
 
-def ours(ratios: Values, draw: Draw, times: int) -> Interval:
-    """`collbench.analysis.estimate.ratio_in_blocks`."""
-    found = ratio_in_blocks(ratios, np.ones(len(ratios))).interval
-    assert found is not None
+def blocks(draw: Draw, launches: int, sizes: int) -> Logs:
+    """Blocks that differ by 20 %, with 2 % of noise."""
+    return draw.normal(0, 0.02, (2, launches, sizes)) + draw.normal(0, 0.2, (1, launches, 1))
+
+
+def dependent(draw: Draw, launches: int, sizes: int) -> Logs:
+    """Each side resembles its launch before by 0.6: not as likely in any order."""
+    found = np.zeros((2, launches, sizes))
+    for launch in range(launches):
+        before = found[:, launch - 1] if launch else 0.0
+        found[:, launch] = 0.6 * before + draw.normal(0, 0.05, (2, sizes))
     return found
 
 
-METHODS: dict[str, Callable[[Values, Draw, int], Interval]] = {
-    "bootstrap of the median": bootstrap_of_median,
-    "bootstrap of the mean": bootstrap_of_mean,
-    "studentised bootstrap": studentised,
-    "signed-rank": signed_rank,
-    "ratio_in_blocks": ours,
+#: By name, and the half of them that they belong to.
+NOISES: dict[str, tuple[str, Noise]] = {
+    "normal 5 %": ("chosen", normal(0.05)),
+    "a fifth of launches 30 % slower": ("chosen", modes(0.2, 1.3, 0.01)),
+    "a tenth of launches far off": ("chosen", outliers),
+    "skewed": ("chosen", skewed),
+    "two fifths of launches twice as slow": ("confirmed", modes(0.4, 2.0, 0.02)),
+    "Cauchy 1 %": ("confirmed", heavy),
+    "drift 30 %": ("confirmed", drift),
+    "blocks differ by 20 %": ("confirmed", blocks),
+    "launches resemble those before": ("apart", dependent),
 }
 
-
-def measured(noise: str, n: int, asked: argparse.Namespace) -> dict[str, dict[str, float]]:
-    """Of each method: the share of intervals that hold 1, and the median of their widths in per cent."""
-    draw = np.random.default_rng([asked.seed, n, list(NOISES).index(noise)])
-    of, over = experiments(noise, n, asked.experiments, draw)
-    found = {}
-    for name, method in METHODS.items():
-        ends = np.array([method(ratios, draw, asked.resamples) for ratios in of / over])
-        held = (ends[:, 0] <= 1) & (ends[:, 1] >= 1)
-        found[name] = {"coverage": float(held.mean()), "width": float(np.median(ends[:, 1] - ends[:, 0])) * 100}
-    return found
+#: Of two sides without common blocks these are not as likely in any order.
+_OF_BLOCKS = ("drift 30 %", "blocks differ by 20 %", "launches resemble those before")
 
 
-def page(asked: argparse.Namespace, data: dict[str, Any]) -> str:
-    """A table for each kind of noise."""
-    error = stats.norm.ppf(TAILS[1]) * math.sqrt(LEVEL * (1 - LEVEL) / asked.experiments) * 100
+def launches_of(logs: Logs) -> list[Launches]:
+    """For each size the times of both sides."""
+    numbers = range(logs.shape[1])
+    times = np.exp(logs)
+    return [Launches(times[0, :, size].tolist(), times[1, :, size].tolist(), numbers, numbers)
+            for size in range(logs.shape[2])]  # fmt: skip
+
+
+def false(name: str, in_blocks: bool, launches: int, sizes: int, questions: int, seed: int) -> tuple[float, float]:
+    """The share of questions with an interval that excludes the true difference; and of intervals that hold it."""
+    draw, made = np.random.default_rng(seed), NOISES[name][1]
+    found = [intervals(launches_of(made(draw, launches, sizes)), in_blocks) for _ in range(questions)]
+    held = np.array([[one.low <= 1e-12 and one.high >= -1e-12 for one in of_question] for of_question in found])
+    return float(np.mean(~held.all(axis=1))), float(held.mean())
+
+
+def row(name: str, in_blocks: bool, questions: int, seed: int) -> dict[str, Any]:
+    """Of a noise, by sizes and launches."""
+    found = {f"{sizes} sizes, {launches} launches":
+             false(name, in_blocks, launches, sizes, questions if launches <= 10 else questions // 4, seed)
+             for sizes in SIZES for launches in LAUNCHES}  # fmt: skip
+    return {"noise": name, "half": NOISES[name][0], "in blocks": in_blocks, **found}
+
+
+def page(rows: list[dict[str, Any]], questions: int) -> str:
+    """A table for each number of sizes and kind of sides."""
+    error = 2 * math.sqrt(0.05 * 0.95 / questions) * 100
     parts = [
-        f"# Coverage of 95 % intervals of a ratio\n\n{asked.experiments} experiments for each cell, seed {asked.seed}; "
-        f"{asked.resamples} resamples. Share of intervals that hold\nthe true ratio, and median width in per cent of "
-        f"it. A share is good to {error:.1f} points. Blocks drift by 10 %, which divides out.\n"
+        "# How often questions say anything false\n\nQuestions, in per cent, of which any 95 % interval excludes the true "
+        f"difference; in brackets the share of intervals that hold it. Of {questions} questions (25: "
+        f"{questions // 4}): two standard errors of 5 % are {error:.1f} points (25: {2 * error:.1f}). The "
+        "statistic was chosen on half of the noises, and confirmed on the other half. Where launches resemble those "
+        "before, no order is as likely as any other, and nothing is claimed.\n"
     ]
-    for noise in NOISES:
-        cells = [data[f"{noise}, {n}"] for n in asked.launches]
-        rows = [[name, *(f"{one[name]['coverage']:.1%} / {one[name]['width']:.3g} %" for one in cells)]
-                for name in METHODS]  # fmt: skip
-        parts.append(f"## {noise.capitalize()}\n\n" + table(("", *(f"{n} launches" for n in asked.launches)), rows))
+    for in_blocks in (True, False):
+        for sizes in SIZES:
+            lines = [[one["noise"], one["half"], *(_said(one[f"{sizes} sizes, {n} launches"]) for n in LAUNCHES)]
+                     for one in rows if one["in blocks"] is in_blocks]  # fmt: skip
+            title = (
+                f"{'Blocks' if in_blocks else 'Two sides without blocks'}, {sizes} {'size' if sizes == 1 else 'sizes'}"
+            )
+            parts.append(f"## {title}\n\n" + table(("noise", "half", *(f"{n} launches" for n in LAUNCHES)), lines))
     return "\n".join(parts)
 
 
+def _said(found: tuple[float, float]) -> str:
+    return f"{found[0] * 100:.1f} ({found[1] * 100:.1f})"
+
+
 def main() -> None:
+    """Simulate, and write the page."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--experiments", type=int, default=2000, help="per kind of noise and number of launches [2000]")
-    parser.add_argument("--resamples", type=int, default=2000, help="of each bootstrap [2000]")
-    parser.add_argument("--launches", type=int, nargs="+", default=list(LAUNCHES), help="blocks of an experiment")
+    parser.add_argument("--questions", type=int, default=400, help="of each combination [400]")
     parser.add_argument("--seed", type=int, default=1)
     asked = parser.parse_args()
-    data: dict[str, Any] = {"seed": asked.seed, "experiments": asked.experiments, "resamples": asked.resamples}
-    for noise in NOISES:
-        for n in asked.launches:
-            data[f"{noise}, {n}"] = measured(noise, n, asked)
-    keep("coverage", page(asked, data), data)
+    work = [(name, in_blocks) for name in NOISES for in_blocks in (True, False) if in_blocks or name not in _OF_BLOCKS]
+    with ProcessPoolExecutor() as pool:
+        made = [pool.submit(row, *one, asked.questions, asked.seed) for one in work]
+        rows = [one.result() for one in made]
+    keep("coverage", page(rows, asked.questions), {"seed": asked.seed, "questions": asked.questions, "rows": rows})
 
 
 if __name__ == "__main__":

@@ -37,7 +37,6 @@ from collbench.analysis.compare import Comparison, compare
 from collbench.analysis.factors import find_factor
 from collbench.analysis.observations import observe
 from collbench.analysis.pairs import opposed
-from collbench.analysis.significance import ALPHA
 from collbench.schema.case import Case
 from collbench.schema.store import RecordStream
 from collbench.units import format_size
@@ -105,8 +104,8 @@ class Performed:
     def compared(self) -> Found:
         """As `compare` tells it, by what was measured."""
         return {_label(one.pair.base.case): {
-            "ratio": one.ratio and one.ratio.value, "interval": one.ratio and one.ratio.interval, "p": one.p_adjusted,
-            "verdict": one.verdict, "differs": one.p_adjusted is not None and one.p_adjusted <= ALPHA,
+            "ratio": one.ratio and one.ratio.value, "interval": one.ratio and one.ratio.interval,
+            "verdict": one.verdict, "differs": one.ratio is not None and one.ratio.excludes(1.0),
         } for one in self.comparisons}  # fmt: skip
 
 

@@ -2,7 +2,7 @@
 
     python bench/more_launches.py
 
-Made-up comparisons of one cell, and of eight in which all differ alike, in ten blocks. Of the first cell, where it is
+Made-up comparisons of one cell, and of four in which all differ alike, in ten blocks. Of the first cell, where it is
 undecided and a number of launches is suggested, so many blocks are added to all cells, and it is judged again. Needs
 NumPy, SciPy and collbench; times mean nothing here.
 """
@@ -14,44 +14,39 @@ from collections import Counter
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from coverage import NOISES, Draw, Logs, Noise, launches_of
 from results import keep, table
-from sequential import NOISES, Draw, Noise
 
-from collbench.analysis.compare import MARGIN, verdict_on
-from collbench.analysis.estimate import ratio_in_blocks
+from collbench.analysis.bounds import intervals
+from collbench.analysis.compare import MARGIN, Verdict, verdict_on
+from collbench.analysis.estimate import Estimate, in_logarithms
 from collbench.analysis.planning import CHANCE, MOST, launches_more
-from collbench.analysis.significance import Launches, PValues, p_values
 
 FIRST = 10
-CELLS = (1, 8)
+CELLS = (1, 4)
 ADDED = (0.0, 0.01, 0.03, 0.1, 0.5)
-SHOWN = ("lognormal 1 %", "lognormal 5 %", "lognormal 20 %", "a fifth of launches 30 % slower", "skewed",
-         "a tenth of launches far off", "Cauchy 1 %")  # fmt: skip
+SHOWN = [name for name, (half, _) in NOISES.items() if half != "apart"]
 
 
-def judged(logs: NDArray[np.float64]) -> tuple[str, PValues, Any]:
-    """The verdict on the first cell of [sides, blocks, cells], its p, and its ratio."""
-    values = [(base.tolist(), other.tolist()) for base, other in np.exp(logs).transpose(2, 0, 1)]
-    numbers = range(logs.shape[1])
-    found = p_values([Launches(*both, numbers, numbers) for both in values], in_blocks=True)[0]
-    assert found is not None
-    ratio = ratio_in_blocks(*reversed(values[0]))
-    return verdict_on(ratio, found.p_adjusted, MARGIN), found, ratio
+def judged(logs: Logs) -> tuple[Verdict, Estimate]:
+    """The verdict on the first cell of [sides, blocks, cells], and its ratio."""
+    value, low, high = intervals(launches_of(logs), True)[0]
+    ratio = in_logarithms(Estimate(value, (low, high), logs.shape[1]), 0.0)
+    return verdict_on(ratio, MARGIN), ratio
 
 
 def one(noise: Noise, draw: Draw, cells: int, added: float) -> tuple[str, int]:
     """What became of a cell, and how many launches were suggested."""
     logs = noise(draw, FIRST + MOST, cells)
     logs[1] += np.log1p(added)
-    verdict, p, ratio = judged(logs[:, :FIRST])
-    if verdict != "inconclusive":
+    verdict, ratio = judged(logs[:, :FIRST])
+    if verdict != "unclear":
         return "decided at once", 0
-    more = launches_more(ratio, p, MARGIN)
+    more = launches_more(ratio, MARGIN)
     if more is None:
         return "more than the most", 0
-    later, *_ = judged(logs[:, : FIRST + more])
-    return ("still undecided" if later == "inconclusive" else "decided after"), more
+    later, _ = judged(logs[:, : FIRST + more])
+    return ("still undecided" if later == "unclear" else "decided after"), more
 
 
 def measured(asked: argparse.Namespace) -> dict[str, Any]:
@@ -61,7 +56,7 @@ def measured(asked: argparse.Namespace) -> dict[str, Any]:
     for cells in CELLS:
         for name in SHOWN:
             for added in ADDED:
-                found = [one(NOISES[name], draw, cells, added) for _ in range(asked.experiments)]
+                found = [one(NOISES[name][1], draw, cells, added) for _ in range(asked.experiments)]
                 suggested = [more for _, more in found if more]
                 data[f"{cells} cells, {name}, {added:.0%}"] = {
                     **Counter(what for what, _ in found), "suggested": len(suggested),

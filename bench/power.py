@@ -1,12 +1,9 @@
-"""How large a difference must be to be seen, and how often there is a verdict where there is none: made-up launches.
+"""How large a difference must be to be seen, and how often equal sides are the same: made-up launches in blocks.
 
-    python bench/power.py
+    python bench/power.py [--questions 200] [--seed 1]
 
-An experiment has so many cells; either all of them have the same difference, or one alone has it. Each cell has n
-blocks with a launch of each side. Launches spread within blocks, and blocks drift by 30 %. A difference is seen when
-a cell is called `slower`. Beyond eight blocks 250 ways to exchange names are computed, where `compare` computes more.
-Then `statistics_compared.py`, false alarms by noise and statistic, and `several_sides.py`. Needs NumPy, SciPy and
-collbench; times mean nothing here.
+A question of four sizes, of which one or all differ, by the intervals of `compare`; beside it, from the same launches,
+Student's t interval with Bonferroni's share for each size. Needs NumPy, SciPy and collbench; times mean nothing here.
 """
 
 from __future__ import annotations
@@ -15,115 +12,74 @@ import argparse
 from typing import Any
 
 import numpy as np
-import several_sides
-import statistics_compared
+from coverage import NOISES, Logs, launches_of
 from results import keep, table
+from scipy import stats
 
-from collbench.analysis import significance
-from collbench.analysis.compare import MARGIN, verdict_on
-from collbench.analysis.estimate import ratio_in_blocks
-from collbench.analysis.significance import Sample
+from collbench.analysis.arrangements import ALPHA
+from collbench.analysis.bounds import intervals
 
-LAUNCHES = (6, 7, 8, 10, 15, 25)
-SPREADS = (0.005, 0.01, 0.02, 0.05)
-DRIFT = 0.3
-#: Cells of an experiment, and how many of them have the difference.
-CELLS = ((1, 1), (30, 30), (30, 1))
-TITLES = {(1, 1): "one cell alone", (30, 30): "30 cells that all differ", (30, 1): "one cell that differs among 30"}
-STEPS = (0.0, 0.03, 0.04, 0.05, 0.07, 0.1, 0.15, 0.2, 0.3, 0.5, 1.0)
-POWER = 0.8
-#: So many launches are taken to be tested at once, which bounds the number of arrangements.
-_AS_IF = 200_000
+LAUNCHES, SIZES, ADDED, MARGINS = (8, 12, 25), 4, (0.05, 0.1, 0.2), (0.02, 0.05, 0.1)
+
+Ends = list[tuple[float, float]]
 
 
-def verdicts(
-    draw: np.random.Generator, launches: int, spread: float, added: float, cells: int, differing: int
-) -> list[str]:
-    """Of one experiment, a verdict for each cell that differs; without a difference, for each cell."""
-    values = []
-    for cell in range(cells):
-        block = draw.normal(0, DRIFT, launches)
-        base, other = (np.exp(block + draw.normal(0, spread, launches)) for _ in range(2))
-        values.append((base, other * (1 + (added if cell < differing else 0.0))))
-    tested = [Sample(np.log(sides), np.arange(launches)) for sides in values]
-    p_adjusted = significance.adjusted(tested, significance.flips(launches, _AS_IF), in_blocks=True).p_adjusted.tolist()
-    found: list[str] = [
-        verdict_on(ratio_in_blocks(other, base), p, MARGIN) for (base, other), p in zip(values, p_adjusted, strict=True)
-    ]
-    return found[:differing] if added else found
+def ours(logs: Logs) -> Ends:
+    return [(one.low, one.high) for one in intervals(launches_of(logs), True)]
 
 
-def seen(
-    draw: np.random.Generator, launches: int, spread: float, added: float, cells: tuple[int, int], number: int
-) -> float:
-    """The share of differing cells called slower or, without a difference, of cells called different."""
-    wanted = ("slower",) if added else ("slower", "faster")
-    experiments = max(number // (cells[1] if added else cells[0]), 1)
-    found = [one for _ in range(experiments) for one in verdicts(draw, launches, spread, added, *cells)]
-    return float(np.mean([one in wanted for one in found]))
+def student(logs: Logs) -> Ends:
+    """Of each size, with its share of 5 %."""
+    differences = logs[1] - logs[0]
+    n = len(differences)
+    half = stats.t.ppf(1 - ALPHA / SIZES / 2, n - 1) * differences.std(axis=0, ddof=1) / np.sqrt(n)
+    middle = differences.mean(axis=0)
+    return list(zip((middle - half).tolist(), (middle + half).tolist(), strict=True))
 
 
-def measured(asked: argparse.Namespace) -> dict[str, Any]:
-    """For each combination the share seen at every step, up to the first that is enough."""
-    draw = np.random.default_rng(asked.seed)
-    data: dict[str, Any] = {}
-    for cells in CELLS:
-        for spread in SPREADS:
-            for launches in LAUNCHES:
-                shares = {}
-                for step in STEPS:
-                    shares[f"{step:.0%}"] = seen(draw, launches, spread, step, cells, asked.experiments)
-                    if step and shares[f"{step:.0%}"] >= POWER:
-                        break
-                data[f"{cells[1]} of {cells[0]} cells, spread {spread:.1%}, {launches} launches"] = shares
-    return data
+METHODS = {"collbench": ours, "t, Bonferroni": student}
 
 
-def page(asked: argparse.Namespace, data: dict[str, Any]) -> str:
-    """A table for each number of cells: the smallest step seen, and in brackets the false positives."""
+def row(name: str, launches: int, questions: int, seed: int) -> dict[str, Any]:
+    """The share of sizes that differ and are seen; and of those that do not, the share that is the same."""
+    draw, made = np.random.default_rng(seed), NOISES[name][1]
+    seen: dict[str, list[float]] = {}
+    for _ in range(questions):
+        logs = made(draw, launches, SIZES)
+        for method, interval in METHODS.items():
+            ends = interval(logs)
+            for margin in MARGINS:
+                same = [max(-low, high) <= np.log1p(margin) for low, high in ends]
+                seen.setdefault(f"{method}: same, {margin:.0%}", []).append(float(np.mean(same)))
+            for added in ADDED:
+                found = [low > -np.log1p(added) for low, _ in ends]  # a difference moves an interval by as much
+                seen.setdefault(f"{method}: +{added:.0%}", []).append(float(np.mean(found)))
+    return {"noise": name, "launches": launches, **{key: float(np.mean(values)) for key, values in seen.items()}}
+
+
+def page(rows: list[dict[str, Any]], questions: int) -> str:
+    """A table for each method."""
     parts = [
-        f"# What so many launches see\n\nThe smallest difference (of {', '.join(f'{step:.0%}' for step in STEPS[1:])}) "
-        f"that is called slower in 80 % of {asked.experiments} cells,\nmargin 2 %, blocks drifting by {DRIFT:.0%}; in "
-        "brackets the share called different where nothing differs.\n"
+        f"# What so many launches see\n\nOf {questions} questions of {SIZES} sizes in blocks, in per cent: sizes that "
+        "are slower by so much and called slower, and sizes that do not differ and lie within the margin.\n"
     ]
-    for cells in CELLS:
-        rows = []
-        for spread in SPREADS:
-            found = [
-                data[f"{cells[1]} of {cells[0]} cells, spread {spread:.1%}, {launches} launches"]
-                for launches in LAUNCHES
-            ]
-            rows.append([f"{spread:.1%}", *(_said(shares) for shares in found)])
-        title = TITLES[cells]
-        heads = ("spread within blocks", *(f"{launches} launches" for launches in LAUNCHES))
-        parts.append(f"## {title.capitalize()}\n\n" + table(heads, rows))
+    keys = [f"+{added:.0%}" for added in ADDED] + [f"same, {margin:.0%}" for margin in MARGINS]
+    for method in METHODS:
+        lines = [[one["noise"], str(one["launches"]), *(f"{one[f'{method}: {key}'] * 100:.0f}" for key in keys)]
+                 for one in rows]  # fmt: skip
+        parts.append(f"## {method}\n\n" + table(("noise", "launches", *keys), lines))
     return "\n".join(parts)
 
 
-def _said(shares: dict[str, float]) -> str:
-    step = next((name for name, share in shares.items() if name != "0%" and share >= POWER), "none")
-    return f"{step} ({shares['0%']:.1%})"
-
-
 def main() -> None:
+    """Simulate, and write the page."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument(
-        "--experiments", type=int, default=200, help="differing cells of each combination and step [200]"
-    )
-    parser.add_argument("--comparisons", type=int, default=200, help="of each noise and drift [200]")
+    parser.add_argument("--questions", type=int, default=200, help="of each combination [200]")
     parser.add_argument("--seed", type=int, default=1)
     asked = parser.parse_args()
-    draw = np.random.default_rng(asked.seed)
-    by_noise = statistics_compared.measured(draw, asked.comparisons)
-    shared = several_sides.shared(draw, 2 * asked.comparisons)
-    runs = several_sides.unpaired(draw, asked.comparisons // 2)
-    data = measured(asked)
-    text = "\n".join((
-        page(asked, data), statistics_compared.page(by_noise, asked.comparisons),
-        several_sides.page(shared, runs, 2 * asked.comparisons),
-    ))  # fmt: skip
-    keep("power", text, {"seed": asked.seed, "experiments": asked.experiments, **data, "by noise": by_noise,
-                         "several sides": shared, "two runs": runs})  # fmt: skip
+    rows = [row(name, launches, asked.questions, asked.seed)
+            for name, (half, _) in NOISES.items() if half != "apart" for launches in LAUNCHES]  # fmt: skip
+    keep("power", page(rows, asked.questions), {"seed": asked.seed, "questions": asked.questions, "rows": rows})
 
 
 if __name__ == "__main__":

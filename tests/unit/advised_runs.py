@@ -8,16 +8,14 @@ from tests.unit.made_runs import made_case, spread, write_run
 
 from collbench.analysis.advise import Advice, advise
 from collbench.analysis.observations import observe
-from collbench.analysis.options import given_cells, questions
-from collbench.analysis.same_launches import planned
+from collbench.analysis.options import questions
 
 US = 1e-6
 
 
 def advice_on(path: Path, **given: str) -> list[Advice]:
     observed = observe(path)
-    sides = planned(given_cells(observed, given))
-    return advise(questions(observed, given), observed.interleaved, planned=sides)
+    return advise(questions(observed, given), observed.interleaved)
 
 
 def two_libraries(path: Path, sizes: dict[int, tuple[float, float]], launches: int = 10) -> Path:

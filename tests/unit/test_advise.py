@@ -1,12 +1,10 @@
-"""Advice: the option for each range of sizes, how sure it is, what the rest costs, what comes back, where it flips."""
+"""Advice: the option for each range of sizes, what it may lose, what matters, what comes back, where it flips."""
 
 from __future__ import annotations
 
 import json
 import math
-from dataclasses import replace
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 import pytest
@@ -14,33 +12,38 @@ from tests.unit.advised_runs import US, advice_on, ladder, two_libraries
 from tests.unit.conftest import Collbench
 from tests.unit.made_runs import Entry, experiment, made_case, spread, write_run
 
-from collbench.analysis.advise import crossover
-from collbench.analysis.estimate import Estimate
+from collbench.analysis.advise import Advice, crossover, effects, fastest
 from collbench.analysis.recovery import recoveries
-from collbench.report.advice.answer import answer, headline
-from collbench.report.advice.sentences import Advised, complete, sentences
-from collbench.report.advice.tables import costs
+from collbench.report.advice import complete
 from collbench.schema.case import Case
 from collbench.schema.gate_plan import SIDES
 
 
-def test_the_quickest_option_is_taken_and_the_next_best_has_its_price(tmp_path: Path) -> None:
+def chosen(advice: Advice) -> list[tuple[str, int, float | None]]:
+    """Of each range the option, the last size, and what it may lose."""
+    return [(advice.question.name(one.option), one.sizes[-1].size, one.at_most) for one in advice.ranges]
+
+
+def test_the_quickest_option_is_taken_and_all_others_are_out(tmp_path: Path) -> None:
     (advice,) = advice_on(two_libraries(tmp_path / "run", {8: (10, 20), 1024: (20, 40)}))
+    assert chosen(advice) == [("openmpi", 1024, 1.0)]
     (only,) = advice.ranges
-    assert (advice.question.name(only.option), only.sure, only.rivals) == ("openmpi", "sure", set())
-    (line,) = sentences(complete([advice], True)[0])
-    assert line == "8 to 1K: take openmpi. Next best: mpich, 2.00x (2.00 .. 2.00) the time at 1K."
+    assert only.rivals == []
+    other = advice.sizes[0].options[next(one for one in advice.question.options if one != only.option)]
+    assert other.out and other.ratio == pytest.approx(2.0, rel=0.01) and other.at_most == pytest.approx(2.0, rel=0.02)
 
 
-def test_the_best_is_chosen_by_the_ratios_that_are_printed(tmp_path: Path) -> None:
-    """A has the lowest typical time within blocks, B the lower one in most blocks: by the ratio A takes 1.02x."""
-    third = [30.0, 30.0, 30.0, 3.0, 3.0, 3.0, 3.0]
-    quicker = [9.8 * US * (1.0 if block < 4 else 1.5) for block in range(7)]
-    cells = {made_case(image="a"): [10 * US] * 7, made_case(image="b"): quicker,
-             made_case(image="c"): [time * US for time in third]}  # fmt: skip
+def test_of_two_that_may_be_the_best_each_has_a_bound_and_the_lower_one_is_taken(tmp_path: Path) -> None:
+    noise = (1.0, 1.02, 0.99, 1.01, 1.03, 0.98, 1.0, 1.02, 0.99, 1.01)
+    cells = {made_case(image="a"): [10 * US] * 10, made_case(image="b"): [10.05 * US * one for one in noise]}
     (advice,) = advice_on(write_run(tmp_path / "run", cells))
     (size,) = advice.sizes
-    assert all((size.cost(option) or 1.0) >= 1.0 for option in size.others)
+    (take, first), (_, second) = size.options.items()
+    assert advice.question.name(take) == "a" and not first.out
+    assert not second.out, "within the margin it may be taken, however sure it is that it is slower"
+    assert first.at_most is not None and second.at_most is not None
+    assert 1.0 <= first.at_most < 1.01 < second.at_most < 1.04
+    assert [advice.question.name(one) for one in advice.ranges[0].rivals] == ["b"]
 
 
 def test_in_a_cycle_of_ratios_the_best_has_the_largest_of_the_least_ratios(tmp_path: Path) -> None:
@@ -53,59 +56,45 @@ def test_in_a_cycle_of_ratios_the_best_has_the_largest_of_the_least_ratios(tmp_p
     least = {best: min(float(np.median(values[other] / values[best])) for other in orders if other != best)
              for best in orders}  # fmt: skip
     assert all(value < 1 for value in least.values()), "a cycle"
-    assert advice.question.name(size.best) == max(least, key=lambda name: least[name])
+    best = fastest(advice.question, size.size, True)
+    assert best is not None and advice.question.name(best) == max(least, key=lambda name: least[name])
 
 
-def test_what_is_the_same_within_the_margin_is_tied(tmp_path: Path) -> None:
-    (advice,) = advice_on(two_libraries(tmp_path / "run", {8: (10, 10.05)}))
-    (only,) = advice.ranges
-    assert only.sure == "tied" and len(only.rivals) == 1
-    assert "as fast: mpich" in sentences(complete([advice], True)[0])[0]
-
-
-def test_too_few_launches_decide_nothing_and_say_how_many_are_lacking(tmp_path: Path) -> None:
+def test_too_few_launches_bound_nothing(tmp_path: Path) -> None:
     (advice,) = advice_on(two_libraries(tmp_path / "run", {8: (10, 20)}, launches=4))
-    (only,) = advice.ranges
-    assert only.sure == "undecided"
-    assert answer(complete([advice], True)[0]) == [
-        "Undecided at 8: openmpi was the fastest measured; mpich may be as fast.",
-        "At least 2 more launches needed.",
-    ]  # fmt: skip
+    assert chosen(advice) == [("openmpi", 8, None)]
+    assert not advice.sizes[0].known and not any(one.out for one in advice.sizes[0].options.values())
 
 
 def test_a_choice_that_flips_makes_two_ranges_and_a_crossing_between_them(tmp_path: Path) -> None:
     # openmpi 2 us + 2 ns/B, mpich 10 us + 1 ns/B: equal at 8000 B
     sizes = {size: (2 + size * 2e-3, 10 + size * 1e-3) for size in (1 << power for power in range(3, 21))}
     (advice,) = advice_on(two_libraries(tmp_path / "run", sizes))
-    assert [(advice.question.name(one.option), one.sizes[-1].size) for one in advice.ranges] == [
-        ("openmpi", 8192), ("mpich", 1 << 20)]  # at 8192 the two are within the margin  # fmt: skip
+    assert [found[:2] for found in chosen(advice)] == [("openmpi", 8192), ("mpich", 1 << 20)]
     below, above = (one.option for one in advice.ranges)
     found = crossover(advice.question, below, above, True)
     assert found is not None
     assert found.size == pytest.approx(8000, rel=0.03)
     assert found.interval == (4096.0, 8192.0)  # no size between them was measured, however sure the crossing is
     assert crossover(advice.question, above, below, True) is None  # the other way round it never flips
-    lines = sentences(complete([advice], True)[0])
-    assert "Crossover at about 7.8K (interpolated; between 4K and 8K): " in " ".join(lines)
+    assert complete([advice], True)[0].crossovers == (found,)
 
 
 @pytest.mark.parametrize(
-    ("times", "interval", "said"),
+    ("times", "interval"),
     [
-        ([(10, 30), (10, 11), (30, 10)], (1000, 1 << 20), "between 1000 and 1M"),
-        ([(10, 30), (10, 10), (30, 10)], (7, 1000), "between 7 and 1000"),  # equal at a measured size
-        ([(10, 11), (10, 9), (10, 8)], (7, 1000), "between 7 and 1000"),
+        ([(10, 30), (10, 11), (30, 10)], (1000, 1 << 20)),
+        ([(10, 30), (10, 10), (30, 10)], (7, 1000)),  # equal at a measured size
+        ([(10, 11), (10, 9), (10, 8)], (7, 1000)),
     ],
 )
 def test_the_interval_of_a_flip_ends_at_measured_sizes(
-    tmp_path: Path, times: list[tuple[float, float]], interval: tuple[float, float], said: str
+    tmp_path: Path, times: list[tuple[float, float]], interval: tuple[float, float]
 ) -> None:
     (advice,) = advice_on(two_libraries(tmp_path / "run", dict(zip((7, 1000, 1 << 20), times, strict=True))))
     below, above = sorted(advice.question.options, key=lambda option: option["library"], reverse=True)
     found = crossover(advice.question, below, above, True)
     assert found is not None and found.interval == interval
-    text = sentences(Advised(advice, (found,), ()))
-    assert any(line.startswith("Crossover at about ") and f"(interpolated; {said})" in line for line in text), text
 
 
 def test_a_flip_that_noise_moves_beyond_the_sizes_measured_has_an_open_end(tmp_path: Path) -> None:
@@ -116,10 +105,6 @@ def test_a_flip_that_noise_moves_beyond_the_sizes_measured_has_an_open_end(tmp_p
     below, above = sorted(advice.question.options, key=lambda option: option["library"], reverse=True)
     found = crossover(advice.question, below, above, True)
     assert found is not None and found.interval == (8.0, math.inf)
-    assert any(
-        line.startswith("Crossover at about ") and "(interpolated; above 8)" in line
-        for line in sentences(Advised(advice, (found,), ()))
-    )
 
 
 def test_a_flip_with_too_few_launches_has_no_interval(tmp_path: Path) -> None:
@@ -127,7 +112,6 @@ def test_a_flip_with_too_few_launches_has_no_interval(tmp_path: Path) -> None:
     below, above = sorted(advice.question.options, key=lambda option: option["library"], reverse=True)
     found = crossover(advice.question, below, above, True)
     assert found is not None and found.interval is None
-    assert any("too few launches for an interval" in line for line in sentences(Advised(advice, (found,), ())))
 
 
 def test_one_range_covers_sizes_at_which_noise_picks_another_winner(tmp_path: Path) -> None:
@@ -143,7 +127,8 @@ def test_the_best_of_a_size_is_the_best_within_blocks(tmp_path: Path) -> None:
     quicker[:3] = [1.0, 1.0, 1.0]  # three blocks went wrong: the plain median would still be higher
     run = write_run(tmp_path / "run", {made_case(image="a"): slower, made_case(image="b"): quicker})
     (advice,) = advice_on(run)
-    assert advice.question.name(advice.sizes[0].best) == "b"
+    best = fastest(advice.question, 1024, True)
+    assert best is not None and advice.question.name(best) == "b"
 
 
 def test_a_step_gives_back_its_part_of_what_isolation_costs(tmp_path: Path) -> None:
@@ -154,9 +139,6 @@ def test_a_step_gives_back_its_part_of_what_isolation_costs(tmp_path: Path) -> N
     assert back["limits"].share == pytest.approx(0.0, abs=0.01)
     interval = back["ipc"].share_interval
     assert interval is not None and interval[0] <= 0.8 <= interval[1]
-    text = " ".join(sentences(complete([advice], True)[0]))
-    assert "mpich: single strict takes 3.00x (3.00 .. 3.00) the time of host at 1K." in text
-    assert "Recovered by: limits 0 % (0 .. 0), ipc 80 % (80 .. 80)" in text
 
 
 @pytest.mark.parametrize(
@@ -186,53 +168,19 @@ def test_affinity_is_named_where_it_varies(tmp_path: Path) -> None:
     cells = {made_case(policy, step, image="a", affinity=memory): spread(time * US)
              for (policy, step, memory), time in times.items()}  # fmt: skip
     (advice,) = advice_on(write_run(tmp_path / "run", cells))
-    text = " ".join(sentences(complete([advice], True)[0]))
-    assert "1K: take host, affinity near. Next best: single strict, affinity near, 2.00x" in text
-    assert "The most isolated option (a, single strict, affinity near) takes 2.00x" in text
-    rows = costs(complete([advice], True)[0]).rows
-    assert [row[:2] for row in rows if row[0] == "affinity"] == [("affinity", "near"), ("affinity", "far")]
+    assert chosen(advice) == [("host, affinity near", 1024, 1.0)]
+    assert effects(advice.question, advice.sizes[0])["affinity"] == pytest.approx((1.5, 1.5), rel=0.01)
 
 
-def test_the_headline_names_the_choice_the_price_of_isolation_and_how_sure_it_is(tmp_path: Path) -> None:
-    (advice,) = advice_on(ladder(tmp_path / "run"))
-    assert headline(complete([advice], True)[0]) == (
-        "allreduce sum float32, 2 ranks: Take host at 1K. Instead single strict: 3.00x (3.00 .. 3.00) the time. "
-        "Sure: every other option is slower."
-    )
-
-
-def test_a_price_that_is_not_decided_is_no_number(tmp_path: Path) -> None:
-    cells = {made_case(): spread(10 * US), made_case("single", "strict"): [9 * US] * 4 + [40 * US] * 6}
+def test_a_factor_matters_by_the_ratio_of_its_values_in_otherwise_equal_options(tmp_path: Path) -> None:
+    """Of two libraries one container for each costs 2 and 6 times the host, and the step 1 and 1.5 times."""
+    times = {("a", "host", None): 10, ("a", "single", "ipc"): 20, ("a", "single", "strict"): 20,
+             ("b", "host", None): 10, ("b", "single", "ipc"): 40, ("b", "single", "strict"): 60}  # fmt: skip
+    cells = {made_case(policy, step, image=name): [time * US] * 8 for (name, policy, step), time in times.items()}
     (advice,) = advice_on(write_run(tmp_path / "run", cells))
-    found = complete([advice], True)[0]
-    first, tells = answer(found)
-    assert first == "Undecided at 1K: host was the fastest measured; single strict may be as fast."
-    assert tells == "About 1 more launch would tell."
-    said = "The most isolated option (Open MPI 5.0.11, single strict) may be as fast as the fastest at 1K: undecided"
-    assert any(line.startswith(said) for line in sentences(found))
-
-
-@pytest.mark.parametrize(
-    ("verdict", "said"), [("inconclusive", "open (0.90 .. 1.10)"), ("same", "as fast (0.90 .. 1.10)")]
-)
-def test_no_undecided_number_stands_below_that_of_the_fastest(
-    tmp_path: Path, verdict: Literal["inconclusive", "same"], said: str
-) -> None:
-    """Ratios can form a cycle, and then one of them is below 1."""
-    places = {("openmpi", "host"): 10, ("openmpi", "multi"): 10.1, ("mpich", "host"): 20}
-    cells = {made_case(place, image=image): spread(time * US) for (image, place), time in places.items()}
-    (advice,) = advice_on(write_run(tmp_path / "run", cells))
-    (size,) = advice.sizes
-    others = {
-        option: replace(one, ratio=Estimate(0.99, (0.9, 1.1), 10), verdict=verdict)
-        if option["policy"] == "multi"
-        else one
-        for option, one in size.others.items()
-    }
-    table = costs(Advised(replace(advice, sizes=(replace(size, others=others),)), (), ()))
-    cost = {row[:2]: row[2] for row in table.rows}
-    assert cost["library", "openmpi"] == "fastest" and cost["policy", "host"] == "fastest"
-    assert cost["policy", "multi"] == said
+    found = effects(advice.question, advice.sizes[0])
+    assert found["policy"] == pytest.approx((2.0, 6.0)) and found["library"] == pytest.approx((2.0, 3.0))
+    assert found["isolation"] == pytest.approx((1.0, 1.5))
 
 
 def test_sides_of_a_plan_are_advised_on_apart_and_named(here: Collbench, tmp_path: Path) -> None:

@@ -1,7 +1,8 @@
-"""The best of many equal options is the best by chance, and none of the others is called worse for that."""
+"""The best of many options may be the best by chance: what is said of it holds nevertheless."""
 
 from __future__ import annotations
 
+import math
 from array import array
 
 import numpy as np
@@ -29,21 +30,29 @@ def question(times: np.ndarray[tuple[int, int], np.dtype[np.float64]]) -> Questi
 
 @pytest.mark.slow
 @pytest.mark.parametrize("n", [7, 10])
-def test_of_equal_options_few_are_called_worse(n: int) -> None:
-    """18 options that do not differ: in at most 6 % of questions is any of them called worse."""
-    draw = np.random.default_rng([18, n])
-    asked = [question(np.exp(draw.normal(0, 0.05, (MANY, n)))) for _ in range(60)]
-    wrong = [any(one.verdict == "slower" for one in advise([each], True)[0].sizes[0].others.values()) for each in asked]
-    assert np.mean(wrong) <= 0.06
+def test_the_best_option_is_seldom_out_and_losses_are_seldom_larger_than_their_bounds(n: int) -> None:
+    """Of 6 options, equal or up to 10 % apart, the first is the best; both errors are below 5 % and two deviations."""
+    draw = np.random.default_rng([6, n])
+    trials, few, ends = 200, 6, (0.0, 0.1)
+    lost = wrong = 0
+    for end in ends:
+        effects = np.linspace(0, end, few)[:, None]
+        for _ in range(trials):
+            each = question(np.exp(effects + draw.normal(0, 0.05, (few, n))))
+            (size,) = advise([each], True)[0].sizes
+            found = [size.options[option] for option in sorted(size.options)]
+            lost += found[0].out
+            wrong += any(one.at_most is not None and one.at_most < math.exp(effect)
+                         for one, effect in zip(found, effects[:, 0].tolist(), strict=True))  # fmt: skip
+    most = 0.05 + 2 * math.sqrt(0.05 * 0.95 / (trials * len(ends)))
+    assert lost / (trials * len(ends)) <= most and wrong / (trials * len(ends)) <= most
 
 
-def test_an_option_that_is_worse_than_all_is_called_so_among_many() -> None:
+def test_an_option_that_is_better_than_all_is_taken_among_many() -> None:
     times = np.exp(np.random.default_rng(2).normal(0, 0.01, (MANY, 7)))
     times[3] *= 1.5
     times[11] *= 0.8
     (found,) = advise([question(times)], True)
     (size,) = found.sizes
-    others = {option["library"]: one for option, one in size.others.items()}
-    assert size.best["library"] == "option11"
-    assert {one.verdict for one in others.values()} == {"slower"}
-    assert {one.cells for one in others.values()} == {MANY * (MANY - 1) // 2}
+    assert size.take["library"] == "option11" and size.at_most == 1.0
+    assert [option["library"] for option in size.possible] == ["option11"]

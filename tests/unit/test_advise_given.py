@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -25,7 +26,6 @@ from collbench.analysis.observations import observe
 from collbench.analysis.options import merged, parse_given, questions
 from collbench.analysis.recovery import recoveries
 from collbench.errors import RequestError
-from collbench.report.advice.sentences import complete, sentences
 from collbench.schema.case import Case, case_of
 
 
@@ -95,18 +95,14 @@ def test_cells_measured_in_another_way_are_not_advised_against(tmp_path: Path) -
     quick, odd = made_case(image="a"), made_case(image="b")
     late = [made_record(odd, launch, 20 * US, gate="barrier") for launch in range(10)]
     (advice,) = advice_on(write_run(tmp_path / "run", {quick: spread(10 * US), odd: late}))
-    (other,) = advice.sizes[0].others.values()
-    assert (other.verdict, other.why) == (
-        "not comparable",
-        'gate roundtime against barrier; gate = "barrier" in the plan (or --gate barrier) measures both',
-    )
+    ((option, why),) = advice.sizes[0].apart.items()
+    assert advice.question.name(option) == "b" and why.startswith("gate roundtime against barrier")
 
 
 def test_options_are_named_with_their_hosts_where_these_vary(tmp_path: Path) -> None:
     one, two = (made_case("host", image="openmpi", engine="slurm", hosts=hosts) for hosts in (1, 2))
     (advice,) = advice_on(write_run(tmp_path / "run", {one: spread(10 * US), two: spread(20 * US)}))
-    assert advice.question.name(advice.ranges[0].option) == "hosts 1"
-    assert [advice.question.name(option) for option in advice.sizes[0].others] == ["hosts 2"]
+    assert list(map(advice.question.name, advice.sizes[0].options)) == ["hosts 1", "hosts 2"]
 
 
 def test_failed_skipped_and_zero_cells_are_left_out(tmp_path: Path) -> None:
@@ -116,21 +112,21 @@ def test_failed_skipped_and_zero_cells_are_left_out(tmp_path: Path) -> None:
         made_case(image="c"): [0.0] * 10,
     }
     (advice,) = advice_on(write_run(tmp_path / "run", cells))
-    assert advice.question.name(advice.sizes[0].best) == "a"
-    assert {one.verdict for one in advice.sizes[0].others.values()} == {"not comparable"}
+    assert list(map(advice.question.name, advice.sizes[0].options)) == ["a"]
+    assert set(map(advice.question.name, advice.sizes[0].apart)) == {"b", "c"}
 
 
 def test_a_size_with_one_option_is_no_contest(tmp_path: Path) -> None:
     cells = {made_case(image="a", size=size): spread(10 * US) for size in (8, 64)}
     cells[made_case(image="b", size=8)] = spread(20 * US)
     (advice,) = advice_on(write_run(tmp_path / "run", cells))
-    assert [one.sure for one in advice.ranges] == ["sure", "alone"]
-    assert sentences(complete([advice], True)[0])[1] == "64: nothing was compared with a."
+    assert [(one.size, one.known) for one in advice.sizes] == [(8, True), (64, False)]
+    assert len(advice.ranges) == 2
 
 
 def test_nothing_measured_is_said(tmp_path: Path) -> None:
     (advice,) = advice_on(write_run(tmp_path / "run", {made_case(image="a"): ["died"] * 3}))
-    assert sentences(complete([advice], True)[0]) == ["Nothing was measured."]
+    assert not advice.sizes and not advice.ranges
 
 
 def test_runs_with_different_libraries_advise_together(tmp_path: Path) -> None:
@@ -181,8 +177,8 @@ def test_an_axis_of_a_workloads_own_can_be_given(here: Collbench, tmp_path: Path
 
 def test_one_option_alone_is_no_table_of_choices(here: Collbench, tmp_path: Path) -> None:
     run = write_run(tmp_path / "run", {copying(4096): spread(1e-6, 7)})
-    out = here("advise", run).out
-    assert "Only one option was measured: host." in out and "fastest" not in out and "factor" not in out
+    (entry,) = json.loads(here("advise", run, "--style", "json").out)["advice"]
+    assert [(one["take"], list(one["options"])) for one in entry["sizes"]] == [(None, ["host"])]
 
 
 @pytest.mark.parametrize("value", ["yes", "true", "True"])

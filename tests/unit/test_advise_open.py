@@ -21,13 +21,11 @@ from tests.unit.made_runs import (
     write_run,
 )
 
-from collbench.analysis.advise import advise
+from collbench.analysis.advise import Advice, advise
 from collbench.analysis.observations import observe
 from collbench.analysis.options import merged, questions
 from collbench.errors import RequestError
-from collbench.report.advice.answer import answer
-from collbench.report.advice.sentences import complete, sentences
-from collbench.report.advice.tables import document
+from collbench.report.advice import complete, document
 from collbench.schema.case import Case
 from collbench.schema.record import ResultCheck
 
@@ -41,17 +39,24 @@ def places(path: Path, host_: dict[int, list[Entry]], multi: dict[int, list[Entr
     return write_run(path, cells)
 
 
-def test_a_size_at_which_an_option_is_missing_cuts_no_range_and_is_named(tmp_path: Path) -> None:
+def taken(advice: Advice) -> list[tuple[str, int]]:
+    """Of each range the option and the last size."""
+    return [(advice.question.name(one.option), one.sizes[-1].size) for one in advice.ranges]
+
+
+def apart(advice: Advice, size: int) -> dict[str, str]:
+    """Why options are not compared at a size."""
+    (one,) = (one for one in advice.sizes if one.size == size)
+    return {advice.question.name(option): why for option, why in one.apart.items()}
+
+
+def test_what_is_missing_at_a_size_is_not_taken_there(tmp_path: Path) -> None:
     """The container is twice as fast at 1K and 4K, and was not measured at 2K."""
     slow, fast = list[Entry](spread(20 * US)), list[Entry](spread(10 * US))
     run = places(tmp_path / "run", {1024: slow, 2048: slow, 4096: slow}, {1024: fast, 4096: fast})
     (advice,) = advice_on(run)
-    (only,) = advice.ranges
-    assert (advice.question.name(only.option), only.sure) == ("multi strict", "undecided")
-    assert [at.size for at in only.open] == [2048]
-    first, *_, last = sentences(complete([advice], True)[0])
-    assert first == "1K to 4K: take multi strict; not measured at 2K."
-    assert last == "Not compared: multi strict (not measured) at 2K."
+    assert taken(advice) == [("multi strict", 1024), ("host", 2048), ("multi strict", 4096)]
+    assert not advice.sizes[1].known and apart(advice, 2048) == {"multi strict": "not measured"}
 
 
 @pytest.mark.parametrize("why", ["segmentation fault", ResultCheck(wrong=3)])
@@ -62,18 +67,19 @@ def test_a_size_at_which_an_option_fails_cuts_the_range(tmp_path: Path, why: str
     bad: list[Entry] = [why if isinstance(why, str) else made_record(case, n, 10 * US, check=why) for n in range(10)]
     run = places(tmp_path / "run", {1024: slow, 2048: slow, 4096: slow}, {1024: fast, 2048: bad, 4096: fast})
     (advice,) = advice_on(run)
-    assert [advice.question.name(one.option) for one in advice.ranges] == ["multi strict", "host", "multi strict"]
-    assert "Failed: multi strict in 10 of 10 launches at 2K." in sentences(complete([advice], True)[0])
+    assert [name for name, _ in taken(advice)] == ["multi strict", "host", "multi strict"]
+    assert apart(advice, 2048).keys() == {"multi strict"}
 
 
-def test_an_option_that_fails_now_and_then_is_never_sure(tmp_path: Path) -> None:
-    fast: list[Entry] = [time if n % 2 else "segmentation fault" for n, time in enumerate(spread(10 * US, 20))]
-    (advice,) = advice_on(places(tmp_path / "run", {1024: list(spread(20 * US, 20))}, {1024: fast}))
-    (only,) = advice.ranges
-    assert (advice.question.name(only.option), only.sure) == ("multi strict", "undecided")
-    said = sentences(complete([advice], True)[0])
-    assert said[0] == "1K: undecided; multi strict was the fastest measured; it failed in some launches at 1K."
-    assert "Failed: multi strict in 10 of 20 launches at 1K." in said
+def test_an_option_that_fails_now_and_then_is_taken_last_of_those_that_may_be_the_best(tmp_path: Path) -> None:
+    """Twice as fast it is taken, with its failures; about as fast it is not."""
+    for factor, name in ((0.5, "multi strict"), (0.999, "host")):
+        times = spread(20 * US * factor, 20, 0.002)
+        entries: list[Entry] = [time if n % 2 else "segmentation fault" for n, time in enumerate(times)]
+        run = places(tmp_path / f"{factor}", {1024: list(spread(20 * US, 20, 0.01))}, {1024: entries})
+        (advice,) = advice_on(run)
+        assert taken(advice)[0][0] == name
+        assert list(advice.sizes[0].failing.values()) == [(10, 20)]
 
 
 def test_images_of_one_name_with_other_libraries_are_two_options(tmp_path: Path) -> None:
@@ -97,8 +103,8 @@ def test_images_of_one_name_with_other_libraries_are_two_options(tmp_path: Path)
 def test_an_option_that_ends_before_the_largest_size_is_not_taken_beyond(tmp_path: Path) -> None:
     slow, fast = list[Entry](spread(20 * US)), list[Entry](spread(10 * US))
     (advice,) = advice_on(places(tmp_path / "run", {1024: slow, 2048: slow, 4096: slow}, {1024: fast}))
-    found = [(advice.question.name(one.option), one.sizes[-1].size, one.sure) for one in advice.ranges]
-    assert found == [("multi strict", 1024, "sure"), ("host", 4096, "alone")]
+    assert taken(advice) == [("multi strict", 1024), ("host", 4096)]
+    assert [one.known for one in advice.sizes] == [True, False, False]
 
 
 def by_barrier(size: int, times: list[float], *numbers: int) -> list[Entry]:
@@ -107,26 +113,21 @@ def by_barrier(size: int, times: list[float], *numbers: int) -> list[Entry]:
 
 
 def test_what_was_measured_in_another_way_is_not_surpassed(tmp_path: Path) -> None:
-    """A barrier makes small operations look faster; nothing is sure of a side that passed one."""
+    """A barrier makes small operations look faster; a side that passed one is not compared."""
     slow = {size: list[Entry](spread(20 * US)) for size in (1024, 2048)}
     fast = {size: by_barrier(size, spread(10 * US), *range(10)) for size in (1024, 2048)}
     (advice,) = advice_on(places(tmp_path / "run", slow, fast))
-    (only,) = advice.ranges
-    assert only.sure == "alone"
-    first, *_, last = sentences(complete([advice], True)[0])
-    assert first == "1K to 2K: nothing could be compared with multi strict."
-    why = 'gate barrier against roundtime; gate = "barrier" in the plan (or --gate barrier) measures both'
-    assert last == f"Not compared: host ({why}) at 1K, 2K."
+    assert not any(one.known for one in advice.sizes)
+    assert "gate barrier against roundtime" in " ".join(apart(advice, 1024).values())
 
 
 def test_one_launch_by_another_gate_changes_no_advice(tmp_path: Path) -> None:
     run = places(tmp_path / "run", {1024: list(spread(20 * US))}, {1024: by_barrier(1024, spread(40 * US), 3)})
     (advice,) = advice_on(run)
-    assert advice.ranges[0].sure == "sure"
-    assert "Next best: multi strict, 2.00x" in sentences(complete([advice], True)[0])[0]
+    assert taken(advice) == [("host", 1024)] and advice.sizes[0].at_most == 1.0
 
 
-def test_one_option_of_three_that_was_not_compared_leaves_it_open(tmp_path: Path) -> None:
+def test_one_option_of_three_that_was_not_compared_is_named(tmp_path: Path) -> None:
     case = made_case("multi", "ipc", image="a")
     cells: dict[Case, list[Entry]] = {
         made_case("host", image="a"): list(spread(10 * US)),
@@ -134,22 +135,7 @@ def test_one_option_of_three_that_was_not_compared_leaves_it_open(tmp_path: Path
         case: [made_record(case, n, time, cadence="streaming") for n, time in enumerate(spread(20 * US))],
     }  # fmt: skip
     (advice,) = advice_on(write_run(tmp_path / "run", cells))
-    assert advice.ranges[0].sure == "undecided"
-
-
-@pytest.mark.parametrize("way", ["barrier", "roundtime"])
-def test_a_choice_has_no_cost_while_an_option_of_it_was_not_compared(tmp_path: Path, here: Collbench, way: str) -> None:
-    """On the host the library b may be as fast as a: that it is not in a container is not the cost of the library."""
-    case = made_case("host", image="b")
-    cells: dict[Case, list[Entry]] = {
-        made_case("host", image="a"): list(spread(10 * US)),
-        case: [made_record(case, n, time, gate=way) for n, time in enumerate(spread(15 * US))],
-        made_case("single", "strict", image="b"): list(spread(30 * US)),
-    }
-    out = here("advise", write_run(tmp_path / "run", cells), "--why").out
-    (row,) = (line.split() for line in out.splitlines() if line.startswith("library") and " b " in line)
-    assert row[2] == ("open" if way == "barrier" else "1.50x"), out
-    assert ("b: undecided" in out) == (way == "barrier"), out
+    assert taken(advice) == [("host", 1024)] and apart(advice, 1024).keys() == {"multi ipc"}
 
 
 def test_the_side_that_is_never_slow_is_taken_of_two_with_one_median(tmp_path: Path) -> None:
@@ -159,18 +145,15 @@ def test_the_side_that_is_never_slow_is_taken_of_two_with_one_median(tmp_path: P
     still: list[Entry] = [*steady]
     for name, host_, multi in (("host", still, jumping), ("multi strict", jumping, still)):
         (advice,) = advice_on(places(tmp_path / name, {1024: host_}, {1024: multi}))
-        (only,) = advice.ranges
-        assert advice.question.name(only.option) == name
-        said = " ".join(sentences(complete([advice], True)[0]))
-        assert "is as fast in the median, but 20 of 60 launches take over 1.25 times the median, 0 of 60 of " in said
+        assert taken(advice) == [(name, 1024)]
+        assert [one.slow_at_times for one in advice.sizes[0].options.values()] == [False, True]
 
 
 def test_results_that_are_wrong_are_never_advised(tmp_path: Path) -> None:
     case = made_case("multi", "strict", image="a")
     wrong: list[Entry] = [made_record(case, n, 5 * US, check=ResultCheck(wrong=17)) for n in range(10)]
     (advice,) = advice_on(places(tmp_path / "run", {1024: list(spread(10 * US))}, {1024: wrong}))
-    (only,) = advice.ranges
-    assert (advice.question.name(only.option), only.sure) == ("host", "alone")
+    assert taken(advice) == [("host", 1024)] and not advice.sizes[0].known
 
 
 def test_an_option_with_wrong_results_in_one_launch_is_not_taken(tmp_path: Path) -> None:
@@ -178,9 +161,7 @@ def test_an_option_with_wrong_results_in_one_launch_is_not_taken(tmp_path: Path)
     times = spread(5 * US)
     once: list[Entry] = [made_record(case, n, t, check=ResultCheck(wrong=int(n == 3))) for n, t in enumerate(times)]
     (advice,) = advice_on(places(tmp_path / "run", {1024: list(spread(10 * US))}, {1024: once}))
-    assert advice.question.name(advice.ranges[0].option) == "host"
-    why = "multi strict (results were wrong in 1 launch)"
-    assert sentences(complete([advice], True)[0])[-1] == f"Not compared: {why} at 1K."
+    assert taken(advice) == [("host", 1024)] and "wrong in 1 launch" in apart(advice, 1024)["multi strict"]
 
 
 def test_runs_measured_in_turns_advise_in_blocks(tmp_path: Path) -> None:
@@ -189,10 +170,10 @@ def test_runs_measured_in_turns_advise_in_blocks(tmp_path: Path) -> None:
     one = observe(write_launches(tmp_path / "o", {made_case(): times}))
     other = observe(write_launches(tmp_path / "m", {made_case(): [1.1 * time for time in times]},
                                    libraries=(library("MPICH", "5.0.2"),), launcher="MPICH's mpiexec"))  # fmt: skip
-    for in_blocks, sure in ((False, "undecided"), (True, "sure")):
+    for in_blocks, possible in ((False, 2), (True, 1)):
         together = merged([one, other], in_blocks=in_blocks)
         (advice,) = advise(questions(together, {}), together.interleaved)
-        assert advice.ranges[0].sure == sure
+        assert len(advice.sizes[0].possible) == possible
     with pytest.raises(RequestError, match=r"--in-blocks: .* measured the same"):
         merged([one, one], in_blocks=True)
 
@@ -208,44 +189,13 @@ def three(path: Path, third: dict[int, float], sizes: tuple[int, ...] = (1024, 2
     return write_run(path, cells)
 
 
-def test_what_was_the_best_and_was_not_measured_at_the_largest_size_leaves_it_open(tmp_path: Path) -> None:
+def test_what_was_the_best_and_was_not_measured_at_the_largest_size_is_named_there(tmp_path: Path) -> None:
     (advice,) = advice_on(three(tmp_path / "run", {1024: 10, 2048: 10}))
-    found = [(advice.question.name(one.option), one.sizes[-1].size, one.sure) for one in advice.ranges]
-    assert found == [("multi strict", 2048, "sure"), ("host", 4096, "undecided")]
-    advised = complete([advice], True)[0]
-    assert sentences(advised)[-1] == "Not compared: multi strict (not measured) at 4K."
-    assert answer(advised)[-1].endswith("not compared: multi strict at 4K.")
-    (entry,) = document([advised], [])["advice"]
-    assert [(of["size"], of["take"], of["sure"]) for of in entry["sizes"]] == [
-        (1024, "multi strict", "sure"), (2048, "multi strict", "sure"), (4096, None, "undecided")]  # fmt: skip
-
-
-@pytest.mark.parametrize("third", [{1024: 60, 4096: 60}, {1024: 60, 2048: 60}])
-def test_what_is_slower_at_the_nearest_sizes_leaves_nothing_open_where_it_is_missing(
-    tmp_path: Path, third: dict[int, float]
-) -> None:
-    (advice,) = advice_on(three(tmp_path / "run", third))
-    (only,) = advice.ranges
-    assert (advice.question.name(only.option), only.sure) == ("host", "sure")
-    (gap,) = {1024, 2048, 4096} - set(third)
-    where = "2K" if gap == 2048 else "4K"
-    assert sentences(complete([advice], True)[0])[-1] == f"Not compared: multi strict (not measured) at {where}."
-
-
-def test_two_options_of_which_the_slow_one_has_a_gap_have_one_range(tmp_path: Path) -> None:
-    quick, slow = list[Entry](spread(10 * US)), list[Entry](spread(30 * US))
-    run = places(tmp_path / "run", {1024: quick, 2048: quick, 4096: quick}, {1024: slow, 4096: slow})
-    (advice,) = advice_on(run)
-    (only,) = advice.ranges
-    assert (advice.question.name(only.option), only.sure) == ("host", "sure")
-
-
-def test_what_is_slower_on_one_side_of_a_gap_alone_leaves_it_open(tmp_path: Path) -> None:
-    (advice,) = advice_on(three(tmp_path / "run", {1024: 10, 4096: 60}))
-    sure = {
-        one.size: (advice.question.name(of.option), one.sure(of.option)) for of in advice.ranges for one in of.sizes
-    }
-    assert sure == {1024: ("multi strict", "sure"), 2048: ("host", "undecided"), 4096: ("host", "sure")}
+    assert taken(advice) == [("multi strict", 2048), ("host", 4096)]
+    (entry,) = document(complete([advice], True), [])["advice"]
+    assert [(of["size"], of["take"], of["not_compared"]) for of in entry["sizes"]] == [
+        (1024, "multi strict", {}), (2048, "multi strict", {}),
+        (4096, "host", {"multi strict": "not measured"})]  # fmt: skip
 
 
 def test_what_failed_or_was_skipped_cannot_be_taken_and_leaves_nothing_open(tmp_path: Path) -> None:
@@ -257,25 +207,8 @@ def test_what_failed_or_was_skipped_cannot_be_taken_and_leaves_nothing_open(tmp_
             case: [*third],
         }  # fmt: skip
         (advice,) = advice_on(write_run(tmp_path / name, cells))
-        assert advice.ranges[0].sure == "sure"
-        assert any(line.startswith("Not compared: multi strict (") for line in sentences(complete([advice], True)[0]))
-
-
-def test_the_most_isolated_option_is_the_fastest_of_one_size_and_costs_most_at_another(tmp_path: Path) -> None:
-    """About as fast as the host at 64K, and 13 times as slow at 8 B."""
-    noise = [0.9, 1.12, 0.95, 1.07, 0.88, 1.1, 0.93, 1.2, 1.05, 0.97]
-    run = places(
-        tmp_path / "run",
-        {8: [*spread(1 * US)], 65536: [*spread(100 * US)]},
-        {8: [*spread(13 * US)], 65536: [99 * US * factor for factor in noise]},
-    )
-    (advice,) = advice_on(run)
-    found = complete([advice], True)[0]
-    (line,) = (line for line in sentences(found) if "most isolated" in line)
-    assert "may be the fastest at 64K" in line or "may be as fast as the fastest at 64K: undecided" in line
-    assert line.endswith("and 13.0x (13.0 .. 13.0) the time of the fastest at 8.")
-    (entry,) = document([found], [])["advice"]
-    assert [of["sure"] for of in entry["sizes"]] == ["sure", "undecided"]
+        assert taken(advice) == [("host", 1024)] and advice.sizes[0].at_most == 1.0
+        assert apart(advice, 1024).keys() == {"multi strict"}
 
 
 def test_hosts_and_boots_that_differ_between_runs_are_a_caution(here: Collbench, tmp_path: Path) -> None:
@@ -292,23 +225,3 @@ def test_launches_that_depend_on_those_before_are_a_caution(here: Collbench, tmp
     for name, times, said in (("waves", waves, True), ("turns", spread(US, 24), False)):
         out = here("advise", write_run(tmp_path / name, {HOST: spread(US, 24, 0.001), MULTI: times})).out
         assert ("launches depend on those before them" in out) is said
-
-
-def test_a_library_that_may_be_as_fast_at_a_size_is_open_there_though_it_is_the_best(tmp_path: Path) -> None:
-    """At 8 B mpich is a little faster in the median, by noise; at 64K openmpi takes half the time."""
-    noise = [0.8 if block % 2 else 1.2 for block in range(10)]
-    cells: dict[Case, list[Entry]] = {
-        made_case(image="mpich", size=8): [0.99 * US] * 10,
-        made_case(image="openmpi", size=8): [US * factor for factor in noise],
-        made_case(image="mpich", size=65536): [*spread(20 * US)],
-        made_case(image="openmpi", size=65536): [*spread(10 * US)],
-    }  # fmt: skip
-    (advice,) = advice_on(write_run(tmp_path / "run", cells))
-    take, instead, sure = answer(complete([advice], True)[0])
-    assert (take, instead) == (
-        "Take openmpi at 64K; undecided at 8.",
-        "Instead mpich: 2.00x (2.00 .. 2.00) the time at 64K, undecided at 8.",
-    )
-    assert sure.startswith(
-        "How sure: every other option is slower at 64K; undecided at 8: openmpi was the fastest measured; mpich may be "
-    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 from tests.unit.conftest import Collbench
@@ -13,17 +14,14 @@ def test_what_has_no_size_is_advised_without_one(here: Collbench, tmp_path: Path
     run = write_suite(tmp_path / "run", CPU + IO, slower=slower, share=share)
     out = here("advise", run, "--why").out
     assert " at 0" not in out and " 0:" not in out
-    assert "* Take single strict.\n* Instead host: 1.11x (1.11 .. 1.11) the time.\n* Sure: every other" in out
-    assert "* Take host, storage overlay.\n" in out and "* Sure: host, storage volume is as fast.\n" in out
-    assert "* 64M: take host; as fast: single strict.\n" in out, "stream has a size"
-    most = "* The most isolated option (tools, single strict) takes 1.06x (1.06 .. 1.06) the time of the fastest.\n"
-    assert most in out
-    parts = [part for part in out.split("\n\n") if part.startswith("dd total, count 16,")]
-    (dd,) = (part for part in parts if "factor" in part)
-    assert dd.splitlines()[1].split() == ["factor", "choice", "time"]
+    entries = json.loads(here("advise", run, "--style", "json").out)["advice"]
+    found = {one["operation"].split()[0].rstrip(","): [of["take"] for of in one["ranges"]] for one in entries}
+    assert found["linpack"] == ["single strict"] and found["dd"] == ["host, storage overlay"]
 
 
-def test_the_answer_of_a_report_has_no_size_either(here: Collbench, tmp_path: Path) -> None:
+def test_a_report_advises_on_programs_by_their_verdicts(here: Collbench, tmp_path: Path) -> None:
     run = write_suite(tmp_path / "run", CPU[:1], slower={"linpack": 1.5})
-    document = here("advise", run, "--style", "json").out
-    assert '"Instead single strict: 1.50x (1.50 .. 1.50) the time."' in document
+    (entry,) = json.loads(here("advise", run, "--style", "json").out)["advice"]
+    (size,) = entry["sizes"]
+    assert size["options"]["single strict"]["may_be_best"] is False
+    assert round(size["options"]["single strict"]["ratio"], 2) == 1.5

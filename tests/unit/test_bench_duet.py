@@ -103,7 +103,7 @@ def entry(found: dict[str, Any]) -> dict[str, Any]:
             "whole": True, "found": found}  # fmt: skip
 
 
-SIZE = {"ratio": 1.01, "interval": [0.99, 1.03], "p": 0.04, "verdict": "inconclusive", "differs": True}
+SIZE = {"ratio": 1.01, "interval": [0.99, 1.03], "p": 0.04, "verdict": "unclear", "differs": True}
 
 
 def test_a_part_that_misses_its_target_says_so() -> None:

@@ -36,7 +36,7 @@ def test_three_per_cent_below_the_step_is_never_the_same(tmp_path: Path, seed: i
     """200 ns against 206 ns: all medians are 200 or 210 ns."""
     base, other = stepped(199.0, 25, seed), stepped(205.2, 25, seed + 100)
     found = compared(tmp_path / "run", base, other, 10 * NS)
-    assert found.verdict == "inconclusive" and "the clock resolves these times to" in found.why
+    assert found.verdict == "unclear" and "the clock resolves these times to" in found.why
     assert found.launches_more is None
     assert found.ratio is not None and found.ratio.interval is not None
     assert found.ratio.interval[0] <= 205.2 / 199.0 <= found.ratio.interval[1]

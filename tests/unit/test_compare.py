@@ -7,16 +7,29 @@ from collections.abc import Sequence
 from pathlib import Path
 from statistics import mean
 
+import numpy as np
 import pytest
 from tests.unit.made_program_runs import program_case, program_record
-from tests.unit.made_runs import Entry, made_case, made_failure, made_record, spread, write_launches, write_run
+from tests.unit.made_runs import (
+    Entry,
+    experiment,
+    made_case,
+    made_failure,
+    made_record,
+    spread,
+    write_launches,
+    write_run,
+)
 
-from collbench.analysis.compare import Comparison, compare, judge
+from collbench.analysis.arrangements import ALPHA
+from collbench.analysis.bounds import Launches, intervals
+from collbench.analysis.compare import Comparison, Verdict, compare, verdict_on
 from collbench.analysis.estimate import Estimate
 from collbench.analysis.factors import find_factor
+from collbench.analysis.launches import REFUSED
 from collbench.analysis.observations import observe
 from collbench.analysis.pairs import across, within
-from collbench.analysis.significance import PValues
+from collbench.analysis.sequential import ratio_at_any_time
 from collbench.schema.case import Case
 
 MULTI = made_case("multi", "strict", image="openmpi")
@@ -51,79 +64,184 @@ def test_ten_percent_more_in_every_block_is_slower_and_the_other_way_round_faste
 
 
 def test_two_runs_are_compared_side_by_side_and_not_launch_by_launch(tmp_path: Path) -> None:
-    found = of_two_runs(tmp_path, spread(10e-6, 7), spread(11e-6, 7)[::-1])
+    base, other = spread(10e-6, 8), spread(11e-6, 8)
+    found = of_two_runs(tmp_path / "one", base, other)
     assert (found.verdict, found.blocks) == ("slower", False)
-    assert found.p == found.p_adjusted == pytest.approx(2 / math.comb(14, 7))
-    assert (found.arrangements, found.seed) == (math.comb(14, 7), None)
+    assert interval_of(of_two_runs(tmp_path / "two", base, other[::-1])) == pytest.approx(interval_of(found))
+    in_blocks = [in_one_run(tmp_path / name, base, side) for name, side in (("3", other), ("4", other[::-1]))]
+    assert interval_of(in_blocks[0]) == pytest.approx((1.1, 1.1))
+    assert interval_of(in_blocks[1])[0] < 1.095
+
+
+def interval_of(comparison: Comparison) -> tuple[float, float]:
+    assert comparison.ratio is not None and comparison.ratio.interval is not None
+    return comparison.ratio.interval
+
+
+def of_sizes(folder: Path, sides: Sequence[tuple[Sequence[Entry], Sequence[Entry]]], **fields: str) -> list[Comparison]:
+    """The host against a container at sizes of 8 B, 16 B and so on, each with its launches on both sides."""
+    runs: dict[Case, Sequence[Entry]] = {}
+    for power, (base, other) in enumerate(sides):
+        for case, entries in ((HOST, base), (MULTI, other)):
+            runs[case.having(size=8 << power, **fields)] = entries
+    return compare(within(observe(write_run(folder, runs)), find_factor("policy"), frozenset()), 0.02)
 
 
 def test_one_cell_of_eight_is_found_with_six_blocks_that_drift(tmp_path: Path) -> None:
-    """Six blocks all one way: p = 2/64, alone and among eight cells of which no other differs."""
-    sizes = [made_case("multi", "strict", image="openmpi", size=8 << power) for power in range(8)]
-    hosts = [made_case("host", image="openmpi", size=8 << power) for power in range(8)]
+    """Six blocks all one way: 2 of 64 ways to give them signs, alone and among eight cells that do not differ."""
     drift = [10e-6, 20e-6, 40e-6, 15e-6, 30e-6, 25e-6]
-    runs: dict[Case, Sequence[Entry]] = dict.fromkeys(hosts, drift)
-    runs[sizes[0]] = [1.5 * value for value in drift]
-    runs |= {case: [value * (1 + 0.01 * (-1) ** n) for n, value in enumerate(drift)] for case in sizes[1:]}
-    observed = observe(write_run(tmp_path / "run", runs))
-    found = compare(within(observed, find_factor("policy"), frozenset()))
-    alone = in_one_run(tmp_path / "alone", drift, runs[sizes[0]])
-    assert alone.p == alone.p_adjusted == found[0].p_adjusted == 2 / 64
+    slower: list[Entry] = [1.5 * (1 + 0.01 * n) * value for n, value in enumerate(drift)]
+    equal: list[Entry] = [
+        value * (1 + noise) for value, noise in zip(drift, (0.005, -0.004, 0.001, -0.006, 0.002, 0.0), strict=True)
+    ]
+    found = of_sizes(tmp_path / "all", [(drift, slower), *[(drift, equal)] * 7])
     assert [one.verdict for one in found] == ["slower", *["same"] * 7]
-    assert {one.cells for one in found} == {8}
+    assert {one.sizes for one in found} == {8}
+    assert in_one_run(tmp_path / "alone", drift, slower).verdict == "slower"
 
 
-def test_cells_without_enough_launches_have_no_p_and_are_not_counted(tmp_path: Path) -> None:
-    small = [made_case(case.where.policy, case.where.isolation, image="openmpi", size=8) for case in (HOST, MULTI)]
-    runs: dict[Case, Sequence[Entry]] = {small[0]: spread(1e-6, 3), small[1]: spread(3e-6, 3), HOST: spread(1e-6, 6)}
-    runs[MULTI] = [2 * value for value in spread(1e-6, 6)]
-    observed = observe(write_run(tmp_path / "run", runs))
-    few, enough = compare(within(observed, find_factor("policy"), frozenset()))
-    assert (few.p, few.p_adjusted, few.cells, few.why) == (
-        None, None, 0, "an interval needs at least 3 more launches"
-    )  # fmt: skip
-    assert (enough.p_adjusted, enough.cells, enough.verdict) == (2 / 64, 1, "slower")
+# Questions: intervals of all sizes of one operation hold at once ------------------------------------------------------
 
 
-def test_within_the_margin_is_the_same_or_where_a_difference_is_sure_negligible(tmp_path: Path) -> None:
+def noisy(seed: int, launches: int = 12, share: float = 0.03) -> list[Entry]:
+    """Times around 10 us whose logarithms are normal."""
+    return [1e-5 * math.exp(log) for log in np.random.default_rng(seed).normal(0, share, launches).tolist()]
+
+
+def test_sizes_of_an_operation_are_judged_at_once_and_operations_apart(tmp_path: Path) -> None:
+    sides = [(noisy(seed), noisy(seed + 10)) for seed in range(3)]
+    together = of_sizes(tmp_path / "sum", sides)
+    for other, fields in (("op", {"op": "max"}), ("dtype", {"dtype": "float64"})):
+        runs: dict[Case, Sequence[Entry]] = {}
+        for power, (base, multi) in enumerate(sides):
+            for case, entries in ((HOST, base), (MULTI, multi)):
+                runs[case.having(size=8 << power)] = entries
+                if power == 0:
+                    runs[case.having(size=8, **fields)] = entries
+        both = compare(within(observe(write_run(tmp_path / other, runs)), find_factor("policy"), frozenset()), 0.02)
+        assert sorted(one.sizes for one in both) == [1, 3, 3, 3]
+        alone = next(one for one in both if one.sizes == 1)
+        assert alone.ratio == in_one_run(tmp_path / f"{other} alone", *sides[0]).ratio
+        assert [one.ratio for one in both if one.sizes == 3] == [one.ratio for one in together]
+        assert width(alone) < width(together[0])
+
+
+def width(comparison: Comparison) -> float:
+    low, high = interval_of(comparison)
+    return math.log(high / low)
+
+
+def test_the_intervals_of_a_question_are_those_of_its_sizes_at_once(tmp_path: Path) -> None:
+    sides = [(noisy(seed), noisy(seed + 10)) for seed in range(3)]
+    cells = [Launches(base, other, range(12), range(12)) for base, other in sides]  # type: ignore[arg-type]
+    for one, (value, low, high) in zip(of_sizes(tmp_path / "run", sides), intervals(cells, True), strict=True):
+        assert one.ratio is not None
+        assert (one.ratio.value, *interval_of(one)) == pytest.approx((math.exp(value), math.exp(low), math.exp(high)))
+
+
+def test_other_sides_are_another_question(tmp_path: Path) -> None:
+    """Steps of isolation in one run are each compared with the host."""
+    files = made_case("multi", "files", image="openmpi")
+    runs: dict[Case, Sequence[Entry]] = {}
+    for size in (8, 16):
+        for seed, case in enumerate((HOST, MULTI, files)):
+            runs[case.having(size=size)] = noisy(seed + size)
+    found = compare(within(observe(write_run(tmp_path / "run", runs)), find_factor("policy"), frozenset()))
+    assert [one.sizes for one in found] == [2] * 4
+
+
+def test_launches_until_decided_have_their_part_of_five_per_cent_each(tmp_path: Path) -> None:
+    sides = [(noisy(seed), noisy(seed + 10)) for seed in range(3)]
+    runs: dict[Case, Sequence[Entry]] = {}
+    for power, both in enumerate(sides):
+        runs |= {case.having(size=8 << power): entries for case, entries in zip((HOST, MULTI), both, strict=True)}
+    run = write_run(tmp_path / "run", runs, experiment=experiment(("openmpi",), launches=20, until="decided"))
+    found = compare(within(observe(run), find_factor("policy"), frozenset()))
+    assert [one.sizes for one in found] == [3] * 3
+    for one, (base, other) in zip(found, sides, strict=True):
+        assert one.ratio == ratio_at_any_time(other, base, 1 - ALPHA / 3)  # type: ignore[arg-type]
+
+
+def test_cells_without_enough_launches_are_not_counted(tmp_path: Path) -> None:
+    twice: list[Entry] = [2 * value for value in spread(1e-6, 6)]
+    few, enough = of_sizes(tmp_path / "run", [(spread(1e-6, 3), spread(3e-6, 3)), (spread(1e-6, 6), twice)])
+    assert few.ratio is not None and few.ratio.interval is None
+    assert (few.verdict, few.launches_more) == ("unclear", 3)
+    assert (enough.sizes, enough.verdict) == (1, "slower")
+    assert enough.ratio == in_one_run(tmp_path / "alone", spread(1e-6, 6), twice).ratio
+
+
+# The verdict ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("low", "value", "high", "verdict"),
+    [
+        (0.99, 1.02, 1.1, "same"), (1.01, 1.05, 1.1, "same"), (1 / 1.1, 0.95, 0.99, "same"), (1.0, 1.0, 1.0, "same"),
+        (1.01, 1.05, 1.11, "slower"), (1.2, 1.25, 1.3, "slower"),
+        (0.90, 0.95, 0.99, "faster"), (0.7, 0.8, 0.98, "faster"),
+        (0.99, 1.05, 1.11, "unclear"), (0.90, 0.95, 1.01, "unclear"), (0.5, 1.0, 2.0, "unclear"),
+        (1.0, 1.2, 1.3, "unclear"),
+    ],
+)  # fmt: skip
+def test_within_the_margin_is_the_same_and_beyond_it_what_excludes_1(
+    low: float, value: float, high: float, verdict: Verdict
+) -> None:
+    """A margin of 10 %: a ratio of 1.1 one way is one of 1 / 1.1 the other."""
+    assert verdict_on(Estimate(value, (low, high), 10), 0.1) == verdict
+
+
+def test_a_proven_difference_within_the_margin_is_the_same(tmp_path: Path) -> None:
     host = spread(10e-6, 12, 0.001)
-    same = in_one_run(tmp_path / "1", host, host[6:] + host[:6])
-    negligible = in_one_run(tmp_path / "2", host, [1.01 * value for value in host])
-    assert (same.verdict, negligible.verdict) == ("same", "negligible")
-    assert in_one_run(tmp_path / "3", host, [1.01 * value for value in host], margin=0.005).verdict == "slower"
+    multi = [1.01 * value for value in host]
+    same = in_one_run(tmp_path / "1", host, multi)
+    assert same.verdict == "same" and same.ratio is not None and same.ratio.excludes(1.0)
+    assert same.launches_more is None
+    assert in_one_run(tmp_path / "2", host, multi, margin=0.005).verdict == "slower"
+    assert in_one_run(tmp_path / "3", multi, host, margin=0.005).verdict == "faster"
 
 
-def test_the_margin_holds_the_whole_interval_and_both_ways_alike() -> None:
-    def verdict(low: float, value: float, high: float, p: float = 1e-4, margin: float = 0.1) -> str:
-        return judge(Estimate(value, (low, high), 10), PValues(p, p, 1, 1, 512, None), margin)[0]
+def following(seed: int, launches: int, times: float = 1.0) -> list[Entry]:
+    """Launches each of which is nearly as fast as the one before."""
+    draw, logs = np.random.default_rng(seed), [0.0]
+    for step in draw.normal(0, 0.001, launches - 1).tolist():
+        logs.append(0.9 * logs[-1] + step)
+    return [times * 1e-5 * math.exp(log) for log in logs]
 
-    assert verdict(0.99, 1.02, 1.1) == "same"
-    assert verdict(1.01, 1.05, 1.1) == "negligible"
-    assert verdict(1.01, 1.05, 1.1, p=0.06) == "same"
-    assert verdict(1.01, 1.05, 1.11) == "inconclusive"
-    assert verdict(1 / 1.1, 0.95, 0.99) == "negligible"
-    assert verdict(0.90, 0.95, 0.99) == "inconclusive"
-    assert verdict(1.02, 1.2, 1.3) == "slower"
-    assert verdict(0.7, 0.8, 0.98) == "faster"
-    assert verdict(1.02, 1.2, 1.3, p=0.051) == "inconclusive"
-    assert verdict(0.99, 1.2, 1.3) == "inconclusive"
+
+@pytest.mark.parametrize(("times", "verdict"), [(1.0, "same"), (1.5, "slower"), (0.7, "faster")])
+def test_where_launches_depend_on_those_before_there_is_no_verdict_from_twenty_on(
+    tmp_path: Path, times: float, verdict: Verdict
+) -> None:
+    """In fewer it cannot be seen whether they do."""
+    for launches in (19, 20):
+        steady: list[Entry] = [1e-5] * launches
+        found = of_sizes(tmp_path / str(launches), [(steady, following(seed, launches, times)) for seed in (0, 8)])
+        assert min(one.serial or 0.0 for one in found) > REFUSED
+        assert {one.verdict for one in found} == {"unclear" if launches == 20 else verdict}
+        assert {one.launches_more for one in found} == {None}
+
+
+def test_whether_launches_depend_on_those_before_is_told_from_all_sizes(tmp_path: Path) -> None:
+    """Of three sizes the launches of one do, by chance."""
+    sides: list[tuple[list[Entry], list[Entry]]] = [([1e-5] * 20, following(0, 20, 1.5))]
+    sides += [([1e-5] * 20, [1.5 * value for value in spread(1e-5, 20)]) for _ in range(2)]
+    found = of_sizes(tmp_path, sides)
+    assert found[0].serial is not None and found[0].serial > REFUSED
+    assert [one.verdict for one in found] == ["slower"] * 3
 
 
 def test_too_few_launches_say_how_many_are_lacking(tmp_path: Path) -> None:
     found = in_one_run(tmp_path, spread(10e-6, 4), spread(20e-6, 4))
-    assert (found.verdict, found.launches_more, found.why) == (
-        "inconclusive",
-        2,
-        "an interval needs at least 2 more launches",
-    )
+    assert (found.verdict, found.launches_more) == ("unclear", 2)
     assert found.ratio is not None and found.ratio.interval is None
 
 
 def test_more_launches_of_the_same_kind_do_settle_it(tmp_path: Path) -> None:
     host, multi = spread(10e-6, 10, 0.1), spread(10.4e-6, 10, 0.1)[::-1]
     found = in_one_run(tmp_path / "few", host, multi)
-    assert found.verdict == "inconclusive"
-    assert found.launches_more is not None and f"needs about {found.launches_more} more launches" in found.why
+    assert found.verdict == "unclear"
+    assert found.launches_more is not None
     times = math.ceil((10 + found.launches_more) / 10)
     assert in_one_run(tmp_path / "many", host * 2 * times, multi * 2 * times).verdict == "slower"
 
@@ -172,7 +290,7 @@ def test_failures_and_skips_say_why_there_is_no_verdict(tmp_path: Path) -> None:
     skip = made_failure(HOST, 0, "no such algorithm", "skipped")
     skipped = in_one_run(tmp_path / "2", [skip], spread(1e-6))
     assert skipped.why == "host: skipped: no such algorithm"
-    assert (skipped.p, skipped.ratio, skipped.base) == (None, None, None)
+    assert (skipped.ratio, skipped.base, skipped.sizes) == (None, None, 0)
     assert skipped.other is not None
 
 
@@ -187,26 +305,26 @@ def test_a_few_failed_launches_leave_the_others(tmp_path: Path) -> None:
 def test_medians_of_zero_are_no_numbers_to_compare(tmp_path: Path) -> None:
     for base, other in ((spread(1e-6), [0.0] * 10), ([0.0, *spread(1e-6)[1:]], spread(1e-6)), ([0.0] * 8, [0.0] * 8)):
         found = in_one_run(tmp_path / str(len(base)) / str(other[0]), base, other)
-        assert (found.verdict, found.p) == ("not comparable", None)
+        assert (found.verdict, found.ratio) == ("not comparable", None)
         assert "the clock does not resolve" in found.why
 
 
-def test_a_cell_without_a_verdict_leaves_the_others_their_p(tmp_path: Path) -> None:
-    """Cells that cannot be compared are no tests, so they cost the others nothing."""
+def test_a_cell_without_a_verdict_leaves_the_others_as_they_are(tmp_path: Path) -> None:
+    """Cells that cannot be compared are not judged, so they cost the others nothing."""
     small = [made_case(case.where.policy, case.where.isolation, image="openmpi", size=8) for case in (HOST, MULTI)]
     medians: dict[Case, Sequence[Entry]] = {small[0]: spread(1e-6), small[1]: ["died"] * 10}
     medians |= {HOST: spread(1e-6), MULTI: spread(2e-6)}
     observed = observe(write_run(tmp_path / "run", medians))
     first, second = compare(within(observed, find_factor("policy"), frozenset()))
     assert (first.verdict, second.verdict) == ("not comparable", "slower")
-    assert second.p_adjusted == in_one_run(tmp_path / "alone", spread(1e-6), spread(2e-6)).p_adjusted
+    assert (second.sizes, second.ratio) == (1, in_one_run(tmp_path / "alone", spread(1e-6), spread(2e-6)).ratio)
 
 
 def test_one_launch_is_a_value_without_interval(tmp_path: Path) -> None:
     found = of_two_runs(tmp_path, [10e-6], [20e-6])
     assert found.ratio is not None and found.ratio.interval is None
     assert found.ratio.value == pytest.approx(2.0)
-    assert (found.verdict, found.launches_more) == ("inconclusive", 5)
+    assert (found.verdict, found.launches_more) == ("unclear", 5)
 
 
 def test_runs_in_a_folder_are_launches(tmp_path: Path) -> None:

@@ -39,17 +39,17 @@ def runs(tmp_path: Path) -> tuple[Path, Path]:
     return one, two
 
 
-@pytest.mark.parametrize(("asked", "code"), [("slower", 1), ("faster", 0), ("different", 1), ("inconclusive", 1)])
+@pytest.mark.parametrize(("asked", "code"), [("slower", 1), ("faster", 0), ("different", 1), ("unclear", 1)])
 def test_fail_on_decides_the_exit_code(compare: Collbench, runs: tuple[Path, Path], asked: str, code: int) -> None:
     found = compare(*runs, "--fail-on", asked)
     assert found.code == code
     assert bool(code) == (f"--fail-on {asked}: 1 slower; 1 cell compared" in found.err)
     swapped = compare(*runs[::-1], "--fail-on", asked)
-    assert swapped.code == {"slower": 0, "faster": 1, "different": 1, "inconclusive": 0}[asked]
+    assert swapped.code == {"slower": 0, "faster": 1, "different": 1, "unclear": 0}[asked]
     assert compare(*runs, "--fail-on", asked, "--margin", "50%").code == 0
 
 
-MODES = ("slower", "faster", "different", "inconclusive")
+MODES = ("slower", "faster", "different", "unclear")
 
 
 @pytest.mark.parametrize("asked", MODES)

@@ -13,12 +13,15 @@ import pytest
 from tests.unit.made_program_runs import program_case
 from tests.unit.made_runs import experiment, made_case, write_run
 
+from collbench.analysis.arrangements import ALPHA
 from collbench.analysis.compare import Comparison, compare
 from collbench.analysis.deciding import Standing, questions, standing, still_open
+from collbench.analysis.estimate import ratio_in_blocks
 from collbench.analysis.factors import find_factor
 from collbench.analysis.observations import Cell, How, observe
 from collbench.analysis.pairs import across, within
 from collbench.analysis.run_facts import few_launches
+from collbench.analysis.sequential import fewest_wins, ratio_at_any_time
 from collbench.cli import run_command
 from collbench.cli.failing import failures
 from collbench.report.comparison import tables
@@ -28,18 +31,22 @@ from collbench.schema.case import Case
 from collbench.schema.manifest import Until
 
 SIZES = tuple(8 << shift for shift in range(12))
+
+#: So many blocks that agree give each of 12 sizes an interval.
+AGREED = 10
+
 HOST, SINGLE = made_case(image="openmpi"), made_case("single", "strict", image="openmpi")
 
 
 def made(added: float, launches: int, spread: float = 0.003) -> dict[Case, list[float | None]]:
-    """A run of 12 sizes; at the first the container takes so much longer, and only that is launched after 6 blocks."""
+    """A run of 12 sizes; at the first the container takes more; only that is launched after `AGREED` blocks."""
     draw = np.random.default_rng(1)
     found: dict[Case, list[float | None]] = {}
     for size in SIZES:
         for case in (HOST, SINGLE):
             more = 1 + added if case is SINGLE and size == SIZES[0] else 1.0
             times: list[float | None] = (1e-5 * more * np.exp(draw.normal(0, spread, launches))).tolist()
-            found[case.having(size=size)] = times if size == SIZES[0] or case is HOST else times[:6]
+            found[case.having(size=size)] = times if size == SIZES[0] or case is HOST else times[:AGREED]
     return found
 
 
@@ -49,17 +56,24 @@ def compared(path: Path, times: dict[Case, list[float | None]], until: Until) ->
     return sorted(compare(pairs), key=lambda one: one.pair.base.case["size"])
 
 
-def test_one_cell_that_differs_is_found_after_nine_blocks(tmp_path: Path) -> None:
-    first, *others = compared(tmp_path / "run", made(0.1, 9), "decided")
-    assert (first.verdict, first.launches) == ("slower", (9, 9))
-    assert first.p is not None and first.p_adjusted is not None and first.p_adjusted <= 0.05
+def test_one_size_of_twelve_that_differs_is_found_after_ten_blocks(tmp_path: Path) -> None:
+    assert fewest_wins(AGREED, 2 * len(SIZES) / ALPHA) == AGREED == fewest_wins(AGREED - 1, 2 * len(SIZES) / ALPHA)
+    first, *others = compared(tmp_path / "run", made(0.1, AGREED), "decided")
+    assert (first.verdict, first.launches) == ("slower", (AGREED, AGREED))
+    assert first.sizes == 12 and first.ratio is not None and first.ratio.excludes(1.0)
     assert {one.verdict for one in others} == {"same"}
-    assert {one.launches for one in others} == {(6, 6)}
+    assert {one.launches for one in others} == {(AGREED, AGREED)}
 
 
-def test_what_is_not_decided_says_after_how_many_blocks(tmp_path: Path) -> None:
-    first = compared(tmp_path / "run", made(0.05, 9, spread=0.05), "decided")[0]
-    assert (first.verdict, first.why, first.launches_more) == ("inconclusive", "not decided after 9 blocks", None)
+def test_sizes_that_have_too_few_blocks_for_an_interval_count_too(tmp_path: Path) -> None:
+    first, *others = compared(tmp_path / "run", made(0.1, AGREED - 1), "decided")
+    assert {(one.verdict, one.sizes) for one in (first, *others)} == {("unclear", 12)}
+    assert all(one.ratio is not None and one.ratio.interval is None for one in (first, *others))
+
+
+def test_what_is_not_decided_promises_no_number_of_launches(tmp_path: Path) -> None:
+    first = compared(tmp_path / "run", made(0.05, 11, spread=0.05), "decided")[0]
+    assert (first.verdict, first.launches, first.launches_more) == ("unclear", (11, 11), None)
 
 
 def test_its_intervals_are_wider_than_those_of_a_fixed_number(tmp_path: Path) -> None:
@@ -72,16 +86,16 @@ def test_its_intervals_are_wider_than_those_of_a_fixed_number(tmp_path: Path) ->
 
 
 def test_tables_say_that_launches_ended_so_and_checks_do_not_miss_those_that_were_not_needed(tmp_path: Path) -> None:
-    found = compared(tmp_path / "run", made(0.0, 9), "decided")
+    found = compared(tmp_path / "run", made(0.0, 12), "decided")
     assert any("launched until decided" in note for table in tables(found) for note in table.notes)
     assert failures(found, "slower", 0, ()) == []
-    fixed = compared(tmp_path / "fixed", made(0.0, 9), "launches")
+    fixed = compared(tmp_path / "fixed", made(0.0, 12), "launches")
     assert any("one side lacks" in reason for reason in failures(fixed, "slower", 0, ()))
     assert not any("launched until decided" in note for table in tables(fixed) for note in table.notes)
 
 
 def test_a_run_that_ended_early_lacks_nothing(tmp_path: Path) -> None:
-    run = observe(write_run(tmp_path / "run", made(0.0, 9)))
+    run = observe(write_run(tmp_path / "run", made(0.0, 12)))
     kept = experiment(("openmpi",), launches=20)
     assert few_launches(run.cells.values(), kept) == "fewer launches than its 20 in 24 cells"
     assert few_launches(run.cells.values(), experiment(("openmpi",), launches=20, until="decided")) == ""
@@ -101,7 +115,7 @@ def test_a_check_passes_though_cells_have_fewer_launches_than_the_most(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for until, code in (("decided", 0), ("launches", 1)):
-        compared(tmp_path / until, made(0.0, 9), until)  # type: ignore[arg-type]
+        compared(tmp_path / until, made(0.0, 12), until)  # type: ignore[arg-type]
         words = ["collbench", "compare", str(tmp_path / until), "--by", "policy", "--fail-on", "slower"]
         monkeypatch.setattr(sys, "argv", words)
         assert run_command(speaks=True) == code, capsys.readouterr().err
@@ -113,10 +127,10 @@ def test_beside_another_run_it_is_judged_like_any_other(tmp_path: Path) -> None:
     for until in ("decided", "launches"):
         runs = [tmp_path / f"{until}-{name}" for name in ("a", "b")]
         for run in runs:
-            compared(run, made(0.0, 9), until)
+            compared(run, made(0.0, 12), until)
         base, other = map(observe, runs)
         pairs = across(base, other, None, frozenset())
-        found.append([(one.p, one.p_adjusted, one.ratio) for one in compare(pairs, in_blocks=False)])
+        found.append([(one.sizes, one.ratio) for one in compare(pairs, in_blocks=False)])
     assert found[0] == found[1]
 
 
@@ -168,7 +182,7 @@ def test_a_comparison_is_open_until_it_is_decided_or_hopeless() -> None:
     assert [one.state for one in noisy(0.001, 6)] == ["decided"]
     assert [one.state for one in noisy(0.001, 10, added=0.5)] == ["decided"]
     assert [one.state for one in noisy(0.5, 15)] == ["hopeless"]
-    ratios = [1.03, 0.99, 1.005, 1.0, 0.995, 1.01, 1.012]
+    ratios = [1.07, 0.99, 1.005, 1.0, 0.995, 1.01, 1.012]
     one_outside = stand({HOST: [1e-5] * 7, SINGLE: [1e-5 * ratio for ratio in ratios]}, 7)
     assert [one.state for one in one_outside] == ["open"]
     assert [cell.case for cell in still_open(one_outside)] == [HOST, SINGLE]
@@ -181,12 +195,13 @@ def test_a_side_that_always_fails_is_given_up_after_three_blocks(blocks: int, st
 
 
 @pytest.mark.parametrize("until", ["decided", "launches"])
-def test_the_table_of_launch_has_the_same_intervals_as_compare(tmp_path: Path, until: Until) -> None:
-    times = made(0.1, 12, spread=0.05)
-    found = compared(tmp_path / "run", times, until)[0].ratio
+def test_the_table_of_launch_has_intervals_of_each_cell_by_itself(tmp_path: Path, until: Until) -> None:
+    """Those of compare hold for all sizes at once."""
+    compared(tmp_path / "run", made(0.1, 12, spread=0.05), until)
     cells = observe(tmp_path / "run").cells
     host, single = (cells[case.having(size=SIZES[0])] for case in (HOST, SINGLE))
-    assert found is not None and found.interval is not None
+    found = {"decided": ratio_at_any_time, "launches": ratio_in_blocks}[until](single.medians, host.medians)
+    assert found.interval is not None
     assert OverHost()(single, host) == f"{found.value:.2f} ({found.interval[0]:.2f} .. {found.interval[1]:.2f})"
 
 

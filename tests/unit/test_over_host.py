@@ -7,6 +7,7 @@ from tests.unit.made_program_runs import program_case, program_record
 from tests.unit.made_runs import made_case, made_record, spread
 
 from collbench.analysis.compare import compare
+from collbench.analysis.estimate import ratio_in_blocks
 from collbench.analysis.observations import Cell, Pair
 from collbench.report.launches import OverHost, program_launches, summary
 
@@ -66,8 +67,10 @@ def test_launches_that_were_measured_differently_do_not_count_as_in_compare() ->
     over_host = OverHost()
     (found,) = compare([Pair(host, inside, "host", "multi")])
     assert found.ratio is not None and found.ratio.interval is not None
-    low, high = found.ratio.interval
-    assert over_host(inside, host) == f"{found.ratio.value:.2f} ({low:.2f} .. {high:.2f})"
+    six = ratio_in_blocks(spread(2 * US, 6, 0.1), [1 * US] * 6)
+    assert found.ratio.n == six.n and six.interval is not None
+    low, high = six.interval
+    assert over_host(inside, host) == f"{six.value:.2f} ({low:.2f} .. {high:.2f})"
     assert over_host.notes([host, inside])[1:] == [
         "over the host: launches left out, because they were measured differently: 2"
     ]

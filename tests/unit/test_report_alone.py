@@ -19,10 +19,8 @@ def alone(tmp_path: Path) -> tuple[Path, Path]:
 
 
 def test_one_option_is_told_with_its_times(here: Collbench, alone: tuple[Path, Path]) -> None:
-    said = here("advise", alone[0]).out.splitlines()[1]
-    assert re.fullmatch(r"\* Only one option was measured: .+ \(1\.02 us at 1K, 65\.5 us at 64K; 1 launch\)\.", said), (
-        said
-    )
+    said = here("advise", alone[0]).out.splitlines()[0]
+    assert "1.02 us at 1K, 65.5 us at 64K; 1 launch" in said
 
 
 def test_without_sides_there_is_no_drift_between_them(

@@ -103,7 +103,7 @@ def test_the_ladder_has_the_ratios_intervals_and_verdicts_of_compare(tmp_path: P
     plot, compared = climbed(tmp_path / "run", cells, drawn)
     first = float(plot.axes.patches[0].get_height())  # type: ignore[attr-defined]
     assert first == pytest.approx((DRIFT[4] + DRIFT[5]) / 2)
-    assert [one.verdict for one in compared] == ["inconclusive", "faster", "slower"]
+    assert [one.verdict for one in compared] == ["unclear", "faster", "slower"]
     for one, bar, ends in zip(compared, plot.axes.patches[1:], chain(*whiskers(plot.axes)), strict=True):
         assert one.ratio is not None and one.ratio.interval is not None
         low, high = sorted((first, first * one.ratio.value))

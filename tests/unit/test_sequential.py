@@ -8,59 +8,27 @@ from itertools import product
 import numpy as np
 import pytest
 
+from collbench.analysis.arrangements import ALPHA
+from collbench.analysis.bounds import Launches
 from collbench.analysis.deciding import LEAST_CHANCE, chance_of_verdict
 from collbench.analysis.estimate import FEWEST, Estimate, ratio_in_blocks
 from collbench.analysis.sequential import (
-    CAPITAL,
     PARTS,
     STAKES,
-    Evidence,
-    _middle,
-    _Table,
-    _weighed,
-    evidence,
+    bounds_at_any_time,
     fewest_wins,
+    of_controls_at_any_time,
     ratio_at_any_time,
-)  # fmt: skip
+)
 
 
-def of(logs: list[list[float]]) -> list[Evidence]:
-    """The evidence of pairs, each with its log ratios."""
-    return evidence([dict(enumerate(one)) for one in logs])
-
-
-def test_the_capital_is_one() -> None:
+def test_the_mean_wealth_without_a_difference_is_1() -> None:
+    """Over all ways in which seven coins can fall: what Ville's inequality needs, exactly."""
     assert sum(PARTS) == pytest.approx(1.0)
-    assert sum(CAPITAL.values()) == pytest.approx(1.0)
-
-
-@pytest.mark.parametrize(("pairs", "blocks"), [(1, 7), (2, 4)])
-def test_the_mean_wealth_of_a_set_without_a_difference_is_at_most_1(pairs: int, blocks: int) -> None:
-    """Over all ways in which coins can fall: what Ville's inequality needs, exactly."""
-    sizes = np.random.default_rng(0).exponential(0.02, (blocks, pairs))
-    total, fell = np.zeros((2, pairs)), list(product((-1, 1), repeat=blocks * pairs))
-    for coins in fell:
-        logs = sizes * np.reshape(coins, sizes.shape)
-        table, least = _Table(pairs), np.zeros((2, pairs))
-        for block in range(blocks):
-            table.bet(_weighed(logs[:block], logs[block]))
-            table.choose(block + 1, logs[: block + 1])
-        table.settle(least)
-        total += least
-    assert (total / len(fell) <= 1 + 1e-9).all()
-    assert (total / len(fell) > 0.1).all()
-
-
-def test_small_log_ratios_weigh_less_and_missing_ones_nothing() -> None:
-    past = np.array([[0.1, math.nan, math.nan], [-0.1, 0.2, math.nan]])
-    assert _weighed(past, np.array([0.025, -0.3, 0.001])).tolist() == pytest.approx([0.5, -1.0, 1.0])
-    assert _weighed(past, np.array([math.nan, 0.0, 0.0])).tolist() == [0.0, 0.0, 0.0]
-
-
-def test_medians_of_what_is_there() -> None:
-    nan = math.nan
-    assert _middle(np.array([[3.0, nan, nan], [1.0, 2.0, nan], [8.0, 4.0, nan]])).tolist() == [3.0, 3.0, 0.0]
-    assert _middle(np.empty((0, 2))).tolist() == [0.0, 0.0]
+    stakes = np.array([[1.0 + STAKES * coin for coin in fell] for fell in product((-1, 1), repeat=7)])
+    wealth = stakes.prod(axis=1) @ PARTS
+    assert wealth.mean() == pytest.approx(1.0)
+    assert wealth.max() > 40
 
 
 def test_six_blocks_that_agree_have_an_interval_and_five_have_none() -> None:
@@ -97,15 +65,59 @@ def _by_chance(runs: int) -> float:
     return 0.05 * runs + 2.6 * math.sqrt(0.05 * 0.95 * runs)
 
 
-@pytest.mark.parametrize("differing", [0, 3])
-def test_whoever_looks_after_every_block_is_wrong_in_at_most_one_run_of_twenty(differing: int) -> None:
-    """False alarms of 8 pairs that share their blocks, of which some differ, at any of 24 looks."""
-    draw, alarms, runs = np.random.default_rng(3), 0, 100
+def heavy(draw: np.random.Generator, cells: int) -> list[list[float]]:
+    """Logarithms of ratios [cells, 24] around 0, of cells that share their blocks."""
+    logs: list[list[float]] = (draw.standard_t(2, (cells, 24)) * 0.05 + draw.normal(0, 0.05, 24)).tolist()
+    return logs
+
+
+def test_whoever_looks_at_all_sizes_after_every_block_is_wrong_in_at_most_one_run_of_twenty() -> None:
+    """Intervals of a question of 8 sizes, each with its part of 5 %, at any of 19 looks."""
+    draw, outside, runs = np.random.default_rng(3), 0, 100
     for _ in range(runs):
-        logs = draw.standard_t(2, (8, 24)) * 0.05 + draw.normal(0, 0.05, 24)
-        logs[:differing] += np.array([0.1, 0.3, 0.5])[:differing, None]
-        alarms += min(one.p_adjusted for one in of(logs.tolist())[differing:]) <= 0.05
-    assert alarms <= _by_chance(runs)
+        times = np.exp(heavy(draw, 8))
+        outside += any(ratio_at_any_time(row[:n], np.ones(n), 1 - ALPHA / 8).excludes(1.0)
+                       for row in times for n in range(6, 25))  # fmt: skip
+    assert outside <= _by_chance(runs)
+
+
+def test_bounds_hold_after_every_block() -> None:
+    """The lower ones of 8 cells at once, and the upper one of the first by itself."""
+    draw, lower, upper, runs = np.random.default_rng(4), 0, 0, 100
+    for _ in range(runs):
+        logs = heavy(draw, 8)
+        looks = [bounds_at_any_time([dict(enumerate(row[:n])) for row in logs]) for n in range(6, 25)]
+        lower += any(one.lower > 0 for found in looks for one in found)
+        upper += any(found[0].upper < 0 for found in looks)
+    assert lower <= _by_chance(runs) and upper <= _by_chance(runs)
+    assert upper >= 1, "they are not wider than they need be"
+
+
+def test_bounds_are_the_blocks_beyond_which_a_bet_would_have_won() -> None:
+    """Five wins of five are a wealth of 20, and so a bound; of two cells a lower bound needs 40, so six of six."""
+    five, six = ({block: float(block) for block in range(n)} for n in (5, 6))
+    assert [fewest_wins(n, wealth) for n, wealth in ((5, 20), (6, 20), (6, 40))] == [5, 6, 6]
+    assert bounds_at_any_time([five]) == [(2.0, 0.0, 4.0)]
+    assert bounds_at_any_time([five, six]) == [(2.0, -math.inf, 4.0), (2.5, 0.0, 5.0)]
+    assert bounds_at_any_time([{0: 1.0}]) == [(1.0, -math.inf, math.inf)]
+
+
+def test_exchanged_sides_have_mirrored_bounds_by_themselves() -> None:
+    logs = dict(enumerate(heavy(np.random.default_rng(5), 1)[0]))
+    ((value, lower, upper),) = bounds_at_any_time([logs])
+    assert bounds_at_any_time([{block: -log for block, log in logs.items()}]) == [(-value, -upper, -lower)]
+
+
+def test_of_every_option_as_the_control_a_bound_is_that_of_its_pair_with_a_part_of_five_per_cent() -> None:
+    draw = np.random.default_rng(6)
+    times = {name: np.exp(draw.normal(0, 0.05, 12)).tolist() for name in "abc"}
+    pairs = {(other, control): Launches(times[control], times[other], range(12), range(12))
+             for other, control in (("a", "b"), ("a", "c"), ("b", "c"))}  # fmt: skip
+    found = of_controls_at_any_time(pairs)
+    assert found.keys() == {(other, control) for other in "abc" for control in "abc" if other != control}
+    for (other, control), low in found.items():
+        logs = dict(enumerate(np.log(np.array(times[other]) / times[control]).tolist()))
+        assert low == pytest.approx(bounds_at_any_time([logs, logs])[0].lower)
 
 
 def test_an_interval_that_is_looked_at_after_every_block_holds_the_median() -> None:
@@ -114,35 +126,6 @@ def test_an_interval_that_is_looked_at_after_every_block_holds_the_median() -> N
         times = np.exp(0.05 * draw.standard_t(2, 24)).tolist()
         outside += any(ratio_at_any_time(times[:n], [1.0] * n).excludes(1.0) for n in range(6, 25))
     assert outside <= _by_chance(runs)
-
-
-@pytest.mark.parametrize("pairs", [1, 14, 300])
-def test_one_pair_that_differs_is_found_after_nine_blocks_among_however_many(pairs: int) -> None:
-    draw = np.random.default_rng(4)
-    logs = draw.normal(0, 0.01, (pairs, 9))
-    logs[0] += 0.1
-    found = of(logs.tolist())
-    assert found[0].p_adjusted <= 0.05
-    assert min((one.p_adjusted for one in found[1:]), default=1.0) > 0.05
-
-
-def test_pairs_that_all_differ_are_all_found() -> None:
-    draw = np.random.default_rng(5)
-    assert max(one.p_adjusted for one in of((draw.normal(0.1, 0.01, (40, 10))).tolist())) <= 0.05
-
-
-def test_a_pair_that_was_found_stays_found_and_one_more_look_changes_nothing_before() -> None:
-    """A cell that is measured no longer keeps what it has won; the others go on."""
-    draw = np.random.default_rng(6)
-    sure, unsure = (draw.normal(0.1, 0.01, 10)).tolist(), draw.normal(0, 0.05, 20).tolist()
-    both = evidence([dict(enumerate(sure)), dict(enumerate(unsure))])
-    assert both[0].p_adjusted <= 0.05 < both[1].p_adjusted
-
-
-def test_equal_times_are_evidence_of_nothing() -> None:
-    assert of([[0.0] * 20, [0.0] * 20]) == [Evidence(1.0, 1.0)] * 2
-    assert evidence([]) == []
-    assert evidence([{}, {}]) == [Evidence(1.0, 1.0)] * 2
 
 
 def test_wins_that_are_needed() -> None:
@@ -158,49 +141,16 @@ def test_comparisons_that_cannot_be_decided_any_more_are_given_up() -> None:
     assert chance_of_verdict(quiet, 0, 0.02) == pytest.approx(1.0)
 
 
-def test_parts_of_the_capital_add_up_to_at_most_1_whoever_stands_out() -> None:
-    """A set's wealth is linear in that of bets on its hypotheses, and each hypothesis has at most its share of it."""
-    pairs, shares = 6, 0.0
-    for winner in range(pairs):
-        table, least = _Table(pairs), np.zeros((2, pairs))
-        for blocks in CAPITAL.keys() - {0}:
-            table.choose(blocks, np.tile(np.linspace(0.01, 0.06, pairs), (blocks, 1)))
-        others = np.arange(pairs) != winner
-        for part in table._chosen.values():
-            part.wealth[:, others] = 0.0
-        table._of_all[:, :, others] = 0.0
-        table.settle(least)
-        shares += least[0, winner]
-    assert 0.5 < shares <= 1.0
-
-
-def test_who_was_found_stands_no_longer_in_the_way_of_others() -> None:
-    """The first pair is measured until it is found, the second on, which is not limited by it."""
-    first, second = [0.1] * 8, [-0.01, -0.01, *[0.05] * 12]
-    limited = [evidence([dict(enumerate(first)), dict(enumerate(second[:n]))])[1].p_adjusted for n in range(8, 15)]
-    assert min(limited) <= 0.05
-    alone = [evidence([dict(enumerate(second[:n]))])[0].p_adjusted for n in range(8, 15)]
-    soonest, later = (next(n for n, p in enumerate(found) if p <= 0.05) for found in (alone, limited))
-    assert later - soonest <= 2
-
-
-def test_what_comes_later_changes_no_bet_and_takes_nothing_back() -> None:
-    draw = np.random.default_rng(8)
-    logs = draw.normal(0.04, 0.02, (3, 9))
-    before = of(logs.tolist())
-    assert of(np.concatenate((logs, np.zeros((3, 30))), axis=1).tolist()) == before
-    lost = of(np.concatenate((logs, np.full((3, 3), -0.5)), axis=1).tolist())
-    assert [one.p for one in lost] == [one.p for one in before]
-    assert [one.p_adjusted for one in lost] == [one.p_adjusted for one in before]
-
-
-def test_p_of_a_pair_counts_both_directions() -> None:
-    wealth = float(PARTS @ (1 + STAKES) ** 6)
-    for sign in (1, -1):
-        assert of([[0.1 * sign] * 6])[0].p == pytest.approx(2 / wealth)
-
-
-def test_a_difference_that_stays_within_the_margin_is_no_verdict_to_hope_for() -> None:
-    """Every log ratio is positive, and one in three lies beyond the margin: neither `same` nor `slower` is near."""
+def test_a_difference_around_the_margin_is_a_verdict_to_hope_for() -> None:
+    """Every log ratio is positive, and one in three lies beyond the margin: it may be `slower`, hardly `same`."""
     logs = [0.015, 0.016, 0.017, 0.018, 0.015, 0.016, 0.017, 0.025, 0.026, 0.027]
-    assert chance_of_verdict(logs, 10, 0.02) < 0.4
+    assert chance_of_verdict(logs, 10, 0.02) > 0.9
+    without_sign = [log * (-1) ** number for number, log in enumerate(logs)]
+    assert chance_of_verdict(without_sign, 10, 0.02) < 0.4
+
+
+def test_among_more_sizes_a_verdict_is_less_likely() -> None:
+    logs = [0.1, 0.11, 0.09, 0.1, -0.1, 0.12, 0.1, 0.11]
+    chances = [chance_of_verdict(logs, 12, 0.02, sizes) for sizes in (1, 12, 80)]
+    assert chances[0] > chances[1] > chances[2]
+    assert chance_of_verdict(logs, 12, 0.02) == chances[0]

@@ -212,7 +212,7 @@ def test_advise_says_what_a_place_costs_a_step(tmp_path: Path) -> None:
     assert "fastest" in host_row and f"{measured / host[0]:.2f}x (" in single and "?" not in single
     assert " ?" not in host_row and re.search(r"1\.0\dx \(.* \.\. .*\)", multi)
     entries = json.loads(printed("advise", run, "--style", "json"))["steps"]
-    assert [entry["verdict"] for entry in entries] == [None, "negligible", "slower"]
+    assert [entry["verdict"] for entry in entries] == [None, "same", "slower"]
     low, high = entries[2]["times_interval"]
     assert low < entries[2]["times"] < high and entries[0]["times_interval"] is None
     (chosen,) = json.loads(printed("advise", run, "--given", "policy=single", "--style", "json"))["steps"]

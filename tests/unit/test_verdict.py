@@ -4,12 +4,20 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.unit.conftest import Collbench
 from tests.unit.made_runs import Entry, made_case, spread, write_run
 
+from collbench.analysis.compare import compare as compared
+from collbench.analysis.factors import find_factor
+from collbench.analysis.observations import observe
+from collbench.analysis.pairs import within
+from collbench.report.tables import Table
+from collbench.report.verdict import MOST_ROWS, tables
 from collbench.schema.case import Case
+from collbench.units import format_size
 
 US = 1e-6
 
@@ -35,65 +43,64 @@ def run(tmp_path: Path) -> Path:
     return write_run(tmp_path / "run", cells)
 
 
-def test_the_verdict_is_one_sentence_and_the_losses_come_first(compare: Collbench, run: Path) -> None:
-    found = compare(run, "--by", "policy")
-    first, *lines = found.out.splitlines()
-    assert first == (
-        "multi strict against host: 2 of 6 cells are slower, worst +50.0 % (+50.0 .. +50.0) at 64; "
-        "1 faster, -25.0 % (-25.0 .. -25.0) at 512; 1 same within 2 %; "
-        "1 open (a loss of up to 25.3 % at 32K is not excluded); 1 not compared"
-    )
-    assert "* not compared: multi strict: failed: died" in lines
-    assert "* every cell, with its times: --all (3 more)" in lines
-    common = "allreduce sum float32, backend mpi, driver native, thread level single, 2 ranks"
-    assert f"what differs; in all of them: {common}" in lines, "what they have in common is not what differs"
-    rows = [line.split() for line in lines if line.startswith(("slower", "faster", "same", "inconclusive"))]
-    assert [row[0] for row in rows] == ["slower", "slower", "faster"]
-    assert [size for row in rows for size in row if size in ("8", "64", "512")] == ["64", "8", "512"]
+def grid_of(run: Path) -> Table:
+    """What is shown first of a host and a container."""
+    (table,) = tables(compared(within(observe(run), find_factor("policy"), frozenset())), 0.05)
+    return table
+
+
+def document(compare: Collbench, run: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(compare(run, "--by", "policy", "--style", "json").out)
+    return found
+
+
+def verdicts(compare: Collbench, run: Path) -> dict[int, str]:
+    """By size."""
+    return {one["base"]["case"]["what"]["size"]: one["verdict"] for one in document(compare, run)["comparisons"]}
+
+
+def test_each_size_has_its_verdict_and_the_first_line_is_the_answer(compare: Collbench, run: Path) -> None:
+    assert verdicts(compare, run) == {
+        8: "slower", 64: "slower", 512: "faster", 4096: "same", 32768: "unclear", 65536: "not comparable"
+    }  # fmt: skip
+    first, *_ = compare(run, "--by", "policy").out.splitlines()
+    assert first == document(compare, run)["answer"]
 
 
 def test_what_is_open_is_said_once_with_what_would_tell(compare: Collbench, run: Path) -> None:
-    out = compare(run, "--by", "policy").out
-    (line,) = (line for line in out.splitlines() if line.startswith("* 1 open: "))
-    assert "more launch" in line and "inconclusive" not in out
+    (more,) = (one["launches_more"] for one in document(compare, run)["comparisons"] if one["verdict"] == "unclear")
+    assert more is not None
+    lines = compare(run, "--by", "policy").out.splitlines()
+    assert sum(line.startswith("* ") and f"{more} more launch" in line for line in lines) == 1
 
 
 def test_every_cell_is_there_for_who_asks(compare: Collbench, run: Path) -> None:
     out = compare(run, "--by", "policy", "--all").out
-    assert out.startswith("multi strict against host: 2 of 6 cells are slower, ")
-    assert [word for word in ("inconclusive (", "not comparable (", "p adjusted", " same") if word not in out] == []
+    assert [word for word in ("unclear (", "not comparable (", " same") if word not in out] == []
     data = compare(run, "--by", "policy", "--style", "csv").out
     assert len(data.splitlines()) == 7, "a head and all six cells"
-    document = json.loads(compare(run, "--by", "policy", "--style", "json").out)
-    assert out.startswith(document["answer"]) and len(document["comparisons"]) == 6
+    found = document(compare, run)
+    assert out.startswith(found["answer"]) and len(found["comparisons"]) == 6
 
 
-def test_nothing_slower_is_said_with_what_is_not_known(compare: Collbench, tmp_path: Path) -> None:
+def test_too_few_launches_establish_nothing(compare: Collbench, tmp_path: Path) -> None:
     host, multi = sides("a", 8)
-    run = write_run(tmp_path / "run", {host: spread(US, 4), multi: spread(US, 4)})
-    assert compare(run, "--by", "policy").out.splitlines()[:2] == [
-        "multi strict against host: Nothing is established of 1 cell; 1 open",
-        "* 1 open: at least 2 more launches needed",
-    ]
+    (one,) = document(compare, write_run(tmp_path / "run", {host: spread(US, 4), multi: spread(US, 4)}))["comparisons"]
+    assert (one["verdict"], one["launches_more"], one["ratio"]["interval"]) == ("unclear", 2, None)
 
 
 def test_a_loss_that_is_not_excluded_is_not_called_none(compare: Collbench, tmp_path: Path) -> None:
     host, multi = sides("a", 8)
     noisy = [US * (0.8 if n % 2 else 1.3) for n in range(10)]
     cells: dict[Case, list[Entry]] = {host: [*spread(US, 10, 0.001)], multi: [*noisy]}
-    first = compare(write_run(tmp_path / "run", cells), "--by", "policy").out.splitlines()[0]
-    assert "Nothing is established of 1 cell; 1 open (a loss of up to 30.0 % is not excluded)" in first
+    assert verdicts(compare, write_run(tmp_path / "run", cells)) == {8: "unclear"}
     host, multi = sides("a", 16)
     cells |= {host: [*spread(US, 10, 0.001)], multi: [*spread(US, 10, 0.001)]}
-    first = compare(write_run(tmp_path / "more", cells), "--by", "policy").out.splitlines()[0]
-    assert "None of 2 cells is established to be slower; 1 same within 2 %; 1 open (a loss of" in first
+    assert verdicts(compare, write_run(tmp_path / "more", cells)) == {8: "unclear", 16: "same"}
 
 
 def test_with_every_cell_nothing_is_left_to_ask_for(compare: Collbench, run: Path) -> None:
-    out = compare(run, "--by", "policy", "--all").out
-    assert "--all (" not in out and "what differs" not in out
-    short = compare(run, "--by", "policy").out
-    assert short.splitlines()[-1].startswith("* difference: the median of the ratios within blocks of launches")
+    assert "--all" not in compare(run, "--by", "policy", "--all").out
 
 
 def test_of_many_differences_the_largest_losses_are_shown(compare: Collbench, tmp_path: Path) -> None:
@@ -101,27 +108,31 @@ def test_of_many_differences_the_largest_losses_are_shown(compare: Collbench, tm
     for step in range(30):
         host, multi = sides("a", 8 << step)
         cells |= {host: [*spread(10 * US, 10, 0.001)], multi: [*spread((11 + step) * US, 10, 0.001)]}
-    out = compare(write_run(tmp_path / "run", cells), "--by", "policy").out
-    assert out.count("\nslower ") == 20 and "--all (10 more)" in out and "+300.0" in out and "+10.0" not in out
+    grid = grid_of(write_run(tmp_path / "run", cells))
+    sizes = {row[grid.columns.index("size (B)")] for row in grid.rows}
+    assert sizes == {format_size(8 << step) for step in range(30 - MOST_ROWS, 30)}
+    assert compare(tmp_path / "run", "--by", "policy", "--style", "csv").out.count("slower") == 30
 
 
 def test_slow_launches_that_no_median_shows_are_in_the_table(compare: Collbench, tmp_path: Path) -> None:
     host, multi = sides("a", 8)
     steady = spread(US, 60, 0.002)
-    jumping = [time * (2 if n % 3 == 0 else 1) for n, time in enumerate(steady)]
-    out = compare(write_run(tmp_path / "run", {host: steady, multi: jumping}), "--by", "policy").out
-    assert "1 same within 2 % in the median, 1 of them with other numbers of slow launches" in out
-    assert "same (over 1.25 times the median: 0 of 60 launches of the base, 20 of 60 of the other)" in out
+    jumping = [time * (2 if n % 6 == 0 else 1) for n, time in enumerate(steady)]
+    run = write_run(tmp_path / "run", {host: steady, multi: jumping})
+    (one,) = document(compare, run)["comparisons"]
+    assert (one["verdict"], one["slow"]) == ("same", [0, 10])
+    assert all("slow" in compare(run, "--by", "policy", *flags).out for flags in ((), ("--all",)))
 
 
-def test_a_cell_is_named_by_what_tells_it_from_the_others(compare: Collbench, tmp_path: Path) -> None:
+def test_a_row_is_named_by_what_tells_it_from_the_others(tmp_path: Path) -> None:
     cells: dict[Case, list[Entry]] = {}
     for op, factor in (("sum", 1.2), ("max", 1.4)):
         for image in ("a", "b"):
             host, multi = (case.having(op=op) for case in sides(image, 8))
             cells |= {host: [*spread(US, 10, 0.001)], multi: [*spread(factor * US, 10, 0.001)]}
-    first, *_ = compare(write_run(tmp_path / "run", cells), "--by", "policy").out.splitlines()
-    assert "worst +40.0 % (+40.0 .. +40.0) (allreduce max float32, " in first and " at 8" not in first
+    grid = grid_of(write_run(tmp_path / "run", cells))
+    assert "size (B)" not in grid.columns and "image" in grid.columns
+    assert len({row[:-1] for row in grid.rows}) == len(grid.rows) == 4
 
 
 def test_that_launches_differ_from_each_other_is_said(compare: Collbench, tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ def undecided(ratio: float, more: int | None, why: str = "", size: int = 8) -> C
     """A cell that needs so many more launches, or has no interval where `why` says so."""
     pair = Pair(Cell(made_case(size=size)), Cell(made_case(size=size)), "a", "b")
     interval = None if why.startswith("an interval") else (0.9 * ratio, 1.1 * ratio)
-    return Comparison(pair, None, None, Estimate(ratio, interval, 7), 0.2, 0.5, 3, None, "inconclusive",
+    return Comparison(pair, None, None, Estimate(ratio, interval, 7), 3, None, "unclear",
                       why or f"needs about {more} more launches", more, True, (7, 7))  # fmt: skip
 
 

@@ -1,32 +1,298 @@
-"""Advice: for each operation and range of sizes the option to take, what others cost, and where the best one changes.
+"""Advice: for each operation and size the options that may be the best, and what each may lose to the best of them.
 
-A pair that the run was measured to compare, as a place with the host, has the verdict of that comparison: it was asked
-before there were times. The fastest option is chosen by the times. So its comparisons are tested together with all
-other pairs of options, at all sizes of all operations: each of them might have been among those that are told. Then
-the test holds whichever option is chosen (as Tukey's test of all pairs does).
+One operation and size is a question. In it every option is compared with the best one, whichever that is: each in turn
+is the control, and as only one of them is the best, one family of comparisons is all that must hold. An option may be
+the best unless some other is faster. What an option loses is at most what it may lose to one of those: these bounds
+hold at once with a confidence of 95 %, whichever option is taken (Hsu, Annals of Statistics 9 (1981) 1026-1034).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import combinations
 from statistics import fmean, median
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from collbench.analysis.compare import MARGIN, Comparison, Known, compare
-from collbench.analysis.estimate import centre, ratio_in_blocks, ratio_of_sides
+from collbench.analysis.bounds import Launches, of_controls
+from collbench.analysis.compare import MARGIN, not_comparable
+from collbench.analysis.estimate import FEWEST, centre, ratio_in_blocks, ratio_of_sides
+from collbench.analysis.launches import drift, slow, together
 from collbench.analysis.observations import Cell, Pair
 from collbench.analysis.options import Option, Question
 from collbench.analysis.pairs import alike, undisturbed
-from collbench.analysis.recovery import isolated_pairs
-from collbench.analysis.significance import ALPHA, together
+from collbench.analysis.sequential import of_controls_at_any_time
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+
+@dataclass(frozen=True)
+class Standing:
+    """An option at a size. `ratio`: its time over that of the fastest measured.
+
+    `at_most`: its time over that of the best of these, whichever that is; None with too few launches. `out`: another
+    option is faster, and it may lose more than the margin. `slow_at_times`: it has more launches than another that are
+    far slower than most.
+    """
+
+    ratio: float
+    at_most: float | None
+    out: bool
+    slow_at_times: bool
+
+
+@dataclass(frozen=True)
+class AtSize:
+    """One size asked for (bytes): what is known of each option that was compared, the one to take first.
+
+    The one to take may be the best, and may lose least. Without bounds it is the fastest measured, and not `known` to
+    be good. `apart`: why other options were not compared. `failing`: in how many of how many launches options failed.
+    """
+
+    size: int
+    options: Mapping[Option, Standing]
+    apart: Mapping[Option, str]
+    failing: Mapping[Option, tuple[int, int]]
+
+    @property
+    def take(self) -> Option:
+        return next(iter(self.options))
+
+    @property
+    def at_most(self) -> float | None:
+        """What the time of the one to take is at most, over that of the best; None with too few launches."""
+        return self.options[self.take].at_most
+
+    @property
+    def known(self) -> bool:
+        return len(self.options) > 1 and self.at_most is not None
+
+    @property
+    def possible(self) -> list[Option]:
+        """Those that may be the best, in the order of what they may lose."""
+        return [option for option, found in self.options.items() if not found.out]
+
+
+@dataclass(frozen=True)
+class Range:
+    """Neighbouring sizes at each of which one option may be the best."""
+
+    sizes: tuple[AtSize, ...]
+    option: Option
+
+    @property
+    def at_most(self) -> float | None:
+        """What its time is at most over that of the best, at any of these sizes."""
+        found = [one.options[self.option].at_most for one in self.sizes]
+        known = [bound for bound in found if bound is not None]
+        return max(known) if len(known) == len(found) else None
+
+    @property
+    def rivals(self) -> list[Option]:
+        """Other options that may be the best at each of these sizes."""
+        common = set.intersection(*(set(one.possible) for one in self.sizes)) - {self.option}
+        return sorted(common)
+
+
+@dataclass(frozen=True)
+class Advice:
+    """What is advised for one operation on so many ranks; no sizes where nothing could be measured."""
+
+    question: Question
+    sizes: tuple[AtSize, ...]
+    ranges: tuple[Range, ...]
+
+
+def advise(questions: Sequence[Question], in_blocks: bool, margin: float = MARGIN) -> list[Advice]:
+    """Advice for each question. `in_blocks`: launches of equal number are paired.
+
+    What loses at most the margin may be taken as well as the best.
+    """
+    found = []
+    for question in questions:
+        each = [_at_size(question, size, in_blocks, margin) for size in question.sizes]
+        sizes = [one for one in each if one is not None]
+        found.append(Advice(question, tuple(sizes), tuple(_ranges(sizes))))
+    return found
+
+
+def _at_size(question: Question, size: int, in_blocks: bool, margin: float) -> AtSize | None:
+    cells = question.cells[size]
+    best = fastest(question, size, in_blocks)
+    if best is None:
+        return None
+    apart = {option: "not measured" for option in question.options if option not in cells}
+    ratios, members = {best: 1.0}, [best]
+    for option in sorted(cells):
+        if option != best:
+            _, launches, why = _launches(question, size, best, option, in_blocks)
+            ratio = None if why or launches is None else _ratio_of(launches, in_blocks)
+            if ratio is None:
+                apart[option] = why
+                continue
+            ratios[option] = ratio
+            members.append(option)
+    bounded = _bounds(question, size, members, in_blocks, apart)
+    unsteady = _slow_at_times(question, size, [one for one in members if one not in apart])
+    standings = {
+        option: _standing(ratios[option], *bounded[option], option in unsteady, margin)
+        for option in members
+        if option not in apart
+    }
+    failing = {option: (cell.failed, cell.failed + len(cell.medians)) for option, cell in cells.items() if cell.failed}
+
+    def order(option: Option) -> tuple[bool, bool, float, float, Option]:
+        one = standings[option]
+        return (one.out, one.slow_at_times or option in failing, one.at_most or math.inf, one.ratio, option)
+
+    return AtSize(size, {option: standings[option] for option in sorted(standings, key=order)}, apart, failing)
+
+
+def _standing(ratio: float, at_most: float | None, slower: bool, unsteady: bool, margin: float) -> Standing:
+    return Standing(ratio, at_most, slower and (at_most is None or at_most > 1 + margin), unsteady)
+
+
+def _launches(
+    question: Question, size: int, base: Option, other: Option, in_blocks: bool
+) -> tuple[Pair, Launches | None, str]:
+    """What both options were measured with, or why they cannot be compared."""
+    pair = pair_of(question, size, base, other)
+    used, _ = undisturbed(pair, in_blocks)
+    if not used.base.medians or not used.other.medians:
+        contended = pair.base.medians and pair.other.medians
+        return pair, None, "tasks waited for a CPU in every launch" if contended else _why_missing(pair)
+    both = alike(used, in_blocks)
+    why = not_comparable(pair, both, in_blocks)
+    return pair, None if why else Launches(*both[:4]), why
+
+
+def _why_missing(pair: Pair) -> str:
+    cell = pair.other if not pair.other.medians else pair.base
+    return f"{'failed' if cell.failed else 'skipped'}: {'; '.join(sorted(cell.reasons)) or 'not measured'}"
+
+
+def _ratio_of(launches: Launches, in_blocks: bool) -> float:
+    return (ratio_in_blocks if in_blocks else ratio_of_sides)(launches.other, launches.base).value
+
+
+def _bounds(
+    question: Question, size: int, members: Sequence[Option], in_blocks: bool, apart: dict[Option, str]
+) -> dict[Option, tuple[float | None, bool]]:
+    """What each option loses at most (a ratio), and whether another is faster; those with few launches are put `apart`.
+
+    Where all have too few, none has a bound.
+    """
+    pairs = {(base, other): _launches(question, size, base, other, in_blocks)[1]
+             for base, other in combinations(members, 2)}  # fmt: skip
+    enough = {key: found for key, found in pairs.items() if found and min(len(found.base), len(found.other)) >= FEWEST}
+    beside_best = {option for key in enough if members[0] in key for option in key}
+    if not beside_best:
+        return dict.fromkeys(members, (None, False))
+    for option in members:
+        if option not in beside_best:
+            apart[option] = f"fewer than {FEWEST} launches"
+    used = {key: found for key, found in enough.items() if beside_best.issuperset(key)}
+    until_decided = in_blocks and any(cell.until_decided for cell in question.cells[size].values())
+    least = of_controls_at_any_time(used) if until_decided else of_controls(used, in_blocks)
+    if not in_blocks:
+        for (base, other), found in used.items():
+            if drift(found.base, found.other):
+                least[base, other] = least[other, base] = -math.inf
+    out = {option: any(bound > 0 for (_, control), bound in least.items() if control == option)
+           for option in beside_best}  # fmt: skip
+    return {option: (_at_most(option, least, out), out[option]) for option in beside_best}
+
+
+def _at_most(option: Option, least: Mapping[tuple[Option, Option], float], out: Mapping[Option, bool]) -> float | None:
+    """The most that an option may lose to one that may be the best; None where that is unbounded."""
+    losses = [-bound for (other, control), bound in least.items() if other == option and not out[control]]
+    most = max(losses, default=0.0)
+    return math.exp(max(most, 0.0)) if most < math.log(MOST_LOSS) else None
+
+
+#: A bound above this ratio says nothing.
+MOST_LOSS = 1e6
+
+
+def _slow_at_times(question: Question, size: int, options: Sequence[Option]) -> set[Option]:
+    """Options with more launches that are far slower than most, as against another that is about as fast."""
+    found = set()
+    for one, other in combinations(options, 2):
+        base, far = (question.cells[size][option].medians for option in (one, other))
+        kinds = slow(base, far) if base and far and _near(median(base), median(far)) else None
+        if kinds is not None:
+            found.add(other if kinds.other * len(base) > kinds.base * len(far) else one)
+    return found
+
+
+def _near(base: float, other: float) -> bool:
+    return max(base, other) <= NEAR * min(base, other)
+
+
+#: Medians that differ by less are about equal.
+NEAR = 1.25
+
+
+def _ranges(sizes: Sequence[AtSize]) -> list[Range]:
+    """As few ranges as possible: each extends while one option may be the best at all of its sizes."""
+    ranges: list[Range] = []
+    held: list[AtSize] = []
+    common: set[Option] = set()
+    for size in sizes:
+        own = set(size.possible) if size.known else {size.take}
+        if held and (size.known != held[-1].known or not common & own):
+            ranges.append(_range(held, common))
+            held = []
+        common = common & own if held else own
+        held.append(size)
+    return [*ranges, _range(held, common)] if held else ranges
+
+
+def _range(sizes: Sequence[AtSize], common: set[Option]) -> Range:
+    """Of the options that will do at every size the steadiest, and then the one that may lose least."""
+
+    def worst(option: Option) -> tuple[bool, float, Option]:
+        own = [size.options[option] for size in sizes]
+        unsteady = any(one.slow_at_times for one in own) or any(option in size.failing for size in sizes)
+        return (unsteady, max(one.at_most or math.inf for one in own), option)
+
+    return Range(tuple(sizes), min(common, key=worst))
+
+
+def effects(question: Question, size: AtSize) -> dict[str, tuple[float, float]]:
+    """By factor that varies how much it matters at a size: the ratio of its slowest to its fastest value.
+
+    The least and the largest ratio among groups of options that are alike in everything else; the host has no step, so
+    it is in one group with every step.
+    """
+    found = {}
+    for factor in question.varying:
+        groups = _groups(question, size, factor)
+        ratios = [max(times) / min(times) for times in groups if len(times) > 1]
+        if ratios:
+            found[factor] = (min(ratios), max(ratios))
+    return found
+
+
+def _groups(question: Question, size: AtSize, factor: str) -> Iterable[list[float]]:
+    """Ratios of options by all other factors; of equal values the fastest."""
+    rest = [name for name in question.varying if name != factor]
+    keys = {option: tuple(option[name] for name in rest) for option in size.options}
+    steps = {key for option, key in keys.items() if option["isolation"] or "isolation" not in rest}
+    groups: dict[tuple[str, ...], dict[str, float]] = {key: {} for key in steps}
+    for option, one in size.options.items():
+        own = keys[option]
+        for key, values in groups.items():
+            same = all(mine == theirs or (name == "isolation" and not mine)
+                       for name, mine, theirs in zip(rest, own, key, strict=True))  # fmt: skip
+            if same:
+                value = option[factor]
+                values[value] = min(values.get(value, math.inf), one.ratio)
+    return [[*values.values()] for values in groups.values()]
 
 
 def fastest(question: Question, size: int, in_blocks: bool) -> Option | None:
@@ -54,11 +320,8 @@ def pair_of(question: Question, size: int, best: Option, option: Option) -> Pair
 
 def _ratio(question: Question, size: int, best: Option, option: Option, in_blocks: bool) -> float | None:
     """The time of an option over that of the best, as `compare` has it; None where they cannot be compared."""
-    used, _ = undisturbed(pair_of(question, size, best, option), in_blocks)
-    found = alike(used, in_blocks)
-    if found.refused or not found.base or not found.other:
-        return None
-    return (ratio_in_blocks if in_blocks else ratio_of_sides)(found.other, found.base).value
+    _, launches, _ = _launches(question, size, best, option, in_blocks)
+    return None if launches is None else _ratio_of(launches, in_blocks)
 
 
 def _typical(cells: Mapping[Option, Cell], in_blocks: bool) -> dict[Option, float]:
@@ -77,304 +340,6 @@ def _typical(cells: Mapping[Option, Cell], in_blocks: bool) -> dict[Option, floa
         option: median(math.log(time) - centre[launch] for launch, time in times.items())
         for option, times in measured.items()
     }
-
-
-@dataclass(frozen=True)
-class Gap:
-    """Why an option was not compared with the best of a size, and what is known of it nevertheless.
-
-    `worse`: whether it is worse at the nearest smaller size and at the nearest larger size at which it was compared;
-    one value at an end of the sizes, none where it was compared nowhere. `possible` is False where it failed, had wrong
-    results or was skipped, so that it cannot be taken.
-    """
-
-    why: str
-    possible: bool
-    worse: tuple[bool, ...] = ()
-
-    @property
-    def between(self) -> bool:
-        """Whether it was compared at a smaller and at a larger size, so that only measurements are missing."""
-        return self.possible and len(self.worse) == 2
-
-    @property
-    def as_good(self) -> bool:
-        """Whether it is no worse at both sizes around: the gap says nothing against it."""
-        return self.between and not any(self.worse)
-
-    @property
-    def open(self) -> bool:
-        """Whether it might be the best one here: nothing says that it is worse."""
-        return self.possible and not (self.worse and all(self.worse))
-
-
-def gaps(question: Question, size: int, best: Option, others: Mapping[Option, Comparison]) -> dict[Option, Gap]:
-    """Options of the question that were not compared with the best of a size, and why."""
-    apart = {
-        option: Gap(comparison.why, _possible(question.cells[size][option]))
-        for option, comparison in others.items()
-        if comparison.ratio is None
-    }
-    absent = (option for option in question.options if option != best and option not in others)
-    return apart | dict.fromkeys(absent, Gap("not measured", True))
-
-
-def around(option: Option, worse: Sequence[Mapping[Option, bool]], index: int) -> tuple[bool, ...]:
-    """Of `worse`, by size whether each option that was compared is worse, the entries nearest to `index`."""
-    before = [of_size[option] for of_size in worse[:index] if option in of_size][-1:]
-    after = [of_size[option] for of_size in worse[index + 1 :] if option in of_size][:1]
-    return (*before, *after)
-
-
-def _possible(cell: Cell) -> bool:
-    return not cell.failed and not (cell.skipped and not cell.medians)
-
-
-#: A size asked for (bytes), and the options of which the second is compared with the first.
-Key = tuple[int, Option, Option]
-
-
-@dataclass(frozen=True)
-class Asked:
-    """What is compared in one question: the fastest option of each size, and places of which the cost is told."""
-
-    question: Question
-    fastest: Mapping[int, Option]
-    places: Sequence[Key]
-
-    @property
-    def told(self) -> list[Key]:
-        """All comparisons of which something is said."""
-        keys = [(size, best, option) for size, best in self.fastest.items()
-                for option in self.question.cells[size] if option != best]  # fmt: skip
-        return [*keys, *(key for key in self.places if key not in keys)]
-
-    def beside(self, told: Iterable[Key]) -> Iterator[Pair]:
-        """All other pairs of options."""
-        listed = {(size, frozenset(two)) for size, *two in told}
-        for size in self.fastest:
-            for two in combinations(self.question.cells[size], 2):
-                if (size, frozenset(two)) not in listed:
-                    yield pair_of(self.question, size, *two)
-
-
-def asked_in(question: Question, in_blocks: bool) -> Asked:
-    chosen = {size: best for size in question.sizes if (best := fastest(question, size, in_blocks)) is not None}
-    largest = max(chosen, default=0)
-    places = [(largest, *two) for two in (isolated_pairs(question, largest) if chosen else ())]
-    return Asked(question, chosen, places)
-
-
-def between_options(
-    asked: Sequence[Asked], planned: Iterable[Comparison], margin: float, in_blocks: bool
-) -> list[dict[Key, Comparison]]:
-    """For each question what is told: where `planned` has the pair its verdict, else that of all other pairs.
-
-    Raises:
-        RequestError: SciPy is not installed.
-    """
-    known = Known(planned)
-    keys = [(number, key) for number, one in enumerate(asked) for key in one.told]
-    told = [pair_of(asked[number].question, *key) for number, key in keys]
-    beside = [pair for one in asked for pair in one.beside(one.told)]
-    own, others = ([pair for pair in pairs if known.of(pair) is None] for pairs in (told, beside))
-    tested = iter(compare(own, margin, in_blocks, others))
-    found: list[dict[Key, Comparison]] = [{} for _ in asked]
-    for (number, key), pair in zip(keys, told, strict=True):
-        found[number][key] = known.of(pair) or next(tested)
-    return found
-
-
-#: Verdicts by which an option is no worse than the best, as far as is known.
-NOT_WORSE = ("same", "negligible", "faster", "inconclusive")
-
-Sure = Literal["sure", "tied", "undecided", "alone"]
-
-#: What is known of an option that may be recommended: all others are slower, or some are equally fast.
-ESTABLISHED = ("sure", "tied")
-
-
-@dataclass(frozen=True)
-class AtSize:
-    """One size asked for (bytes): the fastest option, and every other one compared with it (ratios over the best).
-
-    `unknown`: options that could not be compared with it at this size, with what the sizes around say of them.
-    `failing`: options of which some launches failed here, and how many of how many.
-    """
-
-    size: int
-    best: Option
-    others: dict[Option, Comparison]
-    unknown: dict[Option, Gap]
-    failing: dict[Option, tuple[int, int]]
-
-    @property
-    def missed(self) -> frozenset[Option]:
-        """Options without a comparison here that are no worse at the sizes around."""
-        return frozenset(option for option, gap in self.unknown.items() if gap.as_good)
-
-    @property
-    def equal(self) -> set[Option]:
-        """The best and those compared that are not known to be slower, without those with more far slower launches."""
-        equal = {option for option, comparison in self.others.items() if comparison.verdict in NOT_WORSE}
-        return ({self.best} | equal) - set(self.slow_at_times)
-
-    @property
-    def not_worse(self) -> set[Option]:
-        """What may be taken: a gap in the measurements says nothing against an option."""
-        return self.equal | self.missed
-
-    @property
-    def slow_at_times(self) -> dict[Option, Comparison]:
-        """Options with a median as good as another's, and more launches that are far slower than it."""
-        unlike = {option: (comparison, comparison.slow) for option, comparison in self.others.items()
-                  if comparison.slow is not None and comparison.verdict in NOT_WORSE}  # fmt: skip
-        unsteady = {option: comparison for option, (comparison, slow) in unlike.items() if slow.other > slow.base}
-        steadier = [comparison for comparison, slow in unlike.values() if slow.other < slow.base]
-        return unsteady | ({self.best: steadier[0]} if steadier else {})
-
-    @property
-    def alone(self) -> bool:
-        """Whether nothing was compared, nor would have been without a gap in the measurements."""
-        gap = any(gap.between for gap in self.unknown.values())
-        return not gap and all(comparison.ratio is None for comparison in self.others.values())
-
-    @property
-    def undecided(self) -> dict[Option, Comparison]:
-        """Those of which the evidence does not say whether they are worse."""
-        return {
-            option: comparison for option, comparison in self.others.items() if comparison.verdict == "inconclusive"
-        }
-
-    @property
-    def slower_alone(self) -> dict[Option, Comparison]:
-        """Of those the ones that are slower by their own interval, but not among all that were tested together."""
-        return {option: one for option, one in self.undecided.items() if slower_alone(one)}
-
-    def cost(self, option: Option) -> float | None:
-        """The time of this option over that of the best; None where it was not compared."""
-        if option == self.best:
-            return 1.0
-        comparison = self.others.get(option)
-        return None if comparison is None or comparison.ratio is None else comparison.ratio.value
-
-    def sure(self, option: Option) -> Sure:
-        """What is known of `option` here: `sure` where all others are worse, `alone` where none was compared."""
-        if self.alone:
-            return "alone"
-        if self.undecided or option in self.unknown or option in self.failing:
-            return "undecided"
-        if any(gap.open for gap in self.unknown.values()):
-            return "undecided"
-        return "tied" if self.equal - {option} else "sure"
-
-
-def slower_alone(comparison: Comparison) -> bool:
-    """Whether its own interval says that it is slower by more than `MARGIN`, and the test of all cells does not."""
-    ratio, adjusted = comparison.ratio, comparison.p_adjusted
-    if comparison.verdict != "inconclusive" or ratio is None or ratio.interval is None or adjusted is None:
-        return False
-    return ratio.interval[0] > 1 + MARGIN and adjusted > ALPHA
-
-
-@dataclass(frozen=True)
-class Range:
-    """Neighbouring sizes for which one option can be taken: no size in it has one that is known to be better."""
-
-    sizes: tuple[AtSize, ...]
-    option: Option
-
-    @property
-    def sure(self) -> Sure:
-        """`alone` where nothing was compared, else the least that is known at any of its sizes."""
-        known = {size.sure(self.option) for size in self.sizes}
-        return next(state for state in ("alone", "undecided", "tied", "sure") if state in known)
-
-    @property
-    def open(self) -> tuple[AtSize, ...]:
-        """The sizes at which it is not sure."""
-        return tuple(size for size in self.sizes if size.sure(self.option) != "sure")
-
-    @property
-    def rivals(self) -> set[Option]:
-        """Other options that are not known to be worse at any size of the range."""
-        return set.intersection(*(size.not_worse for size in self.sizes)) - {self.option}
-
-
-@dataclass(frozen=True)
-class Advice:
-    """What is advised for one operation on so many ranks.
-
-    `isolation`: at the largest size each most isolated step compared with the least isolated place of the same library,
-    by these two (`isolated_pairs`).
-    """
-
-    question: Question
-    sizes: tuple[AtSize, ...]
-    ranges: tuple[Range, ...]
-    isolation: Mapping[tuple[Option, Option], Comparison] = field(default_factory=dict)
-
-    @property
-    def comparisons(self) -> list[Comparison]:
-        """All of which something is said."""
-        return [*self.isolation.values(), *(one for size in self.sizes for one in size.others.values())]
-
-
-def advise(
-    questions: Sequence[Question], in_blocks: bool, margin: float = MARGIN, planned: Sequence[Comparison] = ()
-) -> list[Advice]:
-    """Advice for each question. Pairs that are in `planned` have its verdict; all others are tested together.
-
-    Raises:
-        RequestError: SciPy is not installed.
-    """
-    asked = [asked_in(question, in_blocks) for question in questions]
-    found = between_options(asked, planned, margin, in_blocks)
-    return [_advised(one, compared) for one, compared in zip(asked, found, strict=True)]
-
-
-def _advised(asked: Asked, compared: Mapping[Key, Comparison]) -> Advice:
-    question, rows = asked.question, []
-    for size, best in asked.fastest.items():
-        others = {option: compared[size, best, option] for option in question.cells[size] if option != best}
-        failing = {option: (cell.failed, cell.failed + len(cell.medians))
-                   for option, cell in question.cells[size].items() if cell.failed}  # fmt: skip
-        unknown = gaps(question, size, best, others)
-        rows.append(AtSize(size, best, others, unknown, failing))
-    worse = [{option: option not in row.equal for option in (row.best, *row.others) if option not in row.unknown}
-             for row in rows]  # fmt: skip
-    sizes = []
-    for index, row in enumerate(rows):
-        unknown = {option: replace(gap, worse=around(option, worse, index)) for option, gap in row.unknown.items()}
-        sizes.append(replace(row, unknown=unknown))
-    isolation = {(free, isolated): compared[size, free, isolated] for size, free, isolated in asked.places}
-    return Advice(question, tuple(sizes), tuple(_ranges(sizes)), isolation)
-
-
-def _ranges(sizes: Sequence[AtSize]) -> list[Range]:
-    """As few ranges as possible: each extends while one option is not known to be worse at any of its sizes.
-
-    Sizes at which nothing was compared have ranges of their own.
-    """
-    ranges: list[Range] = []
-    held: list[AtSize] = []
-    common: set[Option] = set()
-    for size in sizes:
-        if held and (size.alone != held[-1].alone or not common & size.not_worse):
-            ranges.append(_range(held, common))
-            held = []
-        common = common & size.not_worse if held else size.not_worse
-        held.append(size)
-    return [*ranges, _range(held, common)] if held else ranges
-
-
-def _range(sizes: Sequence[AtSize], common: set[Option]) -> Range:
-    """Of the options that will do at every size, the one that costs least at the size where it costs most."""
-
-    def worst(option: Option) -> tuple[float, Option]:
-        return (max(size.cost(option) or 1.0 for size in sizes), option)
-
-    return Range(tuple(sizes), min(common, key=worst))
 
 
 #: Logarithms of sizes closer than this are those of the same size.

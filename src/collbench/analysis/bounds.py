@@ -1,10 +1,11 @@
-"""Bounds on how much slower one side is than the other, from launches in blocks: of each cell, and of all at once.
+"""Intervals and bounds of the ratio of two sides, from launches: of all sizes of a question at once, or of one cell.
 
 The order within blocks was drawn at random. So if the logarithm of the ratio is x in every block, apart from noise that
 is as likely to be on one side as on the other, its differences from x may have any signs: exchanging the sides of some
-blocks changes the differences' signs in these. A bound is the x from which on this test no longer rejects, so the bound
-that is printed is the test that decides (Pitman, Supplement to the Journal of the Royal Statistical Society 4 (1937)
-119-130; Tukey and McLaughlin, Sankhya A 25 (1963) 331-352, for bounded differences).
+blocks changes the differences' signs in these. Without blocks, if the other side's logarithms are larger by x, they can
+be exchanged with those of the base once x is taken off. A bound is the x from which on this test no longer rejects, so
+the interval that is printed is the test that decides (Pitman, Supplement to the Journal of the Royal Statistical
+Society 4 (1937) 119-130; Tukey and McLaughlin, Sankhya A 25 (1963) 331-352, for bounded differences).
 
 The statistic is t of differences that are bounded: those of more than 1.345 standard deviations count as so many
 (Huber, Annals of Mathematical Statistics 35 (1964) 73-101: 95 % efficient where noise is normal), so launches that are
@@ -18,14 +19,14 @@ that however they depend on each other is part of the distribution.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from functools import cached_property
-from typing import TYPE_CHECKING, NamedTuple
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import numpy as np
 
-from collbench.analysis.significance import ALPHA, flips, normal_score
+from collbench.analysis.arrangements import ALPHA, exchanges, flips
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -36,14 +37,31 @@ TUNING = 1.345
 #: The standard deviation of normal noise over its median distance from the middle.
 _OF_NORMAL = 1.4826
 
-#: Steps to a location, places at which a bound is looked for, and halvings between two of these.
-_STEPS, _PLACES, _HALVINGS = 60, 24, 20
+#: Steps to a location, places at which an end is looked for, and how often between two of these.
+_STEPS, _PLACES, _ROUNDS = 60, 24, 3
 
 #: So many times as long as a sum it takes to find the bounds of a cell, on which the number of arrangements depends.
-_PASSES = 2 * (_PLACES + _HALVINGS)
+_PASSES = 2 * _PLACES * _ROUNDS
 
 #: Statistics that differ by less are equal: rounding breaks no ties.
 _EQUAL = 1e-9
+
+
+class Launches(NamedTuple):
+    """Launch medians (s, above 0) of both sides of a cell and the number of each launch; in blocks those are equal."""
+
+    base: Sequence[float]
+    other: Sequence[float]
+    of_base: Sequence[int]
+    of_other: Sequence[int]
+
+
+class Interval(NamedTuple):
+    """Logarithms of a cell's ratio, the other side over the base: its location, and the ends of its interval."""
+
+    value: float
+    low: float
+    high: float
 
 
 class Bounds(NamedTuple):
@@ -57,82 +75,260 @@ class Bounds(NamedTuple):
     upper: float
 
 
+def intervals(cells: Sequence[Launches], in_blocks: bool, alpha: float = ALPHA) -> list[Interval]:
+    """Of the cells of one question; all of them hold at once with a confidence of 1 - `alpha`.
+
+    A cell needs at least six launches a side; with fewer, ends may be infinite.
+    """
+    made: Sequence[_Cell] = _of_blocks([_log_ratios(cell) for cell in cells]) if in_blocks else _of_sides(cells)
+    return _Question(made, alpha).intervals()
+
+
+def excluded(cells: Sequence[dict[int, float]], places: Sequence[Sequence[float]]) -> list[list[bool]]:
+    """For each cell of a question which of its `places` its interval excludes, of logarithms of its ratios by block."""
+    question = _Question(_of_blocks(cells), ALPHA)
+    return [(~question.kept(index, np.array(own))).tolist() for index, own in enumerate(places)]
+
+
+class _Question:
+    """Cells whose intervals hold at once, with a confidence of 1 - `alpha`."""
+
+    def __init__(self, cells: Sequence[_Cell], alpha: float) -> None:
+        self._cells, self._alpha = cells, alpha
+        self._own = np.array([np.abs(one.scores(one.value)) for one in cells])
+
+    def intervals(self) -> list[Interval]:
+        found = []
+        for index, one in enumerate(self._cells):
+            ends = (_end(one, partial(self.kept, index), direction) for direction in (-1.0, 1.0))
+            found.append(Interval(one.value, *ends))
+        return found
+
+    def kept(self, index: int, places: NDArray[np.float64]) -> NDArray[np.bool_]:
+        """[places]: where the cell stands out no more than all but the share `alpha` of arrangements of all cells."""
+        one = self._cells[index]
+        others = one.share_of(np.delete(self._own, index, axis=0).max(axis=0, initial=0.0))
+        shares = np.abs(one.shares(places))
+        return _as_large(np.maximum(shares, others), shares[:, :1]) > int(self._alpha * len(others) + _EQUAL)
+
+
 def bounds(cells: Sequence[dict[int, float]], alpha: float = ALPHA) -> list[Bounds]:
     """Of cells that are judged together, each the logarithms of its ratios by the numbers of their blocks.
 
     A cell needs at least six blocks; with fewer, bounds may be infinite.
     """
-    numbers = sorted(set().union(*cells))
-    rows = flips(len(numbers), _PASSES * sum(map(len, cells))).rows
-    signs = np.concatenate([rows, -rows]).astype(float)
-    made = [_Cell(np.array([*cell.values()]), signs[:, [numbers.index(number) for number in cell]]) for cell in cells]
+    made = _of_blocks(cells, either=True)
     own = np.array([one.scores(one.value) for one in made])
-    allowed = int(alpha * len(signs))
     found = []
     for index, one in enumerate(made):
-        others = np.delete(own, index, axis=0).max(axis=0, initial=-np.inf)
-        found.append(Bounds(one.value, one.lower(others, allowed), one.upper(allowed)))
+        others = one.share_of(np.delete(own, index, axis=0).max(axis=0, initial=-np.inf))
+        above, below = partial(_above, one, others, alpha), partial(_above, one, _NONE, alpha, turn=-1.0)
+        found.append(Bounds(one.value, _end(one, above, -1.0), _end(one, below, 1.0)))
     return found
 
 
-@dataclass(frozen=True)
-class _Cell:
-    """Logarithms [n], and the signs of their blocks [arrangements, n], the first as measured."""
+#: Of a comparison the name of its base, and that of the other side.
+Name = TypeVar("Name", bound=Hashable)
 
-    logs: NDArray[np.float64]
-    signs: NDArray[np.float64]
 
-    @cached_property
-    def value(self) -> float:
-        """The location: where the bounded differences add up to 0."""
-        value = float(np.median(self.logs))
-        for _ in range(_STEPS):
-            value += float(_bounded(self.logs - value).mean())
-        return value
+def of_controls(
+    pairs: Mapping[tuple[Name, Name], Launches], in_blocks: bool, alpha: float = ALPHA
+) -> dict[tuple[Name, Name], float]:
+    """For every option in turn as the control, how much slower than each other one it is at least (logarithms).
+
+    By (other, control). The bounds of one control hold at once, so those of the best option do, whichever that is: with
+    a confidence of 1 - `alpha` no bound of the best is above 0 (Edwards and Hsu, Journal of the American Statistical
+    Association 78 (1983) 965-971). Without blocks each bound has its part of `alpha`.
+
+    `pairs` has each two options once. A pair needs at least six launches a side.
+    """
+    if in_blocks:
+        made: Sequence[_Cell] = _of_blocks([_log_ratios(cell) for cell in pairs.values()], either=True)
+    else:
+        made = [_of_sides([cell])[0] for cell in pairs.values()]
+    cells = dict(zip(pairs, made, strict=True))
+    own = {key: cell.scores(cell.value) for key, cell in cells.items()} if in_blocks else {}
+    found = {}
+    for control in dict.fromkeys(name for key in pairs for name in key):
+        turns = {key: 1.0 if key[1] == control else -1.0 for key in pairs if control in key}
+        part = alpha if in_blocks else alpha / len(turns)
+        for key, turn in turns.items():
+            rest = [turns[other] * own[other] for other in turns if other != key] if in_blocks else []
+            others = cells[key].share_of(np.max(rest, axis=0)) if rest else _NONE
+            kept = partial(_above, cells[key], others, part, turn=turn)
+            low = turn * _end(cells[key], kept, -turn)
+            found[key[0] if turn > 0 else key[1], control] = low
+    return found
+
+
+def _above(
+    cell: _Cell, others: NDArray[np.float64], alpha: float, places: NDArray[np.float64], turn: float = 1.0
+) -> NDArray[np.bool_]:
+    """[places]: where the cell stands out upwards no more than all but the share `alpha`; `turn` -1: downwards."""
+    shares = turn * cell.shares(places)
+    return _as_large(np.maximum(shares, others), shares[:, :1]) > int(alpha * shares.shape[1] + _EQUAL)
+
+
+#: The largest statistic where there are no other cells.
+_NONE = np.full(1, -np.inf)
+
+
+def _as_large(statistics: NDArray[np.float64], measured: NDArray[np.float64]) -> NDArray[np.int64]:
+    """In how many arrangements of [places, arrangements] they are as large as measured [places, 1]."""
+    number: NDArray[np.int64] = np.count_nonzero(statistics >= measured - _EQUAL, axis=-1)
+    return number
+
+
+def _end(cell: _Cell, kept: Callable[[NDArray[np.float64]], NDArray[np.bool_]], direction: float) -> float:
+    """The farthest place in a direction from the location that is kept; infinite if all are."""
+    if cell.spread < _EQUAL:
+        return cell.value
+    away = np.concatenate([[0.0], cell.spread * np.geomspace(0.02, 20, _PLACES)])
+    for _ in range(_ROUNDS):
+        possible = np.flatnonzero(kept(cell.value + direction * away))
+        if not len(possible):
+            return cell.value
+        if possible[-1] == len(away) - 1:
+            return direction * np.inf
+        away = np.linspace(away[possible[-1]], away[possible[-1] + 1], _PLACES)
+    return float(cell.value + direction * away[-1])
+
+
+class _Cell(ABC):
+    """Logarithms of a cell, in the arrangements of all cells that are judged together, the first as measured.
+
+    `value` is the location of the logarithm of its ratio, `spread` the largest distance from it, `freedom` of t.
+    """
+
+    value: float
+    spread: float
+    freedom: int
+
+    @abstractmethod
+    def shares(self, places: NDArray[np.float64]) -> NDArray[np.float64]:
+        """[places, arrangements]: t of the bounded differences from a place, as a share of what is the most for it.
+
+        With t and f its degrees of freedom, t / sqrt(f + t^2): a coefficient of correlation.
+        """
 
     def scores(self, place: float) -> NDArray[np.float64]:
-        """[arrangements]: t of the bounded differences from a place, as a normal score."""
-        differences, freedom = _bounded(self.logs - place), len(self.logs) - 1
-        share = self.signs @ differences / np.sqrt(max(len(differences) * (differences**2).sum(), 1e-300))
-        share = np.clip(share, -1 + 1e-12, 1 - 1e-12)
-        score: NDArray[np.float64] = np.sign(share) * normal_score(freedom * share**2 / (1 - share**2), freedom)
+        """[arrangements]: of one place the normal score of t, by which cells are compared.
+
+        So that cells of few launches, whose t is large more often, do not outdo those of many (Wallace, Annals of
+        Mathematical Statistics 30 (1959) 1124-1130).
+        """
+        share = np.clip(self.shares(np.array([place]))[0], -1 + 1e-12, 1 - 1e-12)
+        score: NDArray[np.float64] = np.sign(share) * self._factor * np.sqrt(-self.freedom * np.log1p(-(share**2)))
         return score
 
-    def lower(self, others: NDArray[np.float64], allowed: int) -> float:
-        """Below it the cell stands out more than itself and `others` [arrangements] do in all but `allowed` of them."""
+    def share_of(self, scores: NDArray[np.float64]) -> NDArray[np.float64]:
+        """What share of this cell has these normal scores [arrangements]."""
+        share: NDArray[np.float64] = np.sign(scores) * np.sqrt(
+            -np.expm1(-((scores / self._factor) ** 2) / self.freedom)
+        )
+        return share
 
-        def excluded(place: float) -> bool:
-            scores = self.scores(place)
-            return int(np.count_nonzero(np.maximum(scores, others) >= scores[0] - _EQUAL)) <= allowed
+    @property
+    def _factor(self) -> float:
+        return (8 * self.freedom + 1) / (8 * self.freedom + 3)
 
-        return self._bound(excluded, -1.0)
 
-    def upper(self, allowed: int) -> float:
-        """Above it the cell by itself stands out, downwards, more than in all but `allowed` of the arrangements."""
+def _log_ratios(cell: Launches) -> dict[int, float]:
+    logs = np.log(cell.other) - np.log(cell.base)
+    return dict(zip(cell.of_base, logs.tolist(), strict=True))
 
-        def excluded(place: float) -> bool:
-            scores = self.scores(place)
-            return int(np.count_nonzero(scores <= scores[0] + _EQUAL)) <= allowed
 
-        return self._bound(excluded, 1.0)
+def _of_blocks(cells: Sequence[dict[int, float]], either: bool = False) -> list[_Blocks]:
+    """`either`: with all signs and their opposites, as bounds on one side need; else one of the two."""
+    numbers = sorted(set().union(*cells))
+    rows = flips(len(numbers), _PASSES * sum(map(len, cells))).rows
+    signs = (np.concatenate([rows, -rows]) if either else rows).astype(float)
+    place = {number: index for index, number in enumerate(numbers)}
+    return [_Blocks(np.array([*cell.values()]), signs[:, [place[number] for number in cell]]) for cell in cells]
 
-    def _bound(self, excluded: Callable[[float], bool], direction: float) -> float:
-        """The farthest place in a direction from the location that is not excluded; infinite if none is."""
-        spread = float(np.abs(self.logs - self.value).max())
-        if spread < _EQUAL:
-            return self.value
-        away = np.concatenate([[0.0], spread * np.geomspace(0.02, 20, _PLACES)])
-        possible = [place for place in range(len(away)) if not excluded(self.value + direction * away[place])]
-        if not possible or possible[-1] == len(away) - 1:
-            return self.value if not possible else direction * np.inf
-        near, far = away[possible[-1]], away[possible[-1] + 1]
-        for _ in range(_HALVINGS):
-            middle = (near + far) / 2
-            near, far = (near, middle) if excluded(self.value + direction * middle) else (middle, far)
-        return float(self.value + direction * far)
+
+class _Blocks(_Cell):
+    """Of logarithms of ratios [n], and the signs of their blocks [arrangements, n].
+
+    The location is where the bounded differences add up to 0.
+    """
+
+    def __init__(self, logs: NDArray[np.float64], signs: NDArray[np.float64]) -> None:
+        self.logs, self.signs = logs, signs
+        self.freedom = len(logs) - 1
+        self.value = _location(float(np.median(logs)), lambda value: float(_bounded(logs - value).mean()))
+        self.spread = float(np.abs(logs - self.value).max())
+
+    def shares(self, places: NDArray[np.float64]) -> NDArray[np.float64]:
+        differences = _bounded(self.logs - places[:, None])
+        most = np.sqrt(np.maximum(len(self.logs) * (differences**2).sum(axis=-1), 1e-300))
+        share: NDArray[np.float64] = differences @ self.signs.T / most[:, None]
+        return share
+
+
+def _of_sides(cells: Sequence[Launches]) -> list[_Sides]:
+    """The launches of a side have the same names in all cells."""
+    others = sorted({number for cell in cells for number in cell.of_other})
+    bases = sorted({number for cell in cells for number in cell.of_base})
+    names = exchanges(len(bases), len(others), _PASSES * sum(len(cell.base) + len(cell.other) for cell in cells)).rows
+    of_other = {number: index for index, number in enumerate(others)}
+    of_base = {number: index for index, number in enumerate(bases, start=len(others))}
+    return [
+        _Sides(
+            np.log(cell.base), np.log(cell.other),
+            names[:, [*(of_other[n] for n in cell.of_other), *(of_base[n] for n in cell.of_base)]].astype(float),
+        )
+        for cell in cells
+    ]  # fmt: skip
+
+
+class _Sides(_Cell):
+    """Of logarithms of times of the base [m] and of the other side [n]; `names` [arrangements, n + m], 1 on the other.
+
+    The location is where the bounded distances from the middle of both sides have the same mean on either side.
+    """
+
+    def __init__(self, base: NDArray[np.float64], other: NDArray[np.float64], names: NDArray[np.float64]) -> None:
+        self.base, self.other, self.names = base, other, names
+        self.freedom = len(base) + len(other) - 2
+
+        def apart(value: float) -> float:
+            bounded = self._bounded(np.array([value]))[0]
+            return float(bounded[: len(other)].mean() - bounded[len(other) :].mean())
+
+        self.value = _location(float(np.median(other) - np.median(base)), apart)
+        self.spread = float(np.ptp(np.concatenate([other - self.value, base])))
+
+    def _bounded(self, places: NDArray[np.float64]) -> NDArray[np.float64]:
+        """[places, n + m], the other side first."""
+        both = np.concatenate(
+            [self.other - places[:, None], np.broadcast_to(self.base, (len(places), len(self.base)))], axis=-1
+        )
+        return _bounded(both - np.median(both, axis=-1, keepdims=True))
+
+    def shares(self, places: NDArray[np.float64]) -> NDArray[np.float64]:
+        bounded, launches = self._bounded(places), len(self.base) + len(self.other)
+        of_other = self.names.sum(axis=1)
+        sums, total = bounded @ self.names.T, bounded.sum(axis=-1, keepdims=True)
+        most = np.sqrt(np.maximum((bounded**2).sum(axis=-1, keepdims=True) - total**2 / launches, 1e-300))
+        of_both = of_other * (launches - of_other)  # 0: all launches of the cell are on one side, so nothing differs
+        weight = np.where(of_both > 0, np.sqrt(launches / np.maximum(of_both, 1)), 0.0)
+        share: NDArray[np.float64] = (sums - total * of_other / launches) * weight / most
+        return share
+
+
+def _location(value: float, away: Callable[[float], float]) -> float:
+    """Where `away` is 0, from a value near by."""
+    for _ in range(_STEPS):
+        step = away(value)
+        value += step
+        if abs(step) < _EQUAL:
+            break
+    return value
 
 
 def _bounded(differences: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Differences [n], none larger than `TUNING` standard deviations; where most are 0, hardly more than signs."""
-    most = max(TUNING * _OF_NORMAL * float(np.median(np.abs(differences))), 1e-9)
+    """Differences [..., n], none larger than `TUNING` standard deviations; where most are 0, hardly more than signs."""
+    most = TUNING * _OF_NORMAL * np.median(np.abs(differences), axis=-1, keepdims=True)
+    most = np.maximum(most, 1e-9)
     return np.clip(differences, -most, most)

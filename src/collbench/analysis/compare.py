@@ -1,52 +1,63 @@
-"""Two sides, cell by cell: both medians, the difference with its interval, p, and a verdict against a margin."""
+"""Two sides, cell by cell: both medians, the difference with its interval, and the verdict that the interval gives.
+
+The sizes of one operation on one pair of sides are a question. Its intervals hold at once, so in at most one question
+of twenty anything false is said.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from collbench.analysis.estimate import FEWEST, Estimate, centre, ratio_of_sides
-from collbench.analysis.launches import ProcessorTime, Slow, drift, processor_time, serial, slow
+import numpy as np
+
+from collbench.analysis.arrangements import ALPHA
+from collbench.analysis.bounds import Launches, intervals
+from collbench.analysis.estimate import (
+    FEWEST,
+    Estimate,
+    centre,
+    in_logarithms,
+    open_to_clock,
+    ratio_in_blocks,
+    ratio_of_sides,
+)
+from collbench.analysis.launches import ProcessorTime, Slow, dependent, drift, processor_time, serial, slow
 from collbench.analysis.observations import Pair
 from collbench.analysis.optional import stats
 from collbench.analysis.pairs import Alike, alike, undisturbed
 from collbench.analysis.planning import MOST, hidden_by_clock, launches_more
-from collbench.analysis.sequential import evidence, ratio_in_blocks_of
-from collbench.analysis.significance import ALPHA, Launches, PValues, p_values
+from collbench.analysis.sequential import ratio_at_any_time
 from collbench.units import counted
 
-#: Differences below this are called negligible.
-MARGIN = 0.02
+#: Two sides whose whole interval lies within this are the same.
+MARGIN = 0.05
 
-Verdict = Literal["same", "negligible", "faster", "slower", "inconclusive", "not comparable"]
+Verdict = Literal["same", "faster", "slower", "unclear", "not comparable"]
 
 
 @dataclass(frozen=True)
 class Comparison:
     """One cell. Times in seconds; `ratio` is the other side over the base, so above 1 the other is slower.
 
-    `p` is that of the cell alone, `p_adjusted` after all `cells` cells that were tested together (`joint`): at most 5
-    % of comparisons in which nothing differs have any cell with a `p_adjusted` of 0.05 or less. They are None, and the
-    cell is not among the `cells`, with fewer than six launches a side. `arrangements` and `seed`: in how many
-    arrangements of the labels, and the seed of their sample, None where they are all. `paper_diff` is the Diff% of Xu,
-    Shi and Chu (2017), (base - other) / base x 100 on means of what is shown: of times it is negative where the other
-    is slower, of rates positive. `launches_more`: how many launches more give a verdict with a probability of 80 %;
-    None where there is one, or launches would not help. `blocks`: launches of both sides were paired. `launches` are
-    those of each side that were used, `left_out` those that were measured in another way, `contended` those of
-    programs during which others used the cores. `slow`: launches that are far slower than most of their cell, where
-    one side has more of them. `serial`: the autocorrelation of neighbouring launches as a normal score, None with too
-    few launches. `cpu` is what the program of each side used, where recorded.
+    The interval of the ratio holds together with those of the `sizes` of its question, at 95 %; it is None with fewer
+    than six launches a side. `paper_diff` is the Diff% of Xu, Shi and Chu (2017), (base - other) / base x 100 on means
+    of what is shown: of times it is negative where the other is slower, of rates positive. `launches_more`: how many
+    launches more give a verdict with a probability of 80 %; None where there is one, or launches would not help.
+    `blocks`: launches of both sides were paired. `launches` are those of each side that were used, `left_out` those
+    that were measured in another way, `contended` those of programs during which others used the cores. `slow`:
+    launches that are far slower than most of their cell, where one side has more of them. `serial`: the autocorrelation
+    of neighbouring launches as a normal score, None with too few launches. `cpu` is what the program of each side used,
+    where recorded.
     """
 
     pair: Pair
     base: Estimate | None
     other: Estimate | None
     ratio: Estimate | None
-    p: float | None
-    p_adjusted: float | None
-    cells: int
+    sizes: int
     paper_diff: float | None
     verdict: Verdict
     why: str
@@ -58,8 +69,6 @@ class Comparison:
     serial: float | None = None
     contended: int = 0
     cpu: tuple[ProcessorTime | None, ProcessorTime | None] = (None, None)
-    arrangements: int = 0
-    seed: int | None = None
 
     @property
     def percent(self) -> float | None:
@@ -67,32 +76,70 @@ class Comparison:
         return None if self.ratio is None else (self.ratio.value - 1) * 100
 
 
-def compare(
-    pairs: Sequence[Pair], margin: float = MARGIN, in_blocks: bool = True, beside: Sequence[Pair] = ()
-) -> list[Comparison]:
+def compare(pairs: Sequence[Pair], margin: float = MARGIN, in_blocks: bool = True) -> list[Comparison]:
     """A comparison of each pair, in their order. `in_blocks`: launches of equal number are paired.
-
-    Those `beside` are tested together with them and have no result: what might have been asked, had times been others.
 
     Raises:
         RequestError: SciPy is not installed.
     """
     stats()  # some cells need it, and that shall not depend on their times
-    quiet = [undisturbed(pair, in_blocks) for pair in (*pairs, *beside)]
+    quiet = [undisturbed(pair, in_blocks) for pair in pairs]
     values = [alike(pair, in_blocks) for pair, _ in quiet]
-    reasons = [_not_comparable(pair, both, in_blocks) for pair, both in zip((*pairs, *beside), values, strict=True)]
-    comparable = [Launches(*both[:4]) for both, reason in zip(values, reasons, strict=True) if not reason]
-    until_decided = in_blocks and any(pair.base.until_decided for pair in pairs)
-    tests = iter(at_any_time(comparable) if until_decided else p_values(comparable, in_blocks))
-    compared = [
-        _not_compared(pair, reason, in_blocks) if reason else _compared(used, both, next(tests), margin, in_blocks)
-        for pair, (used, _), both, reason in zip(pairs, quiet, values, reasons, strict=False)
+    reasons = [not_comparable(pair, both, in_blocks) for pair, both in zip(pairs, values, strict=True)]
+    questions: dict[Hashable, list[int]] = {}
+    for index, pair in enumerate(pairs):
+        if not reasons[index]:
+            questions.setdefault(_question(pair), []).append(index)
+    compared = {index: _not_compared(pairs[index], reason, in_blocks) for index, reason in enumerate(reasons) if reason}
+    for indices in questions.values():
+        used = [(quiet[index][0], values[index]) for index in indices]
+        compared |= dict(zip(indices, _of_question(used, margin, in_blocks), strict=True))
+    return [_as_measured(compared[index], pair, *quiet[index]) for index, pair in enumerate(pairs)]
+
+
+def _question(pair: Pair) -> Hashable:
+    """Of all sizes of an operation on two sides the same."""
+    return (pair.base.case.without(("size",)), pair.other.case.without(("size",)), pair.base_name, pair.other_name)
+
+
+def _of_question(used: Sequence[tuple[Pair, Alike]], margin: float, in_blocks: bool) -> list[Comparison]:
+    """The comparisons of its cells, whose intervals hold at once; none has a verdict where launches are dependent."""
+    until_decided = in_blocks and any(pair.base.until_decided for pair, _ in used)
+    enough = [index for index, (_, both) in enumerate(used) if min(len(both.base), len(both.other)) >= FEWEST]
+    ratios: dict[int, Estimate] = {}
+    if until_decided:
+        for index, (pair, both) in enumerate(used):
+            confidence = 1 - ALPHA / len(used)  # of all, also of those that have too few blocks yet
+            ratios[index] = ratio_at_any_time(both.other, both.base, confidence, _half_steps(pair))
+    elif enough:
+        of_enough = intervals([Launches(*used[index][1][:4]) for index in enough], in_blocks)
+        for index, (value, low, high) in zip(enough, of_enough, strict=True):
+            pair, both = used[index]
+            hidden = open_to_clock(np.asarray(both.other), np.asarray(both.base), _half_steps(pair))
+            ratios[index] = in_logarithms(Estimate(value, (low, high), min(len(both.base), len(both.other))), hidden)
+    found = [
+        _compared(pair, both, ratios.get(index), len(used) if until_decided else len(enough), margin, in_blocks)
+        for index, (pair, both) in enumerate(used)
     ]
-    return [_as_measured(result, pair, *used) for result, pair, used in zip(compared, pairs, quiet, strict=False)]
+    if not dependent([one.serial for one in found if min(one.launches) >= DEPENDENT]):
+        return found
+    return [
+        replace(one, verdict="unclear", why="launches depend on those before them", launches_more=None)
+        if one.verdict in ("same", "faster", "slower") else one
+        for one in found
+    ]  # fmt: skip
+
+
+#: From so many launches on it can be seen whether they depend on those before them, and then there is no verdict.
+DEPENDENT = 20
+
+
+def _half_steps(pair: Pair) -> tuple[float, float]:
+    return (pair.other.half_step, pair.base.half_step)
 
 
 def turned(comparison: Comparison) -> Comparison:
-    """The same comparison with its sides exchanged: the inverse ratio, the same p, and the opposite verdict."""
+    """The same comparison with its sides exchanged: the inverse ratio and the opposite verdict."""
     was, ratio, slow_ = comparison.pair, comparison.ratio, comparison.slow
     pair = replace(was, base=was.other, other=was.base, base_name=was.other_name, other_name=was.base_name,
                    asked=was.asked[::-1])  # fmt: skip
@@ -139,28 +186,23 @@ def _cells(pair: Pair) -> frozenset[int]:
     return frozenset((id(pair.base), id(pair.other)))
 
 
-def at_any_time(cells: Sequence[Launches]) -> list[PValues | None]:
-    """As `p_values` in blocks, of launches that ended when they were seen to be enough."""
-    logs = [{n: math.log(b / a) for a, b, n in zip(one.base, one.other, one.of_base, strict=True)} for one in cells]
-    return [PValues(*found, cells=len(cells), left=len(cells), arrangements=0, seed=None) for found in evidence(logs)]
-
-
-def _compared(pair: Pair, both: Alike, tests: PValues | None, margin: float, in_blocks: bool) -> Comparison:
-    base, other = both.base, both.other
-    steps = (pair.other.half_step, pair.base.half_step)
-    ratio = (ratio_in_blocks_of(pair.base) if in_blocks else ratio_of_sides)(other, base, half_steps=steps)
-    verdict, why, more = judge(ratio, tests, margin, in_blocks and pair.base.until_decided)
+def _compared(
+    pair: Pair, both: Alike, ratio: Estimate | None, sizes: int, margin: float, in_blocks: bool
+) -> Comparison:  # fmt: skip
+    """`ratio` has the interval of the question; None where there are too few launches for one."""
+    base, other, steps = both.base, both.other, _half_steps(pair)
+    ratio = ratio or (ratio_in_blocks if in_blocks else ratio_of_sides)(other, base, half_steps=steps)
+    verdict, why, more = judge(ratio, margin, in_blocks and pair.base.until_decided)
     if verdict in ("slower", "faster") and not in_blocks and (moved := drift(base, other)):
-        verdict, more = "inconclusive", None
+        verdict, more = "unclear", None
         why = f"times drift by {moved * 100:.0f} % within a run, and the runs were measured one after the other"
-    kinds = slow(base, other, one_median=verdict in ("same", "negligible"))
+    kinds = slow(base, other, one_median=verdict == "same")
     if kinds is not None:
         why = f"{why}; {kinds.text}"
     sides = (centre(base, half_step=steps[1]), centre(other, half_step=steps[0]))
     return Comparison(
-        pair, *sides, ratio, tests and tests.p, tests and tests.p_adjusted, tests.cells if tests else 0,
-        _paper_diff(pair), verdict, why, more, in_blocks, (len(base), len(other)), both.left_out, kinds,
-        serial(base, other, in_blocks), arrangements=tests.arrangements if tests else 0, seed=tests and tests.seed,
+        pair, *sides, ratio, sizes, _paper_diff(pair), verdict, why, more, in_blocks, (len(base), len(other)),
+        both.left_out, kinds, serial(base, other, in_blocks),
     )  # fmt: skip
 
 
@@ -177,7 +219,7 @@ def _as_measured(comparison: Comparison, pair: Pair, used: Pair, contended: int)
     lost = f"tasks waited for a CPU in {counted(contended, *words)}"
     if used.base.medians and used.other.medians:
         return replace(comparison, why=f"{comparison.why}: {lost}")
-    return replace(comparison, verdict="inconclusive", why=f"no others are left: {lost}", launches=(0, 0))
+    return replace(comparison, verdict="unclear", why=f"no others are left: {lost}", launches=(0, 0))
 
 
 def _not_compared(pair: Pair, reason: str, in_blocks: bool) -> Comparison:
@@ -185,11 +227,10 @@ def _not_compared(pair: Pair, reason: str, in_blocks: bool) -> Comparison:
     base, other = (centre(cell.medians, half_step=cell.half_step) if cell.medians else None
                    for cell in (pair.base, pair.other))  # fmt: skip
     launches = (len(pair.base.medians), len(pair.other.medians))
-    return Comparison(pair, base, other, None, None, None, 0, None, "not comparable", reason, None, in_blocks,
-                      launches)  # fmt: skip
+    return Comparison(pair, base, other, None, 0, None, "not comparable", reason, None, in_blocks, launches)
 
 
-def _not_comparable(pair: Pair, both: Alike, in_blocks: bool) -> str:
+def not_comparable(pair: Pair, both: Alike, in_blocks: bool) -> str:
     """Why a cell has no verdict; empty where it can have one."""
     for cell, name in ((pair.base, pair.base_name), (pair.other, pair.other_name)):
         if not cell.medians:
@@ -210,41 +251,34 @@ def _not_comparable(pair: Pair, both: Alike, in_blocks: bool) -> str:
     return ""
 
 
-def judge(
-    ratio: Estimate, p: PValues | None, margin: float, until_decided: bool = False
-) -> tuple[Verdict, str, int | None]:
+def judge(ratio: Estimate, margin: float, until_decided: bool = False) -> tuple[Verdict, str, int | None]:
     """The verdict on a ratio, why, and how many launches a side it lacks.
 
     None: none, or launches would not help, or they are made `until_decided`.
     """
-    if ratio.interval is None or p is None:
-        lacking = counted(FEWEST - ratio.n, "more launch", "more launches")
-        return "inconclusive", f"an interval needs at least {lacking}", FEWEST - ratio.n
-    verdict = verdict_on(ratio, p.p_adjusted, margin)
-    if verdict in ("same", "negligible"):
+    if ratio.interval is None:
+        lacking = max(FEWEST - ratio.n, 1)
+        return "unclear", f"an interval needs at least {counted(lacking, 'more launch', 'more launches')}", lacking
+    verdict = verdict_on(ratio, margin)
+    if verdict == "same":
         return verdict, "the whole interval lies within the margin", None
-    if verdict != "inconclusive":
+    if verdict != "unclear":
         return verdict, "the interval excludes equality", None
     if until_decided:
         return verdict, f"not decided after {counted(ratio.n, 'block')}", None
-    more = launches_more(ratio, p, margin)
+    more = launches_more(ratio, margin)
     if more is None and hidden_by_clock(ratio, margin):
         return verdict, f"the clock resolves these times to {math.expm1(ratio.resolution) * 100:.1f} % only", None
     return verdict, f"needs more than {MOST} more launches" if more is None else needs(more), more
 
 
-def verdict_on(ratio: Estimate, p_adjusted: float, margin: float) -> Verdict:
-    """The verdict alone.
-
-    `same` and `negligible` need the whole interval within the margin; `faster` and `slower` an interval that excludes
-    1, a significant p, and a ratio beyond the margin. Everything else is inconclusive.
-    """
-    significant = ratio.excludes(1.0) and p_adjusted <= ALPHA
+def verdict_on(ratio: Estimate, margin: float) -> Verdict:
+    """`same` where the whole interval lies within the margin; else `faster` or `slower` where it excludes 1."""
     if ratio.within(1 / (1 + margin), 1 + margin):
-        return "negligible" if significant else "same"
-    if significant and abs(math.log(ratio.value)) > math.log1p(margin):
+        return "same"
+    if ratio.excludes(1.0):
         return "slower" if ratio.value > 1 else "faster"
-    return "inconclusive"
+    return "unclear"
 
 
 def needs(more: int) -> str:

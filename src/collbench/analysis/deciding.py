@@ -13,9 +13,11 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Generic, Literal, NamedTuple, TypeVar
 
+from collbench.analysis.arrangements import ALPHA
 from collbench.analysis.compare import MARGIN, Comparison, compare
-from collbench.analysis.estimate import CONFIDENCE, FEWEST
+from collbench.analysis.estimate import FEWEST
 from collbench.analysis.factors import FACTORS
+from collbench.analysis.margins import bounded, no_slower, slower
 from collbench.analysis.observations import Cell, Pair
 from collbench.analysis.pairs import alike, apart, opposed, undisturbed
 from collbench.analysis.sequential import fewest_wins
@@ -25,27 +27,21 @@ from collbench.schema.gate_plan import Margins, margin_of
 #: A comparison is given up when a verdict by the last block has a lower probability than this.
 LEAST_CHANCE = 0.1
 
-#: The wealth with which an interval excludes a value; about as much is needed where pairs are tested together.
-_ENOUGH = 2 / (1 - CONFIDENCE)
 
-
-def chance_of_verdict(logs: Sequence[float], later: int, margin: float) -> float:
+def chance_of_verdict(logs: Sequence[float], later: int, margin: float, sizes: int = 1) -> float:
     """The probability, at most 1, that so many later blocks give a verdict to a pair with these log ratios.
 
     Signs of later blocks are drawn with a probability of which the earlier ones are all that is known: a beta-binomial
-    distribution with Jeffreys' prior.
+    distribution with Jeffreys' prior. `sizes` of its question have intervals that hold at once.
     """
     n, bound = len(logs), math.log1p(margin)
+    needed = fewest_wins(n + later, 2 * sizes / ALPHA)
 
-    def chance(beyond: int, least: int) -> float:
-        return _beta_binomial(least - beyond, later, beyond + 0.5, n - beyond + 0.5)
+    def chance(wins: int) -> float:
+        return _beta_binomial(needed - wins, later, wins + 0.5, n - wins + 0.5)
 
-    needed = fewest_wins(n + later, _ENOUGH)
-    total = min(chance(sum(sign * log < bound for log in logs), needed) for sign in (1, -1))
-    for sign in (1, -1):
-        differs = chance(sum(sign * log > 0 for log in logs), needed)
-        total += min(differs, chance(sum(sign * log > bound for log in logs), (n + later + 1) // 2))
-    return min(total, 1.0)
+    same = min(chance(sum(sign * log < bound for log in logs)) for sign in (1, -1))
+    return min(same + sum(chance(sum(sign * log > 0 for log in logs)) for sign in (1, -1)), 1.0)
 
 
 @lru_cache(maxsize=100_000)  # few numbers of blocks, many comparisons
@@ -107,7 +103,7 @@ def questions(cells: Sequence[Cell]) -> dict[str, list[Pair]]:
 
 
 def standing(cells: Sequence[Cell], blocks: int, most: int, margin: float = MARGIN) -> list[Standing]:
-    """Every comparison of these cells after so many blocks of at most so many; pairs of a factor are tested together.
+    """Every comparison of these cells after so many blocks of at most so many; those of a question at once.
 
     Raises:
         RequestError: SciPy is not installed.
@@ -126,29 +122,17 @@ def standing_of_sides(cells: Sequence[Cell], blocks: int, most: int, margins: Ma
         RequestError: SciPy is not installed.
     """
     found = []
-    for comparison in compare(opposed(cells, FACTORS["side"]), min(one.share for one in margins)):
+    for comparison in bounded(compare(opposed(cells, FACTORS["side"])), margins):
         margin = margin_of(margins, comparison.pair.base.case)
-        answered = no_slower(comparison, margin) or slower(comparison, margin)
-        open_ = comparison if comparison.verdict != "slower" else replace(comparison, verdict="inconclusive")
-        state = "decided" if answered else state_of(open_, blocks, most, margin)
-        found.append(Standing("side", comparison, state))
+        found.append(Standing("side", comparison, _state_of_sides(comparison, blocks, most, margin)))
     return found
 
 
-def no_slower(comparison: Comparison, margin: float) -> bool:
-    """Whether the measured interval has no loss beyond the margin in it: its upper end is within."""
-    ratio = comparison.ratio
-    return ratio is not None and ratio.interval is not None and ratio.interval[1] <= 1 + margin
-
-
-def slower(comparison: Comparison, margin: float) -> bool:
-    """Whether there is a loss beyond the margin: the lower end of the interval exceeds it.
-
-    By bets the interval is that of one cell, so all of them together must tell as well.
-    """
-    ratio = comparison.ratio
-    exceeds = ratio is not None and ratio.interval is not None and ratio.interval[0] > 1 + margin
-    return exceeds and (comparison.verdict == "slower" or not comparison.pair.base.until_decided)
+def _state_of_sides(comparison: Comparison, blocks: int, most: int, margin: float) -> State:
+    if no_slower(comparison, margin) or slower(comparison, margin):
+        return "decided"
+    open_ = comparison if comparison.verdict == "not comparable" else replace(comparison, verdict="unclear")
+    return state_of(open_, blocks, most, margin)
 
 
 def still_open(found: Iterable[Standing]) -> Iterator[Cell]:
@@ -162,13 +146,14 @@ def state_of(comparison: Comparison, blocks: int, most: int, margin: float) -> S
     """What is known of a comparison after so many blocks of at most so many."""
     if comparison.verdict == "not comparable":
         return "open" if blocks < TRIED or _may_agree(comparison.pair, most - blocks) else "impossible"
-    if comparison.verdict != "inconclusive":
+    if comparison.verdict != "unclear":
         return "decided"
     both = alike(undisturbed(comparison.pair, True)[0], True)
     if len(both.base) < FEWEST:
         return "open"
     logs = [math.log(b / a) for a, b in zip(both.base, both.other, strict=True)]
-    return "open" if chance_of_verdict(logs, most - blocks, margin) >= LEAST_CHANCE else "hopeless"
+    chance = chance_of_verdict(logs, most - blocks, margin, max(comparison.sizes, 1))
+    return "open" if chance >= LEAST_CHANCE else "hopeless"
 
 
 def _may_agree(pair: Pair, later: int) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
@@ -12,15 +11,11 @@ from typing import Literal, NamedTuple
 import msgspec
 
 from collbench.analysis import environment
-from collbench.analysis.bounds import Bounds, bounds
-from collbench.analysis.compare import Comparison, compare, needs
-from collbench.analysis.deciding import no_slower, slower
-from collbench.analysis.estimate import FEWEST, Estimate, in_logarithms
-from collbench.analysis.launches import unequal
+from collbench.analysis.compare import Comparison, compare
+from collbench.analysis.estimate import FEWEST
+from collbench.analysis.launches import dependent, unequal
+from collbench.analysis.margins import bounded, no_slower, slower
 from collbench.analysis.observations import Cell, Observed, Pair
-from collbench.analysis.pairs import alike as launches_alike
-from collbench.analysis.pairs import undisturbed
-from collbench.analysis.planning import MOST, hidden_by_clock
 from collbench.errors import RunReadError
 from collbench.schema.axes import SOFTWARE
 from collbench.schema.case import Case, Where
@@ -219,9 +214,6 @@ ACCEPTABLE = ("contended", "drift", "late", "oversubscribed", "shared GPU", "slo
 #: The share of launches from which on contention counts, and that of samples that were late.
 _OFTEN = 0.5
 
-#: The mean normal score of autocorrelations above which launches are called dependent: 1 % on one side.
-_DEPENDENT = 2.326
-
 Cells = tuple[Cell | None, Cell | None]
 
 
@@ -317,12 +309,6 @@ def _of_launches(comparison: Comparison, planned: int) -> Iterator[Doubt]:
         lost = {"contended": comparison.contended, "measured differently from their partners": comparison.left_out}
         why = "".join(f" ({number} {what})" for what, number in lost.items() if number)
         yield Doubt("too few launches", f"{used} blocks have both sides{why}, and {more} are needed")
-
-
-def depends(comparisons: Sequence[Comparison]) -> bool:
-    """Whether launches depend on those before them, by all cells together."""
-    scores = [one.serial for one in comparisons if one.serial is not None]
-    return bool(scores) and sum(scores) / len(scores) > _DEPENDENT
 
 
 def planned_cells(run: Observed, cases: Iterable[Case]) -> list[Cell | None]:
@@ -465,8 +451,8 @@ def judge(
         for pair, (one, two) in zip(cases, both, strict=True)
         if one is not None and two is not None
     }
-    found = compare(list(measured.values()), min(one.share for one in margins), in_blocks=True)
-    drifting = depends(found)
+    found = compare(list(measured.values()))
+    drifting = dependent([one.serial for one in found])
     compared = dict(zip(measured, bounded(found, margins), strict=True))
     experiment = manifest.experiment
     planned = 0 if experiment is None or experiment.until == "decided" else experiment.launches
@@ -499,50 +485,6 @@ def _answer(
     if comparison is not None and no_slower(comparison, margin):
         return replace(answer, state="no loss")
     return replace(answer, doubt=_undecided(comparison, most))
-
-
-def bounded(comparisons: Sequence[Comparison], margins: Margins) -> list[Comparison]:
-    """With bounds for intervals, and what is missing for an answer; launches until decided have intervals of bets."""
-    logs = [_logs(one) for one in comparisons]
-    able = [index for index, found in enumerate(logs) if found]
-    known = dict(zip(able, bounds([logs[index] for index in able]) if able else (), strict=True))
-    return [
-        _by_bounds(one, known[index], margin_of(margins, one.pair.base.case)) if index in known else one
-        for index, one in enumerate(comparisons)
-    ]
-
-
-def _logs(comparison: Comparison) -> dict[int, float]:
-    """Logarithms of ratios by block; empty where there are too few, or bets decide."""
-    if comparison.ratio is None or comparison.ratio.interval is None or comparison.pair.base.until_decided:
-        return {}
-    both = launches_alike(undisturbed(comparison.pair, True)[0], True)
-    return {number: math.log(other / base) for base, other, number in zip(*both[:3], strict=True)}
-
-
-def _by_bounds(comparison: Comparison, known: Bounds, margin: float) -> Comparison:
-    was = comparison.ratio
-    assert was is not None
-    ratio = in_logarithms(Estimate(known.value, (known.lower, known.upper), was.n), was.resolution)
-    found = replace(comparison, ratio=ratio, launches_more=None)
-    if slower(found, margin) or no_slower(found, margin):
-        return found
-    more = None if hidden_by_clock(ratio, margin) else _launches_more(known, ratio.n, margin)
-    why = f"needs more than {MOST} more launches" if more is None else needs(more)
-    return replace(found, launches_more=more, why=why)
-
-
-#: How many times as far from the margin as the bound is from the location the latter must lie, so that the bound is on
-#: the same side with a probability of 80 %: (1.645 + 0.842) / 1.645.
-_AMPLE = 1.512
-
-
-def _launches_more(known: Bounds, n: int, margin: float) -> int | None:
-    """How many more blocks bring the bound nearer to the location than the margin is; None of too many."""
-    apart = math.log1p(margin) - known.value
-    bound = known.upper - known.value if apart > 0 else known.value - known.lower
-    needed = n * (_AMPLE * bound / apart) ** 2 if apart else math.inf
-    return max(math.ceil(needed - n), 1) if needed - n <= MOST else None
 
 
 def _undecided(comparison: Comparison | None, most: int) -> Doubt:

@@ -13,8 +13,8 @@ from typing import Literal
 
 from collbench.analysis.compare import MARGIN
 from collbench.analysis.estimate import Estimate, ratio_in_blocks
+from collbench.analysis.launches import together
 from collbench.analysis.observations import Cell, Observed
-from collbench.analysis.significance import together
 from collbench.schema.case import Case
 from collbench.units import format_size
 

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import median
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from collbench.analysis.observations import Cell, Pair
 from collbench.analysis.optional import stats
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 #: A trend of one side counts at this p: half of 5 %, because there are two sides.
 _TREND = 0.025
@@ -103,6 +106,33 @@ def _score(values: np.ndarray[tuple[int], np.dtype[np.float64]]) -> float | None
         return None
     lag1 = float((centred[1:] * centred[:-1]).sum() / power)
     return (lag1 + 1 / n) * math.sqrt(n)
+
+
+#: The mean normal score of autocorrelations above which it is mentioned that launches depend on those before them, and
+#: above which there is no verdict: 5 and 1 % on one side.
+MENTIONED, REFUSED = 1.645, 2.326
+
+
+def dependent(scores: Iterable[float | None], beyond: float = REFUSED) -> bool:
+    """Whether launches depend on those before them, by the autocorrelations (`serial`) of several cells."""
+    known = [score for score in scores if score is not None]
+    return bool(known) and sum(known) / len(known) > beyond
+
+
+def together(cells: Sequence[Cell], in_blocks: bool) -> NDArray[np.float64]:
+    """Medians [n, cells] in seconds, a row for each block that all cells have, without blocks that were contended.
+
+    Without blocks no launch of one cell belongs to one of another: then they are combined in the order in which they
+    were measured, as many as the cell with the fewest has.
+    """
+    if in_blocks:
+        medians = [cell.by_launch for cell in cells]
+        disturbed = set[int]().union(*(cell.disturbed for cell in cells))
+        common = sorted(set.intersection(*map(set, medians)) - disturbed)
+        return np.array([[of_cell[launch] for of_cell in medians] for launch in common]).reshape(-1, len(cells))
+    quiet = [cell.without(cell.disturbed) if cell.disturbed else cell for cell in cells]
+    fewest = min(len(cell.medians) for cell in quiet)
+    return np.array([cell.medians[:fewest] for cell in quiet], dtype=float).T
 
 
 #: CPU seconds that differ by less are called the same, and times that differ by more are not explained by them.

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from collbench.analysis.arrangements import ALPHA
 from collbench.analysis.estimate import Estimate
 from collbench.analysis.optional import ndtr
-from collbench.analysis.significance import ALPHA, PValues
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -31,38 +31,25 @@ _LEAST_SCORE = 0.67
 _NORMAL = NormalDist()
 
 
-def launches_more(ratio: Estimate, p: PValues, margin: float) -> int | None:
+def launches_more(ratio: Estimate, margin: float) -> int | None:
     """Launches a side after which there is a verdict with probability `CHANCE`; None above `MOST`.
 
     The prior: nothing differs with probability 1/2, otherwise the logarithm of the ratio is normal, 0 +- `USUAL`. The
     interval makes a posterior of it, from which follows how the estimate and its interval are distributed after more
-    launches (predictive power: Spiegelhalter, Freedman and Blackburn, Controlled Clinical Trials 7 (1986) 8-17). A cell
-    is taken to stand out among those that stand out no more as if they were independent.
+    launches (predictive power: Spiegelhalter, Freedman and Blackburn, Controlled Clinical Trials 7 (1986) 8-17).
     """
     assert ratio.interval is not None
-    if hidden_by_clock(ratio, margin):
+    if hidden_by_clock(ratio, margin) or not all(0 < end < math.inf for end in ratio.interval):
         return None
     low, high = (math.log(end) for end in ratio.interval)
-    effect, error = abs(math.log(ratio.value)), max((high - low) / 2 - ratio.resolution, 1e-9) / _score(0.05)
-    of_test = max(error, _error_of_test(effect, p))
+    half = max((high - low) / 2 - ratio.resolution, 1e-9)
     later = ratio.n + _TRIED
-    shorter = np.sqrt(ratio.n / later)
-    beyond = np.maximum(_score(ALPHA / p.left) * of_test * shorter + ratio.resolution, math.log1p(margin))
-    inside = np.maximum(math.log1p(margin) - _score(0.05) * error * shorter - ratio.resolution, 0.0)
-    by_test, by_interval = (_Known(effect, error, ratio.n, later_error) for later_error in (of_test, error))
-    chance = by_test.chance_outside(beyond, later) + 1 - by_interval.chance_outside(inside, later)
+    narrower = half * np.sqrt(ratio.n / later)
+    known = _Known(abs(math.log(ratio.value)), half / _score(ALPHA), ratio.n)
+    inside = np.maximum(math.log1p(margin) - narrower - ratio.resolution, 0.0)
+    chance = known.chance_outside(narrower + ratio.resolution, later) + 1 - known.chance_outside(inside, later)
     enough = np.flatnonzero(chance >= CHANCE)
     return int(_TRIED[enough[0]]) if len(enough) else None
-
-
-def _error_of_test(effect: float, p: PValues) -> float:
-    """The standard error with which a difference has the p that was found; 0 if no arrangement stands out more.
-
-    It is larger than the interval's where launches are far off that the interval, which is of the median, leaves out.
-    """
-    if p.p * p.arrangements < 2:
-        return 0.0
-    return effect / max(_score(p.p), _LEAST_SCORE)
 
 
 def hidden_by_clock(ratio: Estimate, margin: float) -> bool:
@@ -74,12 +61,11 @@ def hidden_by_clock(ratio: Estimate, margin: float) -> bool:
 
 @dataclass(frozen=True)
 class _Known:
-    """A difference (logarithm) estimated from n launches, with its standard error, and that of estimates to come."""
+    """A difference (logarithm) estimated from n launches, with its standard error."""
 
     effect: float
     error: float
     n: int
-    later_error: float
 
     def chance_outside(self, bound: NDArray[np.float64], later: NDArray[np.int64]) -> NDArray[np.float64]:
         """The chance [m] that after `later` [m] launches the estimate lies beyond +-`bound` [m]."""
@@ -97,7 +83,7 @@ class _Known:
         """The same where the difference is `true` +- `unsure`: n launches had `effect`, the others are to come."""
         new = 1 - self.n / later
         centre = (1 - new) * self.effect + new * true
-        deviation = np.sqrt((new * unsure) ** 2 + new * (1 - new) * self.later_error**2)
+        deviation = np.sqrt((new * unsure) ** 2 + new * (1 - new) * self.error**2)
         return _above(bound, centre, deviation) + _above(bound, -centre, deviation)
 
 

@@ -14,8 +14,7 @@ from collbench.analysis.pairs import refuse_not_alternated
 from collbench.analysis.same_launches import planned
 from collbench.cli.analysing import COMPLETE, RUN, given, in_blocks, margin, names, read_each, say, style
 from collbench.cli.terminal import waiting_for
-from collbench.report.advice.sentences import complete
-from collbench.report.advice.tables import brief, cautions, document, evidence, with_answers
+from collbench.report.advice import brief, cautions, complete, document, evidence, with_answers
 from collbench.report.models import cost_entry, cost_tables
 from collbench.schema.case import own_axes
 
@@ -56,17 +55,16 @@ def command(
         wanted = parse_given(given, own_axes(observed.cells))
         asked = questions(observed, wanted)
         sides = planned(given_cells(observed, wanted), margin)
-        found = advise(asked, observed.interleaved, margin, sides)
-        advices = complete(found, observed.interleaved)
+        advices = complete(advise(asked, observed.interleaved, margin), observed.interleaved)
         guidelines = check(observed, margin)
-        misleading = cautions(advices, observed, differing(each))
+        misleading = cautions(advices, observed, sides, differing(each))
         places = {
             cell.case.where for question in asked for of_size in question.cells.values() for cell in of_size.values()
         }
         steps = [step for step in training_steps(observed) if step.case.where in places]
-        told = [*sides, *(one for advice in found for one in advice.comparisons)]
-        of_steps = step_costs(observed, steps, margin, told)
+        of_steps = step_costs(observed, steps, margin, sides)
     entries = document(advices, guidelines, misleading) | {"steps": [cost_entry(step, of_steps) for step in steps]}
     whole = why or style in COMPLETE
-    answers, tables = brief(advices, misleading, whole), [*evidence(advices, guidelines), *cost_tables(steps, of_steps)]
+    answers = brief(advices, misleading, sides, whole)
+    tables = [*evidence(advices, guidelines), *cost_tables(steps, of_steps)]
     say(with_answers(tables, answers) if style in COMPLETE else [*answers, *(tables if why else ())], entries, style)

@@ -92,10 +92,10 @@ def typed_margins(margins: Margins) -> str:
 margin = click.option(
     "--margin",
     type=Share(),
-    default="2%",
+    default="5%",
     show_default=True,
     metavar="PERCENT",
-    help="Differences within it are negligible.",
+    help="Sides whose whole interval lies within it are the same.",
 )
 
 given = click.option(

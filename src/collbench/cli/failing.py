@@ -14,7 +14,7 @@ from collbench.units import counted
 
 #: What --fail-on takes, and the verdicts that it fails on.
 FAILING = {"slower": ("slower",), "faster": ("faster",), "different": ("slower", "faster"),
-           "inconclusive": ("slower", "inconclusive")}  # fmt: skip
+           "unclear": ("slower", "unclear")}  # fmt: skip
 
 
 def failures(comparisons: Sequence[Comparison], fail_on: str, missing: int, doubts: Sequence[str]) -> list[str]:

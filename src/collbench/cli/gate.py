@@ -84,7 +84,7 @@ other_side = click.option(
     "--margin",
     "margins",
     type=MarginsType(),
-    default="2%",
+    default="5%",
     show_default=True,
     metavar="PERCENT[:SIZE,...]",
     help="What a change may cost; by size as in 20%:1M,10%:64M,5%: up to 1M, up to 64M, above.",

@@ -13,10 +13,10 @@ import msgspec
 from collbench.analysis.compare import Comparison, compare
 from collbench.analysis.detectable import PairedLaunches, false_positives, smallest
 from collbench.analysis.factors import FACTORS
+from collbench.analysis.launches import together
 from collbench.analysis.observations import observe
 from collbench.analysis.pairs import within
 from collbench.analysis.restlessness import cost, movements
-from collbench.analysis.significance import together
 from collbench.cli.analysing import RUN, margin, say, style
 from collbench.cli.continuing import Continued
 from collbench.cli.experiment import Purpose, perform
@@ -98,10 +98,8 @@ def command(
         moved = movements(reading.values for reading in read_readings(folder))
         stopping.check()
     cells = [_paired(comparison) for comparison in comparisons]
-    found = SelfTest(
-        tuple(comparisons), false_positives(cells, margin), tuple(smallest(cells, margin)), launches, moved,
-        cost(cells, margin),
-    )  # fmt: skip
+    rate, least = false_positives(cells), tuple(smallest(cells, margin))
+    found = SelfTest(tuple(comparisons), rate, least, launches, moved, cost(cells, margin))
     say(tables(found), document(found), style)
 
 

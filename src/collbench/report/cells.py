@@ -15,7 +15,7 @@ from collbench.units import counted, format_size
 #: The share of late samples above which a caution mentions them.
 LATE = 0.1
 #: Behind a ratio: it is undecided, or the same within the margin.
-SIGNS = {"inconclusive": " ?", "same": " =", "negligible": " ="}
+SIGNS = {"unclear": " ?", "same": " ="}
 
 
 def heading_of(cells: Sequence[Cell], common: Case | None = None) -> str:
@@ -165,6 +165,21 @@ def interval(ends: tuple[float, float] | None, form: Callable[[float], str]) -> 
 def times(ratio: Estimate) -> str:
     """`3.10x (2.90 .. 3.30)`; without interval where there are too few launches."""
     return f"{digits(ratio.value)}x{interval(ratio.interval, digits)}"
+
+
+def change(ratio: float) -> str:
+    """`+9 %`, `-0.4 %`, from twice the time on `2.10x`."""
+    if ratio >= 2:
+        return f"{digits(ratio)}x"
+    percent = (ratio - 1) * 100
+    return f"{percent:+.1f} %" if abs(percent) < 2 else f"{percent:+.0f} %"
+
+
+def span(low: float, high: float) -> str:
+    """`-9 to +7 %`, `5.20 to 6.60x`, `+62 % to 2.75x`."""
+    ends = [change(low), change(high)]
+    unit = next((unit for unit in (" %", "x") if all(end.endswith(unit) for end in ends)), "")
+    return f"{ends[0].removesuffix(unit)} to {ends[1]}"
 
 
 def digits(value: float) -> str:

@@ -11,7 +11,8 @@ from typing import Any
 from collbench.analysis.compare import Comparison
 from collbench.analysis.duets import effects
 from collbench.analysis.estimate import FEWEST, Estimate
-from collbench.analysis.launches import SLOW
+from collbench.analysis.launches import MENTIONED, SLOW
+from collbench.analysis.launches import dependent as launches_dependent
 from collbench.analysis.observations import Cell, Pair
 from collbench.report import cpu_time, remarks
 from collbench.report.cells import cautions, heading_of
@@ -24,9 +25,7 @@ from collbench.schema.case import Case, names_in
 from collbench.units import counted, format_size
 
 #: What was found, after what was measured.
-_JUDGED = (cpu_time.COLUMN, "difference (%)", "difference 95 %", "p", "p adjusted", "verdict")
-#: Of these, what is not in tables of programs, but in their JSON: a test that p adjusted takes together with others.
-_NOT_OF_PROGRAMS = ("p",)
+_JUDGED = (cpu_time.COLUMN, "difference (%)", "difference 95 %", "verdict")
 COLUMNS = ("image", "sides", "size (B)", "launches", "base (us)", "base 95 %", "other (us)", "other 95 %",
            *_JUDGED)  # fmt: skip
 
@@ -71,8 +70,7 @@ def _of_program(rows: Sequence[Comparison], cases: Sequence[Case], cells: Sequen
     columns |= {name: entries for name, entries in (("image", images), ("sides", sides)) if len(set(entries)) > 1}
     columns["launches"] = list(map(row_launches, rows))
     columns |= both_sides(rows, ("base", "other") if "sides" in columns else None)
-    columns |= {name: [judged[index] for judged in map(_judged, rows)] for index, name in enumerate(_JUDGED)
-                if name not in _NOT_OF_PROGRAMS}  # fmt: skip
+    columns |= {name: [judged[index] for judged in map(_judged, rows)] for index, name in enumerate(_JUDGED)}
     facts = (heading_of(cells, cases[0].without(names)), *("" if name in columns else values[0]
              for name, values in (("image", images), ("sides", sides))))  # fmt: skip
     title = ", ".join(fact for fact in facts if fact)
@@ -105,13 +103,8 @@ def _image(pair: Pair) -> str:
 
 
 def _judged(comparison: Comparison) -> tuple[str, ...]:
-    """CPU seconds, the difference, both p, and the verdict."""
-    return (
-        cpu_time.shares(comparison),
-        *difference(comparison),
-        *("" if p is None else f"{p:.2g}" for p in (comparison.p, comparison.p_adjusted)),
-        verdict(comparison),
-    )
+    """CPU seconds, the difference, and the verdict."""
+    return (cpu_time.shares(comparison), *difference(comparison), verdict(comparison))
 
 
 def versus(pair: Pair) -> str:
@@ -141,7 +134,7 @@ def side_names(pair: Pair, with_engine: bool) -> str:
 
 def verdict(comparison: Comparison) -> str:
     """The verdict, and what it lacks or why there is none; or what a median hides."""
-    if comparison.verdict in ("inconclusive", "not comparable"):
+    if comparison.verdict in ("unclear", "not comparable"):
         return f"{comparison.verdict} ({comparison.why})"
     return comparison.verdict if comparison.slow is None else f"{comparison.verdict} ({comparison.slow.text})"
 
@@ -173,18 +166,18 @@ def difference(comparison: Comparison) -> tuple[str, str]:
 
 def _explained(rows: Sequence[Comparison]) -> list[str]:
     verdicts = Counter(comparison.verdict for comparison in rows).most_common()
-    family = max(comparison.cells for comparison in rows)
+    sizes = max(comparison.sizes for comparison in rows)
     return [
         of_difference(rows[0].blocks),
         f"verdicts: {', '.join(f'{number} {name}' for name, number in verdicts)}",
-        *([f"p adjusted: for the {family} cells that were tested together"] if family > 1 else []),
+        *([f"intervals hold for all {sizes} sizes of an operation at once"] if sizes > 1 else []),
     ]
 
 
 def of_difference(in_blocks: bool) -> str:
     """What a difference is: not that of the two medians beside it."""
-    how = ("the median of the ratios within blocks of launches" if in_blocks
-           else "the median of all ratios between launches of the two sides, which were not interleaved")  # fmt: skip
+    how = ("the middle of the ratios within blocks of launches" if in_blocks
+           else "between the middles of both sides, whose launches were not interleaved")  # fmt: skip
     return f"difference: {how}; positive: the other side is slower"
 
 
@@ -199,7 +192,7 @@ def of_launches(rows: Sequence[Comparison], planned: bool = True) -> list[str]:
     if not rows[0].blocks:
         lines.append(NOT_INTERLEAVED)
     elif rows[0].pair.base.until_decided:
-        lines.append("launched until decided: intervals and p hold after any number of blocks")
+        lines.append("launched until decided: intervals hold after any number of blocks")
     lines += dependent(rows)
     lines += in_turns(rows)
     left_out = sum(comparison.left_out for comparison in rows)
@@ -215,10 +208,9 @@ def of_launches(rows: Sequence[Comparison], planned: bool = True) -> list[str]:
 
 def dependent(rows: Sequence[Comparison]) -> list[str]:
     """That neighbouring launches are alike, where this would be chance in one table of twenty."""
-    scores = [comparison.serial for comparison in rows if comparison.serial is not None]
-    if not scores or sum(scores) / len(scores) <= SERIAL:
+    if not launches_dependent([comparison.serial for comparison in rows], MENTIONED):
         return []
-    return ["launches depend on those before them (lag-1 autocorrelation): intervals are too narrow, p too small"]
+    return ["launches depend on those before them (lag-1 autocorrelation): intervals are too narrow"]
 
 
 def in_turns(rows: Sequence[Comparison]) -> list[str]:
@@ -254,9 +246,6 @@ NOT_INTERLEAVED = (
     "the sides were not measured alternately: drift between them counts as a difference, or hides one "
     "(collbench launch alternates; --in-blocks declares that launches of equal number did)"
 )
-
-#: The mean normal score of autocorrelations above which launches are called dependent: 5 % on one side.
-SERIAL = 1.645
 
 
 def what_differs(rows: Sequence[Comparison]) -> list[str]:
@@ -299,8 +288,7 @@ def entry(comparison: Comparison) -> dict[str, Any]:
         "other": {"name": pair.other_name, "case": to_builtins(pair.other.case), **_numbers(comparison.other),
                   "cpu": cpu_time.document(comparison.cpu[1])},
         "ratio": None if ratio is None else _numbers(ratio), "blocks": comparison.blocks,
-        "p": comparison.p, "p_adjusted": comparison.p_adjusted, "cells": comparison.cells,
-        "arrangements": comparison.arrangements, "seed": comparison.seed,
+        "sizes": comparison.sizes,
         "paper_diff_percent": comparison.paper_diff, "launches": comparison.launches,
         "left_out": comparison.left_out, "contended": comparison.contended,
         "results_differ": remarks.document(comparison),

@@ -87,8 +87,8 @@ def _second(found: Found) -> str:
     for word in ("slower", "faster"):
         decided = [one for one in cells if one.verdict == word]
         parts += [f"{_are(len(decided))} {word}, {_worst(decided, word, found)}"] if decided else []
-    left = len(cells) - sum(one.verdict in ("slower", "faster", "inconclusive") for one in cells)
-    still = sum(one.verdict == "inconclusive" for one in cells)
+    left = len(cells) - sum(one.verdict in ("slower", "faster", "unclear") for one in cells)
+    still = sum(one.verdict == "unclear" for one in cells)
     parts += [f"{left} without a difference or not comparable"] if left else []
     parts += [f"{still} undecided"] if still else []
     if still == len(cells):
@@ -101,7 +101,7 @@ def _found(every: Found, sides: Sides, margin: float, all_of: int) -> str:
     found = {name: decisive(own) for name, own in every.items()}
     cells = [one for own in found.values() for one in own]
     by_verdict = {verdict: [one for one in cells if one.verdict == verdict]
-                  for verdict in ("slower", "faster", "inconclusive", "not comparable")}  # fmt: skip
+                  for verdict in ("slower", "faster", "unclear", "not comparable")}  # fmt: skip
     if not any(by_verdict.values()) and all_of == len(found):
         return (
             f"{_cost(found, sides, margin)}: {_all(found)} {_within(margin)} ({_range(found)}){_slow_at_times(found)}"
@@ -115,17 +115,17 @@ def _found(every: Found, sides: Sides, margin: float, all_of: int) -> str:
     named = single or not any(by_verdict.values())
     equal = _named(alike) if named else _are(sum(map(len, alike.values())))
     parts += [f"{equal} {_within(margin)}{_slow_at_times(alike)}" if alike else ""]
-    parts += [_undecided(by_verdict["inconclusive"], margin, total, every), _apart(by_verdict["not comparable"])]
+    parts += [_undecided(by_verdict["unclear"], margin, total, every), _apart(by_verdict["not comparable"])]
     return "; ".join(part for part in parts if part)
 
 
 def _is_alike(comparison: Comparison) -> bool:
-    return comparison.verdict in ("same", "negligible")
+    return comparison.verdict == "same"
 
 
 def _cost(found: Found, sides: Sides, margin: float) -> str:
-    """A difference that is negligible is measurable nevertheless."""
-    same = all(one.verdict == "same" for own in found.values() for one in own)
+    """A difference within the margin may be measurable nevertheless."""
+    same = not any(one.ratio.excludes(1.0) for own in found.values() for one in own if one.ratio is not None)
     if sides.contained:
         return f"the container costs {'nothing measurable' if same else f'less than {margin * 100:g} %'}"
     return "no measurable difference" if same else f"no difference of {margin * 100:g} % or more"

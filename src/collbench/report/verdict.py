@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from itertools import combinations
 from pathlib import Path
 from shlex import quote
 
@@ -15,22 +17,13 @@ from collbench.analysis.observations import Cell
 from collbench.analysis.planning import MOST
 from collbench.report import cpu_time
 from collbench.report import remarks as remarks_module
-from collbench.report.cells import disturbances, failed, in_blocks, unlike, waited
-from collbench.report.comparison import (
-    common_case,
-    difference,
-    of_difference,
-    of_launches,
-    row_launches,
-    side_names,
-    verdict,
-    what_differs,
-)
+from collbench.report.cells import change, digits, disturbances, failed, in_blocks, span, unlike, waited
+from collbench.report.comparison import common_case, of_launches, versus, what_differs
 from collbench.report.headings import heading
-from collbench.report.tables import Table, without_empty
+from collbench.report.tables import Table
 from collbench.schema.gate_plan import is_gate, read_gate_plan
 from collbench.schema.launch_plan import MOST_LAUNCHES
-from collbench.units import counted, format_duration, format_size
+from collbench.units import counted, format_size
 
 #: Reasons that are named, before the rest is counted.
 _MOST_REASONS = 2
@@ -45,12 +38,11 @@ _OVER = f"needs more than {MOST} more launches"
 
 #: What measures more of a run, and no longer what is decided.
 EXTEND = (
-    "more launches: collbench {command} PLAN --resume {run} --until decided --launches {most} "
-    "(PLAN and other flags as it was begun; what is too noisy is given up)"
+    "next: collbench {command} PLAN --resume {run} --until decided --launches {most}, with the run's PLAN and flags"
 )
 
 #: Instead, of sides that were not measured by one launch plan.
-ALTERNATELY = "more launches: measure both sides alternately, by one launch plan (collbench launch PLAN)"
+ALTERNATELY = "next: measure both sides alternately, by one launch plan (collbench launch PLAN)"
 
 
 def ways_to_tell(comparisons: Iterable[Comparison]) -> list[str]:
@@ -59,7 +51,7 @@ def ways_to_tell(comparisons: Iterable[Comparison]) -> list[str]:
     Twice the launches that a run was to have are suggested, as far as a plan may have so many, and enough to decide.
     """
     every = list(comparisons)
-    open_ = [one for one in every if one.verdict == "inconclusive" and _may_tell(one)]
+    open_ = [one for one in every if one.verdict == "unclear" and _may_tell(one)]
     lines = []
     for run in dict.fromkeys(one.pair.base.experiment for one in open_ if _in_one_run(one)):
         cells = {cell.case: cell for one in every for cell in (one.pair.base, one.pair.other) if cell.experiment == run}
@@ -103,16 +95,6 @@ def what_tells(comparisons: Sequence[Comparison]) -> str:
     Cells need so different numbers that neither the least nor the most of these stands for the others.
     """
     return "; ".join(_told(comparisons))
-
-
-def tells_in_brief(comparisons: Sequence[Comparison]) -> str:
-    """The first of it: `the largest loss among the undecided, +46.0 % at 1M, needs about 22 more launches`.
-
-    Where that is out of reach, the second as well: how many others are not.
-    """
-    first, *others = _told(comparisons)
-    second = others[:1] if first.endswith(_OVER) else []
-    return "; ".join((first.replace("among them", "among the undecided"), *second))
 
 
 def _told(comparisons: Sequence[Comparison]) -> list[str]:
@@ -174,118 +156,214 @@ def _reason(comparison: Comparison) -> str:
     return comparison.why.removesuffix(about_slow)
 
 
-#: More rows of what differs are counted, and so are more reasons.
-MOST_ROWS, MOST_REASONS = 20, 4
+#: The most rows of a grid, its width in columns, more sizes than these are rows; reasons that are named.
+MOST_ROWS, WIDTH, MOST_SIZES, MOST_REASONS = 16, 100, 4, 4
 
-_NOT_ALTERNATELY = "the sides were not measured alternately"
+#: Lines of what could mislead on the first screen.
+MOST_LINES = 3
 
-COLUMNS = ("verdict", "what", "image", "sides", "size (B)", "difference (%)", "difference 95 %", "base", "other",
-           "launches")  # fmt: skip
-
-_ORDER = {"slower": 0, "faster": 2}
-
-#: Verdicts of cells that are within the margin.
-_EQUAL = ("same", "negligible")
+_NOT_ALTERNATELY = "or the machine changed: the sides were not measured alternately"
 
 
 def tables(comparisons: Sequence[Comparison], margin: float, every: bool = False) -> list[Table]:
-    """The verdict with what must be known of it, and a table of the cells that differ, unless `every` cell follows."""
-    shown = _differing(comparisons)
-    left_out = 0 if every else len(comparisons) - len(shown[:MOST_ROWS])
+    """The answer in a sentence, a grid of all cells, what must be known of it; no grid if `every` cell follows.
+
+    Of what could mislead the first lines, all of them with `every`.
+    """
     cells = [cell for one in comparisons for cell in (one.pair.base, one.pair.other)]
-    lines = [*failed(cells), *_of_open(comparisons), *_refused(comparisons), *remarks(comparisons)]
-    lines += [f"every cell, with its times: --all ({left_out} more)"] if left_out else []
-    found = [Table(sentence(comparisons, margin), (), (), tuple(lines))]
-    return [*found, _table(comparisons, shown[:MOST_ROWS])] if shown and not every else found
+    lines = [*failed(cells), *_refused(comparisons), *remarks(comparisons)]
+    left = 0 if every else len(lines[MOST_LINES:])
+    grid = Table("", (), ()) if every else _grid(comparisons)
+    common = [_common(comparisons)] if comparisons else []
+    more = [f"{left} more, and every cell with its times: --all"] if left else []
+    notes = (*common, *grid.notes, *lines[: len(lines) - left], *more, *_of_unclear(comparisons))
+    return [Table(sentence(comparisons, margin), grid.columns, grid.rows, notes)]
 
 
 def sentence(comparisons: Sequence[Comparison], margin: float) -> str:
-    """`b against a: 2 of 14 cells are slower, worst +12.0 % (+10.1 .. +13.9) at 64K; 9 same within 2 %; 3 open`.
-
-    Of those that are open the largest loss that their intervals do not exclude: not significant is not no loss. Where
-    sides were not measured alternately the machine may be what differs: `2 of 14 cells are slower, or the machine was`.
-    """
-    slower, faster, open_, refused = (
+    """`multi vs host: slower by 62 to 76 % for bcast with openmpi; 9 of 14 the same within 5 %; 3 of 14 unclear`."""
+    slower, faster, unclear, same, refused = (
         [one for one in comparisons if one.verdict == name]
-        for name in ("slower", "faster", "inconclusive", "not comparable")
+        for name in ("slower", "faster", "unclear", "same", "not comparable")
     )
-    equal = [one for one in comparisons if one.verdict in _EQUAL]
-    apart = any(not one.blocks for one in comparisons)
-    number = counted(len(comparisons), "cell")
-    if slower:
-        worst = _most("worst", slower, max(slower, key=_ratio), comparisons)
-        parts = [f"{len(slower)} of {number} {'is' if len(slower) == 1 else 'are'} slower{_by(apart)} {worst}"]
-    elif len(open_) + len(refused) == len(comparisons):
-        parts = [f"Nothing is established of {number}"]
-    else:
-        parts = [f"None of {number} is established to be slower"]
-    if faster:
-        best = _most("at most", faster, min(faster, key=_ratio), comparisons)
-        parts.append(f"{len(faster)} faster{_by(apart and not slower)} {best}")
-    parts += [_same(equal, margin, apart and not slower and not faster)] if equal else []
-    parts += [f"{len(open_)} open{_not_excluded(open_, comparisons)}"] if open_ else []
+    compared = [one for one in comparisons if one.verdict != "not comparable"]
+    parts = [
+        f"{name} {_by(own)}{_where(own, compared)}" for name, own in (("slower", slower), ("faster", faster)) if own
+    ]
+    if parts and any(not one.blocks for one in (*slower, *faster)):
+        parts[-1] += f", {_NOT_ALTERNATELY}"
+    elif not parts and same:
+        where = _where(same, compared) if unclear else ""
+        parts, same = [f"no difference above {margin * 100:g} %{where}{_hidden(same)}"], []
+    elif not parts and unclear:
+        parts, unclear = [f"cannot tell yet{_between(unclear)}"], []
+    of = f" of {len(compared)}" if len(compared) > 1 else ""
+    parts += [f"{len(same)}{of} the same within {margin * 100:g} %{_hidden(same)}"] if same else []
+    parts += [f"{len(unclear)}{of} unclear"] if unclear else []
     parts += [f"{len(refused)} not compared"] if refused else []
-    return f"{_against(comparisons)}{'; '.join(parts)}"
+    return f"{_sides_of(comparisons)}{'; '.join(parts)}"
 
 
-def _by(apart: bool) -> str:
-    """What else may be the cause where sides were measured `apart`, or a comma."""
-    return f", or the machine was: {_NOT_ALTERNATELY};" if apart else ","
+def _sides_of(comparisons: Sequence[Comparison]) -> str:
+    """`single vs host: `, where there are only these two sides."""
+    names = {versus(one.pair) for one in comparisons}
+    return f"{names.pop()}: " if len(names) == 1 else ""
 
 
-def _most(what: str, of: Sequence[Comparison], most: Comparison, among: Sequence[Comparison]) -> str:
-    return f"{f'{what} ' if len(of) > 1 else ''}{_named(most, among)}"
+def _by(comparisons: Sequence[Comparison]) -> str:
+    """`by 62 to 76 %`, `by a factor of 5.20 to 65.0`: of the measured differences."""
+    ratios = [_ratio(one) for one in comparisons]
+    sizes = sorted(ratio if ratio > 1 else 2 - ratio for ratio in ratios)
+    low, high = (
+        f"a factor of {digits(size)}" if size >= 2 else f"{(size - 1) * 100:.0f} %" for size in (sizes[0], sizes[-1])
+    )
+    if low == high:
+        return f"by {low}"
+    unit = next((unit for unit in (" %",) if low.endswith(unit) and high.endswith(unit)), "")
+    shared = "a factor of " if low.startswith("a ") and high.startswith("a ") else ""
+    return f"by {low.removesuffix(unit) if unit else low} to {high.removeprefix(shared)}"
 
 
-def _same(equal: Sequence[Comparison], margin: float, apart: bool) -> str:
-    """`9 same within 2 %`, with what a median hides; and of sides measured `apart`, what the machine may hide."""
-    unlike = sum(one.slow is not None for one in equal)
-    tails = f" in the median, {unlike} of them with other numbers of slow launches" if unlike else ""
-    return f"{len(equal)} same within {margin * 100:g} %{tails}{f', but {_NOT_ALTERNATELY}' if apart else ''}"
+def _between(comparisons: Sequence[Comparison]) -> str:
+    """`, between -9 and +46 %`: what all intervals leave possible; empty where one has none."""
+    intervals = [one.ratio.interval for one in comparisons if one.ratio is not None and one.ratio.interval is not None]
+    if len(intervals) < len(comparisons):
+        return ", too few launches"
+    low, high = min(low for low, _ in intervals), max(high for _, high in intervals)
+    return f", between {change(low)} and {change(high)}" if math.isfinite(high) and high < MOST_RATIO else ""
 
 
-def _not_excluded(open_: Sequence[Comparison], among: Sequence[Comparison]) -> str:
-    """` (a loss of up to 148.8 % at 64K is not excluded)`; empty where no interval tells."""
-    known = [one for one in open_ if one.ratio is not None and one.ratio.interval is not None]
-    if not known:
-        return ""
-    largest = max(known, key=_upper)
-    loss = (_upper(largest) - 1) * 100
-    size = f" at {_size(largest)}" if len({_size(one) for one in among}) > 1 else ""
-    return f" (a loss of up to {loss:.1f} %{size} is not excluded)" if loss > 0 else ""
+#: An end of an interval beyond this factor says nothing.
+MOST_RATIO = 1e6
 
 
-def _upper(comparison: Comparison) -> float:
-    ratio = comparison.ratio
-    return 0.0 if ratio is None or ratio.interval is None else ratio.interval[1]
-
-
-def _against(comparisons: Sequence[Comparison]) -> str:
-    """`single against host: `, where there are only these two sides."""
-    names = {(one.pair.other_name, one.pair.base_name) for one in comparisons}
-    return f"{' against '.join(names.pop())}: " if len(names) == 1 else ""
+def _hidden(same: Sequence[Comparison]) -> str:
+    """What medians do not show."""
+    unlike = sum(one.slow is not None for one in same)
+    return f" in the median, {unlike} with more slow launches" if unlike else ""
 
 
 def _ratio(comparison: Comparison) -> float:
     return comparison.ratio.value if comparison.ratio is not None else 1.0
 
 
-def _differing(comparisons: Sequence[Comparison]) -> list[Comparison]:
-    """The largest loss first, the largest gain last; between them those that differ in slow launches alone."""
-    found = [one for one in comparisons if one.verdict in _ORDER or one.slow is not None]
-    return sorted(found, key=lambda one: (_ORDER.get(one.verdict, 1), -_ratio(one)))
+# Where: the shortest words that describe some of all cells.
 
 
-def _named(comparison: Comparison, among: Sequence[Comparison]) -> str:
-    """`+12.0 % (+10.1 .. +13.9) at 64K (allreduce, single strict vs host)`: what tells it from the others."""
-    percent, ends = difference(comparison)
-    size = _size(comparison) if len({_size(one) for one in among}) > 1 else ""
-    labels, _ = _labels(among)
-    words = [labels[id(comparison)]]
-    words += [text(comparison) for text in (_image, _sides) if len({text(one) for one in among}) > 1]
-    where = ", ".join(filter(None, words))
-    return (f"{percent} %{f' ({ends})' if ends else ''}{f' at {size}' if size else ''}"
-            f"{f' ({where})' if where else ''}")  # fmt: skip
+def _attributes(comparisons: Sequence[Comparison]) -> dict[str, dict[int, str]]:
+    """By column what tells cells apart: image, operation, sides, size; of these what varies."""
+    labels, _ = _labels(comparisons)
+    bases = {one.pair.base_name for one in comparisons}
+    sides = f"vs {next(iter(bases))}" if len(bases) == 1 else "sides"
+    columns = {
+        "image": {id(one): _image(one) for one in comparisons},
+        "operation": labels,
+        sides: {id(one): one.pair.other_name if len(bases) == 1 else versus(one.pair) for one in comparisons},
+        "place": {id(one): _place(one) for one in comparisons},
+        SIZE: {id(one): _size(one) for one in comparisons},
+    }
+    return {name: values for name, values in columns.items() if len(set(values.values())) > 1}
+
+
+SIZE = "size (B)"
+
+#: The most values of a column that are named in a sentence.
+_MOST_NAMED = 2
+
+
+def _where(some: Sequence[Comparison], of: Sequence[Comparison]) -> str:
+    """` for openmpi, bcast float32 root 0 at 1M`, if these are all cells with such values; else ` in 7 of 16 cells`."""
+    if len(some) == len(of):
+        return f" in all {len(of)} cells" if len(of) > 1 else ""
+    columns = _attributes(of)
+    chosen = {id(one) for one in some}
+    for number in range(1, len(columns) + 1):
+        for names in combinations(columns, number):
+            values = {name: dict.fromkeys(columns[name][id(one)] for one in some) for name in names}
+            covered = {id(one) for one in of if all(columns[name][id(one)] in values[name] for name in names)}
+            said = {
+                name: _named(name, list(values[name]), list(dict.fromkeys(columns[name].values()))) for name in names
+            }
+            if covered == chosen and all(said.values()):
+                size = f" at {said.pop(SIZE)}" if SIZE in said else ""
+                rest = ", ".join(said.values())
+                return f"{f' for {rest}' if rest else ''}{size}"
+    return f" in {len(some)} of {len(of)} cells"
+
+
+def _named(column: str, values: Sequence[str], known: Sequence[str]) -> str:
+    """`mpich and openmpi`, `8 to 64K`; empty where too many would be named."""
+    places = [known.index(value) for value in values]
+    if column == SIZE and len(values) > _MOST_NAMED and max(places) - min(places) == len(values) - 1:
+        return f"{known[min(places)]} to {known[max(places)]}"
+    return "" if len(values) > _MOST_NAMED or "" in values else " and ".join(values)
+
+
+# The grid.
+
+
+def _grid(comparisons: Sequence[Comparison]) -> Table:
+    """A row for each image, operation and pair of sides; sizes side by side where there is room, else down."""
+    columns = _attributes(comparisons)
+    sizes = list(dict.fromkeys(columns.pop(SIZE, {}).values()))
+    if 1 < len(sizes) <= MOST_SIZES:
+        across = _rows(comparisons, columns, sizes)
+        if sum(max(map(len, cells)) + 2 for cells in zip(*(row for _, row in across), strict=True)) <= WIDTH:
+            return _cut((*columns, *sizes), across)
+    if sizes:
+        columns[SIZE] = {id(one): _size(one) for one in comparisons}
+    return _cut((*columns, "difference"), _rows(comparisons, columns, []))
+
+
+Row = tuple[float, tuple[str, ...]]
+
+
+def _rows(
+    comparisons: Sequence[Comparison], columns: Mapping[str, Mapping[int, str]], sizes: Sequence[str]
+) -> list[Row]:
+    """Each with the largest difference that is known in it (the logarithm of a ratio)."""
+    rows: dict[tuple[str, ...], dict[str, list[Comparison]]] = {}
+    for one in comparisons:
+        key = tuple(values[id(one)] for values in columns.values())
+        rows.setdefault(key, {}).setdefault(_size(one) if sizes else "", []).append(one)
+    return [
+        (max(_known(one) for several in cells.values() for one in several),
+         (*key, *("; ".join(map(cell_text, cells.get(size, []))) or "-" for size in (sizes or ("",)))))
+        for key, cells in rows.items()
+    ]  # fmt: skip
+
+
+def _known(comparison: Comparison) -> float:
+    return abs(math.log(_ratio(comparison))) if comparison.verdict in ("slower", "faster") else 0.0
+
+
+def _cut(columns: tuple[str, ...], rows: Sequence[Row]) -> Table:
+    """All rows, or those with the largest differences."""
+    left = len(rows) - MOST_ROWS
+    shown = sorted(rows, key=lambda row: -row[0])[:MOST_ROWS] if left > 0 else rows
+    notes = (f"the {MOST_ROWS} rows with the largest differences of {len(rows)}: --all has every cell",)
+    return Table("", columns, tuple(row for _, row in shown), notes if left > 0 else ())
+
+
+def cell_text(comparison: Comparison) -> str:
+    """`slower +12 % (+9 to +15 %)`, `same (-1 to +2 %)`, `unclear (-4 to +12 %)`."""
+    ratio, tails = comparison.ratio, "" if comparison.slow is None else ", slow at times"
+    if comparison.verdict == "not comparable" or ratio is None:
+        return "not compared"
+    if ratio.interval is None:
+        return f"too few launches ({change(ratio.value)})"
+    value = f" {change(ratio.value)}" if comparison.verdict in ("slower", "faster") else ""
+    return f"{comparison.verdict}{value} ({span(*ratio.interval)}){tails}"
+
+
+def _common(comparisons: Sequence[Comparison]) -> str:
+    """What all cells have in common, and how many launches of each side are used."""
+    _, shared = _labels(comparisons)
+    used = sorted({number for one in comparisons for number in one.launches})
+    launches = f"{used[0]} to {used[-1]} launches" if len(used) > 1 else counted(used[0], "launch", "launches")
+    at_once = max(one.sizes for one in comparisons)
+    held = f"; intervals: 95 %, of all {at_once} sizes of an operation at once" if at_once > 1 else "; intervals: 95 %"
+    return f"{shared}{', ' if shared else ''}{launches} a side{held}"
 
 
 def _labels(comparisons: Sequence[Comparison]) -> tuple[dict[int, str], str]:
@@ -307,27 +385,16 @@ def _image(comparison: Comparison) -> str:
     return base if base == other else ""
 
 
-def _sides(comparison: Comparison) -> str:
-    return side_names(comparison.pair, False)
+def _place(comparison: Comparison) -> str:
+    """That of both sides; empty where they differ."""
+    base, other = (cell.case.where for cell in (comparison.pair.base, comparison.pair.other))
+    return base.text if base.text == other.text else ""
 
 
-def _table(comparisons: Sequence[Comparison], shown: Sequence[Comparison]) -> Table:
-    labels, shared = _labels(comparisons)
-    rows = tuple(_row(one, labels[id(one)]) for one in shown)
-    title = f"what differs{f'; in all of them: {shared}' if shared else ''}"
-    return without_empty(Table(title, COLUMNS, rows, (of_difference(shown[0].blocks),)))
-
-
-def _row(comparison: Comparison, label: str) -> tuple[str, ...]:
-    times = ("" if side is None else format_duration(side.value) for side in (comparison.base, comparison.other))
-    return (verdict(comparison), label, _image(comparison), _sides(comparison), _size(comparison),
-            *difference(comparison), *times, row_launches(comparison))  # fmt: skip
-
-
-def _of_open(comparisons: Sequence[Comparison]) -> list[str]:
-    """What is open, said once, with what would tell."""
-    found = [one for one in comparisons if one.verdict == "inconclusive"]
-    return [f"{len(found)} open: {what_tells(found)}", *ways_to_tell(found)] if found else []
+def _of_unclear(comparisons: Sequence[Comparison]) -> list[str]:
+    """What would tell of what is unclear."""
+    found = [one for one in comparisons if one.verdict == "unclear"]
+    return [f"{len(found)} unclear: {what_tells(found)}", *ways_to_tell(found)] if found else []
 
 
 def _refused(comparisons: Sequence[Comparison]) -> list[str]:

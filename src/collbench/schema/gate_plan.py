@@ -53,7 +53,7 @@ class GatePlan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     gate: int = VERSION
     plan: str
     cells: tuple[Case, ...]
-    margins: Margins = (Margin(0.02),)
+    margins: Margins = (Margin(0.05),)
     accepted: tuple[str, ...] = ()
 
 

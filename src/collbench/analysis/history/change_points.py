@@ -6,8 +6,8 @@ Bühlmann, Li and Munk, Biometrika 110 (2023) 249-256), here each half as long a
 
 Were the runs of a history alike, every order of them would be as likely as the one in time. So the runs are put into
 random orders, the same for all series, each series gets the largest statistic of a split in every order, and its
-adjusted p is that of the step-down maximum (`significance`): the probability that anything is found in a history
-without a change is at most `ALPHA`, however the series depend on each other and whatever their noise. A series in
+adjusted p is that of the step-down maximum (`step_down`): the probability that anything is found in a history without
+a change is at most `ALPHA`, however the series depend on each other and whatever their noise. A series in
 which a change is found is split there, and its parts take its place, until nothing more is found: divisive estimation
 with a permutation test in each step (Matteson and James, JASA 109 (2014) 334-345), as a sequential rejection (Goeman
 and Solari, Annals of Statistics 38 (2010) 3782-3810).
@@ -40,9 +40,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from collbench.analysis import significance
+from collbench.analysis.arrangements import ALPHA, step_down
 from collbench.analysis.estimate import Estimate, ratio_of_sides
-from collbench.analysis.significance import ALPHA
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -211,7 +210,7 @@ def _significant(pieces: Sequence[_Piece], widened: np.float32) -> dict[int, flo
         return {}
     found = np.stack(list(long.values()))
     found[:, 0] /= widened
-    p_adjusted = significance.of_statistics(found).p_adjusted.tolist()
+    p_adjusted = step_down(found[:, 0], [found]).tolist()
     return {index: p for index, p in zip(long, p_adjusted, strict=True) if p <= ALPHA}
 
 

@@ -15,11 +15,11 @@ import msgspec
 
 from collbench.analysis.compare import MARGIN, Comparison, Known, compare
 from collbench.analysis.estimate import Estimate, centre
+from collbench.analysis.launches import together
 from collbench.analysis.models.predict import Prediction, PredictionQuestion, Refusal, answers
 from collbench.analysis.models.series import series
 from collbench.analysis.models.validation import Model, Unfit, model
 from collbench.analysis.observations import Cell, Observed, Pair
-from collbench.analysis.significance import together
 from collbench.schema.case import Case, Where
 
 #: Measures of a training: with the all-reduces, without them, and the all-reduces of a step alone.

@@ -13,10 +13,10 @@ from typing import Literal, get_args
 
 from collbench.analysis.compare import MARGIN, Comparison, compare
 from collbench.analysis.estimate import Estimate, ratio_in_blocks, ratio_of_sides
+from collbench.analysis.launches import together
 from collbench.analysis.observations import Pair
 from collbench.analysis.paper.cells import Compared, Item, Kind, other_device
 from collbench.analysis.paper.reference import Bounds, Conclusion, Needs, Paper, Part, Scalar, Selector
-from collbench.analysis.significance import together
 from collbench.schema.case import Case
 
 Finding = Literal["confirmed", "refuted", "undecided", "not measurable here"]
@@ -32,7 +32,7 @@ Reason = Literal[
 _FREE = ("policy", "ranks", "servers", "shard", "image", "backend", "driver", "staging", "gate", "cadence")
 
 #: Verdicts that settle that a side is not faster.
-_NOT_FASTER = ("same", "negligible", "slower")
+_NOT_FASTER = ("same", "slower")
 
 
 @dataclass(frozen=True)

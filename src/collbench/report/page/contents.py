@@ -15,10 +15,7 @@ from collbench.analysis.observations import Observed
 from collbench.analysis.options import Question, questions
 from collbench.analysis.same_launches import compared as of_all_factors
 from collbench.analysis.same_launches import of_collectives, of_programs
-from collbench.report.advice.answer import answer as of_operation
-from collbench.report.advice.answer import headline
-from collbench.report.advice.sentences import Advised, complete, sentences
-from collbench.report.advice.tables import costs, guideline_tables
+from collbench.report.advice import Advised, complete, costs, guideline_tables, headline, sentences
 from collbench.report.comparison import tables as compared_tables
 from collbench.report.headings import operation
 from collbench.report.misleading import misleading
@@ -117,8 +114,8 @@ def chapter(
     collectives = replace(observed, cells={case: cell for case, cell in observed.cells.items() if not is_program(case)})
     compared = of_collectives(collectives, margin)
     sides = [*of_all_factors(compared), *of_programs(cells_asked(observed, of_program), margin)]
-    found = advise(asked, observed.interleaved, margin, sides)
-    advices = complete((one for one in found if not _of_program(one.question)), observed.interleaved)
+    chosen = advise([one for one in asked if not _of_program(one)], observed.interleaved, margin)
+    advices = complete(chosen, observed.interleaved)
     by_place = (compared.get(name, []) for name in ("policy", "isolation"))
     places = [comparison for of_factor in by_place if not isinstance(of_factor, str) for comparison in of_factor]
     with StoredSamples(observed) as stored:
@@ -128,13 +125,12 @@ def chapter(
         ]
         measured = programs(observed, of_program, suite_of, margin, stored if figures else None, f"c{number}")
     sections = [*measured.sections, *sections]
-    lines = (*measured.answer, *_cost_of_isolation(compared, margin), *answer(advices, bool(measured.answer)))
+    lines = (*measured.answer, *_cost_of_isolation(compared, margin), *answer(advices))
     sections += [_verdicts(name, of_factor) for name, of_factor in compared.items()]
     if guidelines := check(collectives, margin):
         sections.append(Section("Performance guidelines", tables=tuple(guideline_tables(guidelines))))
     if steps := training_steps(observed):
-        told = (one for advice in found for one in advice.comparisons)
-        of_places = cost_tables(steps, step_costs(observed, steps, margin, [*sides, *told]))
+        of_places = cost_tables(steps, step_costs(observed, steps, margin, sides))
         sections.append(Section("Training steps", tables=(*of_places, *accuracy_tables(steps))))
     title = observed.manifests[0].title or observed.name
     return Chapter(observed.name, title, lines, misleading(observed), tuple(sections), about(observed),
@@ -170,11 +166,8 @@ def _isolation(place: Where) -> tuple[PolicyOrder, int]:
     return policy_order(place.policy), step_order(place.isolation)
 
 
-def answer(advices: Sequence[Advised], in_one_line: bool = False) -> tuple[str, ...]:
-    """Three lines, the first with its operation; of several operations their headlines on the most ranks."""
-    if len(advices) == 1 and not in_one_line:
-        first, *rest = of_operation(advices[0])
-        return (f"{advices[0].title}: {first}", *rest)
+def answer(advices: Sequence[Advised]) -> tuple[str, ...]:
+    """A line for each operation, at most three, on the most ranks."""
     largest = [max(group, key=_ranks) for group in _by_operation(advices)]
     return tuple(headline(advised) for advised in largest[:3])
 
@@ -210,7 +203,7 @@ def _section(stored: StoredSamples | None, group: list[Advised], places: list[Co
         drawn += bars(questions_of_group, largest, name, title)
     single = len(group) == 1
     lines = tuple(text if single else f"{advised.title}: {text}" for advised in group for text in sentences(advised))
-    tables = tuple(costs(advised, legend=advised is group[0]) for advised in group)
+    tables = tuple(map(costs, group))
     return Section(title, lines, tables, tuple(drawn), tuple(folded))
 
 

@@ -38,7 +38,7 @@ class Row:
 #: Of each verdict its word, marker and colour.
 _LOOKS = {
     "slower": ("slower", ">", WORSE), "faster": ("faster", "<", BETTER), "same": ("within the margin", "s", SERIES[0]),
-    "negligible": ("within the margin", "s", SERIES[0]), "inconclusive": ("undecided", "o", OPEN),
+    "unclear": ("undecided", "o", OPEN),
 }  # fmt: skip
 
 #: Beyond so many margins the axis is logarithmic, where a difference lies beyond twice as many.

@@ -6,13 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from collbench.analysis.advise import AtSize
+from collbench.analysis.advise import AtSize, Standing
 from collbench.analysis.options import Option, Question
-from collbench.report.advice.sentences import Advised
-from collbench.report.advice.sizes import at, chosen
-from collbench.report.cells import digits, times
+from collbench.report.advice import Advised, at, slowdown
+from collbench.report.cells import digits
 from collbench.report.page.drawing import BETTER, FAINT, INK, OPEN, PAPER, SERIES, WORSE, Figure, draw, mark
-from collbench.report.verdict import ways_to_tell
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -23,9 +21,9 @@ MOST_PANELS, MOST_ROWS = 3, 30
 WIDTH, ROW, FRAME = 12.0, 0.25, 1.3
 
 _CAPTION = (
-    "The time of every option over that of the fastest, on a logarithmic axis; whiskers: 95 % interval; grey band: the "
-    "margin, ±{margin:g} %. {shaded} Diamond: the fastest measured; triangle: slower; square: as fast within "
-    "the margin; circle: undecided, also far from 1x where launches are too few or differ too much{until}."
+    "The time of every option over that of the fastest, on a logarithmic axis. Square: it may be the best; its line "
+    "ends at the most that it may lose to the best, with 95 % confidence, as written. Triangle: another is faster. "
+    "Shaded: the option to take, which may lose least. Grey band: ±{margin:g} %."
 )
 
 
@@ -39,19 +37,12 @@ class Row:
 
 @dataclass(frozen=True)
 class Panel:
-    """An operation at one size, and the option to take there; None where none is established."""
+    """An operation at one size, and the option to take there; None without bounds."""
 
     title: str
     question: Question
     at: AtSize
     taken: Option | None
-
-
-#: Of each verdict what stands beside the row, the marker and the colour; None: the ratio.
-_LOOKS: dict[str, tuple[str | None, str, str]] = {
-    "slower": (None, ">", WORSE), "faster": (None, "<", BETTER), "same": ("as fast", "s", SERIES[0]),
-    "negligible": ("as fast", "s", SERIES[0]), "inconclusive": ("open", "o", OPEN),
-}  # fmt: skip
 
 
 def choices(advices: Sequence[Advised], margin: float, name: str) -> tuple[Figure, ...]:
@@ -65,9 +56,7 @@ def choices(advices: Sequence[Advised], margin: float, name: str) -> tuple[Figur
     title = f"What every option takes{where}"
     values = "; ".join(f"{panel.title}: {_told(panel, rows)}" for panel in panels)
     size = (WIDTH, FRAME + ROW * len(rows))
-    told = ways_to_tell(one for panel in panels for one in panel.at.others.values())
-    until = f" ({'; '.join(told)})" if told else ""
-    caption = _CAPTION.format(margin=margin * 100, until=until, shaded=_shaded(panels))
+    caption = _CAPTION.format(margin=margin * 100)
     return (draw(name, title, caption, lambda axes: _paint(axes, panels, rows, margin), size, values),)
 
 
@@ -83,16 +72,10 @@ def _panels(advices: Sequence[Advised]) -> list[Panel]:
 def _of_sizes(advised: Advised) -> list[Panel]:
     question = advised.advice.question
     return [
-        Panel(f"{advised.title}{at(question, one.at.size)}", question, one.at, one.option if one.established else None)
-        for one in chosen(advised.advice)
+        Panel(f"{advised.title}{at(question, one.size)}", question, one, of.option if one.known else None)
+        for of in advised.advice.ranges
+        for one in of.sizes
     ]
-
-
-def _shaded(panels: Sequence[Panel]) -> str:
-    taken = [panel for panel in panels if panel.taken is not None]
-    if not taken:
-        return "No option is shaded: which one to take is undecided."
-    return "Shaded: the option to take" + (", where it is decided." if len(taken) < len(panels) else ".")
 
 
 def _rows(panels: Sequence[Panel]) -> list[Row]:
@@ -112,30 +95,25 @@ def _rows(panels: Sequence[Panel]) -> list[Row]:
 
 
 def _cost(panel: Panel, option: Option) -> float:
-    cost = panel.at.cost(option)
-    return float("inf") if cost is None else cost
+    found = panel.at.options.get(option)
+    return float("inf") if found is None else found.ratio
 
 
 def _look(panel: Panel, option: Option) -> tuple[str, str, str]:
     """What is said of an option, its marker and its colour."""
-    if option == panel.at.best:
-        return "fastest", "D", BETTER
-    comparison = panel.at.others.get(option)
-    if comparison is None or comparison.ratio is None:
+    found = panel.at.options.get(option)
+    if found is None:
         return ("failed" if option in panel.at.failing else "not compared"), "", INK
-    text, marker, colour = _LOOKS[comparison.verdict]
-    return text or f"{digits(comparison.ratio.value)}x", marker, colour
+    if found.out:
+        return f"{digits(found.ratio)}x", ">", WORSE
+    if found.at_most is None:
+        return f"{digits(found.ratio)}x, too few launches", "o", OPEN
+    return f"at most {slowdown(found.at_most)}", "s", SERIES[0]
 
 
 def _told(panel: Panel, rows: Sequence[Row]) -> str:
-    said = []
-    for row in rows:
-        if row.option is not None:
-            comparison = panel.at.others.get(row.option)
-            ratio = comparison.ratio if comparison is not None else None
-            said.append(f"{panel.question.name(row.option)} {_look(panel, row.option)[0]}"
-                        f"{f', {times(ratio)}' if ratio is not None else ''}")  # fmt: skip
-    return ", ".join(said)
+    options = [row.option for row in rows if row.option is not None]
+    return ", ".join(f"{panel.question.name(option)} {_look(panel, option)[0]}" for option in options)
 
 
 def _paint(axes: Axes, panels: Sequence[Panel], rows: Sequence[Row], margin: float) -> None:
@@ -169,25 +147,27 @@ def _row(axes: Axes, index: int, row: Row, panel: Panel, number: int) -> None:
     text, marker, colour = _look(panel, row.option)
     axes.annotate(text, (1.02, index), xycoords=("axes fraction", "data"), ha="left", va="center", fontsize=8,
                   color=INK if colour == OPEN else colour, annotation_clip=False)  # fmt: skip
-    comparison = panel.at.others.get(row.option)
-    ratio = comparison.ratio if comparison is not None else None
-    if row.option != panel.at.best and ratio is None:
+    found = panel.at.options.get(row.option)
+    if found is None:
         return
-    value = 1.0 if ratio is None else ratio.value
-    low, high = (value, value) if ratio is None or ratio.interval is None else ratio.interval
+    value, high = found.ratio, _end(found)
     inside = PAPER if marker == "o" else colour
-    (line,) = axes.plot([low, value, high], [index] * 3, marker=marker, markevery=[1], color=colour, linewidth=1.6,
+    (line,) = axes.plot([value, high], [index] * 2, marker=marker, markevery=[0], color=colour, linewidth=1.6,
                         solid_capstyle="butt", markerfacecolor=inside, markersize=6, markeredgewidth=1.4)  # fmt: skip
     mark(line, 1000 * number + index)
+
+
+def _end(found: Standing) -> float:
+    """What it loses at most, of what may be the best."""
+    return found.ratio if found.out or found.at_most is None else max(found.at_most, found.ratio)
 
 
 def _scale(axes: Axes, panels: Sequence[Panel], margin: float) -> None:
     """Logarithmic, from below the least end of an interval to above the largest."""
     ends = [1 / (1 + 2 * margin), 1 + 2 * margin]
     for panel in panels:
-        for comparison in panel.at.others.values():
-            if comparison.ratio is not None:
-                ends += [comparison.ratio.value, *(comparison.ratio.interval or ())]
+        for found in panel.at.options.values():
+            ends += [found.ratio, _end(found)]
     low, high = min(ends) / 1.05, max(ends) * 1.08
     axes.set_xscale("log")
     seen = [[tick for tick in ticks if low <= tick <= high] for ticks in _TICKS]

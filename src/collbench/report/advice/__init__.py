@@ -1,1 +1,0 @@
-"""What `collbench advise` prints."""
