@@ -20,7 +20,7 @@ import numpy as np
 from collbench.analysis.bounds import Launches, of_controls
 from collbench.analysis.compare import MARGIN, not_comparable
 from collbench.analysis.estimate import FEWEST, centre, ratio_in_blocks, ratio_of_sides
-from collbench.analysis.launches import drift, slow, together
+from collbench.analysis.launches import drift, slow, slow_samples, together
 from collbench.analysis.observations import Cell, Pair
 from collbench.analysis.options import Option, Question
 from collbench.analysis.pairs import alike, undisturbed
@@ -137,7 +137,7 @@ def _at_size(question: Question, size: int, in_blocks: bool, margin: float) -> A
             ratios[option] = ratio
             members.append(option)
     bounded = _bounds(question, size, members, in_blocks, apart)
-    unsteady = _slow_at_times(question, size, [one for one in members if one not in apart])
+    unsteady = _slow_at_times(question, size, [one for one in members if one not in apart], in_blocks)
     standings = {
         option: _standing(ratios[option], *bounded[option], option in unsteady, margin)
         for option in members
@@ -218,14 +218,17 @@ def _at_most(option: Option, least: Mapping[tuple[Option, Option], float], out: 
 MOST_LOSS = 1e6
 
 
-def _slow_at_times(question: Question, size: int, options: Sequence[Option]) -> set[Option]:
-    """Options with more launches that are far slower than most, as against another that is about as fast."""
+def _slow_at_times(question: Question, size: int, options: Sequence[Option], in_blocks: bool) -> set[Option]:
+    """Options with more launches or samples that are far slower than most, as against another about as fast."""
     found = set()
     for one, other in combinations(options, 2):
-        base, far = (question.cells[size][option].medians for option in (one, other))
-        kinds = slow(base, far) if base and far and _near(median(base), median(far)) else None
-        if kinds is not None:
-            found.add(other if kinds.other * len(base) > kinds.base * len(far) else one)
+        pair = pair_of(question, size, one, other)
+        base, far = pair.base, pair.other
+        if base.medians and far.medians and _near(median(base.medians), median(far.medians)):
+            common = sorted({*base.launches} & {*far.launches})
+            kinds = slow(base.medians, far.medians) or (slow_samples(pair, common) if in_blocks else None)
+            if kinds is not None:
+                found.add(other if kinds.on_other else one)
     return found
 
 

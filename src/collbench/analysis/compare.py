@@ -24,7 +24,16 @@ from collbench.analysis.estimate import (
     ratio_in_blocks,
     ratio_of_sides,
 )
-from collbench.analysis.launches import ProcessorTime, Slow, dependent, drift, processor_time, serial, slow
+from collbench.analysis.launches import (
+    ProcessorTime,
+    Slow,
+    dependent,
+    drift,
+    processor_time,
+    serial,
+    slow,
+    slow_samples,
+)
 from collbench.analysis.observations import Pair
 from collbench.analysis.optional import stats
 from collbench.analysis.pairs import Alike, alike, undisturbed
@@ -143,8 +152,7 @@ def turned(comparison: Comparison) -> Comparison:
     was, ratio, slow_ = comparison.pair, comparison.ratio, comparison.slow
     pair = replace(was, base=was.other, other=was.base, base_name=was.other_name, other_name=was.base_name,
                    asked=was.asked[::-1])  # fmt: skip
-    if slow_ is not None:
-        slow_ = Slow(slow_.other, slow_.base, slow_.launches[::-1])
+    slow_ = slow_ and slow_.turned
     return replace(
         comparison, pair=pair, base=comparison.other, other=comparison.base, ratio=ratio and _inverse(ratio),
         paper_diff=None if ratio is None else _paper_diff(pair), slow=slow_,
@@ -197,6 +205,8 @@ def _compared(
         verdict, more = "unclear", None
         why = f"times drift by {moved * 100:.0f} % within a run, and the runs were measured one after the other"
     kinds = slow(base, other, one_median=verdict == "same")
+    if kinds is None and in_blocks:
+        kinds = _hidden(slow_samples(pair, both.of_base), verdict)
     if kinds is not None:
         why = f"{why}; {kinds.text}"
     sides = (centre(base, half_step=steps[1]), centre(other, half_step=steps[0]))
@@ -204,6 +214,11 @@ def _compared(
         pair, *sides, ratio, sizes, _paper_diff(pair), verdict, why, more, in_blocks, (len(base), len(other)),
         both.left_out, kinds, serial(base, other, in_blocks),
     )  # fmt: skip
+
+
+def _hidden(kinds: Slow | None, verdict: Verdict) -> Slow | None:
+    """Slow samples, where the verdict does not say already that this side is slower."""
+    return None if kinds is None or verdict == ("slower" if kinds.on_other else "faster") else kinds
 
 
 def _as_measured(comparison: Comparison, pair: Pair, used: Pair, contended: int) -> Comparison:

@@ -281,7 +281,7 @@ def _of_comparison(comparison: Comparison) -> Iterator[Doubt]:
     if different := unequal(comparison.pair):
         yield Doubt("results differ", f"{different[0].name} comes out differently")
     slow = comparison.slow
-    if slow is not None and slow.other * slow.launches[0] > slow.base * slow.launches[1]:
+    if slow is not None and slow.on_other:
         yield Doubt("slow at times", slow.text)
     base, other = comparison.pair.base, comparison.pair.other
     if other.unchecked and not base.unchecked:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from collbench.analysis.bounds import bounds
 from collbench.analysis.observations import Cell, Pair
 from collbench.analysis.optional import stats
 
@@ -52,20 +53,65 @@ def drift(base: Sequence[float], other: Sequence[float]) -> float | None:
 
 @dataclass(frozen=True)
 class Slow:
-    """How many launches of each side, of how many, take `SLOW` times the median of their cell."""
+    """What medians hide: how many launches of each side, of how many, take `SLOW` times the median of their cell.
+
+    Or, with `means`, samples within launches: the ratio of the launch means, the other side's over the base's.
+    """
 
     base: int
     other: int
     launches: tuple[int, int]
+    means: float | None = None
+
+    @property
+    def on_other(self) -> bool:
+        """Whether the other side is the one that is slow at times."""
+        if self.means is not None:
+            return self.means > 1
+        return self.other * self.launches[0] > self.base * self.launches[1]
+
+    @property
+    def turned(self) -> Slow:
+        """With the sides exchanged."""
+        return Slow(self.other, self.base, self.launches[::-1], self.means and 1 / self.means)
 
     @property
     def text(self) -> str:
         """`over 1.25 times the median: 0 of 60 launches of the base, 20 of 60 of the other`."""
+        if self.means is not None:
+            return f"means of samples are {self.means:.2f} times as long on the other side"
         of_base, of_other = self.launches
         return (
             f"over {SLOW} times the median: {self.base} of {of_base} launches of the base, "
             f"{self.other} of {of_other} of the other"
         )
+
+
+#: The fewest blocks with a bound at 1 %: one of 128 ways.
+_FEWEST_BLOCKS = 7
+
+#: From so many samples of a launch on its mean is looked at beside its median.
+TAIL_SAMPLES = 200
+
+
+def slow_samples(pair: Pair, blocks: Sequence[int]) -> Slow | None:
+    """Samples that are far slower on one side, within launches of these blocks: by more than `SLOW` in their means.
+
+    By a bound at 1 % on one side (`bounds`), which needs seven blocks. None too where launches have few samples.
+    """
+    base, other = pair.base, pair.other
+    if len(blocks) < _FEWEST_BLOCKS or any(cell.samples < TAIL_SAMPLES * len(cell.launches) for cell in (base, other)):
+        return None
+    of_base, of_other = (dict(zip(cell.launches, np.log(cell.means).tolist(), strict=True)) for cell in (base, other))
+    logs = {number: of_other[number] - of_base[number] for number in blocks}
+    middle = median(logs.values())
+    if abs(middle) <= math.log(SLOW):
+        return None
+    turn = math.copysign(1.0, middle)
+    (found,) = bounds([{number: turn * log for number, log in logs.items()}], _KINDS)
+    if found.lower <= math.log(SLOW):
+        return None
+    return Slow(0, 0, (len(blocks), len(blocks)), math.exp(turn * found.value))
 
 
 def slow(base: Sequence[float], other: Sequence[float], one_median: bool = True) -> Slow | None:

@@ -61,9 +61,8 @@ def _lacks_launches(comparison: Comparison) -> bool:
 
 
 def _slow_at_times(comparison: Comparison) -> bool:
-    """Whether the other side has a larger share of launches that are far slower than most, which no median shows."""
-    slow = comparison.slow
-    return slow is not None and slow.other * slow.launches[0] > slow.base * slow.launches[1]
+    """Whether the other side has more launches, or samples, that are far slower than most, which no median shows."""
+    return comparison.slow is not None and comparison.slow.on_other
 
 
 #: What makes a cell count as not measured, or as measured differently from the other side.
@@ -78,7 +77,7 @@ _UNMEASURED: dict[str, Callable[[Comparison], bool]] = {
     ),
     "with results that differ": lambda comparison: bool(unequal(comparison.pair)),
     "undecided because times drift": lambda comparison: comparison.why.startswith("times drift"),
-    "with more launches that are far slower on the other side": _slow_at_times,
+    "with more launches or samples that are far slower on the other side": _slow_at_times,
     "on a shared GPU": lambda comparison: any(cell.shared_gpu for cell in _sides(comparison)),
     "with most samples late": lambda comparison: any(2 * cell.late > cell.samples for cell in _sides(comparison)),
 }

@@ -202,7 +202,7 @@ def of_launches(rows: Sequence[Comparison], planned: bool = True) -> list[str]:
         side = " on either side" if rows[0].blocks else ""
         lines.append(f"launches left out, because tasks waited for a CPU{side}: {contended}")
     if any(comparison.slow is not None for comparison in rows):
-        lines.append(f"over {SLOW} times the median: occasional slow launches, which a median does not show")
+        lines.append(f"over {SLOW} times the median: occasional slow launches or samples, which a median does not show")
     return lines
 
 
@@ -292,7 +292,7 @@ def entry(comparison: Comparison) -> dict[str, Any]:
         "paper_diff_percent": comparison.paper_diff, "launches": comparison.launches,
         "left_out": comparison.left_out, "contended": comparison.contended,
         "results_differ": remarks.document(comparison),
-        "slow": None if slow is None else [slow.base, slow.other],
+        "slow": None if slow is None else {"launches": [slow.base, slow.other], "means": slow.means},
         "verdict": comparison.verdict, "why": comparison.why, "launches_more": comparison.launches_more,
     }  # fmt: skip
 
