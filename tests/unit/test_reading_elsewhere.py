@@ -51,7 +51,7 @@ def told(*arguments: str | Path) -> str:
         (("show",), "over the host"),
         (("show", "--style", "json"), '"records"'),
         (("compare", "--by", "policy"), "slower"),
-        (("advise",), "Take host"),
+        (("advise",), "take host"),
         (("model",), "alpha (us)"),
     ],
 )

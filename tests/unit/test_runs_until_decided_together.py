@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -46,4 +47,5 @@ def test_two_are_compared_with_each_other(here: Collbench, tmp_path: Path) -> No
     made = [write_run(tmp_path / name, {SIDES[0]: spread(time * 1e-6, 8)},
                       experiment=experiment(("openmpi",), launches=8, until="decided"))
             for name, time in (("a", 10.0), ("b", 11.0))]  # fmt: skip
-    assert "1 slower" in (found := here("compare", *made)).out or "is slower" in found.out, found
+    (one,) = json.loads(here("compare", *made, "--style", "json").out)["comparisons"]
+    assert (one["verdict"], one["blocks"]) == ("slower", False)
