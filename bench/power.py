@@ -14,7 +14,7 @@ from concurrent.futures import ProcessPoolExecutor
 from typing import Any
 
 import numpy as np
-from coverage import NOISES, Logs, launches_of, trials
+from coverage import NOISES, Logs, drawing, launches_of, trials
 from numpy.typing import NDArray
 from results import keep, table
 from scipy import stats
@@ -52,7 +52,7 @@ METHODS = {"collbench": ours, "t": student, "signs": signs}
 
 def row(name: str, launches: int, questions: int, seed: int) -> dict[str, Any]:
     """Shares of questions and of sizes, by method. A difference moves an interval by as much, and no other one."""
-    draw, number = np.random.default_rng(seed), trials(questions, launches)
+    draw, number = drawing(seed, name, launches), trials(questions, launches)
     drawn = [NOISES[name][1](draw, launches, SIZES) for _ in range(number)]
     found: dict[str, Any] = {"noise": name, "launches": launches, "questions": number}
     for method, interval in METHODS.items():

@@ -13,7 +13,7 @@ from concurrent.futures import ProcessPoolExecutor
 from typing import Any
 
 import numpy as np
-from coverage import NOISES, Logs, launches_of
+from coverage import NOISES, Logs, drawing, launches_of
 from results import keep, table
 
 from collbench.analysis.arrangements import ALPHA
@@ -57,7 +57,7 @@ def lies(added: float) -> set[Verdict]:
 
 def fixed(name: str, seed: int) -> float:
     """The share of questions of one size whose interval for a fixed number ever excludes equality, which is true."""
-    draw, wrong = np.random.default_rng(seed), 0
+    draw, wrong = drawing(seed, name, "fixed"), 0
     for _ in range(FIXED):
         logs = NOISES[name][1](draw, MOST, 1)
         each = (intervals(launches_of(logs[:, :blocks]), True)[0] for blocks in range(FEWEST, MOST + 1))
@@ -67,7 +67,7 @@ def fixed(name: str, seed: int) -> float:
 
 def row(name: str, sizes: int, added: float, questions: int, seed: int) -> dict[str, Any]:
     """Shares of questions that ever said anything false and of sizes with a verdict; the mean number of blocks."""
-    draw, made = np.random.default_rng(seed), NOISES[name][1]
+    draw, made = drawing(seed, name, sizes, added), NOISES[name][1]
     wrong, decided, used = [], [], []
     for _ in range(questions):
         logs = made(draw, MOST, sizes)

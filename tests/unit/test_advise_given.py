@@ -186,6 +186,6 @@ def test_booleans_are_yes_and_no(here: Collbench, tmp_path: Path, value: str) ->
     run = write_run(tmp_path / "run", {made_case(in_place=place): spread(1e-6, 7) for place in (False, True)})
     assert here("advise", run, "--given", f"in-place={value}").code == 0
     assert "where in-place is no, yes." in here("advise", run, "--given", "in-place=maybe").err
-    assert here("compare", run, "--by", "in-place").out.startswith("yes against no: ")
+    assert here("compare", run, "--by", "in-place").out.startswith("yes vs no: ")
     found = here("compare", run, "--by", "in-place", "--between", f"{value},no")
-    assert found.code == 0 and found.out.startswith("no against yes: ")
+    assert found.code == 0 and found.out.startswith("no vs yes: ")

@@ -204,7 +204,6 @@ def test_launches_that_are_far_slower_fail_a_check_though_the_median_is_the_same
     jumping = [time * (2 if n % 3 == 0 else 1) for n, time in enumerate(steady)]
     run = write_run(tmp_path / "run", {HOST: steady, MULTI: jumping})
     found = compare(run, "--by", "policy", "--fail-on", "slower")
-    said = "--fail-on slower: 1 with more launches that are far slower on the other side; 1 cell compared"
-    assert (found.code, said in found.err) == (1, True), found.err
+    assert found.code == 1 and "1 with more launches" in found.err, found.err
     quieter = write_run(tmp_path / "quieter", {HOST: jumping, MULTI: steady})
     assert compare(quieter, "--by", "policy", "--fail-on", "slower").code == 0

@@ -112,7 +112,7 @@ def test_writing_a_run_with_numpy_and_json(collbench: Collbench, tmp_path: Path)
     assert (found["verdict"], found["blocks"]) == ("slower", True)
     advised = collbench("advise", tmp_path / "run")
     assert (advised.returncode, advised.stderr) == (0, "")
-    assert "Take host" in advised.stdout
+    assert "take host" in advised.stdout
 
 
 @pytest.fixture(scope="module")

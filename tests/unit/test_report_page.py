@@ -91,7 +91,7 @@ class Elements(HTMLParser):
 
 def test_a_page_answers_and_shows_time_bandwidth_bars_ladder_and_samples(page: str) -> None:
     words = Elements(page).words
-    for said in ("Answer", "Take openmpi, host", "What could mislead", "a difference.", "time against size",
+    for said in ("Answer", "take openmpi, host", "What could mislead", "a difference.", "time against size",
                  "bus bandwidth against size", "policies side by side", "the ladder, mpich", "every sample",
                  "Verdicts by policy", "Both sides: the environment on the host, and the image"):  # fmt: skip
         assert said in words, said

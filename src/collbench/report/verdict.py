@@ -274,7 +274,7 @@ _MOST_NAMED = 2
 def _where(some: Sequence[Comparison], of: Sequence[Comparison]) -> str:
     """` for openmpi, bcast float32 root 0 at 1M`, if these are all cells with such values; else ` in 7 of 16 cells`."""
     if len(some) == len(of):
-        return f" in all {len(of)} cells" if len(of) > 1 else ""
+        return "" if len(of) < 2 else " in both cells" if len(of) == 2 else f" in all {len(of)} cells"
     columns = _attributes(of)
     chosen = {id(one) for one in some}
     for number in range(1, len(columns) + 1):
@@ -386,9 +386,10 @@ def _image(comparison: Comparison) -> str:
 
 
 def _place(comparison: Comparison) -> str:
-    """That of both sides; empty where they differ."""
-    base, other = (cell.case.where for cell in (comparison.pair.base, comparison.pair.other))
-    return base.text if base.text == other.text else ""
+    """That of both sides, whatever their filters of system calls; empty where they differ."""
+    wheres = (cell.case.where for cell in (comparison.pair.base, comparison.pair.other))
+    base, other = (where.text.removesuffix(f" seccomp {where.seccomp}") for where in wheres)
+    return base if base == other else ""
 
 
 def _of_unclear(comparisons: Sequence[Comparison]) -> list[str]:
