@@ -91,7 +91,8 @@ def drawing(seed: int, *of: object) -> Draw:
 def launches_of(logs: Logs) -> list[Launches]:
     """For each size the times of both sides."""
     times, numbers = np.exp(logs), range(logs.shape[1])
-    return [Launches(*times[:, :, size].tolist(), numbers, numbers) for size in range(logs.shape[2])]
+    base, other = times.transpose(0, 2, 1).tolist()
+    return [Launches(*both, numbers, numbers) for both in zip(base, other, strict=True)]
 
 
 def trials(questions: int, launches: int) -> int:

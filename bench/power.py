@@ -43,7 +43,7 @@ def student(logs: Logs) -> Ends:
 
 def signs(logs: Logs) -> Ends:
     times = np.exp(logs)
-    ratios = [ratio_in_blocks(*times[::-1, :, size], confidence=1 - ALPHA / SIZES) for size in range(SIZES)]
+    ratios = [ratio_in_blocks(times[1, :, size], times[0, :, size], 1 - ALPHA / SIZES) for size in range(SIZES)]
     return np.log([one.interval or (0.0, np.inf) for one in ratios])
 
 
