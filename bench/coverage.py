@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from results import keep, table
+from results import keep
 
 from collbench.analysis.bounds import Launches, intervals
 from collbench.analysis.compare import DEPENDENT
