@@ -316,3 +316,13 @@ def test_of_two_options_a_bound_is_that_of_the_pair() -> None:
     (known,) = bounds([dict(enumerate((np.log(cell.other) - np.log(cell.base)).tolist()))])
     found = of_controls(pairs, True)
     assert (found[key], found[key[::-1]]) == pytest.approx((known.lower, -known.upper), abs=1e-6)
+
+
+def test_between_sides_of_many_launches_exchanged_sides_have_the_mirrored_interval() -> None:
+    """Arrangements are a sample then, which does not depend on which side is the base."""
+    draw = np.random.default_rng(4)
+    times = [np.exp(draw.normal(0, 0.05, (2, 12))).tolist() for _ in range(3)]
+    cells = [Launches(base, other, range(12), range(12)) for base, other in times]
+    back = [Launches(other, base, range(12), range(12)) for base, other in times]
+    for one, turned in zip(intervals(cells, False), intervals(back, False), strict=True):
+        assert (one.value, one.low, one.high) == pytest.approx((-turned.value, -turned.high, -turned.low))

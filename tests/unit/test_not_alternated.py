@@ -27,7 +27,7 @@ from collbench.report.suites import sentences
 def test_a_comparison_of_two_runs(
     compare: Collbench, tmp_path: Path, factors: tuple[float, ...], verdicts: list[str]
 ) -> None:
-    """Where something differs the answer says so, and a note below in every case."""
+    """The answer says so, whatever it is, and a note below."""
     cases = [made_case(size=8 << number) for number in range(3)]
     one = write_run(tmp_path / "a", {case: spread(1e-5, share=0.001) for case in cases})
     other = write_run(
@@ -36,7 +36,7 @@ def test_a_comparison_of_two_runs(
     found = json.loads(compare(one, other, "--style", "json").out)["comparisons"]
     assert [(cell["verdict"], cell["blocks"]) for cell in found] == [(verdict, False) for verdict in verdicts]
     first, *rest = compare(one, other).out.splitlines()
-    assert first.count("not measured alternately") == (set(verdicts) != {"same"})
+    assert first.count("not measured alternately") == 1
     assert any("not measured alternately" in line for line in rest)
     assert "alternately" not in compare(one, other, "--in-blocks").out
 

@@ -80,8 +80,13 @@ def intervals(cells: Sequence[Launches], in_blocks: bool, alpha: float = ALPHA) 
 
     A cell needs at least six launches a side; with fewer, ends may be infinite.
     """
-    made: Sequence[_Cell] = _of_blocks([_log_ratios(cell) for cell in cells]) if in_blocks else _of_sides(cells)
-    return _Question(made, alpha).intervals()
+    if in_blocks:
+        return _Question(_of_blocks([_log_ratios(cell) for cell in cells]), alpha).intervals()
+    if [list(cell.base) for cell in cells] <= [list(cell.other) for cell in cells]:
+        return _Question(_of_sides(cells), alpha).intervals()
+    # in an order that does not depend on which side is the base: then neither does a sample of arrangements
+    turned = _Question(_of_sides([Launches(other, base, *of[::-1]) for base, other, *of in cells]), alpha).intervals()
+    return [Interval(-value, -high, -low) for value, low, high in turned]
 
 
 def excluded(cells: Sequence[dict[int, float]], places: Sequence[Sequence[float]]) -> list[list[bool]]:

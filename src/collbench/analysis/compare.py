@@ -271,10 +271,10 @@ def judge(ratio: Estimate, margin: float, until_decided: bool = False) -> tuple[
 
     None: none, or launches would not help, or they are made `until_decided`.
     """
-    if ratio.interval is None:
+    if ratio.interval is None and not (until_decided and ratio.n >= FEWEST):
         lacking = max(FEWEST - ratio.n, 1)
         return "unclear", f"an interval needs at least {counted(lacking, 'more launch', 'more launches')}", lacking
-    verdict = verdict_on(ratio, margin)
+    verdict = verdict_on(ratio, margin)  # without an interval `unclear`
     if verdict == "same":
         return verdict, "the whole interval lies within the margin", None
     if verdict != "unclear":

@@ -194,7 +194,8 @@ def sentence(comparisons: Sequence[Comparison], margin: float) -> str:
         parts[-1] += f", {_NOT_ALTERNATELY}"
     elif not parts and same:
         where = _where(same, compared) if unclear else ""
-        parts, same = [f"no difference above {margin * 100:g} %{where}{_hidden(same)}"], []
+        apart = ", but the sides were not measured alternately" if any(not one.blocks for one in same) else ""
+        parts, same = [f"no difference above {margin * 100:g} %{where}{_hidden(same)}{apart}"], []
     elif not parts and unclear:
         parts, unclear = [f"cannot tell yet{_between(unclear)}"], []
     of = f" of {len(compared)}" if len(compared) > 1 else ""
