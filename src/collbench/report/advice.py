@@ -266,11 +266,16 @@ def _effect(span: tuple[float, float] | None) -> str:
     return change(high).removeprefix("+") if change(low) == change(high) else from_to(low, high).replace("+", "")
 
 
+#: So many options that are out are named.
+_MOST_OUT = 3
+
+
 def _more(advice: Advice, more: int) -> list[str]:
     """Options for which the grid has no room."""
     possible = {option for one in advice.sizes for option in one.possible}
     out = {option for one in advice.sizes for option in one.options} - possible
-    counts = [f"{more} more may be the best"] * bool(more) + [f"slower at every size: {len(out)}"] * bool(out)
+    named = "; ".join(sorted(map(advice.question.name, out))) if len(out) <= _MOST_OUT else f"{len(out)} options"
+    counts = [f"{more} more may be the best"] * bool(more) + [f"slower at every size: {named}"] * bool(out)
     apart = dict.fromkeys(advice.question.name(option) for one in advice.sizes for option in one.apart)
     counts += [f"not compared at every size: {'; '.join([*apart][:2])}{' and others' * (len(apart) > 2)}"] * bool(apart)
     return ["; ".join(counts)] if counts else []
@@ -288,7 +293,9 @@ def _summary(advices: Sequence[Advised], whole: bool) -> Table:
             where = at(question, *(size.size for size in one.sizes)).removeprefix(" at ")
             loss = "too few launches" if one.at_most is None else slowdown(one.at_most)
             rivals = list(map(question.name, one.rivals)) if known else []
-            rows.append((title, where, question.name(one.option), loss if known else "nothing to compare",
+            unclear = known and (one.at_most is None or one.at_most > UNCLEAR)
+            named = f"{question.name(one.option)}{' (safest)' if unclear and one.at_most else ''}"
+            rows.append((title, where, named, loss if known else "nothing to compare",
                          "; ".join((*rivals[:1], *([f"{len(rivals) - 1} more"] if rivals[1:] else [])))))  # fmt: skip
         if not advised.advice.ranges:
             rows.append((title, "", "-", sentence(advised), ""))
@@ -297,7 +304,7 @@ def _summary(advices: Sequence[Advised], whole: bool) -> Table:
     kept = [index for index in range(len(columns)) if any(row[index] for row in shown)]
     left = [f"{len(rows) - len(shown)} more rows: --why"] if len(rows) > len(shown) else []
     taken = sum((one.at_most or math.inf) <= ENOUGH for advised in advices for one in advised.advice.ranges)
-    title = f"{taken} of {len(rows)} choices lose at most {slowdown(ENOUGH)} to the best"
+    title = f"{taken or 'none'} of {len(rows)} choices decided to within {slowdown(ENOUGH)} of the best"
     title += f"; in all: {', '.join(shared)}" if shared else ""
     return Table(title, tuple(columns[index] for index in kept),
                  tuple(tuple(row[index] for index in kept) for row in shown), tuple(left))  # fmt: skip

@@ -206,9 +206,9 @@ def sentence(comparisons: Sequence[Comparison], margin: float) -> str:
 
 
 def _sides_of(comparisons: Sequence[Comparison]) -> str:
-    """`single vs host: `, where there are only these two sides."""
-    names = {versus(one.pair) for one in comparisons}
-    return f"{names.pop()}: " if len(names) == 1 else ""
+    """`single vs host: `, where there are only these two sides; of several with one base `vs host: `."""
+    names, bases = ({text(one.pair) for one in comparisons} for text in (versus, lambda pair: pair.base_name))
+    return f"{names.pop()}: " if len(names) == 1 else f"vs {bases.pop()}: " if len(bases) == 1 else ""
 
 
 def _by(comparisons: Sequence[Comparison]) -> str:
@@ -347,13 +347,13 @@ def _cut(columns: tuple[str, ...], rows: Sequence[Row]) -> Table:
 
 
 def cell_text(comparison: Comparison) -> str:
-    """`slower +12 % (+9 to +15 %)`, `same (-1 to +2 %)`, `unclear (-4 to +12 %)`."""
+    """`slower +12 % (+9 to +15 %)`, `same (-1 to +2 %)`, `unclear +4 % (-4 to +12 %)`."""
     ratio, tails = comparison.ratio, "" if comparison.slow is None else ", slow at times"
     if comparison.verdict == "not comparable" or ratio is None:
         return "not compared"
     if ratio.interval is None:
         return f"too few launches ({change(ratio.value)})"
-    value = f" {change(ratio.value)}" if comparison.verdict in ("slower", "faster") else ""
+    value = f" {change(ratio.value)}" if comparison.verdict != "same" else ""
     return f"{comparison.verdict}{value} ({span(*ratio.interval)}){tails}"
 
 
