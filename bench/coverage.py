@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from results import keep
+from results import keep, table
 
 from collbench.analysis.bounds import Launches, intervals
 from collbench.analysis.compare import DEPENDENT
@@ -79,6 +79,21 @@ NOISES: dict[str, tuple[str, Noise]] = {
     "launches resemble those before": ("apart", resembling),
 }
 
+INTRODUCTION = """# How often questions say anything false
+
+Questions, in per cent, of which any 95 % interval excludes the true difference; in brackets the share of single
+intervals that hold it. Of {questions} questions (25 launches: {few}): two standard errors of 5 % are {error:.1f} points
+(25 launches: {twice:.1f}). The statistic was `chosen` on one half of the noises, and is `confirmed` on the other.
+"""
+
+APART = """
+## Blocks whose launches resemble those before by 0.6
+
+No order of such launches is as likely as any other, and nothing is claimed. From twenty launches on, `compare` refuses
+questions in which that can be seen; the last columns are of 25 launches.
+
+"""
+
 #: Of two sides without common blocks these are not as likely in any order.
 _OF_BLOCKS = ("drift 30 %", "blocks differ by 20 %", "launches resemble those before")
 
@@ -125,7 +140,22 @@ def row(name: str, in_blocks: bool, sizes: int, questions: int, seed: int) -> di
 
 def page(rows: list[dict[str, Any]], questions: int) -> str:
     """A table for each kind of sides and number of sizes; those where nothing is claimed apart."""
-    return "TODO"
+    error, heads = 200 * math.sqrt(0.05 * 0.95 / questions), [f"{n} launches" for n in LAUNCHES]
+    text = INTRODUCTION.format(questions=questions, few=trials(questions, 25), error=error, twice=2 * error)
+    for in_blocks in (True, False):
+        for sizes in SIZES:
+            lines = [[one["noise"], one["half"], *map(_said, one["launches"].values())] for one in rows
+                     if (one["in blocks"], one["sizes"]) == (in_blocks, sizes) and one["half"] != "apart"]  # fmt: skip
+            text += f"\n## {'Blocks' if in_blocks else 'Two sides without blocks'}, sizes: {sizes}\n\n"
+            text += table(("noise", "half", *heads), lines)
+    apart = [[str(one["sizes"]), *map(_said, one["launches"].values()),
+              *(f"{one['launches']['25'][key] * 100:.1f}" for key in ("refused", "false_verdicts"))]
+             for one in rows if one["half"] == "apart"]  # fmt: skip
+    return text + APART + table(("sizes", *heads, "refused", "false verdicts"), apart)
+
+
+def _said(shares: dict[str, float]) -> str:
+    return f"{shares['false'] * 100:.1f} ({shares['held'] * 100:.1f})"
 
 
 def main() -> None:
