@@ -42,7 +42,7 @@ def test_the_best_option_is_seldom_out_and_losses_are_seldom_larger_than_their_b
             (size,) = advise([each], True)[0].sizes
             found = [size.options[option] for option in sorted(size.options)]
             lost += found[0].out
-            wrong += any(one.at_most is not None and one.at_most < math.exp(effect)
+            wrong += any(one.bound < math.exp(effect)
                          for one, effect in zip(found, effects[:, 0].tolist(), strict=True))  # fmt: skip
     most = 0.05 + 2 * math.sqrt(0.05 * 0.95 / (trials * len(ends)))
     assert lost / (trials * len(ends)) <= most and wrong / (trials * len(ends)) <= most
@@ -54,5 +54,5 @@ def test_an_option_that_is_better_than_all_is_taken_among_many() -> None:
     times[11] *= 0.8
     (found,) = advise([question(times)], True)
     (size,) = found.sizes
-    assert size.take["library"] == "option11" and size.at_most == 1.0
+    assert size.take["library"] == "option11" and size.bound == 1.0
     assert [option["library"] for option in size.possible] == ["option11"]

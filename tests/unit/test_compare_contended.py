@@ -119,7 +119,7 @@ def test_advice_is_taken_from_launches_that_were_not_contended(tmp_path: Path) -
     records = {HOST: launches_of(HOST, spread(1.0, 14)), INSIDE: launches_of(INSIDE, times, busy)}
     [advice] = advice_on(write_run(tmp_path / "run", records))
     [at] = advice.sizes
-    assert at.take["policy"] == "multi" and at.at_most == 1.0
+    assert at.take["policy"] == "multi" and at.bound == 1.0
     assert [one.out for one in at.options.values()] == [False, True]
 
 

@@ -13,14 +13,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from statistics import fmean, median
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 
-from collbench.analysis.bounds import Launches, of_controls
-from collbench.analysis.compare import MARGIN, not_comparable
-from collbench.analysis.estimate import FEWEST, centre, ratio_in_blocks, ratio_of_sides
-from collbench.analysis.launches import drift, slow, slow_samples, together
+from collbench.analysis.bounds import Launches, location, of_controls
+from collbench.analysis.compare import DEPENDENT, MARGIN, not_comparable
+from collbench.analysis.estimate import FEWEST, centre, open_to_clock
+from collbench.analysis.launches import dependent, drift, serial, slow, slow_samples, together
 from collbench.analysis.observations import Cell, Pair
 from collbench.analysis.options import Option, Question
 from collbench.analysis.pairs import alike, undisturbed
@@ -30,19 +30,39 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
+class Apart(NamedTuple):
+    """Why two options are not compared: `detail` is what records or `compare` say of it."""
+
+    kind: Literal["not measured", "failed", "skipped", "contended", "few launches", "not comparable"]
+    detail: str = ""
+
+
+#: Two options, the first in order first, with what both were measured with, or why they are not compared.
+Pairs = dict[tuple[Option, Option], "Launches | Apart"]
+
+#: Why an option has no bound: too few launches; times that drift where sides were not measured alternately; launches
+#: that depend on those before them.
+Unbounded = Literal["few launches", "drift", "dependent"]
+
+
 @dataclass(frozen=True)
 class Standing:
     """An option at a size. `ratio`: its time over that of the fastest measured.
 
-    `at_most`: its time over that of the best of these, whichever that is; None with too few launches. `out`: another
-    option is faster, and it may lose more than the margin. `slow_at_times`: it has more launches than another that are
-    far slower than most.
+    `at_most`: its time over that of the best of these, whichever that is; else why that is not known. `out`: another
+    option is faster, and it may lose more than the margin. `slow_at_times`: it has more launches or samples than
+    another that are far slower than most.
     """
 
     ratio: float
-    at_most: float | None
+    at_most: float | Unbounded
     out: bool
     slow_at_times: bool
+
+    @property
+    def bound(self) -> float:
+        """`at_most`, infinite where it is not known."""
+        return math.inf if isinstance(self.at_most, str) else self.at_most
 
 
 @dataclass(frozen=True)
@@ -55,7 +75,7 @@ class AtSize:
 
     size: int
     options: Mapping[Option, Standing]
-    apart: Mapping[Option, str]
+    apart: Mapping[Option, Apart]
     failing: Mapping[Option, tuple[int, int]]
 
     @property
@@ -63,13 +83,13 @@ class AtSize:
         return next(iter(self.options))
 
     @property
-    def at_most(self) -> float | None:
-        """What the time of the one to take is at most, over that of the best; None with too few launches."""
-        return self.options[self.take].at_most
+    def bound(self) -> float:
+        """What the time of the one to take is at most, over that of the best."""
+        return self.options[self.take].bound
 
     @property
     def known(self) -> bool:
-        return len(self.options) > 1 and self.at_most is not None
+        return len(self.options) > 1 and math.isfinite(self.bound)
 
     @property
     def possible(self) -> list[Option]:
@@ -85,11 +105,13 @@ class Range:
     option: Option
 
     @property
-    def at_most(self) -> float | None:
+    def bound(self) -> float:
         """What its time is at most over that of the best, at any of these sizes."""
-        found = [one.options[self.option].at_most for one in self.sizes]
-        known = [bound for bound in found if bound is not None]
-        return max(known) if len(known) == len(found) else None
+        return max(one.options[self.option].bound for one in self.sizes)
+
+    @property
+    def known(self) -> bool:
+        return all(one.known for one in self.sizes) and math.isfinite(self.bound)
 
     @property
     def rivals(self) -> list[Option]:
@@ -122,114 +144,142 @@ def advise(questions: Sequence[Question], in_blocks: bool, margin: float = MARGI
 
 def _at_size(question: Question, size: int, in_blocks: bool, margin: float) -> AtSize | None:
     cells = question.cells[size]
-    best = fastest(question, size, in_blocks)
+    pairs = _pairs(question, size, in_blocks)
+    ratios = _over_each(pairs, in_blocks)
+    best = _fastest(cells, ratios, in_blocks)
     if best is None:
         return None
-    apart = {option: "not measured" for option in question.options if option not in cells}
-    ratios, members = {best: 1.0}, [best]
-    for option in sorted(cells):
-        if option != best:
-            _, launches, why = _launches(question, size, best, option, in_blocks)
-            ratio = None if why or launches is None else _ratio_of(launches, in_blocks)
-            if ratio is None:
-                apart[option] = why
-                continue
-            ratios[option] = ratio
-            members.append(option)
-    bounded = _bounds(question, size, members, in_blocks, apart)
-    unsteady = _slow_at_times(question, size, [one for one in members if one not in apart], in_blocks)
-    standings = {
-        option: _standing(ratios[option], *bounded[option], option in unsteady, margin)
-        for option in members
-        if option not in apart
-    }
+    apart = {option: Apart("not measured") for option in question.options if option not in cells}
+    apart |= {option: found for option in cells if isinstance(found := pairs.get(_key(best, option)), Apart)}
+    bounded = _bounds(best, cells, pairs, in_blocks)
+    apart |= {option: Apart("few launches") for option in cells if bounded and option not in {*bounded, *apart}}
+    unsteady = _slow_at_times(question, size, pairs, in_blocks)
+    standings = {}
+    for option in cells.keys() - apart.keys():
+        at_most, slower = bounded.get(option, ("few launches", False))
+        out = slower and (isinstance(at_most, str) or at_most > 1 + margin)
+        standings[option] = Standing(ratios.get((best, option), 1.0), at_most, out, option in unsteady)
     failing = {option: (cell.failed, cell.failed + len(cell.medians)) for option, cell in cells.items() if cell.failed}
 
     def order(option: Option) -> tuple[bool, bool, float, float, Option]:
         one = standings[option]
-        return (one.out, one.slow_at_times or option in failing, one.at_most or math.inf, one.ratio, option)
+        return (one.out, one.slow_at_times or option in failing, one.bound, one.ratio, option)
 
     return AtSize(size, {option: standings[option] for option in sorted(standings, key=order)}, apart, failing)
 
 
-def _standing(ratio: float, at_most: float | None, slower: bool, unsteady: bool, margin: float) -> Standing:
-    return Standing(ratio, at_most, slower and (at_most is None or at_most > 1 + margin), unsteady)
+def _key(one: Option, other: Option) -> tuple[Option, Option]:
+    return (one, other) if one < other else (other, one)
 
 
-def _launches(
-    question: Question, size: int, base: Option, other: Option, in_blocks: bool
-) -> tuple[Pair, Launches | None, str]:
-    """What both options were measured with, or why they cannot be compared."""
-    pair = pair_of(question, size, base, other)
+def _pairs(question: Question, size: int, in_blocks: bool) -> Pairs:
+    """Every two options of a size."""
+    return {
+        two: _launches(pair_of(question, size, *two), in_blocks)
+        for two in combinations(sorted(question.cells[size]), 2)
+    }
+
+
+def pair_of(question: Question, size: int, base: Option, other: Option) -> Pair:
+    """Two options, which may differ in the driver and in the place."""
+    cells = question.cells[size]
+    return Pair(
+        cells[base], cells[other], question.name(base), question.name(other), frozenset({"driver", "place"})
+    )  # fmt: skip
+
+
+def _launches(pair: Pair, in_blocks: bool) -> Launches | Apart:
     used, _ = undisturbed(pair, in_blocks)
-    if not used.base.medians or not used.other.medians:
-        contended = pair.base.medians and pair.other.medians
-        return pair, None, "tasks waited for a CPU in every launch" if contended else _why_missing(pair)
+    for cell, whole in ((used.base, pair.base), (used.other, pair.other)):
+        if not whole.medians:
+            return Apart("failed" if whole.failed else "skipped", "; ".join(sorted(whole.reasons)))
+        if not cell.medians:
+            return Apart("contended")
     both = alike(used, in_blocks)
     why = not_comparable(pair, both, in_blocks)
-    return pair, None if why else Launches(*both[:4]), why
+    return Apart("not comparable", why) if why else Launches(*both[:4])
 
 
-def _why_missing(pair: Pair) -> str:
-    cell = pair.other if not pair.other.medians else pair.base
-    return f"{'failed' if cell.failed else 'skipped'}: {'; '.join(sorted(cell.reasons)) or 'not measured'}"
+def _over_each(pairs: Pairs, in_blocks: bool) -> dict[tuple[Option, Option], float]:
+    """By (one, other) the time of the other over that of the one, of those that are compared."""
+    ratios: dict[tuple[Option, Option], float] = {}
+    for (base, other), found in pairs.items():
+        if isinstance(found, Launches):
+            log = location(found, in_blocks)
+            ratios |= {(base, other): math.exp(log), (other, base): math.exp(-log)}
+    return ratios
 
 
-def _ratio_of(launches: Launches, in_blocks: bool) -> float:
-    return (ratio_in_blocks if in_blocks else ratio_of_sides)(launches.other, launches.base).value
+def _fastest(
+    cells: Mapping[Option, Cell], ratios: Mapping[tuple[Option, Option], float], in_blocks: bool
+) -> Option | None:  # fmt: skip
+    """The option over which no other has a ratio below 1; None where none was measured with right results.
+
+    Such ratios can form a cycle (A below B, B below C, C below A): then the option over which the least ratio is the
+    largest. Options are tried in the order of their typical times, and that decides between equal ones.
+    """
+    typical = _typical(cells, in_blocks)
+    ordered = sorted(typical, key=lambda option: (typical[option], option))
+    least = {one: min((ratios.get((one, other), 1.0) for other in ordered if other != one), default=1.0)
+             for one in ordered}  # fmt: skip
+    return max(ordered, key=lambda option: min(least[option], 1.0)) if ordered else None
 
 
 def _bounds(
-    question: Question, size: int, members: Sequence[Option], in_blocks: bool, apart: dict[Option, str]
-) -> dict[Option, tuple[float | None, bool]]:
-    """What each option loses at most (a ratio), and whether another is faster; those with few launches are put `apart`.
+    best: Option, cells: Mapping[Option, Cell], pairs: Pairs, in_blocks: bool
+) -> dict[Option, tuple[float | Unbounded, bool]]:  # fmt: skip
+    """What each option loses at most (a ratio), and whether another is faster, of those with enough launches.
 
-    Where all have too few, none has a bound.
+    Empty where none has enough beside the fastest.
     """
-    pairs = {(base, other): _launches(question, size, base, other, in_blocks)[1]
-             for base, other in combinations(members, 2)}  # fmt: skip
-    enough = {key: found for key, found in pairs.items() if found and min(len(found.base), len(found.other)) >= FEWEST}
-    beside_best = {option for key in enough if members[0] in key for option in key}
-    if not beside_best:
-        return dict.fromkeys(members, (None, False))
-    for option in members:
-        if option not in beside_best:
-            apart[option] = f"fewer than {FEWEST} launches"
-    used = {key: found for key, found in enough.items() if beside_best.issuperset(key)}
-    until_decided = in_blocks and any(cell.until_decided for cell in question.cells[size].values())
-    least = of_controls_at_any_time(used) if until_decided else of_controls(used, in_blocks)
-    if not in_blocks:
-        for (base, other), found in used.items():
-            if drift(found.base, found.other):
-                least[base, other] = least[other, base] = -math.inf
-    out = {option: any(bound > 0 for (_, control), bound in least.items() if control == option)
-           for option in beside_best}  # fmt: skip
-    return {option: (_at_most(option, least, out), out[option]) for option in beside_best}
+    enough = {key: found for key, found in pairs.items()
+              if isinstance(found, Launches) and min(len(found.base), len(found.other)) >= FEWEST}  # fmt: skip
+    members = {option for key in enough if best in key for option in key}
+    used = {key: found for key, found in enough.items() if members >= {*key}}
+    many = [found for found in used.values() if min(len(found.base), len(found.other)) >= DEPENDENT]
+    if dependent([serial(found.base, found.other, in_blocks) for found in many]):
+        return dict.fromkeys(members, ("dependent", False))
+    least = of_controls_at_any_time(used) if _until_decided(cells, in_blocks) else of_controls(used, in_blocks)
+    for (base, other), found in used.items():
+        drifts = not in_blocks and drift(found.base, found.other) is not None
+        steps = (cells[other].half_step, cells[base].half_step)
+        hidden = open_to_clock(np.asarray(found.other), np.asarray(found.base), steps)
+        for key in ((base, other), (other, base)):
+            least[key] = -math.inf if drifts else least[key] - hidden
+    out = {option: any(least[other, option] > 0 for other in members if (other, option) in least)
+           for option in members}  # fmt: skip
+    return {option: (_at_most(option, least, out), out[option]) for option in members}
 
 
-def _at_most(option: Option, least: Mapping[tuple[Option, Option], float], out: Mapping[Option, bool]) -> float | None:
-    """The most that an option may lose to one that may be the best; None where that is unbounded."""
+def _until_decided(cells: Mapping[Option, Cell], in_blocks: bool) -> bool:
+    return in_blocks and any(cell.until_decided for cell in cells.values())
+
+
+def _at_most(
+    option: Option, least: Mapping[tuple[Option, Option], float], out: Mapping[Option, bool]
+) -> float | Unbounded:  # fmt: skip
+    """The most that an option may lose to one that may be the best."""
     losses = [-bound for (other, control), bound in least.items() if other == option and not out[control]]
     most = max(losses, default=0.0)
-    return math.exp(max(most, 0.0)) if most < math.log(MOST_LOSS) else None
+    return math.exp(max(most, 0.0)) if most < math.log(MOST_LOSS) else "drift" if math.isinf(most) else "few launches"
 
 
 #: A bound above this ratio says nothing.
 MOST_LOSS = 1e6
 
 
-def _slow_at_times(question: Question, size: int, options: Sequence[Option], in_blocks: bool) -> set[Option]:
+def _slow_at_times(question: Question, size: int, pairs: Pairs, in_blocks: bool) -> set[Option]:
     """Options with more launches or samples that are far slower than most, as against another about as fast."""
-    found = set()
-    for one, other in combinations(options, 2):
-        pair = pair_of(question, size, one, other)
-        base, far = pair.base, pair.other
-        if base.medians and far.medians and _near(median(base.medians), median(far.medians)):
-            common = sorted({*base.launches} & {*far.launches})
-            kinds = slow(base.medians, far.medians) or (slow_samples(pair, common) if in_blocks else None)
+    looked_once = in_blocks and not _until_decided(question.cells[size], in_blocks)
+    options = set()
+    for (one, other), found in pairs.items():
+        if isinstance(found, Launches) and _near(median(found.base), median(found.other)):
+            kinds = slow(found.base, found.other)
+            if kinds is None and looked_once:
+                kinds = slow_samples(pair_of(question, size, one, other), found.of_base)
             if kinds is not None:
-                found.add(other if kinds.on_other else one)
-    return found
+                options.add(other if kinds.on_other else one)
+    return options
 
 
 def _near(base: float, other: float) -> bool:
@@ -261,7 +311,7 @@ def _range(sizes: Sequence[AtSize], common: set[Option]) -> Range:
     def worst(option: Option) -> tuple[bool, float, Option]:
         own = [size.options[option] for size in sizes]
         unsteady = any(one.slow_at_times for one in own) or any(option in size.failing for size in sizes)
-        return (unsteady, max(one.at_most or math.inf for one in own), option)
+        return (unsteady, max(one.bound for one in own), option)
 
     return Range(tuple(sizes), min(common, key=worst))
 
@@ -296,35 +346,6 @@ def _groups(question: Question, size: AtSize, factor: str) -> Iterable[list[floa
                 value = option[factor]
                 values[value] = min(values.get(value, math.inf), one.ratio)
     return [[*values.values()] for values in groups.values()]
-
-
-def fastest(question: Question, size: int, in_blocks: bool) -> Option | None:
-    """The option over which no other has a ratio below 1; None where none was measured with right results.
-
-    Medians of ratios can form a cycle (A below B, B below C, C below A): then the option over which the least ratio is
-    the largest. Options are tried in the order of their typical times, and that decides between equal ones.
-    """
-    typical = _typical(question.cells[size], in_blocks)
-    ordered = sorted(typical, key=lambda option: (typical[option], option))
-    least: dict[Option, float] = {}
-    for option in ordered:
-        ratios = (_ratio(question, size, option, other, in_blocks) for other in ordered if other != option)
-        least[option] = min((ratio for ratio in ratios if ratio is not None), default=1.0)
-        if least[option] >= 1.0:
-            return option
-    return max(least, key=lambda option: least[option]) if least else None
-
-
-def pair_of(question: Question, size: int, best: Option, option: Option) -> Pair:
-    """An option against the best one; they may differ in the driver and in the place."""
-    base, other = question.cells[size][best], question.cells[size][option]
-    return Pair(base, other, question.name(best), question.name(option), frozenset({"driver", "place"}))
-
-
-def _ratio(question: Question, size: int, best: Option, option: Option, in_blocks: bool) -> float | None:
-    """The time of an option over that of the best, as `compare` has it; None where they cannot be compared."""
-    _, launches, _ = _launches(question, size, best, option, in_blocks)
-    return None if launches is None else _ratio_of(launches, in_blocks)
 
 
 def _typical(cells: Mapping[Option, Cell], in_blocks: bool) -> dict[Option, float]:

@@ -14,15 +14,14 @@ from typing import Literal
 import numpy as np
 
 from collbench.analysis.arrangements import ALPHA
-from collbench.analysis.bounds import Launches, intervals
+from collbench.analysis.bounds import Launches, intervals, location
 from collbench.analysis.estimate import (
     FEWEST,
     Estimate,
+    HalfSteps,
     centre,
     in_logarithms,
     open_to_clock,
-    ratio_in_blocks,
-    ratio_of_sides,
 )
 from collbench.analysis.launches import (
     ProcessorTime,
@@ -114,36 +113,44 @@ def _question(pair: Pair) -> Hashable:
 def _of_question(used: Sequence[tuple[Pair, Alike]], margin: float, in_blocks: bool) -> list[Comparison]:
     """The comparisons of its cells, whose intervals hold at once; none has a verdict where launches are dependent."""
     until_decided = in_blocks and any(pair.base.until_decided for pair, _ in used)
-    enough = [index for index, (_, both) in enumerate(used) if min(len(both.base), len(both.other)) >= FEWEST]
-    ratios: dict[int, Estimate] = {}
-    if until_decided:
-        for index, (pair, both) in enumerate(used):
-            confidence = 1 - ALPHA / len(used)  # of all, also of those that have too few blocks yet
-            ratios[index] = ratio_at_any_time(both.other, both.base, confidence, _half_steps(pair))
-    elif enough:
-        of_enough = intervals([Launches(*used[index][1][:4]) for index in enough], in_blocks)
-        for index, (value, low, high) in zip(enough, of_enough, strict=True):
-            pair, both = used[index]
-            hidden = open_to_clock(np.asarray(both.other), np.asarray(both.base), _half_steps(pair))
-            ratios[index] = in_logarithms(Estimate(value, (low, high), min(len(both.base), len(both.other))), hidden)
+    ratios = _until_decided(used) if until_decided else _fixed(used, in_blocks)
+    sizes = sum(until_decided or ratio.interval is not None for ratio in ratios)
     found = [
-        _compared(pair, both, ratios.get(index), len(used) if until_decided else len(enough), margin, in_blocks)
-        for index, (pair, both) in enumerate(used)
+        _compared(pair, both, ratio, sizes, margin, in_blocks) for (pair, both), ratio in zip(used, ratios, strict=True)
     ]
     if not dependent([one.serial for one in found if min(one.launches) >= DEPENDENT]):
         return found
-    return [
-        replace(one, verdict="unclear", why="launches depend on those before them", launches_more=None)
-        if one.verdict in ("same", "faster", "slower") else one
-        for one in found
-    ]  # fmt: skip
+    why = "launches depend on those before them"
+    return [replace(one, verdict="unclear", why=why, launches_more=None) if one.verdict != "unclear" else one
+            for one in found]  # fmt: skip
+
+
+def _until_decided(used: Sequence[tuple[Pair, Alike]]) -> list[Estimate]:
+    """Ratios of a question by bets, each with its part of 5 %, also of cells that have too few blocks yet."""
+    confidence = 1 - ALPHA / len(used)
+    return [ratio_at_any_time(both.other, both.base, confidence, half_steps(pair)) for pair, both in used]
+
+
+def _fixed(used: Sequence[tuple[Pair, Alike]], in_blocks: bool) -> list[Estimate]:
+    """Ratios of a question; with fewer than `FEWEST` launches a side without an interval, and not among the others."""
+    launches = [Launches(*both[:4]) for _, both in used]
+    enough = [one for one in launches if min(len(one.base), len(one.other)) >= FEWEST]
+    known = iter(intervals(enough, in_blocks) if enough else ())
+    found = []
+    for one, (pair, _) in zip(launches, used, strict=True):
+        n = min(len(one.base), len(one.other))
+        value, *ends = next(known) if n >= FEWEST else (location(one, in_blocks),)
+        hidden = open_to_clock(np.asarray(one.other), np.asarray(one.base), half_steps(pair))
+        found.append(in_logarithms(Estimate(value, (ends[0], ends[1]) if ends else None, n), hidden))
+    return found
 
 
 #: From so many launches on it can be seen whether they depend on those before them, and then there is no verdict.
 DEPENDENT = 20
 
 
-def _half_steps(pair: Pair) -> tuple[float, float]:
+def half_steps(pair: Pair) -> HalfSteps:
+    """By how much the clock leaves the times of the other side and of the base open."""
     return (pair.other.half_step, pair.base.half_step)
 
 
@@ -195,17 +202,16 @@ def _cells(pair: Pair) -> frozenset[int]:
 
 
 def _compared(
-    pair: Pair, both: Alike, ratio: Estimate | None, sizes: int, margin: float, in_blocks: bool
+    pair: Pair, both: Alike, ratio: Estimate, sizes: int, margin: float, in_blocks: bool
 ) -> Comparison:  # fmt: skip
-    """`ratio` has the interval of the question; None where there are too few launches for one."""
-    base, other, steps = both.base, both.other, _half_steps(pair)
-    ratio = ratio or (ratio_in_blocks if in_blocks else ratio_of_sides)(other, base, half_steps=steps)
+    """`ratio` has the interval of its question."""
+    base, other, steps = both.base, both.other, half_steps(pair)
     verdict, why, more = judge(ratio, margin, in_blocks and pair.base.until_decided)
     if verdict in ("slower", "faster") and not in_blocks and (moved := drift(base, other)):
         verdict, more = "unclear", None
         why = f"times drift by {moved * 100:.0f} % within a run, and the runs were measured one after the other"
     kinds = slow(base, other, one_median=verdict == "same")
-    if kinds is None and in_blocks:
+    if kinds is None and in_blocks and not pair.base.until_decided:  # whose bound holds at one look
         kinds = _hidden(slow_samples(pair, both.of_base), verdict)
     if kinds is not None:
         why = f"{why}; {kinds.text}"

@@ -25,7 +25,7 @@ from collbench.analysis.estimate import CONFIDENCE, Estimate, HalfSteps, in_loga
 from collbench.analysis.observations import Cell
 
 if TYPE_CHECKING:
-    from numpy.typing import ArrayLike
+    from numpy.typing import ArrayLike, NDArray
 
 #: Of these parts of the wealth these shares are staked in each block: the bold part reaches 40 with six blocks that
 #: agree, the cautious one bears more that do not.
@@ -36,17 +36,22 @@ PARTS = np.array([0.2, 0.8])
 def ratio_at_any_time(
     of: ArrayLike, over: ArrayLike, confidence: float = CONFIDENCE, half_steps: HalfSteps = (0.0, 0.0)
 ) -> Estimate:
-    """As `estimate.ratio_in_blocks`, with an interval that holds after every block at once (a confidence sequence).
-
-    Its ends are the order statistics beyond which so few blocks lie that a bet on c would not have been lost yet.
-    """
+    """As `estimate.ratio_in_blocks`, with an interval that holds after every block at once (a confidence sequence)."""
     of_times, over_times = np.asarray(of, dtype=float), np.asarray(over, dtype=float)
-    ordered = np.sort(np.log(of_times) - np.log(over_times)).tolist()
-    n = len(ordered)
-    value = (ordered[(n - 1) // 2] + ordered[n // 2]) / 2
-    outside = n - fewest_wins(n, 2 / (1 - confidence))  # so many values may lie beyond either end
-    interval = (ordered[outside], ordered[n - 1 - outside]) if outside >= 0 else None
-    return in_logarithms(Estimate(value, interval, n), open_to_clock(of_times, over_times, half_steps))
+    ordered = np.sort(np.log(of_times) - np.log(over_times))
+    ends = _least(ordered, 2 / (1 - confidence)), _most(ordered, 2 / (1 - confidence))
+    estimate = Estimate(float(np.median(ordered)), ends if math.isfinite(ends[0]) else None, len(ordered))
+    return in_logarithms(estimate, open_to_clock(of_times, over_times, half_steps))
+
+
+def _least(ordered: NDArray[np.float64], wealth: float) -> float:
+    """The order statistic below which so few values lie that a bet on it would not have been lost; else infinite."""
+    outside = len(ordered) - fewest_wins(len(ordered), wealth)
+    return float(ordered[outside]) if outside >= 0 else -math.inf
+
+
+def _most(ordered: NDArray[np.float64], wealth: float) -> float:
+    return -_least(-ordered[::-1], wealth)
 
 
 def ratio_in_blocks_of(cell: Cell) -> Callable[..., Estimate]:
@@ -56,26 +61,18 @@ def ratio_in_blocks_of(cell: Cell) -> Callable[..., Estimate]:
 
 def bounds_at_any_time(cells: Sequence[dict[int, float]]) -> list[Bounds]:
     """As `bounds.bounds`, by bets: they hold after every block. Each bet on one side needs half the wealth of two."""
-    found = []
-    for cell in cells:
-        ordered = sorted(cell.values())
-        n = len(ordered)
-        below, above = (n - fewest_wins(n, wealth) for wealth in (len(cells) / ALPHA, 1 / ALPHA))
-        lower = ordered[below] if below >= 0 else -math.inf
-        upper = ordered[n - 1 - above] if above >= 0 else math.inf
-        found.append(Bounds((ordered[(n - 1) // 2] + ordered[n // 2]) / 2, lower, upper))
-    return found
+    each = [np.sort([*cell.values()]) for cell in cells]
+    return [Bounds(float(np.median(one)), _least(one, len(cells) / ALPHA), _most(one, 1 / ALPHA)) for one in each]
 
 
 def of_controls_at_any_time(pairs: Mapping[tuple[Name, Name], Launches]) -> dict[tuple[Name, Name], float]:
     """As `bounds.of_controls`, by bets: they hold after every block. Each has its part of `ALPHA`."""
     others = Counter(name for key in pairs for name in key)
     found = {}
-    for key, cell in pairs.items():
-        ordered = np.sort(np.log(cell.other) - np.log(cell.base)).tolist()
-        for low, (other, control) in ((ordered, key), ([-log for log in reversed(ordered)], key[::-1])):
-            outside = len(low) - fewest_wins(len(low), others[control] / ALPHA)
-            found[other, control] = low[outside] if outside >= 0 else -math.inf
+    for (base, other), cell in pairs.items():
+        ordered = np.sort(np.log(cell.other) - np.log(cell.base))
+        found[base, other] = _least(ordered, others[other] / ALPHA)
+        found[other, base] = _least(-ordered[::-1], others[base] / ALPHA)
     return found
 
 

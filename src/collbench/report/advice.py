@@ -12,8 +12,9 @@ from typing import Any
 
 from msgspec import to_builtins
 
-from collbench.analysis.advise import Advice, AtSize, Crossover, Range, Standing, crossover, effects
+from collbench.analysis.advise import Advice, Apart, AtSize, Crossover, Range, Standing, crossover, effects
 from collbench.analysis.compare import Comparison
+from collbench.analysis.estimate import FEWEST
 from collbench.analysis.guidelines import GuidelineResult
 from collbench.analysis.observations import Observed
 from collbench.analysis.options import Option, Question
@@ -113,13 +114,13 @@ def sentence(advised: Advised) -> str:
         return "no advice, tasks waited for a CPU in every launch" if contended else "nothing was measured"
     if len(question.options) == 1:
         return _alone(question)
-    known = [one for one in advice.ranges if one.at_most is not None and one.sizes[0].known]
+    known = [one for one in advice.ranges if one.known]
     if not known:
         return _unknown(advice)
     shown, rest = known[:_MOST_RANGES], known[_MOST_RANGES:]
     others = [size.size for one in rest for size in one.sizes]
     said = [_range(question, one, len(known) == 1) for one in shown]
-    unclear = any((one.at_most or math.inf) > UNCLEAR for one in shown)
+    unclear = any(one.bound > UNCLEAR for one in shown)
     word = "no clear choice yet; safest is" if unclear else "take"
     return f"{word} {'; '.join((*said, *([f'see the grid{at(question, *others)}'] if others else [])))}"
 
@@ -139,7 +140,7 @@ def _range(question: Question, one: Range, alone: bool) -> str:
         though = ", though some of its launches are far slower"
     if not any(len(size.possible) > 1 for size in one.sizes):
         return f"{named}, all others are slower{though}"
-    return f"{named}, {_loss(one.at_most or 1.0)} the best{f' of {compared}' if alone else ''}{though}"
+    return f"{named}, {_loss(one.bound)} the best{f' of {compared}' if alone else ''}{though}"
 
 
 def _loss(ratio: float) -> str:
@@ -156,7 +157,8 @@ def _unknown(advice: Advice) -> str:
     if all(len(one.options) == 1 for one in advice.sizes):
         return f"nothing could be compared with {next(iter(fastest))}"
     named = "; ".join(f"{name}{at(question, *own) if fastest.keys() - {name} else ''}" for name, own in fastest.items())
-    return f"too few launches to choose; fastest measured: {named if len(fastest) <= _MOST_RANGES else 'see --why'}"
+    why = next(_lost(one) for one in advice.ranges if any(len(size.options) > 1 for size in one.sizes))
+    return f"no choice: {why}; fastest measured: {named if len(fastest) <= _MOST_RANGES else 'see --why'}"
 
 
 def _alone(question: Question) -> str:
@@ -192,7 +194,7 @@ def brief(
     shown = [_grid(one, room) for one in advices] if room else [_summary(advices, whole)]
     left = 0 if whole else len(known[MOST_MISLEADING:])
     notes = [*known[: len(known) - left], *([f"{left} more, and all options: --why"] if left else [])]
-    unsure = [one for advised in advices for one in advised.advice.sizes if (one.at_most or 1.0) > ENOUGH]
+    unsure = [one for advised in advices for one in advised.advice.sizes if len(one.options) > 1 and one.bound > ENOUGH]
     more = ways_to_tell(comparisons) if unsure else []
     legend = [_LEGEND] if any(table.rows for table in shown) and room else []
     last = shown[-1]
@@ -225,8 +227,11 @@ def _ranked(advice: Advice) -> list[Option]:
 
     def worst(option: Option) -> tuple[bool, float, Option]:
         found = [one.options.get(option) for one in advice.sizes]
-        bounds = [math.inf if one is None or one.at_most is None else one.at_most for one in found]
-        return (any(one is None or one.out for one in found), max(bounds), option)
+        return (
+            any(one is None or one.out for one in found),
+            max(one.bound if one else math.inf for one in found),
+            option,
+        )
 
     return [*taken, *sorted(possible - set(taken), key=worst)]
 
@@ -248,7 +253,10 @@ def _cell(one: AtSize, option: Option) -> str:
 def _state(found: Standing) -> str:
     if found.out:
         return f"slower, {change(found.ratio)}"
-    return "too few launches" if found.at_most is None else f"at most {slowdown(found.at_most)}"
+    return _UNBOUNDED[found.at_most] if isinstance(found.at_most, str) else f"at most {slowdown(found.at_most)}"
+
+
+_UNBOUNDED = {"few launches": "too few launches", "drift": "times drift", "dependent": "dependent launches"}
 
 
 def _of_factors(question: Question, sizes: Sequence[AtSize]) -> list[tuple[str, ...]]:
@@ -270,6 +278,15 @@ def _effect(span: tuple[float, float] | None) -> str:
 _MOST_OUT = 3
 
 
+def _lost(one: Range) -> str:
+    """What the option of a range may lose, or why that is not known."""
+    if one.known:
+        return slowdown(one.bound)
+    if all(len(size.options) < 2 for size in one.sizes):
+        return "nothing to compare"
+    return next(_UNBOUNDED[why] for size in one.sizes if isinstance(why := size.options[one.option].at_most, str))
+
+
 def _more(advice: Advice, more: int) -> list[str]:
     """Options for which the grid has no room."""
     possible = {option for one in advice.sizes for option in one.possible}
@@ -289,13 +306,10 @@ def _summary(advices: Sequence[Advised], whole: bool) -> Table:
     for advised, own in zip(advices, parts, strict=True):
         question, title = advised.advice.question, ", ".join(part for part in own if part not in shared)
         for one in advised.advice.ranges:
-            known = one.sizes[0].known
             where = at(question, *(size.size for size in one.sizes)).removeprefix(" at ")
-            loss = "too few launches" if one.at_most is None else slowdown(one.at_most)
-            rivals = list(map(question.name, one.rivals)) if known else []
-            unclear = known and (one.at_most is None or one.at_most > UNCLEAR)
-            named = f"{question.name(one.option)}{' (safest)' if unclear and one.at_most else ''}"
-            rows.append((title, where, named, loss if known else "nothing to compare",
+            rivals = list(map(question.name, one.rivals)) if one.known else []
+            safest = " (safest)" if one.known and one.bound > UNCLEAR else ""
+            rows.append((title, where, f"{question.name(one.option)}{safest}", _lost(one),
                          "; ".join((*rivals[:1], *([f"{len(rivals) - 1} more"] if rivals[1:] else [])))))  # fmt: skip
         if not advised.advice.ranges:
             rows.append((title, "", "-", sentence(advised), ""))
@@ -303,7 +317,7 @@ def _summary(advices: Sequence[Advised], whole: bool) -> Table:
     shown = rows if whole else rows[:MOST_ROWS]
     kept = [index for index in range(len(columns)) if any(row[index] for row in shown)]
     left = [f"{len(rows) - len(shown)} more rows: --why"] if len(rows) > len(shown) else []
-    taken = sum((one.at_most or math.inf) <= ENOUGH for advised in advices for one in advised.advice.ranges)
+    taken = sum(one.bound <= ENOUGH for advised in advices for one in advised.advice.ranges if one.known)
     title = f"{taken or 'none'} of {len(rows)} choices decided to within {slowdown(ENOUGH)} of the best"
     title += f"; in all: {', '.join(shared)}" if shared else ""
     return Table(title, tuple(columns[index] for index in kept),
@@ -421,13 +435,20 @@ def _apart(advice: Advice) -> list[str]:
     listed: dict[tuple[str, str], list[int]] = {}
     for one in advice.sizes:
         for option, why in one.apart.items():
-            listed.setdefault((question.name(option), why), []).append(one.size)
+            listed.setdefault((question.name(option), _why(why)), []).append(one.size)
     lines = [f"{name} is not compared{at(question, *sizes)}: {why}." for (name, why), sizes in listed.items()]
     failing: dict[str, list[int]] = {}
     for one in advice.sizes:
         for option in one.failing:
             failing.setdefault(question.name(option), []).append(one.size)
     return [*lines, *(f"{name} failed in some launches{at(question, *sizes)}." for name, sizes in failing.items())]
+
+
+def _why(apart: Apart) -> str:
+    if apart.kind == "not comparable":
+        return apart.detail
+    said = {"contended": "tasks waited for a CPU in every launch", "few launches": f"fewer than {FEWEST} launches"}
+    return ": ".join(filter(None, (said.get(apart.kind, apart.kind), apart.detail)))
 
 
 def guideline_tables(results: Sequence[GuidelineResult]) -> list[Table]:
@@ -468,7 +489,8 @@ def _entry(advised: Advised) -> dict[str, Any]:
         "answer": sentence(advised),
         "why": sentences(advised),
         "ranges": [
-            {"from": of.sizes[0].size, "to": of.sizes[-1].size, "take": _taken(question, of), "at_most": of.at_most,
+            {"from": of.sizes[0].size, "to": of.sizes[-1].size, "take": _taken(question, of),
+             "at_most": of.bound if of.known else None,
              "may_be_best_too": sorted(map(question.name, of.rivals))}
             for of in advice.ranges
         ],
@@ -487,25 +509,26 @@ def _entry(advised: Advised) -> dict[str, Any]:
 
 def _taken(question: Question, of: Range) -> str | None:
     """The option to take; None without bounds, and where nothing was compared with it."""
-    return question.name(of.option) if of.at_most is not None and of.sizes[0].known else None
+    return question.name(of.option) if of.known else None
 
 
 def _size(question: Question, one: AtSize) -> dict[str, Any]:
     return {
         "size": one.size,
         "take": question.name(one.take) if one.known else None,
-        "at_most": one.at_most if one.known else None,
+        "at_most": one.bound if one.known else None,
         "seconds": median(question.cells[one.size][one.take].medians),
         "options": {
             question.name(option): {
-                "ratio": found.ratio, "at_most": found.at_most, "may_be_best": not found.out,
+                "ratio": found.ratio, "at_most": None if isinstance(found.at_most, str) else found.at_most,
+                "unbounded": found.at_most if isinstance(found.at_most, str) else None, "may_be_best": not found.out,
                 "slow_at_times": found.slow_at_times,
             }
             for option, found in one.options.items()
         },
         "matters": {factor: list(span) for factor, span in effects(question, one).items()},
         "failed": {question.name(option): count for option, (count, _) in one.failing.items()},
-        "not_compared": {question.name(option): why for option, why in one.apart.items()},
+        "not_compared": {question.name(option): _why(why) for option, why in one.apart.items()},
     }  # fmt: skip
 
 

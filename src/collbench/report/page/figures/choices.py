@@ -106,8 +106,8 @@ def _look(panel: Panel, option: Option) -> tuple[str, str, str]:
         return ("failed" if option in panel.at.failing else "not compared"), "", INK
     if found.out:
         return f"{digits(found.ratio)}x", ">", WORSE
-    if found.at_most is None:
-        return f"{digits(found.ratio)}x, too few launches", "o", OPEN
+    if isinstance(found.at_most, str):
+        return f"{digits(found.ratio)}x, no bound", "o", OPEN
     return f"at most {slowdown(found.at_most)}", "s", SERIES[0]
 
 
@@ -159,7 +159,7 @@ def _row(axes: Axes, index: int, row: Row, panel: Panel, number: int) -> None:
 
 def _end(found: Standing) -> float:
     """What it loses at most, of what may be the best."""
-    return found.ratio if found.out or found.at_most is None else max(found.at_most, found.ratio)
+    return found.ratio if found.out or isinstance(found.at_most, str) else max(found.at_most, found.ratio)
 
 
 def _scale(axes: Axes, panels: Sequence[Panel], margin: float) -> None:
