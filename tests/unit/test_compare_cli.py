@@ -359,3 +359,14 @@ def test_a_variable_is_named_as_the_refusal_names_it(here: Collbench, tmp_path: 
     assert refused.code == 2
     assert f"{flag} env:{variable}" in refused.err
     assert here(command, *runs, flag, f"env:{variable}").code == 0
+
+
+def test_the_libraries_of_a_run_are_those_of_its_images(compare: Collbench, tmp_path: Path) -> None:
+    cells = {made_case(*place, image=image): spread(time * 1e-6) for image, time in (("mpich", 1.0), ("openmpi", 2.0))
+             for place in (("host", None), ("multi", "strict"))}  # fmt: skip
+    run = write_run(tmp_path / "run", cells)
+    of_library, of_image = (
+        json.loads(compare(run, "--by", name, "--style", "json").out)["comparisons"] for name in ("library", "image")
+    )
+    assert of_library == of_image
+    assert [(one["base"]["name"], one["other"]["name"]) for one in of_library] == [("mpich", "openmpi")] * 2

@@ -106,7 +106,7 @@ def test_the_sentence_without_an_answer_says_why(tmp_path: Path) -> None:
     other: Medians = {SMALL: noisy(1e-6), LARGE: told(LARGE, spread(1e-4), contended=True)}
     assert said(judged(made_gate(tmp_path, fine(), other))) == (
         "gate: no answer: 2 of 2 cells not answered (1 too few launches, 1 contended; about 60 more launches "
-        "would tell); measured -0.2 % (-3.9 .. +3.7), allreduce 64"
+        "would decide); measured -0.2 % (-3.9 .. +3.7), allreduce 64"
     )
 
 

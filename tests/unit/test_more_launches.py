@@ -31,9 +31,11 @@ def undecided(seed: int, *cases: Case, launches: int = 9, apart: float = 0.03) -
     }
 
 
-def extend(run: Path, most: int, command: str = "launch") -> str:
-    """The line that says how a run gets more launches."""
-    return EXTEND.format(command=command, run=run, most=most)
+def suggested(out: str, run: Path, command: str = "launch") -> list[int]:
+    """The numbers of launches that a run is to get."""
+    before, after = EXTEND.format(command=command, run=run, most="|").split("|")
+    found = [line.removeprefix(f"* {before}") for line in out.splitlines() if line.startswith(f"* {before}")]
+    return [int(line.partition(after)[0]) for line in found]
 
 
 def verdicts(compare: Collbench, run: Path, *flags: str) -> list[str]:
@@ -45,11 +47,20 @@ def verdicts(compare: Collbench, run: Path, *flags: str) -> list[str]:
 def test_a_run_that_launch_made_is_extended(compare: Collbench, tmp_path: Path, until: Until) -> None:
     made = experiment(("openmpi",), launches=9, until=until)
     run = write_run(tmp_path / "run", undecided(4, HOST, SINGLE), experiment=made)
-    said = compare(run, "--by", "policy").out.splitlines()
+    said = compare(run, "--by", "policy").out
     assert verdicts(compare, run) == ["unclear"]
-    hint = extend(run, 18)
-    assert f"* {hint}" in said
-    assert ALTERNATELY not in "".join(said)
+    assert suggested(said, run) == [18] and ALTERNATELY not in said
+
+
+@pytest.mark.parametrize(("seed", "more", "most"), [(1, 11, 18), (20, 1, 14), (3, 60, 14)])
+def test_as_many_are_suggested_as_decide_anything(
+    compare: Collbench, tmp_path: Path, seed: int, more: int, most: int
+) -> None:
+    """Of seven: twice as many decide too few, are more than enough, or would have to be over four times as many."""
+    run = write_run(tmp_path / "run", undecided(seed, HOST, SINGLE, launches=7),
+                    experiment=experiment(("openmpi",), launches=7))  # fmt: skip
+    (one,) = json.loads(compare(run, "--by", "policy", "--style", "json").out)["comparisons"]
+    assert (one["launches_more"], suggested(compare(run, "--by", "policy").out, run)) == (more, [most])
 
 
 def test_the_command_has_the_flags_of_launch() -> None:
@@ -61,13 +72,13 @@ def test_of_a_run_that_ended_early_more_are_suggested_than_it_was_to_have(compar
     """Fewer would be refused."""
     made = experiment(("openmpi",), launches=14, until="decided")
     run = write_run(tmp_path / "run", undecided(4, HOST, SINGLE, launches=7), experiment=made)
-    assert f"* {extend(run, 28)}" in compare(run, "--by", "policy").out.splitlines()
+    assert suggested(compare(run, "--by", "policy").out, run) == [28]
 
 
 def test_so_many_are_suggested_that_they_can_decide(compare: Collbench, tmp_path: Path) -> None:
     made = experiment(("openmpi",), launches=2, until="launches")
     run = write_run(tmp_path / "run", undecided(4, HOST, SINGLE, launches=2), experiment=made)
-    assert f"* {extend(run, FEWEST)}" in compare(run, "--by", "policy").out.splitlines()
+    assert suggested(compare(run, "--by", "policy").out, run) == [FEWEST]
 
 
 def test_two_runs_and_folders_of_runs_are_to_be_measured_alternately(compare: Collbench, tmp_path: Path) -> None:
@@ -108,8 +119,7 @@ def test_no_more_launches_are_suggested_than_a_plan_may_have(
 ) -> None:
     made = experiment(("openmpi",), launches=planned, until="decided")
     run = write_run(tmp_path / "run", undecided(4, HOST, SINGLE, launches=launches), experiment=made)
-    found = [line for line in compare(run, "--by", "policy").out.splitlines() if line.startswith(f"* {BEGINS}")]
-    assert found == ([] if most is None else [f"* {extend(run, most)}"])
+    assert suggested(compare(run, "--by", "policy").out, run) == ([] if most is None else [most])
 
 
 def test_what_is_given_up_as_too_noisy_starts_nothing(compare: Collbench, here: Collbench, tmp_path: Path) -> None:
@@ -138,4 +148,4 @@ def test_what_only_the_readers_margin_leaves_open_starts_nothing(compare: Collbe
 def test_a_gate_is_resumed_as_a_gate(compare: Collbench, tmp_path: Path) -> None:
     times = undecided(4, HOST, SINGLE)
     run = made_gate(tmp_path, {SMALL: times[HOST]}, {SMALL: times[SINGLE]}, launches=9)
-    assert f"* {extend(run, 18, 'gate')}" in compare(run, "--by", "side").out
+    assert suggested(compare(run, "--by", "side").out, run, "gate") == [18]

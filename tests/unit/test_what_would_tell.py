@@ -1,4 +1,4 @@
-"""How many launches would tell: first of the cell with the largest loss, never the least or most of all as of each."""
+"""How many launches would decide: first of the cell with the largest loss, never the least or most as of all."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ CLOCK = undecided(1.001, None, "the clock resolves these times to 4.2 % only")
          "the largest loss among them, +10.0 %, needs about 16 more launches; 1 of 2 needs 16 or fewer; "
          "the clock resolves these times to 4.2 % only"),
         ([FEW], "at least 2 more launches needed"),
-        ([undecided(1.1, 5), undecided(1.2, 9)], "about 9 more launches would tell"),
-        ([undecided(1.1, None, OVER), undecided(1.2, None, OVER)], "not even 1000 more launches would tell"),
+        ([undecided(1.1, 5), undecided(1.2, 9)], "about 9 more launches would decide"),
+        ([undecided(1.1, None, OVER), undecided(1.2, None, OVER)], "not even 1000 more launches would decide"),
         ([CLOCK], "the clock resolves these times to 4.2 % only"),
         ([undecided(1.1, None, f"not decided after {blocks} blocks") for blocks in (14, 9, 9)],
          "not decided after 9 to 14 blocks"),

@@ -162,6 +162,8 @@ def _within_run(
             f"--by {', '.join(FACTORS)}."
         )
     factor = find_factor(by, own=own_axes(observed.cells))
+    if factor.name == "library" and FACTORS["image"].varies(observed.cells):
+        factor = FACTORS["image"]  # which has the library, in containers and on the host
     pairs = within(observed, factor, _known(ignored, observed), sides)
     alone = without_partner(observed, factor, pairs)
     _left_out(alone, "without a partner to compare with")

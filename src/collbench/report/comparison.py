@@ -218,7 +218,7 @@ def in_turns(rows: Sequence[Comparison]) -> list[str]:
     seen = effects([comparison.pair for comparison in rows])
     if seen is None:
         return []
-    what = f"duets in {counted(seen.launches, 'launch', 'launches')}: worlds lived at once and measured in turns"
+    what = f"duets in {counted(seen.launches, 'launch', 'launches')}: both worlds lived at once and measured alternately, in slices"
     lines = [what if seen.start is None else f"{what}; {_of_start(seen.start)}"]
     if seen.before is not None and seen.before.excludes(1.0):
         lines.append(f"after a slice of its own rather than the other's, the other side is {_slower(seen.before)}")
@@ -228,11 +228,11 @@ def in_turns(rows: Sequence[Comparison]) -> list[str]:
 
 
 def _of_start(factor: Estimate) -> str:
-    """Of the side that was started first: `no effect of the start order is established (-2.0 .. +1.0 %)`."""
+    """Of the side that was started first: `no effect of the start order is seen (-2.0 .. +1.0 %)`."""
     if factor.excludes(1.0):
         return f"the side that was started first is {_slower(factor)}"
     low, high = ((end - 1) * 100 for end in factor.interval or (1.0, 1.0))
-    return f"no effect of the start order is established ({low:+.1f} .. {high:+.1f} %)"
+    return f"no effect of the start order is seen ({low:+.1f} .. {high:+.1f} %)"
 
 
 def _slower(factor: Estimate) -> str:

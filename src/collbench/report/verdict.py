@@ -1,4 +1,4 @@
-"""A comparison in one breath: the verdict in a sentence, what differs, and what would decide the rest."""
+"""A comparison on one screen: a sentence, a grid of its cells, what could mislead, and what decides the rest."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from collbench.units import counted, format_size
 #: Reasons that are named, before the rest is counted.
 _MOST_REASONS = 2
 
-#: Numbers of launches that differ by less than this factor are told as the largest of them.
+#: Numbers of launches that differ by less than this factor are given as the largest of them.
 _FAR = 3
 
 #: Of a run until decided.
@@ -45,20 +45,31 @@ EXTEND = (
 ALTERNATELY = "next: measure both sides alternately, by one launch plan (collbench launch PLAN)"
 
 
+#: The fewest further launches that decide anything are suggested up to so many times those of the plan.
+_MOST_TIMES = 4
+
+
 def ways_to_tell(comparisons: Iterable[Comparison]) -> list[str]:
     """What measures more of those that more launches may decide; none where no launch would be started.
 
-    Twice the launches that a run was to have are suggested, as far as a plan may have so many, and enough to decide.
+    Twice the launches that a run was to have are suggested, or as many as decide any comparison, with how many they do;
+    never more than a plan may have.
     """
     every = list(comparisons)
     open_ = [one for one in every if one.verdict == "unclear" and _may_tell(one)]
     lines = []
     for run in dict.fromkeys(one.pair.base.experiment for one in open_ if _in_one_run(one)):
         cells = {cell.case: cell for one in every for cell in (one.pair.base, one.pair.other) if cell.experiment == run}
-        most = min(max(2 * max(cell.planned for cell in cells.values()), FEWEST), MOST_LAUNCHES)
+        planned = max(cell.planned for cell in cells.values())
+        needs = [one.launches_more for one in open_ if one.pair.base.experiment == run and one.launches_more]
+        first = planned + min(needs, default=0)
+        enough = first if first <= _MOST_TIMES * planned else 0
+        most = min(max(2 * planned, enough, FEWEST), MOST_LAUNCHES)
         if _starts_launches(run, list(cells.values()), most):
             command = "gate" if is_gate(Path(run)) else "launch"
-            lines.append(EXTEND.format(command=command, run=quote(run), most=most))
+            number = sum(need <= most - planned for need in needs)
+            decides = f"; decides about {number} of {len(open_)}" if number else ""
+            lines.append(f"{EXTEND.format(command=command, run=quote(run), most=most)}{decides}")
     return [*lines, *([] if all(map(_in_one_run, open_)) else [ALTERNATELY])]
 
 
@@ -79,7 +90,7 @@ def _starts_launches(run: str, cells: Sequence[Cell], most: int) -> bool:
 
 
 def _may_tell(comparison: Comparison) -> bool:
-    """A run until decided may always be given more launches; how many would tell is not known."""
+    """A run until decided may always be given more launches; how many would decide is not known."""
     judged_by_bets = comparison.blocks and comparison.pair.base.until_decided and comparison.ratio is not None
     return comparison.launches_more is not None or judged_by_bets
 
@@ -106,9 +117,9 @@ def _told(comparisons: Sequence[Comparison]) -> list[str]:
         return [f"at least {counted(max(few), 'more launch', 'more launches')} needed"]
     said = []
     if len(counts) == len(comparisons) and counts[0] * _FAR > counts[-1]:
-        said.append(f"about {counted(counts[-1], 'more launch', 'more launches')} would tell")
+        said.append(f"about {counted(counts[-1], 'more launch', 'more launches')} would decide")
     elif over == len(comparisons):
-        said.append(f"not even {MOST} more launches would tell")
+        said.append(f"not even {MOST} more launches would decide")
     elif few or counts or over:
         said += [_largest_loss(comparisons), _by_need(few, counts, over, len(comparisons))]
     others = _alike([text for text in whys if text != _OVER])
@@ -162,7 +173,7 @@ MOST_ROWS, WIDTH, MOST_SIZES, MOST_REASONS = 16, 100, 4, 4
 #: Lines of what could mislead on the first screen.
 MOST_LINES = 3
 
-_NOT_ALTERNATELY = "or the machine changed: the sides were not measured alternately"
+_NOT_ALTERNATELY = "the sides were not measured alternately"
 
 
 def tables(comparisons: Sequence[Comparison], margin: float, every: bool = False) -> list[Table]:
@@ -181,7 +192,7 @@ def tables(comparisons: Sequence[Comparison], margin: float, every: bool = False
 
 
 def sentence(comparisons: Sequence[Comparison], margin: float) -> str:
-    """`multi vs host: slower by 62 to 76 % for bcast with openmpi; 9 of 14 the same within 5 %; 3 of 14 unclear`."""
+    """`multi vs host: slower by 62 to 76 % for bcast, openmpi; 9 of 14 the same within 5 %; 3 of 14 unclear`."""
     slower, faster, unclear, same, refused = (
         [one for one in comparisons if one.verdict == name]
         for name in ("slower", "faster", "unclear", "same", "not comparable")
@@ -191,10 +202,10 @@ def sentence(comparisons: Sequence[Comparison], margin: float) -> str:
         f"{name} {_by(own)}{_where(own, compared)}" for name, own in (("slower", slower), ("faster", faster)) if own
     ]
     if parts and any(not one.blocks for one in (*slower, *faster)):
-        parts[-1] += f", {_NOT_ALTERNATELY}"
+        parts[-1] += f", or the machine changed: {_NOT_ALTERNATELY}"
     elif not parts and same:
         where = _where(same, compared) if unclear else ""
-        apart = ", but the sides were not measured alternately" if any(not one.blocks for one in same) else ""
+        apart = f", but {_NOT_ALTERNATELY}" if any(not one.blocks for one in same) else ""
         parts, same = [f"no difference above {margin * 100:g} %{where}{_hidden(same)}{apart}"], []
     elif not parts and unclear:
         parts, unclear = [f"cannot tell yet{_between(unclear)}"], []
@@ -213,16 +224,15 @@ def _sides_of(comparisons: Sequence[Comparison]) -> str:
 
 def _by(comparisons: Sequence[Comparison]) -> str:
     """`by 62 to 76 %`, `by a factor of 5.20 to 65.0`: of the measured differences."""
-    ratios = [_ratio(one) for one in comparisons]
-    sizes = sorted(ratio if ratio > 1 else 2 - ratio for ratio in ratios)
+    sizes = sorted(max(ratio, 2 - ratio) for ratio in map(_ratio, comparisons))
     low, high = (
         f"a factor of {digits(size)}" if size >= 2 else f"{(size - 1) * 100:.0f} %" for size in (sizes[0], sizes[-1])
     )
     if low == high:
         return f"by {low}"
-    unit = next((unit for unit in (" %",) if low.endswith(unit) and high.endswith(unit)), "")
-    shared = "a factor of " if low.startswith("a ") and high.startswith("a ") else ""
-    return f"by {low.removesuffix(unit) if unit else low} to {high.removeprefix(shared)}"
+    if sizes[0] < 2 <= sizes[-1]:
+        return f"by {low} to {high}"
+    return f"by {low.removesuffix(' %')} to {high.removeprefix('a factor of ')}"
 
 
 def _between(comparisons: Sequence[Comparison]) -> str:
@@ -394,7 +404,7 @@ def _place(comparison: Comparison) -> str:
 
 
 def _of_unclear(comparisons: Sequence[Comparison]) -> list[str]:
-    """What would tell of what is unclear."""
+    """What would decide of what is unclear."""
     found = [one for one in comparisons if one.verdict == "unclear"]
     return [f"{len(found)} unclear: {what_tells(found)}", *ways_to_tell(found)] if found else []
 

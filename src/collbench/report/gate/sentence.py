@@ -204,7 +204,7 @@ def _interrupted(judgement: Judgement, form: _Form) -> str:
 
 
 def reasons(answers: Sequence[Answer], form: _Form) -> str:
-    """`2 contended, 1 broken; about 16 more launches would tell`; in words where all have the same reason."""
+    """`2 contended, 1 broken; about 16 more launches would decide`; in words where all have the same reason."""
     counts = Counter(one.doubt.name for one in answers if one.doubt is not None)
     if len(counts) == 1 and (doubt := answers[0].doubt) is not None:
         same = all(one.doubt == doubt for one in answers)
@@ -224,7 +224,7 @@ def _more(answers: Sequence[Answer]) -> str:
     """How many launches would decide those that lack nothing else."""
     few = [one.comparison for one in answers if one.doubt is not None and one.doubt.name == "too few launches"]
     most = max((one.launches_more or 0 for one in few if one is not None), default=0)
-    return f"; {needs(most).removeprefix('needs ')} would tell" if most else ""
+    return f"; {needs(most).removeprefix('needs ')} would decide" if most else ""
 
 
 def _largest(open_: Sequence[Answer], names: Names, form: _Form) -> list[str]:
