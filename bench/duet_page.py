@@ -55,7 +55,7 @@ def _equal(found: Found) -> str:
     listed = ", ".join(f"{number} ({reason})" for reason, number in sorted(alone.items()))
     in_blocks = listed or ("none" if counts else "not counted")
     told = ", ".join(f"{number} {name}" for name, number in sorted(verdicts.items()))
-    return f"""Eight launches of two sides that do not differ. `0 excluded`: any size has an adjusted p of at most 0.05.
+    return f"""Eight launches of two sides that do not differ. `0 excluded`: the interval of any size excludes equality.
 The largest end of an interval is {bound:.1%} (at most {EQUAL:.0%}: {verdict(bound, EQUAL)}); 0 is excluded in
 {excluded:.0%} (at most 3 of 20: {verdict(excluded, EXCLUDED)}). Verdicts: {told}. Measured in blocks: {in_blocks}.
 {_failed(found)}

@@ -225,7 +225,7 @@ def test_places_that_cannot_be_told_apart_are_marked(tmp_path: Path, monkeypatch
     monkeypatch.setattr(f"{__name__}.spread", lambda seconds: noisy(1.03 * seconds)[::-1])
     run = write_run(tmp_path / "run", cells | steps(("multi", "strict")))
     (table,) = [part for part in printed("advise", run, "--why").split("\n\n") if part.startswith("step of ddp")]
-    assert re.search(r"1\.0\dx \(.*\) \?  ", table) and "?: undecided" in table
+    assert re.search(r"1\.0\dx \(.*\) \?  ", table) and "?: unclear" in table
 
 
 def test_the_page_has_both(tmp_path: Path) -> None:

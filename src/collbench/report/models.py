@@ -34,7 +34,7 @@ _READING = ("predicted: the model's time of all these all-reduces, one after the
             "hidden: the step less the same step without them; error: predicted / not hidden - 1; hidden: 1 - not "
             "hidden / alone")  # fmt: skip
 _COSTS = "predicted: computing as measured there, and all-reduces as modelled there, of which none is hidden"
-_SIGNS = "=: the same within the margin; ?: undecided"
+_SIGNS = "=: the same within the margin; ?: unclear"
 
 Tabulated = Callable[[Sequence[TrainingStep]], Table]
 

@@ -189,7 +189,7 @@ def step_costs(
 ) -> Mapping[Case, Comparison]:
     """By case without measure; not of the fastest place of a training.
 
-    Pairs that are in `known` have its verdict; p is adjusted over all others.
+    Pairs that are in `known` have its verdict.
 
     Raises:
         RequestError: SciPy is not installed.

@@ -330,7 +330,7 @@ def _crowded(sides: Iterable[Item]) -> bool:
 
 
 def _claims(paper: Paper, kind: Kind, margin: float) -> dict[tuple[int, int], Comparison]:
-    """The comparisons of all claims, by the ids of their items; p is adjusted over those of a run."""
+    """The comparisons of all claims, by the ids of their items."""
     found: dict[tuple[int, int], Comparison] = {}
     by_run: dict[str, dict[tuple[int, int], tuple[Item, Item]]] = {}
     for part in paper.parts:

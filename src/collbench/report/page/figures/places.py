@@ -27,7 +27,7 @@ _COLOURS = {"slower": WORSE, "faster": BETTER}
 
 _CAPTION = (
     "Bars start at the time of the first place and end at their ratio to it, that of the verdicts below; whiskers: "
-    "95 % interval. Red: slower, green: faster, grey: undecided (?) or the same within the margin (=)."
+    "95 % interval. Red: slower, green: faster, grey: unclear (?) or the same within the margin (=)."
 )
 
 
