@@ -194,7 +194,7 @@ def test_times_that_drift_fail_every_check(compare: Collbench, tmp_path: Path, a
         write_run(tmp_path / name, {made_case(): part}) for name, part in (("a", times[:10]), ("b", times[10:]))
     )
     found = compare(one, two, "--fail-on", asked)
-    assert (found.code, "1 undecided because times drift" in found.err) == (1, True), found.err
+    assert (found.code, "1 unclear because times drift" in found.err) == (1, True), found.err
 
 
 def test_launches_that_are_far_slower_fail_a_check_though_the_median_is_the_same(

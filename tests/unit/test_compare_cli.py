@@ -158,7 +158,7 @@ def test_runs_that_drift_are_not_called_different(compare: Collbench, tmp_path: 
     (judged,) = json.loads(compare(one, two, "--style", "json").out)["comparisons"]
     assert (judged["verdict"], judged["launches_more"]) == ("unclear", None)
     assert judged["why"] in found.out
-    assert (found.code, "1 undecided because times drift" in found.err) == (1, True)
+    assert (found.code, "1 unclear because times drift" in found.err) == (1, True)
     assert "not measured alternately" in found.out
     twice = write_run(tmp_path / "c", {made_case(): [2e-5 * (1 + 0.007 * (10 + n)) for n in range(10)]})
     assert compare(one, twice, "--fail-on", "slower").code == 1

@@ -81,7 +81,7 @@ def intervals(cells: Sequence[Launches], in_blocks: bool, alpha: float = ALPHA) 
     A cell needs at least six launches a side; with fewer, ends may be infinite.
     """
     if in_blocks:
-        made: Sequence[_Cell] = _of_blocks([_log_ratios(cell) for cell in cells])
+        made: Sequence[_Cell] = _of_blocks([log_ratios(cell) for cell in cells])
     elif [list(cell.base) for cell in cells] <= [list(cell.other) for cell in cells]:
         made = _of_sides(cells)
     else:  # in an order that does not depend on which side is the base: then neither does a sample of arrangements
@@ -139,7 +139,7 @@ def of_controls(
     `pairs` has each two options once. A pair needs at least six launches a side.
     """
     if in_blocks:
-        made: Sequence[_Cell] = _of_blocks([_log_ratios(cell) for cell in pairs.values()], either=True)
+        made: Sequence[_Cell] = _of_blocks([log_ratios(cell) for cell in pairs.values()], either=True)
     else:
         made = [_of_sides([cell])[0] for cell in pairs.values()]
     cells = dict(zip(pairs, made, strict=True))
@@ -235,7 +235,8 @@ class _Cell(ABC):
         return (8 * self.freedom + 1) / (8 * self.freedom + 3)
 
 
-def _log_ratios(cell: Launches) -> dict[int, float]:
+def log_ratios(cell: Launches) -> dict[int, float]:
+    """By block the logarithm of the other side's time over that of the base."""
     logs = np.log(cell.other) - np.log(cell.base)
     return dict(zip(cell.of_base, logs.tolist(), strict=True))
 

@@ -97,7 +97,7 @@ def compare(pairs: Sequence[Pair], margin: float = MARGIN, in_blocks: bool = Tru
     questions: dict[Hashable, list[int]] = {}
     for index, pair in enumerate(pairs):
         if not reasons[index]:
-            questions.setdefault(_question(pair), []).append(index)
+            questions.setdefault(question_of(pair), []).append(index)
     compared = {index: _not_compared(pairs[index], reason, in_blocks) for index, reason in enumerate(reasons) if reason}
     for indices in questions.values():
         used = [(quiet[index][0], values[index]) for index in indices]
@@ -105,7 +105,7 @@ def compare(pairs: Sequence[Pair], margin: float = MARGIN, in_blocks: bool = Tru
     return [_as_measured(compared[index], pair, *quiet[index]) for index, pair in enumerate(pairs)]
 
 
-def _question(pair: Pair) -> Hashable:
+def question_of(pair: Pair) -> Hashable:
     """Of all sizes of an operation on two sides the same."""
     return (pair.base.case.without(("size",)), pair.other.case.without(("size",)), pair.base_name, pair.other_name)
 

@@ -10,7 +10,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
-from collbench.analysis.bounds import Bounds, bounds
+from collbench.analysis.bounds import Bounds, Launches, bounds, log_ratios
 from collbench.analysis.compare import Comparison, needs
 from collbench.analysis.estimate import FEWEST, Estimate, in_logarithms
 from collbench.analysis.pairs import alike, undisturbed
@@ -33,7 +33,7 @@ def slower(comparison: Comparison, margin: float) -> bool:
 
 def bounded(comparisons: Sequence[Comparison], margins: Margins) -> list[Comparison]:
     """With bounds for intervals, and what is missing for an answer."""
-    logs = {index: found for index, one in enumerate(comparisons) if len(found := log_ratios(one)) >= FEWEST}
+    logs = {index: found for index, one in enumerate(comparisons) if len(found := _logs(one)) >= FEWEST}
     until_decided = any(one.pair.base.until_decided for one in comparisons)
     of_cells = (bounds_at_any_time if until_decided else bounds)([*logs.values()]) if logs else ()
     known = dict(zip(logs, of_cells, strict=True))
@@ -43,12 +43,10 @@ def bounded(comparisons: Sequence[Comparison], margins: Margins) -> list[Compari
     ]
 
 
-def log_ratios(comparison: Comparison) -> dict[int, float]:
-    """Logarithms of the ratio within each block that is used; empty where the sides cannot be compared."""
-    if comparison.ratio is None:
-        return {}
+def _logs(comparison: Comparison) -> dict[int, float]:
+    """By block that is used; empty where the sides cannot be compared."""
     both = alike(undisturbed(comparison.pair, True)[0], True)
-    return {number: math.log(other / base) for base, other, number in zip(*both[:3], strict=True)}
+    return {} if comparison.ratio is None else log_ratios(Launches(*both[:4]))
 
 
 def _by_bounds(comparison: Comparison, known: Bounds, cells: int, margin: float) -> Comparison:

@@ -14,7 +14,9 @@ import queue
 import random
 import re
 import threading
+import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -56,6 +58,10 @@ class Fault:
         return Fault(match[1], int(match[2]), int(match[3] or 0))
 
 
+#: How often a rank that waits for a message looks whether others are gone (s).
+_LOOK = 0.05
+
+
 class Hub:
     """What the threads share: a barrier, a slot for each rank, and virtual clocks for those that simulate time."""
 
@@ -94,19 +100,20 @@ class Hub:
         """The next message from a sender.
 
         Raises:
-            LostRankError: none came in time.
+            LostRankError: a rank is gone, or none came in time.
         """
-        try:
-            return self._post(sender, receiver).get(timeout=self._timeout)
-        except queue.Empty:
-            raise LostRankError("fake: another rank sent no message") from None
+        ends = time.monotonic() + self._timeout
+        while not self._barrier.broken and time.monotonic() < ends:
+            with suppress(queue.Empty):
+                return self._post(sender, receiver).get(timeout=_LOOK)
+        raise LostRankError("fake: another rank left, or sent no message")
 
     def _post(self, sender: int, receiver: int) -> queue.SimpleQueue[Any]:
         # setdefault is atomic, so that both sides have one queue; a defaultdict may make two
         return self._posts.setdefault((sender, receiver), queue.SimpleQueue())
 
     def leave(self) -> None:
-        """From now on every wait at the barrier raises LostRankError, also those under way."""
+        """From now on every wait raises LostRankError, also those under way."""
         self._barrier.abort()
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,8 @@ from collbench.report.tables import FORMATS, Table
 from collbench.schema.axes import AXES
 from collbench.schema.gate_plan import Margin, Margins, has_all_sizes
 from collbench.units import parse_size
+
+_Command = Callable[..., Any]
 
 _PERCENT = re.compile(r"([0-9]{1,4}(?:\.[0-9]{1,10})?)\s*(%?)")
 
@@ -89,14 +91,12 @@ def typed_margins(margins: Margins) -> str:
     return ",".join(typed_share(one.share) + (f":{one.largest}" if one.largest is not None else "") for one in margins)
 
 
-margin = click.option(
-    "--margin",
-    type=Share(),
-    default="5%",
-    show_default=True,
-    metavar="PERCENT",
-    help="Sides whose whole interval lies within it are the same.",
-)
+def margin_option(default: str, says: str) -> Callable[[_Command], _Command]:
+    """`--margin`, with what it means for a command."""
+    return click.option("--margin", type=Share(), default=default, show_default=True, metavar="PERCENT", help=says)
+
+
+margin = margin_option("5%", "Sides whose whole interval lies within it are the same.")
 
 given = click.option(
     "--given",

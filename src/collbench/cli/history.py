@@ -9,7 +9,7 @@ import click
 
 from collbench.analysis.history import history as analysed
 from collbench.analysis.history.history import History
-from collbench.cli.analysing import COMPLETE, RUN, Share, say, style
+from collbench.cli.analysing import COMPLETE, RUN, margin_option, say, style
 from collbench.cli.failing import FAILING_LEVELS, history_failures
 from collbench.cli.terminal import amount, harmless, refuse_folder, waiting_for, write
 from collbench.errors import RequestError
@@ -28,14 +28,7 @@ from collbench.spelling import suggestion
     metavar="FACTOR=VALUE",
     help="Only cells with this value, such as policy=multi. Can be repeated.",
 )
-@click.option(
-    "--margin",
-    type=Share(),
-    default="2%",
-    show_default=True,
-    metavar="PERCENT",
-    help="Smaller changes are not told.",
-)
+@margin_option("2%", "Smaller changes are not told.")
 @click.option(
     "--since",
     default=None,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from contextlib import ExitStack
 from importlib.resources import as_file, files
 from pathlib import Path
@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 import msgspec
 
-from collbench.analysis.compare import Comparison, compare
+from collbench.analysis.compare import Comparison, compare, question_of
 from collbench.analysis.detectable import PairedLaunches, false_positives, smallest
 from collbench.analysis.factors import FACTORS
 from collbench.analysis.launches import together
@@ -97,9 +97,15 @@ def command(
         comparisons = _compared(folder, margin)
         moved = movements(reading.values for reading in read_readings(folder))
         stopping.check()
-    cells = [_paired(comparison) for comparison in comparisons]
-    rate, least = false_positives(cells), tuple(smallest(cells, margin))
-    found = SelfTest(tuple(comparisons), rate, least, launches, moved, cost(cells, margin))
+    questions: dict[Hashable, list[PairedLaunches]] = {}
+    for comparison in comparisons:
+        questions.setdefault(question_of(comparison.pair), []).append(_paired(comparison))
+    order = list(questions)
+    rate = max(map(false_positives, questions.values()))
+    least = tuple(one for cells in questions.values() for one in smallest(cells, margin))
+    price = cost([one for cells in questions.values() for one in cells], margin)
+    comparisons.sort(key=lambda one: order.index(question_of(one.pair)))
+    found = SelfTest(tuple(comparisons), rate, least, launches, moved, price)
     say(tables(found), document(found), style)
 
 

@@ -218,7 +218,7 @@ def in_turns(rows: Sequence[Comparison]) -> list[str]:
     seen = effects([comparison.pair for comparison in rows])
     if seen is None:
         return []
-    what = f"duets in {counted(seen.launches, 'launch', 'launches')}: both worlds lived at once and measured alternately, in slices"
+    what = f"duets in {counted(seen.launches, 'launch', 'launches')}: both worlds alive, measured alternately in slices"
     lines = [what if seen.start is None else f"{what}; {_of_start(seen.start)}"]
     if seen.before is not None and seen.before.excludes(1.0):
         lines.append(f"after a slice of its own rather than the other's, the other side is {_slower(seen.before)}")

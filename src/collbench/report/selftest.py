@@ -40,9 +40,9 @@ def tables(found: SelfTest) -> list[Table]:
     notes = (
         f"{verdicts['slower'] + verdicts['faster']} of {len(comparisons)} cells are called different, "
         "although both sides are the same",
-        f"false positives: {found.rate * 100:.1f} % of swaps of names have any cell that is called different "
-        "(expected: at most 5 %)",
-        "all cells are tested together, as compare does, by exchanging names in whole blocks",
+        f"false positives: at most {found.rate * 100:.1f} % of swaps of names call any size of an operation different "
+        "(expected: about 5 %)",
+        "all sizes of an operation are judged at once, as compare does, by exchanging names in whole blocks",
         f"smallest difference seen: added to one cell alone, what {launches} launches a side call slower in 80 % of "
         "swaps",
         restlessness(found.moved, found.cost),
