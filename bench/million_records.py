@@ -76,7 +76,8 @@ def case_of(first: Any, number: int) -> Any:
 def summarise(path: Path) -> dict[str, float]:
     """What `collbench show` does with a run of many launches, and how long each half takes."""
     from collbench.analysis.observations import Cell, collect
-    from collbench.report.launches import summary
+    from collbench.report.launches import launch_tables
+    from collbench.report.tables import terminal
     from collbench.schema.case import Case
     from collbench.schema.store import RecordStream
 
@@ -84,7 +85,7 @@ def summarise(path: Path) -> dict[str, float]:
     cells: dict[Case, Cell] = {}
     collect(RecordStream(path), cells)
     read = time.perf_counter()
-    text = summary(cells)
+    text = terminal(launch_tables(cells))
     ended = time.perf_counter()
     records = sum(len(cell.medians) for cell in cells.values())
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024

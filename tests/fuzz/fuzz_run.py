@@ -31,8 +31,8 @@ with atheris.instrument_imports(include=["collbench"]):
     from collbench.errors import CollbenchError
     from collbench.report import STYLES, new_style
     from collbench.report.comparison import document, tables
-    from collbench.report.launches import summary
-    from collbench.report.tables import FORMATS
+    from collbench.report.launches import launch_tables
+    from collbench.report.tables import FORMATS, terminal
     from collbench.report.verdict import tables as of_verdict
     from collbench.schema.pack import LARGEST, pack
     from collbench.schema.record import Record
@@ -241,7 +241,7 @@ def quiet(text: str) -> None:
 
 def compared(found: Observed, good: Observed) -> list[Pair]:
     """Every question that can be asked of the run alone, and of it and the one that it was."""
-    quiet(summary(found.cells))
+    quiet(terminal(launch_tables(found.cells)))
     pairs: list[Pair] = []
     for factor in FACTORS.values():
         pairs += allowed(lambda factor=factor: within(found, factor, frozenset())) or []  # type: ignore[misc]

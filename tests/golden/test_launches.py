@@ -7,7 +7,8 @@ from collections.abc import Callable
 import numpy as np
 
 from collbench.analysis.observations import Cell, collect
-from collbench.report.launches import summary
+from collbench.report.launches import launch_tables
+from collbench.report.tables import terminal
 from collbench.schema.case import Case, case_of
 from collbench.schema.record import Record, ResultCheck, Work
 from collbench.schema.summary import summarise
@@ -32,15 +33,15 @@ def cells_of(records: list[Record]) -> dict[Case, Cell]:
     return cells
 
 
-def test_ratios_intervals_remarks_and_reasons(golden: Callable[[str, str], None]) -> None:
+def test_times_transports_remarks_and_reasons(golden: Callable[[str, str], None]) -> None:
     rows = [record("host", None, n, 10 + n / 10) for n in range(7)]
     rows += [record("multi", "strict", n, 20 + n / 5, REFUSED) for n in range(7)]
     rows += [record("single", "strict", n, 100 + 30 * n) for n in range(5)]
     case = CASE.having(policy="single", isolation="strict", engine="docker")
     rows.append(Record(case=case, launch=5, status="failed", reason="container c1 died"))
-    golden("launches.txt", summary(cells_of(rows)))
+    golden("launches.txt", terminal(launch_tables(cells_of(rows))))
 
 
-def test_few_launches_say_why_there_is_no_interval(golden: Callable[[str, str], None]) -> None:
+def test_of_one_launch_each(golden: Callable[[str, str], None]) -> None:
     rows = [record("host", None, 0, 10), record("multi", "strict", 0, 20)]
-    golden("launches-few.txt", summary(cells_of(rows)))
+    golden("launches-few.txt", terminal(launch_tables(cells_of(rows))))

@@ -15,7 +15,7 @@ from collbench.analysis.observations import Observed, observe
 from collbench.analysis.pairs import within
 from collbench.report import new_style
 from collbench.report.comparison import tables
-from collbench.report.launches import summary
+from collbench.report.launches import launch_tables
 from collbench.report.tables import terminal
 
 Golden = Callable[[str, str], None]
@@ -44,7 +44,7 @@ def test_styles_of_collective_benchmarks_leave_programs_out(style: str) -> None:
 
 
 def test_launches(golden: Golden, run: Observed) -> None:
-    golden("programs-launches.txt", summary(run.cells))
+    golden("programs-launches.txt", terminal(launch_tables(run.cells)))
 
 
 @pytest.mark.parametrize("factor", ["policy", "storage"])

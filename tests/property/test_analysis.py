@@ -25,7 +25,7 @@ from collbench.analysis.pairs import within
 from collbench.cli import run_command
 from collbench.errors import RequestError
 from collbench.report.comparison import document, tables
-from collbench.report.launches import summary
+from collbench.report.launches import launch_tables
 from collbench.report.tables import FORMATS
 from collbench.report.verdict import tables as of_verdict
 from collbench.schema.case import Case
@@ -160,7 +160,7 @@ def test_an_interval_holds_its_value_and_lies_within_the_values(values: list[flo
 def test_whatever_was_recorded_every_style_prints_it(records: list[Record], margin: float, in_blocks: bool) -> None:
     """One launch, ties, zeros, times beyond all clocks, failures: a table or a JSON document without NaN."""
     run = observed(records)
-    summary(run.cells)
+    launch_tables(run.cells)
     found = list(by_policy(records, in_blocks).values())
     shown = [*of_verdict(found, margin), *tables(found)]
     for style in FORMATS.values():

@@ -10,7 +10,7 @@ from tests.unit.made_runs import made_case, made_record
 
 from collbench.analysis.observations import Cell, collect, without_collector
 from collbench.errors import RunReadError
-from collbench.report.launches import summary
+from collbench.report.launches import launch_tables
 from collbench.schema.case import Case
 from collbench.schema.record import Record
 
@@ -39,7 +39,7 @@ class Watched(dict[Case, Cell]):
 
 def test_it_is_paused_while_a_table_is_made() -> None:
     cells = Watched()
-    summary(cells)
+    launch_tables(cells)
     assert (cells.during, gc.isenabled()) == ([False], True)
 
 

@@ -19,7 +19,6 @@ from collbench.analysis.factors import find_factor
 from collbench.analysis.launches import together
 from collbench.analysis.observations import Observed, observe
 from collbench.analysis.pairs import across, within
-from collbench.report.launches import summary
 
 HOST, INSIDE = program_case(), program_case("multi", "strict")
 
@@ -133,17 +132,6 @@ def test_cells_side_by_side_have_no_contended_block(tmp_path: Path) -> None:
     assert len(together(cells, in_blocks=True)) == 7
     assert len(together(cells, in_blocks=False)) == 8
     assert together(cells, in_blocks=True).max() < 1.5
-
-
-def test_the_ratio_to_the_host_in_the_table_of_a_launch_leaves_them_out(tmp_path: Path) -> None:
-    busy = range(8)
-    times = [9.0 if block in busy else 1.0 for block in range(14)]
-    records = {HOST: launches_of(HOST, [1.0] * 14), INSIDE: launches_of(INSIDE, times, busy)}
-    text = summary(observe(write_run(tmp_path / "run", records)).cells)
-    assert "1.00 (1.00 .. 1.00)" in text
-    assert "each block of launches in which no task waited for a CPU" in text
-    records = {HOST: launches_of(HOST, HOST_SLOW), INSIDE: launches_of(INSIDE, SLOW)}
-    assert "waited" not in summary(observe(write_run(tmp_path / "quiet", records)).cells)
 
 
 def test_cpu_seconds_tell_waiting_from_computing(compare: Collbench, tmp_path: Path) -> None:

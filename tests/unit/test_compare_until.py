@@ -16,16 +16,14 @@ from tests.unit.made_runs import experiment, made_case, write_run
 from collbench.analysis.arrangements import ALPHA
 from collbench.analysis.compare import Comparison, compare
 from collbench.analysis.deciding import Standing, questions, standing, still_open
-from collbench.analysis.estimate import ratio_in_blocks
 from collbench.analysis.factors import find_factor
 from collbench.analysis.observations import Cell, How, observe
 from collbench.analysis.pairs import across, within
 from collbench.analysis.run_facts import few_launches
-from collbench.analysis.sequential import fewest_wins, ratio_at_any_time
+from collbench.analysis.sequential import fewest_wins
 from collbench.cli import run_command
 from collbench.cli.failing import failures
 from collbench.report.comparison import tables
-from collbench.report.launches import OverHost
 from collbench.schema import manifest as manifests
 from collbench.schema.case import Case
 from collbench.schema.manifest import Until
@@ -192,17 +190,6 @@ def test_a_comparison_is_open_until_it_is_decided_or_hopeless() -> None:
 @pytest.mark.parametrize(("blocks", "state"), [(2, "open"), (3, "impossible")])
 def test_a_side_that_always_fails_is_given_up_after_three_blocks(blocks: int, state: str) -> None:
     assert [one.state for one in stand({HOST: [1e-5] * blocks, SINGLE: []}, blocks)] == [state]
-
-
-@pytest.mark.parametrize("until", ["decided", "launches"])
-def test_the_table_of_launch_has_intervals_of_each_cell_by_itself(tmp_path: Path, until: Until) -> None:
-    """Those of compare hold for all sizes at once."""
-    compared(tmp_path / "run", made(0.1, 12, spread=0.05), until)
-    cells = observe(tmp_path / "run").cells
-    host, single = (cells[case.having(size=SIZES[0])] for case in (HOST, SINGLE))
-    found = {"decided": ratio_at_any_time, "launches": ratio_in_blocks}[until](single.medians, host.medians)
-    assert found.interval is not None
-    assert OverHost()(single, host) == f"{found.value:.2f} ({found.interval[0]:.2f} .. {found.interval[1]:.2f})"
 
 
 def after_fallbacks(blocks: int, *fell_back: int) -> str:

@@ -10,13 +10,16 @@ import numpy as np
 import pytest
 from tests.unit.decided_worlds import TOML, Launch, Takes, clear, launches_of, noisy, taking
 
-from collbench.analysis.observations import Cell, observe
+from collbench.analysis.compare import Comparison, compare
+from collbench.analysis.factors import FACTORS
+from collbench.analysis.observations import observe
+from collbench.analysis.pairs import within
 from collbench.cli import run_command
 from collbench.cli.deciding import Decider, cells_of
 from collbench.launch.engines.fake import FakeSession
 from collbench.launch.engines.host import HostEngine
 from collbench.launch.expansion import expand
-from collbench.report.launches import OverHost, summary
+from collbench.report.tables import Table
 from collbench.schema.case import Case
 from collbench.schema.launch_plan import load_launch_plan
 from collbench.schema.store import read_run
@@ -197,7 +200,7 @@ def test_each_block_had_the_cells_that_the_blocks_before_it_left_open(launch: La
         assert launched == (set(expanded.cells) if wanted is None else set(wanted)), block
 
 
-def test_the_table_at_the_end_has_intervals_that_hold_at_any_time(
+def test_the_answer_at_the_end_has_intervals_that_hold_at_any_time(
     launch: Launch, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     toml = TOML.replace('"single", "multi"', '"host", "single"').replace('"strict", "files"', '"strict"')
@@ -205,19 +208,20 @@ def test_the_table_at_the_end_has_intervals_that_hold_at_any_time(
     plan = load_launch_plan(tmp_path / "plan.toml")
     on_host = FakeSession(taking(wide, plan, []), title="")
     monkeypatch.setattr(HostEngine, "connect", lambda engine, address, check: on_host)
-    printed: list[str] = []
+    answers: list[list[Comparison]] = []
 
-    def heard(cells: dict[Case, Cell]) -> str:
-        printed.append(summary(cells))
-        return printed[-1]
+    def heard(comparisons: list[Comparison], margin: float) -> list[Table]:
+        answers.append(comparisons)
+        return []
 
-    monkeypatch.setattr("collbench.cli.launch.summary", heard)
+    monkeypatch.setattr("collbench.cli.launch.verdict_tables", heard)
     assert launch(wide, toml=toml)[0] == 0
-    cells = list(observe(tmp_path / "run").cells.values())
-    assert max(len(cell.medians) for cell in cells) > 7
-    for host in (cell for cell in cells if cell.case.where.on_host):
-        single = next(cell for cell in cells if cell is not host and cell.case["size"] == host.case["size"])
-        assert OverHost()(single, host) in printed[0]
+    observed = observe(tmp_path / "run")
+    assert max(len(cell.medians) for cell in observed.cells.values()) > 7
+    (said,) = answers
+    expected = compare(within(observed, FACTORS["policy"], frozenset()))
+    assert [(one.verdict, one.ratio) for one in said] == [(one.verdict, one.ratio) for one in expected] != []
+    assert all(one.pair.base.until_decided for one in said)
 
 
 def wide(place: str, case: Case, noise: float) -> float:

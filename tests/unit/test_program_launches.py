@@ -1,4 +1,4 @@
-"""The table of a program's launches: what its check measured, over all of them."""
+"""The table of what launches took: its rows and columns, and what a program's check measured."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from pathlib import Path
 
 from click.testing import CliRunner
 from tests.unit.made_program_runs import program_case, program_record
-from tests.unit.made_runs import Entry, write_run
+from tests.unit.made_runs import Entry, made_case, made_record, write_run
 
-from collbench.analysis.observations import observe
+from collbench.analysis.observations import Cell, observe
 from collbench.cli import cli
-from collbench.report.launches import program_launches
+from collbench.report.launches import launch_table
 from collbench.schema.case import Case
 from collbench.schema.record import ResultCheck
 
@@ -32,7 +32,7 @@ def run_of(path: Path, accuracies: list[float]) -> Path:
 
 def test_the_median_of_a_figure_stands_beside_the_times(tmp_path: Path) -> None:
     observed = observe(run_of(tmp_path / "run", [0.97, 0.87654, 0.5]))
-    table = program_launches(list(observed.cells.values()))
+    table = launch_table(list(observed.cells.values()))
     assert "steps of worker 0" not in table.columns
     column = table.columns.index("accuracy")
     assert [row[column] for row in table.rows] == ["0.877", ""]
@@ -50,3 +50,29 @@ def test_it_is_seen_on_the_terminal(tmp_path: Path) -> None:
     printed = CliRunner().invoke(cli, ["report", str(run), "-o", str(tmp_path / "report.md")], catch_exceptions=False)
     assert printed.exit_code == 0
     assert "accuracy" in (tmp_path / "report.md").read_text(encoding="utf-8")
+
+
+def cells_of(launches: dict[str, int]) -> list[Cell]:
+    """A place with so many launches; with none one that was skipped."""
+    cells = []
+    for policy, number in launches.items():
+        cell = Cell(made_case(policy))
+        for launch in range(number):
+            cell.add(made_record(cell.case, launch, 1e-6 * (launch + 1)), launch)
+        cells.append(cell)
+    return cells
+
+
+def test_a_row_has_the_median_and_the_ends_and_a_place_without_launches_has_none() -> None:
+    table = launch_table(cells_of({"single": 5, "host": 3, "multi": 0}))
+    policy, median, ends, launches = (
+        table.columns.index(name) for name in ("policy", "median (us)", "min .. max (us)", "launches")
+    )
+    assert [(row[policy], row[median], row[ends], row[launches]) for row in table.rows] == [
+        ("host", "2.000", "1.000 .. 3.000", "3"),
+        ("single", "3.000", "1.000 .. 5.000", "5"),
+    ]
+
+
+def test_the_number_of_launches_is_a_column_only_where_it_differs() -> None:
+    assert "launches" not in launch_table(cells_of({"single": 3, "host": 3})).columns

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 
 import click
 
-from collbench.analysis.observations import Cell, apply_manifests, collect, some_from
+from collbench.analysis.compare import MARGIN, compare
+from collbench.analysis.factors import FACTORS
+from collbench.analysis.observations import Observed, Pair, observe
 from collbench.analysis.optional import stats
+from collbench.analysis.pairs import within
 from collbench.cli import launch_options, plan_argument
 from collbench.cli.continuing import Continued, continued
 from collbench.cli.experiment import perform
@@ -19,11 +23,15 @@ from collbench.launch import engines
 from collbench.launch.patience import StopCheck, Stopping
 from collbench.launch.preview import indistinct_sides
 from collbench.launch.shipped import find_plan
-from collbench.report.launches import summary
-from collbench.schema.case import Case
+from collbench.report.launches import launch_tables
+from collbench.report.tables import terminal
+from collbench.report.verdict import tables as verdict_tables
 from collbench.schema.launch_plan import LaunchPlan, load_launch_plan
 from collbench.schema.manifest import Until
 from collbench.schema.plan import named_in_errors
+
+#: More pairs of cells than these are not compared at the end of a launch.
+MOST_COMPARED = 2000
 
 
 @click.command(name="launch")
@@ -69,8 +77,7 @@ def command(
     path = find_plan(plan)
     loaded = launch_options.ending(placed_on(load_launch_plan(path, plan), engine, site, docker_host), until, launches)
     asked = Continued(loaded, loaded) if resume is None else continued(loaded, resume, until, launches)
-    if asked.plan.until == "decided":  # it is needed after some blocks, and refused before the first
-        stats()
+    stats()  # it is needed when all is measured, and refused before
     stopping = Stopping()
     with stopping.listening(), named_in_errors(path):
         if dry_run:
@@ -84,14 +91,34 @@ def command(
 
 def _launch(asked: Continued, out: Path, resume: Path | None, check: StopCheck) -> int:
     performed = perform(asked, out, resume, check)
-    cells: dict[Case, Cell] = {}
-    collect(performed.records, cells, some=some_from(performed.manifest))
-    apply_manifests(cells.values(), [performed.manifest])
-    click.echo(harmless(summary(cells)), nl=False)
+    folder = resume or out
+    observed = observe(folder)
+    pairs = _sides(observed)
+    if pairs:
+        click.echo(harmless(terminal(verdict_tables(compare(pairs, MARGIN, observed.interleaved), MARGIN))), nl=False)
+        click.echo(harmless(f"* every cell: collbench show {shlex.quote(str(folder))}"))
+    else:
+        click.echo(harmless(terminal(launch_tables(observed.cells))), nl=False)
     if performed.records and all(record.status == "skipped" for record in performed.records):
         reasons = dict.fromkeys(record.reason for record in performed.records if record.reason)
         raise RequestError(f"nothing was measured: {'; '.join(reasons)}.")
-    return 1 if any(cell.failed for cell in cells.values()) else 0
+    return 1 if any(cell.failed for cell in observed.cells.values()) else 0
+
+
+def _sides(observed: Observed) -> list[Pair]:
+    """What is compared of a run: its sides, or else the first factor that its cells differ in.
+
+    Empty where they differ in none, have one launch each, or are too many to be compared while somebody waits.
+    """
+    factors = [FACTORS["side"], *FACTORS.values()]
+    factor = next((factor for factor in factors if factor.varies(observed.cells)), None)
+    if factor is None or all(len(cell.medians) < 2 for cell in observed.cells.values()):
+        return []
+    try:
+        pairs = within(observed, factor, frozenset())
+    except RequestError:  # no two cells that can be compared
+        return []
+    return pairs if len(pairs) <= MOST_COMPARED else []
 
 
 def _sweep(plan: LaunchPlan) -> None:

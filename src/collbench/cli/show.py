@@ -14,8 +14,9 @@ from collbench.analysis.run_facts import few_launches, finishing
 from collbench.cli.terminal import PATH, harmless
 from collbench.errors import RequestError
 from collbench.report import STYLES, new_style
-from collbench.report.launches import summary
+from collbench.report.launches import launch_tables
 from collbench.report.remarks import slowest_hosts, slowest_of
+from collbench.report.tables import in_columns, terminal
 from collbench.schema.case import Case
 from collbench.schema.manifest import Manifest
 from collbench.schema.record import Record
@@ -26,7 +27,7 @@ from collbench.schema.store import RecordStream, read_manifest
 @click.argument("directory", type=PATH)
 @click.option("--style", type=click.Choice(list(STYLES)), default="table", show_default=True, help="How to print it.")
 def command(directory: Path, style: str) -> None:
-    """Print the run in DIRECTORY; one of several launches as the table that `launch` ends with."""
+    """Print the run in DIRECTORY; of one of several launches what they took, cell by cell."""
     manifest, stream = read_manifest(directory), RecordStream(directory)
     records = iter(stream)
     first = next(records, None)
@@ -44,7 +45,8 @@ def _print(directory: Path, manifest: Manifest, records: Iterable[Record], style
         slowest: list[tuple[str, float, str]] = []
         collect(_seen(records, slowest), cells, some=some_from(manifest))
         apply_manifests(cells.values(), [manifest])
-        sys.stdout.write(harmless(summary(cells) + "".join(f"* {line}\n" for line in slowest_hosts(slowest))))
+        said = "".join(in_columns(line, "* ", "  ") + "\n" for line in slowest_hosts(slowest))
+        sys.stdout.write(harmless(terminal(launch_tables(cells)) + said))
         if short := few_launches(cells.values(), manifest.experiment):
             click.echo(harmless(f"collbench: {directory}: {short}. Resume it: {finishing(directory)}"), err=True)
         return

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import textwrap
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
@@ -58,14 +59,25 @@ def joined(table: Table) -> Table:
     return Table(table.title, tuple(columns), tuple(map(tuple, rows)), table.notes)
 
 
+#: Text that is no table is broken into lines of at most so many columns.
+WIDTH = 100
+
+
+def in_columns(text: str, start: str = "", further: str = "") -> str:
+    """A paragraph in lines of at most `WIDTH` columns; the first begins with `start`, the others with `further`."""
+    return textwrap.fill(text, WIDTH, initial_indent=start, subsequent_indent=further, break_long_words=False,
+                         break_on_hyphens=False)  # fmt: skip
+
+
 def terminal(tables: Iterable[Table]) -> str:
-    """Aligned columns, notes as lines that begin with `*`."""
+    """Aligned columns, notes as paragraphs that begin with `*`."""
     parts = []
     for table in map(joined, tables):
         widths = [max(map(len, cells)) for cells in zip(*table.rows, strict=True)] if table.rows else []
         heads = [wrapped(name, width) for name, width in zip(table.columns, widths, strict=False)]
         body = [_tabulated(table.rows, heads, "simple")] if table.rows else []
-        parts.append("\n".join((table.title, *body, *(f"* {note}" for note in table.notes))) + "\n")
+        notes = [in_columns(note, "* ", "  ") for note in table.notes]
+        parts.append("\n".join((in_columns(table.title), *body, *notes)) + "\n")
     return "\n".join(parts)
 
 

@@ -20,7 +20,7 @@ from collbench.report import remarks as remarks_module
 from collbench.report.cells import change, digits, disturbances, failed, in_blocks, span, unlike, waited
 from collbench.report.comparison import common_case, of_launches, versus, what_differs
 from collbench.report.headings import heading
-from collbench.report.tables import Table
+from collbench.report.tables import WIDTH, Table
 from collbench.schema.gate_plan import is_gate, read_gate_plan
 from collbench.schema.launch_plan import MOST_LAUNCHES
 from collbench.units import counted, format_size
@@ -167,8 +167,8 @@ def _reason(comparison: Comparison) -> str:
     return comparison.why.removesuffix(about_slow)
 
 
-#: The most rows of a grid, its width in columns, more sizes than these are rows; reasons that are named.
-MOST_ROWS, WIDTH, MOST_SIZES, MOST_REASONS = 16, 100, 4, 4
+#: The most rows of a grid, more sizes than these are rows, and reasons that are named.
+MOST_ROWS, MOST_SIZES, MOST_REASONS = 16, 4, 4
 
 #: Lines of what could mislead on the first screen.
 MOST_LINES = 3

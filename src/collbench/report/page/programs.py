@@ -12,7 +12,7 @@ from collbench.analysis.options import Question
 from collbench.analysis.suites import ONE_SIDE, Suite, by_suite, factors_of
 from collbench.report.comparison import tables as compared_tables
 from collbench.report.headings import operation
-from collbench.report.launches import program_launches
+from collbench.report.launches import launch_table
 from collbench.report.page.drawing import BETTER, FAINT, INK, OPEN, PAPER, SERIES, WORSE, Figure, draw, mark
 from collbench.report.page.figures.curves import curves
 from collbench.report.page.samples import Section, StoredSamples, strips
@@ -230,7 +230,7 @@ def _benchmark(
         f"Not compared: {one.label} ({one.why})."
         for suite in suites for one in suite.refused if one.benchmark == benchmark
     )  # fmt: skip
-    launches = program_launches(cells)
+    launches = launch_table(cells)
     found = tuple(compared_tables(compared)) if compared else (launches,)
     more = (replace(launches, title=f"{launches.title}, all launches"),) if compared else ()
     return Section(benchmark, refused, found, tuple(drawn), tuple(folded), more)
