@@ -11,7 +11,7 @@ from collbench import yardsticks
 from collbench.analysis.restlessness import Cost, Movement
 from collbench.cli.doctor import describe
 from collbench.doctor.yardsticks import judge
-from collbench.report.selftest import restlessness
+from collbench.report.sensitivity import restlessness
 from collbench.schema.yardsticks import Reason
 from collbench.yardsticks import Readings
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 
 import numpy as np
+import pytest
 from numpy.typing import NDArray
+from scipy.stats import t
 
 from collbench.analysis.bounds import Launches, intervals
 from collbench.analysis.compare import judge
 from collbench.analysis.estimate import Estimate, in_logarithms
-from collbench.analysis.planning import MOST, launches_more
+from collbench.analysis.planning import CHANCE, MOST, launches_more, power
 
 Sides = NDArray[np.float64]
 
@@ -73,3 +75,40 @@ def test_what_launches_cannot_settle_says_so() -> None:
     assert launches_more(hopeless, 0.02) is None
     verdict, _, more = judge(hopeless, 0.02)
     assert (verdict, more) == ("unclear", None)
+
+
+def known(launches: int = 1000) -> Estimate:
+    """Equal sides whose launches spread by 5 %, which so many have shown."""
+    half = float(t.ppf(0.975, launches - 1)) * 0.05 * math.sqrt(2 / launches)
+    return Estimate(1.0, (math.exp(-half), math.exp(half)), launches)
+
+
+@pytest.mark.parametrize("later", [7, 12])
+def test_four_runs_in_five_show_the_difference_that_a_plan_says_they_show(later: int) -> None:
+    draw = np.random.default_rng(5)
+    (difference,) = power([known()], later, 0.05).differences
+    shown = []
+    for _ in range(200):
+        sides = np.exp(draw.normal(0, 0.05, (1, 2, later)))
+        sides[0, 1] *= 1 + difference
+        shown.append(ratios(sides)[0].excludes(1.0))
+    assert abs(np.mean(shown) - CHANCE) < 0.1
+
+
+def test_equal_cells_are_the_same_in_four_runs_of_five_from_the_number_that_says_so() -> None:
+    draw = np.random.default_rng(5)
+    first = next(number for number in range(6, 100) if power([known()], number, 0.1).same)
+    same = [ratios(np.exp(draw.normal(0, 0.05, (1, 2, first))))[0].within(1 / 1.1, 1.1) for _ in range(200)]
+    assert abs(np.mean(same) - CHANCE) < 0.1
+
+
+def test_a_cell_without_an_interval_is_no_part_of_what_launches_decide() -> None:
+    known = Estimate(1.0, (0.9, 1.1), 8)
+    assert power([known, Estimate(1.0, None, 3), Estimate(1.0, (0.0, math.inf), 6)], 10, 0.05) == power(
+        [known], 10, 0.05
+    )
+
+
+def test_what_the_clock_leaves_open_does_not_shrink_with_launches() -> None:
+    coarse = Estimate(1.0, (0.9, 1.1), 8, resolution=0.04)
+    assert power([coarse], 1000, 0.05).differences[0] > math.expm1(0.04)

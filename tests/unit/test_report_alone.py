@@ -54,5 +54,5 @@ def test_captions_tell_of_whiskers_where_there_are_some(here: Collbench, tmp_pat
 def test_one_cell_has_no_order(here: Collbench, tmp_path: Path, policies: str, shown: bool) -> None:
     plan = tmp_path / "plan.toml"
     plan.write_text(f'collectives = ["bcast"]\nsizes = ["8"]\nimages = ["a"]\nengine = "fake"\npolicies = {policies}\n')
-    found = here("plan", plan)
+    found = here("plan", plan, "--order")
     assert (found.code, "order of launches" in found.out) == (0, shown), found

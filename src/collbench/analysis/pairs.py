@@ -153,6 +153,21 @@ def within(observed: Observed, factor: Factor, ignored: frozenset[str], between:
     return checked
 
 
+def own_sides(observed: Observed) -> list[Pair]:
+    """Pairs of the sides of a run, or else of the first factor that its cells differ in.
+
+    Empty where they differ in none, have one launch each, or cannot be compared.
+    """
+    factors = (FACTORS["side"], *FACTORS.values())
+    factor = next((factor for factor in factors if factor.varies(observed.cells)), None)
+    if factor is None or all(len(cell.medians) < 2 for cell in observed.cells.values()):
+        return []
+    try:
+        return within(observed, factor, frozenset())
+    except RequestError:
+        return []
+
+
 def opposed(
     cells: Iterable[Cell], factor: Factor, dropped: tuple[str, ...] = (), between: tuple[str, ...] = ()
 ) -> list[Pair]:

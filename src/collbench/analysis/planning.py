@@ -1,17 +1,21 @@
-"""How many more launches give a verdict with a probability of 80 %."""
+"""What launches decide, before they are made: how many more a cell needs for a verdict, and what a number can show.
+
+Both with a probability of 80 %, by the intervals of launches that were made.
+"""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from collbench.analysis.arrangements import ALPHA
 from collbench.analysis.estimate import Estimate
-from collbench.analysis.optional import ndtr
+from collbench.analysis.optional import ndtr, stats
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -50,6 +54,38 @@ def launches_more(ratio: Estimate, margin: float) -> int | None:
     chance = known.chance_outside(narrower + ratio.resolution, later) + 1 - known.chance_outside(inside, later)
     enough = np.flatnonzero(chance >= CHANCE)
     return int(_TRIED[enough[0]]) if len(enough) else None
+
+
+class Power(NamedTuple):
+    """What so many launches a side show of comparisons, each with probability `CHANCE`.
+
+    `differences` are shares, ascending: of each comparison the least true difference that excludes equality. `same` is
+    how many, if nothing differs, have their whole interval within the margin.
+    """
+
+    launches: int
+    differences: tuple[float, ...]
+    same: int
+
+
+def power(ratios: Sequence[Estimate], launches: int, margin: float) -> Power:
+    """Of `launches` a side, at least `FEWEST`, on sides whose launches spread as those of these ratios did.
+
+    The half width of an interval of n launches is taken to be t of n - 1 degrees of freedom times the standard error,
+    and that to fall with the square root of n. Ratios without a finite interval are left out.
+    """
+    quantile = stats().t.ppf
+    wanted = float(quantile(1 - ALPHA / 2, launches - 1))
+    widths = []
+    for ratio in ratios:
+        if ratio.interval is None or not all(0 < end < math.inf for end in ratio.interval):
+            continue
+        half = max(math.log(ratio.interval[1] / ratio.interval[0]) / 2 - ratio.resolution, 0.0)
+        error = half / float(quantile(1 - ALPHA / 2, ratio.n - 1)) * math.sqrt(ratio.n / launches)
+        widths.append((wanted * error + ratio.resolution, error))
+    seen = sorted(math.expm1(half + _NORMAL.inv_cdf(CHANCE) * error) for half, error in widths)
+    within = _NORMAL.inv_cdf((1 + CHANCE) / 2)
+    return Power(launches, tuple(seen), sum(half + within * error <= math.log1p(margin) for half, error in widths))
 
 
 def hidden_by_clock(ratio: Estimate, margin: float) -> bool:

@@ -8,10 +8,9 @@ from pathlib import Path
 import click
 
 from collbench.analysis.compare import MARGIN, compare
-from collbench.analysis.factors import FACTORS
-from collbench.analysis.observations import Observed, Pair, observe
+from collbench.analysis.observations import observe
 from collbench.analysis.optional import stats
-from collbench.analysis.pairs import within
+from collbench.analysis.pairs import own_sides
 from collbench.cli import launch_options, plan_argument
 from collbench.cli.continuing import Continued, continued
 from collbench.cli.experiment import perform
@@ -30,7 +29,7 @@ from collbench.schema.launch_plan import LaunchPlan, load_launch_plan
 from collbench.schema.manifest import Until
 from collbench.schema.plan import named_in_errors
 
-#: More pairs of cells than these are not compared at the end of a launch.
+#: More pairs of cells than these are not compared while somebody waits.
 MOST_COMPARED = 2000
 
 
@@ -93,8 +92,8 @@ def _launch(asked: Continued, out: Path, resume: Path | None, check: StopCheck) 
     performed = perform(asked, out, resume, check)
     folder = resume or out
     observed = observe(folder)
-    pairs = _sides(observed)
-    if pairs:
+    pairs = own_sides(observed)
+    if 0 < len(pairs) <= MOST_COMPARED:
         click.echo(harmless(terminal(verdict_tables(compare(pairs, MARGIN, observed.interleaved), MARGIN))), nl=False)
         click.echo(harmless(f"* every cell: collbench show {shlex.quote(str(folder))}"))
     else:
@@ -103,22 +102,6 @@ def _launch(asked: Continued, out: Path, resume: Path | None, check: StopCheck) 
         reasons = dict.fromkeys(record.reason for record in performed.records if record.reason)
         raise RequestError(f"nothing was measured: {'; '.join(reasons)}.")
     return 1 if any(cell.failed for cell in observed.cells.values()) else 0
-
-
-def _sides(observed: Observed) -> list[Pair]:
-    """What is compared of a run: its sides, or else the first factor that its cells differ in.
-
-    Empty where they differ in none, have one launch each, or are too many to be compared while somebody waits.
-    """
-    factors = [FACTORS["side"], *FACTORS.values()]
-    factor = next((factor for factor in factors if factor.varies(observed.cells)), None)
-    if factor is None or all(len(cell.medians) < 2 for cell in observed.cells.values()):
-        return []
-    try:
-        pairs = within(observed, factor, frozenset())
-    except RequestError:  # no two cells that can be compared
-        return []
-    return pairs if len(pairs) <= MOST_COMPARED else []
 
 
 def _sweep(plan: LaunchPlan) -> None:

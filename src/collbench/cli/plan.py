@@ -2,20 +2,30 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import click
 
+from collbench.analysis.compare import compare
+from collbench.analysis.estimate import FEWEST
+from collbench.analysis.pairs import own_sides
+from collbench.analysis.planning import power
 from collbench.characters import in_one_line
 from collbench.cli import launch_options, plan_argument
-from collbench.cli.duration import about, at_most, too_long
+from collbench.cli.analysing import RUN, margin, read
+from collbench.cli.duration import about, at_most, seconds_of, too_long
 from collbench.cli.launch_options import engine, placed_on, site
-from collbench.cli.launching import before_measuring, oversubscribed, undecidable
+from collbench.cli.launching import before_measuring, comparisons, oversubscribed, undecidable
 from collbench.cli.terminal import harmless
+from collbench.errors import RequestError
 from collbench.launch import engines
 from collbench.launch.expansion import ExpandedPlan, expand
 from collbench.launch.placing import Box, Placement
 from collbench.launch.preview import foreseen, indistinct_sides
 from collbench.launch.shipped import find_plan, plans, source_tree
 from collbench.machine.facts import format_cores
+from collbench.report.sensitivity import power_table
+from collbench.report.tables import Table, terminal
 from collbench.schema.launch_plan import load_launch_plan
 from collbench.schema.manifest import Until
 from collbench.schema.plan import named_in_errors
@@ -28,10 +38,16 @@ from collbench.units import counted
 @site
 @launch_options.until
 @launch_options.launches
+@click.option(
+    "--like", type=RUN, default=None, metavar="RUN", help="Say what launches decide if they spread as in RUN."
+)
+@margin
+@click.option("--order", is_flag=True, help="Print the order of launches.")
 def command(
-    plan: str | None, engine: str | None, site: str | None, until: Until | None, launches: int | None
+    plan: str | None, engine: str | None, site: str | None, until: Until | None, launches: int | None,
+    like: Path | None, margin: float, order: bool,
 ) -> None:  # fmt: skip
-    """Print the cells of PLAN, where their ranks are placed here, the order of launches, and an estimated duration.
+    """Print the cells of PLAN, where their ranks are placed here, how long it takes, and what it can decide.
 
     Without PLAN, list the plans that come with collbench.
     """
@@ -47,12 +63,16 @@ def command(
     each = counted(loaded.launches, "launch", "launches")
     click.echo(f"{title}: {counted(len(expanded.cells), 'cell')}, {at_most(loaded)}{each} each, seed {loaded.seed}")
     _show_cells(expanded)
-    if len(expanded.cells) > 1:
+    if order:
         _show_order(expanded)
     click.echo(f"{about(expanded)} (estimated for an idle machine)")
     for sentence in (too_long(expanded), undecidable(expanded)):
         if sentence is not None:
             click.echo(sentence)
+    if like is not None:
+        click.echo(harmless(terminal([_power(expanded, like, margin)])), nl=False)
+    elif comparisons(expanded):
+        click.echo("what so many launches decide: --like RUN, an earlier run of this machine")
     here = foreseen(expanded)
     for line in (*indistinct_sides(loaded), *before_measuring(expanded, here.missing), *here.lines):
         click.echo(harmless(line))
@@ -73,6 +93,28 @@ def _show_order(expanded: ExpandedPlan) -> None:
     for block in range(expanded.plan.launches):
         listed = " ".join(str(numbers[launch.cell]) for launch in expanded.order if launch.number == block)
         click.echo(f"  {block:3d}  {listed}")
+
+
+#: Numbers of launches that are told beside that of the plan.
+_TOLD = (7, 15, 25, 50, 100)
+
+
+def _power(expanded: ExpandedPlan, run: Path, margin: float) -> Table:
+    """What numbers of launches decide, each with its duration, if launches spread as in a run.
+
+    Raises:
+        RequestError: the run has no comparison with an interval.
+    """
+    observed = read(run)
+    compared = compare(own_sides(observed), margin, observed.interleaved)
+    ratios = [one.ratio for one in compared if one.ratio is not None and one.ratio.interval is not None]
+    if not ratios:
+        raise RequestError(f"plan --like {run}: it compares nothing with {FEWEST} launches or more. Name another run.")
+    each = seconds_of(expanded) / expanded.plan.launches
+    numbers = sorted({*_TOLD, max(expanded.plan.launches, FEWEST)})
+    in_turns = any(cell.turns for cell in observed.cells.values())
+    told = [(power(ratios, number, margin), number * each) for number in numbers]
+    return power_table(told, observed.name, margin, in_turns)
 
 
 def _list() -> None:

@@ -25,7 +25,7 @@ from collbench.errors import LaunchFailed, RequestError
 from collbench.launch.folders import signed_folder
 from collbench.launch.patience import Stopping
 from collbench.machine import launcher
-from collbench.report.selftest import SelfTest, document, tables
+from collbench.report.sensitivity import SelfTest, document, tables
 from collbench.schema.gate_plan import SIDES
 from collbench.schema.launch_plan import Side, check_launch_plan
 from collbench.schema.plan import load_plan
