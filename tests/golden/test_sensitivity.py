@@ -18,13 +18,11 @@ from collbench.report.tables import terminal
 
 def pair(size: int, width: float) -> Pair:
     """Equal sides of eight launches."""
-    cells = []
-    for policy in ("host", "multi"):
-        cell = Cell(made_case(policy).having(size=size))
-        for launch, median in enumerate(spread(1e-6, 8, width)):
+    base, other = (Cell(made_case(policy).having(size=size)) for policy in ("host", "multi"))
+    for launch, median in enumerate(spread(1e-6, 8, width)):
+        for cell in (base, other):
             cell.add(made_record(cell.case, launch, median), launch)
-        cells.append(cell)
-    return Pair(*cells, "base", "other")
+    return Pair(base, other, "base", "other")
 
 
 @pytest.mark.parametrize("least", [(0.07, 0.15), (0.07, None), (None, None), (0.1, 0.1)], ids=str)

@@ -92,8 +92,5 @@ def test_a_library_that_something_else_goes_before_is_no_answer(plan: Path, tmp_
     ended, told = gate(plan, tmp_path / "gate", "--other", f"lib={copy}")
     assert ended.code == 4, ended.err
     assert {cell["reason"] for cell in told["cells"]} == {"not verified"}
-    assert told["answer"].startswith(
-        "gate: no answer: 2 of 2 cells not answered (not verified: other: its ranks loaded "
-    )
     assert all(f"preload={copy}" in cell["why"] for cell in told["cells"])
     assert "stopped: other" in ended.err

@@ -16,8 +16,7 @@ from tests.unit.made_runs import made_case, made_failure, spread
 
 from collbench.analysis.gate import judge
 from collbench.analysis.observations import observe
-from collbench.report.gate.outputs import document, junit, markdown
-from collbench.report.gate.sentence import names_of
+from collbench.report.gate import document, junit, markdown, names_of
 from collbench.schema.case import Case
 from collbench.schema.gate_plan import Margin, read_gate_plan
 

@@ -36,3 +36,9 @@ def here(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) ->
 def compare(here: Collbench) -> Collbench:
     """`compare(*arguments)`: the command in this process."""
     return lambda *arguments: here("compare", *arguments)
+
+
+@pytest.fixture(autouse=True)
+def whole_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Text is not broken into lines, which golden files test."""
+    monkeypatch.setattr("collbench.report.tables.WIDTH", 100_000)

@@ -48,7 +48,7 @@ def test_units() -> None:
 def test_tables_of_launches_and_comparisons_show_the_rate(collbench: Any, run: Path) -> None:
     shown = collbench("show", run)
     assert (shown.returncode, shown.stderr) == (0, "")
-    assert shown.stdout.startswith("stream triad\n")
+    assert shown.stdout.startswith("stream triad, 8 launches\n")
     assert "rate" in shown.stdout and "(GB/s)" in shown.stdout
     host, inside = (line.split() for line in shown.stdout.splitlines() if " openmpi " in line)
     assert ("2.999" in host, "1.999" in inside) == (True, True)

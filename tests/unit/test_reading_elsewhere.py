@@ -48,7 +48,7 @@ def told(*arguments: str | Path) -> str:
 @pytest.mark.parametrize(
     ("arguments", "answer"),
     [
-        (("show",), "over the host"),
+        (("show",), "median (us)"),
         (("show", "--style", "json"), '"records"'),
         (("compare", "--by", "policy"), "slower"),
         (("advise",), "take host"),

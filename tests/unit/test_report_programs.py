@@ -135,7 +135,7 @@ def test_a_benchmark_has_its_comparison_and_its_launches(run: Path) -> None:
     (compared,), (launches,) = sections["dgemm"].tables, sections["dgemm"].folded_tables
     assert "host (GFLOP/s)" in compared.columns and "single strict (GFLOP/s)" in compared.columns
     assert launches.columns[:3] == ("image", "policy", "isolation")
-    assert launches.title == "dgemm total, n 2048, threads 2, all launches"
+    assert launches.title == "Times of dgemm total, n 2048, threads 2, 8 launches"
 
 
 def test_a_run_of_one_side_is_shown_and_compared_with_nothing(tmp_path: Path) -> None:

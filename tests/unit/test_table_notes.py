@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 from tests.unit.conftest import Collbench
-from tests.unit.made_program_runs import launches_of, program_case
 from tests.unit.made_runs import made_case, made_record, spread, write_run
 
 from collbench.schema.case import Case, case_of
@@ -96,12 +95,3 @@ def test_guidelines_that_hold_are_not_under_a_heading_of_violated_ones(here: Col
     cells = {made_case(size=size): spread(size * 1e-9, 7) for size in (1024, 4096)}
     lines = here("advise", write_run(tmp_path / "run", cells), "--why").out.splitlines()
     assert lines[lines.index("performance guidelines") + 1] == "* 1 checked: 1 hold, 0 violated, 0 undecided"
-
-
-def test_what_is_over_the_host_is_explained_where_there_is_such_a_column(here: Collbench, tmp_path: Path) -> None:
-    host, inside = program_case(), program_case("multi", "strict")
-    for cases in ((host,), (inside,), (host, inside)):
-        run = write_run(
-            tmp_path / str(len(cases)) / cases[0].where.policy, {case: launches_of(case, [1.0] * 7) for case in cases}
-        )
-        assert here("show", run).out.count("over the host") == (2 if len(cases) == 2 else 0), "a column and a note"

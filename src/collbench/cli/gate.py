@@ -33,8 +33,7 @@ from collbench.launch.harvest import placed
 from collbench.launch.patience import Stopping
 from collbench.launch.shipped import find_plan
 from collbench.launch.stacks import sha256_of_given
-from collbench.report.gate.outputs import document, junit, markdown, tables
-from collbench.report.gate.sentence import Names, names_of
+from collbench.report.gate import Names, document, junit, markdown, names_of, tables
 from collbench.schema.gate_plan import (
     FILE,
     SIDES,

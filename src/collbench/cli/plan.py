@@ -63,7 +63,7 @@ def command(
     each = counted(loaded.launches, "launch", "launches")
     click.echo(f"{title}: {counted(len(expanded.cells), 'cell')}, {at_most(loaded)}{each} each, seed {loaded.seed}")
     _show_cells(expanded)
-    if order:
+    if order and len(expanded.cells) > 1:
         _show_order(expanded)
     click.echo(f"{about(expanded)} (estimated for an idle machine)")
     for sentence in (too_long(expanded), undecidable(expanded)):

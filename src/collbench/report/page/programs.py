@@ -232,7 +232,7 @@ def _benchmark(
     )  # fmt: skip
     launches = launch_table(cells)
     found = tuple(compared_tables(compared)) if compared else (launches,)
-    more = (replace(launches, title=f"{launches.title}, all launches"),) if compared else ()
+    more = (replace(launches, title=f"Times of {launches.title}"),) if compared else ()
     return Section(benchmark, refused, found, tuple(drawn), tuple(folded), more)
 
 

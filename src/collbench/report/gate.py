@@ -1,0 +1,483 @@
+"""What a gate answers: a sentence, a table, Markdown for a comment, JUnit XML, and JSON."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections import Counter
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
+from xml.etree import ElementTree
+
+from collbench.analysis.compare import Comparison, needs
+from collbench.analysis.gate import Answer, Judgement
+from collbench.analysis.observations import Cell
+from collbench.analysis.pairs import BARRIER
+from collbench.characters import in_one_line
+from collbench.report.cells import LATE, change, span
+from collbench.report.comparison import entry
+from collbench.report.headings import heading
+from collbench.report.tables import INTERVAL, Table, without_empty
+from collbench.report.verdict import remarks
+from collbench.schema.case import Case, names_in
+from collbench.schema.gate_plan import Margins
+from collbench.schema.launch_plan import Side
+from collbench.units import counted, format_duration, format_size
+
+#: Rows without `--all`: of what is lost or not answered, and of the rest.
+MOST_ROWS, NEAREST = 16, 5
+
+#: Cells that the sentence names, and characters of a name, of a reason in the sentence or a row, and of one below them.
+NAMED, LONGEST_NAME, LONGEST_REASON, LONGEST_LINE = 2, 60, 120, 600
+
+#: Reasons below the table, each with how many cells have it.
+MOST_REASONS = 5
+
+
+class Names(NamedTuple):
+    """By answer, in their order: what is measured, without what is `shared`, and the size; equal names get numbers."""
+
+    cells: dict[int, str]
+    sizes: dict[int, str]
+    shared: str
+
+    def of(self, answer: Answer) -> str:
+        """`allreduce 64K`, in one piece."""
+        return f"{self.cells[id(answer)]} {self.sizes[id(answer)]}".strip()
+
+
+def margins_text(margins: Margins) -> str:
+    """`20 % up to 1M, 10 % up to 64M, 5 % above`; of one alone `2 %`."""
+    *limited, last = margins
+    parts = [f"{one.share * 100:g} % up to {format_size(one.largest or 0)}" for one in limited]
+    return ", ".join((*parts, f"{last.share * 100:g} %{' above' if limited else ''}"))
+
+
+def names_of(answers: Sequence[Answer]) -> Names:
+    """The names of all planned cells."""
+    parts = [_parts(one) for one in answers]
+    shared = [part for part in parts[0] if all(part in own for own in parts)] if parts else []
+    labels = [", ".join(part for part in own if part not in shared) or own[0].split()[0] for own in parts]
+    sizes = [_size(one.base) for one in answers]
+    times, seen = Counter(zip(labels, sizes, strict=True)), Counter[tuple[str, str]]()
+    for number, key in enumerate(zip(labels, sizes, strict=True)):
+        seen[key] += 1
+        if times[key] > 1:
+            labels[number] += f" ({seen[key]})"
+    keys = [id(one) for one in answers]
+    return Names(dict(zip(keys, labels, strict=True)), dict(zip(keys, sizes, strict=True)), ", ".join(shared))
+
+
+def _parts(answer: Answer) -> list[str]:
+    case = common(answer)
+    place = () if case.where.on_host else (case.where.text,)
+    return [part for part in (*heading(case).split(", "), case.where.image or "", *place) if part]
+
+
+def common(answer: Answer) -> Case:
+    """What is measured on both sides, without what they differ in."""
+    apart = [name for name in names_in((answer.base, answer.other)) if answer.base[name] != answer.other[name]]
+    return answer.base.without(apart) if apart else answer.base
+
+
+def _size(case: Case) -> str:
+    return format_size(case["size"]) if "size" in case.what else ""
+
+
+def side_title(side: Side) -> str:
+    """`image=openmpi=new, env=A=1, lib=/build/libmpi.so`: as it is typed."""
+    words = [f"image={name}={image}" for name, image in side.images.items()]
+    words += [f"env={name}={value}" for name, value in side.variables.items()]
+    words += [f"lib={path}" for path in side.libraries] + [f"preload={path}" for path in side.preload]
+    return ", ".join(words) or "the plan as it stands"
+
+
+# The sentence.
+
+
+def sentence(judgement: Judgement, names: Names, quote: Callable[[str], str] = str) -> str:
+    """`FAIL 2 of 28 cells slower by more than 5 %: allreduce 64K +12 % (+9 to +15 %), ...; 26 pass`.
+
+    Texts of programs and users are shortened, and passed through `quote`.
+    """
+    losses, passed, open_, broken = (judgement.of(state) for state in ("loss", "no loss", "no answer", "broken"))
+    total = len(judgement.answers)
+    margin = "their margins" if len(judgement.margins) > 1 else margins_text(judgement.margins)
+
+    def of(some: Sequence[Answer]) -> str:
+        return f"{len(some)} of {counted(total, 'cell')}"
+
+    fails = [f"{of(broken)} broken: {quote(shortened(_cause(broken[0]), LONGEST_REASON))}"] if broken else []
+    if losses:
+        fails.append(f"{of(losses)} slower by more than {margin}: {_listed(losses, names, quote)}")
+    rest = [f"{len(passed)} pass"] if passed else []
+    if judgement.unfinished is not None:
+        return f"NO ANSWER {'; '.join([_interrupted(judgement, quote), *fails, *rest])}"
+    if fails:
+        open_now = [f"{len(open_)} without an answer"] if open_ else []
+        return f"FAIL {'; '.join([*fails, *rest, *open_now])}"
+    if open_:
+        return f"NO ANSWER {'; '.join([f'{of(open_)}: {_reasons(open_, quote)}', *rest])}"
+    limited = "".join(f"; {limit}" for limit in limits(passed))
+    return f"PASS {of(passed)}: no slowdown above {margin} {_largest(passed, names, quote)}{limited}"
+
+
+def _interrupted(judgement: Judgement, quote: Callable[[str], str]) -> str:
+    """`interrupted after 8 of at most 30 blocks; go on with --resume DIR`."""
+    early = judgement.unfinished
+    assert early is not None
+    most = f"{'at most ' * early.until_decided}{counted(early.most, 'block')}"
+    resumed = quote(f"--resume {shlex.quote(in_one_line(judgement.folder))}")
+    return f"interrupted after {early.blocks} of {most}; go on with {resumed}"
+
+
+def _reasons(answers: Sequence[Answer], quote: Callable[[str], str]) -> str:
+    """`2 contended, 1 failed; about 16 more launches would decide`; in words where all have the same reason."""
+    if len({why(one) for one in answers}) == 1:
+        return quote(shortened(why(answers[0]), LONGEST_REASON))
+    counts = Counter(one.doubt.name for one in answers if one.doubt is not None)
+    few = [one.comparison for one in answers if one.doubt is not None and one.doubt.name == "too few launches"]
+    most = max((one.launches_more or 0 for one in few if one is not None), default=0)
+    more = f"; {needs(most).removeprefix('needs ')} would decide" if most else ""
+    return f"{', '.join(f'{number} {name}' for name, number in counts.items())}{more}"
+
+
+def _listed(losses: Sequence[Answer], names: Names, quote: Callable[[str], str]) -> str:
+    named = [f"{quote(shortened(names.of(one), LONGEST_NAME))} {shown_difference(one)}" for one in losses[:NAMED]]
+    more = len(losses) - NAMED
+    return f"{', '.join(named)}{f' and {more} more' if more > 0 else ''}"
+
+
+def _largest(passed: Sequence[Answer], names: Names, quote: Callable[[str], str]) -> str:
+    """`(at most +3.1 %, allreduce 64K)`: the largest loss that is possible; `(at least 3.1 % faster)` where none is."""
+    worst = max(passed, key=upper)
+    if upper(worst) < 1:
+        return f"({'each ' * (len(passed) > 1)}at least {change(upper(worst)).removeprefix('-')} faster)"
+    name = f", {quote(shortened(names.of(worst), LONGEST_NAME))}" if len(passed) > 1 else ""
+    return f"(at most {change(upper(worst))}{name})"
+
+
+def _cause(answer: Answer) -> str:
+    """`other alone: failed in 10 of 10 launches: it hangs`."""
+    return "" if answer.doubt is None else answer.doubt.why.removesuffix(BARRIER)
+
+
+def why(answer: Answer) -> str:
+    """`broken: other alone: failed in 10 of 10 launches: it hangs`; empty where there is an answer."""
+    return "" if answer.doubt is None else f"{answer.doubt.name}: {_cause(answer)}"
+
+
+def shown_difference(answer: Answer) -> str:
+    """`+12 % (+10 to +15 %)`; `+12 % by medians` of what is not comparable; empty without both times."""
+    ratio = answer.comparison.ratio if answer.comparison else None
+    if ratio is None:
+        of_medians = _of_medians(answer)
+        return f"{change(of_medians)} by medians" if of_medians else ""
+    return change(ratio.value) + ("" if ratio.interval is None else f" ({span(*ratio.interval)})")
+
+
+def _of_medians(answer: Answer) -> float:
+    """The other side's median over the base's; 0 where there is none."""
+    base, other = (answer.comparison.base, answer.comparison.other) if answer.comparison else (None, None)
+    return 0.0 if base is None or other is None or base.value <= 0 else other.value / base.value
+
+
+def upper(answer: Answer) -> float:
+    """The upper end of the interval of the other side's time over the base's; 0 where there is none."""
+    ratio = answer.comparison.ratio if answer.comparison else None
+    return 0.0 if ratio is None or ratio.interval is None else ratio.interval[1]
+
+
+#: By what it is called, whether it holds for a side of a cell. A tenth of samples, or of launches, is worth a word.
+_LIMITS: dict[str, Callable[[Cell], bool]] = {
+    "results not checked": lambda cell: cell.unchecked > 0,
+    "late samples": lambda cell: cell.late > LATE * cell.samples,
+    "tasks waited for a CPU": lambda cell: len(cell.contended) > LATE * len(cell.medians),
+    "more ranks than cores": lambda cell: cell.oversubscribed > 0,
+    "a shared GPU": lambda cell: cell.shared_gpu > 0,
+    "a throttled GPU": lambda cell: bool(cell.slowed),
+}
+
+
+def limits(answers: Sequence[Answer]) -> list[str]:
+    """`results not checked`, `late samples in 3 of them`: each that holds for a side of any of these cells."""
+    pairs = [one.comparison.pair for one in answers if one.comparison is not None]
+    numbers = {name: sum(holds(pair.base) or holds(pair.other) for pair in pairs) for name, holds in _LIMITS.items()}
+    return [
+        name if number == len(answers) else f"{name} in {number} of them" for name, number in numbers.items() if number
+    ]
+
+
+# The table.
+
+
+def tables(judgement: Judgement, names: Names, every: bool = False, complete: bool = False) -> list[Table]:
+    """The sentence, a table of cells, and below it what must be known; `complete` for programs, with each reason."""
+    ordered = in_order(judgement)
+    shown = ordered if every else _chosen(ordered)
+    left_out = len(ordered) - len(shown)
+    columns: dict[str, list[str]] = {
+        "answer": [one.state for one in shown],
+        "what": [names.cells[id(one)] for one in shown],
+        "size (B)": [names.sizes[id(one)] for one in shown],
+    }
+    columns |= _numbers(shown) if complete else {"difference": list(map(shown_difference, shown))}
+    columns |= {side: [_time(one, side) for one in shown] for side in ("base", "other")}
+    columns |= {"why": list(map(why, shown))} if complete else {}
+    lines = [*_reason_lines(judgement), *notes(judgement)]
+    lines += [f"every cell: --all ({left_out} more)"] if left_out else []
+    rows = tuple(zip(*columns.values(), strict=True))
+    table = without_empty(Table(names.shared, tuple(columns), rows, tuple(lines)))
+    return [Table(sentence(judgement, names), (), ()), table]
+
+
+def _numbers(answers: Sequence[Answer]) -> dict[str, list[str]]:
+    ratios = [None if one.comparison is None else one.comparison.ratio for one in answers]
+    ends = [None if ratio is None else ratio.interval for ratio in ratios]
+    return {
+        "difference (%)": ["" if ratio is None else f"{(ratio.value - 1) * 100:+.2f}" for ratio in ratios],
+        f"difference{INTERVAL}": [
+            "" if one is None else " .. ".join(f"{(end - 1) * 100:+.2f}" for end in one) for one in ends
+        ],
+    }
+
+
+def _time(answer: Answer, side: str) -> str:
+    comparison = answer.comparison
+    time = None if comparison is None else comparison.base if side == "base" else comparison.other
+    return "" if time is None else format_duration(time.value)
+
+
+def _reason_lines(judgement: Judgement) -> list[str]:
+    """Each reason once, with the number of its cells; none that the sentence has in whole."""
+    found = Counter(why(one) for one in in_order(judgement) if one.doubt is not None)
+    if len(found) == 1 and len(next(iter(found))) <= LONGEST_REASON:
+        return []
+    lines = [f"{shortened(reason, LONGEST_LINE)}{f' ({number} cells)' if number > 1 else ''}"
+             for reason, number in found.items()]  # fmt: skip
+    return [
+        *lines[:MOST_REASONS],
+        *([f"{len(lines) - MOST_REASONS} more reasons: gate.json"] if len(lines) > MOST_REASONS else []),
+    ]
+
+
+def in_order(judgement: Judgement) -> list[Answer]:
+    """Every planned cell: what is broken, losses, what is not answered, and no losses, those nearest to one first."""
+    passed = sorted(judgement.of("no loss"), key=lambda one: -upper(one))
+    return [*judgement.of("broken"), *judgement.of("loss"), *judgement.of("no answer"), *passed]
+
+
+def _chosen(ordered: Sequence[Answer]) -> Sequence[Answer]:
+    grave = [one for one in ordered if one.state != "no loss"]
+    return grave[:MOST_ROWS] if grave else ordered[:NEAREST]
+
+
+def notes(judgement: Judgement) -> list[str]:
+    """What the sides are, what was accepted, and what could mislead; each line once."""
+    compared = [one.comparison for one in judgement.answers if one.comparison is not None]
+    lines = ["; ".join(f"{side.name}: {side_title(side.overrides)}" for side in judgement.sides), *judgement.alike]
+    lines += [_launches(compared)] if compared else []
+    lines += [f"margins: {margins_text(judgement.margins)}"] if len(judgement.margins) > 1 else []
+    lines += [f"accepted: {', '.join(judgement.accepted)}"] if judgement.accepted else []
+    lines += judgement.refused
+    return list(dict.fromkeys((*lines, *(remarks(compared) if compared else ()))))
+
+
+def _launches(compared: Sequence[Comparison]) -> str:
+    """`14 launches a side`, or `6 to 14`; and what bounds are."""
+    least, *_, most = sorted(min(one.launches) for one in compared for _ in range(2))
+    number = f"{least}" if least == most else f"{least} to {most}"
+    return f"{number} launches a side; the lower bounds hold at once, each upper bound by itself, with 95 %"
+
+
+def document(judgement: Judgement, names: Names) -> dict[str, Any]:
+    """`cells` has every planned cell, in the plan's order; the counts of the four answers add up to `planned`."""
+    from msgspec import to_builtins
+
+    plan = judgement.plan
+    return {
+        "answer": sentence(judgement, names),
+        "exit_code": judgement.code,
+        "unfinished": to_builtins(judgement.unfinished),
+        "margins": to_builtins(judgement.margins),
+        "plan": plan.plan,
+        **{side.name: {**to_builtins(side.overrides), "files": dict(side.files)} for side in judgement.sides},
+        "planned": len(judgement.answers),
+        "broken": len(judgement.of("broken")),
+        "lost": len(judgement.of("loss")),
+        "no_loss": len(judgement.of("no loss")),
+        "not_answered": len(judgement.of("no answer")),
+        "accepted": list(judgement.accepted),
+        "differences": list(judgement.differences),
+        "refused": list(judgement.refused),
+        "notes": notes(judgement),
+        "cells": [_cell(one, names) for one in judgement.answers],
+    }
+
+
+def _cell(answer: Answer, names: Names) -> dict[str, Any]:
+    from msgspec import to_builtins
+
+    doubt = answer.doubt
+    return {
+        "name": names.of(answer),
+        "answer": answer.state,
+        "reason": None if doubt is None else doubt.name,
+        "why": None if doubt is None else doubt.why,
+        "base": to_builtins(answer.base),
+        "other": to_builtins(answer.other),
+        "comparison": None if answer.comparison is None else entry(answer.comparison),
+    }
+
+
+#: What XML 1.0 cannot hold, after control characters are escaped.
+_NO_XML = re.compile("[\ud800-\udfff\ufffe\uffff]")
+
+
+def junit(judgement: Judgement, names: Names) -> bytes:
+    """The document: losses and broken cells are failures, others without an answer errors; times (s) of all samples."""
+    seconds = {id(answer): measured(answer) for answer in judgement.answers}
+    attributes = {"name": "collbench gate", **_totals(judgement), "time": f"{sum(seconds.values()):.6f}"}
+    root = ElementTree.Element("testsuites", attributes)
+    suite = ElementTree.SubElement(root, "testsuite", {**attributes, **_timestamp(judgement.began)})
+    for answer in judgement.answers:
+        where = {"classname": _text(names.shared or "collbench"), "name": _text(names.of(answer))}
+        taken = {"time": f"{seconds[id(answer)]:.6f}"}
+        _outcome(ElementTree.SubElement(suite, "testcase", where | taken), answer)
+    ElementTree.SubElement(suite, "system-out").text = _text(sentence(judgement, names))
+    ElementTree.indent(root)
+    written: bytes = ElementTree.tostring(root, encoding="utf-8", xml_declaration=True)
+    return written + b"\n"
+
+
+def _totals(judgement: Judgement) -> dict[str, str]:
+    """No test case is skipped: a cell that is has no answer."""
+    numbers = {"tests": len(judgement.answers), "failures": len(judgement.of("loss")) + len(judgement.of("broken")),
+               "errors": len(judgement.of("no answer")), "skipped": 0}  # fmt: skip
+    return {name: str(number) for name, number in numbers.items()}
+
+
+def measured(answer: Answer) -> float:
+    """For how long (s) a cell was measured on both sides: its samples, times their mean."""
+    pair = answer.comparison.pair if answer.comparison else None
+    return 0.0 if pair is None else _sampled(pair.base) + _sampled(pair.other)
+
+
+def _sampled(cell: Cell) -> float:
+    return cell.samples * sum(cell.means) / len(cell.means) if cell.means else 0.0
+
+
+def _timestamp(began: str) -> dict[str, str]:
+    """In UTC without an offset, which the schema of JUnit's reports does not have; none where it is not a time."""
+    try:
+        moment = datetime.fromisoformat(began)
+    except ValueError:
+        return {}
+    moment = moment.astimezone(UTC) if moment.tzinfo else moment
+    return {"timestamp": moment.replace(tzinfo=None).isoformat(timespec="seconds")}
+
+
+def _outcome(case: ElementTree.Element, answer: Answer) -> None:
+    if answer.state == "loss":
+        message = f"{shown_difference(answer)} slower, beyond the margin of {answer.margin * 100:g} %"
+        ElementTree.SubElement(case, "failure", {"type": "loss", "message": _text(message)})
+    elif answer.doubt is not None:
+        reason = answer.doubt.why
+        attributes = {"type": _text(answer.doubt.name), "message": _text(shortened(reason, LONGEST_REASON))}
+        error = ElementTree.SubElement(case, "failure" if answer.state == "broken" else "error", attributes)
+        error.text = _text(reason) if len(reason) > LONGEST_REASON else None
+    else:
+        ElementTree.SubElement(case, "system-out").text = _text(shown_difference(answer))
+
+
+def _text(text: str) -> str:
+    """Text that XML can hold, in one line."""
+    return _NO_XML.sub(lambda match: f"\\u{ord(match[0]):04x}", in_one_line(text))
+
+
+# Markdown, in which texts of programs and users are no markup.
+
+
+#: Words and numbers with plain punctuation, in which GitHub and GitLab see no reference to anything.
+_PLAIN = re.compile(r"(?:[A-Za-z]++(?![0-9])|(?<![\w-])[+-]?[0-9]++(?:\.[0-9]++)?(?!\w)|[ ,;()]|%(?!\w)|: |\.\. )*:?")
+
+
+def shortened(text: str, longest: int) -> str:
+    """The text, cut where it is longer than so many characters."""
+    return text if len(text) <= longest else f"{text[: longest - 4].rstrip()} ..."
+
+
+def quoted(text: str) -> str:
+    """In one line; in a code span unless it is plain words and numbers."""
+    text = " ".join(text.split())
+    if _PLAIN.fullmatch(text):
+        return text
+    fence = "`" * (1 + _longest_run(text))
+    space = " " if text.startswith("`") or text.endswith("`") else ""
+    return f"{fence}{space}{text}{space}{fence}"
+
+
+def quoted_in_table(text: str) -> str:
+    """The same in a cell of a table: cells are told apart before code spans are, by bars without a backslash."""
+    return quoted(text.replace("\\|", "\\ |")).replace("|", "\\|")
+
+
+def block(text: str) -> str:
+    """Lines of their own, as they are."""
+    fence = "`" * max(3, 1 + _longest_run(text))
+    return f"{fence}text\n{text}\n{fence}\n"
+
+
+def _longest_run(text: str) -> int:
+    return max(map(len, re.findall("`+", text)), default=0)
+
+
+#: Characters of a reason in full, and most of these: GitHub takes 65,536 characters in all, and counts some of them
+#: twice.
+_LONGEST_WHY, _MOST_WHYS = 5_000, 3
+
+_HEADINGS = {"broken": "Broken", "loss": "Losses", "no answer": "Not answered", "no loss": "No loss"}
+
+
+def markdown(judgement: Judgement, names: Names) -> str:
+    """The sentence, the first cells by their answers, notes, and how many cells were planned."""
+    text = f"**{sentence(judgement, names, quoted)}**\n"
+    text += f"\n{quoted(shortened(names.shared, 2 * LONGEST_NAME))}\n" if names.shared else ""
+    ordered = in_order(judgement)
+    for state, title in _HEADINGS.items():
+        group = [one for one in ordered if one.state == state]
+        text += _section(title, group, names, state == "no loss") if group else ""
+    long = list(dict.fromkeys(reason for one in ordered if len(reason := why(one)) > LONGEST_REASON))
+    whys = [block(shortened(reason, _LONGEST_WHY)) for reason in long[:_MOST_WHYS]]
+    text += _folded("Reasons in full", "\n".join(whys)) if whys else ""
+    lines = [quoted(shortened(line, LONGEST_LINE)) for line in notes(judgement)[:7]]
+    return f"{text}\n" + "".join(f"- {line}\n" for line in (*lines, accounted(judgement)))
+
+
+def _section(title: str, group: Sequence[Answer], names: Names, folded: bool) -> str:
+    """The first rows; the others are counted."""
+    shown = f", of which {MOST_ROWS} are shown" if len(group) > MOST_ROWS else ""
+    lines = [("what", "size (B)", "difference", "base", "other", "why"), ("---", *["---:"] * 4, "---")]
+    for one in group[:MOST_ROWS]:
+        name, reason = (
+            quoted_in_table(shortened(text, longest))
+            for text, longest in ((names.cells[id(one)], 2 * LONGEST_NAME), (why(one), LONGEST_REASON))
+        )
+        times = (_time(one, side) for side in ("base", "other"))
+        lines.append((name, names.sizes[id(one)], shown_difference(one), *times, reason))
+    table = "".join(f"| {' | '.join(line)} |\n" for line in lines)
+    summary = f"{title}: {len(group)}{shown}"
+    return _folded(summary, table) if folded else f"\n### {summary}\n\n{table}"
+
+
+def _folded(summary: str, text: str) -> str:
+    return f"\n<details><summary>{summary}</summary>\n\n{text}\n</details>\n"
+
+
+def accounted(judgement: Judgement) -> str:
+    """`28 cells planned: 2 lost, 25 without a loss, 1 not answered; exit code 1`; and what is broken, if any is."""
+    counts = Counter(one.state for one in judgement.answers)
+    broken = f"{counts['broken']} broken, " if counts["broken"] else ""
+    return (f"{len(judgement.answers)} cells planned: {broken}{counts['loss']} lost, {counts['no loss']} without a "
+            f"loss, {counts['no answer']} not answered; exit code {judgement.code}")  # fmt: skip
