@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 
-SIZE = (4.8, 2.5)
+SIZE, TOP = (4.8, 2.5), (9.6, 3.2)  # of a plot, and of the one on top (inches)
 CAPTION = (
     "A dot for each run with the 95 % interval of its launches; horizontal lines: levels; a thick vertical line: a "
     "change (red: slower, green: faster), its shade: where it may have begun; dotted lines: the environment changed; "
@@ -115,6 +115,6 @@ def _plots(title: str, cells: Sequence[Trend], most: int, history: History, name
         levels = [f"{format_duration(one.time(level).value)} from {runs[one.series.points[level.start].run].day}"
                   for level in one.levels]  # fmt: skip
         figures.append(draw(f"{title.split()[-1]}-{number}", str(names[one.series]), "",
-                            partial(_paint, one=one, runs=runs, renewed=renewed), SIZE,
-                            f"Levels: {'; '.join(levels)}."))  # fmt: skip
+                            partial(_paint, one=one, runs=runs, renewed=renewed),
+                            TOP if one.changes and not number else SIZE, f"Levels: {'; '.join(levels)}."))  # fmt: skip
     return Section(title, tuple(lines), figures=tuple(figures))
