@@ -2,44 +2,47 @@
 
     python bench/history.py
 
-A history has 40 cells, each with one value a run. Where nothing changes, a page has a false alarm if it names any
-change beyond the margin of 2 %. Where something does, one cell changes, and it is found if a change is named within
-three runs of it. Beside collbench, where they are installed: ruptures (PELT, mean of each level, penalty 2 log n
-variances, levels of three runs or more) and Apache Otava (`otava`, E-divisive in windows of 50 with t tests at 0.001,
-its default), both without changes below the margin. Needs NumPy, SciPy and collbench; times mean nothing here but for
-the last table, which is measured on this machine.
+A history has 8 cells, each with one value a run. Where nothing changes, a page has a false alarm if it names any change
+beyond the margin of 2 %. Where something does, one cell or all become 10 % slower, and the change of a cell is found if
+it is named within three runs. Beside collbench, where they are installed: ruptures (PELT, mean of each level, penalty
+2 log n variances, levels of three runs or more) and Apache Otava (`otava`, E-divisive in windows of 50 with t tests at
+0.001, its default), both without changes below the margin. Needs NumPy, SciPy and collbench; times mean nothing here
+but for the last table, which is measured on this machine.
 """
 
 from __future__ import annotations
 
 import argparse
 import time
+from collections import Counter
 from collections.abc import Callable
 from importlib.util import find_spec
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
-from history_noise import CELLS, NOISES, Values
+from history_noise import CELLS, NOISES, Values, shared
 from results import keep, table
 
 from collbench.analysis.history.change_points import Trace, find, matter, spread_of
 
 MARGIN = 0.02
-LENGTHS = (12, 20, 60)
-ADDED = (0.05, 0.1, 0.2)
-#: Noises of the tables of changes found.
+LENGTHS = (12, 33)
+#: Of a state that all cells share: runs, cells, correlations.
+SHARED = ((33, 1), (33, 8), (60, 1), (60, 8))
+CORRELATIONS = (0.0, 0.3, 0.6)
+#: Noises of the table of changes found, of `PLANTED` runs with which they begin, of 33, in so many cells.
 SHOWN = (
     "log-normal, 1 %",
     "log-normal, 5 %",
     "heavy-tailed, 2 %",
-    "one run in ten is an outlier",
+    "7 % of values + 49 %, 1 %",
     "AR(1), r = 0.3, 1 %",
 )
+PLANTED = ((16, 1), (16, CELLS), (28, 1), (28, CELLS))
+ADDED = 0.1
 #: Pages and histories of each kind for other libraries.
 OTHERS = 10
-AFTER = (3, 4, 5, 6, 8, 10, 15, 20)
-SEEN = 0.8
 
 #: A method: from the logarithms of times [runs, cells] to the cells that changed and the runs with which they did.
 Method = Callable[[Values], list[tuple[int, int]]]
@@ -47,11 +50,16 @@ Method = Callable[[Values], list[tuple[int, int]]]
 
 def collbench(values: Values) -> list[tuple[int, int]]:
     """As the command does."""
+    return _collbench(values)[0]
+
+
+def _collbench(values: Values) -> tuple[list[tuple[int, int]], str]:
+    """And whether runs are said to resemble their neighbours."""
     runs, cells = values.shape
-    traces = [Trace(values[:, cell], np.arange(runs)) for cell in range(cells)]
-    found = find(traces, spread_of(MARGIN)).levels
-    return [(cell, level.start) for cell, levels in enumerate(found)
-            for level in matter(values[:, cell], levels, MARGIN)[1:]]  # fmt: skip
+    found, correlation = find([Trace(values[:, cell], np.arange(runs)) for cell in range(cells)], spread_of(MARGIN))
+    changed = [(cell, level.start) for cell, levels in enumerate(found)
+               for level in matter(values[:, cell], levels, MARGIN)[1:]]  # fmt: skip
+    return changed, correlation.dependence
 
 
 def pelt(values: Values) -> list[tuple[int, int]]:
@@ -104,25 +112,37 @@ def false_alarms(draw: np.random.Generator, pages: int) -> dict[str, Any]:
     return data
 
 
-def found(draw: np.random.Generator, pages: int) -> dict[str, Any]:
-    """Of 60 runs: by noise and change the share found ten runs after it, and after how many runs it is."""
+def of_shared(draw: np.random.Generator, pages: int) -> dict[str, Any]:
+    """By runs, cells and correlation the share of pages that name a change, and those of each `Dependence`."""
     data: dict[str, Any] = {}
-    for name in SHOWN:
-        for added in ADDED:
-            shares = {method: _share(draw, name, added, 10, pages if method == "collbench" else OTHERS, of)
-                      for method, of in methods().items()}  # fmt: skip
-            after = next((one for one in AFTER if _share(draw, name, added, one, pages, collbench) >= SEEN), None)
-            data[f"{name}, +{added:.0%}"] = {"found": shares, "after": after}
+    for runs, cells in SHARED:
+        for r in CORRELATIONS:
+            found = [_collbench(shared(draw, runs, cells, r)) for _ in range(pages)]
+            kinds = Counter(kind for _, kind in found)
+            data[f"{runs} runs, {cells} cell{'s' * (cells > 1)}, r = {r}"] = {
+                "alarms": float(np.mean([bool(changed) for changed, _ in found])),
+                **{kind: kinds[kind] / pages for kind in ("none", "alike", "unknown")},
+            }
     return data
 
 
-def _share(draw: np.random.Generator, noise: str, added: float, last: int, pages: int, of: Method) -> float:
-    runs = 60
+def found(draw: np.random.Generator, pages: int) -> dict[str, Any]:
+    """By noise, first run and number of cells the share of the changed cells that are found, by method."""
+    return {
+        f"{name}, {'one cell' if cells == 1 else 'all cells'}, from run {first}": {
+            method: _share(draw, name, first, cells, pages if method == "collbench" else OTHERS, of)
+            for method, of in methods().items()
+        }
+        for name in SHOWN for first, cells in PLANTED
+    }  # fmt: skip
+
+
+def _share(draw: np.random.Generator, noise: str, first: int, cells: int, pages: int, of: Method) -> float:
     seen = []
     for _ in range(pages):
-        values = NOISES[noise](draw, runs)
-        values[runs - last :, 0] += np.log1p(added)
-        seen.append(any(cell == 0 and abs(at - (runs - last)) <= 3 for cell, at in of(values)))
+        values = NOISES[noise](draw, 33)
+        values[first:, :cells] += np.log1p(ADDED)
+        seen.append(len({cell for cell, at in of(values) if cell < cells and abs(at - first) <= 3}) / cells)
     return float(np.mean(seen))
 
 
@@ -136,11 +156,9 @@ def special(draw: np.random.Generator, pages: int) -> dict[str, float]:
         slow_night.append(bool(collbench(values)))
         values = quiet(draw, 60)
         values[30:37, 0] += np.log1p(0.1)
-        ends = {at for cell, at in collbench(values) if cell == 0}
-        slow_week.append({30, 37} <= ends)
-    for _ in range(3 * pages):
-        values = quiet(draw, 40)
-        nightly.append(any(collbench(values[:runs]) for runs in range(8, 41)))
+        slow_week.append({30, 37} <= {at for cell, at in collbench(values) if cell == 0})
+        values = quiet(draw, 33)
+        nightly.append(any(collbench(values[:runs]) for runs in range(8, 34)))
     return {"slow night": float(np.mean(slow_night)), "slow week": float(np.mean(slow_week)),
             "every night": float(np.mean(nightly))}  # fmt: skip
 
@@ -148,57 +166,65 @@ def special(draw: np.random.Generator, pages: int) -> dict[str, float]:
 def seconds(draw: np.random.Generator) -> dict[str, float]:
     """The time of the analysis, with no change and with one in each cell."""
     taken = {}
-    for runs, cells in ((60, 40), (400, 200)):
+    for runs, cells in ((60, 40), (400, 40)):
         for changed in (False, True):
             values = draw.normal(0, 0.01, (runs, cells))
             values[runs // 2 :] += np.log1p(0.1) * changed
-            start = time.perf_counter()
+            start = time.process_time()
             collbench(values)
             what = "a change in each" if changed else "no change"
-            taken[f"{runs} runs of {cells} cells, {what}"] = time.perf_counter() - start
+            taken[f"{runs} runs of {cells} cells, {what}"] = time.process_time() - start
     return taken
 
 
 def page(data: dict[str, Any]) -> str:
     names = list(methods())
-    alarms = [
-        [name, *(f"{100 * of[method]:.1f}" if method in of else "" for method in names)]
-        for name, of in data["false alarms"].items()
-    ]
-    rows = [[name, *(f"{100 * of['found'][method]:.0f}" for method in names), str(of["after"] or f"> {AFTER[-1]}")]
-            for name, of in data["found"].items()]  # fmt: skip
+
+    def rows(shares: dict[str, Any], form: str) -> list[list[str]]:
+        return [[name, *(f"{100 * of[key]:{form}}" if key in of else "" for key in names)]
+                for name, of in shares.items()]  # fmt: skip
+
+    def share(value: float, form: str = ".0f") -> str:
+        return f"{100 * value:{form}}"
+
+    kinds = ("none", "alike", "unknown")
+    of_shared = [[name, *(share(of[key], ".1f") for key in ("alarms", *kinds))] for name, of in data["shared"].items()]
     special, number, changes = data["special"], data["pages"], data["changes"]
     return "\n".join((
         f"# False alarms and changes found in a history\n\n{CELLS} cells. Pages with any false alarm, in per cent, of "
         f"{number} pages (of the other libraries {OTHERS}):\n",
-        table(("noise", *names), alarms),
-        f"One of {CELLS} cells changes, 10 of 60 runs before the end: found within three runs, in per cent, of "
-        f"{changes} histories\n(of the other libraries {OTHERS}); and after how many runs collbench finds it "
-        f"in {SEEN:.0%}:\n",
-        table(("noise and change", *names, "runs"), rows),
-        f"Log-normal, 1 %, of {changes} histories (of the last row {3 * changes}):\n",
+        table(("noise", *names), rows(data["false alarms"], ".1f")),
+        "A state of the machine that all cells share, 3 %, AR(1) with correlation r; cells have 1 % besides. Pages "
+        f"with\nany false alarm, in per cent, of {data['shared pages']}; and the share of pages by `dependence`:\n",
+        table(("history", "false alarms", *kinds), of_shared),
+        f"+{ADDED:.0%} in one of {CELLS} cells, or in all, of 33 runs: changed cells that are found within three runs, "
+        f"in per cent, of {changes}\nhistories (of the other libraries {OTHERS}):\n",
+        table(("noise and change", *names), rows(data["found"], ".0f")),
+        f"Log-normal, 1 %, of {changes} histories:\n",
         table(("", "%"), [
             ["pages that name a change where all cells took 50 % longer in one run of 60",
-             f"{100 * special['slow night']:.1f}"],
-            ["histories in which 7 runs of 60 took 10 % longer, found at both ends",
-             f"{100 * special['slow week']:.0f}"],
-            ["histories without a change with any alarm, looked at after each of the runs 8 to 40",
-             f"{100 * special['every night']:.1f}"],
+             share(special["slow night"])],
+            ["histories in which 7 runs of 60 took 10 % longer, found at both ends", share(special["slow week"])],
+            ["histories without a change with any alarm, looked at after each of the runs 8 to 33",
+             share(special["every night"])],
         ]),
-        table(("time of the analysis", "s"), [[what, f"{taken:.2f}"] for what, taken in data["seconds"].items()]),
+        table(("CPU time of the analysis", "s"), [[what, f"{taken:.2f}"] for what, taken in data["seconds"].items()]),
     ))  # fmt: skip
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--pages", type=int, default=120, help="without a change, of each noise and length [120]")
+    parser.add_argument("--shared", type=int, default=200, help="without a change, of each shared state [200]")
     parser.add_argument("--changes", type=int, default=24, help="histories with a change, of each noise and size [24]")
     parser.add_argument("--seed", type=int, default=1)
     asked = parser.parse_args()
     draw = np.random.default_rng(asked.seed)
-    data: dict[str, Any] = {"seed": asked.seed, "pages": asked.pages, "changes": asked.changes}
+    data: dict[str, Any] = {"seed": asked.seed, "pages": asked.pages, "changes": asked.changes,
+                            "shared pages": asked.shared}  # fmt: skip
     data |= {"seconds": seconds(draw), "special": special(draw, asked.changes)}
     data |= {"found": found(draw, asked.changes), "false alarms": false_alarms(draw, asked.pages)}
+    data |= {"shared": of_shared(draw, asked.shared)}
     keep("history", page(data), data)
 
 

@@ -2,7 +2,7 @@
 
     python bench/history_latest.py
 
-Histories of 40 cells as for `history.py`. Where nothing changes, a page that names any cell of its latest run has a
+Histories of 8 cells as for `history.py`. Where nothing changes, a page that names any cell of its latest run has a
 false alarm. Where something does, one cell takes longer in the latest run, or in the last two, and the page has to name
 it, or a change with one of the last three runs. Needs NumPy, SciPy and collbench; nothing is timed.
 """
@@ -13,13 +13,15 @@ import argparse
 from typing import Any
 
 import numpy as np
-from history_noise import CELLS, NOISES, Values
+from history_noise import CELLS, NOISES, Values, shared
 from results import keep, table
 
 from collbench.analysis.history.change_points import Trace, find, matter, outside, spread_of
 
 MARGIN = 0.02
-LENGTHS = (8, 12, 20, 60)
+LENGTHS = (8, 12, 20, 33)
+ALL = NOISES | {f"a state of all cells, AR(1), r = {r}": lambda draw, runs, r=r: shared(draw, runs, CELLS, r)
+                for r in (0.3, 0.6)}  # fmt: skip
 #: By how much one cell takes longer, and in how many of the last runs.
 ADDED = ((0.1, 1), (0.5, 1), (0.5, 2), (9.1, 1))
 SHOWN = (
@@ -40,17 +42,17 @@ def named(values: Values) -> tuple[set[int], set[int]]:
     traces = [Trace(values[:, cell], np.arange(runs)) for cell in range(cells)]
     levels = [
         matter(trace.values, found, MARGIN)
-        for trace, found in zip(traces, find(traces, spread_of(MARGIN)).levels, strict=True)
+        for trace, found in zip(traces, find(traces, spread_of(MARGIN))[0], strict=True)
     ]
     changed = {cell for cell, of in enumerate(levels) if of[-1].start >= runs - 3}
-    return {one.cell for one in outside(traces, levels, MARGIN)}, changed
+    return set(outside(traces, levels, MARGIN)), changed
 
 
 def false_alarms(draw: np.random.Generator, pages: int) -> dict[str, list[float]]:
     """By noise the share of pages that name a cell, for each length."""
     return {
         name: [float(np.mean([bool(named(noise(draw, runs))[0]) for _ in range(pages)])) for runs in LENGTHS]
-        for name, noise in NOISES.items()
+        for name, noise in ALL.items()
     }
 
 

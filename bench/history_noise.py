@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 Values = NDArray[np.float64]
 Draw = np.random.Generator
 
-CELLS = 40
+CELLS = 8
 
 
 def _outliers(draw: Draw, runs: int) -> Values:
@@ -44,6 +44,9 @@ NOISES: dict[str, Callable[[Draw, int], Values]] = {
     "log-normal, 20 %": lambda draw, runs: draw.normal(0, 0.2, (runs, CELLS)),
     "heavy-tailed, 2 %": lambda draw, runs: 0.02 * draw.standard_t(2, (runs, CELLS)),
     "one run in ten is an outlier": _outliers,
+    "7 % of values + 49 %, 1 %": lambda draw, runs: (
+        np.log(1.49) * (draw.random((runs, CELLS)) < 0.07) + draw.normal(0, 0.01, (runs, CELLS))
+    ),
     "cells switch modes, + 30 %": lambda draw, runs: (
         np.log(1.3) * (draw.random((runs, CELLS)) < 0.3) + draw.normal(0, 0.01, (runs, CELLS))
     ),
@@ -61,3 +64,12 @@ NOISES: dict[str, Callable[[Draw, int], Values]] = {
         np.linspace(0, np.log(1.05), runs)[:, None] + draw.normal(0, 0.01, (runs, CELLS))
     ),
 }
+
+
+def shared(draw: Draw, runs: int, cells: int, r: float) -> Values:
+    """One state of the machine for all cells, 3 %, of which each run keeps the share `r`; cells 1 % besides."""
+    state = draw.normal(0, 0.03, (runs, 1))
+    for run in range(1, runs):
+        state[run] = r * state[run - 1] + (1 - r**2) ** 0.5 * state[run]
+    found: Values = state + draw.normal(0, 0.01, (runs, cells))
+    return found

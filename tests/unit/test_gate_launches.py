@@ -140,8 +140,8 @@ def test_what_breaks_on_the_other_side_is_named_first(engine: Engine, here: Coll
     assert found.code == 1
     told = json.loads(Path("results/plan-gate/gate.json").read_text())
     assert (told["broken"], told["not_answered"]) == (2, 0)
-    broken = [cell["why"] for cell in told["cells"] if cell["answer"] == "broken"]
-    assert all("wrong result" in why for why in broken)
+    reasons = [cell["why"] for cell in told["cells"] if cell["answer"] == "broken"]
+    assert all("wrong result" in why for why in reasons)
 
 
 def test_a_side_that_does_not_start_is_told_once_and_is_the_reason_of_every_cell(

@@ -8,31 +8,26 @@ from tests.unit.made_runs import made_case
 
 from collbench.analysis.environment import side_of
 from collbench.analysis.estimate import Estimate
-from collbench.analysis.history.change_points import Change
 from collbench.analysis.history.history import (
-    CellChange,
+    Change,
     Point,
     Renewal,
     Series,
-    Surroundings,
     TimedRun,
     events,
-    surroundings,
+    renewals,
 )
 from collbench.schema.record import Work
-
-NOTHING = Surroundings((), ())
 
 
 def changed(
     size: int, run: int, between: tuple[int, int] | None = None, ratio: float = 1.1, machine: str = "a", lacks: int = 0
-) -> CellChange:
+) -> Change:
     """A change of one cell of 30 runs; the `lacks` runs before it have no time."""
     kept = [number for number in range(30) if not run - lacks <= number < run]
     points = tuple(Point(number, Estimate(1e-5, None, 1)) for number in kept)
     series = Series(made_case(size=size), machine, Work(amount=size), points, ())
-    change = Change(kept.index(run), Estimate(ratio, None, 3), 0.01, (0, 0))
-    return CellChange(series, change, run, between or (run, run))
+    return Change(series, kept.index(run), run, between or (run, run), Estimate(ratio, None, 3), 0.01)
 
 
 def timed(number: int, **facts: str) -> TimedRun:
@@ -42,15 +37,13 @@ def timed(number: int, **facts: str) -> TimedRun:
 def test_a_fact_that_changes_now_and_then_is_told_and_one_that_always_does_is_not() -> None:
     runs = [timed(number, kernel=str(number // 6), host=str(number % 2), allocation=str(number // 10))
             for number in range(30)]  # fmt: skip
-    found = surroundings(runs)
-    assert [(one.run, one.facts) for one in found.renewals] == [
+    assert [(one.run, one.facts) for one in renewals(runs)] == [
         (run, {"kernel": f"{run // 6 - 1} -> {run // 6}"}) for run in (6, 12, 18, 24)
     ]
-    assert found.restless == ("host",)
 
 
-def sizes_by_run(found: list[CellChange]) -> list[tuple[int, list[int]]]:
-    return [(event.run, [one.series.case["size"] for one in event.changes]) for event in events(found, NOTHING)]
+def sizes_by_run(found: list[Change]) -> list[tuple[int, list[int]]]:
+    return [(event.run, [one.series.case["size"] for one in event.changes]) for event in events(found, ())]
 
 
 def test_changes_that_may_have_begun_with_the_same_run_are_told_with_it() -> None:
@@ -61,26 +54,27 @@ def test_changes_that_may_have_begun_with_the_same_run_are_told_with_it() -> Non
 
 
 def test_directions_and_machines_are_told_apart() -> None:
-    found = events([changed(8, 12), changed(16, 12, ratio=0.9), changed(8, 12, machine="b")], NOTHING)
+    found = events([changed(8, 12), changed(16, 12, ratio=0.9), changed(8, 12, machine="b")], ())
     assert [(event.slower, len(event.changes)) for event in found] == [(True, 1), (True, 1), (False, 1)]
 
 
-def renewed(run: int, **facts: str) -> Surroundings:
-    return Surroundings((Renewal(run, "a", side_of(made_case()), facts),), ())
+def facts_of(change: Change, run: int) -> dict[int, dict[str, str]]:
+    """Those of the one event, where a newer library came with a run."""
+    (event,) = events([change], [Renewal(run, "a", side_of(made_case()), {"library": "1 -> 2"})])
+    return event.facts
 
 
 def test_what_changed_in_the_same_run_and_what_changed_nearby() -> None:
     change = changed(8, 12, (10, 14))
-    (same,) = events([change], renewed(12, library="1 -> 2"))
-    assert (same.facts, same.nearby) == ({"library": "1 -> 2"}, {})
-    (near,) = events([change], renewed(13, library="1 -> 2"))
-    assert (near.facts, near.nearby) == ({}, {13: {"library": "1 -> 2"}})
-    (far,) = events([change], renewed(15, library="1 -> 2"))
-    assert (far.facts, far.nearby) == ({}, {})
-    (other,) = events([changed(8, 12, machine="b")], renewed(12, library="1 -> 2"))
-    assert other.facts == {}
+    newer = {"library": "1 -> 2"}
+    assert facts_of(change, 12) == {12: newer}
+    assert facts_of(change, 13) == {13: newer}
+    assert facts_of(change, 15) == {}
+    assert facts_of(changed(8, 12, machine="b"), 12) == {}
 
 
 def test_what_changed_while_a_cell_was_not_measured_counts_as_of_the_same_run() -> None:
-    (found,) = events([changed(8, 12, lacks=3)], renewed(10, library="1 -> 2"))
-    assert found.facts == {"library": "1 -> 2"}
+    change = changed(8, 12, lacks=3)
+    assert facts_of(change, 10) == {12: {"library": "1 -> 2"}}
+    (event,) = events([change], ())
+    assert (event.before, event.run) == (8, 12)

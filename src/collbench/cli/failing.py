@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 from collbench.analysis.compare import Comparison
 from collbench.analysis.estimate import FEWEST
-from collbench.analysis.history.history import History, Told
+from collbench.analysis.history.history import History, Trend
 from collbench.analysis.launches import unequal
 from collbench.analysis.observations import Cell
 from collbench.units import counted
@@ -83,7 +83,7 @@ _UNMEASURED: dict[str, Callable[[Comparison], bool]] = {
 }
 
 
-#: What --fail-on takes: how a cell takes now, over the shortest and the longest of its earlier levels.
+#: What --fail-on takes of levels: the time now over the shortest and over the longest of the earlier levels.
 FAILING_LEVELS: dict[str, Callable[[float, float, float], bool]] = {
     "slower": lambda over_shortest, over_longest, margin: over_shortest > 1 + margin,
     "faster": lambda over_shortest, over_longest, margin: over_longest < 1 / (1 + margin),
@@ -92,15 +92,25 @@ FAILING_LEVELS: dict[str, Callable[[float, float, float], bool]] = {
     ),
 }
 
+#: And of the latest run.
+OUTSIDE = "outside"
 
-def history_failures(history: History, fail_on: str, since: int) -> list[str]:
+
+def history_failures(history: History, fail_on: Sequence[str], since: int) -> list[str]:
     """Why a check fails, in words; empty where it passes. `since`: the number of the first run that counts.
 
-    Besides the cells whose level differs, what the latest runs did not measure fails every check, and so does a history
-    without a run that counts, or without a single cell that could be judged.
+    Besides the cells of each kind in `fail_on` (of `FAILING_LEVELS`, or `OUTSIDE`), what the latest runs did not
+    measure fails every check, and so does a history without a run that counts, or without any cell that could be
+    judged.
     """
-    differing = [one for one in history.cells if FAILING_LEVELS[fail_on](*one.now, history.margin)]
-    reasons = [f"{counted(len(differing), 'cell')} {fail_on} now than before"] if differing else []
+    reasons = []
+    for kind in fail_on:
+        if kind == OUTSIDE:
+            number, where = sum(len(one.cells) for one in history.latest), "of its level in the latest run"
+        else:
+            number = sum(FAILING_LEVELS[kind](*one.now, history.margin) for one in history.cells)
+            where = "now than before"
+        reasons += [f"{counted(number, 'cell')} {kind} {where}"] if number else []
     current = [one for one in history.cells if one.series.last >= since or (one.series.missing or -1) >= since]
     lacking = sum(map(_not_measured, current))
     if lacking:
@@ -112,6 +122,6 @@ def history_failures(history: History, fail_on: str, since: int) -> list[str]:
     return reasons
 
 
-def _not_measured(one: Told) -> bool:
+def _not_measured(one: Trend) -> bool:
     series = one.series
     return series.missing is not None or bool(series.lacking)

@@ -4,17 +4,31 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import click
 
 from collbench.analysis.history import history as analysed
 from collbench.analysis.history.history import History
 from collbench.cli.analysing import COMPLETE, RUN, margin_option, say, style
-from collbench.cli.failing import FAILING_LEVELS, history_failures
+from collbench.cli.failing import FAILING_LEVELS, OUTSIDE, history_failures
 from collbench.cli.terminal import amount, harmless, refuse_folder, waiting_for, write
 from collbench.errors import RequestError
 from collbench.report.history import Names, document, tables
 from collbench.spelling import suggestion
+
+
+class Kinds(click.ParamType[tuple[str, ...]]):
+    """`slower,outside`: what a check fails on."""
+
+    name = "KIND[,...]"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, ...]:
+        """Each once."""
+        kinds = tuple(dict.fromkeys(str(value).split(",")))
+        for kind in set(kinds) - {*FAILING_LEVELS, OUTSIDE}:
+            self.fail(f"{kind!r} is none of {', '.join(FAILING_LEVELS)}, {OUTSIDE}.", param, ctx)
+        return kinds
 
 
 @click.command(
@@ -37,9 +51,10 @@ from collbench.spelling import suggestion
 )
 @click.option(
     "--fail-on",
-    type=click.Choice(list(FAILING_LEVELS)),
+    type=Kinds(),
     default=None,
-    help="Exit with 1 when a cell takes longer (or less, or either) now than before, or was not measured.",
+    help=f"Exit with 1 when a cell is {', '.join(FAILING_LEVELS)} now than before, or {OUTSIDE} of its level in the "
+    "latest run, or was not measured. Several with commas.",
 )
 @click.option("-o", "--output", type=RUN, default=None, metavar="FILE", help="Write a page with plots: FILE.html.")
 @click.option("--all", "every", is_flag=True, default=False, help="Every cell in tables, not only those that changed.")
@@ -49,7 +64,7 @@ def command(
     given: tuple[str, ...],
     margin: float,
     since: str | None,
-    fail_on: str | None,
+    fail_on: tuple[str, ...] | None,
     output: Path | None,
     every: bool,
     style: str,
@@ -74,7 +89,7 @@ def command(
         _page(output, found, names)
     reasons = history_failures(found, fail_on, first) if fail_on else []
     if reasons:
-        click.echo(f"collbench: --fail-on {fail_on}: {', '.join(reasons)}.", err=True)
+        click.echo(f"collbench: --fail-on {','.join(fail_on or ())}: {', '.join(reasons)}.", err=True)
     return 1 if reasons else 0
 
 

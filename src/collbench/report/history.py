@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
+from pathlib import PurePath
+from shlex import quote
+from typing import Any, NamedTuple
 
-from collbench.analysis.estimate import Estimate
-from collbench.analysis.history.change_points import FEWEST, LEAST
-from collbench.analysis.history.history import CellChange, Event, History, LatestRun, Series, Told, told
+from collbench.analysis.history.change_points import FEWEST, LEAST, WAVES
+from collbench.analysis.history.history import Change, Event, History, Series, Trend
+from collbench.report.cells import change, span
 from collbench.report.headings import heading
 from collbench.report.tables import Table, without_empty
 from collbench.schema.case import Case
 from collbench.units import counted, format_duration, format_size
 
 
-@dataclass(frozen=True)
-class Name:
+class Name(NamedTuple):
     """`allreduce sum float32`, `mpich single strict`, `64K`, `EPYC 7003, 4 cores`; empty where all cells share it."""
 
     what: str
@@ -25,12 +25,8 @@ class Name:
     size: str
     machine: str
 
-    @property
-    def without_size(self) -> str:
-        return ", ".join(filter(None, (self.what, self.place, self.machine)))
-
     def __str__(self) -> str:
-        return ", ".join(filter(None, (self.what, self.place, self.size, self.machine))) or "the cell"
+        return ", ".join(filter(None, self))
 
 
 class Names:
@@ -38,11 +34,10 @@ class Names:
 
     def __init__(self, all_series: Sequence[Series]) -> None:
         parts = [heading(one.case).split(", ") for one in all_series]
-        common = [part for part in parts[0] if all(part in own for own in parts)] if parts else []
-        first = parts[0][0] if parts else ""
-        dropped = [part for part in common if part != first]  # the operation is always named
-        places = {_place(one.case) for one in all_series}
-        machines = {one.machine for one in all_series}
+        dropped = [
+            part for part in next(iter(parts), [])[1:] if all(part in own for own in parts)
+        ]  # the operation is always named
+        places, machines = {_place(one.case) for one in all_series}, {one.machine for one in all_series}
         self.shared = ", ".join(dropped)
         self._names = {
             id(one): Name(
@@ -54,223 +49,190 @@ class Names:
         }  # fmt: skip
         self._sizes: dict[str, set[int]] = {}
         for one in all_series:
-            self._sizes.setdefault(self[one].without_size, set()).add(one.case["size"] or 0)
+            self._sizes.setdefault(self._without_size(one), set()).add(one.case["size"] or 0)
 
     def __getitem__(self, series: Series) -> Name:
         return self._names[id(series)]
 
-    def together(self, several: Iterable[Series]) -> str:
-        """`allreduce 64K..1M (host, multi strict) and bcast 8`: neighbouring sizes as a range, equal places once."""
-        by_place: dict[tuple[str, str], list[Series]] = {}
-        for one in several:
-            name = self[one]
-            by_place.setdefault((name.what, ", ".join(filter(None, (name.place, name.machine)))), []).append(one)
-        places: dict[str, list[str]] = {}
-        for (what, place), members in by_place.items():
-            places.setdefault(f"{what} {self._ranges(members)}".strip(), []).append(place)
-        return _and([f"{what} ({', '.join(where)})" if any(where) else what for what, where in places.items()])
+    def _without_size(self, series: Series) -> str:
+        name = self[series]
+        return f"{name.what}|{', '.join(filter(None, (name.place, name.machine)))}"
 
-    def _ranges(self, members: list[Series]) -> str:
+    def groups(self, several: Iterable[Series]) -> dict[str, list[Series]]:
+        """By operation, place and machine: `allreduce 64K..1M (host)`, with neighbouring sizes as a range."""
+        found: dict[str, list[Series]] = {}
+        for one in several:
+            found.setdefault(self._without_size(one), []).append(one)
+        named = {}
+        for key, members in found.items():
+            what, _, where = key.partition("|")
+            named[f"{what} {self._ranges(key, members)}".strip() + (f" ({where})" if where else "")] = members
+        return named
+
+    def _ranges(self, key: str, members: Sequence[Series]) -> str:
         if not self[members[0]].size:
             return ""
-        order = sorted(self._sizes[self[members[0]].without_size])
-        wanted = sorted({order.index(one.case["size"]) for one in members})
+        order = sorted(self._sizes[key])
+        wanted = [order.index(one.case["size"]) for one in members]
         if len(wanted) == len(order) > 2:
             return "all sizes"
-        ranges: list[list[int]] = []
-        for index in wanted:
-            if ranges and ranges[-1][-1] == index - 1:
-                ranges[-1].append(index)
-            else:
-                ranges.append([index])
-        return ", ".join(_range([format_size(order[index]) for index in one]) for one in ranges)
-
-
-def _range(sizes: list[str]) -> str:
-    return ", ".join(sizes) if len(sizes) < 3 else f"{sizes[0]}..{sizes[-1]}"
-
-
-#: More are counted.
-_MOST = 3
-
-
-def _and(words: list[str]) -> str:
-    more = len(words) - _MOST
-    if more > 0:
-        return f"{', '.join(words[:_MOST])} and {more} more"
-    return " and ".join(filter(None, (", ".join(words[:-1]), words[-1])))
+        ranges: list[list[str]] = []
+        for index in sorted(wanted):
+            if index - 1 not in wanted:
+                ranges.append([])
+            ranges[-1].append(format_size(order[index]))
+        return ", ".join(", ".join(one) if len(one) < 3 else f"{one[0]}..{one[-1]}" for one in ranges)
 
 
 def _place(case: Case) -> str:
     return f"{case.where.image or ''} {case.where.text}".strip()
 
 
-#: More notes of one kind are counted.
-MOST = 4
+GRID = ("since", "change", "where", "with")
 
-#: A correlation of neighbouring runs that is worth a line.
-TOLD = 0.1
-
-#: From here on a ratio is told as such, and not in per cent.
-_TIMES = 2.0
+#: The most words and characters of the sentence, rows of the grid, characters of its last columns, lines of caveats.
+WORDS, LONG, MOST_ROWS, TEXTS, MOST_LINES = 25, 100, 16, 66, 3
 
 
 def sentence(history: History, names: Names) -> str:
-    """`1 change in 2 of 40 cells over 31 runs, 2026-10-24 to 2026-11-23: allreduce 64K slower, +12.0 % ...`."""
+    """`slower by 12 % since 2026-11-03 for allreduce 64K..1M, with library Open MPI 5.0.8 -> 5.0.9`."""
     runs = history.runs.runs
-    cells = [told for told in history.cells if told.tested]
-    span = f"{counted(len(runs), 'run')}, {runs[0].day} to {runs[-1].day}"
-    if not cells:
-        return f"No cell has {FEWEST} runs yet, without which no change can be told: {span}"
+    tested = sum(one.tested for one in history.cells)
+    if not tested:
+        most = max((len(one.series.points) for one in history.cells), default=0)
+        return f"too few runs to tell a change: {most} of {FEWEST}"
     if history.first >= len(runs):
-        return f"No run since then: {span}"
-    since = f" since {runs[history.first].day}" if history.first else ""
-    if not history.events:
-        where = f"{since} in {counted(len(cells), 'cell')} over {span}"
-        if history.correlation >= TOLD:
-            return f"No change is established{where}; only large ones could be, because neighbouring runs are alike"
-        return f"No change beyond {history.margin * 100:g} %{where}"
-    changed = sum(bool(told.changes) for told in cells)
-    number = counted(len(history.events), "change")
-    latest = "" if len(history.events) == 1 else "the latest: "
-    where = f"{changed} of {counted(len(cells), 'cell')}{since} over {span}"
-    return f"{number} in {where}; {latest}{line(history.events[0], history, names)}"
+        return "no run since then"
+    if history.events:
+        event, several = history.events[0], len(history.events) > 1
+        start = f"{len(history.events)} changes, the latest: " if several else ""
+        cells = f" in {len(event.changes)} of {counted(tested, 'cell')}"
+        where = f" for {' and '.join(names.groups(change.series for change in event.changes))}"
+        facts = f", with {briefly(event.facts[event.run])}" if event.run in event.facts else ""
+        size = _ratios(one.ratio.value for one in event.changes).replace("+", "").replace("-", "")
+        size = size if "%" in size else f"a factor of {size.removesuffix('x')}"
+        said = [f"{start}{'slower' if event.slower else 'faster'} by {size} since {runs[event.run].day}{end}"
+                for end in (where + facts, cells + facts, where, cells)]  # fmt: skip
+        return next(filter(_short, said), said[-1])
+    if history.latest:
+        one = history.latest[0]
+        series, ratio = one.cells[0]
+        said = [f"no change yet, but the latest run lies outside in {len(one.cells)} of {counted(one.of, 'cell')}"]
+        farthest = f"{said[0]}{', farthest' * (len(one.cells) > 1)}: {next(iter(names.groups([series])))}"
+        said.append(f"{farthest}, {change(ratio)}")
+        return said[_short(said[1])]
+    none = f"no change beyond {history.margin * 100:g} %"
+    return {
+        "none": f"{none} in {counted(tested, 'cell')} over {counted(len(runs) - history.first, 'run')}",
+        "alike": f"{none} seen; only large ones can be, because neighbouring runs resemble each other",
+        "unknown": f"{none} seen; {counted(len(runs), 'run')} are too few to tell small ones from waves",
+    }[history.correlation.dependence]
 
 
-def line(event: Event, history: History, names: Names) -> str:
-    """`allreduce 64K..1M slower, +11.2 %, since 2026-11-03 (run b; library 5.0.8 -> 5.0.9 in the same run)`."""
-    run = history.runs.runs[event.run]
-    word = "slower" if event.slower else "faster"
-    what = names.together(change.series for change in event.changes)
-    inside = [f"run {run.name}"] if run.name != run.day else []
-    inside += [f"{told(event.facts)} in the same run"] if event.facts else []
-    inside += [f"{told(facts)} in run {history.runs.runs[number].name}, which it may have begun with"
-               for number, facts in event.nearby.items()]  # fmt: skip
-    return f"{what} {word}, {_size(event)}, since {run.day}" + (f" ({'; '.join(inside)})" if inside else "")
+def _short(text: str) -> bool:
+    return len(text.split()) <= WORDS and len(text) <= LONG
 
 
-def _size(event: Event) -> str:
-    sizes = sorted({signed(change.change.ratio.value) for change in event.changes}, key=float)
-    return f"{sizes[0]} %" if len(sizes) == 1 else f"{sizes[0]} to {sizes[-1]} %"
+def _ratios(ratios: Iterable[float]) -> str:
+    """`+12 to +13 %`, or the one ratio; the least first."""
+    low, *_, high = [*sorted(ratios, key=lambda ratio: abs(ratio - 1))] * 2
+    return change(low) if change(low) == change(high) else span(low, high)
 
 
-def latest(history: History, names: Names) -> list[str]:
-    """`latest run 2026-11-23: 2 of 40 cells lie outside what their level has shown (farthest: bcast 8, ...); ...`."""
-    return [_latest(one, history, names) for one in history.latest]
+def briefly(facts: dict[str, str]) -> str:
+    """`library Open MPI 5.0.8 -> 5.0.9 and 2 more`."""
+    name, text = next(iter(facts.items()))
+    return f"{name} {text}" + (f" and {len(facts) - 1} more" if len(facts) > 1 else "")
 
 
-def _latest(one: LatestRun, history: History, names: Names) -> str:
-    series, ratio = one.cells[0]
-    several = len(one.cells) > 1
-    where = f"latest run {history.runs.runs[one.run].name}: {len(one.cells)} of {counted(one.of, 'cell')}"
-    farthest = f"{'farthest: ' * several}{names.together([series])}, {over_level(ratio)}"
-    return (f"{where} {'lie' if several else 'lies'} outside what {'their' if several else 'its'} level has shown "
-            f"({farthest}); no change is established until {LEAST} runs show it")  # fmt: skip
+def in_full(facts: dict[str, str]) -> str:
+    """`library Open MPI 5.0.8 -> 5.0.9; kernel 6.1 -> 6.6`."""
+    return "; ".join(f"{name} {text}" for name, text in facts.items())
 
 
-def over_level(ratio: float) -> str:
-    """`10.1 times its level`, `30.0 % above its level`, `20.0 % below its level`."""
-    if ratio >= _TIMES:
-        return f"{ratio:.1f} times its level"
-    return f"{abs(ratio - 1) * 100:.1f} % {'above' if ratio > 1 else 'below'} its level"
+def grid(history: History, names: Names) -> Table:
+    """A row for each change of an operation and place, and of the latest run where it is outside; the latest first."""
+    runs, rows = history.runs.runs, []
+    for one in history.latest:
+        ratios = {id(series): ratio for series, ratio in one.cells}
+        for name, members in names.groups(series for series, _ in one.cells).items():
+            size = _ratios(ratios[id(series)] for series in members)
+            rows.append((runs[one.run].day, size, name, "latest run only"))
+    for event in history.events:
+        ratios = {id(one.series): one.ratio.value for one in event.changes}
+        facts = event.facts.get(event.run) or next(iter(event.facts.values()), {})
+        near = f" on {runs[min(event.facts)].day}" if facts and event.run not in event.facts else ""
+        for name, members in names.groups(one.series for one in event.changes).items():
+            size = _ratios(ratios[id(series)] for series in members)
+            rows.append((runs[event.run].day, size, name, f"{briefly(facts)}{near}" if facts else ""))
+    left = len(rows) - MOST_ROWS
+    room = min(max((len(row[3]) for row in rows), default=0), TEXTS // 2)
+    short = tuple((*row[:2], _shortened(row[2], TEXTS - room), _shortened(row[3], room)) for row in rows[:MOST_ROWS])
+    return without_empty(Table("", GRID, short, (f"{left} more rows: --all",) * (left > 0)))
 
 
-def signed(ratio: float) -> str:
-    """`+12.0` for 1.12."""
-    return f"{(ratio - 1) * 100:+.1f}"
+def _shortened(text: str, most: int) -> str:
+    return text if len(text) <= most else f"{text[: most - 3]}..."
 
 
-def notes(history: History, names: Names) -> list[str]:
-    """What a reader must know, each line once."""
-    runs = history.runs
-    untested = [one for one in history.cells if one.series.points and not one.tested]
-    found = [f"{counted(len(untested), 'cell')} with fewer than {FEWEST} runs: changes cannot be told yet"
-             ] if untested and len(untested) < len(history.cells) else []  # fmt: skip
-    machines = list(dict.fromkeys(run.machine for run in runs.runs))
-    if len(machines) > 1:
-        found.append(f"{len(machines)} machines, each with series of its own: {'; '.join(machines)}")
-    found += not_measured(history, names)
-    if history.correlation >= TOLD:
-        found.append(
-            f"neighbouring runs resemble each other (correlation {history.correlation:.1f}): slow waves look like "
-            "changes, so only larger ones are told"
-        )
-    if history.surroundings.restless:
-        found.append(f"differs in many runs, and is told of none: {', '.join(history.surroundings.restless)}")
-    return found + _first([f"left out: {why}" for why in runs.left_out]) + _first(list(runs.doubts))
+def tables(history: History, names: Names, every: bool = False) -> list[Table]:
+    """The answer in a sentence, a grid, what must be known of it, what to do next; with `every` all tables instead."""
+    lines = [common(history, names), *caveats(history, names)]
+    shown = Table("", (), ()) if every else grid(history, names)
+    if not every:
+        left = len(lines[1 + MOST_LINES :])
+        more = [f"{left} more, and every cell: --all"] if left else []
+        lines = [*(_shortened(line, LONG - 2) for line in (*lines[: 1 + MOST_LINES], *shown.notes)), *more]
+    answer = Table(sentence(history, names), shown.columns, shown.rows, (*lines, *_next(history)))
+    return [answer, *(table for table in complete(history, names) if every and table.rows)]
 
 
-def not_measured(history: History, names: Names) -> list[str]:
-    """Cells that the latest runs failed, or have no record of; and how often others failed."""
+def common(history: History, names: Names) -> str:
+    """`41 runs until 2026-11-23; 40 cells: backend mpi`."""
     runs = history.runs.runs
-    all_series = [one.series for one in history.cells]
-    last: dict[str, list[Series]] = {}
-    for series in all_series:
+    shared = f": {names.shared}" if names.shared else ""
+    return f"{counted(len(runs), 'run')} until {runs[-1].day}; {counted(len(history.cells), 'cell')}{shared}"
+
+
+def _next(history: History) -> list[str]:
+    runs = history.runs.runs
+    if history.events:
+        both = (quote(str(PurePath(history.runs.name, runs[number].name)))
+                for number in (history.events[0].before, history.events[0].run))  # fmt: skip
+        return [f"next: collbench compare {' '.join(both)}"]
+    return [f"next: measure again, {LEAST} runs that hold are a change"] if history.latest else []
+
+
+def caveats(history: History, names: Names) -> list[str]:
+    """What could mislead, the gravest first."""
+    runs, correlation = history.runs.runs, history.correlation
+    lacking: dict[str, list[Series]] = {}
+    for one in history.cells:
+        series = one.series
         if series.missing is not None:
-            last.setdefault(f"no record since run {runs[series.missing].name}", []).append(series)
+            lacking.setdefault(f"no record since run {runs[series.missing].name}", []).append(series)
         elif series.lacking:
-            last.setdefault(f"not measured in run {runs[series.last].name}, {series.lacking}", []).append(series)
-    lines = _first([f"{why}: {names.together(cells)}" for why, cells in last.items()])
-    skipped = sum(not series.points and not series.lacking for series in all_series)
-    before = sum(gap.run != series.last for series in all_series if series.points for gap in series.gaps)
-    lines += [f"{counted(skipped, 'cell')} skipped in every run: --all"] if skipped else []
-    lines += (
-        [f"earlier runs lack {counted(before, 'time')}, because a cell failed or was skipped: --all"] if before else []
-    )
-    return lines
+            lacking.setdefault(f"not measured in run {runs[series.last].name}, {series.lacking}", []).append(series)
+    lines = [f"{why}: {', '.join(names.groups(cells))}" for why, cells in lacking.items()]
+    if history.latest and history.events:
+        outside = sum(len(one.cells) for one in history.latest)
+        lines.append(
+            f"the latest run lies outside its level in {counted(outside, 'cell')}; a change needs {LEAST} runs"
+        )
+    if any(one.tested for one in history.cells):
+        known = f"neighbouring runs resemble each other (r = {correlation.estimate:.2f})"
+        lines += {"none": [], "alike": [f"{known}: waves with r up to {correlation.limit:.2f} are allowed for"],
+                  "unknown": [f"whether runs resemble their neighbours is unknown: r = {WAVES} is not excluded, "
+                              f"{correlation.limit:.2f} allowed for"]}[correlation.dependence]  # fmt: skip
+    untested = sum(bool(one.series.points) and not one.tested for one in history.cells)
+    lines += [f"{counted(untested, 'cell')} with fewer than {FEWEST} runs: not tested"] if untested else []
+    machines = dict.fromkeys(run.machine for run in runs)
+    lines += [f"{len(machines)} machines, each with its own series: {'; '.join(machines)}"] if len(machines) > 1 else []
+    skipped = sum(not one.series.points and not one.series.lacking for one in history.cells)
+    lines += [f"{counted(skipped, 'cell')} skipped in every run"] if skipped else []
+    left_out = (f"left out: {why.removeprefix(f'{history.runs.name}/')}" for why in history.runs.left_out)
+    return [*lines, *left_out, *history.runs.doubts]
 
-
-def _first(lines: list[str]) -> list[str]:
-    more = len(lines) - MOST
-    return lines[:MOST] + ([f"{more} more of these"] if more > 0 else [])
-
-
-def document(history: History, names: Names) -> dict[str, Any]:
-    """Times in seconds; runs by their number in time; null where there is none."""
-    runs = history.runs.runs
-    return {
-        "answer": sentence(history, names), "margin": history.margin, "correlation": history.correlation,
-        "runs": [{"name": run.name, "started": run.started.isoformat(), "machine": run.machine} for run in runs],
-        "events": [
-            {"run": event.run, "verdict": "slower" if event.slower else "faster", "text": line(event, history, names),
-             "facts": event.facts, "nearby": {str(number): facts for number, facts in event.nearby.items()},
-             "cells": [str(names[change.series]) for change in event.changes]}
-            for event in history.events
-        ],
-        "latest": [
-            {"run": one.run, "of": one.of, "text": text,
-             "cells": [{"name": str(names[series]), "ratio": ratio} for series, ratio in one.cells]}
-            for one, text in zip(history.latest, latest(history, names), strict=True)
-        ],
-        "cells": [_cell_document(one, names) for one in history.cells],
-        "environment": [{"run": one.run, "machine": one.machine, "image": one.side[0], "facts": one.facts}
-                        for one in history.surroundings.renewals],
-        "notes": notes(history, names), "left_out": history.runs.left_out, "doubts": history.runs.doubts,
-    }  # fmt: skip
-
-
-def _cell_document(one: Told, names: Names) -> dict[str, Any]:
-    from msgspec import to_builtins
-
-    series = one.series
-    return {
-        "name": str(names[series]), "case": to_builtins(series.case), "machine": series.machine, "tested": one.tested,
-        "points": [{"run": point.run, "seconds": point.time.value, "interval": point.time.interval,
-                    "launches": point.time.n} for point in series.points],
-        "not_measured": [{"run": gap.run, "why": gap.why} for gap in series.gaps],
-        "partly": [{"run": gap.run, "why": gap.why} for gap in series.partly],
-        "missing": series.missing, "changes": [_change(change) for change in one.changes],
-    }  # fmt: skip
-
-
-def _change(change: CellChange) -> dict[str, Any]:
-    ratio = change.change.ratio
-    return {"run": change.run, "between": change.between, "ratio": ratio.value, "interval": ratio.interval,
-            "p_adjusted": change.change.p}  # fmt: skip
-
-
-#: More rows of changes are counted.
-MOST_ROWS = 20
 
 CHANGES = ("since", "verdict", "what", "place", "size (B)", "machine", "difference (%)", "difference 95 %", "before",
            "after", "runs", "may have begun", "run", "in the same run")  # fmt: skip
@@ -278,81 +240,74 @@ CELLS = ("what", "place", "size (B)", "machine", "now", "now 95 %", "runs", "cha
 ENVIRONMENT = ("since", "run", "side", "what changed", "machine")
 
 
-def tables(history: History, names: Names, every: bool = False) -> list[Table]:
-    """The answer with its notes, and the changes; every cell, with `every`."""
-    more = [line(event, history, names) for event in history.events[1:]]
-    answer = Table(sentence(history, names), (), (), (*more, *latest(history, names), *notes(history, names)))
-    if every:
-        return [answer, *changed(history, names), *complete(history, names)]
-    return [answer, *changed(history, names, MOST_ROWS)]
-
-
-def changed(history: History, names: Names, most: int | None = None) -> list[Table]:
-    """A row for each change, the latest first, or for the first so many; no table without a change."""
-    rows = [row for event in history.events for row in _rows(event, history, names)]
-    more = len(rows[most:]) if most is not None else 0
-    left_out = (f"{counted(more, 'more row')}: --all",) if more else ()
-    return [without_empty(Table(_title("what changed", names), CHANGES, tuple(rows[:most]), left_out))] if rows else []
-
-
-def complete(history: History, names: Names) -> list[Table]:
-    """Every cell, and every change of the environment."""
-    rows = tuple(_cell(one, history, names) for one in history.cells)
-    return [without_empty(Table(_title("every cell", names), CELLS, rows)), *environment(history)]
-
-
-def environment(history: History) -> list[Table]:
-    """What changed in the environment, run by run."""
-    runs = history.runs.runs
+def complete(history: History, names: Names) -> tuple[Table, Table, Table]:
+    """Every change, every cell, and every change of the environment."""
+    cells, runs = {id(one.series): one for one in history.cells}, history.runs.runs
+    shared = f": {names.shared}" if names.shared else ""
     machines = len({run.machine for run in runs}) > 1
-    rows = dict.fromkeys(
-        (runs[one.run].day, runs[one.run].name, one.side[0] or "", told(one.facts), one.machine if machines else "")
-        for one in history.surroundings.renewals
-    )
-    return [without_empty(Table("what changed in the environment", ENVIRONMENT, tuple(rows)))] if rows else []
+    changed = tuple(_row(change, event, cells[id(change.series)], history, names)
+                    for event in history.events for change in event.changes)  # fmt: skip
+    renewed = tuple(dict.fromkeys(
+        (runs[one.run].day, runs[one.run].name, one.side[0] or "", in_full(one.facts), one.machine if machines else "")
+        for one in history.renewals
+    ))  # fmt: skip
+    every = tuple(_cell(one, history, names) for one in history.cells)
+    return (without_empty(Table(f"what changed{shared}", CHANGES, changed)),
+            without_empty(Table(f"every cell{shared}", CELLS, every)),
+            without_empty(Table("what changed in the environment", ENVIRONMENT, renewed)))  # fmt: skip
 
 
-def _title(what: str, names: Names) -> str:
-    return f"{what}: {names.shared}" if names.shared else what
+def _row(change: Change, event: Event, one: Trend, history: History, names: Names) -> tuple[str, ...]:
+    runs, ratio = history.runs.runs, change.ratio
+    before, after = next(pair for pair in pairwise(one.levels) if pair[1].start == change.at)
+    first, last = (runs[number].day for number in change.between)
+    return (runs[change.run].day, "slower" if change.slower else "faster", *names[change.series],
+            signed(ratio.value), " .. ".join(map(signed, ratio.interval or ())),
+            format_duration(one.time(before).value), format_duration(one.time(after).value),
+            f"{before.stop - before.start} and {after.stop - after.start}",
+            "" if first == last else f"{first} .. {last}", runs[change.run].name,
+            in_full(event.facts.get(event.run, {})))  # fmt: skip
 
 
-def _rows(event: Event, history: History, names: Names) -> Iterable[tuple[str, ...]]:
-    by_series = {id(one.series): one for one in history.cells}
-    for change in event.changes:
-        yield _row(change, event, by_series[id(change.series)], history, names)
+def signed(ratio: float) -> str:
+    """`+12.0` for 1.12."""
+    return f"{(ratio - 1) * 100:+.1f}"
 
 
-def _row(change: CellChange, event: Event, one: Told, history: History, names: Names) -> tuple[str, ...]:
-    runs, name = history.runs.runs, names[change.series]
-    before, after = next(pair for pair in pairwise(one.levels) if pair[1].start == change.change.at)
-    first, last = (runs[number] for number in change.between)
-    span = "" if first is last else f"{first.day} .. {last.day}"
-    ratio, verdict = change.change.ratio, "slower" if change.slower else "faster"
-    return (runs[change.run].day, verdict, name.what, name.place, name.size, name.machine, signed(ratio.value),
-            _percent(ratio), format_duration(one.time(before).value), format_duration(one.time(after).value),
-            f"{before.stop - before.start} and {after.stop - after.start}", span, runs[change.run].name,
-            told(event.facts))  # fmt: skip
+def _cell(one: Trend, history: History, names: Names) -> tuple[str, ...]:
+    gaps, runs = one.series.gaps, history.runs.runs
+    now = one.time(one.levels[-1]) if one.series.points else None
+    days = ", ".join(f"{signed(change.ratio.value)} % since {runs[change.run].day}" for change in one.changes)
+    gap = max(gaps, key=lambda gap: gap.run, default=None)
+    lacks = f"{counted(len(gaps), 'run')}, the latest {runs[gap.run].name}: {gap.why}" if gap else ""
+    return (*names[one.series], format_duration(now.value) if now else "",
+            " .. ".join(map(format_duration, (now and now.interval) or ())), str(len(one.series.points)),
+            days or ("none" if one.tested else "too few runs"), lacks)  # fmt: skip
 
 
-def _cell(one: Told, history: History, names: Names) -> tuple[str, ...]:
-    name, series = names[one.series], one.series
-    now = one.time(one.levels[-1]) if series.points else None
-    days = ", ".join(
-        f"{signed(change.change.ratio.value)} % since {history.runs.runs[change.run].day}" for change in one.changes
-    )
-    span = "" if now is None or now.interval is None else " .. ".join(map(format_duration, now.interval))
-    time = "" if now is None else format_duration(now.value)
-    return (name.what, name.place, name.size, name.machine, time, span, str(len(series.points)),
-            days or ("none" if one.tested else "too few runs"), _gaps(one, history))  # fmt: skip
+def document(history: History, names: Names) -> dict[str, Any]:
+    """Times in seconds; runs by their number in time; null where there is none."""
+    from msgspec import to_builtins
 
-
-def _gaps(one: Told, history: History) -> str:
-    gaps, runs = (*one.series.gaps, *one.series.partly), history.runs.runs
-    if not gaps:
-        return ""
-    latest = max(gaps, key=lambda gap: gap.run)
-    return f"{counted(len(gaps), 'run')}, the latest {runs[latest.run].name}: {latest.why}"
-
-
-def _percent(ratio: Estimate) -> str:
-    return "" if ratio.interval is None else " .. ".join(map(signed, ratio.interval))
+    return {
+        "answer": sentence(history, names), "margin": history.margin, "correlation": to_builtins(history.correlation),
+        "runs": [{"name": run.name, "started": run.started.isoformat(), "machine": run.machine}
+                 for run in history.runs.runs],
+        "events": [
+            {"run": event.run, "before": event.before, "verdict": "slower" if event.slower else "faster",
+             "facts": {str(number): facts for number, facts in event.facts.items()},
+             "cells": [str(names[change.series]) for change in event.changes]}
+            for event in history.events
+        ],
+        "latest": [{"run": one.run, "of": one.of,
+                    "cells": [{"name": str(names[series]), "ratio": ratio} for series, ratio in one.cells]}
+                   for one in history.latest],
+        "cells": [
+            {"name": str(names[one.series]), "tested": one.tested, **to_builtins(one.series),
+             "changes": [{"run": change.run, "between": change.between, "ratio": to_builtins(change.ratio),
+                          "p_adjusted": change.p} for change in one.changes]}
+            for one in history.cells
+        ],
+        "environment": to_builtins(history.renewals),
+        "notes": caveats(history, names), "left_out": history.runs.left_out, "doubts": history.runs.doubts,
+    }  # fmt: skip

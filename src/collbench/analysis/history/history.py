@@ -6,21 +6,22 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 
 from collbench.analysis import environment
 from collbench.analysis.environment import Side, side_of
-from collbench.analysis.estimate import Estimate, centre
+from collbench.analysis.estimate import Estimate, centre, ratio_of_sides
 from collbench.analysis.history.change_points import (
     FEWEST,
-    Change,
+    Correlation,
     Level,
     Trace,
-    changes,
     find,
     matter,
+    may_begin,
     outside,
     spread_of,
 )
@@ -92,18 +93,16 @@ def read_runs(path: Path, given: Sequence[str] = ()) -> RunsInTime:
             observed = observe(folder)
             run = _timed(folder.name, observed)
             read += sources(observed)
-        except (RunReadError, RequestError) as error:
-            left_out.append(str(error).removesuffix("."))
-            continue
-        except OSError as error:
-            left_out.append(f"{error.filename}: {error.strerror}")
+        except (RunReadError, RequestError, OSError) as error:
+            why = f"{error.filename}: {error.strerror}" if isinstance(error, OSError) else str(error)
+            left_out.append(why.removesuffix("."))
             continue
         try:
-            wanted = parse_given(given, own_axes(observed.cells))
-            if wanted:
-                kept = given_cells(observed, wanted).cells
-                run = replace(run, entries={case: entry for case, entry in run.entries.items() if case in kept})
-            runs.append(run)
+            kept = (
+                given_cells(observed, parse_given(given, own_axes(observed.cells))).cells if given else observed.cells
+            )
+            entries = {case: entry for case, entry in run.entries.items() if case in kept}
+            runs.append(replace(run, entries=entries))
         except RequestError as error:
             refused.append(str(error))
         doubts += [f"{where}: the last record was cut off" for where in observed.truncated] + list(observed.doubts)
@@ -112,7 +111,7 @@ def read_runs(path: Path, given: Sequence[str] = ()) -> RunsInTime:
         raise RequestError(refused[0] if refused else f"{path}: no run in it.{why}")
     refuse_same_sources(read)
     runs.sort(key=lambda run: (run.started, run.name))
-    return RunsInTime(str(path), tuple(runs), tuple(left_out), (*doubts, *_at_once(runs)))
+    return RunsInTime(str(path), tuple(runs), tuple(left_out), tuple(doubts))
 
 
 def _folders(path: Path, left_out: list[str]) -> Iterator[Path]:
@@ -133,8 +132,10 @@ def _timed(name: str, observed: Observed) -> TimedRun:
         said = "; ".join(f"{fact} {values}" for fact, values in apart.items())
         raise RequestError(f"{observed.name}: the runs in it are not launches of the same ({said})")
     times = [_time(observed.name, manifest.created) for manifest in observed.manifests]
-    if refused := _no_launches(observed, max(times) - min(times)):
-        raise RequestError(f"{observed.name}: its {len(times)} runs {refused}, and are no launches of one run")
+    launched = any(manifest.experiment is not None for manifest in observed.manifests)
+    if len(times) > 1 and (launched or max(times) - min(times) >= LONGEST):
+        why = "have many launches each" if launched else "were made on several days"
+        raise RequestError(f"{observed.name}: its {len(times)} runs {why}, and are no launches of one run")
     if not observed.cells:
         raise RequestError(f"{observed.name}: no records in it")
     facts: dict[Side, dict[str, str]] = {}
@@ -143,15 +144,6 @@ def _timed(name: str, observed: Observed) -> TimedRun:
             facts[side_of(case)] = environment.facts(observed, [case])
     entries = {case: _entry(cell) for case, cell in observed.cells.items()}
     return TimedRun(name, min(times), _machine(next(iter(facts.values()))), entries, facts)
-
-
-def _no_launches(observed: Observed, within: timedelta) -> str:
-    """Why the runs of a folder are runs of their own, such as those of a month; empty for one run, and for launches."""
-    if len(observed.manifests) < 2:
-        return ""
-    if any(manifest.experiment is not None for manifest in observed.manifests):
-        return "have many launches each"
-    return f"were made within {within.days} days" if within >= LONGEST else ""
 
 
 def _time(name: str, created: str) -> datetime:
@@ -193,15 +185,6 @@ def _lacking(cell: Cell, measured: bool) -> str:
     return f"skipped: {reasons}" if cell.skipped else "the clock does not resolve it, or others used its cores"
 
 
-def _at_once(runs: Sequence[TimedRun]) -> list[str]:
-    """Runs that say they began at the same moment: copies, or made by a clock that was set back."""
-    by_start: dict[datetime, list[str]] = {}
-    for run in runs:
-        by_start.setdefault(run.started, []).append(run.name)
-    return [f"{' and '.join(names)} began at the same moment: are they copies?" for names in by_start.values()
-            if len(names) > 1]  # fmt: skip
-
-
 #: Work that differs by more than this factor is not the same work, as for `compare`.
 _SAME_WORK = 1.05
 
@@ -216,26 +199,23 @@ class Point:
 
 @dataclass(frozen=True)
 class Gap:
-    """A run that has records of the cell and no time that belongs to the series."""
+    """A run that has records of the cell and no time that belongs to the series; or not all launches: `measured`."""
 
     run: int
     why: str
     skipped: bool = False
+    measured: bool = False
 
 
 @dataclass(frozen=True)
 class Series:
-    """A cell on one machine. `partly` are runs of which some launches failed, with the reason; their times count.
-
-    `missing` is a later run of the same kind that has no record of the cell, the first there is.
-    """
+    """A cell on one machine; `missing` is the first later run of the same kind that has no record of it."""
 
     case: Case
     machine: str
     work: Work
     points: tuple[Point, ...]
     gaps: tuple[Gap, ...]
-    partly: tuple[Gap, ...] = ()
     missing: int | None = None
 
     @property
@@ -246,20 +226,14 @@ class Series:
     @property
     def last(self) -> int:
         """The last run that has a record of the cell."""
-        numbers = [point.run for point in self.points] + [gap.run for gap in self.gaps]
-        return max(numbers)
+        return max([point.run for point in self.points] + [gap.run for gap in self.gaps])
 
     @property
     def lacking(self) -> str:
         """Why the last run with a record of it lacks launches; empty where it does not, or every run skipped it."""
         if not self.points and all(gap.skipped for gap in self.gaps):
             return ""
-        return next((gap.why for gap in (*self.gaps, *self.partly) if gap.run == self.last), "")
-
-    @property
-    def half_step(self) -> float:
-        """By how much (s) times may be wrong, because the clock has steps."""
-        return max((point.time.resolution for point in self.points), default=0.0)
+        return next((gap.why for gap in self.gaps if gap.run == self.last), "")
 
 
 def all_series(runs: Sequence[TimedRun]) -> list[Series]:
@@ -274,23 +248,19 @@ def all_series(runs: Sequence[TimedRun]) -> list[Series]:
 def _series(case: Case, machine: str, entries: list[tuple[int, Entry]], runs: Sequence[TimedRun]) -> Series:
     way = _usual_way(entries)
     work = next((entry.work for _, entry in reversed(entries) if entry.by_way), Work(amount=0))
-    points, gaps, partly = [], [], []
+    points, gaps = list[Point](), list[Gap]()
     for number, entry in entries:
-        time = entry.by_way.get(way)
-        why = _why_not_comparable(entry, way, work)
-        if why or time is None:
-            gaps.append(Gap(number, why or entry.why, entry.skipped and not why))
-            continue
-        points.append(Point(number, time))
-        if entry.why:
-            partly.append(Gap(number, entry.why))
+        apart = _why_not_comparable(entry, way, work)
+        time = None if apart else entry.by_way.get(way)
+        points += [Point(number, time)] if time else []
+        gaps += [Gap(number, apart or entry.why, entry.skipped, time is not None)] if apart or entry.why else []
     last = entries[-1][0]
     beside, missing = runs[last].entries.keys(), None  # plans may take turns: a later run with half of these or more
     if points:
         like = (number for number, run in enumerate(runs) if run.machine == machine
                 and 2 * len(beside & run.entries.keys()) >= len(beside))  # fmt: skip
         missing = next((number for number in like if number > last), None)
-    return Series(case, machine, work, tuple(points), tuple(gaps), tuple(partly), missing)
+    return Series(case, machine, work, tuple(points), tuple(gaps), missing)
 
 
 def _usual_way(entries: Sequence[tuple[int, Entry]]) -> How:
@@ -338,16 +308,8 @@ class Renewal:
     facts: dict[str, str]
 
 
-@dataclass(frozen=True)
-class Surroundings:
-    """All renewals in time; `restless` are facts that differ so often that they are left out."""
-
-    renewals: tuple[Renewal, ...]
-    restless: tuple[str, ...]
-
-
-def surroundings(runs: Sequence[TimedRun]) -> Surroundings:
-    """Each run against the one before it on the same side of the same machine."""
+def renewals(runs: Sequence[TimedRun]) -> tuple[Renewal, ...]:
+    """In time: each run against the one before it on the same side of the same machine, without restless facts."""
     before: dict[tuple[str, Side], dict[str, str]] = {}
     found: list[Renewal] = []
     steps = 0
@@ -355,23 +317,14 @@ def surroundings(runs: Sequence[TimedRun]) -> Surroundings:
         for side, facts in run.facts.items():
             known = before.get((run.machine, side))
             before[run.machine, side] = facts
-            if known is None:
-                continue
-            steps += 1
-            if apart := _changed_facts(known, facts):
-                found.append(Renewal(number, run.machine, side, apart))
+            if known is not None:
+                steps += 1
+                found.append(Renewal(number, run.machine, side, _changed_facts(known, facts)))
     counts = Counter(name for renewal in found for name in renewal.facts)
     share, times = _RESTLESS
-    restless = {name for name, count in counts.items() if count > times and count > share * steps}
-    kept = (
-        replace(one, facts={name: told for name, told in one.facts.items() if name not in restless}) for one in found
-    )
-    return Surroundings(tuple(one for one in kept if one.facts), tuple(sorted(restless)))
-
-
-def told(facts: dict[str, str]) -> str:
-    """`library Open MPI 5.0.8 -> 5.0.9; kernel 6.1 -> 6.6`."""
-    return "; ".join(f"{name} {text}" for name, text in facts.items())
+    kept = (replace(one, facts={name: text for name, text in one.facts.items()
+                                if counts[name] <= max(times, share * steps)}) for one in found)  # fmt: skip
+    return tuple(one for one in kept if one.facts)
 
 
 def _changed_facts(old: dict[str, str], new: dict[str, str]) -> dict[str, str]:
@@ -388,15 +341,13 @@ def _arrow(old: str, new: str) -> str:
     before, after = old.split(", "), new.split(", ")
     gone, come = ([part for part in own if part not in other] for own, other in ((before, after), (after, before)))
     if len(gone) == len(come) == 1:
-        return f"{gone[0] or 'none'} -> {_without_start(gone[0], come[0]) or 'none'}"
+        words, others = (
+            gone[0].split(" "),
+            come[0].split(" "),
+        )  # `5.0.9` of `Open MPI 5.0.9` where the old one was 5.0.8
+        first = next((at for at, (a, b) in enumerate(zip(words, others, strict=False)) if a != b), 0)
+        return f"{gone[0] or 'none'} -> {' '.join(others[first:]) or 'none'}"
     return f"{', '.join(gone) or 'none'} -> {', '.join(come) or 'none'}"
-
-
-def _without_start(old: str, new: str) -> str:
-    """`5.0.9` of `Open MPI 5.0.9`, where the old one was `Open MPI 5.0.8`: the new one without its first words."""
-    words, others = new.split(" "), old.split(" ")
-    same = next((index for index, (a, b) in enumerate(zip(words, others, strict=False)) if a != b), 0)
-    return " ".join(words[same:])
 
 
 #: Changes whose best places are farther apart than so many runs are never told as one.
@@ -404,35 +355,39 @@ _NEAR = 3
 
 
 @dataclass(frozen=True)
-class CellChange:
-    """A change of a series; `run` is the first run after it, `between` the first and the last that it may be."""
+class Change:
+    """Between the value `at` - 1 and the value `at` of a series the level changed; `run` is the first after it.
+
+    `ratio` is the level after over that before, `p` adjusted, `between` the first and last run it may have begun with.
+    """
 
     series: Series
-    change: Change
+    at: int
     run: int
     between: tuple[int, int]
+    ratio: Estimate
+    p: float
 
     @property
     def slower(self) -> bool:
-        return self.change.ratio.value > 1
+        return self.ratio.value > 1
 
 
 @dataclass(frozen=True)
 class Event:
-    """Changes that began with one run, in the order of their series.
+    """Changes that began with one run, in the order of their series; `before` is the last run before all of them.
 
-    `facts` of the environment changed in this run, `nearby` in another that some of the changes may have begun with:
-    by its number.
+    `facts` of the environment that changed in a run which they may have begun with, by its number.
     """
 
     run: int
+    before: int
     slower: bool
-    changes: tuple[CellChange, ...]
-    facts: dict[str, str]
-    nearby: dict[int, dict[str, str]]
+    changes: tuple[Change, ...]
+    facts: dict[int, dict[str, str]]
 
 
-def events(changes: Sequence[CellChange], around: Surroundings) -> list[Event]:
+def events(changes: Sequence[Change], renewed: Sequence[Renewal]) -> list[Event]:
     """All changes, each in one event; the latest first."""
     left, found = list(changes), []
     while left:
@@ -441,38 +396,36 @@ def events(changes: Sequence[CellChange], around: Surroundings) -> list[Event]:
         run, slower, machine = max(own, key=lambda place: (fits[place], own[place], -place[0]))
         members = [change for change in left if (run, slower, machine) in _places(change)]
         left = [change for change in left if id(change) not in {*map(id, members)}]
-        found.append(_event(run, slower, machine, members, around))
+        found.append(_event(run, slower, machine, members, renewed))
     return sorted(found, key=lambda event: (-event.run, not event.slower))
 
 
-def _places(change: CellChange) -> list[tuple[int, bool, str]]:
+def _places(change: Change) -> list[tuple[int, bool, str]]:
     """Where it may have begun: runs near the best one."""
     first, last = max(change.between[0], change.run - _NEAR), min(change.between[1], change.run + _NEAR)
     return [(run, change.slower, change.series.machine) for run in range(first, last + 1)]
 
 
-def _event(run: int, slower: bool, machine: str, members: list[CellChange], around: Surroundings) -> Event:
+def _event(run: int, slower: bool, machine: str, members: list[Change], renewed: Sequence[Renewal]) -> Event:
     sides = {side_of(change.series.case) for change in members}
+    before = min(change.series.points[change.at - 1].run for change in members)  # the last with a time
     first, last = (end(change.between[index] for change in members) for index, end in ((0, min), (1, max)))
-    before = min(change.series.points[change.change.at - 1].run for change in members)  # the last with a time
     near = range(min(first, before + 1), max(last, run) + 1)
-    by_run: dict[int, dict[str, str]] = {}
-    for renewal in around.renewals:
-        if renewal.machine == machine and renewal.side in sides and renewal.run in near:
-            by_run.setdefault(renewal.run, {}).update(renewal.facts)
-    facts: dict[str, str] = {}
-    for number in range(before + 1, run + 1):  # runs without a time of these cells may lie between
-        facts |= by_run.pop(number, {})
-    return Event(run, slower, tuple(members), facts, by_run)
+    facts: dict[int, dict[str, str]] = {}
+    for one in renewed:
+        if one.machine == machine and one.side in sides and one.run in near:
+            began = run if before < one.run <= run else one.run  # runs without a time of these cells may lie between
+            facts.setdefault(began, {}).update(one.facts)
+    return Event(run, before, slower, tuple(members), facts)
 
 
 @dataclass(frozen=True)
-class Told:
+class Trend:
     """A series with its levels, in time, and the changes between them."""
 
     series: Series
     levels: tuple[Level, ...]
-    changes: tuple[CellChange, ...]
+    changes: tuple[Change, ...]
 
     @property
     def tested(self) -> bool:
@@ -488,24 +441,20 @@ class Told:
         """The time now over the shortest and over the longest of the levels that the changes lie between; 1 without."""
         if not self.changes:
             return 1.0, 1.0
-        first = next(index for index, level in enumerate(self.levels) if level.start == self.changes[0].change.at)
+        first = next(index for index, level in enumerate(self.levels) if level.start == self.changes[0].at)
         *before, last = (self.time(level).value for level in self.levels[first - 1 :])
         return last / min(before), last / max(before)
 
 
 @dataclass(frozen=True)
 class History:
-    """`correlation` is that of neighbouring runs, as far as it is more than chance: what changes had to exceed.
-
-    `latest` are the latest runs in which cells lie outside what their levels have shown, `first` is the number of the
-    first run whose changes are told.
-    """
+    """`latest` are latest runs with cells outside their levels; `first` is the first run whose changes are shown."""
 
     runs: RunsInTime
-    cells: tuple[Told, ...]
+    cells: tuple[Trend, ...]
     events: tuple[Event, ...]
-    surroundings: Surroundings
-    correlation: float
+    renewals: tuple[Renewal, ...]
+    correlation: Correlation
     margin: float
     latest: tuple[LatestRun, ...] = ()
     first: int = 0
@@ -535,49 +484,45 @@ def history(path: Path, given: Sequence[str], margin: float) -> History:
     """
     runs = read_runs(path, given)
     series = all_series(runs.runs)
-    traces = [one.trace for one in series]
-    found = find(traces, spread_of(margin))
-    told = []
-    for one, trace, levels in zip(series, traces, found.levels, strict=True):
-        kept = matter(trace.values, levels, margin)
-        numbers = np.append(trace.runs, trace.runs[-1:])
-        changed = [
-            CellChange(
-                one, change, int(numbers[change.at]), (int(numbers[change.between[0]]), int(numbers[change.between[1]]))
-            )
-            for change in changes(trace.values, kept, margin, one.half_step)
-        ]
-        told.append(Told(one, kept, tuple(changed)))
-    around = surroundings(runs.runs)
-    all_changes = [change for one in told for change in one.changes]
-    latest = tuple(_latest(runs, told, margin))
-    return History(runs, tuple(told), tuple(events(all_changes, around)), around, found.correlation, margin, latest)
+    levels, correlation = find([one.trace for one in series], spread_of(margin))
+    trends = []
+    for one, of_one in zip(series, levels, strict=True):
+        kept = matter(one.trace.values, of_one, margin)
+        trends.append(Trend(one, kept, tuple(_change(one, *both, margin) for both in pairwise(kept))))
+    renewed = renewals(runs.runs)
+    all_changes = [change for one in trends for change in one.changes]
+    latest = tuple(_latest(runs, trends, margin))
+    return History(runs, tuple(trends), tuple(events(all_changes, renewed)), renewed, correlation, margin, latest)
 
 
-def _latest(runs: RunsInTime, told: Sequence[Told], margin: float) -> Iterator[LatestRun]:
+def _change(series: Series, before: Level, after: Level, margin: float) -> Change:
+    trace, half = series.trace, max(point.time.resolution for point in series.points)  # steps of the clock
+    old, new = (np.exp(trace.values[level.start : level.stop]) for level in (before, after))
+    first, last = (int(trace.runs[at]) for at in may_begin(trace.values, before, after, margin))
+    ratio = ratio_of_sides(new, old, half_steps=(half, half))
+    return Change(series, after.start, int(trace.runs[after.start]), (first, last), ratio, after.p or 0.0)
+
+
+def _latest(runs: RunsInTime, trends: Sequence[Trend], margin: float) -> Iterator[LatestRun]:
     """Runs with cells outside, the latest first; of cells whose last record has a time, and is of a latest run."""
     on_machine: dict[str, list[int]] = {}
     for number, run in enumerate(runs.runs):
         on_machine.setdefault(run.machine, []).append(number)
     current = [
-        one
-        for one in told
-        if one.tested
-        and one.series.missing is None
+        one for one in trends if one.tested and one.series.missing is None
         and one.series.points[-1].run == one.series.last >= on_machine[one.series.machine][-_LATEST:][0]
-    ]
+    ]  # fmt: skip
     found = outside([one.series.trace for one in current], [one.levels for one in current], margin)
     last = [one.series.last for one in current]
-    for number in sorted({last[one.cell] for one in found}, reverse=True):
-        cells = tuple((current[one.cell].series, one.ratio) for one in found if last[one.cell] == number)
+    for number in sorted({last[cell] for cell in found}, reverse=True):
+        cells = tuple((current[cell].series, ratio) for cell, ratio in found.items() if last[cell] == number)
         yield LatestRun(number, last.count(number), cells)
 
 
 def since(found: History, run: int) -> History:
     """With only the changes that began with the run of that number or later; all times and levels remain."""
-    cells = tuple(
-        replace(one, changes=tuple(change for change in one.changes if change.run >= run)) for one in found.cells
-    )
+    cells = tuple(replace(one, changes=tuple(change for change in one.changes if change.run >= run))
+                  for one in found.cells)  # fmt: skip
     kept = tuple(event for event in found.events if event.run >= run)
     latest = tuple(one for one in found.latest if one.run >= run)
     return replace(found, cells=cells, first=run, events=kept, latest=latest)
