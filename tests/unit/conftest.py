@@ -41,4 +41,4 @@ def compare(here: Collbench) -> Collbench:
 @pytest.fixture(autouse=True)
 def whole_lines(monkeypatch: pytest.MonkeyPatch) -> None:
     """Text is not broken into lines, which golden files test."""
-    monkeypatch.setattr("collbench.report.tables.WIDTH", 100_000)
+    monkeypatch.setattr("collbench.report.tables.LONGEST_LINE", 100_000)

@@ -83,7 +83,7 @@ def taking(takes: Takes, plan: LaunchPlan, played: list[Played], stop_at: int | 
 
 @dataclass
 class Launch:
-    """`launch(takes, *flags, toml=, stop_at=, cut=)`: exit code and standard error of a launch in this process."""
+    """`launch(takes, *flags, toml=, stop_at=, cut=, without_plan=)`: exit code and standard error, in this process."""
 
     folder: Path
     monkeypatch: pytest.MonkeyPatch
@@ -95,15 +95,17 @@ class Launch:
         self.monkeypatch.setattr(tempfile, "tempdir", str(self.folder / "tmp"))
 
     def __call__(
-        self, takes: Takes, *flags: str, toml: str = TOML, stop_at: int | None = None, cut: int = 0
-    ) -> tuple[int, str]:
+        self, takes: Takes, *flags: str, toml: str = TOML, stop_at: int | None = None, cut: int = 0,
+        without_plan: bool = False,
+    ) -> tuple[int, str]:  # fmt: skip
         (self.folder / "plan.toml").write_text(toml)
         self.played.clear()
         plan = load_launch_plan(self.folder / "plan.toml")
         session = FakeSession(taking(takes, plan, self.played, stop_at, cut))
         self.monkeypatch.setattr(FakeEngine, "connect", lambda engine, address, check: session)
         where = () if "--resume" in flags else ("--out", str(self.folder / "run"))
-        words = ("launch", str(self.folder / "plan.toml"), *where, *flags)
+        plans = () if without_plan else (str(self.folder / "plan.toml"),)
+        words = ("launch", *plans, *where, *flags)
         self.monkeypatch.setattr(sys, "argv", ["collbench", *words])
         code = run_command(speaks=True)
         return code, self.capsys.readouterr().err

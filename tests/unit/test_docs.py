@@ -13,7 +13,7 @@ from tests.unit.manual import PAGES, ROOT, rows, section
 from collbench import collectives, errors
 from collbench.backends import names as backend_names
 from collbench.cli import COMMANDS, LazyGroup, cli
-from collbench.report import new_style
+from collbench.report import new_style, tables
 from collbench.schema.axes import OPS
 from collbench.schema.store import read_run
 
@@ -183,6 +183,7 @@ def test_the_table_of_the_readme_is_what_its_run_prints() -> None:
 
 def test_the_comparison_of_the_readme_is_what_compare_prints(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)
+    monkeypatch.setattr(tables, "LONGEST_LINE", tables.WIDTH)
     (block,) = re.findall(r"^```\n\$ (collbench compare .*?)^```", PAGES["README.md"], re.MULTILINE | re.DOTALL)
     command, printed = block.split("\n", 1)
     assert CliRunner().invoke(cli, command.split()[1:], catch_exceptions=False).stdout == printed

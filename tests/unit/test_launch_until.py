@@ -200,6 +200,17 @@ def test_each_block_had_the_cells_that_the_blocks_before_it_left_open(launch: La
         assert launched == (set(expanded.cells) if wanted is None else set(wanted)), block
 
 
+def test_a_run_that_is_resumed_has_its_own_plan(launch: Launch, tmp_path: Path) -> None:
+    """So the command that goes on with it can be typed as it is printed."""
+    assert launch(noisy, stop_at=12)[0] == 130
+    before = launches_of(tmp_path / "run")
+    code, err = launch(noisy, "--resume", str(tmp_path / "run"), without_plan=True)
+    after = launches_of(tmp_path / "run")
+    assert (code, max(after.values())) == (0, 12), err
+    assert max(before.values()) < 12
+    assert launch(noisy, without_plan=True)[0] == 2, "without a run there is no plan"
+
+
 def test_the_answer_at_the_end_has_intervals_that_hold_at_any_time(
     launch: Launch, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

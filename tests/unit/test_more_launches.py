@@ -33,9 +33,10 @@ def undecided(seed: int, *cases: Case, launches: int = 9, apart: float = 0.03) -
 
 def suggested(out: str, run: Path, command: str = "launch") -> list[int]:
     """The numbers of launches that a run is to get."""
-    before, after = EXTEND.format(command=command, run=run, most="|").split("|")
-    found = [line.removeprefix(f"* {before}") for line in out.splitlines() if line.startswith(f"* {before}")]
-    return [int(line.partition(after)[0]) for line in found]
+    asked = re.compile(
+        rf"\* next: collbench {command} .*--resume {re.escape(str(run))} --until decided --launches ([0-9]+)"
+    )
+    return [int(match[1]) for line in out.splitlines() if (match := asked.match(line))]
 
 
 def verdicts(compare: Collbench, run: Path, *flags: str) -> list[str]:

@@ -103,6 +103,19 @@ def plan_in(manifest: Manifest) -> LaunchPlan | None:
     return plan if end is None else msgspec.structs.replace(plan, launches=end.launches, until=end.until)
 
 
+def own_plan(where: Path) -> LaunchPlan:
+    """The plan of a run that is resumed.
+
+    Raises:
+        RequestError: this version cannot read it.
+        RunReadError: there is no run.
+    """
+    plan = plan_in(read_manifest(where))
+    if plan is None:
+        raise RequestError(f"--resume {where}: this collbench cannot read the plan that the run has. Name its PLAN.")
+    return plan
+
+
 def _plain(plan: LaunchPlan | dict[str, Any] | None) -> LaunchPlan:
     """A plan as it comes back from a manifest, wherever it runs."""
     read = msgspec.convert(msgspec.json.decode(msgspec.json.encode(plan)), LaunchPlan)
@@ -260,8 +273,9 @@ def resuming(folder: Path, **changed: Any) -> str:
     context = click.get_current_context()
     options = [option for option in context.command.params if isinstance(option, click.Option)]
     words = [word for option in options if option.name not in _PLACES for word in _typed(context, option, changed)]
-    plan = str(context.params["plan"])
-    return shlex.join(["collbench", str(context.command.name), plan, "--resume", str(folder), *words])
+    plan = context.params["plan"]
+    typed = [] if plan is None else [str(plan)]
+    return shlex.join(["collbench", str(context.command.name), *typed, "--resume", str(folder), *words])
 
 
 def _typed(context: click.Context, option: click.Option, changed: Mapping[str, Any]) -> Iterator[str]:

@@ -12,7 +12,7 @@ from collbench.analysis.observations import observe
 from collbench.analysis.optional import stats
 from collbench.analysis.pairs import own_sides
 from collbench.cli import launch_options, plan_argument
-from collbench.cli.continuing import Continued, continued
+from collbench.cli.continuing import Continued, continued, own_plan
 from collbench.cli.experiment import perform
 from collbench.cli.launch_options import docker_host, engine, placed_on, site
 from collbench.cli.launching import show_commands
@@ -62,7 +62,8 @@ def command(
 ) -> None:  # fmt: skip
     """Start the ranks of PLAN on the host and in containers, and write one run.
 
-    PLAN is a TOML file, or the name of a plan that comes with collbench (collbench plan lists them).
+    PLAN is a TOML file, or the name of a plan that comes with collbench (collbench plan lists them). With --resume it
+    can be left out: the run has its own.
     """
     if sweeping:
         if plan is not None or out is not None or resume is not None or dry_run:
@@ -71,10 +72,14 @@ def command(
         return
     if resume is not None and out is not None:
         raise RequestError("launch: --resume writes to the folder of its run; remove --out.")
-    if plan is None:
+    if plan is not None:
+        path = find_plan(plan)
+        loaded = load_launch_plan(path, plan)
+    elif resume is not None:
+        path, loaded = resume, own_plan(resume)
+    else:
         raise RequestError("launch: name a plan: a file, or one that collbench plan lists, such as quick (or --sweep).")
-    path = find_plan(plan)
-    loaded = launch_options.ending(placed_on(load_launch_plan(path, plan), engine, site, docker_host), until, launches)
+    loaded = launch_options.ending(placed_on(loaded, engine, site, docker_host), until, launches)
     asked = Continued(loaded, loaded) if resume is None else continued(loaded, resume, until, launches)
     stats()  # it is needed when all is measured, and refused before
     stopping = Stopping()

@@ -59,13 +59,14 @@ def joined(table: Table) -> Table:
     return Table(table.title, tuple(columns), tuple(map(tuple, rows)), table.notes)
 
 
-#: Text that is no table is broken into lines of at most so many columns.
+#: Columns of a grid, and of lines of text.
 WIDTH = 100
+LONGEST_LINE = WIDTH
 
 
 def in_columns(text: str, start: str = "", further: str = "") -> str:
-    """A paragraph in lines of at most `WIDTH` columns; the first begins with `start`, the others with `further`."""
-    return textwrap.fill(text, WIDTH, initial_indent=start, subsequent_indent=further, break_long_words=False,
+    """A paragraph in lines of `LONGEST_LINE` columns at most: `start` before the first, `further` before the others."""
+    return textwrap.fill(text, LONGEST_LINE, initial_indent=start, subsequent_indent=further, break_long_words=False,
                          break_on_hyphens=False)  # fmt: skip
 
 

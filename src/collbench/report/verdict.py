@@ -36,9 +36,10 @@ _BLOCKS = re.compile(r"not decided after ([0-9]+) blocks")
 
 _OVER = f"needs more than {MOST} more launches"
 
-#: What measures more of a run, and no longer what is decided.
-EXTEND = (
-    "next: collbench {command} PLAN --resume {run} --until decided --launches {most}, with the run's PLAN and flags"
+#: What measures more of a run, and no longer what is decided; a gate needs its plan and flags again.
+EXTEND = "next: collbench launch --resume {run} --until decided --launches {most}"
+EXTEND_GATE = (
+    "next: collbench gate PLAN --resume {run} --until decided --launches {most}, with the gate's PLAN and flags"
 )
 
 #: Instead, of sides that were not measured by one launch plan.
@@ -66,10 +67,10 @@ def ways_to_tell(comparisons: Iterable[Comparison]) -> list[str]:
         enough = first if first <= _MOST_TIMES * planned else 0
         most = min(max(2 * planned, enough, FEWEST), MOST_LAUNCHES)
         if _starts_launches(run, list(cells.values()), most):
-            command = "gate" if is_gate(Path(run)) else "launch"
+            command = EXTEND_GATE if is_gate(Path(run)) else EXTEND
             number = sum(need <= most - planned for need in needs)
             decides = f"; decides about {number} of {len(open_)}" if number else ""
-            lines.append(f"{EXTEND.format(command=command, run=quote(run), most=most)}{decides}")
+            lines.append(f"{command.format(run=quote(run), most=most)}{decides}")
     return [*lines, *([] if all(map(_in_one_run, open_)) else [ALTERNATELY])]
 
 
