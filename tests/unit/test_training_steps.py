@@ -129,7 +129,7 @@ def test_only_what_the_training_does_predicts_it(tmp_path: Path) -> None:
     for values in ({"backend": "mpi"}, {"dtype": "float64"}, {"op": "max"}, {"workload": "bcast", "op": None}):
         others |= all_reduces(times=7.0, **values)
     (step,) = found_in(tmp_path, others | steps())
-    assert step.communication is None and "no allreduce of float32 by torch-gloo was measured at this place" in step.why
+    assert step.communication is None and step.why == "no all-reduces"
     (step,) = found_in(tmp_path, others | all_reduces() | steps())
     assert step.communication == pytest.approx(taken(), rel=0.01)
     assert len(found_in(tmp_path, all_reduces(("multi", "strict"), image="other") | steps())) == 1
@@ -140,9 +140,9 @@ def test_a_gpu_is_predicted_by_nccl(tmp_path: Path) -> None:
     assert step.communication == pytest.approx(taken(times=0.1), rel=0.01)
 
 
-def test_messages_out_of_reach_are_not_predicted(tmp_path: Path) -> None:
+def test_messages_out_of_reach_have_no_interval(tmp_path: Path) -> None:
     (step,) = found_in(tmp_path, all_reduces() | steps(messages=(1 << 31,)))
-    assert step.communication is None and step.interval is None and "beyond the sizes measured" in step.why
+    assert step.communication == pytest.approx(taken((1 << 31,)), rel=0.05) and step.interval is None
 
 
 def test_one_rank_and_other_runs_have_no_steps(tmp_path: Path) -> None:
@@ -158,7 +158,7 @@ def test_launches_with_other_messages_are_told(tmp_path: Path) -> None:
     step = training("step")
     cells[step][0] = msgspec.structs.replace(cells[step][0], messages=(8,))  # type: ignore[type-var]
     (found,) = found_in(tmp_path, cells)
-    assert found.communication is None and "different messages" in found.why
+    assert found.communication is None and found.why == "messages differ"
 
 
 def test_launches_in_which_others_computed_are_not_compared(tmp_path: Path) -> None:
@@ -166,13 +166,12 @@ def test_launches_in_which_others_computed_are_not_compared(tmp_path: Path) -> N
     busy = training("compute")
     cells[busy] = [msgspec.structs.replace(record, contended=True) for record in cells[busy]]  # type: ignore[type-var]
     (step,) = found_in(tmp_path, cells)
-    assert step.times is None and step.communication == pytest.approx(taken(), rel=0.01)
-    assert "not compared: tasks waited for a CPU in every launch (torch host)" in printed("model", tmp_path / "0")
+    assert step.times is None and step.communication == pytest.approx(taken(), rel=0.01) and step.lost == "waited"
 
 
 def test_model_prints_predicted_beside_measured(tmp_path: Path) -> None:
     run = write_run(tmp_path / "run", everywhere())
-    text = printed("model", run)
+    text = printed("model", run, "--all")
     assert "communication of ddp, network fcn5, batch 64, 2 ranks" in text
     assert "3 all-reduces a step, in their order: 1.24 MiB, 25.75 MiB, 4.77 MiB; 31.76 MiB in all" in text
     assert "no algorithms of ddp" not in text
@@ -187,7 +186,7 @@ def test_model_prints_predicted_beside_measured(tmp_path: Path) -> None:
 
 def test_each_training_has_its_table(tmp_path: Path) -> None:
     run = write_run(tmp_path / "run", everywhere() | steps(network="lstm", messages=(1_000_000,)))
-    text = printed("model", run)
+    text = printed("model", run, "--all")
     assert "communication of ddp, network lstm" in text and "communication of ddp, network fcn5" in text
     assert "1 all-reduce a step" in text
 

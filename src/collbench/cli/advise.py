@@ -15,7 +15,7 @@ from collbench.analysis.same_launches import planned
 from collbench.cli.analysing import COMPLETE, RUN, given, in_blocks, margin, names, read_each, say, style
 from collbench.cli.terminal import waiting_for
 from collbench.report.advice import brief, cautions, complete, document, evidence, with_answers
-from collbench.report.models import cost_entry, cost_tables
+from collbench.report.training_steps import cost_entry, cost_tables
 from collbench.schema.case import own_axes
 
 

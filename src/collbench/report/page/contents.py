@@ -19,7 +19,6 @@ from collbench.report.advice import Advised, complete, costs, guideline_tables, 
 from collbench.report.comparison import tables as compared_tables
 from collbench.report.headings import operation
 from collbench.report.misleading import misleading
-from collbench.report.models import accuracy_tables, cost_tables
 from collbench.report.page.drawing import Figure
 from collbench.report.page.figures.choices import choices
 from collbench.report.page.figures.curves import curves
@@ -29,6 +28,7 @@ from collbench.report.page.samples import Section, StoredSamples, strips
 from collbench.report.paper import Beside
 from collbench.report.parameters import is_program
 from collbench.report.tables import Table
+from collbench.report.training_steps import accuracy_tables, cost_tables
 from collbench.report.verdict import sentence
 from collbench.schema.axes import step_order
 from collbench.schema.case import Case, Where

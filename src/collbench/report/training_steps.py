@@ -1,0 +1,227 @@
+"""Training steps as tables and JSON: predicted and measured communication, and what a place costs a step."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import groupby
+from typing import Any
+
+import msgspec
+
+from collbench.analysis.compare import Comparison
+from collbench.analysis.estimate import Estimate
+from collbench.analysis.models.predict import Refusal
+from collbench.analysis.models.steps import BACKENDS, COLLECTIVE, DTYPE, StepTimes, TrainingStep, training_of
+from collbench.report.cells import SIGNS, change, times
+from collbench.report.headings import operation, place_order, ranks
+from collbench.report.models import MOST_ROWS, reason, remarks
+from collbench.report.scales import Scale, time_scale
+from collbench.report.tables import Table, without_empty
+from collbench.schema.case import Case
+from collbench.units import counted, format_bytes, format_duration
+
+#: More messages than this are not all named; more places than these are rows of a grid.
+MOST_NAMED, MOST_PLACES = 8, 5
+
+#: What the columns mean.
+_READING = ("predicted: the model's time of all these all-reduces, one after the other; alone: the same, measured; not "
+            "hidden: the step less the same step without them; error: predicted / not hidden - 1; hidden: 1 - not "
+            "hidden / alone")  # fmt: skip
+_COSTS = "predicted: computing as measured there, and all-reduces as modelled there, of which none is hidden"
+_SIGNS = "=: the same within the margin; ?: unclear"
+
+
+def brief_grid(steps: Sequence[TrainingStep]) -> list[Table]:
+    """A row for each training with a column for each place; of many places a row for each. None without steps."""
+    groups = _trainings(steps)
+    names = [[*operation(group[0].case).split(", "), ranks(group[0].case)] for group in groups]
+    shared = [part for part in next(iter(names), []) if all(part in own for own in names)]
+    places = list(dict.fromkeys(_place_name(step) for group in groups for step in group))
+    rows: list[tuple[str, ...]] = []
+    for group, own in zip(groups, names, strict=True):
+        name = ", ".join(part.removeprefix("network ") for part in own if len(groups) == 1 or part not in shared)
+        cells = {_place_name(step): _cell(step) for step in group}
+        across = (name, *(cells.get(place, "-") for place in places))
+        rows += [across] if len(places) <= MOST_PLACES else [(name, *item) for item in cells.items()]
+    columns = tuple(places) if len(places) <= MOST_PLACES else ("place", "predicted")
+    left = [f"{len(rows) - MOST_ROWS} more rows: --all"] if len(rows) > MOST_ROWS else []
+    title = f"all-reduces of a step of {', '.join(shared)}: predicted, and its error beside what was not hidden"
+    return [Table(title, ("training", *columns), tuple(rows[:MOST_ROWS]), tuple(left))] if groups else []
+
+
+def _cell(step: TrainingStep) -> str:
+    """`46.5 ms, +20 %`."""
+    if step.communication is None:
+        return "-"
+    miss = "" if step.error is None else f", {change(1 + step.error)}"
+    return f"{format_duration(step.communication)}{miss}"
+
+
+def accuracy_tables(steps: Sequence[TrainingStep]) -> list[Table]:
+    """For each training predicted and measured communication, by place."""
+    return [_accuracy(group) for group in _trainings(steps)]
+
+
+def cost_tables(steps: Sequence[TrainingStep], costs: Mapping[Case, Comparison]) -> list[Table]:
+    """For each training the step at every place, measured and predicted; none for one measured at a single place.
+
+    `costs` are those of `step_costs`.
+    """
+    return [_costs(group, costs) for group in _trainings(steps) if len(group) > 1]
+
+
+def cost_entry(step: TrainingStep, costs: Mapping[Case, Comparison]) -> dict[str, Any]:
+    """`step_entry`, with what the place costs the step: null for the fastest, and where it was not measured."""
+    cost = costs.get(step.case)
+    ratio = None if cost is None else cost.ratio
+    return step_entry(step) | {
+        "times": _value(ratio), "times_interval": None if ratio is None else ratio.interval,
+        "verdict": None if cost is None else cost.verdict,
+    }  # fmt: skip
+
+
+def step_entry(step: TrainingStep) -> dict[str, Any]:
+    """Seconds and bytes, null where there is none."""
+    return {
+        "case": msgspec.to_builtins(step.case), "messages": step.messages, "predicted": step.communication,
+        "interval": step.interval, "why": why(step) or _lost(step) or None, "error": step.error,
+        "step_predicted": step.seconds, **_times_entry(step.times),
+    }  # fmt: skip
+
+
+def _times_entry(times: StepTimes | None) -> dict[str, Any]:
+    if times is None:
+        names = ("step", "compute", "not_hidden", "not_hidden_interval", "alone", "hidden")
+        return dict.fromkeys(names)
+    return {
+        "step": times.step.value, "compute": times.compute.value, "not_hidden": times.exposed.value,
+        "not_hidden_interval": times.exposed.interval, "alone": _value(times.alone), "hidden": times.hidden,
+    }  # fmt: skip
+
+
+def _value(estimate: Estimate | None) -> float | None:
+    return None if estimate is None else estimate.value
+
+
+def _trainings(steps: Sequence[TrainingStep]) -> list[list[TrainingStep]]:
+    """Steps that differ in the place alone, in the order of places; trainings in the order of the run."""
+    first: dict[Case, int] = {}
+    for step in steps:
+        first.setdefault(training_of(step.case), len(first))
+    ordered = sorted(steps, key=lambda step: (first[training_of(step.case)], place_order(step.case)))
+    return [list(group) for _, group in groupby(ordered, key=lambda step: first[training_of(step.case)])]
+
+
+def _accuracy(group: Sequence[TrainingStep]) -> Table:
+    times = [step.times for step in group if step.times is not None]
+    shown = [one.value for own in times for one in (own.exposed, own.alone) if one is not None]
+    scale = time_scale([*shown, *(step.communication for step in group if step.communication is not None)])
+    columns = ("image", "place", scale.heading("predicted"), "predicted 95 %", scale.heading("alone"),
+               scale.heading("not hidden"), "not hidden 95 %", "error (%)", "hidden (%)")  # fmt: skip
+    rows = [
+        (*_place(step.case), _text(scale, step.communication), _span(scale, step.interval),
+         *_measured(scale, step.times), _percent(step.error), _percent(step.times.hidden if step.times else None))
+        for step in group
+    ]  # fmt: skip
+    notes = [_messages(messages) for messages in dict.fromkeys(step.messages for step in group)]
+    return _table("communication", group, columns, rows, [*notes, _READING])
+
+
+def _measured(scale: Scale, times: StepTimes | None) -> tuple[str, str, str]:
+    if times is None:
+        return ("", "", "")
+    return (_text(scale, _value(times.alone)), _text(scale, times.exposed.value), _span(scale, times.exposed.interval))
+
+
+def _costs(group: Sequence[TrainingStep], costs: Mapping[Case, Comparison]) -> Table:
+    measured = [None if step.times is None else step.times.step.value for step in group]
+    predicted = [step.seconds for step in group]
+    scale = time_scale(value for value in (*measured, *predicted) if value is not None)
+    columns = ("image", "place", scale.heading("a step"), "times the fastest (95 %)", scale.heading("predicted"),
+               "times the fastest, predicted")  # fmt: skip
+    rows = [
+        (*_place(step.case), _text(scale, taken), _cost(step, costs), _text(scale, told), _times(told, predicted))
+        for step, taken, told in zip(group, measured, predicted, strict=True)
+    ]
+    return _table("step", group, columns, rows, [_COSTS, _SIGNS])
+
+
+def _cost(step: TrainingStep, costs: Mapping[Case, Comparison]) -> str:
+    """`1.07x (1.04 .. 1.13)`, with the sign of what is undecided or the same."""
+    if step.times is None:
+        return ""
+    cost = costs.get(step.case)
+    if cost is None:
+        return "fastest"
+    return "-" if cost.ratio is None else f"{times(cost.ratio)}{SIGNS.get(cost.verdict, '')}"
+
+
+def _table(
+    what: str, group: Sequence[TrainingStep], columns: tuple[str, ...], rows: Sequence[tuple[str, ...]],
+    notes: Iterable[str],
+) -> Table:  # fmt: skip
+    title = f"{what} of {operation(group[0].case)}, {ranks(group[0].case)}"
+    return without_empty(Table(title, columns, tuple(rows), tuple(dict.fromkeys((*notes, *cautions(group))))))
+
+
+def _place(case: Case) -> tuple[str, str]:
+    return case.where.image or "", case.where.text
+
+
+def _place_name(step: TrainingStep) -> str:
+    return " ".join(filter(None, _place(step.case)))
+
+
+def cautions(group: Sequence[TrainingStep]) -> list[str]:
+    """Why there is no prediction, and what a reader of one must know, with the places."""
+    places: dict[str, dict[str, None]] = {}
+    for step in group:
+        of_each = [line for one in step.predictions for line in remarks(one)]
+        missing = [f"not predicted: {why(step)}"] * bool(step.why) + [f"not compared: {_lost(step)}"] * bool(step.lost)
+        for line in (*missing, *of_each):
+            places.setdefault(line, {})[_place_name(step)] = None
+    return [f"{line} ({', '.join(names)})" for line, names in places.items()]
+
+
+def why(step: TrainingStep) -> str:
+    """Why nothing is predicted; empty where something is."""
+    if isinstance(step.why, Refusal):
+        return reason(step.why)
+    library = BACKENDS.get(step.case["device"] or "cpu", "")
+    return {
+        None: "", "messages differ": "its launches had different messages",
+        "no all-reduces": f"no {COLLECTIVE} of {DTYPE} by {library} was measured at this place",
+    }[step.why]  # fmt: skip
+
+
+def _lost(step: TrainingStep) -> str:
+    if step.lost == "waited":
+        return "tasks waited for a CPU in every launch"
+    return f"{' and '.join(step.lost)} was not measured" if step.lost else ""
+
+
+def _messages(messages: Sequence[int]) -> str:
+    """`2 all-reduces a step, in their order: 1.20 MiB, 2.06 MiB; 3.26 MiB in all`."""
+    if not messages:
+        return "its all-reduces are not known"
+    named = ", ".join(map(format_bytes, messages[:MOST_NAMED])) + ", ..." * (len(messages) > MOST_NAMED)
+    return (
+        f"{counted(len(messages), 'all-reduce')} a step, in their order: {named}; {format_bytes(sum(messages))} in all"
+    )
+
+
+def _text(scale: Scale, seconds: float | None) -> str:
+    return "" if seconds is None else scale.text(seconds)
+
+
+def _span(scale: Scale, ends: tuple[float, float] | None) -> str:
+    return "" if ends is None else scale.span(ends)
+
+
+def _percent(share: float | None) -> str:
+    return "" if share is None else f"{share * 100:+.0f}"
+
+
+def _times(seconds: float | None, every: Sequence[float | None]) -> str:
+    known = [value for value in every if value is not None]
+    return "" if seconds is None or min(known) <= 0 else f"{seconds / min(known):.2f}"
