@@ -1,18 +1,17 @@
-"""Training steps as tables and JSON: predicted and measured communication, and what a place costs a step."""
+"""Training steps as tables and JSON: predicted and measured communication."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from itertools import groupby
 from typing import Any
 
 import msgspec
 
-from collbench.analysis.compare import Comparison
 from collbench.analysis.estimate import Estimate
 from collbench.analysis.models.predict import Refusal
 from collbench.analysis.models.steps import BACKENDS, COLLECTIVE, DTYPE, StepTimes, TrainingStep, training_of
-from collbench.report.cells import SIGNS, change, times
+from collbench.report.cells import change
 from collbench.report.headings import operation, place_order, ranks
 from collbench.report.models import MOST_ROWS, reason, remarks
 from collbench.report.scales import Scale, time_scale
@@ -27,8 +26,6 @@ MOST_NAMED, MOST_PLACES = 8, 5
 _READING = ("predicted: the model's time of all these all-reduces, one after the other; alone: the same, measured; not "
             "hidden: the step less the same step without them; error: predicted / not hidden - 1; hidden: 1 - not "
             "hidden / alone")  # fmt: skip
-_COSTS = "predicted: computing as measured there, and all-reduces as modelled there, of which none is hidden"
-_SIGNS = "=: the same within the margin; ?: unclear"
 
 
 def brief_grid(steps: Sequence[TrainingStep]) -> list[Table]:
@@ -60,24 +57,6 @@ def _cell(step: TrainingStep) -> str:
 def accuracy_tables(steps: Sequence[TrainingStep]) -> list[Table]:
     """For each training predicted and measured communication, by place."""
     return [_accuracy(group) for group in _trainings(steps)]
-
-
-def cost_tables(steps: Sequence[TrainingStep], costs: Mapping[Case, Comparison]) -> list[Table]:
-    """For each training the step at every place, measured and predicted; none for one measured at a single place.
-
-    `costs` are those of `step_costs`.
-    """
-    return [_costs(group, costs) for group in _trainings(steps) if len(group) > 1]
-
-
-def cost_entry(step: TrainingStep, costs: Mapping[Case, Comparison]) -> dict[str, Any]:
-    """`step_entry`, with what the place costs the step: null for the fastest, and where it was not measured."""
-    cost = costs.get(step.case)
-    ratio = None if cost is None else cost.ratio
-    return step_entry(step) | {
-        "times": _value(ratio), "times_interval": None if ratio is None else ratio.interval,
-        "verdict": None if cost is None else cost.verdict,
-    }  # fmt: skip
 
 
 def step_entry(step: TrainingStep) -> dict[str, Any]:
@@ -124,44 +103,15 @@ def _accuracy(group: Sequence[TrainingStep]) -> Table:
         for step in group
     ]  # fmt: skip
     notes = [_messages(messages) for messages in dict.fromkeys(step.messages for step in group)]
-    return _table("communication", group, columns, rows, [*notes, _READING])
+    title = f"communication of {operation(group[0].case)}, {ranks(group[0].case)}"
+    lines = dict.fromkeys((*notes, _READING, *cautions(group)))
+    return without_empty(Table(title, columns, tuple(rows), tuple(lines)))
 
 
 def _measured(scale: Scale, times: StepTimes | None) -> tuple[str, str, str]:
     if times is None:
         return ("", "", "")
     return (_text(scale, _value(times.alone)), _text(scale, times.exposed.value), _span(scale, times.exposed.interval))
-
-
-def _costs(group: Sequence[TrainingStep], costs: Mapping[Case, Comparison]) -> Table:
-    measured = [None if step.times is None else step.times.step.value for step in group]
-    predicted = [step.seconds for step in group]
-    scale = time_scale(value for value in (*measured, *predicted) if value is not None)
-    columns = ("image", "place", scale.heading("a step"), "times the fastest (95 %)", scale.heading("predicted"),
-               "times the fastest, predicted")  # fmt: skip
-    rows = [
-        (*_place(step.case), _text(scale, taken), _cost(step, costs), _text(scale, told), _times(told, predicted))
-        for step, taken, told in zip(group, measured, predicted, strict=True)
-    ]
-    return _table("step", group, columns, rows, [_COSTS, _SIGNS])
-
-
-def _cost(step: TrainingStep, costs: Mapping[Case, Comparison]) -> str:
-    """`1.07x (1.04 .. 1.13)`, with the sign of what is undecided or the same."""
-    if step.times is None:
-        return ""
-    cost = costs.get(step.case)
-    if cost is None:
-        return "fastest"
-    return "-" if cost.ratio is None else f"{times(cost.ratio)}{SIGNS.get(cost.verdict, '')}"
-
-
-def _table(
-    what: str, group: Sequence[TrainingStep], columns: tuple[str, ...], rows: Sequence[tuple[str, ...]],
-    notes: Iterable[str],
-) -> Table:  # fmt: skip
-    title = f"{what} of {operation(group[0].case)}, {ranks(group[0].case)}"
-    return without_empty(Table(title, columns, tuple(rows), tuple(dict.fromkeys((*notes, *cautions(group))))))
 
 
 def _place(case: Case) -> tuple[str, str]:
@@ -220,8 +170,3 @@ def _span(scale: Scale, ends: tuple[float, float] | None) -> str:
 
 def _percent(share: float | None) -> str:
     return "" if share is None else f"{share * 100:+.0f}"
-
-
-def _times(seconds: float | None, every: Sequence[float | None]) -> str:
-    known = [value for value in every if value is not None]
-    return "" if seconds is None or min(known) <= 0 else f"{seconds / min(known):.2f}"

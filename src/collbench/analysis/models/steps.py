@@ -1,4 +1,4 @@
-"""Training steps: their communication predicted from all-reduces alone, and what a place costs a step.
+"""Training steps: their communication predicted from all-reduces alone.
 
 Data-parallel training averages the gradients of all ranks. They travel in messages, each of which is all-reduced as
 soon as the backward pass has computed it. A model of the all-reduces at a place predicts how long these messages take
@@ -8,18 +8,17 @@ counts nothing as hidden, so it is an upper bound where computing and communicat
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 import msgspec
 
-from collbench.analysis.compare import MARGIN, Comparison, Known, compare
 from collbench.analysis.estimate import Estimate, centre
 from collbench.analysis.launches import together
 from collbench.analysis.models.model import Model, Unfit, model, series
 from collbench.analysis.models.predict import Prediction, PredictionQuestion, Refusal, answers
-from collbench.analysis.observations import Cell, Observed, Pair
+from collbench.analysis.observations import Cell, Observed
 from collbench.schema.case import Case, Where
 
 #: Measures of a training: with the all-reduces, without them, and the all-reduces of a step alone.
@@ -179,33 +178,6 @@ def _times(cells: Mapping[str, Cell]) -> StepTimes | None:
     alone = together([cells[ALONE]], in_blocks=True) if ALONE in cells else None
     return StepTimes(centre(step), centre(compute), centre(step - compute),
                      centre(alone[:, 0]) if alone is not None and alone.size else None)  # fmt: skip
-
-
-def step_costs(
-    observed: Observed, steps: Sequence[TrainingStep], margin: float = MARGIN, known: Iterable[Comparison] = ()
-) -> Mapping[Case, Comparison]:
-    """By case without measure; not of the fastest place of a training.
-
-    Pairs that are in `known` have its verdict.
-
-    Raises:
-        RequestError: SciPy is not installed.
-    """
-    measured: dict[Case, list[tuple[float, TrainingStep]]] = {}
-    for step in steps:
-        if step.times is not None:
-            measured.setdefault(training_of(step.case), []).append((step.times.step.value, step))
-    pairs: dict[Case, Pair] = {}
-    for group in measured.values():
-        fastest = min(group, key=lambda one: one[0])[1].case
-        base = observed.cells[fastest.having(measure=STEP)]
-        for case in (step.case for _, step in group if step.case != fastest):
-            other = observed.cells[case.having(measure=STEP)]
-            pairs[case] = Pair(base, other, fastest.where.text, case.where.text)
-    told = Known(known)
-    left = [pair for pair in pairs.values() if told.of(pair) is None]
-    compared = iter(compare(left, margin, observed.interleaved) if left else ())
-    return {case: told.of(pair) or next(compared) for case, pair in pairs.items()}
 
 
 def training_of(case: Case) -> Case:
