@@ -11,15 +11,10 @@ import msgspec
 
 from collbench.analysis.models.fit import Fitted
 from collbench.analysis.models.model import FEWEST_RANKS, FEWEST_SIZES, HeldOutError, Model, Series, Unfit, errors
-from collbench.analysis.models.predict import (
-    Prediction,
-    Refusal,
-    WhatIf,
-    size_within,
-    unknown_growth,
-)
+from collbench.analysis.models.predict import Prediction, Refusal, size_within, unknown_growth
 from collbench.analysis.models.shapes import SHAPES
-from collbench.report.cells import cautions, digits
+from collbench.analysis.observations import methods
+from collbench.report.cells import cautions
 from collbench.report.headings import heading, heading_key, operation, place_order
 from collbench.report.style import format_rate, format_us
 from collbench.report.tables import Table, terminal, without_empty
@@ -34,7 +29,6 @@ MODELS = ("operation", "place", "transport", "launches", "ranks", "sizes (B)", "
           "GB/s", "error (%)", "worst (%)", "error by ranks (%)", "worst by ranks (%)")  # fmt: skip
 PREDICTIONS = ("operation", "place", "transport", "ranks", "size (B)", "algorithm", "predicted (us)", "predicted 95 %",
                "measured (us)", "standing")  # fmt: skip
-WHAT_IFS = ("operation", "ranks", "size (B)", "algorithm", "time (us)", "times the fastest", "in this run's models")
 
 #: Columns that only the whole tables have; some of them where a grid has no room.
 _IF_WIDE = ("transport", "worst (%)", "algorithm")
@@ -53,7 +47,6 @@ class Answers:
     fits: tuple[Model | Unfit, ...]
     predictions: tuple[Prediction, ...]
     refusals: tuple[Refusal, ...]
-    what_ifs: tuple[WhatIf, ...]
     simulated: bool
 
     @property
@@ -75,10 +68,6 @@ def sentence(found: Answers) -> str:
         standings = [one.standing for one in found.predictions]
         counts = ", ".join(f"{standings.count(name)} {name}" for name in dict.fromkeys(standings))
         return f"{len(standings)} predictions of {names}: {counts}; {typical}"
-    if found.what_ifs:
-        (name, seconds), *_ = found.what_ifs[0].rows
-        over = f"{found.what_ifs[0].collective} over this link: fastest by {name}"
-        return f"{over}, {format_duration(seconds)}, computed, not measured"
     return f"{names}: {typical} at sizes held out of the fit"
 
 
@@ -90,9 +79,8 @@ def _value(one: Prediction) -> str:
 
 def brief(found: Answers, further: Sequence[Table] = (), also: Iterable[str] = ()) -> list[Table]:
     """The answer with the grid of what was asked; `further` grids; what could mislead, with what is known `also`."""
-    asked = [_answers(found), _what_ifs(found)]
-    grids = [_cut(grid) for grid in (asked if found.predictions or found.what_ifs else [_models(found)]) if grid.rows]
-    shown = [replace(grids[0], title=sentence(found)), *grids[1:], *further]
+    grid = _cut(_answers(found) if found.predictions else _models(found))
+    shown = [replace(grid, title=sentence(found)), *further]
     lines = [*_warnings(found), *also]
     more = [f"{len(lines) - MOST_LINES} more, and every table: --all"] if len(lines) > MOST_LINES else []
     notes = (*shown[-1].notes, *map(_short, lines[:MOST_LINES]), *more, *_next(found))
@@ -100,9 +88,9 @@ def brief(found: Answers, further: Sequence[Table] = (), also: Iterable[str] = (
 
 
 def tables(found: Answers) -> list[Table]:
-    """Models, predictions and what-ifs, with every note."""
-    models, *others = (_models(found), _answers(found), _what_ifs(found))
-    return [replace(models, notes=(*models.notes, *_warnings(found))), *(table for table in others if table.rows)]
+    """Models and predictions, with every note."""
+    models, answers = _models(found), _answers(found)
+    return [replace(models, notes=(*models.notes, *_warnings(found))), *([answers] if answers.rows else [])]
 
 
 def _cut(table: Table) -> Table:
@@ -159,7 +147,7 @@ def _errors(misses: Iterable[HeldOutError]) -> tuple[str, str]:
 
 def _answers(found: Answers) -> Table:
     rows = []
-    every: list[Prediction | Refusal] = [*found.predictions, *(() if found.what_ifs else found.refusals)]
+    every: list[Prediction | Refusal] = [*found.predictions, *found.refusals]
     for answer in sorted(every, key=_order):
         question, series = answer.question, answer.series
         point = (*_where(series), str(question.ranks), format_size(question.size or 0) if series.sized else "")
@@ -172,24 +160,6 @@ def _answers(found: Answers) -> Table:
     return without_empty(Table("predictions", PREDICTIONS, tuple(rows)))
 
 
-def _what_ifs(found: Answers) -> Table:
-    rows = []
-    for one in found.what_ifs:
-        size = format_size(one.question.size) if one.question.size and one.collective != "barrier" else ""
-        fastest = one.rows[0][1]
-        for name, seconds in one.rows:
-            known = "chosen" if name in one.chosen else "not excluded" if name in one.possible else ""
-            times = digits(seconds / fastest) if fastest > 0 else ""
-            rows.append((one.collective, str(one.question.ranks), size, name, format_us(seconds), times, known))
-    link = found.what_ifs[0].link if found.what_ifs else None
-    over = (
-        link and f"computed for {format_duration(link.latency)} a message and {format_rate(link.bandwidth / 1e9)} GB/s"
-    )
-    return without_empty(
-        Table("what if", WHAT_IFS, tuple(rows), (f"{over}, reducing free; not measured",) if link else ())
-    )
-
-
 def _order(result: Model | Unfit | Prediction | Refusal) -> tuple[object, ...]:
     series = result.series
     return (heading_key(series.case), series.case.where.image or "", place_order(series.case), series.transport)
@@ -198,10 +168,6 @@ def _order(result: Model | Unfit | Prediction | Refusal) -> tuple[object, ...]:
 def _where(series: Series) -> tuple[str, str, str]:
     case = series.case
     return heading(case, with_ranks=False), f"{case.where.image or ''} {case.where.text}".strip(), series.transport
-
-
-def _named(series: Series) -> str:
-    return " ".join(word for word in _where(series)[1:] if word)
 
 
 def _point(one: Prediction | Refusal) -> str:
@@ -218,18 +184,20 @@ def _warnings(found: Answers) -> list[str]:
         wrong = ["contradicted: the measured median is outside of the interval"] * (one.standing == "contradicted")
         for line in (*wrong, *remarks(one)):
             places.setdefault(line, {})[_point(one)] = None
-    for refusal in () if found.what_ifs else found.refusals:
+    for refusal in found.refusals:
         places.setdefault(f"refused: {reason(refusal)}", {})[_point(refusal)] = None
     for fitted in found.fits:
         lines = [f"no model: {why_unfit(fitted)}"] if isinstance(fitted, Unfit) else _left_out(fitted.series)
         for line in lines:
-            places.setdefault(line, {})[_named(fitted.series)] = None
+            places.setdefault(line, {})[" ".join(_where(fitted.series)[1:]).strip()] = None
     listed = [f"{line} ({'; '.join(filter(None, names))})" for line, names in places.items()]
-    once = ["one launch: intervals do not include differences between launches"]
-    once = once if any(model.series.launches == 1 for model in found.models) else []
-    simulated = ["simulated: these times were not measured"] * found.simulated
     cells = [cell for one in found.fits for cell in one.series.cells]
-    return list(dict.fromkeys((*simulated, *listed, *once, *cautions(cells))))
+    lines = ["simulated: these times were not measured"] * found.simulated + listed
+    if any(model.series.launches == 1 for model in found.models):
+        lines.append("one launch: intervals do not include differences between launches")
+    if "streaming" in methods(cells).get("cadence", ()):
+        lines.append("cadence streaming: operations overlap, so a latency is what one more operation adds")
+    return [*lines, *cautions(cells)]
 
 
 def remarks(one: Prediction) -> list[str]:
@@ -247,15 +215,12 @@ def remarks(one: Prediction) -> list[str]:
         names = ", ".join(rival.shape.name for rival in one.pieces[0].rivals)
         lines.append(f"the interval covers {names} too, as likely")
     if not size_within(series, one.question):
-        lines.append(f"no interval: beyond the sizes measured, {_sizes(series)}")
+        ends = " to ".join(map(format_size, (series.sizes[0], series.sizes[-1])))
+        lines.append(f"no interval: beyond the sizes measured, {ends}")
     elif one.interval is not None and len(one.pieces) > 1:
         low, high = min(piece.high for piece in one.pieces), max(piece.low for piece in one.pieces)
         lines.append(f"the interval covers both models, up to {format_size(low)} and from {format_size(high)}")
     return lines
-
-
-def _sizes(series: Series) -> str:
-    return f"{format_size(series.sizes[0])} to {format_size(series.sizes[-1])}"
 
 
 def why_unfit(unfit: Unfit) -> str:
@@ -269,9 +234,7 @@ def why_unfit(unfit: Unfit) -> str:
     if unfit.why == "no points":
         return "; ".join(("no cell was measured that says something about a link", *_left_out(series)))
     if unfit.why == "few ranks":
-        return (
-            f"measured with {', '.join(map(str, series.ranks))} ranks; at least {FEWEST_RANKS} rank counts are needed"
-        )
+        return f"{', '.join(map(str, series.ranks))} ranks measured; at least {FEWEST_RANKS} rank counts are needed"
     listed = f"{counted(len(series.sizes), 'size')} measured ({', '.join(map(format_size, series.sizes))})"
     return f"{listed}; at least {FEWEST_SIZES} are needed, better 8: collbench {name} -b 8 -e 4M -f 4"
 
@@ -296,7 +259,7 @@ def _next(found: Answers) -> list[str]:
             size = f" -b {format_size(one.question.size or 0)} -e {format_size(one.question.size or 0)}"
             command = f"mpirun -n {one.question.ranks} collbench {one.series.case.workload}"
             return [f"next: measure it: {command}{size if one.series.sized else ''}"]
-    if found.predictions or found.what_ifs or not found.models:
+    if found.predictions or not found.models:
         return []
     series = found.models[0].series
     size = f",bytes={format_size(series.sizes[-1] * 3 // 4)}" if series.sized else ""
@@ -312,7 +275,6 @@ def document(found: Answers, steps: Sequence[dict[str, Any]]) -> dict[str, Any]:
                          if isinstance(one, Unfit)],
         "predictions": [_prediction_entry(prediction) for prediction in found.predictions],
         "refused": [{**_point_entry(one), "why": reason(one)} for one in found.refusals],
-        "what_if": [_what_if_entry(what_if) for what_if in found.what_ifs],
         "steps": steps,
     }  # fmt: skip
 
@@ -346,15 +308,3 @@ def _fitted_entry(fitted: Fitted) -> dict[str, Any]:
 def _prediction_entry(one: Prediction) -> dict[str, Any]:
     return {**_point_entry(one), **_fitted_entry(one.fitted), "seconds": one.seconds, "interval": one.interval,
             "standing": one.standing, "remarks": remarks(one), "measured": one.measured}  # fmt: skip
-
-
-def _what_if_entry(one: WhatIf) -> dict[str, Any]:
-    return {
-        "collective": one.collective, "ranks": one.question.ranks, "bytes": one.question.size,
-        "latency": one.link.latency, "bandwidth": one.link.bandwidth,
-        "algorithms": [
-            {"algorithm": name, "seconds": seconds,
-             "in_models": "chosen" if name in one.chosen else "not excluded" if name in one.possible else None}
-            for name, seconds in one.rows
-        ],
-    }  # fmt: skip

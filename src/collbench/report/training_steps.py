@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import groupby
 from typing import Any
 
 import msgspec
 
-from collbench.analysis.estimate import Estimate
 from collbench.analysis.models.predict import Refusal
-from collbench.analysis.models.steps import BACKENDS, COLLECTIVE, DTYPE, StepTimes, TrainingStep, training_of
+from collbench.analysis.models.steps import BACKENDS, COLLECTIVE, DTYPE, TrainingStep, training_of
 from collbench.report.cells import change
 from collbench.report.headings import operation, place_order, ranks
 from collbench.report.models import MOST_ROWS, reason, remarks
-from collbench.report.scales import Scale, time_scale
+from collbench.report.scales import time_scale
 from collbench.report.tables import Table, without_empty
 from collbench.schema.case import Case
 from collbench.units import counted, format_bytes, format_duration
@@ -33,11 +32,11 @@ def brief_grid(steps: Sequence[TrainingStep]) -> list[Table]:
     groups = _trainings(steps)
     names = [[*operation(group[0].case).split(", "), ranks(group[0].case)] for group in groups]
     shared = [part for part in next(iter(names), []) if all(part in own for own in names)]
-    places = list(dict.fromkeys(_place_name(step) for group in groups for step in group))
+    places = list(dict.fromkeys(_place(step) for group in groups for step in group))
     rows: list[tuple[str, ...]] = []
     for group, own in zip(groups, names, strict=True):
         name = ", ".join(part.removeprefix("network ") for part in own if len(groups) == 1 or part not in shared)
-        cells = {_place_name(step): _cell(step) for step in group}
+        cells = {_place(step): _cell(step) for step in group}
         across = (name, *(cells.get(place, "-") for place in places))
         rows += [across] if len(places) <= MOST_PLACES else [(name, *item) for item in cells.items()]
     columns = tuple(places) if len(places) <= MOST_PLACES else ("place", "predicted")
@@ -61,25 +60,14 @@ def accuracy_tables(steps: Sequence[TrainingStep]) -> list[Table]:
 
 def step_entry(step: TrainingStep) -> dict[str, Any]:
     """Seconds and bytes, null where there is none."""
+    times = step.times
     return {
         "case": msgspec.to_builtins(step.case), "messages": step.messages, "predicted": step.communication,
         "interval": step.interval, "why": why(step) or _lost(step) or None, "error": step.error,
-        "step_predicted": step.seconds, **_times_entry(step.times),
+        "step": times and times.step.value, "compute": times and times.compute.value,
+        "not_hidden": times and times.exposed.value, "not_hidden_interval": times and times.exposed.interval,
+        "alone": times and times.alone and times.alone.value, "hidden": times and times.hidden,
     }  # fmt: skip
-
-
-def _times_entry(times: StepTimes | None) -> dict[str, Any]:
-    if times is None:
-        names = ("step", "compute", "not_hidden", "not_hidden_interval", "alone", "hidden")
-        return dict.fromkeys(names)
-    return {
-        "step": times.step.value, "compute": times.compute.value, "not_hidden": times.exposed.value,
-        "not_hidden_interval": times.exposed.interval, "alone": _value(times.alone), "hidden": times.hidden,
-    }  # fmt: skip
-
-
-def _value(estimate: Estimate | None) -> float | None:
-    return None if estimate is None else estimate.value
 
 
 def _trainings(steps: Sequence[TrainingStep]) -> list[list[TrainingStep]]:
@@ -92,34 +80,31 @@ def _trainings(steps: Sequence[TrainingStep]) -> list[list[TrainingStep]]:
 
 
 def _accuracy(group: Sequence[TrainingStep]) -> Table:
-    times = [step.times for step in group if step.times is not None]
-    shown = [one.value for own in times for one in (own.exposed, own.alone) if one is not None]
-    scale = time_scale([*shown, *(step.communication for step in group if step.communication is not None)])
-    columns = ("image", "place", scale.heading("predicted"), "predicted 95 %", scale.heading("alone"),
+    entries = [step_entry(step) for step in group]
+    shown = [entry[name] for entry in entries for name in ("not_hidden", "alone", "predicted")]
+    scale = time_scale(value for value in shown if value is not None)
+    columns = ("place", scale.heading("predicted"), "predicted 95 %", scale.heading("alone"),
                scale.heading("not hidden"), "not hidden 95 %", "error (%)", "hidden (%)")  # fmt: skip
+    forms: dict[str, Callable[[Any], str]] = {
+        "predicted": scale.text, "interval": scale.span, "alone": scale.text, "not_hidden": scale.text,
+        "not_hidden_interval": scale.span, "error": _percent, "hidden": _percent,
+    }  # fmt: skip
     rows = [
-        (*_place(step.case), _text(scale, step.communication), _span(scale, step.interval),
-         *_measured(scale, step.times), _percent(step.error), _percent(step.times.hidden if step.times else None))
-        for step in group
-    ]  # fmt: skip
+        (_place(step), *("" if entry[name] is None else form(entry[name]) for name, form in forms.items()))
+        for step, entry in zip(group, entries, strict=True)
+    ]
     notes = [_messages(messages) for messages in dict.fromkeys(step.messages for step in group)]
     title = f"communication of {operation(group[0].case)}, {ranks(group[0].case)}"
     lines = dict.fromkeys((*notes, _READING, *cautions(group)))
     return without_empty(Table(title, columns, tuple(rows), tuple(lines)))
 
 
-def _measured(scale: Scale, times: StepTimes | None) -> tuple[str, str, str]:
-    if times is None:
-        return ("", "", "")
-    return (_text(scale, _value(times.alone)), _text(scale, times.exposed.value), _span(scale, times.exposed.interval))
+def _place(step: TrainingStep) -> str:
+    return f"{step.case.where.image or ''} {step.case.where.text}".strip()
 
 
-def _place(case: Case) -> tuple[str, str]:
-    return case.where.image or "", case.where.text
-
-
-def _place_name(step: TrainingStep) -> str:
-    return " ".join(filter(None, _place(step.case)))
+def _percent(share: float) -> str:
+    return f"{share * 100:+.0f}"
 
 
 def cautions(group: Sequence[TrainingStep]) -> list[str]:
@@ -129,7 +114,7 @@ def cautions(group: Sequence[TrainingStep]) -> list[str]:
         of_each = [line for one in step.predictions for line in remarks(one)]
         missing = [f"not predicted: {why(step)}"] * bool(step.why) + [f"not compared: {_lost(step)}"] * bool(step.lost)
         for line in (*missing, *of_each):
-            places.setdefault(line, {})[_place_name(step)] = None
+            places.setdefault(line, {})[_place(step)] = None
     return [f"{line} ({', '.join(names)})" for line, names in places.items()]
 
 
@@ -155,18 +140,5 @@ def _messages(messages: Sequence[int]) -> str:
     if not messages:
         return "its all-reduces are not known"
     named = ", ".join(map(format_bytes, messages[:MOST_NAMED])) + ", ..." * (len(messages) > MOST_NAMED)
-    return (
-        f"{counted(len(messages), 'all-reduce')} a step, in their order: {named}; {format_bytes(sum(messages))} in all"
-    )
-
-
-def _text(scale: Scale, seconds: float | None) -> str:
-    return "" if seconds is None else scale.text(seconds)
-
-
-def _span(scale: Scale, ends: tuple[float, float] | None) -> str:
-    return "" if ends is None else scale.span(ends)
-
-
-def _percent(share: float | None) -> str:
-    return "" if share is None else f"{share * 100:+.0f}"
+    number = counted(len(messages), "all-reduce")
+    return f"{number} a step, in their order: {named}; {format_bytes(sum(messages))} in all"

@@ -24,7 +24,7 @@ Useless = Literal["failed", "skipped", "results wrong", "one rank", "median of 0
 
 @dataclass(frozen=True)
 class Series:
-    """One case without size and ranks, over one transport (empty: the library does not report it).
+    """One case without size and ranks, over one transport (empty: not reported; launches had several: joined by `and`).
 
     `sized`: it moves data; a barrier does not, and is modelled over numbers of ranks alone. `points` are in order of
     ranks and size, `cells` are theirs. `left_out` is why each of the other cells says nothing about a link.
@@ -60,14 +60,9 @@ def series(observed: Observed, wanted: frozenset[str] = frozenset()) -> list[Ser
     for cell in sorted(observed.cells.values(), key=lambda cell: not cell.medians):
         if not wanted or cell.case.workload in wanted:
             groups = by_case.setdefault(cell.case.without(("size", "ranks")), {})
-            name = transport(cell) if cell.medians else next(iter(groups), "")
+            name = " and ".join(sorted(cell.transports)) if cell.medians else next(iter(groups), "")
             groups.setdefault(name, []).append(cell)
     return [_series(case, name, cells) for case, groups in by_case.items() for name, cells in groups.items()]
-
-
-def transport(cell: Cell) -> str:
-    """How the bytes of a cell travelled; several transports, of several launches, are joined by `and`."""
-    return " and ".join(sorted(cell.transports))
 
 
 def _series(case: Case, name: str, cells: list[Cell]) -> Series:

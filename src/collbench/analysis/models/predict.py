@@ -1,4 +1,4 @@
-"""Predictions of a model at a number of ranks and a size, with an interval; refusals; and what-ifs."""
+"""Predictions of a model at a number of ranks and a size, with an interval; what is refused."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy as np
 
 from collbench.analysis.models.fit import Fitted, Piece, least, rows_of
 from collbench.analysis.models.model import FEWEST_RANKS, HeldOutError, Model, Series, Unfit
-from collbench.analysis.models.shapes import SHAPES, folds
+from collbench.analysis.models.shapes import folds
 from collbench.analysis.observations import Observed
 from collbench.schema.case import Case
 
@@ -226,37 +226,3 @@ def _cores(observed: Observed) -> float:
     if any(len(hosts) > 1 for hosts in machines):
         return math.inf
     return max((host.cores for hosts in machines for host in hosts), default=0)
-
-
-@dataclass(frozen=True)
-class NetworkLink:
-    """Seconds a message, and bytes per second."""
-
-    latency: float
-    bandwidth: float
-
-
-@dataclass(frozen=True)
-class WhatIf:
-    """All algorithms of a collective over a link that was not measured, the fastest first: `rows` with their seconds.
-
-    `chosen` are those that a model of the run has at this size, `possible` those that it does not exclude.
-    """
-
-    collective: str
-    question: PredictionQuestion
-    link: NetworkLink
-    rows: tuple[tuple[str, float], ...]
-    chosen: frozenset[str]
-    possible: frozenset[str]
-
-
-def what_if(collective: str, models: Sequence[Model], question: PredictionQuestion, link: NetworkLink) -> WhatIf:
-    """Every shape with the latency as alpha and the inverse bandwidth as beta."""
-    size = question.size or 0
-    pieces = [model.fit.pieces_at(size)[0] for model in models]
-    chosen = frozenset(piece.fitted.shape.name for piece in pieces if not piece.rivals)
-    possible = frozenset(one.shape.name for piece in pieces if piece.rivals for one in (piece.fitted, *piece.rivals))
-    every = (Fitted(shape, link.latency, 1 / link.bandwidth) for shape in SHAPES[collective])
-    rows = sorted(((one.shape.name, one.seconds(question.ranks, size)) for one in every), key=lambda row: row[1])
-    return WhatIf(collective, question, link, tuple(rows), chosen, possible - chosen)

@@ -78,13 +78,6 @@ class TrainingStep:
         return sum(low for low, _ in ends), sum(high for _, high in ends)
 
     @property
-    def seconds(self) -> float | None:
-        """The step as predicted: computing as measured there, and then all messages."""
-        if self.times is None or self.communication is None:
-            return None
-        return self.times.compute.value + self.communication
-
-    @property
     def error(self) -> float | None:
         """Predicted over measured communication that was not hidden, less 1; None where that is not positive."""
         if self.times is None or self.communication is None or self.times.exposed.value <= 0:
