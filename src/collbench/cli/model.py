@@ -26,19 +26,14 @@ MOST_RANKS = 1 << 24
 
 _POINT = re.compile(r"ranks\s*=\s*(?P<ranks>[0-9]{1,10})(?:\s*,\s*bytes\s*=\s*(?P<bytes>[^,=\s]+))?")
 
+_EXAMPLE, _AGAIN = "Predict a point, such as ranks=64,bytes=1G", "Can be repeated."
+
 
 @click.command(name="model")
 @click.argument("runs", nargs=-1, type=RUN, required=True)
+@click.option("--predict", "points", multiple=True, default=None, metavar="POINT", help=f"{_EXAMPLE}. {_AGAIN}")
 @click.option(
-    "--predict",
-    "points",
-    multiple=True,
-    default=None,
-    metavar="POINT",
-    help="Predict a point, such as ranks=64,bytes=1G. Can be repeated.",
-)
-@click.option(
-    "--collective", "wanted", multiple=True, default=None, metavar="NAME", help="Only this collective. Can be repeated."
+    "--collective", "wanted", multiple=True, default=None, metavar="NAME", help=f"Only this collective. {_AGAIN}"
 )
 @click.option("--all", "every", is_flag=True, default=False, help="Every table, with all that must be known of them.")
 @style
@@ -54,9 +49,10 @@ def command(runs: tuple[Path, ...], points: tuple[str, ...], wanted: tuple[str, 
     documents = []
     for observed in read_each(runs):
         found, steps = _of_run(observed, names, questions)
-        if every or style in COMPLETE:
-            answer = [] if style in COMPLETE else [Table(sentence(found), (), ())]
-            made = [*answer, *tables(found), *accuracy_tables(steps)]
+        if style in COMPLETE:
+            made = [*tables(found), *accuracy_tables(steps)]
+        elif every:
+            made = [Table(sentence(found), (), ()), *tables(found, narrow=True), *accuracy_tables(steps)]
         else:
             made = brief(found, brief_grid(steps), cautions(steps))
         shown += [replace(one, title=f"{found.name}: {one.title}") for one in made] if len(runs) > 1 else made

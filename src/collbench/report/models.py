@@ -11,7 +11,7 @@ import msgspec
 
 from collbench.analysis.models.fit import Fitted
 from collbench.analysis.models.model import FEWEST_RANKS, FEWEST_SIZES, HeldOutError, Model, Series, Unfit, errors
-from collbench.analysis.models.predict import Prediction, Refusal, size_within, unknown_growth
+from collbench.analysis.models.predict import Prediction, Refusal, known_sizes, unknown_growth
 from collbench.analysis.models.shapes import SHAPES
 from collbench.analysis.observations import methods
 from collbench.report.cells import cautions
@@ -34,8 +34,6 @@ PREDICTIONS = ("operation", "place", "transport", "ranks", "size (B)", "algorith
 _IF_WIDE = ("transport", "worst (%)", "algorithm")
 _DETAIL = ("launches", "error by ranks (%)", "worst by ranks (%)", *_IF_WIDE)
 
-_NAMES = re.compile(r" \([^()]*\)$")
-
 _READING = "error: |predicted / measured - 1| at sizes held out; any: all algorithms fit; ?: others do too"
 
 
@@ -56,25 +54,29 @@ class Answers:
 
 def sentence(found: Answers) -> str:
     """What the models say, and how well they fit."""
-    medians = sorted(one[0] for model in found.models if (one := errors(model.inner)))
-    span = " to ".join(dict.fromkeys(f"{share * 100:.0f}" for share in (medians[:1] + medians[-1:])))
-    typical = f"typical error of {counted(len(found.models), 'model')} {span} %" if medians else "errors not known"
-    known = list(dict.fromkeys(one.series.case.workload for one in found.fits))
-    names = ", ".join(known) if len(known) <= MOST_NAMED else f"{len(known)} collectives"
-    if len(found.predictions) == 1:
+    known = [one for model in found.models if (one := errors(model.inner))]
+    medians = sorted(median for median, _ in known)
+    span = " to ".join(dict.fromkeys(f"{share * 100:.0f}" for share in (*medians[:1], *medians[-1:])))
+    worst = f"worst {max(worst for _, worst in known) * 100:.0f} %" if known else "errors not known"
+    typical = f"typical error of {counted(len(found.models), 'model')} {span} %, {worst}" if known else worst
+    listed = list(dict.fromkeys(one.series.case.workload for one in found.fits))
+    names = ", ".join(listed) if len(listed) <= MOST_NAMED else f"{len(listed)} collectives"
+    standings = [*(one.standing for one in found.predictions), *("refused" for _ in found.refusals)]
+    if len(standings) == 1:
         only = found.predictions[0]
         return f"{operation(only.series.case)}, {_point(only)}: {_value(only)}, {only.standing}; {typical}"
-    if found.predictions:
-        standings = [one.standing for one in found.predictions]
+    if standings:
         counts = ", ".join(f"{standings.count(name)} {name}" for name in dict.fromkeys(standings))
         return f"{len(standings)} predictions of {names}: {counts}; {typical}"
-    return f"{names}: {typical} at sizes held out of the fit"
+    return f"{names}: {typical}, at sizes held out of the fit"
 
 
 def _value(one: Prediction) -> str:
+    """`266 us (259 to 273 us)`."""
     if one.interval is None:
         return f"{format_duration(one.seconds)}, no interval"
-    return f"{format_duration(one.seconds)} ({' to '.join(map(format_duration, one.interval))})"
+    low, high = map(format_duration, one.interval)
+    return f"{format_duration(one.seconds)} ({low.removesuffix(high[high.index(' ') :])} to {high})"
 
 
 def brief(found: Answers, further: Sequence[Table] = (), also: Iterable[str] = ()) -> list[Table]:
@@ -87,15 +89,28 @@ def brief(found: Answers, further: Sequence[Table] = (), also: Iterable[str] = (
     return [*shown[:-1], replace(shown[-1], notes=notes)]
 
 
-def tables(found: Answers) -> list[Table]:
-    """Models and predictions, with every note."""
+def tables(found: Answers, narrow: bool = False) -> list[Table]:
+    """Models and predictions, with every note; if `narrow`, what all rows have in common stands below."""
     models, answers = _models(found), _answers(found)
-    return [replace(models, notes=(*models.notes, *_warnings(found))), *([answers] if answers.rows else [])]
+    shown = [replace(models, notes=(*models.notes, *_warnings(found))), *([answers] if answers.rows else [])]
+    return [replace(_apart(table), title=table.title) for table in shown] if narrow else shown
 
 
 def _cut(table: Table) -> Table:
-    """Without detail and what all rows have in common, which stands below."""
-    rows = [list(row) for row in table.rows[:MOST_ROWS]]
+    """The first rows, without detail."""
+    grid = _apart(replace(table, rows=table.rows[:MOST_ROWS]))
+    left = [f"{len(table.rows) - MOST_ROWS} more rows: --all"] if len(table.rows) > MOST_ROWS else []
+    for name in _DETAIL:
+        if name not in _IF_WIDE or max(map(len, terminal([replace(grid, notes=())]).splitlines())) > WIDTH:
+            rows = tuple(tuple("" if column == name else cell for column, cell in zip(grid.columns, row, strict=True))
+                         for row in grid.rows)  # fmt: skip
+            grid = without_empty(replace(grid, rows=rows))
+    return replace(grid, notes=(*grid.notes, *left))
+
+
+def _apart(table: Table) -> Table:
+    """What all rows have in common stands in a note, no longer in the rows."""
+    rows = [list(row) for row in table.rows]
     common = []
     for index, name in enumerate(table.columns):
         parts = [row[index].split(", ") for row in rows]
@@ -103,19 +118,13 @@ def _cut(table: Table) -> Table:
         for row, own in zip(rows, parts, strict=True):
             row[index] = ", ".join(part for part in own if part not in shared).replace(" .. ", " to ")
         common += [f"{', '.join(filter(None, shared))}{_SAME[name]}"] if any(shared) else []
-    left = [f"{len(table.rows) - MOST_ROWS} more rows: --all"] if len(table.rows) > MOST_ROWS else []
-    grid = Table("", table.columns, tuple(map(tuple, rows)))
-    for name in _DETAIL:
-        if name not in _IF_WIDE or max(map(len, terminal([grid]).splitlines())) > WIDTH:
-            index = grid.columns.index(name) if name in grid.columns else len(grid.columns)
-            cells = tuple((*row[:index], *row[index + 1 :]) for row in grid.rows)
-            grid = without_empty(Table("", (*grid.columns[:index], *grid.columns[index + 1 :]), cells))
-    return replace(grid, notes=(*filter(None, [", ".join(common)]), *left, *table.notes))
+    notes = (*filter(None, [", ".join(common)]), *table.notes)
+    return without_empty(Table("", table.columns, tuple(map(tuple, rows)), notes))
 
 
 def _short(line: str) -> str:
     """Without the names of what it is true of, where they take more than a line."""
-    return line if len(line) <= WIDTH else _NAMES.sub("", line)
+    return line if len(line) <= WIDTH else re.sub(r" \([^()]*\)$", "", line)
 
 
 def _models(found: Answers) -> Table:
@@ -205,18 +214,16 @@ def remarks(one: Prediction) -> list[str]:
     series, ranks, lines = one.series, one.question.ranks, []
     known = f"{', '.join(map(str, series.ranks))} ranks measured"
     growth = unknown_growth(series, ranks)
-    if growth == "far":
-        lines.append(f"no interval: too far from the {known}")
-    elif growth == "few":
-        lines.append(f"no interval: other ranks need {FEWEST_RANKS} measured rank counts, and there are {known}")
-    elif growth == "folded":
-        lines.append(f"no interval: algorithms have other steps off powers of two; {known}")
+    if growth is not None:
+        needs = f"other ranks need {FEWEST_RANKS} measured rank counts, and there are"
+        why = {"far": "too far from the", "few": needs, "folded": "algorithms have other steps off powers of two;"}
+        lines.append(f"no interval: {why[growth]} {known}")
     elif one.interval is not None and ranks not in series.ranks and one.pieces[0].rivals:
         names = ", ".join(rival.shape.name for rival in one.pieces[0].rivals)
         lines.append(f"the interval covers {names} too, as likely")
-    if not size_within(series, one.question):
-        ends = " to ".join(map(format_size, (series.sizes[0], series.sizes[-1])))
-        lines.append(f"no interval: beyond the sizes measured, {ends}")
+    smallest, largest = known_sizes(series, ranks)
+    if series.sized and not smallest <= (one.question.size or 0) <= largest:
+        lines.append(f"no interval: beyond the sizes measured, {format_size(smallest)} to {format_size(largest)}")
     elif one.interval is not None and len(one.pieces) > 1:
         low, high = min(piece.high for piece in one.pieces), max(piece.low for piece in one.pieces)
         lines.append(f"the interval covers both models, up to {format_size(low)} and from {format_size(high)}")

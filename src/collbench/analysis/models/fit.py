@@ -118,9 +118,6 @@ class Rows:
         terms = {shape: values[rows] for shape, values in self.terms.items()}
         return Rows(self.sizes[rows], self.held[rows], self.seconds[rows], terms)
 
-    def within(self, piece: Piece) -> NDArray[np.bool_]:
-        return (self.sizes >= piece.low) & (self.sizes <= piece.high)
-
     def design(self, shape: Shape) -> NDArray[np.float64]:
         """Terms over measured times, [n, 2]: times the parameters of a perfect model these are ones."""
         return np.asarray(self.terms[shape] / self.seconds[:, None])

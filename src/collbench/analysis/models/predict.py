@@ -1,4 +1,4 @@
-"""Predictions of a model at a number of ranks and a size, with an interval; what is refused."""
+"""Predictions of a model at a number of ranks and a size, with an interval, or why it is refused."""
 
 from __future__ import annotations
 
@@ -76,14 +76,16 @@ def predict(model: Model, question: PredictionQuestion) -> Prediction:
     size = (question.size or 0) if series.sized else 0
     pieces = model.fit.pieces_at(size)
     measured = next((one.seconds for one in series.points if (one.ranks, one.size) == (question.ranks, size)), None)
-    known = size_within(series, question) and unknown_growth(series, question.ranks) is None
+    low, high = known_sizes(series, question.ranks)
+    known = low <= size <= high and unknown_growth(series, question.ranks) is None
     interval = _interval(model, pieces, question.ranks, size) if known else None
     return Prediction(series, question, pieces, pieces[0].fitted.seconds(question.ranks, size), interval, measured)
 
 
-def size_within(series: Series, question: PredictionQuestion) -> bool:
-    """Whether the size lies among those measured: errors beyond them are not known."""
-    return not series.sized or series.sizes[0] <= (question.size or 0) <= series.sizes[-1]
+def known_sizes(series: Series, ranks: int) -> tuple[int, int]:
+    """The smallest and the largest size measured at these ranks, or at any: errors beyond them are not known."""
+    sizes = [point.size for point in series.points if point.ranks == ranks] or series.sizes
+    return min(sizes), max(sizes)
 
 
 def unknown_growth(series: Series, ranks: int) -> Literal["far", "few", "folded"] | None:
