@@ -13,7 +13,7 @@ import pytest
 from tests.unit.made_runs import library, made_case, made_manifest, made_record
 
 from collbench.report import new_style
-from collbench.report.csv_rows import COLUMNS
+from collbench.report.for_programs import COLUMNS
 from collbench.report.style import format_rate, format_us
 from collbench.schema import record as records
 from collbench.schema.store import read_run

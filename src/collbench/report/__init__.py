@@ -1,4 +1,4 @@
-"""The styles in which records are printed: one file each, found by name."""
+"""The styles in which records are printed, found by name."""
 
 from __future__ import annotations
 
@@ -6,10 +6,17 @@ import importlib
 
 from collbench.report.style import Style
 
-#: Name that the user types, and the module that defines `STYLE`.
-STYLES = {"table": "table", "nccl-tests": "nccl_tests", "osu": "osu", "csv": "csv_rows", "json": "json_document"}
+#: Name that the user types, and the module and class that print it.
+STYLES = {
+    "table": ("table", "TableStyle"),
+    "nccl-tests": ("peers", "NcclTestsStyle"),
+    "osu": ("peers", "OsuStyle"),
+    "csv": ("for_programs", "CsvStyle"),
+    "json": ("for_programs", "JsonStyle"),
+}
 
 
 def new_style(name: str) -> Style:
-    style: Style = importlib.import_module(f"{__name__}.{STYLES[name]}").STYLE()
-    return style
+    module, style = STYLES[name]
+    printer: Style = getattr(importlib.import_module(f"{__name__}.{module}"), style)()
+    return printer

@@ -172,6 +172,3 @@ _COUNTS: dict[str, Callable[[Record], str]] = {
     "late": lambda record: str(record.samples.invalid) if record.samples and record.gate else "",
     "wrong": _wrong,
 }
-
-
-STYLE = TableStyle

@@ -1,10 +1,13 @@
-"""Style `csv`: one row for each record, every field of the record by name. Seconds and bytes, not rounded."""
+"""Styles `csv` and `json`, for programs: every field of a record by name; seconds and bytes, not rounded."""
 
 from __future__ import annotations
 
 import csv
 import io
 from collections.abc import Iterable
+from typing import Any
+
+import msgspec
 
 from collbench.report.tables import spreadsheet_cell
 from collbench.schema.axes import AXES
@@ -81,4 +84,24 @@ def _line(cells: Iterable[object]) -> str:
     return buffer.getvalue()
 
 
-STYLE = CsvStyle
+class JsonStyle:
+    """Holds everything until the end."""
+
+    def __init__(self) -> None:
+        self._manifest: Manifest | None = None
+        self._records: list[dict[str, Any]] = []
+
+    def begin(self, manifest: Manifest) -> str:
+        self._manifest = manifest
+        return ""
+
+    def add(self, record: Record) -> str:
+        """Adds bandwidths to the record: `algbw` and `busbw` in GB/s."""
+        fields = msgspec.to_builtins(record)
+        self._records.append(fields | {"algbw": record.algbw, "busbw": record.busbw})
+        return ""
+
+    def end(self) -> str:
+        manifest = None if self._manifest is None else msgspec.to_builtins(self._manifest)
+        document = msgspec.json.encode({"manifest": manifest, "records": self._records})
+        return msgspec.json.format(document, indent=2).decode() + "\n"
