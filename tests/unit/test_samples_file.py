@@ -14,8 +14,8 @@ from tests.unit.made_runs import experiment, made_case, made_manifest, made_reco
 
 from collbench.analysis.observations import EVERY, SampleCheck, observe
 from collbench.errors import RunReadError
+from collbench.report.misleading import misleading
 from collbench.report.page.contents import chapter
-from collbench.report.remarks import misleading
 from collbench.schema.record import Record, Samples
 from collbench.schema.sample_files import ALL_RANKS_LIMIT, MOST_VALUES, decode_samples, disagreement
 from collbench.schema.store import RunWriter

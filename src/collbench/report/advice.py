@@ -23,8 +23,8 @@ from collbench.report.cells import change, digits, interval, times
 from collbench.report.cells import span as from_to
 from collbench.report.comparison import dependent
 from collbench.report.headings import operation, variant
+from collbench.report.misleading import misleading
 from collbench.report.parameters import is_program
-from collbench.report.remarks import misleading
 from collbench.report.tables import Table
 from collbench.report.verdict import ways_to_tell
 from collbench.units import counted, format_duration, format_size

@@ -17,6 +17,7 @@ from collbench.analysis.same_launches import of_collectives
 from collbench.report.advice import Advised, complete, costs, guideline_tables, headline, sentences
 from collbench.report.comparison import tables as compared_tables
 from collbench.report.headings import operation
+from collbench.report.misleading import misleading
 from collbench.report.page.drawing import Figure
 from collbench.report.page.figures.choices import choices
 from collbench.report.page.figures.curves import curves
@@ -25,7 +26,6 @@ from collbench.report.page.programs import programs
 from collbench.report.page.samples import Section, StoredSamples, strips
 from collbench.report.paper import Beside
 from collbench.report.parameters import is_program
-from collbench.report.remarks import misleading
 from collbench.report.tables import Table
 from collbench.report.training_steps import accuracy_tables
 from collbench.report.verdict import sentence
