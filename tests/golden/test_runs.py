@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[2]
 COMMANDS = {
     "show-demo-mpich.txt": "show results/demo-mpich --style nccl-tests",
     "show-demo-openmpi.txt": "show results/demo-openmpi --style nccl-tests",
-    "model-demo-mpich.txt": "model results/demo-mpich --style csv",
+    "model-demo-mpich.txt": "model results/demo-mpich --predict ranks=2,bytes=16K --predict ranks=2,bytes=16M",
     "model-demo-openmpi.txt": "model results/demo-openmpi --style csv",
     "advise-demo-mpich.txt": "advise results/demo-mpich --style csv",
     "advise-demo-openmpi.txt": "advise results/demo-openmpi --style csv",

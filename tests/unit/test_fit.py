@@ -11,24 +11,24 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.optimize import nnls
 
-from collbench.analysis.models.fit import best, evidence, fit, solve
-from collbench.analysis.models.predict import PredictionQuestion, predict
-from collbench.analysis.models.series import Point, Series
-from collbench.analysis.models.shapes import SHAPES, Shape
-from collbench.analysis.models.validation import Model, Unfit, errors, model
+from collbench.analysis.models.fit import Point, fit, least, rows_of, solve
+from collbench.analysis.models.model import Model, Series, Unfit, errors, model
+from collbench.analysis.models.predict import PredictionQuestion, predict, unknown_growth
+from collbench.analysis.models.shapes import SHAPES, SHARED, Shape
 from collbench.schema.case import case_of
 
 ALLREDUCE = {shape.name: shape for shape in SHAPES["allreduce"]}
 DOUBLING, RING, RABENSEIFNER = (ALLREDUCE[name] for name in ("recursive doubling", "ring", "Rabenseifner"))
 SIZES = tuple(2**power for power in range(3, 23))
-ALPHA, BETA, GAMMA = 2e-6, 1e-10, 5e-11
+ALPHA, BETA = 2e-6, 1e-10
 
 Truth = Callable[[int, int], float]
 
 
-def costs(shape: Shape, alpha: float = ALPHA, beta: float = BETA, gamma: float = GAMMA) -> Truth:
-    return lambda p, m: sum(a * b for a, b in zip(shape.terms(p, m), (alpha, beta, gamma), strict=True))
+def costs(shape: Shape, alpha: float = ALPHA, beta: float = BETA) -> Truth:
+    return lambda p, m: sum(a * b for a, b in zip(shape.terms(p, m), (alpha, beta), strict=True))
 
 
 def made(
@@ -60,37 +60,18 @@ def modelled(series: Series) -> Model:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("shape", [DOUBLING, RING, RABENSEIFNER], ids=lambda shape: shape.name)
+@pytest.mark.parametrize("shape", [DOUBLING, RING, RABENSEIFNER, SHARED], ids=lambda shape: shape.name)
 def test_parameters_come_back(shape: Shape) -> None:
     """Of a median of 7 launches with 3 % of noise, over 60 cells: alpha and beta within 3 %, and the shape itself."""
     found = modelled(made(costs(shape), noise=0.03))
     (piece,) = found.fit.pieces
     assert piece.fitted.shape == shape
     assert piece.fitted.alpha == pytest.approx(ALPHA, rel=0.03)
-    # of powers of two beta and gamma are one: beta is what both take for a byte that travels
-    merged = BETA + GAMMA * shape.reduced(8) / shape.travel(8)
-    assert piece.fitted.gamma is None and piece.fitted.merged
-    assert piece.fitted.beta == pytest.approx(merged, rel=0.03)
-    for misses in (found.sizes, found.largest):
+    assert piece.fitted.beta == pytest.approx(BETA, rel=0.03)
+    for misses in (found.sizes, found.by_ranks):
         found_errors = errors(misses)
-        assert found_errors is not None and found_errors[0] < 0.03 and found_errors[1] < 0.2
-
-
-def test_gamma_is_told_apart_where_ranks_are_no_powers_of_two_and_merged_where_they_are() -> None:
-    rows = evidence(made(costs(DOUBLING), ranks=(2, 3, 4, 6), noise=0.01).points, [DOUBLING])
-    apart, _ = best(rows, DOUBLING)
-    assert apart.gamma == pytest.approx(GAMMA, rel=0.15) and not apart.merged
-    assert apart.beta == pytest.approx(BETA, rel=0.1)
-    rows = evidence(made(costs(DOUBLING), ranks=(2, 4, 8), noise=0.01).points, [DOUBLING])
-    merged, _ = best(rows, DOUBLING)
-    assert merged.gamma is None and merged.merged
-    nothing_reduced = made(costs(SHAPES["bcast"][0], gamma=0.0), ranks=(2, 3))
-    assert not fit(nothing_reduced.points, SHAPES["bcast"]).pieces[0].fitted.merged
-
-
-def test_gamma_stays_merged_where_it_explains_nothing() -> None:
-    rows = evidence(made(costs(DOUBLING, gamma=0.0), ranks=(2, 3, 4, 6), noise=0.02).points, [DOUBLING])
-    assert best(rows, DOUBLING)[0].gamma is None
+        assert found_errors is not None and found_errors[0] < 0.03
+    assert max(miss.error for miss in found.inner) < 0.2
 
 
 def switching(p: int, m: int) -> float:
@@ -113,7 +94,7 @@ def test_two_switches_are_found_at_one_rank_count() -> None:
 
 
 def test_one_line_is_seldom_broken() -> None:
-    """At most 3 of 20 series of one line and 5 % of noise: less often than pieces.py says of `PLACE`."""
+    """At most 3 of 20 series of one line and 5 % of noise: less often than fit.py says of `PLACE`."""
     line = costs(DOUBLING)
     broken = [len(fit(made(line, (2,), noise=0.05, launches=1, seed=seed).points, SHAPES["allreduce"]).pieces) > 1
               for seed in range(20)]  # fmt: skip
@@ -129,26 +110,30 @@ def test_no_parameter_is_ever_negative(seconds: list[float], ranks: set[int]) ->
     series = made(lambda p, m: seconds[sizes.index(m)] * p, tuple(sorted(ranks)), sizes, launches=1)
     for piece in fit(series.points, SHAPES["allreduce"]).pieces:
         for fitted in (piece.fitted, *piece.rivals):
-            assert fitted.alpha >= 0 and fitted.beta >= 0 and (fitted.gamma or 0.0) >= 0
+            assert fitted.alpha >= 0 and fitted.beta >= 0
             assert all(math.isfinite(fitted.seconds(p, m)) for p in ranks for m in sizes)
 
 
 def test_errors_are_relative_so_small_sizes_count_as_much_as_large() -> None:
     """20 % more at the largest sizes must not move alpha: in absolute error it would, by thousands of per cent."""
     bent = made(lambda p, m: costs(DOUBLING)(p, m) * (1.2 if m > 2**20 else 1.0), ranks=(2,))
-    fitted, _ = solve(evidence(bent.points, [DOUBLING]), DOUBLING, (0, 1))
+    fitted = solve(rows_of(bent.points, [DOUBLING]), DOUBLING)
     assert fitted.alpha == pytest.approx(ALPHA, rel=0.02)
     times = np.array([point.seconds for point in bent.points])
-    terms = np.array([DOUBLING.terms(point.ranks, point.moved)[:2] for point in bent.points])
+    terms = np.array([DOUBLING.terms(point.ranks, point.moved) for point in bent.points])
     (absolute, _), *_ = np.linalg.lstsq(terms, times, rcond=None)
     assert abs(absolute / ALPHA - 1) > 0.5
 
 
-def test_a_fit_is_judged_by_the_sum_of_squared_relative_errors() -> None:
-    points = made(costs(RING), ranks=(2, 4), noise=0.1).points
-    fitted, squares = solve(evidence(points, [RING]), RING, (0, 1))
-    errors = [fitted.seconds(point.ranks, point.moved) / point.seconds - 1 for point in points]
-    assert squares == pytest.approx(sum(error**2 for error in errors))
+@given(st.lists(st.tuples(st.floats(0.01, 1.0), st.floats(0.01, 1.0)), min_size=1, max_size=6))
+def test_parameters_are_those_of_least_squared_relative_error(rows: list[tuple[float, float]]) -> None:
+    """As SciPy's solver finds them (Lawson and Hanson's): no worse, and none below zero."""
+    design = np.array(rows)
+    parameters, explained = least(design.T @ design, design.sum(axis=0))
+    _, residual = nnls(design, np.ones(len(rows)))
+    assert (parameters >= 0).all()
+    assert len(rows) - explained == pytest.approx(residual**2, abs=1e-6)
+    assert float(((design @ parameters - 1) ** 2).sum()) == pytest.approx(residual**2, abs=1e-6)
 
 
 def test_a_wrong_shape_is_judged_worse() -> None:
@@ -159,8 +144,8 @@ def test_a_wrong_shape_is_judged_worse() -> None:
     missed = [abs(wrong.seconds(point) / point.seconds - 1) for point in series.points]
     seen = [abs(right.fit.seconds(point) / point.seconds - 1) for point in series.points]
     assert median(missed) > 5 * median(seen) and max(missed) > 0.3
-    linear = [miss.error for miss in modelled(made(lambda p, m: 1e-6 * p**3 + m / 1e9)).largest]
-    assert max(linear) > 0.3  # no algorithm grows like this: the largest rank count held out tells
+    cubic = [miss.error for miss in modelled(made(lambda p, m: 1e-6 * p**3 + m / 1e9)).of_ranks((8,))]
+    assert max(cubic) > 0.3  # no algorithm grows like this: the largest rank count held out tells
 
 
 def test_what_is_held_out_is_never_seen() -> None:
@@ -173,31 +158,26 @@ def test_what_is_held_out_is_never_seen() -> None:
         rest = [point for point in odd.series.points if point.size != miss.size]
         (point,) = (point for point in odd.series.points if point.size == miss.size)
         assert miss.predicted == fit(rest, SHAPES["allreduce"]).seconds(point)
-    both = modelled(made(switching))
-    assert {miss.ranks for miss in both.largest} == {8}
+    assert not odd.by_ranks and {miss.ranks for miss in modelled(made(switching)).by_ranks} == {2, 4, 8}
 
 
 def test_one_rank_count_leaves_every_shape_open() -> None:
-    """They say the same of these ranks, and different things of others: the interval there covers them all."""
+    """They say the same of these ranks, and different things of others: there is no interval there."""
     found = modelled(made(costs(RING), ranks=(4,), noise=0.02))
     (piece,) = found.fit.pieces
-    assert len(piece.rivals) == len(SHAPES["allreduce"]) - 1 and not found.largest
+    assert len(piece.rivals) == len(SHAPES["allreduce"]) - 1
     said = [one.seconds(4, 1024) for one in (piece.fitted, *piece.rivals)]
     assert said == pytest.approx([said[0]] * len(said))
-    far = predict(found, PredictionQuestion(8, 2**20))
-    assert far.interval is not None
-    assert far.interval[0] < costs(RING)(8, 2**20) < far.interval[1]
-    assert "do not exclude" in " ".join(far.remarks)
+    assert predict(found, PredictionQuestion(8, 2**20)).interval is None
     near = predict(found, PredictionQuestion(4, 2**20))
-    assert near.interval is not None
-    assert near.interval[1] / near.interval[0] < far.interval[1] / far.interval[0]
+    assert near.interval is not None and near.interval[0] < costs(RING)(4, 2**20) < near.interval[1]
 
 
 @pytest.mark.parametrize("number", [0, 1, 3])
 def test_too_few_sizes_are_refused_with_what_is_needed(number: int) -> None:
     found = model(made(costs(DOUBLING), sizes=SIZES[:number]))
     assert isinstance(found, Unfit)
-    assert ("no cell was measured" if number == 0 else "needs at least 4") in found.why
+    assert found.why == ("no points" if number == 0 else "few sizes")
 
 
 def test_a_barrier_is_modelled_over_rank_counts() -> None:
@@ -210,10 +190,12 @@ def test_a_barrier_is_modelled_over_rank_counts() -> None:
     found = modelled(series)
     (piece,) = found.fit.pieces
     assert piece.fitted.shape == shape and piece.fitted.alpha == pytest.approx(3e-6, rel=0.03)
-    assert {miss.ranks for miss in found.sizes} == {4, 8, 16} and {miss.ranks for miss in found.largest} == {32}
-    assert predict(found, PredictionQuestion(64, None)).seconds == pytest.approx(18e-6, rel=0.05)
+    assert {miss.ranks for miss in found.inner} == {4, 8, 16} and not found.sizes
+    far = predict(found, PredictionQuestion(64, None))
+    assert far.seconds == pytest.approx(18e-6, rel=0.05) and far.interval is not None
+    assert far.interval[0] < 18e-6 < far.interval[1] < 1.5 * far.interval[0]
     lacking = model(replace(series, points=tuple(point for point in series.points if point.ranks < 8)))
-    assert isinstance(lacking, Unfit) and "3 rank counts" in lacking.why
+    assert isinstance(lacking, Unfit) and lacking.why == "few ranks"
 
 
 def test_a_prediction_between_two_pieces_covers_both() -> None:
@@ -221,30 +203,69 @@ def test_a_prediction_between_two_pieces_covers_both() -> None:
     asked = predict(found, PredictionQuestion(4, 6000))
     assert asked.interval is not None
     assert asked.interval[0] <= costs(DOUBLING)(4, 6000) and switching(4, 6000) <= asked.interval[1]
-    assert any("the model changes between 4K and 8K" in remark for remark in asked.remarks)
+    assert [(piece.low, piece.high) for piece in asked.pieces] == [(8192, SIZES[-1]), (8, 4096)]
 
 
-def test_predictions_are_the_same_every_time_and_say_when_they_extrapolate() -> None:
+def test_predictions_are_the_same_every_time() -> None:
     found = modelled(made(costs(DOUBLING), noise=0.05))
     assert predict(found, PredictionQuestion(16, 1024)) == predict(found, PredictionQuestion(16, 1024))
-    for ranks, size, extrapolated in ((4, 1024, False), (16, 1024, False), (17, 1024, True), (4, 2**23, True),
-                                      (4, 4, True)):  # fmt: skip
-        assert predict(found, PredictionQuestion(ranks, size)).extrapolated is extrapolated, (ranks, size)
     assert predict(found, PredictionQuestion(4, 1024)).measured is not None
     assert predict(found, PredictionQuestion(4, 1000)).measured is None
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
-    ("ranks", "size", "has_one"),
-    [(4, SIZES[-1], True), (4, 2 * SIZES[-1], True), (4, 2 * SIZES[-1] + 4, False), (4, 8 * SIZES[-1], False),
-     (4, SIZES[0] // 2, True), (4, SIZES[0] // 4, False), (16, 1024, True), (17, 1024, False)],
+    ("known", "ranks", "why"),
+    [((2, 4, 8), 8, None), ((2, 4, 8), 16, None), ((2, 4, 8), 17, "far"), ((4, 8, 16), 2, None),
+     ((8, 16, 32), 2, "far"), ((2, 8, 16), 4, None), ((2, 4, 8), 6, "folded"), ((3, 5, 6), 8, "folded"),
+     ((2, 3, 4), 6, None), ((4,), 8, "few"), ((2, 8), 4, "few"), ((4,), 4, None)],
 )  # fmt: skip
-def test_there_is_no_interval_beyond_twice_what_was_measured(ranks: int, size: int, has_one: bool) -> None:
-    found = predict(modelled(made(costs(DOUBLING), noise=0.05)), PredictionQuestion(ranks, size))
-    assert (found.interval is not None) is has_one
-    assert any(remark.startswith("no interval") for remark in found.remarks) is not has_one
-    assert found.seconds == pytest.approx(costs(DOUBLING)(ranks, size), rel=0.1)
+def test_there_is_no_interval_at_ranks_whose_errors_are_not_known(known: tuple[int, ...], ranks: int, why: str) -> None:
+    found = modelled(made(costs(DOUBLING), known, SIZES[::3], noise=0.03))
+    assert unknown_growth(found.series, ranks) == why
+    asked = predict(found, PredictionQuestion(ranks, 4096))
+    assert (asked.interval is None) is (why is not None)
+    assert asked.standing == ("within reach" if why is None else "extrapolated")
+
+
+@pytest.mark.parametrize(("size", "known"), [(SIZES[-1], True), (SIZES[-1] + 4, False), (4, False), (SIZES[0], True)])
+def test_there_is_no_interval_beyond_the_sizes_measured(size: int, known: bool) -> None:
+    found = predict(
+        modelled(made(costs(DOUBLING), sizes=SIZES[::3] + SIZES[-1:], noise=0.05)), PredictionQuestion(4, size)
+    )
+    assert (found.interval is not None) is known
+    assert found.seconds == pytest.approx(costs(DOUBLING)(4, size), rel=0.1)
+
+
+def test_sizes_of_other_rank_counts_say_nothing_of_errors_at_this_one() -> None:
+    whole = made(costs(DOUBLING), sizes=SIZES[::2], noise=0.02)
+    ragged = modelled(replace(whole, points=tuple(one for one in whole.points if one.ranks < 8 or one.size <= 2**15)))
+    asked = [predict(ragged, PredictionQuestion(ranks, 2**19)) for ranks in (4, 8)]
+    assert [one.standing for one in asked] == ["within reach", "extrapolated"]
+
+
+def test_what_was_measured_outside_of_the_interval_contradicts_the_prediction() -> None:
+    """An error at a size that was held out is part of the interval there, however large it is."""
+    odd = modelled(made(lambda p, m: costs(DOUBLING)(p, m) * (2 if m == 512 else 1), noise=0.02))
+    found = predict(odd, PredictionQuestion(4, 512))
+    assert found.measured is not None and found.interval is not None and found.standing == "within reach"
+    for measured, standing in ((0.99, "contradicted"), (1.0, "within reach")):
+        assert replace(found, measured=measured * found.interval[0]).standing == standing
+    assert replace(found, measured=1.01 * found.interval[1]).standing == "contradicted"
+
+
+def saturated(p: int, m: int) -> float:
+    """A memory that is full from four ranks on, which is no shape."""
+    return ALPHA * math.log2(p) + m * BETA * max(1.0, p / 4)
+
+
+@pytest.mark.parametrize("truth", [costs(SHARED), saturated], ids=["a shape", "no shape"])
+@pytest.mark.parametrize("ranks", [2, 4, 8, 16])
+def test_intervals_hold_the_truth_where_ranks_share_a_memory(truth: Truth, ranks: int) -> None:
+    """At every rank count: what the shape misses at one is not evened out by what it misses at the others."""
+    found = modelled(made(truth, (2, 4, 8), noise=0.03))
+    held = [one.interval[0] <= truth(ranks, m) <= one.interval[1] for m in SIZES[3:-1:2]
+            if (one := predict(found, PredictionQuestion(ranks, m + 8))).interval is not None]  # fmt: skip
+    assert len(held) == 8 and all(held)
 
 
 @pytest.mark.slow
@@ -252,8 +273,8 @@ def test_there_is_no_interval_beyond_twice_what_was_measured(ranks: int, size: i
 def test_intervals_cover_what_they_should(truth: Truth, times: int) -> None:
     """An inner size that the model never saw: 88 to 100 % lie in the 95 % interval, which is no wider than it must be.
 
-    Noise of 5 % from launch to launch, and a misfit of 5 % that all launches of a cell share. Over 200 times each, 93
-    to 97 % of a line were found inside, and 98 to 100 % with a switch.
+    Noise of 5 % from launch to launch, and a misfit of 5 % that all launches of a cell share. Of 150 of a line 95 and
+    96 % were found inside, with two seeds, and of 60 with a switch 97 %.
     """
     inside, widths = 0, []
     sizes = SIZES[::2] if truth is not switching else SIZES

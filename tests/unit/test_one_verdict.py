@@ -10,22 +10,8 @@ from tests.unit.made_runs import made_case, write_run
 
 from collbench.analysis.compare import compare, turned
 from collbench.analysis.factors import FACTORS
-from collbench.analysis.models.steps import step_costs, training_steps
 from collbench.analysis.observations import observe
 from collbench.analysis.pairs import opposed
-from collbench.analysis.same_launches import planned
-
-RESULTS = Path(__file__).parents[2] / "results"
-
-
-def test_what_a_place_costs_a_step_of_a_training_is_what_is_said_of_the_places() -> None:
-    observed = observe(RESULTS / "ddp-cpu")
-    known = planned(observed)
-    by_cells = {(one.pair.base.case, one.pair.other.case): one for one in (*known, *map(turned, known))}
-    costs = step_costs(observed, training_steps(observed), known=known).values()
-    both = [(one, by_cells[pair]) for one in costs if (pair := (one.pair.base.case, one.pair.other.case)) in by_cells]
-    assert both and all((one.ratio, one.verdict) == (other.ratio, other.verdict) for one, other in both)
-
 
 NOISE = [1.0, 1.0, 1.3] * 20
 

@@ -3,51 +3,60 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Sequence
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from collbench.analysis.models.predict import ENOUGH, error
-from collbench.analysis.models.validation import HeldOutError
+from collbench.analysis.models.model import HeldOutError
+from collbench.analysis.models.predict import NEAREST, error
 
 SMALL, LARGE = [2**power for power in range(3, 10)], [2**power for power in range(10, 17)]
 ONE: Any = SimpleNamespace(low=SMALL[0], high=SMALL[-1])
 OTHER: Any = SimpleNamespace(low=LARGE[0], high=LARGE[-1])
 
 
-def misses(sizes: list[int], times: float, ranks: int = 2) -> list[HeldOutError]:
+def misses(sizes: Iterable[int], times: float, ranks: int = 2) -> list[HeldOutError]:
     """At these sizes it took so many times as long as predicted."""
     return [HeldOutError(ranks=ranks, size=size, measured=times, predicted=1.0) for size in sizes]
 
 
-def model(small: list[HeldOutError], large: list[HeldOutError], largest: list[HeldOutError] | None = None) -> Any:
-    return SimpleNamespace(
-        series=SimpleNamespace(sized=True, ranks=(2, 4)), fit=SimpleNamespace(pieces=(ONE, OTHER)),
-        sizes=[*small, *large], largest=largest or [],
-    )  # fmt: skip
+def model(sizes: list[HeldOutError], by_ranks: Sequence[HeldOutError] = (), ranks: tuple[int, ...] = (2, 4)) -> Any:
+    def of_ranks(wanted: Iterable[int]) -> list[HeldOutError]:
+        return [miss for miss in by_ranks if miss.ranks in wanted]
+
+    return SimpleNamespace(series=SimpleNamespace(sized=True, ranks=ranks), fit=SimpleNamespace(pieces=(ONE, OTHER)),
+                           sizes=sizes, of_ranks=of_ranks)  # fmt: skip
 
 
-def test_a_piece_has_the_errors_at_its_own_sizes() -> None:
+def spread(made: Any, ranks: int, size: int) -> float:
+    found = error(made, ranks, size)
+    assert found is not None and found[1] == NEAREST
+    return math.exp(found[0])
+
+
+def test_errors_are_those_of_the_nearest_sizes_at_the_same_ranks() -> None:
     """Those beside the break are left out: a model without them cannot place it."""
-    made = model(misses(SMALL, 1.1), misses(LARGE, 1.5))
-    for piece, ranks, times in ((ONE, 2, 1.1), (OTHER, 4, 1.5)):
-        spread, freedom = error(made, piece, ranks)
-        assert spread == pytest.approx(math.log(times))
-        assert freedom == len(SMALL) - 1 == len(LARGE) - 1
+    made = model([*misses(SMALL[:-1], 1.1), *misses([SMALL[-1], LARGE[0]], 9.0), *misses(LARGE[1:], 1.5),
+                  *misses(SMALL + LARGE, 1.3, 4)])  # fmt: skip
+    assert [spread(made, 2, size) for size in (8, 100, LARGE[-1])] == pytest.approx([1.1, 1.1, 1.5])
+    assert spread(made, 4, LARGE[-1]) == pytest.approx(1.3)
 
 
-def test_a_piece_with_few_errors_has_those_of_all() -> None:
-    few = misses(SMALL[: ENOUGH - 1], 1.1)
-    spread, freedom = error(model(few, misses(LARGE[1:], 1.5)), ONE, 2)
-    assert freedom == len(few) + len(LARGE) - 1
-    logs = [math.log(1.1)] * len(few) + [math.log(1.5)] * (len(LARGE) - 1)
-    assert spread == pytest.approx(math.sqrt(sum(log * log for log in logs) / len(logs)))
+def test_errors_at_other_ranks_are_those_of_ranks_held_out_that_lie_likewise() -> None:
+    by_ranks = [
+        miss for ranks, times in ((4, 1.2), (8, 1.4), (16, 1.6), (32, 2.0)) for miss in misses(SMALL, times, ranks)
+    ]
+    made = model(misses(SMALL, 1.1), by_ranks, (4, 8, 16, 32))
+    assert [spread(made, ranks, 64) for ranks in (2, 64)] == pytest.approx([1.2, 2.0])
+    assert spread(made, 10, 64) == pytest.approx(math.exp(math.hypot(math.log(1.4), math.log(1.6)) / math.sqrt(2)))
 
 
-def test_at_other_rank_counts_it_is_at_least_that_of_the_largest_held_out() -> None:
-    made = model(misses(SMALL, 1.1), misses(LARGE, 1.5), misses([8], 2.0, 4))
-    assert error(made, ONE, 8)[0] == pytest.approx(math.log(2.0))
-    assert error(made, ONE, 4)[0] == pytest.approx(math.log(1.1))
-    smaller = model(misses(SMALL, 1.1), misses(LARGE, 1.5), misses([8], 1.01, 4))
-    assert error(smaller, ONE, 8)[0] == pytest.approx(math.log(1.1))
+def test_errors_at_other_ranks_are_not_less_than_at_sizes_held_out() -> None:
+    made = model(misses(SMALL, 1.5), [miss for ranks in (2, 4, 8) for miss in misses(SMALL, 1.01, ranks)], (2, 4, 8))
+    assert spread(made, 16, 64) == pytest.approx(1.5)
+
+
+def test_without_ranks_held_out_errors_at_other_ranks_are_not_known() -> None:
+    assert error(model(misses(SMALL, 1.1)), 8, 64) is None

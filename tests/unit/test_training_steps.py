@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -95,7 +93,6 @@ def test_the_prediction_is_the_sum_of_the_messages(tmp_path: Path) -> None:
         assert step.times is not None and step.times.exposed.value == pytest.approx(0.8 * expected)
         assert step.times.hidden == pytest.approx(0.2, abs=0.001)
         assert step.error == pytest.approx(0.25, abs=0.01)
-        assert step.seconds == pytest.approx(COMPUTE + expected, rel=0.01)
 
 
 @pytest.mark.parametrize("messages", [(1_300_000, 27_000_000), (33_300_000,), (650_000,) * 6])
@@ -119,7 +116,7 @@ def test_communication_that_took_no_time_has_no_error(tmp_path: Path) -> None:
 def test_a_place_of_all_reduces_alone_is_predicted(tmp_path: Path) -> None:
     cells = all_reduces() | steps() | all_reduces(("single", "strict"), 3.0)
     host, single = found_in(tmp_path, cells)
-    assert single.case.where.policy == "single" and single.times is None and single.seconds is None
+    assert single.case.where.policy == "single" and single.times is None
     assert single.communication == pytest.approx(3 * taken(), rel=0.01) and single.messages == host.messages
 
 
@@ -129,7 +126,7 @@ def test_only_what_the_training_does_predicts_it(tmp_path: Path) -> None:
     for values in ({"backend": "mpi"}, {"dtype": "float64"}, {"op": "max"}, {"workload": "bcast", "op": None}):
         others |= all_reduces(times=7.0, **values)
     (step,) = found_in(tmp_path, others | steps())
-    assert step.communication is None and "no allreduce of float32 by torch-gloo was measured at this place" in step.why
+    assert step.communication is None and step.why == "no all-reduces"
     (step,) = found_in(tmp_path, others | all_reduces() | steps())
     assert step.communication == pytest.approx(taken(), rel=0.01)
     assert len(found_in(tmp_path, all_reduces(("multi", "strict"), image="other") | steps())) == 1
@@ -140,9 +137,9 @@ def test_a_gpu_is_predicted_by_nccl(tmp_path: Path) -> None:
     assert step.communication == pytest.approx(taken(times=0.1), rel=0.01)
 
 
-def test_messages_out_of_reach_are_not_predicted(tmp_path: Path) -> None:
+def test_messages_out_of_reach_have_no_interval(tmp_path: Path) -> None:
     (step,) = found_in(tmp_path, all_reduces() | steps(messages=(1 << 31,)))
-    assert step.communication is None and step.interval is None and "beyond the sizes measured" in step.why
+    assert step.communication == pytest.approx(taken((1 << 31,)), rel=0.05) and step.interval is None
 
 
 def test_one_rank_and_other_runs_have_no_steps(tmp_path: Path) -> None:
@@ -158,7 +155,7 @@ def test_launches_with_other_messages_are_told(tmp_path: Path) -> None:
     step = training("step")
     cells[step][0] = msgspec.structs.replace(cells[step][0], messages=(8,))  # type: ignore[type-var]
     (found,) = found_in(tmp_path, cells)
-    assert found.communication is None and "different messages" in found.why
+    assert found.communication is None and found.why == "messages differ"
 
 
 def test_launches_in_which_others_computed_are_not_compared(tmp_path: Path) -> None:
@@ -166,13 +163,12 @@ def test_launches_in_which_others_computed_are_not_compared(tmp_path: Path) -> N
     busy = training("compute")
     cells[busy] = [msgspec.structs.replace(record, contended=True) for record in cells[busy]]  # type: ignore[type-var]
     (step,) = found_in(tmp_path, cells)
-    assert step.times is None and step.communication == pytest.approx(taken(), rel=0.01)
-    assert "not compared: tasks waited for a CPU in every launch (torch host)" in printed("model", tmp_path / "0")
+    assert step.times is None and step.communication == pytest.approx(taken(), rel=0.01) and step.lost == "waited"
 
 
 def test_model_prints_predicted_beside_measured(tmp_path: Path) -> None:
     run = write_run(tmp_path / "run", everywhere())
-    text = printed("model", run)
+    text = printed("model", run, "--all")
     assert "communication of ddp, network fcn5, batch 64, 2 ranks" in text
     assert "3 all-reduces a step, in their order: 1.24 MiB, 25.75 MiB, 4.77 MiB; 31.76 MiB in all" in text
     assert "no algorithms of ddp" not in text
@@ -187,7 +183,7 @@ def test_model_prints_predicted_beside_measured(tmp_path: Path) -> None:
 
 def test_each_training_has_its_table(tmp_path: Path) -> None:
     run = write_run(tmp_path / "run", everywhere() | steps(network="lstm", messages=(1_000_000,)))
-    text = printed("model", run)
+    text = printed("model", run, "--all")
     assert "communication of ddp, network lstm" in text and "communication of ddp, network fcn5" in text
     assert "1 all-reduce a step" in text
 
@@ -199,37 +195,15 @@ def test_a_run_without_collectives_says_what_is_modelled(tmp_path: Path) -> None
     assert "ddp is a program; what is modelled are collectives (allreduce, " in said
 
 
-def test_advise_says_what_a_place_costs_a_step(tmp_path: Path) -> None:
+def test_advise_takes_a_place_for_the_step(tmp_path: Path) -> None:
     run = write_run(tmp_path / "run", everywhere())
-    text = printed("advise", run, "--why")
-    ((_, *rows),) = [part.splitlines() for part in text.split("\n\n") if part.startswith("step of ddp, network fcn5")]
-    single = next(row for row in rows if row.startswith("torch") and "single strict" in row)
-    measured, predicted = (COMPUTE + share * 3 * taken() for share in (0.8, 1.0))
-    host = COMPUTE + 0.8 * taken(), COMPUTE + taken()
-    assert f"{measured / host[0]:.2f}" in single and f"{predicted / host[1]:.2f}" in single
-    host_row = next(row for row in rows if row.startswith("torch") and "host" in row)
-    multi = next(row for row in rows if row.startswith("torch") and "multi strict" in row)
-    assert "fastest" in host_row and f"{measured / host[0]:.2f}x (" in single and "?" not in single
-    assert " ?" not in host_row and re.search(r"1\.0\dx \(.* \.\. .*\)", multi)
-    entries = json.loads(printed("advise", run, "--style", "json"))["steps"]
-    assert [entry["verdict"] for entry in entries] == [None, "same", "slower"]
-    low, high = entries[2]["times_interval"]
-    assert low < entries[2]["times"] < high and entries[0]["times_interval"] is None
-    (chosen,) = json.loads(printed("advise", run, "--given", "policy=single", "--style", "json"))["steps"]
-    assert chosen["case"]["where"]["policy"] == "single"
+    advices = json.loads(printed("advise", run, "--style", "json"))["advice"]
+    (step,) = [one for one in advices if one["operation"].startswith("ddp step")]
+    assert step["ranges"][0]["take"] == "host"
 
 
-def test_places_that_cannot_be_told_apart_are_marked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    cells = all_reduces() | steps() | all_reduces(("multi", "strict"))
-    noisy = partial(spread, share=0.2)
-    monkeypatch.setattr(f"{__name__}.spread", lambda seconds: noisy(1.03 * seconds)[::-1])
-    run = write_run(tmp_path / "run", cells | steps(("multi", "strict")))
-    (table,) = [part for part in printed("advise", run, "--why").split("\n\n") if part.startswith("step of ddp")]
-    assert re.search(r"1\.0\dx \(.*\) \?  ", table) and "?: unclear" in table
-
-
-def test_the_page_has_both(tmp_path: Path) -> None:
+def test_the_page_has_the_predictions(tmp_path: Path) -> None:
     run = write_run(tmp_path / "run", everywhere())
     printed("report", run, "-o", tmp_path / "report.md")
     text = (tmp_path / "report.md").read_text(encoding="utf-8")
-    assert "communication of ddp, network fcn5" in text and "step of ddp, network fcn5" in text
+    assert "communication of ddp, network fcn5" in text

@@ -7,7 +7,7 @@ of twenty anything false is said.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -186,28 +186,6 @@ def _inverse(ratio: Estimate) -> Estimate:
     low, high = ratio.interval or (1.0, 1.0)
     ends = ratio.interval and (1 / high, 1 / low if low > 0 else math.inf)
     return replace(ratio, value=1 / ratio.value, interval=ends)
-
-
-class Known:
-    """Verdicts that are known, by the two cells: whatever else is said of these has the same.
-
-    Of comparisons those with a ratio; of several on the same two cells the first.
-    """
-
-    def __init__(self, comparisons: Iterable[Comparison]) -> None:
-        self._by_cells: dict[frozenset[int], Comparison] = {}
-        for one in comparisons:
-            if one.ratio is not None:
-                self._by_cells.setdefault(_cells(one.pair), one)
-
-    def of(self, pair: Pair) -> Comparison | None:
-        """The comparison of these cells, with the sides as they are here; None where it is not known."""
-        found = self._by_cells.get(_cells(pair))
-        return found if found is None or found.pair.base is pair.base else turned(found)
-
-
-def _cells(pair: Pair) -> frozenset[int]:
-    return frozenset((id(pair.base), id(pair.other)))
 
 
 def _compared(

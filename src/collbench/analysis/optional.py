@@ -27,7 +27,3 @@ def stats() -> Any:
 def ndtr() -> Any:
     """The normal distribution function."""
     return needed("scipy.special", "SciPy").ndtr
-
-
-def optimize() -> Any:
-    return needed("scipy.optimize", "SciPy")

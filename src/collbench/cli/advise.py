@@ -8,14 +8,12 @@ import click
 
 from collbench.analysis.advise import advise
 from collbench.analysis.guidelines import check
-from collbench.analysis.models.steps import step_costs, training_steps
 from collbench.analysis.options import differing, given_cells, merged, parse_given, questions
 from collbench.analysis.pairs import refuse_not_alternated
 from collbench.analysis.same_launches import planned
 from collbench.cli.analysing import COMPLETE, RUN, given, in_blocks, margin, names, read_each, say, style
 from collbench.cli.terminal import waiting_for
 from collbench.report.advice import brief, cautions, complete, document, evidence, with_answers
-from collbench.report.models import cost_entry, cost_tables
 from collbench.schema.case import own_axes
 
 
@@ -58,13 +56,8 @@ def command(
         advices = complete(advise(asked, observed.interleaved, margin), observed.interleaved)
         guidelines = check(observed, margin)
         misleading = cautions(advices, observed, sides, differing(each))
-        places = {
-            cell.case.where for question in asked for of_size in question.cells.values() for cell in of_size.values()
-        }
-        steps = [step for step in training_steps(observed) if step.case.where in places]
-        of_steps = step_costs(observed, steps, margin, sides)
-    entries = document(advices, guidelines, misleading) | {"steps": [cost_entry(step, of_steps) for step in steps]}
+    entries = document(advices, guidelines, misleading)
     whole = why or style in COMPLETE
     answers = brief(advices, misleading, sides, whole)
-    tables = [*evidence(advices, guidelines), *cost_tables(steps, of_steps)]
+    tables = evidence(advices, guidelines)
     say(with_answers(tables, answers) if style in COMPLETE else [*answers, *(tables if why else ())], entries, style)

@@ -3,76 +3,94 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import click
 
 from collbench import collectives
-from collbench.analysis.models.predict import PredictionQuestion
-from collbench.analysis.models.run_models import Modelled, modelled
-from collbench.analysis.models.what_if import NetworkLink
-from collbench.cli.analysing import RUN, read_each, say, style
+from collbench.analysis.models.model import Model, Series, Unfit, model, series
+from collbench.analysis.models.predict import Prediction, PredictionQuestion, Refusal, answers
+from collbench.analysis.models.steps import COLLECTIVE, TrainingStep, training_steps
+from collbench.analysis.observations import Observed
+from collbench.cli.analysing import COMPLETE, RUN, read_each, say, style
 from collbench.errors import RequestError
-from collbench.report.models import document, tables
+from collbench.report.models import Answers, brief, document, reason, sentence, tables, why_unfit
 from collbench.report.tables import Table
-from collbench.spelling import suggestion
-from collbench.units import parse_duration, parse_size
+from collbench.report.training_steps import accuracy_tables, brief_grid, cautions, step_entry
+from collbench.units import parse_size
 
 #: The most ranks in a prediction.
 MOST_RANKS = 1 << 24
 
-_RATE = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,15})?)\s*([kKMGT]?)(B|bit|b)(?:/s|ps)")
-_DECIMAL = {"": 1.0, "k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
+_POINT = re.compile(r"ranks\s*=\s*(?P<ranks>[0-9]{1,10})(?:\s*,\s*bytes\s*=\s*(?P<bytes>[^,=\s]+))?")
+
+_EXAMPLE, _AGAIN = "Predict a point, such as ranks=64,bytes=1G", "Can be repeated."
 
 
 @click.command(name="model")
 @click.argument("runs", nargs=-1, type=RUN, required=True)
+@click.option("--predict", "points", multiple=True, default=None, metavar="POINT", help=f"{_EXAMPLE}. {_AGAIN}")
 @click.option(
-    "--predict",
-    "points",
-    multiple=True,
-    default=None,
-    metavar="POINT",
-    help="Predict a point, such as ranks=64,bytes=1G. Can be repeated.",
+    "--collective", "wanted", multiple=True, default=None, metavar="NAME", help=f"Only this collective. {_AGAIN}"
 )
-@click.option(
-    "--link",
-    default=None,
-    metavar="LINK",
-    help="What if: every algorithm over this link instead, such as latency=2us,bandwidth=12.5GB/s.",
-)
-@click.option(
-    "--collective",
-    "wanted",
-    multiple=True,
-    default=None,
-    metavar="NAME",
-    help="Only this collective. Can be repeated.",
-)
+@click.option("--all", "every", is_flag=True, default=False, help="Every table, with all that must be known of them.")
 @style
-def command(
-    runs: tuple[Path, ...], points: tuple[str, ...], link: str | None, wanted: tuple[str, ...], style: str
-) -> None:
+def command(runs: tuple[Path, ...], points: tuple[str, ...], wanted: tuple[str, ...], every: bool, style: str) -> None:
     """Fit latency, bandwidth and algorithm to a run, judge the fit, and predict: collbench model RUN.
 
     A run is a folder that --out or launch wrote, or a folder of such folders, each of them one launch. Several runs are
     modelled one after the other.
     """
     questions = [parse_point(text) for text in points]
-    over = parse_link(link) if link is not None else None
-    if over is not None and not questions:
-        raise RequestError("--link needs a point to compute: add --predict ranks=64,bytes=1G.")
     names = frozenset(collectives.get(name).name for name in wanted)
-    results = [modelled(observed, names, questions, over) for observed in read_each(runs)]
-    say(_tables(results), {"runs": [document(result) for result in results]}, style)
+    shown: list[Table] = []
+    documents = []
+    for observed in read_each(runs):
+        found, steps = _of_run(observed, names, questions)
+        if style in COMPLETE:
+            made = [*tables(found), *accuracy_tables(steps)]
+        elif every:
+            made = [Table(sentence(found), (), ()), *tables(found, narrow=True), *accuracy_tables(steps)]
+        else:
+            made = brief(found, brief_grid(steps), cautions(steps))
+        shown += [replace(one, title=f"{found.name}: {one.title}") for one in made] if len(runs) > 1 else made
+        documents.append(document(found, [step_entry(step) for step in steps]))
+    say(shown, {"runs": documents}, style)
 
 
-def _tables(results: list[Modelled]) -> list[Table]:
-    """The tables of every run; where there are several, each title begins with its run."""
-    if len(results) == 1:
-        return tables(results[0])
-    return [replace(table, title=f"{result.name}: {table.title}") for result in results for table in tables(result)]
+def _of_run(
+    observed: Observed, wanted: frozenset[str], questions: Sequence[PredictionQuestion]
+) -> tuple[Answers, Sequence[TrainingStep]]:
+    """What is known of a run (with `wanted`, of these collectives); refused where that is nothing."""
+    fits = tuple(model(series) for series in _series(observed, wanted))
+    if not any(isinstance(one, Model) for one in fits):
+        reasons = _listed(why_unfit(one) for one in fits if isinstance(one, Unfit))
+        raise RequestError(f"{observed.name}: nothing can be modelled.{reasons}")
+    given = [answer for question in questions for answer in answers(observed, fits, question)]
+    predictions = tuple(answer for answer in given if isinstance(answer, Prediction))
+    refusals = tuple(answer for answer in given if isinstance(answer, Refusal))
+    if questions and not predictions:
+        missing = " --predict needs bytes=SIZE for collectives that move data."
+        raise RequestError(f"{observed.name}: nothing can be predicted.{_listed(map(reason, refusals)) or missing}")
+    simulated = any(manifest.simulated for manifest in observed.manifests)
+    steps = training_steps(observed, fits) if not wanted or COLLECTIVE in wanted else ()
+    return Answers(observed.name, fits, predictions, refusals, simulated), steps
+
+
+def _series(observed: Observed, wanted: frozenset[str]) -> list[Series]:
+    """Those of the collectives; of a run that has none those of its programs, which say why they have no model."""
+    measured = {case.workload for case in observed.cells}
+    for name in sorted(wanted - measured):
+        raise RequestError(f"--collective {name}: not in {observed.name}, which has {', '.join(sorted(measured))}.")
+    sized = {case: cell for case, cell in observed.cells.items() if case["backend"]}
+    return series(replace(observed, cells=sized or observed.cells), wanted)
+
+
+def _listed(reasons: Iterable[str]) -> str:
+    """Each reason once, on a line of its own."""
+    return "".join(f"\n  {reason}" for reason in dict.fromkeys(reasons))
 
 
 def parse_point(text: str) -> PredictionQuestion:
@@ -81,48 +99,7 @@ def parse_point(text: str) -> PredictionQuestion:
     Raises:
         RequestError: not of this form, or out of range.
     """
-    example = "Write --predict ranks=64,bytes=1G."
-    given = _pairs("--predict", text, ("ranks", "bytes"), example)
-    if "ranks" not in given:
-        raise RequestError(f"--predict {text!r}: lacks ranks. {example}")
-    number = given["ranks"]
-    if not number.isascii() or not number.isdigit() or len(number) > 10 or not 2 <= int(number) <= MOST_RANKS:
-        raise RequestError(f"--predict {text!r}: ranks={number} is not a number from 2 to {MOST_RANKS}. {example}")
-    return PredictionQuestion(int(number), parse_size(given["bytes"]) if "bytes" in given else None)
-
-
-def parse_link(text: str) -> NetworkLink:
-    """The link of `latency=2us,bandwidth=12.5GB/s`; bandwidth in bytes (GB/s) or bits (Gbit/s), powers of 1000.
-
-    Raises:
-        RequestError: not of this form, or a bandwidth of 0.
-    """
-    example = "Write --link latency=2us,bandwidth=12.5GB/s."
-    given = _pairs("--link", text, ("latency", "bandwidth"), example)
-    for name in ("latency", "bandwidth"):
-        if name not in given:
-            raise RequestError(f"--link {text!r}: lacks {name}. {example}")
-    latency, bandwidth = given["latency"], _RATE.fullmatch(given["bandwidth"])
-    if not latency.endswith("s"):
-        raise RequestError(f"--link {text!r}: latency={latency} has no unit (ns, us, ms, s). {example}")
-    if bandwidth is None:
-        raise RequestError(f"--link {text!r}: bandwidth={given['bandwidth']} is not in GB/s, MB/s or Gbit/s. {example}")
-    rate = float(bandwidth[1]) * _DECIMAL[bandwidth[2]] / (1 if bandwidth[3] == "B" else 8)
-    if rate <= 0.0:
-        raise RequestError(f"--link {text!r}: the bandwidth must be above 0. {example}")
-    return NetworkLink(parse_duration(latency, "--link latency"), rate)
-
-
-def _pairs(option: str, text: str, known: tuple[str, ...], example: str) -> dict[str, str]:
-    """`a=1,b=2` as a dictionary of known names, each once."""
-    values: dict[str, str] = {}
-    for part in text.split(","):
-        name, equals, value = (word.strip() for word in part.partition("="))
-        if not equals or not value:
-            raise RequestError(f"{option} {text!r}: {part.strip()!r} is not name=value. {example}")
-        if name not in known:
-            raise RequestError(f"{option} {text!r}: {name!r} is unknown. {suggestion(name, known)} {example}")
-        if name in values:
-            raise RequestError(f"{option} {text!r}: {name} is given twice. {example}")
-        values[name] = value
-    return values
+    match = _POINT.fullmatch(text.strip())
+    if match is None or not 2 <= int(match["ranks"]) <= MOST_RANKS:
+        raise RequestError(f"--predict {text!r}: write ranks=64,bytes=1G, with 2 to {MOST_RANKS} ranks.")
+    return PredictionQuestion(int(match["ranks"]), parse_size(match["bytes"]) if match["bytes"] else None)

@@ -83,9 +83,18 @@ def opened(path: Path, mode: str) -> IO[str]:
 
 def write(path: Path, text: str) -> None:
     """Completely or not at all: an existing file remains until the new one is complete."""
+    write_bytes(path, text.encode("utf-8", errors="backslashreplace"))
+
+
+def write_bytes(path: Path, data: bytes) -> None:
+    """As `write`.
+
+    Raises:
+        RunWriteError: it cannot be written.
+    """
     half = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        half.write_text(text, encoding="utf-8", errors="backslashreplace")
+        half.write_bytes(data)
         half.replace(path)
     except OSError as error:
         with contextlib.suppress(OSError):

@@ -210,9 +210,10 @@ def sentence(comparisons: Sequence[Comparison], margin: float) -> str:
         parts, same = [f"no difference above {margin * 100:g} %{where}{_hidden(same)}{apart}"], []
     elif not parts and unclear:
         parts, unclear = [f"cannot tell yet{_between(unclear)}"], []
-    of = f" of {len(compared)}" if len(compared) > 1 else ""
-    parts += [f"{len(same)}{of} the same within {margin * 100:g} %{_hidden(same)}"] if same else []
-    parts += [f"{len(unclear)}{of} unclear"] if unclear else []
+    rest = [(f"the same within {margin * 100:g} %{_hidden(same)}", same), ("unclear", unclear)]
+    counts = [(len(cells), text) for text, cells in rest if cells]
+    of = [""] * (len(counts) - 1) + [f" of {len(compared)}" if len(compared) > 1 else ""]
+    parts += [f"{number}{total} {text}" for (number, text), total in zip(counts, of, strict=False)]
     parts += [f"{len(refused)} not compared"] if refused else []
     return f"{_sides_of(comparisons)}{'; '.join(parts)}"
 
@@ -265,6 +266,9 @@ def _ratio(comparison: Comparison) -> float:
 def _attributes(comparisons: Sequence[Comparison]) -> dict[str, dict[int, str]]:
     """By column what tells cells apart: image, operation, sides, size; of these what varies."""
     labels, _ = _labels(comparisons)
+    short = {name: label.partition(" ")[0] for name, label in labels.items()}
+    if len(set(short.values())) == len(set(labels.values())):
+        labels = short
     bases = {one.pair.base_name for one in comparisons}
     sides = f"vs {next(iter(bases))}" if len(bases) == 1 else "sides"
     columns = {
@@ -284,7 +288,7 @@ _MOST_NAMED = 2
 
 
 def _where(some: Sequence[Comparison], of: Sequence[Comparison]) -> str:
-    """` for openmpi, bcast float32 root 0 at 1M`, if these are all cells with such values; else ` in 7 of 16 cells`."""
+    """` for openmpi, bcast at 1M`, if these are all cells with such values; else ` in 7 of 16 cells`."""
     if len(some) == len(of):
         return "" if len(of) < 2 else " in both cells" if len(of) == 2 else f" in all {len(of)} cells"
     columns = _attributes(of)

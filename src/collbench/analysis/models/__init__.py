@@ -1,1 +1,1 @@
-"""Latency-bandwidth models: `validation.model` fits one to a series, `predict` evaluates it, `run_models` does both."""
+"""Latency-bandwidth models: `model.model` fits one to a series of cells, `predict` evaluates it at other points."""

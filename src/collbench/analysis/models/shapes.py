@@ -1,12 +1,13 @@
-"""What an algorithm of a collective costs: messages, bytes and reduced bytes on its longest path.
+"""What an algorithm of a collective costs: messages and bytes on its longest path.
 
 The model is Hockney's (R. W. Hockney, The communication challenge for MPP: Intel Paragon and Meiko CS-2, Parallel
-Computing 20 (1994) 389-398): a message of m bytes takes alpha + m beta, and reducing m bytes takes m gamma. An
-algorithm on p ranks with m bytes then takes
+Computing 20 (1994) 389-398): a message of m bytes takes alpha + m beta. An algorithm on p ranks with m bytes then takes
 
-    messages(p) alpha + travel(p) m beta + reduced(p) m gamma
+    messages(p) alpha + travel(p) m beta
 
-where a rank sends and receives one message at a time, in both directions at once, and links do not disturb each other.
+where a rank sends and receives one message at a time, in both directions at once, and links do not disturb each other;
+but for the shape `shared memory`, whose ranks share one bandwidth. Reducing is part of beta: nearly every algorithm
+reduces in proportion to what it moves, so that measurements could not separate the two.
 
 The terms are those of R. Thakur, R. Rabenseifner, W. Gropp, Optimization of collective communication operations in
 MPICH, International Journal of High Performance Computing Applications 19 (2005) 49-66 [TRG], and E. Chan, M. Heimlich,
@@ -27,16 +28,15 @@ Term = Callable[[int], float]
 
 @dataclass(frozen=True)
 class Shape:
-    """An algorithm. `travel` and `reduced` are in units of the collective's size; every term is linear in it."""
+    """An algorithm. `travel` is in units of the collective's size; both terms are linear in it."""
 
     name: str
     messages: Term
     travel: Term = lambda p: 0.0
-    reduced: Term = lambda p: 0.0
 
-    def terms(self, ranks: int, size: float) -> tuple[float, float, float]:
-        """Messages, bytes over a link and bytes reduced, each in sequence, for `ranks` >= 2 and `size` bytes."""
-        return self.messages(ranks), self.travel(ranks) * size, self.reduced(ranks) * size
+    def terms(self, ranks: int, size: float) -> tuple[float, float]:
+        """Messages and bytes over a link, each in sequence, for `ranks` >= 2 and `size` bytes."""
+        return self.messages(ranks), self.travel(ranks) * size
 
 
 def rounds(p: int) -> int:
@@ -69,6 +69,9 @@ def _steps(p: int) -> int:
     return rounds(power(p))
 
 
+#: Ranks of one host whose buffers all pass one memory, or one link of it; they wait for each other in rounds.
+SHARED = Shape("shared memory", rounds, lambda p: p)
+
 #: Root to all along a binomial tree: a rank that has the data gives it to one that has not [TRG, CHPV].
 _TREE = Shape("binomial tree", rounds, rounds)
 
@@ -82,41 +85,29 @@ _BCAST = (
     # The same with an all-gather that doubles (Bruck's where p is no power of two) [TRG].
     Shape("van de Geijn, doubling", lambda p: 2 * rounds(p), lambda p: 2 * others(p)),
     _LINEAR,
+    SHARED,
 )
 
 _ALLREDUCE = (
     # Partners exchange whole buffers; a fold adds a message before and one after [TRG].
-    Shape(
-        "recursive doubling",
-        lambda p: _steps(p) + 2 * folds(p),
-        lambda p: _steps(p) + 2 * folds(p),
-        lambda p: _steps(p) + folds(p),
-    ),
+    Shape("recursive doubling", lambda p: _steps(p) + 2 * folds(p), lambda p: _steps(p) + 2 * folds(p)),
     # Reduce-scatter around the ring, then all-gather around it [CHPV].
-    Shape("ring", lambda p: 2 * (p - 1), lambda p: 2 * others(p), others),
+    Shape("ring", lambda p: 2 * (p - 1), lambda p: 2 * others(p)),
     # Rabenseifner's: reduce-scatter by halving, then all-gather by doubling [TRG].
-    Shape(
-        "Rabenseifner",
-        lambda p: 2 * _steps(p) + 2 * folds(p),
-        lambda p: 2 * _halved(p) + 2 * folds(p),
-        lambda p: _halved(p) + folds(p),
-    ),
+    Shape("Rabenseifner", lambda p: 2 * _steps(p) + 2 * folds(p), lambda p: 2 * _halved(p) + 2 * folds(p)),
     # A reduce along a binomial tree, then a broadcast along it [CHPV].
-    Shape("tree, reduce and bcast", lambda p: 2 * rounds(p), lambda p: 2 * rounds(p), rounds),
-    Shape("linear", lambda p: 2 * (p - 1), lambda p: 2 * (p - 1), lambda p: p - 1),
+    Shape("tree, reduce and bcast", lambda p: 2 * rounds(p), lambda p: 2 * rounds(p)),
+    Shape("linear", lambda p: 2 * (p - 1), lambda p: 2 * (p - 1)),
+    SHARED,
 )
 
 _REDUCE = (
-    Shape("binomial tree", rounds, rounds, rounds),
+    _TREE,
     # Rabenseifner's: reduce-scatter by halving, then a binomial gather [TRG].
-    Shape(
-        "Rabenseifner",
-        lambda p: 2 * _steps(p) + folds(p),
-        lambda p: 2 * _halved(p) + folds(p),
-        lambda p: _halved(p) + folds(p),
-    ),
-    Shape("ring and gather", lambda p: p - 1 + rounds(p), lambda p: 2 * others(p), others),
-    Shape("linear", lambda p: p - 1, lambda p: p - 1, lambda p: p - 1),
+    Shape("Rabenseifner", lambda p: 2 * _steps(p) + folds(p), lambda p: 2 * _halved(p) + folds(p)),
+    Shape("ring and gather", lambda p: p - 1 + rounds(p), lambda p: 2 * others(p)),
+    _LINEAR,
+    SHARED,
 )
 
 _ALLGATHER = (
@@ -124,6 +115,7 @@ _ALLGATHER = (
     Shape("doubling or Bruck", rounds, others),
     Shape("ring", lambda p: p - 1, others),  # [TRG]
     Shape("tree, gather and bcast", lambda p: 2 * rounds(p), lambda p: others(p) + rounds(p)),  # [CHPV]
+    SHARED,
 )
 
 #: Gather and scatter are each other reversed: all blocks but one pass the root's link [CHPV].
@@ -131,20 +123,17 @@ _ROOTED = (Shape("binomial tree", rounds, others), Shape("linear", lambda p: p -
 
 _REDUCE_SCATTER = (
     # Halving; a fold adds whole buffers before, and a block after [TRG, simplified: equal pieces].
-    Shape(
-        "recursive halving",
-        lambda p: _steps(p) + 2 * folds(p),
-        lambda p: _halved(p) + folds(p) * (1 + 1 / p),
-        lambda p: _halved(p) + folds(p),
-    ),
-    Shape("ring or pairwise", lambda p: p - 1, others, others),  # [TRG]
-    Shape("tree, reduce and scatter", lambda p: 2 * rounds(p), lambda p: rounds(p) + others(p), rounds),  # [CHPV]
+    Shape("recursive halving", lambda p: _steps(p) + 2 * folds(p), lambda p: _halved(p) + folds(p) * (1 + 1 / p)),
+    Shape("ring or pairwise", lambda p: p - 1, others),  # [TRG]
+    Shape("tree, reduce and scatter", lambda p: 2 * rounds(p), lambda p: rounds(p) + others(p)),  # [CHPV]
+    SHARED,
 )
 
 _ALLTOALL = (
     Shape("pairwise", lambda p: p - 1, others),  # [TRG]
     # Block i travels once for every bit that is set in i, over p [TRG].
     Shape("Bruck", rounds, lambda p: sum(i.bit_count() for i in range(p)) / p),
+    SHARED,
 )
 
 _BARRIER = (
@@ -166,7 +155,10 @@ SHAPES: dict[str, tuple[Shape, ...]] = {
     "reduce_scatter": _REDUCE_SCATTER,
     "alltoall": _ALLTOALL,
     "barrier": _BARRIER,
-    "sendrecv": (Shape("exchange with neighbours", lambda p: 1, lambda p: 1),),
+    "sendrecv": (
+        Shape("exchange with neighbours", lambda p: 1, lambda p: 1),
+        Shape(SHARED.name, lambda p: 1, lambda p: p),
+    ),
     "ps_bcast": _BCAST,
     "ps_gather": (
         Shape("linear", lambda p: p - 1, lambda p: p - 1),

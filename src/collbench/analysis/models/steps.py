@@ -1,4 +1,4 @@
-"""Training steps: their communication predicted from all-reduces alone, and what a place costs a step.
+"""Training steps: their communication predicted from all-reduces alone.
 
 Data-parallel training averages the gradients of all ranks. They travel in messages, each of which is all-reduced as
 soon as the backward pass has computed it. A model of the all-reduces at a place predicts how long these messages take
@@ -8,18 +8,17 @@ counts nothing as hidden, so it is an upper bound where computing and communicat
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import msgspec
 
-from collbench.analysis.compare import MARGIN, Comparison, Known, compare
 from collbench.analysis.estimate import Estimate, centre
 from collbench.analysis.launches import together
+from collbench.analysis.models.model import Model, Unfit, model, series
 from collbench.analysis.models.predict import Prediction, PredictionQuestion, Refusal, answers
-from collbench.analysis.models.series import series
-from collbench.analysis.models.validation import Model, Unfit, model
-from collbench.analysis.observations import Cell, Observed, Pair
+from collbench.analysis.observations import Cell, Observed
 from collbench.schema.case import Case, Where
 
 #: Measures of a training: with the all-reduces, without them, and the all-reduces of a step alone.
@@ -55,15 +54,15 @@ class TrainingStep:
     """A step at one place; `case` has no measure. `messages` are its all-reduces in their order (bytes).
 
     `predictions` has one for each message, or none, and `why` says why there are none. `times` is None where only
-    all-reduces were measured; or `lost` says why what was measured cannot be used.
+    all-reduces were measured, where `lost` measures were not, or where tasks waited for a CPU in every launch.
     """
 
     case: Case
     messages: tuple[int, ...]
     predictions: tuple[Prediction, ...]
-    why: str
+    why: Literal["messages differ", "no all-reduces"] | Refusal | None
     times: StepTimes | None
-    lost: str = ""
+    lost: tuple[str, ...] | Literal["waited"] = ()
 
     @property
     def communication(self) -> float | None:
@@ -79,13 +78,6 @@ class TrainingStep:
         return sum(low for low, _ in ends), sum(high for _, high in ends)
 
     @property
-    def seconds(self) -> float | None:
-        """The step as predicted: computing as measured there, and then all messages."""
-        if self.times is None or self.communication is None:
-            return None
-        return self.times.compute.value + self.communication
-
-    @property
     def error(self) -> float | None:
         """Predicted over measured communication that was not hidden, less 1; None where that is not positive."""
         if self.times is None or self.communication is None or self.times.exposed.value <= 0:
@@ -97,9 +89,6 @@ def training_steps(observed: Observed, fits: Sequence[Model | Unfit] | None = No
     """The steps of a run's trainings on several ranks, at every place where their all-reduces or they were measured.
 
     `fits` are the models of the run's all-reduces where they are known already.
-
-    Raises:
-        RequestError: SciPy is not installed.
     """
     trainings = _trainings(observed)
     if not trainings:
@@ -135,30 +124,30 @@ def _step(
 ) -> TrainingStep:
     found = sorted({messages for cell in cells.values() for messages in cell.messages})
     if len(found) > 1:
-        return TrainingStep(case, (), (), "its launches had different messages", None)
-    predictions, why = _predictions(observed, fits, case, found[0])
-    times, lost = _times(cells) if measured else None, ""
-    if measured and times is None:
-        missing = [name for name in (STEP, COMPUTE) if name not in cells]
-        lost = f"{' and '.join(missing)} was not measured" if missing else "tasks waited for a CPU in every launch"
-    return TrainingStep(case, found[0], predictions, why, times, lost)
+        return TrainingStep(case, (), (), "messages differ", None)
+    answer = _predictions(observed, fits, case, found[0])
+    predictions, why = (answer, None) if isinstance(answer, tuple) else ((), answer)
+    times = _times(cells) if measured else None
+    missing = tuple(name for name in (STEP, COMPUTE) if name not in cells)
+    return TrainingStep(
+        case, found[0], predictions, why, times, (missing or "waited") if measured and not times else ()
+    )
 
 
 def _predictions(
     observed: Observed, fits: Sequence[Model | Unfit], case: Case, messages: Sequence[int]
-) -> tuple[tuple[Prediction, ...], str]:
-    """One for each message; or none, and the reason."""
+) -> tuple[Prediction, ...] | Literal["no all-reduces"] | Refusal:
+    """One for each message; or why there are none."""
     near = _near(fits, case)
     if not near:
-        backend = BACKENDS.get(case["device"] or "cpu", "")
-        return (), f"no {COLLECTIVE} of {DTYPE} by {backend} was measured at this place"
+        return "no all-reduces"
     by_size: dict[int, Prediction] = {}
     for size in dict.fromkeys(messages):
         (answer,) = answers(observed, near, PredictionQuestion(case.where.ranks, size))
         if isinstance(answer, Refusal):
-            return (), answer.why
+            return answer
         by_size[size] = answer
-    return tuple(by_size[size] for size in messages), ""
+    return tuple(by_size[size] for size in messages)
 
 
 def _near(fits: Sequence[Model | Unfit], case: Case) -> list[Model | Unfit]:
@@ -182,33 +171,6 @@ def _times(cells: Mapping[str, Cell]) -> StepTimes | None:
     alone = together([cells[ALONE]], in_blocks=True) if ALONE in cells else None
     return StepTimes(centre(step), centre(compute), centre(step - compute),
                      centre(alone[:, 0]) if alone is not None and alone.size else None)  # fmt: skip
-
-
-def step_costs(
-    observed: Observed, steps: Sequence[TrainingStep], margin: float = MARGIN, known: Iterable[Comparison] = ()
-) -> Mapping[Case, Comparison]:
-    """By case without measure; not of the fastest place of a training.
-
-    Pairs that are in `known` have its verdict.
-
-    Raises:
-        RequestError: SciPy is not installed.
-    """
-    measured: dict[Case, list[tuple[float, TrainingStep]]] = {}
-    for step in steps:
-        if step.times is not None:
-            measured.setdefault(training_of(step.case), []).append((step.times.step.value, step))
-    pairs: dict[Case, Pair] = {}
-    for group in measured.values():
-        fastest = min(group, key=lambda one: one[0])[1].case
-        base = observed.cells[fastest.having(measure=STEP)]
-        for case in (step.case for _, step in group if step.case != fastest):
-            other = observed.cells[case.having(measure=STEP)]
-            pairs[case] = Pair(base, other, fastest.where.text, case.where.text)
-    told = Known(known)
-    left = [pair for pair in pairs.values() if told.of(pair) is None]
-    compared = iter(compare(left, margin, observed.interleaved) if left else ())
-    return {case: told.of(pair) or next(compared) for case, pair in pairs.items()}
 
 
 def training_of(case: Case) -> Case:

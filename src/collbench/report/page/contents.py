@@ -10,25 +10,24 @@ from collbench.analysis import environment
 from collbench.analysis.advise import advise
 from collbench.analysis.compare import Comparison
 from collbench.analysis.guidelines import check
-from collbench.analysis.models.steps import step_costs, training_steps
+from collbench.analysis.models.steps import training_steps
 from collbench.analysis.observations import Observed
 from collbench.analysis.options import Question, questions
-from collbench.analysis.same_launches import compared as of_all_factors
-from collbench.analysis.same_launches import of_collectives, of_programs
+from collbench.analysis.same_launches import of_collectives
 from collbench.report.advice import Advised, complete, costs, guideline_tables, headline, sentences
 from collbench.report.comparison import tables as compared_tables
 from collbench.report.headings import operation
 from collbench.report.misleading import misleading
-from collbench.report.models import accuracy_tables, cost_tables
 from collbench.report.page.drawing import Figure
 from collbench.report.page.figures.choices import choices
 from collbench.report.page.figures.curves import curves
 from collbench.report.page.figures.places import bars, ladders
-from collbench.report.page.programs import cells_asked, programs
+from collbench.report.page.programs import programs
 from collbench.report.page.samples import Section, StoredSamples, strips
 from collbench.report.paper import Beside
 from collbench.report.parameters import is_program
 from collbench.report.tables import Table
+from collbench.report.training_steps import accuracy_tables
 from collbench.report.verdict import sentence
 from collbench.schema.axes import step_order
 from collbench.schema.case import Case, Where
@@ -113,7 +112,6 @@ def chapter(
     of_program = [question for question in asked if _of_program(question)]
     collectives = replace(observed, cells={case: cell for case, cell in observed.cells.items() if not is_program(case)})
     compared = of_collectives(collectives, margin)
-    sides = [*of_all_factors(compared), *of_programs(cells_asked(observed, of_program), margin)]
     chosen = advise([one for one in asked if not _of_program(one)], observed.interleaved, margin)
     advices = complete(chosen, observed.interleaved)
     by_place = (compared.get(name, []) for name in ("policy", "isolation"))
@@ -130,8 +128,7 @@ def chapter(
     if guidelines := check(collectives, margin):
         sections.append(Section("Performance guidelines", tables=tuple(guideline_tables(guidelines))))
     if steps := training_steps(observed):
-        of_places = cost_tables(steps, step_costs(observed, steps, margin, sides))
-        sections.append(Section("Training steps", tables=(*of_places, *accuracy_tables(steps))))
+        sections.append(Section("Training steps", tables=tuple(accuracy_tables(steps))))
     title = observed.manifests[0].title or observed.name
     return Chapter(observed.name, title, lines, misleading(observed), tuple(sections), about(observed),
                    measured.picture or _picture(advices, margin, figures, number))  # fmt: skip

@@ -5,9 +5,10 @@ from __future__ import annotations
 import io
 import re
 import warnings
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from html import escape
+from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
 from collbench.analysis.optional import needed
@@ -46,13 +47,21 @@ _STYLE: dict[Any, Any] = {
 
 @dataclass(frozen=True)
 class Figure:
-    """A plot: its SVG, and in words what it shows, for those who cannot see it."""
+    """A plot: its SVG, and in words what it shows, for those who cannot see it.
+
+    `paint` draws it on axes once more, `size` inches wide and high.
+    """
 
     title: str
     caption: str
     svg: str
+    paint: Callable[[Axes], None] = field(repr=False, compare=False)
+    size: tuple[float, float] = SIZE
     values: str = ""
-    wide: bool = False
+
+    @property
+    def wide(self) -> bool:
+        return self.size[0] > WIDE
 
 
 def draw(
@@ -68,6 +77,21 @@ def draw(
     Raises:
         RequestError: Matplotlib is not installed.
     """
+    svg = _saved(paint, size, "svg", {}).decode("utf-8")
+    return Figure(title, caption, embedded(svg, name, title, size[0]), paint, size, values)
+
+
+def as_file(figure: Figure, kind: str) -> bytes:
+    """The figure by itself as `svg` or `pdf`, in the colours that the page has on paper."""
+    css = files(__package__).joinpath("page.css").read_text(encoding="utf-8")
+    known: dict[str, str] = {}
+    for name, value in re.findall(r"--([a-z0-9-]+): (#[0-9a-f]{6})", css):
+        known.setdefault(name, value)
+    return _saved(figure.paint, figure.size, kind, {code: known[name] for code, name in _VARIABLES.items()})
+
+
+def _saved(paint: Callable[[Axes], None], size: tuple[float, float], kind: str, colours: Mapping[str, str]) -> bytes:
+    """A plot as a file, with other `colours` in place of these."""
     matplotlib = needed("matplotlib", "Matplotlib")
     canvas_of = needed("matplotlib.figure", "Matplotlib").Figure
     with matplotlib.rc_context(_STYLE), warnings.catch_warnings():
@@ -78,9 +102,28 @@ def draw(
         axes = canvas.add_subplot()
         axes.patch.set_alpha(0)
         paint(axes)
-        out = io.StringIO()
-        canvas.savefig(out, format="svg", metadata={"Date": None, "Creator": None})
-    return Figure(title, caption, embedded(out.getvalue(), name, title, size[0]), values, size[0] > WIDE)
+        out = io.BytesIO()
+        dates = ("CreationDate", "ModDate") if kind == "pdf" else ("Date",)
+        if colours:
+            canvas.draw_without_rendering()  # ticks are made now
+            for artist in canvas.findobj():
+                _recolour(artist, colours)
+        canvas.savefig(out, format=kind, metadata=dict.fromkeys((*dates, "Creator")))
+    return out.getvalue()
+
+
+def _recolour(artist: Any, colours: Mapping[str, str]) -> None:
+    """Colours of an artist that stand for others; one that is transparent remains so."""
+    from matplotlib.colors import to_hex, to_rgba_array
+
+    for name in ("color", "facecolor", "edgecolor", "markerfacecolor", "markeredgecolor"):
+        get, put = (getattr(artist, f"{verb}_{name}", None) for verb in ("get", "set"))
+        if get is None or put is None:
+            continue
+        old = to_rgba_array(get())
+        new = [(colours.get(to_hex(one), to_hex(one)), float(one[3])) for one in old]
+        if any(to_hex(one) in colours for one in old):
+            put(new[0] if len(new) == 1 else new)
 
 
 def embedded(svg: str, name: str, title: str, width: float) -> str:
