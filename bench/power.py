@@ -19,8 +19,7 @@ from numpy.typing import NDArray
 from results import keep, table
 from scipy import stats
 
-from collbench.analysis.arrangements import ALPHA
-from collbench.analysis.bounds import intervals
+from collbench.analysis.bounds import ALPHA, intervals
 from collbench.analysis.estimate import ratio_in_blocks
 
 LAUNCHES, SIZES, ADDED, MARGINS = (8, 12, 25), 4, (0.05, 0.1, 0.2), (0.02, 0.05, 0.1)

@@ -16,12 +16,10 @@ import numpy as np
 from coverage import NOISES, Logs, drawing, launches_of
 from results import keep, table
 
-from collbench.analysis.arrangements import ALPHA
-from collbench.analysis.bounds import intervals
+from collbench.analysis.bounds import ALPHA, intervals, ratio_at_any_time
 from collbench.analysis.compare import MARGIN, Verdict, verdict_on
 from collbench.analysis.deciding import LEAST_CHANCE, chance_of_verdict
 from collbench.analysis.estimate import FEWEST
-from collbench.analysis.sequential import ratio_at_any_time
 
 MOST, SIZES, ADDED = 20, (1, 4, 8), (0.0, 0.03, 0.1, 0.5)
 

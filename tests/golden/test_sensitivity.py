@@ -10,8 +10,7 @@ from tests.unit.made_runs import made_case, made_record, spread
 from collbench.analysis.compare import compare
 from collbench.analysis.estimate import Estimate
 from collbench.analysis.observations import Cell, Pair
-from collbench.analysis.planning import power
-from collbench.analysis.restlessness import Cost
+from collbench.analysis.planning import Cost, power
 from collbench.report.sensitivity import SelfTest, power_table, tables
 from collbench.report.tables import terminal
 

@@ -8,7 +8,7 @@ from typing import get_args
 import click
 
 from collbench import yardsticks
-from collbench.analysis.restlessness import Cost, Movement
+from collbench.analysis.planning import Cost, Movement
 from collbench.cli.doctor import describe
 from collbench.doctor.yardsticks import judge
 from collbench.report.sensitivity import restlessness

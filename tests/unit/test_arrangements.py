@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from collbench.analysis import arrangements
-from collbench.analysis.arrangements import exchanges, flips, step_down
+from collbench.analysis import bounds
+from collbench.analysis.bounds import exchanges, flips, step_down
 
 
 def test_all_signs_are_taken_once_and_the_measured_ones_first() -> None:
@@ -35,7 +35,7 @@ def test_where_there_are_too_many_a_sample_is_drawn_that_is_always_the_same(
     one, again = flips(blocks, launches), flips(blocks, launches)
     assert one.drawn == drawn
     assert (one.rows == again.rows).all() and (one.rows[0] == 1).all()
-    assert arrangements.DRAWN[0] < len(one.rows) <= arrangements.ALL
+    assert bounds.DRAWN[0] < len(one.rows) <= bounds.ALL
     dealt = exchanges(20, 20, launches)
     assert dealt.drawn and (dealt.rows.sum(axis=1) == 20).all() and dealt.rows[0, :20].all()
 

@@ -21,15 +21,13 @@ from tests.unit.made_runs import (
     write_run,
 )
 
-from collbench.analysis.arrangements import ALPHA
-from collbench.analysis.bounds import Launches, intervals
+from collbench.analysis.bounds import ALPHA, Launches, intervals, ratio_at_any_time
 from collbench.analysis.compare import Comparison, Verdict, compare, verdict_on
 from collbench.analysis.estimate import Estimate
 from collbench.analysis.factors import find_factor
 from collbench.analysis.launches import REFUSED
 from collbench.analysis.observations import observe
 from collbench.analysis.pairs import across, within
-from collbench.analysis.sequential import ratio_at_any_time
 from collbench.schema.case import Case
 
 MULTI = made_case("multi", "strict", image="openmpi")

@@ -13,14 +13,13 @@ import pytest
 from tests.unit.made_program_runs import program_case
 from tests.unit.made_runs import experiment, made_case, write_run
 
-from collbench.analysis.arrangements import ALPHA
+from collbench.analysis.bounds import ALPHA, fewest_wins
 from collbench.analysis.compare import Comparison, compare
 from collbench.analysis.deciding import Standing, questions, standing, still_open
 from collbench.analysis.factors import find_factor
 from collbench.analysis.observations import Cell, How, observe
 from collbench.analysis.pairs import across, within
 from collbench.analysis.run_facts import few_launches
-from collbench.analysis.sequential import fewest_wins
 from collbench.cli import run_command
 from collbench.cli.failing import failures
 from collbench.report.comparison import tables

@@ -7,9 +7,8 @@ import math
 import numpy as np
 import pytest
 
-from collbench.analysis.detectable import PairedLaunches
 from collbench.analysis.estimate import FEWEST
-from collbench.analysis.restlessness import Movement, cost, movements
+from collbench.analysis.planning import Movement, PairedLaunches, cost, movements
 
 
 def test_movements_leave_out_what_could_not_be_read() -> None:

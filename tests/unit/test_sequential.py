@@ -8,18 +8,18 @@ from itertools import product
 import numpy as np
 import pytest
 
-from collbench.analysis.arrangements import ALPHA
-from collbench.analysis.bounds import Launches
-from collbench.analysis.deciding import LEAST_CHANCE, chance_of_verdict
-from collbench.analysis.estimate import FEWEST, Estimate, ratio_in_blocks
-from collbench.analysis.sequential import (
+from collbench.analysis.bounds import (
+    ALPHA,
     PARTS,
     STAKES,
+    Launches,
     bounds_at_any_time,
     fewest_wins,
     of_controls_at_any_time,
     ratio_at_any_time,
 )
+from collbench.analysis.deciding import LEAST_CHANCE, chance_of_verdict
+from collbench.analysis.estimate import FEWEST, Estimate, ratio_in_blocks
 
 
 def test_the_mean_wealth_without_a_difference_is_1() -> None:

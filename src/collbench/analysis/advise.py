@@ -17,14 +17,13 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 
-from collbench.analysis.bounds import Launches, location, of_controls
+from collbench.analysis.bounds import Launches, location, of_controls, of_controls_at_any_time
 from collbench.analysis.compare import DEPENDENT, MARGIN, not_comparable
 from collbench.analysis.estimate import FEWEST, centre, open_to_clock
 from collbench.analysis.launches import dependent, drift, serial, slow, slow_samples, together
 from collbench.analysis.observations import Cell, Pair
 from collbench.analysis.options import Option, Question
 from collbench.analysis.pairs import alike, undisturbed
-from collbench.analysis.sequential import of_controls_at_any_time
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -19,17 +19,26 @@ that however they depend on each other is part of the distribution.
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable, Mapping, Sequence
-from functools import partial
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache, partial
+from itertools import combinations
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import numpy as np
 
-from collbench.analysis.arrangements import ALPHA, exchanges, flips
+from collbench.analysis.estimate import CONFIDENCE, Estimate, HalfSteps, in_logarithms, open_to_clock, ratio_in_blocks
+from collbench.analysis.observations import Cell
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
+    from numpy.typing import ArrayLike, NDArray
+
+
+#: The probability that anything false is said of one question: at most this.
+ALPHA = 0.05
 
 #: Differences of more than so many standard deviations of normal noise count as this many.
 TUNING = 1.345
@@ -360,3 +369,141 @@ def _medians(values: NDArray[np.float64]) -> NDArray[np.float64]:
     ordered, n = np.sort(values, axis=-1), values.shape[-1]
     middle: NDArray[np.float64] = (ordered[..., (n - 1) // 2, None] + ordered[..., n // 2, None]) / 2
     return middle
+
+
+#: Up to so many arrangements are taken all: the signs of 16 blocks.
+ALL = 1 << 15
+
+#: Where there are more, or all would take too long, so many are drawn, at the least and at the most.
+DRAWN = (249, 1999)
+SEED = 1
+
+#: Arrangements x launches that are computed: what bounds the time, a few seconds.
+_WORK = 5 * 10**7
+
+#: A statistic smaller by this share counts as equal: rounding breaks no ties.
+EQUAL = 1e-4
+
+
+@dataclass(frozen=True)
+class Arrangements:
+    """Ways to give launches their names, [number, positions]; the first is the one that was measured.
+
+    In blocks a position is a block, and an entry 1 or -1: names as measured, or exchanged. Otherwise a position is a
+    launch, and an entry 1 on the other side, 0 on the base. `drawn`: they are a sample, by `SEED`.
+    """
+
+    rows: NDArray[np.int8]
+    drawn: bool
+
+
+def flips(blocks: int, launches: int) -> Arrangements:
+    """Signs of so many blocks; those whose every sign is the opposite are left out, because they tell the same.
+
+    `launches`: of all cells together, on which the number of arrangements depends.
+    """
+    number = 1 << max(blocks - 1, 0)
+    if number <= ALL and number * launches <= _WORK:
+        bits = (np.arange(number)[:, None] >> np.arange(blocks)) & 1
+        return Arrangements((1 - 2 * bits).astype(np.int8), False)
+    rows = np.random.default_rng(SEED).choice(np.array([1, -1], np.int8), (_drawn(launches) + 1, blocks))
+    rows[0] = 1
+    return Arrangements(rows, True)
+
+
+def exchanges(base: int, other: int, launches: int) -> Arrangements:
+    """Ways to deal launches to two sides of these numbers; positions begin with those of the other side."""
+    positions = base + other
+    measured = (np.arange(positions) < other).astype(np.int8)
+    number = math.comb(positions, other)
+    if number <= ALL and number * launches <= _WORK:
+        rows = np.zeros((number, positions), np.int8)
+        chosen = np.array(list(combinations(range(positions), other)))  # the first is the one that was measured
+        np.put_along_axis(rows, chosen, 1, axis=1)
+        return Arrangements(rows, False)
+    rows = np.tile(measured, (_drawn(launches) + 1, 1))
+    rows[1:] = np.random.default_rng(SEED).permuted(rows[1:], axis=1)
+    return Arrangements(rows, True)
+
+
+def _drawn(launches: int) -> int:
+    return min(max(_WORK // max(launches, 1), DRAWN[0]), DRAWN[1])
+
+
+def step_down(measured: NDArray[np.float32], parts: Iterable[NDArray[np.float32]]) -> NDArray[np.float64]:
+    """Adjusted p values [cells], from the measured statistics and those of all arrangements, in parts [cells, some].
+
+    That of a cell is the share of arrangements in which the statistic of any cell that stands out no more is as large
+    as its own: the step-down maximum of Westfall and Young (Resampling-Based Multiple Testing, Wiley 1993, section
+    2.6). A statistic depends on its own cell only, therefore it holds whichever of the cells differ (Romano and Wolf,
+    JASA 100 (2005) 94-108).
+    """
+    cells, number = len(measured), 0
+    order = np.argsort(measured, kind="stable")
+    least = (measured[order] * (1 - EQUAL))[:, None]
+    as_large = np.zeros(cells, np.int64)
+    for part in parts:
+        as_large += (np.maximum.accumulate(part[order], axis=0) >= least).sum(axis=1)
+        number += part.shape[1]
+    adjusted = np.empty(cells)
+    adjusted[order] = np.maximum.accumulate(as_large[::-1])[::-1] / number
+    return adjusted
+
+
+#: Of these parts of the wealth these shares are staked in each block: the bold part reaches 40 with six blocks that
+#: agree, the cautious one bears more that do not.
+STAKES = np.array([0.6, 0.9])
+PARTS = np.array([0.2, 0.8])
+
+
+def ratio_at_any_time(
+    of: ArrayLike, over: ArrayLike, confidence: float = CONFIDENCE, half_steps: HalfSteps = (0.0, 0.0)
+) -> Estimate:
+    """As `estimate.ratio_in_blocks`, with an interval that holds after every block at once (a confidence sequence)."""
+    of_times, over_times = np.asarray(of, dtype=float), np.asarray(over, dtype=float)
+    ordered = np.sort(np.log(of_times) - np.log(over_times))
+    ends = _least(ordered, 2 / (1 - confidence)), _most(ordered, 2 / (1 - confidence))
+    estimate = Estimate(float(np.median(ordered)), ends if math.isfinite(ends[0]) else None, len(ordered))
+    return in_logarithms(estimate, open_to_clock(of_times, over_times, half_steps))
+
+
+def _least(ordered: NDArray[np.float64], wealth: float) -> float:
+    """The order statistic below which so few values lie that a bet on it would not have been lost; else infinite."""
+    outside = len(ordered) - fewest_wins(len(ordered), wealth)
+    return float(ordered[outside]) if outside >= 0 else -math.inf
+
+
+def _most(ordered: NDArray[np.float64], wealth: float) -> float:
+    return -_least(-ordered[::-1], wealth)
+
+
+def ratio_in_blocks_of(cell: Cell) -> Callable[..., Estimate]:
+    """How the ratio of one cell is estimated within blocks: launches of its run may have ended when decided."""
+    return ratio_at_any_time if cell.until_decided else ratio_in_blocks
+
+
+def bounds_at_any_time(cells: Sequence[dict[int, float]]) -> list[Bounds]:
+    """As `bounds.bounds`, by bets: they hold after every block. Each bet on one side needs half the wealth of two."""
+    each = [np.sort([*cell.values()]) for cell in cells]
+    return [Bounds(float(np.median(one)), _least(one, len(cells) / ALPHA), _most(one, 1 / ALPHA)) for one in each]
+
+
+def of_controls_at_any_time(pairs: Mapping[tuple[Name, Name], Launches]) -> dict[tuple[Name, Name], float]:
+    """As `bounds.of_controls`, by bets: they hold after every block. Each has its part of `ALPHA`."""
+    others = Counter(name for key in pairs for name in key)
+    found = {}
+    for (base, other), cell in pairs.items():
+        ordered = np.sort(np.log(cell.other) - np.log(cell.base))
+        found[base, other] = _least(ordered, others[other] / ALPHA)
+        found[other, base] = _least(-ordered[::-1], others[base] / ALPHA)
+    return found
+
+
+@cache
+def fewest_wins(n: int, wealth: float) -> int:
+    """The least number of n bets that must be won to reach this wealth; n + 1 where all are not enough."""
+    return next((wins for wins in range(n + 1) if _wealth(wins, n) >= wealth), n + 1)
+
+
+def _wealth(wins: int, n: int) -> float:
+    return float(PARTS @ ((1 + STAKES) ** wins * (1 - STAKES) ** (n - wins)))

@@ -13,8 +13,7 @@ from typing import Literal
 
 import numpy as np
 
-from collbench.analysis.arrangements import ALPHA
-from collbench.analysis.bounds import Launches, intervals, intervals_of_sides, location
+from collbench.analysis.bounds import ALPHA, Launches, intervals, intervals_of_sides, location, ratio_at_any_time
 from collbench.analysis.estimate import (
     FEWEST,
     Estimate,
@@ -37,7 +36,6 @@ from collbench.analysis.observations import Pair
 from collbench.analysis.optional import stats
 from collbench.analysis.pairs import Alike, alike, undisturbed
 from collbench.analysis.planning import MOST, hidden_by_clock, launches_more
-from collbench.analysis.sequential import ratio_at_any_time
 from collbench.units import counted
 
 #: Two sides whose whole interval lies within this are the same.

@@ -13,14 +13,13 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Generic, Literal, NamedTuple, TypeVar
 
-from collbench.analysis.arrangements import ALPHA
+from collbench.analysis.bounds import ALPHA, fewest_wins
 from collbench.analysis.compare import MARGIN, Comparison, compare
 from collbench.analysis.estimate import FEWEST
 from collbench.analysis.factors import FACTORS
-from collbench.analysis.margins import bounded, no_slower, slower
+from collbench.analysis.gate import bounded, no_slower, slower
 from collbench.analysis.observations import Cell, Pair
 from collbench.analysis.pairs import alike, apart, opposed, undisturbed
-from collbench.analysis.sequential import fewest_wins
 from collbench.schema.axes import AXES
 from collbench.schema.gate_plan import Margins, margin_of
 

@@ -6,19 +6,17 @@ Both with a probability of 80 %, by the intervals of launches that were made.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
-from collbench.analysis.arrangements import ALPHA
-from collbench.analysis.estimate import Estimate
+from collbench.analysis.bounds import ALPHA, excluded
+from collbench.analysis.estimate import CONFIDENCE, FEWEST, Estimate
 from collbench.analysis.optional import ndtr, stats
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 #: More launches than this are not suggested.
 MOST = 1000
@@ -142,3 +140,115 @@ def _above(
     """P(X > value) of normal X."""
     share: NDArray[np.float64] = ndtr()((centre - value) / np.maximum(deviation, 1e-12))
     return share
+
+
+#: Ways to swap names: all of them up to eight blocks, else so many at random.
+SWAPS = 256
+SEED = 1
+
+#: A difference is detected when this share of the swaps finds it.
+POWER = 0.8
+
+#: Differences that are tried, as shares.
+STEPS = (0.01, 0.02, 0.03, 0.05, 0.07, 0.1, 0.15, 0.2, 0.3, 0.5, 1.0, 2.0)
+
+
+@dataclass(frozen=True)
+class PairedLaunches:
+    """Launch medians (s) of one cell under both names, value i of both from block i."""
+
+    base: tuple[float, ...]
+    other: tuple[float, ...]
+
+    @property
+    def logs(self) -> NDArray[np.float64]:
+        """[blocks]: logarithms of the ratio, the other side over the base."""
+        return np.log(self.other) - np.log(self.base)
+
+
+def false_positives(cells: Sequence[PairedLaunches]) -> float:
+    """The share of swaps in which the interval of any cell of a question excludes equality, without any difference."""
+    swaps = _swaps(cells)
+    none = [[0.0]] * len(cells)
+    return sum(any(first for (first,) in excluded(_swapped(cells, signs), none)) for signs in swaps) / len(swaps)
+
+
+def smallest(cells: Sequence[PairedLaunches], margin: float) -> list[float | None]:
+    """For each cell of a question the least of `STEPS` that is seen in 80 % of the swaps; None where none is.
+
+    The difference is in that cell alone, and none in all others: the hardest case for cells that are judged at once.
+    An interval that does not hold a loss that is not there would not hold equality if it were.
+    """
+    swaps, steps = _swaps(cells), [step for step in STEPS if step > margin]
+    places = [[-math.log1p(step) for step in steps]] * len(cells)
+    seen = np.mean([excluded(_swapped(cells, signs), places) for signs in swaps], axis=0)
+    return [next((step for step, share in zip(steps, of_cell, strict=True) if share >= POWER), None)
+            for of_cell in seen.tolist()]  # fmt: skip
+
+
+def _swaps(cells: Sequence[PairedLaunches]) -> NDArray[np.int64]:
+    """[swaps, blocks]: -1 where the names of a block are swapped; every cell of a block is swapped with it."""
+    blocks = max(len(cell.base) for cell in cells)
+    if 2**blocks <= SWAPS:
+        every: NDArray[np.int64] = 1 - 2 * ((np.arange(2**blocks)[:, None] >> np.arange(blocks)) & 1)
+        return every
+    return np.random.default_rng(SEED).choice(np.array([1, -1]), (SWAPS, blocks))
+
+
+def _swapped(cells: Sequence[PairedLaunches], signs: NDArray[np.int64]) -> list[dict[int, float]]:
+    """Logarithms of ratios by block, with names swapped."""
+    return [dict(enumerate((cell.logs * signs[: len(cell.base)]).tolist())) for cell in cells]
+
+
+@dataclass(frozen=True)
+class Movement:
+    """The least and the largest value of a yardstick, in its unit, of so many readings."""
+
+    name: str
+    least: float
+    largest: float
+    readings: int
+
+    @property
+    def share(self) -> float:
+        """By what share the largest exceeds the least."""
+        return self.largest / self.least - 1
+
+
+def movements(readings: Iterable[Mapping[str, float | None]]) -> tuple[Movement, ...]:
+    """Of each yardstick that has a value in some reading, in the order of the first one."""
+    values: dict[str, list[float]] = {}
+    for reading in readings:
+        for name, value in reading.items():
+            if value is not None:
+                values.setdefault(name, []).append(value)
+    return tuple(Movement(name, min(found), max(found), len(found)) for name, found in values.items())
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What the spread of launches costs: its size, and the launches a side that show a `difference`.
+
+    `spread` is the standard deviation of a block's log ratio, `launches` those of the cell that spreads most.
+    """
+
+    spread: float
+    difference: float
+    launches: int
+
+
+def cost(cells: Sequence[PairedLaunches], difference: float) -> Cost | None:
+    """The launches a side by which a difference (a share, above 0) of one cell alone is seen in 80 % of experiments.
+
+    n = ((z_0.975 + z_0.8) s / log(1 + difference))^2 blocks with a spread s of their log ratios: the sample size of a
+    paired test of normal values (Cohen, Statistical Power Analysis, 2nd ed., section 2.3), and at least `FEWEST`. Cells
+    that are tested together, and launches that are not normal, need more. None for a difference of 0, and where no cell
+    has two blocks.
+    """
+    several = [cell for cell in cells if len(cell.base) > 1]
+    if not several or difference <= 0:
+        return None
+    spread = max(float(np.std(np.log(cell.other) - np.log(cell.base), ddof=1)) for cell in several)
+    normal = NormalDist()
+    scores = normal.inv_cdf((1 + CONFIDENCE) / 2) + normal.inv_cdf(POWER)
+    return Cost(spread, difference, max(FEWEST, math.ceil((scores * spread / math.log1p(difference)) ** 2)))

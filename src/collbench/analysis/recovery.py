@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from collbench.analysis.bounds import ratio_in_blocks_of
 from collbench.analysis.estimate import centre
 from collbench.analysis.launches import together
 from collbench.analysis.observations import Cell
 from collbench.analysis.options import FACTORS, Option, Question
-from collbench.analysis.sequential import ratio_in_blocks_of
 from collbench.schema.axes import STEPS
 from collbench.schema.place import PolicyOrder
 

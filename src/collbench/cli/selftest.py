@@ -11,12 +11,11 @@ import click
 import msgspec
 
 from collbench.analysis.compare import Comparison, compare, question_of
-from collbench.analysis.detectable import PairedLaunches, false_positives, smallest
 from collbench.analysis.factors import FACTORS
 from collbench.analysis.launches import together
 from collbench.analysis.observations import observe
 from collbench.analysis.pairs import within
-from collbench.analysis.restlessness import cost, movements
+from collbench.analysis.planning import PairedLaunches, cost, false_positives, movements, smallest
 from collbench.cli.analysing import RUN, margin, say, style
 from collbench.cli.continuing import Continued
 from collbench.cli.experiment import Purpose, perform

@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 
 from collbench import yardsticks
-from collbench.analysis.restlessness import Movement, movements
+from collbench.analysis.planning import Movement, movements
 from collbench.doctor.compiler import REINSTALL
 from collbench.doctor.parts.finding import Check, Finding, Problem, found
 from collbench.doctor.parts.processors import Machine, allowed

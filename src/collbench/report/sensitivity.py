@@ -9,9 +9,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from collbench.analysis.compare import Comparison
-from collbench.analysis.detectable import STEPS
-from collbench.analysis.planning import Power
-from collbench.analysis.restlessness import Cost, Movement
+from collbench.analysis.planning import STEPS, Cost, Movement, Power
 from collbench.report.cells import change, span
 from collbench.report.comparison import verdict
 from collbench.report.headings import operation

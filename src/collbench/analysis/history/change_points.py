@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from collbench.analysis.arrangements import ALPHA, step_down
+from collbench.analysis.bounds import ALPHA, step_down
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
