@@ -54,7 +54,7 @@ def page_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A report of measured runs beside the 2021 paper, every kind of plot in it."""
     runs = [observe(RESULTS / name) for name in ("ladder", "choi2021-cpu", "demo-openmpi")]
     chapters = [chapter(run, {}, 0.02, number) for number, run in enumerate(runs)]
-    chapters += [paper_chapter("choi2021", one) for one in beside(runs[1:2], paper("choi2021"))]
+    chapters += [paper_chapter("choi2021", beside(runs[1:2], paper("choi2021")))]
     path = tmp_path_factory.mktemp("page") / "report.html"
     path.write_text(html(chapters), encoding="utf-8")
     return path

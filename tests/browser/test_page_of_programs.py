@@ -32,7 +32,7 @@ def page_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     suite_of = {name: suite for suite, names in workloads.suites().items() for name in names}
     runs = [observe(RESULTS / name) for name in ("xu2017-cpu-io", "zhao2018-sysbench")]
     chapters = [chapter(run, {}, 0.02, number, suite_of=suite_of) for number, run in enumerate(runs)]
-    chapters += [paper_chapter("xu2017", one) for one in beside(runs[:1], paper("xu2017"))]
+    chapters += [paper_chapter("xu2017", beside(runs[:1], paper("xu2017")))]
     path = tmp_path_factory.mktemp("page") / "report.html"
     path.write_text(html(chapters), encoding="utf-8")
     return path

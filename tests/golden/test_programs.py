@@ -7,15 +7,17 @@ from pathlib import Path
 
 import pytest
 from tests.unit.made_runs import made_manifest
-from tests.unit.made_suite import of_one_launch, write_suite
+from tests.unit.made_suite import CPU, IO, of_one_launch, write_suite
 
 from collbench.analysis.compare import compare
 from collbench.analysis.factors import find_factor
 from collbench.analysis.observations import Observed, observe
 from collbench.analysis.pairs import within
+from collbench.analysis.suites import by_suite
 from collbench.report import new_style
 from collbench.report.comparison import tables
 from collbench.report.launches import launch_tables
+from collbench.report.page.programs import sentences
 from collbench.report.tables import terminal
 
 Golden = Callable[[str, str], None]
@@ -51,3 +53,9 @@ def test_launches(golden: Golden, run: Observed) -> None:
 def test_comparisons(golden: Golden, run: Observed, factor: str) -> None:
     compared = compare(within(run, find_factor(factor), frozenset()))
     golden(f"programs-by-{factor}.txt", terminal(tables(compared)))
+
+
+def test_sentences_of_suites(golden: Golden, run: Observed) -> None:
+    suites = {made.case.workload: "cpu" for made in CPU} | {made.case.workload: "io" for made in IO}
+    lines = [*sentences(by_suite(run, "policy", suites), 0.02), *sentences(by_suite(run, "storage", suites), 0.02)]
+    golden("programs-suites.txt", "".join(f"{line}\n" for line in lines))

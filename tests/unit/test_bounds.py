@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from collbench.analysis.bounds import TUNING, Launches, bounds, excluded, intervals, of_controls
+from collbench.analysis.bounds import TUNING, Launches, bounds, excluded, intervals, intervals_of_sides, of_controls
 
 Logs = NDArray[np.float64]
 
@@ -326,3 +326,14 @@ def test_between_sides_of_many_launches_exchanged_sides_have_the_mirrored_interv
     back = [Launches(other, base, range(12), range(12)) for base, other in times]
     for one, turned in zip(intervals(cells, False), intervals(back, False), strict=True):
         assert (one.value, one.low, one.high) == pytest.approx((-turned.value, -turned.high, -turned.low))
+
+
+def test_cells_of_several_sides_without_blocks_have_their_parts_of_alpha() -> None:
+    draw = np.random.default_rng(5)
+    times = np.exp(draw.normal(0, 0.02, (3, 2, 9)))
+    cells = [Launches(base.tolist(), other.tolist(), range(9), range(9)) for base, other in times]
+    assert intervals_of_sides(cells, in_blocks=True) == intervals(cells, True)
+    found = intervals_of_sides(cells, in_blocks=False)
+    assert found == [intervals([cell], False, 0.05 / 3)[0] for cell in cells]
+    assert all(one.high - one.low > own.high - own.low
+               for one, own in zip(found, (intervals([cell], False)[0] for cell in cells), strict=True))  # fmt: skip

@@ -137,15 +137,14 @@ def test_cells_side_by_side_have_no_contended_block(tmp_path: Path) -> None:
 def test_cpu_seconds_tell_waiting_from_computing(compare: Collbench, tmp_path: Path) -> None:
     def printed(name: str, cpu: float) -> str:
         records = {HOST: launches_of(HOST, spread(0.8), cpu=0.75), INSIDE: launches_of(INSIDE, spread(1.6), cpu=cpu)}
-        return compare(write_run(tmp_path / name, records), "--by", "policy", "--all").out
+        return " ".join(compare(write_run(tmp_path / name, records), "--by", "policy", "--all").out.split())
 
     remark = "same CPU seconds for each sample (host 0.75 s, multi strict 0.76 s), in 1.6 s against 0.8 s: " \
              "multi strict waited"  # fmt: skip
     waited = printed("waited", 0.76)
-    assert remark in waited and "0.94 and 0.47" in waited
+    assert remark in waited and "CPU s/s" in waited
     computed = printed("computed", 1.5)
-    assert "waited" not in computed and "0.94" in computed and "0.94 and" not in computed
-    assert "CPU s/s: CPU seconds in each second of the program" in computed
+    assert "waited" not in computed and "CPU s/s" not in computed  # the same on both sides
 
 
 def test_times_that_agree_are_not_remarked(tmp_path: Path, compare: Collbench) -> None:

@@ -13,7 +13,7 @@ from tests.unit.made_suite import CPU, write_suite
 
 from collbench.analysis.observations import observe
 from collbench.analysis.suites import by_suite
-from collbench.report.suites import sentences
+from collbench.report.page.programs import sentences
 
 
 @pytest.mark.parametrize(
@@ -35,9 +35,7 @@ def test_a_comparison_of_two_runs(
     )
     found = json.loads(compare(one, other, "--style", "json").out)["comparisons"]
     assert [(cell["verdict"], cell["blocks"]) for cell in found] == [(verdict, False) for verdict in verdicts]
-    first, *rest = compare(one, other).out.splitlines()
-    assert first.count("not measured alternately") == 1
-    assert any("not measured alternately" in line for line in rest)
+    assert " ".join(compare(one, other).out.split()).count("not measured alternately") == 2
     assert "alternately" not in compare(one, other, "--in-blocks").out
 
 
@@ -54,6 +52,4 @@ def test_a_suite_in_a_report(tmp_path: Path) -> None:
     suites = {made.case.workload: "cpu" for made in CPU}
     for interleaved in (True, False):
         (line,) = sentences(by_suite(replace(run, interleaved=interleaved), "policy", suites, 0.02), 0.02)
-        assert (
-            "slower in the container, or the machine was (not measured alternately), dgemm" in line
-        ) is not interleaved
+        assert ("not measured alternately" in line) is not interleaved

@@ -28,22 +28,22 @@ def test_most_counts_the_problems_of_the_paper(tmp_path: Path) -> None:
     """Of 160 products 81 decide, however few a run has; of the passes of a convolution most."""
     passes = [*conv(1.0), *conv(1.0, measure="backward_data"), *conv(1.3, measure="backward_weights")]
     most = judged(PAPER, write(tmp_path / "most", [*gemm(1.01), *gemm(1.3, 79, skipped=81), *passes]))[1]
-    assert most.finding == "confirmed"
+    assert most.verdict == "holds here"
     counts = [(one.support, one.against, one.total, one.needed) for one in most.parts]
     assert counts == [(81, 79, 160, 81), (46, 0, 90, 46)]
     one = judged(PAPER, write(tmp_path / "one", [*gemm(1.0, 1), *conv(1.0)]))[1]
-    assert [part.finding for part in one.parts] == ["undecided", "confirmed"]
+    assert [part.verdict for part in one.parts] == ["unclear", "holds here"]
 
 
 def test_a_chain_without_a_link_has_no_verdict(tmp_path: Path) -> None:
     """On a processor nothing is launched; what its layers did is shown beside."""
     found = judged(PAPER, write(tmp_path / "cpu", [*rnn("gru", 1.0, number=1), *rnn("lstm", 1.0, number=1)]))[3]
-    assert found.finding == "not measurable here"
+    assert found.verdict == "not measured"
     assert [[one.workload for one in part.absent] for part in found.parts] == [["deepbench_rnn"], ["gpu_launch"]]
-    assert sorted((one.sides[0].case["problem"][:3], one.finding) for one in found.evidence) == [
+    assert sorted((one.sides[0].case["problem"][:3], one.verdict) for one in found.evidence) == [
         ("gru", None), ("lst", None)]  # fmt: skip
     gpu = judged(PAPER, write(tmp_path / "gpu", [*rnn("gru", 1.1, "cuda"), gpu_launch("issue", 1.3)]))[3]
-    assert (gpu.finding, [part.finding for part in gpu.parts]) == ("undecided", ["confirmed", "undecided"])
+    assert (gpu.verdict, [part.verdict for part in gpu.parts]) == ("unclear", ["holds here", "unclear"])
     assert gpu.parts[1].missing == {"measure": ("issue_wait",)}
 
 
@@ -57,9 +57,9 @@ def test_the_number_of_kernels_stands_beside_the_cell(tmp_path: Path) -> None:
     observed = write(tmp_path / "run", gemm(1.0, 1), more=more)
     (one,) = judged(PAPER, observed)[2].evidence
     assert one.figures == {"kernels": 4500.0}
-    (shown,) = beside([observed], paper(PAPER))
-    cells = next(table for table in shown.tables if table.title.startswith("cells"))
-    assert f"deepbench_rnn forward, problem {LSTM}, 4,500 kernels" in [row[1] for row in cells.rows]
+    shown = beside([observed], paper(PAPER))
+    cells = next(table for table in shown.more if table.title.startswith("cells"))
+    assert "deepbench_rnn, 4,500 kernels" in [row[1] for row in cells.rows]
 
 
 def test_near_and_far_are_compared_in_containers_alone(tmp_path: Path) -> None:
@@ -71,9 +71,9 @@ def test_near_and_far_are_compared_in_containers_alone(tmp_path: Path) -> None:
     assert (near.place, far.place) == ("multi strict", "multi strict far")
     assert (len(near.far), len(near.beside_host), far.far) == (3, 3, ())
     found = judged(PAPER, observed)[4]
-    pairs = [(one.comparison.pair, one.estimate) for one in found.evidence if one.comparison]
-    shown = [(pair.base_name, pair.other_name, round(diff.value) if diff else None) for pair, diff in pairs]
-    assert shown == [("near", "far", 50)] * 2 + [("host", "multi strict", 0)] * 2
+    pairs = [(one.comparison.pair, one.ratio) for one in found.evidence if one.comparison]
+    shown = [(pair.base_name, pair.other_name, round(ratio.value, 1) if ratio else None) for pair, ratio in pairs]
+    assert shown == [("near", "far", 2.0)] * 2 + [("host", "multi strict", 1.0)] * 2
 
 
 def test_without_a_program_both_near_and_far_nothing_is_compared_by_affinity(tmp_path: Path) -> None:

@@ -65,10 +65,10 @@ def cells_of(launches: dict[str, int]) -> list[Cell]:
 
 def test_a_row_has_the_median_and_the_ends_and_a_place_without_launches_has_none() -> None:
     table = launch_table(cells_of({"single": 5, "host": 3, "multi": 0}))
-    policy, median, ends, launches = (
-        table.columns.index(name) for name in ("policy", "median (us)", "min .. max (us)", "launches")
+    place, median, ends, launches = (
+        table.columns.index(name) for name in ("place", "median (us)", "min .. max (us)", "launches")
     )
-    assert [(row[policy], row[median], row[ends], row[launches]) for row in table.rows] == [
+    assert [(row[place], row[median], row[ends], row[launches]) for row in table.rows] == [
         ("host", "2.000", "1.000 .. 3.000", "3"),
         ("single", "3.000", "1.000 .. 5.000", "5"),
     ]

@@ -77,10 +77,7 @@ def test_a_verdict_has_a_colour_a_marker_and_a_word(painted: tuple[list[Row], Ax
     assert looks == {(WORSE, ">"), (BETTER, "<"), (SERIES[0], "s"), (OPEN, "o")}
     texts = [text.get_text() for text in axes.texts]
     assert len(texts) == len(rows) - 2  # suites have none
-    assert texts[2] == "-4.0 % (-4.1 .. -3.9), faster"
-    assert texts[3].startswith("+6.1 % (+5.") and texts[3].endswith("), slower")
-    assert texts[0] == "0.0 % (-0.1 .. +0.1), within the margin"
-    assert texts[7].endswith(", undecided")
+    assert [texts[row].split()[0] for row in (0, 2, 3, 7)] == ["same", "faster", "slower", "unclear"]
 
 
 def test_whiskers_are_the_intervals_and_the_margin_is_a_band(painted: tuple[list[Row], Axes]) -> None:
@@ -110,8 +107,8 @@ def test_far_differences_have_a_logarithmic_axis_whose_labels_do_not_meet(
 def test_the_picture_follows_the_answer_and_the_evidence_follows(run: Path) -> None:
     page = html([chapter_of(run, figures=True)])
     places = [page.index(text) for text in (
-        "CPU: 1 of 3 cells is faster", "I/O: 4 of 8 cells are slower",
-        "All benchmarks, by policy: single strict against host", "<h2>All benchmarks</h2>", "<h2>linpack</h2>",
+        "CPU: single strict vs host: faster by 4 %", "I/O: single strict vs host: slower by",
+        "All benchmarks, by policy: single strict vs host", "<h2>All benchmarks</h2>", "<h2>linpack</h2>",
         "linpack solve, tools, single strict vs host (docker)", "<h2>fio</h2>", "<h2>Verdicts by storage</h2>",
         "<h2>Environment</h2>")]  # fmt: skip
     assert places == sorted(places)
@@ -126,7 +123,7 @@ def test_the_numbers_of_the_picture_are_a_table_too(run: Path) -> None:
     found = chapter_of(run)
     assert found.picture == ()
     (table,) = found.sections[0].folded_tables
-    assert table.rows[2] == ("dgemm", "-4.0 % (-4.1 .. -3.9), faster")
+    assert table.rows[2][0] == "dgemm" and table.rows[2][1].startswith("faster -4 % (")
     assert len(table.rows) == 11
 
 
@@ -134,8 +131,8 @@ def test_a_benchmark_has_its_comparison_and_its_launches(run: Path) -> None:
     sections = {section.title: section for section in chapter_of(run).sections}
     (compared,), (launches,) = sections["dgemm"].tables, sections["dgemm"].folded_tables
     assert "host (GFLOP/s)" in compared.columns and "single strict (GFLOP/s)" in compared.columns
-    assert launches.columns[:3] == ("image", "policy", "isolation")
-    assert launches.title == "Times of dgemm total, n 2048, threads 2, 8 launches"
+    assert launches.columns[0] == "place"
+    assert launches.title == "Times of dgemm total, n 2048, threads 2, tools, 8 launches"
 
 
 def test_a_run_of_one_side_is_shown_and_compared_with_nothing(tmp_path: Path) -> None:

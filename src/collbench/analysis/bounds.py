@@ -103,6 +103,13 @@ def intervals(cells: Sequence[Launches], in_blocks: bool, alpha: float = ALPHA) 
     return found
 
 
+def intervals_of_sides(cells: Sequence[Launches], in_blocks: bool, alpha: float = ALPHA) -> list[Interval]:
+    """As `intervals`, of cells that need not be of the same two sides: without blocks each has its part of `alpha`."""
+    if in_blocks:
+        return intervals(cells, in_blocks, alpha)
+    return [intervals([cell], in_blocks, alpha / len(cells))[0] for cell in cells]
+
+
 def excluded(cells: Sequence[dict[int, float]], places: Sequence[Sequence[float]]) -> list[list[bool]]:
     """For each cell of a question which of its `places` its interval excludes, of logarithms of its ratios by block."""
     made = _of_blocks(cells)

@@ -7,13 +7,13 @@ of twenty anything false is said.
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
 
-from collbench.analysis.bounds import ALPHA, Launches, intervals, location, ratio_at_any_time
+from collbench.analysis.bounds import ALPHA, Launches, intervals, intervals_of_sides, location, ratio_at_any_time
 from collbench.analysis.estimate import (
     FEWEST,
     Estimate,
@@ -82,8 +82,18 @@ class Comparison:
         return None if self.ratio is None else (self.ratio.value - 1) * 100
 
 
-def compare(pairs: Sequence[Pair], margin: float = MARGIN, in_blocks: bool = True) -> list[Comparison]:
+def question_of(pair: Pair) -> Hashable:
+    """Of all sizes of an operation on two sides the same."""
+    return (pair.base.case.without(("size",)), pair.other.case.without(("size",)), pair.base_name, pair.other_name)
+
+
+def compare(
+    pairs: Sequence[Pair], margin: float = MARGIN, in_blocks: bool = True,
+    question: Callable[[Pair], Hashable] = question_of,
+) -> list[Comparison]:  # fmt: skip
     """A comparison of each pair, in their order. `in_blocks`: launches of equal number are paired.
+
+    The intervals of pairs with the same `question` hold at once.
 
     Raises:
         RequestError: SciPy is not installed.
@@ -95,17 +105,12 @@ def compare(pairs: Sequence[Pair], margin: float = MARGIN, in_blocks: bool = Tru
     questions: dict[Hashable, list[int]] = {}
     for index, pair in enumerate(pairs):
         if not reasons[index]:
-            questions.setdefault(question_of(pair), []).append(index)
+            questions.setdefault(question(pair), []).append(index)
     compared = {index: _not_compared(pairs[index], reason, in_blocks) for index, reason in enumerate(reasons) if reason}
     for indices in questions.values():
         used = [(quiet[index][0], values[index]) for index in indices]
         compared |= dict(zip(indices, _of_question(used, margin, in_blocks), strict=True))
     return [_as_measured(compared[index], pair, *quiet[index]) for index, pair in enumerate(pairs)]
-
-
-def question_of(pair: Pair) -> Hashable:
-    """Of all sizes of an operation on two sides the same."""
-    return (pair.base.case.without(("size",)), pair.other.case.without(("size",)), pair.base_name, pair.other_name)
 
 
 def _of_question(used: Sequence[tuple[Pair, Alike]], margin: float, in_blocks: bool) -> list[Comparison]:
@@ -118,8 +123,7 @@ def _of_question(used: Sequence[tuple[Pair, Alike]], margin: float, in_blocks: b
     ]
     if not dependent([one.serial for one in found if min(one.launches) >= DEPENDENT]):
         return found
-    why = "launches depend on those before them"
-    return [replace(one, verdict="unclear", why=why, launches_more=None) if one.verdict != "unclear" else one
+    return [replace(one, verdict="unclear", why=DEPENDENCE, launches_more=None) if one.verdict != "unclear" else one
             for one in found]  # fmt: skip
 
 
@@ -133,7 +137,9 @@ def _fixed(used: Sequence[tuple[Pair, Alike]], in_blocks: bool) -> list[Estimate
     """Ratios of a question; with fewer than `FEWEST` launches a side without an interval, and not among the others."""
     launches = [Launches(*both[:4]) for _, both in used]
     enough = [one for one in launches if min(len(one.base), len(one.other)) >= FEWEST]
-    known = iter(intervals(enough, in_blocks) if enough else ())
+    several = len({question_of(pair) for pair, _ in used}) > 1
+    at_once = intervals_of_sides if several else intervals
+    known = iter(at_once(enough, in_blocks) if enough else ())
     found = []
     for one, (pair, _) in zip(launches, used, strict=True):
         n = min(len(one.base), len(one.other))
@@ -145,6 +151,9 @@ def _fixed(used: Sequence[tuple[Pair, Alike]], in_blocks: bool) -> list[Estimate
 
 #: From so many launches on it can be seen whether they depend on those before them, and then there is no verdict.
 DEPENDENT = 20
+
+#: Why a comparison is `unclear` although its interval would decide.
+DEPENDENCE = "launches depend on those before them"
 
 
 def half_steps(pair: Pair) -> HalfSteps:

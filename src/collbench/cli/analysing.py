@@ -10,18 +10,14 @@ from typing import Any
 
 import click
 
-from collbench import collectives, workloads
 from collbench.analysis.environment import unlike
 from collbench.analysis.factors import normalised
 from collbench.analysis.observations import Observed, observe
 from collbench.analysis.options import FACTORS
-from collbench.analysis.paper.reference import Paper, refuse_unknown
 from collbench.analysis.same_launches import refuse_same
 from collbench.cli.terminal import PATH, harmless, waiting_for
 from collbench.errors import RequestError
-from collbench.report.paper import paper
 from collbench.report.tables import FORMATS, Table
-from collbench.schema.axes import AXES
 from collbench.schema.gate_plan import Margin, Margins, has_all_sizes
 from collbench.units import parse_size
 
@@ -112,21 +108,6 @@ in_blocks = click.option(
     default=False,
     help="The runs were measured alternately: launches of equal number are paired.",
 )
-
-
-def known_paper(reference: str) -> Paper:
-    """What a paper published.
-
-    Raises:
-        RequestError: no such paper.
-        RunReadError: it names a workload or an axis that there is not.
-    """
-    published = paper(reference)
-    known = {name: set(AXES) for name in collectives.names()}
-    for name in workloads.names():
-        known[name] = {"measure", *AXES, *(axis.name for axis in workloads.get(name).axes)}
-    refuse_unknown(published, known)
-    return published
 
 
 def read(path: Path) -> Observed:

@@ -23,6 +23,7 @@ from collbench.cli.failing import FAILING, failures
 from collbench.cli.terminal import harmless, waiting_for
 from collbench.errors import RequestError
 from collbench.report.comparison import document, tables
+from collbench.report.paper import beside, paper, papers
 from collbench.report.tables import Table
 from collbench.report.verdict import sentence
 from collbench.report.verdict import tables as of_verdict
@@ -68,6 +69,12 @@ from collbench.units import counted
 @click.option(
     "--save-baseline", type=RUN, default=None, metavar="FILE", help="Write the run as a baseline and compare nothing."
 )
+@click.option(
+    "--against",
+    type=click.Choice(papers()),
+    default=None,
+    help="Judge the conclusions of this paper by all RUNS together.",
+)
 @in_blocks
 @click.option("--all", "every", is_flag=True, default=False, help="Every cell in tables, not only those that differ.")
 @style
@@ -81,6 +88,7 @@ def command(
     fail_on: str | None,
     baseline: Path | None,
     save_baseline: Path | None,
+    against: str | None,
     in_blocks: bool,
     every: bool,
     style: str,
@@ -89,16 +97,19 @@ def command(
 
     A run is a folder that --out or launch wrote, or a folder of such folders, each of them one launch.
     """
+    asked = {
+        "--by": by,
+        "--between": between,
+        "--given": given,
+        "--ignore": ignored,
+        "--fail-on": fail_on,
+        "--baseline": baseline,
+    }
+    unused = ", ".join(flag for flag, value in asked.items() if value)
     if save_baseline is not None:
-        asked = {
-            "--by": by,
-            "--between": between,
-            "--given": given,
-            "--ignore": ignored,
-            "--fail-on": fail_on,
-            "--baseline": baseline,
-        }
-        return _save(runs, save_baseline, [flag for flag, value in asked.items() if value])
+        return _save(runs, save_baseline, unused)
+    if against is not None:
+        return _against(runs, against, unused, margin, every or style in COMPLETE, style)
     if len(runs) == 1 and baseline is None:
         pairing = _within_run(_given(read(runs[0]), given), by, between, names(ignored), in_blocks)
     elif between:
@@ -217,10 +228,20 @@ def _left_out(number: int, why: str) -> None:
         click.echo(harmless(f"collbench: left out: {counted(number, 'cell')} {why}."), err=True)
 
 
-def _save(runs: tuple[Path, ...], path: Path, unused: Sequence[str]) -> int:
+def _against(runs: tuple[Path, ...], reference: str, unused: str, margin: float, every: bool, style: str) -> int:
+    if unused:
+        raise RequestError(f"--against judges whole runs by the conclusions of a paper: leave out {unused}.")
+    observed = read_each(runs)
+    with waiting_for(f"judging the conclusions of {reference}"):
+        judged = beside(observed, paper(reference), margin)
+    say([judged.screen, *(judged.more if every else ())], judged.document, style)
+    return 0
+
+
+def _save(runs: tuple[Path, ...], path: Path, unused: str) -> int:
     """Write the baseline; `unused` are flags of a comparison, which does not take place."""
     if unused:
-        raise RequestError(f"--save-baseline writes the whole run and compares nothing: leave out {', '.join(unused)}.")
+        raise RequestError(f"--save-baseline writes the whole run and compares nothing: leave out {unused}.")
     if len(runs) != 1:
         raise RequestError("--save-baseline keeps one run; name one.")
     observed = read(runs[0])

@@ -20,7 +20,6 @@ from collbench.analysis.paper.cells import Item, library_name, representatives
 from collbench.analysis.paper.judge import Judgement, foreseen
 from collbench.analysis.paper.reference import Paper
 from collbench.characters import in_one_line
-from collbench.cli.analysing import known_paper
 from collbench.cli.deciding import cells_of, decides
 from collbench.cli.duration import about, at_most, too_long
 from collbench.cli.terminal import harmless, waiting_for
@@ -38,7 +37,7 @@ from collbench.launch.rank_environment import places
 from collbench.launch.stacks import Missing
 from collbench.launch.storage import described, place_of
 from collbench.report.cells import ALONE
-from collbench.report.paper import decidable
+from collbench.report.paper import decidable, paper
 from collbench.schema.launch_plan import LaunchPlan
 from collbench.units import counted
 from collbench.workloads import use_of
@@ -121,7 +120,7 @@ def of_paper(
         names = "MPICH" if "mpich" in cell.image else "Open MPI" if "openmpi" in cell.image else ""
         library = library_name(case["backend"], names) if case["backend"] else None
         items.append(Item(case, library, expanded.placements[cell].crowded))
-    published = known_paper(expanded.plan.paper)
+    published = paper(expanded.plan.paper)
     return published, foreseen(published, representatives(items)), frozenset(lacking)
 
 

@@ -9,13 +9,13 @@ import click
 
 from collbench import workloads
 from collbench.analysis.options import parse_given
-from collbench.cli.analysing import RUN, given, known_paper, margin, read_each
+from collbench.cli.analysing import RUN, given, margin, read_each
 from collbench.cli.terminal import amount, harmless, refuse_folder, waiting_for, write, write_bytes
 from collbench.errors import RequestError
 from collbench.report import tables
 from collbench.report.page.contents import Chapter, chapter, paper_chapter
 from collbench.report.page.drawing import Figure, as_file
-from collbench.report.paper import beside
+from collbench.report.paper import beside, paper
 from collbench.schema.case import own_axes
 
 #: What a single figure is written as.
@@ -68,14 +68,13 @@ def command(
     if kind not in (".html", ".htm", *FORMATS, *FIGURES):
         raise RequestError(f"-o {output}: unknown format. The name must end in .html, {', '.join(FORMATS)}.")
     refuse_folder(output)
-    published = known_paper(against) if against else None
+    published = paper(against) if against else None
     observed = read_each(runs)
     wanted = parse_given(given, own_axes([case for run in observed for case in run.cells]))
     pages = kind not in FORMATS
     suites = {name: suite for suite, names in workloads.suites().items() for name in names}
     with waiting_for(f"writing {output}"):
-        judged = beside(observed, published, margin) if published else []
-        chapters = [paper_chapter(published.reference, one) for one in judged if published]
+        chapters = [paper_chapter(published.reference, beside(observed, published, margin))] if published else []
         chapters += [chapter(run, wanted, margin, number, pages, suites) for number, run in enumerate(observed)]
         if figure is not None:
             write_bytes(output, as_file(_figure(chapters, figure), kind[1:]))

@@ -14,18 +14,19 @@ from collbench.analysis.estimate import FEWEST, Estimate
 from collbench.analysis.launches import MENTIONED, SLOW
 from collbench.analysis.launches import dependent as launches_dependent
 from collbench.analysis.observations import Cell, Pair
-from collbench.report import cpu_time, remarks
+from collbench.report import remarks
 from collbench.report.cells import cautions, heading_of
 from collbench.report.headings import place_order, table_key
 from collbench.report.launches import both_sides
 from collbench.report.parameters import column_heading, is_program, row_order, value_text, varying
+from collbench.report.programs import CPU_COLUMN, cpu_document, cpu_remarks, cpu_shares
 from collbench.report.style import format_us
 from collbench.report.tables import Table, without_empty
 from collbench.schema.case import Case, names_in
 from collbench.units import counted, format_size
 
 #: What was found, after what was measured.
-_JUDGED = (cpu_time.COLUMN, "difference (%)", "difference 95 %", "verdict")
+_JUDGED = (CPU_COLUMN, "difference (%)", "difference 95 %", "verdict")
 COLUMNS = ("image", "sides", "size (B)", "launches", "base (us)", "base 95 %", "other (us)", "other 95 %",
            *_JUDGED)  # fmt: skip
 
@@ -41,7 +42,7 @@ def tables(comparisons: Sequence[Comparison]) -> list[Table]:
         cells = [cell for comparison in rows for cell in (comparison.pair.base, comparison.pair.other)]
         unique = list({id(cell): cell for cell in cells}.values())
         with_engine = len({cell.case.where.engine for cell in unique if not cell.case.where.on_host}) > 1
-        findings = (*remarks.differing_results(rows), *_explained(rows), *cpu_time.remarks(rows))
+        findings = (*remarks.differing_results(rows), *_explained(rows), *cpu_remarks(rows))
         notes = (*findings, *of_launches(rows), *what_differs(rows), *cautions(unique))
         cases = [common[id(comparison)] for comparison in rows]
         make = _of_program if is_program(cases[0]) else _of_collective
@@ -71,6 +72,8 @@ def _of_program(rows: Sequence[Comparison], cases: Sequence[Case], cells: Sequen
     columns["launches"] = list(map(row_launches, rows))
     columns |= both_sides(rows, ("base", "other") if "sides" in columns else None)
     columns |= {name: [judged[index] for judged in map(_judged, rows)] for index, name in enumerate(_JUDGED)}
+    if not any(" and " in share for share in columns[CPU_COLUMN]):  # the same on both sides
+        del columns[CPU_COLUMN]
     facts = (heading_of(cells, cases[0].without(names)), *("" if name in columns else values[0]
              for name, values in (("image", images), ("sides", sides))))  # fmt: skip
     title = ", ".join(fact for fact in facts if fact)
@@ -104,7 +107,7 @@ def _image(pair: Pair) -> str:
 
 def _judged(comparison: Comparison) -> tuple[str, ...]:
     """CPU seconds, the difference, and the verdict."""
-    return (cpu_time.shares(comparison), *difference(comparison), verdict(comparison))
+    return (cpu_shares(comparison), *difference(comparison), verdict(comparison))
 
 
 def versus(pair: Pair) -> str:
@@ -284,9 +287,9 @@ def entry(comparison: Comparison) -> dict[str, Any]:
     pair, ratio, slow = comparison.pair, comparison.ratio, comparison.slow
     return {
         "base": {"name": pair.base_name, "case": to_builtins(pair.base.case), **_numbers(comparison.base),
-                 "cpu": cpu_time.document(comparison.cpu[0])},
+                 "cpu": cpu_document(comparison.cpu[0])},
         "other": {"name": pair.other_name, "case": to_builtins(pair.other.case), **_numbers(comparison.other),
-                  "cpu": cpu_time.document(comparison.cpu[1])},
+                  "cpu": cpu_document(comparison.cpu[1])},
         "ratio": None if ratio is None else _numbers(ratio), "blocks": comparison.blocks,
         "sizes": comparison.sizes,
         "paper_diff_percent": comparison.paper_diff, "launches": comparison.launches,

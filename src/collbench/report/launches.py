@@ -39,13 +39,17 @@ def launch_table(cells: Sequence[Cell]) -> Table:
         key=lambda cell: (row_order(cell.case, names), measures.index(cell.case["measure"]), place_order(cell.case)),
     )
     columns = {column_heading(name): [value_text(cell.case, name) for cell in ordered] for name in names}
-    columns |= _places(ordered) | _measured(ordered) | _figures(ordered)
+    images = [software(cell.case.where) for cell in ordered]
+    columns |= {"image": images} if len(set(images)) > 1 else {}
+    columns["place"] = [cell.case.where.text for cell in ordered]
+    columns |= _measured(ordered) | _figures(ordered)
     columns["failed"] = [str(cell.failed or "") for cell in ordered]
     numbers = {len(cell.medians) for cell in ordered}
     if len(numbers) > 1:
         columns["launches"] = [str(len(cell.medians)) for cell in ordered]
     program = is_program(cells[0].case)
     title = heading_of(cells, cells[0].case.without(names) if program else None)
+    title += "".join(f", {image}" for image in dict.fromkeys(images) if image and "image" not in columns)
     title += f", {counted(numbers.pop(), 'launch', 'launches')}" if len(numbers) == 1 else ""
     rows = tuple(zip(*columns.values(), strict=True))
     return without_empty(Table(title, tuple(columns), rows, (*_transports(ordered), *cautions(cells))))
@@ -59,13 +63,6 @@ def _transports(cells: Sequence[Cell]) -> list[str]:
             places.setdefault(transport, {})[image_and_place(cell)] = None
     alone = len(places) == 1
     return [f"transport {name}" + ("" if alone else f" ({', '.join(where)})") for name, where in places.items()]
-
-
-def _places(cells: Sequence[Cell]) -> dict[str, list[str]]:
-    wheres = [cell.case.where for cell in cells]
-    steps = [where.text.removeprefix(where.policy).strip() for where in wheres]
-    return {"image": [software(where) for where in wheres], "policy": [where.policy for where in wheres],
-            "isolation": steps}  # fmt: skip
 
 
 def _measured(cells: Sequence[Cell]) -> dict[str, list[str]]:

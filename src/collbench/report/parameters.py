@@ -56,3 +56,10 @@ def row_words(case: Case, names: Sequence[str]) -> str:
     """`n 5000, lda 5008`: a row among those that differ in these names."""
     words = (axis_of(name).words(case[name]) if name != "size" else value_text(case, name) for name in names)
     return ", ".join(word for word in words if word)
+
+
+def case_words(case: Case, among: Collection[Case]) -> str:
+    """`fio (p99, bs 4096)`: the benchmark, and what tells this case from the others of it."""
+    several = [name for name in varying(among) if len({one[name] for one in among}) > 1]
+    words = row_words(case, sorted(several, key=lambda name: name != "measure"))
+    return case.workload + (f" ({words})" if words else "")

@@ -1,11 +1,13 @@
-"""The rows of a benchmark in style `table`: its parameters, and each measure in the unit that people know it by."""
+"""Columns of programs in tables: parameters, each measure in the unit that people know it by, and CPU seconds."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
 
-from collbench.report.parameters import column_heading, value_text
+from collbench.analysis.compare import Comparison
+from collbench.analysis.launches import ProcessorTime, only_waited
+from collbench.report.parameters import column_heading, row_words, value_text, varying
 from collbench.report.scales import Scale, each_of, rate_scale, time_each, time_scale
 from collbench.schema.record import Record, Work
 from collbench.schema.summary import Seconds
@@ -18,23 +20,18 @@ def is_numbered(name: str) -> bool:
 
 
 def numbered(by_row: Sequence[Mapping[str, float]]) -> dict[str, list[str]]:
-    """By heading, such as `steps of workers`, an entry for each row."""
-    by_stem = [_by_stem(row) for row in by_row]
-    return {f"{stem}s": [_range(row.get(stem, ())) for row in by_stem]
-            for stem in dict.fromkeys(stem for row in by_stem for stem in row)}  # fmt: skip
-
-
-def _by_stem(figures: Mapping[str, float]) -> dict[str, list[float]]:
-    found: dict[str, list[float]] = {}
-    for name, value in figures.items():
-        if match := _NUMBERED.fullmatch(name):
-            found.setdefault(match[1], []).append(value)
-    return found
+    """By heading, such as `steps of workers`, an entry for each row: from the least to the largest of its ranks."""
+    found: dict[str, list[list[float]]] = {}
+    for number, figures in enumerate(by_row):
+        for name, value in figures.items():
+            if match := _NUMBERED.fullmatch(name):
+                found.setdefault(f"{match[1]}s", [[] for _ in by_row])[number].append(value)
+    return {name: list(map(_range, rows)) for name, rows in found.items()}
 
 
 def _range(values: Sequence[float]) -> str:
-    ends = dict.fromkeys(f"{value:g}" for value in (min(values), max(values))) if values else ()
-    return " .. ".join(ends)
+    ends = (min(values), max(values)) if values else ()
+    return " .. ".join(dict.fromkeys(f"{end:g}" for end in ends))
 
 
 #: Of fewer samples no order statistics enclose the median with 95 %.
@@ -120,3 +117,44 @@ def _cpus(record: Record) -> str:
     """Processor time over the time that passed, of all executions."""
     cpu = record.cpu
     return "" if cpu is None or cpu.wall <= 0.0 else f"{(cpu.user + cpu.system) / cpu.wall:.2f}"
+
+
+# Two sides: whether one computes for longer, or waits.
+
+CPU_COLUMN = "CPU s/s"
+
+
+def cpu_shares(comparison: Comparison) -> str:
+    """`0.99 and 0.47`: CPU seconds in a second of each side, one number where they agree; empty where unknown."""
+    if None in comparison.cpu:
+        return ""
+    base, other = (f"{used.share:.2f}" for used in comparison.cpu if used is not None)
+    return base if base == other else f"{base} and {other}"
+
+
+def cpu_remarks(rows: Sequence[Comparison]) -> list[str]:
+    """What the column means, and where a difference is time that a side waited."""
+    differ = any(" and " in share for share in map(cpu_shares, rows))
+    lines = [f"{CPU_COLUMN}: CPU seconds in each second of the program, its start included, base and other"] * differ
+    cases = [comparison.pair.base.case for comparison in rows]
+    names = [name for name in varying(cases) if name != "measure" and len({case[name] for case in cases}) > 1]
+    return list(dict.fromkeys(lines + [line for comparison in rows if (line := _waited(comparison, names))]))
+
+
+def _waited(comparison: Comparison, names: Sequence[str]) -> str:
+    """The remark where one side took longer for the same CPU seconds, with the values of `names`; empty elsewhere."""
+    base, other = comparison.cpu
+    established = comparison.verdict in ("slower", "faster")
+    if base is None or other is None or not established or not only_waited(base, other):
+        return ""
+    pair = comparison.pair
+    at = f"{row_words(pair.base.case, names)}: " if names else ""
+    both = f"{pair.base_name} {base.seconds:.3g} s, {pair.other_name} {other.seconds:.3g} s"
+    longer, shorter = sorted(((base.wall, pair.base_name), (other.wall, pair.other_name)), reverse=True)
+    times = f"{longer[0]:.3g} s against {shorter[0]:.3g} s"
+    return f"{at}same CPU seconds for each sample ({both}), in {times}: {longer[1]} waited"
+
+
+def cpu_document(used: ProcessorTime | None) -> dict[str, float] | None:
+    """For programs: seconds, and what `cpu_shares` shows."""
+    return None if used is None else {"seconds": used.seconds, "wall": used.wall, "share": used.share}

@@ -9,6 +9,7 @@ from collbench.report.parameters import is_program, varying, without_columns
 from collbench.report.programs import FEWEST, program_columns
 from collbench.report.remarks import remarks
 from collbench.report.style import Group, format_rate, format_us, gpu_lines, group_of, library_names
+from collbench.report.tables import lined_up
 from collbench.schema.axes import AXES
 from collbench.schema.manifest import Manifest
 from collbench.schema.record import Record
@@ -54,7 +55,7 @@ class TableStyle:
         program = is_program(rows[0].case)
         parts = ["", _heading_of_program(rows) if program else _heading(_group(rows[0]), measured)]
         if measured:
-            parts.append(_tabulated(_of_program(rows, measured) if program else _of_collective(measured)))
+            parts.append(_of_program(rows, measured) if program else _tabulated(_of_collective(measured)))
         parts.extend(remarks(rows))
         return "\n".join(parts) + "\n"
 
@@ -65,8 +66,10 @@ def _group(record: Record) -> Group:
     return Group(without_columns(group.case), group.launch) if is_program(group.case) else group
 
 
-def _of_program(rows: list[Record], measured: list[Record]) -> dict[str, list[str]]:
-    return program_columns(measured, varying([record.case for record in rows]))
+def _of_program(rows: list[Record], measured: list[Record]) -> str:
+    columns = program_columns(measured, varying([record.case for record in rows]))
+    kept = {head: cells for head, cells in columns.items() if any(cells)}
+    return lined_up(list(kept), list(zip(*kept.values(), strict=True)), right=True)
 
 
 def _tabulated(columns: dict[str, list[str]]) -> str:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 import textwrap
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 
 from collbench.characters import in_one_line
 
@@ -28,10 +30,14 @@ def without_empty(table: Table) -> Table:
     return Table(table.title, tuple(table.columns[index] for index in kept), rows, table.notes)
 
 
+#: What is not broken if it need not be: short brackets, such as an interval, a range, and a number with its unit.
+_WHOLE = re.compile(r"\([^()]{1,30}\)|\S+ \.\. \S+|[0-9] %")
+
+
 def wrapped(heading: str, width: int = 0) -> str:
     """A heading in lines no longer than the entries below it, so that columns are narrow."""
     lines = [""]
-    for word in heading.split():
+    for word in (word.replace("\0", " ") for word in _words(heading, whole=True)):
         fits = len(lines[-1]) + len(word) < max(width, 12)
         lines[-1:] = [f"{lines[-1]} {word}".strip()] if fits or not lines[-1] else [lines[-1], word]
     return "\n".join(lines)
@@ -70,13 +76,71 @@ def in_columns(text: str, start: str = "", further: str = "") -> str:
                          break_on_hyphens=False)  # fmt: skip
 
 
+def lined_up(heads: Sequence[str], rows: Sequence[Sequence[str]], right: bool = False) -> str:
+    """Like tabulate's style `simple`; where that is wider than `LONGEST_LINE`, cells are broken into lines."""
+    titles = [head.split("\n") for head in heads]
+    columns = [[line for cell in column for line in cell.split("\n")] for column in zip(*rows, strict=True)]
+    widths = [max(*(len(line) + 2 for line in head), *map(len, own))
+              for head, own in zip(titles, columns, strict=True)]  # fmt: skip
+    whole, gap = True, 2
+    if sum(widths) + gap * (len(widths) - 1) > LONGEST_LINE:
+        widths, whole, gap = _narrowed(titles, columns)
+    line = (" " * gap).join(f"{{:{'>' if right else '<'}{width}}}" for width in widths)
+
+    def in_lines(row: Sequence[str]) -> list[str]:
+        cells = [_in_lines(cell, width, whole) for cell, width in zip(row, widths, strict=True)]
+        return [line.format(*parts).rstrip() for parts in zip_longest(*cells, fillvalue="")]
+
+    rule = line.format(*("-" * width for width in widths))
+    return "\n".join((*in_lines(heads), rule, *(text for row in rows for text in in_lines(row))))
+
+
+def _narrowed(heads: Sequence[Sequence[str]], columns: Sequence[Sequence[str]]) -> tuple[list[int], bool, int]:
+    """Widths that fit, whether intervals remain whole, and the gap between columns.
+
+    The widest lose first, none its longest word; then columns move together, headings break, intervals.
+    """
+    both = [[*head, *own] for head, own in zip(heads, columns, strict=True)]
+    for whole, gap, held in ((True, 2, both), (True, 1, both), (True, 1, columns), (False, 1, columns)):
+        widths = [max(map(len, own)) for own in both]
+        least = [max(len(word) for line in own for word in _words(line, whole) or [""]) for own in held]
+        while sum(widths) + gap * (len(widths) - 1) > LONGEST_LINE and widths != least:
+            index = max(range(len(widths)), key=lambda one: (widths[one] > least[one], widths[one]))
+            widths[index] -= 1
+        if sum(widths) + gap * (len(widths) - 1) <= LONGEST_LINE:
+            break
+    return widths, whole, gap
+
+
+def _in_lines(cell: str, width: int, whole: bool) -> list[str]:
+    if len(cell) <= width and "\n" not in cell:
+        return [cell]
+    return [part for line in cell.split("\n") for part in _wrapped(line, width, whole) or [""]]
+
+
+def _words(line: str, whole: bool) -> list[str]:
+    return line.split() if not whole else _WHOLE.sub(lambda match: match[0].replace(" ", "\0"), line).split()
+
+
+def _wrapped(line: str, width: int, whole: bool) -> list[str]:
+    if len(line) <= width:
+        return [line]
+    lines: list[str] = []
+    for word in _words(line, whole):
+        if lines and len(lines[-1]) + 1 + len(word) <= width:
+            lines[-1] += f" {word}"
+        else:
+            lines += [word[start : start + width] for start in range(0, len(word), max(width, 1))]
+    return [one.replace("\0", " ") for one in lines]
+
+
 def terminal(tables: Iterable[Table]) -> str:
     """Aligned columns, notes as paragraphs that begin with `*`."""
     parts = []
     for table in map(joined, tables):
         widths = [max(map(len, cells)) for cells in zip(*table.rows, strict=True)] if table.rows else []
         heads = [wrapped(name, width) for name, width in zip(table.columns, widths, strict=False)]
-        body = [_tabulated(table.rows, heads, "simple")] if table.rows else []
+        body = [lined_up(heads, table.rows)] if table.rows else []
         notes = [in_columns(note, "* ", "  ") for note in table.notes]
         parts.append("\n".join((in_columns(table.title), *body, *notes)) + "\n")
     return "\n".join(parts)
@@ -151,12 +215,13 @@ def _tabulated(rows: Sequence[Sequence[str]], headers: Sequence[str], style: str
     return text
 
 
+#: An underscore within a word is no markup.
+_MARKUP = re.compile(r"[\\`*\[\]<>|#]|(?<![^\W_])_|_(?![^\W_])")
+
+
 def plain_markdown(text: str) -> str:
     """Text without markup, in one line."""
-    text = " ".join(text.split())
-    for letter in "\\`*_[]<>|#":
-        text = text.replace(letter, f"\\{letter}")
-    return text
+    return _MARKUP.sub(r"\\\g<0>", " ".join(text.split()))
 
 
 _LATEX = {"\\": r"\textbackslash{}", "{": r"\{", "}": r"\}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}

@@ -15,11 +15,11 @@ from collbench.analysis.deciding import standing, standing_of_sides, still_open
 from collbench.analysis.estimate import FEWEST
 from collbench.analysis.observations import Cell
 from collbench.analysis.planning import MOST
-from collbench.report import cpu_time
 from collbench.report import remarks as remarks_module
 from collbench.report.cells import change, digits, disturbances, failed, in_blocks, span, unlike, waited
 from collbench.report.comparison import common_case, of_launches, versus, what_differs
 from collbench.report.headings import heading
+from collbench.report.programs import CPU_COLUMN, cpu_remarks
 from collbench.report.tables import WIDTH, Table
 from collbench.schema.gate_plan import is_gate, read_gate_plan
 from collbench.schema.launch_plan import MOST_LAUNCHES
@@ -435,7 +435,7 @@ def remarks(comparisons: Sequence[Comparison]) -> list[str]:
     transports = [line for line in differing if line not in told]
     more = len(transports) - MOST_REASONS
     told += transports if more <= 0 else [f"transports differ between {len(transports)} pairs of places: --all"]
-    delayed = [line for line in cpu_time.remarks(comparisons) if not line.startswith(cpu_time.COLUMN)]
+    delayed = [line for line in cpu_remarks(comparisons) if not line.startswith(CPU_COLUMN)]
     limits = of_launches(comparisons, planned=False) if comparisons else []
     found = (*unequal, *delayed, *limits, *told, *in_blocks(cells), *disturbances(cells),
              *waited(cells), *unlike([(pair.base, pair.other) for pair in pairs]))  # fmt: skip

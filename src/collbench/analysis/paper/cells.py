@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import product
 from typing import Any
 
 from collbench.analysis import pairs as pairs_module
-from collbench.analysis.compare import Comparison, compare
 from collbench.analysis.environment import facts, software
 from collbench.analysis.factors import FACTORS
 from collbench.analysis.observations import Cell, Observed, Pair
@@ -18,8 +18,6 @@ from collbench.schema.axes import STORAGES, step_order
 from collbench.schema.case import Case, Where
 from collbench.schema.place import policy_order
 from collbench.units import counted
-
-PARAMETER_SERVER = ("ps_bcast", "ps_gather")
 
 
 @dataclass(frozen=True)
@@ -54,7 +52,7 @@ class Item:
 
 def workers(case: Case) -> int:
     """Ranks without parameter servers; one process alone is its own worker."""
-    servers = 1 if case.workload in PARAMETER_SERVER else int(case["servers"] or 0)
+    servers = 1 if case.workload in ("ps_bcast", "ps_gather") else int(case["servers"] or 0)
     return max(1, int(case["ranks"]) - servers)
 
 
@@ -87,44 +85,41 @@ def items_of(run: Observed) -> list[Item]:
 def representatives(items: Iterable[Item]) -> list[Item]:
     """Of collectives the largest size, there one for each library and place: native and pinned before others."""
     every = list(items)
-    collectives = [
-        one for one in every
-        if one.library is not None and one["op"] in (None, "sum") and one["affinity"] == "near"
-    ]  # fmt: skip
-    largest: dict[str | None, int] = {}
-    for item in collectives:
-        largest[item["isolation"]] = max(largest.get(item["isolation"], 0), item["size"])
+    collectives = [one for one in every if one.library and one["op"] in (None, "sum") and one["affinity"] == "near"]
+    collectives.sort(key=lambda one: (-(one["size"] or 0), one["driver"] != "native", one["staging"] != "pinned"))
+    largest = {one["isolation"]: one["size"] for one in reversed(collectives)}
     first: dict[tuple[object, ...], Item] = {}
-    for item in sorted(collectives, key=lambda one: (one["driver"] != "native", one["staging"] != "pinned")):
-        if item["size"] == largest[item["isolation"]]:
+    for one in collectives:
+        if one["size"] == largest[one["isolation"]]:
             axes = ("workload", "policy", "isolation", "library", "workers")
-            first.setdefault(tuple(item[name] for name in axes), item)
+            first.setdefault(tuple(one[name] for name in axes), one)
     kept = set(map(id, first.values()))
     return [one for one in every if not one.case["backend"] or id(one) in kept]
 
 
 @dataclass(frozen=True)
-class Compared:
-    """Two cells of a run that are compared."""
+class Opposed:
+    """Two items of one run, the other against the base; `pair` has their cells, and is None in a plan."""
 
-    run: str
-    comparison: Comparison
+    base: Item
+    other: Item
+    pair: Pair | None
 
 
 @dataclass(frozen=True)
 class Kind:
     """What runs measured with one kind of container, and with files on one storage (None: no files).
 
-    `beside_host` compares these containers with the host, `far` with the same ones far from their memory or GPU.
-    `items` are the cells of this step of isolation, empty where another kind of the same step comes first. `refused`
-    says by run and workload why sides are not compared.
+    `beside_host` has these containers against the host, `far` the same ones far from their memory or GPU against near
+    ones. `items` are the cells of this step of isolation, empty where another kind of the same step comes first.
+    `refused` says by run and workload why sides are not compared.
     """
 
     place: str = ""
     storage: str | None = None
     step: str | None = None
-    beside_host: tuple[Compared, ...] = ()
-    far: tuple[Compared, ...] = ()
+    beside_host: tuple[Opposed, ...] = ()
+    far: tuple[Opposed, ...] = ()
     items: tuple[Item, ...] = ()
     refused: Mapping[tuple[str, str], str] = field(default_factory=dict)
 
@@ -140,60 +135,61 @@ def kinds_of(runs: Sequence[Observed], paper: Paper) -> list[Kind]:
     """What runs have of a paper, the most isolated containers first, there the writable layer first; at least one.
 
     Programs that need no files stand beside the first storage only.
-
-    Raises:
-        RequestError: SciPy is not installed.
     """
     refused: dict[tuple[str, str], str] = {}
-    beside: dict[Where, list[Compared]] = {}
-    far: dict[Where, list[Compared]] = {}
-    for run in runs:
-        pairs = [pair for pair in _pairs(run, paper.programs, refused) if pair.base.case.where.on_host]
-        for one in compare(pairs, in_blocks=run.interleaved) if pairs else ():
-            beside.setdefault(_place(one.pair.other.case.where), []).append(Compared(run.name, one))
-        for one in _far(run, paper.programs):
-            far.setdefault(_place(one.pair.base.case.where), []).append(Compared(run.name, one))
+    beside, far = _by_place(runs, paper.programs, refused)
     claimed = [one for part in paper.parts if part.than is not None for one in part.selectors]
-    items = [item for run in runs for item in items_of(run) if any(one.takes(item) for one in claimed)]
     steps: dict[str | None, list[Item]] = {}
-    for item in items:
-        if not item.case.where.on_host:
+    for item in (item for run in runs for item in items_of(run)):
+        if any(one.takes(item) for one in claimed) and not item.case.where.on_host:
             steps.setdefault(item.case.where.isolation, []).append(item)
     kinds = []
     for where in sorted(beside, key=_order):
-        for storage, compared in _by_storage(beside[where]):
+        for storage, opposed in _by_storage(beside[where]):
             mine = tuple(steps.pop(where.isolation, ()))
             kinds.append(
-                Kind(where.text, storage, where.isolation, tuple(compared), tuple(far.get(where, ())), mine, refused)
+                Kind(where.text, storage, where.isolation, tuple(opposed), tuple(far.get(where, ())), mine, refused)
             )
     kinds += [Kind("", None, step, items=tuple(steps[step]), refused=refused)
               for step in sorted(steps, key=lambda step: -step_order(step))]  # fmt: skip
     return kinds or [Kind(refused=refused)]
 
 
-def _pairs(run: Observed, workloads: Iterable[str], refused: dict[tuple[str, str], str]) -> Iterator[Pair]:
-    """Those of host and containers; `refused` gets the programs whose sides differ in more than the place."""
-    for workload in workloads:
-        cells = {case: cell for case, cell in run.cells.items() if case.workload == workload}
-        if {case.where.on_host for case in cells} != {True, False}:
-            continue
-        try:
-            yield from within(replace(run, cells=cells), FACTORS["policy"], frozenset({pairs_module.NAME}))
-        except RequestError as error:
-            refused[run.name, workload] = _differences(error)
+_ByPlace = dict[Where, list[Opposed]]
 
 
-def _far(run: Observed, workloads: Iterable[str]) -> list[Comparison]:
-    """What runs near its memory or GPU against the same far from it."""
-    wanted = set(workloads)
-    cells = {case: cell for case, cell in run.cells.items() if case.workload in wanted}
-    if {case.where.affinity for case in cells} != {"near", "far"}:
-        return []
+def _by_place(
+    runs: Sequence[Observed], programs: Sequence[str], refused: dict[tuple[str, str], str]
+) -> tuple[_ByPlace, _ByPlace]:  # fmt: skip
+    """Programs in containers against the host, and far from their memory or GPU against near, by the container."""
+    beside: _ByPlace = {}
+    far: _ByPlace = {}
+    for run, workload in product(runs, programs):
+        own = replace(run, cells={case: cell for case, cell in run.cells.items() if case.workload == workload})
+        if {case.where.on_host for case in own.cells} == {True, False}:
+            for one in _of_factor(own, "policy", (), refused):
+                if one.base.case.where.on_host:
+                    beside.setdefault(_place(one.other.case.where), []).append(one)
+        if {case.where.affinity for case in own.cells} == {"near", "far"}:
+            for one in _of_factor(own, "affinity", ("near", "far"), {}):
+                far.setdefault(_place(one.base.case.where), []).append(one)
+    return beside, far
+
+
+def _of_factor(
+    run: Observed, factor: str, sides: tuple[str, ...], refused: dict[tuple[str, str], str]
+) -> Iterator[Opposed]:  # fmt: skip
+    """Cells of one workload that differ in a factor; `refused` gets why there are none: what else differs."""
     try:
-        pairs = within(replace(run, cells=cells), FACTORS["affinity"], frozenset({pairs_module.NAME}), ("near", "far"))
-    except RequestError:  # no program of which there are both
-        return []
-    return compare(pairs, in_blocks=run.interleaved)
+        pairs = within(run, FACTORS[factor], frozenset({pairs_module.NAME}), sides)
+    except RequestError as error:
+        refused[run.name, next(iter(run.cells)).workload] = _differences(error)
+        return
+    for pair in pairs:
+        base, other = (
+            Item(cell.case, None, False, cell, run.name, run.interleaved) for cell in (pair.base, pair.other)
+        )
+        yield Opposed(base, other, pair)
 
 
 def _differences(error: RequestError) -> str:
@@ -213,14 +209,14 @@ def _order(where: Where) -> tuple[object, ...]:
             policy_order(where.policy), where.engine)  # fmt: skip
 
 
-def _by_storage(compared: Sequence[Compared]) -> Iterator[tuple[str | None, list[Compared]]]:
+def _by_storage(opposed: Sequence[Opposed]) -> Iterator[tuple[str | None, list[Opposed]]]:
     """By storage, in the order of the axis; what needs no files belongs to the first."""
-    storages = {one.comparison.pair.other.case.where.storage for one in compared}
+    storages = {one.other.case.where.storage for one in opposed}
     order = {name: number for number, name in enumerate(STORAGES)}
     known = sorted((one for one in storages if one is not None), key=lambda one: (order.get(one, len(order)), one))
     for number, storage in enumerate(known or [None]):
         wanted = {storage, None} if number == 0 else {storage}
-        yield storage, [one for one in compared if one.comparison.pair.other.case.where.storage in wanted]
+        yield storage, [one for one in opposed if one.other.case.where.storage in wanted]
 
 
 def other_device(pair: Pair) -> tuple[str, str] | None:
@@ -238,35 +234,23 @@ def _devices(cell: Cell) -> set[str]:
     return {text if ";" in text else text.rpartition(" on ")[2] for text in cell.transports}
 
 
-@dataclass(frozen=True)
-class Apart:
-    """Two runs that measured one case on different machines, and the facts of these."""
+def refuse_other_machines(runs: Sequence[Observed], paper: Paper) -> None:
+    """Refuse runs that measured one cell of the paper on different machines: a verdict on both would be on neither.
 
-    runs: tuple[str, str]
-    case: Case
-    machines: tuple[str, str]
-
-
-def judged_together(runs: Sequence[Observed], paper: Paper) -> tuple[list[list[Observed]], list[Apart]]:
-    """Runs in groups that are judged together, in their order: none has a cell of the paper from two machines."""
+    Raises:
+        RequestError: names two of them, the cell, and the machines.
+    """
     named = {one.workload for part in paper.parts for one in part.selectors}
-    cells = [{case for case in run.cells if any(matches(case.workload, one) for one in named)} for run in runs]
-    machines = list(map(_machine, runs))
-    groups: list[list[int]] = []
-    apart: list[Apart] = []
-    for number, run in enumerate(runs):
-        for group in groups:
-            other = next(
-                (one for one in group if cells[one] & cells[number] and machines[one] != machines[number]), None
-            )
-            if other is None:
-                group.append(number)
-                break
-            case = min(cells[other] & cells[number], key=lambda one: (one.workload, one.key))
-            apart.append(Apart((runs[other].name, run.name), case, (machines[other], machines[number])))
-        else:
-            groups.append([number])
-    return [[runs[number] for number in group] for group in groups], apart
+    measured: dict[Case, tuple[str, str]] = {}
+    for run in runs:
+        machine = _machine(run)
+        for case in run.cells:
+            other, its_machine = measured.setdefault(case, (run.name, machine))
+            if its_machine != machine and any(matches(case.workload, one) for one in named):
+                raise RequestError(
+                    f"{other} and {run.name} measured {case.workload} on different machines "
+                    f"({its_machine}; {machine}). Give the runs of each machine alone."
+                )
 
 
 def _machine(run: Observed) -> str:

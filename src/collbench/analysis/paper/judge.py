@@ -1,59 +1,63 @@
 """Verdicts on the conclusions of a paper, from the cells of runs; and which of them a plan can decide.
 
 A conclusion consists of parts, a part of the paper's cells, a cell of what was measured of it. At each level the same
-rule decides: of `total`, `needed` must be confirmed, and it is refuted as soon as too few are left for that.
+rule decides: of `total`, `needed` must hold, and it does not hold as soon as too few are left for that.
+
+The cells of one operation or program that a conclusion needs are one question: their intervals hold at once, so among
+as many cells as a paper has none contradicts it by chance.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import Literal, get_args
 
-from collbench.analysis.compare import MARGIN, Comparison, compare
-from collbench.analysis.estimate import Estimate, ratio_in_blocks, ratio_of_sides
+from collbench.analysis.bounds import Launches, intervals_of_sides
+from collbench.analysis.compare import DEPENDENCE, MARGIN, Comparison, compare
+from collbench.analysis.estimate import FEWEST, Estimate, in_logarithms
 from collbench.analysis.launches import together
 from collbench.analysis.observations import Pair
-from collbench.analysis.paper.cells import Compared, Item, Kind, other_device
-from collbench.analysis.paper.reference import Bounds, Conclusion, Needs, Paper, Part, Scalar, Selector
+from collbench.analysis.paper.cells import Item, Kind, Opposed, other_device
+from collbench.analysis.paper.reference import Conclusion, Needs, Paper, Part, Scalar, Selector
 from collbench.schema.case import Case
 
-Finding = Literal["confirmed", "refuted", "undecided", "not measurable here"]
-FINDINGS: tuple[Finding, ...] = get_args(Finding)
+Verdict = Literal["holds here", "does not hold here", "unclear", "not measured"]
+VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
 
-#: Why a cell has its finding: what `Evidence.detail` holds is said there.
-Reason = Literal[
-    "interval", "references", "unknown references", "verdict", "growth", "crowded", "devices", "not in turns",
-    "not comparable", "few launches", "shown",
-]  # fmt: skip
+#: Why a cell has no other verdict, apart from its interval; `Evidence.detail` is said there.
+Reason = Literal["", "references", "crowded", "devices", "not alternated", "not comparable", "launches"]
 
 #: Axes in which two ways to place ranks, and two libraries, may differ, unless a part says that they are equal.
 _FREE = ("policy", "ranks", "servers", "shard", "image", "backend", "driver", "staging", "gate", "cadence")
 
-#: Verdicts that settle that a side is not faster.
-_NOT_FASTER = ("same", "slower")
-
 
 @dataclass(frozen=True)
 class Evidence:
-    """What one run measured of a cell: an estimate, and what it finds.
+    """What one run measured of a cell of the paper, and the verdict of its interval.
 
-    `estimate` is the Diff% of host and container, of claims the ratio of times, of a growth the ratio of both growths:
-    the side that is called faster over the other. `finding` is None for what others are compared with, and what is
-    only shown. `detail` are the two devices of `devices`, and the reason of `not comparable` and `few launches`.
-    `sides` are base and other; of a growth then both with few workers. `figures` are those of the check.
+    `sides` are base and other; of a growth then both with few workers. `ratio` is the time of the other over that of
+    the base: the container over the host, or what is called faster over what it is compared with; of a growth it is the
+    ratio of both growths. `beyond` is how far (logarithm) the ratio lies beyond what the conclusion says, below 0 where
+    it agrees. `verdict` is None for what others are compared with, and what is only shown. `detail` are the two
+    devices of `devices`, and the reason of `not comparable` and `launches`. `figures` are those of the check.
     """
 
-    run: str
     sides: tuple[Item, ...]
-    estimate: Estimate | None
-    finding: Finding | None
-    reason: Reason
+    verdict: Verdict | None
+    ratio: Estimate | None = None
+    beyond: float = 0.0
+    reason: Reason = ""
     detail: tuple[str, ...] = ()
-    bounds: Bounds | None = None
     comparison: Comparison | None = None
     figures: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def interval(self) -> tuple[float, float] | None:
+        """That of the ratio, where it can be relied on."""
+        return None if self.ratio is None or self.reason else self.ratio.interval
 
 
 @dataclass(frozen=True)
@@ -65,7 +69,7 @@ class PartVerdict:
     """
 
     part: Part
-    finding: Finding
+    verdict: Verdict
     total: int
     needed: int
     support: int
@@ -75,6 +79,10 @@ class PartVerdict:
     missing: Mapping[str, tuple[Scalar, ...]] = field(default_factory=dict)
     absent: tuple[Selector, ...] = ()
     refused: Mapping[tuple[str, str], str] = field(default_factory=dict)
+
+    @property
+    def measured(self) -> int:
+        return self.support + self.against + self.open
 
     @property
     def can_confirm(self) -> bool:
@@ -91,13 +99,27 @@ class Judgement:
     """The verdict on a conclusion, and its parts; `beside` is only shown."""
 
     conclusion: Conclusion
-    finding: Finding
+    verdict: Verdict
     parts: tuple[PartVerdict, ...] = ()
     beside: tuple[Evidence, ...] = ()
 
     @property
     def evidence(self) -> tuple[Evidence, ...]:
         return (*(one for part in self.parts for one in part.evidence), *self.beside)
+
+    @property
+    def deciding(self) -> Evidence | None:
+        """Of the cells with the conclusion's verdict the one that agrees least; of supporting ones if too few do."""
+        for verdict in (self.verdict, "holds here") if self.verdict != "not measured" else ():
+            found = [one for one in self.evidence if one.verdict == verdict and one.ratio is not None]
+            if found:
+                return max(found, key=lambda one: one.beyond)
+        return None
+
+    @property
+    def cells(self) -> tuple[int, int]:
+        """How many of the paper's were measured, of how many."""
+        return sum(part.measured for part in self.parts), sum(part.total for part in self.parts)
 
     @property
     def can_confirm(self) -> bool:
@@ -108,12 +130,12 @@ class Judgement:
         return any(part.can_refute for part in self.parts) and not any(part.part.lacking for part in self.parts)
 
 
-def decide(support: int, against: int, total: int, needs: Needs) -> Finding:
-    """Confirmed by as many of `total` as are needed, refuted where too few are left, else undecided."""
+def decide(support: int, against: int, total: int, needs: Needs) -> Verdict:
+    """Holds by as many of `total` as are needed, does not hold where too few are left, else unclear."""
     needed = needed_of(total, needs)
     if against > total - needed:
-        return "refuted"
-    return "confirmed" if support >= needed else "undecided"
+        return "does not hold here"
+    return "holds here" if support >= needed else "unclear"
 
 
 def needed_of(total: int, needs: Needs) -> int:
@@ -126,8 +148,7 @@ def judge(paper: Paper, kind: Kind, margin: float = MARGIN) -> list[Judgement]:
     Raises:
         RequestError: SciPy is not installed.
     """
-    compared = _claims(paper, kind, margin)
-    return [_concluded(one, [_part(part, kind, compared) for part in one.parts], kind) for one in paper.conclusions]
+    return [_judged(one, kind, margin) for one in paper.conclusions]
 
 
 def foreseen(paper: Paper, items: Sequence[Item]) -> list[Judgement]:
@@ -138,76 +159,97 @@ def foreseen(paper: Paper, items: Sequence[Item]) -> list[Judgement]:
         measured.setdefault(item.case.without(near), set()).add((item.case.where.on_host, item["affinity"]))
 
     def planned(part: Part) -> PartVerdict:
-        sides = list(opposed(items, part))
-        if part.growth is not None:
-            sides = [(base, other) for base, other in sides if _fewer(items, part, base, other)]
+        sides = [(one.base, one.other) for one in opposed(items, part) if not part.growth or _fewer(items, part, one)]
         if part.than is None:  # on the host, or far from its memory in a container
-            inside = [item for item in items if part.of.takes(item) and not item.case.where.on_host]
             other = {"policy": (True, "near"), "affinity": (False, "far")}[part.by]
+            inside = [one for one in items if part.of.takes(one) and not one.case.where.on_host]
             sides = [
-                (item, item)
-                for item in inside
-                if item["affinity"] == "near" and other in measured[item.case.without(near)]
+                (one, one) for one in inside if one["affinity"] == "near" and other in measured[one.case.without(near)]
             ]
         usable = [pair for pair in sides if part.crowded or not _crowded(pair)]
-        open_ = [Evidence("", pair, None, "undecided", "shown") for pair in usable]
-        return _counted(part, open_, {}, _absent(part, items))
+        absent = tuple(one for one in part.selectors if not any(map(one.takes, items)))
+        return _counted(part, [Evidence(pair, "unclear") for pair in usable], absent)
 
-    return [Judgement(one, "undecided", tuple(map(planned, one.parts))) for one in paper.conclusions]
-
-
-def _absent(part: Part, items: Sequence[Item]) -> tuple[Selector, ...]:
-    return tuple(one for one in part.selectors if not any(map(one.takes, items)))
+    return [Judgement(one, "unclear", tuple(map(planned, one.parts))) for one in paper.conclusions]
 
 
-def _concluded(conclusion: Conclusion, parts: Sequence[PartVerdict], kind: Kind) -> Judgement:
-    beside = [
-        replace(one, finding=None) for selector in conclusion.beside for one in _readings(selector, kind.beside_host)
-    ]
-    findings = [part.finding for part in parts]
-    finding: Finding = "undecided"
-    unmeasured = findings.count("not measurable here")
-    if unmeasured == len(parts) or any(part.part.lacking for part in parts):
-        finding = "not measurable here"
-    elif "refuted" in findings:
-        finding = "refuted"
+def _judged(conclusion: Conclusion, kind: Kind, margin: float) -> Judgement:
+    needed = [_Needed(part, kind) for part in conclusion.parts]
+    at_once = _compared([one for part in needed for one in part.every], margin, lambda pair: pair.base.case.workload)
+    parts = [part.verdict(at_once) for part in needed]
+    shown = [(selector, one) for selector in conclusion.beside for one in kind.beside_host if selector.takes(one.base)]
+    alone = _compared([one for _, one in shown], margin, id)
+    beside = [replace(_read(one, alone[id(one)], selector), verdict=None) for selector, one in shown]
+    verdicts = [part.verdict for part in parts]
+    unmeasured = verdicts.count("not measured")
+    verdict: Verdict = "unclear"
+    if any(part.part.lacking for part in parts) or unmeasured == len(parts):
+        verdict = "not measured"
+    elif "does not hold here" in verdicts:
+        verdict = "does not hold here"
     elif conclusion.chain and unmeasured:
-        finding = "not measurable here"
-    elif findings.count("confirmed") == len(parts):
-        finding = "confirmed"
-    return Judgement(conclusion, finding, tuple(parts), tuple(beside))
+        verdict = "not measured"
+    elif set(verdicts) == {"holds here"}:
+        verdict = "holds here"
+    return Judgement(conclusion, verdict, tuple(parts), tuple(beside))
 
 
-def _part(part: Part, kind: Kind, compared: Mapping[tuple[int, int], Comparison]) -> PartVerdict:
-    if part.than is not None:
-        evidence = list(_growths(part, kind.items) if part.growth else _of_claims(part, kind.items, compared))
-        absent = _absent(part, kind.items)
-        held: list[Evidence] = []
-    else:
-        readings = _readings(part.of, kind.far if part.by == "affinity" else kind.beside_host)
-        references = [_readings(one, kind.beside_host) for one in part.more_than]
-        evidence = [_tested(one, part, references) for one in readings]
-        absent = tuple(one for one, group in zip(part.selectors, (readings, *references), strict=True) if not group)
-        held = [replace(one, finding=None) for group in references for one in group]
-    if part.lacking:
-        evidence = [replace(one, finding="not measurable here") for one in evidence]
-    refused = {key: why for key, why in kind.refused.items() if any(key[1] == one.workload for one in absent)}
-    return _counted(part, evidence, refused, absent, held)
+def _compared(
+    cells: Iterable[Opposed], margin: float, question: Callable[[Pair], Hashable]
+) -> dict[int, Comparison]:  # fmt: skip
+    """By the ids of `cells`, those of each run together; intervals of a question hold at once."""
+    by_run: dict[str, dict[int, Opposed]] = {}
+    for one in cells:
+        by_run.setdefault(one.base.run, {})[id(one)] = one
+    found: dict[int, Comparison] = {}
+    for own in by_run.values():
+        pairs = [one.pair for one in own.values() if one.pair is not None]
+        in_blocks = next(iter(own.values())).base.in_blocks
+        found |= dict(zip(own, compare(pairs, margin, in_blocks, question), strict=True))
+    return found
+
+
+class _Needed:
+    """The cells of runs that a part needs: its own, and those that it compares them with."""
+
+    def __init__(self, part: Part, kind: Kind) -> None:
+        self.part, self.kind = part, kind
+        beside = kind.far if part.by == "affinity" else kind.beside_host
+        claimed = opposed(kind.items, part) if part.than else (one for one in beside if part.of.takes(one.base))
+        self.cells = [one for one in claimed if part.cell(one.other, one.base) is not None]
+        self.references = [[one for one in kind.beside_host if selector.takes(one.base)] for selector in part.more_than]
+        self.every = [] if part.growth else [*self.cells, *chain.from_iterable(self.references)]
+
+    def verdict(self, compared: Mapping[int, Comparison]) -> PartVerdict:
+        part, items = self.part, self.kind.items
+        groups = [[_read(one, compared[id(one)], selector) for one in group]
+                  for selector, group in zip(part.more_than, self.references, strict=True)]  # fmt: skip
+        if part.growth:
+            evidence = _growths(part, items, self.cells)
+        elif part.than:
+            evidence = [_of_claim(part, one, compared[id(one)]) for one in self.cells]
+        else:
+            evidence = [_tested(_read(one, compared[id(one)], part.of), part, groups) for one in self.cells]
+        if part.lacking:
+            evidence = [replace(one, verdict="not measured") for one in evidence]
+        there = [any(map(one.takes, items)) for one in part.selectors] if part.than else [self.cells, *self.references]
+        absent = tuple(one for one, known in zip(part.selectors, there, strict=True) if not known)
+        held = [replace(one, verdict=None) for one in chain.from_iterable(groups)]
+        refused = {key: why for key, why in self.kind.refused.items() if any(key[1] == one.workload for one in absent)}
+        return replace(_counted(part, evidence, absent, held), refused=refused)
 
 
 def _counted(
-    part: Part, evidence: Iterable[Evidence], refused: Mapping[tuple[str, str], str], absent: tuple[Selector, ...],
-    held: Sequence[Evidence] = (),
+    part: Part, evidence: Iterable[Evidence], absent: tuple[Selector, ...], held: Sequence[Evidence] = ()
 ) -> PartVerdict:  # fmt: skip
     cells: dict[tuple[Scalar, ...], list[Evidence]] = {}
     for one in evidence:
         if (cell := part.cell(one.sides[1], one.sides[0])) is not None:
             cells.setdefault(cell, []).append(one)
-    by_cell = [_of_cell(part, group) for group in cells.values()]
-    usable = [one for one in by_cell if one != "not measurable here"]
+    usable = [verdict for group in cells.values() if (verdict := _of_cell(part, group)) != "not measured"]
     total = max(part.total, len(usable))
-    support, against = usable.count("confirmed"), usable.count("refuted")
-    finding = decide(support, against, total, part.needs) if usable and not part.lacking else "not measurable here"
+    support, against = usable.count("holds here"), usable.count("does not hold here")
+    verdict = decide(support, against, total, part.needs) if usable and not part.lacking else "not measured"
     missing = {
         name: lacking
         for number, (name, values) in enumerate(part.grid.items())
@@ -215,110 +257,105 @@ def _counted(
         and (lacking := tuple(one for one in values if one not in {cell[number] for cell in cells}))
     }  # fmt: skip
     kept = (*(one for group in cells.values() for one in group), *held)
-    return PartVerdict(part, finding, total, needed_of(total, part.needs), support, against,
-                       len(usable) - support - against, kept, missing, absent, refused)  # fmt: skip
+    return PartVerdict(part, verdict, total, needed_of(total, part.needs), support, against,
+                       len(usable) - support - against, kept, missing, absent)  # fmt: skip
 
 
-def _of_cell(part: Part, group: Sequence[Evidence]) -> Finding:
-    """What several measurements of one cell of the paper find together."""
-    usable = [one.finding for one in group if one.finding != "not measurable here"]
+def _of_cell(part: Part, group: Sequence[Evidence]) -> Verdict:
+    """What several measurements of one cell of the paper say together."""
+    usable = [one.verdict for one in group if one.verdict != "not measured"]
     if not usable:
-        return "not measurable here"
-    return decide(usable.count("confirmed"), usable.count("refuted"), len(usable), part.needs)
+        return "not measured"
+    return decide(usable.count("holds here"), usable.count("does not hold here"), len(usable), part.needs)
 
 
 # Host and container, or near and far: Diff% within bounds, or further from 0 than others.
 
 
-def diff_percent(ratio: Estimate, shown: Literal["time", "rate"]) -> Estimate:
-    """Diff% of a quantity, from the ratio of times container over host; with its interval, in per cent."""
-
-    def percent(value: float) -> float:
-        return (1 - (1 / value if shown == "rate" else value)) * 100
-
-    ends = None if ratio.interval is None else sorted(map(percent, ratio.interval))
-    return Estimate(percent(ratio.value), None if ends is None else (ends[0], ends[1]), ratio.n)
+def diff_percent(ratio: float, shown: Literal["time", "rate"]) -> float:
+    """Diff% of the quantity that the paper shows, (host - container) / host x 100, from a ratio of times."""
+    return (1 - (1 / ratio if shown == "rate" else ratio)) * 100
 
 
-def _readings(selector: Selector, compared: Iterable[Compared]) -> list[Evidence]:
-    """Its cells, each undecided, or with the reason for which nothing can be found."""
-    return [_reading(one, selector) for one in compared if selector.takes(Item(one.comparison.pair.base.case))]
-
-
-def _reading(compared: Compared, selector: Selector) -> Evidence:
-    comparison = compared.comparison
-    pair = comparison.pair
-    sides = tuple(Item(cell.case, cell=cell, run=compared.run) for cell in (pair.base, pair.other))
-    figures = {name: pair.base.figures[name] for name in selector.figures if name in pair.base.figures}
-    found = Evidence(compared.run, sides, None, "undecided", "interval", comparison=comparison, figures=figures)
+def _read(one: Opposed, comparison: Comparison, selector: Selector, part: Part | None = None) -> Evidence:
+    """A cell whose verdict is open, or that is no evidence; of a claim with its `part`."""
+    base, why = comparison.pair.base, (comparison.why,)
+    figures = {name: base.figures[name] for name in selector.figures if name in base.figures}
+    found = Evidence((one.base, one.other), "unclear", comparison.ratio, comparison=comparison, figures=figures)
     if comparison.ratio is None:
-        return replace(found, finding="not measurable here", reason="not comparable", detail=(comparison.why,))
-    found = replace(found, estimate=diff_percent(comparison.ratio, selector.shown))
-    if devices := other_device(pair):
-        return replace(found, finding="not measurable here", reason="devices", detail=devices)
-    if not comparison.blocks:
-        return replace(found, reason="not in turns")
-    if comparison.ratio.interval is None:
-        return replace(found, reason="few launches", detail=(comparison.why,))
-    return found
+        return replace(found, verdict="not measured", reason="not comparable", detail=why)
+    if devices := other_device(comparison.pair):
+        return replace(found, verdict="not measured", reason="devices", detail=devices)
+    if part is not None and not part.crowded and _crowded(found.sides):
+        return replace(found, verdict="not measured", reason="crowded")
+    if part is None and not comparison.blocks:
+        return replace(found, reason="not alternated")
+    doubted = comparison.ratio.interval is None or comparison.why == DEPENDENCE
+    return replace(found, reason="launches", detail=why) if doubted else found
 
 
 def _tested(found: Evidence, part: Part, references: Sequence[Sequence[Evidence]]) -> Evidence:
-    """Whether the interval lies within bounds; or further from 0 than those of all references, which must be known."""
-    interval = _known(found)
-    if interval is None:
+    """Whether Diff% lies within bounds; or further from 0 than those of all references, which must be known."""
+    if found.ratio is None or found.interval is None:
         return found
-    finding: Finding = "undecided"
+    verdict: Verdict = "unclear"
     if part.diff_percent is not None:
-        low, high = part.diff_percent
-        least, most = -math.inf if low is None else low, math.inf if high is None else high
-        if interval[1] < least or most < interval[0]:
-            finding = "refuted"
-        elif least <= interval[0] and interval[1] <= most:
-            finding = "confirmed"
-        return replace(found, finding=finding, bounds=part.diff_percent)
-    known = [_known(one) for group in references for one in group]
-    sizes = [_size(one) for one in known if one is not None]
-    nearest, furthest = _size(interval)
-    if any(furthest < low for low, _ in sizes):
-        finding = "refuted"
-    elif None in known or not all(references):
-        return replace(found, reason="unknown references")
-    elif all(nearest > high for _, high in sizes):
-        finding = "confirmed"
-    return replace(found, finding=finding, reason="references")
+        (low, high), value = _limits(part), found.ratio.value
+        if found.interval[1] < low or high < found.interval[0]:
+            verdict = "does not hold here"
+        elif found.ratio.within(low, high):
+            verdict = "holds here"
+        beyond = max(math.log(low / value) if low else -math.inf, -math.log(high / value))
+        return replace(found, verdict=verdict, beyond=beyond)
+    groups = zip(part.more_than, references, strict=True)
+    sizes = [_sizes(one, selector) for selector, group in groups for one in group]
+    nearest, middle, furthest = _sizes(found, part.of) or (0.0, 0.0, 0.0)
+    known = [size for size in sizes if size is not None]
+    beyond = max((size[1] for size in known), default=0.0) - middle
+    if any(furthest < low for low, *_ in known):
+        verdict = "does not hold here"
+    elif None in sizes or not all(references):
+        return replace(found, reason="references")
+    elif all(nearest > high for *_, high in known):
+        verdict = "holds here"
+    return replace(found, verdict=verdict, beyond=beyond)
 
 
-def _known(found: Evidence) -> tuple[float, float] | None:
-    """The interval of what can be relied on."""
-    return found.estimate.interval if found.estimate is not None and found.reason == "interval" else None
+def _limits(part: Part) -> tuple[float, float]:
+    """Those of the ratio of times that belong to the bounds of Diff%."""
+    low, high = part.diff_percent or (None, None)
+    if part.of.shown == "rate":  # grows with the ratio
+        return 0.0 if low is None else 1 / (1 - low / 100), math.inf if high is None else 1 / (1 - high / 100)
+    return 0.0 if high is None else 1 - high / 100, math.inf if low is None else 1 - low / 100
 
 
-def _size(interval: tuple[float, float]) -> tuple[float, float]:
-    """The least and the largest distance from 0 within an interval."""
-    low, high = interval
-    distances = (abs(low), abs(high))
-    return (0.0 if low <= 0 <= high else min(distances), max(distances))
+def _sizes(found: Evidence, selector: Selector) -> tuple[float, float, float] | None:
+    """|Diff%|: the least, that of the ratio, and the largest of an interval; None where it cannot be relied on."""
+    if found.ratio is None or found.interval is None:
+        return None
+    value, low, high = (diff_percent(one, selector.shown) for one in (found.ratio.value, *found.interval))
+    distances = sorted((abs(low), abs(high)))
+    return 0.0 if low * high <= 0 else distances[0], abs(value), distances[1]
 
 
 # Claims: one way to place ranks, or one library, is faster than another.
 
 
-def opposed(items: Sequence[Item], part: Part) -> Iterator[tuple[Item, Item]]:
+def opposed(items: Sequence[Item], part: Part) -> Iterator[Opposed]:
     """Items of `part.than` and of `part.of` that are alike but for `_FREE` axes, of one run.
 
     One rank in one container is the same under every policy, and no evidence on placement.
     """
-    than = part.than
     bases: dict[object, list[Item]] = {}
     for item in items:
-        if than is not None and than.takes(item):
+        if part.than is not None and part.than.takes(item):
             bases.setdefault(_key(item, part), []).append(item)
     for other in items:
         for base in bases.get(_key(other, part), ()) if part.of.takes(other) else ():
             alone = other["ranks"] == 1 and base.case.without(("policy",)) == other.case.without(("policy",))
             if base is not other and not alone:
-                yield base, other
+                pair = Pair(base.cell, other.cell, base.name, other.name) if base.cell and other.cell else None
+                yield Opposed(base, other, pair)
 
 
 def _key(item: Item, part: Part) -> object:
@@ -329,69 +366,50 @@ def _crowded(sides: Iterable[Item]) -> bool:
     return any(item.crowded for item in sides)
 
 
-def _claims(paper: Paper, kind: Kind, margin: float) -> dict[tuple[int, int], Comparison]:
-    """The comparisons of all claims, by the ids of their items."""
-    found: dict[tuple[int, int], Comparison] = {}
-    by_run: dict[str, dict[tuple[int, int], tuple[Item, Item]]] = {}
-    for part in paper.parts:
-        for base, other in opposed(kind.items, part) if part.growth is None else ():
-            by_run.setdefault(base.run, {})[id(base), id(other)] = (base, other)
-    for sides in by_run.values():
-        pairs = [Pair(base.cell, other.cell, base.name, other.name)
-                 for base, other in sides.values() if base.cell and other.cell]  # fmt: skip
-        in_blocks = next(iter(sides.values()))[0].in_blocks
-        found |= dict(zip(sides, compare(pairs, margin, in_blocks), strict=True))
+def _of_claim(part: Part, one: Opposed, comparison: Comparison) -> Evidence:
+    found = _read(one, comparison, part.of, part)
+    if found.ratio is None or found.verdict == "not measured":
+        return found
+    beyond = math.log(found.ratio.value) * (1 if part.faster else -1)
+    verdict: Verdict = "holds here" if (comparison.verdict == "faster") == part.faster else "does not hold here"
+    return replace(found, verdict="unclear" if comparison.verdict == "unclear" else verdict, beyond=beyond)
+
+
+def _growths(part: Part, items: Sequence[Item], cells: Iterable[Opposed]) -> list[Evidence]:
+    """Growth from few to many workers: that of the side that is said to grow less, over that of the other."""
+    questions: dict[object, list[tuple[tuple[Item, ...], Launches]]] = {}
+    for one in cells:
+        sides = (one.base, one.other, *(_fewer(items, part, one) or ()))
+        medians = together([item.cell for item in sides if item.cell is not None], one.base.in_blocks)
+        if len(sides) == 4 and len(medians) >= FEWEST:
+            of, over = medians[:, 1] * medians[:, 2], medians[:, 0] * medians[:, 3]
+            launches = Launches(over.tolist(), of.tolist(), *[range(len(medians))] * 2)
+            questions.setdefault((one.base.run, one.base.case.workload), []).append((sides, launches))
+    found = []
+    for own in questions.values():
+        known = intervals_of_sides([launches for _, launches in own], own[0][0][0].in_blocks)
+        for (sides, launches), (value, low, high) in zip(own, known, strict=True):
+            ratio = in_logarithms(Estimate(value, (low, high), len(launches.base)), 0.0)
+            verdict: Verdict = "unclear"
+            if ratio.excludes(1.0):
+                verdict = "holds here" if value < 0 else "does not hold here"
+            found.append(Evidence(sides, verdict, ratio, value))
     return found
 
 
-def _of_claims(part: Part, items: Sequence[Item], compared: Mapping[tuple[int, int], Comparison]) -> Iterator[Evidence]:
-    for base, other in opposed(items, part):
-        one = compared[id(base), id(other)]
-        finding: Finding = "undecided"
-        reason: Reason = "verdict"
-        if one.verdict == "not comparable":
-            finding, reason = "not measurable here", "not comparable"
-        elif not part.crowded and _crowded((base, other)):
-            finding, reason = "not measurable here", "crowded"
-        elif one.verdict == "faster":
-            finding = "confirmed" if part.faster else "refuted"
-        elif one.verdict in _NOT_FASTER:
-            finding = "refuted" if part.faster else "confirmed"
-        yield Evidence(base.run, (base, other), one.ratio, finding, reason, (one.why,), comparison=one)
-
-
-def _growths(part: Part, items: Sequence[Item]) -> Iterator[Evidence]:
-    """Growth from few to many workers: that of the side that is said to grow less, over that of the other."""
-    for base, other in opposed(items, part):
-        few = _fewer(items, part, base, other)
-        ratio = few and _growth((base, other, *few))
-        if few and ratio:
-            finding: Finding = "undecided"
-            if ratio.excludes(1.0):
-                finding = "confirmed" if ratio.value < 1 else "refuted"
-            yield Evidence(base.run, (base, other, *few), ratio, finding, "growth")
-
-
-def _fewer(items: Sequence[Item], part: Part, base: Item, other: Item) -> tuple[Item, Item] | None:
+def _fewer(items: Sequence[Item], part: Part, one: Opposed) -> tuple[Item, Item] | None:
     """Both sides with the fewest workers of a growth; None where these are not the ones with the most, or lack it."""
     few, many = part.growth or (0, 0)
-    if other["workers"] != many:
+    if one.other["workers"] != many:
         return None
 
     def like(item: Item) -> Item | None:
         fitting = (one for one in items if one["workers"] == few and _of_any_size(one) == _of_any_size(item))
         return next(fitting, None)
 
-    found = like(base), like(other)
+    found = like(one.base), like(one.other)
     return None if found[0] is None or found[1] is None else (found[0], found[1])
 
 
 def _of_any_size(item: Item) -> object:
     return item.run, item.library, item.case.without(("ranks",))
-
-
-def _growth(sides: tuple[Item, ...]) -> Estimate | None:
-    """(other many x base few) over (base many x other few); None where no block has all four."""
-    medians = together([item.cell for item in sides if item.cell is not None], sides[0].in_blocks)
-    of, over = medians[:, 1] * medians[:, 2], medians[:, 0] * medians[:, 3]
-    return (ratio_in_blocks if sides[0].in_blocks else ratio_of_sides)(of, over) if len(medians) else None

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterator
 from fnmatch import fnmatchcase
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import msgspec
 
 from collbench.errors import RunReadError
-from collbench.spelling import nearest_and_all
 
 #: The least and the largest Diff% (%); None: no bound.
 Bounds = tuple[float | None, float | None]
@@ -19,15 +18,6 @@ Needs = Literal["all", "most", "some"]
 
 #: A name in `Part.grid` that begins so is an axis of the side that `than` selects.
 THAN = "than."
-
-#: Axes that cells of a paper have besides those of their cases.
-DERIVED = ("library", "workers")
-
-
-class Axes(Protocol):
-    """A case, or what has the axes of one and more."""
-
-    def __getitem__(self, axis: str, /) -> Any: ...
 
 
 class _Data(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -46,7 +36,8 @@ class Selector(_Data, frozen=True, kw_only=True):
     shown: Literal["time", "rate"] = "time"
     figures: tuple[str, ...] = ()
 
-    def takes(self, cell: Axes) -> bool:
+    def takes(self, cell: Any) -> bool:
+        """Of a case, or of what has the axes of one and more."""
         return matches(cell["workload"], self.workload) and all(
             any(matches(cell[name], one) for one in (value if isinstance(value, tuple) else (value,)))
             for name, value in self.values.items()
@@ -98,7 +89,7 @@ class Part(_Data, frozen=True, kw_only=True):
         """How many cells the paper has."""
         return math.prod(size if isinstance(size, int) else len(size) for size in self.grid.values())
 
-    def cell(self, of: Axes, than: Axes | None = None) -> tuple[Scalar, ...] | None:
+    def cell(self, of: Any, than: Any = None) -> tuple[Scalar, ...] | None:
         """The values on the axes of the grid: which cell of the paper this is. None: none of them."""
         found: list[Scalar] = []
         for name, values in self.grid.items():
@@ -121,11 +112,13 @@ class Conclusion(_Data, frozen=True, kw_only=True):
     """A sentence of a paper, in its words, which holds if all its parts do.
 
     Of a `chain`, such as "slower, because launches are", no verdict is possible without one of its parts. Cells
-    `beside` are shown and decide nothing. Without parts `lacking` says why no run can show it.
+    `beside` are shown and decide nothing. Without parts `lacking` says why no run can show it. `plans` are the launch
+    plans that measure it.
     """
 
     number: int
     text: str
+    plans: tuple[str, ...] = ()
     parts: tuple[Part, ...] = ()
     chain: bool = False
     beside: tuple[Selector, ...] = ()
@@ -164,47 +157,27 @@ class Published(_Data, frozen=True, kw_only=True):
         return (self.host - self.docker) / self.host * 100
 
 
-class PublishedTraining(_Data, frozen=True, kw_only=True):
-    """A published time of a training with parameter servers (s); `cell` says where it was placed."""
+class PublishedTime(_Data, frozen=True, kw_only=True):
+    """A published time (s) of a collective or a training; `cell` says of which library, place and number of workers."""
 
-    machine: str
-    workers: int
     seconds: float
     cell: Selector
-
-
-class PublishedPlace(_Data, frozen=True, kw_only=True):
-    """A side of a published ratio: `gpus` are workers, a server is not among them.
-
-    `NCCL (MPICH)` is NCCL with the host's legs over MPICH.
-    """
-
-    policy: str
-    library: str
-    gpus: int
-
-
-class PublishedFigure(PublishedPlace, frozen=True, kw_only=True):
-    """A published time of a collective."""
-
-    operation: str
-    seconds: float
+    machine: str = ""
     note: str = ""
 
 
 class Ratio(_Data, frozen=True, kw_only=True):
-    """A published ratio of times: `of` over `over`."""
+    """A published ratio of times, or of two published times of one machine: `of` over `over`."""
 
-    operation: str
     text: str
     ratio: float
-    of: PublishedPlace
-    over: PublishedPlace
+    of: Selector
+    over: Selector
     reading: str = ""
 
 
 class Paper(_Data, frozen=True, kw_only=True):
-    """A paper. `reading` are assumptions on what it does not say; `figures` are times in seconds for `bytes` bytes."""
+    """A paper. `reading` are assumptions on what it does not say."""
 
     reference: str
     title: str
@@ -212,13 +185,10 @@ class Paper(_Data, frozen=True, kw_only=True):
     source: str
     setup: dict[str, str]
     reading: tuple[str, ...]
-    unit: str
     conclusions: tuple[Conclusion, ...]
-    bytes: int = 0
-    figures: tuple[PublishedFigure, ...] = ()
+    figures: tuple[PublishedTime, ...] = ()
     ratios: tuple[Ratio, ...] = ()
     experiments: tuple[Published, ...] = ()
-    training: tuple[PublishedTraining, ...] = ()
 
     @property
     def parts(self) -> Iterator[Part]:
@@ -243,34 +213,3 @@ def decode(text: bytes) -> Paper:
         return msgspec.json.decode(text, type=Paper)
     except msgspec.DecodeError as error:
         raise RunReadError(f"the paper's figures cannot be read: {error}") from error
-
-
-def refuse_unknown(paper: Paper, known: Mapping[str, Collection[str]]) -> None:
-    """Refuse a workload or an axis that there is not; `known` are the axes of each workload, without derived ones.
-
-    Raises:
-        RunReadError: names the first, with the nearest that there is.
-    """
-    for workload, axes in _named(paper):
-        fitting = [name for name in known if matches(name, workload)]
-        if not fitting:
-            hint = nearest_and_all(workload, sorted(known))
-            raise RunReadError(f"paper {paper.reference}: there is no workload {workload}. {hint}")
-        there = set.intersection(*(set(known[name]) for name in fitting)).union(DERIVED, ("workload",))
-        for axis in axes:
-            if axis not in there:
-                hint = nearest_and_all(axis, sorted(there))
-                raise RunReadError(f"paper {paper.reference}: {workload} has no axis {axis}. {hint}")
-
-
-def _named(paper: Paper) -> Iterator[tuple[str, Iterable[str]]]:
-    """The workloads that a paper names, with axes of each."""
-    for part in paper.parts:
-        yield part.of.workload, (*part.at, *(name for name in part.grid if not name.startswith(THAN)))
-        if part.than is not None:
-            yield part.than.workload, [name.removeprefix(THAN) for name in part.grid if name.startswith(THAN)]
-    selectors = [one for part in paper.parts for one in part.selectors]
-    selectors += [one for conclusion in paper.conclusions for one in conclusion.beside]
-    selectors += [one.cell for one in paper.experiments if one.cell is not None]
-    selectors += [one.cell for one in paper.training]
-    yield from ((one.workload, one.values) for one in selectors)

@@ -136,8 +136,10 @@ def chapter(
 
 def paper_chapter(reference: str, judged: Beside) -> Chapter:
     """Runs that are judged together beside a paper, as a chapter before those of the runs."""
-    section = Section("Conclusions, the cells that decide them, and figures", tables=judged.tables)
-    return Chapter(", ".join(judged.runs), f"Beside {reference}", judged.answer, (), (section,))
+    grid = replace(judged.grid, title=f"conclusions of {reference}", notes=(*judged.grid.notes, *judged.next_step))
+    sections = (Section("Conclusions", tables=(grid,)), Section("Cells that decide", folded_tables=judged.more))
+    title = ", ".join(judged.runs)
+    return Chapter(title, f"Beside {reference}", (judged.grid.title,), judged.caveats, sections)
 
 
 def _picture(advices: Sequence[Advised], margin: float, figures: bool, number: int) -> tuple[Figure, ...]:

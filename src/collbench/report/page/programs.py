@@ -11,14 +11,16 @@ from collbench.analysis.observations import Cell, Observed
 from collbench.analysis.options import Question
 from collbench.analysis.suites import ONE_SIDE, Suite, by_suite, factors_of
 from collbench.report.comparison import tables as compared_tables
+from collbench.report.comparison import versus
 from collbench.report.headings import operation
 from collbench.report.launches import launch_table
 from collbench.report.page.drawing import BETTER, FAINT, INK, OPEN, PAPER, SERIES, WORSE, Figure, draw, mark
 from collbench.report.page.figures.curves import curves
 from collbench.report.page.samples import Section, StoredSamples, strips
+from collbench.report.parameters import case_words
 from collbench.report.remarks import findings
-from collbench.report.suites import case_words, sentences, signed, title_of
 from collbench.report.tables import Table
+from collbench.report.verdict import cell_text, sentence
 from collbench.units import counted
 
 if TYPE_CHECKING:
@@ -31,15 +33,14 @@ class Row:
 
     label: str
     comparison: Comparison | None = None
-    text: str = ""
     heading: bool = False
 
 
-#: Of each verdict its word, marker and colour.
-_LOOKS = {
-    "slower": ("slower", ">", WORSE), "faster": ("faster", "<", BETTER), "same": ("within the margin", "s", SERIES[0]),
-    "unclear": ("undecided", "o", OPEN),
-}  # fmt: skip
+#: Of each verdict its marker and colour.
+_LOOKS = {"slower": (">", WORSE), "faster": ("<", BETTER), "same": ("s", SERIES[0]), "unclear": ("o", OPEN)}
+
+#: How suites are called where their name is not a word.
+_TITLES = {"cpu": "CPU", "io": "I/O", "gpu": "GPU", "dl": "Deep learning"}
 
 #: Beyond so many margins the axis is logarithmic, where a difference lies beyond twice as many.
 LINEAR = 5
@@ -52,8 +53,8 @@ def forest(rows: Sequence[Row], margin: float, title: str, name: str) -> Figure:
     log = _is_logarithmic(rows, margin)
     caption = (
         f"Difference in time, positive: slower. Whiskers: 95 % interval; grey band: the margin, ±{margin * 100:g} %. "
-        "Triangle to the right: slower; to the left: faster; square: the whole interval is within the margin; circle: "
-        f"undecided.{f' Beyond ±{LINEAR * margin * 100:g} % the axis is logarithmic.' if log else ''}"
+        "Triangle to the right: slower; to the left: faster; square: the same, within the margin; circle: "
+        f"unclear.{f' Beyond ±{LINEAR * margin * 100:g} % the axis is logarithmic.' if log else ''}"
     )
     values = "; ".join(f"{row.label}: {told(row)}" for row in rows if not row.heading)
     size = (WIDTH, FRAME + ROW * len(rows))
@@ -61,13 +62,8 @@ def forest(rows: Sequence[Row], margin: float, title: str, name: str) -> Figure:
 
 
 def told(row: Row) -> str:
-    """`+6.1 % (+5.2 .. +6.8), slower`."""
-    comparison = row.comparison
-    if comparison is None or comparison.ratio is None:
-        return row.text or "not compared"
-    ends = comparison.ratio.interval
-    span = f" ({' .. '.join(map(signed, ends))})" if ends else ""
-    return f"{signed(comparison.ratio.value)} %{span}, {_LOOKS[comparison.verdict][0]}"
+    """`slower +6 % (+5 to +7 %)`."""
+    return "not compared" if row.comparison is None else cell_text(row.comparison)
 
 
 def _differences(row: Row) -> list[float]:
@@ -107,7 +103,7 @@ def _row(axes: Axes, number: int, row: Row) -> None:
         return
     values = _differences(row)
     verdict = "" if row.comparison is None else row.comparison.verdict
-    _, marker, colour = _LOOKS.get(verdict, ("", "", INK))
+    marker, colour = _LOOKS.get(verdict, ("", INK))
     axes.annotate(told(row), (1.015, number), xycoords=("axes fraction", "data"), ha="left", va="center", fontsize=8,
                   color=INK if colour == OPEN else colour, annotation_clip=False)  # fmt: skip
     if not values:
@@ -172,6 +168,31 @@ def programs(
     return Programs((*differing, *sentences(suites, margin)), picture, sections)
 
 
+def title_of(suite: str) -> str:
+    return _TITLES.get(suite, suite.capitalize())
+
+
+def sentences(suites: Sequence[Suite], margin: float) -> tuple[str, ...]:
+    """For every suite how its benchmarks compare, of a training the whole steps, and what was not compared."""
+    return tuple(f"{title_of(suite.name)}: {'; '.join(_told_of(suite, margin))}" for suite in suites)
+
+
+def _told_of(suite: Suite, margin: float) -> Iterator[str]:
+    chosen: list[Comparison] = []
+    by_reason: dict[str, list[str]] = {}
+    for own in suite.compared.values():
+        chosen += [one for one in own if one.pair.base.case["measure"] == "step"] or own
+    for one in chosen:
+        if one.verdict == "not comparable":
+            by_reason.setdefault(one.why.partition(";")[0], []).append(one.pair.base.case.workload)
+    for refused in suite.refused:
+        by_reason.setdefault(refused.why, []).append(refused.label)
+    if compared := [one for one in chosen if one.verdict != "not comparable"]:
+        yield sentence(compared, margin)
+    for why, names in by_reason.items():
+        yield f"not compared: {', '.join(dict.fromkeys(names))} ({why})"
+
+
 def cells_asked(observed: Observed, asked: Sequence[Question]) -> Observed:
     """The run with only the cells of these questions."""
     cells = {cell.case: cell for question in asked for own in question.cells.values() for cell in own.values()}
@@ -187,7 +208,7 @@ def _numbers(rows: Sequence[Row]) -> Section:
 
 def _sides(suites: Sequence[Suite]) -> str:
     pairs = (comparison.pair for suite in suites for comparison in suite.comparisons)
-    return ", ".join(dict.fromkeys(f"{pair.other_name} against {pair.base_name}" for pair in pairs)) or "none compared"
+    return ", ".join(dict.fromkeys(versus(pair) for pair in pairs)) or "none compared"
 
 
 def _rows(suites: Sequence[Suite]) -> Iterator[Row]:
@@ -196,11 +217,12 @@ def _rows(suites: Sequence[Suite]) -> Iterator[Row]:
     for suite in suites:
         yield Row(title_of(suite.name), heading=True)
         for own in suite.compared.values():
+            cases = [one.pair.base.case for one in own]
             for one in own:
                 side = f", {one.pair.other_name}" if several else ""
-                yield Row(f"{case_words(one, own)}{side}", one, "" if one.ratio else "not comparable")
+                yield Row(f"{case_words(one.pair.base.case, cases)}{side}", one)
         for refused in suite.refused:
-            yield Row(refused.label, text="not compared")
+            yield Row(refused.label)
 
 
 def _benchmarks(
