@@ -92,7 +92,9 @@ def unlike(cells: Sequence[Sequence[Cell]]) -> list[str]:
 
 
 def _unlike(side: Cell) -> bool:
-    return len(side.medians) >= FEWEST and max(side.medians) > 1.5 * min(side.medians)
+    """Of duets it does not matter: what both worlds have in common is no part of their ratio."""
+    in_turns = len(side.turns) >= len(side.medians)
+    return not in_turns and len(side.medians) >= FEWEST and max(side.medians) > 1.5 * min(side.medians)
 
 
 def image_and_place(cell: Cell) -> str:
