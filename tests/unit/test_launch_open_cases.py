@@ -169,7 +169,7 @@ def test_tables_have_of_each_case_the_launches_that_it_has(
     numbers = {key: len(launches) for key, launches in measured(tmp_path / "run").items()}
     rows = [line.split() for line in shown(monkeypatch, capsys, "show", run).splitlines() if line[:1].isdigit()]
     sizes = {"8": 8, "1K": 1024, "64K": 1 << 16}
-    assert {(f"{row[2]} {row[3]}", sizes[row[0]]): int(row[-1]) for row in rows} == numbers
+    assert {(f"{row[1]} {row[2]}", sizes[row[0]]): int(row[-1]) for row in rows} == numbers
     pairs = within(observe(tmp_path / "run"), find_factor("policy"), frozenset())
     for one in compare(pairs):
         base, other = (set(cell.launches) for cell in (one.pair.base, one.pair.other))

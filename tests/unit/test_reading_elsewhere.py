@@ -52,7 +52,7 @@ def told(*arguments: str | Path) -> str:
         (("show", "--style", "json"), '"records"'),
         (("compare", "--by", "policy"), "slower"),
         (("advise",), "take host"),
-        (("model",), "alpha"),
+        (("model",), "typical error"),
     ],
 )
 def test_a_run_is_read_without_unix(run: Path, arguments: tuple[str, ...], answer: str) -> None:

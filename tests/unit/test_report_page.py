@@ -236,7 +236,7 @@ def test_every_format_is_written_whole(collbench: Program, run: Path, tmp_path: 
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["-o", "report.pdf"], "must end in .html"),
+        (["-o", "report.docx"], "must end in .html"),
         (["--against", "nobody1999"], "choi2021"),
         (["-o", "/nowhere/report.html"], "there is no folder"),
         (["--given", "policy=never"], "leaves nothing"),
