@@ -58,7 +58,7 @@ def test_every_step_measures_and_shares_what_it_says(
             assert record.ranks.container == (("c0", "c0") if policy == "multi" else ("c0", "c1"))
             assert record.transport is not None
             _assert_confined(record, policy, step)
-    assert "over" in out
+    assert "multi strict" in out and "single ipc" in out
 
 
 def _assert_confined(record: Record, policy: str, step: str | None) -> None:

@@ -123,7 +123,7 @@ def test_what_was_not_measured_well_is_not_answered(tmp_path: Path, what: str) -
 
 
 @pytest.mark.parametrize(
-    ("other", "words"), [(failing(SMALL), "other alone: failed in 1 of 10"), (WRONG, "wrong result")]
+    ("other", "words"), [(failing(SMALL), "only the other side: failed in 1 of 10"), (WRONG, "wrong result")]
 )
 def test_what_fails_or_is_wrong_on_the_other_side_alone_is_broken(
     tmp_path: Path, other: list[Entry], words: str
@@ -168,7 +168,7 @@ def test_a_launch_that_fails_before_its_end_has_failed_in_cells_without_a_record
     base: Medians = {SMALL: spread(1e-6), LARGE: spread(1e-4), elsewhere: spread(1e-6)}
     found = judged(made_gate(tmp_path, base, {SMALL: failing(SMALL)[3:4], LARGE: (), elsewhere: ()}))
     first, second, third = (one.doubt for one in found.answers)
-    assert first == second == Doubt("broken", "other alone: failed in 1 of 1 launch: no memory")
+    assert first == second == Doubt("broken", "only the other side: failed in 1 of 1 launch: no memory")
     assert third == Doubt("missing", "other: no record of it")
 
 

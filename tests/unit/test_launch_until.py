@@ -12,10 +12,11 @@ from tests.unit.decided_worlds import TOML, Launch, Takes, clear, launches_of, n
 
 from collbench.analysis.compare import Comparison, compare
 from collbench.analysis.factors import FACTORS
-from collbench.analysis.observations import observe
+from collbench.analysis.observations import Cell, observe
 from collbench.analysis.pairs import within
 from collbench.cli import run_command
 from collbench.cli.deciding import Decider, cells_of
+from collbench.errors import PackageMissing
 from collbench.launch.engines.fake import FakeSession
 from collbench.launch.engines.host import HostEngine
 from collbench.launch.expansion import expand
@@ -233,6 +234,25 @@ def test_the_answer_at_the_end_has_intervals_that_hold_at_any_time(
     expected = compare(within(observed, FACTORS["policy"], frozenset()))
     assert [(one.verdict, one.ratio) for one in said] == [(one.verdict, one.ratio) for one in expected] != []
     assert all(one.pair.base.until_decided for one in said)
+
+
+def test_where_what_judges_is_not_installed_a_launch_ends_with_its_times(
+    launch: Launch, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def missing(*_: object) -> list[Comparison]:
+        raise PackageMissing("SciPy is not installed.")
+
+    printed: list[int] = []
+
+    def heard(cells: dict[Case, Cell]) -> list[Table]:
+        printed.append(len(cells))
+        return []
+
+    monkeypatch.setattr("collbench.cli.launch.compare", missing)
+    monkeypatch.setattr("collbench.cli.launch.launch_tables", heard)
+    toml = TOML.replace("launches = 12", "launches = 2").replace('until = "decided"', 'until = "launches"')
+    code, err = launch(clear, toml=toml)
+    assert (code, printed) == (0, [len(observe(tmp_path / "run").cells)]), err
 
 
 def wide(place: str, case: Case, noise: float) -> float:

@@ -29,18 +29,18 @@ CLOCK = undecided(1.001, None, "the clock resolves these times to 4.2 % only")
     ("cells", "said"),
     [
         ([undecided(1.009, 5), undecided(1.46, 22, size=1 << 20), undecided(0.9, None, OVER), undecided(0.97, 841)],
-         "the largest loss among them, +46.0 % at 1M, needs about 22 more launches; 3 of 4 need 841 or fewer, "
+         "the worst estimate, +46.0 % at 1M, needs about 22 more launches; 3 of 4 need 841 or fewer, "
          "1 more than 1000"),
         ([FEW, undecided(3.065, None, OVER), undecided(1.01, 282)],
-         "the largest loss among them, +206.5 %, needs more than 1000 more launches; 1 of 3 needs 282 or fewer, "
+         "the worst estimate, +206.5 %, needs more than 1000 more launches; 1 of 3 needs 282 or fewer, "
          "1 more than 1000, 1 at least 2 for an interval"),
         ([FEW, undecided(1.1, 16)],
-         "the largest loss among them, +80.0 %: an interval needs at least 2 more launches; 1 of 2 needs 16 or fewer, "
+         "the worst estimate, +80.0 %: an interval needs at least 2 more launches; 1 of 2 needs 16 or fewer, "
          "1 at least 2 for an interval"),
         ([undecided(0.8, 5), undecided(0.9, 400)],
-         "the slowest among them, -10.0 %, needs about 400 more launches; all 2 need 400 or fewer"),
+         "the worst estimate, -10.0 %, needs about 400 more launches; all 2 need 400 or fewer"),
         ([CLOCK, undecided(1.1, 16)],
-         "the largest loss among them, +10.0 %, needs about 16 more launches; 1 of 2 needs 16 or fewer; "
+         "the worst estimate, +10.0 %, needs about 16 more launches; 1 of 2 needs 16 or fewer; "
          "the clock resolves these times to 4.2 % only"),
         ([FEW], "at least 2 more launches needed"),
         ([undecided(1.1, 5), undecided(1.2, 9)], "about 9 more launches would decide"),

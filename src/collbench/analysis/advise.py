@@ -9,7 +9,7 @@ hold at once with a confidence of 95 %, whichever option is taken (Hsu, Annals o
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from statistics import fmean, median
@@ -315,23 +315,32 @@ def _range(sizes: Sequence[AtSize], common: set[Option]) -> Range:
     return Range(tuple(sizes), min(common, key=worst))
 
 
-def effects(question: Question, size: AtSize) -> dict[str, tuple[float, float]]:
-    """By factor that varies how much it matters at a size: the ratio of its slowest to its fastest value.
+class Effect(NamedTuple):
+    """How much a factor matters: the ratio of its slowest to its fastest value, and which value is slowest.
 
-    The least and the largest ratio among groups of options that are alike in everything else; the host has no step, so
-    it is in one group with every step.
+    The least and the largest ratio among groups of options that are alike in everything else, and the slowest value
+    where the ratio is largest.
     """
+
+    least: float
+    largest: float
+    slowest: str
+
+
+def effects(question: Question, size: AtSize) -> dict[str, Effect]:
+    """By factor that varies how much it matters at a size; the host has no step, so it is in one group with each."""
     found = {}
     for factor in question.varying:
-        groups = _groups(question, size, factor)
-        ratios = [max(times) / min(times) for times in groups if len(times) > 1]
+        groups = [group for group in _groups(question, size, factor) if len(group) > 1]
+        ratios = [max(group.values()) / min(group.values()) for group in groups]
         if ratios:
-            found[factor] = (min(ratios), max(ratios))
+            widest = groups[ratios.index(max(ratios))]
+            found[factor] = Effect(min(ratios), max(ratios), max(widest, key=lambda value: widest[value]))
     return found
 
 
-def _groups(question: Question, size: AtSize, factor: str) -> Iterable[list[float]]:
-    """Ratios of options by all other factors; of equal values the fastest."""
+def _groups(question: Question, size: AtSize, factor: str) -> list[dict[str, float]]:
+    """Ratios of options by their value, in groups that are alike in all other factors; of equal values the fastest."""
     rest = [name for name in question.varying if name != factor]
     keys = {option: tuple(option[name] for name in rest) for option in size.options}
     steps = {key for option, key in keys.items() if option["isolation"] or "isolation" not in rest}
@@ -344,7 +353,7 @@ def _groups(question: Question, size: AtSize, factor: str) -> Iterable[list[floa
             if same:
                 value = option[factor]
                 values[value] = min(values.get(value, math.inf), one.ratio)
-    return [[*values.values()] for values in groups.values()]
+    return [*groups.values()]
 
 
 def _typical(cells: Mapping[Option, Cell], in_blocks: bool) -> dict[Option, float]:

@@ -265,7 +265,7 @@ def _not_measured(cells: Cells) -> Iterator[Doubt]:
             alone = own and name == SIDES[1] and not failed[0] and cells[0] is not None
             launches = len(cell.medians) + cell.failed + cell.skipped
             what = f"failed in {cell.failed} of {counted(launches, 'launch', 'launches')}"
-            only = f"{SIDES[1]} alone" if alone else name
+            only = f"only the {SIDES[1]} side" if alone else name
             yield Doubt("broken" if alone else "failed", f"{only}: {what}: {_reasons(cell)}")
         elif cell.skipped:
             yield Doubt("skipped", f"{name}: {_reasons(cell)}")

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import shlex
 from pathlib import Path
 
 import click
 
-from collbench.analysis.compare import MARGIN, compare
-from collbench.analysis.observations import observe
+from collbench.analysis.compare import MARGIN, Comparison, compare
+from collbench.analysis.observations import Observed, observe
 from collbench.analysis.optional import stats
 from collbench.analysis.pairs import own_sides
 from collbench.cli import launch_options, plan_argument
@@ -17,7 +18,7 @@ from collbench.cli.experiment import perform
 from collbench.cli.launch_options import docker_host, engine, placed_on, site
 from collbench.cli.launching import show_commands
 from collbench.cli.terminal import PATH, harmless
-from collbench.errors import RequestError
+from collbench.errors import PackageMissing, RequestError
 from collbench.launch import engines
 from collbench.launch.patience import StopCheck, Stopping
 from collbench.launch.preview import indistinct_sides
@@ -81,7 +82,8 @@ def command(
         raise RequestError("launch: name a plan: a file, or one that collbench plan lists, such as quick (or --sweep).")
     loaded = launch_options.ending(placed_on(loaded, engine, site, docker_host), until, launches)
     asked = Continued(loaded, loaded) if resume is None else continued(loaded, resume, until, launches)
-    stats()  # it is needed when all is measured, and refused before
+    if asked.plan.until == "decided":  # it is needed after some blocks, and refused before the first
+        stats()
     stopping = Stopping()
     with stopping.listening(), named_in_errors(path):
         if dry_run:
@@ -97,9 +99,9 @@ def _launch(asked: Continued, out: Path, resume: Path | None, check: StopCheck) 
     performed = perform(asked, out, resume, check)
     folder = resume or out
     observed = observe(folder)
-    pairs = own_sides(observed)
-    if 0 < len(pairs) <= MOST_COMPARED:
-        click.echo(harmless(terminal(verdict_tables(compare(pairs, MARGIN, observed.interleaved), MARGIN))), nl=False)
+    compared = _compared(observed)
+    if compared:
+        click.echo(harmless(terminal(verdict_tables(compared, MARGIN))), nl=False)
         click.echo(harmless(f"* every cell: collbench show {shlex.quote(str(folder))}"))
     else:
         click.echo(harmless(terminal(launch_tables(observed.cells))), nl=False)
@@ -107,6 +109,16 @@ def _launch(asked: Continued, out: Path, resume: Path | None, check: StopCheck) 
         reasons = dict.fromkeys(record.reason for record in performed.records if record.reason)
         raise RequestError(f"nothing was measured: {'; '.join(reasons)}.")
     return 1 if any(cell.failed for cell in observed.cells.values()) else 0
+
+
+def _compared(observed: Observed) -> list[Comparison]:
+    """The sides of a run; none where they are too many, or where what judges them is not installed, as on nodes."""
+    pairs = own_sides(observed)
+    if len(pairs) > MOST_COMPARED:
+        return []
+    with contextlib.suppress(PackageMissing):
+        return compare(pairs, MARGIN, observed.interleaved)
+    return []
 
 
 def _sweep(plan: LaunchPlan) -> None:

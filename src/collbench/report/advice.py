@@ -12,7 +12,7 @@ from typing import Any
 
 from msgspec import to_builtins
 
-from collbench.analysis.advise import Advice, Apart, AtSize, Crossover, Range, Standing, crossover, effects
+from collbench.analysis.advise import Advice, Apart, AtSize, Crossover, Effect, Range, Standing, crossover, effects
 from collbench.analysis.compare import Comparison
 from collbench.analysis.estimate import FEWEST
 from collbench.analysis.guidelines import GuidelineResult
@@ -197,11 +197,13 @@ def brief(
     unsure = [one for advised in advices for one in advised.advice.sizes if len(one.options) > 1 and one.bound > ENOUGH]
     more = ways_to_tell(comparisons) if unsure else []
     legend = [_LEGEND] if any(table.rows for table in shown) and room else []
+    legend += [_FACTORS] if any(row[0].startswith("slowest ") for table in shown for row in table.rows) else []
     last = shown[-1]
     return [*shown[:-1], replace(last, notes=(*last.notes, *legend, *notes, *more))]
 
 
 _LEGEND = "at most: slower than the best of these, with 95 % confidence; slower: than the fastest, as measured"
+_FACTORS = "slowest: the value of a factor, and its time over the fastest value, in options alike in all else"
 
 
 #: More launches are suggested where the option to take may lose more than this.
@@ -263,15 +265,16 @@ def _of_factors(question: Question, sizes: Sequence[AtSize]) -> list[tuple[str, 
     """How much each factor matters, where options differ in several."""
     found = [effects(question, one) for one in sizes]
     names = [factor for factor in question.varying if any(factor in one for one in found)]
-    return [(f"{factor} matters", *(_effect(one.get(factor)) for one in found)) for factor in names if len(names) > 1]
+    return [(f"slowest {factor}", *(_effect(one.get(factor)) for one in found)) for factor in names if len(names) > 1]
 
 
-def _effect(span: tuple[float, float] | None) -> str:
-    """`2 to 46 %`, `1.60 to 8.00x`."""
-    if span is None:
+def _effect(found: Effect | None) -> str:
+    """`single 2 to 46 %`, `mpich 1.60 to 8.00x`: the slowest value over the fastest."""
+    if found is None:
         return "-"
-    low, high = span
-    return change(high).removeprefix("+") if change(low) == change(high) else from_to(low, high).replace("+", "")
+    low, high = found.least, found.largest
+    by = change(high).removeprefix("+") if change(low) == change(high) else from_to(low, high).replace("+", "")
+    return f"{found.slowest} {by}"
 
 
 #: So many options that are out are named.
@@ -526,7 +529,7 @@ def _size(question: Question, one: AtSize) -> dict[str, Any]:
             }
             for option, found in one.options.items()
         },
-        "matters": {factor: list(span) for factor, span in effects(question, one).items()},
+        "matters": {factor: found._asdict() for factor, found in effects(question, one).items()},
         "failed": {question.name(option): count for option, (count, _) in one.failing.items()},
         "not_compared": {question.name(option): _why(why) for option, why in one.apart.items()},
     }  # fmt: skip

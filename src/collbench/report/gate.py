@@ -120,7 +120,8 @@ def sentence(judgement: Judgement, names: Names, quote: Callable[[str], str] = s
     if open_:
         return f"NO ANSWER {'; '.join([f'{of(open_)}: {_reasons(open_, quote)}', *rest])}"
     limited = "".join(f"; {limit}" for limit in limits(passed))
-    return f"PASS {of(passed)}: no slowdown above {margin} {_largest(passed, names, quote)}{limited}"
+    same = "; both sides are equal, so this tests the gate alone" if judgement.alike else ""
+    return f"PASS {of(passed)}: no slowdown above {margin} {_largest(passed, names, quote)}{limited}{same}"
 
 
 def _interrupted(judgement: Judgement, quote: Callable[[str], str]) -> str:
@@ -139,7 +140,8 @@ def _reasons(answers: Sequence[Answer], quote: Callable[[str], str]) -> str:
     counts = Counter(one.doubt.name for one in answers if one.doubt is not None)
     few = [one.comparison for one in answers if one.doubt is not None and one.doubt.name == "too few launches"]
     most = max((one.launches_more or 0 for one in few if one is not None), default=0)
-    more = f"; {needs(most).removeprefix('needs ')} would decide" if most else ""
+    which = "" if len(few) == len(answers) else f" {len(few)} of them"
+    more = f"; {needs(most).removeprefix('needs ')} would decide{which}" if most else ""
     return f"{', '.join(f'{number} {name}' for name, number in counts.items())}{more}"
 
 
@@ -276,7 +278,10 @@ def _chosen(ordered: Sequence[Answer]) -> Sequence[Answer]:
 def notes(judgement: Judgement) -> list[str]:
     """What the sides are, what was accepted, and what could mislead; each line once."""
     compared = [one.comparison for one in judgement.answers if one.comparison is not None]
-    lines = ["; ".join(f"{side.name}: {side_title(side.overrides)}" for side in judgement.sides), *judgement.alike]
+    lines = [
+        "; ".join(f"{side.name}: {side_title(side.overrides)}" for side in judgement.sides),
+        *(() if judgement.of("broken") else judgement.alike),
+    ]
     lines += [_launches(compared)] if compared else []
     lines += [f"margins: {margins_text(judgement.margins)}"] if len(judgement.margins) > 1 else []
     lines += [f"accepted: {', '.join(judgement.accepted)}"] if judgement.accepted else []

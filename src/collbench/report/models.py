@@ -54,7 +54,10 @@ class Answers:
 
 def sentence(found: Answers) -> str:
     """What the models say, and how well they fit."""
-    known = [one for model in found.models if (one := errors(model.inner))]
+    known = [
+        one for model in found.models for piece in model.fit.pieces
+        if (one := errors(miss for miss in model.inner if piece.low <= miss.size <= piece.high))
+    ]  # fmt: skip
     medians = sorted(median for median, _ in known)
     span = " to ".join(dict.fromkeys(f"{share * 100:.0f}" for share in (*medians[:1], *medians[-1:])))
     worst = f"worst {max(worst for _, worst in known) * 100:.0f} %" if known else "errors not known"

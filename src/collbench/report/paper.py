@@ -30,7 +30,7 @@ _FOLDER = files("collbench.report") / "reference"
 #: Caveats on the first screen, and characters of each.
 _MOST_CAVEATS, _CAVEAT = 3, 190
 
-_DECIDED = "decided by: the cell that agrees least, +: slower; intervals: 95 %, all cells of a program at once"
+_DECIDED = "least favourable: the cell that agrees least, +: slower; intervals: 95 %, all cells of a program at once"
 _TIMES = "differences are of time, positive: the container is slower; those of the paper follow from its results"
 
 
@@ -115,7 +115,7 @@ def _grid(published: Paper, kind: Kind, verdicts: Sequence[Judgement]) -> Table:
     holds, fails, unclear, unmeasured = ([one.verdict for one in verdicts].count(verdict) for verdict in VERDICTS)
     sentence = (f"{published.reference}: of {len(verdicts)} conclusions {holds} hold{'s' * (holds == 1)} here, "
                 f"{fails} do{'es' * (fails == 1)} not, {unclear} unclear, {unmeasured} not measured")  # fmt: skip
-    return Table(sentence, ("no.", "conclusion", "verdict", "decided by", "cells"), rows, notes)
+    return Table(sentence, ("no.", "conclusion", "verdict", "least favourable", "cells"), rows, notes)
 
 
 def _difference(ratio: Estimate | None) -> str:

@@ -95,11 +95,12 @@ def power_table(numbers: Sequence[tuple[Power, float]], run: str, margin: float,
     )  # fmt: skip
     columns = ("launches", "time", "seen in half", "seen in 90 %", f"same within {margin * 100:g} %")
     notes = (
-        *(() if in_turns else (f"{run} was measured in blocks: duets spread less",)),
-        "seen: the least difference that 80 % of runs show, in half of the cells and in 90 % of them",
-        f"same: cells that 80 % of runs call the same within {margin * 100:g} %, if nothing differs",
+        "seen: the least difference that 80 % of runs show, in half of the comparisons and in 90 % of them",
+        f"same: comparisons that 80 % of runs call the same within {margin * 100:g} %, if nothing differs",
     )
-    return Table(f"what launches decide if they spread as in {run}, in {counted(cells, 'cell')}", columns, rows, notes)
+    blocks = "" if in_turns else f"; {run} was in blocks, and duets spread less"
+    title = f"what launches decide of {counted(cells, 'comparison')}, if they spread as in {run}{blocks}"
+    return Table(title, columns, rows, notes)
 
 
 def _places(cells: int) -> tuple[int, int]:

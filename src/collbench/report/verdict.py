@@ -69,7 +69,8 @@ def ways_to_tell(comparisons: Iterable[Comparison]) -> list[str]:
         if _starts_launches(run, list(cells.values()), most):
             command = EXTEND_GATE if is_gate(Path(run)) else EXTEND
             number = sum(need <= most - planned for need in needs)
-            decides = f"; decides about {number} of {len(open_)}" if number else ""
+            unclear = sum(one.verdict == "unclear" for one in every)
+            decides = f": {most - planned} more a side decide about {number} of the {unclear} unclear" if number else ""
             lines.append(f"{command.format(run=quote(run), most=most)}{decides}")
     return [*lines, *([] if all(map(_in_one_run, open_)) else [ALTERNATELY])]
 
@@ -137,14 +138,13 @@ def _alike(whys: Sequence[str]) -> list[str]:
 
 
 def _largest_loss(comparisons: Sequence[Comparison]) -> str:
-    """`the largest loss among them, +46.0 % at 1M, needs about 22 more launches`: as it was measured."""
+    """`the worst estimate, +46.0 % at 1M, needs about 22 more launches`: as it was measured."""
     worst = max(comparisons, key=lambda one: 0.0 if one.ratio is None else one.ratio.value)
     sizes = {one.pair.base.case.what.get("size") for one in comparisons}
     size = worst.pair.base.case.what.get("size")
     where = f" at {format_size(size)}" if len(sizes) > 1 and isinstance(size, int) else ""
     percent, why = worst.percent or 0.0, _reason(worst)
-    what = "largest loss" if percent > 0 else "slowest"
-    return f"the {what} among them, {percent:+.1f} %{where}{',' if why.startswith('needs') else ':'} {why}"
+    return f"the worst estimate, {percent:+.1f} %{where}{',' if why.startswith('needs') else ':'} {why}"
 
 
 def _by_need(few: Sequence[int], counts: Sequence[int], over: int, cells: int) -> str:
