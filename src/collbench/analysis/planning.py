@@ -27,9 +27,6 @@ CHANCE = 0.8
 #: The usual size of differences (logarithm of a ratio).
 USUAL = 0.2
 
-#: A p above a half says nothing of the spread.
-_LEAST_SCORE = 0.67
-
 _NORMAL = NormalDist()
 
 

@@ -95,8 +95,8 @@ def _show_order(expanded: ExpandedPlan) -> None:
         click.echo(f"  {block:3d}  {listed}")
 
 
-#: Numbers of launches that are told beside that of the plan.
-_TOLD = (7, 15, 25, 50, 100)
+#: Numbers of launches in the table beside that of the plan.
+_NUMBERS = (7, 15, 25, 50, 100)
 
 
 def _power(expanded: ExpandedPlan, run: Path, margin: float) -> Table:
@@ -111,10 +111,10 @@ def _power(expanded: ExpandedPlan, run: Path, margin: float) -> Table:
     if not ratios:
         raise RequestError(f"plan --like {run}: it compares nothing with {FEWEST} launches or more. Name another run.")
     each = seconds_of(expanded) / expanded.plan.launches
-    numbers = sorted({*_TOLD, max(expanded.plan.launches, FEWEST)})
+    numbers = sorted({*_NUMBERS, max(expanded.plan.launches, FEWEST)})
     in_turns = any(cell.turns for cell in observed.cells.values())
-    told = [(power(ratios, number, margin), number * each) for number in numbers]
-    return power_table(told, observed.name, margin, in_turns)
+    powers = [(power(ratios, number, margin), number * each) for number in numbers]
+    return power_table(powers, observed.name, margin, in_turns)
 
 
 def _list() -> None:

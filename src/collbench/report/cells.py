@@ -184,6 +184,11 @@ def span(low: float, high: float) -> str:
     return f"{ends[0].removesuffix(unit)} to {ends[1]}"
 
 
+def difference_text(ratio: Estimate) -> str:
+    """`+12 % (+9 to +15 %)`; without its interval where there are too few launches."""
+    return change(ratio.value) + ("" if ratio.interval is None else f" ({span(*ratio.interval)})")
+
+
 def digits(value: float) -> str:
     """A ratio with three significant digits, at most two decimals."""
     if value < 9.995:

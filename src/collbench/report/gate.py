@@ -15,7 +15,7 @@ from collbench.analysis.gate import Answer, Judgement
 from collbench.analysis.observations import Cell
 from collbench.analysis.pairs import BARRIER
 from collbench.characters import in_one_line
-from collbench.report.cells import LATE, change, span
+from collbench.report.cells import LATE, change, difference_text
 from collbench.report.comparison import entry
 from collbench.report.headings import heading
 from collbench.report.tables import INTERVAL, Table, without_empty
@@ -176,7 +176,7 @@ def shown_difference(answer: Answer) -> str:
     if ratio is None:
         of_medians = _of_medians(answer)
         return f"{change(of_medians)} by medians" if of_medians else ""
-    return change(ratio.value) + ("" if ratio.interval is None else f" ({span(*ratio.interval)})")
+    return difference_text(ratio)
 
 
 def _of_medians(answer: Answer) -> float:

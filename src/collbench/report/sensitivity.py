@@ -10,7 +10,7 @@ from typing import Any
 
 from collbench.analysis.compare import Comparison
 from collbench.analysis.planning import STEPS, Cost, Movement, Power
-from collbench.report.cells import change, span
+from collbench.report.cells import change, difference_text
 from collbench.report.comparison import verdict
 from collbench.report.headings import operation
 from collbench.report.tables import Table
@@ -39,8 +39,8 @@ def tables(found: SelfTest) -> list[Table]:
     columns = ("operation", "size (B)", "difference", "verdict", "seen from")
     notes = (
         "both sides are the same: at most 1 question of 20 should call any size different; here "
-        f"{found.rate * 100:.1f} % of swaps of names do",
-        "seen from: the loss of one size alone that 80 % of swaps call slower",
+        f"{found.rate * 100:.1f} % of random relabellings of the sides do",
+        "seen from: the least loss, of one size alone, that 80 % of relabellings call slower",
         restlessness(found.moved, found.cost),
     )
     return [Table(_answer(comparisons, found.smallest, launches), columns, rows, notes)]
@@ -75,9 +75,7 @@ def restlessness(moved: tuple[Movement, ...], cost: Cost | None) -> str:
 
 def _row(comparison: Comparison, least: float | None) -> tuple[str, ...]:
     case, ratio = comparison.pair.base.case, comparison.ratio
-    measured = "" if ratio is None else change(ratio.value)
-    if ratio is not None and ratio.interval is not None:
-        measured += f" ({span(*ratio.interval)})"
+    measured = "" if ratio is None else difference_text(ratio)
     seen = f"none up to {STEPS[-1] * 100:.0f} %" if least is None else f"{least * 100:.0f} %"
     return (operation(case), format_size(case["size"]), measured, verdict(comparison), seen)
 

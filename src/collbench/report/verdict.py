@@ -70,7 +70,9 @@ def ways_to_tell(comparisons: Iterable[Comparison]) -> list[str]:
             command = EXTEND_GATE if is_gate(Path(run)) else EXTEND
             number = sum(need <= most - planned for need in needs)
             unclear = sum(one.verdict == "unclear" for one in every)
-            decides = f": {most - planned} more a side decide about {number} of the {unclear} unclear" if number else ""
+            decides = (
+                f"  # {most - planned} more a side decide about {number} of the {unclear} unclear" if number else ""
+            )
             lines.append(f"{command.format(run=quote(run), most=most)}{decides}")
     return [*lines, *([] if all(map(_in_one_run, open_)) else [ALTERNATELY])]
 
