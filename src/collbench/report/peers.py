@@ -24,21 +24,28 @@ _NAME = {
 }  # fmt: skip
 
 
-class NcclTestsStyle:
-    """Holds at most one row: the out-of-place half waits for its in-place half."""
+class _Grouped:
+    """What both styles keep: the manifest, the heading of the rows that are printed, and these rows."""
 
     def __init__(self) -> None:
         self._manifest: Manifest | None = None
         self._group: Group | None = None
-        self._half: Record | None = None
-        self._busbw: list[float] = []
         self._rows: list[Record] = []
-        self._wrong = 0
-        self._failed = False
 
     def begin(self, manifest: Manifest) -> str:
         self._manifest = manifest
         return ""
+
+
+class NcclTestsStyle(_Grouped):
+    """Holds at most one row: the out-of-place half waits for its in-place half."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._half: Record | None = None
+        self._busbw: list[float] = []
+        self._wrong = 0
+        self._failed = False
 
     def add(self, record: Record) -> str:
         """A header where the heading changes, and the previous row when it is complete."""
@@ -185,20 +192,14 @@ _TITLE = {
 _SIZE_IS_A_SHARE = {"allgather", "gather", "scatter", "alltoall"}
 
 
-class OsuStyle:
+class OsuStyle(_Grouped):
     """Prints every row at once; in-place rows follow out-of-place ones in a table of their own."""
 
     def __init__(self) -> None:
-        self._manifest: Manifest | None = None
-        self._group: Group | None = None
+        super().__init__()
         self._in_place = False
         self._held: list[Record] = []
-        self._rows: list[Record] = []
         self._titles = 0
-
-    def begin(self, manifest: Manifest) -> str:
-        self._manifest = manifest
-        return ""
 
     def add(self, record: Record) -> str:
         """The row, with a title where the heading changes."""
