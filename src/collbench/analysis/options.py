@@ -239,7 +239,7 @@ def merged(runs: list[Observed], ignored: frozenset[str] = frozenset(), in_block
     for run in runs:
         library = _library_of(run)
         for cell in run.cells.values():
-            image = _told_apart(cell.case, run, runs) if cell.case.where.image else library or None
+            image = _unambiguous_image(cell.case, run, runs) if cell.case.where.image else library or None
             case = cell.case.having(image=image)
             if in_blocks and case in cells:
                 raise RequestError(f"--in-blocks: {run.name} and another run measured the same ({case.workload}, "
@@ -263,7 +263,7 @@ def differing(runs: list[Observed]) -> list[str]:
     return lines
 
 
-def _told_apart(case: Case, run: Observed, runs: list[Observed]) -> str | None:
+def _unambiguous_image(case: Case, run: Observed, runs: list[Observed]) -> str | None:
     """The image's name, with its library where another run has another library under that name.
 
     Raises:

@@ -42,7 +42,7 @@ class Kinds(click.ParamType[tuple[str, ...]]):
     metavar="FACTOR=VALUE",
     help="Only cells with this value, such as policy=multi. Can be repeated.",
 )
-@margin_option("2%", "Smaller changes are not told.")
+@margin_option("2%", "Smaller changes are not reported.")
 @click.option(
     "--since",
     default=None,

@@ -97,7 +97,7 @@ def _times(measured: Sequence[Record]) -> dict[str, list[str]]:
 
 def _figures(measured: Sequence[Record]) -> dict[str, list[str]]:
     """What checks measured, such as a residual; then wrong results, of which a measured case has none."""
-    by_row = [_told(record) for record in measured]
+    by_row = [_figures_of(record) for record in measured]
     names = dict.fromkeys(name for figures in by_row for name in figures if not is_numbered(name))
     columns = {name.replace("_", " "): [row.get(name, "") for row in by_row] for name in names}
     columns |= numbered([{} if record.check is None else record.check.figures for record in measured])
@@ -105,7 +105,7 @@ def _figures(measured: Sequence[Record]) -> dict[str, list[str]]:
     return columns | {"wrong": wrong}
 
 
-def _told(record: Record) -> dict[str, str]:
+def _figures_of(record: Record) -> dict[str, str]:
     """Figures that must come out equal with all the digits that are compared."""
     if record.check is None:
         return {}

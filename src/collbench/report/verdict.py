@@ -109,10 +109,10 @@ def what_tells(comparisons: Sequence[Comparison]) -> str:
 
     Cells need so different numbers that neither the least nor the most of these stands for the others.
     """
-    return "; ".join(_told(comparisons))
+    return "; ".join(_needs(comparisons))
 
 
-def _told(comparisons: Sequence[Comparison]) -> list[str]:
+def _needs(comparisons: Sequence[Comparison]) -> list[str]:
     few = [one.launches_more for one in comparisons if one.launches_more and _few(one)]
     counts = sorted(one.launches_more for one in comparisons if one.launches_more and not _few(one))
     whys = sorted({_reason(one) for one in comparisons if one.launches_more is None})

@@ -174,10 +174,10 @@ def title_of(suite: str) -> str:
 
 def sentences(suites: Sequence[Suite], margin: float) -> tuple[str, ...]:
     """For every suite how its benchmarks compare, of a training the whole steps, and what was not compared."""
-    return tuple(f"{title_of(suite.name)}: {'; '.join(_told_of(suite, margin))}" for suite in suites)
+    return tuple(f"{title_of(suite.name)}: {'; '.join(_sentences(suite, margin))}" for suite in suites)
 
 
-def _told_of(suite: Suite, margin: float) -> Iterator[str]:
+def _sentences(suite: Suite, margin: float) -> Iterator[str]:
     chosen: list[Comparison] = []
     by_reason: dict[str, list[str]] = {}
     for own in suite.compared.values():

@@ -54,7 +54,7 @@ def choices(advices: Sequence[Advised], margin: float, name: str) -> tuple[Figur
     rows = _rows(panels)
     where = f" {panels[0].title}" if len(panels) == 1 else ""
     title = f"What every option takes{where}"
-    values = "; ".join(f"{panel.title}: {_told(panel, rows)}" for panel in panels)
+    values = "; ".join(f"{panel.title}: {_in_words(panel, rows)}" for panel in panels)
     size = (WIDTH, FRAME + ROW * len(rows))
     caption = _CAPTION.format(margin=margin * 100)
     return (draw(name, title, caption, lambda axes: _paint(axes, panels, rows, margin), size, values),)
@@ -111,7 +111,7 @@ def _look(panel: Panel, option: Option) -> tuple[str, str, str]:
     return f"at most {slowdown(found.at_most)}", "s", SERIES[0]
 
 
-def _told(panel: Panel, rows: Sequence[Row]) -> str:
+def _in_words(panel: Panel, rows: Sequence[Row]) -> str:
     options = [row.option for row in rows if row.option is not None]
     return ", ".join(f"{panel.question.name(option)} {_look(panel, option)[0]}" for option in options)
 
