@@ -121,7 +121,7 @@ def test_another_way_of_measuring_and_other_work_do_not_belong_to_a_series(histo
     found = json.loads(history(path, "--style", "json").out)
     (cell,) = found["cells"]
     assert len(cell["points"]) == 20 and found["events"] == []
-    assert {gap["why"] for gap in cell["gaps"]} == {"measured in another way: gate barrier"}
+    assert {(gap["lacks"]["kind"], gap["lacks"]["detail"]) for gap in cell["gaps"]} == {("another way", "gate barrier")}
 
 
 def test_launches_that_tell_no_time_are_no_time(history: Collbench, tmp_path: Path) -> None:
@@ -134,9 +134,9 @@ def test_launches_that_tell_no_time_are_no_time(history: Collbench, tmp_path: Pa
     for number, entries in enumerate(odd):
         write_run(path / f"odd-{number}", {SMALL: entries}, created=FIRST.replace(hour=3 + number).isoformat())
     (cell,) = json.loads(history(path, "--style", "json").out)["cells"]
-    assert [gap["why"] for gap in cell["gaps"]] == [
-        "results were wrong in 1 launch", "the clock does not resolve it, or others used its cores",
-        "other work: 2048 bytes",
+    assert [gap["lacks"] for gap in cell["gaps"]] == [
+        {"kind": "wrong results", "detail": "", "launches": 1}, {"kind": "not resolved", "detail": "", "launches": 0},
+        {"kind": "other work", "detail": "2048 bytes", "launches": 0},
     ]  # fmt: skip
     assert [point["time"]["n"] for point in cell["points"]][:2] == [1, 2]
     used = launches_of(program_case(), [1e-3, 2e-3, 1e-3], contended=[1])
@@ -178,8 +178,8 @@ def test_failures_are_shown_and_do_not_end_a_series(history: Collbench, tmp_path
     path = write_history(tmp_path / "n", {SMALL: times, LARGE: QUIET})
     found = document(history, path)
     assert [event["cells"] for event in found["events"]] == [["allreduce sum float32, 1K"]]
-    gaps = [(gap["run"], gap["why"], gap["measured"]) for gap in found["cells"][0]["gaps"]]
-    assert gaps == [(6, "failed: died: a", False), (19, "failed: died: b", False)]
+    gaps = [(gap["run"], *gap["lacks"].values(), gap["measured"]) for gap in found["cells"][0]["gaps"]]
+    assert gaps == [(6, "failed", "died: a", 0, False), (19, "failed", "died: b", 0, False)]
     assert any("died: b" in note for note in found["notes"])
     assert "2 runs, the latest 2026-10-20: failed: died: b" in history(path, "--all").out
 
@@ -307,7 +307,7 @@ def test_what_every_run_skipped_fails_no_check_and_what_one_skipped_does(history
     found = history(tmp_path / "n", "--fail-on", "slower")
     assert found.code == 1 and "1 cell not measured in the latest run" in found.err
     gaps = [cell["gaps"][-1] for cell in document(history, tmp_path / "n")["cells"] if cell["gaps"]]
-    assert [(gap["run"], gap["skipped"]) for gap in gaps] == [(9, True), (9, True)]
+    assert [(gap["run"], gap["lacks"]["kind"]) for gap in gaps] == [(9, "skipped"), (9, "skipped")]
     later = history(tmp_path / "n", "--fail-on", "slower", "--since", "2027-01-01")
     assert later.code == 1 and "no run since then" in later.err
 

@@ -124,4 +124,4 @@ def history_failures(history: History, fail_on: Sequence[str], since: int) -> li
 
 def _not_measured(one: Trend) -> bool:
     series = one.series
-    return series.missing is not None or bool(series.lacking)
+    return series.missing is not None or bool(series.lacks)

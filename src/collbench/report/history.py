@@ -9,7 +9,7 @@ from shlex import quote
 from typing import Any, NamedTuple
 
 from collbench.analysis.history.change_points import FEWEST, LEAST, WAVES
-from collbench.analysis.history.history import Change, Event, History, Series, Trend
+from collbench.analysis.history.history import Change, Event, History, Lack, Series, Trend
 from collbench.report.cells import change, span
 from collbench.report.headings import heading
 from collbench.report.tables import Table, without_empty
@@ -203,6 +203,17 @@ def _next(history: History) -> list[str]:
     return [f"next: measure again, {LEAST} runs that hold are a change"] if history.latest else []
 
 
+def _lack_text(lacks: Lack) -> str:
+    launches = counted(lacks.launches, "launch", "launches")
+    if lacks.kind == "wrong results":
+        return f"results were wrong in {launches}"
+    if lacks.kind == "not resolved":
+        return "the clock does not resolve it, or others used its cores"
+    if lacks.kind == "another way":
+        return f"measured in another way: {lacks.detail}"
+    return f"{lacks.kind}{f' in {launches}' if lacks.launches else ''}: {lacks.detail}"
+
+
 def caveats(history: History, names: Names) -> list[str]:
     """What could mislead, the gravest first."""
     runs, correlation = history.runs.runs, history.correlation
@@ -211,8 +222,9 @@ def caveats(history: History, names: Names) -> list[str]:
         series = one.series
         if series.missing is not None:
             lacking.setdefault(f"no record since run {runs[series.missing].name}", []).append(series)
-        elif series.lacking:
-            lacking.setdefault(f"not measured in run {runs[series.last].name}, {series.lacking}", []).append(series)
+        elif series.lacks:
+            said = f"not measured in run {runs[series.last].name}, {_lack_text(series.lacks)}"
+            lacking.setdefault(said, []).append(series)
     lines = [f"{why}: {', '.join(names.groups(cells))}" for why, cells in lacking.items()]
     if history.latest and history.events:
         outside = sum(len(one.cells) for one in history.latest)
@@ -228,7 +240,7 @@ def caveats(history: History, names: Names) -> list[str]:
     lines += [f"{counted(untested, 'cell')} with fewer than {FEWEST} runs: not tested"] if untested else []
     machines = dict.fromkeys(run.machine for run in runs)
     lines += [f"{len(machines)} machines, each with its own series: {'; '.join(machines)}"] if len(machines) > 1 else []
-    skipped = sum(not one.series.points and not one.series.lacking for one in history.cells)
+    skipped = sum(not one.series.points and not one.series.lacks for one in history.cells)
     lines += [f"{counted(skipped, 'cell')} skipped in every run"] if skipped else []
     left_out = (f"left out: {why.removeprefix(f'{history.runs.name}/')}" for why in history.runs.left_out)
     return [*lines, *left_out, *history.runs.doubts]
@@ -279,7 +291,7 @@ def _cell(one: Trend, history: History, names: Names) -> tuple[str, ...]:
     now = one.time(one.levels[-1]) if one.series.points else None
     days = ", ".join(f"{signed(change.ratio.value)} % since {runs[change.run].day}" for change in one.changes)
     gap = max(gaps, key=lambda gap: gap.run, default=None)
-    lacks = f"{counted(len(gaps), 'run')}, the latest {runs[gap.run].name}: {gap.why}" if gap else ""
+    lacks = f"{counted(len(gaps), 'run')}, the latest {runs[gap.run].name}: {_lack_text(gap.lacks)}" if gap else ""
     return (*names[one.series], format_duration(now.value) if now else "",
             " .. ".join(map(format_duration, (now and now.interval) or ())), str(len(one.series.points)),
             days or ("none" if one.tested else "too few runs"), lacks)  # fmt: skip

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 
@@ -31,7 +32,6 @@ from collbench.analysis.same_launches import Source, refuse_same_sources, source
 from collbench.errors import RequestError, RunReadError
 from collbench.schema.case import Case, own_axes
 from collbench.schema.record import Work
-from collbench.units import counted
 
 #: Facts that say which machine it is. Where one of them differs, times are not those of one series.
 MACHINE = ("simulated", "hosts", "cpu", "cores", "gpu")
@@ -41,13 +41,25 @@ LONGEST = timedelta(days=1)
 
 
 @dataclass(frozen=True)
+class Lack:
+    """Why a run has no time of a cell that belongs to its series, or not of all launches.
+
+    `detail`: what the records say, or what was measured instead; `launches`: how many had wrong results, or failed
+    where others did not.
+    """
+
+    kind: Literal["failed", "skipped", "wrong results", "not resolved", "another way", "other work"]
+    detail: str = ""
+    launches: int = 0
+
+
+@dataclass(frozen=True)
 class Entry:
-    """What a run has of a cell: the median of its launches (s) by way of measuring; `why` it lacks all or some."""
+    """What a run has of a cell: the median of its launches (s) by way of measuring, and what it `lacks`."""
 
     by_way: dict[How, Estimate]
     work: Work
-    why: str = ""
-    skipped: bool = False
+    lacks: Lack | None = None
 
 
 @dataclass(frozen=True)
@@ -170,19 +182,18 @@ def _entry(cell: Cell) -> Entry:
         if median > 0:
             medians.setdefault(way, []).append(median)
     by_way = {} if cell.wrong else {way: centre(of_way, half_step=cell.half_step) for way, of_way in medians.items()}
-    skipped = cell.skipped > 0 and not (cell.failed or cell.wrong or medians)
-    return Entry(by_way, cell.work, _lacking(cell, bool(medians)), skipped)
+    return Entry(by_way, cell.work, _lacks(cell, bool(medians)))
 
 
-def _lacking(cell: Cell, measured: bool) -> str:
+def _lacks(cell: Cell, measured: bool) -> Lack | None:
     reasons = "; ".join(sorted(cell.reasons))
     if cell.wrong:
-        return f"results were wrong in {counted(cell.wrong, 'launch', 'launches')}"
+        return Lack("wrong results", launches=cell.wrong)
     if cell.failed:
-        return f"failed{f' in {cell.failed} launches' if measured else ''}: {reasons}"
+        return Lack("failed", reasons, cell.failed if measured else 0)
     if measured:
-        return ""
-    return f"skipped: {reasons}" if cell.skipped else "the clock does not resolve it, or others used its cores"
+        return None
+    return Lack("skipped", reasons) if cell.skipped else Lack("not resolved")
 
 
 #: Work that differs by more than this factor is not the same work, as for `compare`.
@@ -202,8 +213,7 @@ class Gap:
     """A run that has records of the cell and no time that belongs to the series; or not all launches: `measured`."""
 
     run: int
-    why: str
-    skipped: bool = False
+    lacks: Lack
     measured: bool = False
 
 
@@ -229,11 +239,11 @@ class Series:
         return max([point.run for point in self.points] + [gap.run for gap in self.gaps])
 
     @property
-    def lacking(self) -> str:
-        """Why the last run with a record of it lacks launches; empty where it does not, or every run skipped it."""
-        if not self.points and all(gap.skipped for gap in self.gaps):
-            return ""
-        return next((gap.why for gap in self.gaps if gap.run == self.last), "")
+    def lacks(self) -> Lack | None:
+        """Why the last run with a record of it lacks launches; None where it does not, or every run skipped it."""
+        if not self.points and all(gap.lacks.kind == "skipped" for gap in self.gaps):
+            return None
+        return next((gap.lacks for gap in self.gaps if gap.run == self.last), None)
 
 
 def all_series(runs: Sequence[TimedRun]) -> list[Series]:
@@ -250,10 +260,10 @@ def _series(case: Case, machine: str, entries: list[tuple[int, Entry]], runs: Se
     work = next((entry.work for _, entry in reversed(entries) if entry.by_way), Work(amount=0))
     points, gaps = list[Point](), list[Gap]()
     for number, entry in entries:
-        apart = _why_not_comparable(entry, way, work)
+        apart = _not_comparable(entry, way, work)
         time = None if apart else entry.by_way.get(way)
         points += [Point(number, time)] if time else []
-        gaps += [Gap(number, apart or entry.why, entry.skipped, time is not None)] if apart or entry.why else []
+        gaps += [Gap(number, lacks, time is not None)] if (lacks := apart or entry.lacks) else []
     last = entries[-1][0]
     beside, missing = runs[last].entries.keys(), None  # plans may take turns: a later run with half of these or more
     if points:
@@ -270,18 +280,18 @@ def _usual_way(entries: Sequence[tuple[int, Entry]]) -> How:
     return max(counts, key=lambda way: (counts[way], latest[way]), default=())
 
 
-def _why_not_comparable(entry: Entry, way: How, work: Work) -> str:
-    """Why the times of a run do not belong to the series; empty where they do, or there are none."""
+def _not_comparable(entry: Entry, way: How, work: Work) -> Lack | None:
+    """Why the times of a run do not belong to the series; None where they do, or there are none."""
     if not entry.by_way:
-        return ""
+        return None
     if way not in entry.by_way:
         own, usual = dict(next(iter(entry.by_way))), dict(way)
         names = sorted(name for name in own.keys() | usual.keys() if own.get(name) != usual.get(name))
-        return "measured in another way: " + "; ".join(f"{name} {own.get(name, 'none')}" for name in names)
+        return Lack("another way", "; ".join(f"{name} {own.get(name, 'none')}" for name in names))
     least, most = sorted((entry.work.amount, work.amount))
     if entry.work.unit != work.unit or least * _SAME_WORK < most:
-        return f"other work: {entry.work.amount} {entry.work.unit}"
-    return ""
+        return Lack("other work", f"{entry.work.amount} {entry.work.unit}")
+    return None
 
 
 #: Facts that say nothing by themselves: a job has another number each time.
