@@ -22,9 +22,9 @@ from tests.unit.made_runs import (
 )
 
 from collbench.analysis.advise import Advice, advise, pair_of
-from collbench.analysis.observations import observe
 from collbench.analysis.options import merged, questions
 from collbench.analysis.pairs import method_differences
+from collbench.analysis.runs import observe
 from collbench.errors import RequestError
 from collbench.report.advice import complete, document
 from collbench.schema.case import Case

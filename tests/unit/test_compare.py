@@ -26,8 +26,8 @@ from collbench.analysis.compare import Comparison, Verdict, compare, verdict_on
 from collbench.analysis.estimate import Estimate
 from collbench.analysis.factors import find_factor
 from collbench.analysis.launches import REFUSED
-from collbench.analysis.observations import observe
 from collbench.analysis.pairs import across, within
+from collbench.analysis.runs import observe
 from collbench.schema.case import Case
 
 MULTI = made_case("multi", "strict", image="openmpi")

@@ -17,8 +17,9 @@ from collbench.analysis.compare import Comparison
 from collbench.analysis.compare import compare as compared
 from collbench.analysis.factors import find_factor
 from collbench.analysis.launches import together
-from collbench.analysis.observations import Observed, observe
 from collbench.analysis.pairs import across, within
+from collbench.analysis.results import joined
+from collbench.analysis.runs import Observed, observe
 
 HOST, INSIDE = program_case(), program_case("multi", "strict")
 
@@ -106,8 +107,7 @@ def test_a_baseline_keeps_which_launches_were_contended_and_the_cpu_seconds(tmp_
 
 def test_runs_taken_together_move_the_numbers_of_contended_launches(tmp_path: Path) -> None:
     one, two = observe(written(tmp_path / "1")), observe(written(tmp_path / "2"))
-    cell = one.cells[INSIDE]
-    cell.absorb(two.cells[INSIDE], 10)
+    cell = joined([(one.cells, 0), (two.cells, 10)])[INSIDE]
     assert cell.contended == {2, 5, 12, 15} and cell.cpu.keys() == set(range(20))
 
 

@@ -10,8 +10,8 @@ from tests.unit.made_program_runs import program_record
 from tests.unit.made_runs import Entry, made_case, made_record, spread, write_run
 
 from collbench.analysis.factors import find_factor
-from collbench.analysis.observations import Pair, observe
-from collbench.analysis.pairs import across, alike, within, without_partner
+from collbench.analysis.pairs import Pair, across, alike, within, without_partner
+from collbench.analysis.runs import observe
 from collbench.errors import RequestError
 from collbench.schema.case import Case, case_of
 

@@ -12,7 +12,7 @@ from tests.unit.made_gates import LARGE, SMALL, Medians, fine, made_gate, noisy,
 from tests.unit.made_runs import Entry, made_case, made_failure, made_record, spread
 
 from collbench.analysis.gate import ACCEPTABLE, Doubt, Judgement, Unfinished, judge
-from collbench.analysis.observations import observe
+from collbench.analysis.runs import observe
 from collbench.errors import RunReadError
 from collbench.schema.gate_plan import Margin, read_gate_plan
 from collbench.schema.record import LOST, ResultCheck, Samples

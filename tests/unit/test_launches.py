@@ -14,8 +14,8 @@ from tests.unit.made_runs import Entry, library, made_case, made_record, spread,
 from collbench.analysis.compare import Comparison, compare
 from collbench.analysis.factors import find_factor
 from collbench.analysis.launches import Slow, drift, serial, slow
-from collbench.analysis.observations import observe
 from collbench.analysis.pairs import across, within
+from collbench.analysis.runs import observe
 from collbench.cli import run_command
 from collbench.report.comparison import tables
 from collbench.schema.record import Samples

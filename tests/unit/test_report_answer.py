@@ -9,7 +9,7 @@ from tests.unit.advised_runs import US, two_libraries
 from tests.unit.conftest import Collbench
 from tests.unit.made_runs import Entry, experiment, image, library, made_case, spread, write_run
 
-from collbench.analysis.observations import observe
+from collbench.analysis.runs import observe
 from collbench.analysis.same_launches import planned
 from collbench.report.page.contents import Chapter, chapter
 from collbench.report.page.render import first_sentence

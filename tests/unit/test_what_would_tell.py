@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from tests.unit.made_runs import made_case
+from tests.unit.made_runs import made_case, made_cell
 
 from collbench.analysis.compare import Comparison
 from collbench.analysis.estimate import Estimate
-from collbench.analysis.observations import Cell, Pair
+from collbench.analysis.pairs import Pair
 from collbench.report.verdict import what_tells
 
 OVER = "needs more than 1000 more launches"
@@ -15,7 +15,7 @@ OVER = "needs more than 1000 more launches"
 
 def undecided(ratio: float, more: int | None, why: str = "", size: int = 8) -> Comparison:
     """A cell that needs so many more launches, or has no interval where `why` says so."""
-    pair = Pair(Cell(made_case(size=size)), Cell(made_case(size=size)), "a", "b")
+    pair = Pair(made_cell(made_case(size=size), ()), made_cell(made_case(size=size), ()), "a", "b")
     interval = None if why.startswith("an interval") else (0.9 * ratio, 1.1 * ratio)
     return Comparison(pair, None, None, Estimate(ratio, interval, 7), 3, None, "unclear",
                       why or f"needs about {more} more launches", more, True, (7, 7))  # fmt: skip

@@ -21,9 +21,9 @@ from collbench.analysis.bounds import Launches, location, of_controls, of_contro
 from collbench.analysis.compare import DEPENDENT, MARGIN, not_comparable
 from collbench.analysis.estimate import FEWEST, centre, open_to_clock
 from collbench.analysis.launches import dependent, drift, serial, slow, slow_samples, together
-from collbench.analysis.observations import Cell, Pair
 from collbench.analysis.options import Option, Question
-from collbench.analysis.pairs import alike, undisturbed
+from collbench.analysis.pairs import Pair, alike, undisturbed
+from collbench.analysis.results import Cell
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -32,9 +32,8 @@ from collbench.analysis.launches import (
     slow,
     slow_samples,
 )
-from collbench.analysis.observations import Pair
 from collbench.analysis.optional import stats
-from collbench.analysis.pairs import Alike, alike, undisturbed
+from collbench.analysis.pairs import Alike, Pair, alike, undisturbed
 from collbench.analysis.planning import MOST, hidden_by_clock, launches_more
 from collbench.units import counted
 

@@ -10,15 +10,17 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 import msgspec
+import numpy as np
 
 from collbench.analysis import environment
 from collbench.analysis.bounds import Bounds, Launches, bounds, bounds_at_any_time, log_ratios
 from collbench.analysis.compare import Comparison, compare, needs
 from collbench.analysis.estimate import FEWEST, Estimate, in_logarithms
 from collbench.analysis.launches import dependent, unequal
-from collbench.analysis.observations import Cell, Observed, Pair
-from collbench.analysis.pairs import alike, undisturbed
+from collbench.analysis.pairs import Pair, alike, undisturbed
 from collbench.analysis.planning import MOST, hidden_by_clock
+from collbench.analysis.results import Cell
+from collbench.analysis.runs import Observed
 from collbench.errors import RunReadError
 from collbench.schema.axes import SOFTWARE
 from collbench.schema.case import Case, Where
@@ -261,7 +263,7 @@ def _not_measured(cells: Cells) -> Iterator[Doubt]:
         if cell is None:
             yield Doubt("missing", f"{name}: no record of it")
         elif fails:
-            own = cell.failed > len(cell.lost)  # of others the machine or the cluster is the cause
+            own = cell.failed > cell.lost  # of others the machine or the cluster is the cause
             alone = own and name == SIDES[1] and not failed[0] and cells[0] is not None
             launches = len(cell.medians) + cell.failed + cell.skipped
             what = f"failed in {cell.failed} of {counted(launches, 'launch', 'launches')}"
@@ -330,8 +332,8 @@ def planned_cells(run: Observed, cases: Iterable[Case]) -> list[Cell | None]:
 def _as_failed(case: Case, beside: Cell | None) -> Cell | None:
     if beside is None:
         return None
-    return Cell(case, failed=beside.failed, reasons=beside.reasons, lost=dict(beside.lost),
-                until_decided=beside.until_decided)  # fmt: skip
+    failed = np.array([facts.status == "failed" for facts in beside.missing], bool)
+    return Cell(case, beside.results, beside.rows[:0], 0, beside.rest[failed])
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from collbench.analysis.bounds import bounds
-from collbench.analysis.observations import Cell, Pair
 from collbench.analysis.optional import stats
+from collbench.analysis.pairs import Pair
+from collbench.analysis.results import Cell
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import combinations
 from typing import NamedTuple
@@ -17,12 +17,29 @@ from typing import NamedTuple
 from collbench.analysis import environment
 from collbench.analysis.estimate import FEWEST
 from collbench.analysis.factors import FACTORS, Factor, of_fact
-from collbench.analysis.observations import Cell, How, Observed, Pair, methods
+from collbench.analysis.results import Cell, How, methods
+from collbench.analysis.runs import Observed
 from collbench.errors import RequestError
 from collbench.schema.axes import AXES, SYNONYMS, Value, axis_of
 from collbench.schema.case import Case, names_in
 
 Keyed = dict[Case, Cell]
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Two cells that are compared. `free` are the facts of the measuring in which they may differ (`pairs.METHODS`).
+
+    `remarks` say in what else the sides differ, `asked` what the fact that is the question is on each.
+    """
+
+    base: Cell
+    other: Cell
+    base_name: str
+    other_name: str
+    free: frozenset[str] = frozenset()
+    remarks: tuple[str, ...] = ()
+    asked: tuple[str, ...] = ()
 
 
 def told_apart(base: Observed, other: Observed, factor: Factor | None, ignored: tuple[str, ...]) -> tuple[Keyed, Keyed]:

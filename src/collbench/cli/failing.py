@@ -9,7 +9,7 @@ from collbench.analysis.compare import Comparison
 from collbench.analysis.estimate import FEWEST
 from collbench.analysis.history.history import History, Trend
 from collbench.analysis.launches import unequal
-from collbench.analysis.observations import Cell
+from collbench.analysis.results import Cell
 from collbench.units import counted
 
 #: What --fail-on takes, and the verdicts that it fails on.

@@ -13,9 +13,9 @@ import msgspec
 from collbench.analysis.compare import Comparison, compare, question_of
 from collbench.analysis.factors import FACTORS
 from collbench.analysis.launches import together
-from collbench.analysis.observations import observe
 from collbench.analysis.pairs import within
 from collbench.analysis.planning import PairedLaunches, cost, false_positives, movements, smallest
+from collbench.analysis.runs import observe
 from collbench.cli.analysing import RUN, margin, say, style
 from collbench.cli.continuing import Continued
 from collbench.cli.experiment import Purpose, perform

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
 from shlex import quote
@@ -84,8 +83,10 @@ def _starts_launches(run: str, cells: Sequence[Cell], most: int) -> bool:
     """
     if most <= max(cell.planned for cell in cells):
         return False
-    asked = [replace(cell, until_decided=True) for cell in cells]
-    blocks = 1 + max(cell.highest for cell in cells) - min(min(cell.launches, default=0) for cell in cells)
+    asked = [cell.of_origin(until_decided=True) for cell in cells]
+    blocks = (
+        1 + max(max(cell.launches, default=-1) for cell in cells) - min(min(cell.launches, default=0) for cell in cells)
+    )
     if is_gate(Path(run)):
         found = standing_of_sides(asked, blocks, most, read_gate_plan(Path(run)).margins)
     else:

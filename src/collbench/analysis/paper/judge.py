@@ -19,7 +19,7 @@ from collbench.analysis.bounds import Launches, intervals_of_sides
 from collbench.analysis.compare import DEPENDENCE, MARGIN, Comparison, compare
 from collbench.analysis.estimate import FEWEST, Estimate, in_logarithms
 from collbench.analysis.launches import together
-from collbench.analysis.observations import Pair
+from collbench.analysis.pairs import Pair
 from collbench.analysis.paper.cells import Item, Kind, Opposed, other_device
 from collbench.analysis.paper.reference import Conclusion, Needs, Paper, Part, Scalar, Selector
 from collbench.schema.case import Case
