@@ -13,7 +13,7 @@ from tests.unit.made_program_runs import launches_of, program_case
 from tests.unit.made_runs import made_case, made_record, spread, write_run
 
 from collbench.analysis import baseline
-from collbench.analysis.compare import Comparison
+from collbench.analysis.compare import Comparison, Reason
 from collbench.analysis.compare import compare as compared
 from collbench.analysis.factors import find_factor
 from collbench.analysis.launches import together
@@ -62,10 +62,10 @@ def test_ranks_are_compared_as_before(tmp_path: Path) -> None:
 def test_too_few_that_are_left_are_undecided_with_the_reason(tmp_path: Path) -> None:
     found = by_policy(observe(written(tmp_path, of_host=range(5))))
     assert (found.verdict, found.launches_more) == ("unclear", 2)
-    assert found.why == "an interval needs at least 2 more launches: tasks waited for a CPU in 6 blocks"
+    assert found.why == Reason("few launches", (2,), contended=6)
     none = by_policy(observe(written(tmp_path / "none", range(5), range(5, 10))))
     assert (none.verdict, none.launches, none.contended, none.ratio) == ("unclear", (0, 0), 10, None)
-    assert none.why == "no others are left: tasks waited for a CPU in 10 blocks"
+    assert none.why == Reason("no launches", contended=10)
     assert none.base is not None and none.cpu[0] is not None, "what was measured is shown"
 
 

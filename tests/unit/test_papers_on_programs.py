@@ -31,6 +31,7 @@ from tests.unit.made_papers import (
 )
 from tests.unit.made_runs import Entry, experiment, image, library, made_failure, made_record, with_facts
 
+from collbench.analysis.compare import Reason
 from collbench.analysis.paper.cells import kinds_of
 from collbench.analysis.paper.judge import Judgement, diff_percent
 from collbench.analysis.paper.reference import decode
@@ -315,8 +316,8 @@ def test_a_benchmark_that_was_skipped_gives_its_reason(tmp_path: Path) -> None:
     }
     found = judged("xu2017", write(tmp_path / "run", linpack(2000), more=skipped))[2]
     (one,) = found.evidence
-    assert (found.verdict, one.reason, one.detail) == (
-        "not measured", "not comparable", ("host: skipped: no xhpcg in PATH",))  # fmt: skip
+    assert (found.verdict, one.reason, one.why) == (
+        "not measured", "not comparable", Reason("not measured", ("host", "skipped", "no xhpcg in PATH")))  # fmt: skip
 
 
 def test_programs_of_other_versions_are_not_compared(tmp_path: Path) -> None:

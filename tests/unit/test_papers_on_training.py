@@ -169,7 +169,7 @@ def test_what_failed_decides_nothing(tmp_path: Path) -> None:
     }
     found = without_reasons(observe(write_run(tmp_path / "run", cells)), 3)
     assert found[0].verdict == "not measured"
-    assert found[0].evidence[0].reason == "not comparable" and "killed" in found[0].evidence[0].detail[0]
+    assert found[0].evidence[0].reason == "not comparable" and "killed" in str(found[0].evidence[0].why)
 
 
 def test_a_run_that_lacks_one_side_of_every_claim_names_it(tmp_path: Path) -> None:

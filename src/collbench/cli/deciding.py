@@ -15,6 +15,7 @@ from collbench.launch.expansion import ExpandedPlan
 from collbench.launch.groups import at_once
 from collbench.launch.harvest import placed
 from collbench.report.comparison import versus
+from collbench.report.reasons import whole_reason
 from collbench.schema.case import Case
 from collbench.schema.launch_plan import MOST_LAUNCHES
 from collbench.schema.manifest import Manifest
@@ -155,7 +156,7 @@ def _refused(found: Sequence[Standing]) -> str:
     case, sides = one.pair.base.case, versus(one.pair)
     size = f" {format_size(case['size'])}" if "size" in case.what else ""
     more = f"; and {len(refused) - 1} more" if len(refused) > 1 else ""
-    return f" ({case.workload}{size}, {sides}: {one.comparison.why}{more})"
+    return f" ({case.workload}{size}, {sides}: {whole_reason(one.comparison)}{more})"
 
 
 def _said(found: Sequence[Standing], most: int, ended: bool = False) -> str:
