@@ -12,13 +12,13 @@ from typing import Any
 
 from msgspec import to_builtins
 
-from collbench.analysis.advise import Advice, Apart, AtSize, Crossover, Effect, Range, Standing, crossover, effects
+from collbench.analysis.advise import Advice, Apart, AtSize, Range, Standing
 from collbench.analysis.compare import Comparison
 from collbench.analysis.estimate import FEWEST
 from collbench.analysis.guidelines import GuidelineResult
-from collbench.analysis.observations import Observed
 from collbench.analysis.options import Option, Question
-from collbench.analysis.recovery import Recovery, recoveries
+from collbench.analysis.runs import Observed
+from collbench.analysis.tradeoffs import Crossover, FactorEffect, Recovery, crossover, factor_effects, recoveries
 from collbench.report.cells import change, digits, interval, times
 from collbench.report.cells import span as from_to
 from collbench.report.comparison import dependent
@@ -264,12 +264,12 @@ _UNBOUNDED = {"few launches": "too few launches", "drift": "times drift", "depen
 
 def _of_factors(question: Question, sizes: Sequence[AtSize]) -> list[tuple[str, ...]]:
     """How much each factor matters, where options differ in several."""
-    found = [effects(question, one) for one in sizes]
+    found = [factor_effects(question, one) for one in sizes]
     names = [factor for factor in question.varying if any(factor in one for one in found)]
     return [(f"slowest {factor}", *(_effect(one.get(factor)) for one in found)) for factor in names if len(names) > 1]
 
 
-def _effect(found: Effect | None) -> str:
+def _effect(found: FactorEffect | None) -> str:
     """`single 2 to 46 %`, `mpich 1.60 to 8.00x`: the slowest value over the fastest."""
     if found is None:
         return "-"
@@ -530,7 +530,7 @@ def _size(question: Question, one: AtSize) -> dict[str, Any]:
             }
             for option, found in one.options.items()
         },
-        "matters": {factor: found._asdict() for factor, found in effects(question, one).items()},
+        "matters": {factor: found._asdict() for factor, found in factor_effects(question, one).items()},
         "failed": {question.name(option): count for option, (count, _) in one.failing.items()},
         "not_compared": {question.name(option): _why(why) for option, why in one.apart.items()},
     }  # fmt: skip

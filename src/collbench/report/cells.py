@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from collbench.analysis.duets import why_in_blocks
 from collbench.analysis.estimate import FEWEST, Estimate
-from collbench.analysis.observations import Cell
+from collbench.analysis.launches import why_in_blocks
+from collbench.analysis.results import Cell
 from collbench.report.headings import heading, operation, software
 from collbench.report.remarks import OVERSUBSCRIBED, SHARED_GPU
 from collbench.schema.case import Case

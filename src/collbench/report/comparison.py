@@ -9,11 +9,11 @@ from itertools import groupby
 from typing import Any
 
 from collbench.analysis.compare import Comparison
-from collbench.analysis.duets import effects
 from collbench.analysis.estimate import FEWEST, Estimate
-from collbench.analysis.launches import MENTIONED, SLOW
+from collbench.analysis.launches import MENTIONED, SLOW, duet_effects
 from collbench.analysis.launches import dependent as launches_dependent
-from collbench.analysis.observations import Cell, Pair
+from collbench.analysis.pairs import Pair
+from collbench.analysis.results import Cell
 from collbench.report import remarks
 from collbench.report.cells import cautions, heading_of
 from collbench.report.headings import place_order, table_key
@@ -219,7 +219,7 @@ def dependent(rows: Sequence[Comparison]) -> list[str]:
 
 def in_turns(rows: Sequence[Comparison]) -> list[str]:
     """How many launches were in turns, and what the turns themselves did to the differences."""
-    seen = effects([comparison.pair for comparison in rows])
+    seen = duet_effects([comparison.pair for comparison in rows])
     if seen is None:
         return []
     what = f"duets in {counted(seen.launches, 'launch', 'launches')}: both worlds alive, measured alternately in slices"

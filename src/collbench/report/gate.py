@@ -13,7 +13,7 @@ from xml.etree import ElementTree
 from collbench.analysis.compare import Comparison, Reason
 from collbench.analysis.gate import Answer, Doubt, Judgement
 from collbench.analysis.launches import Slow
-from collbench.analysis.observations import Cell
+from collbench.analysis.results import Cell
 from collbench.characters import in_one_line
 from collbench.report.cells import LATE, change, difference_text
 from collbench.report.comparison import entry

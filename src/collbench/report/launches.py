@@ -11,7 +11,7 @@ from statistics import median
 
 from collbench.analysis.compare import Comparison
 from collbench.analysis.estimate import Estimate
-from collbench.analysis.observations import Cell, without_collector
+from collbench.analysis.results import Cell, without_collector
 from collbench.report.cells import cautions, heading_of, image_and_place
 from collbench.report.headings import place_order, software, table_key
 from collbench.report.parameters import column_heading, is_program, row_order, value_text, varying

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from collbench.analysis.estimate import FEWEST
-from collbench.analysis.observations import Cell, Observed
 from collbench.analysis.options import questions
+from collbench.analysis.results import Cell
+from collbench.analysis.runs import Observed
 from collbench.report.cells import image_and_place, late_samples, often_late, unlike, waited
 from collbench.report.comparison import NOT_INTERLEAVED
 from collbench.report.remarks import OVERSUBSCRIBED

@@ -12,10 +12,12 @@ from typing import Any
 
 from collbench.analysis.compare import MARGIN, compare
 from collbench.analysis.estimate import Estimate
-from collbench.analysis.observations import Cell, Observed, Pair
+from collbench.analysis.pairs import Pair
 from collbench.analysis.paper.cells import Item, Kind, kinds_of, refuse_other_machines
 from collbench.analysis.paper.judge import VERDICTS, Evidence, Judgement, PartVerdict, judge
 from collbench.analysis.paper.reference import Paper, Published, Ratio, decode
+from collbench.analysis.results import Cell
+from collbench.analysis.runs import Observed
 from collbench.errors import RequestError
 from collbench.report.cells import cautions, change, digits, disturbances, span, waited
 from collbench.report.comparison import of_launches

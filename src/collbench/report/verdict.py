@@ -11,8 +11,8 @@ from shlex import quote
 from collbench.analysis.compare import Comparison, Reason
 from collbench.analysis.deciding import standing, standing_of_sides, still_open
 from collbench.analysis.estimate import FEWEST
-from collbench.analysis.observations import Cell
 from collbench.analysis.planning import MOST
+from collbench.analysis.results import Cell
 from collbench.report import remarks as remarks_module
 from collbench.report.cells import change, digits, disturbances, failed, in_blocks, span, unlike, waited
 from collbench.report.comparison import common_case, of_launches, versus, what_differs

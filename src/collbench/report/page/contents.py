@@ -11,9 +11,9 @@ from collbench.analysis.advise import advise
 from collbench.analysis.compare import Comparison
 from collbench.analysis.guidelines import check
 from collbench.analysis.models.steps import training_steps
-from collbench.analysis.observations import Observed
 from collbench.analysis.options import Question, questions
-from collbench.analysis.same_launches import of_collectives
+from collbench.analysis.own_sides import of_collectives
+from collbench.analysis.runs import Observed
 from collbench.report.advice import Advised, complete, costs, guideline_tables, headline, sentences
 from collbench.report.comparison import tables as compared_tables
 from collbench.report.headings import operation

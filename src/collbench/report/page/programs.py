@@ -7,9 +7,10 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from collbench.analysis.compare import Comparison
-from collbench.analysis.observations import Cell, Observed
 from collbench.analysis.options import Question
-from collbench.analysis.suites import ONE_SIDE, Suite, by_suite, factors_of
+from collbench.analysis.own_sides import ONE_SIDE, Suite, by_suite, factors_of
+from collbench.analysis.results import Cell
+from collbench.analysis.runs import Observed
 from collbench.report.comparison import tables as compared_tables
 from collbench.report.comparison import versus
 from collbench.report.headings import operation
