@@ -10,10 +10,17 @@ from pathlib import Path
 import click
 
 from collbench import collectives
-from collbench.analysis.models.model import Model, Series, Unfit, model, series
-from collbench.analysis.models.predict import Prediction, PredictionQuestion, Refusal, answers
-from collbench.analysis.models.steps import COLLECTIVE, TrainingStep, training_steps
+from collbench.analysis.models import Model, Series, Unfit, model, series
 from collbench.analysis.observations import Observed
+from collbench.analysis.predictions import (
+    COLLECTIVE,
+    Prediction,
+    PredictionQuestion,
+    Refusal,
+    TrainingStep,
+    answers,
+    training_steps,
+)
 from collbench.cli.analysing import COMPLETE, RUN, read_each, say, style
 from collbench.errors import RequestError
 from collbench.report.models import Answers, brief, document, reason, sentence, tables, why_unfit

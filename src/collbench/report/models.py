@@ -9,11 +9,19 @@ from typing import Any
 
 import msgspec
 
-from collbench.analysis.models.fit import Fitted
-from collbench.analysis.models.model import FEWEST_RANKS, FEWEST_SIZES, HeldOutError, Model, Series, Unfit, errors
-from collbench.analysis.models.predict import Prediction, Refusal, known_sizes, unknown_growth
-from collbench.analysis.models.shapes import SHAPES
+from collbench.analysis.models import (
+    FEWEST_RANKS,
+    FEWEST_SIZES,
+    SHAPES,
+    Fitted,
+    HeldOutError,
+    Model,
+    Series,
+    Unfit,
+    errors,
+)
 from collbench.analysis.observations import methods
+from collbench.analysis.predictions import Prediction, Refusal, known_sizes, unknown_growth
 from collbench.report.cells import cautions
 from collbench.report.headings import heading, heading_key, operation, place_order
 from collbench.report.style import format_rate, format_us

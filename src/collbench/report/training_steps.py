@@ -8,8 +8,7 @@ from typing import Any
 
 import msgspec
 
-from collbench.analysis.models.predict import Refusal
-from collbench.analysis.models.steps import BACKENDS, COLLECTIVE, DTYPE, TrainingStep, training_of
+from collbench.analysis.predictions import BACKENDS, COLLECTIVE, DTYPE, Refusal, TrainingStep, training_of
 from collbench.report.cells import change
 from collbench.report.headings import operation, place_order, ranks
 from collbench.report.models import MOST_ROWS, reason, remarks
