@@ -227,6 +227,10 @@ class Piece:
     fitted: Fitted
     rivals: tuple[Fitted, ...] = ()
 
+    def inside(self, misses: Iterable[HeldOutError]) -> list[HeldOutError]:
+        """The errors at its sizes."""
+        return [miss for miss in misses if self.low <= miss.size <= self.high]
+
 
 @dataclass(frozen=True)
 class Fit:

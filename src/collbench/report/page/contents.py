@@ -18,6 +18,7 @@ from collbench.report.advice import Advised, complete, costs, guideline_tables, 
 from collbench.report.comparison import tables as compared_tables
 from collbench.report.headings import operation
 from collbench.report.misleading import misleading
+from collbench.report.models import step_tables
 from collbench.report.page.drawing import Figure
 from collbench.report.page.figures.choices import choices
 from collbench.report.page.figures.curves import curves
@@ -27,7 +28,6 @@ from collbench.report.page.samples import Section, StoredSamples, strips
 from collbench.report.paper import Beside
 from collbench.report.parameters import is_program
 from collbench.report.tables import Table
-from collbench.report.training_steps import accuracy_tables
 from collbench.report.verdict import sentence
 from collbench.schema.axes import step_order
 from collbench.schema.case import Case, Where
@@ -128,7 +128,7 @@ def chapter(
     if guidelines := check(collectives, margin):
         sections.append(Section("Performance guidelines", tables=tuple(guideline_tables(guidelines))))
     if steps := training_steps(observed):
-        sections.append(Section("Training steps", tables=tuple(accuracy_tables(steps))))
+        sections.append(Section("Training steps", tables=tuple(step_tables(steps))))
     title = observed.manifests[0].title or observed.name
     return Chapter(observed.name, title, lines, misleading(observed), tuple(sections), about(observed),
                    measured.picture or _picture(advices, margin, figures, number))  # fmt: skip
