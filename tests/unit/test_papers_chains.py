@@ -11,8 +11,7 @@ from tests.unit.made_papers import conv, copy, gemm, gpu_launch, judged, rnn, wr
 from tests.unit.made_runs import Entry, made_record, write_run
 
 from collbench.analysis.observations import observe
-from collbench.analysis.paper.cells import kinds_of
-from collbench.analysis.paper.reference import Selector
+from collbench.analysis.papers import Selector, kinds_of
 from collbench.report.paper import beside, paper
 from collbench.schema.case import Case, case_of
 from collbench.schema.record import ResultCheck
