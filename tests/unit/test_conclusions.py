@@ -10,8 +10,8 @@ import pytest
 from tests.unit.made_runs import Entry, experiment, image, library, made_case, spread, write_run
 
 from collbench.analysis.conclusions import Judgement, decide, judge
-from collbench.analysis.observations import Observed, observe
 from collbench.analysis.papers import Needs, Selector, decode, items_of, kinds_of, workers
+from collbench.analysis.runs import Observed, observe
 from collbench.errors import RequestError, RunReadError
 from collbench.report.paper import beside, paper
 from collbench.schema.case import Case

@@ -33,7 +33,8 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from collbench.analysis.observations import Cell, Observed
+from collbench.analysis.results import Cell
+from collbench.analysis.runs import Observed
 from collbench.schema.case import Case
 
 if TYPE_CHECKING:

@@ -18,8 +18,9 @@ import msgspec
 from collbench.analysis import pairs as pairs_module
 from collbench.analysis.environment import facts, software
 from collbench.analysis.factors import FACTORS
-from collbench.analysis.observations import Cell, Observed, Pair
-from collbench.analysis.pairs import within
+from collbench.analysis.pairs import Pair, within
+from collbench.analysis.results import Cell
+from collbench.analysis.runs import Observed
 from collbench.errors import RequestError, RunReadError
 from collbench.schema.axes import STORAGES, step_order
 from collbench.schema.case import Case, Where

@@ -34,7 +34,8 @@ from collbench.analysis.models import (
     series,
     terms_of,
 )
-from collbench.analysis.observations import Cell, Observed
+from collbench.analysis.results import Cell
+from collbench.analysis.runs import Observed
 from collbench.schema.case import Case
 
 if TYPE_CHECKING:

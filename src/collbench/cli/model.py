@@ -11,7 +11,6 @@ import click
 
 from collbench import collectives
 from collbench.analysis.models import Model, Series, Unfit, model, series
-from collbench.analysis.observations import Observed
 from collbench.analysis.predictions import (
     COLLECTIVE,
     Prediction,
@@ -21,6 +20,7 @@ from collbench.analysis.predictions import (
     answers,
     training_steps,
 )
+from collbench.analysis.runs import Observed
 from collbench.cli.analysing import COMPLETE, RUN, read_each, say, style
 from collbench.errors import RequestError
 from collbench.report.models import (

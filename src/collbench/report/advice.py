@@ -25,6 +25,7 @@ from collbench.report.comparison import dependent
 from collbench.report.headings import operation, variant
 from collbench.report.misleading import misleading
 from collbench.report.parameters import is_program
+from collbench.report.reasons import reason
 from collbench.report.tables import Table
 from collbench.report.verdict import ways_to_tell
 from collbench.units import counted, format_duration, format_size
@@ -448,10 +449,10 @@ def _apart(advice: Advice) -> list[str]:
 
 
 def _why(apart: Apart) -> str:
-    if apart.kind == "not comparable":
-        return apart.detail
+    if apart.why is not None:
+        return reason(apart.why)
     said = {"contended": "tasks waited for a CPU in every launch", "few launches": f"fewer than {FEWEST} launches"}
-    return ": ".join(filter(None, (said.get(apart.kind, apart.kind), apart.detail)))
+    return ": ".join(filter(None, (said.get(apart.kind, apart.kind), "; ".join(apart.reasons))))
 
 
 def guideline_tables(results: Sequence[GuidelineResult]) -> list[Table]:

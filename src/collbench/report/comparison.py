@@ -20,6 +20,7 @@ from collbench.report.headings import place_order, table_key
 from collbench.report.launches import both_sides
 from collbench.report.parameters import column_heading, is_program, row_order, value_text, varying
 from collbench.report.programs import CPU_COLUMN, cpu_document, cpu_remarks, cpu_shares
+from collbench.report.reasons import slow_text, whole_reason
 from collbench.report.style import format_us
 from collbench.report.tables import Table, without_empty
 from collbench.schema.case import Case, names_in
@@ -138,8 +139,8 @@ def side_names(pair: Pair, with_engine: bool) -> str:
 def verdict(comparison: Comparison) -> str:
     """The verdict, and what it lacks or why there is none; or what a median hides."""
     if comparison.verdict in ("unclear", "not comparable"):
-        return f"{comparison.verdict} ({comparison.why})"
-    return comparison.verdict if comparison.slow is None else f"{comparison.verdict} ({comparison.slow.text})"
+        return f"{comparison.verdict} ({whole_reason(comparison)})"
+    return comparison.verdict if comparison.slow is None else f"{comparison.verdict} ({slow_text(comparison.slow)})"
 
 
 def row_launches(comparison: Comparison) -> str:
@@ -296,7 +297,7 @@ def entry(comparison: Comparison) -> dict[str, Any]:
         "left_out": comparison.left_out, "contended": comparison.contended,
         "results_differ": remarks.document(comparison),
         "slow": None if slow is None else {"launches": [slow.base, slow.other], "means": slow.means},
-        "verdict": comparison.verdict, "why": comparison.why, "launches_more": comparison.launches_more,
+        "verdict": comparison.verdict, "why": whole_reason(comparison), "launches_more": comparison.launches_more,
     }  # fmt: skip
 
 

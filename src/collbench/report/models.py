@@ -11,7 +11,6 @@ from typing import Any
 from msgspec import to_builtins
 
 from collbench.analysis.models import FEWEST_RANKS, FEWEST_SIZES, SHAPES, Fitted, Model, Series, Unfit, errors
-from collbench.analysis.observations import methods
 from collbench.analysis.predictions import (
     BACKENDS,
     COLLECTIVE,
@@ -23,6 +22,7 @@ from collbench.analysis.predictions import (
     training_of,
     unknown_growth,
 )
+from collbench.analysis.results import methods
 from collbench.report.cells import cautions, change
 from collbench.report.headings import heading, heading_key, operation, place_order
 from collbench.report.headings import ranks as ranks_of

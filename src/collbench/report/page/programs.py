@@ -18,6 +18,7 @@ from collbench.report.page.drawing import BETTER, FAINT, INK, OPEN, PAPER, SERIE
 from collbench.report.page.figures.curves import curves
 from collbench.report.page.samples import Section, StoredSamples, strips
 from collbench.report.parameters import case_words
+from collbench.report.reasons import reason
 from collbench.report.remarks import findings
 from collbench.report.tables import Table
 from collbench.report.verdict import cell_text, sentence
@@ -184,7 +185,7 @@ def _sentences(suite: Suite, margin: float) -> Iterator[str]:
         chosen += [one for one in own if one.pair.base.case["measure"] == "step"] or own
     for one in chosen:
         if one.verdict == "not comparable":
-            by_reason.setdefault(one.why.partition(";")[0], []).append(one.pair.base.case.workload)
+            by_reason.setdefault(reason(one.why, one.blocks).partition(";")[0], []).append(one.pair.base.case.workload)
     for refused in suite.refused:
         by_reason.setdefault(refused.why, []).append(refused.label)
     if compared := [one for one in chosen if one.verdict != "not comparable"]:
