@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 
 from collbench.analysis.observations import Cell, collect
-from collbench.report.launches import launch_tables
+from collbench.report.cells import launch_tables
 from collbench.report.tables import terminal
 from collbench.schema.case import Case, case_of
 from collbench.schema.record import Record, ResultCheck, Work

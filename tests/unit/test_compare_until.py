@@ -22,7 +22,7 @@ from collbench.analysis.pairs import across, within
 from collbench.analysis.run_facts import few_launches
 from collbench.cli import run_command
 from collbench.cli.failing import failures
-from collbench.report.comparison import tables
+from collbench.report.cells import tables
 from collbench.schema import manifest as manifests
 from collbench.schema.case import Case
 from collbench.schema.manifest import Until

@@ -17,7 +17,7 @@ from collbench.analysis.launches import Slow, drift, serial, slow
 from collbench.analysis.observations import observe
 from collbench.analysis.pairs import across, within
 from collbench.cli import run_command
-from collbench.report.comparison import tables
+from collbench.report.cells import tables
 from collbench.schema.record import Samples
 
 HOST, MULTI = made_case("host", image="a"), made_case("multi", "strict", image="a")

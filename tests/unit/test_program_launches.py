@@ -10,7 +10,7 @@ from tests.unit.made_runs import Entry, made_case, made_record, write_run
 
 from collbench.analysis.observations import Cell, observe
 from collbench.cli import cli
-from collbench.report.launches import launch_table
+from collbench.report.cells import launch_table
 from collbench.schema.case import Case
 from collbench.schema.record import ResultCheck
 

@@ -19,12 +19,10 @@ from collbench.analysis.guidelines import GuidelineResult
 from collbench.analysis.observations import Observed
 from collbench.analysis.options import Option, Question
 from collbench.analysis.recovery import Recovery, recoveries
-from collbench.report.cells import change, digits, interval, times
-from collbench.report.cells import span as from_to
-from collbench.report.comparison import dependent
-from collbench.report.headings import operation, variant
-from collbench.report.misleading import misleading
-from collbench.report.parameters import is_program
+from collbench.report.caveats import dependent, misleading
+from collbench.report.headings import is_program, operation, variant
+from collbench.report.numbers import change, digits, interval, times
+from collbench.report.numbers import span as from_to
 from collbench.report.tables import Table
 from collbench.report.verdict import ways_to_tell
 from collbench.units import counted, format_duration, format_size
@@ -334,7 +332,7 @@ def cautions(
     questions = [advised.advice.question for advised in advices]
     cells = {cell.case: cell for one in questions for of_size in one.cells.values() for cell in of_size.values()}
     lines = (*also, *(dependent(comparisons) if comparisons else ()))
-    return [line.removesuffix(".") for line in misleading(replace(observed, cells=cells), lines, whole=False)]
+    return list(misleading(replace(observed, cells=cells), lines, whole=False))
 
 
 # The evidence.

@@ -15,9 +15,10 @@ from collbench.analysis.gate import Answer, Judgement
 from collbench.analysis.observations import Cell
 from collbench.analysis.pairs import BARRIER
 from collbench.characters import in_one_line
-from collbench.report.cells import LATE, change, difference_text
-from collbench.report.comparison import entry
+from collbench.report.caveats import LATE
+from collbench.report.cells import entry
 from collbench.report.headings import heading
+from collbench.report.numbers import change, difference_text
 from collbench.report.tables import INTERVAL, Table, without_empty
 from collbench.report.verdict import remarks
 from collbench.schema.case import Case, names_in

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 
 from collbench.analysis.history.change_points import FEWEST, LEAST, WAVES
 from collbench.analysis.history.history import Change, Event, History, Lack, Series, Trend
-from collbench.report.cells import change, span
 from collbench.report.headings import heading
+from collbench.report.numbers import change, span
 from collbench.report.tables import Table, without_empty
 from collbench.schema.case import Case
 from collbench.units import counted, format_duration, format_size

@@ -14,9 +14,9 @@ from collbench.analysis.models.model import FEWEST_RANKS, FEWEST_SIZES, HeldOutE
 from collbench.analysis.models.predict import Prediction, Refusal, known_sizes, unknown_growth
 from collbench.analysis.models.shapes import SHAPES
 from collbench.analysis.observations import methods
-from collbench.report.cells import cautions
+from collbench.report.caveats import cautions
 from collbench.report.headings import heading, heading_key, operation, place_order
-from collbench.report.style import format_rate, format_us
+from collbench.report.numbers import format_rate, format_us
 from collbench.report.tables import Table, terminal, without_empty
 from collbench.units import counted, format_duration, format_size
 

@@ -17,9 +17,9 @@ from collbench.analysis.paper.cells import Item, Kind, kinds_of, refuse_other_ma
 from collbench.analysis.paper.judge import VERDICTS, Evidence, Judgement, PartVerdict, judge
 from collbench.analysis.paper.reference import Paper, Published, Ratio, decode
 from collbench.errors import RequestError
-from collbench.report.cells import cautions, change, digits, disturbances, span, waited
-from collbench.report.comparison import of_launches
-from collbench.report.parameters import case_words
+from collbench.report.caveats import cautions, disturbances, of_launches, waited
+from collbench.report.headings import case_words
+from collbench.report.numbers import change, digits, span
 from collbench.report.tables import Table, without_empty
 from collbench.schema.case import Case
 from collbench.spelling import nearest_and_all

@@ -10,9 +10,9 @@ from typing import Any
 
 from collbench.analysis.compare import Comparison
 from collbench.analysis.planning import STEPS, Cost, Movement, Power
-from collbench.report.cells import change, difference_text
-from collbench.report.comparison import verdict
+from collbench.report.cells import verdict
 from collbench.report.headings import operation
+from collbench.report.numbers import change, difference_text
 from collbench.report.tables import Table
 from collbench.units import counted, format_long, format_size
 

@@ -10,11 +10,11 @@ import msgspec
 
 from collbench.analysis.models.predict import Refusal
 from collbench.analysis.models.steps import BACKENDS, COLLECTIVE, DTYPE, TrainingStep, training_of
-from collbench.report.cells import change
-from collbench.report.headings import operation, place_order, ranks
+from collbench.report.caveats import each_once
+from collbench.report.headings import apart, operation, place_order, ranks
 from collbench.report.models import MOST_ROWS, reason, remarks
-from collbench.report.scales import time_scale
-from collbench.report.tables import Table, without_empty
+from collbench.report.numbers import between, change, time_scale
+from collbench.report.tables import INTERVAL, Table
 from collbench.schema.case import Case
 from collbench.units import counted, format_bytes, format_duration
 
@@ -30,12 +30,11 @@ _READING = ("predicted: the model's time of all these all-reduces, one after the
 def brief_grid(steps: Sequence[TrainingStep]) -> list[Table]:
     """A row for each training with a column for each place; of many places a row for each. None without steps."""
     groups = _trainings(steps)
-    names = [[*operation(group[0].case).split(", "), ranks(group[0].case)] for group in groups]
-    shared = [part for part in next(iter(names), []) if all(part in own for own in names)]
+    names, shared = apart([[*operation(group[0].case).split(", "), ranks(group[0].case)] for group in groups])
     places = list(dict.fromkeys(_place(step) for group in groups for step in group))
     rows: list[tuple[str, ...]] = []
     for group, own in zip(groups, names, strict=True):
-        name = ", ".join(part.removeprefix("network ") for part in own if len(groups) == 1 or part not in shared)
+        name = ", ".join(part.removeprefix("network ") for part in (shared if len(groups) == 1 else own))
         cells = {_place(step): _cell(step) for step in group}
         across = (name, *(cells.get(place, "-") for place in places))
         rows += [across] if len(places) <= MOST_PLACES else [(name, *item) for item in cells.items()]
@@ -83,20 +82,24 @@ def _accuracy(group: Sequence[TrainingStep]) -> Table:
     entries = [step_entry(step) for step in group]
     shown = [entry[name] for entry in entries for name in ("not_hidden", "alone", "predicted")]
     scale = time_scale(value for value in shown if value is not None)
-    columns = ("place", scale.heading("predicted"), "predicted 95 %", scale.heading("alone"),
-               scale.heading("not hidden"), "not hidden 95 %", "error (%)", "hidden (%)")  # fmt: skip
-    forms: dict[str, Callable[[Any], str]] = {
-        "predicted": scale.text, "interval": scale.span, "alone": scale.text, "not_hidden": scale.text,
-        "not_hidden_interval": scale.span, "error": _percent, "hidden": _percent,
-    }  # fmt: skip
-    rows = [
-        (_place(step), *("" if entry[name] is None else form(entry[name]) for name, form in forms.items()))
-        for step, entry in zip(group, entries, strict=True)
-    ]
+
+    def column(name: str, form: Callable[[Any], str]) -> list[str]:
+        return ["" if entry[name] is None else form(entry[name]) for entry in entries]
+
+    columns = {
+        "place": list(map(_place, group)),
+        scale.heading("predicted"): column("predicted", scale.text),
+        f"predicted{INTERVAL}": column("interval", lambda ends: between(ends, scale.text)),
+        scale.heading("alone"): column("alone", scale.text),
+        scale.heading("not hidden"): column("not_hidden", scale.text),
+        f"not hidden{INTERVAL}": column("not_hidden_interval", lambda ends: between(ends, scale.text)),
+        "error (%)": column("error", _percent),
+        "hidden (%)": column("hidden", _percent),
+    }
     notes = [_messages(messages) for messages in dict.fromkeys(step.messages for step in group)]
     title = f"communication of {operation(group[0].case)}, {ranks(group[0].case)}"
     lines = dict.fromkeys((*notes, _READING, *cautions(group)))
-    return without_empty(Table(title, columns, tuple(rows), tuple(lines)))
+    return Table.of(title, columns, lines)
 
 
 def _place(step: TrainingStep) -> str:
@@ -109,13 +112,14 @@ def _percent(share: float) -> str:
 
 def cautions(group: Sequence[TrainingStep]) -> list[str]:
     """Why there is no prediction, and what a reader of one must know, with the places."""
-    places: dict[str, dict[str, None]] = {}
-    for step in group:
-        of_each = [line for one in step.predictions for line in remarks(one)]
-        missing = [f"not predicted: {why(step)}"] * bool(step.why) + [f"not compared: {_lost(step)}"] * bool(step.lost)
-        for line in (*missing, *of_each):
-            places.setdefault(line, {})[_place(step)] = None
-    return [f"{line} ({', '.join(names)})" for line, names in places.items()]
+    return each_once(
+        (line, _place(step))
+        for step in group
+        for line in (
+            *[f"not predicted: {why(step)}"] * bool(step.why), *[f"not compared: {_lost(step)}"] * bool(step.lost),
+            *(line for one in step.predictions for line in remarks(one)),
+        )
+    )  # fmt: skip
 
 
 def why(step: TrainingStep) -> str:

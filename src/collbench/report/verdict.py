@@ -15,11 +15,19 @@ from collbench.analysis.deciding import standing, standing_of_sides, still_open
 from collbench.analysis.estimate import FEWEST
 from collbench.analysis.observations import Cell
 from collbench.analysis.planning import MOST
-from collbench.report import remarks as remarks_module
-from collbench.report.cells import change, digits, disturbances, failed, in_blocks, span, unlike, waited
-from collbench.report.comparison import common_case, of_launches, versus, what_differs
-from collbench.report.headings import heading
-from collbench.report.programs import CPU_COLUMN, cpu_remarks
+from collbench.report.caveats import (
+    cpu_waited,
+    differing_results,
+    disturbances,
+    failed,
+    in_blocks,
+    of_launches,
+    unlike,
+    waited,
+    what_differs,
+)
+from collbench.report.headings import common_case, heading, versus
+from collbench.report.numbers import change, digits, span
 from collbench.report.tables import WIDTH, Table
 from collbench.schema.gate_plan import is_gate, read_gate_plan
 from collbench.schema.launch_plan import MOST_LAUNCHES
@@ -431,14 +439,13 @@ def remarks(comparisons: Sequence[Comparison]) -> list[str]:
     pairs = [one.pair for one in comparisons]
     cells = list({id(cell): cell for pair in pairs for cell in (pair.base, pair.other)}.values())
     several = len({pair.base.case.workload for pair in pairs}) > 1
-    unequal = remarks_module.findings(comparisons) if several else remarks_module.differing_results(comparisons)
+    unequal = differing_results(comparisons, several)
     differing = what_differs(comparisons)
     told = [line for line in differing if not line.startswith("transport: ")]
     transports = [line for line in differing if line not in told]
     more = len(transports) - MOST_REASONS
     told += transports if more <= 0 else [f"transports differ between {len(transports)} pairs of places: --all"]
-    delayed = [line for line in cpu_remarks(comparisons) if not line.startswith(CPU_COLUMN)]
     limits = of_launches(comparisons, planned=False) if comparisons else []
-    found = (*unequal, *delayed, *limits, *told, *in_blocks(cells), *disturbances(cells),
+    found = (*unequal, *cpu_waited(comparisons), *limits, *told, *in_blocks(cells), *disturbances(cells),
              *waited(cells), *unlike([(pair.base, pair.other) for pair in pairs]))  # fmt: skip
     return list(dict.fromkeys(found))
