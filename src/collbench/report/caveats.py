@@ -14,7 +14,15 @@ from collbench.analysis.launches import MENTIONED, SLOW, Unequal, only_waited, u
 from collbench.analysis.launches import dependent as launches_dependent
 from collbench.analysis.observations import Cell, Observed
 from collbench.analysis.options import questions
-from collbench.report.headings import differing, image_and_place, is_program, operation, row_words, size_text
+from collbench.report.headings import (
+    differing,
+    image_and_place,
+    is_program,
+    operation,
+    place_order,
+    row_words,
+    size_text,
+)
 from collbench.report.numbers import difference_text
 from collbench.schema.record import Record
 from collbench.units import counted, format_size
@@ -375,7 +383,7 @@ def misleading(observed: Observed, also: Sequence[str] = (), whole: bool = True)
 
     If not the `whole`, then without a few late samples, which change no verdict.
     """
-    cells = list(observed.cells.values())
+    cells = sorted(observed.cells.values(), key=lambda cell: place_order(cell.case))
     choices = any(len(question.options) > 1 for question in questions(observed, {}))
     few = sum(0 < len(cell.medians) < FEWEST for cell in cells)
     throttled = sorted({reason for cell in cells for reason in cell.slowed})
