@@ -35,8 +35,8 @@ from scipy import stats
 
 from collbench.analysis.compare import Comparison, compare
 from collbench.analysis.factors import find_factor
-from collbench.analysis.observations import observe
 from collbench.analysis.pairs import opposed
+from collbench.analysis.runs import observe
 from collbench.schema.case import Case
 from collbench.schema.store import RecordStream
 from collbench.units import format_size

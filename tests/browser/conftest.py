@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from collbench.analysis.observations import observe
+from collbench.analysis.runs import observe
 from collbench.report.page.contents import chapter, paper_chapter
 from collbench.report.page.render import html
 from collbench.report.paper import beside, paper

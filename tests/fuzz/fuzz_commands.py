@@ -43,7 +43,7 @@ import scipy.stats  # noqa: F401 - before time counts
 from collbench import cli, collectives
 from collbench.analysis import baseline
 from collbench.analysis.factors import FACTORS
-from collbench.analysis.observations import observe
+from collbench.analysis.runs import observe
 from collbench.cli import COMMANDS
 from collbench.launch import folders
 from collbench.launch.shipped import plans

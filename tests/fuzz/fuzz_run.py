@@ -25,8 +25,8 @@ with atheris.instrument_imports(include=["collbench"]):
     from collbench.analysis import baseline
     from collbench.analysis.compare import compare
     from collbench.analysis.factors import FACTORS
-    from collbench.analysis.observations import Observed, Pair, observe
-    from collbench.analysis.pairs import across, within
+    from collbench.analysis.pairs import Pair, across, within
+    from collbench.analysis.runs import Observed, observe
     from collbench.cli.terminal import harmless
     from collbench.errors import CollbenchError
     from collbench.report import STYLES, new_style

@@ -6,10 +6,10 @@ from collections.abc import Callable
 
 import numpy as np
 
-from collbench.analysis.observations import Cell, collect
+from collbench.analysis.results import cells_of
 from collbench.report.cells import launch_tables
 from collbench.report.tables import terminal
-from collbench.schema.case import Case, case_of
+from collbench.schema.case import case_of
 from collbench.schema.record import Record, ResultCheck, Work
 from collbench.schema.summary import summarise
 
@@ -25,12 +25,6 @@ def record(policy: str, isolation: str | None, launch: int, us: float, *notes: s
     seconds = summarise(np.array([round(us * 1000)]))
     return Record(case=case, launch=launch, status="ok", work=work, seconds=seconds, driver="native",
                   check=ResultCheck(wrong=0), transport="ch4 shm", contended=launch == 3, notes=notes)  # fmt: skip
-
-
-def cells_of(records: list[Record]) -> dict[Case, Cell]:
-    cells: dict[Case, Cell] = {}
-    collect(records, cells)
-    return cells
 
 
 def test_times_transports_remarks_and_reasons(golden: Callable[[str, str], None]) -> None:

@@ -9,19 +9,19 @@ from tests.unit.made_runs import made_case, made_record, spread
 
 from collbench.analysis.compare import compare
 from collbench.analysis.estimate import Estimate
-from collbench.analysis.observations import Cell, Pair
+from collbench.analysis.pairs import Pair
 from collbench.analysis.planning import Cost, power
+from collbench.analysis.results import cells_of
 from collbench.report.sensitivity import SelfTest, power_table, tables
 from collbench.report.tables import terminal
 
 
 def pair(size: int, width: float) -> Pair:
     """Equal sides of eight launches."""
-    base, other = (Cell(made_case(policy).having(size=size)) for policy in ("host", "multi"))
-    for launch, median in enumerate(spread(1e-6, 8, width)):
-        for cell in (base, other):
-            cell.add(made_record(cell.case, launch, median), launch)
-    return Pair(base, other, "base", "other")
+    cases = [made_case(policy).having(size=size) for policy in ("host", "multi")]
+    medians = enumerate(spread(1e-6, 8, width))
+    cells = cells_of(made_record(case, launch, median) for launch, median in medians for case in cases)
+    return Pair(cells[cases[0]], cells[cases[1]], "base", "other")
 
 
 @pytest.mark.parametrize("least", [(0.07, 0.15), (0.07, None), (None, None), (0.1, 0.1)], ids=str)

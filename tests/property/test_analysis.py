@@ -8,7 +8,6 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import numpy as np
@@ -20,8 +19,9 @@ from tests.unit.made_runs import experiment, made_case, made_failure, made_manif
 from collbench.analysis.compare import Comparison, compare
 from collbench.analysis.estimate import centre, ratio_in_blocks, ratio_of_sides
 from collbench.analysis.factors import find_factor
-from collbench.analysis.observations import Observed, Pair, collect, observe
-from collbench.analysis.pairs import within
+from collbench.analysis.pairs import Pair, within
+from collbench.analysis.results import cells_of
+from collbench.analysis.runs import Observed, observe
 from collbench.cli import run_command
 from collbench.errors import RequestError
 from collbench.report.cells import document, launch_tables, tables
@@ -56,9 +56,7 @@ def measured(draw: st.DrawFn, times: st.SearchStrategy[float], least: int = 0) -
 
 
 def observed(records: Sequence[Record]) -> Observed:
-    cells: dict[Case, Any] = {}
-    collect(records, cells)
-    return Observed("run", (made_manifest(experiment=experiment(["openmpi"])),), cells, ())
+    return Observed("run", (made_manifest(experiment=experiment(["openmpi"])),), cells_of(records), ())
 
 
 def by_policy(records: Sequence[Record], in_blocks: bool = True) -> dict[tuple[Case, Case], Comparison]:

@@ -7,16 +7,17 @@ once for each. Every draw has its seed.
 from __future__ import annotations
 
 import math
-from array import array
 from collections.abc import Callable
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from tests.unit.made_runs import made_cell
 
 from collbench.analysis.compare import Comparison, compare
 from collbench.analysis.estimate import Estimate, centre, ratio_in_blocks, ratio_of_sides
-from collbench.analysis.observations import Cell, Pair
+from collbench.analysis.pairs import Pair
+from collbench.analysis.results import Cell
 from collbench.schema.case import Case, case_of
 
 pytestmark = pytest.mark.slow
@@ -85,9 +86,7 @@ def test_samples_taken_for_launches_would_not_cover() -> None:
 
 
 def cell_of(case: Case, medians: Values) -> Cell:
-    times = array("d", medians.tolist())
-    return Cell(case, launches=array("q", range(len(times))), medians=times, means=array("d", times),
-                ways=[()] * len(times), how={()})  # fmt: skip
+    return made_cell(case, medians.tolist())
 
 
 def compared(base: Values, other: Values, in_blocks: bool, margin: float = 0.0) -> list[Comparison]:

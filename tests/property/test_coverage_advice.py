@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import math
-from array import array
 from collections.abc import Callable, Iterable
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from tests.unit.made_runs import made_case
+from tests.unit.made_runs import made_case, made_cell
 
 from collbench.analysis.advise import crossings, crossover
 from collbench.analysis.estimate import centre
-from collbench.analysis.observations import Cell
 from collbench.analysis.options import FACTORS, Option, Question
 from collbench.analysis.recovery import recoveries
+from collbench.analysis.results import Cell
 
 pytestmark = pytest.mark.slow
 
@@ -36,8 +35,7 @@ BELOW, ABOVE = option("a"), option("b")
 
 
 def cell(medians: NDArray[np.float64]) -> Cell:
-    values = array("d", medians.tolist())
-    return Cell(CASE, launches=array("q", range(len(values))), medians=values, means=values)
+    return made_cell(CASE, medians.tolist())
 
 
 def noisy(draw: np.random.Generator, block: NDArray[np.float64], share: float) -> NDArray[np.float64]:

@@ -15,7 +15,7 @@ from tests.unit.made_gates import made_gate, noisy, told
 from tests.unit.made_runs import made_case, made_failure, spread
 
 from collbench.analysis.gate import judge
-from collbench.analysis.observations import observe
+from collbench.analysis.runs import observe
 from collbench.report.gate import document, junit, markdown, names_of
 from collbench.schema.case import Case
 from collbench.schema.gate_plan import Margin, read_gate_plan

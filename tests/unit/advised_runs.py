@@ -7,8 +7,8 @@ from pathlib import Path
 from tests.unit.made_runs import made_case, spread, write_run
 
 from collbench.analysis.advise import Advice, advise
-from collbench.analysis.observations import observe
 from collbench.analysis.options import questions
+from collbench.analysis.runs import observe
 
 US = 1e-6
 

@@ -8,9 +8,9 @@ from typing import Any
 
 from tests.unit.made_runs import Entry, made_record, spread, write_run
 
-from collbench.analysis.observations import Observed, observe
 from collbench.analysis.paper.cells import kinds_of
 from collbench.analysis.paper.judge import Judgement, judge
+from collbench.analysis.runs import Observed, observe
 from collbench.report.paper import paper
 from collbench.schema.case import Case
 from collbench.schema.record import Work

@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -20,6 +21,8 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from collbench.analysis.results import Builder, Cell, Facts, How, Origin
+from collbench.analysis.runs import Observed
 from collbench.schema.case import Case, case_of
 from collbench.schema.manifest import Experiment, Gpu, Host, Image, Library, Manifest, Protocol
 from collbench.schema.record import Ranks, Record, ResultCheck, Samples, Work
@@ -76,6 +79,24 @@ def sampled(record: Record, samples: NDArray[np.int64]) -> Record:
     largest = samples.max(axis=0)
     taken = Samples(n=len(largest), invalid=int((largest <= 0).sum()), warmup=5)
     return msgspec.structs.replace(record, samples=taken, seconds=summarise(largest[largest > 0]))
+
+
+def made_cell(case: Case, medians: Sequence[float], ways: Sequence[How] = (), **origin: Any) -> Cell:
+    """A cell with these launch medians (s), measured in these ways; `origin` is what holds of its run."""
+    builder = Builder([case])
+    for launch, median in enumerate(medians):
+        facts = Facts("ok", Work(amount=8), ways[launch] if ways else ())
+        builder.row(case, launch, facts, None, median, median)
+    return builder.results(Origin(**origin)).cells()[case]
+
+
+def with_facts(observed: Observed, **changes: Any) -> Observed:
+    """The same run, whose records say something else beside their times."""
+    facts = {id(cell.results): [one._replace(**changes) for one in cell.results.facts]
+             for cell in observed.cells.values()}  # fmt: skip
+    cells = {case: Cell(case, replace(cell.results, facts=facts[id(cell.results)]), cell.rows, cell.repeated, cell.rest)
+             for case, cell in observed.cells.items()}  # fmt: skip
+    return replace(observed, cells=cells)
 
 
 def made_failure(case: Case, launch: int, reason: str, status: str = "failed") -> Record:

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import math
-from array import array
 
 import numpy as np
 import pytest
-from tests.unit.made_runs import made_case
+from tests.unit.made_runs import made_case, made_cell
 
 from collbench.analysis.advise import advise
-from collbench.analysis.observations import Cell
 from collbench.analysis.options import FACTORS, Option, Question
 
 MANY = 18
@@ -22,9 +20,7 @@ def question(times: np.ndarray[tuple[int, int], np.dtype[np.float64]]) -> Questi
     for number, medians in enumerate(times.tolist()):
         name = f"option{number:02d}"
         option = Option(tuple(name if factor == "library" else "" for factor in FACTORS))
-        values = array("d", medians)
-        cells[option] = Cell(made_case(image=name), launches=array("q", range(len(values))), medians=values,
-                             means=values, ways=[()] * len(values), how={()})  # fmt: skip
+        cells[option] = made_cell(made_case(image=name), medians)
     return Question(made_case(), {8: cells}, ("library",))
 
 

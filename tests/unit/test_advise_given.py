@@ -22,10 +22,10 @@ from tests.unit.made_runs import (
 from tests.unit.made_runs import image as made_image
 
 from collbench.analysis.advise import advise, pair_of
-from collbench.analysis.observations import observe
 from collbench.analysis.options import merged, parse_given, questions
 from collbench.analysis.pairs import method_differences
 from collbench.analysis.recovery import recoveries
+from collbench.analysis.runs import observe
 from collbench.errors import RequestError
 from collbench.schema.case import Case, case_of
 
@@ -98,7 +98,8 @@ def test_cells_measured_in_another_way_are_not_advised_against(tmp_path: Path) -
     (advice,) = advice_on(write_run(tmp_path / "run", {quick: spread(10 * US), odd: late}))
     ((option, why),) = advice.sizes[0].apart.items()
     assert (advice.question.name(option), why.kind) == ("b", "not comparable")
-    assert why.detail == method_differences(pair_of(advice.question, 1024, *advice.question.options))
+    assert why.why is not None
+    assert why.why.values == method_differences(pair_of(advice.question, 1024, *advice.question.options))
 
 
 def test_options_are_named_with_their_hosts_where_these_vary(tmp_path: Path) -> None:

@@ -22,9 +22,9 @@ from tests.unit.made_runs import (
 )
 
 from collbench.analysis.advise import Advice, advise, pair_of
-from collbench.analysis.observations import observe
 from collbench.analysis.options import merged, questions
 from collbench.analysis.pairs import method_differences
+from collbench.analysis.runs import observe
 from collbench.errors import RequestError
 from collbench.report.advice import complete, document
 from collbench.schema.case import Case
@@ -120,7 +120,7 @@ def test_what_was_measured_in_another_way_is_not_surpassed(tmp_path: Path) -> No
     (advice,) = advice_on(places(tmp_path / "run", slow, fast))
     assert not any(one.known for one in advice.sizes)
     assert apart(advice, 1024) == {"host": "not comparable"}
-    assert [one.detail for one in advice.sizes[0].apart.values()] == [
+    assert [one.why and one.why.values for one in advice.sizes[0].apart.values()] == [
         method_differences(pair_of(advice.question, 1024, *advice.question.options))
     ]
 

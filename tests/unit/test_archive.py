@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 from tests.unit.made_runs import made_case, made_manifest, made_record, sampled
 
-from collbench.analysis.observations import observe
+from collbench.analysis.runs import observe
 from collbench.errors import RunReadError
 from collbench.schema import sample_files
 from collbench.schema.pack import pack

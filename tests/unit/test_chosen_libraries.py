@@ -9,8 +9,8 @@ from tests.unit.made_runs import experiment, image, spread, write_run
 
 from collbench.analysis.environment import facts
 from collbench.analysis.factors import find_factor
-from collbench.analysis.observations import Observed, observe
 from collbench.analysis.pairs import across, within
+from collbench.analysis.runs import Observed, observe
 from collbench.errors import RequestError
 from collbench.schema.axes import Value
 from collbench.schema.case import Case, Where

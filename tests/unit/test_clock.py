@@ -12,9 +12,9 @@ from tests.unit.made_runs import Entry, host, made_case, made_record, write_run
 from collbench.analysis.compare import MARGIN, Comparison, compare
 from collbench.analysis.estimate import centre, ratio_in_blocks, ratio_of_sides
 from collbench.analysis.factors import find_factor
-from collbench.analysis.observations import observe
 from collbench.analysis.pairs import within
 from collbench.analysis.planning import hidden_by_clock
+from collbench.analysis.runs import observe
 
 HOST, MULTI = made_case("host", image="a"), made_case("multi", "strict", image="a")
 NS = 1e-9

@@ -8,7 +8,7 @@ from collections.abc import ItemsView, Iterator
 import pytest
 from tests.unit.made_runs import made_case, made_record
 
-from collbench.analysis.observations import Cell, collect, without_collector
+from collbench.analysis.results import Cell, cells_of, without_collector
 from collbench.errors import RunReadError
 from collbench.report.cells import launch_tables
 from collbench.schema.case import Case
@@ -22,7 +22,7 @@ def test_it_is_paused_while_records_are_read() -> None:
         during.append(gc.isenabled())
         yield made_record(made_case(), 0, 1e-6)
 
-    collect(records(), {})
+    cells_of(records())
     assert (during, gc.isenabled()) == ([False], True)
 
 
@@ -49,7 +49,7 @@ def test_it_goes_on_after_a_line_that_is_no_record() -> None:
         raise RunReadError("line 2")
 
     with pytest.raises(RunReadError):
-        collect(damaged(), {})
+        cells_of(damaged())
     assert gc.isenabled()
 
 

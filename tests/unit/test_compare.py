@@ -22,12 +22,12 @@ from tests.unit.made_runs import (
 )
 
 from collbench.analysis.bounds import ALPHA, Launches, intervals, ratio_at_any_time
-from collbench.analysis.compare import Comparison, Verdict, compare, verdict_on
+from collbench.analysis.compare import Comparison, Reason, Verdict, compare, verdict_on
 from collbench.analysis.estimate import Estimate
 from collbench.analysis.factors import find_factor
 from collbench.analysis.launches import REFUSED
-from collbench.analysis.observations import observe
 from collbench.analysis.pairs import across, within
+from collbench.analysis.runs import observe
 from collbench.schema.case import Case
 
 MULTI = made_case("multi", "strict", image="openmpi")
@@ -279,15 +279,17 @@ def test_only_blocks_that_both_sides_have_are_paired(tmp_path: Path) -> None:
 
 def test_without_a_common_block_there_is_nothing_to_compare(tmp_path: Path) -> None:
     found = in_one_run(tmp_path, [1e-6, None], [None, 1e-6])
-    assert (found.verdict, found.why) == ("not comparable", "the sides have no block of launches in common")
+    assert (found.verdict, found.why) == ("not comparable", Reason("no common blocks"))
 
 
 def test_failures_and_skips_say_why_there_is_no_verdict(tmp_path: Path) -> None:
     failed = in_one_run(tmp_path / "1", spread(1e-6), ["container c1 died"] * 10)
-    assert (failed.verdict, failed.why) == ("not comparable", "multi strict: failed: container c1 died")
+    assert (failed.verdict, failed.why) == (
+        "not comparable", Reason("not measured", ("multi strict", "failed", "container c1 died"))
+    )  # fmt: skip
     skip = made_failure(HOST, 0, "no such algorithm", "skipped")
     skipped = in_one_run(tmp_path / "2", [skip], spread(1e-6))
-    assert skipped.why == "host: skipped: no such algorithm"
+    assert skipped.why == Reason("not measured", ("host", "skipped", "no such algorithm"))
     assert (skipped.ratio, skipped.base, skipped.sizes) == (None, None, 0)
     assert skipped.other is not None
 
@@ -304,7 +306,7 @@ def test_medians_of_zero_are_no_numbers_to_compare(tmp_path: Path) -> None:
     for base, other in ((spread(1e-6), [0.0] * 10), ([0.0, *spread(1e-6)[1:]], spread(1e-6)), ([0.0] * 8, [0.0] * 8)):
         found = in_one_run(tmp_path / str(len(base)) / str(other[0]), base, other)
         assert (found.verdict, found.ratio) == ("not comparable", None)
-        assert "the clock does not resolve" in found.why
+        assert found.why == Reason("clock 0")
 
 
 def test_a_cell_without_a_verdict_leaves_the_others_as_they_are(tmp_path: Path) -> None:

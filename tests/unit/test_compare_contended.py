@@ -13,12 +13,13 @@ from tests.unit.made_program_runs import launches_of, program_case
 from tests.unit.made_runs import made_case, made_record, spread, write_run
 
 from collbench.analysis import baseline
-from collbench.analysis.compare import Comparison
+from collbench.analysis.compare import Comparison, Reason
 from collbench.analysis.compare import compare as compared
 from collbench.analysis.factors import find_factor
 from collbench.analysis.launches import together
-from collbench.analysis.observations import Observed, observe
 from collbench.analysis.pairs import across, within
+from collbench.analysis.results import joined
+from collbench.analysis.runs import Observed, observe
 
 HOST, INSIDE = program_case(), program_case("multi", "strict")
 
@@ -61,10 +62,10 @@ def test_ranks_are_compared_as_before(tmp_path: Path) -> None:
 def test_too_few_that_are_left_are_undecided_with_the_reason(tmp_path: Path) -> None:
     found = by_policy(observe(written(tmp_path, of_host=range(5))))
     assert (found.verdict, found.launches_more) == ("unclear", 2)
-    assert found.why == "an interval needs at least 2 more launches: tasks waited for a CPU in 6 blocks"
+    assert found.why == Reason("few launches", (2,), contended=6)
     none = by_policy(observe(written(tmp_path / "none", range(5), range(5, 10))))
     assert (none.verdict, none.launches, none.contended, none.ratio) == ("unclear", (0, 0), 10, None)
-    assert none.why == "no others are left: tasks waited for a CPU in 10 blocks"
+    assert none.why == Reason("no launches", contended=10)
     assert none.base is not None and none.cpu[0] is not None, "what was measured is shown"
 
 
@@ -106,8 +107,7 @@ def test_a_baseline_keeps_which_launches_were_contended_and_the_cpu_seconds(tmp_
 
 def test_runs_taken_together_move_the_numbers_of_contended_launches(tmp_path: Path) -> None:
     one, two = observe(written(tmp_path / "1")), observe(written(tmp_path / "2"))
-    cell = one.cells[INSIDE]
-    cell.absorb(two.cells[INSIDE], 10)
+    cell = joined([(one.cells, 0), (two.cells, 10)])[INSIDE]
     assert cell.contended == {2, 5, 12, 15} and cell.cpu.keys() == set(range(20))
 
 

@@ -11,8 +11,8 @@ from tests.unit.test_compare_pairs import NOTHING, TIMES, placed
 
 from collbench.analysis.compare import compare
 from collbench.analysis.factors import find_factor
-from collbench.analysis.observations import Pair, observe
-from collbench.analysis.pairs import across
+from collbench.analysis.pairs import Pair, across
+from collbench.analysis.runs import observe
 from collbench.errors import RequestError
 from collbench.report.cells import tables
 

@@ -24,8 +24,8 @@ from tests.unit.made_runs import (
 from tests.unit.test_compare_pairs import NOTHING, TIMES, pairs_of, placed
 
 from collbench.analysis.factors import find_factor
-from collbench.analysis.observations import Pair, observe
-from collbench.analysis.pairs import across, alike, within
+from collbench.analysis.pairs import Pair, across, alike, within
+from collbench.analysis.runs import observe
 from collbench.errors import RequestError, RunReadError
 from collbench.schema.case import Case
 from collbench.schema.manifest import Allocation

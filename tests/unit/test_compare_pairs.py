@@ -10,8 +10,8 @@ from tests.unit.made_program_runs import program_record
 from tests.unit.made_runs import Entry, made_case, made_record, spread, write_run
 
 from collbench.analysis.factors import find_factor
-from collbench.analysis.observations import Pair, observe
-from collbench.analysis.pairs import across, alike, within, without_partner
+from collbench.analysis.pairs import Differences, Pair, across, alike, within, without_partner
+from collbench.analysis.runs import observe
 from collbench.errors import RequestError
 from collbench.schema.case import Case, case_of
 
@@ -196,14 +196,14 @@ def test_a_driver_that_fell_back_on_one_side_is_not_comparable(tmp_path: Path) -
     base = observe(write_run(tmp_path / "a", {case: TIMES}))
     fell = [made_record(case, launch, 1e-6, driver="python") for launch in range(2)]
     other = observe(write_run(tmp_path / "b", {case: fell}))
-    assert refused(across(base, other, None, NOTHING)) == "driver native against python"
+    assert refused(across(base, other, None, NOTHING)) == (("driver", "native", "python"),)
     assert not refused(across(base, other, None, frozenset({"driver"})))
     mixed = observe(write_run(tmp_path / "c", {case: [TIMES[0], fell[1]]}))
-    assert refused(across(base, mixed, None, NOTHING)) == "driver native against native and python"
+    assert refused(across(base, mixed, None, NOTHING)) == (("driver", "native", "native and python"),)
 
 
-def refused(pairs: list[Pair]) -> str:
-    """Why the first pair is not comparable, side by side."""
+def refused(pairs: list[Pair]) -> Differences:
+    """Why the first pair is not comparable."""
     return alike(pairs[0], in_blocks=False).refused
 
 
@@ -214,9 +214,8 @@ def test_another_way_of_measuring_is_not_comparable_until_ignored(tmp_path: Path
     record = made_record(made_case(), 0, 1e-6, **{name: value})
     other = observe(write_run(tmp_path / "b", {made_case(): [record]}))
     [pair] = across(base, other, None, NOTHING)
-    said, _, cure = refused([pair]).partition("; ")
-    assert said.startswith(f"{name} ") and said.endswith(f" against {value}")
-    assert cure == ('gate = "barrier" in the plan (or --gate barrier) measures both' if name == "gate" else "")
+    ((differs, _, of_other),) = refused([pair])
+    assert (differs, of_other) == (name, str(value))
     assert not refused(across(base, other, None, frozenset({name})))
 
 

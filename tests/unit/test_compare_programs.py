@@ -16,8 +16,8 @@ from tests.unit.made_program_runs import launches_of, program, program_case
 from tests.unit.made_runs import experiment, image, library, made_case, spread, write_run
 
 from collbench.analysis.factors import find_factor
-from collbench.analysis.observations import Pair, observe
-from collbench.analysis.pairs import within
+from collbench.analysis.pairs import Pair, within
+from collbench.analysis.runs import observe
 from collbench.errors import RequestError
 from collbench.schema.case import Case
 from collbench.schema.manifest import Library

@@ -4,22 +4,20 @@ from __future__ import annotations
 
 import json
 import sys
-from array import array
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 from tests.unit.made_program_runs import program_case
-from tests.unit.made_runs import experiment, made_case, write_run
+from tests.unit.made_runs import experiment, made_case, made_cell, write_run
 
 from collbench.analysis.bounds import ALPHA, fewest_wins
 from collbench.analysis.compare import Comparison, compare
 from collbench.analysis.deciding import Standing, questions, standing, still_open
 from collbench.analysis.factors import find_factor
-from collbench.analysis.observations import Cell, How, observe
 from collbench.analysis.pairs import across, within
-from collbench.analysis.run_facts import few_launches
+from collbench.analysis.results import How
+from collbench.analysis.runs import few_launches, observe
 from collbench.cli import run_command
 from collbench.cli.failing import failures
 from collbench.report.cells import tables
@@ -135,7 +133,7 @@ def test_beside_another_run_it_is_judged_like_any_other(tmp_path: Path) -> None:
 
 
 def asked(*cases: Case) -> dict[str, list[tuple[str, str]]]:
-    found = questions([Cell(case) for case in cases])
+    found = questions([made_cell(case, ()) for case in cases])
     return {name: [(pair.base_name, pair.other_name) for pair in pairs] for name, pairs in found.items()}
 
 
@@ -157,13 +155,9 @@ def test_programs_are_compared_measure_by_measure() -> None:
     assert {name: len(pairs) for name, pairs in asked(*cells).items()} == {"policy": 2}
 
 
-def stand(times: dict[Case, list[float]], blocks: int, **fields: object) -> list[Standing]:
+def stand(times: dict[Case, list[float]], blocks: int) -> list[Standing]:
     """How comparisons stand after so many blocks of at most 20."""
-    cells = []
-    for case, medians in times.items():
-        cell = Cell(case, launches=array("q", range(len(medians))), medians=array("d", medians), until_decided=True)
-        cell.means, cell.ways = cell.medians, [()] * len(medians)
-        cells.append(replace(cell, **fields))  # type: ignore[arg-type]
+    cells = [made_cell(case, medians, until_decided=True) for case, medians in times.items()]
     return standing(cells, blocks, 20)
 
 
@@ -196,11 +190,8 @@ def after_fallbacks(blocks: int, *fell_back: int) -> str:
     ways: list[list[How]] = [[(("gate", "roundtime"),)] * blocks for _ in range(2)]
     for number in fell_back:
         ways[0][number] = (("gate", "barrier"),)
-    cells = []
-    for case, own in zip((HOST, SINGLE), ways, strict=True):
-        times = array("d", [1e-5] * blocks)
-        cells.append(Cell(case, launches=array("q", range(blocks)), medians=times, means=times, ways=own, how=set(own),
-                          until_decided=True))  # fmt: skip
+    cells = [made_cell(case, [1e-5] * blocks, own, until_decided=True)
+             for case, own in zip((HOST, SINGLE), ways, strict=True)]  # fmt: skip
     (one,) = standing(cells, blocks, 20)
     return one.state
 

@@ -14,7 +14,7 @@ import pytest
 from tests.unit.duet_worlds import PLAN, ROUNDS, Worlds, by_cell, carried_out, duet_of, how, made_ready, place_of, turns
 from tests.unit.made_worlds import Heard
 
-from collbench.analysis.observations import Cell
+from collbench.analysis.results import cells_of
 from collbench.launch import duet
 from collbench.launch.campaign import finished, run_campaign
 from collbench.launch.cells import Launch, LaunchCell, Part
@@ -108,8 +108,7 @@ def test_the_compared_time_is_what_observations_take() -> None:
     rows = table(a=(1e-5, 4e-5, 1e-5), b=(2e-5, 8e-5, 9e-5))
     found = by_cell(carried_out(taking(rows)))
     record = found[B, 8]
-    cell = Cell(record.case)
-    cell.add(record, 0)
+    (cell,) = cells_of([record]).values()
     assert record.duet is not None and record.seconds is not None
     assert list(cell.medians) == [record.duet.seconds] != [record.seconds.p50]
 

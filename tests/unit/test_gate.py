@@ -11,8 +11,9 @@ import pytest
 from tests.unit.made_gates import LARGE, SMALL, Medians, fine, made_gate, noisy, told
 from tests.unit.made_runs import Entry, made_case, made_failure, made_record, spread
 
+from collbench.analysis.compare import Reason
 from collbench.analysis.gate import ACCEPTABLE, Doubt, Judgement, Unfinished, judge
-from collbench.analysis.observations import observe
+from collbench.analysis.runs import observe
 from collbench.errors import RunReadError
 from collbench.schema.gate_plan import Margin, read_gate_plan
 from collbench.schema.record import LOST, ResultCheck, Samples
@@ -72,7 +73,8 @@ def test_noise_is_not_answered_with_the_launches_that_it_lacks(tmp_path: Path) -
     found = judged(made_gate(tmp_path, GOOD, {SMALL: noisy(1e-6), LARGE: spread(1e-4)}))
     assert (states(found), found.code) == (["no answer (too few launches)", "no loss"], 4)
     assert found.answers[0].doubt is not None
-    assert "more launches" in found.answers[0].doubt.why
+    why = found.answers[0].doubt.why
+    assert isinstance(why, Reason) and why.kind == "launches"
 
 
 def replaced(entries: Sequence[Entry], launch: int, entry: Entry) -> list[Entry]:
@@ -118,7 +120,7 @@ def test_what_was_not_measured_well_is_not_answered(tmp_path: Path, what: str) -
     found = judged(made_gate(tmp_path, *sides))
     assert states(found)[0] == f"no answer ({name})"
     assert found.answers[0].doubt is not None
-    assert words in found.answers[0].doubt.why
+    assert words in str(found.answers[0].doubt.why)
     assert found.code == 4
 
 
@@ -130,7 +132,7 @@ def test_what_fails_or_is_wrong_on_the_other_side_alone_is_broken(
 ) -> None:
     found = judged(made_gate(tmp_path, {SMALL: spread(1e-6)}, {SMALL: other}))
     assert (states(found), found.code) == (["broken (broken)"], 1)
-    assert found.answers[0].doubt is not None and words in found.answers[0].doubt.why
+    assert found.answers[0].doubt is not None and words in str(found.answers[0].doubt.why)
 
 
 @pytest.mark.parametrize("what", ["contended", "oversubscribed", "late", "unchecked", "a shared GPU"])

@@ -11,7 +11,7 @@ from tests.unit.conftest import Collbench
 from tests.unit.gate_engine import SIDES, SLOW, Engine, connected, slow
 
 from collbench.analysis.deciding import Standing, standing_of_sides
-from collbench.analysis.observations import Cell
+from collbench.analysis.results import Cell
 from collbench.cli.gate import FILES
 from collbench.schema.gate_plan import Margin, Margins
 from collbench.schema.store import read_run

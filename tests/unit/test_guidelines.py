@@ -7,7 +7,7 @@ from pathlib import Path
 from tests.unit.made_runs import Entry, made_case, spread, write_run
 
 from collbench.analysis.guidelines import MONOTONE, RULES, GuidelineResult, check
-from collbench.analysis.observations import observe
+from collbench.analysis.runs import observe
 from collbench.schema.case import Case
 
 US = 1e-6

@@ -26,7 +26,7 @@ from tests.unit.made_runs import (
 )
 
 from collbench.analysis.history import history as history_module
-from collbench.analysis.observations import Observed, observe
+from collbench.analysis.runs import Observed, observe
 from collbench.schema.record import ResultCheck, Work
 
 SMALL, MIDDLE, LARGE = (made_case(size=size) for size in (1024, 4096, 16384))

@@ -13,7 +13,7 @@ from tests.unit.made_measurements import method, on_ranks
 from tests.unit.made_runs import made_case, made_record
 
 from collbench import backends
-from collbench.analysis.observations import how
+from collbench.analysis.results import how
 from collbench.backends.fake import SimulatedClock
 from collbench.bindings.spec import Operation
 from collbench.machine.facts import RankFacts, rank_facts

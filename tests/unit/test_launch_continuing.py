@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from tests.unit.decided_worlds import TOML, Launch, clear, launches_of, noisy
 
-from collbench.analysis.observations import observe
+from collbench.analysis.runs import observe
 from collbench.schema.case import Case
 from collbench.schema.store import RunWriter, read_manifest, read_run
 

@@ -14,8 +14,8 @@ from tests.unit.decided_worlds import TOML, Launch, Played, clear, noisy
 from collbench.analysis.compare import compare
 from collbench.analysis.deciding import Executed
 from collbench.analysis.factors import find_factor
-from collbench.analysis.observations import observe
 from collbench.analysis.pairs import within
+from collbench.analysis.runs import observe
 from collbench.cli import deciding, run_command
 from collbench.cli.duration import seconds_of_launch
 from collbench.launch.campaign import finished

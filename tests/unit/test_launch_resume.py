@@ -12,8 +12,7 @@ import msgspec
 import pytest
 from tests.unit.test_launch_campaign import first, held, leave
 
-from collbench.analysis.observations import observe
-from collbench.analysis.run_facts import few_launches
+from collbench.analysis.runs import few_launches, observe
 from collbench.cli import run_command
 from collbench.errors import LaunchLost
 from collbench.launch import campaign, expansion
@@ -112,7 +111,7 @@ def test_a_lost_launch_that_fails_by_itself_when_it_is_repeated_has_failed_once(
     code, err = launch(lambda command: 7 if first(command) else leave(command), "--resume", str(where))
     assert (code, [one.launch for one in read_run(where).records]) == (1, [0, 1, 1, 0]), err
     cells = observe(where).cells.values()
-    assert [(cell.failed, cell.lost) for cell in cells] == [(1, {})] * 2
+    assert [(cell.failed, cell.lost) for cell in cells] == [(1, 0)] * 2
 
 
 def test_a_run_is_not_gone_on_with_on_another_image(launch: Launch, begun: Path) -> None:

@@ -12,10 +12,11 @@ from tests.unit.decided_worlds import TOML, Launch, Takes, clear, launches_of, n
 
 from collbench.analysis.compare import Comparison, compare
 from collbench.analysis.factors import FACTORS
-from collbench.analysis.observations import Cell, observe
 from collbench.analysis.pairs import within
+from collbench.analysis.results import Cell
+from collbench.analysis.runs import observe
 from collbench.cli import run_command
-from collbench.cli.deciding import Decider, cells_of
+from collbench.cli.deciding import Decider, launch_cells
 from collbench.errors import PackageMissing
 from collbench.launch.engines.fake import FakeSession
 from collbench.launch.engines.host import HostEngine
@@ -194,7 +195,7 @@ def test_each_block_had_the_cells_that_the_blocks_before_it_left_open(launch: La
     run = read_run(tmp_path / "run")
     expanded = expand(load_launch_plan(tmp_path / "plan.toml"))
     decider = Decider(expanded, run.manifest, run.records, lambda line, left: None)
-    cells = cells_of(expanded)
+    cells = launch_cells(expanded)
     for block in range(14):
         launched = {cells[record.case] for record in run.records if record.launch == block}
         wanted = decider(block)

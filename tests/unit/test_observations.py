@@ -8,12 +8,11 @@ import msgspec
 import numpy as np
 import pytest
 from tests.unit.made_program_runs import program_case, program_record
-from tests.unit.made_runs import experiment, made_case, made_failure, made_record, write_run
+from tests.unit.made_runs import experiment, made_case, made_cell, made_failure, made_record, write_run
 
-from collbench.analysis.observations import Cell, collect, observe
-from collbench.analysis.run_facts import few_launches
+from collbench.analysis.results import Cell, cells_of, joined
+from collbench.analysis.runs import few_launches, observe
 from collbench.run.turns import _trimmed
-from collbench.schema.case import Case
 from collbench.schema.record import Duet, ResultCheck
 from collbench.schema.turns import TRIMMED
 
@@ -22,13 +21,10 @@ US = 1e-6
 
 def cell(measured: int, failed: int = 0, skipped: int = 0) -> Cell:
     """A cell with so many launches of each kind."""
-    found = Cell(made_case())
     records = [made_record(made_case(), launch, US) for launch in range(measured)]
     records += [made_failure(made_case(), 100 + number, "broken") for number in range(failed)]
     records += [made_failure(made_case(), 200 + number, "none", "skipped") for number in range(skipped)]
-    for record in records:
-        found.add(record, record.launch)
-    return found
+    return cells_of(records, cases=[made_case()])[made_case()]
 
 
 @pytest.mark.parametrize(
@@ -65,30 +61,26 @@ def test_a_wrong_result_is_that_of_its_case_alone(tmp_path: Path) -> None:
     """A size that the launch did not come to has failed with it, and its other launches still compare."""
     small, large = made_case("host", size=8), made_case("host", size=4096)
     wrong = msgspec.structs.replace(made_failure(small, 1, "wrong result"), check=ResultCheck(wrong=3))
-    cells: dict[Case, Cell] = {}
-    collect([made_record(small, 0, US), made_record(large, 0, US), wrong], cells)
+    cells = cells_of([made_record(small, 0, US), made_record(large, 0, US), wrong])
     assert [(cells[case].failed, cells[case].wrong) for case in (small, large)] == [(1, 1), (1, 0)]
 
 
 def test_the_processor_time_of_an_execution_counts_its_warm_up_too() -> None:
     """Nine samples and one warm-up took ten times half a second."""
-    found = Cell(program_case())
-    found.add(program_record(program_case(), 0, 1.0, cpu=0.5), 0)
+    (found,) = cells_of([program_record(program_case(), 0, 1.0, cpu=0.5)]).values()
     assert found.cpu == {0: pytest.approx((0.5, 1.0))}
 
 
 @pytest.mark.parametrize("steps", [(1e-8, 4e-8), (4e-8, 1e-8)])
 def test_runs_together_have_the_coarser_clock(steps: tuple[float, float]) -> None:
-    one, other = (Cell(made_case(), clock_step=step) for step in steps)
-    one.absorb(other, 0)
-    assert one.clock_step == 4e-8
+    one, other = ({made_case(): made_cell(made_case(), [US], clock_step=step)} for step in steps)
+    assert joined([(one, 0), (other, 1)])[made_case()].half_step == 2e-8
 
 
 def test_the_shortest_burst_decides_on_what_the_clock_leaves_open() -> None:
-    found = Cell(made_case(), clock_step=8e-9)
-    assert found.half_step == 4e-9
-    for launch, burst in enumerate((20, 10)):
-        found.add(made_record(made_case(), launch, US, burst=burst), launch)
+    records = [made_record(made_case(), launch, US, burst=burst) for launch, burst in enumerate((20, 10))]
+    for number, burst in ((0, 1), (1, 20), (2, 10)):
+        found = cells_of(records[:number], cases=[made_case()])[made_case()].of_origin(clock_step=8e-9)
         assert found.half_step == pytest.approx(4e-9 / burst)
 
 
@@ -101,8 +93,7 @@ def test_the_clock_moves_a_time_of_a_duet_by_less_than_a_median() -> None:
         found = _trimmed(shown.astype(np.int64))
         assert found is not None and abs(found * 1e9 - true) <= TRIMMED * 10 + 0.1
     duet = Duet(worlds=2, started=0, seconds=US, slices=(), checked=())
-    cell = Cell(made_case(), clock_step=1e-8)
-    cell.add(made_record(made_case(), 0, US, duet=duet), 0)
-    assert cell.half_step == pytest.approx(TRIMMED * 1e-8)
-    cell.add(made_record(made_case(), 1, US), 1)
-    assert cell.half_step == pytest.approx(5e-9)
+    records = [made_record(made_case(), 0, US, duet=duet), made_record(made_case(), 1, US)]
+    for number, step in ((1, TRIMMED * 1e-8), (2, 5e-9)):
+        (cell,) = cells_of(records[:number]).values()
+        assert cell.of_origin(clock_step=1e-8).half_step == pytest.approx(step)

@@ -10,8 +10,8 @@ from tests.unit.made_runs import made_case, write_run
 
 from collbench.analysis.compare import compare, turned
 from collbench.analysis.factors import FACTORS
-from collbench.analysis.observations import observe
 from collbench.analysis.pairs import opposed
+from collbench.analysis.runs import observe
 
 NOISE = [1.0, 1.0, 1.3] * 20
 

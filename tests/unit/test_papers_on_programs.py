@@ -29,11 +29,13 @@ from tests.unit.made_papers import (
     training,
     write,
 )
-from tests.unit.made_runs import Entry, experiment, image, library, made_failure, made_record
+from tests.unit.made_runs import Entry, experiment, image, library, made_failure, made_record, with_facts
 
+from collbench.analysis.compare import Reason
 from collbench.analysis.paper.cells import kinds_of
 from collbench.analysis.paper.judge import Judgement, diff_percent
 from collbench.analysis.paper.reference import decode
+from collbench.analysis.results import joined
 from collbench.errors import RunReadError
 from collbench.report.paper import beside, paper, papers
 from collbench.schema.case import Case, case_of
@@ -185,8 +187,8 @@ def test_what_others_are_compared_with_must_be_known(tmp_path: Path) -> None:
 
 def test_launches_on_several_devices_are_no_evidence(tmp_path: Path) -> None:
     observed = write(tmp_path / "run", [ioping("direct", 0.3)])
-    for cell in observed.cells.values():
-        cell.transports = {*cell.transports, "ext4 (vdb)"}
+    elsewhere = with_facts(observed, transport="ext4 (vdb)")
+    observed = replace(observed, cells=joined([(observed.cells, 0), (elsewhere.cells, 100)]))
     found = judged("xu2017", observed)[7]
     (one,) = found.evidence
     assert (one.reason, one.detail) == ("devices", ("ext4 (vda) and ext4 (vdb)",) * 2)
@@ -194,10 +196,9 @@ def test_launches_on_several_devices_are_no_evidence(tmp_path: Path) -> None:
 
 def test_two_kinds_of_container_without_the_host_are_no_evidence(tmp_path: Path) -> None:
     observed = write(tmp_path / "run", [dd(16, 0.9), dd(8192, 1.03), dd(16384, 1.03)])
-    single = {
-        case.having(policy="single"): replace(cell, case=case.having(policy="single"))
-        for case, cell in observed.cells.items() if case["count"] == 8192 and not case.where.on_host
-    }  # fmt: skip
+    moved = {case.having(policy="single"): cell for case, cell in observed.cells.items()
+             if case["count"] == 8192 and not case.where.on_host}  # fmt: skip
+    single = joined([(moved, 0)])
     cells = {case: cell for case, cell in observed.cells.items() if not (case["count"] == 8192 and case.where.on_host)}
     without = replace(observed, cells=cells | single)
     assert [one.place for one in kinds_of([without], paper("xu2017"))] == ["multi strict"]
@@ -315,8 +316,8 @@ def test_a_benchmark_that_was_skipped_gives_its_reason(tmp_path: Path) -> None:
     }
     found = judged("xu2017", write(tmp_path / "run", linpack(2000), more=skipped))[2]
     (one,) = found.evidence
-    assert (found.verdict, one.reason, one.detail) == (
-        "not measured", "not comparable", ("host: skipped: no xhpcg in PATH",))  # fmt: skip
+    assert (found.verdict, one.reason, one.why) == (
+        "not measured", "not comparable", Reason("not measured", ("host", "skipped", "no xhpcg in PATH")))  # fmt: skip
 
 
 def test_programs_of_other_versions_are_not_compared(tmp_path: Path) -> None:
@@ -384,6 +385,6 @@ def test_seccomp_unconfined_and_far_memory_come_after_the_default(tmp_path: Path
         for place in places:
             if not case.where.on_host or "affinity" in place:
                 other = case.having(**({"affinity": "far"} if case.where.on_host else place))
-                cells[other] = replace(cell, case=other)
+                cells |= joined([({other: cell}, 0)])
     found = kinds_of([replace(observed, cells=cells)], paper("xu2017"))
     assert [one.place for one in found] == ["single ipc", "single strict seccomp unconfined", "single strict far"]

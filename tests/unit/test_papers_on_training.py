@@ -7,11 +7,11 @@ from pathlib import Path
 import msgspec
 import pytest
 from tests.unit.made_papers import judged, sysbench, write
-from tests.unit.made_runs import Entry, made_record, spread, write_run
+from tests.unit.made_runs import Entry, made_record, spread, with_facts, write_run
 
-from collbench.analysis.observations import Observed, observe
 from collbench.analysis.paper.cells import Item, items_of, kinds_of
 from collbench.analysis.paper.judge import PartVerdict, foreseen, judge
+from collbench.analysis.runs import Observed, observe
 from collbench.report.paper import beside, paper
 from collbench.schema.case import Case
 from collbench.schema.record import Work
@@ -151,9 +151,7 @@ def test_a_part_that_no_run_can_show_leaves_no_verdict_to_the_others(tmp_path: P
 def test_more_ranks_than_cores_are_no_evidence_on_the_server(tmp_path: Path) -> None:
     times = {single(1, 2): 1.0, multi(1, 2): 1.5}
     (idle,) = without_reasons(trained(tmp_path / "idle", times), 4)
-    observed = trained(tmp_path / "crowded", times)
-    for cell in observed.cells.values():
-        cell.oversubscribed = LAUNCHES
+    observed = with_facts(trained(tmp_path / "crowded", times), oversubscribed=True)
     (crowded,) = without_reasons(observed, 4)
     assert (idle.verdict, crowded.verdict) == ("does not hold here", "not measured")
     assert [one.reason for one in crowded.evidence] == ["crowded"]
@@ -171,7 +169,7 @@ def test_what_failed_decides_nothing(tmp_path: Path) -> None:
     }
     found = without_reasons(observe(write_run(tmp_path / "run", cells)), 3)
     assert found[0].verdict == "not measured"
-    assert found[0].evidence[0].reason == "not comparable" and "killed" in found[0].evidence[0].detail[0]
+    assert found[0].evidence[0].reason == "not comparable" and "killed" in str(found[0].evidence[0].why)
 
 
 def test_a_run_that_lacks_one_side_of_every_claim_names_it(tmp_path: Path) -> None:

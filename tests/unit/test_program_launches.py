@@ -6,9 +6,10 @@ from pathlib import Path
 
 from click.testing import CliRunner
 from tests.unit.made_program_runs import program_case, program_record
-from tests.unit.made_runs import Entry, made_case, made_record, write_run
+from tests.unit.made_runs import Entry, made_case, made_cell, write_run
 
-from collbench.analysis.observations import Cell, observe
+from collbench.analysis.results import Cell, joined
+from collbench.analysis.runs import observe
 from collbench.cli import cli
 from collbench.report.cells import launch_table
 from collbench.schema.case import Case
@@ -41,8 +42,8 @@ def test_the_median_of_a_figure_stands_beside_the_times(tmp_path: Path) -> None:
 def test_runs_that_are_read_together_have_the_figures_of_all(tmp_path: Path) -> None:
     first, second = (observe(run_of(tmp_path / name, values)) for name, values in (("a", [0.1, 0.2]), ("b", [0.9])))
     (host,) = (case for case in first.cells if case.where.on_host)
-    first.cells[host].absorb(second.cells[host], 2)
-    assert first.cells[host].by_figure["accuracy"] == [0.1, 0.2, 0.9] and first.cells[host].figures["accuracy"] == 0.9
+    cell = joined([(first.cells, 0), (second.cells, 2)])[host]
+    assert cell.by_figure["accuracy"] == [0.1, 0.2, 0.9] and cell.figures["accuracy"] == 0.9
 
 
 def test_it_is_seen_on_the_terminal(tmp_path: Path) -> None:
@@ -54,13 +55,10 @@ def test_it_is_seen_on_the_terminal(tmp_path: Path) -> None:
 
 def cells_of(launches: dict[str, int]) -> list[Cell]:
     """A place with so many launches; with none one that was skipped."""
-    cells = []
-    for policy, number in launches.items():
-        cell = Cell(made_case(policy))
-        for launch in range(number):
-            cell.add(made_record(cell.case, launch, 1e-6 * (launch + 1)), launch)
-        cells.append(cell)
-    return cells
+    return [
+        made_cell(made_case(policy), [1e-6 * (launch + 1) for launch in range(number)])
+        for policy, number in launches.items()
+    ]
 
 
 def test_a_row_has_the_median_and_the_ends_and_a_place_without_launches_has_none() -> None:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from tests.unit.made_runs import experiment, made_case, made_manifest, made_record, sampled, twin
 
-from collbench.analysis.observations import observe
+from collbench.analysis.runs import observe
 from collbench.cli import cli
 from collbench.report.page.contents import chapter
 from collbench.report.page.figures.curves import Launches

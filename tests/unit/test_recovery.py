@@ -10,9 +10,9 @@ import pytest
 from tests.unit.made_runs import made_case, spread, write_run
 
 from collbench.analysis.advise import advise
-from collbench.analysis.observations import observe
 from collbench.analysis.options import questions
 from collbench.analysis.recovery import Recovery, recoveries, shares
+from collbench.analysis.runs import observe
 from collbench.report.advice import complete
 
 US = 1e-6

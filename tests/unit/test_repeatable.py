@@ -15,7 +15,8 @@ from tests.unit.made_program_runs import launches_of, program
 from tests.unit.made_runs import experiment, image, spread, write_run
 
 from collbench.analysis.baseline import keep, load
-from collbench.analysis.observations import gather, observe
+from collbench.analysis.results import joined
+from collbench.analysis.runs import gather, observe
 from collbench.report import new_style
 from collbench.report.styles import fields_of
 from collbench.schema.case import Case
@@ -108,9 +109,8 @@ def test_a_baseline_and_a_folder_of_launches_keep_them(tmp_path: Path) -> None:
 
 
 def test_cells_that_are_put_together_have_the_results_of_both(tmp_path: Path) -> None:
-    one, two = (observe(run_of(tmp_path / str(loss), {HOST: [loss]})).cells[HOST] for loss in (1.0, 2.0))
-    one.absorb(two, 10)
-    assert one.repeatable == {"loss": {1.0, 2.0}}
+    one, two = (observe(run_of(tmp_path / str(loss), {HOST: [loss]})).cells for loss in (1.0, 2.0))
+    assert joined([(one, 0), (two, 10)])[HOST].repeatable == {"loss": {1.0, 2.0}}
 
 
 def test_the_page_says_it_in_its_answer_and_below_the_table(tmp_path: Path, here: Collbench) -> None:

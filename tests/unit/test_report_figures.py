@@ -19,9 +19,9 @@ from tests.unit.made_runs import Entry, made_case, made_record, spread, write_ru
 
 from collbench.analysis.compare import Comparison, compare
 from collbench.analysis.factors import find_factor
-from collbench.analysis.observations import Observed, observe
 from collbench.analysis.options import questions
 from collbench.analysis.pairs import within
+from collbench.analysis.runs import Observed, observe
 from collbench.report.numbers import times
 from collbench.report.page import contents
 from collbench.report.page.drawing import BETTER, OPEN, SERIES, WORSE

@@ -24,7 +24,7 @@ from tests.unit.made_runs import (
     write_run,
 )
 
-from collbench.analysis.observations import observe
+from collbench.analysis.runs import observe
 from collbench.errors import RequestError, to_install
 from collbench.report.page.contents import chapter
 from collbench.report.page.render import html

@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from tests.unit.made_runs import made_case, spread, write_run
 from tests.unit.made_suite import CPU, IO, of, recorded, write_suite
 
-from collbench.analysis.observations import observe
+from collbench.analysis.runs import observe
 from collbench.report.page import programs
 from collbench.report.page.contents import Chapter, chapter
 from collbench.report.page.drawing import BETTER, OPEN, SERIES, WORSE

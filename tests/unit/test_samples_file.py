@@ -12,7 +12,7 @@ import pytest
 from numpy.typing import NDArray
 from tests.unit.made_runs import experiment, made_case, made_manifest, made_record, sampled, write_run
 
-from collbench.analysis.observations import EVERY, SampleCheck, observe
+from collbench.analysis.runs import EVERY, SampleCheck, observe
 from collbench.errors import RunReadError
 from collbench.report.caveats import misleading
 from collbench.report.page.contents import chapter

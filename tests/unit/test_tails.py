@@ -13,8 +13,8 @@ from tests.unit.made_runs import Entry, made_case, made_record, spread, write_ru
 
 from collbench.analysis.compare import Comparison, compare, turned
 from collbench.analysis.factors import FACTORS
-from collbench.analysis.observations import observe
 from collbench.analysis.pairs import opposed
+from collbench.analysis.runs import observe
 from collbench.schema.case import Case
 from collbench.schema.record import Samples
 

@@ -17,7 +17,7 @@ import pytest
 from tests.unit.made_runs import made_case, spread, twin, write_run
 
 from collbench.analysis import baseline
-from collbench.analysis.observations import observe
+from collbench.analysis.runs import observe
 from collbench.cli.terminal import harmless
 from collbench.errors import RunReadError, RunWriteError
 from collbench.report.page.contents import chapter

@@ -12,8 +12,8 @@ from tests.unit.made_runs import Entry, made_case, spread, write_run
 
 from collbench.analysis.compare import compare as compared
 from collbench.analysis.factors import find_factor
-from collbench.analysis.observations import observe
 from collbench.analysis.pairs import within
+from collbench.analysis.runs import observe
 from collbench.report.tables import Table
 from collbench.report.verdict import MOST_ROWS, tables
 from collbench.schema.case import Case

@@ -3,26 +3,26 @@
 from __future__ import annotations
 
 import pytest
-from tests.unit.made_runs import made_case
+from tests.unit.made_runs import made_case, made_cell
 
-from collbench.analysis.compare import Comparison
+from collbench.analysis.compare import Comparison, Reason
 from collbench.analysis.estimate import Estimate
-from collbench.analysis.observations import Cell, Pair
+from collbench.analysis.pairs import Pair
 from collbench.report.verdict import what_tells
 
-OVER = "needs more than 1000 more launches"
+OVER = Reason("launches", (None,))
 
 
-def undecided(ratio: float, more: int | None, why: str = "", size: int = 8) -> Comparison:
+def undecided(ratio: float, more: int | None, why: Reason | None = None, size: int = 8) -> Comparison:
     """A cell that needs so many more launches, or has no interval where `why` says so."""
-    pair = Pair(Cell(made_case(size=size)), Cell(made_case(size=size)), "a", "b")
-    interval = None if why.startswith("an interval") else (0.9 * ratio, 1.1 * ratio)
+    pair = Pair(made_cell(made_case(size=size), ()), made_cell(made_case(size=size), ()), "a", "b")
+    interval = None if why is not None and why.kind == "few launches" else (0.9 * ratio, 1.1 * ratio)
     return Comparison(pair, None, None, Estimate(ratio, interval, 7), 3, None, "unclear",
-                      why or f"needs about {more} more launches", more, True, (7, 7))  # fmt: skip
+                      why or Reason("launches", (more,)), more, True, (7, 7))  # fmt: skip
 
 
-FEW = undecided(1.8, 2, "an interval needs at least 2 more launches")
-CLOCK = undecided(1.001, None, "the clock resolves these times to 4.2 % only")
+FEW = undecided(1.8, 2, Reason("few launches", (2,)))
+CLOCK = undecided(1.001, None, Reason("clock", (0.042,)))
 
 
 @pytest.mark.parametrize(
@@ -46,9 +46,9 @@ CLOCK = undecided(1.001, None, "the clock resolves these times to 4.2 % only")
         ([undecided(1.1, 5), undecided(1.2, 9)], "about 9 more launches would decide"),
         ([undecided(1.1, None, OVER), undecided(1.2, None, OVER)], "not even 1000 more launches would decide"),
         ([CLOCK], "the clock resolves these times to 4.2 % only"),
-        ([undecided(1.1, None, f"not decided after {blocks} blocks") for blocks in (14, 9, 9)],
+        ([undecided(1.1, None, Reason("blocks", (blocks,))) for blocks in (14, 9, 9)],
          "not decided after 9 to 14 blocks"),
-        ([undecided(1.1, None, "not decided after 9 blocks"), CLOCK],
+        ([undecided(1.1, None, Reason("blocks", (9,))), CLOCK],
          "not decided after 9 blocks; the clock resolves these times to 4.2 % only"),
     ],
 )  # fmt: skip

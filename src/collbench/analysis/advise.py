@@ -18,22 +18,23 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 import numpy as np
 
 from collbench.analysis.bounds import Launches, location, of_controls, of_controls_at_any_time
-from collbench.analysis.compare import DEPENDENT, MARGIN, not_comparable
+from collbench.analysis.compare import DEPENDENT, MARGIN, Reason, not_comparable
 from collbench.analysis.estimate import FEWEST, centre, open_to_clock
 from collbench.analysis.launches import dependent, drift, serial, slow, slow_samples, together
-from collbench.analysis.observations import Cell, Pair
 from collbench.analysis.options import Option, Question
-from collbench.analysis.pairs import alike, undisturbed
+from collbench.analysis.pairs import Pair, alike, undisturbed
+from collbench.analysis.results import Cell
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
 class Apart(NamedTuple):
-    """Why two options are not compared: `detail` is what records or `compare` say of it."""
+    """Why two options are not compared: `reasons` are what records say of it, `why` what `compare` says."""
 
     kind: Literal["not measured", "failed", "skipped", "contended", "few launches", "not comparable"]
-    detail: str = ""
+    reasons: tuple[str, ...] = ()
+    why: Reason | None = None
 
 
 #: Two options, the first in order first, with what both were measured with, or why they are not compared.
@@ -191,12 +192,12 @@ def _launches(pair: Pair, in_blocks: bool) -> Launches | Apart:
     used, _ = undisturbed(pair, in_blocks)
     for cell, whole in ((used.base, pair.base), (used.other, pair.other)):
         if not whole.medians:
-            return Apart("failed" if whole.failed else "skipped", "; ".join(sorted(whole.reasons)))
+            return Apart("failed" if whole.failed else "skipped", tuple(sorted(whole.reasons)))
         if not cell.medians:
             return Apart("contended")
     both = alike(used, in_blocks)
     why = not_comparable(pair, both, in_blocks)
-    return Apart("not comparable", why) if why else Launches(*both[:4])
+    return Apart("not comparable", why=why) if why else Launches(*both[:4])
 
 
 def _over_each(pairs: Pairs, in_blocks: bool) -> dict[tuple[Option, Option], float]:

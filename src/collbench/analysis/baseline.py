@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
-from array import array
+from collections.abc import Mapping
+from itertools import cycle
 from pathlib import Path
 
 import msgspec
 
-from collbench.analysis.observations import Cell, Observed, set_clock_step
+from collbench.analysis.results import Builder, Cell, Extra, Facts, Origin, origin_of
+from collbench.analysis.runs import Observed
 from collbench.errors import RunReadError, RunWriteError
 from collbench.schema.case import Case
 from collbench.schema.manifest import Manifest
@@ -104,16 +106,16 @@ def load(path: Path) -> Observed:
         raise RunReadError(f"{path}: not a baseline that --save-baseline wrote: {error}") from error
     if kept.baseline != VERSION:
         raise RunReadError(f"{path}: a baseline of version {kept.baseline}; this collbench reads {VERSION}.")
-    cells: dict[Case, Cell] = {}
+    builder = Builder()
     for stored in kept.cells:
-        if stored.case in cells:
+        if stored.case in builder.cases:
             raise RunReadError(f"{path}: {stored.case.workload} of {stored.case['size']} bytes comes twice.")
-        cells[stored.case] = _cell(stored, path)
-    set_clock_step(cells.values(), kept.manifests)
-    return Observed(str(path), kept.manifests, cells, ())
+        _add(builder, stored, path)
+    origin = Origin(clock_step=origin_of(kept.manifests).clock_step)
+    return Observed(str(path), kept.manifests, builder.results(origin).cells(), ())
 
 
-def _cell(stored: BaselineCell, path: Path) -> Cell:
+def _add(builder: Builder, stored: BaselineCell, path: Path) -> None:
     launches = len(set(stored.launches))
     if not launches == len(stored.launches) == len(stored.medians) == len(stored.means) == len(stored.ways):
         raise RunReadError(
@@ -126,10 +128,11 @@ def _cell(stored: BaselineCell, path: Path) -> Cell:
         )
     if not all(_BURST.fullmatch(value) for way in stored.how for name, value in way if name == "burst"):
         raise RunReadError(f"{path}: a burst that is not a number of operations.")
-    cell = Cell(stored.case, launches=array("q", stored.launches), medians=array("d", stored.medians))
-    cell.means, cell.work = array("d", stored.means), stored.work
-    cell.ways = [stored.how[way] for way in stored.ways]
-    cell.how, cell.transports, cell.contended = {*stored.how}, {*stored.transports}, {*stored.contended}
-    cell.cpu.update(stored.cpu)
-    cell.repeatable.update((name, set(values)) for name, values in stored.repeatable.items())
-    return cell
+    transports = stored.transports or (None,)
+    values = zip(stored.launches, stored.medians, stored.means, stored.ways, cycle(transports), strict=False)
+    repeatable: Mapping[str, tuple[float, ...]] = stored.repeatable
+    for launch, median, mean, way, transport in values:
+        facts = Facts("ok", stored.work, stored.how[way], contended=launch in stored.contended, transport=transport)
+        extra = Extra(stored.cpu.get(launch), repeatable=repeatable)
+        builder.row(stored.case, launch, facts, extra, median, mean)
+        repeatable = {}

@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 import numpy as np
 
 from collbench.analysis.estimate import CONFIDENCE, Estimate, HalfSteps, in_logarithms, open_to_clock, ratio_in_blocks
-from collbench.analysis.observations import Cell
+from collbench.analysis.results import Cell
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -32,16 +32,31 @@ from collbench.analysis.launches import (
     slow,
     slow_samples,
 )
-from collbench.analysis.observations import Pair
 from collbench.analysis.optional import stats
-from collbench.analysis.pairs import Alike, alike, undisturbed
-from collbench.analysis.planning import MOST, hidden_by_clock, launches_more
-from collbench.units import counted
+from collbench.analysis.pairs import Alike, Pair, alike, undisturbed
+from collbench.analysis.planning import hidden_by_clock, launches_more
 
 #: Two sides whose whole interval lies within this are the same.
 MARGIN = 0.05
 
 Verdict = Literal["same", "faster", "slower", "unclear", "not comparable"]
+
+#: What a reason is, in the order in which it is found, and its values: the side, its status and the records' reasons;
+#: the side and its launches with wrong results; differences of the measuring (`pairs.Differences`); amount and unit of
+#: both sides' work; none; none; none; launches that are missing for an interval; blocks; the share that the clock
+#: resolves; launches that are missing, at most so many; the share by which times drift; none; none.
+ReasonKind = Literal[
+    "not measured", "wrong results", "measured differently", "other work", "no common blocks", "no launches", "clock 0",
+    "few launches", "blocks", "clock", "launches", "drift", "dependent", "within margin", "excludes equality"
+]  # fmt: skip
+
+
+class Reason(NamedTuple):
+    """Why a comparison has its verdict, as data; `contended` launches were left out, so that too few remain."""
+
+    kind: ReasonKind
+    values: tuple[Any, ...] = ()
+    contended: int = 0
 
 
 @dataclass(frozen=True)
@@ -66,7 +81,7 @@ class Comparison:
     sizes: int
     paper_diff: float | None
     verdict: Verdict
-    why: str
+    why: Reason
     launches_more: int | None
     blocks: bool
     launches: tuple[int, int]
@@ -106,7 +121,7 @@ def compare(
     for index, pair in enumerate(pairs):
         if not reasons[index]:
             questions.setdefault(question(pair), []).append(index)
-    compared = {index: _not_compared(pairs[index], reason, in_blocks) for index, reason in enumerate(reasons) if reason}
+    compared = {index: _not_compared(pairs[index], why, in_blocks) for index, why in enumerate(reasons) if why}
     for indices in questions.values():
         used = [(quiet[index][0], values[index]) for index in indices]
         compared |= dict(zip(indices, _of_question(used, margin, in_blocks), strict=True))
@@ -123,7 +138,8 @@ def _of_question(used: Sequence[tuple[Pair, Alike]], margin: float, in_blocks: b
     ]
     if not dependent([one.serial for one in found if min(one.launches) >= DEPENDENT]):
         return found
-    return [replace(one, verdict="unclear", why=DEPENDENCE, launches_more=None) if one.verdict != "unclear" else one
+    why = Reason("dependent")
+    return [replace(one, verdict="unclear", why=why, launches_more=None) if one.verdict != "unclear" else one
             for one in found]  # fmt: skip
 
 
@@ -152,9 +168,6 @@ def _fixed(used: Sequence[tuple[Pair, Alike]], in_blocks: bool) -> list[Estimate
 #: From so many launches on it can be seen whether they depend on those before them, and then there is no verdict.
 DEPENDENT = 20
 
-#: Why a comparison is `unclear` although its interval would decide.
-DEPENDENCE = "launches depend on those before them"
-
 
 def half_steps(pair: Pair) -> HalfSteps:
     """By how much the clock leaves the times of the other side and of the base open."""
@@ -163,15 +176,13 @@ def half_steps(pair: Pair) -> HalfSteps:
 
 def turned(comparison: Comparison) -> Comparison:
     """The same comparison with its sides exchanged: the inverse ratio and the opposite verdict."""
-    was, ratio, slow_ = comparison.pair, comparison.ratio, comparison.slow
+    was, ratio, kinds = comparison.pair, comparison.ratio, comparison.slow
     pair = replace(was, base=was.other, other=was.base, base_name=was.other_name, other_name=was.base_name,
                    asked=was.asked[::-1])  # fmt: skip
-    slow_ = slow_ and slow_.turned
     return replace(
         comparison, pair=pair, base=comparison.other, other=comparison.base, ratio=ratio and _inverse(ratio),
-        paper_diff=None if ratio is None else _paper_diff(pair), slow=slow_,
+        paper_diff=None if ratio is None else _paper_diff(pair), slow=kinds and kinds.turned,
         verdict=_OPPOSITE.get(comparison.verdict, comparison.verdict),
-        why=comparison.why.replace(comparison.slow.text, slow_.text) if comparison.slow and slow_ else comparison.why,
         launches=comparison.launches[::-1], cpu=comparison.cpu[::-1],
     )  # fmt: skip
 
@@ -193,13 +204,10 @@ def _compared(
     base, other, steps = both.base, both.other, half_steps(pair)
     verdict, why, more = judge(ratio, margin, in_blocks and pair.base.until_decided)
     if verdict in ("slower", "faster") and not in_blocks and (moved := drift(base, other)):
-        verdict, more = "unclear", None
-        why = f"times drift by {moved * 100:.0f} % within a run, and the runs were measured one after the other"
+        verdict, why, more = "unclear", Reason("drift", (moved,)), None
     kinds = slow(base, other, one_median=verdict == "same")
     if kinds is None and in_blocks and not pair.base.until_decided:  # whose bound holds at one look
         kinds = _hidden(slow_samples(pair, both.of_base), verdict)
-    if kinds is not None:
-        why = f"{why}; {kinds.text}"
     sides = (centre(base, half_step=steps[1]), centre(other, half_step=steps[0]))
     return Comparison(
         pair, *sides, ratio, sizes, _paper_diff(pair), verdict, why, more, in_blocks, (len(base), len(other)),
@@ -221,61 +229,54 @@ def _as_measured(comparison: Comparison, pair: Pair, used: Pair, contended: int)
     comparison = replace(comparison, pair=pair, contended=contended, cpu=(base, other))
     if not contended or min(len(used.base.medians), len(used.other.medians)) >= FEWEST:
         return comparison
-    words = ("block", "blocks") if comparison.blocks else ("launch", "launches")
-    lost = f"tasks waited for a CPU in {counted(contended, *words)}"
     if used.base.medians and used.other.medians:
-        return replace(comparison, why=f"{comparison.why}: {lost}")
-    return replace(comparison, verdict="unclear", why=f"no others are left: {lost}", launches=(0, 0))
+        return replace(comparison, why=comparison.why._replace(contended=contended))
+    return replace(comparison, verdict="unclear", why=Reason("no launches", contended=contended), launches=(0, 0))
 
 
-def _not_compared(pair: Pair, reason: str, in_blocks: bool) -> Comparison:
+def _not_compared(pair: Pair, why: Reason, in_blocks: bool) -> Comparison:
     """Shows what was measured nevertheless, of every launch."""
     base, other = (centre(cell.medians, half_step=cell.half_step) if cell.medians else None
                    for cell in (pair.base, pair.other))  # fmt: skip
     launches = (len(pair.base.medians), len(pair.other.medians))
-    return Comparison(pair, base, other, None, 0, None, "not comparable", reason, None, in_blocks, launches)
+    return Comparison(pair, base, other, None, 0, None, "not comparable", why, None, in_blocks, launches)
 
 
-def not_comparable(pair: Pair, both: Alike, in_blocks: bool) -> str:
-    """Why a cell has no verdict; empty where it can have one."""
+def not_comparable(pair: Pair, both: Alike, in_blocks: bool) -> Reason | None:
+    """Why a cell has no verdict; None where it can have one."""
     for cell, name in ((pair.base, pair.base_name), (pair.other, pair.other_name)):
         if not cell.medians:
-            reasons = "; ".join(sorted(cell.reasons)) or "not measured"
-            return f"{name}: {'failed' if cell.failed else 'skipped'}: {reasons}"
+            return Reason("not measured", (name, "failed" if cell.failed else "skipped", *sorted(cell.reasons)))
         if cell.wrong:
-            return f"{name}: results were wrong in {counted(cell.wrong, 'launch', 'launches')}"
+            return Reason("wrong results", (name, cell.wrong))
     if both.refused:
-        return both.refused
-    base_work, other_work = pair.base.work, pair.other.work
-    least, most = sorted((base_work.amount, other_work.amount))
-    if base_work.unit != other_work.unit or least * 1.05 < most:
-        return f"{base_work.amount} {base_work.unit} against {other_work.amount} {other_work.unit}"
+        return Reason("measured differently", both.refused)
+    works = (pair.base.work, pair.other.work)
+    least, most = sorted(work.amount for work in works)
+    if works[0].unit != works[1].unit or least * 1.05 < most:
+        return Reason("other work", tuple((work.amount, work.unit) for work in works))
     if not both.base or not both.other:
-        return "the sides have no block of launches in common" if in_blocks else "not measured"
-    if min(*both.base, *both.other) <= 0.0:
-        return "a median of 0: the clock does not resolve this operation"
-    return ""
+        return Reason("no common blocks" if in_blocks else "no launches")
+    return Reason("clock 0") if min(*both.base, *both.other) <= 0.0 else None
 
 
-def judge(ratio: Estimate, margin: float, until_decided: bool = False) -> tuple[Verdict, str, int | None]:
+def judge(ratio: Estimate, margin: float, until_decided: bool = False) -> tuple[Verdict, Reason, int | None]:
     """The verdict on a ratio, why, and how many launches a side it lacks.
 
     None: none, or launches would not help, or they are made `until_decided`.
     """
     if ratio.interval is None and not (until_decided and ratio.n >= FEWEST):
         lacking = max(FEWEST - ratio.n, 1)
-        return "unclear", f"an interval needs at least {counted(lacking, 'more launch', 'more launches')}", lacking
+        return "unclear", Reason("few launches", (lacking,)), lacking
     verdict = verdict_on(ratio, margin)  # without an interval `unclear`
-    if verdict == "same":
-        return verdict, "the whole interval lies within the margin", None
     if verdict != "unclear":
-        return verdict, "the interval excludes equality", None
+        return verdict, Reason("within margin" if verdict == "same" else "excludes equality"), None
     if until_decided:
-        return verdict, f"not decided after {counted(ratio.n, 'block')}", None
+        return verdict, Reason("blocks", (ratio.n,)), None
     more = launches_more(ratio, margin)
     if more is None and hidden_by_clock(ratio, margin):
-        return verdict, f"the clock resolves these times to {math.expm1(ratio.resolution) * 100:.1f} % only", None
-    return verdict, f"needs more than {MOST} more launches" if more is None else needs(more), more
+        return verdict, Reason("clock", (math.expm1(ratio.resolution),)), None
+    return verdict, Reason("launches", (more,)), more
 
 
 def verdict_on(ratio: Estimate, margin: float) -> Verdict:
@@ -285,10 +286,6 @@ def verdict_on(ratio: Estimate, margin: float) -> Verdict:
     if ratio.excludes(1.0):
         return "slower" if ratio.value > 1 else "faster"
     return "unclear"
-
-
-def needs(more: int) -> str:
-    return f"needs about {counted(more, 'more launch', 'more launches')}"
 
 
 def _paper_diff(pair: Pair) -> float | None:

@@ -18,8 +18,8 @@ from collbench.analysis.compare import MARGIN, Comparison, compare
 from collbench.analysis.estimate import FEWEST
 from collbench.analysis.factors import FACTORS
 from collbench.analysis.gate import bounded, no_slower, slower
-from collbench.analysis.observations import Cell, Pair
-from collbench.analysis.pairs import alike, apart, opposed, undisturbed
+from collbench.analysis.pairs import Pair, alike, apart, opposed, undisturbed
+from collbench.analysis.results import Cell
 from collbench.schema.axes import AXES
 from collbench.schema.gate_plan import Margins, margin_of
 

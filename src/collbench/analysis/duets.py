@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from statistics import fmean, stdev
 
 from collbench.analysis.estimate import CONFIDENCE, FEWEST, Estimate
-from collbench.analysis.observations import Cell, Pair
 from collbench.analysis.optional import stats
+from collbench.analysis.pairs import Pair
+from collbench.analysis.results import Cell
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from collbench.analysis.observations import Observed
+from collbench.analysis.runs import Observed
 from collbench.schema.case import Case
 from collbench.schema.manifest import Host, Image, Library, Manifest
 

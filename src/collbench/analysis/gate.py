@@ -10,15 +10,17 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 import msgspec
+import numpy as np
 
 from collbench.analysis import environment
 from collbench.analysis.bounds import Bounds, Launches, bounds, bounds_at_any_time, log_ratios
-from collbench.analysis.compare import Comparison, compare, needs
+from collbench.analysis.compare import Comparison, Reason, compare
 from collbench.analysis.estimate import FEWEST, Estimate, in_logarithms
-from collbench.analysis.launches import dependent, unequal
-from collbench.analysis.observations import Cell, Observed, Pair
-from collbench.analysis.pairs import alike, undisturbed
+from collbench.analysis.launches import Slow, dependent, unequal
+from collbench.analysis.pairs import Pair, alike, undisturbed
 from collbench.analysis.planning import MOST, hidden_by_clock
+from collbench.analysis.results import Cell
+from collbench.analysis.runs import Observed
 from collbench.errors import RunReadError
 from collbench.schema.axes import SOFTWARE
 from collbench.schema.case import Case, Where
@@ -222,10 +224,10 @@ Cells = tuple[Cell | None, Cell | None]
 
 @dataclass(frozen=True)
 class Doubt:
-    """A reason: one of `NAMES`, and in words."""
+    """One of `NAMES`, and why: in words, or as `compare` has it."""
 
     name: str
-    why: str
+    why: str | Reason | Slow
 
     @property
     def rank(self) -> int:
@@ -261,7 +263,7 @@ def _not_measured(cells: Cells) -> Iterator[Doubt]:
         if cell is None:
             yield Doubt("missing", f"{name}: no record of it")
         elif fails:
-            own = cell.failed > len(cell.lost)  # of others the machine or the cluster is the cause
+            own = cell.failed > cell.lost  # of others the machine or the cluster is the cause
             alone = own and name == SIDES[1] and not failed[0] and cells[0] is not None
             launches = len(cell.medians) + cell.failed + cell.skipped
             what = f"failed in {cell.failed} of {counted(launches, 'launch', 'launches')}"
@@ -285,7 +287,7 @@ def _of_comparison(comparison: Comparison) -> Iterator[Doubt]:
         yield Doubt("results differ", f"{different[0].name} comes out differently")
     slow = comparison.slow
     if slow is not None and slow.on_other:
-        yield Doubt("slow at times", slow.text)
+        yield Doubt("slow at times", slow)
     base, other = comparison.pair.base, comparison.pair.other
     if other.unchecked and not base.unchecked:
         yield Doubt("unchecked", "the results of the other side were not checked")
@@ -330,8 +332,8 @@ def planned_cells(run: Observed, cases: Iterable[Case]) -> list[Cell | None]:
 def _as_failed(case: Case, beside: Cell | None) -> Cell | None:
     if beside is None:
         return None
-    return Cell(case, failed=beside.failed, reasons=beside.reasons, lost=dict(beside.lost),
-                until_decided=beside.until_decided)  # fmt: skip
+    failed = np.array([facts.status == "failed" for facts in beside.missing], bool)
+    return Cell(case, beside.results, beside.rows[:0], 0, beside.rest[failed])
 
 
 @dataclass(frozen=True)
@@ -494,8 +496,10 @@ def _undecided(comparison: Comparison | None, most: int) -> Doubt:
     """Until decided, a side has at most so many launches."""
     if comparison is None:
         return Doubt("missing", "not measured")
-    of = f" of at most {most}" if comparison.pair.base.until_decided else ""
-    return Doubt("too few launches" if comparison.launches_more else "undecided", f"{comparison.why}{of}")
+    why = comparison.why
+    if why.kind == "blocks":
+        why = why._replace(values=(*why.values, most))
+    return Doubt("too few launches" if comparison.launches_more else "undecided", why)
 
 
 def no_slower(comparison: Comparison, margin: float) -> bool:
@@ -536,8 +540,7 @@ def _by_bounds(comparison: Comparison, known: Bounds, cells: int, margin: float)
     if slower(found, margin) or no_slower(found, margin) or comparison.pair.base.until_decided:
         return found
     more = None if hidden_by_clock(ratio, margin) else _launches_more(known, ratio.n, margin)
-    why = f"needs more than {MOST} more launches" if more is None else needs(more)
-    return replace(found, launches_more=more, why=why)
+    return replace(found, launches_more=more, why=Reason("launches", (more,)))
 
 
 #: How many times as far from the margin as the bound is from the location the latter must lie, so that the bound is on

@@ -14,7 +14,8 @@ from typing import Literal
 from collbench.analysis.compare import MARGIN
 from collbench.analysis.estimate import Estimate, ratio_in_blocks
 from collbench.analysis.launches import together
-from collbench.analysis.observations import Cell, Observed
+from collbench.analysis.results import Cell
+from collbench.analysis.runs import Observed
 from collbench.schema.case import Case
 from collbench.units import format_size
 

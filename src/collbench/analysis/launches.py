@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from collbench.analysis.bounds import bounds
-from collbench.analysis.observations import Cell, Pair
 from collbench.analysis.optional import stats
+from collbench.analysis.pairs import Pair
+from collbench.analysis.results import Cell
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -74,17 +75,6 @@ class Slow:
     def turned(self) -> Slow:
         """With the sides exchanged."""
         return Slow(self.other, self.base, self.launches[::-1], self.means and 1 / self.means)
-
-    @property
-    def text(self) -> str:
-        """`over 1.25 times the median: 0 of 60 launches of the base, 20 of 60 of the other`."""
-        if self.means is not None:
-            return f"means of samples are {self.means:.2f} times as long on the other side"
-        of_base, of_other = self.launches
-        return (
-            f"over {SLOW} times the median: {self.base} of {of_base} launches of the base, "
-            f"{self.other} of {of_other} of the other"
-        )
 
 
 #: The fewest blocks with a bound at 1 %: one of 128 ways.

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 
 from collbench.analysis import environment
 from collbench.analysis.factors import FACTORS as OF_COMPARE
-from collbench.analysis.observations import Cell, Observed
-from collbench.analysis.run_facts import refuse_together
+from collbench.analysis.results import Cell, joined
+from collbench.analysis.runs import Observed, refuse_together
 from collbench.errors import RequestError
 from collbench.schema.axes import AXES, STEPS, SYNONYMS, axis_of, step_order
 from collbench.schema.case import Case
@@ -234,22 +234,23 @@ def merged(runs: list[Observed], ignored: frozenset[str] = frozenset(), in_block
                 f"{first.name} and {other.name} cannot be taken together: {listed}. "
                 f"Ask for advice on each of them alone, or add --ignore {','.join(wrong)}"
             )
-    cells: dict[Case, Cell] = {}
+    parts: list[tuple[dict[Case, Cell], int]] = []
     moved = 0
     for run in runs:
-        library = _library_of(run)
+        library, cells = _library_of(run), dict[Case, Cell]()
         for cell in run.cells.values():
             image = _unambiguous_image(cell.case, run, runs) if cell.case.where.image else library or None
             case = cell.case.having(image=image)
-            if in_blocks and case in cells:
+            if in_blocks and any(case in others for others, _ in parts):
                 raise RequestError(f"--in-blocks: {run.name} and another run measured the same ({case.workload}, "
                                    f"{library}): nothing distinguishes them.")  # fmt: skip
-            cells.setdefault(case, Cell(case)).absorb(cell, 0 if in_blocks else moved)
-        moved += 1 + max((cell.highest for cell in run.cells.values()), default=0)
+            cells[case] = cell
+        parts.append((cells, 0 if in_blocks else moved))
+        moved += 1 + max((launch for cell in run.cells.values() for launch in cell.launches), default=0)
     names = " + ".join(run.name for run in runs)
     manifests = tuple(manifest for run in runs for manifest in run.manifests)
     unfinished = tuple(line for run in runs for line in run.unfinished)
-    return Observed(names, manifests, cells, (), interleaved=in_blocks, unfinished=unfinished)
+    return Observed(names, manifests, joined(parts), (), interleaved=in_blocks, unfinished=unfinished)
 
 
 def differing(runs: list[Observed]) -> list[str]:

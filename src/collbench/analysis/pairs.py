@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import combinations
 from typing import NamedTuple
@@ -17,12 +17,29 @@ from typing import NamedTuple
 from collbench.analysis import environment
 from collbench.analysis.estimate import FEWEST
 from collbench.analysis.factors import FACTORS, Factor, of_fact
-from collbench.analysis.observations import Cell, How, Observed, Pair, methods
+from collbench.analysis.results import Cell, How, methods
+from collbench.analysis.runs import Observed
 from collbench.errors import RequestError
 from collbench.schema.axes import AXES, SYNONYMS, Value, axis_of
 from collbench.schema.case import Case, names_in
 
 Keyed = dict[Case, Cell]
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Two cells that are compared. `free` are the facts of the measuring in which they may differ (`pairs.METHODS`).
+
+    `remarks` say in what else the sides differ, `asked` what the fact that is the question is on each.
+    """
+
+    base: Cell
+    other: Cell
+    base_name: str
+    other_name: str
+    free: frozenset[str] = frozenset()
+    remarks: tuple[str, ...] = ()
+    asked: tuple[str, ...] = ()
 
 
 def told_apart(base: Observed, other: Observed, factor: Factor | None, ignored: tuple[str, ...]) -> tuple[Keyed, Keyed]:
@@ -364,22 +381,22 @@ def _other_software(pairs: list[Pair], factor: Factor, wrong: Iterable[str]) -> 
             "programs the question: --by library. ")  # fmt: skip
 
 
-#: After a difference of the gate alone: what would make it go.
-BARRIER = '; gate = "barrier" in the plan (or --gate barrier) measures both'
+#: By name the values of a fact of the measuring on both sides.
+Differences = tuple[tuple[str, str, str], ...]
 
 
 class Alike(NamedTuple):
     """Medians (s) of the launches that count and their numbers; in blocks, entry i of both is of one block.
 
-    `refused` says in what the sides differ where too few launches agree, and `left_out` how many launches were measured
-    in another way.
+    `refused`: in what the sides differ where too few launches agree (`method_differences`); `left_out`: how many
+    launches were measured in another way.
     """
 
     base: list[float]
     other: list[float]
     of_base: list[int]
     of_other: list[int]
-    refused: str = ""
+    refused: Differences = ()
     left_out: int = 0
 
 
@@ -395,7 +412,7 @@ def _in_blocks(pair: Pair) -> Alike:
     )
     common = sorted(base.keys() & other.keys())
     agreed = [n for n in common if not apart(base[n][1], other[n][1], pair.free)]
-    refused = "" if len(agreed) >= min(FEWEST, len(common)) else method_differences(pair)
+    refused = () if len(agreed) >= min(FEWEST, len(common)) else method_differences(pair)
     kept = common if refused else agreed
     left_out = len(common) - len(kept)
     return Alike([base[n][0] for n in kept], [other[n][0] for n in kept], kept, kept, refused, left_out)
@@ -414,10 +431,10 @@ def _of_sides(pair: Pair) -> Alike:
         return _all(base, other, method_differences(pair))
     of_base, of_other = _of_way(base, way, pair.free), _of_way(other, way, pair.free)
     left_out = len(base.medians) - len(of_base) + len(other.medians) - len(of_other)
-    return Alike([*of_base.values()], [*of_other.values()], [*of_base], [*of_other], "", left_out)
+    return Alike([*of_base.values()], [*of_other.values()], [*of_base], [*of_other], (), left_out)
 
 
-def _all(base: Cell, other: Cell, refused: str = "") -> Alike:
+def _all(base: Cell, other: Cell, refused: Differences = ()) -> Alike:
     return Alike(list(base.medians), list(other.medians), list(base.launches), list(other.launches), refused)
 
 
@@ -434,15 +451,14 @@ def apart(of_base: How, of_other: How, free: frozenset[str]) -> bool:
     return any(base[name] != other[name] for name in base.keys() & other.keys() if name not in free)
 
 
-def method_differences(pair: Pair) -> str:
-    """`gate barrier against roundtime`: in what the sides were measured differently."""
+def method_differences(pair: Pair) -> Differences:
+    """In what the sides were measured differently: `("gate", "barrier", "roundtime")`."""
     base, other = (
         {name: " and ".join(sorted(values)) for name, values in methods([cell]).items()}
         for cell in (pair.base, pair.other)
     )
-    names = [name for name in sorted(base.keys() & other.keys() - pair.free) if base[name] != other[name]]
-    said = "; ".join(f"{name} {base[name]} against {other[name]}" for name in names)
-    return f"{said}{BARRIER}" if names == ["gate"] else said
+    names = sorted(base.keys() & other.keys() - pair.free)
+    return tuple((name, base[name], other[name]) for name in names if base[name] != other[name])
 
 
 def undisturbed(pair: Pair, in_blocks: bool) -> tuple[Pair, int]:

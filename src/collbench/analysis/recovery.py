@@ -10,8 +10,8 @@ import numpy as np
 from collbench.analysis.bounds import ratio_in_blocks_of
 from collbench.analysis.estimate import centre
 from collbench.analysis.launches import together
-from collbench.analysis.observations import Cell
 from collbench.analysis.options import FACTORS, Option, Question
+from collbench.analysis.results import Cell
 from collbench.schema.axes import STEPS
 from collbench.schema.place import PolicyOrder
 

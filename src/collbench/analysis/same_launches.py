@@ -1,88 +1,17 @@
-"""Launches that would count twice: a run under two names, a folder and a run in it, a copy of either."""
+"""Every comparison of a run's sides: of collectives by each factor in which they differ, and of programs."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import Path
 from types import MappingProxyType
-from typing import NamedTuple
 
 from collbench.analysis.compare import MARGIN, Comparison, compare
 from collbench.analysis.factors import FACTORS, find_factor
-from collbench.analysis.observations import Observed
 from collbench.analysis.pairs import within
+from collbench.analysis.runs import Observed
 from collbench.analysis.suites import by_suite, factors_of
 from collbench.errors import RequestError
-from collbench.schema import record as records
-from collbench.schema.store import RecordStream
-
-
-class Source(NamedTuple):
-    """A run on disk: where it was found, as part of what, and when and by which command it was begun."""
-
-    folder: Path
-    part_of: str
-    created: str
-    command: tuple[str, ...]
-
-    def __str__(self) -> str:
-        return str(self.folder) + (f" (in {self.part_of})" if str(self.folder) != self.part_of else "")
-
-
-def sources(observed: Observed) -> Iterator[Source]:
-    """The runs on disk that were read; of a baseline none."""
-    for (_, folder), manifest in zip(observed.folders, observed.manifests, strict=False):
-        yield Source(folder, observed.name, manifest.created, manifest.command)
-
-
-def refuse_same(runs: Iterable[Observed]) -> None:
-    """Raises RequestError where two of what was read are the same run."""
-    refuse_same_sources(source for observed in runs for source in sources(observed))
-
-
-def refuse_same_sources(found: Iterable[Source]) -> None:
-    """Of runs that began at one moment by one command, those are the same whose first measured record is.
-
-    Raises:
-        RequestError: two of them are the same run.
-        RunReadError: a record cannot be read.
-    """
-    begun: dict[tuple[str, tuple[str, ...]], list[Source]] = {}
-    for source in found:
-        begun.setdefault((source.created, source.command), []).append(source)
-    for alike in begun.values():
-        if len(alike) > 1:
-            _refuse_equal_records(alike)
-
-
-def _refuse_equal_records(alike: Iterable[Source]) -> None:
-    known: dict[bytes, Source] = {}
-    for source in alike:
-        first = next((records.encode(one) for one in RecordStream(source.folder) if one.status == "ok"), None)
-        if first is None:
-            continue
-        other = known.setdefault(first, source)
-        if other is not source:
-            raise RequestError(
-                f"{other} and {source} hold the same launches: one start, one command, one first measurement. Launches "
-                "that count twice look like evidence. Name each run once; for more evidence measure again."
-            )
-
-
-def refuse_own_baseline(baseline: Observed, run: Observed) -> None:
-    """Raises RequestError where the baseline was saved of this run: same start, command, and times of a cell."""
-    begun = {(manifest.created, manifest.command) for manifest in baseline.manifests}
-    if not any((manifest.created, manifest.command) in begun for manifest in run.manifests):
-        return
-    for case, cell in baseline.cells.items():
-        own = run.cells.get(case)
-        if own is not None and cell.medians and own.medians[: len(cell.medians)] == cell.medians:
-            raise RequestError(
-                f"{baseline.name} was saved of {run.name}, so both hold the same launches, and nothing would be "
-                "compared. Name a run that was measured later."
-            )
-
 
 #: Factors by which the sides of collectives are compared, where a run has several.
 SIDES = ("policy", "image", "backend", "driver")

@@ -7,8 +7,9 @@ from dataclasses import dataclass, replace
 
 from collbench.analysis.compare import MARGIN, Comparison, compare
 from collbench.analysis.factors import find_factor
-from collbench.analysis.observations import Cell, Observed, Pair
-from collbench.analysis.pairs import within
+from collbench.analysis.pairs import Pair, within
+from collbench.analysis.results import Cell
+from collbench.analysis.runs import Observed
 from collbench.errors import RequestError
 from collbench.schema.axes import Value
 from collbench.schema.case import Case

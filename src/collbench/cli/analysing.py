@@ -12,9 +12,8 @@ import click
 
 from collbench.analysis.environment import unlike
 from collbench.analysis.factors import normalised
-from collbench.analysis.observations import Observed, observe
 from collbench.analysis.options import FACTORS
-from collbench.analysis.same_launches import refuse_same
+from collbench.analysis.runs import Observed, observe, refuse_same
 from collbench.cli.terminal import PATH, harmless, waiting_for
 from collbench.errors import RequestError
 from collbench.report.tables import FORMATS, Table

@@ -14,10 +14,9 @@ from collbench.analysis import pairs as pairs_module
 from collbench.analysis.compare import Comparison, compare
 from collbench.analysis.environment import facts
 from collbench.analysis.factors import FACTORS, find_factor
-from collbench.analysis.observations import Observed, Pair
 from collbench.analysis.options import given_cells, parse_given
-from collbench.analysis.pairs import METHODS, across, axes_by_name, refuse_not_alternated, within, without_partner
-from collbench.analysis.same_launches import refuse_own_baseline
+from collbench.analysis.pairs import METHODS, Pair, across, axes_by_name, refuse_not_alternated, within, without_partner
+from collbench.analysis.runs import Observed, refuse_own_baseline
 from collbench.cli.analysing import COMPLETE, RUN, in_blocks, margin, names, read, read_each, say, style
 from collbench.cli.failing import FAILING, failures
 from collbench.cli.terminal import harmless, waiting_for

@@ -16,14 +16,13 @@ import click
 import msgspec
 from click.core import ParameterSource
 
-from collbench.analysis.observations import Cell, collect, some_from
-from collbench.analysis.run_facts import few_launches
+from collbench.analysis.results import cells_of, some_from
+from collbench.analysis.runs import few_launches
 from collbench.cli.analysing import typed_margins, typed_share
 from collbench.cli.deciding import Decider, StandingOf
 from collbench.errors import RequestError
 from collbench.launch.cells import LaunchCell
 from collbench.launch.expansion import ExpandedPlan
-from collbench.schema.case import Case
 from collbench.schema.launch_plan import LaunchPlan, check_launch_plan
 from collbench.schema.manifest import Manifest, Until
 from collbench.schema.record import Record
@@ -220,8 +219,7 @@ def _no_more(where: Path, run: LaunchPlan, most: int, until: Until | None) -> st
 def _is_short(where: Path) -> bool:
     """Whether launches of a run with a fixed number are missing."""
     experiment = read_manifest(where).experiment
-    cells: dict[Case, Cell] = {}
-    collect(RecordStream(where), cells)
+    cells = cells_of(RecordStream(where))
     return experiment is not None and bool(few_launches(cells.values(), experiment) or not cells)
 
 

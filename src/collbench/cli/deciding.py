@@ -8,13 +8,14 @@ from collections.abc import Callable, Mapping, Sequence
 
 from collbench.analysis.deciding import TRIED, Executed, Standing, next_block, questions, standing, still_open
 from collbench.analysis.estimate import FEWEST
-from collbench.analysis.observations import Cell, apply_manifests, collect, some_from
+from collbench.analysis.results import Cell, cells_of, some_from
 from collbench.cli.duration import seconds_of_launch
 from collbench.launch.cells import LaunchCell, Part
 from collbench.launch.expansion import ExpandedPlan
 from collbench.launch.groups import at_once
 from collbench.launch.harvest import placed
 from collbench.report.headings import versus
+from collbench.report.reasons import whole_reason
 from collbench.schema.case import Case
 from collbench.schema.launch_plan import MOST_LAUNCHES
 from collbench.schema.manifest import Manifest
@@ -29,14 +30,14 @@ StandingOf = Callable[[list[Cell], int, int], list[Standing]]
 _NAMED = 3
 
 
-def cells_of(expanded: ExpandedPlan) -> dict[Case, LaunchCell]:
+def launch_cells(expanded: ExpandedPlan) -> dict[Case, LaunchCell]:
     """The launch cell that measures each case, by the case as it is recorded."""
     return {placed(case, cell): cell for cell, cases in expanded.expected.items() for case in cases}
 
 
 def decides(expanded: ExpandedPlan) -> str:
     """`decides 12 comparisons (8 by policy, 4 by image) ...`: what `until = "decided"` asks of a plan."""
-    found = questions([Cell(case) for case in cells_of(expanded)])
+    found = questions([*cells_of((), cases=launch_cells(expanded)).values()])
     number = sum(map(len, found.values()))
     if not number:
         return "decides nothing: no two of its cells are compared, so every cell has all its launches"
@@ -54,7 +55,7 @@ class Decider:
     ) -> None:  # fmt: skip
         self._standing_of = standing
         self._expanded, self._manifest, self._records, self._say, self._clock = expanded, manifest, records, say, clock
-        self._cells, self._at_once = cells_of(expanded), at_once(expanded)
+        self._cells, self._at_once = launch_cells(expanded), at_once(expanded)
         self._as_asked = {placed(case, cell): case for cell, cases in expanded.expected.items() for case in cases}
         self._begun, self._before, self._over = clock(), len(records), False
         self._fixed = some_from(manifest) or 0
@@ -76,9 +77,8 @@ class Decider:
 
     def _standing(self, block: int, most: int) -> list[Standing]:
         """As it stands before a block, of at most so many."""
-        cells = {case: Cell(case) for case in self._cells}
-        collect((record for record in self._records if record.launch < block), cells, some=self._fixed)
-        apply_manifests(cells.values(), [self._manifest])
+        before = (record for record in self._records if record.launch < block)
+        cells = cells_of(before, self._manifest, self._cells)
         return self._standing_of(list(cells.values()), block, most)
 
     def _wanted(self, found: Sequence[Standing], block: int) -> dict[LaunchCell, Part]:
@@ -156,7 +156,7 @@ def _refused(found: Sequence[Standing]) -> str:
     case, sides = one.pair.base.case, versus(one.pair)
     size = f" {format_size(case['size'])}" if "size" in case.what else ""
     more = f"; and {len(refused) - 1} more" if len(refused) > 1 else ""
-    return f" ({case.workload}{size}, {sides}: {one.comparison.why}{more})"
+    return f" ({case.workload}{size}, {sides}: {whole_reason(one.comparison)}{more})"
 
 
 def _said(found: Sequence[Standing], most: int, ended: bool = False) -> str:

@@ -17,7 +17,7 @@ import msgspec
 from numpy.typing import NDArray
 
 from collbench.analysis.deciding import standing
-from collbench.analysis.observations import some_from
+from collbench.analysis.results import some_from
 from collbench.cli import continuing
 from collbench.cli.continuing import BegunRun, Continued, begun_run, refuse_other_software, resuming
 from collbench.cli.deciding import Decider, StandingOf

@@ -9,7 +9,7 @@ from collbench.analysis.compare import Comparison
 from collbench.analysis.estimate import FEWEST
 from collbench.analysis.history.history import History, Trend
 from collbench.analysis.launches import unequal
-from collbench.analysis.observations import Cell
+from collbench.analysis.results import Cell
 from collbench.units import counted
 
 #: What --fail-on takes, and the verdicts that it fails on.
@@ -76,7 +76,7 @@ _UNMEASURED: dict[str, Callable[[Comparison], bool]] = {
         _sides(comparison)[1].unchecked > 0 and not _sides(comparison)[0].unchecked
     ),
     "with results that differ": lambda comparison: bool(unequal(comparison.pair)),
-    "unclear because times drift": lambda comparison: comparison.why.startswith("times drift"),
+    "unclear because times drift": lambda comparison: comparison.why.kind == "drift",
     "with more launches or samples that are far slower on the other side": _slow_at_times,
     "on a shared GPU": lambda comparison: any(cell.shared_gpu for cell in _sides(comparison)),
     "with most samples late": lambda comparison: any(2 * cell.late > cell.samples for cell in _sides(comparison)),

@@ -9,9 +9,9 @@ from pathlib import Path
 import click
 
 from collbench.analysis.compare import MARGIN, Comparison, compare
-from collbench.analysis.observations import Observed, observe
 from collbench.analysis.optional import stats
 from collbench.analysis.pairs import own_sides
+from collbench.analysis.runs import Observed, observe
 from collbench.cli import launch_options, plan_argument
 from collbench.cli.continuing import Continued, continued, own_plan
 from collbench.cli.experiment import perform

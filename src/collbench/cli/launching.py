@@ -20,7 +20,7 @@ from collbench.analysis.paper.cells import Item, library_name, representatives
 from collbench.analysis.paper.judge import Judgement, foreseen
 from collbench.analysis.paper.reference import Paper
 from collbench.characters import in_one_line
-from collbench.cli.deciding import cells_of, decides
+from collbench.cli.deciding import decides, launch_cells
 from collbench.cli.duration import about, at_most, too_long
 from collbench.cli.terminal import harmless, waiting_for
 from collbench.launch import engines
@@ -113,7 +113,7 @@ def of_paper(
     if not expanded.plan.paper:
         return None
     items, lacking = [], set[str]()
-    for case, cell in cells_of(expanded).items():
+    for case, cell in launch_cells(expanded).items():
         if not case["backend"] and use_of(case) in missing.get((cell.engine, cell.image, cell.side), ()):
             lacking.add(case.workload)
             continue

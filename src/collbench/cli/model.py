@@ -13,7 +13,7 @@ from collbench import collectives
 from collbench.analysis.models.model import Model, Series, Unfit, model, series
 from collbench.analysis.models.predict import Prediction, PredictionQuestion, Refusal, answers
 from collbench.analysis.models.steps import COLLECTIVE, TrainingStep, training_steps
-from collbench.analysis.observations import Observed
+from collbench.analysis.runs import Observed
 from collbench.cli.analysing import COMPLETE, RUN, read_each, say, style
 from collbench.errors import RequestError
 from collbench.report.models import Answers, brief, document, reason, sentence, tables, why_unfit

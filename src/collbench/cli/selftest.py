@@ -13,9 +13,9 @@ import msgspec
 from collbench.analysis.compare import Comparison, compare, question_of
 from collbench.analysis.factors import FACTORS
 from collbench.analysis.launches import together
-from collbench.analysis.observations import observe
 from collbench.analysis.pairs import within
 from collbench.analysis.planning import PairedLaunches, cost, false_positives, movements, smallest
+from collbench.analysis.runs import observe
 from collbench.cli.analysing import RUN, margin, say, style
 from collbench.cli.continuing import Continued
 from collbench.cli.experiment import Purpose, perform
@@ -24,6 +24,7 @@ from collbench.errors import LaunchFailed, RequestError
 from collbench.launch.folders import signed_folder
 from collbench.launch.patience import Stopping
 from collbench.machine import launcher
+from collbench.report.reasons import whole_reason
 from collbench.report.sensitivity import SelfTest, document, tables
 from collbench.schema.gate_plan import SIDES
 from collbench.schema.launch_plan import Side, check_launch_plan
@@ -128,6 +129,6 @@ def _paired(comparison: Comparison) -> PairedLaunches:
     if cells[0].reasons:
         raise LaunchFailed(f"selftest: {cells[0].case.workload} was not measured: {sorted(cells[0].reasons)[0]}.")
     if not len(medians) or any(min(cell.medians) <= 0 for cell in cells):
-        raise LaunchFailed(f"selftest: {cells[0].case.workload} was not measured: {comparison.why}.")
+        raise LaunchFailed(f"selftest: {cells[0].case.workload} was not measured: {whole_reason(comparison)}.")
     base, other = medians.T.tolist()
     return PairedLaunches(tuple(base), tuple(other))

@@ -9,15 +9,14 @@ from pathlib import Path
 
 import click
 
-from collbench.analysis.observations import Cell, apply_manifests, collect, some_from
-from collbench.analysis.run_facts import few_launches, finishing
+from collbench.analysis.results import cells_of
+from collbench.analysis.runs import few_launches, finishing
 from collbench.cli.terminal import PATH, harmless
 from collbench.errors import RequestError
 from collbench.report import STYLES, new_style
 from collbench.report.caveats import slowest_hosts, slowest_of
 from collbench.report.cells import launch_tables
 from collbench.report.tables import in_columns, terminal
-from collbench.schema.case import Case
 from collbench.schema.manifest import Manifest
 from collbench.schema.record import Record
 from collbench.schema.store import RecordStream, read_manifest
@@ -41,10 +40,8 @@ def command(directory: Path, style: str) -> None:
 
 def _print(directory: Path, manifest: Manifest, records: Iterable[Record], style: str) -> None:
     if manifest.experiment is not None and style == "table":
-        cells: dict[Case, Cell] = {}
         slowest: list[tuple[str, float, str]] = []
-        collect(_seen(records, slowest), cells, some=some_from(manifest))
-        apply_manifests(cells.values(), [manifest])
+        cells = cells_of(_seen(records, slowest), manifest)
         said = "".join(in_columns(line, "* ", "  ") + "\n" for line in slowest_hosts(slowest))
         sys.stdout.write(harmless(terminal(launch_tables(cells)) + said))
         if short := few_launches(cells.values(), manifest.experiment):

@@ -16,13 +16,14 @@ from collbench.analysis.advise import Advice, Apart, AtSize, Crossover, Effect, 
 from collbench.analysis.compare import Comparison
 from collbench.analysis.estimate import FEWEST
 from collbench.analysis.guidelines import GuidelineResult
-from collbench.analysis.observations import Observed
 from collbench.analysis.options import Option, Question
 from collbench.analysis.recovery import Recovery, recoveries
+from collbench.analysis.runs import Observed
 from collbench.report.caveats import dependent, misleading
 from collbench.report.headings import apart, is_program, operation, variant
 from collbench.report.numbers import change, digits, interval, times
 from collbench.report.numbers import span as from_to
+from collbench.report.reasons import reason
 from collbench.report.tables import Table, in_columns_of
 from collbench.report.verdict import ways_to_tell
 from collbench.units import counted, format_duration, format_size
@@ -46,8 +47,7 @@ _FACTORS = "slowest: the value of a factor, and its time over the fastest value,
 
 _UNBOUNDED = {"few launches": "too few launches", "drift": "times drift", "dependent": "dependent launches"}
 
-_APART = {"contended": "tasks waited for a CPU in every launch", "few launches": f"fewer than {FEWEST} launches",
-          "not comparable": ""}  # fmt: skip
+_APART = {"contended": "tasks waited for a CPU in every launch", "few launches": f"fewer than {FEWEST} launches"}
 
 
 @dataclass(frozen=True)
@@ -437,8 +437,10 @@ def _not_compared(advice: Advice) -> list[str]:
     return [line.replace("{}", at(question, *own), 1) for line, own in sizes.items()]
 
 
-def _why(why: Apart) -> str:
-    return ": ".join(filter(None, (_APART.get(why.kind, why.kind), why.detail)))
+def _why(apart: Apart) -> str:
+    if apart.why is not None:
+        return reason(apart.why)
+    return ": ".join(filter(None, (_APART.get(apart.kind, apart.kind), "; ".join(apart.reasons))))
 
 
 def guideline_tables(results: Sequence[GuidelineResult]) -> list[Table]:

@@ -12,8 +12,9 @@ from collbench.analysis.duets import effects, why_in_blocks
 from collbench.analysis.estimate import FEWEST
 from collbench.analysis.launches import MENTIONED, SLOW, Unequal, only_waited, unequal
 from collbench.analysis.launches import dependent as launches_dependent
-from collbench.analysis.observations import Cell, Observed
 from collbench.analysis.options import questions
+from collbench.analysis.results import Cell
+from collbench.analysis.runs import Observed
 from collbench.report.headings import (
     differing,
     image_and_place,

@@ -16,7 +16,7 @@ from msgspec import to_builtins
 from collbench.analysis.compare import Comparison
 from collbench.analysis.estimate import Estimate
 from collbench.analysis.launches import ProcessorTime, unequal
-from collbench.analysis.observations import Cell, without_collector
+from collbench.analysis.results import Cell, without_collector
 from collbench.report.caveats import cautions, cpu_waited, differing_results, each_once, of_launches, what_differs
 from collbench.report.headings import (
     column_heading,
@@ -34,6 +34,7 @@ from collbench.report.headings import (
     varying,
 )
 from collbench.report.numbers import Ends, Measured, Units, between, is_numbered, percents
+from collbench.report.reasons import slow_text, whole_reason
 from collbench.report.tables import INTERVAL, Table, in_columns_of
 from collbench.schema.case import Case
 from collbench.units import counted
@@ -185,8 +186,8 @@ def _interval(comparison: Comparison) -> str:
 def verdict(comparison: Comparison) -> str:
     """The verdict, and what it lacks or why there is none; or what a median hides."""
     if comparison.verdict in ("unclear", "not comparable"):
-        return f"{comparison.verdict} ({comparison.why})"
-    return comparison.verdict if comparison.slow is None else f"{comparison.verdict} ({comparison.slow.text})"
+        return f"{comparison.verdict} ({whole_reason(comparison)})"
+    return comparison.verdict if comparison.slow is None else f"{comparison.verdict} ({slow_text(comparison.slow)})"
 
 
 #: What was found, after what was measured.
@@ -241,7 +242,7 @@ def entry(comparison: Comparison) -> dict[str, Any]:
         "left_out": comparison.left_out, "contended": comparison.contended,
         "results_differ": [to_builtins(one) for one in unequal(pair)],
         "slow": None if slow is None else {"launches": [slow.base, slow.other], "means": slow.means},
-        "verdict": comparison.verdict, "why": comparison.why, "launches_more": comparison.launches_more,
+        "verdict": comparison.verdict, "why": whole_reason(comparison), "launches_more": comparison.launches_more,
     }  # fmt: skip
 
 

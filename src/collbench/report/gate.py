@@ -10,15 +10,16 @@ from datetime import UTC, datetime
 from typing import Any, NamedTuple
 from xml.etree import ElementTree
 
-from collbench.analysis.compare import Comparison, needs
-from collbench.analysis.gate import Answer, Judgement
-from collbench.analysis.observations import Cell
-from collbench.analysis.pairs import BARRIER
+from collbench.analysis.compare import Comparison, Reason
+from collbench.analysis.gate import Answer, Doubt, Judgement
+from collbench.analysis.launches import Slow
+from collbench.analysis.results import Cell
 from collbench.characters import in_one_line
 from collbench.report.caveats import LATE
 from collbench.report.cells import entry
 from collbench.report.headings import heading
 from collbench.report.numbers import change, difference_text
+from collbench.report.reasons import BARRIER, reason, slow_text
 from collbench.report.tables import INTERVAL, Table, without_empty
 from collbench.report.verdict import remarks
 from collbench.schema.case import Case, names_in
@@ -142,7 +143,7 @@ def _reasons(answers: Sequence[Answer], quote: Callable[[str], str]) -> str:
     few = [one.comparison for one in answers if one.doubt is not None and one.doubt.name == "too few launches"]
     most = max((one.launches_more or 0 for one in few if one is not None), default=0)
     which = "" if len(few) == len(answers) else f" {len(few)} of them"
-    more = f"; {needs(most).removeprefix('needs ')} would decide{which}" if most else ""
+    more = f"; about {counted(most, 'more launch', 'more launches')} would decide{which}" if most else ""
     return f"{', '.join(f'{number} {name}' for name, number in counts.items())}{more}"
 
 
@@ -163,7 +164,13 @@ def _largest(passed: Sequence[Answer], names: Names, quote: Callable[[str], str]
 
 def _cause(answer: Answer) -> str:
     """`other alone: failed in 10 of 10 launches: it hangs`."""
-    return "" if answer.doubt is None else answer.doubt.why.removesuffix(BARRIER)
+    return "" if answer.doubt is None else _said(answer.doubt).removesuffix(BARRIER)
+
+
+def _said(doubt: Doubt) -> str:
+    if isinstance(doubt.why, Slow):
+        return slow_text(doubt.why)
+    return reason(doubt.why) if isinstance(doubt.why, Reason) else doubt.why
 
 
 def why(answer: Answer) -> str:
@@ -330,7 +337,7 @@ def _cell(answer: Answer, names: Names) -> dict[str, Any]:
         "name": names.of(answer),
         "answer": answer.state,
         "reason": None if doubt is None else doubt.name,
-        "why": None if doubt is None else doubt.why,
+        "why": None if doubt is None else _said(doubt),
         "base": to_builtins(answer.base),
         "other": to_builtins(answer.other),
         "comparison": None if answer.comparison is None else entry(answer.comparison),
@@ -389,10 +396,10 @@ def _outcome(case: ElementTree.Element, answer: Answer) -> None:
         message = f"{shown_difference(answer)} slower, beyond the margin of {answer.margin * 100:g} %"
         ElementTree.SubElement(case, "failure", {"type": "loss", "message": _text(message)})
     elif answer.doubt is not None:
-        reason = answer.doubt.why
-        attributes = {"type": _text(answer.doubt.name), "message": _text(shortened(reason, LONGEST_REASON))}
+        words = _said(answer.doubt)
+        attributes = {"type": _text(answer.doubt.name), "message": _text(shortened(words, LONGEST_REASON))}
         error = ElementTree.SubElement(case, "failure" if answer.state == "broken" else "error", attributes)
-        error.text = _text(reason) if len(reason) > LONGEST_REASON else None
+        error.text = _text(words) if len(words) > LONGEST_REASON else None
     else:
         ElementTree.SubElement(case, "system-out").text = _text(shown_difference(answer))
 

@@ -6,7 +6,8 @@ from collections.abc import Collection, Iterable, Sequence
 from functools import lru_cache
 from typing import Any
 
-from collbench.analysis.observations import Cell, Pair
+from collbench.analysis.pairs import Pair
+from collbench.analysis.results import Cell
 from collbench.schema.axes import AXES, Value, axis_of, step_order
 from collbench.schema.case import Case, Where, names_in
 from collbench.schema.place import PolicyOrder, policy_order

@@ -13,7 +13,7 @@ from collbench.analysis.models.fit import Fitted
 from collbench.analysis.models.model import FEWEST_RANKS, FEWEST_SIZES, HeldOutError, Model, Series, Unfit, errors
 from collbench.analysis.models.predict import Prediction, Refusal, known_sizes, unknown_growth
 from collbench.analysis.models.shapes import SHAPES
-from collbench.analysis.observations import methods
+from collbench.analysis.results import methods
 from collbench.report.caveats import cautions
 from collbench.report.headings import heading, heading_key, operation, place_order
 from collbench.report.numbers import format_rate, format_us

@@ -12,14 +12,17 @@ from typing import Any
 
 from collbench.analysis.compare import MARGIN, compare
 from collbench.analysis.estimate import Estimate
-from collbench.analysis.observations import Cell, Observed, Pair
+from collbench.analysis.pairs import Pair
 from collbench.analysis.paper.cells import Item, Kind, kinds_of, refuse_other_machines
 from collbench.analysis.paper.judge import VERDICTS, Evidence, Judgement, PartVerdict, judge
 from collbench.analysis.paper.reference import Paper, Published, Ratio, decode
+from collbench.analysis.results import Cell
+from collbench.analysis.runs import Observed
 from collbench.errors import RequestError
 from collbench.report.caveats import cautions, disturbances, of_launches, waited
 from collbench.report.headings import case_words
 from collbench.report.numbers import change, digits, span
+from collbench.report.reasons import reason, slow_text
 from collbench.report.tables import Table, without_empty
 from collbench.schema.case import Case
 from collbench.spelling import nearest_and_all
@@ -230,8 +233,12 @@ def _reason(one: Evidence) -> str:
         return f"not known to be one device: {one.detail[0]} on the host, {one.detail[1]} in containers"
     words = {"references": "not all that it is compared with is known", "crowded": "more ranks than cores",
              "not alternated": "host and container were not measured alternately",
-             "": one.comparison.slow.text if one.comparison and one.comparison.slow else ""}  # fmt: skip
-    return words.get(one.reason, "; ".join(one.detail))
+             "": slow_text(one.comparison.slow) if one.comparison and one.comparison.slow else ""}  # fmt: skip
+    return words[one.reason] if one.why is None else _words_of(one)
+
+
+def _words_of(one: Evidence) -> str:
+    return "" if one.why is None or one.comparison is None else reason(one.why, one.comparison.blocks)
 
 
 def _lacks(part: PartVerdict) -> str:
@@ -288,7 +295,7 @@ def _document(published: Paper, judged: Sequence[_Judged]) -> dict[str, Any]:
         cases = [to_builtins(side.case) for side in one.sides]
         ratio = None if one.ratio is None else {"value": one.ratio.value, "interval": one.ratio.interval}
         return {"run": one.sides[0].run, "base": cases[0], "other": cases[1], "verdict": one.verdict, "ratio": ratio,
-                "reason": one.reason or None, "detail": one.detail}  # fmt: skip
+                "reason": one.reason or None, "detail": one.detail or [_words_of(one)] * bool(one.why)}  # fmt: skip
 
     def part(one: PartVerdict) -> dict[str, Any]:
         return {"part": one.part.text or one.part.of.workload, "verdict": one.verdict, "cells": one.total,

@@ -13,6 +13,7 @@ from collbench.analysis.planning import STEPS, Cost, Movement, Power
 from collbench.report.cells import verdict
 from collbench.report.headings import operation
 from collbench.report.numbers import change, difference_text
+from collbench.report.reasons import whole_reason
 from collbench.report.tables import Table
 from collbench.units import counted, format_long, format_size
 
@@ -123,7 +124,8 @@ def document(found: SelfTest) -> dict[str, Any]:
 def _entry(comparison: Comparison, least: float | None) -> dict[str, Any]:
     case, ratio = comparison.pair.base.case, comparison.ratio
     return {
-        "operation": operation(case), "size": case["size"], "verdict": comparison.verdict, "why": comparison.why,
+        "operation": operation(case), "size": case["size"], "verdict": comparison.verdict,
+        "why": whole_reason(comparison),
         "ratio": None if ratio is None else ratio.value, "interval": None if ratio is None else ratio.interval,
         "smallest": least,
     }  # fmt: skip

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
 from shlex import quote
 
-from collbench.analysis.compare import Comparison
+from collbench.analysis.compare import Comparison, Reason
 from collbench.analysis.deciding import standing, standing_of_sides, still_open
 from collbench.analysis.estimate import FEWEST
-from collbench.analysis.observations import Cell
 from collbench.analysis.planning import MOST
+from collbench.analysis.results import Cell
 from collbench.report.caveats import (
     cpu_waited,
     differing_results,
@@ -28,6 +26,7 @@ from collbench.report.caveats import (
 )
 from collbench.report.headings import common_case, heading, versus
 from collbench.report.numbers import change, digits, span
+from collbench.report.reasons import reason, whole_reason
 from collbench.report.tables import WIDTH, Table
 from collbench.schema.gate_plan import is_gate, read_gate_plan
 from collbench.schema.launch_plan import MOST_LAUNCHES
@@ -39,10 +38,6 @@ _MOST_REASONS = 2
 #: Numbers of launches that differ by less than this factor are given as the largest of them.
 _FAR = 3
 
-#: Of a run until decided.
-_BLOCKS = re.compile(r"not decided after ([0-9]+) blocks")
-
-_OVER = f"needs more than {MOST} more launches"
 
 #: What measures more of a run, and no longer what is decided; a gate needs its plan and flags again.
 EXTEND = "next: collbench launch --resume {run} --until decided --launches {most}"
@@ -92,8 +87,10 @@ def _starts_launches(run: str, cells: Sequence[Cell], most: int) -> bool:
     """
     if most <= max(cell.planned for cell in cells):
         return False
-    asked = [replace(cell, until_decided=True) for cell in cells]
-    blocks = 1 + max(cell.highest for cell in cells) - min(min(cell.launches, default=0) for cell in cells)
+    asked = [cell.of_origin(until_decided=True) for cell in cells]
+    blocks = (
+        1 + max(max(cell.launches, default=-1) for cell in cells) - min(min(cell.launches, default=0) for cell in cells)
+    )
     if is_gate(Path(run)):
         found = standing_of_sides(asked, blocks, most, read_gate_plan(Path(run)).margins)
     else:
@@ -123,8 +120,8 @@ def what_tells(comparisons: Sequence[Comparison]) -> str:
 def _needs(comparisons: Sequence[Comparison]) -> list[str]:
     few = [one.launches_more for one in comparisons if one.launches_more and _few(one)]
     counts = sorted(one.launches_more for one in comparisons if one.launches_more and not _few(one))
-    whys = sorted({_reason(one) for one in comparisons if one.launches_more is None})
-    over = sum(_reason(one) == _OVER for one in comparisons)
+    others = [one.why for one in comparisons if one.launches_more is None and one.why.kind != "launches"]
+    over = len(comparisons) - len(few) - len(counts) - len(others)
     if len(few) == len(comparisons):
         return [f"at least {counted(max(few), 'more launch', 'more launches')} needed"]
     said = []
@@ -134,17 +131,17 @@ def _needs(comparisons: Sequence[Comparison]) -> list[str]:
         said.append(f"not even {MOST} more launches would decide")
     elif few or counts or over:
         said += [_largest_loss(comparisons), _by_need(few, counts, over, len(comparisons))]
-    others = _alike([text for text in whys if text != _OVER])
-    left = len(others) - _MOST_REASONS
-    return [*said, *others[:_MOST_REASONS], *([counted(left, "other reason")] if left > 0 else [])]
+    texts = _one_of_each_kind(others)
+    left = len(texts) - _MOST_REASONS
+    return [*said, *texts[:_MOST_REASONS], *([counted(left, "other reason")] if left > 0 else [])]
 
 
-def _alike(whys: Sequence[str]) -> list[str]:
-    """One of those that differ in a percentage alone, and one for all numbers of blocks."""
-    blocks = sorted(int(match[1]) for why in whys if (match := _BLOCKS.fullmatch(why)))
-    others = list({re.sub(r"[0-9.]+ %", "", why): why for why in whys if not _BLOCKS.fullmatch(why)}.values())
+def _one_of_each_kind(whys: Sequence[Reason]) -> list[str]:
+    """With all numbers of blocks; of shares the largest."""
+    blocks = sorted({why.values[0] for why in whys if why.kind == "blocks"})
     after = f"{blocks[0]} to {blocks[-1]}" if len(blocks) > 1 else f"{blocks[0]}" if blocks else ""
-    return [*([f"not decided after {after} blocks"] if blocks else []), *others]
+    others = {why.kind: reason(why) for why in sorted(whys) if why.kind != "blocks"}
+    return [*([f"not decided after {after} blocks"] if blocks else []), *others.values()]
 
 
 def _largest_loss(comparisons: Sequence[Comparison]) -> str:
@@ -153,7 +150,7 @@ def _largest_loss(comparisons: Sequence[Comparison]) -> str:
     sizes = {one.pair.base.case.what.get("size") for one in comparisons}
     size = worst.pair.base.case.what.get("size")
     where = f" at {format_size(size)}" if len(sizes) > 1 and isinstance(size, int) else ""
-    percent, why = worst.percent or 0.0, _reason(worst)
+    percent, why = worst.percent or 0.0, reason(worst.why, worst.blocks)
     return f"the worst estimate, {percent:+.1f} %{where}{',' if why.startswith('needs') else ':'} {why}"
 
 
@@ -170,12 +167,6 @@ def _by_need(few: Sequence[int], counts: Sequence[int], over: int, cells: int) -
 
 def _few(comparison: Comparison) -> bool:
     return comparison.ratio is None or comparison.ratio.interval is None
-
-
-def _reason(comparison: Comparison) -> str:
-    """Why it is undecided, without slow launches, of which the same is not true of all cells."""
-    about_slow = "" if comparison.slow is None else f"; {comparison.slow.text}"
-    return comparison.why.removesuffix(about_slow)
 
 
 #: The most rows of a grid, more sizes than these are rows, and reasons that are named.
@@ -428,7 +419,8 @@ def _refused(comparisons: Sequence[Comparison]) -> list[str]:
     reasons: dict[str, int] = {}
     for one in comparisons:
         if one.verdict == "not comparable":
-            reasons[one.why] = reasons.get(one.why, 0) + 1
+            why = whole_reason(one)
+            reasons[why] = reasons.get(why, 0) + 1
     lines = [f"not compared: {why}{f' ({number} cells)' if number > 1 else ''}" for why, number in reasons.items()]
     more = len(lines) - MOST_REASONS
     return lines[:MOST_REASONS] + ([f"not compared, for {counted(more, 'other reason')}: --all"] if more > 0 else [])

@@ -26,9 +26,9 @@ from collbench.analysis.history.change_points import (
     outside,
     spread_of,
 )
-from collbench.analysis.observations import Cell, How, Observed, observe
 from collbench.analysis.options import given_cells, parse_given
-from collbench.analysis.same_launches import Source, refuse_same_sources, sources
+from collbench.analysis.results import Cell, How
+from collbench.analysis.runs import Observed, Source, observe, refuse_same_sources, sources
 from collbench.errors import RequestError, RunReadError
 from collbench.schema.case import Case, own_axes
 from collbench.schema.record import Work

@@ -9,7 +9,8 @@ from typing import Literal
 
 from collbench.analysis.models.fit import Fit, Point, fit
 from collbench.analysis.models.shapes import SHAPES
-from collbench.analysis.observations import Cell, Observed
+from collbench.analysis.results import Cell
+from collbench.analysis.runs import Observed
 from collbench.schema.case import Case
 
 #: The fewest sizes of a series that is modelled: a line, and one more when one is held out.

@@ -13,7 +13,7 @@ import numpy as np
 from collbench.analysis.models.fit import Fitted, Piece, least, rows_of
 from collbench.analysis.models.model import FEWEST_RANKS, HeldOutError, Model, Series, Unfit
 from collbench.analysis.models.shapes import folds
-from collbench.analysis.observations import Observed
+from collbench.analysis.runs import Observed
 from collbench.schema.case import Case
 
 if TYPE_CHECKING:

@@ -18,7 +18,8 @@ from collbench.analysis.estimate import Estimate, centre
 from collbench.analysis.launches import together
 from collbench.analysis.models.model import Model, Unfit, model, series
 from collbench.analysis.models.predict import Prediction, PredictionQuestion, Refusal, answers
-from collbench.analysis.observations import Cell, Observed
+from collbench.analysis.results import Cell
+from collbench.analysis.runs import Observed
 from collbench.schema.case import Case, Where
 
 #: Measures of a training: with the all-reduces, without them, and the all-reduces of a step alone.

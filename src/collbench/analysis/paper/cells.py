@@ -10,9 +10,10 @@ from typing import Any
 from collbench.analysis import pairs as pairs_module
 from collbench.analysis.environment import facts, software
 from collbench.analysis.factors import FACTORS
-from collbench.analysis.observations import Cell, Observed, Pair
-from collbench.analysis.pairs import within
+from collbench.analysis.pairs import Pair, within
 from collbench.analysis.paper.reference import Paper, matches
+from collbench.analysis.results import Cell
+from collbench.analysis.runs import Observed
 from collbench.errors import RequestError
 from collbench.schema.axes import STORAGES, step_order
 from collbench.schema.case import Case, Where

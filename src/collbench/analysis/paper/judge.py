@@ -16,10 +16,11 @@ from itertools import chain
 from typing import Literal, get_args
 
 from collbench.analysis.bounds import Launches, intervals_of_sides
-from collbench.analysis.compare import DEPENDENCE, MARGIN, Comparison, compare
+from collbench.analysis.compare import MARGIN, Comparison, compare
+from collbench.analysis.compare import Reason as ComparisonReason
 from collbench.analysis.estimate import FEWEST, Estimate, in_logarithms
 from collbench.analysis.launches import together
-from collbench.analysis.observations import Pair
+from collbench.analysis.pairs import Pair
 from collbench.analysis.paper.cells import Item, Kind, Opposed, other_device
 from collbench.analysis.paper.reference import Conclusion, Needs, Paper, Part, Scalar, Selector
 from collbench.schema.case import Case
@@ -42,7 +43,7 @@ class Evidence:
     the base: the container over the host, or what is called faster over what it is compared with; of a growth it is the
     ratio of both growths. `beyond` is how far (logarithm) the ratio lies beyond what the conclusion says, below 0 where
     it agrees. `verdict` is None for what others are compared with, and what is only shown. `detail` are the two
-    devices of `devices`, and the reason of `not comparable` and `launches`. `figures` are those of the check.
+    devices of `devices`, `why` is that of `not comparable` and `launches`. `figures` are those of the check.
     """
 
     sides: tuple[Item, ...]
@@ -51,6 +52,7 @@ class Evidence:
     beyond: float = 0.0
     reason: Reason = ""
     detail: tuple[str, ...] = ()
+    why: ComparisonReason | None = None
     comparison: Comparison | None = None
     figures: Mapping[str, float] = field(default_factory=dict)
 
@@ -279,19 +281,19 @@ def diff_percent(ratio: float, shown: Literal["time", "rate"]) -> float:
 
 def _read(one: Opposed, comparison: Comparison, selector: Selector, part: Part | None = None) -> Evidence:
     """A cell whose verdict is open, or that is no evidence; of a claim with its `part`."""
-    base, why = comparison.pair.base, (comparison.why,)
+    base, why = comparison.pair.base, comparison.why
     figures = {name: base.figures[name] for name in selector.figures if name in base.figures}
     found = Evidence((one.base, one.other), "unclear", comparison.ratio, comparison=comparison, figures=figures)
     if comparison.ratio is None:
-        return replace(found, verdict="not measured", reason="not comparable", detail=why)
+        return replace(found, verdict="not measured", reason="not comparable", why=why)
     if devices := other_device(comparison.pair):
         return replace(found, verdict="not measured", reason="devices", detail=devices)
     if part is not None and not part.crowded and _crowded(found.sides):
         return replace(found, verdict="not measured", reason="crowded")
     if part is None and not comparison.blocks:
         return replace(found, reason="not alternated")
-    doubted = comparison.ratio.interval is None or comparison.why == DEPENDENCE
-    return replace(found, reason="launches", detail=why) if doubted else found
+    doubted = comparison.ratio.interval is None or why.kind == "dependent"
+    return replace(found, reason="launches", why=why) if doubted else found
 
 
 def _tested(found: Evidence, part: Part, references: Sequence[Sequence[Evidence]]) -> Evidence:

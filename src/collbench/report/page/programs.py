@@ -7,8 +7,9 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from collbench.analysis.compare import Comparison
-from collbench.analysis.observations import Cell, Observed
 from collbench.analysis.options import Question
+from collbench.analysis.results import Cell
+from collbench.analysis.runs import Observed
 from collbench.analysis.suites import ONE_SIDE, Suite, by_suite, factors_of
 from collbench.report.caveats import differing_results
 from collbench.report.cells import launch_table
@@ -17,6 +18,7 @@ from collbench.report.headings import case_words, operation, versus
 from collbench.report.page.drawing import BETTER, FAINT, INK, OPEN, PAPER, SERIES, WORSE, Figure, draw, mark
 from collbench.report.page.figures.curves import curves
 from collbench.report.page.samples import Section, StoredSamples, strips
+from collbench.report.reasons import reason
 from collbench.report.tables import Table
 from collbench.report.verdict import cell_text, sentence
 from collbench.units import counted
@@ -182,7 +184,7 @@ def _sentences(suite: Suite, margin: float) -> Iterator[str]:
         chosen += [one for one in own if one.pair.base.case["measure"] == "step"] or own
     for one in chosen:
         if one.verdict == "not comparable":
-            by_reason.setdefault(one.why.partition(";")[0], []).append(one.pair.base.case.workload)
+            by_reason.setdefault(reason(one.why, one.blocks).partition(";")[0], []).append(one.pair.base.case.workload)
     for refused in suite.refused:
         by_reason.setdefault(refused.why, []).append(refused.label)
     if compared := [one for one in chosen if one.verdict != "not comparable"]:

@@ -1,0 +1,314 @@
+"""Runs as they are read: their cells, their manifests, what they lack, and whether two names hold the same launches.
+
+Records are read one after the other and only what is used is kept.
+"""
+
+from __future__ import annotations
+
+import shlex
+from array import array
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import NamedTuple
+
+from collbench.analysis.results import Builder, Cell, origin_of, some_from
+from collbench.errors import RequestError, RunReadError
+from collbench.schema import record as records
+from collbench.schema.case import Case
+from collbench.schema.gate_plan import is_gate
+from collbench.schema.manifest import Experiment, Manifest
+from collbench.schema.record import Record
+from collbench.schema.sample_files import SampleFiles, disagreement
+from collbench.schema.store import RecordStream, is_being_written, read_manifest
+from collbench.units import counted
+
+
+class NamedFile(NamedTuple):
+    """A samples file: the launch of its record, its name there, and how many samples the record says it holds."""
+
+    launch: int
+    name: str
+    n: int
+
+
+@dataclass(slots=True)
+class _Files:
+    """Those of a case: 16 bytes for each file that has collbench's own name; other names are kept."""
+
+    key: str
+    launches: array[int] = field(default_factory=lambda: array("q"))
+    counts: array[int] = field(default_factory=lambda: array("q"))
+    other_names: dict[int, str] = field(default_factory=dict)
+
+
+class SampleIndex:
+    """The samples files of the measured cases of a run."""
+
+    def __init__(self) -> None:
+        self._of: dict[Case, _Files] = {}
+
+    def add(self, record: Record) -> None:
+        if record.samples is None or record.samples.file is None:
+            return
+        files = self._of.get(record.case)
+        if files is None:
+            files = self._of[record.case] = _Files(record.case.key)
+        if record.samples.file != _usual(files.key, record.launch):
+            files.other_names[len(files.launches)] = record.samples.file
+        files.launches.append(record.launch)
+        files.counts.append(record.samples.n)
+
+    def of(self, case: Case) -> Iterator[NamedFile]:
+        """The files of a case, in the order of the records."""
+        files = self._of.get(case)
+        if files is not None:
+            for number, (launch, n) in enumerate(zip(files.launches, files.counts, strict=True)):
+                yield NamedFile(launch, files.other_names.get(number) or _usual(files.key, launch), n)
+
+
+def _usual(key: str, launch: int) -> str:
+    """The name that `RunWriter` gives a samples file."""
+    return f"samples/{key}-{launch}.npy"
+
+
+#: For so many records every samples file is opened; beyond that every second, beyond twice as many every fourth, and
+#: so on: for a million records some eleven thousand.
+EVERY = 2048
+
+
+class SampleCheck:
+    """Passes the records of a run on, and checks samples files on the way.
+
+    `passed` counts the records, `index` holds the samples files of those that were measured.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self.passed = self._with_file = self._opened = 0
+        self.index = SampleIndex()
+        self._problems = Counter[str]()
+        self._first: dict[str, str] = {}
+
+    def passing(self, records: Iterable[Record]) -> Iterator[Record]:
+        with SampleFiles(self._folder) as files:
+            for record in records:
+                self.passed += 1
+                if record.status == "ok" and record.samples is not None and record.samples.file is not None:
+                    if self._with_file % _step(self._with_file) == 0:
+                        self._look(record, files)
+                    self._with_file += 1
+                    self.index.add(record)
+                yield record
+
+    def _look(self, record: Record, files: SampleFiles) -> None:
+        self._opened += 1
+        try:
+            samples = files.read(record)
+        except RunReadError as error:
+            self._count("cannot be read", str(error))
+            return
+        difference = "" if samples is None else disagreement(record, samples)
+        if difference:
+            where = f"{record.case.short}, launch {record.launch}"
+            self._count("do not agree with their records", f"{where}: {difference}")
+
+    def _count(self, what: str, example: str) -> None:
+        self._problems[what] += 1
+        self._first.setdefault(what, example)
+
+    def lines(self) -> tuple[str, ...]:
+        """The problems so far; empty where every file that was opened agrees with its record."""
+        some = self._opened < self._with_file
+        of = f"of {self._opened} samples files{f' that were opened, of {self._with_file},' if some else ''}"
+        return tuple(
+            f"{self._folder}: {number} {of} {what} ({self._first[what]})" for what, number in self._problems.items()
+        )
+
+
+def _step(number: int) -> int:
+    """1 for the first records, then the powers of two that keep the number of files growing with the logarithm."""
+    return 1 << (number // EVERY).bit_length()
+
+
+@dataclass(frozen=True)
+class Observed:
+    """Everything that was read under one name: a run, or a folder of runs of which each is one launch of the same.
+
+    `manifests` has one entry for each run. `folders` are the runs, each with the number of its first launch here;
+    `samples` has the samples files of each. `doubts` are samples files that cannot be read or do not agree with their
+    records, `unfinished` says of a run that launches are missing. `interleaved`: launches of one number were measured
+    close together, in random order.
+    """
+
+    name: str
+    manifests: tuple[Manifest, ...]
+    cells: dict[Case, Cell]
+    folders: tuple[tuple[int, Path], ...]
+    truncated: tuple[Path, ...] = ()
+    doubts: tuple[str, ...] = ()
+    interleaved: bool = False
+    samples: tuple[SampleIndex, ...] = ()
+    unfinished: tuple[str, ...] = ()
+
+
+def observe(path: Path) -> Observed:
+    """The run at `path`; or if it is a folder of runs, these in the order of their names, each one launch.
+
+    Raises:
+        RunReadError: neither a run nor a folder of runs, or one of them is damaged.
+    """
+    if (path / "manifest.json").exists() or not path.is_dir():
+        return gather(path, [path])
+    inside = sorted(child for child in path.iterdir() if child.is_dir())
+    folders = [child for child in inside if (child / "manifest.json").is_file()]
+    if not folders:
+        raise RunReadError(f"{path}: neither a run nor a folder of runs (no manifest.json in it or in its folders).")
+    observed = gather(path, folders)
+    if len(folders) > 1:
+        refuse_together((str(folder), manifest) for folder, manifest in zip(folders, observed.manifests, strict=True))
+    strange = tuple(f"{child}: no manifest.json; it is left out" for child in inside if child not in folders)
+    return replace(observed, doubts=observed.doubts + strange)
+
+
+def gather(name: Path, folders: list[Path]) -> Observed:
+    """Several runs as one: launch numbers go on from one run to the next."""
+    manifests, where, truncated, doubts = [], [], [], list[str]()
+    samples: list[SampleIndex] = []
+    builder, first = Builder(), 0
+    for folder in folders:
+        manifests.append(read_manifest(folder))
+        stream, check = RecordStream(folder), SampleCheck(folder)
+        where.append((first, folder))
+        first = builder.read(check.passing(stream), first, some_from(manifests[-1])) + 1
+        samples.append(check.index)
+        doubts += check.lines()
+        if len(folders) > 1 and not check.passed:
+            doubts.append(f"{folder}: no records in it")
+        if stream.truncated:
+            truncated.append(folder)
+    cells = builder.results(origin_of(manifests, str(name))).cells()
+    blocks = len(manifests) == 1 and manifests[0].experiment is not None
+    lacking = unfinished(folders[0], cells.values(), _planned(manifests[0])) if blocks else ()
+    return Observed(str(name), tuple(manifests), cells, tuple(where), tuple(truncated), tuple(doubts), blocks,
+                    tuple(samples), lacking)  # fmt: skip
+
+
+def _planned(manifest: Manifest) -> int:
+    """How many launches each cell was to have, whatever was decided; 0: not known."""
+    fixed = some_from(manifest)
+    if fixed is not None or manifest.experiment is None:
+        return fixed or 0
+    return manifest.experiment.launches
+
+
+def few_launches(cells: Iterable[Cell], experiment: Experiment) -> str:
+    """What an experiment that was stopped lacks; empty where every cell has all its launches, or may have fewer."""
+    short = 0 if experiment.until == "decided" else _short(cells, experiment.launches)
+    return f"fewer launches than its {experiment.launches} in {counted(short, 'cell')}" if short else ""
+
+
+def unfinished(run: Path, cells: Iterable[Cell], planned: int) -> tuple[str, ...]:
+    """The caution for whoever reads results of the `run`; none where each cell has all the launches that it must have.
+
+    `planned` is their number. Of a run until decided it is that of the blocks before (0: there were none): its records
+    do not say whether it ended.
+    """
+    short = _short(cells, planned)
+    fewer = f"{counted(short, 'cell')} {'has' if short == 1 else 'have'} fewer"
+    if short and is_being_written(run):
+        return (f"{run} is still being measured: {fewer} than its {counted(planned, 'launch', 'launches')}",)
+    was = f"{run} was stopped before its {counted(planned, 'launch', 'launches')}"
+    return (f"{was}: {fewer} (to finish it: {finishing(run)})",) if short else ()
+
+
+def finishing(run: Path) -> str:
+    """The command that measures what a run lacks; its plan is the user's to name."""
+    command = "gate" if is_gate(run) else "launch"
+    return f"collbench {command} PLAN --resume {shlex.quote(str(run))}"
+
+
+def _short(cells: Iterable[Cell], planned: int) -> int:
+    """How many cells have fewer launches."""
+    return sum(len(cell.medians) + cell.failed - cell.lost + cell.skipped < planned for cell in cells)
+
+
+def refuse_together(runs: Iterable[tuple[str, Manifest]]) -> None:
+    """Refuse one of several runs, with their names, that ended when its own comparisons were decided.
+
+    Raises:
+        RequestError: its name, and what works.
+    """
+    for name, manifest in runs:
+        if manifest.experiment is not None and manifest.experiment.until == "decided":
+            raise RequestError(
+                f"{name} was launched until decided: its own differences ended it, for which a test of several runs "
+                "together does not allow. Analyse each run by itself, or compare two of them: collbench compare A B."
+            )
+
+
+class Source(NamedTuple):
+    """A run on disk: where it was found, as part of what, and when and by which command it was begun."""
+
+    folder: Path
+    part_of: str
+    created: str
+    command: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return str(self.folder) + (f" (in {self.part_of})" if str(self.folder) != self.part_of else "")
+
+
+def sources(observed: Observed) -> Iterator[Source]:
+    """The runs on disk that were read; of a baseline none."""
+    for (_, folder), manifest in zip(observed.folders, observed.manifests, strict=False):
+        yield Source(folder, observed.name, manifest.created, manifest.command)
+
+
+def refuse_same(runs: Iterable[Observed]) -> None:
+    """Raises RequestError where two of what was read are the same run."""
+    refuse_same_sources(source for observed in runs for source in sources(observed))
+
+
+def refuse_same_sources(found: Iterable[Source]) -> None:
+    """Of runs that began at one moment by one command, those are the same whose first measured record is.
+
+    Raises:
+        RequestError: two of them are the same run.
+        RunReadError: a record cannot be read.
+    """
+    begun: dict[tuple[str, tuple[str, ...]], list[Source]] = {}
+    for source in found:
+        begun.setdefault((source.created, source.command), []).append(source)
+    for alike in begun.values():
+        if len(alike) > 1:
+            _refuse_equal_records(alike)
+
+
+def _refuse_equal_records(alike: Iterable[Source]) -> None:
+    known: dict[bytes, Source] = {}
+    for source in alike:
+        first = next((records.encode(one) for one in RecordStream(source.folder) if one.status == "ok"), None)
+        if first is None:
+            continue
+        other = known.setdefault(first, source)
+        if other is not source:
+            raise RequestError(
+                f"{other} and {source} hold the same launches: one start, one command, one first measurement. Launches "
+                "that count twice look like evidence. Name each run once; for more evidence measure again."
+            )
+
+
+def refuse_own_baseline(baseline: Observed, run: Observed) -> None:
+    """Raises RequestError where the baseline was saved of this run: same start, command, and times of a cell."""
+    begun = {(manifest.created, manifest.command) for manifest in baseline.manifests}
+    if not any((manifest.created, manifest.command) in begun for manifest in run.manifests):
+        return
+    for case, cell in baseline.cells.items():
+        own = run.cells.get(case)
+        if own is not None and cell.medians and own.medians[: len(cell.medians)] == cell.medians:
+            raise RequestError(
+                f"{baseline.name} was saved of {run.name}, so both hold the same launches, and nothing would be "
+                "compared. Name a run that was measured later."
+            )
