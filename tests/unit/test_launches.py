@@ -18,7 +18,7 @@ from collbench.analysis.pairs import across, within
 from collbench.analysis.runs import observe
 from collbench.cli import run_command
 from collbench.report.cells import tables
-from collbench.report.reasons import slow_text
+from collbench.report.verdict import slow_text
 from collbench.schema.record import Samples
 
 HOST, MULTI = made_case("host", image="a"), made_case("multi", "strict", image="a")

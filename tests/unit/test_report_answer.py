@@ -103,7 +103,8 @@ def test_reasons_that_differ_in_a_number_are_one(tmp_path: Path) -> None:
     drifting = [replace(one, verdict="unclear", launches_more=None, why=Reason("drift", (share,)))
                 for share in (0.1, 0.11)]  # fmt: skip
     others = [
-        replace(one, verdict="unclear", launches_more=None, why=Reason(kind)) for kind in ("clock 0", "dependent")
+        replace(one, verdict="unclear", launches_more=None, why=Reason(kind))
+        for kind in ("clock 0", "dependent", "no common blocks", "no launches")
     ]
     assert len(what_tells(drifting).split("; ")) == 1 and "11 %" in what_tells(drifting)
-    assert what_tells([*drifting, *others]).split("; ")[2:] == ["1 other reason"]
+    assert what_tells([*drifting, *others]).split("; ")[4:] == ["1 other reason"]

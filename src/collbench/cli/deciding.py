@@ -15,7 +15,7 @@ from collbench.launch.expansion import ExpandedPlan
 from collbench.launch.groups import at_once
 from collbench.launch.harvest import placed
 from collbench.report.headings import versus
-from collbench.report.reasons import whole_reason
+from collbench.report.verdict import whole_reason
 from collbench.schema.case import Case
 from collbench.schema.launch_plan import MOST_LAUNCHES
 from collbench.schema.manifest import Manifest

@@ -23,9 +23,8 @@ from collbench.report.caveats import dependent, misleading
 from collbench.report.headings import apart, is_program, operation, variant
 from collbench.report.numbers import change, digits, interval, times
 from collbench.report.numbers import span as from_to
-from collbench.report.reasons import reason
 from collbench.report.tables import Table, in_columns_of
-from collbench.report.verdict import ways_to_tell
+from collbench.report.verdict import reason, ways_to_tell
 from collbench.units import counted, format_duration, format_size
 
 #: The most sizes in a grid, which has a column for each; rows of options of one grid, and of each of two; rows of a

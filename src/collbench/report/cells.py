@@ -34,8 +34,8 @@ from collbench.report.headings import (
     varying,
 )
 from collbench.report.numbers import Ends, Measured, Units, between, is_numbered, percents
-from collbench.report.reasons import slow_text, whole_reason
 from collbench.report.tables import INTERVAL, Table, in_columns_of
+from collbench.report.verdict import slow_text, whole_reason
 from collbench.schema.case import Case
 from collbench.units import counted
 

@@ -22,8 +22,8 @@ from collbench.errors import RequestError
 from collbench.report.caveats import cautions, disturbances, of_launches, waited
 from collbench.report.headings import case_words
 from collbench.report.numbers import change, digits, span
-from collbench.report.reasons import reason, slow_text
 from collbench.report.tables import Table, without_empty
+from collbench.report.verdict import reason, slow_text
 from collbench.schema.case import Case
 from collbench.spelling import nearest_and_all
 from collbench.units import counted

@@ -13,8 +13,8 @@ from collbench.analysis.planning import STEPS, Cost, Movement, Power
 from collbench.report.cells import verdict
 from collbench.report.headings import operation
 from collbench.report.numbers import change, difference_text
-from collbench.report.reasons import whole_reason
 from collbench.report.tables import Table
+from collbench.report.verdict import whole_reason
 from collbench.units import counted, format_long, format_size
 
 

@@ -18,9 +18,8 @@ from collbench.report.headings import case_words, operation, versus
 from collbench.report.page.drawing import BETTER, FAINT, INK, OPEN, PAPER, SERIES, WORSE, Figure, draw, mark
 from collbench.report.page.figures.curves import curves
 from collbench.report.page.samples import Section, StoredSamples, strips
-from collbench.report.reasons import reason
 from collbench.report.tables import Table
-from collbench.report.verdict import cell_text, sentence
+from collbench.report.verdict import cell_text, reason, sentence
 from collbench.units import counted
 
 if TYPE_CHECKING:
