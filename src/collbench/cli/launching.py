@@ -35,7 +35,7 @@ from collbench.launch.preview import unused
 from collbench.launch.rank_environment import places
 from collbench.launch.stacks import Missing
 from collbench.launch.storage import described, place_of
-from collbench.report.cells import ALONE
+from collbench.report.caveats import ALONE
 from collbench.report.paper import decidable, paper
 from collbench.schema.launch_plan import LaunchPlan
 from collbench.units import counted

@@ -15,8 +15,8 @@ from msgspec import to_builtins
 from collbench.analysis.change_points import FEWEST, LEAST, WAVES
 from collbench.analysis.environment import side_of
 from collbench.analysis.history import Change, Event, History, Lack, Series, TimedRun, Trend
-from collbench.report.cells import change, span
-from collbench.report.headings import heading
+from collbench.report.headings import apart, heading, size_text
+from collbench.report.numbers import between, change, span
 from collbench.report.page.drawing import BETTER, INK, OPEN, SERIES, WORSE, draw, mark, one_unit
 from collbench.report.page.samples import Section
 from collbench.report.tables import Table, without_empty
@@ -44,17 +44,15 @@ class Names:
 
     def __init__(self, all_series: Sequence[Series]) -> None:
         parts = [heading(one.case).split(", ") for one in all_series]
-        first = next(iter(parts), [])[1:]  # the operation is always named
-        dropped = [part for part in first if all(part in own for own in parts)]
+        settings, shared = apart([own[1:] for own in parts])  # the operation is always named
         places, machines = {_place(one.case) for one in all_series}, {one.machine for one in all_series}
-        self.shared = ", ".join(dropped)
+        self.shared = ", ".join(shared)
         self._names = {
             one: Name(
-                ", ".join(part for part in own if part not in dropped), _place(one.case) if len(places) > 1 else "",
-                format_size(one.case["size"]) if "size" in one.case.what else "",
-                one.machine if len(machines) > 1 else "",
+                ", ".join([parts[index][0], *settings[index]]), _place(one.case) if len(places) > 1 else "",
+                size_text(one.case), one.machine if len(machines) > 1 else "",
             )
-            for one, own in zip(all_series, parts, strict=True)
+            for index, one in enumerate(all_series)
         }  # fmt: skip
         self._sizes: dict[Name, set[int]] = {}
         for one, name in self._names.items():
@@ -265,7 +263,7 @@ def _row(change: Change, event: Event, runs: Sequence[TimedRun], names: Names) -
     ratio, levels = change.ratio, (change.before, change.after)
     first, last = (runs[number].day for number in change.between)
     return (runs[change.run].day, "slower" if change.slower else "faster", *names[change.series],
-            signed(ratio.value), " .. ".join(map(signed, ratio.interval or ())),
+            signed(ratio.value), between(ratio.interval or (), signed),
             *(format_duration(change.series.time(level).value) for level in levels),
             " and ".join(str(level.stop - level.start) for level in levels),
             "" if first == last else f"{first} .. {last}", runs[change.run].name,
@@ -284,7 +282,7 @@ def _cell(one: Trend, runs: Sequence[TimedRun], names: Names) -> tuple[str, ...]
     gap = max(gaps, key=lambda gap: gap.run, default=None)
     lacks = f"{counted(len(gaps), 'run')}, the latest {runs[gap.run].name}: {_lack_text(gap.lacks)}" if gap else ""
     return (*names[series], format_duration(now.value) if now else "",
-            " .. ".join(map(format_duration, (now and now.interval) or ())), str(len(series.points)),
+            between((now and now.interval) or (), format_duration), str(len(series.points)),
             days or ("none" if series.tested else "too few runs"), lacks)  # fmt: skip
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any
@@ -23,12 +23,11 @@ from collbench.analysis.predictions import (
     unknown_growth,
 )
 from collbench.analysis.results import methods
-from collbench.report.cells import cautions, change
-from collbench.report.headings import heading, heading_key, operation, place_order
+from collbench.report.caveats import cautions, each_once
+from collbench.report.headings import apart, heading, heading_key, operation, place_order
 from collbench.report.headings import ranks as ranks_of
-from collbench.report.scales import time_scale
-from collbench.report.style import format_rate, format_us
-from collbench.report.tables import Table, terminal, without_empty
+from collbench.report.numbers import between, change, format_rate, format_us, time_scale
+from collbench.report.tables import INTERVAL, Table, terminal, without_empty
 from collbench.schema.case import Case
 from collbench.units import counted, format_bytes, format_duration, format_size
 
@@ -195,25 +194,21 @@ def _point(one: Prediction | Refusal) -> str:
 
 def _warnings(found: Answers) -> list[str]:
     """What could mislead, the gravest first, each line once with what it is true of."""
-    places: dict[str, dict[str, None]] = {}
+    lines: list[tuple[str, str]] = []
     for one in found.predictions:
         wrong = ["contradicted: the measured median is outside of the interval"] * (one.standing == "contradicted")
-        for line in (*wrong, *remarks(one)):
-            places.setdefault(line, {})[_point(one)] = None
-    for refusal in found.refusals:
-        places.setdefault(f"refused: {reason(refusal)}", {})[_point(refusal)] = None
+        lines += [(line, _point(one)) for line in (*wrong, *remarks(one))]
+    lines += [(f"refused: {reason(one)}", _point(one)) for one in found.refusals]
     for fitted in found.fits:
-        lines = [f"no model: {why_unfit(fitted)}"] if isinstance(fitted, Unfit) else _left_out(fitted.series)
-        for line in lines:
-            places.setdefault(line, {})[" ".join(_where(fitted.series)[1:]).strip()] = None
-    listed = _with_places(places, "; ")
+        why = [f"no model: {why_unfit(fitted)}"] if isinstance(fitted, Unfit) else _left_out(fitted.series)
+        lines += [(line, " ".join(_where(fitted.series)[1:]).strip()) for line in why]
     used = [cell for one in found.fits for cell in one.series.cells]
-    lines = ["simulated: these times were not measured"] * found.simulated + listed
+    said = ["simulated: these times were not measured"] * found.simulated + each_once(lines, "; ")
     if any(model.series.launches == 1 for model in found.models):
-        lines.append("one launch: intervals do not include differences between launches")
+        said.append("one launch: intervals do not include differences between launches")
     if "streaming" in methods(used).get("cadence", ()):
-        lines.append("cadence streaming: operations overlap, so a latency is what one more operation adds")
-    return [*lines, *cautions(used)]
+        said.append("cadence streaming: operations overlap, so a latency is what one more operation adds")
+    return [*said, *cautions(used)]
 
 
 def remarks(one: Prediction) -> list[str]:
@@ -334,12 +329,11 @@ _STEPS = ("predicted: the model's time of all these all-reduces, one after the o
 def step_grid(steps: Sequence[TrainingStep]) -> list[Table]:
     """A row for each training with a column for each place; of many places a row for each. None without steps."""
     groups = _trainings(steps)
-    names = [[*operation(group[0].case).split(", "), ranks_of(group[0].case)] for group in groups]
-    shared = [part for part in next(iter(names), []) if all(part in own for own in names)]
+    names, shared = apart([[*operation(group[0].case).split(", "), ranks_of(group[0].case)] for group in groups])
     places = list(dict.fromkeys(_place(step.case) for group in groups for step in group))
     rows: list[tuple[str, ...]] = []
     for group, own in zip(groups, names, strict=True):
-        name = ", ".join(part.removeprefix("network ") for part in own if len(groups) == 1 or part not in shared)
+        name = ", ".join(part.removeprefix("network ") for part in (shared if len(groups) == 1 else own))
         texts = {_place(step.case): _cell(step) for step in group}
         across = (name, *(texts.get(place, "-") for place in places))
         rows += [across] if len(places) <= MOST_PLACES else [(name, *item) for item in texts.items()]
@@ -387,41 +381,39 @@ def _accuracy(group: Sequence[TrainingStep]) -> Table:
     entries = [step_entry(step) for step in group]
     shown = [entry[name] for entry in entries for name in ("not_hidden", "alone", "predicted")]
     scale = time_scale(value for value in shown if value is not None)
-    columns = ("place", scale.heading("predicted"), "predicted 95 %", scale.heading("alone"),
-               scale.heading("not hidden"), "not hidden 95 %", "error (%)", "hidden (%)")  # fmt: skip
-    forms: dict[str, Callable[[Any], str]] = {
-        "predicted": scale.text, "interval": scale.span, "alone": scale.text, "not_hidden": scale.text,
-        "not_hidden_interval": scale.span, "error": _percent, "hidden": _percent,
-    }  # fmt: skip
-    rows = [
-        (_place(step.case), *("" if entry[name] is None else form(entry[name]) for name, form in forms.items()))
-        for step, entry in zip(group, entries, strict=True)
-    ]
+
+    def column(name: str, form: Callable[[Any], str]) -> list[str]:
+        return ["" if entry[name] is None else form(entry[name]) for entry in entries]
+
+    def percent(share: float) -> str:
+        return f"{share * 100:+.0f}"
+
+    columns = {
+        "place": [_place(step.case) for step in group],
+        scale.heading("predicted"): column("predicted", scale.text),
+        f"predicted{INTERVAL}": column("interval", lambda ends: between(ends, scale.text)),
+        scale.heading("alone"): column("alone", scale.text),
+        scale.heading("not hidden"): column("not_hidden", scale.text),
+        f"not hidden{INTERVAL}": column("not_hidden_interval", lambda ends: between(ends, scale.text)),
+        "error (%)": column("error", percent),
+        "hidden (%)": column("hidden", percent),
+    }
     notes = [_messages(messages) for messages in dict.fromkeys(step.messages for step in group)]
     title = f"communication of {operation(group[0].case)}, {ranks_of(group[0].case)}"
-    lines = dict.fromkeys((*notes, _STEPS, *step_cautions(group)))
-    return without_empty(Table(title, columns, tuple(rows), tuple(lines)))
-
-
-def _percent(share: float) -> str:
-    return f"{share * 100:+.0f}"
+    return Table.of(title, columns, dict.fromkeys((*notes, _STEPS, *step_cautions(group))))
 
 
 def step_cautions(group: Sequence[TrainingStep]) -> list[str]:
     """Why there is no prediction, and what a reader of one must know, with the places."""
-    places: dict[str, dict[str, None]] = {}
-    for step in group:
-        of_each = [line for one in step.predictions for line in remarks(one)]
-        missing = [f"not predicted: {_unpredicted(step)}"] * bool(step.why)
-        missing += [f"not compared: {_lost(step)}"] * bool(step.lost)
-        for line in (*missing, *of_each):
-            places.setdefault(line, {})[_place(step.case)] = None
-    return _with_places(places, ", ")
-
-
-def _with_places(places: Mapping[str, Iterable[str]], between: str) -> list[str]:
-    """Each line with the places that it is true of."""
-    return [f"{line} ({between.join(filter(None, names))})" for line, names in places.items()]
+    return each_once(
+        (line, _place(step.case))
+        for step in group
+        for line in (
+            *[f"not predicted: {_unpredicted(step)}"] * bool(step.why),
+            *[f"not compared: {_lost(step)}"] * bool(step.lost),
+            *(line for one in step.predictions for line in remarks(one)),
+        )
+    )
 
 
 def _unpredicted(step: TrainingStep) -> str:

@@ -18,11 +18,11 @@ from collbench.analysis.papers import Item, Kind, Paper, Ratio, decode, kinds_of
 from collbench.analysis.results import Cell
 from collbench.analysis.runs import Observed
 from collbench.errors import RequestError
-from collbench.report.cells import cautions, change, difference_text, digits, disturbances, waited
-from collbench.report.comparison import of_launches
-from collbench.report.parameters import case_words
-from collbench.report.reasons import reason, slow_text
+from collbench.report.caveats import cautions, disturbances, of_launches, waited
+from collbench.report.headings import case_words
+from collbench.report.numbers import change, difference_text, digits
 from collbench.report.tables import Table, without_empty
+from collbench.report.verdict import reason, slow_text
 from collbench.schema.case import Case
 from collbench.spelling import nearest_and_all
 from collbench.units import counted

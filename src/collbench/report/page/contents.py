@@ -10,14 +10,14 @@ from collbench.analysis import environment
 from collbench.analysis.advise import advise
 from collbench.analysis.compare import Comparison
 from collbench.analysis.guidelines import check
-from collbench.analysis.observations import Observed
 from collbench.analysis.options import Question, questions
 from collbench.analysis.predictions import training_steps
+from collbench.analysis.runs import Observed
 from collbench.analysis.same_launches import of_collectives
 from collbench.report.advice import Advised, complete, costs, guideline_tables, headline, sentences
-from collbench.report.comparison import tables as compared_tables
-from collbench.report.headings import operation
-from collbench.report.misleading import misleading
+from collbench.report.caveats import misleading
+from collbench.report.cells import tables as compared_tables
+from collbench.report.headings import is_program, operation
 from collbench.report.models import step_tables
 from collbench.report.page.drawing import Figure
 from collbench.report.page.figures.choices import choices
@@ -26,7 +26,6 @@ from collbench.report.page.figures.places import bars, ladders
 from collbench.report.page.programs import programs
 from collbench.report.page.samples import Section, StoredSamples, strips
 from collbench.report.paper import Beside
-from collbench.report.parameters import is_program
 from collbench.report.tables import Table
 from collbench.report.verdict import sentence
 from collbench.schema.axes import step_order

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from collbench.analysis.observations import Observed
 from collbench.analysis.options import Question
+from collbench.analysis.runs import Observed
 from collbench.errors import RunReadError
 from collbench.report.page.drawing import Figure
 from collbench.report.page.figures.curves import Launches, strip
