@@ -76,7 +76,7 @@ def case_of(first: Any, number: int) -> Any:
 def summarise(path: Path) -> dict[str, float]:
     """What `collbench show` does with a run of many launches, and how long each half takes."""
     from collbench.analysis.results import cells_of
-    from collbench.report.launches import launch_tables
+    from collbench.report.cells import launch_tables
     from collbench.report.tables import terminal
     from collbench.schema.store import RecordStream
 

@@ -30,8 +30,7 @@ with atheris.instrument_imports(include=["collbench"]):
     from collbench.cli.terminal import harmless
     from collbench.errors import CollbenchError
     from collbench.report import STYLES, new_style
-    from collbench.report.comparison import document, tables
-    from collbench.report.launches import launch_tables
+    from collbench.report.cells import document, launch_tables, tables
     from collbench.report.tables import FORMATS, terminal
     from collbench.report.verdict import tables as of_verdict
     from collbench.schema.pack import LARGEST, pack

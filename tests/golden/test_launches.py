@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 
 from collbench.analysis.results import cells_of
-from collbench.report.launches import launch_tables
+from collbench.report.cells import launch_tables
 from collbench.report.tables import terminal
 from collbench.schema.case import case_of
 from collbench.schema.record import Record, ResultCheck, Work

@@ -15,8 +15,7 @@ from collbench.analysis.own_sides import by_suite
 from collbench.analysis.pairs import within
 from collbench.analysis.runs import Observed, observe
 from collbench.report import new_style
-from collbench.report.comparison import tables
-from collbench.report.launches import launch_tables
+from collbench.report.cells import launch_tables, tables
 from collbench.report.page.programs import sentences
 from collbench.report.tables import terminal
 

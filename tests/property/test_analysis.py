@@ -24,8 +24,7 @@ from collbench.analysis.results import cells_of
 from collbench.analysis.runs import Observed, observe
 from collbench.cli import run_command
 from collbench.errors import RequestError
-from collbench.report.comparison import document, tables
-from collbench.report.launches import launch_tables
+from collbench.report.cells import document, launch_tables, tables
 from collbench.report.tables import FORMATS
 from collbench.report.verdict import tables as of_verdict
 from collbench.schema.case import Case

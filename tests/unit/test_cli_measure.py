@@ -15,7 +15,7 @@ from tests.unit.made_runs import made_case, spread, write_run
 
 from collbench import collectives
 from collbench.report import STYLES
-from collbench.report.for_programs import COLUMNS
+from collbench.report.styles import COLUMNS
 from collbench.schema.store import read_run
 
 Collbench = Callable[..., CompletedProcess[str]]

@@ -10,7 +10,7 @@ from tests.unit.made_runs import made_case, made_record
 
 from collbench.analysis.results import Cell, cells_of, without_collector
 from collbench.errors import RunReadError
-from collbench.report.launches import launch_tables
+from collbench.report.cells import launch_tables
 from collbench.schema.case import Case
 from collbench.schema.record import Record
 

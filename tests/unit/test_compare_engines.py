@@ -14,7 +14,7 @@ from collbench.analysis.factors import find_factor
 from collbench.analysis.pairs import Pair, across
 from collbench.analysis.runs import observe
 from collbench.errors import RequestError
-from collbench.report.comparison import tables
+from collbench.report.cells import tables
 
 
 def of_engines(folder: Path, steps: tuple[str, ...] = ("strict",), policies: Sequence[str] = ("multi", "single"),

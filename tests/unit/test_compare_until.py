@@ -20,7 +20,7 @@ from collbench.analysis.results import How
 from collbench.analysis.runs import few_launches, observe
 from collbench.cli import run_command
 from collbench.cli.failing import failures
-from collbench.report.comparison import tables
+from collbench.report.cells import tables
 from collbench.schema import manifest as manifests
 from collbench.schema.case import Case
 from collbench.schema.manifest import Until

@@ -20,7 +20,7 @@ from collbench.analysis.options import FACTORS as ADVISED
 from collbench.launch import placement
 from collbench.launch.engines.docker.specs import STEPS
 from collbench.report import STYLES, new_style
-from collbench.report.for_programs import COLUMNS
+from collbench.report.styles import COLUMNS
 from collbench.report.tables import FORMATS
 from collbench.schema.axes import AXES, Axis, Value
 from collbench.schema.case import Case, Where, refuse_odd

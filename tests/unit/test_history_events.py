@@ -6,9 +6,10 @@ from datetime import UTC, datetime
 
 from tests.unit.made_runs import made_case
 
+from collbench.analysis.change_points import Level
 from collbench.analysis.environment import side_of
 from collbench.analysis.estimate import Estimate
-from collbench.analysis.history.history import (
+from collbench.analysis.history import (
     Change,
     Point,
     Renewal,
@@ -27,7 +28,9 @@ def changed(
     kept = [number for number in range(30) if not run - lacks <= number < run]
     points = tuple(Point(number, Estimate(1e-5, None, 1)) for number in kept)
     series = Series(made_case(size=size), machine, Work(amount=size), points, ())
-    return Change(series, kept.index(run), run, between or (run, run), Estimate(ratio, None, 3), 0.01)
+    at = kept.index(run)
+    levels = Level(0, at), Level(at, len(kept), 0.01)
+    return Change(series, *levels, run, between or (run, run), Estimate(ratio, None, 3))
 
 
 def timed(number: int, **facts: str) -> TimedRun:
@@ -53,7 +56,7 @@ def test_changes_that_may_have_begun_with_the_same_run_are_told_with_it() -> Non
     assert sizes_by_run([*exact, changed(32, 20, (5, 25))]) == [(20, [32]), (12, [8, 16])]  # too far for one cause
 
 
-def test_directions_and_machines_are_told_apart() -> None:
+def test_directions_and_machines_are_match_cells() -> None:
     found = events([changed(8, 12), changed(16, 12, ratio=0.9), changed(8, 12, machine="b")], ())
     assert [(event.slower, len(event.changes)) for event in found] == [(True, 1), (True, 1), (False, 1)]
 

@@ -18,7 +18,7 @@ from collbench.backends.fake import SimulatedClock
 from collbench.bindings.spec import Operation
 from collbench.machine.facts import RankFacts, rank_facts
 from collbench.machine.waiting import ContentionMeter
-from collbench.report.table import TableStyle
+from collbench.report.styles import TableStyle
 from collbench.run.driver import TimedCall
 from collbench.run.host_clocks import DIFFER, HostClocks, doubts, host_clocks, readers_of, trusted
 from collbench.run.sampling import Sampling

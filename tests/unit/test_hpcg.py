@@ -14,7 +14,7 @@ from tests.unit.made_programs import PLAN, replace_benchmark, run_row
 
 from collbench import workloads
 from collbench.errors import PlanError
-from collbench.report.style import library_names
+from collbench.report.styles import library_names
 from collbench.run.expand import program_cases
 from collbench.schema.case import Case
 from collbench.schema.manifest import Library

@@ -17,8 +17,8 @@ from collbench.analysis.launches import Slow, drift, serial, slow
 from collbench.analysis.pairs import across, within
 from collbench.analysis.runs import observe
 from collbench.cli import run_command
-from collbench.report.comparison import tables
-from collbench.report.reasons import slow_text
+from collbench.report.cells import tables
+from collbench.report.verdict import slow_text
 from collbench.schema.record import Samples
 
 HOST, MULTI = made_case("host", image="a"), made_case("multi", "strict", image="a")

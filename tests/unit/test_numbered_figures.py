@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collbench.report.programs import is_numbered, numbered
+from collbench.report.numbers import is_numbered, numbered
 
 
 def test_a_column_has_the_range_of_all_ranks() -> None:

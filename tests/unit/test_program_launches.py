@@ -11,7 +11,7 @@ from tests.unit.made_runs import Entry, made_case, made_cell, write_run
 from collbench.analysis.results import Cell, joined
 from collbench.analysis.runs import observe
 from collbench.cli import cli
-from collbench.report.launches import launch_table
+from collbench.report.cells import launch_table
 from collbench.schema.case import Case
 from collbench.schema.record import ResultCheck
 

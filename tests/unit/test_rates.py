@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from tests.unit.made_runs import experiment, image, library, made_record, write_run
 
-from collbench.report.scales import rate, rate_text, rate_unit
+from collbench.report.numbers import rate, rate_scale, rate_unit
 from collbench.schema.case import Case, case_of
 from collbench.schema.record import Record, Unit, Work
 
@@ -38,8 +38,8 @@ def test_units() -> None:
     assert rate(Work(amount=3e9), 1.5) == 2.0
     for unit, text in (("bytes", "2.000"), ("flop", "2.000"), ("requests", "2000000000")):
         found: Unit = unit  # type: ignore[assignment]
-        assert rate_text(Work(amount=3e9, unit=found), 1.5) == text
-    assert rate_text(Work(amount=1), 0.0) == "-"
+        assert rate_scale([]).text(Work(amount=3e9, unit=found), 1.5).split()[0] == text
+    assert rate_scale([]).text(Work(amount=1), 0.0) == "- GB/s"
     assert rate_unit([Work(amount=1)]) == ""
     assert rate_unit([Work(amount=0), Work(amount=1, unit="requests", shown="rate")]) == "IOPS"
 

@@ -18,7 +18,7 @@ from collbench.analysis.baseline import keep, load
 from collbench.analysis.results import joined
 from collbench.analysis.runs import gather, observe
 from collbench.report import new_style
-from collbench.report.for_programs import fields_of
+from collbench.report.styles import fields_of
 from collbench.schema.case import Case
 from collbench.schema.record import Record, ResultCheck, Work
 from collbench.schema.store import read_run

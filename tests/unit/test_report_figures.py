@@ -22,7 +22,7 @@ from collbench.analysis.factors import find_factor
 from collbench.analysis.options import questions
 from collbench.analysis.pairs import within
 from collbench.analysis.runs import Observed, observe
-from collbench.report.cells import times
+from collbench.report.numbers import times
 from collbench.report.page import contents
 from collbench.report.page.drawing import BETTER, OPEN, SERIES, WORSE
 from collbench.report.page.figures import curves

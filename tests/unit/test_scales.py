@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 from tests.unit.made_suite import inside
 
-from collbench.report.headings import heading, table_key
-from collbench.report.parameters import own_names, row_words, value_text, varying
-from collbench.report.scales import each_of, rate_scale, time_each, time_scale
+from collbench.report.headings import heading, own_names, row_words, table_key, value_text, varying
+from collbench.report.numbers import each_of, rate_scale, time_each, time_scale
 from collbench.schema.case import Case, case_of
 from collbench.schema.record import Unit, Work
 

@@ -9,7 +9,8 @@ import pytest
 from tests.unit.made_runs import made_case, made_failure, made_record
 
 from collbench.report import new_style
-from collbench.report.remarks import cautions, remarks
+from collbench.report.caveats import of_records as cautions
+from collbench.report.caveats import remarks
 from collbench.schema.case import case_of
 from collbench.schema.record import Work
 from collbench.schema.store import read_run

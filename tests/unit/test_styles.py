@@ -13,8 +13,8 @@ import pytest
 from tests.unit.made_runs import library, made_case, made_manifest, made_record
 
 from collbench.report import new_style
-from collbench.report.for_programs import COLUMNS
-from collbench.report.style import format_rate, format_us
+from collbench.report.numbers import format_rate, format_us
+from collbench.report.styles import COLUMNS
 from collbench.schema import record as records
 from collbench.schema.store import read_run
 

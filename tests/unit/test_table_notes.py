@@ -67,7 +67,7 @@ def test_few_late_samples_in_every_cell_are_not_mentioned(here: Collbench, tmp_p
     assert "began late" not in here("advise", run).out
     assert here("report", run, "-o", tmp_path / "r.txt").code == 0
     assert (
-        "9.0 % of the samples began late at the gate and are excluded; of the worst cell 9.0 % (1K, a host)."
+        "9.0 % of the samples began late at the gate and are excluded; of the worst cell 9.0 % (1K, a host)"
         in " ".join((tmp_path / "r.txt").read_text().split())
     )
 

@@ -68,7 +68,7 @@ def test_a_report_has_it_first_of_what_could_mislead(
     said(capsys, monkeypatch, "report", run, "-o", tmp_path / "report.txt")
     lines = (tmp_path / "report.txt").read_text(encoding="utf-8").splitlines()
     cautions = [line.split("  ", 1)[1].strip() for line in lines if line.startswith("what could mislead  ")]
-    assert cautions[0] == f"{caution(run)}."
+    assert cautions[0] == caution(run)
 
 
 def test_of_two_runs_each_is_named(

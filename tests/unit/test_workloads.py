@@ -18,7 +18,7 @@ from collbench.errors import PlanError, RequestError
 from collbench.machine.facts import last_level_cache, rank_facts
 from collbench.machine.waiting import Stretch, Waited
 from collbench.registry import defined
-from collbench.report.remarks import cautions
+from collbench.report.caveats import of_records as cautions
 from collbench.run import contention
 from collbench.run.expand import program_cases
 from collbench.run.experiment import plan_experiment

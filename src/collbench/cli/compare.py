@@ -21,7 +21,7 @@ from collbench.cli.analysing import COMPLETE, RUN, in_blocks, margin, names, rea
 from collbench.cli.failing import FAILING, failures
 from collbench.cli.terminal import harmless, waiting_for
 from collbench.errors import RequestError
-from collbench.report.comparison import document, tables
+from collbench.report.cells import document, tables
 from collbench.report.paper import beside, paper, papers
 from collbench.report.tables import Table
 from collbench.report.verdict import sentence

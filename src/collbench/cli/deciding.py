@@ -14,8 +14,8 @@ from collbench.launch.cells import LaunchCell, Part
 from collbench.launch.expansion import ExpandedPlan
 from collbench.launch.groups import at_once
 from collbench.launch.harvest import placed
-from collbench.report.comparison import versus
-from collbench.report.reasons import whole_reason
+from collbench.report.headings import versus
+from collbench.report.verdict import whole_reason
 from collbench.schema.case import Case
 from collbench.schema.launch_plan import MOST_LAUNCHES
 from collbench.schema.manifest import Manifest

@@ -23,7 +23,7 @@ from collbench.launch import engines
 from collbench.launch.patience import StopCheck, Stopping
 from collbench.launch.preview import indistinct_sides
 from collbench.launch.shipped import find_plan
-from collbench.report.launches import launch_tables
+from collbench.report.cells import launch_tables
 from collbench.report.tables import terminal
 from collbench.report.verdict import tables as verdict_tables
 from collbench.schema.launch_plan import LaunchPlan, load_launch_plan

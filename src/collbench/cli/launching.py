@@ -15,10 +15,9 @@ from pathlib import Path
 import click
 import msgspec
 
+from collbench.analysis.conclusions import Judgement, foreseen
 from collbench.analysis.estimate import FEWEST
-from collbench.analysis.paper.cells import Item, library_name, representatives
-from collbench.analysis.paper.judge import Judgement, foreseen
-from collbench.analysis.paper.reference import Paper
+from collbench.analysis.papers import Item, Paper, library_name, representatives
 from collbench.characters import in_one_line
 from collbench.cli.deciding import decides, launch_cells
 from collbench.cli.duration import about, at_most, too_long
@@ -36,7 +35,7 @@ from collbench.launch.preview import unused
 from collbench.launch.rank_environment import places
 from collbench.launch.stacks import Missing
 from collbench.launch.storage import described, place_of
-from collbench.report.cells import ALONE
+from collbench.report.caveats import ALONE
 from collbench.report.paper import decidable, paper
 from collbench.schema.launch_plan import LaunchPlan
 from collbench.units import counted

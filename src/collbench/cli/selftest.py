@@ -24,8 +24,8 @@ from collbench.errors import LaunchFailed, RequestError
 from collbench.launch.folders import signed_folder
 from collbench.launch.patience import Stopping
 from collbench.machine import launcher
-from collbench.report.reasons import whole_reason
 from collbench.report.sensitivity import SelfTest, document, tables
+from collbench.report.verdict import whole_reason
 from collbench.schema.gate_plan import SIDES
 from collbench.schema.launch_plan import Side, check_launch_plan
 from collbench.schema.plan import load_plan

@@ -14,8 +14,8 @@ from collbench.analysis.runs import few_launches, finishing
 from collbench.cli.terminal import PATH, harmless
 from collbench.errors import RequestError
 from collbench.report import STYLES, new_style
-from collbench.report.launches import launch_tables
-from collbench.report.remarks import slowest_hosts, slowest_of
+from collbench.report.caveats import slowest_hosts, slowest_of
+from collbench.report.cells import launch_tables
 from collbench.report.tables import in_columns, terminal
 from collbench.schema.manifest import Manifest
 from collbench.schema.record import Record

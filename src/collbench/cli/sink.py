@@ -17,8 +17,7 @@ from collbench.bindings.spec import Options
 from collbench.cli.terminal import opened
 from collbench.errors import Interrupted, RequestError, RunWriteError
 from collbench.machine import launcher
-from collbench.report import new_style
-from collbench.report.style import Style
+from collbench.report import Style, new_style
 from collbench.run.describe import completed
 from collbench.run.experiment import perform, plan_experiment
 from collbench.schema.manifest import Manifest

@@ -1,22 +1,38 @@
-"""The styles in which records are printed, found by name."""
+"""The styles in which records are printed as they are measured: what a style is, and each by its name."""
 
 from __future__ import annotations
 
 import importlib
+from typing import Protocol
 
-from collbench.report.style import Style
+from collbench.schema.manifest import Manifest
+from collbench.schema.record import Record
 
 #: Name that the user types, and the module and class that print it.
 STYLES = {
-    "table": ("table", "TableStyle"),
+    "table": ("styles", "TableStyle"),
     "nccl-tests": ("peers", "NcclTestsStyle"),
     "osu": ("peers", "OsuStyle"),
-    "csv": ("for_programs", "CsvStyle"),
-    "json": ("for_programs", "JsonStyle"),
+    "csv": ("styles", "CsvStyle"),
+    "json": ("styles", "JsonStyle"),
 }
 
 
+class Style(Protocol):
+    """All three return text to print, with its newlines; empty when there is nothing yet."""
+
+    def begin(self, manifest: Manifest) -> str:
+        """Before the first record."""
+
+    def add(self, record: Record) -> str:
+        """A record, in the order of measurement."""
+
+    def end(self) -> str:
+        """After the last record, also when the run was cut short."""
+
+
 def new_style(name: str) -> Style:
+    """The style of this name, imported only now: ranks that print nothing need none."""
     module, style = STYLES[name]
     printer: Style = getattr(importlib.import_module(f"{__name__}.{module}"), style)()
     return printer

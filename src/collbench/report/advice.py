@@ -19,23 +19,34 @@ from collbench.analysis.guidelines import GuidelineResult
 from collbench.analysis.options import Option, Question
 from collbench.analysis.runs import Observed
 from collbench.analysis.tradeoffs import Crossover, FactorEffect, Recovery, crossover, factor_effects, recoveries
-from collbench.report.cells import change, digits, interval, times
-from collbench.report.cells import span as from_to
-from collbench.report.comparison import dependent
-from collbench.report.headings import operation, variant
-from collbench.report.misleading import misleading
-from collbench.report.parameters import is_program
-from collbench.report.reasons import reason
-from collbench.report.tables import Table
-from collbench.report.verdict import ways_to_tell
+from collbench.report.caveats import dependent, misleading
+from collbench.report.headings import apart, is_program, operation, variant
+from collbench.report.numbers import change, digits, interval, times
+from collbench.report.numbers import span as from_to
+from collbench.report.tables import Table, in_columns_of
+from collbench.report.verdict import reason, ways_to_tell
 from collbench.units import counted, format_duration, format_size
 
 #: The most sizes in a grid, which has a column for each; rows of options of one grid, and of each of two; rows of a
 #: grid of more operations; and lines of what could mislead.
 MOST_SIZES, MOST_OPTIONS, MOST_ROWS, MOST_MISLEADING = 6, {1: 8, 2: 3}, 16, 2
 
-#: Ranges of sizes that a sentence names.
-_MOST_RANGES = 2
+#: Ranges of sizes that a sentence names, and options that are out.
+_MOST_RANGES, _MOST_OUT = 2, 3
+
+#: An option that may lose more than this is the safest, but no clear choice; more launches are suggested above the
+#: other.
+UNCLEAR, ENOUGH = 1.25, 1.05
+
+#: A share that may be above this has no number: some blocks had almost nothing to recover.
+MOST_SHARE = 2.0
+
+_LEGEND = "at most: slower than the best of these, with 95 % confidence; slower: than the fastest, as measured"
+_FACTORS = "slowest: the value of a factor, and its time over the fastest value, in options alike in all else"
+
+_UNBOUNDED = {"few launches": "too few launches", "drift": "times drift", "dependent": "dependent launches"}
+
+_APART = {"contended": "tasks waited for a CPU in every launch", "few launches": f"fewer than {FEWEST} launches"}
 
 
 @dataclass(frozen=True)
@@ -58,12 +69,11 @@ def complete(advices: Iterable[Advice], in_blocks: bool) -> list[Advised]:
     """Each advice with its crossovers and with what each step recovers at the largest size."""
     completed = []
     for advice in advices:
-        crossings = [
-            crossover(advice.question, lower.option, upper.option, in_blocks)
-            for lower, upper in pairwise(advice.ranges)
-        ]
-        recovered = recoveries(advice.question, advice.sizes[-1].size, in_blocks) if advice.sizes else []
-        completed.append(Advised(advice, tuple(crossing for crossing in crossings if crossing), tuple(recovered)))
+        question = advice.question
+        crossings = [crossover(question, lower.option, upper.option, in_blocks)
+                     for lower, upper in pairwise(advice.ranges)]  # fmt: skip
+        recovered = recoveries(question, advice.sizes[-1].size, in_blocks) if advice.sizes else []
+        completed.append(Advised(advice, tuple(filter(None, crossings)), tuple(recovered)))
     return completed
 
 
@@ -98,17 +108,12 @@ def _shown(sizes: Sequence[AtSize]) -> list[AtSize]:
     return [sizes[round(index * step)] for index in range(MOST_SIZES)]
 
 
-def _headings(question: Question, sizes: Sequence[AtSize]) -> list[str]:
-    return [format_size(one.size) if sized(question) else "time" for one in sizes]
-
-
 # The sentence.
 
 
 def sentence(advised: Advised) -> str:
     """`take mpich, host at 8 (at most 9 % slower than the best), openmpi, host at 1M (at most 4 %)`."""
-    advice = advised.advice
-    question = advice.question
+    advice, question = advised.advice, advised.advice.question
     if not advice.sizes:
         cells = (cell for of_size in question.cells.values() for cell in of_size.values())
         contended = any(cell.medians and cell.disturbed for cell in cells)
@@ -118,22 +123,17 @@ def sentence(advised: Advised) -> str:
     known = [one for one in advice.ranges if one.known]
     if not known:
         return _unknown(advice)
-    shown, rest = known[:_MOST_RANGES], known[_MOST_RANGES:]
-    others = [size.size for one in rest for size in one.sizes]
+    shown = known[:_MOST_RANGES]
+    others = [size.size for one in known[_MOST_RANGES:] for size in one.sizes]
+    word = "no clear choice yet; safest is" if any(one.bound > UNCLEAR for one in shown) else "take"
     said = [_range(question, one, len(known) == 1) for one in shown]
-    unclear = any(one.bound > UNCLEAR for one in shown)
-    word = "no clear choice yet; safest is" if unclear else "take"
-    return f"{word} {'; '.join((*said, *([f'see the grid{at(question, *others)}'] if others else [])))}"
-
-
-#: An option that may lose more than this is the safest, but no clear choice.
-UNCLEAR = 1.25
+    return f"{word} {'; '.join((*said, *[f'see the grid{at(question, *others)}'] * bool(others)))}"
 
 
 def _range(question: Question, one: Range, alone: bool) -> str:
+    """`openmpi, host at 8 to 64K, at most 9 % slower than the best, though it failed in some launches`."""
     sizes = [size.size for size in one.sizes]
     named = f"{question.name(one.option)}{at(question, *sizes) if set(question.sizes) - set(sizes) else ''}"
-    compared = min(len(size.options) for size in one.sizes)
     though = ""
     if any(one.option in size.failing for size in one.sizes):
         though = ", though it failed in some launches"
@@ -141,12 +141,12 @@ def _range(question: Question, one: Range, alone: bool) -> str:
         though = ", though some of its launches are far slower"
     if not any(len(size.possible) > 1 for size in one.sizes):
         return f"{named}, all others are slower{though}"
-    return f"{named}, {_loss(one.bound)} the best{f' of {compared}' if alone else ''}{though}"
+    of = f" of {min(len(size.options) for size in one.sizes)}" if alone else ""
+    return f"{named}, at most {slowdown(one.bound)} {_than(one.bound)} the best{of}{though}"
 
 
-def _loss(ratio: float) -> str:
-    """`at most 9 % slower than`, `at most 2.10x the time of`."""
-    return f"at most {slowdown(ratio)} {'the time of' if ratio >= 2 else 'slower than'}"
+def _than(ratio: float) -> str:
+    return "the time of" if ratio >= 2 else "slower than"
 
 
 def _unknown(advice: Advice) -> str:
@@ -162,6 +162,15 @@ def _unknown(advice: Advice) -> str:
     return f"no choice: {why}; fastest measured: {named if len(fastest) <= _MOST_RANGES else 'see --why'}"
 
 
+def _lost(one: Range) -> str:
+    """What the option of a range may lose, or why that is not known."""
+    if one.known:
+        return slowdown(one.bound)
+    if all(len(size.options) < 2 for size in one.sizes):
+        return "nothing to compare"
+    return next(_UNBOUNDED[why] for size in one.sizes if isinstance(why := size.options[one.option].at_most, str))
+
+
 def _alone(question: Question) -> str:
     """Say `only one option was measured: Open MPI 5.0.11 (2.9 us at 8, 96.8 us at 512K; 1 launch)`.
 
@@ -169,7 +178,7 @@ def _alone(question: Question) -> str:
     """
     [option] = question.options
     cells = {size: cell for size in question.sizes if (cell := question.cells[size][option]).medians}
-    ends = [] if any(is_program(cell.case) for cell in cells.values()) else [*list(cells)[:1], *list(cells)[1:][-1:]]
+    ends = [] if any(is_program(cell.case) for cell in cells.values()) else dict.fromkeys([*cells][:1] + [*cells][-1:])
     shown = [f"{format_duration(median(cells[size].medians))}{at(question, size)}" for size in ends]
     launches = max((len(cell.medians) for cell in cells.values()), default=0)
     of = f" ({', '.join(shown)}; {counted(launches, 'launch', 'launches')})" if shown else ""
@@ -194,33 +203,41 @@ def brief(
     room = MOST_OPTIONS.get(len(advices), 0)
     shown = [_grid(one, room) for one in advices] if room else [_summary(advices, whole)]
     left = 0 if whole else len(known[MOST_MISLEADING:])
-    notes = [*known[: len(known) - left], *([f"{left} more, and all options: --why"] if left else [])]
-    unsure = [one for advised in advices for one in advised.advice.sizes if len(one.options) > 1 and one.bound > ENOUGH]
-    more = ways_to_tell(comparisons) if unsure else []
-    legend = [_LEGEND] if any(table.rows for table in shown) and room else []
-    legend += [_FACTORS] if any(row[0].startswith("slowest ") for table in shown for row in table.rows) else []
-    last = shown[-1]
-    return [*shown[:-1], replace(last, notes=(*last.notes, *legend, *notes, *more))]
-
-
-_LEGEND = "at most: slower than the best of these, with 95 % confidence; slower: than the fastest, as measured"
-_FACTORS = "slowest: the value of a factor, and its time over the fastest value, in options alike in all else"
-
-
-#: More launches are suggested where the option to take may lose more than this.
-ENOUGH = 1.05
+    unsure = any(len(one.options) > 1 and one.bound > ENOUGH for advised in advices for one in advised.advice.sizes)
+    notes = (
+        *[_LEGEND] * (room > 0 and any(table.rows for table in shown)),
+        *[_FACTORS] * any(row[0].startswith("slowest ") for table in shown for row in table.rows),
+        *known[: len(known) - left], *[f"{left} more, and all options: --why"] * (left > 0),
+        *(ways_to_tell(comparisons) if unsure else ()),
+    )  # fmt: skip
+    return [*shown[:-1], replace(shown[-1], notes=(*shown[-1].notes, *notes))]
 
 
 def _grid(advised: Advised, room: int) -> Table:
     """Rows are factors, as far as they matter, then options that may be the best, of which there is `room` for some."""
     advice, question = advised.advice, advised.advice.question
-    sizes = _shown(advice.sizes)
-    if len(question.options) < 2 or not any(one.known for one in sizes):
+    if len(question.options) < 2 or not any(one.known for one in _shown(advice.sizes)):
         return Table(headline(advised), (), ())
     ranked = _ranked(advice)
-    rows = [*_of_factors(question, sizes), *(_of_option(question, option, sizes) for option in ranked[:room])]
-    columns = ("", *_headings(question, sizes))
-    return Table(headline(advised), columns, tuple(rows), tuple(_more(advice, len(ranked[room:]))))
+    return _by_size(advised, headline(advised), "", ranked[:room], True, _more(advice, len(ranked[room:])))
+
+
+def _by_size(
+    advised: Advised, title: str, first: str, options: Sequence[Option], factors: bool, notes: Sequence[str]
+) -> Table:
+    """A column for each size; rows are how much factors matter, where options differ in several, and options."""
+    question, sizes = advised.advice.question, _shown(advised.advice.sizes)
+    found = [factor_effects(question, one) for one in sizes] if factors else []
+    matter = [factor for factor in question.varying if any(factor in one for one in found)]
+    names = [f"slowest {factor}" for factor in matter if len(matter) > 1] + list(map(question.name, options))
+    columns = {first: names} if names else {}
+    for index, one in enumerate(sizes if names else ()):
+        cells = [_effect(found[index].get(factor)) for factor in matter if len(matter) > 1]
+        columns[format_size(one.size) if sized(question) else "time"] = [
+            *cells,
+            *(_cell(one, option) for option in options),
+        ]
+    return Table.of(title, columns, notes)
 
 
 def _ranked(advice: Advice) -> list[Option]:
@@ -230,17 +247,10 @@ def _ranked(advice: Advice) -> list[Option]:
 
     def worst(option: Option) -> tuple[bool, float, Option]:
         found = [one.options.get(option) for one in advice.sizes]
-        return (
-            any(one is None or one.out for one in found),
-            max(one.bound if one else math.inf for one in found),
-            option,
-        )
+        out = any(one is None or one.out for one in found)
+        return out, max(one.bound if one else math.inf for one in found), option
 
     return [*taken, *sorted(possible - set(taken), key=worst)]
-
-
-def _of_option(question: Question, option: Option, sizes: Sequence[AtSize]) -> tuple[str, ...]:
-    return (question.name(option), *(_cell(one, option) for one in sizes))
 
 
 def _cell(one: AtSize, option: Option) -> str:
@@ -259,73 +269,60 @@ def _state(found: Standing) -> str:
     return _UNBOUNDED[found.at_most] if isinstance(found.at_most, str) else f"at most {slowdown(found.at_most)}"
 
 
-_UNBOUNDED = {"few launches": "too few launches", "drift": "times drift", "dependent": "dependent launches"}
-
-
-def _of_factors(question: Question, sizes: Sequence[AtSize]) -> list[tuple[str, ...]]:
-    """How much each factor matters, where options differ in several."""
-    found = [factor_effects(question, one) for one in sizes]
-    names = [factor for factor in question.varying if any(factor in one for one in found)]
-    return [(f"slowest {factor}", *(_effect(one.get(factor)) for one in found)) for factor in names if len(names) > 1]
-
-
 def _effect(found: FactorEffect | None) -> str:
     """`single 2 to 46 %`, `mpich 1.60 to 8.00x`: the slowest value over the fastest."""
     if found is None:
         return "-"
     low, high = found.least, found.largest
-    by = change(high).removeprefix("+") if change(low) == change(high) else from_to(low, high).replace("+", "")
-    return f"{found.slowest} {by}"
-
-
-#: So many options that are out are named.
-_MOST_OUT = 3
-
-
-def _lost(one: Range) -> str:
-    """What the option of a range may lose, or why that is not known."""
-    if one.known:
-        return slowdown(one.bound)
-    if all(len(size.options) < 2 for size in one.sizes):
-        return "nothing to compare"
-    return next(_UNBOUNDED[why] for size in one.sizes if isinstance(why := size.options[one.option].at_most, str))
+    by = change(high) if change(low) == change(high) else from_to(low, high)
+    return f"{found.slowest} {by.replace('+', '')}"
 
 
 def _more(advice: Advice, more: int) -> list[str]:
     """Options for which the grid has no room."""
+    name = advice.question.name
     possible = {option for one in advice.sizes for option in one.possible}
-    out = {option for one in advice.sizes for option in one.options} - possible
-    named = "; ".join(sorted(map(advice.question.name, out))) if len(out) <= _MOST_OUT else f"{len(out)} options"
-    counts = [f"{more} more may be the best"] * bool(more) + [f"slower at every size: {named}"] * bool(out)
-    apart = dict.fromkeys(advice.question.name(option) for one in advice.sizes for option in one.apart)
-    counts += [f"not compared at every size: {'; '.join([*apart][:2])}{' and others' * (len(apart) > 2)}"] * bool(apart)
+    out = sorted(map(name, {option for one in advice.sizes for option in one.options} - possible))
+    named = "; ".join(out) if len(out) <= _MOST_OUT else f"{len(out)} options"
+    missing = [*dict.fromkeys(name(option) for one in advice.sizes for option in one.apart)]
+    counts = [
+        *[f"{more} more may be the best"] * bool(more), *[f"slower at every size: {named}"] * bool(out),
+        *[f"not compared at every size: {'; '.join(missing[:2])}{' and others' * (len(missing) > 2)}"] * bool(missing),
+    ]  # fmt: skip
     return ["; ".join(counts)] if counts else []
 
 
 def _summary(advices: Sequence[Advised], whole: bool) -> Table:
     """One row for each operation and range of sizes."""
-    parts = [advised.title.split(", ") for advised in advices]
-    shared = [part for part in parts[0] if all(part in own for own in parts)]
-    rows = []
-    for advised, own in zip(advices, parts, strict=True):
-        question, title = advised.advice.question, ", ".join(part for part in own if part not in shared)
-        for one in advised.advice.ranges:
-            where = at(question, *(size.size for size in one.sizes)).removeprefix(" at ")
-            rivals = list(map(question.name, one.rivals)) if one.known else []
-            safest = " (safest)" if one.known and one.bound > UNCLEAR else ""
-            rows.append((title, where, f"{question.name(one.option)}{safest}", _lost(one),
-                         "; ".join((*rivals[:1], *([f"{len(rivals) - 1} more"] if rivals[1:] else [])))))  # fmt: skip
-        if not advised.advice.ranges:
-            rows.append((title, "", "-", sentence(advised), ""))
-    columns = ("operation", "size (B)", "take", "at most slower than the best", "may be the best too")
-    shown = rows if whole else rows[:MOST_ROWS]
-    kept = [index for index in range(len(columns)) if any(row[index] for row in shown)]
-    left = [f"{len(rows) - len(shown)} more rows: --why"] if len(rows) > len(shown) else []
-    taken = sum(one.bound <= ENOUGH for advised in advices for one in advised.advice.ranges if one.known)
-    title = f"{taken or 'none'} of {len(rows)} choices decided to within {slowdown(ENOUGH)} of the best"
+    titles, shared = apart([advised.title.split(", ") for advised in advices])
+    every = [(", ".join(title), advised, one) for title, advised in zip(titles, advices, strict=True)
+             for one in advised.advice.ranges or (None,)]  # fmt: skip
+    rows = every if whole else every[:MOST_ROWS]
+    columns = in_columns_of(rows, {
+        "operation": lambda row: row[0],
+        "size (B)": lambda row: _sizes(*row[1:]),
+        "take": lambda row: _taken(*row[1:]),
+        "at most slower than the best": lambda row: _lost(row[2]) if row[2] else sentence(row[1]),
+        "may be the best too": lambda row: _rivals(*row[1:]),
+    })  # fmt: skip
+    taken = sum(one.bound <= ENOUGH for *_, one in every if one and one.known)
+    title = f"{taken or 'none'} of {len(every)} choices decided to within {slowdown(ENOUGH)} of the best"
     title += f"; in all: {', '.join(shared)}" if shared else ""
-    return Table(title, tuple(columns[index] for index in kept),
-                 tuple(tuple(row[index] for index in kept) for row in shown), tuple(left))  # fmt: skip
+    return Table.of(title, columns, [f"{len(every) - len(rows)} more rows: --why"] * (len(every) > len(rows)))
+
+
+def _sizes(advised: Advised, one: Range | None) -> str:
+    return at(advised.advice.question, *(size.size for size in one.sizes)).removeprefix(" at ") if one else ""
+
+
+def _taken(advised: Advised, one: Range | None) -> str:
+    safest = " (safest)" if one and one.known and one.bound > UNCLEAR else ""
+    return f"{advised.advice.question.name(one.option)}{safest}" if one else "-"
+
+
+def _rivals(advised: Advised, one: Range | None) -> str:
+    rivals = list(map(advised.advice.question.name, one.rivals)) if one and one.known else []
+    return "; ".join((*rivals[:1], *[f"{len(rivals) - 1} more"] * (len(rivals) > 1)))
 
 
 def cautions(
@@ -335,7 +332,7 @@ def cautions(
     questions = [advised.advice.question for advised in advices]
     cells = {cell.case: cell for one in questions for of_size in one.cells.values() for cell in of_size.values()}
     lines = (*also, *(dependent(comparisons) if comparisons else ()))
-    return [line.removesuffix(".") for line in misleading(replace(observed, cells=cells), lines, whole=False)]
+    return list(misleading(replace(observed, cells=cells), lines, whole=False))
 
 
 # The evidence.
@@ -356,35 +353,32 @@ def with_answers(tables: Sequence[Table], brief: Sequence[Table]) -> list[Table]
 
 def costs(advised: Advised) -> Table:
     """What is known of every option, by size."""
-    advice, question = advised.advice, advised.advice.question
-    sizes = _shown(advice.sizes)
-    options = sorted(question.options, key=lambda option: (option["library"], option.isolation_order, option))
-    rows = [_of_option(question, option, sizes) for option in options] if len(options) > 1 and sizes else []
-    left = ", ".join(format_size(one.size) for one in advice.sizes if one not in sizes)
-    notes = [f"measured too: {left} (--style json has all sizes)"] if left else []
-    return Table(advised.title, ("option", *_headings(question, sizes)) if rows else (), tuple(rows), tuple(notes))
+    advice, options = advised.advice, advised.advice.question.options
+    left = [format_size(one.size) for one in advice.sizes if one not in _shown(advice.sizes)]
+    notes = [f"measured too: {', '.join(left)} (--style json has all sizes)"] * bool(left)
+    ordered = sorted(options, key=lambda option: (option["library"], option.isolation_order, option))
+    shown = ordered if len(options) > 1 and advice.sizes else []
+    return _by_size(advised, advised.title, "option", shown, False, notes)
 
 
 def sentences(advised: Advised) -> list[str]:
     """What the grid does not show: where the best option changes, what steps recover, and what was not compared."""
-    question = advised.advice.question
-    by_library: dict[str, list[Recovery]] = {}
+    question, answer = advised.advice.question, sentence(advised)
+    by_library: dict[Option, list[Recovery]] = {}
     for one in advised.recoveries:
-        by_library.setdefault(f"{one.isolated}", []).append(one)
+        by_library.setdefault(one.isolated, []).append(one)
     return [
-        f"{sentence(advised)[:1].upper()}{sentence(advised)[1:]}.",
+        f"{answer[:1].upper()}{answer[1:]}.",
         *(_crossing(question, one) for one in advised.crossovers),
         *filter(None, (_recovered(question, steps) for steps in by_library.values())),
-        *_apart(advised.advice),
+        *_not_compared(advised.advice),
     ]
 
 
 def _crossing(question: Question, crossing: Crossover) -> str:
     sides = f"below {question.name(crossing.below)}, above {question.name(crossing.above)}"
-    where = f"The choice changes at about {_rounded(crossing.size)} (interpolated"
-    if crossing.interval is None:
-        return f"{where}; too few launches for an interval): {sides}."
-    return f"{where}; {_between(*crossing.interval)}): {sides}."
+    how = "too few launches for an interval" if crossing.interval is None else _between(*crossing.interval)
+    return f"The choice changes at about {_rounded(crossing.size)} (interpolated; {how}): {sides}."
 
 
 def _between(low: float, high: float) -> str:
@@ -404,10 +398,6 @@ def _rounded(size: float) -> str:
         if size >= unit:
             return f"{size / unit:.2g}{name}" if size < 99.5 * unit else f"{size / unit:.0f}{name}"
     return f"{size:.0f}"
-
-
-#: A share that may be above this has no number: some blocks had almost nothing to recover.
-MOST_SHARE = 2.0
 
 
 def _recovered(question: Question, steps: Sequence[Recovery]) -> str:
@@ -433,47 +423,40 @@ def _share(recovery: Recovery) -> str:
     return f"{recovery.share * 100:.0f} %{interval(recovery.share_interval, lambda end: f'{end * 100:.0f}')}"
 
 
-def _apart(advice: Advice) -> list[str]:
+def _not_compared(advice: Advice) -> list[str]:
     """Options that were not compared, at which sizes and why; and that failed at times."""
     question = advice.question
-    listed: dict[tuple[str, str], list[int]] = {}
-    for one in advice.sizes:
-        for option, why in one.apart.items():
-            listed.setdefault((question.name(option), _why(why)), []).append(one.size)
-    lines = [f"{name} is not compared{at(question, *sizes)}: {why}." for (name, why), sizes in listed.items()]
-    failing: dict[str, list[int]] = {}
-    for one in advice.sizes:
-        for option in one.failing:
-            failing.setdefault(question.name(option), []).append(one.size)
-    return [*lines, *(f"{name} failed in some launches{at(question, *sizes)}." for name, sizes in failing.items())]
+    found = [(f"{question.name(option)} is not compared{{}}: {_why(why)}.", one.size)
+             for one in advice.sizes for option, why in one.apart.items()]  # fmt: skip
+    found += [(f"{question.name(option)} failed in some launches{{}}.", one.size)
+              for one in advice.sizes for option in one.failing]  # fmt: skip
+    sizes: dict[str, list[int]] = {}
+    for line, size in found:
+        sizes.setdefault(line, []).append(size)
+    return [line.replace("{}", at(question, *own), 1) for line, own in sizes.items()]
 
 
 def _why(apart: Apart) -> str:
     if apart.why is not None:
         return reason(apart.why)
-    said = {"contended": "tasks waited for a CPU in every launch", "few launches": f"fewer than {FEWEST} launches"}
-    return ": ".join(filter(None, (said.get(apart.kind, apart.kind), "; ".join(apart.reasons))))
+    return ": ".join(filter(None, (_APART.get(apart.kind, apart.kind), "; ".join(apart.reasons))))
 
 
 def guideline_tables(results: Sequence[GuidelineResult]) -> list[Table]:
     """One table of the guidelines that are violated, and how many were checked."""
     if not results:
         return []
-    rows = tuple(_violation(result) for result in results if result.state == "violated")
     states = Counter(result.state for result in results)
     note = (
         f"{len(results)} checked: {states['held']} hold, {states['violated']} violated, {states['undecided']} undecided"
     )
-    columns = ("guideline", "image", "place", "ranks", "size (B)", "against", "times as long")
-    return [Table("performance guidelines", columns if rows else (), rows, (note,))]
-
-
-def _violation(result: GuidelineResult) -> tuple[str, ...]:
-    case, where = result.case, result.case.where
-    return (
-        result.rule, where.image or "", f"{case.workload} {where.text}", str(where.ranks), format_size(case["size"]),
-        result.against, times(result.ratio),
-    )  # fmt: skip
+    columns = in_columns_of([result for result in results if result.state == "violated"], {
+        "guideline": lambda one: one.rule, "image": lambda one: one.case.where.image or "",
+        "place": lambda one: f"{one.case.workload} {one.case.where.text}",
+        "ranks": lambda one: str(one.case.where.ranks), "size (B)": lambda one: format_size(one.case["size"]),
+        "against": lambda one: one.against, "times as long": lambda one: times(one.ratio),
+    })  # fmt: skip
+    return [Table.of("performance guidelines", columns, (note,))]
 
 
 # For programs.
@@ -493,27 +476,19 @@ def _entry(advised: Advised) -> dict[str, Any]:
         "answer": sentence(advised),
         "why": sentences(advised),
         "ranges": [
-            {"from": of.sizes[0].size, "to": of.sizes[-1].size, "take": _taken(question, of),
-             "at_most": of.bound if of.known else None,
-             "may_be_best_too": sorted(map(question.name, of.rivals))}
+            {"from": of.sizes[0].size, "to": of.sizes[-1].size, "take": question.name(of.option) if of.known else None,
+             "at_most": of.bound if of.known else None, "may_be_best_too": sorted(map(question.name, of.rivals))}
             for of in advice.ranges
         ],
         "sizes": [_size(question, one) for one in advice.sizes],
-        "crossovers": [
-            {"size": crossing.size, "interval": crossing.interval, "below": question.name(crossing.below),
-             "above": question.name(crossing.above)} for crossing in advised.crossovers
-        ],
-        "recovered": [
-            {"size": recovery.size, "isolated": question.name(recovery.isolated), "free": question.name(recovery.free),
-             "step": recovery.step["isolation"], "cost": recovery.cost, "cost_interval": recovery.cost_interval,
-             "share": recovery.share, "share_interval": recovery.share_interval} for recovery in advised.recoveries
-        ],
+        "crossovers": [_named(question, one) for one in advised.crossovers],
+        "recovered": [_named(question, one) | {"step": one.step["isolation"]} for one in advised.recoveries],
     }  # fmt: skip
 
 
-def _taken(question: Question, of: Range) -> str | None:
-    """The option to take; None without bounds, and where nothing was compared with it."""
-    return question.name(of.option) if of.known else None
+def _named(question: Question, found: Crossover | Recovery) -> dict[str, Any]:
+    """By field, options by their names."""
+    return {key: question.name(value) if isinstance(value, Option) else value for key, value in vars(found).items()}
 
 
 def _size(question: Question, one: AtSize) -> dict[str, Any]:

@@ -1,196 +1,256 @@
-"""What tables of cells have in common: headings, what a reader must know about cells, and how ratios are printed."""
+"""Every cell in tables: what launches took, by parameters and place; what comparisons found, and these as JSON.
+
+Tables of launches describe. What differs, and whether by more than chance, comparisons say.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from itertools import groupby
+from statistics import median
+from typing import Any
 
-from collbench.analysis.estimate import FEWEST, Estimate
-from collbench.analysis.launches import why_in_blocks
-from collbench.analysis.results import Cell
-from collbench.report.headings import heading, operation, software
-from collbench.report.remarks import OVERSUBSCRIBED, SHARED_GPU
+from msgspec import to_builtins
+
+from collbench.analysis.compare import Comparison
+from collbench.analysis.estimate import Estimate
+from collbench.analysis.launches import ProcessorTime, unequal
+from collbench.analysis.results import Cell, without_collector
+from collbench.report.caveats import cautions, cpu_waited, differing_results, each_once, of_launches, what_differs
+from collbench.report.headings import (
+    column_heading,
+    common_case,
+    heading_of,
+    image_and_place,
+    is_program,
+    place_order,
+    row_order,
+    shared_image,
+    side_names,
+    software,
+    table_key,
+    value_text,
+    varying,
+)
+from collbench.report.numbers import Ends, Measured, Units, between, is_numbered, percents
+from collbench.report.tables import INTERVAL, Table, in_columns_of
+from collbench.report.verdict import slow_text, whole_reason
 from collbench.schema.case import Case
-from collbench.units import counted, format_size
+from collbench.units import counted
 
-#: The share of late samples above which a caution mentions them.
-LATE = 0.1
-#: Behind a ratio: it is undecided, or the same within the margin.
-SIGNS = {"unclear": " ?", "same": " ="}
+# What launches took.
 
 
-def heading_of(cells: Sequence[Cell], common: Case | None = None) -> str:
-    """The heading of cells of one table, with the drivers that were really used; `common`: what their cases share."""
-    used = {value for cell in cells for how in cell.how for name, value in how if name == "driver"}
-    with_ranks = len({(cell.case.where.ranks, cell.case.where.hosts) for cell in cells}) == 1
-    return heading(common or cells[0].case, used, with_ranks)
+@without_collector()
+def launch_tables(cells: Mapping[Case, Cell]) -> list[Table]:
+    """One for each collective, dtype, driver and number of ranks, and for each program."""
+    keyed = sorted(((table_key(case), cell) for case, cell in cells.items()), key=lambda entry: entry[0])
+    return [launch_table([cell for _, cell in group]) for _, group in groupby(keyed, key=lambda entry: entry[0])]
 
 
-def cautions(cells: Sequence[Cell]) -> list[str]:
-    """What a reader of the table must know, each with the places that it applies to; and why cells failed."""
-    places: dict[str, set[str]] = {}
-    for cell in cells:
-        for line in [*sorted(cell.notes), *_disturbed(cell), *_not_measured(cell)]:
-            places.setdefault(line, set()).add(image_and_place(cell))
-    lines = [f"{line} ({', '.join(sorted(where))})" for line, where in places.items()] + often_late(cells)
-    return lines + waited(cells) + in_blocks(cells)
+def launch_table(cells: Sequence[Cell]) -> Table:
+    """The cells of one operation or program by its parameters; of these the host first."""
+    names = varying([cell.case for cell in cells])
+    measures = list(dict.fromkeys(cell.case["measure"] for cell in cells))
+    ordered = sorted(
+        (cell for cell in cells if cell.medians or cell.failed),
+        key=lambda cell: (row_order(cell.case, names), measures.index(cell.case["measure"]), place_order(cell.case)),
+    )
+    columns = _parameters([cell.case for cell in ordered], names)
+    images = [software(cell.case.where) for cell in ordered]
+    columns |= {"image": images} if len(set(images)) > 1 else {}
+    columns["place"] = [cell.case.where.text for cell in ordered]
+    columns |= _times(ordered) | _figures(ordered)
+    columns["failed"] = [str(cell.failed or "") for cell in ordered]
+    numbers = {len(cell.medians) for cell in ordered}
+    if len(numbers) > 1:
+        columns["launches"] = [str(len(cell.medians)) for cell in ordered]
+    title = heading_of(cells, cells[0].case.without(names) if is_program(cells[0].case) else None)
+    title += "".join(f", {image}" for image in dict.fromkeys(images) if image and "image" not in columns)
+    title += f", {counted(numbers.pop(), 'launch', 'launches')}" if len(numbers) == 1 else ""
+    return Table.of(title, columns, (*_transports(ordered), *cautions(cells)))
 
 
-#: Why a launch had no other beside it, in words; that the plan says so, or has nothing to compare, is no caution.
-ALONE = {
-    "engine": "its engine cannot",
-    "gpus": "GPUs",
-    "programs": "programs",
-    "oversubscribed": "more ranks than cores",
-    "memory": "too little memory",
-    "shared": "the worlds shared memory, files or connections",
-    "elsewhere": "the worlds were on different processors",
-    "unreachable": "ranks could not connect to collbench launch",
-    "awake": "a world computed while it should have slept",
-    "partner": "the other world failed or skipped the case",
-}
+def _parameters(cases: Sequence[Case], names: Sequence[str]) -> dict[str, list[str]]:
+    return {column_heading(name): [value_text(case, name) for case in cases] for name in names}
 
 
-def in_blocks(cells: Sequence[Cell]) -> list[str]:
-    """A line for each reason why measurements were no duets, with how many had it."""
-    measured = sum(len(cell.medians) for cell in cells)
-    return [f"{number} of {counted(measured, 'measurement')} in blocks, not as duets: {ALONE[reason]}"
-            for reason, number in why_in_blocks(cells).items() if reason in ALONE]  # fmt: skip
+def _transports(cells: Sequence[Cell]) -> list[str]:
+    """`transport ob1: sm (openmpi host, openmpi multi ipc)`, without the places where it is the same in all."""
+    lines = [(f"transport {name}", image_and_place(cell)) for cell in cells for name in sorted(cell.transports)]
+    return each_once(lines) if len({line for line, _ in lines}) > 1 else list(dict.fromkeys(line for line, _ in lines))
 
 
-def failed(cells: Sequence[Cell]) -> list[str]:
-    """A line for each place in which launches failed: of its cell with most of them how many, and one reason."""
-    worst: dict[str, Cell] = {}
-    for cell in cells:
-        place = image_and_place(cell)
-        if cell.failed > (worst[place].failed if place in worst else 0):
-            worst[place] = cell
-    lines = []
-    for place, cell in worst.items():
-        launches = counted(len(cell.medians) + cell.failed + cell.skipped, "launch", "launches")
-        lines.append(f"{place}: {cell.failed} of {launches} failed: {min(cell.reasons, default='no reason')}")
-    return lines
+def _times(cells: Sequence[Cell]) -> dict[str, list[str]]:
+    medians: list[Measured] = [(cell.work, median(cell.medians)) if cell.medians else None for cell in cells]
+    ends: list[Ends] = [(cell.work, (min(cell.medians), max(cell.medians))) if cell.medians else None for cell in cells]
+    units = Units([one for one in medians if one])
+    return {**units.rates("rate", medians), **units.times("median", medians),
+            units.heading("min .. max"): units.spans(ends)}  # fmt: skip
 
 
-def waited(cells: Sequence[Cell]) -> list[str]:
-    """The line that tasks waited for a CPU, if they did."""
-    contended = sum(len(cell.contended) for cell in cells)
-    launches = sum(len(cell.medians) for cell in cells)
-    return [f"tasks waited for a CPU during {contended} of {launches} measurements"] if contended else []
+def _figures(cells: Sequence[Cell]) -> dict[str, list[str]]:
+    """What checks measured, such as the accuracy of what was trained: the median over the launches."""
+    names = dict.fromkeys(name for cell in cells for name in cell.by_figure if not is_numbered(name))
+    return {name: [f"{median(cell.by_figure[name]):.3g}" if name in cell.by_figure else "" for cell in cells]
+            for name in names}  # fmt: skip
 
 
-def unlike(cells: Sequence[Sequence[Cell]]) -> list[str]:
-    """The line that launches of a cell differ by more than half, if they do in any that has enough for a verdict.
+# Comparisons.
 
-    Each cell is given by its sides, one or both.
+CPU_COLUMN = "CPU s/s"
+
+
+def tables(comparisons: Sequence[Comparison]) -> list[Table]:
+    """One for each collective, dtype, driver and number of ranks, and for each program."""
+    keyed = sorted((table_key(common_case(one.pair)), _order(one), number) for number, one in enumerate(comparisons))
+    return [_table([comparisons[number] for *_, number in group]) for _, group in groupby(keyed, lambda key: key[0])]
+
+
+def _order(comparison: Comparison) -> tuple[object, ...]:
+    base, other = comparison.pair.base.case, comparison.pair.other.case
+    places = (base.where.image or "", place_order(base), place_order(other))
+    return (*places, comparison.pair.other_name, base["size"])
+
+
+def _table(rows: Sequence[Comparison]) -> Table:
+    """Rows of collectives by sides, then sizes, in columns that all have; of programs by their parameters.
+
+    The sides of these stand in the title where there are only two, and columns have their names.
     """
-    wide = [sides for sides in cells if any(map(_unlike, sides))]
-    return (
-        [f"in {len(wide)} of {counted(len(cells), 'cell')} launches differ by more than half: see the samples"]
-        if wide
-        else []
-    )
+    names = varying([common_case(one.pair) for one in rows])
+    program = is_program(rows[0].pair.base.case)
+    if program:
+        rows = sorted(rows, key=lambda one: (row_order(common_case(one.pair), names), _order(one)))
+    cells = list({id(cell): cell for one in rows for cell in (one.pair.base, one.pair.other)}.values())
+    engines = {cell.case.where.engine for cell in cells if not cell.case.where.on_host}
+    cases = [common_case(one.pair) for one in rows]
+    sides = {"image": [shared_image(one.pair) for one in rows],
+             "sides": [side_names(one.pair, len(engines) > 1) for one in rows]}  # fmt: skip
+    shared = {name: values[0] for name, values in sides.items() if program and len(set(values)) == 1}
+    apart = {name: values for name, values in sides.items() if name not in shared}
+    parameters = _parameters(cases, names)
+    columns = parameters | apart if program else apart | parameters
+    columns["launches"] = list(map(row_launches, rows))
+    columns |= _both_sides(rows, program, "sides" in shared) | in_columns_of(rows, _JUDGED)
+    cpu_differs = any(" and " in share for share in columns[CPU_COLUMN])
+    if program and not cpu_differs:  # the same on both sides
+        del columns[CPU_COLUMN]
+    title = ", ".join(filter(None, (heading_of(cells, cases[0].without(names)), *shared.values())))
+    notes = (*differing_results(rows), *_explained(rows, cpu_differs), *cpu_waited(rows), *of_launches(rows),
+             *what_differs(rows), *cautions(cells))  # fmt: skip
+    return Table.of(title, columns, notes)
 
 
-def _unlike(side: Cell) -> bool:
-    """Of duets it does not matter: what both worlds have in common is no part of their ratio."""
-    in_turns = len(side.turns) >= len(side.medians)
-    return not in_turns and len(side.medians) >= FEWEST and max(side.medians) > 1.5 * min(side.medians)
+def _both_sides(rows: Sequence[Comparison], program: bool, named: bool) -> dict[str, list[str]]:
+    """The times of both sides, in the same units; of collectives always in microseconds."""
+    pair = rows[0].pair
+    sides = {pair.base_name if named else "base": [(one.pair.base.work, one.base) for one in rows],
+             pair.other_name if named else "other": [(one.pair.other.work, one.other) for one in rows]}  # fmt: skip
+    known = [(work, time.value) for side in sides.values() for work, time in side if time is not None]
+    units = Units(known if program else [])
+    columns: dict[str, list[str]] = {}
+    for name, side in sides.items():
+        values: list[Measured] = [(work, time.value) if time else None for work, time in side]
+        ends: list[Ends] = [(work, time.interval) if time and time.interval else None for work, time in side]
+        columns |= units.rates(name, values, f"{name} rate") if program else {}
+        columns |= units.times(name, values, f"{name} time") | {f"{name}{INTERVAL}": units.spans(ends)}
+    return columns
 
 
-def image_and_place(cell: Cell) -> str:
-    """`mpich single strict`."""
-    where = cell.case.where
-    return f"{software(where)} {where.text}".strip()
+def row_launches(comparison: Comparison) -> str:
+    """How many launches of each side are used, and of how many: in blocks, those that both sides have."""
+    pair = comparison.pair
+    used, measured = (" and ".join(dict.fromkeys(map(str, both)))
+                      for both in (comparison.launches, (len(pair.base.medians), len(pair.other.medians))))  # fmt: skip
+    return used if used == measured else f"{used} of {measured}"
 
 
-def disturbances(cells: Sequence[Cell]) -> list[str]:
-    """What disturbed these cells, each line once."""
-    return list(dict.fromkeys(line for cell in cells for line in _disturbed(cell))) + often_late(cells)
+def _cpu_shares(comparison: Comparison) -> str:
+    """`0.99 and 0.47`: CPU seconds in a second of each side, one number where they agree; empty where unknown."""
+    shares = ["" if used is None else f"{used.share:.2f}" for used in comparison.cpu]
+    return " and ".join(dict.fromkeys(shares)) if all(shares) else ""
 
 
-def late_samples(cells: Sequence[Cell]) -> str:
-    """`0.3 % of the samples began late at the gate and are excluded; of the worst cell 44 % (2M, a host)`, or none."""
-    late, samples = sum(cell.late for cell in cells), sum(cell.samples for cell in cells)
-    if not late:
-        return ""
-    worst = max(cells, key=_late)
-    names: tuple[Callable[[Cell], str], ...] = (
-        lambda cell: operation(cell.case),
-        lambda cell: f"{cell.case['driver']} driver",
-    )
-    words = [name(worst) for name in names if len(set(map(name, cells))) > 1]
-    words += [format_size(worst.case["size"])] if "size" in worst.case.what else []
-    where = ", ".join((*words, image_and_place(worst)))
-    most = f"; of the worst cell {_percent(_late(worst))} ({where})" if len(cells) > 1 else ""
-    return f"{_percent(late / samples)} of the samples began late at the gate and are excluded{most}"
+def _difference(comparison: Comparison) -> str:
+    """`+3.1`: the other side over the base, in per cent."""
+    return "" if comparison.ratio is None else percents(comparison.ratio.value)
 
 
-def often_late(cells: Sequence[Cell]) -> list[str]:
-    """The line of `late_samples`, if in one of these cells many were."""
-    return [late_samples(cells)] if any(_late(cell) > LATE for cell in cells) else []
+def _interval(comparison: Comparison) -> str:
+    """`+2.0 .. +4.5`, of the difference."""
+    return between((comparison.ratio and comparison.ratio.interval) or (), percents)
 
 
-def _late(cell: Cell) -> float:
-    return cell.late / cell.samples if cell.samples else 0.0
+def verdict(comparison: Comparison) -> str:
+    """The verdict, and what it lacks or why there is none; or what a median hides."""
+    if comparison.verdict in ("unclear", "not comparable"):
+        return f"{comparison.verdict} ({whole_reason(comparison)})"
+    return comparison.verdict if comparison.slow is None else f"{comparison.verdict} ({slow_text(comparison.slow)})"
 
 
-def _percent(share: float) -> str:
-    """`44 %`, `0.3 %`; one decimal below 10 %."""
-    return f"{share * 100:.0f} %" if share >= 0.1 else f"{share * 100:.1f} %" if share >= 0.001 else "< 0.1 %"
+#: What was found, after what was measured.
+_JUDGED: dict[str, Callable[[Comparison], str]] = {
+    CPU_COLUMN: _cpu_shares, "difference (%)": _difference, f"difference{INTERVAL}": _interval, "verdict": verdict,
+}  # fmt: skip
 
 
-def _disturbed(cell: Cell) -> list[str]:
-    lines = []
-    if cell.oversubscribed:
-        lines.append(OVERSUBSCRIBED)
-    if cell.unchecked:
-        lines.append("results were not checked")
-    if cell.shared_gpu:
-        lines.append(SHARED_GPU)
-    if cell.slowed:
-        lines.append(f"a GPU was throttled: {', '.join(sorted(cell.slowed))}")
-    if cell.repeated:
-        lines.append("a launch was recorded twice; the first record counts")
-    return lines
+def _explained(rows: Sequence[Comparison], cpu_differs: bool) -> list[str]:
+    """What a difference is: not that of the two medians beside it; how many have each verdict."""
+    verdicts = Counter(comparison.verdict for comparison in rows).most_common()
+    sizes = max(comparison.sizes for comparison in rows)
+    how = ("the middle of the ratios within blocks of launches" if rows[0].blocks
+           else "between the middles of both sides, whose launches were not interleaved")  # fmt: skip
+    said = {
+        f"difference: {how}; positive: the other side is slower": True,
+        f"verdicts: {', '.join(f'{number} {name}' for name, number in verdicts)}": True,
+        f"intervals hold for all {sizes} sizes of an operation at once": sizes > 1,
+        f"{CPU_COLUMN}: CPU seconds in each second of the program, its start included, base and other": cpu_differs,
+    }
+    return [line for line, holds in said.items() if holds]
 
 
-def _not_measured(cell: Cell) -> list[str]:
-    status = "failed" if cell.failed else "skipped"
-    return [f"{status}: {reason}" for reason in sorted(cell.reasons)]
+# For programs.
 
 
-def interval(ends: tuple[float, float] | None, form: Callable[[float], str]) -> str:
-    """` (1.65 .. 1.80)`; empty without one."""
-    return "" if ends is None else f" ({form(ends[0])} .. {form(ends[1])})"
+def document(comparisons: Sequence[Comparison], margin: float, doubts: Sequence[str] = ()) -> dict[str, Any]:
+    """All comparisons for programs: seconds and ratios, intervals as pairs, null where there is none.
+
+    `notes` are the remarks below the tables, `doubts` the records that do not agree with their samples files.
+    """
+    notes = dict.fromkeys(note for table in tables(comparisons) for note in table.notes)
+    entries = [entry(comparison) for comparison in comparisons]
+    return {"margin": margin, "comparisons": entries, "notes": list(notes), "doubts": list(doubts)}
 
 
-def times(ratio: Estimate) -> str:
-    """`3.10x (2.90 .. 3.30)`; without interval where there are too few launches."""
-    return f"{digits(ratio.value)}x{interval(ratio.interval, digits)}"
+def entry(comparison: Comparison) -> dict[str, Any]:
+    """One comparison, as `document` has it."""
+    pair, ratio, slow = comparison.pair, comparison.ratio, comparison.slow
+    sides = {
+        side: {"name": name, "case": to_builtins(cell.case), **_numbers(time), "cpu": _cpu_document(cpu)}
+        for side, name, cell, time, cpu in (
+            ("base", pair.base_name, pair.base, comparison.base, comparison.cpu[0]),
+            ("other", pair.other_name, pair.other, comparison.other, comparison.cpu[1]),
+        )
+    }
+    return {
+        **sides,
+        "ratio": None if ratio is None else _numbers(ratio), "blocks": comparison.blocks,
+        "sizes": comparison.sizes,
+        "paper_diff_percent": comparison.paper_diff, "launches": comparison.launches,
+        "left_out": comparison.left_out, "contended": comparison.contended,
+        "results_differ": [to_builtins(one) for one in unequal(pair)],
+        "slow": None if slow is None else {"launches": [slow.base, slow.other], "means": slow.means},
+        "verdict": comparison.verdict, "why": whole_reason(comparison), "launches_more": comparison.launches_more,
+    }  # fmt: skip
 
 
-def change(ratio: float) -> str:
-    """`+9 %`, `-0.4 %`, from twice the time on `2.10x`."""
-    if ratio >= 2:
-        return f"{digits(ratio)}x"
-    percent = (ratio - 1) * 100
-    return f"{percent:+.1f} %" if abs(percent) < 2 else f"{percent:+.0f} %"
+def _numbers(estimate: Estimate | None) -> dict[str, Any]:
+    if estimate is None:
+        return {"value": None, "interval": None, "launches": 0}
+    return {"value": estimate.value, "interval": estimate.interval, "launches": estimate.n}
 
 
-def span(low: float, high: float) -> str:
-    """`-9 to +7 %`, `5.20 to 6.60x`, `+62 % to 2.75x`."""
-    ends = [change(low), change(high)]
-    unit = next((unit for unit in (" %", "x") if all(end.endswith(unit) for end in ends)), "")
-    return f"{ends[0].removesuffix(unit)} to {ends[1]}"
-
-
-def difference_text(ratio: Estimate) -> str:
-    """`+12 % (+9 to +15 %)`; without its interval where there are too few launches."""
-    return change(ratio.value) + ("" if ratio.interval is None else f" ({span(*ratio.interval)})")
-
-
-def digits(value: float) -> str:
-    """A ratio with three significant digits, at most two decimals."""
-    if value < 9.995:
-        return f"{value:.2f}"
-    return f"{value:.1f}" if value < 99.95 else f"{value:.0f}"
+def _cpu_document(used: ProcessorTime | None) -> dict[str, float] | None:
+    return None if used is None else {"seconds": used.seconds, "wall": used.wall, "share": used.share}

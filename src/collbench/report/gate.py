@@ -11,17 +11,18 @@ from typing import Any, NamedTuple
 from xml.etree import ElementTree
 
 from collbench.analysis.compare import Comparison, Reason
+from collbench.analysis.estimate import Estimate
 from collbench.analysis.gate import Answer, Doubt, Judgement
 from collbench.analysis.launches import Slow
 from collbench.analysis.results import Cell
 from collbench.characters import in_one_line
-from collbench.report.cells import LATE, change, difference_text
-from collbench.report.comparison import entry
-from collbench.report.headings import heading
-from collbench.report.reasons import BARRIER, reason, slow_text
-from collbench.report.tables import INTERVAL, Table, without_empty
-from collbench.report.verdict import remarks
-from collbench.schema.case import Case, names_in
+from collbench.report.caveats import LATE
+from collbench.report.cells import entry
+from collbench.report.headings import apart, heading, size_text
+from collbench.report.numbers import between, change, difference_text
+from collbench.report.tables import INTERVAL, Table, in_columns_of
+from collbench.report.verdict import BARRIER, reason, remarks, slow_text
+from collbench.schema.case import names_in
 from collbench.schema.gate_plan import Margins
 from collbench.schema.launch_plan import Side
 from collbench.units import counted, format_duration, format_size
@@ -57,33 +58,23 @@ def margins_text(margins: Margins) -> str:
 
 def names_of(answers: Sequence[Answer]) -> Names:
     """The names of all planned cells."""
-    parts = [_parts(one) for one in answers]
-    shared = [part for part in parts[0] if all(part in own for own in parts)] if parts else []
-    labels = [", ".join(part for part in own if part not in shared) or own[0].split()[0] for own in parts]
-    sizes = [_size(one.base) for one in answers]
+    named, shared = apart([_parts(one) for one in answers])
+    labels = [", ".join(own) or one.base.workload for own, one in zip(named, answers, strict=True)]
+    sizes = [size_text(one.base) for one in answers]
     times, seen = Counter(zip(labels, sizes, strict=True)), Counter[tuple[str, str]]()
     for number, key in enumerate(zip(labels, sizes, strict=True)):
         seen[key] += 1
-        if times[key] > 1:
-            labels[number] += f" ({seen[key]})"
+        labels[number] += f" ({seen[key]})" * (times[key] > 1)
     keys = [id(one) for one in answers]
     return Names(dict(zip(keys, labels, strict=True)), dict(zip(keys, sizes, strict=True)), ", ".join(shared))
 
 
 def _parts(answer: Answer) -> list[str]:
-    case = common(answer)
-    place = () if case.where.on_host else (case.where.text,)
-    return [part for part in (*heading(case).split(", "), case.where.image or "", *place) if part]
-
-
-def common(answer: Answer) -> Case:
-    """What is measured on both sides, without what they differ in."""
-    apart = [name for name in names_in((answer.base, answer.other)) if answer.base[name] != answer.other[name]]
-    return answer.base.without(apart) if apart else answer.base
-
-
-def _size(case: Case) -> str:
-    return format_size(case["size"]) if "size" in case.what else ""
+    """What is measured on both sides, and where, without what they differ in."""
+    differing = [name for name in names_in((answer.base, answer.other)) if answer.base[name] != answer.other[name]]
+    case = answer.base.without(differing) if differing else answer.base
+    place = "" if case.where.on_host else case.where.text
+    return [part for part in (*heading(case).split(", "), case.where.image or "", place) if part]
 
 
 def side_title(side: Side) -> str:
@@ -179,22 +170,17 @@ def why(answer: Answer) -> str:
 
 def shown_difference(answer: Answer) -> str:
     """`+12 % (+10 to +15 %)`; `+12 % by medians` of what is not comparable; empty without both times."""
-    ratio = answer.comparison.ratio if answer.comparison else None
-    if ratio is None:
-        of_medians = _of_medians(answer)
-        return f"{change(of_medians)} by medians" if of_medians else ""
-    return difference_text(ratio)
-
-
-def _of_medians(answer: Answer) -> float:
-    """The other side's median over the base's; 0 where there is none."""
+    if ratio := _ratio(answer):
+        return difference_text(ratio)
     base, other = (answer.comparison.base, answer.comparison.other) if answer.comparison else (None, None)
-    return 0.0 if base is None or other is None or base.value <= 0 else other.value / base.value
+    if base is None or other is None or base.value <= 0:
+        return ""
+    return f"{change(other.value / base.value)} by medians"
 
 
 def upper(answer: Answer) -> float:
     """The upper end of the interval of the other side's time over the base's; 0 where there is none."""
-    ratio = answer.comparison.ratio if answer.comparison else None
+    ratio = _ratio(answer)
     return 0.0 if ratio is None or ratio.interval is None else ratio.interval[1]
 
 
@@ -226,30 +212,35 @@ def tables(judgement: Judgement, names: Names, every: bool = False, complete: bo
     ordered = in_order(judgement)
     shown = ordered if every else _chosen(ordered)
     left_out = len(ordered) - len(shown)
-    columns: dict[str, list[str]] = {
-        "answer": [one.state for one in shown],
-        "what": [names.cells[id(one)] for one in shown],
-        "size (B)": [names.sizes[id(one)] for one in shown],
-    }
-    columns |= _numbers(shown) if complete else {"difference": list(map(shown_difference, shown))}
-    columns |= {side: [_time(one, side) for one in shown] for side in ("base", "other")}
-    columns |= {"why": list(map(why, shown))} if complete else {}
-    lines = [*_reason_lines(judgement), *notes(judgement)]
-    lines += [f"every cell: --all ({left_out} more)"] if left_out else []
-    rows = tuple(zip(*columns.values(), strict=True))
-    table = without_empty(Table(names.shared, tuple(columns), rows, tuple(lines)))
-    return [Table(sentence(judgement, names), (), ()), table]
+    difference = {"difference": shown_difference}
+    if complete:
+        difference = {"difference (%)": _measured_difference, f"difference{INTERVAL}": _interval}
+    columns = in_columns_of(shown, {
+        "answer": lambda one: one.state, "what": lambda one: names.cells[id(one)],
+        "size (B)": lambda one: names.sizes[id(one)], **difference,
+        "base": lambda one: _time(one, "base"), "other": lambda one: _time(one, "other"),
+        **({"why": why} if complete else {}),
+    })  # fmt: skip
+    lines = [*_reason_lines(judgement), *notes(judgement), *[f"every cell: --all ({left_out} more)"] * (left_out > 0)]
+    return [Table(sentence(judgement, names), (), ()), Table.of(names.shared, columns, lines)]
 
 
-def _numbers(answers: Sequence[Answer]) -> dict[str, list[str]]:
-    ratios = [None if one.comparison is None else one.comparison.ratio for one in answers]
-    ends = [None if ratio is None else ratio.interval for ratio in ratios]
-    return {
-        "difference (%)": ["" if ratio is None else f"{(ratio.value - 1) * 100:+.2f}" for ratio in ratios],
-        f"difference{INTERVAL}": [
-            "" if one is None else " .. ".join(f"{(end - 1) * 100:+.2f}" for end in one) for one in ends
-        ],
-    }
+def _ratio(answer: Answer) -> Estimate | None:
+    return None if answer.comparison is None else answer.comparison.ratio
+
+
+def _measured_difference(answer: Answer) -> str:
+    ratio = _ratio(answer)
+    return "" if ratio is None else _percent(ratio.value)
+
+
+def _interval(answer: Answer) -> str:
+    ratio = _ratio(answer)
+    return between((ratio and ratio.interval) or (), _percent)
+
+
+def _percent(ratio: float) -> str:
+    return f"{(ratio - 1) * 100:+.2f}"
 
 
 def _time(answer: Answer, side: str) -> str:
@@ -265,10 +256,8 @@ def _reason_lines(judgement: Judgement) -> list[str]:
         return []
     lines = [f"{shortened(reason, LONGEST_LINE)}{f' ({number} cells)' if number > 1 else ''}"
              for reason, number in found.items()]  # fmt: skip
-    return [
-        *lines[:MOST_REASONS],
-        *([f"{len(lines) - MOST_REASONS} more reasons: gate.json"] if len(lines) > MOST_REASONS else []),
-    ]
+    more = len(lines) - MOST_REASONS
+    return [*lines[:MOST_REASONS], *[f"{more} more reasons: gate.json"] * (more > 0)]
 
 
 def in_order(judgement: Judgement) -> list[Answer]:

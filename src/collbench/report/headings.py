@@ -1,16 +1,82 @@
-"""What rows of a table have in common, as its heading, and the order of tables and rows: from the axes of cases."""
+"""How cases, cells and pairs are labelled: headings, parameters as columns and words, sides; the order of tables."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Sequence
 from functools import lru_cache
 from typing import Any
 
-from collbench.report.parameters import is_program, own_names, row_words, without_columns
-from collbench.schema.axes import AXES, Value, step_order
-from collbench.schema.case import Case, Where
+from collbench.analysis.pairs import Pair
+from collbench.analysis.results import Cell
+from collbench.schema.axes import AXES, Value, axis_of, step_order
+from collbench.schema.case import Case, Where, names_in
 from collbench.schema.place import PolicyOrder, policy_order
-from collbench.units import counted
+from collbench.units import counted, format_size
+
+# What tells the rows of one benchmark apart: its parameters as columns, and as words.
+
+#: Axes of the place that are among the parameters of a program; the others are named separately.
+_LISTED = ("storage", "ranks")
+_PLACE = {axis.name for axis in AXES.values() if axis.kind == "where"} - {*_LISTED}
+
+
+def is_program(case: Case) -> bool:
+    """Whether it is a program's; every collective has a backend."""
+    return not case["backend"]
+
+
+def own_names(cases: Collection[Case]) -> tuple[str, ...]:
+    """What may be a column of a program's table: its own axes in their order, storage, ranks, size and measure."""
+    names = dict.fromkeys(axis.name for case in cases for axis in case.axes if axis.name not in _PLACE)
+    own = [name for name in names if name not in AXES]
+    return (*own, *(name for name in (*_LISTED, "size", "measure") if name in names))
+
+
+def differing(cases: Collection[Case]) -> tuple[str, ...]:
+    """Those of `own_names` in which these cases differ."""
+    return tuple(name for name in own_names(cases) if len({case[name] for case in cases}) > 1)
+
+
+def varying(cases: Collection[Case]) -> tuple[str, ...]:
+    """The same with the size, which has a column always."""
+    several = {*differing(cases), "size"}
+    return tuple(name for name in own_names(cases) if name in several)
+
+
+def without_columns(case: Case) -> Case:
+    """The case without what may be a column: equal for the rows of one benchmark's table, whatever the place."""
+    return case.without(own_names([case]))
+
+
+def value_text(case: Case, name: str) -> str:
+    value = case[name]
+    if name == "size":
+        return format_size(value) if name in case.what else ""
+    return "" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def column_heading(name: str) -> str:
+    return "size (B)" if name == "size" else name.replace("_", " ")
+
+
+def row_order(case: Case, names: Sequence[str]) -> tuple[Any, ...]:
+    """By the values of these parameters; measures remain in the order in which they are recorded."""
+    return tuple(axis_of(name).order(case[name]) for name in names if name != "measure")
+
+
+def row_words(case: Case, names: Sequence[str]) -> str:
+    """`n 5000, lda 5008`: a row among those that differ in these names."""
+    words = (axis_of(name).words(case[name]) if name != "size" else value_text(case, name) for name in names)
+    return ", ".join(word for word in words if word)
+
+
+def case_words(case: Case, among: Collection[Case]) -> str:
+    """`fio (p99, bs 4096)`: the benchmark, and what tells this case from the others of it."""
+    words = row_words(case, sorted(differing(among), key=lambda name: name != "measure"))
+    return case.workload + (f" ({words})" if words else "")
+
+
+# What rows of a table have in common, and the order of tables and rows.
 
 #: Axes that distinguish rows and are in no heading.
 _ROWS = ("size",)
@@ -98,3 +164,68 @@ def _order_of(where: Where) -> tuple[str, str, bool, PolicyOrder, int, str, str]
     step = step_order(where.isolation)
     place = (not where.on_host, policy_order(where.policy), step, where.seccomp)
     return (where.image or "", affinity, *place, where.side or "")
+
+
+def apart(named: Sequence[Sequence[str]]) -> tuple[list[list[str]], list[str]]:
+    """Of each name the facts that not all names have; and those that all have."""
+    shared = [fact for fact in next(iter(named), ()) if all(fact in own for own in named)]
+    return [[fact for fact in own if fact not in shared] for own in named], shared
+
+
+def size_text(case: Case) -> str:
+    """`64K`; empty of a case without a size."""
+    return value_text(case, "size")
+
+
+# Cells and pairs.
+
+
+def heading_of(cells: Sequence[Cell], common: Case | None = None) -> str:
+    """The heading of cells of one table, with the drivers that were really used; `common`: what their cases share."""
+    used = {value for cell in cells for how in cell.how for name, value in how if name == "driver"}
+    with_ranks = len({(cell.case.where.ranks, cell.case.where.hosts) for cell in cells}) == 1
+    return heading(common or cells[0].case, used, with_ranks)
+
+
+def image_and_place(cell: Cell) -> str:
+    """`mpich single strict`."""
+    where = cell.case.where
+    return f"{software(where)} {where.text}".strip()
+
+
+def common_case(pair: Pair) -> Case:
+    """What is measured on both sides, without what they differ in; the number of ranks is of the base."""
+    base, other = pair.base.case, pair.other.case
+    differing = [name for name in names_in((base, other)) if name != "ranks" and base[name] != other[name]]
+    return base.without(differing) if differing else base
+
+
+def shared_image(pair: Pair) -> str:
+    """That of both sides; empty where they differ."""
+    base, other = pair.base.case.where.image, pair.other.case.where.image
+    return base or "" if base == other else ""
+
+
+def versus(pair: Pair) -> str:
+    """The side whose difference is shown, and what it is compared with."""
+    return f"{pair.other_name} vs {pair.base_name}"
+
+
+def side_names(pair: Pair, with_engine: bool) -> str:
+    """`single strict vs host (docker)`: the names of both sides, the engine where engines differ, the place of both."""
+    base, other = pair.base.case.where, pair.other.case.where
+    engines = dict.fromkeys(where.engine for where in (base, other) if not where.on_host)
+    names = versus(pair)
+    apart = base.engine != other.engine and base.text != other.text
+    if apart and not any(where.text in names for where in (base, other)):  # of two runs
+        return f"{names} ({' and '.join(f'{where.engine} {where.text}' for where in (other, base))})"
+    words = []
+    differs = with_engine or base.engine != other.engine
+    if engines and differs and not set(engines) & set(names.split()):
+        words.append(" and ".join(engines))
+    unfiltered = dict.fromkeys(where.text.removesuffix(f" seccomp {where.seccomp}") for where in (base, other))
+    if base.text == other.text and not base.on_host:
+        words.append(base.text)
+    elif len(unfiltered) == 1 and not base.on_host:  # --by seccomp
+        words += unfiltered
+    return f"{names} ({' '.join(words)})" if words else names

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import msgspec
 
-from collbench.report.remarks import cautions
-from collbench.report.style import Group, group_of, library_names, not_of_mpi
+from collbench.report.caveats import of_records
+from collbench.report.headings import is_program, size_text
+from collbench.report.styles import Group, group_of, library_names
 from collbench.schema.choices import DTYPES, Sizes
 from collbench.schema.manifest import Host, Manifest
 from collbench.schema.record import Record
@@ -32,9 +33,30 @@ class _Grouped:
         self._group: Group | None = None
         self._rows: list[Record] = []
 
+    @property
+    def manifest(self) -> Manifest:
+        """That of the run, which has begun."""
+        assert self._manifest is not None
+        return self._manifest
+
     def begin(self, manifest: Manifest) -> str:
         self._manifest = manifest
         return ""
+
+    def add(self, record: Record) -> str:
+        """The row, with a header where the heading changes; a comment in place of a program's row."""
+        case = record.case
+        if is_program(case):
+            words = " ".join(filter(None, (case.workload, case["measure"], size_text(case))))
+            return f"{self.end()}# {words}: not a collective; --style table prints it\n"
+        group = group_of(record)
+        return (self.end() if group != self._group else "") + self._added(record, group)
+
+    def _added(self, record: Record, group: Group) -> str:
+        raise NotImplementedError
+
+    def end(self) -> str:
+        raise NotImplementedError
 
 
 class NcclTestsStyle(_Grouped):
@@ -47,15 +69,10 @@ class NcclTestsStyle(_Grouped):
         self._wrong = 0
         self._failed = False
 
-    def add(self, record: Record) -> str:
-        """A header where the heading changes, and the previous row when it is complete."""
-        if other := not_of_mpi(record):
-            return self.end() + other
-        group = group_of(record)
-        text = ""
-        if group != self._group:
-            text = self.end() + self._header(record)
-            self._group = group
+    def _added(self, record: Record, group: Group) -> str:
+        """With the previous row when it is complete."""
+        text = self._header(record) if group != self._group else ""
+        self._group = group
         self._count(record)
         if record.status != "ok":
             return text + self._flush() + f"# {record.status} at {record.case['size']} B: {record.reason}\n"
@@ -77,7 +94,7 @@ class NcclTestsStyle(_Grouped):
         verdict = "FAILED" if self._wrong or self._failed else "OK"
         text += f"# {'Out of bounds values':<20} : {self._wrong} {verdict}\n"
         text += f"# {'Avg bus bandwidth':<20} : {average:g} \n#\n"
-        text += "".join(f"# NOTE: {line}\n" for line in cautions(self._rows))
+        text += "".join(f"# NOTE: {line}\n" for line in of_records(self._rows))
         text += f"# Collective test concluded: {_program(self._group.case.workload)}\n"
         self._group, self._busbw, self._rows, self._wrong, self._failed = None, [], [], 0, False
         return text
@@ -95,8 +112,7 @@ class NcclTestsStyle(_Grouped):
         return "" if half is None else _row(half, None)
 
     def _header(self, record: Record) -> str:
-        manifest = self._manifest
-        assert manifest is not None
+        manifest = self.manifest
         hosts = {rank: host for host in reversed(manifest.hosts) for rank in host.ranks}
         lines = [
             f"# collbench version {manifest.collbench} in the style of nccl-tests; library: {library_names(manifest)}"
@@ -201,16 +217,11 @@ class OsuStyle(_Grouped):
         self._held: list[Record] = []
         self._titles = 0
 
-    def add(self, record: Record) -> str:
-        """The row, with a title where the heading changes."""
-        if other := not_of_mpi(record):
-            return self.end() + other
-        group = group_of(record)
-        text = self.end() if group != self._group else ""
+    def _added(self, record: Record, group: Group) -> str:
         if self._group == group and record.case["in_place"] and not self._in_place:
             self._held.append(record)
-            return text
-        return text + self._shown(record, group)
+            return ""
+        return self._shown(record, group)
 
     def end(self) -> str:
         """The in-place rows that were held; OSU prints no footer, so remarks are comments."""
@@ -223,7 +234,7 @@ class OsuStyle(_Grouped):
 
     def _remarks(self) -> str:
         rows, self._rows = self._rows, []
-        return "".join(f"# {line}\n" for line in cautions(rows))
+        return "".join(f"# {line}\n" for line in of_records(rows))
 
     def _shown(self, record: Record, group: Group) -> str:
         text = ""
@@ -241,14 +252,13 @@ class OsuStyle(_Grouped):
         return text + (size + numbers if "size" in record.case.what else numbers) + "\n"
 
     def _title(self, record: Record) -> str:
-        assert self._manifest is not None
         case = record.case
         title = _TITLE.get(case.workload, case.workload)
-        simulated = ", SIMULATED" if self._manifest.simulated else ""
+        simulated = ", SIMULATED" if self.manifest.simulated else ""
         place = ", in place" if case["in_place"] else ""
         lines = [
             f"# OSU MPI {title} Latency Test",
-            f"# Datatype: {case['dtype'] or 'none'}. Written by collbench {self._manifest.collbench}{simulated}: "
+            f"# Datatype: {case['dtype'] or 'none'}. Written by collbench {self.manifest.collbench}{simulated}: "
             f"backend {case['backend']}, driver {record.driver or case['driver']}, {case.where.ranks} ranks{place}",
         ]
         if where := group_of(record).place:

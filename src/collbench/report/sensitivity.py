@@ -10,11 +10,11 @@ from typing import Any
 
 from collbench.analysis.compare import Comparison
 from collbench.analysis.planning import STEPS, Cost, Movement, Power
-from collbench.report.cells import change, difference_text
-from collbench.report.comparison import verdict
+from collbench.report.cells import verdict
 from collbench.report.headings import operation
-from collbench.report.reasons import whole_reason
+from collbench.report.numbers import change, difference_text
 from collbench.report.tables import Table
+from collbench.report.verdict import whole_reason
 from collbench.units import counted, format_long, format_size
 
 

@@ -6,11 +6,14 @@ import csv
 import io
 import re
 import textwrap
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
+from typing import TypeVar
 
 from collbench.characters import in_one_line
+
+_Row = TypeVar("_Row")
 
 
 @dataclass(frozen=True)
@@ -22,12 +25,22 @@ class Table:
     rows: tuple[tuple[str, ...], ...]
     notes: tuple[str, ...] = ()
 
+    @classmethod
+    def of(cls, title: str, columns: Mapping[str, Sequence[str]], notes: Iterable[str] = ()) -> Table:
+        """From the cells of each column, without columns that have none."""
+        kept = {name: cells for name, cells in columns.items() if any(cells)}
+        return cls(title, tuple(kept), tuple(zip(*kept.values(), strict=True)), tuple(notes))
+
+
+def in_columns_of(rows: Sequence[_Row], columns: Mapping[str, Callable[[_Row], str]]) -> dict[str, list[str]]:
+    """The cells of each column, of rows as data: a column is its heading and what it says of a row."""
+    return {name: list(map(cell, rows)) for name, cell in columns.items()}
+
 
 def without_empty(table: Table) -> Table:
     """Without the columns in which no row has an entry."""
-    kept = [index for index, _ in enumerate(table.columns) if any(row[index] for row in table.rows)]
-    rows = tuple(tuple(row[index] for index in kept) for row in table.rows)
-    return Table(table.title, tuple(table.columns[index] for index in kept), rows, table.notes)
+    columns = {name: [row[index] for row in table.rows] for index, name in enumerate(table.columns)}
+    return Table.of(table.title, columns, table.notes)
 
 
 #: What is not broken if it need not be: short brackets, such as an interval, a range, and a number with its unit.

@@ -1,35 +1,121 @@
-"""A comparison on one screen: a sentence, a grid of its cells, what could mislead, and what decides the rest."""
+"""A comparison on one screen: a sentence, a grid of its cells, what could mislead, why, and what decides the rest."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import combinations
 from pathlib import Path
 from shlex import quote
+from typing import Any
 
 from collbench.analysis.compare import Comparison, Reason
 from collbench.analysis.deciding import standing, standing_of_sides, still_open
 from collbench.analysis.estimate import FEWEST
+from collbench.analysis.launches import SLOW, Slow
 from collbench.analysis.planning import MOST
 from collbench.analysis.results import Cell
-from collbench.report import remarks as remarks_module
-from collbench.report.cells import change, digits, disturbances, failed, in_blocks, span, unlike, waited
-from collbench.report.comparison import common_case, of_launches, versus, what_differs
-from collbench.report.headings import heading
-from collbench.report.programs import CPU_COLUMN, cpu_remarks
-from collbench.report.reasons import reason, whole_reason
+from collbench.report.caveats import (
+    cpu_waited,
+    differing_results,
+    disturbances,
+    failed,
+    in_blocks,
+    of_launches,
+    unlike,
+    waited,
+    what_differs,
+)
+from collbench.report.headings import apart, common_case, heading, shared_image, size_text, versus
+from collbench.report.numbers import change, digits, span
 from collbench.report.tables import WIDTH, Table
 from collbench.schema.gate_plan import is_gate, read_gate_plan
 from collbench.schema.launch_plan import MOST_LAUNCHES
-from collbench.units import counted, format_size
+from collbench.units import counted
 
-#: Reasons that are named, before the rest is counted.
-_MOST_REASONS = 2
+#: The most rows of a grid, more sizes than these are rows, reasons that are named, and values of a column.
+MOST_ROWS, MOST_SIZES, MOST_REASONS, _MOST_NAMED = 16, 4, 4, 2
 
-#: Numbers of launches that differ by less than this factor are given as the largest of them.
-_FAR = 3
+#: Lines of what could mislead on the first screen.
+MOST_LINES = 3
 
+#: An end of an interval beyond this factor says nothing.
+MOST_RATIO = 1e6
+
+SIZE = "size (B)"
+
+_NOT_ALTERNATELY = "the sides were not measured alternately"
+
+# Why a comparison has its verdict.
+
+
+def _launches(more: int | None) -> str:
+    return f"needs more than {MOST} more launches" if more is None else f"needs about {_more(more)}"
+
+
+def _more(launches: int) -> str:
+    return counted(launches, "more launch", "more launches")
+
+
+def _differences(*differences: tuple[str, str, str]) -> str:
+    listed = "; ".join(f"{name} {base} against {other}" for name, base, other in differences)
+    return listed + BARRIER * ([name for name, *_ in differences] == ["gate"])
+
+
+#: After a difference of the gate alone: what would make it go.
+BARRIER = '; gate = "barrier" in the plan (or --gate barrier) measures both'
+
+#: By kind, from the values of a reason.
+_WORDS: dict[str, Callable[..., str]] = {
+    "not measured": lambda side, status, *reasons: f"{side}: {status}: {'; '.join(reasons) or 'not measured'}",
+    "wrong results": lambda side, n: f"{side}: results were wrong in {counted(n, 'launch', 'launches')}",
+    "measured differently": _differences,
+    "other work": lambda base, other: " against ".join(f"{amount} {unit}" for amount, unit in (base, other)),
+    "no common blocks": lambda: "the sides have no block of launches in common",
+    "no launches": lambda: "not measured",
+    "clock 0": lambda: "a median of 0: the clock does not resolve this operation",
+    "few launches": lambda lacking: f"an interval needs at least {_more(lacking)}",
+    "blocks": lambda n, most=None: f"not decided after {counted(n, 'block')}{f' of at most {most}' if most else ''}",
+    "clock": lambda share: f"the clock resolves these times to {share * 100:.1f} % only",
+    "launches": _launches,
+    "drift": lambda share: (
+        f"times drift by {share * 100:.0f} % within a run, and the runs were measured one after the other"
+    ),
+    "dependent": lambda: "launches depend on those before them",
+    "within margin": lambda: "the whole interval lies within the margin",
+    "excludes equality": lambda: "the interval excludes equality",
+}
+
+
+def reason(why: Reason, in_blocks: bool = True) -> str:
+    """`needs about 12 more launches`."""
+    values: tuple[Any, ...] = why.values
+    if not why.contended:
+        return _WORDS[why.kind](*values)
+    words = ("block", "blocks") if in_blocks else ("launch", "launches")
+    text = "no others are left" if why.kind == "no launches" else _WORDS[why.kind](*values)
+    return f"{text}: tasks waited for a CPU in {counted(why.contended, *words)}"
+
+
+def whole_reason(comparison: Comparison) -> str:
+    """With the launches that are slow at times."""
+    slow = comparison.slow
+    return reason(comparison.why, comparison.blocks) + (f"; {slow_text(slow)}" if slow is not None else "")
+
+
+def slow_text(slow: Slow) -> str:
+    """`over 1.25 times the median: 0 of 60 launches of the base, 20 of 60 of the other`."""
+    if slow.means is not None:
+        return f"means of samples are {slow.means:.2f} times as long on the other side"
+    of_base, of_other = slow.launches
+    return (
+        f"over {SLOW} times the median: {slow.base} of {of_base} launches of the base, "
+        f"{slow.other} of {of_other} of the other"
+    )
+
+
+# What decides the rest.
 
 #: What measures more of a run, and no longer what is decided; a gate needs its plan and flags again.
 EXTEND = "next: collbench launch --resume {run} --until decided --launches {most}"
@@ -80,9 +166,11 @@ def _starts_launches(run: str, cells: Sequence[Cell], most: int) -> bool:
     if most <= max(cell.planned for cell in cells):
         return False
     asked = [cell.of_origin(until_decided=True) for cell in cells]
-    blocks = (
-        1 + max(max(cell.launches, default=-1) for cell in cells) - min(min(cell.launches, default=0) for cell in cells)
+    first, last = (
+        min(min(one.launches, default=0) for one in cells),
+        max(max(one.launches, default=-1) for one in cells),
     )
+    blocks = 1 + last - first
     if is_gate(Path(run)):
         found = standing_of_sides(asked, blocks, most, read_gate_plan(Path(run)).margins)
     else:
@@ -102,72 +190,27 @@ def _in_one_run(comparison: Comparison) -> bool:
 
 
 def what_tells(comparisons: Sequence[Comparison]) -> str:
-    """How many launches would decide these cells, or why launches would not: first of the largest loss among them.
-
-    Cells need so different numbers that neither the least nor the most of these stands for the others.
-    """
-    return "; ".join(_needs(comparisons))
-
-
-def _needs(comparisons: Sequence[Comparison]) -> list[str]:
-    few = [one.launches_more for one in comparisons if one.launches_more and _few(one)]
-    counts = sorted(one.launches_more for one in comparisons if one.launches_more and not _few(one))
-    others = [one.why for one in comparisons if one.launches_more is None and one.why.kind != "launches"]
-    over = len(comparisons) - len(few) - len(counts) - len(others)
-    if len(few) == len(comparisons):
-        return [f"at least {counted(max(few), 'more launch', 'more launches')} needed"]
-    said = []
-    if len(counts) == len(comparisons) and counts[0] * _FAR > counts[-1]:
-        said.append(f"about {counted(counts[-1], 'more launch', 'more launches')} would decide")
-    elif over == len(comparisons):
-        said.append(f"not even {MOST} more launches would decide")
-    elif few or counts or over:
-        said += [_largest_loss(comparisons), _by_need(few, counts, over, len(comparisons))]
-    texts = _one_of_each_kind(others)
-    left = len(texts) - _MOST_REASONS
-    return [*said, *texts[:_MOST_REASONS], *([counted(left, "other reason")] if left > 0 else [])]
+    """`22 to 841 more launches would decide (3 cells); needs more than 1000 more launches (1 cell)`, by reason."""
+    by_kind: dict[tuple[str, bool], list[Comparison]] = {}
+    for one in comparisons:
+        by_kind.setdefault((one.why.kind, None in one.why.values), []).append(one)
+    groups = sorted(by_kind.values(), key=len, reverse=True)
+    texts = [_of_kind(own) + f" ({counted(len(own), 'cell')})" * (len(groups) > 1) for own in groups]
+    left = len(texts) - MOST_REASONS
+    return "; ".join((*texts[:MOST_REASONS], *[counted(left, "other reason")] * (left > 0)))
 
 
-def _one_of_each_kind(whys: Sequence[Reason]) -> list[str]:
-    """With all numbers of blocks; of shares the largest."""
-    blocks = sorted({why.values[0] for why in whys if why.kind == "blocks"})
-    after = f"{blocks[0]} to {blocks[-1]}" if len(blocks) > 1 else f"{blocks[0]}" if blocks else ""
-    others = {why.kind: reason(why) for why in sorted(whys) if why.kind != "blocks"}
-    return [*([f"not decided after {after} blocks"] if blocks else []), *others.values()]
+def _of_kind(comparisons: Sequence[Comparison]) -> str:
+    """From the least to the largest number; of other reasons the one with the largest value."""
+    last = max(comparisons, key=lambda one: one.why.values)
+    least, most = (choose(one.why.values for one in comparisons)[:1] for choose in (min, max))
+    numbers = " to ".join(dict.fromkeys(map(str, (*least, *most))))
+    if last.why.kind == "launches" and last.launches_more:
+        return f"{numbers} more launch{'es' * (numbers != '1')} would decide"
+    return f"not decided after {numbers} blocks" if last.why.kind == "blocks" else reason(last.why, last.blocks)
 
 
-def _largest_loss(comparisons: Sequence[Comparison]) -> str:
-    """`the worst estimate, +46.0 % at 1M, needs about 22 more launches`: as it was measured."""
-    worst = max(comparisons, key=lambda one: 0.0 if one.ratio is None else one.ratio.value)
-    sizes = {one.pair.base.case.what.get("size") for one in comparisons}
-    size = worst.pair.base.case.what.get("size")
-    where = f" at {format_size(size)}" if len(sizes) > 1 and isinstance(size, int) else ""
-    percent, why = worst.percent or 0.0, reason(worst.why, worst.blocks)
-    return f"the worst estimate, {percent:+.1f} %{where}{',' if why.startswith('needs') else ':'} {why}"
-
-
-def _by_need(few: Sequence[int], counts: Sequence[int], over: int, cells: int) -> str:
-    """`7 of 15 need 841 or fewer, 8 more than 1000`."""
-    parts = [(len(counts), f"{counts[-1]} or fewer")] if counts else []
-    parts += [(over, f"more than {MOST}")] if over else []
-    parts += [(len(few), f"at least {max(few)} for an interval")] if few else []
-    (first, need), *others = parts
-    share = f"{first} of {cells}" if others or first < cells else f"all {cells}"
-    start = f"{share} need{'s' if first == 1 else ''} {need}"
-    return ", ".join((start, *(f"{number} {text}" for number, text in others)))
-
-
-def _few(comparison: Comparison) -> bool:
-    return comparison.ratio is None or comparison.ratio.interval is None
-
-
-#: The most rows of a grid, more sizes than these are rows, and reasons that are named.
-MOST_ROWS, MOST_SIZES, MOST_REASONS = 16, 4, 4
-
-#: Lines of what could mislead on the first screen.
-MOST_LINES = 3
-
-_NOT_ALTERNATELY = "the sides were not measured alternately"
+# The answer.
 
 
 def tables(comparisons: Sequence[Comparison], margin: float, every: bool = False) -> list[Table]:
@@ -239,10 +282,6 @@ def _between(comparisons: Sequence[Comparison]) -> str:
     return f", between {change(low)} and {change(high)}" if math.isfinite(high) and high < MOST_RATIO else ""
 
 
-#: An end of an interval beyond this factor says nothing.
-MOST_RATIO = 1e6
-
-
 def _hidden(same: Sequence[Comparison]) -> str:
     """What medians do not show."""
     unlike = sum(one.slow is not None for one in same)
@@ -265,19 +304,13 @@ def _attributes(comparisons: Sequence[Comparison]) -> dict[str, dict[int, str]]:
     bases = {one.pair.base_name for one in comparisons}
     sides = f"vs {next(iter(bases))}" if len(bases) == 1 else "sides"
     columns = {
-        "image": {id(one): _image(one) for one in comparisons},
+        "image": {id(one): shared_image(one.pair) for one in comparisons},
         "operation": labels,
         sides: {id(one): one.pair.other_name if len(bases) == 1 else versus(one.pair) for one in comparisons},
         "place": {id(one): _place(one) for one in comparisons},
         SIZE: {id(one): _size(one) for one in comparisons},
     }
     return {name: values for name, values in columns.items() if len(set(values.values())) > 1}
-
-
-SIZE = "size (B)"
-
-#: The most values of a column that are named in a sentence.
-_MOST_NAMED = 2
 
 
 def _where(some: Sequence[Comparison], of: Sequence[Comparison]) -> str:
@@ -377,21 +410,12 @@ def _common(comparisons: Sequence[Comparison]) -> str:
 
 def _labels(comparisons: Sequence[Comparison]) -> tuple[dict[int, str], str]:
     """What is measured in each cell, without what is the same in all of them; and that."""
-    parts = {id(one): heading(common_case(one.pair)).split(", ") for one in comparisons}
-    shared = [part for part in next(iter(parts.values()), []) if all(part in own for own in parts.values())]
-    return {name: ", ".join(part for part in own if part not in shared) for name, own in parts.items()}, ", ".join(
-        shared
-    )
+    named, shared = apart([heading(common_case(one.pair)).split(", ") for one in comparisons])
+    return {id(one): ", ".join(own) for one, own in zip(comparisons, named, strict=True)}, ", ".join(shared)
 
 
 def _size(comparison: Comparison) -> str:
-    case = comparison.pair.base.case
-    return format_size(case["size"]) if "size" in case.what else ""
-
-
-def _image(comparison: Comparison) -> str:
-    base, other = (cell.case.where.image or "" for cell in (comparison.pair.base, comparison.pair.other))
-    return base if base == other else ""
+    return size_text(comparison.pair.base.case)
 
 
 def _place(comparison: Comparison) -> str:
@@ -408,14 +432,10 @@ def _of_unclear(comparisons: Sequence[Comparison]) -> list[str]:
 
 
 def _refused(comparisons: Sequence[Comparison]) -> list[str]:
-    reasons: dict[str, int] = {}
-    for one in comparisons:
-        if one.verdict == "not comparable":
-            why = whole_reason(one)
-            reasons[why] = reasons.get(why, 0) + 1
+    reasons = Counter(whole_reason(one) for one in comparisons if one.verdict == "not comparable")
     lines = [f"not compared: {why}{f' ({number} cells)' if number > 1 else ''}" for why, number in reasons.items()]
     more = len(lines) - MOST_REASONS
-    return lines[:MOST_REASONS] + ([f"not compared, for {counted(more, 'other reason')}: --all"] if more > 0 else [])
+    return [*lines[:MOST_REASONS], *[f"not compared, for {counted(more, 'other reason')}: --all"] * (more > 0)]
 
 
 def remarks(comparisons: Sequence[Comparison]) -> list[str]:
@@ -423,14 +443,13 @@ def remarks(comparisons: Sequence[Comparison]) -> list[str]:
     pairs = [one.pair for one in comparisons]
     cells = list({id(cell): cell for pair in pairs for cell in (pair.base, pair.other)}.values())
     several = len({pair.base.case.workload for pair in pairs}) > 1
-    unequal = remarks_module.findings(comparisons) if several else remarks_module.differing_results(comparisons)
+    unequal = differing_results(comparisons, several)
     differing = what_differs(comparisons)
     told = [line for line in differing if not line.startswith("transport: ")]
     transports = [line for line in differing if line not in told]
     more = len(transports) - MOST_REASONS
     told += transports if more <= 0 else [f"transports differ between {len(transports)} pairs of places: --all"]
-    delayed = [line for line in cpu_remarks(comparisons) if not line.startswith(CPU_COLUMN)]
     limits = of_launches(comparisons, planned=False) if comparisons else []
-    found = (*unequal, *delayed, *limits, *told, *in_blocks(cells), *disturbances(cells),
+    found = (*unequal, *cpu_waited(comparisons), *limits, *told, *in_blocks(cells), *disturbances(cells),
              *waited(cells), *unlike([(pair.base, pair.other) for pair in pairs]))  # fmt: skip
     return list(dict.fromkeys(found))

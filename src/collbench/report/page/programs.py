@@ -11,18 +11,15 @@ from collbench.analysis.options import Question
 from collbench.analysis.own_sides import ONE_SIDE, Suite, by_suite, factors_of
 from collbench.analysis.results import Cell
 from collbench.analysis.runs import Observed
-from collbench.report.comparison import tables as compared_tables
-from collbench.report.comparison import versus
-from collbench.report.headings import operation
-from collbench.report.launches import launch_table
+from collbench.report.caveats import differing_results
+from collbench.report.cells import launch_table
+from collbench.report.cells import tables as compared_tables
+from collbench.report.headings import case_words, operation, versus
 from collbench.report.page.drawing import BETTER, FAINT, INK, OPEN, PAPER, SERIES, WORSE, Figure, draw, mark
 from collbench.report.page.figures.curves import curves
 from collbench.report.page.samples import Section, StoredSamples, strips
-from collbench.report.parameters import case_words
-from collbench.report.reasons import reason
-from collbench.report.remarks import findings
 from collbench.report.tables import Table
-from collbench.report.verdict import cell_text, sentence
+from collbench.report.verdict import cell_text, reason, sentence
 from collbench.units import counted
 
 if TYPE_CHECKING:
@@ -166,7 +163,7 @@ def programs(
     verdicts = [_more(by_suite(chosen, factor, suite_of, margin), factor) for factor in others]
     more = [section for section in verdicts if section.lines or section.folded_tables]
     sections = (_numbers(rows), *_benchmarks(chosen, asked, suites, stored, name), *more)
-    differing = findings([one for suite in suites for one in suite.comparisons])
+    differing = differing_results([one for suite in suites for one in suite.comparisons], named=True)
     return Programs((*differing, *sentences(suites, margin)), picture, sections)
 
 

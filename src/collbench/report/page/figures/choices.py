@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from collbench.analysis.advise import AtSize, Standing
 from collbench.analysis.options import Option, Question
 from collbench.report.advice import Advised, at, slowdown
-from collbench.report.cells import digits
+from collbench.report.numbers import digits
 from collbench.report.page.drawing import BETTER, FAINT, INK, OPEN, PAPER, SERIES, WORSE, Figure, draw, mark
 
 if TYPE_CHECKING:

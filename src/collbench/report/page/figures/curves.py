@@ -11,8 +11,8 @@ import numpy as np
 
 from collbench.analysis.estimate import Estimate, centre
 from collbench.analysis.options import Option, Question
+from collbench.report.numbers import rate, rate_unit
 from collbench.report.page.drawing import INK, MARKERS, SERIES, Figure, draw, legend, mark, size_axis, time_axis
-from collbench.report.scales import rate, rate_unit
 from collbench.schema.record import Work
 from collbench.units import counted, format_size
 

@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING
 from collbench.analysis.compare import Comparison
 from collbench.analysis.estimate import Estimate, centre
 from collbench.analysis.options import Option, Question
-from collbench.report.cells import SIGNS, digits, times
+from collbench.report.numbers import digits, format_us, times
 from collbench.report.page.drawing import BETTER, HATCHES, INK, OPEN, PAPER, SERIES, WORSE, Figure, draw, legend, mark
-from collbench.report.style import format_us
 from collbench.schema.axes import step_order
 from collbench.schema.place import policy_order
 from collbench.units import counted, format_duration, format_size
@@ -22,6 +21,9 @@ from collbench.units import counted, format_duration, format_size
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+
+#: Behind a ratio: it is undecided, or the same within the margin.
+_SIGNS = {"unclear": " ?", "same": " ="}
 
 _COLOURS = {"slower": WORSE, "faster": BETTER}
 
@@ -103,7 +105,7 @@ def _paint_ladder(axes: Axes, ladder: Ladder) -> None:
 
 
 def _label(comparison: Comparison) -> str:
-    return "-" if comparison.ratio is None else f"{digits(comparison.ratio.value)}x{SIGNS.get(comparison.verdict, '')}"
+    return "-" if comparison.ratio is None else f"{digits(comparison.ratio.value)}x{_SIGNS.get(comparison.verdict, '')}"
 
 
 def _other(axes: Axes, number: int, first: float, comparison: Comparison) -> float:

@@ -1,0 +1,432 @@
+"""What a reader must know besides the numbers: of records, of the cells of a table, of comparisons, of a whole run."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from itertools import groupby
+from statistics import median
+
+from collbench.analysis.compare import Comparison
+from collbench.analysis.estimate import FEWEST
+from collbench.analysis.launches import MENTIONED, SLOW, Unequal, duet_effects, only_waited, unequal, why_in_blocks
+from collbench.analysis.launches import dependent as launches_dependent
+from collbench.analysis.options import questions
+from collbench.analysis.results import Cell
+from collbench.analysis.runs import Observed
+from collbench.report.headings import (
+    differing,
+    image_and_place,
+    is_program,
+    operation,
+    place_order,
+    row_words,
+    size_text,
+)
+from collbench.report.numbers import difference_text
+from collbench.schema.record import Record
+from collbench.units import counted, format_size
+
+OVERSUBSCRIBED = "more ranks than cores: these times are the scheduler's, not the library's"
+SHARED_GPU = "ranks share a GPU (--share-gpu): a functional test, whose times mean nothing"
+
+NOT_INTERLEAVED = (
+    "the sides were not measured alternately: drift between them counts as a difference, or hides one "
+    "(collbench launch alternates; --in-blocks declares that launches of equal number did)"
+)
+
+#: Why a launch had no other beside it, in words; that the plan says so, or has nothing to compare, is no caution.
+ALONE = {
+    "engine": "its engine cannot",
+    "gpus": "GPUs",
+    "programs": "programs",
+    "oversubscribed": "more ranks than cores",
+    "memory": "too little memory",
+    "shared": "the worlds shared memory, files or connections",
+    "elsewhere": "the worlds were on different processors",
+    "unreachable": "ranks could not connect to collbench launch",
+    "awake": "a world computed while it should have slept",
+    "partner": "the other world failed or skipped the case",
+}
+
+#: The share of late samples above which a caution mentions them.
+LATE = 0.1
+
+#: Hosts of slowest ranks that are named, and values of a result on one side.
+MOST_HOSTS, MOST_VALUES = 3, 3
+
+
+def each_once(found: Iterable[tuple[str, str]], between: str = ", ") -> list[str]:
+    """`a GPU was throttled (host, multi strict)`: of lines and places each line with all places that it is true of."""
+    places: dict[str, dict[str, None]] = {}
+    for line, place in found:
+        places.setdefault(line, {})[place] = None
+    return [f"{line} ({between.join(names)})" for line, names in places.items()]
+
+
+# Records, as they are measured.
+
+
+def remarks(rows: Sequence[Record]) -> list[str]:
+    """Skips and failures with their reasons, then `of_records`; one line each."""
+    lines = []
+    lost = [record for record in rows if record.status != "ok"]
+    for (status, reason), group in groupby(lost, key=lambda record: (record.status, record.reason)):
+        words = [words for record in group if (words := _row(record, rows))]
+        span = " .. ".join(dict.fromkeys((words[0], words[-1]))) if words else ""
+        lines.append(f"! {status}{' at ' if span else ''}{span}: {reason}")
+    return lines + [f"* {line}" for line in of_records(rows)]
+
+
+def _row(record: Record, rows: Sequence[Record]) -> str:
+    """What tells its row from the others, whatever its measure: a size; of a program what its parameters are."""
+    if not is_program(record.case):
+        return size_text(record.case)
+    return row_words(record.case, [name for name in differing([row.case for row in rows]) if name != "measure"])
+
+
+def of_records(rows: Sequence[Record]) -> list[str]:
+    """What limits the meaning of the numbers; one line each."""
+    measured = [record for record in rows if record.seconds is not None]
+    lines = list(dict.fromkeys(note for record in measured for note in record.notes)) + _of_clocks(measured)
+    lines += [OVERSUBSCRIBED] * any(record.oversubscribed for record in measured)
+    lines += [SHARED_GPU] * any(record.shared_gpu for record in measured)
+    lines += _of_gpus(measured) + slowest_hosts([one for record in measured if (one := slowest_of(record))])
+    if empty := len({record.case["size"] for record in measured if _is_empty(record)}):
+        lines.append(
+            f"{empty} of the sizes asked for hold less than one element a block and round to 0 bytes: empty calls"
+        )
+    if contended := [record for record in measured if record.contended]:
+        lines.append(f"tasks waited for a CPU while these were measured: {_named(contended, measured, rows)}")
+    return lines
+
+
+def _is_empty(record: Record) -> bool:
+    """Whether a size of a collective was rounded to nothing."""
+    return record.work is not None and record.work.amount == 0 < record.case["size"] and bool(record.case["dtype"])
+
+
+def _named(some: Sequence[Record], of: Sequence[Record], rows: Sequence[Record]) -> str:
+    """By sizes, called `sizes asked for` where rows show the bytes that move; programs by their parameters."""
+    if is_program(rows[0].case):
+        return "all" if len(some) == len(of) else "; ".join(dict.fromkeys(_row(record, rows) for record in some))
+    if len(some) == len(of):
+        return "all sizes"
+    rounded = any(record.work is not None and record.work.amount != record.case["size"] for record in some)
+    listed = ", ".join(dict.fromkeys(format_size(record.case["size"]) for record in some))
+    return f"{listed} (sizes asked for)" if rounded else listed
+
+
+def _of_clocks(measured: Sequence[Record]) -> list[str]:
+    """How well the clocks of several hosts were synchronised, at worst."""
+    errors = [record.clock_error for record in measured if record.clock_error is not None]
+    if not errors:
+        return []
+    seen, bound = (f"{max(times) * 1e6:.2g} us" for times in ([e.seen for e in errors], [e.bound for e in errors]))
+    return [f"clocks of {max(e.hosts for e in errors)} hosts agree within {seen} as seen, {bound} guaranteed"]
+
+
+def slowest_of(record: Record) -> tuple[str, float, str] | None:
+    """Of more than 64 ranks: the slowest's host; how many times the usual machine median the largest is; its machine.
+
+    The usual is the median of all machines' medians. None of fewer ranks.
+    """
+    ranks = record.ranks
+    if ranks is None or not ranks.slowest:
+        return None
+    usual = median(machine.p50[2] for machine in ranks.machines)
+    slowest = max(ranks.machines, key=lambda machine: machine.p50[2])
+    return ranks.slowest[0].host, slowest.p50[2] / usual if usual else 1.0, slowest.name
+
+
+def slowest_hosts(measured: Sequence[tuple[str, float, str]]) -> list[str]:
+    """One line on measurements as `slowest_of` returns them; none where there are none."""
+    if not measured:
+        return []
+    hosts = Counter(host for host, *_ in measured).most_common(MOST_HOSTS)
+    _, ratio, machine = max(measured, key=lambda one: one[1])
+    named = ", ".join(f"{host} in {number}" for host, number in hosts)
+    return [f"slowest rank of {counted(len(measured), 'measurement')}: on {named}; {machine} took up to {ratio:.2f} "
+            "times the median machine"]  # fmt: skip
+
+
+def _of_gpus(measured: Sequence[Record]) -> list[str]:
+    """How bytes travelled between GPUs, and which GPUs were throttled."""
+    with_gpus = [record for record in measured if record.ranks is not None and record.ranks.on_gpus]
+    ways = dict.fromkeys(record.transport for record in with_gpus if record.transport)
+    slowed: dict[str, dict[str, None]] = {}
+    for state in (state for record in measured for state in record.gpus):
+        for reading in (state.before, state.after):
+            slowed.setdefault(reading.uuid, {}).update(dict.fromkeys(reading.throttled or ()))
+    lines = [f"connections between GPUs: {'; '.join(ways)}"] * bool(ways)
+    return lines + [f"{uuid} was throttled: {', '.join(reasons)}" for uuid, reasons in slowed.items() if reasons]
+
+
+# Cells of a table.
+
+
+def cautions(cells: Sequence[Cell]) -> list[str]:
+    """What a reader of the table must know, each with the places that it applies to; and why cells failed."""
+    lines = each_once(
+        (line, image_and_place(cell))
+        for cell in cells
+        for line in (*sorted(cell.notes), *_disturbed(cell), *_not_measured(cell))
+    )
+    return lines + often_late(cells) + waited(cells) + in_blocks(cells)
+
+
+def disturbances(cells: Sequence[Cell]) -> list[str]:
+    """What disturbed these cells, each line once."""
+    return list(dict.fromkeys(line for cell in cells for line in _disturbed(cell))) + often_late(cells)
+
+
+def _disturbed(cell: Cell) -> list[str]:
+    said = {OVERSUBSCRIBED: cell.oversubscribed, "results were not checked": cell.unchecked,
+            SHARED_GPU: cell.shared_gpu, f"a GPU was throttled: {', '.join(sorted(cell.slowed))}": cell.slowed,
+            "a launch was recorded twice; the first record counts": cell.repeated}  # fmt: skip
+    return [line for line, holds in said.items() if holds]
+
+
+def _not_measured(cell: Cell) -> list[str]:
+    status = "failed" if cell.failed else "skipped"
+    return [f"{status}: {reason}" for reason in sorted(cell.reasons)]
+
+
+def in_blocks(cells: Sequence[Cell]) -> list[str]:
+    """A line for each reason why measurements were no duets, with how many had it."""
+    measured = sum(len(cell.medians) for cell in cells)
+    return [f"{number} of {counted(measured, 'measurement')} in blocks, not as duets: {ALONE[reason]}"
+            for reason, number in why_in_blocks(cells).items() if reason in ALONE]  # fmt: skip
+
+
+def failed(cells: Sequence[Cell]) -> list[str]:
+    """A line for each place in which launches failed: of its cell with most of them how many, and one reason."""
+    worst: dict[str, Cell] = {}
+    for cell in sorted(cells, key=lambda one: -one.failed):
+        worst.setdefault(image_and_place(cell), cell)
+    lines = []
+    for place in dict.fromkeys(map(image_and_place, cells)):
+        if (cell := worst[place]).failed:
+            launches = counted(len(cell.medians) + cell.failed + cell.skipped, "launch", "launches")
+            lines.append(f"{place}: {cell.failed} of {launches} failed: {min(cell.reasons, default='no reason')}")
+    return lines
+
+
+def waited(cells: Sequence[Cell]) -> list[str]:
+    """The line that tasks waited for a CPU, if they did."""
+    contended = sum(len(cell.contended) for cell in cells)
+    launches = sum(len(cell.medians) for cell in cells)
+    return [f"tasks waited for a CPU during {contended} of {launches} measurements"] if contended else []
+
+
+def unlike(cells: Sequence[Sequence[Cell]]) -> list[str]:
+    """The line that launches of a cell differ by more than half, if they do in any that has enough for a verdict.
+
+    Each cell is given by its sides, one or both.
+    """
+    wide = sum(any(map(_unlike, sides)) for sides in cells)
+    of = counted(len(cells), "cell")
+    return [f"in {wide} of {of} launches differ by more than half: see the samples"] * bool(wide)
+
+
+def _unlike(side: Cell) -> bool:
+    """Of duets it does not matter: what both worlds have in common is no part of their ratio."""
+    in_turns = len(side.turns) >= len(side.medians)
+    return not in_turns and len(side.medians) >= FEWEST and max(side.medians) > 1.5 * min(side.medians)
+
+
+def late_samples(cells: Sequence[Cell]) -> str:
+    """`0.3 % of the samples began late at the gate and are excluded; of the worst cell 44 % (2M, a host)`, or none."""
+    late, samples = sum(cell.late for cell in cells), sum(cell.samples for cell in cells)
+    if not late:
+        return ""
+    worst = max(cells, key=_late)
+    names: tuple[Callable[[Cell], str], ...] = (
+        lambda cell: operation(cell.case),
+        lambda cell: f"{cell.case['driver']} driver",
+    )
+    words = [name(worst) for name in names if len(set(map(name, cells))) > 1]
+    where = ", ".join(filter(None, (*words, size_text(worst.case), image_and_place(worst))))
+    most = f"; of the worst cell {_percent(_late(worst))} ({where})" if len(cells) > 1 else ""
+    return f"{_percent(late / samples)} of the samples began late at the gate and are excluded{most}"
+
+
+def often_late(cells: Sequence[Cell]) -> list[str]:
+    """The line of `late_samples`, if in one of these cells many were."""
+    return [late_samples(cells)] if any(_late(cell) > LATE for cell in cells) else []
+
+
+def _late(cell: Cell) -> float:
+    return cell.late / cell.samples if cell.samples else 0.0
+
+
+def _percent(share: float) -> str:
+    """`44 %`, `0.3 %`; one decimal below 10 %."""
+    return f"{share * 100:.0f} %" if share >= 0.1 else f"{share * 100:.1f} %" if share >= 0.001 else "< 0.1 %"
+
+
+# Comparisons.
+
+
+def of_launches(rows: Sequence[Comparison], planned: bool = True) -> list[str]:
+    """What limits the verdicts on these cells: too few launches, drift, dependence, and slow launches.
+
+    `planned`: rows say how many launches they lack.
+    """
+    blocks, until_decided = rows[0].blocks, rows[0].pair.base.until_decided
+    left_out, contended = (sum(getattr(one, name) for one in rows) for name in ("left_out", "contended"))
+    more = planned and any(one.launches_more is not None and one.launches[0] >= FEWEST for one in rows)
+    slow_at_times = any(one.slow is not None for one in rows)
+    said = {
+        "needs about k more launches: with so many more, a verdict has a probability of 80 %": more,
+        NOT_INTERLEAVED: not blocks,
+        "launched until decided: intervals hold after any number of blocks": blocks and until_decided,
+        **dict.fromkeys((*dependent(rows), *_in_turns(rows)), True),
+        f"launches left out, because they were measured differently from their partners: {left_out}": left_out,
+        f"launches left out, because tasks waited for a CPU{' on either side' * blocks}: {contended}": contended,
+        f"over {SLOW} times the median: occasional slow launches or samples, which a median does not show":
+            slow_at_times,
+    }  # fmt: skip
+    return [line for line, holds in said.items() if holds]
+
+
+def dependent(rows: Sequence[Comparison]) -> list[str]:
+    """That neighbouring launches are alike, where this would be chance in one table of twenty."""
+    if not launches_dependent([comparison.serial for comparison in rows], MENTIONED):
+        return []
+    return ["launches depend on those before them (lag-1 autocorrelation): intervals are too narrow"]
+
+
+def _in_turns(rows: Sequence[Comparison]) -> list[str]:
+    """How many launches were in turns, and what the turns themselves did to the differences."""
+    seen = duet_effects([comparison.pair for comparison in rows])
+    if seen is None:
+        return []
+    what = f"duets in {counted(seen.launches, 'launch', 'launches')}: both worlds alive, measured alternately in slices"
+    lines = [what if seen.start is None else f"{what}; effect of being started first: {difference_text(seen.start)}"]
+    for effect, when in ((seen.before, "after a slice of its own"), (seen.age, "in the second half of slices")):
+        if effect is not None and effect.excludes(1.0):
+            lines.append(f"effect on the other side {when}: {difference_text(effect)}")
+    return lines
+
+
+def what_differs(rows: Sequence[Comparison]) -> list[str]:
+    """What else differs between the sides: facts of the environment, transports."""
+    pairs = [comparison.pair for comparison in rows]
+    lines = [f"{pair.base_name} against {pair.other_name}: {text}" for pair in pairs for text in pair.asked]
+    lines += [f"also differs: {text}" for pair in pairs for text in pair.remarks]
+    lines += [f"transport: {_transport(pair.base, pair.base_name)}; {_transport(pair.other, pair.other_name)}"
+              for pair in pairs if pair.base.transports != pair.other.transports]  # fmt: skip
+    return list(dict.fromkeys(lines))
+
+
+def _transport(cell: Cell, name: str) -> str:
+    """`mpich single strict CMA`: image, name of the side and place, each once, and how the bytes travelled."""
+    where = cell.case.where
+    words = dict.fromkeys(word for word in (where.image, name, where.text) if word)
+    return f"{' '.join(words)} {', '.join(sorted(cell.transports)) or 'unknown'}"
+
+
+def differing_results(rows: Sequence[Comparison], named: bool = False) -> list[str]:
+    """`results differ, network lstm: loss 9.21034 (host), 9.21041 (multi strict); ...`, once for all measures.
+
+    `named`: the benchmark comes first, for rows of several.
+    """
+    by_name: dict[str, list[Comparison]] = {}
+    for row in rows:
+        by_name.setdefault(row.pair.base.case.workload, []).append(row)
+    lines = [f"{f'{name}: ' * named}{_unequal(row, one, parameters(own))}"
+             for name, own in by_name.items() for row in own for one in unequal(row.pair)]  # fmt: skip
+    return list(dict.fromkeys(lines))
+
+
+def parameters(rows: Sequence[Comparison]) -> list[str]:
+    """In which these differ, without measures."""
+    return [name for name in differing([row.pair.base.case for row in rows]) if name != "measure"]
+
+
+def _unequal(comparison: Comparison, one: Unequal, names: Sequence[str]) -> str:
+    words = row_words(comparison.pair.base.case, names)
+    sides = ((one.base, comparison.pair.base_name), (one.other, comparison.pair.other_name))
+    values = ", ".join(f"{_listed(values)} ({name})" for values, name in sides if values)
+    return (f"results differ{words and f', {words}'}: {one.name} {values}; the same software should give the same, so "
+            "the sides do not compute alike")  # fmt: skip
+
+
+def _listed(values: Sequence[float]) -> str:
+    more = len(values) - MOST_VALUES
+    return " and ".join(f"{value:g}" for value in values[:MOST_VALUES]) + (f" and {more} more" if more > 0 else "")
+
+
+def cpu_waited(rows: Sequence[Comparison]) -> list[str]:
+    """Where one side took longer for the same CPU seconds, with the parameters of the row."""
+    names = parameters(rows)
+    lines = []
+    for row in rows:
+        base, other = row.cpu
+        if base is None or other is None or row.verdict not in ("slower", "faster") or not only_waited(base, other):
+            continue
+        sides = ((base, row.pair.base_name), (other, row.pair.other_name))
+        at = f"{row_words(row.pair.base.case, names)}: " if names else ""
+        both = ", ".join(f"{name} {used.seconds:.3g} s" for used, name in sides)
+        longer, shorter = sorted(((used.wall, name) for used, name in sides), reverse=True)
+        lines.append(f"{at}same CPU seconds for each sample ({both}), in {longer[0]:.3g} s against {shorter[0]:.3g} s: "
+                     f"{longer[1]} waited")  # fmt: skip
+    return list(dict.fromkeys(lines))
+
+
+# A whole run.
+
+
+def misleading(observed: Observed, also: Sequence[str] = (), whole: bool = True) -> tuple[str, ...]:
+    """What could mislead a reader, the worst first; what is `also` known stands behind the gravest.
+
+    If not the `whole`, then without a few late samples, which change no verdict.
+    """
+    cells = sorted(observed.cells.values(), key=lambda cell: place_order(cell.case))
+    choices = any(len(question.options) > 1 for question in questions(observed, {}))
+    few = sum(0 < len(cell.medians) < FEWEST for cell in cells)
+    throttled = sorted({reason for cell in cells for reason in cell.slowed})
+    first = observed.manifests[:1]
+    governors = {host.governor for manifest in first for host in manifest.hosts if host.governor}
+    plans = [manifest.experiment for manifest in first if manifest.experiment is not None]
+    lines = [
+        *observed.unfinished,
+        *["simulated: the times were generated by the backend, not measured; they say nothing about any machine"]
+        * any(manifest.simulated for manifest in observed.manifests),
+        *_counts(cells, "wrong", "failed", "skipped", "shared_gpu"),
+        *observed.doubts,
+        *["the last record was cut off and is left out"] * bool(observed.truncated),
+        *also,
+        *[NOT_INTERLEAVED] * (choices and not observed.interleaved),
+        *_counts(cells, "oversubscribed"), *waited(cells), *often_late(cells),
+        *[f"GPUs were throttled: {', '.join(throttled)}"] * bool(throttled),
+        *[f"CPU frequency governor {', '.join(sorted(governors))}: the frequency may have changed meanwhile"]
+        * bool(governors - {"performance"}),
+        *[f"{few} of {len(cells)} cells have fewer than {FEWEST} launches: no interval, no verdict"] * bool(few),
+        *unlike([(cell,) for cell in cells]),
+        *_counts(cells, "unchecked", "repeated"),
+        *each_once((note, image_and_place(cell)) for cell in cells for note in sorted(cell.notes)),
+        *(text for plan in plans for text in (*plan.left_out, *plan.differences)),
+        *filter(None, [late_samples(cells) if whole and not often_late(cells) else ""]),
+    ]  # fmt: skip
+    return tuple(lines)
+
+
+#: By counter of a cell.
+_COUNTED = {
+    "wrong": "had wrong results", "failed": "failed", "skipped": "were skipped",
+    "shared_gpu": "had several ranks on one GPU: a functional test, whose times mean nothing",
+    "oversubscribed": f"had {OVERSUBSCRIBED}", "unchecked": "had results that were not checked",
+    "repeated": "of a launch were recorded twice: the first record counts",
+}  # fmt: skip
+
+
+def _counts(cells: Sequence[Cell], *names: str) -> list[str]:
+    """`3 of 40 measurements had wrong results`; with reasons of what failed."""
+    reasons = "; ".join(sorted({reason for cell in cells for reason in cell.reasons})[:3])
+    every = sum(len(cell.medians) + cell.failed + cell.skipped for cell in cells)
+    numbers = {name: sum(getattr(cell, name) for cell in cells) for name in names}
+    return [f"{number} of {counted(every, 'measurement')} {_COUNTED[name]}"
+            f"{f': {reasons}' * (name in ('failed', 'skipped') and bool(reasons))}"
+            for name, number in numbers.items() if number]  # fmt: skip
