@@ -62,20 +62,16 @@ INTERVAL = " 95 %"
 
 def joined(table: Table) -> Table:
     """The table as people read it: an interval in brackets behind its value."""
-    columns: list[str] = []
-    rows: list[list[str]] = [[] for _ in table.rows]
+    columns: list[tuple[str, list[str]]] = []
     for index, name in enumerate(table.columns):
-        joins = name.endswith(INTERVAL) and bool(columns)
-        if joins:
-            columns[-1] += f" ({INTERVAL.strip()})"
-        else:
-            columns.append(name)
-        for row, cells in zip(rows, table.rows, strict=True):
-            if not joins:
-                row.append(cells[index])
-            elif cells[index]:
-                row[-1] += f" ({cells[index]})"
-    return Table(table.title, tuple(columns), tuple(map(tuple, rows)), table.notes)
+        cells = [row[index] for row in table.rows]
+        if name.endswith(INTERVAL) and columns:
+            head, values = columns.pop()
+            name = f"{head} ({INTERVAL.strip()})"
+            cells = [f"{value} ({ends})" if ends else value for value, ends in zip(values, cells, strict=True)]
+        columns.append((name, cells))
+    rows = zip(*(cells for _, cells in columns), strict=True)
+    return Table(table.title, tuple(name for name, _ in columns), tuple(rows), table.notes)
 
 
 #: Columns of a grid, and of lines of text.
@@ -188,21 +184,16 @@ def csv_text(tables: Iterable[Table]) -> str:
 
 def _with_ends(table: Table) -> Table:
     """The table with two columns of numbers in place of each column of intervals."""
-    spans = [name.endswith(INTERVAL) for name in table.columns]
-    columns: list[str] = []
-    for name, span in zip(table.columns, spans, strict=True):
-        stem = name.removesuffix(INTERVAL)
-        columns += [f"{stem} low", f"{stem} high"] if span else [name]
-    rows = []
-    for row in table.rows:
-        cells: list[str] = []
-        for cell, span in zip(row, spans, strict=True):
-            if span:
-                cells += cell.split(" .. ") if " .. " in cell else ["", ""]
-            else:
-                cells.append(cell)
-        rows.append(tuple(cells))
-    return Table(table.title, tuple(columns), tuple(rows))
+    columns: dict[str, Sequence[str]] = {}
+    for index, name in enumerate(table.columns):
+        cells = [row[index] for row in table.rows]
+        if name.endswith(INTERVAL):
+            for place, end in enumerate(("low", "high")):
+                ends = [cell.split(" .. ")[place] if " .. " in cell else "" for cell in cells]
+                columns[f"{name.removesuffix(INTERVAL)} {end}"] = ends
+        else:
+            columns[name] = cells
+    return Table(table.title, tuple(columns), tuple(zip(*columns.values(), strict=True)))
 
 
 def latex(tables: Iterable[Table]) -> str:
