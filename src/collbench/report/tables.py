@@ -196,14 +196,31 @@ def _with_ends(table: Table) -> Table:
     return Table(table.title, tuple(columns), tuple(zip(*columns.values(), strict=True)))
 
 
+#: So many characters of a row fit into 85 mm in type of 9 points.
+_LATEX_WIDTH = 48
+
+
 def latex(tables: Iterable[Table]) -> str:
-    """`tabular` environments with the rules of the package booktabs, each in a `table` with a caption."""
+    """`tabular` environments with the rules of the package booktabs, each in a `table` with a caption.
+
+    For a column of a paper: small type, headings no wider than the entries, and in the caption what all rows share.
+    """
     parts = []
     for table in map(joined, tables):
-        rows = [[in_one_line(cell) for cell in row] for row in table.rows]
-        body = _tabulated(rows, list(table.columns), "latex_booktabs")
+        columns = {name: [row[index] for row in table.rows] for index, name in enumerate(table.columns)}
+        shared = [name for name, cells in columns.items() if len(cells) > 1 and len(set(cells)) == 1]
+        caption = ", ".join((table.title, *(f"{name} {columns.pop(name)[0]}" for name in shared)))
+        heads = [wrapped(name, max(map(len, cells), default=0)).split("\n") for name, cells in columns.items()]
+        lines = [*zip_longest(*heads, fillvalue=""), None, *zip(*columns.values(), strict=True)]
+        body = "".join(f"{' & '.join(map(_latex, line))} \\\\\n" if line else "\\midrule\n" for line in lines)
+        width = sum(max(map(len, cells), default=0) for cells in columns.values())
+        size = "small" if width <= _LATEX_WIDTH else "footnotesize"
         notes = "".join(f"% {_latex(' '.join(note.split()))}\n" for note in table.notes)
-        parts.append(f"\\begin{{table}}\n\\caption{{{_latex(table.title)}}}\n{body}\n{notes}\\end{{table}}\n")
+        parts.append(
+            f"\\begin{{table}}\n\\caption{{{_latex(caption)}}}\n\\{size}\\setlength{{\\tabcolsep}}{{3pt}}\n"
+            f"\\begin{{tabular}}{{@{{}}{'l' * len(columns)}@{{}}}}\n\\toprule\n{body}\\bottomrule\n\\end{{tabular}}\n"
+            f"{notes}\\end{{table}}\n"
+        )
     return "\n".join(parts)
 
 
@@ -228,7 +245,8 @@ def plain_markdown(text: str) -> str:
     return _MARKUP.sub(r"\\\g<0>", " ".join(text.split()))
 
 
-_LATEX = {"\\": r"\textbackslash{}", "{": r"\{", "}": r"\}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
+_LATEX = {"\\": r"\textbackslash{}", "{": r"\{", "}": r"\}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}",
+          "<": r"\textless{}", ">": r"\textgreater{}"}  # fmt: skip
 
 
 def _latex(text: str) -> str:
