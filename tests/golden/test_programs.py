@@ -11,9 +11,9 @@ from tests.unit.made_suite import CPU, IO, of_one_launch, write_suite
 
 from collbench.analysis.compare import compare
 from collbench.analysis.factors import find_factor
+from collbench.analysis.own_sides import by_suite
 from collbench.analysis.pairs import within
 from collbench.analysis.runs import Observed, observe
-from collbench.analysis.suites import by_suite
 from collbench.report import new_style
 from collbench.report.cells import launch_tables, tables
 from collbench.report.page.programs import sentences

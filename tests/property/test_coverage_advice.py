@@ -10,11 +10,10 @@ import pytest
 from numpy.typing import NDArray
 from tests.unit.made_runs import made_case, made_cell
 
-from collbench.analysis.advise import crossings, crossover
 from collbench.analysis.estimate import centre
 from collbench.analysis.options import FACTORS, Option, Question
-from collbench.analysis.recovery import recoveries
 from collbench.analysis.results import Cell
+from collbench.analysis.tradeoffs import crossings, crossover, recoveries
 
 pytestmark = pytest.mark.slow
 

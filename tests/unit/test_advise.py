@@ -11,8 +11,8 @@ from tests.unit.advised_runs import US, advice_on, ladder, two_libraries
 from tests.unit.conftest import Collbench
 from tests.unit.made_runs import Entry, experiment, made_case, spread, write_run
 
-from collbench.analysis.advise import Advice, crossover, effects
-from collbench.analysis.recovery import recoveries
+from collbench.analysis.advise import Advice
+from collbench.analysis.tradeoffs import crossover, factor_effects, recoveries
 from collbench.report.advice import complete
 from collbench.schema.case import Case
 from collbench.schema.gate_plan import SIDES
@@ -171,7 +171,7 @@ def test_affinity_is_named_where_it_varies(tmp_path: Path) -> None:
              for (policy, step, memory), time in times.items()}  # fmt: skip
     (advice,) = advice_on(write_run(tmp_path / "run", cells))
     assert chosen(advice) == [("host, affinity near", 1024, 1.0)]
-    found = effects(advice.question, advice.sizes[0])["affinity"]
+    found = factor_effects(advice.question, advice.sizes[0])["affinity"]
     assert found[:2] == pytest.approx((1.5, 1.5), rel=0.01) and found.slowest == "far"
 
 
@@ -181,7 +181,7 @@ def test_a_factor_matters_by_the_ratio_of_its_values_in_otherwise_equal_options(
              ("b", "host", None): 10, ("b", "single", "ipc"): 40, ("b", "single", "strict"): 60}  # fmt: skip
     cells = {made_case(policy, step, image=name): [time * US] * 8 for (name, policy, step), time in times.items()}
     (advice,) = advice_on(write_run(tmp_path / "run", cells))
-    found = effects(advice.question, advice.sizes[0])
+    found = factor_effects(advice.question, advice.sizes[0])
     assert {factor: one.slowest for factor, one in found.items()} == {
         "policy": "single", "library": "b", "isolation": "strict"
     }  # fmt: skip

@@ -24,8 +24,8 @@ from tests.unit.made_runs import image as made_image
 from collbench.analysis.advise import advise, pair_of
 from collbench.analysis.options import merged, parse_given, questions
 from collbench.analysis.pairs import method_differences
-from collbench.analysis.recovery import recoveries
 from collbench.analysis.runs import observe
+from collbench.analysis.tradeoffs import recoveries
 from collbench.errors import RequestError
 from collbench.schema.case import Case, case_of
 

@@ -68,11 +68,11 @@ def test_a_package_that_is_missing_is_said_with_the_command_that_was_typed(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     """Not with another one that needs it too."""
-    from collbench.analysis import optional
+    from collbench.analysis import estimate
     from collbench.cli import advise
 
     def needs(*given: object, **options: object) -> None:
-        optional.needed("scipy.none", "SciPy")
+        estimate.needed("scipy.none", "SciPy")
 
     monkeypatch.setattr(advise.command, "callback", needs)
     monkeypatch.setattr(sys, "argv", ["collbench", "advise", str(tmp_path)])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from collbench.analysis.advise import crossing
+from collbench.analysis.tradeoffs import crossing
 
 AXIS = np.array([3.0, 4.0, 6.0, 7.0, 8.0])
 

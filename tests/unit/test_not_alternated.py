@@ -11,8 +11,8 @@ from tests.unit.conftest import Collbench
 from tests.unit.made_runs import library, made_case, spread, write_run
 from tests.unit.made_suite import CPU, write_suite
 
+from collbench.analysis.own_sides import by_suite
 from collbench.analysis.runs import observe
-from collbench.analysis.suites import by_suite
 from collbench.report.page.programs import sentences
 
 

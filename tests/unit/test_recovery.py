@@ -11,8 +11,8 @@ from tests.unit.made_runs import made_case, spread, write_run
 
 from collbench.analysis.advise import advise
 from collbench.analysis.options import questions
-from collbench.analysis.recovery import Recovery, recoveries, shares
 from collbench.analysis.runs import observe
+from collbench.analysis.tradeoffs import Recovery, recoveries, shares
 from collbench.report.advice import complete
 
 US = 1e-6

@@ -10,8 +10,8 @@ from tests.unit.conftest import Collbench
 from tests.unit.made_runs import Entry, experiment, image, library, made_case, spread, write_run
 
 from collbench.analysis.compare import Reason
+from collbench.analysis.own_sides import planned
 from collbench.analysis.runs import observe
-from collbench.analysis.same_launches import planned
 from collbench.report.page.contents import Chapter, chapter
 from collbench.report.page.render import first_sentence
 from collbench.report.paper import beside, paper

@@ -11,8 +11,8 @@ import pytest
 from tests.unit.made_runs import experiment, image, library, write_run
 from tests.unit.made_suite import CPU, IO, Made, inside, of, recorded, write_suite
 
+from collbench.analysis.own_sides import Suite, by_suite, factors_of
 from collbench.analysis.runs import Observed, observe
-from collbench.analysis.suites import Suite, by_suite, factors_of
 from collbench.report.page.programs import sentences
 from collbench.schema.case import Case
 from collbench.schema.manifest import Library

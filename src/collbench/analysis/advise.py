@@ -13,20 +13,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from statistics import fmean, median
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 
 from collbench.analysis.bounds import Launches, location, of_controls, of_controls_at_any_time
 from collbench.analysis.compare import DEPENDENT, MARGIN, Reason, not_comparable
-from collbench.analysis.estimate import FEWEST, centre, open_to_clock
-from collbench.analysis.launches import dependent, drift, serial, slow, slow_samples, together
+from collbench.analysis.estimate import FEWEST, open_to_clock
+from collbench.analysis.launches import dependent, drift, serial, slow, slow_samples
 from collbench.analysis.options import Option, Question
 from collbench.analysis.pairs import Pair, alike, undisturbed
 from collbench.analysis.results import Cell
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 
 class Apart(NamedTuple):
@@ -316,47 +313,6 @@ def _range(sizes: Sequence[AtSize], common: set[Option]) -> Range:
     return Range(tuple(sizes), min(common, key=worst))
 
 
-class Effect(NamedTuple):
-    """How much a factor matters: the ratio of its slowest to its fastest value, and which value is slowest.
-
-    The least and the largest ratio among groups of options that are alike in everything else, and the slowest value
-    where the ratio is largest.
-    """
-
-    least: float
-    largest: float
-    slowest: str
-
-
-def effects(question: Question, size: AtSize) -> dict[str, Effect]:
-    """By factor that varies how much it matters at a size; the host has no step, so it is in one group with each."""
-    found = {}
-    for factor in question.varying:
-        groups = [group for group in _groups(question, size, factor) if len(group) > 1]
-        ratios = [max(group.values()) / min(group.values()) for group in groups]
-        if ratios:
-            widest = groups[ratios.index(max(ratios))]
-            found[factor] = Effect(min(ratios), max(ratios), max(widest, key=lambda value: widest[value]))
-    return found
-
-
-def _groups(question: Question, size: AtSize, factor: str) -> list[dict[str, float]]:
-    """Ratios of options by their value, in groups that are alike in all other factors; of equal values the fastest."""
-    rest = [name for name in question.varying if name != factor]
-    keys = {option: tuple(option[name] for name in rest) for option in size.options}
-    steps = {key for option, key in keys.items() if option["isolation"] or "isolation" not in rest}
-    groups: dict[tuple[str, ...], dict[str, float]] = {key: {} for key in steps}
-    for option, one in size.options.items():
-        own = keys[option]
-        for key, values in groups.items():
-            same = all(mine == theirs or (name == "isolation" and not mine)
-                       for name, mine, theirs in zip(rest, own, key, strict=True))  # fmt: skip
-            if same:
-                value = option[factor]
-                values[value] = min(values.get(value, math.inf), one.ratio)
-    return [*groups.values()]
-
-
 def _typical(cells: Mapping[Option, Cell], in_blocks: bool) -> dict[Option, float]:
     """Logarithm of the median of launch medians (in blocks: relative to the block's mean) of options that are right.
 
@@ -373,85 +329,3 @@ def _typical(cells: Mapping[Option, Cell], in_blocks: bool) -> dict[Option, floa
         option: median(math.log(time) - centre[launch] for launch, time in times.items())
         for option, times in measured.items()
     }
-
-
-#: Logarithms of sizes closer than this are those of the same size.
-_ROUNDING = 1e-9
-
-
-@dataclass(frozen=True)
-class Crossover:
-    """Below `size` take `below`, above it `above`.
-
-    `size` (bytes asked for) is the crossing by linear interpolation between measured sizes. The ends of the interval
-    are measured sizes, because nothing is known about the times between two of them: libraries change their protocol
-    there. An end of 0 or infinity lies beyond the sizes that were measured. None with too few launches.
-    """
-
-    below: Option
-    above: Option
-    size: float
-    interval: tuple[float, float] | None
-
-
-def crossover(question: Question, below: Option, above: Option, in_blocks: bool) -> Crossover | None:
-    """The crossing between two options; None where most blocks have none at sizes measured with both options.
-
-    Every block has a crossing. The median of these counts, and its interval reaches to the measured sizes around it.
-    """
-    sizes, logs = crossings(question, below, above, in_blocks)
-    if not len(logs):
-        return None
-    axis, middle = _axis(sizes), centre(logs)
-    if not axis[0] <= middle.value <= axis[-1]:
-        return None
-    return Crossover(below, above, 2.0**middle.value, middle.interval and _around(sizes, *middle.interval))
-
-
-def crossings(
-    question: Question, below: Option, above: Option, in_blocks: bool
-) -> tuple[list[int], NDArray[np.float64]]:
-    """Sizes measured with both options in bytes, and the crossing of each block as binary logarithm of bytes.
-
-    By linear interpolation between measured sizes, both axes logarithmic. No crossings where fewer than two sizes were
-    measured with both options, or no block has all of them.
-    """
-    sizes = [size for size in question.sizes if _measured(question, size, below) and _measured(question, size, above)]
-    if len(sizes) < 2:
-        return sizes, np.empty(0)
-    rows = together([question.cells[size][option] for option in (below, above) for size in sizes], in_blocks)
-    logs = np.log(rows).reshape(len(rows), 2, len(sizes))
-    return sizes, np.array([crossing(_axis(sizes), upper - lower) for lower, upper in logs])
-
-
-def _measured(question: Question, size: int, option: Option) -> bool:
-    cell = question.cells[size].get(option)
-    return cell is not None and bool(cell.medians) and min(cell.medians) > 0
-
-
-def _axis(sizes: list[int]) -> NDArray[np.float64]:
-    return np.asarray(np.log2(np.maximum(np.array(sizes, dtype=float), 1.0)))
-
-
-def _around(sizes: list[int], low: float, high: float) -> tuple[float, float]:
-    """The last measured size before `low` and the first that is not before `high`, both binary logarithms."""
-    logs = _axis(sizes)
-    before = [float(size) for size, log in zip(sizes, logs, strict=True) if log < low - _ROUNDING]
-    after = [float(size) for size, log in zip(sizes, logs, strict=True) if log >= high - _ROUNDING]
-    return (before[-1] if before else 0.0, after[0] if after else math.inf)
-
-
-def crossing(axis: NDArray[np.float64], difference: NDArray[np.float64]) -> float:
-    """Where `difference` [n] over `axis` [n] last goes from positive to negative.
-
-    The last one: from there on the upper option stays the better one. One octave before the axis where it is never
-    positive, one after it where it is positive at the end.
-    """
-    if difference[-1] > 0:
-        return float(axis[-1] + 1)
-    falls = np.flatnonzero((difference[:-1] > 0) & (difference[1:] <= 0))
-    if not len(falls):
-        return float(axis[0] - 1)
-    i = falls[-1]
-    share = difference[i] / (difference[i] - difference[i + 1])
-    return float(axis[i] + share * (axis[i + 1] - axis[i]))

@@ -21,6 +21,7 @@ from collbench.analysis.estimate import (
     centre,
     in_logarithms,
     open_to_clock,
+    stats,
 )
 from collbench.analysis.launches import (
     ProcessorTime,
@@ -32,7 +33,6 @@ from collbench.analysis.launches import (
     slow,
     slow_samples,
 )
-from collbench.analysis.optional import stats
 from collbench.analysis.pairs import Alike, Pair, alike, undisturbed
 from collbench.analysis.planning import hidden_by_clock, launches_more
 

@@ -11,12 +11,16 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cache, lru_cache
-from typing import TYPE_CHECKING
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from collbench.errors import PackageMissing, to_install
+
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
+
 
 CONFIDENCE = 0.95
 
@@ -175,3 +179,24 @@ def _rank_sum_cdf(n: int, m: int) -> NDArray[np.float64]:
 def _normal_cdf(k: NDArray[np.int64], mean: float, deviation: float) -> NDArray[np.float64]:
     z = (k + 0.5 - mean) / (deviation * math.sqrt(2))
     return np.array([0.5 * math.erfc(-value) for value in z.tolist()])
+
+
+def needed(module: str, package: str) -> Any:
+    """The module of that name, which belongs to `package`.
+
+    Raises:
+        PackageMissing: it is not installed.
+    """
+    try:
+        return import_module(module)
+    except ImportError as error:
+        raise PackageMissing(f"{package} is not installed: {to_install('analysis')} ({error})") from error
+
+
+def stats() -> Any:
+    return needed("scipy.stats", "SciPy")
+
+
+def ndtr() -> Any:
+    """The normal distribution function."""
+    return needed("scipy.special", "SciPy").ndtr

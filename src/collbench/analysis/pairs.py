@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import combinations
@@ -114,26 +114,36 @@ NAME = "transport"
 _DEVICE = re.compile(r"\(([^()]+)\)")
 
 
+class SidesDiffer(RequestError):
+    """Sides differ in what nobody asked about: `facts`, by name what each has."""
+
+    def __init__(self, message: str, facts: Mapping[str, str]) -> None:
+        super().__init__(message)
+        self.facts = facts
+
+
 def refuse_other_device(pairs: Iterable[Pair], ignored: frozenset[str]) -> None:
     """Raise where the files of both sides were on known devices, which differ.
 
     Raises:
-        RequestError: they do, and nobody said to ignore it.
+        SidesDiffer: they do, and nobody said to ignore it.
     """
     if NAME in ignored:
         return
-    apart = dict.fromkeys(
-        f"storage of {pair.base_name} lay on {' and '.join(sorted(pair.base.transports))}, "
-        f"that of {pair.other_name} on {' and '.join(sorted(pair.other.transports))}"
-        for pair in pairs
-        if (base := _devices(pair.base)) and (other := _devices(pair.other)) and base != other
+    differing = [pair for pair in pairs
+                 if (base := _devices(pair.base)) and (other := _devices(pair.other)) and base != other]  # fmt: skip
+    if not differing:
+        return
+    lines, facts = dict[str, None](), dict[str, None]()
+    for pair in differing:
+        base_on, other_on = (" and ".join(sorted(cell.transports)) for cell in (pair.base, pair.other))
+        lines[f"\n  storage of {pair.base_name} lay on {base_on}, that of {pair.other_name} on {other_on}"] = None
+        facts[f"{base_on} against {other_on}"] = None
+    raise SidesDiffer(
+        f"Two devices would be compared:{''.join(lines)}\n"
+        f"Measure both on one device (folder = ... in the plan). To compare anyway: --ignore {NAME}",
+        {"storage": "; ".join(facts)},
     )
-    if apart:
-        listed = "".join(f"\n  {line}" for line in apart)
-        raise RequestError(
-            f"Two devices would be compared:{listed}\n"
-            f"Measure both on one device (folder = ... in the plan). To compare anyway: --ignore {NAME}"
-        )
 
 
 def _devices(cell: Cell) -> set[str]:
@@ -357,10 +367,11 @@ def _checked(
         listed = "".join(f"\n  {name}: {text}" for name, text in wrong.items())
         apart = {name for name in differences if name not in mentioned | ignored}
         likely = "" if factor.axes else _explaining(apart)
-        raise RequestError(
+        raise SidesDiffer(
             f"{pairs[0].base_name} and {pairs[0].other_name} differ in more than what is asked about:{listed}\n"
             f"{_other_software(pairs, factor, wrong)}{likely and f'To compare by one of these: --by {likely}. '}"
-            f"To compare anyway: --ignore {','.join(wrong)}"
+            f"To compare anyway: --ignore {','.join(wrong)}",
+            wrong,
         )
     refuse_other_device(pairs, ignored)
     remarks = tuple(f"{name}: {text}" for name, text in differences.items() if not factor.implies(name))

@@ -15,8 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from collbench.analysis.bounds import ALPHA, excluded
-from collbench.analysis.estimate import CONFIDENCE, FEWEST, Estimate
-from collbench.analysis.optional import ndtr, stats
+from collbench.analysis.estimate import CONFIDENCE, FEWEST, Estimate, ndtr, stats
 
 #: More launches than this are not suggested.
 MOST = 1000

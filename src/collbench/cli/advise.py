@@ -9,8 +9,8 @@ import click
 from collbench.analysis.advise import advise
 from collbench.analysis.guidelines import check
 from collbench.analysis.options import differing, given_cells, merged, parse_given, questions
+from collbench.analysis.own_sides import planned
 from collbench.analysis.pairs import refuse_not_alternated
-from collbench.analysis.same_launches import planned
 from collbench.cli.analysing import COMPLETE, RUN, given, in_blocks, margin, names, read_each, say, style
 from collbench.cli.terminal import waiting_for
 from collbench.report.advice import brief, cautions, complete, document, evidence, with_answers

@@ -15,9 +15,8 @@ import msgspec
 from click.core import ParameterSource
 
 from collbench.analysis.deciding import standing_of_sides
-from collbench.analysis.estimate import FEWEST
+from collbench.analysis.estimate import FEWEST, stats
 from collbench.analysis.gate import ACCEPTABLE, Judgement, judge
-from collbench.analysis.optional import stats
 from collbench.analysis.runs import observe
 from collbench.characters import in_one_line
 from collbench.cli import launch_options, plan_argument

@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from collbench.analysis.compare import MARGIN, Comparison, compare
-from collbench.analysis.optional import stats
+from collbench.analysis.estimate import stats
 from collbench.analysis.pairs import own_sides
 from collbench.analysis.runs import Observed, observe
 from collbench.cli import launch_options, plan_argument

@@ -12,13 +12,13 @@ from typing import Any
 
 from msgspec import to_builtins
 
-from collbench.analysis.advise import Advice, Apart, AtSize, Crossover, Effect, Range, Standing, crossover, effects
+from collbench.analysis.advise import Advice, Apart, AtSize, Range, Standing
 from collbench.analysis.compare import Comparison
 from collbench.analysis.estimate import FEWEST
 from collbench.analysis.guidelines import GuidelineResult
 from collbench.analysis.options import Option, Question
-from collbench.analysis.recovery import Recovery, recoveries
 from collbench.analysis.runs import Observed
+from collbench.analysis.tradeoffs import Crossover, FactorEffect, Recovery, crossover, factor_effects, recoveries
 from collbench.report.caveats import dependent, misleading
 from collbench.report.headings import apart, is_program, operation, variant
 from collbench.report.numbers import change, digits, interval, times
@@ -227,7 +227,7 @@ def _by_size(
 ) -> Table:
     """A column for each size; rows are how much factors matter, where options differ in several, and options."""
     question, sizes = advised.advice.question, _shown(advised.advice.sizes)
-    found = [effects(question, one) for one in sizes] if factors else []
+    found = [factor_effects(question, one) for one in sizes] if factors else []
     matter = [factor for factor in question.varying if any(factor in one for one in found)]
     names = [f"slowest {factor}" for factor in matter if len(matter) > 1] + list(map(question.name, options))
     columns = {first: names} if names else {}
@@ -269,7 +269,7 @@ def _state(found: Standing) -> str:
     return _UNBOUNDED[found.at_most] if isinstance(found.at_most, str) else f"at most {slowdown(found.at_most)}"
 
 
-def _effect(found: Effect | None) -> str:
+def _effect(found: FactorEffect | None) -> str:
     """`single 2 to 46 %`, `mpich 1.60 to 8.00x`: the slowest value over the fastest."""
     if found is None:
         return "-"
@@ -505,7 +505,7 @@ def _size(question: Question, one: AtSize) -> dict[str, Any]:
             }
             for option, found in one.options.items()
         },
-        "matters": {factor: found._asdict() for factor, found in effects(question, one).items()},
+        "matters": {factor: found._asdict() for factor, found in factor_effects(question, one).items()},
         "failed": {question.name(option): count for option, (count, _) in one.failing.items()},
         "not_compared": {question.name(option): _why(why) for option, why in one.apart.items()},
     }  # fmt: skip

@@ -8,9 +8,8 @@ from itertools import groupby
 from statistics import median
 
 from collbench.analysis.compare import Comparison
-from collbench.analysis.duets import effects, why_in_blocks
 from collbench.analysis.estimate import FEWEST
-from collbench.analysis.launches import MENTIONED, SLOW, Unequal, only_waited, unequal
+from collbench.analysis.launches import MENTIONED, SLOW, Unequal, duet_effects, only_waited, unequal, why_in_blocks
 from collbench.analysis.launches import dependent as launches_dependent
 from collbench.analysis.options import questions
 from collbench.analysis.results import Cell
@@ -300,7 +299,7 @@ def dependent(rows: Sequence[Comparison]) -> list[str]:
 
 def _in_turns(rows: Sequence[Comparison]) -> list[str]:
     """How many launches were in turns, and what the turns themselves did to the differences."""
-    seen = effects([comparison.pair for comparison in rows])
+    seen = duet_effects([comparison.pair for comparison in rows])
     if seen is None:
         return []
     what = f"duets in {counted(seen.launches, 'launch', 'launches')}: both worlds alive, measured alternately in slices"

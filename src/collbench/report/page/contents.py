@@ -12,8 +12,8 @@ from collbench.analysis.compare import Comparison
 from collbench.analysis.guidelines import check
 from collbench.analysis.models.steps import training_steps
 from collbench.analysis.options import Question, questions
+from collbench.analysis.own_sides import of_collectives
 from collbench.analysis.runs import Observed
-from collbench.analysis.same_launches import of_collectives
 from collbench.report.advice import Advised, complete, costs, guideline_tables, headline, sentences
 from collbench.report.caveats import misleading
 from collbench.report.cells import tables as compared_tables

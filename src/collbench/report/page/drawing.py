@@ -11,7 +11,7 @@ from html import escape
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
-from collbench.analysis.optional import needed
+from collbench.analysis.estimate import needed
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

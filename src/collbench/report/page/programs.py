@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 from collbench.analysis.compare import Comparison
 from collbench.analysis.options import Question
+from collbench.analysis.own_sides import ONE_SIDE, Suite, by_suite, factors_of
 from collbench.analysis.results import Cell
 from collbench.analysis.runs import Observed
-from collbench.analysis.suites import ONE_SIDE, Suite, by_suite, factors_of
 from collbench.report.caveats import differing_results
 from collbench.report.cells import launch_table
 from collbench.report.cells import tables as compared_tables

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from importlib.resources import files
 
 from collbench import __version__
-from collbench.analysis.optional import needed
+from collbench.analysis.estimate import needed
 from collbench.report.page.contents import Chapter
 from collbench.report.tables import joined
 

@@ -1,13 +1,17 @@
-"""The programs of a run, compared benchmark by benchmark: a benchmark that cannot be compared stops no other."""
+"""A run's own sides: of collectives by every factor in which they differ, of programs benchmark by benchmark.
+
+What cannot be compared stops nothing else.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 
 from collbench.analysis.compare import MARGIN, Comparison, compare
-from collbench.analysis.factors import find_factor
-from collbench.analysis.pairs import Pair, within
+from collbench.analysis.factors import FACTORS, find_factor
+from collbench.analysis.pairs import Pair, SidesDiffer, within
 from collbench.analysis.results import Cell
 from collbench.analysis.runs import Observed
 from collbench.errors import RequestError
@@ -18,7 +22,7 @@ from collbench.schema.case import Case
 OTHER = "other"
 
 #: What the sides of programs may differ in, the likeliest first.
-SIDES = ("policy", "isolation", "storage", "seccomp", "image")
+OF_PROGRAMS = ("policy", "isolation", "storage", "seccomp", "image")
 
 
 @dataclass(frozen=True)
@@ -49,7 +53,7 @@ class Suite:
 
 def factors_of(observed: Observed) -> list[str]:
     """Those in which the cells differ; isolation alone where the policy is the same everywhere."""
-    varying = [name for name in SIDES if find_factor(name).varies(observed.cells)]
+    varying = [name for name in OF_PROGRAMS if find_factor(name).varies(observed.cells)]
     policies = {case.where.policy for case in observed.cells}
     return [name for name in varying if name != ("isolation" if len(policies) > 1 else "policy")]
 
@@ -88,7 +92,7 @@ def _pairs(observed: Observed, factor: str) -> tuple[list[Pair], list[Refused]]:
             others = [dict(other) for workload, other in apart if workload == name]
             differing = [way for way, value in ways_of if any(other.get(way) != value for other in others)]
             label = " ".join([name, *(f"{way} {dict(ways_of)[way]}" for way in differing)])
-            refused.append(Refused(name, label, _why(str(error), factor, cells)))
+            refused.append(Refused(name, label, _why(error, factor, cells)))
     return pairs, refused
 
 
@@ -96,10 +100,59 @@ def _pairs(observed: Observed, factor: str) -> tuple[list[Pair], list[Refused]]:
 ONE_SIDE = "measured on one side only"
 
 
-def _why(refusal: str, factor: str, cases: Iterable[Case]) -> str:
-    """The facts that a refusal lists on lines of their own; without any its first sentence."""
+def _why(refusal: RequestError, factor: str, cases: Iterable[Case]) -> str:
+    """The facts that differ; else the first sentence of a refusal."""
     if not find_factor(factor).varies(cases):
         return ONE_SIDE
-    first, *lines = refusal.splitlines()
-    listed = "; ".join(line.strip() for line in lines if line.startswith("  "))
-    return listed or first.removesuffix(".")
+    if isinstance(refusal, SidesDiffer):
+        return "; ".join(f"{name}: {text}" for name, text in refusal.facts.items())
+    return str(refusal).splitlines()[0].removesuffix(".")
+
+
+#: Factors by which the sides of collectives are compared, where a run has several.
+OF_COLLECTIVES = ("policy", "image", "backend", "driver")
+
+
+def planned(observed: Observed, margin: float = MARGIN) -> list[Comparison]:
+    """Every comparison of a run's sides, those of each factor tested together: of collectives, then of programs.
+
+    Raises:
+        RequestError: SciPy is not installed.
+    """
+    parts = [
+        replace(
+            observed, cells={case: cell for case, cell in observed.cells.items() if bool(case["backend"]) == backend}
+        )
+        for backend in (True, False)
+    ]
+    return [*compared(of_collectives(parts[0], margin)), *of_programs(parts[1], margin)]
+
+
+def of_collectives(observed: Observed, margin: float = MARGIN) -> dict[str, list[Comparison] | str]:
+    """By every factor of `OF_COLLECTIVES`, or why they are not compared; by isolation where no two policies can be."""
+    varying = [name for name in (*OF_COLLECTIVES, "isolation") if FACTORS[name].varies(observed.cells)]
+    found = {name: _by(observed, name, margin) for name in varying if name in OF_COLLECTIVES}
+    if isinstance(found.get("policy"), str) and "isolation" in varying:
+        found["isolation"] = _by(observed, "isolation", margin)
+    return found
+
+
+def compared(of_factors: Mapping[str, list[Comparison] | str]) -> list[Comparison]:
+    """The comparisons by all factors."""
+    return [one for of_factor in of_factors.values() if not isinstance(of_factor, str) for one in of_factor]
+
+
+def of_programs(observed: Observed, margin: float = MARGIN) -> list[Comparison]:
+    """Those of programs by every factor in which they differ."""
+    suites = (
+        suite for name in factors_of(observed) for suite in by_suite(observed, name, MappingProxyType({}), margin)
+    )
+    return [one for suite in suites for one in suite.comparisons]
+
+
+def _by(observed: Observed, name: str, margin: float) -> list[Comparison] | str:
+    try:
+        pairs = within(observed, find_factor(name), frozenset())
+    except RequestError as error:
+        return str(error)
+    return compare(pairs, margin, observed.interleaved)
