@@ -16,7 +16,7 @@ import numpy as np
 from history_noise import CELLS, NOISES, Values, shared
 from results import keep, table
 
-from collbench.analysis.history.change_points import Trace, find, matter, outside, spread_of
+from collbench.analysis.change_points import Trace, find, matter, outside, spread_of
 
 MARGIN = 0.02
 LENGTHS = (8, 12, 20, 33)

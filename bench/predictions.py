@@ -17,9 +17,8 @@ from typing import Any
 import numpy as np
 from results import keep, table
 
-from collbench.analysis.models.fit import Point
-from collbench.analysis.models.model import Model, Series, model
-from collbench.analysis.models.predict import PredictionQuestion, predict
+from collbench.analysis.models import Model, Point, Series, model
+from collbench.analysis.predictions import PredictionQuestion, predict
 from collbench.schema.case import case_of
 
 LAUNCHES, SIZES = 8, tuple(8 << power for power in range(20))

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from collbench.analysis.history.history import history
+from collbench.analysis.history import history
 from collbench.report.history import Names
-from collbench.report.page.history import page as drawn
+from collbench.report.history import page as drawn
 from tests.browser.conftest import opened
 from tests.browser.test_page import COLOURS, HIDDEN, HINTS, MARKS, Scheme
 from tests.browser.test_page_of_programs import FIRST

@@ -11,7 +11,7 @@ import pytest
 from tests.unit.made_history import steps, write_history
 from tests.unit.made_runs import library, made_case
 
-from collbench.analysis.history.history import history
+from collbench.analysis.history import history
 from collbench.report.history import MOST_ROWS, WORDS, Names, sentence, tables
 from collbench.report.tables import terminal
 from collbench.schema.case import Case

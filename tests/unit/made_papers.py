@@ -8,8 +8,8 @@ from typing import Any
 
 from tests.unit.made_runs import Entry, made_record, spread, write_run
 
-from collbench.analysis.paper.cells import kinds_of
-from collbench.analysis.paper.judge import Judgement, judge
+from collbench.analysis.conclusions import Judgement, judge
+from collbench.analysis.papers import kinds_of
 from collbench.analysis.runs import Observed, observe
 from collbench.report.paper import paper
 from collbench.schema.case import Case

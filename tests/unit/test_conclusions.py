@@ -9,9 +9,8 @@ import msgspec
 import pytest
 from tests.unit.made_runs import Entry, experiment, image, library, made_case, spread, write_run
 
-from collbench.analysis.paper.cells import items_of, kinds_of, workers
-from collbench.analysis.paper.judge import Judgement, decide, judge
-from collbench.analysis.paper.reference import Needs, Selector, decode
+from collbench.analysis.conclusions import Judgement, decide, judge
+from collbench.analysis.papers import Needs, Selector, decode, items_of, kinds_of, workers
 from collbench.analysis.runs import Observed, observe
 from collbench.errors import RequestError, RunReadError
 from collbench.report.paper import beside, paper

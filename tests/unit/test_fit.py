@@ -13,10 +13,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import nnls
 
-from collbench.analysis.models.fit import Point, fit, least, rows_of, solve
-from collbench.analysis.models.model import Model, Series, Unfit, errors, model
-from collbench.analysis.models.predict import PredictionQuestion, predict, unknown_growth
-from collbench.analysis.models.shapes import SHAPES, SHARED, Shape
+from collbench.analysis.models import (
+    SHAPES,
+    SHARED,
+    Model,
+    Point,
+    Series,
+    Shape,
+    Unfit,
+    designs_of,
+    errors,
+    fit,
+    least,
+    model,
+    solve,
+)
+from collbench.analysis.predictions import PredictionQuestion, predict, unknown_growth
 from collbench.schema.case import case_of
 
 ALLREDUCE = {shape.name: shape for shape in SHAPES["allreduce"]}
@@ -94,7 +106,7 @@ def test_two_switches_are_found_at_one_rank_count() -> None:
 
 
 def test_one_line_is_seldom_broken() -> None:
-    """At most 3 of 20 series of one line and 5 % of noise: less often than fit.py says of `PLACE`."""
+    """At most 3 of 20 series of one line and 5 % of noise: less often than models.py says of `PLACE`."""
     line = costs(DOUBLING)
     broken = [len(fit(made(line, (2,), noise=0.05, launches=1, seed=seed).points, SHAPES["allreduce"]).pieces) > 1
               for seed in range(20)]  # fmt: skip
@@ -117,7 +129,7 @@ def test_no_parameter_is_ever_negative(seconds: list[float], ranks: set[int]) ->
 def test_errors_are_relative_so_small_sizes_count_as_much_as_large() -> None:
     """20 % more at the largest sizes must not move alpha: in absolute error it would, by thousands of per cent."""
     bent = made(lambda p, m: costs(DOUBLING)(p, m) * (1.2 if m > 2**20 else 1.0), ranks=(2,))
-    fitted = solve(rows_of(bent.points, [DOUBLING]), DOUBLING)
+    fitted = solve(designs_of(bent.points, [DOUBLING])[DOUBLING], DOUBLING)
     assert fitted.alpha == pytest.approx(ALPHA, rel=0.02)
     times = np.array([point.seconds for point in bent.points])
     terms = np.array([DOUBLING.terms(point.ranks, point.moved) for point in bent.points])

@@ -25,7 +25,7 @@ from tests.unit.made_runs import (
     write_run,
 )
 
-from collbench.analysis.history import history as history_module
+from collbench.analysis import history as history_module
 from collbench.analysis.runs import Observed, observe
 from collbench.schema.record import ResultCheck, Work
 

@@ -6,9 +6,10 @@ from datetime import UTC, datetime
 
 from tests.unit.made_runs import made_case
 
+from collbench.analysis.change_points import Level
 from collbench.analysis.environment import side_of
 from collbench.analysis.estimate import Estimate
-from collbench.analysis.history.history import (
+from collbench.analysis.history import (
     Change,
     Point,
     Renewal,
@@ -27,7 +28,9 @@ def changed(
     kept = [number for number in range(30) if not run - lacks <= number < run]
     points = tuple(Point(number, Estimate(1e-5, None, 1)) for number in kept)
     series = Series(made_case(size=size), machine, Work(amount=size), points, ())
-    return Change(series, kept.index(run), run, between or (run, run), Estimate(ratio, None, 3), 0.01)
+    at = kept.index(run)
+    levels = Level(0, at), Level(at, len(kept), 0.01)
+    return Change(series, *levels, run, between or (run, run), Estimate(ratio, None, 3))
 
 
 def timed(number: int, **facts: str) -> TimedRun:

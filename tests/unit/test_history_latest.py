@@ -11,7 +11,7 @@ from tests.unit.conftest import Collbench
 from tests.unit.made_history import night, steps, write_history
 from tests.unit.made_runs import host, made_case
 
-from collbench.analysis.history.change_points import Level, Trace, outside
+from collbench.analysis.change_points import Level, Trace, outside
 from collbench.cli.terminal import amount
 
 SMALL, MIDDLE, LARGE = (made_case(size=size) for size in (1024, 4096, 16384))

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from collbench.analysis.history.change_points import (
+from collbench.analysis.change_points import (
     FEWEST,
     LEAST,
     Correlation,

@@ -12,8 +12,8 @@ import pytest
 from click.testing import CliRunner
 from tests.unit.made_runs import made_record
 
-from collbench.analysis.models.predict import PredictionQuestion
-from collbench.analysis.models.shapes import SHAPES
+from collbench.analysis.models import SHAPES
+from collbench.analysis.predictions import PredictionQuestion
 from collbench.cli import cli
 from collbench.cli.model import parse_point
 from collbench.errors import CollbenchError

@@ -10,8 +10,7 @@ import pytest
 from tests.unit.made_papers import conv, copy, gemm, gpu_launch, judged, rnn, write
 from tests.unit.made_runs import Entry, made_record, write_run
 
-from collbench.analysis.paper.cells import kinds_of
-from collbench.analysis.paper.reference import Selector
+from collbench.analysis.papers import Selector, kinds_of
 from collbench.analysis.results import joined
 from collbench.analysis.runs import observe
 from collbench.report.paper import beside, paper

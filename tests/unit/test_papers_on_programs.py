@@ -32,12 +32,11 @@ from tests.unit.made_papers import (
 from tests.unit.made_runs import Entry, experiment, image, library, made_failure, made_record, with_facts
 
 from collbench.analysis.compare import Reason
-from collbench.analysis.paper.cells import kinds_of
-from collbench.analysis.paper.judge import Judgement, diff_percent
-from collbench.analysis.paper.reference import decode
+from collbench.analysis.conclusions import Judgement, diff_percent
+from collbench.analysis.papers import decode, kinds_of
 from collbench.analysis.results import joined
 from collbench.errors import RunReadError
-from collbench.report.paper import beside, paper, papers
+from collbench.report.paper import beside, paper, papers, title_of
 from collbench.schema.case import Case, case_of
 
 #: Problem sizes of the 2017 paper, which needs more than half of them.
@@ -345,7 +344,7 @@ def test_docker_s_default_and_its_writable_layer_come_first(tmp_path: Path) -> N
     loose = write(tmp_path / "loose", [dd(16, 1.5)], place=("single", "ipc"), under=(DISK, DISK))
     observed = replace(strict, cells=loose.cells | strict.cells)
     found = kinds_of([observed], paper("xu2017"))
-    assert [one.title for one in found] == [
+    assert [title_of(one) for one in found] == [
         "multi strict, files on overlay", "multi strict, files on volume", "single ipc, files on overlay"]  # fmt: skip
     assert [len(one.beside_host) for one in found] == [2, 1, 1]
     shown = beside([observed], paper("xu2017"))

@@ -9,8 +9,8 @@ import pytest
 from tests.unit.made_papers import judged, sysbench, write
 from tests.unit.made_runs import Entry, made_record, spread, with_facts, write_run
 
-from collbench.analysis.paper.cells import Item, items_of, kinds_of
-from collbench.analysis.paper.judge import PartVerdict, foreseen, judge
+from collbench.analysis.conclusions import PartVerdict, foreseen, judge
+from collbench.analysis.papers import Item, items_of, kinds_of
 from collbench.analysis.runs import Observed, observe
 from collbench.report.paper import beside, paper
 from collbench.schema.case import Case

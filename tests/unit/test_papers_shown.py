@@ -15,9 +15,8 @@ from tests.unit.conftest import Collbench
 from tests.unit.made_papers import dd, ioping, judged, linpack, training, write
 
 from collbench import collectives, workloads
-from collbench.analysis.paper.cells import Item
-from collbench.analysis.paper.judge import foreseen
-from collbench.analysis.paper.reference import Scalar, Selector, matches
+from collbench.analysis.conclusions import foreseen
+from collbench.analysis.papers import Item, Scalar, Selector, matches
 from collbench.cli.launching import of_paper, show_cells
 from collbench.errors import RequestError
 from collbench.launch.cells import worlds_of

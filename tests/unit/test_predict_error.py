@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from collbench.analysis.models.model import HeldOutError
-from collbench.analysis.models.predict import NEAREST, error
+from collbench.analysis.models import HeldOutError
+from collbench.analysis.predictions import NEAREST, error
 
 SMALL, LARGE = [2**power for power in range(3, 10)], [2**power for power in range(10, 17)]
 ONE: Any = SimpleNamespace(low=SMALL[0], high=SMALL[-1])

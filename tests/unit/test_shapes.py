@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from collbench import collectives
-from collbench.analysis.models.shapes import SHAPES, SHARED, Shape, folds, power, rounds
+from collbench.analysis.models import SHAPES, SHARED, Shape, folds, power, rounds
 
 #: Messages of one step: from, to, bytes. Nobody sends or receives two at a time.
 Step = list[tuple[int, int, float]]

@@ -12,7 +12,7 @@ from click.testing import CliRunner
 from tests.unit.made_program_runs import program_record
 from tests.unit.made_runs import Entry, made_case, made_failure, spread, write_run
 
-from collbench.analysis.models.steps import TrainingStep, training_steps
+from collbench.analysis.predictions import TrainingStep, training_steps
 from collbench.analysis.runs import observe
 from collbench.cli import cli
 from collbench.schema.case import Case, Where

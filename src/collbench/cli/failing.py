@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 from collbench.analysis.compare import Comparison
 from collbench.analysis.estimate import FEWEST
-from collbench.analysis.history.history import History, Trend
+from collbench.analysis.history import History, Trend
 from collbench.analysis.launches import unequal
 from collbench.analysis.results import Cell
 from collbench.units import counted
@@ -115,9 +115,9 @@ def history_failures(history: History, fail_on: Sequence[str], since: int) -> li
     lacking = sum(map(_not_measured, current))
     if lacking:
         reasons.append(f"{counted(lacking, 'cell')} not measured in the latest run")
-    if since >= len(history.runs.runs):
+    if since >= len(history.runs):
         reasons.append("no run since then")
-    if not any(one.tested for one in history.cells):
+    if not any(one.series.tested for one in history.cells):
         reasons.append("too few runs to judge any cell")
     return reasons
 

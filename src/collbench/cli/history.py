@@ -8,13 +8,12 @@ from typing import Any
 
 import click
 
-from collbench.analysis.history import history as analysed
-from collbench.analysis.history.history import History
+from collbench.analysis.history import History, history, since_run
 from collbench.cli.analysing import COMPLETE, RUN, margin_option, say, style
 from collbench.cli.failing import FAILING_LEVELS, OUTSIDE, history_failures
 from collbench.cli.terminal import amount, harmless, refuse_folder, waiting_for, write
 from collbench.errors import RequestError
-from collbench.report.history import Names, document, tables
+from collbench.report.history import Names, document, page, tables
 from collbench.spelling import suggestion
 
 
@@ -79,9 +78,9 @@ def command(
             raise RequestError(f"-o {output}: a page of plots; the name must end in .html. For tables: --style.")
         refuse_folder(output)
     with waiting_for(f"reading the runs in {folder}"):
-        found = analysed.history(folder, given, margin)
+        found = history(folder, given, margin)
     first = 0 if since is None else _number(found, since)
-    found = analysed.since(found, first)
+    found = since_run(found, first)
     names = Names([one.series for one in found.cells])
     shown = tables(found, names, every or style in COMPLETE)
     say(shown[1:] if style in COMPLETE else shown, document(found, names), style)
@@ -95,7 +94,7 @@ def command(
 
 def _number(found: History, since: str) -> int:
     """Of the run of that name, or of the first one on that day or later; after the last one where there is none."""
-    runs = found.runs.runs
+    runs = found.runs
     named = [number for number, run in enumerate(runs) if run.name == since.strip().rstrip("/").rpartition("/")[2]]
     if named:
         return named[0]
@@ -109,7 +108,5 @@ def _number(found: History, since: str) -> int:
 
 
 def _page(output: Path, found: History, names: Names) -> None:
-    from collbench.report.page.history import page
-
     write(output, harmless(page(found, names)))
     click.echo(harmless(f"collbench: {output}: {amount(output.stat().st_size)}"), err=True)

@@ -15,10 +15,9 @@ from pathlib import Path
 import click
 import msgspec
 
+from collbench.analysis.conclusions import Judgement, foreseen
 from collbench.analysis.estimate import FEWEST
-from collbench.analysis.paper.cells import Item, library_name, representatives
-from collbench.analysis.paper.judge import Judgement, foreseen
-from collbench.analysis.paper.reference import Paper
+from collbench.analysis.papers import Item, Paper, library_name, representatives
 from collbench.characters import in_one_line
 from collbench.cli.deciding import decides, launch_cells
 from collbench.cli.duration import about, at_most, too_long

@@ -10,15 +10,32 @@ from pathlib import Path
 import click
 
 from collbench import collectives
-from collbench.analysis.models.model import Model, Series, Unfit, model, series
-from collbench.analysis.models.predict import Prediction, PredictionQuestion, Refusal, answers
-from collbench.analysis.models.steps import COLLECTIVE, TrainingStep, training_steps
+from collbench.analysis.models import Model, Series, Unfit, model, series
+from collbench.analysis.predictions import (
+    COLLECTIVE,
+    Prediction,
+    PredictionQuestion,
+    Refusal,
+    TrainingStep,
+    answers,
+    training_steps,
+)
 from collbench.analysis.runs import Observed
 from collbench.cli.analysing import COMPLETE, RUN, read_each, say, style
 from collbench.errors import RequestError
-from collbench.report.models import Answers, brief, document, reason, sentence, tables, why_unfit
+from collbench.report.models import (
+    Answers,
+    brief,
+    document,
+    reason,
+    sentence,
+    step_cautions,
+    step_grid,
+    step_tables,
+    tables,
+    why_unfit,
+)
 from collbench.report.tables import Table
-from collbench.report.training_steps import accuracy_tables, brief_grid, cautions, step_entry
 from collbench.units import parse_size
 
 #: The most ranks in a prediction.
@@ -50,13 +67,13 @@ def command(runs: tuple[Path, ...], points: tuple[str, ...], wanted: tuple[str, 
     for observed in read_each(runs):
         found, steps = _of_run(observed, names, questions)
         if style in COMPLETE:
-            made = [*tables(found), *accuracy_tables(steps)]
+            made = [*tables(found), *step_tables(steps)]
         elif every:
-            made = [Table(sentence(found), (), ()), *tables(found, narrow=True), *accuracy_tables(steps)]
+            made = [Table(sentence(found), (), ()), *tables(found, narrow=True), *step_tables(steps)]
         else:
-            made = brief(found, brief_grid(steps), cautions(steps))
+            made = brief(found, step_grid(steps), step_cautions(steps))
         shown += [replace(one, title=f"{found.name}: {one.title}") for one in made] if len(runs) > 1 else made
-        documents.append(document(found, [step_entry(step) for step in steps]))
+        documents.append(document(found, steps))
     say(shown, {"runs": documents}, style)
 
 

@@ -56,12 +56,12 @@ LATE = 0.1
 MOST_HOSTS, MOST_VALUES = 3, 3
 
 
-def each_once(found: Iterable[tuple[str, str]]) -> list[str]:
+def each_once(found: Iterable[tuple[str, str]], between: str = ", ") -> list[str]:
     """`a GPU was throttled (host, multi strict)`: of lines and places each line with all places that it is true of."""
     places: dict[str, dict[str, None]] = {}
     for line, place in found:
         places.setdefault(line, {})[place] = None
-    return [f"{line} ({', '.join(names)})" for line, names in places.items()]
+    return [f"{line} ({between.join(names)})" for line, names in places.items()]
 
 
 # Records, as they are measured.

@@ -1,20 +1,30 @@
-"""A history in words, tables and JSON."""
+"""A history in words, tables and JSON, and as a page with a plot for each cell."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from itertools import pairwise
+from dataclasses import replace
+from functools import partial
 from pathlib import PurePath
 from shlex import quote
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from collbench.analysis.history.change_points import FEWEST, LEAST, WAVES
-from collbench.analysis.history.history import Change, Event, History, Lack, Series, Trend
-from collbench.report.headings import heading
-from collbench.report.numbers import change, span
+import numpy as np
+from msgspec import to_builtins
+
+from collbench.analysis.change_points import FEWEST, LEAST, WAVES
+from collbench.analysis.environment import side_of
+from collbench.analysis.history import Change, Event, History, Lack, Series, TimedRun, Trend
+from collbench.report.headings import apart, heading, size_text
+from collbench.report.numbers import between, change, span
+from collbench.report.page.drawing import BETTER, INK, OPEN, SERIES, WORSE, draw, mark, one_unit
+from collbench.report.page.samples import Section
 from collbench.report.tables import Table, without_empty
 from collbench.schema.case import Case
 from collbench.units import counted, format_duration, format_size
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 
 class Name(NamedTuple):
@@ -34,50 +44,42 @@ class Names:
 
     def __init__(self, all_series: Sequence[Series]) -> None:
         parts = [heading(one.case).split(", ") for one in all_series]
-        dropped = [
-            part for part in next(iter(parts), [])[1:] if all(part in own for own in parts)
-        ]  # the operation is always named
+        settings, shared = apart([own[1:] for own in parts])  # the operation is always named
         places, machines = {_place(one.case) for one in all_series}, {one.machine for one in all_series}
-        self.shared = ", ".join(dropped)
+        self.shared = ", ".join(shared)
         self._names = {
-            id(one): Name(
-                ", ".join(part for part in own if part not in dropped), _place(one.case) if len(places) > 1 else "",
-                format_size(one.case["size"]) if "size" in one.case.what else "",
-                one.machine if len(machines) > 1 else "",
+            one: Name(
+                ", ".join([parts[index][0], *settings[index]]), _place(one.case) if len(places) > 1 else "",
+                size_text(one.case), one.machine if len(machines) > 1 else "",
             )
-            for one, own in zip(all_series, parts, strict=True)
+            for index, one in enumerate(all_series)
         }  # fmt: skip
-        self._sizes: dict[str, set[int]] = {}
-        for one in all_series:
-            self._sizes.setdefault(self._without_size(one), set()).add(one.case["size"] or 0)
+        self._sizes: dict[Name, set[int]] = {}
+        for one, name in self._names.items():
+            self._sizes.setdefault(name._replace(size=""), set()).add(one.case["size"] or 0)
 
     def __getitem__(self, series: Series) -> Name:
-        return self._names[id(series)]
-
-    def _without_size(self, series: Series) -> str:
-        name = self[series]
-        return f"{name.what}|{', '.join(filter(None, (name.place, name.machine)))}"
+        return self._names[series]
 
     def groups(self, several: Iterable[Series]) -> dict[str, list[Series]]:
         """By operation, place and machine: `allreduce 64K..1M (host)`, with neighbouring sizes as a range."""
-        found: dict[str, list[Series]] = {}
+        found: dict[Name, list[Series]] = {}
         for one in several:
-            found.setdefault(self._without_size(one), []).append(one)
+            found.setdefault(self[one]._replace(size=""), []).append(one)
         named = {}
-        for key, members in found.items():
-            what, _, where = key.partition("|")
-            named[f"{what} {self._ranges(key, members)}".strip() + (f" ({where})" if where else "")] = members
+        for name, members in found.items():
+            where = ", ".join(filter(None, (name.place, name.machine)))
+            sizes = self._ranges(name, members) if self[members[0]].size else ""
+            named[f"{name.what} {sizes}".strip() + (f" ({where})" if where else "")] = members
         return named
 
-    def _ranges(self, key: str, members: Sequence[Series]) -> str:
-        if not self[members[0]].size:
-            return ""
-        order = sorted(self._sizes[key])
-        wanted = [order.index(one.case["size"]) for one in members]
+    def _ranges(self, name: Name, members: Sequence[Series]) -> str:
+        order = sorted(self._sizes[name])
+        wanted = sorted(order.index(one.case["size"]) for one in members)
         if len(wanted) == len(order) > 2:
             return "all sizes"
         ranges: list[list[str]] = []
-        for index in sorted(wanted):
+        for index in wanted:
             if index - 1 not in wanted:
                 ranges.append([])
             ranges[-1].append(format_size(order[index]))
@@ -96,8 +98,8 @@ WORDS, LONG, MOST_ROWS, TEXTS, MOST_LINES = 25, 100, 16, 66, 3
 
 def sentence(history: History, names: Names) -> str:
     """`slower by 12 % since 2026-11-03 for allreduce 64K..1M, with library Open MPI 5.0.8 -> 5.0.9`."""
-    runs = history.runs.runs
-    tested = sum(one.tested for one in history.cells)
+    runs = history.runs
+    tested = sum(one.series.tested for one in history.cells)
     if not tested:
         most = max((len(one.series.points) for one in history.cells), default=0)
         return f"too few runs to tell a change: {most} of {FEWEST}"
@@ -152,19 +154,16 @@ def in_full(facts: dict[str, str]) -> str:
 
 def grid(history: History, names: Names) -> Table:
     """A row for each change of an operation and place, and of the latest run where it is outside; the latest first."""
-    runs, rows = history.runs.runs, []
-    for one in history.latest:
-        ratios = {id(series): ratio for series, ratio in one.cells}
-        for name, members in names.groups(series for series, _ in one.cells).items():
-            size = _ratios(ratios[id(series)] for series in members)
-            rows.append((runs[one.run].day, size, name, "latest run only"))
+    groups = [(one.run, dict(one.cells), "latest run only") for one in history.latest]
     for event in history.events:
-        ratios = {id(one.series): one.ratio.value for one in event.changes}
         facts = event.facts.get(event.run) or next(iter(event.facts.values()), {})
-        near = f" on {runs[min(event.facts)].day}" if facts and event.run not in event.facts else ""
-        for name, members in names.groups(one.series for one in event.changes).items():
-            size = _ratios(ratios[id(series)] for series in members)
-            rows.append((runs[event.run].day, size, name, f"{briefly(facts)}{near}" if facts else ""))
+        near = f" on {history.runs[min(event.facts)].day}" if facts and event.run not in event.facts else ""
+        ratios = {one.series: one.ratio.value for one in event.changes}
+        groups.append((event.run, ratios, f"{briefly(facts)}{near}" if facts else ""))
+    rows = [
+        (history.runs[run].day, _ratios(ratios[series] for series in members), name, reason)
+        for run, ratios, reason in groups for name, members in names.groups(ratios).items()
+    ]  # fmt: skip
     left = len(rows) - MOST_ROWS
     room = min(max((len(row[3]) for row in rows), default=0), TEXTS // 2)
     short = tuple((*row[:2], _shortened(row[2], TEXTS - room), _shortened(row[3], room)) for row in rows[:MOST_ROWS])
@@ -189,61 +188,54 @@ def tables(history: History, names: Names, every: bool = False) -> list[Table]:
 
 def common(history: History, names: Names) -> str:
     """`41 runs until 2026-11-23; 40 cells: backend mpi`."""
-    runs = history.runs.runs
+    runs = history.runs
     shared = f": {names.shared}" if names.shared else ""
     return f"{counted(len(runs), 'run')} until {runs[-1].day}; {counted(len(history.cells), 'cell')}{shared}"
 
 
 def _next(history: History) -> list[str]:
-    runs = history.runs.runs
     if history.events:
-        both = (quote(str(PurePath(history.runs.name, runs[number].name)))
-                for number in (history.events[0].before, history.events[0].run))  # fmt: skip
+        runs = (history.runs[number].name for number in (history.events[0].before, history.events[0].run))
+        both = (quote(str(PurePath(history.name, run))) for run in runs)
         return [f"next: collbench compare {' '.join(both)}"]
     return [f"next: measure again, {LEAST} runs that hold are a change"] if history.latest else []
 
 
 def _lack_text(lacks: Lack) -> str:
     launches = counted(lacks.launches, "launch", "launches")
-    if lacks.kind == "wrong results":
-        return f"results were wrong in {launches}"
-    if lacks.kind == "not resolved":
-        return "the clock does not resolve it, or others used its cores"
-    if lacks.kind == "another way":
-        return f"measured in another way: {lacks.detail}"
-    return f"{lacks.kind}{f' in {launches}' if lacks.launches else ''}: {lacks.detail}"
+    words = {"wrong results": f"results were wrong in {launches}",
+             "not resolved": "the clock does not resolve it, or others used its cores",
+             "another way": f"measured in another way: {lacks.detail}"}  # fmt: skip
+    return words.get(lacks.kind, f"{lacks.kind}{f' in {launches}' if lacks.launches else ''}: {lacks.detail}")
 
 
 def caveats(history: History, names: Names) -> list[str]:
     """What could mislead, the gravest first."""
-    runs, correlation = history.runs.runs, history.correlation
+    runs, correlation, every = history.runs, history.correlation, [one.series for one in history.cells]
     lacking: dict[str, list[Series]] = {}
-    for one in history.cells:
-        series = one.series
-        if series.missing is not None:
-            lacking.setdefault(f"no record since run {runs[series.missing].name}", []).append(series)
-        elif series.lacks:
-            said = f"not measured in run {runs[series.last].name}, {_lack_text(series.lacks)}"
-            lacking.setdefault(said, []).append(series)
+    for one in every:
+        if one.missing is not None:
+            lacking.setdefault(f"no record since run {runs[one.missing].name}", []).append(one)
+        elif one.lacks:
+            said = f"not measured in run {runs[one.last].name}, {_lack_text(one.lacks)}"
+            lacking.setdefault(said, []).append(one)
     lines = [f"{why}: {', '.join(names.groups(cells))}" for why, cells in lacking.items()]
     if history.latest and history.events:
-        outside = sum(len(one.cells) for one in history.latest)
-        lines.append(
-            f"the latest run lies outside its level in {counted(outside, 'cell')}; a change needs {LEAST} runs"
-        )
-    if any(one.tested for one in history.cells):
+        outside = counted(sum(len(one.cells) for one in history.latest), "cell")
+        lines.append(f"the latest run lies outside its level in {outside}; a change needs {LEAST} runs")
+    if any(one.tested for one in every):
         known = f"neighbouring runs resemble each other (r = {correlation.estimate:.2f})"
         lines += {"none": [], "alike": [f"{known}: waves with r up to {correlation.limit:.2f} are allowed for"],
                   "unknown": [f"whether runs resemble their neighbours is unknown: r = {WAVES} is not excluded, "
                               f"{correlation.limit:.2f} allowed for"]}[correlation.dependence]  # fmt: skip
-    untested = sum(bool(one.series.points) and not one.tested for one in history.cells)
-    lines += [f"{counted(untested, 'cell')} with fewer than {FEWEST} runs: not tested"] if untested else []
+    untested = sum(bool(one.points) and not one.tested for one in every)
+    lines += [f"{counted(untested, 'cell')} with fewer than {FEWEST} runs: not tested"] * (untested > 0)
     machines = dict.fromkeys(run.machine for run in runs)
-    lines += [f"{len(machines)} machines, each with its own series: {'; '.join(machines)}"] if len(machines) > 1 else []
-    skipped = sum(not one.series.points and not one.series.lacks for one in history.cells)
-    lines += [f"{counted(skipped, 'cell')} skipped in every run"] if skipped else []
-    left_out = (f"left out: {why.removeprefix(f'{history.runs.name}/')}" for why in history.runs.left_out)
-    return [*lines, *left_out, *history.runs.doubts]
+    lines += [f"{len(machines)} machines, each with its own series: {'; '.join(machines)}"] * (len(machines) > 1)
+    skipped = sum(not one.points and not one.lacks for one in every)
+    lines += [f"{counted(skipped, 'cell')} skipped in every run"] * (skipped > 0)
+    left_out = (f"left out: {why.removeprefix(f'{history.name}/')}" for why in history.left_out)
+    return [*lines, *left_out, *history.doubts]
 
 
 CHANGES = ("since", "verdict", "what", "place", "size (B)", "machine", "difference (%)", "difference 95 %", "before",
@@ -254,29 +246,26 @@ ENVIRONMENT = ("since", "run", "side", "what changed", "machine")
 
 def complete(history: History, names: Names) -> tuple[Table, Table, Table]:
     """Every change, every cell, and every change of the environment."""
-    cells, runs = {id(one.series): one for one in history.cells}, history.runs.runs
-    shared = f": {names.shared}" if names.shared else ""
-    machines = len({run.machine for run in runs}) > 1
-    changed = tuple(_row(change, event, cells[id(change.series)], history, names)
-                    for event in history.events for change in event.changes)  # fmt: skip
+    runs, shared = history.runs, f": {names.shared}" if names.shared else ""
+    several = len({run.machine for run in runs}) > 1
+    changed = tuple(_row(change, event, runs, names) for event in history.events for change in event.changes)
     renewed = tuple(dict.fromkeys(
-        (runs[one.run].day, runs[one.run].name, one.side[0] or "", in_full(one.facts), one.machine if machines else "")
+        (runs[one.run].day, runs[one.run].name, one.side[0] or "", in_full(one.facts), one.machine if several else "")
         for one in history.renewals
     ))  # fmt: skip
-    every = tuple(_cell(one, history, names) for one in history.cells)
+    every = tuple(_cell(one, runs, names) for one in history.cells)
     return (without_empty(Table(f"what changed{shared}", CHANGES, changed)),
             without_empty(Table(f"every cell{shared}", CELLS, every)),
             without_empty(Table("what changed in the environment", ENVIRONMENT, renewed)))  # fmt: skip
 
 
-def _row(change: Change, event: Event, one: Trend, history: History, names: Names) -> tuple[str, ...]:
-    runs, ratio = history.runs.runs, change.ratio
-    before, after = next(pair for pair in pairwise(one.levels) if pair[1].start == change.at)
+def _row(change: Change, event: Event, runs: Sequence[TimedRun], names: Names) -> tuple[str, ...]:
+    ratio, levels = change.ratio, (change.before, change.after)
     first, last = (runs[number].day for number in change.between)
     return (runs[change.run].day, "slower" if change.slower else "faster", *names[change.series],
-            signed(ratio.value), " .. ".join(map(signed, ratio.interval or ())),
-            format_duration(one.time(before).value), format_duration(one.time(after).value),
-            f"{before.stop - before.start} and {after.stop - after.start}",
+            signed(ratio.value), between(ratio.interval or (), signed),
+            *(format_duration(change.series.time(level).value) for level in levels),
+            " and ".join(str(level.stop - level.start) for level in levels),
             "" if first == last else f"{first} .. {last}", runs[change.run].name,
             in_full(event.facts.get(event.run, {})))  # fmt: skip
 
@@ -286,25 +275,23 @@ def signed(ratio: float) -> str:
     return f"{(ratio - 1) * 100:+.1f}"
 
 
-def _cell(one: Trend, history: History, names: Names) -> tuple[str, ...]:
-    gaps, runs = one.series.gaps, history.runs.runs
-    now = one.time(one.levels[-1]) if one.series.points else None
+def _cell(one: Trend, runs: Sequence[TimedRun], names: Names) -> tuple[str, ...]:
+    series, gaps = one.series, one.series.gaps
+    now = series.time(one.levels[-1]) if series.points else None
     days = ", ".join(f"{signed(change.ratio.value)} % since {runs[change.run].day}" for change in one.changes)
     gap = max(gaps, key=lambda gap: gap.run, default=None)
     lacks = f"{counted(len(gaps), 'run')}, the latest {runs[gap.run].name}: {_lack_text(gap.lacks)}" if gap else ""
-    return (*names[one.series], format_duration(now.value) if now else "",
-            " .. ".join(map(format_duration, (now and now.interval) or ())), str(len(one.series.points)),
-            days or ("none" if one.tested else "too few runs"), lacks)  # fmt: skip
+    return (*names[series], format_duration(now.value) if now else "",
+            between((now and now.interval) or (), format_duration), str(len(series.points)),
+            days or ("none" if series.tested else "too few runs"), lacks)  # fmt: skip
 
 
 def document(history: History, names: Names) -> dict[str, Any]:
     """Times in seconds; runs by their number in time; null where there is none."""
-    from msgspec import to_builtins
-
     return {
         "answer": sentence(history, names), "margin": history.margin, "correlation": to_builtins(history.correlation),
         "runs": [{"name": run.name, "started": run.started.isoformat(), "machine": run.machine}
-                 for run in history.runs.runs],
+                 for run in history.runs],
         "events": [
             {"run": event.run, "before": event.before, "verdict": "slower" if event.slower else "faster",
              "facts": {str(number): facts for number, facts in event.facts.items()},
@@ -315,11 +302,114 @@ def document(history: History, names: Names) -> dict[str, Any]:
                     "cells": [{"name": str(names[series]), "ratio": ratio} for series, ratio in one.cells]}
                    for one in history.latest],
         "cells": [
-            {"name": str(names[one.series]), "tested": one.tested, **to_builtins(one.series),
+            {"name": str(names[one.series]), "tested": one.series.tested, **to_builtins(one.series),
              "changes": [{"run": change.run, "between": change.between, "ratio": to_builtins(change.ratio),
-                          "p_adjusted": change.p} for change in one.changes]}
+                          "p_adjusted": change.after.p} for change in one.changes]}
             for one in history.cells
         ],
         "environment": to_builtins(history.renewals),
-        "notes": caveats(history, names), "left_out": history.runs.left_out, "doubts": history.runs.doubts,
+        "notes": caveats(history, names), "left_out": history.left_out, "doubts": history.doubts,
     }  # fmt: skip
+
+
+# As a page.
+
+SIZE, TOP = (4.8, 2.5), (9.6, 3.2)  # of a plot, and of the one on top (inches)
+CAPTION = (
+    "A dot for each run with the 95 % interval of its launches; horizontal lines: levels; a thick vertical line: a "
+    "change (red: slower, green: faster), its shade: where it may have begun; dotted lines: the environment changed; "
+    "triangles at the edge: far beyond it; x: not measured."
+)
+
+
+def _paint(axes: Axes, one: Trend, runs: Sequence[TimedRun], renewed: set[int]) -> None:
+    """`renewed` are the numbers of runs in which the environment of this cell changed."""
+    numbers = np.array([point.run for point in one.series.points])
+    times = np.array([point.time.value for point in one.series.points])
+    ends = np.array([point.time.interval or (np.nan, np.nan) for point in one.series.points])
+    gaps = [gap.run for gap in one.series.gaps if not gap.measured]
+    for run in renewed:
+        axes.axvline(run - 0.5, color=OPEN, linewidth=0.9, linestyle=":")
+    axes.vlines(numbers, ends[:, 0], ends[:, 1], color=OPEN, linewidth=1.0)
+    (dots,) = axes.plot(numbers, times, "o", markersize=3, color=SERIES[0])
+    mark(dots, 0)
+    for level in one.levels:
+        span = numbers[level.start] - 0.5, numbers[level.stop - 1] + 0.5
+        axes.plot(span, [one.series.time(level).value] * 2, color=INK, linewidth=1.4)
+    for found in one.changes:
+        (first, last), colour = found.between, WORSE if found.slower else BETTER
+        axes.axvspan(first - 0.5, last - 0.5, color=colour, alpha=0.15, linewidth=0)
+        axes.axvline(found.run - 0.5, color=colour, linewidth=1.8)
+    _scale(axes, one, times)
+    axes.plot(gaps, [axes.get_ylim()[0]] * len(gaps), "x", color=WORSE, markersize=6, clip_on=False)
+    days = range(0, len(runs), -(-len(runs) // 6))
+    axes.set_xticks(days, [runs[number].started.strftime("%b %d") for number in days])
+    axes.set_xlim(-0.7, len(runs) - 0.3)
+    axes.grid(visible=False, axis="x")
+
+
+def _scale(axes: Axes, one: Trend, times: np.ndarray[tuple[int, ...], np.dtype[np.float64]]) -> None:
+    """Around the levels, so that one slow run does not hide them; what lies beyond is drawn at the edge."""
+    levels = [one.series.time(level).value for level in one.levels]
+    low, high = min(min(levels), float(np.quantile(times, 0.05))), max(max(levels), float(np.quantile(times, 0.95)))
+    room = max((high - low) * 0.35, high * 0.03)
+    low, high = low - room, high + room
+    above = [point.run for point in one.series.points if point.time.value > high]
+    below = [point.run for point in one.series.points if point.time.value < low]
+    axes.plot(above, [high] * len(above), "^", color=SERIES[0], markersize=5, clip_on=False)
+    axes.plot(below, [low] * len(below), "v", color=SERIES[0], markersize=5, clip_on=False)
+    axes.set_ylim(low, high)
+    one_unit(axes)
+
+
+#: Plots of cells that changed, and of others: more make a page too large for browsers.
+MOST_CHANGED, MOST_OTHERS = 60, 40
+
+FOOTER = (
+    "Times are medians of launch medians; a level is the median of its runs. How changes are found, and what that "
+    "controls: docs/history.md of collbench."
+)
+
+
+def page(history: History, names: Names) -> str:
+    """One HTML file: the sentence, a plot of the cell that changed most with the latest change, the grid, every plot.
+
+    Raises:
+        RequestError: Jinja or Matplotlib is not installed.
+    """
+    from collbench.report.page.contents import Chapter  # loads what a report of runs needs
+    from collbench.report.page.render import html
+
+    trends = {one.series: one for one in history.cells}
+    latest = sorted(history.events[0].changes, key=lambda one: -abs(one.ratio.value - 1)) if history.events else []
+    order = (*latest, *(change for event in history.events[1:] for change in event.changes))
+    changed = [trends[series] for series in dict.fromkeys(change.series for change in order)]
+    others = [one for one in history.cells if not one.changes and one.series.points]
+    evidence = _plots(f"{counted(len(changed), 'cell')} that changed", changed, MOST_CHANGED, history, names)
+    rest = _plots(f"{counted(len(others), 'cell')} without a change", others, MOST_OTHERS, history, names)
+    changes, cells, environment = complete(history, names)
+    sections = (
+        *([replace(evidence, figures=evidence.figures[1:], tables=(grid(history, names),),
+                   folded_tables=(changes,))] if changed else []),
+        replace(rest, figures=(), folded=rest.figures, folded_tables=(cells,), fold="Their plots"),
+    )  # fmt: skip
+    run = Chapter(common(history, names), f"History: {history.name}", (sentence(history, names),),
+                  tuple(caveats(history, names)), sections, (environment,) * bool(environment.rows),
+                  evidence.figures[:1])  # fmt: skip
+    return html([run], FOOTER)
+
+
+def _plots(title: str, cells: Sequence[Trend], most: int, history: History, names: Names) -> Section:
+    """At most so many plots, of the first of these cells."""
+    lines = [CAPTION] if cells else []
+    lines += [f"Plots of {len(cells) - most} more cells are left out; the table has them."] if len(cells) > most else []
+    runs, figures = history.runs, []
+    for number, one in enumerate(cells[:most]):
+        renewed = {found.run for found in history.renewals
+                   if (found.side, found.machine) == (side_of(one.series.case), one.series.machine)}  # fmt: skip
+        levels = [f"{format_duration(one.series.time(level).value)} from {runs[one.series.points[level.start].run].day}"
+                  for level in one.levels]  # fmt: skip
+        figures.append(draw(f"{title.split()[-1]}-{number}", str(names[one.series]), "",
+                            partial(_paint, one=one, runs=runs, renewed=renewed),
+                            TOP if one.changes and not number else SIZE, f"Levels: {'; '.join(levels)}."))  # fmt: skip
+    return Section(title, tuple(lines), figures=tuple(figures))

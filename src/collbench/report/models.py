@@ -1,24 +1,35 @@
-"""What `collbench model` prints: the answer and a grid, or every table; and the same as JSON."""
+"""What `collbench model` prints: the answer and a grid, or every table, with training steps; and the same as JSON."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from itertools import groupby
 from typing import Any
 
-import msgspec
+from msgspec import to_builtins
 
-from collbench.analysis.models.fit import Fitted
-from collbench.analysis.models.model import FEWEST_RANKS, FEWEST_SIZES, HeldOutError, Model, Series, Unfit, errors
-from collbench.analysis.models.predict import Prediction, Refusal, known_sizes, unknown_growth
-from collbench.analysis.models.shapes import SHAPES
+from collbench.analysis.models import FEWEST_RANKS, FEWEST_SIZES, SHAPES, Fitted, Model, Series, Unfit, errors
+from collbench.analysis.predictions import (
+    BACKENDS,
+    COLLECTIVE,
+    DTYPE,
+    Prediction,
+    Refusal,
+    TrainingStep,
+    known_sizes,
+    training_of,
+    unknown_growth,
+)
 from collbench.analysis.results import methods
-from collbench.report.caveats import cautions
-from collbench.report.headings import heading, heading_key, operation, place_order
-from collbench.report.numbers import format_rate, format_us
-from collbench.report.tables import Table, terminal, without_empty
-from collbench.units import counted, format_duration, format_size
+from collbench.report.caveats import cautions, each_once
+from collbench.report.headings import apart, heading, heading_key, operation, place_order
+from collbench.report.headings import ranks as ranks_of
+from collbench.report.numbers import between, change, format_rate, format_us, time_scale
+from collbench.report.tables import INTERVAL, Table, terminal, without_empty
+from collbench.schema.case import Case
+from collbench.units import counted, format_bytes, format_duration, format_size
 
 #: Rows of a grid, lines of what could mislead and how wide they are, and collectives that a sentence names.
 MOST_ROWS, MOST_LINES, WIDTH, MOST_NAMED = 16, 3, 98, 3
@@ -54,10 +65,7 @@ class Answers:
 
 def sentence(found: Answers) -> str:
     """What the models say, and how well they fit."""
-    known = [
-        one for model in found.models for piece in model.fit.pieces
-        if (one := errors(miss for miss in model.inner if piece.low <= miss.size <= piece.high))
-    ]  # fmt: skip
+    known = [one for model in found.models for piece in model.fit.pieces if (one := errors(piece.inside(model.inner)))]
     medians = sorted(median for median, _ in known)
     span = " to ".join(dict.fromkeys(f"{share * 100:.0f}" for share in (*medians[:1], *medians[-1:])))
     worst = f"worst {max(worst for _, worst in known) * 100:.0f} %" if known else "errors not known"
@@ -135,40 +143,31 @@ def _models(found: Answers) -> Table:
     for model in sorted(found.models, key=_order):
         series, several = model.series, len(SHAPES[model.series.case.workload]) > 1
         for piece in model.fit.pieces:
-            inside = [[miss for miss in misses if piece.low <= miss.size <= piece.high]
-                      for misses in (model.inner, model.by_ranks)]  # fmt: skip
-            name = "any" if len(series.ranks) == 1 and several else piece.fitted.shape.name + " ?" * bool(piece.rivals)
+            any_fits, beta = len(series.ranks) == 1 and several, piece.fitted.beta
             rows.append((
                 *_where(series), str(series.launches), ", ".join(map(str, series.ranks)),
-                f"{format_size(piece.low)} .. {format_size(piece.high)}" if series.sized else "", name,
-                format_us(piece.fitted.alpha), _rate(piece.fitted.beta) if series.sized else "",
-                *_errors(inside[0]), *_errors(inside[1]),
+                f"{format_size(piece.low)} .. {format_size(piece.high)}" if series.sized else "",
+                "any" if any_fits else piece.fitted.shape.name + " ?" * bool(piece.rivals),
+                format_us(piece.fitted.alpha),
+                (format_rate(1e-9 / beta) if beta > 0 else "free") if series.sized else "",  # bytes add no time
+                *(f"{share * 100:.1f}" if share is not None else "" for misses in (model.inner, model.by_ranks)
+                  for share in errors(piece.inside(misses)) or (None, None)),
             ))  # fmt: skip
     return without_empty(Table("models", MODELS, tuple(rows), (_READING,)))
-
-
-def _rate(seconds: float) -> str:
-    """GB/s of seconds a byte; `free` where bytes add nothing to the time."""
-    return format_rate(1e-9 / seconds) if seconds > 0 else "free"
-
-
-def _errors(misses: Iterable[HeldOutError]) -> tuple[str, str]:
-    shares = errors(misses)
-    return ("", "") if shares is None else (f"{shares[0] * 100:.1f}", f"{shares[1] * 100:.1f}")
 
 
 def _answers(found: Answers) -> Table:
     rows = []
     every: list[Prediction | Refusal] = [*found.predictions, *found.refusals]
     for answer in sorted(every, key=_order):
-        question, series = answer.question, answer.series
-        point = (*_where(series), str(question.ranks), format_size(question.size or 0) if series.sized else "")
+        series, size = answer.series, format_size(answer.question.size or 0) if answer.series.sized else ""
+        point = (*_where(series), str(answer.question.ranks), size)
         if isinstance(answer, Refusal):
             rows.append((*point, "", "", "", "", "refused"))
             continue
-        between = "" if answer.interval is None else " .. ".join(map(format_us, answer.interval))
-        measured = "" if answer.measured is None else format_us(answer.measured)
-        rows.append((*point, answer.fitted.shape.name, format_us(answer.seconds), between, measured, answer.standing))
+        between, measured = map(format_us, answer.interval or ()), answer.measured
+        rows.append((*point, answer.fitted.shape.name, format_us(answer.seconds), " .. ".join(between),
+                     "" if measured is None else format_us(measured), answer.standing))  # fmt: skip
     return without_empty(Table("predictions", PREDICTIONS, tuple(rows)))
 
 
@@ -178,8 +177,12 @@ def _order(result: Model | Unfit | Prediction | Refusal) -> tuple[object, ...]:
 
 
 def _where(series: Series) -> tuple[str, str, str]:
-    case = series.case
-    return heading(case, with_ranks=False), f"{case.where.image or ''} {case.where.text}".strip(), series.transport
+    return heading(series.case, with_ranks=False), _place(series.case), series.transport
+
+
+def _place(case: Case) -> str:
+    """`mpich single strict`."""
+    return f"{case.where.image or ''} {case.where.text}".strip()
 
 
 def _point(one: Prediction | Refusal) -> str:
@@ -191,25 +194,21 @@ def _point(one: Prediction | Refusal) -> str:
 
 def _warnings(found: Answers) -> list[str]:
     """What could mislead, the gravest first, each line once with what it is true of."""
-    places: dict[str, dict[str, None]] = {}
+    lines: list[tuple[str, str]] = []
     for one in found.predictions:
         wrong = ["contradicted: the measured median is outside of the interval"] * (one.standing == "contradicted")
-        for line in (*wrong, *remarks(one)):
-            places.setdefault(line, {})[_point(one)] = None
-    for refusal in found.refusals:
-        places.setdefault(f"refused: {reason(refusal)}", {})[_point(refusal)] = None
+        lines += [(line, _point(one)) for line in (*wrong, *remarks(one))]
+    lines += [(f"refused: {reason(one)}", _point(one)) for one in found.refusals]
     for fitted in found.fits:
-        lines = [f"no model: {why_unfit(fitted)}"] if isinstance(fitted, Unfit) else _left_out(fitted.series)
-        for line in lines:
-            places.setdefault(line, {})[" ".join(_where(fitted.series)[1:]).strip()] = None
-    listed = [f"{line} ({'; '.join(filter(None, names))})" for line, names in places.items()]
-    cells = [cell for one in found.fits for cell in one.series.cells]
-    lines = ["simulated: these times were not measured"] * found.simulated + listed
+        why = [f"no model: {why_unfit(fitted)}"] if isinstance(fitted, Unfit) else _left_out(fitted.series)
+        lines += [(line, " ".join(_where(fitted.series)[1:]).strip()) for line in why]
+    used = [cell for one in found.fits for cell in one.series.cells]
+    said = ["simulated: these times were not measured"] * found.simulated + each_once(lines, "; ")
     if any(model.series.launches == 1 for model in found.models):
-        lines.append("one launch: intervals do not include differences between launches")
-    if "streaming" in methods(cells).get("cadence", ()):
-        lines.append("cadence streaming: operations overlap, so a latency is what one more operation adds")
-    return [*lines, *cautions(cells)]
+        said.append("one launch: intervals do not include differences between launches")
+    if "streaming" in methods(used).get("cadence", ()):
+        said.append("cadence streaming: operations overlap, so a latency is what one more operation adds")
+    return [*said, *cautions(used)]
 
 
 def remarks(one: Prediction) -> list[str]:
@@ -276,38 +275,39 @@ def _next(found: Answers) -> list[str]:
     return [f"next: collbench model {found.name} --predict ranks={series.ranks[-1]}{size}"]
 
 
-def document(found: Answers, steps: Sequence[dict[str, Any]]) -> dict[str, Any]:
+def document(found: Answers, steps: Sequence[TrainingStep]) -> dict[str, Any]:
     """Everything of one run; seconds and bytes, null where there is none."""
+
+    def entry(one: Model | Unfit | Prediction | Refusal) -> dict[str, Any]:
+        return {"case": to_builtins(one.series.case), "transport": one.series.transport or None}
+
+    def point(one: Prediction | Refusal) -> dict[str, Any]:
+        return {**entry(one), "ranks": one.question.ranks, "bytes": one.question.size}
+
     return {
         "run": found.name, "simulated": found.simulated, "answer": sentence(found),
-        "models": [_model_entry(model) for model in found.models],
-        "not_modelled": [{**_series_entry(one.series), "why": why_unfit(one)} for one in found.fits
-                         if isinstance(one, Unfit)],
-        "predictions": [_prediction_entry(prediction) for prediction in found.predictions],
-        "refused": [{**_point_entry(one), "why": reason(one)} for one in found.refusals],
-        "steps": steps,
+        "models": [entry(model) | _fit_entry(model) for model in found.models],
+        "not_modelled": [{**entry(one), "why": why_unfit(one)} for one in found.fits if isinstance(one, Unfit)],
+        "predictions": [
+            {**point(one), **_fitted_entry(one.fitted), "seconds": one.seconds, "interval": one.interval,
+             "standing": one.standing, "remarks": remarks(one), "measured": one.measured}
+            for one in found.predictions
+        ],
+        "refused": [{**point(one), "why": reason(one)} for one in found.refusals],
+        "steps": [step_entry(step) for step in steps],
     }  # fmt: skip
 
 
-def _series_entry(series: Series) -> dict[str, Any]:
-    return {"case": msgspec.to_builtins(series.case), "transport": series.transport or None}
-
-
-def _point_entry(one: Prediction | Refusal) -> dict[str, Any]:
-    return {**_series_entry(one.series), "ranks": one.question.ranks, "bytes": one.question.size}
-
-
-def _model_entry(model: Model) -> dict[str, Any]:
+def _fit_entry(model: Model) -> dict[str, Any]:
     series = model.series
     return {
-        **_series_entry(series), "launches": series.launches, "ranks": series.ranks, "sizes": series.sizes,
-        "left_out": _left_out(series),
+        "launches": series.launches, "ranks": series.ranks, "sizes": series.sizes, "left_out": _left_out(series),
         "pieces": [
             {"low": piece.low, "high": piece.high, **_fitted_entry(piece.fitted),
              "as_likely": [_fitted_entry(rival) for rival in piece.rivals]}
             for piece in model.fit.pieces
         ],
-        "held_out": msgspec.to_builtins(model.sizes), "ranks_held_out": msgspec.to_builtins(model.by_ranks),
+        "held_out": to_builtins(model.sizes), "ranks_held_out": to_builtins(model.by_ranks),
     }  # fmt: skip
 
 
@@ -315,6 +315,128 @@ def _fitted_entry(fitted: Fitted) -> dict[str, Any]:
     return {"algorithm": fitted.shape.name, "alpha": fitted.alpha, "beta": fitted.beta}
 
 
-def _prediction_entry(one: Prediction) -> dict[str, Any]:
-    return {**_point_entry(one), **_fitted_entry(one.fitted), "seconds": one.seconds, "interval": one.interval,
-            "standing": one.standing, "remarks": remarks(one), "measured": one.measured}  # fmt: skip
+# Training steps.
+
+#: More messages than this are not all named; more places than these are rows of a grid.
+MOST_MESSAGES, MOST_PLACES = 8, 5
+
+#: What the columns mean.
+_STEPS = ("predicted: the model's time of all these all-reduces, one after the other; alone: the same, measured; not "
+          "hidden: the step less the same step without them; error: predicted / not hidden - 1; hidden: 1 - not "
+          "hidden / alone")  # fmt: skip
+
+
+def step_grid(steps: Sequence[TrainingStep]) -> list[Table]:
+    """A row for each training with a column for each place; of many places a row for each. None without steps."""
+    groups = _trainings(steps)
+    names, shared = apart([[*operation(group[0].case).split(", "), ranks_of(group[0].case)] for group in groups])
+    places = list(dict.fromkeys(_place(step.case) for group in groups for step in group))
+    rows: list[tuple[str, ...]] = []
+    for group, own in zip(groups, names, strict=True):
+        name = ", ".join(part.removeprefix("network ") for part in (shared if len(groups) == 1 else own))
+        texts = {_place(step.case): _cell(step) for step in group}
+        across = (name, *(texts.get(place, "-") for place in places))
+        rows += [across] if len(places) <= MOST_PLACES else [(name, *item) for item in texts.items()]
+    columns = tuple(places) if len(places) <= MOST_PLACES else ("place", "predicted")
+    left = [f"{len(rows) - MOST_ROWS} more rows: --all"] if len(rows) > MOST_ROWS else []
+    title = f"all-reduces of a step of {', '.join(shared)}: predicted, and its error beside what was not hidden"
+    return [Table(title, ("training", *columns), tuple(rows[:MOST_ROWS]), tuple(left))] if groups else []
+
+
+def _cell(step: TrainingStep) -> str:
+    """`46.5 ms, +20 %`."""
+    if step.communication is None:
+        return "-"
+    miss = "" if step.error is None else f", {change(1 + step.error)}"
+    return f"{format_duration(step.communication)}{miss}"
+
+
+def step_tables(steps: Sequence[TrainingStep]) -> list[Table]:
+    """For each training predicted and measured communication, by place."""
+    return [_accuracy(group) for group in _trainings(steps)]
+
+
+def step_entry(step: TrainingStep) -> dict[str, Any]:
+    """Seconds and bytes, null where there is none."""
+    times = step.times
+    return {
+        "case": to_builtins(step.case), "messages": step.messages, "predicted": step.communication,
+        "interval": step.interval, "why": _unpredicted(step) or _lost(step) or None, "error": step.error,
+        "step": times and times.step.value, "compute": times and times.compute.value,
+        "not_hidden": times and times.exposed.value, "not_hidden_interval": times and times.exposed.interval,
+        "alone": times and times.alone and times.alone.value, "hidden": times and times.hidden,
+    }  # fmt: skip
+
+
+def _trainings(steps: Sequence[TrainingStep]) -> list[list[TrainingStep]]:
+    """Steps that differ in the place alone, in the order of places; trainings in the order of the run."""
+    first: dict[Case, int] = {}
+    for step in steps:
+        first.setdefault(training_of(step.case), len(first))
+    ordered = sorted(steps, key=lambda step: (first[training_of(step.case)], place_order(step.case)))
+    return [list(group) for _, group in groupby(ordered, key=lambda step: first[training_of(step.case)])]
+
+
+def _accuracy(group: Sequence[TrainingStep]) -> Table:
+    entries = [step_entry(step) for step in group]
+    shown = [entry[name] for entry in entries for name in ("not_hidden", "alone", "predicted")]
+    scale = time_scale(value for value in shown if value is not None)
+
+    def column(name: str, form: Callable[[Any], str]) -> list[str]:
+        return ["" if entry[name] is None else form(entry[name]) for entry in entries]
+
+    def percent(share: float) -> str:
+        return f"{share * 100:+.0f}"
+
+    columns = {
+        "place": [_place(step.case) for step in group],
+        scale.heading("predicted"): column("predicted", scale.text),
+        f"predicted{INTERVAL}": column("interval", lambda ends: between(ends, scale.text)),
+        scale.heading("alone"): column("alone", scale.text),
+        scale.heading("not hidden"): column("not_hidden", scale.text),
+        f"not hidden{INTERVAL}": column("not_hidden_interval", lambda ends: between(ends, scale.text)),
+        "error (%)": column("error", percent),
+        "hidden (%)": column("hidden", percent),
+    }
+    notes = [_messages(messages) for messages in dict.fromkeys(step.messages for step in group)]
+    title = f"communication of {operation(group[0].case)}, {ranks_of(group[0].case)}"
+    return Table.of(title, columns, dict.fromkeys((*notes, _STEPS, *step_cautions(group))))
+
+
+def step_cautions(group: Sequence[TrainingStep]) -> list[str]:
+    """Why there is no prediction, and what a reader of one must know, with the places."""
+    return each_once(
+        (line, _place(step.case))
+        for step in group
+        for line in (
+            *[f"not predicted: {_unpredicted(step)}"] * bool(step.why),
+            *[f"not compared: {_lost(step)}"] * bool(step.lost),
+            *(line for one in step.predictions for line in remarks(one)),
+        )
+    )
+
+
+def _unpredicted(step: TrainingStep) -> str:
+    """Why nothing is predicted; empty where something is."""
+    if isinstance(step.why, Refusal):
+        return reason(step.why)
+    library = BACKENDS.get(step.case["device"] or "cpu", "")
+    return {
+        None: "", "messages differ": "its launches had different messages",
+        "no all-reduces": f"no {COLLECTIVE} of {DTYPE} by {library} was measured at this place",
+    }[step.why]  # fmt: skip
+
+
+def _lost(step: TrainingStep) -> str:
+    if step.lost == "waited":
+        return "tasks waited for a CPU in every launch"
+    return f"{' and '.join(step.lost)} was not measured" if step.lost else ""
+
+
+def _messages(messages: Sequence[int]) -> str:
+    """`2 all-reduces a step, in their order: 1.20 MiB, 2.06 MiB; 3.26 MiB in all`."""
+    if not messages:
+        return "its all-reduces are not known"
+    named = ", ".join(map(format_bytes, messages[:MOST_MESSAGES])) + ", ..." * (len(messages) > MOST_MESSAGES)
+    number = counted(len(messages), "all-reduce")
+    return f"{number} a step, in their order: {named}; {format_bytes(sum(messages))} in all"

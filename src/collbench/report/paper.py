@@ -11,17 +11,16 @@ from textwrap import shorten
 from typing import Any
 
 from collbench.analysis.compare import MARGIN, compare
+from collbench.analysis.conclusions import VERDICTS, Evidence, Judgement, PartVerdict, judge
 from collbench.analysis.estimate import Estimate
 from collbench.analysis.pairs import Pair
-from collbench.analysis.paper.cells import Item, Kind, kinds_of, refuse_other_machines
-from collbench.analysis.paper.judge import VERDICTS, Evidence, Judgement, PartVerdict, judge
-from collbench.analysis.paper.reference import Paper, Published, Ratio, decode
+from collbench.analysis.papers import Item, Kind, Paper, Ratio, decode, kinds_of, refuse_other_machines
 from collbench.analysis.results import Cell
 from collbench.analysis.runs import Observed
 from collbench.errors import RequestError
 from collbench.report.caveats import cautions, disturbances, of_launches, waited
 from collbench.report.headings import case_words
-from collbench.report.numbers import change, digits, span
+from collbench.report.numbers import change, difference_text, digits
 from collbench.report.tables import Table, without_empty
 from collbench.report.verdict import reason, slow_text
 from collbench.schema.case import Case
@@ -114,18 +113,25 @@ def _grid(published: Paper, kind: Kind, verdicts: Sequence[Judgement]) -> Table:
          "-" if one.deciding is None else _difference(one.deciding.ratio), "{} of {}".format(*one.cells))
         for one in verdicts
     )  # fmt: skip
-    notes = ("; ".join(filter(None, (kind.title, _DECIDED))),)
+    notes = ("; ".join(filter(None, (title_of(kind), _DECIDED))),)
     holds, fails, unclear, unmeasured = ([one.verdict for one in verdicts].count(verdict) for verdict in VERDICTS)
     sentence = (f"{published.reference}: of {len(verdicts)} conclusions {holds} hold{'s' * (holds == 1)} here, "
                 f"{fails} do{'es' * (fails == 1)} not, {unclear} unclear, {unmeasured} not measured")  # fmt: skip
     return Table(sentence, ("no.", "conclusion", "verdict", "least favourable", "cells"), rows, notes)
 
 
+def title_of(kind: Kind) -> str:
+    """`multi strict, files on overlay`; `step strict` of collectives and trainings alone."""
+    files = "" if kind.storage is None else f"files on {kind.storage}"
+    step = f"step {kind.step}" if kind.step and not kind.place else ""
+    return ", ".join(word for word in (kind.place, step, files) if word)
+
+
 def _difference(ratio: Estimate | None) -> str:
     """`+12 % (+9 to +15 %)`."""
     if ratio is None:
         return ""
-    return change(ratio.value) + (f" ({span(*ratio.interval)})" if ratio.interval else " (too few launches)")
+    return difference_text(ratio) + " (too few launches)" * (ratio.interval is None)
 
 
 def _caveats(judged: Sequence[_Judged]) -> Iterator[str]:
@@ -135,18 +141,23 @@ def _caveats(judged: Sequence[_Judged]) -> Iterator[str]:
         differing = [f"{two.conclusion.number} {two.verdict}" for one, two in zip(first, verdicts, strict=True)
                      if two.evidence and one.verdict != two.verdict]  # fmt: skip
         if differing:
-            yield f"at {kind.title}: {', '.join(differing)}"
+            yield f"at {title_of(kind)}: {', '.join(differing)}"
     reasons: dict[str, list[str]] = {}
     for one in first:
-        whys = [_reason(evidence) for evidence in one.evidence if evidence.verdict in ("unclear", "not measured")]
+        whys = [one.conclusion.lacking]
+        whys += [_reason(evidence) for evidence in one.evidence if evidence.verdict in ("unclear", "not measured")]
         whys += [part.part.lacking for part in one.parts]
-        whys += [f"{workload}: the sides differ in {why}"
-                 for part in one.parts for (_, workload), why in part.refused.items()]  # fmt: skip
-        for why in dict.fromkeys(filter(None, (one.conclusion.lacking, *whys))):
+        whys += [line for part in one.parts for line in _refused(part).values()]
+        for why in dict.fromkeys(filter(None, whys)):
             reasons.setdefault(why, []).append(str(one.conclusion.number))
     yield from (f"{', '.join(numbers)}: {why}" for why, numbers in reasons.items())
     cells, lines = _cells(first)
     yield from (*lines, *disturbances(cells), *waited(cells))
+
+
+def _refused(part: PartVerdict) -> dict[str, str]:
+    """By workload why its sides were not compared."""
+    return {workload: f"{workload}: the sides differ in {why}" for (_, workload), why in part.refused.items()}
 
 
 def _cells(judged: Iterable[Judgement]) -> tuple[list[Cell], list[str]]:
@@ -180,9 +191,9 @@ def _next(judged: Sequence[Judgement]) -> tuple[str, ...]:
 
 def _evidence(published: Paper, kind: Kind, judged: Sequence[Judgement], whole: bool) -> Iterator[Table]:
     """The parts of all conclusions, without `whole` of those that were measured; and every cell that bears on one."""
-    at = f": {kind.title}" if kind.title else ""
+    at = f": {title_of(kind)}" if title_of(kind) else ""
     parts = tuple(
-        (str(one.conclusion.number), part.part.text or part.part.of.workload, part.verdict, str(part.support),
+        (str(one.conclusion.number), _name(part), part.verdict, str(part.support),
          str(part.against), str(part.open), str(part.total), str(part.needed), _lacks(part))
         for one in judged for part in one.parts if part.evidence or whole
     )  # fmt: skip
@@ -206,9 +217,17 @@ def _evidence(published: Paper, kind: Kind, judged: Sequence[Judgement], whole: 
 
 
 def _in_paper(published: Paper, one: Evidence) -> str:
-    """`pc -4 %, server -4 %`."""
-    found = [figure for figure in published.experiments if figure.cell and figure.cell.takes(one.sides[0].case)]
-    return ", ".join(f"{figure.machine} {text}" for figure in found if (text := _published(figure)))
+    """`pc -4 %, server -4 %`: differences of time that follow from published Diff%, or their bounds."""
+    found = []
+    for figure in published.experiments:
+        if figure.cell is None or not figure.cell.takes(one.sides[0].case):
+            continue
+        if figure.diff is not None:
+            share = 1 - figure.diff / 100
+            found.append(f"{figure.machine} {change(share if figure.cell.shown == 'time' else 1 / share)}")
+        elif figure.bound_percent is not None:
+            found.append(f"{figure.machine} within {figure.bound_percent:g} %")
+    return ", ".join(found)
 
 
 def _cell(one: Evidence, among: Sequence[Case]) -> str:
@@ -243,7 +262,7 @@ def _words_of(one: Evidence) -> str:
 
 def _lacks(part: PartVerdict) -> str:
     """What was not measured of a part, or why: `hpcg`, `n 15000, 18000, 20000, 22000, ...`."""
-    refused = {workload: f"{workload}: the sides differ in {why}" for (_, workload), why in part.refused.items()}
+    refused = _refused(part)
     words = [*refused.values(), *dict.fromkeys(one.workload for one in part.absent if one.workload not in refused)]
     words += [shorten(f"{name.removeprefix('than.')} {', '.join(map(str, values))}", 40, placeholder=" ...")
               for name, values in part.missing.items()]  # fmt: skip
@@ -252,35 +271,24 @@ def _lacks(part: PartVerdict) -> str:
     return part.part.lacking or "; ".join(words)
 
 
-def _published(figure: Published) -> str:
-    """The difference of time that a published Diff% is, or its bound."""
-    if figure.diff is None:
-        return "" if figure.bound_percent is None else f"within {figure.bound_percent:g} %"
-    share = 1 - figure.diff / 100
-    return change(share if figure.cell is None or figure.cell.shown == "time" else 1 / share)
-
-
 def _ratios(published: Paper, items: Sequence[Item]) -> Table:
     """Published ratios of times, those first that runs have too."""
     found = [(ratio, _measured(ratio, items)) for ratio in published.ratios if items]
-    rows = [
+    rows = tuple(
         (ratio.text, f"{ratio.ratio:.2f}x", f"{digits(here.value)}x" if here else "not measured")
         for ratio, here in sorted(found, key=lambda one: one[1] is None)
-    ]
-    note = "times of different machines are not comparable, so all are ratios"
-    return Table(
-        f"ratios of {published.reference}", ("ratio", "in the paper", "here"), tuple(rows), (note,) if rows else ()
     )
+    notes = ("times of different machines are not comparable, so all are ratios",) * bool(rows)
+    return Table(f"ratios of {published.reference}", ("ratio", "in the paper", "here"), rows, notes)
 
 
 def _measured(ratio: Ratio, items: Sequence[Item]) -> Estimate | None:
     """In the first run and kind of container that has both sides."""
-    for of in items:
-        for over in items if ratio.of.takes(of) else ():
+    for of in filter(ratio.of.takes, items):
+        for over in filter(ratio.over.takes, items):
             alike = (of.run, of["isolation"]) == (over.run, over["isolation"])
-            if alike and ratio.over.takes(over) and of.cell is not None and over.cell is not None:
-                pair = Pair(over.cell, of.cell, over.name, of.name)
-                return compare([pair], in_blocks=of.in_blocks)[0].ratio
+            if alike and of.cell is not None and over.cell is not None:
+                return compare([Pair(over.cell, of.cell, over.name, of.name)], in_blocks=of.in_blocks)[0].ratio
     return None
 
 
@@ -298,7 +306,7 @@ def _document(published: Paper, judged: Sequence[_Judged]) -> dict[str, Any]:
                 "reason": one.reason or None, "detail": one.detail or [_words_of(one)] * bool(one.why)}  # fmt: skip
 
     def part(one: PartVerdict) -> dict[str, Any]:
-        return {"part": one.part.text or one.part.of.workload, "verdict": one.verdict, "cells": one.total,
+        return {"part": _name(one), "verdict": one.verdict, "cells": one.total,
                 "needed": one.needed, "hold": one.support, "do_not_hold": one.against, "unclear": one.open,
                 "evidence": list(map(cell, one.evidence))}  # fmt: skip
 
@@ -339,5 +347,9 @@ def _why_open(judgement: Judgement, missing: Collection[str]) -> Iterable[str]:
             gone = dict.fromkeys(one.workload for one in part.part.selectors if one.workload in missing)
             why = f"not installed: {', '.join(gone)}" if gone else f"not in the plan: {_lacks(part)}"
             enough = f"{part.open} of {counted(part.total, 'cell')}, {part.needed} needed; " if part.open else ""
-            name = f"{part.part.text or part.part.of.workload}: " if len(judgement.parts) > 1 else ""
+            name = f"{_name(part)}: " if len(judgement.parts) > 1 else ""
             yield name + (part.part.lacking or enough + why)
+
+
+def _name(part: PartVerdict) -> str:
+    return part.part.text or part.part.of.workload

@@ -10,14 +10,15 @@ from collbench.analysis import environment
 from collbench.analysis.advise import advise
 from collbench.analysis.compare import Comparison
 from collbench.analysis.guidelines import check
-from collbench.analysis.models.steps import training_steps
 from collbench.analysis.options import Question, questions
 from collbench.analysis.own_sides import of_collectives
+from collbench.analysis.predictions import training_steps
 from collbench.analysis.runs import Observed
 from collbench.report.advice import Advised, complete, costs, guideline_tables, headline, sentences
 from collbench.report.caveats import misleading
 from collbench.report.cells import tables as compared_tables
 from collbench.report.headings import is_program, operation
+from collbench.report.models import step_tables
 from collbench.report.page.drawing import Figure
 from collbench.report.page.figures.choices import choices
 from collbench.report.page.figures.curves import curves
@@ -26,7 +27,6 @@ from collbench.report.page.programs import programs
 from collbench.report.page.samples import Section, StoredSamples, strips
 from collbench.report.paper import Beside
 from collbench.report.tables import Table
-from collbench.report.training_steps import accuracy_tables
 from collbench.report.verdict import sentence
 from collbench.schema.axes import step_order
 from collbench.schema.case import Case, Where
@@ -127,7 +127,7 @@ def chapter(
     if guidelines := check(collectives, margin):
         sections.append(Section("Performance guidelines", tables=tuple(guideline_tables(guidelines))))
     if steps := training_steps(observed):
-        sections.append(Section("Training steps", tables=tuple(accuracy_tables(steps))))
+        sections.append(Section("Training steps", tables=tuple(step_tables(steps))))
     title = observed.manifests[0].title or observed.name
     return Chapter(observed.name, title, lines, misleading(observed), tuple(sections), about(observed),
                    measured.picture or _picture(advices, margin, figures, number))  # fmt: skip

@@ -13,9 +13,7 @@ from typing import Literal
 import numpy as np
 
 from collbench.analysis import environment
-from collbench.analysis.environment import Side, side_of
-from collbench.analysis.estimate import Estimate, centre, ratio_of_sides
-from collbench.analysis.history.change_points import (
+from collbench.analysis.change_points import (
     FEWEST,
     Correlation,
     Level,
@@ -26,15 +24,14 @@ from collbench.analysis.history.change_points import (
     outside,
     spread_of,
 )
+from collbench.analysis.environment import Side, side_of
+from collbench.analysis.estimate import Estimate, centre, ratio_of_sides
 from collbench.analysis.options import given_cells, parse_given
 from collbench.analysis.results import Cell, How
 from collbench.analysis.runs import Observed, Source, observe, refuse_same_sources, sources
 from collbench.errors import RequestError, RunReadError
 from collbench.schema.case import Case, own_axes
 from collbench.schema.record import Work
-
-#: Facts that say which machine it is. Where one of them differs, times are not those of one series.
-MACHINE = ("simulated", "hosts", "cpu", "cores", "gpu")
 
 #: Launches of one run are made within this time.
 LONGEST = timedelta(days=1)
@@ -78,23 +75,8 @@ class TimedRun:
         return self.started.strftime("%Y-%m-%d")
 
 
-@dataclass(frozen=True)
-class RunsInTime:
-    """The runs from the first to the last; `left_out` names folders that are none, `doubts` what is not reliable."""
-
-    name: str
-    runs: tuple[TimedRun, ...]
-    left_out: tuple[str, ...]
-    doubts: tuple[str, ...]
-
-
-def read_runs(path: Path, given: Sequence[str] = ()) -> RunsInTime:
-    """All runs in the folder; those without a cell of `given` (`policy=multi`) are as if they were not there.
-
-    Raises:
-        RunReadError: there is no such folder.
-        RequestError: it is a run, or holds none, or two with the same launches, or nothing is `given`.
-    """
+def _read(path: Path, given: Sequence[str]) -> tuple[tuple[TimedRun, ...], tuple[str, ...], tuple[str, ...]]:
+    """The runs in a folder, from the first to the last; what is left out of it; and what is not reliable."""
     if not path.is_dir():
         raise RunReadError(f"{path}: not a folder.")
     if (path / "manifest.json").exists():
@@ -110,10 +92,8 @@ def read_runs(path: Path, given: Sequence[str] = ()) -> RunsInTime:
             left_out.append(why.removesuffix("."))
             continue
         try:
-            kept = (
-                given_cells(observed, parse_given(given, own_axes(observed.cells))).cells if given else observed.cells
-            )
-            entries = {case: entry for case, entry in run.entries.items() if case in kept}
+            kept = given_cells(observed, parse_given(given, own_axes(observed.cells))) if given else observed
+            entries = {case: entry for case, entry in run.entries.items() if case in kept.cells}
             runs.append(replace(run, entries=entries))
         except RequestError as error:
             refused.append(str(error))
@@ -122,8 +102,7 @@ def read_runs(path: Path, given: Sequence[str] = ()) -> RunsInTime:
         why = f" Left out: {'; '.join(left_out[:3])}." if left_out else ""
         raise RequestError(refused[0] if refused else f"{path}: no run in it.{why}")
     refuse_same_sources(read)
-    runs.sort(key=lambda run: (run.started, run.name))
-    return RunsInTime(str(path), tuple(runs), tuple(left_out), tuple(doubts))
+    return tuple(sorted(runs, key=lambda run: (run.started, run.name))), tuple(left_out), tuple(doubts)
 
 
 def _folders(path: Path, left_out: list[str]) -> Iterator[Path]:
@@ -150,10 +129,8 @@ def _timed(name: str, observed: Observed) -> TimedRun:
         raise RequestError(f"{observed.name}: its {len(times)} runs {why}, and are no launches of one run")
     if not observed.cells:
         raise RequestError(f"{observed.name}: no records in it")
-    facts: dict[Side, dict[str, str]] = {}
-    for case in observed.cells:
-        if side_of(case) not in facts:
-            facts[side_of(case)] = environment.facts(observed, [case])
+    sides = {side_of(case): case for case in observed.cells}
+    facts = {side: environment.facts(observed, [case]) for side, case in sides.items()}
     entries = {case: _entry(cell) for case, cell in observed.cells.items()}
     return TimedRun(name, min(times), _machine(next(iter(facts.values()))), entries, facts)
 
@@ -181,19 +158,15 @@ def _entry(cell: Cell) -> Entry:
     for way, median in zip(cell.ways, cell.medians, strict=True):
         if median > 0:
             medians.setdefault(way, []).append(median)
-    by_way = {} if cell.wrong else {way: centre(of_way, half_step=cell.half_step) for way, of_way in medians.items()}
-    return Entry(by_way, cell.work, _lacks(cell, bool(medians)))
-
-
-def _lacks(cell: Cell, measured: bool) -> Lack | None:
-    reasons = "; ".join(sorted(cell.reasons))
+    reasons, lacks = "; ".join(sorted(cell.reasons)), None
     if cell.wrong:
-        return Lack("wrong results", launches=cell.wrong)
+        return Entry({}, cell.work, Lack("wrong results", launches=cell.wrong))
     if cell.failed:
-        return Lack("failed", reasons, cell.failed if measured else 0)
-    if measured:
-        return None
-    return Lack("skipped", reasons) if cell.skipped else Lack("not resolved")
+        lacks = Lack("failed", reasons, cell.failed if medians else 0)
+    elif not medians:
+        lacks = Lack("skipped", reasons) if cell.skipped else Lack("not resolved")
+    by_way = {way: centre(of_way, half_step=cell.half_step) for way, of_way in medians.items()}
+    return Entry(by_way, cell.work, lacks)
 
 
 #: Work that differs by more than this factor is not the same work, as for `compare`.
@@ -217,7 +190,7 @@ class Gap:
     measured: bool = False
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Series:
     """A cell on one machine; `missing` is the first later run of the same kind that has no record of it."""
 
@@ -232,6 +205,15 @@ class Series:
     def trace(self) -> Trace:
         times = np.array([point.time.value for point in self.points])
         return Trace(np.log(times), np.array([point.run for point in self.points], np.int64))
+
+    @property
+    def tested(self) -> bool:
+        """Whether there were enough runs to see a change."""
+        return len(self.points) >= FEWEST
+
+    def time(self, level: Level) -> Estimate:
+        """The median over the runs of a level (s), with its interval."""
+        return centre([point.time.value for point in self.points[level.start : level.stop]])
 
     @property
     def last(self) -> int:
@@ -294,8 +276,8 @@ def _not_comparable(entry: Entry, way: How, work: Work) -> Lack | None:
     return None
 
 
-#: Facts that say nothing by themselves: a job has another number each time.
-_UNTOLD = frozenset({*MACHINE, "allocation"})
+#: Facts that explain no change: runs of another machine are another series, and a job has another number each time.
+_NO_CAUSE = frozenset({"simulated", "hosts", "cpu", "cores", "gpu", "allocation"})
 
 #: What explains a change most often, and what least often.
 _FIRST = ("library", "library-file", "gpu-driver", "kernel", "image-id", "collbench")
@@ -340,7 +322,7 @@ def renewals(runs: Sequence[TimedRun]) -> tuple[Renewal, ...]:
 def _changed_facts(old: dict[str, str], new: dict[str, str]) -> dict[str, str]:
     """The facts that differ, each with what differs of it; the file of a library only where its version is the same."""
     known = dict.fromkeys((*_FIRST, *(name for name in (*old, *new) if name not in _LAST), *_LAST))
-    names = [name for name in known if name not in _UNTOLD and old.get(name, "") != new.get(name, "")]
+    names = [name for name in known if name not in _NO_CAUSE and old.get(name, "") != new.get(name, "")]
     found = {name: _ANOTHER.get(name) or _arrow(old.get(name, ""), new.get(name, "")) for name in names}
     if "library" in found:
         found.pop("library-file", None)
@@ -348,16 +330,14 @@ def _changed_facts(old: dict[str, str], new: dict[str, str]) -> dict[str, str]:
 
 
 def _arrow(old: str, new: str) -> str:
+    """What differs of a fact that lists several; of one only from the first word that differs."""
     before, after = old.split(", "), new.split(", ")
     gone, come = ([part for part in own if part not in other] for own, other in ((before, after), (after, before)))
-    if len(gone) == len(come) == 1:
-        words, others = (
-            gone[0].split(" "),
-            come[0].split(" "),
-        )  # `5.0.9` of `Open MPI 5.0.9` where the old one was 5.0.8
-        first = next((at for at, (a, b) in enumerate(zip(words, others, strict=False)) if a != b), 0)
-        return f"{gone[0] or 'none'} -> {' '.join(others[first:]) or 'none'}"
-    return f"{', '.join(gone) or 'none'} -> {', '.join(come) or 'none'}"
+    if len(gone) == len(come) == 1:  # `5.0.9` of `Open MPI 5.0.9` where the old one was 5.0.8
+        words = come[0].split(" ")
+        same = next((at for at, (a, b) in enumerate(zip(gone[0].split(" "), words, strict=False)) if a != b), 0)
+        come = [" ".join(words[same:])]
+    return " -> ".join(", ".join(parts) or "none" for parts in (gone, come))
 
 
 #: Changes whose best places are farther apart than so many runs are never told as one.
@@ -366,17 +346,17 @@ _NEAR = 3
 
 @dataclass(frozen=True)
 class Change:
-    """Between the value `at` - 1 and the value `at` of a series the level changed; `run` is the first after it.
+    """Two levels of a series that follow each other; `run` is the first one of the level `after`.
 
-    `ratio` is the level after over that before, `p` adjusted, `between` the first and last run it may have begun with.
+    `ratio` is that level over the one before; `between` the first and the last run it may have begun with.
     """
 
     series: Series
-    at: int
+    before: Level
+    after: Level
     run: int
     between: tuple[int, int]
     ratio: Estimate
-    p: float
 
     @property
     def slower(self) -> bool:
@@ -403,10 +383,9 @@ def events(changes: Sequence[Change], renewed: Sequence[Renewal]) -> list[Event]
     while left:
         fits = Counter(place for change in left for place in _places(change))
         own = Counter((change.run, change.slower, change.series.machine) for change in left)
-        run, slower, machine = max(own, key=lambda place: (fits[place], own[place], -place[0]))
-        members = [change for change in left if (run, slower, machine) in _places(change)]
-        left = [change for change in left if id(change) not in {*map(id, members)}]
-        found.append(_event(run, slower, machine, members, renewed))
+        most = max(own, key=lambda place: (fits[place], own[place], -place[0]))
+        found.append(_event(*most, [change for change in left if most in _places(change)], renewed))
+        left = [change for change in left if most not in _places(change)]
     return sorted(found, key=lambda event: (-event.run, not event.slower))
 
 
@@ -418,12 +397,12 @@ def _places(change: Change) -> list[tuple[int, bool, str]]:
 
 def _event(run: int, slower: bool, machine: str, members: list[Change], renewed: Sequence[Renewal]) -> Event:
     sides = {side_of(change.series.case) for change in members}
-    before = min(change.series.points[change.at - 1].run for change in members)  # the last with a time
-    first, last = (end(change.between[index] for change in members) for index, end in ((0, min), (1, max)))
-    near = range(min(first, before + 1), max(last, run) + 1)
+    before = min(change.series.points[change.after.start - 1].run for change in members)  # the last with a time
+    first = min(before + 1, *(change.between[0] for change in members))
+    last = max(run, *(change.between[1] for change in members))
     facts: dict[int, dict[str, str]] = {}
     for one in renewed:
-        if one.machine == machine and one.side in sides and one.run in near:
+        if one.machine == machine and one.side in sides and first <= one.run <= last:
             began = run if before < one.run <= run else one.run  # runs without a time of these cells may lie between
             facts.setdefault(began, {}).update(one.facts)
     return Event(run, before, slower, tuple(members), facts)
@@ -438,36 +417,13 @@ class Trend:
     changes: tuple[Change, ...]
 
     @property
-    def tested(self) -> bool:
-        """Whether there were enough runs to see a change."""
-        return len(self.series.points) >= FEWEST
-
-    def time(self, level: Level) -> Estimate:
-        """The median over the runs of a level (s), with its interval."""
-        return centre([point.time.value for point in self.series.points[level.start : level.stop]])
-
-    @property
     def now(self) -> tuple[float, float]:
         """The time now over the shortest and over the longest of the levels that the changes lie between; 1 without."""
         if not self.changes:
             return 1.0, 1.0
-        first = next(index for index, level in enumerate(self.levels) if level.start == self.changes[0].at)
-        *before, last = (self.time(level).value for level in self.levels[first - 1 :])
+        first = self.levels.index(self.changes[0].before)
+        *before, last = (self.series.time(level).value for level in self.levels[first:])
         return last / min(before), last / max(before)
-
-
-@dataclass(frozen=True)
-class History:
-    """`latest` are latest runs with cells outside their levels; `first` is the first run whose changes are shown."""
-
-    runs: RunsInTime
-    cells: tuple[Trend, ...]
-    events: tuple[Event, ...]
-    renewals: tuple[Renewal, ...]
-    correlation: Correlation
-    margin: float
-    latest: tuple[LatestRun, ...] = ()
-    first: int = 0
 
 
 @dataclass(frozen=True)
@@ -482,27 +438,49 @@ class LatestRun:
     cells: tuple[tuple[Series, float], ...]
 
 
+@dataclass(frozen=True)
+class History:
+    """The runs of a folder from the first to the last, and what changed.
+
+    `left_out` names folders that are no runs, `doubts` what is not reliable. `latest` are latest runs with cells
+    outside their levels; `first` is the first run whose changes are shown.
+    """
+
+    name: str
+    runs: tuple[TimedRun, ...]
+    left_out: tuple[str, ...]
+    doubts: tuple[str, ...]
+    cells: tuple[Trend, ...]
+    events: tuple[Event, ...]
+    renewals: tuple[Renewal, ...]
+    correlation: Correlation
+    margin: float
+    latest: tuple[LatestRun, ...] = ()
+    first: int = 0
+
+
 #: A run is one of the latest where fewer than so many followed on its machine: plans may take turns.
 _LATEST = 3
 
 
 def history(path: Path, given: Sequence[str], margin: float) -> History:
-    """The history of a folder of runs.
+    """The history of the runs in a folder; those without a cell of `given` (`policy=multi`) are as if not there.
 
     Raises:
-        RunReadError, RequestError: as `read_runs`.
+        RunReadError: there is no such folder.
+        RequestError: it is a run, or holds none, or two with the same launches, or nothing is `given`.
     """
-    runs = read_runs(path, given)
-    series = all_series(runs.runs)
-    levels, correlation = find([one.trace for one in series], spread_of(margin))
+    runs, left_out, doubts = _read(path, given)
+    series = all_series(runs)
+    found, correlation = find([one.trace for one in series], spread_of(margin))
     trends = []
-    for one, of_one in zip(series, levels, strict=True):
-        kept = matter(one.trace.values, of_one, margin)
+    for one, levels in zip(series, found, strict=True):
+        kept = matter(one.trace.values, levels, margin)
         trends.append(Trend(one, kept, tuple(_change(one, *both, margin) for both in pairwise(kept))))
-    renewed = renewals(runs.runs)
-    all_changes = [change for one in trends for change in one.changes]
+    renewed = renewals(runs)
+    told = tuple(events([change for one in trends for change in one.changes], renewed))
     latest = tuple(_latest(runs, trends, margin))
-    return History(runs, tuple(trends), tuple(events(all_changes, renewed)), renewed, correlation, margin, latest)
+    return History(str(path), runs, left_out, doubts, tuple(trends), told, renewed, correlation, margin, latest)
 
 
 def _change(series: Series, before: Level, after: Level, margin: float) -> Change:
@@ -510,16 +488,16 @@ def _change(series: Series, before: Level, after: Level, margin: float) -> Chang
     old, new = (np.exp(trace.values[level.start : level.stop]) for level in (before, after))
     first, last = (int(trace.runs[at]) for at in may_begin(trace.values, before, after, margin))
     ratio = ratio_of_sides(new, old, half_steps=(half, half))
-    return Change(series, after.start, int(trace.runs[after.start]), (first, last), ratio, after.p or 0.0)
+    return Change(series, before, after, int(trace.runs[after.start]), (first, last), ratio)
 
 
-def _latest(runs: RunsInTime, trends: Sequence[Trend], margin: float) -> Iterator[LatestRun]:
+def _latest(runs: Sequence[TimedRun], trends: Sequence[Trend], margin: float) -> Iterator[LatestRun]:
     """Runs with cells outside, the latest first; of cells whose last record has a time, and is of a latest run."""
     on_machine: dict[str, list[int]] = {}
-    for number, run in enumerate(runs.runs):
+    for number, run in enumerate(runs):
         on_machine.setdefault(run.machine, []).append(number)
     current = [
-        one for one in trends if one.tested and one.series.missing is None
+        one for one in trends if one.series.tested and one.series.missing is None
         and one.series.points[-1].run == one.series.last >= on_machine[one.series.machine][-_LATEST:][0]
     ]  # fmt: skip
     found = outside([one.series.trace for one in current], [one.levels for one in current], margin)
@@ -529,7 +507,7 @@ def _latest(runs: RunsInTime, trends: Sequence[Trend], margin: float) -> Iterato
         yield LatestRun(number, last.count(number), cells)
 
 
-def since(found: History, run: int) -> History:
+def since_run(found: History, run: int) -> History:
     """With only the changes that began with the run of that number or later; all times and levels remain."""
     cells = tuple(replace(one, changes=tuple(change for change in one.changes if change.run >= run))
                   for one in found.cells)  # fmt: skip

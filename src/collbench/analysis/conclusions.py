@@ -21,8 +21,18 @@ from collbench.analysis.compare import Reason as ComparisonReason
 from collbench.analysis.estimate import FEWEST, Estimate, in_logarithms
 from collbench.analysis.launches import together
 from collbench.analysis.pairs import Pair
-from collbench.analysis.paper.cells import Item, Kind, Opposed, other_device
-from collbench.analysis.paper.reference import Conclusion, Needs, Paper, Part, Scalar, Selector
+from collbench.analysis.papers import (
+    Conclusion,
+    Item,
+    Kind,
+    Needs,
+    Opposed,
+    Paper,
+    Part,
+    Scalar,
+    Selector,
+    other_device,
+)
 from collbench.schema.case import Case
 
 Verdict = Literal["holds here", "does not hold here", "unclear", "not measured"]
@@ -55,11 +65,6 @@ class Evidence:
     why: ComparisonReason | None = None
     comparison: Comparison | None = None
     figures: Mapping[str, float] = field(default_factory=dict)
-
-    @property
-    def interval(self) -> tuple[float, float] | None:
-        """That of the ratio, where it can be relied on."""
-        return None if self.ratio is None or self.reason else self.ratio.interval
 
 
 @dataclass(frozen=True)
@@ -164,36 +169,44 @@ def foreseen(paper: Paper, items: Sequence[Item]) -> list[Judgement]:
         sides = [(one.base, one.other) for one in opposed(items, part) if not part.growth or _fewer(items, part, one)]
         if part.than is None:  # on the host, or far from its memory in a container
             other = {"policy": (True, "near"), "affinity": (False, "far")}[part.by]
-            inside = [one for one in items if part.of.takes(one) and not one.case.where.on_host]
-            sides = [
-                (one, one) for one in inside if one["affinity"] == "near" and other in measured[one.case.without(near)]
-            ]
-        usable = [pair for pair in sides if part.crowded or not _crowded(pair)]
+            sides = [(one, one) for one in items if part.of.takes(one) and not one.case.where.on_host
+                     and one["affinity"] == "near" and other in measured[one.case.without(near)]]  # fmt: skip
+        usable = [Evidence(pair, "unclear") for pair in sides if part.crowded or not _crowded(pair)]
         absent = tuple(one for one in part.selectors if not any(map(one.takes, items)))
-        return _counted(part, [Evidence(pair, "unclear") for pair in usable], absent)
+        return _counted(part, usable, absent)
 
     return [Judgement(one, "unclear", tuple(map(planned, one.parts))) for one in paper.conclusions]
 
 
 def _judged(conclusion: Conclusion, kind: Kind, margin: float) -> Judgement:
-    needed = [_Needed(part, kind) for part in conclusion.parts]
-    at_once = _compared([one for part in needed for one in part.every], margin, lambda pair: pair.base.case.workload)
-    parts = [part.verdict(at_once) for part in needed]
+    needed = [(part, *_needed(part, kind)) for part in conclusion.parts]
+    every = [one for part, own, others in needed if not part.growth for one in (*own, *chain.from_iterable(others))]
+    at_once = _compared(every, margin, lambda pair: pair.base.case.workload)
+    parts = tuple(_of_part(part, kind, own, others, at_once) for part, own, others in needed)
     shown = [(selector, one) for selector in conclusion.beside for one in kind.beside_host if selector.takes(one.base)]
     alone = _compared([one for _, one in shown], margin, id)
-    beside = [replace(_read(one, alone[id(one)], selector), verdict=None) for selector, one in shown]
+    beside = tuple(replace(_read(one, alone[id(one)], selector), verdict=None) for selector, one in shown)
+    return Judgement(conclusion, _of_conclusion(conclusion, parts), parts, beside)
+
+
+def _of_conclusion(conclusion: Conclusion, parts: Sequence[PartVerdict]) -> Verdict:
     verdicts = [part.verdict for part in parts]
     unmeasured = verdicts.count("not measured")
-    verdict: Verdict = "unclear"
     if any(part.part.lacking for part in parts) or unmeasured == len(parts):
-        verdict = "not measured"
-    elif "does not hold here" in verdicts:
-        verdict = "does not hold here"
-    elif conclusion.chain and unmeasured:
-        verdict = "not measured"
-    elif set(verdicts) == {"holds here"}:
-        verdict = "holds here"
-    return Judgement(conclusion, verdict, tuple(parts), tuple(beside))
+        return "not measured"
+    if "does not hold here" in verdicts:
+        return "does not hold here"
+    if conclusion.chain and unmeasured:
+        return "not measured"
+    return "holds here" if set(verdicts) == {"holds here"} else "unclear"
+
+
+def _needed(part: Part, kind: Kind) -> tuple[list[Opposed], list[list[Opposed]]]:
+    """The cells of runs that a part needs: its own, and those that it compares them with."""
+    beside = kind.far if part.by == "affinity" else kind.beside_host
+    claimed = opposed(kind.items, part) if part.than else (one for one in beside if part.of.takes(one.base))
+    own = [one for one in claimed if part.cell(one.other, one.base) is not None]
+    return own, [[one for one in kind.beside_host if selector.takes(one.base)] for selector in part.more_than]
 
 
 def _compared(
@@ -211,64 +224,47 @@ def _compared(
     return found
 
 
-class _Needed:
-    """The cells of runs that a part needs: its own, and those that it compares them with."""
-
-    def __init__(self, part: Part, kind: Kind) -> None:
-        self.part, self.kind = part, kind
-        beside = kind.far if part.by == "affinity" else kind.beside_host
-        claimed = opposed(kind.items, part) if part.than else (one for one in beside if part.of.takes(one.base))
-        self.cells = [one for one in claimed if part.cell(one.other, one.base) is not None]
-        self.references = [[one for one in kind.beside_host if selector.takes(one.base)] for selector in part.more_than]
-        self.every = [] if part.growth else [*self.cells, *chain.from_iterable(self.references)]
-
-    def verdict(self, compared: Mapping[int, Comparison]) -> PartVerdict:
-        part, items = self.part, self.kind.items
-        groups = [[_read(one, compared[id(one)], selector) for one in group]
-                  for selector, group in zip(part.more_than, self.references, strict=True)]  # fmt: skip
-        if part.growth:
-            evidence = _growths(part, items, self.cells)
-        elif part.than:
-            evidence = [_of_claim(part, one, compared[id(one)]) for one in self.cells]
-        else:
-            evidence = [_tested(_read(one, compared[id(one)], part.of), part, groups) for one in self.cells]
-        if part.lacking:
-            evidence = [replace(one, verdict="not measured") for one in evidence]
-        there = [any(map(one.takes, items)) for one in part.selectors] if part.than else [self.cells, *self.references]
-        absent = tuple(one for one, known in zip(part.selectors, there, strict=True) if not known)
-        held = [replace(one, verdict=None) for one in chain.from_iterable(groups)]
-        refused = {key: why for key, why in self.kind.refused.items() if any(key[1] == one.workload for one in absent)}
-        return replace(_counted(part, evidence, absent, held), refused=refused)
+def _of_part(
+    part: Part, kind: Kind, own: list[Opposed], others: list[list[Opposed]], compared: Mapping[int, Comparison]
+) -> PartVerdict:  # fmt: skip
+    groups = [[_read(one, compared[id(one)], selector) for one in group]
+              for selector, group in zip(part.more_than, others, strict=True)]  # fmt: skip
+    if part.growth:
+        evidence = _growths(part, kind.items, own)
+    elif part.than:
+        evidence = [_of_claim(part, one, compared[id(one)]) for one in own]
+    else:
+        evidence = [_tested(_read(one, compared[id(one)], part.of), part, groups) for one in own]
+    if part.lacking:
+        evidence = [replace(one, verdict="not measured") for one in evidence]
+    there = [any(map(one.takes, kind.items)) for one in part.selectors] if part.than else [own, *others]
+    absent = tuple(one for one, known in zip(part.selectors, there, strict=True) if not known)
+    held = [replace(one, verdict=None) for one in chain.from_iterable(groups)]
+    refused = {key: why for key, why in kind.refused.items() if any(key[1] == one.workload for one in absent)}
+    return replace(_counted(part, evidence, absent, held), refused=refused)
 
 
 def _counted(
     part: Part, evidence: Iterable[Evidence], absent: tuple[Selector, ...], held: Sequence[Evidence] = ()
 ) -> PartVerdict:  # fmt: skip
+    """Several measurements of one cell of the paper count once."""
     cells: dict[tuple[Scalar, ...], list[Evidence]] = {}
     for one in evidence:
         if (cell := part.cell(one.sides[1], one.sides[0])) is not None:
             cells.setdefault(cell, []).append(one)
-    usable = [verdict for group in cells.values() if (verdict := _of_cell(part, group)) != "not measured"]
+    known = ([one.verdict for one in group if one.verdict != "not measured"] for group in cells.values())
+    usable = [decide(own.count("holds here"), own.count("does not hold here"), len(own), part.needs)
+              for own in known if own]  # fmt: skip
     total = max(part.total, len(usable))
     support, against = usable.count("holds here"), usable.count("does not hold here")
     verdict = decide(support, against, total, part.needs) if usable and not part.lacking else "not measured"
     missing = {
-        name: lacking
-        for number, (name, values) in enumerate(part.grid.items())
-        if not isinstance(values, int) and cells
-        and (lacking := tuple(one for one in values if one not in {cell[number] for cell in cells}))
+        name: lacking for number, (name, values) in enumerate(part.grid.items()) if not isinstance(values, int)
+        and cells and (lacking := tuple(one for one in values if one not in {cell[number] for cell in cells}))
     }  # fmt: skip
-    kept = (*(one for group in cells.values() for one in group), *held)
+    kept = (*chain.from_iterable(cells.values()), *held)
     return PartVerdict(part, verdict, total, needed_of(total, part.needs), support, against,
                        len(usable) - support - against, kept, missing, absent)  # fmt: skip
-
-
-def _of_cell(part: Part, group: Sequence[Evidence]) -> Verdict:
-    """What several measurements of one cell of the paper say together."""
-    usable = [one.verdict for one in group if one.verdict != "not measured"]
-    if not usable:
-        return "not measured"
-    return decide(usable.count("holds here"), usable.count("does not hold here"), len(usable), part.needs)
 
 
 # Host and container, or near and far: Diff% within bounds, or further from 0 than others.
@@ -298,25 +294,26 @@ def _read(one: Opposed, comparison: Comparison, selector: Selector, part: Part |
 
 def _tested(found: Evidence, part: Part, references: Sequence[Sequence[Evidence]]) -> Evidence:
     """Whether Diff% lies within bounds; or further from 0 than those of all references, which must be known."""
-    if found.ratio is None or found.interval is None:
+    sizes = _sizes(found, part.of)
+    if found.ratio is None or found.ratio.interval is None or sizes is None:
         return found
     verdict: Verdict = "unclear"
     if part.diff_percent is not None:
-        (low, high), value = _limits(part), found.ratio.value
-        if found.interval[1] < low or high < found.interval[0]:
+        (low, high), value, ends = _limits(part), found.ratio.value, found.ratio.interval
+        if ends[1] < low or high < ends[0]:
             verdict = "does not hold here"
         elif found.ratio.within(low, high):
             verdict = "holds here"
         beyond = max(math.log(low / value) if low else -math.inf, -math.log(high / value))
         return replace(found, verdict=verdict, beyond=beyond)
+    nearest, middle, furthest = sizes
     groups = zip(part.more_than, references, strict=True)
-    sizes = [_sizes(one, selector) for selector, group in groups for one in group]
-    nearest, middle, furthest = _sizes(found, part.of) or (0.0, 0.0, 0.0)
-    known = [size for size in sizes if size is not None]
+    others = [_sizes(one, selector) for selector, group in groups for one in group]
+    known = [size for size in others if size is not None]
     beyond = max((size[1] for size in known), default=0.0) - middle
     if any(furthest < low for low, *_ in known):
         verdict = "does not hold here"
-    elif None in sizes or not all(references):
+    elif None in others or not all(references):
         return replace(found, reason="references")
     elif all(nearest > high for *_, high in known):
         verdict = "holds here"
@@ -333,9 +330,9 @@ def _limits(part: Part) -> tuple[float, float]:
 
 def _sizes(found: Evidence, selector: Selector) -> tuple[float, float, float] | None:
     """|Diff%|: the least, that of the ratio, and the largest of an interval; None where it cannot be relied on."""
-    if found.ratio is None or found.interval is None:
+    if found.ratio is None or found.ratio.interval is None or found.reason:
         return None
-    value, low, high = (diff_percent(one, selector.shown) for one in (found.ratio.value, *found.interval))
+    value, low, high = (diff_percent(one, selector.shown) for one in (found.ratio.value, *found.ratio.interval))
     distances = sorted((abs(low), abs(high)))
     return 0.0 if low * high <= 0 else distances[0], abs(value), distances[1]
 
@@ -348,20 +345,20 @@ def opposed(items: Sequence[Item], part: Part) -> Iterator[Opposed]:
 
     One rank in one container is the same under every policy, and no evidence on placement.
     """
+
+    def key(item: Item) -> object:
+        return item.run, item.case.without(_FREE), tuple(item[name] for name in part.at)
+
     bases: dict[object, list[Item]] = {}
     for item in items:
         if part.than is not None and part.than.takes(item):
-            bases.setdefault(_key(item, part), []).append(item)
+            bases.setdefault(key(item), []).append(item)
     for other in items:
-        for base in bases.get(_key(other, part), ()) if part.of.takes(other) else ():
+        for base in bases.get(key(other), ()) if part.of.takes(other) else ():
             alone = other["ranks"] == 1 and base.case.without(("policy",)) == other.case.without(("policy",))
             if base is not other and not alone:
                 pair = Pair(base.cell, other.cell, base.name, other.name) if base.cell and other.cell else None
                 yield Opposed(base, other, pair)
-
-
-def _key(item: Item, part: Part) -> object:
-    return item.run, item.case.without(_FREE), tuple(item[name] for name in part.at)
 
 
 def _crowded(sides: Iterable[Item]) -> bool:
@@ -381,7 +378,7 @@ def _growths(part: Part, items: Sequence[Item], cells: Iterable[Opposed]) -> lis
     """Growth from few to many workers: that of the side that is said to grow less, over that of the other."""
     questions: dict[object, list[tuple[tuple[Item, ...], Launches]]] = {}
     for one in cells:
-        sides = (one.base, one.other, *(_fewer(items, part, one) or ()))
+        sides = (one.base, one.other, *_fewer(items, part, one))
         medians = together([item.cell for item in sides if item.cell is not None], one.base.in_blocks)
         if len(sides) == 4 and len(medians) >= FEWEST:
             of, over = medians[:, 1] * medians[:, 2], medians[:, 0] * medians[:, 3]
@@ -399,19 +396,15 @@ def _growths(part: Part, items: Sequence[Item], cells: Iterable[Opposed]) -> lis
     return found
 
 
-def _fewer(items: Sequence[Item], part: Part, one: Opposed) -> tuple[Item, Item] | None:
-    """Both sides with the fewest workers of a growth; None where these are not the ones with the most, or lack it."""
+def _fewer(items: Sequence[Item], part: Part, one: Opposed) -> tuple[Item, ...]:
+    """Both sides with the fewest workers of a growth; none where these are not the ones with the most, or lack it."""
     few, many = part.growth or (0, 0)
-    if one.other["workers"] != many:
-        return None
 
-    def like(item: Item) -> Item | None:
-        fitting = (one for one in items if one["workers"] == few and _of_any_size(one) == _of_any_size(item))
-        return next(fitting, None)
+    def of_any_size(item: Item) -> object:
+        return item.run, item.library, item.case.without(("ranks",))
 
-    found = like(one.base), like(one.other)
-    return None if found[0] is None or found[1] is None else (found[0], found[1])
-
-
-def _of_any_size(item: Item) -> object:
-    return item.run, item.library, item.case.without(("ranks",))
+    found: list[Item] = []
+    for side in (one.base, one.other) if one.other["workers"] == many else ():
+        alike = (item for item in items if item["workers"] == few and of_any_size(item) == of_any_size(side))
+        found += [item for item in [next(alike, None)] if item is not None]
+    return tuple(found) if len(found) == 2 else ()

@@ -15,7 +15,7 @@ estimate is as uncertain as it is in random orders, and more so the more the ser
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Literal
@@ -34,7 +34,7 @@ LEAST = 3
 #: Fewer values than this have no order that would be rarer than 5 %.
 FEWEST = 8
 
-#: Values farther than so many spreads from the median count as if they were as far.
+#: Values and distances of more than so many spreads count as if they were as far.
 _FAR = 6.0
 
 #: The standard deviation over the mean and over the median distance of neighbours, of independent normal values.
@@ -113,9 +113,6 @@ def statistics(ordered: NDArray[np.float32], least: float, r: float = 0.0) -> tu
 #: Distances over so many runs are compared with those of neighbours: few, because a change is in more of longer ones.
 _LAGS = (2, 3, 4)
 
-#: Distances of more than so many spreads count as so many.
-_APART = 6.0
-
 #: Steps of more than so many spreads, at most so many of a series, are changes, and no correlation of neighbours.
 _STEP, _STEPS = 7.0, 2
 
@@ -149,11 +146,9 @@ def persistence(ordered: NDArray[np.float32], least: float) -> NDArray[np.float6
     """
     usual = spreads(ordered, least)
     kept = _without_steps(ordered, _STEP * usual)
-    near, *far = (
-        (np.minimum(np.abs(kept[:, lag:] - kept[:, :-lag]) / usual, _APART) ** 2).mean(axis=1) for lag in (1, *_LAGS)
-    )
-    found: NDArray[np.float64] = np.log((np.mean(far, axis=0) + 1e-3) / (near + 1e-3)).astype(np.float64)
-    return found
+    near, *far = ((np.minimum(np.abs(kept[:, lag:] - kept[:, :-lag]) / usual, _FAR) ** 2).mean(axis=1)
+                  for lag in (1, *_LAGS))  # fmt: skip
+    return np.asarray(np.log((np.mean(far, axis=0) + 1e-3) / (near + 1e-3)), np.float64)
 
 
 def _without_steps(values: NDArray[np.floating], least: NDArray[np.floating]) -> NDArray[np.floating]:
@@ -200,69 +195,61 @@ def find(traces: Sequence[Trace], least: float) -> tuple[list[tuple[Level, ...]]
 
     `least`: a spread (logarithm) that every series is taken to have.
     """
-    orders = _Orders(traces)
-    correlation = orders.correlation(least)
+    ordered = _random_orders(traces)
     levels = {(number, Level(0, len(trace.values))): 1.0 for number, trace in enumerate(traces)}
+    correlation = _correlation([persistence(ordered(*one), least) for one in levels if one[1].stop >= FEWEST])
     tested: dict[tuple[int, Level], tuple[NDArray[np.float32], int]] = {}
     while True:
         long = [key for key in levels if key[1].stop - key[1].start >= FEWEST]
-        for number, level in long:
-            if (number, level) not in tested:
-                tested[number, level] = statistics(orders.values(number, level), least, correlation.limit)
+        tested |= {key: statistics(ordered(*key), least, correlation.limit) for key in long if key not in tested}
         if long:
             found = np.stack([tested[key][0] for key in long])
             levels.update(zip(long, step_down(found[:, 0], [found]).tolist(), strict=True))
         if min(levels.values(), default=1.0) > ALPHA:
             break
-        levels = {(number, part): 1.0 for (number, level), p in levels.items()
-                  for part in _parts(level, p, tested.get((number, level)))}  # fmt: skip
+        split: dict[tuple[int, Level], float] = {}
+        for (number, level), p in levels.items():
+            at = level.start + tested[number, level][1] if p <= ALPHA else level.stop
+            parts = (replace(level, stop=at), Level(at, level.stop, p))
+            split |= {(number, part): 1.0 for part in parts[: 1 + (p <= ALPHA)]}
+        levels = split
     return [tuple(level for of, level in levels if of == number) for number in range(len(traces))], correlation
 
 
-def _parts(level: Level, p: float, tested: tuple[NDArray[np.float32], int] | None) -> tuple[Level, ...]:
-    """Both parts of a level that is split with this adjusted p; the level where p is too large."""
-    if p > ALPHA or tested is None:
-        return (level,)
-    at = level.start + tested[1]
-    return replace(level, stop=at), Level(at, level.stop, p)
+def _random_orders(traces: Sequence[Trace]) -> Callable[[int, Level], NDArray[np.float32]]:
+    """Values of a level of a series, less their median, in every order: [orders, values].
+
+    In each order all runs have a random number; the first order is time. The more splits, the fewer orders are drawn.
+    """
+    splits_of_all = sum(splits(len(trace.values)).shape[1] for trace in traces)
+    number = min(max(_WORK // max(splits_of_all, 1), DRAWN[0]), DRAWN[1])
+    last = max((int(trace.runs[-1]) for trace in traces if len(trace.runs)), default=0)
+    keys = np.random.default_rng(SEED).random((number + 1, last + 1), np.float32)
+    keys[0] = np.linspace(0, 1, last + 1)
+
+    @lru_cache(maxsize=4)  # most cells have the same runs
+    def orders(runs: bytes) -> NDArray[np.int64]:
+        return np.argsort(keys[:, np.frombuffer(runs, np.int64)], axis=1)
+
+    def ordered(number: int, level: Level) -> NDArray[np.float32]:
+        values, runs = (of[level.start : level.stop] for of in (traces[number].values, traces[number].runs))
+        centred: NDArray[np.float32] = (values - np.median(values)).astype(np.float32)
+        return centred[orders(runs.tobytes())]
+
+    return ordered
 
 
-class _Orders:
-    """The orders that the runs of all series are put into: in each a random number for each run; the first is time."""
+def _correlation(persistences: Sequence[NDArray[np.float64]]) -> Correlation:
+    """By the mean `persistence` of all series [orders]; random orders show how far an estimate may be off.
 
-    def __init__(self, traces: Sequence[Trace]) -> None:
-        self._traces = traces
-        looked = sum(splits(len(trace.values)).shape[1] for trace in traces)
-        number = min(max(_WORK // max(looked, 1), DRAWN[0]), DRAWN[1])
-        runs = 1 + max((int(trace.runs[-1]) for trace in traces if len(trace.runs)), default=0)
-        self._keys = np.random.default_rng(SEED).random((number + 1, runs), np.float32)
-        self._keys[0] = np.linspace(0, 1, runs)
-        self._orders = lru_cache(maxsize=4)(self._orders_of)  # most cells have the same runs
-
-    def values(self, number: int, level: Level) -> NDArray[np.float32]:
-        """Those of a level of a series less their median, in every order: [orders, values]."""
-        own, runs = (of[level.start : level.stop] for of in (self._traces[number].values, self._traces[number].runs))
-        centred: NDArray[np.float32] = (own - np.median(own)).astype(np.float32)
-        return centred[self._orders(runs.tobytes())]
-
-    def correlation(self, least: float) -> Correlation:
-        """By the mean `persistence` of all series; random orders show how far an estimate may be off.
-
-        They are orders of the same runs for all series, so that series which share what moves them count as one.
-        """
-        whole = [(number, Level(0, len(trace.values))) for number, trace in enumerate(self._traces)
-                 if len(trace.values) >= FEWEST]  # fmt: skip
-        if not whole:
-            return Correlation(0.0, 0.0, "unknown")
-        measured, *by_chance = np.mean([persistence(self.values(*one), least) for one in whole], axis=0)
-        off = np.quantile(by_chance, (0.5, 1 - CONFIDENCE, ALPHA, 1 - ALPHA))
-        estimate, limit, most, least_sure = np.interp(measured - off, _PERSISTENCE, _GRID).tolist()
-        alike: Dependence = "alike" if least_sure > 0 else "unknown" if most >= WAVES else "none"
-        return Correlation(estimate, limit, alike)
-
-    def _orders_of(self, runs: bytes) -> NDArray[np.int64]:
-        """The orders that the runs of these numbers (int64) are put into, [orders, runs]."""
-        return np.argsort(self._keys[:, np.frombuffer(runs, np.int64)], axis=1)
+    They are orders of the same runs for all series, so that series which share what moves them count as one.
+    """
+    if not persistences:
+        return Correlation(0.0, 0.0, "unknown")
+    measured, *by_chance = np.mean(persistences, axis=0)
+    off = np.quantile(by_chance, (0.5, 1 - CONFIDENCE, ALPHA, 1 - ALPHA))
+    estimate, limit, most, least_sure = np.interp(measured - off, _PERSISTENCE, _GRID).tolist()
+    return Correlation(estimate, limit, "alike" if least_sure > 0 else "unknown" if most >= WAVES else "none")
 
 
 #: What the squared errors of a place may exceed those of the best by, in variances: chi-squared, one degree, 95 %.
@@ -344,39 +331,28 @@ def outside(traces: Sequence[Trace], levels: Sequence[Sequence[Level]], margin: 
         if len(trace.values) >= FEWEST:
             groups.setdefault(int(trace.runs[-1]), []).append(number)
     found: dict[int, float] = {}
-    for cells in groups.values():
-        away = [_away(traces[cell].values, levels[cell]) for cell in cells]
-        bound = _bound([traces[cell] for cell in cells], away, margin, len(groups))
-        found |= {cell: float(np.exp(own[-1])) for cell, own in zip(cells, away, strict=True)
-                  if _farther(own, margin)[-1] > bound}  # fmt: skip
+    for last, cells in groups.items():
+        away = {cell: _away(traces[cell].values, levels[cell]) for cell in cells}
+        ratios = {cell: _over_others(own, margin) for cell, own in away.items()}
+        largest, measured = np.zeros(last + 1), np.zeros(last + 1)
+        for cell, own in ratios.items():
+            largest[traces[cell].runs] = np.maximum(largest[traces[cell].runs], own)
+            measured[traces[cell].runs] += 1
+        others = largest[np.flatnonzero(measured >= _SHARE * len(cells))[:-2]]
+        factor = max(1.0, len(groups) / (ALPHA * (len(others) + 1)))
+        bound = max(1.0, factor * float(others.max(initial=0.0)))
+        found |= {cell: float(np.exp(away[cell][-1])) for cell, own in ratios.items() if own[-1] > bound}
     return dict(sorted(found.items(), key=lambda one: -abs(np.log(one[1]))))
 
 
 def _away(values: NDArray[np.float64], levels: Sequence[Level]) -> NDArray[np.float64]:
     """How far each value [n] is from the median of its level."""
-    found: NDArray[np.float64] = np.concatenate([
-        values[level.start : level.stop] - np.median(values[level.start : level.stop]) for level in levels
-    ])  # fmt: skip
-    return found
+    return np.concatenate([values[level.start : level.stop] - _level(values, level) for level in levels])
 
 
-def _farther(away: NDArray[np.float64], margin: float) -> NDArray[np.float64]:
+def _over_others(away: NDArray[np.float64], margin: float) -> NDArray[np.float64]:
     """The distance of each value [n] over the largest one that is no neighbour's, or the margin where that is more."""
     apart = np.abs(away)
     before = np.concatenate([[0.0, 0.0], np.maximum.accumulate(apart)[:-2]])
     behind = np.concatenate([np.maximum.accumulate(apart[::-1])[::-1][2:], [0.0, 0.0]])
-    found: NDArray[np.float64] = apart / np.maximum(np.maximum(before, behind), np.log1p(margin))
-    return found
-
-
-def _bound(traces: Sequence[Trace], away: Sequence[NDArray[np.float64]], margin: float, groups: int) -> float:
-    """What the ratio of a value in the last run must exceed: at least 1."""
-    last = int(traces[0].runs[-1])
-    largest, cells = np.zeros(last + 1), np.zeros(last + 1)
-    for trace, own in zip(traces, away, strict=True):
-        largest[trace.runs] = np.maximum(largest[trace.runs], _farther(own, margin))
-        cells[trace.runs] += 1
-    counted = np.flatnonzero(cells >= _SHARE * len(traces))
-    others = largest[counted[:-2]]
-    factor = max(1.0, groups / (ALPHA * (len(others) + 1)))
-    return max(1.0, factor * float(others.max(initial=0.0)))
+    return np.asarray(apart / np.maximum(np.maximum(before, behind), np.log1p(margin)))

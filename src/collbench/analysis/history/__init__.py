@@ -1,1 +1,0 @@
-"""Runs in time: what changed, when, and by how much."""

@@ -1,0 +1,544 @@
+"""Latency-bandwidth models: what an algorithm of a collective costs, fitted to a series of cells.
+
+The model is Hockney's (R. W. Hockney, The communication challenge for MPP: Intel Paragon and Meiko CS-2, Parallel
+Computing 20 (1994) 389-398): a message of m bytes takes alpha + m beta. An algorithm on p ranks with m bytes then takes
+
+    messages(p) alpha + travel(p) m beta
+
+where a rank sends and receives one message at a time, in both directions at once, and links do not disturb each other;
+but for the shape `shared memory`, whose ranks share one bandwidth. Reducing is part of beta: nearly every algorithm
+reduces in proportion to what it moves, so that measurements could not separate the two.
+
+The terms are those of R. Thakur, R. Rabenseifner, W. Gropp, Optimization of collective communication operations in
+MPICH, International Journal of High Performance Computing Applications 19 (2005) 49-66 [TRG], and E. Chan, M. Heimlich,
+A. Purkayastha, R. van de Geijn, Collective communication: theory, practice, and experience, Concurrency and
+Computation: Practice and Experience 19 (2007) 1749-1783 [CHPV]. The bytes m are collbench's size: the whole buffer for
+allreduce, bcast, reduce and sendrecv; the blocks of all ranks for allgather, gather, scatter, reduce_scatter and
+alltoall; one worker's buffer for ps_bcast and ps_gather.
+
+A shape's alpha and beta come from non-negative least squares with every row divided by its measured time, so that an
+error of a microsecond at 8 bytes counts as much as one of a millisecond at 8 MiB. Sizes are cut into pieces; in each
+the shape is the one with the least error on sizes that were held out. Two parameters have a solution in closed form, so
+that all ways to cut a series can be tried again for each size that is held out, and for each resample of the launches.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import combinations, pairwise
+from statistics import median
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+
+from collbench.analysis.results import Cell
+from collbench.analysis.runs import Observed
+from collbench.schema.case import Case
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+#: A term as a function of the number of ranks, at least 2.
+Term = Callable[[int], float]
+
+
+@dataclass(frozen=True)
+class Shape:
+    """An algorithm. `travel` is in units of the collective's size; both terms are linear in it."""
+
+    name: str
+    messages: Term
+    travel: Term = lambda p: 0.0
+
+    def terms(self, ranks: int, size: float) -> tuple[float, float]:
+        """Messages and bytes over a link, each in sequence, for `ranks` >= 2 and `size` bytes."""
+        return self.messages(ranks), self.travel(ranks) * size
+
+
+def rounds(p: int) -> int:
+    """ceil(log2 p): how often what p ranks know must double."""
+    return (p - 1).bit_length()
+
+
+def power(p: int) -> int:
+    """The largest power of two that is at most p."""
+    return 1 << (p.bit_length() - 1)
+
+
+def folds(p: int) -> int:
+    """1 where ranks must first hand their data to another, because p is no power of two; else 0 [TRG]."""
+    return int(power(p) != p)
+
+
+def others(p: int) -> float:
+    """(p - 1) / p: the share of a buffer that belongs to the other ranks."""
+    return (p - 1) / p
+
+
+def _halved(p: int) -> float:
+    """What a recursive halving of the ranks that a fold leaves moves, and as much again reversed."""
+    return others(power(p))
+
+
+def _steps(p: int) -> int:
+    """log2 of the ranks that a fold leaves."""
+    return rounds(power(p))
+
+
+#: Ranks of one host whose buffers all pass one memory, or one link of it; they wait for each other in rounds.
+SHARED = Shape("shared memory", rounds, lambda p: p)
+
+#: Root to all along a binomial tree: a rank that has the data gives it to one that has not [TRG, CHPV].
+_TREE = Shape("binomial tree", rounds, rounds)
+
+#: The root sends to one after the other.
+_LINEAR = Shape("linear", lambda p: p - 1, lambda p: p - 1)
+
+_BCAST = (
+    _TREE,
+    # Binomial scatter, then ring all-gather: van de Geijn's [TRG, CHPV].
+    Shape("van de Geijn, ring", lambda p: rounds(p) + p - 1, lambda p: 2 * others(p)),
+    # The same with an all-gather that doubles (Bruck's where p is no power of two) [TRG].
+    Shape("van de Geijn, doubling", lambda p: 2 * rounds(p), lambda p: 2 * others(p)),
+    _LINEAR,
+    SHARED,
+)
+
+#: Gather and scatter are each other reversed: all blocks but one pass the root's link [CHPV].
+_ROOTED = (Shape("binomial tree", rounds, others), Shape("linear", lambda p: p - 1, others))
+
+#: The algorithms of each collective, the most usual first: it is named where the ranks measured do not tell.
+SHAPES: dict[str, tuple[Shape, ...]] = {
+    "allreduce": (
+        # Partners exchange whole buffers; a fold adds a message before and one after [TRG].
+        Shape("recursive doubling", lambda p: _steps(p) + 2 * folds(p), lambda p: _steps(p) + 2 * folds(p)),
+        # Reduce-scatter around the ring, then all-gather around it [CHPV].
+        Shape("ring", lambda p: 2 * (p - 1), lambda p: 2 * others(p)),
+        # Rabenseifner's: reduce-scatter by halving, then all-gather by doubling [TRG].
+        Shape("Rabenseifner", lambda p: 2 * _steps(p) + 2 * folds(p), lambda p: 2 * _halved(p) + 2 * folds(p)),
+        # A reduce along a binomial tree, then a broadcast along it [CHPV].
+        Shape("tree, reduce and bcast", lambda p: 2 * rounds(p), lambda p: 2 * rounds(p)),
+        Shape("linear", lambda p: 2 * (p - 1), lambda p: 2 * (p - 1)),
+        SHARED,
+    ),
+    "bcast": _BCAST,
+    "reduce": (
+        _TREE,
+        # Rabenseifner's: reduce-scatter by halving, then a binomial gather [TRG].
+        Shape("Rabenseifner", lambda p: 2 * _steps(p) + folds(p), lambda p: 2 * _halved(p) + folds(p)),
+        Shape("ring and gather", lambda p: p - 1 + rounds(p), lambda p: 2 * others(p)),
+        _LINEAR,
+        SHARED,
+    ),
+    "allgather": (
+        # Doubling where p is a power of two, Bruck's where it is not: the same terms [TRG].
+        Shape("doubling or Bruck", rounds, others),
+        Shape("ring", lambda p: p - 1, others),  # [TRG]
+        Shape("tree, gather and bcast", lambda p: 2 * rounds(p), lambda p: others(p) + rounds(p)),  # [CHPV]
+        SHARED,
+    ),
+    "gather": _ROOTED,
+    "scatter": _ROOTED,
+    "reduce_scatter": (
+        # Halving; a fold adds whole buffers before, and a block after [TRG, simplified: equal pieces].
+        Shape("recursive halving", lambda p: _steps(p) + 2 * folds(p), lambda p: _halved(p) + folds(p) * (1 + 1 / p)),
+        Shape("ring or pairwise", lambda p: p - 1, others),  # [TRG]
+        Shape("tree, reduce and scatter", lambda p: 2 * rounds(p), lambda p: rounds(p) + others(p)),  # [CHPV]
+        SHARED,
+    ),
+    "alltoall": (
+        Shape("pairwise", lambda p: p - 1, others),  # [TRG]
+        # Block i travels once for every bit that is set in i, over p [TRG].
+        Shape("Bruck", rounds, lambda p: sum(i.bit_count() for i in range(p)) / p),
+        SHARED,
+    ),
+    "barrier": (
+        # D. Hensgen, R. Finkel, U. Manber, International Journal of Parallel Programming 17 (1988) 1-17.
+        Shape("dissemination", rounds),
+        Shape("recursive doubling", lambda p: _steps(p) + 2 * folds(p)),
+        Shape("tree, up and down", lambda p: 2 * rounds(p)),
+        Shape("linear", lambda p: 2 * (p - 1)),
+    ),
+    "sendrecv": (Shape("exchange with neighbours", lambda p: 1, lambda p: 1),
+                 Shape(SHARED.name, lambda p: 1, lambda p: p)),
+    "ps_bcast": _BCAST,
+    "ps_gather": (_LINEAR, Shape("binomial tree", rounds, lambda p: p - 1)),
+}  # fmt: skip
+
+
+#: The fewest sizes in a piece: a line has two parameters.
+FEWEST_IN_PIECE = 3
+
+#: The most breaks between pieces.
+MOST_BREAKS = 2
+
+#: Parameters that a break counts for, besides those of the line behind it. Its position is one, but it is searched for:
+#: with 2, simulated series of 7 to 20 sizes of one line with 5 to 15 % of noise are broken in 5 to 30 % of cases, with
+#: 1 in 25 to 55 %; real switches (a time that jumps by a factor of 2) are found as often.
+PLACE = 2
+
+#: Relative errors below this do not favour one model over another: no median of launches is known better.
+RESOLVED = 1e-3
+
+#: Shapes whose criterion is this close to the best one's are as likely (Burnham and Anderson, Model Selection and
+#: Multimodel Inference, 2nd ed. (2002), section 2.6).
+AS_LIKELY = 2.0
+
+
+@dataclass(frozen=True)
+class Point:
+    """A cell as the fit sees it. `size` is the size asked for, `moved` the bytes that move after rounding.
+
+    `medians` are the launches' medians in seconds, `launches` their numbers, in the same order.
+    """
+
+    ranks: int
+    size: int
+    moved: int
+    launches: tuple[int, ...]
+    medians: tuple[float, ...]
+
+    @property
+    def seconds(self) -> float:
+        return median(self.medians)
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """A shape with its parameters: seconds a message, seconds a byte (which includes the time to reduce it)."""
+
+    shape: Shape
+    alpha: float
+    beta: float
+
+    def seconds(self, ranks: int, moved: float) -> float:
+        """Time of an operation on `ranks` ranks that moves `moved` bytes."""
+        messages, travel = self.shape.terms(ranks, moved)
+        return messages * self.alpha + travel * self.beta
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Sizes asked for from `low` to `high` (both measured), the shape there, and those that are as likely."""
+
+    low: int
+    high: int
+    fitted: Fitted
+    rivals: tuple[Fitted, ...] = ()
+
+    def inside(self, misses: Iterable[HeldOutError]) -> list[HeldOutError]:
+        """The errors at its sizes."""
+        return [miss for miss in misses if self.low <= miss.size <= self.high]
+
+
+@dataclass(frozen=True)
+class Fit:
+    """Pieces in order of size."""
+
+    pieces: tuple[Piece, ...]
+
+    def pieces_at(self, size: int) -> tuple[Piece, ...]:
+        """The piece a size belongs to; between two pieces the nearer one by ratio, and the other one behind it."""
+        for piece, after in pairwise(self.pieces):
+            if piece.high < size < after.low:
+                return (piece, after) if size * size <= piece.high * after.low else (after, piece)
+            if size <= piece.high:
+                return (piece,)
+        return (self.pieces[-1],)
+
+    def seconds(self, point: Point) -> float:
+        return self.pieces_at(point.size)[0].fitted.seconds(point.ranks, point.moved)
+
+
+def terms_of(points: Sequence[Point], shape: Shape) -> NDArray[np.float64]:
+    """The terms of a shape at each point, [n, 2]: messages and bytes."""
+    return np.array([shape.terms(point.ranks, point.moved) for point in points])
+
+
+def designs_of(points: Sequence[Point], shapes: Sequence[Shape]) -> dict[Shape, NDArray[np.float64]]:
+    """Terms over measured times, [n, 2]: times the parameters of a perfect model these are ones."""
+    seconds = np.array([point.seconds for point in points])
+    return {shape: terms_of(points, shape) / seconds[:, None] for shape in shapes}
+
+
+def fit(points: Sequence[Point], shapes: Sequence[Shape]) -> Fit:
+    """Pieces, their shapes and parameters. The points are of one series, at least two of them different.
+
+    Sizes are held out in turn, or rank counts where there is one size.
+    """
+    sizes, ranks = (np.array(values) for values in zip(*((one.size, one.ranks) for one in points), strict=True))
+    held = sizes if len(set(sizes.tolist())) > 1 else ranks
+    designs, alike = designs_of(points, shapes), len(set(ranks.tolist())) == 1  # then every shape is the same line
+    pieces = []
+    for low, high in _cut(sizes, [designs[shape] for shape in (shapes[:1] if alike else shapes)]):
+        inside = (sizes >= low) & (sizes <= high)
+        own = {shape: design[inside] for shape, design in designs.items()}
+        likely = [solve(own[shape], shape) for shape in (shapes if alike else _likely(own, held[inside]))]
+        pieces.append(Piece(low, high, likely[0], tuple(likely[1:])))
+    return Fit(tuple(pieces))
+
+
+def solve(design: NDArray[np.float64], shape: Shape) -> Fitted:
+    """The shape with the non-negative parameters of least squared relative error."""
+    (alpha, beta), _ = least(design.T @ design, design.sum(axis=0))
+    return Fitted(shape, float(alpha), float(beta))
+
+
+def least(gram: NDArray[np.float64], moment: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Non-negative least squares of ones: gram [..., 2, 2], moment [..., 2] -> parameters [..., 2], explained [...].
+
+    Both parameters where both are positive, else the better of the two alone, which is positive because every term is.
+    `explained` is by how much they reduce the sum of squares.
+    """
+    squares = np.stack((gram[..., 0, 0], gram[..., 1, 1]), axis=-1)
+    mixed = gram[..., 0, 1]
+    alone = moment / np.where(squares > 0, squares, math.inf)
+    gains = alone * moment
+    alone = np.where(gains >= gains.max(axis=-1, keepdims=True), alone, 0.0)
+    alone[..., 1] = np.where(alone[..., 0] > 0, 0.0, alone[..., 1])
+    product = squares[..., 0] * squares[..., 1]
+    determinant = product - mixed**2
+    regular = determinant > 1e-12 * product
+    both = squares[..., ::-1] * moment - mixed[..., None] * moment[..., ::-1]
+    both = both / np.where(regular, determinant, 1.0)[..., None]
+    chosen = np.where((regular & (both >= 0).all(axis=-1))[..., None], both, alone)
+    return chosen, (chosen * moment).sum(axis=-1)
+
+
+def criterion(n: int, squares: float, parameters: int) -> float:
+    """Schwarz's criterion of n relative errors with this sum of squares, n log(squares / n) + k log n; less is better.
+
+    G. Schwarz, Estimating the dimension of a model, Annals of Statistics 6 (1978) 461-464; for numbers of breaks Y.-C.
+    Yao, Statistics & Probability Letters 6 (1988) 181-189.
+    """
+    return n * math.log(max(squares / n, RESOLVED**2)) + parameters * math.log(n)
+
+
+def _likely(designs: dict[Shape, NDArray[np.float64]], held: NDArray[np.int64]) -> list[Shape]:
+    """The shape with the least error on what is held out in turn, and those that are as likely, in this order."""
+    errors = {shape: _held_out_error(design, held) for shape, design in designs.items()}
+    ranked = sorted(errors, key=lambda shape: errors[shape])
+    return [shape for shape in ranked if errors[shape] - errors[ranked[0]] < AS_LIKELY]
+
+
+def _held_out_error(design: NDArray[np.float64], held: NDArray[np.int64]) -> float:
+    """Misfit of a shape on what is held out in turn, fitted to the rest; on all rows where nothing can be held out.
+
+    The ends are not held out: to predict them is to extrapolate. One size counts once, on however many ranks.
+    """
+    known, index = np.unique(held, return_inverse=True)
+    gram, moment, count = _sums(design, index, len(known))
+    if len(known) < 3:
+        _, explained = least(gram.sum(axis=0), moment.sum(axis=0))
+        return criterion(len(index), len(index) - float(explained), 0)
+    parameters, _ = least(gram.sum(axis=0) - gram, moment.sum(axis=0) - moment)
+    squares = ((design * parameters[index]).sum(axis=1) - 1) ** 2
+    means = (np.bincount(index, squares) / count)[1:-1]
+    return criterion(len(means), float(means.sum()), 0)
+
+
+def _sums(
+    design: NDArray[np.float64], index: NDArray[np.int64], n: int
+) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+    """Gram matrices [n, 2, 2], moments [n, 2] and numbers [n] of the rows of each index."""
+    gram, moment = np.zeros((n, 2, 2)), np.zeros((n, 2))
+    np.add.at(gram, index, design[:, :, None] * design[:, None, :])
+    np.add.at(moment, index, design)
+    return gram, moment, np.bincount(index, minlength=n).astype(float)
+
+
+def _cut(sizes: NDArray[np.int64], designs: Sequence[NDArray[np.float64]]) -> list[tuple[int, int]]:
+    """First and last size of each piece: of all cuts, the one of the least criterion; each may have another shape."""
+    known, index = np.unique(sizes, return_inverse=True)
+    squares = np.min([_squares(design, index, len(known)) for design in designs], axis=0)
+
+    def value(ends: list[tuple[int, int]]) -> float:
+        total = sum(float(squares[start, stop]) for start, stop in ends)
+        return criterion(len(sizes), total, 2 * len(ends) + PLACE * (len(ends) - 1))
+
+    return [(int(known[start]), int(known[stop - 1])) for start, stop in min(_cuts(len(known)), key=value)]
+
+
+def _cuts(n: int) -> Iterator[list[tuple[int, int]]]:
+    """Every way to cut n sizes, as [start, stop) of the pieces, the whole first."""
+    for breaks in range(MOST_BREAKS + 1):
+        for inner in combinations(range(1, n), breaks):
+            ends = list(pairwise((0, *inner, n)))
+            if not breaks or all(stop - start >= FEWEST_IN_PIECE for start, stop in ends):
+                yield ends
+
+
+def _squares(design: NDArray[np.float64], index: NDArray[np.int64], n: int) -> NDArray[np.float64]:
+    """Sum of squared relative errors of the best line over sizes [start, stop), as [n, n + 1]; infinite if empty.
+
+    Sums run forward from each start: all are of numbers that are not negative, so nothing cancels over many sizes.
+    """
+    sums = _sums(design, index, n)
+    squares = np.full((n, n + 1), math.inf)
+    for start in range(n):
+        gram, moment, count = (values[start:].cumsum(axis=0) for values in sums)
+        squares[start, start + 1 :] = np.maximum(count - least(gram, moment)[1], 0.0)
+    return squares
+
+
+#: The fewest sizes of a series that is modelled: a line, and one more when one is held out.
+FEWEST_SIZES = 4
+
+#: The fewest rank counts of a series without sizes that is modelled; of any, to know errors at other rank counts.
+FEWEST_RANKS = 3
+
+#: Why a cell says nothing about a link.
+Useless = Literal["failed", "skipped", "results wrong", "one rank", "median of 0", "0 bytes after rounding"]
+
+
+@dataclass(frozen=True)
+class Series:
+    """One case without size and ranks, over one transport (empty: not reported; launches had several: joined by `and`).
+
+    `sized`: it moves data; a barrier does not, and is modelled over numbers of ranks alone. `points` are in order of
+    ranks and size, `cells` are theirs. `left_out` is why each of the other cells says nothing about a link.
+    """
+
+    case: Case
+    transport: str
+    points: tuple[Point, ...]
+    left_out: tuple[Useless, ...]
+    cells: tuple[Cell, ...]
+    sized: bool = True
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        return tuple(sorted({point.size for point in self.points}))
+
+    @property
+    def ranks(self) -> tuple[int, ...]:
+        return tuple(sorted({point.ranks for point in self.points}))
+
+    @property
+    def launches(self) -> int:
+        """The most launches that a point has."""
+        return max((len(point.medians) for point in self.points), default=0)
+
+
+def series(observed: Observed, wanted: frozenset[str] = frozenset()) -> list[Series]:
+    """The series of a run in the order they were measured; with `wanted`, of these collectives only.
+
+    A cell that was never measured has no transport: it goes to the first series of its case.
+    """
+    by_case: dict[Case, dict[str, list[Cell]]] = {}
+    for cell in sorted(observed.cells.values(), key=lambda cell: not cell.medians):
+        if not wanted or cell.case.workload in wanted:
+            groups = by_case.setdefault(cell.case.without(("size", "ranks")), {})
+            name = " and ".join(sorted(cell.transports)) if cell.medians else next(iter(groups), "")
+            groups.setdefault(name, []).append(cell)
+    return [_series(case, name, cells) for case, groups in by_case.items() for name, cells in groups.items()]
+
+
+def _series(case: Case, name: str, cells: list[Cell]) -> Series:
+    known = [(cell, _useless(cell)) for cell in sorted(cells, key=lambda one: (one.case.where.ranks, one.case["size"]))]
+    used = tuple(cell for cell, why in known if why is None)
+    left_out = tuple(why for _, why in known if why is not None)
+    return Series(case, name, tuple(map(_point, used)), left_out, used, any("size" in cell.case.what for cell in cells))
+
+
+def _point(cell: Cell) -> Point:
+    launches, medians = zip(*sorted(zip(cell.launches, cell.medians, strict=True)), strict=True)
+    return Point(cell.case.where.ranks, cell.case["size"], int(cell.work.amount), launches, medians)
+
+
+def _useless(cell: Cell) -> Useless | None:
+    """Why a cell says nothing about a link; None where it does."""
+    if not cell.medians:
+        return "failed" if cell.failed else "skipped"
+    if cell.wrong:
+        return "results wrong"
+    if cell.case.where.ranks < 2:
+        return "one rank"
+    if min(cell.medians) <= 0.0:
+        return "median of 0"
+    return "0 bytes after rounding" if cell.work.amount == 0 and "size" in cell.case.what else None
+
+
+@dataclass(frozen=True)
+class HeldOutError:
+    """The prediction of a point by a model that was fitted without it, and the measurement (s)."""
+
+    ranks: int
+    size: int
+    predicted: float
+    measured: float
+
+    @property
+    def error(self) -> float:
+        """|predicted / measured - 1|."""
+        return abs(self.predicted / self.measured - 1)
+
+
+@dataclass(frozen=True)
+class Model:
+    """A fit and its held-out errors: pieces and shapes were chosen again each time.
+
+    `sizes` are those of every inner size, held out in turn. `by_ranks` are those of every rank count; empty where fewer
+    than three were measured, so that no growth with the ranks would be left.
+    """
+
+    series: Series
+    fit: Fit
+    sizes: tuple[HeldOutError, ...]
+    by_ranks: tuple[HeldOutError, ...]
+
+    @property
+    def inner(self) -> tuple[HeldOutError, ...]:
+        """Errors where the model interpolates: of inner sizes, or without sizes of inner rank counts."""
+        return self.sizes or self.of_ranks(self.series.ranks[1:-1])
+
+    def of_ranks(self, ranks: Iterable[int]) -> tuple[HeldOutError, ...]:
+        """Errors of these rank counts, each held out in turn."""
+        return tuple(miss for miss in self.by_ranks if miss.ranks in ranks)
+
+
+@dataclass(frozen=True)
+class Unfit:
+    """A series that is not modelled, and why."""
+
+    series: Series
+    why: Literal["program", "no algorithms", "no points", "few ranks", "few sizes"]
+
+
+def model(series: Series) -> Model | Unfit:
+    """The model of a series with its held-out errors."""
+    if not series.case["backend"]:
+        return Unfit(series, "program")
+    if series.case.workload not in SHAPES:
+        return Unfit(series, "no algorithms")
+    if not series.points:
+        return Unfit(series, "no points")
+    if series.sized and len(series.sizes) < FEWEST_SIZES:
+        return Unfit(series, "few sizes")
+    if not series.sized and len(series.ranks) < FEWEST_RANKS:
+        return Unfit(series, "few ranks")
+    sizes = _held_out(series, series.sizes[1:-1], lambda point: point.size)
+    several = len(series.ranks) >= FEWEST_RANKS
+    by_ranks = _held_out(series, series.ranks, lambda point: point.ranks) if several else ()
+    return Model(series, fit(series.points, SHAPES[series.case.workload]), sizes, by_ranks)
+
+
+def _held_out(series: Series, values: Iterable[int], of: Callable[[Point], int]) -> tuple[HeldOutError, ...]:
+    """Points with each of these values in turn, predicted by a model that was fitted without them."""
+    misses: list[HeldOutError] = []
+    for value in values:
+        rest = [point for point in series.points if of(point) != value]
+        if series.sized and len({point.size for point in rest}) < FEWEST_SIZES - 1:
+            continue
+        seen = fit(rest, SHAPES[series.case.workload])
+        misses += [HeldOutError(point.ranks, point.size, seen.seconds(point), point.seconds)
+                   for point in series.points if of(point) == value]  # fmt: skip
+    return tuple(misses)
+
+
+def errors(misses: Iterable[HeldOutError]) -> tuple[float, float] | None:
+    """Median and worst error; None without any."""
+    values = [miss.error for miss in misses]
+    return (median(values), max(values)) if values else None

@@ -1,0 +1,446 @@
+"""What papers published, as data, and what runs and plans have of it: cells with the axes of papers, and comparisons.
+
+A paper has figures with units, conclusions as tests of cells, and how its gaps are read. Of runs there are comparisons
+of each kind of container with the host, and cells for claims that one library or placement is faster.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from fnmatch import fnmatchcase
+from itertools import product
+from typing import Any, Literal, NamedTuple
+
+import msgspec
+
+from collbench.analysis import pairs as pairs_module
+from collbench.analysis.environment import facts, software
+from collbench.analysis.factors import FACTORS
+from collbench.analysis.pairs import Pair, within
+from collbench.analysis.results import Cell
+from collbench.analysis.runs import Observed
+from collbench.errors import RequestError, RunReadError
+from collbench.schema.axes import STORAGES, step_order
+from collbench.schema.case import Case, Where
+from collbench.schema.place import policy_order
+from collbench.units import counted
+
+#: The least and the largest Diff% (%); None: no bound.
+Bounds = tuple[float | None, float | None]
+Scalar = int | str | None
+Needs = Literal["all", "most", "some"]
+
+#: A name in `Part.grid` that begins so is an axis of the side that `than` selects.
+THAN = "than."
+
+
+class _Data(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What stands in a paper's file."""
+
+
+class Selector(_Data, frozen=True, kw_only=True):
+    """Cells of a run: those of a workload with these values on their axes.
+
+    Of several values a cell has one; a text may be a pattern, such as `gru_*`. `shown` is the quantity that the paper
+    prints, and so that of its Diff%. `figures` of the check are shown beside a cell.
+    """
+
+    workload: str
+    values: dict[str, Scalar | tuple[Scalar, ...]] = {}
+    shown: Literal["time", "rate"] = "time"
+    figures: tuple[str, ...] = ()
+
+    def takes(self, cell: Any) -> bool:
+        """Of a case, or of what has the axes of one and more."""
+        return matches(cell["workload"], self.workload) and all(
+            any(matches(cell[name], one) for one in (value if isinstance(value, tuple) else (value,)))
+            for name, value in self.values.items()
+        )
+
+
+def matches(value: Any, wanted: Scalar) -> bool:
+    """Whether a value is the one that is wanted; of texts, fits its pattern."""
+    texts = isinstance(value, str) and isinstance(wanted, str)
+    return fnmatchcase(str(value), str(wanted)) if texts else bool(value == wanted)
+
+
+class Part(_Data, frozen=True, kw_only=True):
+    """A statement on some cells of a paper: exactly one of `diff_percent`, `more_than` and `than` is the test.
+
+    `grid` spans the paper's cells: by axis the values, or how many there are where any will do. What a run has beside
+    the grid is no evidence. `needs`: all of these cells must pass, most of them, or some.
+
+    Host and container are compared `by` policy, or containers near and far from their memory by affinity: their Diff%
+    lies between the bounds of `diff_percent`, or further from 0 than that of each of `more_than`.
+
+    Cells `of` are faster than those of `than` that are equal on the axes `at`, or are not if not `faster`. With
+    `growth` the time of the first grows less than that of the others between these two numbers of workers. Cells with
+    more ranks than cores are no evidence if not `crowded`. `lacking` says why no run can show this part.
+    """
+
+    of: Selector
+    text: str = ""
+    grid: dict[str, tuple[Scalar, ...] | int] = {}
+    needs: Needs = "all"
+    by: Literal["policy", "affinity"] = "policy"
+    diff_percent: Bounds | None = None
+    more_than: tuple[Selector, ...] = ()
+    than: Selector | None = None
+    at: tuple[str, ...] = ()
+    faster: bool = True
+    growth: tuple[int, int] | None = None
+    crowded: bool = True
+    lacking: str = ""
+
+    def __post_init__(self) -> None:
+        if sum((self.diff_percent is not None, bool(self.more_than), self.than is not None)) != 1:
+            raise ValueError(f"{self.of.workload}: exactly one of diff_percent, more_than, than")
+        if self.growth is not None and not (self.faster and self.than is not None and "workers" in self.at):
+            raise ValueError(f"{self.of.workload}: growth needs than, and workers among the axes at")
+
+    @property
+    def total(self) -> int:
+        """How many cells the paper has."""
+        return math.prod(size if isinstance(size, int) else len(size) for size in self.grid.values())
+
+    def cell(self, of: Any, than: Any = None) -> tuple[Scalar, ...] | None:
+        """The values on the axes of the grid: which cell of the paper this is. None: none of them."""
+        found: list[Scalar] = []
+        for name, values in self.grid.items():
+            value = than[name.removeprefix(THAN)] if than is not None and name.startswith(THAN) else of[name]
+            fitting = [value] if isinstance(values, int) else [one for one in values if matches(value, one)]
+            found += fitting[:1]
+        return tuple(found) if len(found) == len(self.grid) else None
+
+    @property
+    def selectors(self) -> tuple[Selector, ...]:
+        return (self.of, *self.more_than, *((self.than,) if self.than else ()))
+
+
+class Conclusion(_Data, frozen=True, kw_only=True):
+    """A sentence of a paper, in its words, which holds if all its parts do.
+
+    Of a `chain`, such as "slower, because launches are", no verdict is possible without one of its parts. Cells
+    `beside` are shown and decide nothing. Without parts `lacking` says why no run can show it. `plans` are the launch
+    plans that measure it.
+    """
+
+    number: int
+    text: str
+    plans: tuple[str, ...] = ()
+    parts: tuple[Part, ...] = ()
+    chain: bool = False
+    beside: tuple[Selector, ...] = ()
+    lacking: str = ""
+
+    def __post_init__(self) -> None:
+        if bool(self.parts) == bool(self.lacking):
+            raise ValueError(f"conclusion {self.number}: either parts, or why it has none")
+
+
+class Published(_Data, frozen=True, kw_only=True):
+    """A published result on the host and in Docker; None where it is not given.
+
+    `bound_percent` is the most that |Diff%| may be. `cell` says what of a run stands beside it; None where no benchmark
+    measures it.
+    """
+
+    experiment: str
+    machine: str
+    quantity: str
+    unit: str | None
+    docker: float | None
+    host: float | None
+    diff_percent: float | None
+    bound_percent: float | None = None
+    best: float | None = None
+    deviation: float | None = None
+    note: str = ""
+    cell: Selector | None = None
+
+    @property
+    def diff(self) -> float | None:
+        """Diff% as it is published, else of the published results; None where there is neither."""
+        if self.diff_percent is not None or self.host is None or self.docker is None:
+            return self.diff_percent
+        return (self.host - self.docker) / self.host * 100
+
+
+class PublishedTime(_Data, frozen=True, kw_only=True):
+    """A published time (s) of a collective or a training; `cell` says of which library, place and number of workers."""
+
+    seconds: float
+    cell: Selector
+    machine: str = ""
+    note: str = ""
+
+
+class Ratio(_Data, frozen=True, kw_only=True):
+    """A published ratio of times, or of two published times of one machine: `of` over `over`."""
+
+    text: str
+    ratio: float
+    of: Selector
+    over: Selector
+    reading: str = ""
+
+
+class Paper(_Data, frozen=True, kw_only=True):
+    """A paper. `reading` are assumptions on what it does not say."""
+
+    reference: str
+    title: str
+    authors: tuple[str, ...]
+    source: str
+    setup: dict[str, str]
+    reading: tuple[str, ...]
+    conclusions: tuple[Conclusion, ...]
+    figures: tuple[PublishedTime, ...] = ()
+    ratios: tuple[Ratio, ...] = ()
+    experiments: tuple[Published, ...] = ()
+
+    @property
+    def parts(self) -> Iterator[Part]:
+        return (part for one in self.conclusions for part in one.parts)
+
+    @property
+    def programs(self) -> tuple[str, ...]:
+        """The workloads that are compared between host and container."""
+        selectors = [one for part in self.parts if part.than is None for one in part.selectors]
+        selectors += [one for conclusion in self.conclusions for one in conclusion.beside]
+        selectors += [figure.cell for figure in self.experiments if figure.cell is not None]
+        return tuple(dict.fromkeys(selector.workload for selector in selectors))
+
+
+def decode(text: bytes) -> Paper:
+    """A paper from its file.
+
+    Raises:
+        RunReadError: not such a file.
+    """
+    try:
+        return msgspec.json.decode(text, type=Paper)
+    except msgspec.DecodeError as error:
+        raise RunReadError(f"the paper's figures cannot be read: {error}") from error
+
+
+# What runs and plans have of a paper.
+
+
+@dataclass(frozen=True)
+class Item:
+    """A cell of a run or of a plan (without `cell`), with two axes more: the paper's `library`, and `workers`.
+
+    `crowded`: there were more ranks than cores. `in_blocks`: launches of its run that have one number were paired.
+    """
+
+    case: Case
+    library: str | None = None
+    crowded: bool = False
+    cell: Cell | None = None
+    run: str = ""
+    in_blocks: bool = True
+
+    def __getitem__(self, axis: str) -> Any:
+        if axis == "workers":
+            return workers(self.case)
+        return self.library if axis == "library" else self.case[axis]
+
+    @property
+    def name(self) -> str:
+        """`single MPICH`; `multi strict, one process`; `single strict, 2 servers (even), 4 workers`."""
+        case, servers = self.case, self.case["servers"]
+        if case["backend"]:
+            return f"{case.where.policy} {self.library}"
+        shard = f" ({case['shard']})" if case["shard"] != "variable" else ""
+        world = f"{counted(servers, 'server')}{shard}, {counted(workers(case), 'worker')}" if servers else "one process"
+        return f"{case.where.text}, {world}"
+
+
+def workers(case: Case) -> int:
+    """Ranks without parameter servers; one process alone is its own worker."""
+    servers = 1 if case.workload in ("ps_bcast", "ps_gather") else int(case["servers"] or 0)
+    return max(1, int(case["ranks"]) - servers)
+
+
+def library_name(backend: str, names: str) -> str | None:
+    """The paper's name of a library, from a backend and a text that names the MPI beside it; None: it has none."""
+    mpi = next((name for name in ("Open MPI", "MPICH") if name in names), None)
+    if backend in ("mpi", "mpi-staged"):
+        return mpi
+    if backend == "mpi-cuda" and mpi == "Open MPI":
+        return "CUDA-aware Open MPI"
+    if backend == "nccl":
+        return "NCCL" if mpi is None else f"NCCL ({mpi})"
+    return None
+
+
+def items_of(run: Observed) -> list[Item]:
+    """The cells of a run that claims on placements and libraries may use; collectives without a time are none."""
+    items = []
+    for case, cell in run.cells.items():
+        library = None
+        if case["backend"]:
+            if min(cell.medians, default=0) <= 0:
+                continue
+            names = software(run.manifests[0], case.where.image, case.where.on_host)["library"]
+            library = library_name(case["backend"], names)
+        items.append(Item(case, library, cell.oversubscribed > 0, cell, run.name, run.interleaved))
+    return representatives(items)
+
+
+def representatives(items: Sequence[Item]) -> list[Item]:
+    """Of collectives the largest size, there one for each library and place: native and pinned before others."""
+    collectives = [one for one in items if one.library and one["op"] in (None, "sum") and one["affinity"] == "near"]
+    collectives.sort(key=lambda one: (-(one["size"] or 0), one["driver"] != "native", one["staging"] != "pinned"))
+    largest = {one["isolation"]: one["size"] for one in reversed(collectives)}
+    first: dict[tuple[object, ...], Item] = {}
+    for one in collectives:
+        if one["size"] == largest[one["isolation"]]:
+            axes = ("workload", "policy", "isolation", "library", "workers")
+            first.setdefault(tuple(one[name] for name in axes), one)
+    kept = set(map(id, first.values()))
+    return [one for one in items if not one.case["backend"] or id(one) in kept]
+
+
+class Opposed(NamedTuple):
+    """Two items of one run, the other against the base; `pair` has their cells, and is None in a plan."""
+
+    base: Item
+    other: Item
+    pair: Pair | None
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What runs measured with one kind of container, and with files on one storage (None: no files).
+
+    `beside_host` has these containers against the host, `far` the same ones far from their memory or GPU against near
+    ones. `items` are the cells of this step of isolation, empty where another kind of the same step comes first.
+    `refused` says by run and workload why sides are not compared.
+    """
+
+    place: str = ""
+    storage: str | None = None
+    step: str | None = None
+    beside_host: tuple[Opposed, ...] = ()
+    far: tuple[Opposed, ...] = ()
+    items: tuple[Item, ...] = ()
+    refused: Mapping[tuple[str, str], str] = field(default_factory=dict)
+
+
+def kinds_of(runs: Sequence[Observed], paper: Paper) -> list[Kind]:
+    """What runs have of a paper, the most isolated containers first, there the writable layer first; at least one.
+
+    Programs that need no files stand beside the first storage only.
+    """
+    refused: dict[tuple[str, str], str] = {}
+    beside, far = _by_place(runs, paper.programs, refused)
+    claimed = [one for part in paper.parts if part.than is not None for one in part.selectors]
+    steps: dict[str | None, list[Item]] = {}
+    for item in (item for run in runs for item in items_of(run)):
+        if any(one.takes(item) for one in claimed) and not item.case.where.on_host:
+            steps.setdefault(item.case.where.isolation, []).append(item)
+    kinds = [
+        Kind(where.text, storage, where.isolation, tuple(own), tuple(far.get(where, ())),
+             tuple(steps.pop(where.isolation, ())), refused)
+        for where in sorted(beside, key=_order) for storage, own in _by_storage(beside[where])
+    ]  # fmt: skip
+    kinds += [Kind("", None, step, items=tuple(steps[step]), refused=refused)
+              for step in sorted(steps, key=lambda step: -step_order(step))]  # fmt: skip
+    return kinds or [Kind(refused=refused)]
+
+
+_ByPlace = dict[Where, list[Opposed]]
+
+
+def _by_place(
+    runs: Sequence[Observed], programs: Sequence[str], refused: dict[tuple[str, str], str]
+) -> tuple[_ByPlace, _ByPlace]:  # fmt: skip
+    """Programs in containers against the host, and far from their memory or GPU against near, by the container."""
+    beside: _ByPlace = {}
+    far: _ByPlace = {}
+    for run, workload in product(runs, programs):
+        own = replace(run, cells={case: cell for case, cell in run.cells.items() if case.workload == workload})
+        if {case.where.on_host for case in own.cells} == {True, False}:
+            for one in _of_factor(own, "policy", (), refused):
+                if one.base.case.where.on_host:
+                    beside.setdefault(_place(one.other.case.where), []).append(one)
+        if {case.where.affinity for case in own.cells} == {"near", "far"}:
+            for one in _of_factor(own, "affinity", ("near", "far"), {}):
+                far.setdefault(_place(one.base.case.where), []).append(one)
+    return beside, far
+
+
+def _of_factor(
+    run: Observed, factor: str, sides: tuple[str, ...], refused: dict[tuple[str, str], str]
+) -> Iterator[Opposed]:  # fmt: skip
+    """Cells of one workload that differ in a factor; `refused` gets why there are none: what else differs."""
+    try:
+        pairs = within(run, FACTORS[factor], frozenset({pairs_module.NAME}), sides)
+    except RequestError as error:
+        lines = str(error).splitlines()
+        differences = "; ".join(line.strip() for line in lines if line.startswith("  "))
+        refused[run.name, next(iter(run.cells)).workload] = differences or " ".join(lines)
+        return
+    for pair in pairs:
+        base, other = (Item(one.case, None, False, one, run.name, run.interleaved) for one in (pair.base, pair.other))
+        yield Opposed(base, other, pair)
+
+
+def _place(where: Where) -> Where:
+    """The place alone: programs of one paper may need several images."""
+    return Where(engine=where.engine, policy=where.policy, isolation=where.isolation, affinity=where.affinity,
+                 seccomp=where.seccomp)  # fmt: skip
+
+
+def _order(where: Where) -> tuple[object, ...]:
+    return (where.affinity != "near", where.seccomp != "default", -step_order(where.isolation),
+            policy_order(where.policy), where.engine)  # fmt: skip
+
+
+def _by_storage(opposed: Sequence[Opposed]) -> Iterator[tuple[str | None, list[Opposed]]]:
+    """By storage, in the order of the axis; what needs no files belongs to the first."""
+    order = {name: number for number, name in enumerate(STORAGES)}
+    storages = {one.other.case.where.storage for one in opposed} - {None}
+    known = sorted(storages, key=lambda one: (order.get(one or "", len(order)), one))
+    for number, storage in enumerate(known or [None]):
+        wanted = {storage, None} if number == 0 else {storage}
+        yield storage, [one for one in opposed if one.other.case.where.storage in wanted]
+
+
+def other_device(pair: Pair) -> tuple[str, str] | None:
+    """What lies under the files of both sides, where that is not known to be one device; None: it is, or no files."""
+    if pair.base.case.where.storage is None:
+        return None
+    base, other = _devices(pair.base), _devices(pair.other)
+    if len(base) == 1 and base == other and all("(" in device or device == "tmpfs" for device in base):
+        return None
+    return " and ".join(sorted(base)) or "unknown", " and ".join(sorted(other)) or "unknown"
+
+
+def _devices(cell: Cell) -> set[str]:
+    """`ext4 (vda)` of `overlay on ext4 (vda)`: what the files really lie on. All of it where two are named."""
+    return {text if ";" in text else text.rpartition(" on ")[2] for text in cell.transports}
+
+
+def refuse_other_machines(runs: Sequence[Observed], paper: Paper) -> None:
+    """Refuse runs that measured one cell of the paper on different machines: a verdict on both would be on neither.
+
+    Raises:
+        RequestError: names two of them, the cell, and the machines.
+    """
+    named = {one.workload for part in paper.parts for one in part.selectors}
+    measured: dict[Case, tuple[str, str]] = {}
+    for run in runs:
+        known = facts(run, list(run.cells)[:1])
+        machine = ", ".join(known[name] for name in ("host", "cpu", "cores", "memory") if known.get(name))
+        for case in run.cells:
+            other, its_machine = measured.setdefault(case, (run.name, machine))
+            if its_machine != machine and any(matches(case.workload, one) for one in named):
+                raise RequestError(
+                    f"{other} and {run.name} measured {case.workload} on different machines "
+                    f"({its_machine}; {machine}). Give the runs of each machine alone."
+                )

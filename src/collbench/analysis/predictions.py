@@ -1,0 +1,381 @@
+"""Predictions: of a collective at a number of ranks and a size, and of the communication of training steps.
+
+A prediction has an interval, or there is a reason why it is refused. Data-parallel training averages the gradients of
+all ranks; they travel in messages, each of which is all-reduced as soon as the backward pass has computed it. A model
+of the all-reduces at a place predicts how long these messages take one after the other; the step less the same step
+without them is what was not hidden behind computing. A prediction counts nothing as hidden, so it is an upper bound
+where computing and communicating do not share cores.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+from msgspec.structs import replace
+
+from collbench.analysis.estimate import Estimate, centre
+from collbench.analysis.launches import together
+from collbench.analysis.models import (
+    FEWEST_RANKS,
+    Fitted,
+    HeldOutError,
+    Model,
+    Piece,
+    Series,
+    Unfit,
+    folds,
+    least,
+    model,
+    series,
+    terms_of,
+)
+from collbench.analysis.results import Cell
+from collbench.analysis.runs import Observed
+from collbench.schema.case import Case
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+#: Rank counts further beyond those measured than by this factor have no interval: known are errors of one step beyond.
+BEYOND = 2
+
+#: How often launches are resampled, and how many errors are drawn for each resample.
+DRAWS, ERRORS = 200, 50
+SEED = 1994
+
+#: Held-out errors at so many of the nearest sizes make an interval.
+NEAREST = 4
+
+#: What a prediction is worth: its errors are known; they are not, so that it has no interval; or the median measured at
+#: this very point is outside of the interval.
+Standing = Literal["within reach", "extrapolated", "contradicted"]
+
+
+@dataclass(frozen=True)
+class PredictionQuestion:
+    """A point that is asked for. `size` is None where only collectives without sizes are meant."""
+
+    ranks: int
+    size: int | None
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """Seconds at a point, with the interval in which 95 % of such runs' medians should lie.
+
+    `pieces` are those at the size: two where it lies between them. `measured` is the median of launches where this very
+    point was measured.
+    """
+
+    series: Series
+    question: PredictionQuestion
+    pieces: tuple[Piece, ...]
+    seconds: float
+    interval: tuple[float, float] | None
+    measured: float | None
+
+    @property
+    def fitted(self) -> Fitted:
+        return self.pieces[0].fitted
+
+    @property
+    def standing(self) -> Standing:
+        if self.interval is None:
+            return "extrapolated"
+        low, high = self.interval
+        return "within reach" if self.measured is None or low <= self.measured <= high else "contradicted"
+
+
+def predict(model: Model, question: PredictionQuestion) -> Prediction:
+    """The prediction of a model at a point of its own transport."""
+    series, ranks = model.series, question.ranks
+    size = (question.size or 0) if series.sized else 0
+    pieces = model.fit.pieces_at(size)
+    measured = next((one.seconds for one in series.points if (one.ranks, one.size) == (ranks, size)), None)
+    low, high = known_sizes(series, ranks)
+    interval = None
+    if low <= size <= high and unknown_growth(series, ranks) is None and (known := error(model, ranks, size)):
+        # where the ranks were not measured, shapes that are as likely predict different times, and all count
+        likely = [(piece, fitted) for piece in pieces
+                  for fitted in (piece.fitted, *(() if ranks in series.ranks else piece.rivals))]  # fmt: skip
+        draws = [_draws(model, piece, fitted, (ranks, size), *known) for piece, fitted in likely]
+        ends = np.quantile(draws, (0.025, 0.975), axis=(1, 2))
+        interval = float(ends[0].min()), float(ends[1].max())
+    return Prediction(series, question, pieces, pieces[0].fitted.seconds(ranks, size), interval, measured)
+
+
+def known_sizes(series: Series, ranks: int) -> tuple[int, int]:
+    """The smallest and the largest size measured at these ranks, or at any: errors beyond them are not known."""
+    sizes = [point.size for point in series.points if point.ranks == ranks] or series.sizes
+    return min(sizes), max(sizes)
+
+
+def unknown_growth(series: Series, ranks: int) -> Literal["far", "few", "folded"] | None:
+    """Why errors at a rank count are not known; None where they are.
+
+    It is far beyond those measured; or fewer than three were measured; or it is no power of two, of which alone were
+    measured (or the other way round), where algorithms have other steps.
+    """
+    known = series.ranks
+    if ranks in known:
+        return None
+    if ranks > BEYOND * known[-1] or ranks * BEYOND < known[0]:
+        return "far"
+    return "few" if len(known) < FEWEST_RANKS else None if folds(ranks) in map(folds, known) else "folded"
+
+
+def _draws(
+    model: Model, piece: Piece, fitted: Fitted, point: tuple[int, int], spread: float, freedom: int
+) -> NDArray[np.float64]:  # fmt: skip
+    """Values of a prediction: the shape fitted to resampled launches, times an error like those of held-out points.
+
+    Logarithms of held-out errors have mean 0 (a model is as often above as below) and their root mean square is known
+    from few sizes, hence Student's t.
+    """
+    generator = np.random.default_rng(SEED)
+    values = np.array([fitted.seconds(*point)])
+    if model.series.launches > 1:
+        inside = [piece.low <= one.size <= piece.high for one in model.series.points]
+        seconds = _resampled(model.series, generator)[:, inside]
+        designs = terms_of(model.series.points, fitted.shape)[inside] / seconds[:, :, None]
+        parameters, _ = least(np.einsum("dri,drj->dij", designs, designs), designs.sum(axis=1))
+        values = parameters @ np.array(fitted.shape.terms(*point))
+    errors = spread * generator.standard_t(freedom, (len(values), ERRORS * DRAWS // len(values)))
+    return np.asarray(values[:, None] * np.exp(np.clip(errors, -50, 50)))
+
+
+def error(model: Model, ranks: int, size: int) -> tuple[float, int] | None:
+    """Root mean square of the logarithms of held-out errors near a point, and its degrees of freedom.
+
+    At a rank count that was measured they are those of its own held-out sizes, so that what the shape misses there
+    counts in full. At others they are those of rank counts that were held out and lie likewise: the largest for more
+    ranks, the smallest for fewer, those in between for one in between; and not less than at held-out sizes.
+    """
+    known, settled = model.series.ranks, _settled(model)
+    if ranks in known and settled:
+        return _spread(model, [miss for miss in settled if miss.ranks == ranks] or settled, size)
+    alike = known[-1:] if ranks > known[-1] else known[:1] if ranks < known[0] else known[1:-1]
+    grown = _spread(model, model.of_ranks(alike), size)
+    return grown and max(grown, _spread(model, settled, size) or grown)
+
+
+def _settled(model: Model) -> Sequence[HeldOutError]:
+    """Errors at held-out sizes without those beside a break; all, if that leaves none.
+
+    A model without the sizes beside a break cannot locate it, and the model that predicts has them. Between these sizes
+    its intervals cover both pieces anyway.
+    """
+    breaks = {size for before, after in pairwise(model.fit.pieces) for size in (before.high, after.low)}
+    return [miss for miss in model.sizes if miss.size not in breaks] or model.sizes
+
+
+def _spread(model: Model, misses: Sequence[HeldOutError], size: int) -> tuple[float, int] | None:
+    """Of the sizes that are nearest by ratio: errors differ where latency counts and where bandwidth does."""
+    every = {miss.size for miss in misses}
+    sizes = sorted(every, key=lambda one: abs(math.log(max(one, 1) / max(size, 1))))[:NEAREST]
+    logs = [math.log(miss.measured / miss.predicted) for miss in misses if miss.size in sizes and miss.predicted > 0]
+    freedom = len(sizes) if model.series.sized else len(model.series.ranks) - 2
+    return (math.sqrt(sum(log * log for log in logs) / len(logs)), freedom) if logs else None
+
+
+def _resampled(series: Series, generator: np.random.Generator) -> NDArray[np.float64]:
+    """Medians of all points, [DRAWS, points], of each resample of the launches with replacement.
+
+    Points with the same launches are resampled together: what a launch does to one size it does to others too.
+    """
+    chosen = {launches: generator.integers(0, len(launches), (DRAWS, len(launches)))
+              for launches in dict.fromkeys(point.launches for point in series.points)}  # fmt: skip
+    return np.stack([np.median(np.array(point.medians)[chosen[point.launches]], axis=1) for point in series.points], 1)
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """A prediction that is refused: its series is not modelled, or the one host measured has cores for `most` ranks."""
+
+    question: PredictionQuestion
+    unfit: Unfit | Model
+    most: int | None = None
+
+    @property
+    def series(self) -> Series:
+        return self.unfit.series
+
+
+def answers(
+    observed: Observed, fits: Sequence[Model | Unfit], question: PredictionQuestion
+) -> list[Prediction | Refusal]:
+    """One for every case: of its series over several transports by that of the nearest cell, or why there is none."""
+    by_case: dict[Case, list[Model | Unfit]] = {}
+    for fitted in fits:
+        if question.size is not None or not fitted.series.sized:
+            by_case.setdefault(fitted.series.case, []).append(fitted)
+    found: list[Prediction | Refusal] = []
+    for of_case in by_case.values():
+        most = max(_cores(observed), *(ranks for one in of_case for ranks in (0, *one.series.ranks)))
+        nearest = min(of_case, key=lambda one: _distance(one.series, question))
+        if question.ranks > most:
+            found.append(Refusal(question, nearest, int(most)))
+        else:
+            found.append(Refusal(question, nearest) if isinstance(nearest, Unfit) else predict(nearest, question))
+    return found
+
+
+def _distance(series: Series, question: PredictionQuestion) -> tuple[float, float]:
+    """Ratios of the rank counts and of the sizes of a point and the nearest cell, as logarithms."""
+    every = ((abs(math.log(one.ranks / question.ranks)), abs(math.log(max(one.size, 1) / max(question.size or 0, 1))))
+             for one in series.points)  # fmt: skip
+    return min(every, default=(math.inf, math.inf))
+
+
+def _cores(observed: Observed) -> float:
+    """How many ranks fit on what was measured: without bound where that is several hosts, and a network."""
+    machines = [manifest.hosts for manifest in observed.manifests]
+    if any(len(hosts) > 1 for hosts in machines):
+        return math.inf
+    return max((host.cores for hosts in machines for host in hosts), default=0)
+
+
+# Training steps.
+
+#: Measures of a training: with the all-reduces, without them, and the all-reduces of a step alone.
+STEP, COMPUTE, ALONE = "step", "compute", "communication"
+
+#: What torch reduces with, by the device of the training.
+BACKENDS = {"cpu": "torch-gloo", "cuda": "torch-nccl"}
+
+#: How gradients are reduced.
+COLLECTIVE, DTYPE, OP = "allreduce", "float32", "sum"
+
+
+@dataclass(frozen=True)
+class StepTimes:
+    """What was measured (s): the step, the step without its all-reduces, and their difference in each launch.
+
+    `alone` are its all-reduces one after the other in the same processes; None where they were not measured.
+    """
+
+    step: Estimate
+    compute: Estimate
+    exposed: Estimate
+    alone: Estimate | None
+
+    @property
+    def hidden(self) -> float | None:
+        """The share of the communication that computing hid; negative where it took longer than alone."""
+        return None if self.alone is None or self.alone.value <= 0 else 1 - self.exposed.value / self.alone.value
+
+
+@dataclass(frozen=True)
+class TrainingStep:
+    """A step at one place; `case` has no measure. `messages` are its all-reduces in their order (bytes).
+
+    `predictions` has one for each message, or none, and `why` says why there are none. `times` is None where only
+    all-reduces were measured, where `lost` measures were not, or where tasks waited for a CPU in every launch.
+    """
+
+    case: Case
+    messages: tuple[int, ...]
+    predictions: tuple[Prediction, ...]
+    why: Literal["messages differ", "no all-reduces"] | Refusal | None
+    times: StepTimes | None
+    lost: tuple[str, ...] | Literal["waited"] = ()
+
+    @property
+    def communication(self) -> float | None:
+        """Predicted seconds of all messages, one after the other; None without a prediction."""
+        return sum(one.seconds for one in self.predictions) if self.predictions else None
+
+    @property
+    def interval(self) -> tuple[float, float] | None:
+        """From the sum of the lowest ends to that of the highest: the errors of one model have one sign."""
+        ends = [one.interval for one in self.predictions if one.interval is not None]
+        if not ends or len(ends) < len(self.predictions):
+            return None
+        return sum(low for low, _ in ends), sum(high for _, high in ends)
+
+    @property
+    def error(self) -> float | None:
+        """Predicted over measured communication that was not hidden, less 1; None where that is not positive."""
+        if self.times is None or self.communication is None or self.times.exposed.value <= 0:
+            return None
+        return self.communication / self.times.exposed.value - 1
+
+
+def training_steps(observed: Observed, fits: Sequence[Model | Unfit] | None = None) -> tuple[TrainingStep, ...]:
+    """The steps of a run's trainings on several ranks, at every place where their all-reduces or they were measured.
+
+    `fits` are the models of the run's all-reduces where they are known already.
+    """
+    trainings = _trainings(observed)
+    if not trainings:
+        return ()
+    if fits is None:
+        fits = [model(one) for one in series(observed, frozenset({COLLECTIVE}))]
+    wheres = [one.series.case.where for one in fits]
+    places = {replace(case, where=replace(where, ranks=case.where.ranks)): case
+              for case in trainings for where in wheres if where.image == case.where.image}  # fmt: skip
+    every = trainings | {case: trainings[of] for case, of in places.items() if case not in trainings}
+    return tuple(_step(observed, fits, case, cells, measured=case in trainings) for case, cells in every.items())
+
+
+def _trainings(observed: Observed) -> dict[Case, dict[str, Cell]]:
+    """By case without measure, the cells of every measure."""
+    found: dict[Case, dict[str, Cell]] = {}
+    for case, cell in observed.cells.items():
+        if cell.messages and case.where.ranks > 1:
+            found.setdefault(case.without(("measure",)), {})[case["measure"]] = cell
+    return found
+
+
+def _step(
+    observed: Observed, fits: Sequence[Model | Unfit], case: Case, cells: Mapping[str, Cell], measured: bool
+) -> TrainingStep:  # fmt: skip
+    sequences = {messages for cell in cells.values() for messages in cell.messages}
+    if len(sequences) > 1:
+        return TrainingStep(case, (), (), "messages differ", None)
+    (messages,) = sequences
+    times = _times(cells) if measured else None
+    missing = tuple(name for name in (STEP, COMPUTE) if name not in cells)
+    lost: tuple[str, ...] | Literal["waited"] = (missing or "waited") if measured and not times else ()
+    near = _near(fits, case)
+    if not near:
+        return TrainingStep(case, messages, (), "no all-reduces", times, lost)
+    found = {
+        size: answers(observed, near, PredictionQuestion(case.where.ranks, size))[0] for size in dict.fromkeys(messages)
+    }
+    refusal = next((one for one in found.values() if isinstance(one, Refusal)), None)
+    predictions = tuple(one for size in messages if isinstance(one := found[size], Prediction) and refusal is None)
+    return TrainingStep(case, messages, predictions, refusal, times, lost)
+
+
+def _near(fits: Sequence[Model | Unfit], case: Case) -> list[Model | Unfit]:
+    """The series of all-reduces as the training does them at its place: those of one case, the plainest of several."""
+    where = replace(case.where, ranks=1)
+    backend = BACKENDS.get(case["device"] or "cpu")
+    near = [fitted for fitted in fits if (of := fitted.series.case).workload == COLLECTIVE and of.where == where
+            and (of["backend"], of["dtype"], of["op"]) == (backend, DTYPE, OP)]  # fmt: skip
+    plainest = min((fitted.series.case for fitted in near), key=lambda of: len(of.how) + len(of.what), default=None)
+    return [fitted for fitted in near if fitted.series.case == plainest]
+
+
+def _times(cells: Mapping[str, Cell]) -> StepTimes | None:
+    """In launches that measured both: what one execution measured alternately. None without such launches."""
+    if STEP not in cells or COMPUTE not in cells:
+        return None
+    medians = together([cells[STEP], cells[COMPUTE]], in_blocks=True)
+    if not medians.size:
+        return None
+    step, compute = medians[:, 0], medians[:, 1]
+    alone = together([cells[ALONE]], in_blocks=True) if ALONE in cells else None
+    return StepTimes(centre(step), centre(compute), centre(step - compute),
+                     centre(alone[:, 0]) if alone is not None and alone.size else None)  # fmt: skip
+
+
+def training_of(case: Case) -> Case:
+    """The case without its place, as far as steps at several places are one training: with its ranks."""
+    return case.without(("engine", "image", "policy", "isolation", "affinity", "seccomp"))
