@@ -58,7 +58,7 @@ def _painted(run: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[list[Row], Axe
     return found[0]
 
 
-def test_rows_are_sorted_by_suite_and_told_apart_by_what_differs(painted: tuple[list[Row], Axes]) -> None:
+def test_rows_are_sorted_by_suite_and_match_cells_by_what_differs(painted: tuple[list[Row], Axes]) -> None:
     rows, axes = painted
     assert [row.label for row in rows] == [
         "CPU", "linpack (n 2000, lda 2000)", "linpack (n 5000, lda 5008)", "dgemm",

@@ -11,7 +11,7 @@ from types import MappingProxyType
 
 from collbench.analysis.compare import MARGIN, Comparison, compare
 from collbench.analysis.factors import FACTORS, find_factor
-from collbench.analysis.pairs import Pair, SidesDiffer, within
+from collbench.analysis.pairs import Pair, listed_facts, within
 from collbench.analysis.results import Cell
 from collbench.analysis.runs import Observed
 from collbench.errors import RequestError
@@ -104,9 +104,7 @@ def _why(refusal: RequestError, factor: str, cases: Iterable[Case]) -> str:
     """The facts that differ; else the first sentence of a refusal."""
     if not find_factor(factor).varies(cases):
         return ONE_SIDE
-    if isinstance(refusal, SidesDiffer):
-        return "; ".join(f"{name}: {text}" for name, text in refusal.facts.items())
-    return str(refusal).splitlines()[0].removesuffix(".")
+    return listed_facts(refusal)
 
 
 #: Factors by which the sides of collectives are compared, where a run has several.

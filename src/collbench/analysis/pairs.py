@@ -42,7 +42,9 @@ class Pair:
     asked: tuple[str, ...] = ()
 
 
-def told_apart(base: Observed, other: Observed, factor: Factor | None, ignored: tuple[str, ...]) -> tuple[Keyed, Keyed]:
+def match_cells(
+    base: Observed, other: Observed, factor: Factor | None, ignored: tuple[str, ...]
+) -> tuple[Keyed, Keyed]:
     """The cells of both runs by what tells them apart without the factor: as few of its axes as give most pairs.
 
     Raises:
@@ -120,6 +122,13 @@ class SidesDiffer(RequestError):
     def __init__(self, message: str, facts: Mapping[str, str]) -> None:
         super().__init__(message)
         self.facts = facts
+
+
+def listed_facts(refusal: RequestError) -> str:
+    """`library: a against b`: the facts in which sides differ; else the first sentence of a refusal."""
+    if isinstance(refusal, SidesDiffer):
+        return "; ".join(f"{name}: {text}" for name, text in refusal.facts.items())
+    return str(refusal).splitlines()[0].removesuffix(".")
 
 
 def refuse_other_device(pairs: Iterable[Pair], ignored: frozenset[str]) -> None:
@@ -212,7 +221,7 @@ def across(base: Observed, other: Observed, factor: Factor | None, ignored: froz
     Raises:
         RequestError: no case in common, several where one is needed, or another environment.
     """
-    base_cells, other_cells = told_apart(base, other, factor, _axes(ignored, base, other))
+    base_cells, other_cells = match_cells(base, other, factor, _axes(ignored, base, other))
     common = [key for key in base_cells if key in other_cells]
     if not common:
         raise RequestError(f"{base.name} and {other.name} have no case in common: {_apart(base_cells, other_cells)}.")

@@ -18,7 +18,7 @@ import msgspec
 from collbench.analysis import pairs as pairs_module
 from collbench.analysis.environment import facts, software
 from collbench.analysis.factors import FACTORS
-from collbench.analysis.pairs import Pair, within
+from collbench.analysis.pairs import Pair, listed_facts, within
 from collbench.analysis.results import Cell
 from collbench.analysis.runs import Observed
 from collbench.errors import RequestError, RunReadError
@@ -381,9 +381,7 @@ def _of_factor(
     try:
         pairs = within(run, FACTORS[factor], frozenset({pairs_module.NAME}), sides)
     except RequestError as error:
-        lines = str(error).splitlines()
-        differences = "; ".join(line.strip() for line in lines if line.startswith("  "))
-        refused[run.name, next(iter(run.cells)).workload] = differences or " ".join(lines)
+        refused[run.name, next(iter(run.cells)).workload] = listed_facts(error)
         return
     for pair in pairs:
         base, other = (Item(one.case, None, False, one, run.name, run.interleaved) for one in (pair.base, pair.other))
