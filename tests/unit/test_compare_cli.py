@@ -118,7 +118,10 @@ def test_markdown_escapes_what_would_be_markup(compare: Collbench, launched: Pat
 def test_latex_escapes_what_would_be_commands(compare: Collbench, launched: Path) -> None:
     out = compare(launched, "--by", "policy", "--style", "latex").out
     assert out.count("\\begin{table}") == out.count("\\end{table}") == 1
-    assert "a|b\\ensuremath{<}script\\ensuremath{>}\\&\\_\\%\\$\\#\\{\\textasciitilde{}\\^{}\\}\\textbackslash{}" in out
+    assert (
+        "a|b\\textless{}script\\textgreater{}\\&\\_\\%\\$\\#\\{\\textasciitilde{}\\textasciicircum{}\\}\\textbackslash{}"
+        in out
+    )
     table = [line for line in out.splitlines() if line.endswith("\\\\")]
     assert len({line.replace("\\&", "").count("&") for line in table}) == 1
     assert "(%)" not in out.replace("\\%", "")

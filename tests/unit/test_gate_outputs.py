@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import get_args, get_type_hints
 from xml.etree import ElementTree
 
 import pytest
@@ -16,8 +17,8 @@ from tests.unit.made_gates import LARGE, SMALL, Medians, fine, made_gate
 from tests.unit.made_runs import made_case, spread
 from tests.unit.test_gate import judged
 
-from collbench.analysis.gate import Answer, Doubt, GateSide, Judgement
-from collbench.report.gate import LONGEST_LINE, MOST_ROWS, document, junit, markdown, names_of, sentence, tables
+from collbench.analysis.gate import NAMES, Answer, Cause, Doubt, GateSide, Judgement
+from collbench.report.gate import LONGEST_LINE, MOST_ROWS, WORDS, document, junit, markdown, names_of, sentence, tables
 from collbench.schema.gate_plan import GatePlan, Margin
 from collbench.schema.launch_plan import Side
 
@@ -89,7 +90,7 @@ def many(number: int, state: str, text: str = "why") -> Judgement:
     """So many cells that nobody measured."""
     cases = [made_case(image="openmpi", size=8 * (1 + index)) for index in range(number)]
     plan = GatePlan(plan="p", cells=tuple(cases))
-    doubt = Doubt("missing", text)
+    doubt = Doubt("skipped", ("base", text))
     answers = tuple(Answer(case, case, None, state, 0.02, doubt if state == "no answer" else None) for case in cases)  # type: ignore[arg-type]
     return Judgement(plan, gate_sides(), (Margin(0.02),), answers)
 
@@ -125,10 +126,10 @@ LIVE = ["@admin and @team/all", "see https://evil.example/x?y=1 or www.evil.exam
 def test_nothing_of_a_program_is_live_in_a_comment(text: str) -> None:
     """No mention, link, reference or HTML, and tables keep their columns: in code spans all of that is text."""
     case = made_case(image=text[:60])
-    doubt = Doubt("missing", text)
+    doubt = Doubt("skipped", ("base", text))
     plan = GatePlan(plan="p", cells=(case, SMALL))
     answers = tuple(Answer(one, one, None, "no answer", 0.02, doubt) for one in (case, SMALL))
-    found = Judgement(plan, gate_sides(A=text[:60]), (Margin(0.02),), answers, refused=(text,))
+    found = Judgement(plan, gate_sides(A=text[:60]), (Margin(0.02),), answers, refused=(Cause("doubt", (text,)),))
     written = markdown(found, names_of(found.answers))
     left = outside_code(written).replace("<details><summary>Reasons in full</summary>", "").replace("</details>", "")
     for live in ("@", "<", "&", "~", "http", "www", "#1", "GH-", "!", "[", ":smile", "$", "1234567890", "bold", "`"):
@@ -167,7 +168,7 @@ def test_hostile_text_stays_text() -> None:
     root = ElementTree.fromstring(junit(found, names))  # noqa: S314 - our own
     (message,) = {error.get("message") for error in root.iter("error")}
     assert message is not None
-    assert message.startswith("</error>\\x00\\x1b[31m\\ud800\\ufffe | <script>")
+    assert message.startswith("base: </error>\\x00\\x1b[31m\\ud800\\ufffe | <script>")
     text = markdown(found, names)
     assert "<script>" not in outside_code(text)
     assert "\\|" in text
@@ -176,7 +177,7 @@ def test_hostile_text_stays_text() -> None:
 
 def test_cells_of_one_name_get_numbers() -> None:
     cases = [made_case(image="openmpi"), made_case(image="openmpi")]
-    answers = tuple(Answer(case, case, None, "no answer", 0.02, Doubt("missing", "")) for case in cases)
+    answers = tuple(Answer(case, case, None, "no answer", 0.02, Doubt("missing")) for case in cases)
     names = names_of(answers)
     assert [names.of(one) for one in answers] == ["allreduce (1) 1K", "allreduce (2) 1K"]
 
@@ -186,3 +187,7 @@ def test_a_table_has_few_rows_unless_all_are_asked_for() -> None:
     names = names_of(found.answers)
     assert len(tables(found, names)[1].rows) == MOST_ROWS
     assert len(tables(found, names, every=True)[1].rows) == 100
+
+
+def test_every_doubt_and_every_cause_has_words() -> None:
+    assert {*NAMES, *get_args(get_type_hints(Cause)["kind"])} == WORDS.keys()

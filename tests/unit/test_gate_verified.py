@@ -12,7 +12,9 @@ from tests.unit.made_gates import LARGE, SMALL, fine, made_gate, told
 from tests.unit.made_runs import library, spread
 from tests.unit.test_gate import judged, states
 
+from collbench.analysis.gate import Cause
 from collbench.errors import RunReadError
+from collbench.report.gate import doubt_text
 from collbench.schema.launch_plan import Side
 from collbench.schema.record import UNREAD, Loaded, said
 
@@ -36,7 +38,7 @@ HAS_FILE: dict[str, Any] = {"files": {PATH: OURS}}
 def test_any_other_difference_is_refused_by_name(tmp_path: Path, fields: dict[str, Any], name: str) -> None:
     found = judged(made_gate(tmp_path, GOOD, fine(2), software=({"environment": {}}, {"environment": {}} | fields)))
     assert (states(found), found.code) == (["no answer (not verified)"] * 2, 4)
-    assert any(name in line for line in found.refused)
+    assert any(name in cause.values for cause in found.refused)
 
 
 def test_a_run_without_the_sides_of_a_gate_is_refused(tmp_path: Path) -> None:
@@ -55,7 +57,7 @@ def test_a_variable_that_was_asked_for_may_differ_and_no_other(tmp_path: Path) -
     more = {"environment": {"OMP_NUM_THREADS": "4", "NCCL_ALGO": "Ring"}}
     found = judged(made_gate(tmp_path / "more", GOOD, GOOD, sides=sides, software=(plain, more)))
     assert found.code == 4
-    assert any("NCCL_ALGO" in line for line in found.refused)
+    assert [cause.values[0] for cause in found.refused] == ["env:NCCL_ALGO"]
 
 
 def test_an_image_that_was_asked_for_may_hold_anything(tmp_path: Path) -> None:
@@ -82,25 +84,28 @@ def test_a_library_that_the_ranks_did_not_load_is_no_answer(tmp_path: Path) -> N
     found = judged(made_gate(tmp_path, theirs, theirs, sides=WITH_FILE, software=({}, HAS_FILE)))
     assert (states(found), found.code) == (["no answer (not verified)"] * 2, 4)
     assert found.answers[0].doubt is not None
-    why = str(found.answers[0].doubt.why)
-    assert OTHER_PATH in why
-    assert f"preload={PATH}" in why
+    cause = Cause("other loaded", ("other", OTHER_PATH, THEIRS, PATH, OURS, False))
+    assert found.answers[0].doubt.values == (cause,)
+    assert f"preload={PATH}" in doubt_text(found.answers[0].doubt)
 
 
 @pytest.mark.parametrize(
-    ("notes", "words"),
+    ("notes", "kind"),
     [
-        ((), "do not tell which libmpi.so"),
-        ((said(Loaded("libmpi.so")),), "loaded no libmpi.so"),
-        ((said(Loaded("libmpi.so", PATH, OURS), "0"), said(Loaded("libmpi.so", OTHER_PATH, THEIRS), "1")), OTHER_PATH),
+        ((), "not told"),
+        ((said(Loaded("libmpi.so")),), "none loaded"),
+        (
+            (said(Loaded("libmpi.so", PATH, OURS), "0"), said(Loaded("libmpi.so", OTHER_PATH, THEIRS), "1")),
+            "other loaded",
+        ),
     ],
 )
-def test_every_rank_has_to_tell_that_it_loaded_the_file(tmp_path: Path, notes: tuple[str, ...], words: str) -> None:
+def test_every_rank_has_to_tell_that_it_loaded_the_file(tmp_path: Path, notes: tuple[str, ...], kind: str) -> None:
     other = loaded_on(PATH, OURS) | {SMALL: told(SMALL, spread(1e-6), notes=notes)}
     found = judged(made_gate(tmp_path, loaded_on(OTHER_PATH, THEIRS), other, sides=WITH_FILE, software=({}, HAS_FILE)))
     assert states(found) == ["no answer (not verified)", "no loss"]
     assert found.answers[0].doubt is not None
-    assert words in str(found.answers[0].doubt.why)
+    assert found.answers[0].doubt.values[0].kind == kind
 
 
 def test_another_library_may_not_differ_beside_the_one_that_was_asked_for(tmp_path: Path) -> None:
@@ -112,33 +117,31 @@ def test_another_library_may_not_differ_beside_the_one_that_was_asked_for(tmp_pa
                        software=(fields, changed))  # fmt: skip
     found = judged(folder)
     assert found.code == 4
-    assert any("/new/libnccl.so.2" in line for line in found.refused)
+    assert any("/new/libnccl.so.2" in cause.values for cause in found.refused)
 
 
 def test_sides_that_are_the_same_by_hash_are_said_to_be(tmp_path: Path) -> None:
     ours = loaded_on(PATH, OURS)
     folder = made_gate(tmp_path / "file", ours, ours, sides=(WITH_FILE[1],) * 2, software=(HAS_FILE,) * 2)
-    assert judged(folder).alike == (f"both sides loaded the same file: libmpi.so with sha256 {OURS[:12]}",)
+    assert judged(folder).alike == (Cause("same file", ("libmpi.so", OURS[:12])),)
     images = Side(images={"openmpi": "a"}), Side(images={"openmpi": "b"})
-    (line,) = judged(made_gate(tmp_path / "image", GOOD, GOOD, sides=images)).alike
-    assert line.startswith("both sides have the same image, sha256:openmpi")
-    (line,) = judged(made_gate(tmp_path / "plan", GOOD, GOOD)).alike
-    assert "as it stands" in line
+    (cause,) = judged(made_gate(tmp_path / "image", GOOD, GOOD, sides=images)).alike
+    assert (cause.kind, cause.values[0].startswith("sha256:openmpi")) == ("same image", True)
+    assert judged(made_gate(tmp_path / "plan", GOOD, GOOD)).alike == (Cause("plan"),)
 
 
 def test_without_a_hash_nothing_is_said_to_be_the_same(tmp_path: Path) -> None:
     """Neither of no file, nor of one that could not be read."""
-    for name, one, words in (
-        ("none", Loaded("libmpi.so"), "no rank of either side loaded libmpi.so"),
-        ("unread", Loaded("libmpi.so", PATH, UNREAD), "whether both sides loaded the same libmpi.so is not known"),
+    for name, one, kind in (
+        ("none", Loaded("libmpi.so"), "no file"),
+        ("unread", Loaded("libmpi.so", PATH, UNREAD), "unread file"),
     ):
         cells = {SMALL: told(SMALL, spread(1e-6), notes=(said(one),))}
         folder = made_gate(tmp_path / name, cells, cells, sides=WITH_FILE, software=({}, HAS_FILE))
         found = judged(folder)
-        (line,) = found.alike
-        assert line.startswith(words) and "sha256" not in line
+        assert [cause.kind for cause in found.alike] == [kind]
         assert found.answers[0].doubt is not None
-        assert UNREAD[:12] not in str(found.answers[0].doubt.why)
+        assert UNREAD[:12] not in doubt_text(found.answers[0].doubt)
 
 
 def test_what_was_preloaded_already_is_not_advised(tmp_path: Path) -> None:
@@ -146,5 +149,5 @@ def test_what_was_preloaded_already_is_not_advised(tmp_path: Path) -> None:
     theirs = loaded_on(OTHER_PATH, THEIRS)
     (first, _) = judged(made_gate(tmp_path, theirs, theirs, sides=(Side(), side), software=({}, HAS_FILE))).answers
     assert first.doubt is not None
-    assert "the dynamic linker did not take it" in str(first.doubt.why)
-    assert "preload=" not in str(first.doubt.why)
+    assert first.doubt.values[0].values[-1] is True
+    assert "preload=" not in doubt_text(first.doubt)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from collbench.report.tables import Table, lined_up, terminal
+from collbench.report.tables import Table, latex, lined_up, terminal
 
 
 @pytest.fixture(autouse=True)
@@ -55,3 +55,13 @@ def test_no_word_is_lost_and_no_line_is_too_wide(rows: list[tuple[str, ...]]) ->
     assert width(text) <= 40
     words = sorted(word for row in rows for cell in row for word in cell.split())
     assert sorted(word for word in text.split() if set(word) <= set("abc")) == words
+
+
+def test_a_table_for_a_paper_has_in_its_caption_what_all_rows_share() -> None:
+    """And small type, smaller for wide rows."""
+    rows = (("8", "host", "1.00", "-1 .. +2"), ("1M", "host", "20.0", "+3 .. +9"))
+    text = latex([Table("bcast", ("size (B)", "place", "difference (%)", "difference 95 %"), rows, ("5 % noise",))])
+    assert "\\caption{bcast, place host}" in text and "\\small" in text and "% 5 \\% noise\n" in text
+    assert "\n8 & 1.00 (-1 .. +2) \\\\\n1M & 20.0 (+3 .. +9) \\\\\n\\bottomrule" in text
+    wide = Table("", ("a", "b"), (("x" * 30, "y" * 30), ("z", "w")))
+    assert "\\footnotesize" in latex([wide])

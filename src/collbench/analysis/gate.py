@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 import numpy as np
@@ -16,7 +16,7 @@ from collbench.analysis import environment
 from collbench.analysis.bounds import Bounds, Launches, bounds, bounds_at_any_time, log_ratios
 from collbench.analysis.compare import Comparison, Reason, compare
 from collbench.analysis.estimate import FEWEST, Estimate, in_logarithms
-from collbench.analysis.launches import Slow, dependent, unequal
+from collbench.analysis.launches import dependent, unequal
 from collbench.analysis.pairs import Pair, alike, undisturbed
 from collbench.analysis.planning import MOST, hidden_by_clock
 from collbench.analysis.results import Cell
@@ -27,8 +27,7 @@ from collbench.schema.case import Case, Where
 from collbench.schema.gate_plan import SIDES, GatePlan, Margins, margin_of
 from collbench.schema.launch_plan import Side
 from collbench.schema.manifest import Experiment, Image, Library, Manifest
-from collbench.schema.record import UNREAD, Loaded, read, stem_of
-from collbench.units import counted
+from collbench.schema.record import UNREAD, read, stem_of
 
 _LOADER = "LD_"
 
@@ -49,11 +48,19 @@ class GateSide(NamedTuple):
 Sides = tuple[GateSide, GateSide]
 
 
+class Cause(NamedTuple):
+    """Why no cell is verified, or that both sides are the same: a kind and its values, for `report.gate` to say."""
+
+    kind: Literal["differs", "file differs", "doubt", "cut off", "not told", "none loaded", "other loaded", "plan",
+                  "same image", "asked", "same file", "no file", "unread file"]  # fmt: skip
+    values: tuple[Any, ...] = ()
+
+
 class Verified(NamedTuple):
     """`asked`: differences that were asked for. `refused`: all others, each with its name."""
 
     asked: tuple[str, ...]
-    refused: tuple[str, ...]
+    refused: tuple[Cause, ...]
 
 
 def sides_of(manifest: Manifest, where: str) -> Sides:
@@ -92,12 +99,9 @@ def unverified(sides: Sides, run: Observed, cells: Sequence[Case]) -> Verified:
     facts = [environment.facts(run, [case.having(side=name) for case in cells]) for name in SIDES]
     differences = environment.differences(*facts)
     allowed = _allowed(sides, differences)
-    refused = [f"{name}: {text}" for name, text in differences.items() if name not in allowed]
+    refused = [Cause("differs", (name, text)) for name, text in differences.items() if name not in allowed]
     refused += [] if _images_replaced(sides) else _of_libraries(sides)
-    return Verified(
-        tuple(f"{name}: {text}" for name, text in differences.items() if name in allowed),
-        tuple(f"the sides differ in more than was asked: {text}" for text in refused),
-    )
+    return Verified(tuple(f"{name}: {text}" for name, text in differences.items() if name in allowed), tuple(refused))
 
 
 def _images_replaced(sides: Sides) -> bool:
@@ -114,7 +118,7 @@ def _allowed(sides: Sides, differences: Mapping[str, str]) -> frozenset[str]:
     return frozenset({*(f"env:{name}" for name in variables), *files})
 
 
-def _of_libraries(sides: Sides) -> Iterator[str]:
+def _of_libraries(sides: Sides) -> Iterator[Cause]:
     """Files of libraries that differ though nobody put another version of them in front."""
     if any(name.startswith(_LOADER) for side in sides for name in side.variables):
         return
@@ -124,7 +128,7 @@ def _of_libraries(sides: Sides) -> Iterator[str]:
             two = theirs.get((one.name, one.used_by))
             watched = two is not None and (_is_watched(sides, one) or _is_watched(sides, two))
             if two is not None and one.sha256 != two.sha256 and not watched:
-                yield f"{one.name}: file {one.path} ({_hash(one.sha256)}) against {two.path} ({_hash(two.sha256)})"
+                yield Cause("file differs", (one.name, one.path, one.sha256, two.path, two.sha256))
 
 
 def _is_watched(sides: Sides, library: Library) -> bool:
@@ -133,76 +137,55 @@ def _is_watched(sides: Sides, library: Library) -> bool:
     return library.sha256 in hashes or any(name == stem or name.startswith(f"{stem}.") for stem in watched_of(sides))
 
 
-def not_loaded(sides: Sides, side: GateSide, cell: Cell) -> str:
-    """Why it is not known that ranks loaded the files of their side, or one file of those of the other; else empty."""
+def not_loaded(sides: Sides, side: GateSide, cell: Cell) -> Cause | None:
+    """Why it is not known that ranks loaded the files of their side, or one file of those of the other; else None."""
     told = [found for note in cell.notes if (found := read(note)) is not None]
     watched = watched_of(sides)
     wanted = {stem: (path, side.files[path]) for path in side.files for stem in watched
               if Path(path).name.startswith(stem)}  # fmt: skip
     for stem in watched:
-        if why := _of_one(stem, [one for one in told if one.name == stem], wanted.get(stem), side.overrides.preload):
-            return why
-    return ""
+        loaded = [one for one in told if one.name == stem]
+        if not loaded:
+            return Cause("not told", (side.name, stem))
+        path, sha256 = wanted.get(stem, ("", ""))
+        others = [one for one in loaded if one.sha256 != sha256 and path]
+        if others and not others[0].path:
+            return Cause("none loaded", (side.name, stem, path))
+        if others:
+            preloaded = path in side.overrides.preload
+            return Cause("other loaded", (side.name, others[0].path, others[0].sha256, path, sha256, preloaded))
+    return None
 
 
-def _of_one(stem: str, found: list[Loaded], wanted: tuple[str, str] | None, preload: Collection[str]) -> str:
-    if not found:
-        return f"its ranks do not tell which {stem} they loaded; build the image again with this collbench"
-    if wanted is None:
-        return ""
-    path, sha256 = wanted
-    others = [one for one in found if one.sha256 != sha256]
-    if not others:
-        return ""
-    one = others[0]
-    if not one.path:
-        return f"its ranks loaded no {stem}, so {path} made no difference: name a library that they load"
-    instead = f"its ranks loaded {one.path} ({_hash(one.sha256)}), not {path} ({_hash(sha256)})"
-    if one.sha256 == UNREAD:
-        return f"{instead}: that file was removed or replaced since. Leave it in place until the gate has ended"
-    if path in preload:
-        return f"{instead}, which was preloaded: the dynamic linker did not take it. ldd {path} may say why"
-    return (
-        f"{instead}: its place is fixed in the program, or it is asked for by another name. "
-        f"preload={path} puts it before all others"
-    )
-
-
-def equal_sides(sides: Sides, run: Observed) -> str:
-    """That both sides are the same, where they are, by hash: a line; else empty."""
+def equal_sides(sides: Sides, run: Observed) -> tuple[Cause, ...]:
+    """That both sides are the same, where they are, by hash; for each library of which ranks tell it."""
     base, other = sides
     if base.overrides == other.overrides == Side():
-        return "both sides are the plan as it stands: whatever differs is chance"
+        return (Cause("plan"),)
     if _images_replaced(sides):
         ids = [sorted(str(image.id) for image in side.software) for side in sides]
-        return f"both sides have the same image, {ids[0][0]}" if ids[0] == ids[-1] and ids[0] else ""
+        return (Cause("same image", (ids[0][0],)),) if ids[0] == ids[-1] and ids[0] else ()
     if base.variables != other.variables:
-        return ""
+        return ()
     loaded = [
         {(one.name, one.sha256) for case, cell in run.cells.items() if case.where.side == name
          for note in cell.notes if (one := read(note))}
         for name in SIDES
     ]  # fmt: skip
     if not watched_of(sides):
-        return "both sides are asked for the same"
+        return (Cause("asked"),)
     if loaded[0] != loaded[1]:
-        return ""
+        return ()
     by_name = groupby(sorted(loaded[0]), key=lambda one: one[0])
-    return "; ".join(_of_equal(name, [sha256 for _, sha256 in group]) for name, group in by_name)
+    return tuple(_of_equal(name, [sha256 for _, sha256 in group]) for name, group in by_name)
 
 
-def _of_equal(name: str, hashes: Sequence[str]) -> str:
+def _of_equal(name: str, hashes: Sequence[str]) -> Cause:
     """What both sides loaded of a library, by these hashes."""
     if UNREAD in hashes:
-        return f"whether both sides loaded the same {name} is not known: a file was removed or replaced since"
-    known = [sha256[:12] for sha256 in hashes if sha256]
-    if not known:
-        return f"no rank of either side loaded {name}"
-    return f"both sides loaded the same file: {name} with sha256 {', '.join(known)}"
-
-
-def _hash(sha256: str | None) -> str:
-    return f"sha256 {'not known' if not sha256 or sha256 == UNREAD else sha256[:12]}"
+        return Cause("unread file", (name,))
+    known = tuple(sha256[:12] for sha256 in hashes if sha256)
+    return Cause("same file", (name, *known)) if known else Cause("no file", (name,))
 
 
 #: The names of reasons, the gravest first: what fails on the other side alone comes before what fails on both.
@@ -224,10 +207,10 @@ Cells = tuple[Cell | None, Cell | None]
 
 @dataclass(frozen=True)
 class Doubt:
-    """One of `NAMES`, and why: in words, or as `compare` has it."""
+    """One of `NAMES`, and its values: often the side first; of some a `Cause`, a `Reason` or `Slow` alone."""
 
     name: str
-    why: str | Reason | Slow
+    values: tuple[Any, ...] = ()
 
     @property
     def rank(self) -> int:
@@ -247,13 +230,13 @@ def doubt_on(
     found = [*_not_measured(cells)]
     if not found:
         found = [
-            Doubt("not verified", f"{side.name}: {why}")
+            Doubt("not verified", (why,))
             for side, cell in zip(sides, cells, strict=True)
             if cell is not None and (why := not_loaded(sides, side, cell))
         ]
     if comparison is not None and not found:
         found = [*_of_comparison(comparison), *_of_launches(comparison, planned)]
-        found += [Doubt("drift", "launches depend on those before them")] if drifting else []
+        found += [Doubt("drift")] if drifting else []
     return sorted(found, key=lambda one: one.rank)
 
 
@@ -261,59 +244,47 @@ def _not_measured(cells: Cells) -> Iterator[Doubt]:
     failed = [cell is not None and cell.failed > 0 for cell in cells]
     for name, cell, fails in zip(SIDES, cells, failed, strict=True):
         if cell is None:
-            yield Doubt("missing", f"{name}: no record of it")
+            yield Doubt("missing", (name,))
         elif fails:
             own = cell.failed > cell.lost  # of others the machine or the cluster is the cause
             alone = own and name == SIDES[1] and not failed[0] and cells[0] is not None
             launches = len(cell.medians) + cell.failed + cell.skipped
-            what = f"failed in {cell.failed} of {counted(launches, 'launch', 'launches')}"
-            only = f"only the {SIDES[1]} side" if alone else name
-            yield Doubt("broken" if alone else "failed", f"{only}: {what}: {_reasons(cell)}")
+            yield Doubt("broken" if alone else "failed", (name, cell.failed, launches, *sorted(cell.reasons)))
         elif cell.skipped:
-            yield Doubt("skipped", f"{name}: {_reasons(cell)}")
-
-
-def _reasons(cell: Cell) -> str:
-    found = sorted(cell.reasons)
-    more = f" (and {len(found) - 1} other reasons)" if len(found) > 1 else ""
-    return f"{found[0] if found else 'no reason'}{more}"
+            yield Doubt("skipped", (name, *sorted(cell.reasons)))
 
 
 def _of_comparison(comparison: Comparison) -> Iterator[Doubt]:
     if comparison.verdict == "not comparable":
-        yield Doubt("not comparable", comparison.why)
+        yield Doubt("not comparable", (comparison.why,))
         return
     if different := unequal(comparison.pair):
-        yield Doubt("results differ", f"{different[0].name} comes out differently")
+        yield Doubt("results differ", (different[0].name,))
     slow = comparison.slow
     if slow is not None and slow.on_other:
-        yield Doubt("slow at times", slow)
+        yield Doubt("slow at times", (slow,))
     base, other = comparison.pair.base, comparison.pair.other
     if other.unchecked and not base.unchecked:
-        yield Doubt("unchecked", "the results of the other side were not checked")
+        yield Doubt("unchecked")
     for name, cell in zip(SIDES, (base, other), strict=True):
         if cell.shared_gpu:
-            yield Doubt("shared GPU", f"{name}: ranks share a GPU")
+            yield Doubt("shared GPU", (name,))
         if cell.oversubscribed:
-            yield Doubt("oversubscribed", f"{name}: more ranks than processors")
+            yield Doubt("oversubscribed", (name,))
         if cell.samples and cell.late >= _OFTEN * cell.samples:
-            yield Doubt("late", f"{name}: {cell.late} of {cell.samples} samples were late")
+            yield Doubt("late", (name, cell.late, cell.samples))
 
 
 def _of_launches(comparison: Comparison, planned: int) -> Iterator[Doubt]:
     used = min(comparison.launches)
     for name, cell in zip(SIDES, (comparison.pair.base, comparison.pair.other), strict=True):
         if len(cell.medians) < planned:
-            yield Doubt("incomplete", f"{name}: {len(cell.medians)} of {planned} launches")
+            yield Doubt("incomplete", (name, len(cell.medians), planned))
         contended = len(cell.contended & {*cell.launches})
         if contended and contended >= _OFTEN * len(cell.medians):
-            launches = counted(len(cell.medians), "launch", "launches")
-            yield Doubt("contended", f"{name}: tasks waited for a CPU in {contended} of {launches}")
+            yield Doubt("contended", (name, contended, len(cell.medians)))
     if used < FEWEST and comparison.verdict != "not comparable":
-        more = counted(FEWEST - used, "more", "more")
-        lost = {"contended": comparison.contended, "measured differently from their partners": comparison.left_out}
-        why = "".join(f" ({number} {what})" for what, number in lost.items() if number)
-        yield Doubt("too few launches", f"{used} blocks have both sides{why}, and {more} are needed")
+        yield Doubt("too few launches", (used, FEWEST - used, comparison.contended, comparison.left_out))
 
 
 def planned_cells(run: Observed, cases: Iterable[Case]) -> list[Cell | None]:
@@ -402,9 +373,9 @@ class Judgement:
     margins: Margins
     answers: tuple[Answer, ...]
     differences: tuple[str, ...] = ()
-    refused: tuple[str, ...] = ()
+    refused: tuple[Cause, ...] = ()
     accepted: tuple[str, ...] = ()
-    alike: tuple[str, ...] = ()
+    alike: tuple[Cause, ...] = ()
     unfinished: Unfinished | None = None
     folder: str = ""
     began: str = ""
@@ -445,8 +416,8 @@ def judge(
     manifest = run.manifests[0]
     sides = sides_of(manifest, run.name)
     verified = unverified(sides, run, plan.cells)
-    cut_off = (f"{folder}: the last record was cut off" for folder in run.truncated)
-    refused = (*verified.refused, *run.doubts, *cut_off)
+    refused = (*verified.refused, *(Cause("doubt", (doubt,)) for doubt in run.doubts),
+               *(Cause("cut off", (folder,)) for folder in run.truncated))  # fmt: skip
     software = tuple(text for text in verified.asked if not text.startswith("env:"))  # variables are in the titles
     cases = [(case.having(side=SIDES[0]), case.having(side=SIDES[1])) for case in plan.cells]
     of_base, of_other = (planned_cells(run, [pair[number] for pair in cases]) for number in range(2))
@@ -467,19 +438,19 @@ def judge(
         doubts = [one for one in doubt_on(sides, cells, comparison, planned, drifting) if one.name not in accepted]
         most, margin = experiment.launches if experiment else 0, margin_of(margins, pair[0])
         answers.append(_answer(pair, comparison, margin, refused, doubts, most))
-    same = tuple(filter(None, [equal_sides(sides, run)]))
+    same = equal_sides(sides, run)
     early = unfinished(both, experiment) if interrupted else None
     return Judgement(plan, sides, margins, tuple(answers), verified.asked, refused, tuple(sorted(accepted)), same,
                      early, run.name, manifest.created)  # fmt: skip
 
 
 def _answer(
-    cases: tuple[Case, Case], comparison: Comparison | None, margin: float, refused: Sequence[str],
+    cases: tuple[Case, Case], comparison: Comparison | None, margin: float, refused: Sequence[Cause],
     doubts: Sequence[Doubt], most: int,
 ) -> Answer:  # fmt: skip
     answer = Answer(*cases, comparison, "no answer", margin)
     if refused:
-        return replace(answer, doubt=Doubt("not verified", refused[0]))
+        return replace(answer, doubt=Doubt("not verified", (refused[0],)))
     grave = [one for one in doubts if one.voids]
     if grave:
         return replace(answer, state="broken" if grave[0].name == "broken" else "no answer", doubt=grave[0])
@@ -495,11 +466,11 @@ def _answer(
 def _undecided(comparison: Comparison | None, most: int) -> Doubt:
     """Until decided, a side has at most so many launches."""
     if comparison is None:
-        return Doubt("missing", "not measured")
+        return Doubt("missing")
     why = comparison.why
     if why.kind == "blocks":
         why = why._replace(values=(*why.values, most))
-    return Doubt("too few launches" if comparison.launches_more else "undecided", why)
+    return Doubt("too few launches" if comparison.launches_more else "undecided", (why,))
 
 
 def no_slower(comparison: Comparison, margin: float) -> bool:

@@ -121,7 +121,7 @@ def command(
     found = document(comparisons, margin, pairing.doubts) | {"answer": sentence(comparisons, margin)}
     found["notes"] = [*pairing.unfinished, *found["notes"]]
     if style in COMPLETE:
-        shown = tables(comparisons)
+        shown = tables(comparisons, narrow=style == "latex")
     else:
         shown = [*of_verdict(comparisons, margin, every), *(tables(comparisons) if every else ())]
     say(_first_of_all(pairing.unfinished, shown), found, style)

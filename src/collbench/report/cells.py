@@ -32,6 +32,7 @@ from collbench.report.headings import (
     table_key,
     value_text,
     varying,
+    versus,
 )
 from collbench.report.numbers import Ends, Measured, Units, between, is_numbered, percents
 from collbench.report.tables import INTERVAL, Table, in_columns_of
@@ -102,10 +103,15 @@ def _figures(cells: Sequence[Cell]) -> dict[str, list[str]]:
 CPU_COLUMN = "CPU s/s"
 
 
-def tables(comparisons: Sequence[Comparison]) -> list[Table]:
-    """One for each collective, dtype, driver and number of ranks, and for each program."""
-    keyed = sorted((table_key(common_case(one.pair)), _order(one), number) for number, one in enumerate(comparisons))
-    return [_table([comparisons[number] for *_, number in group]) for _, group in groupby(keyed, lambda key: key[0])]
+def tables(comparisons: Sequence[Comparison], narrow: bool = False) -> list[Table]:
+    """One for each collective, dtype, driver and number of ranks, and for each program.
+
+    `narrow`, for a column of a paper: one for each image too, with what the base took, the difference and the verdict.
+    """
+    keys = {id(one): (table_key(common_case(one.pair)), shared_image(one.pair) * narrow) for one in comparisons}
+    ordered = sorted(comparisons, key=lambda one: (keys[id(one)], _order(one)))
+    make = _narrow if narrow else _table
+    return [make(list(group)) for _, group in groupby(ordered, key=lambda one: keys[id(one)])]
 
 
 def _order(comparison: Comparison) -> tuple[object, ...]:
@@ -138,9 +144,32 @@ def _table(rows: Sequence[Comparison]) -> Table:
     if program and not cpu_differs:  # the same on both sides
         del columns[CPU_COLUMN]
     title = ", ".join(filter(None, (heading_of(cells, cases[0].without(names)), *shared.values())))
-    notes = (*differing_results(rows), *_explained(rows, cpu_differs), *cpu_waited(rows), *of_launches(rows),
-             *what_differs(rows), *cautions(cells))  # fmt: skip
-    return Table.of(title, columns, notes)
+    return Table.of(title, columns, _notes(rows, cells, cpu_differs))
+
+
+def _narrow(rows: Sequence[Comparison]) -> Table:
+    """What cells have in common stands in the title; the name of a base that all have stands in headings alone."""
+    cases, pairs = [common_case(one.pair) for one in rows], [one.pair for one in rows]
+    cells = list({id(cell): cell for pair in pairs for cell in (pair.base, pair.other)}.values())
+    names, sides = varying(cases), list(map(versus, pairs))
+    one_base = len({pair.base_name for pair in pairs}) == 1
+    base = pairs[0].base_name if one_base else "base"
+    apart = {f"vs {base}": [pair.other_name for pair in pairs]} if one_base else {"sides": sides}
+    shared = [heading_of(cells, cases[0].without(names)), shared_image(pairs[0])]
+    if len(set(sides)) == 1:
+        apart, shared = {}, [*shared, sides[0]]
+    measured: list[Measured] = [(one.pair.base.work, one.base.value) if one.base else None for one in rows]
+    units = Units([one for one in measured if one])
+    rates = {name: entries for name, entries in units.rates(base, measured).items() if all(entries)}
+    judged = in_columns_of(rows, _JUDGED) | {"verdict": [one.verdict for one in rows]}
+    del judged[CPU_COLUMN]
+    columns = {**apart, **_parameters(cases, names), **(rates or units.times(base, measured)), **judged}
+    return Table.of(", ".join(filter(None, shared)), columns, _notes(rows, cells, False))
+
+
+def _notes(rows: Sequence[Comparison], cells: Sequence[Cell], cpu_differs: bool) -> tuple[str, ...]:
+    return (*differing_results(rows), *_explained(rows, cpu_differs), *cpu_waited(rows), *of_launches(rows),
+            *what_differs(rows), *cautions(cells))  # fmt: skip
 
 
 def _both_sides(rows: Sequence[Comparison], program: bool, named: bool) -> dict[str, list[str]]:

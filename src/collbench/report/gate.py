@@ -12,8 +12,7 @@ from xml.etree import ElementTree
 
 from collbench.analysis.compare import Comparison, Reason
 from collbench.analysis.estimate import Estimate
-from collbench.analysis.gate import Answer, Doubt, Judgement
-from collbench.analysis.launches import Slow
+from collbench.analysis.gate import Answer, Cause, Doubt, Judgement
 from collbench.analysis.results import Cell
 from collbench.characters import in_one_line
 from collbench.report.caveats import LATE
@@ -25,6 +24,7 @@ from collbench.report.verdict import BARRIER, reason, remarks, slow_text
 from collbench.schema.case import names_in
 from collbench.schema.gate_plan import Margins
 from collbench.schema.launch_plan import Side
+from collbench.schema.record import UNREAD
 from collbench.units import counted, format_duration, format_size
 
 #: Rows without `--all`: of what is lost or not answered, and of the rest.
@@ -84,6 +84,92 @@ def side_title(side: Side) -> str:
     words += [f"lib={path}" for path in side.libraries] + [f"preload={path}" for path in side.preload]
     return ", ".join(words) or "the plan as it stands"
 
+
+# Why there is no answer.
+
+
+def cause_text(cause: Cause) -> str:
+    """`the sides differ in more than was asked: kernel: Linux 6.1 against 6.6`."""
+    return _words(cause.kind, cause.values)
+
+
+def doubt_text(doubt: Doubt) -> str:
+    """`other: 9 of 10 launches`."""
+    return _words(doubt.name, doubt.values)
+
+
+def _words(kind: str, values: Sequence[Any]) -> str:
+    words = WORDS[kind]
+    return words.format(*values) if isinstance(words, str) else words(*values)
+
+
+def _hash(sha256: str | None) -> str:
+    return f"sha256 {'not known' if not sha256 or sha256 == UNREAD else sha256[:12]}"
+
+
+def _other_loaded(side: str, loaded: str, sha256: str, path: str, wanted: str, preloaded: bool) -> str:
+    why = f"its place is fixed in the program, or it has another name there. preload={path} puts it before all others"
+    if sha256 == UNREAD:
+        why = "that file was removed or replaced since. Leave it in place until the gate has ended"
+    elif preloaded:
+        why = f"though it is preloaded: the dynamic linker did not take it. ldd {path} may say why"
+    return f"{side}: its ranks loaded {loaded} ({_hash(sha256)}), not {path} ({_hash(wanted)}): {why}"
+
+
+def _failed(side: str, number: int, launches: int, *reasons: str) -> str:
+    return f"{side}: failed in {number} of {counted(launches, 'launch', 'launches')}: {_first(*reasons)}"
+
+
+def _first(*reasons: str) -> str:
+    more = f" (and {len(reasons) - 1} other reasons)" if len(reasons) > 1 else ""
+    return f"{reasons[0] if reasons else 'no reason'}{more}"
+
+
+def _few(used: Reason | int, lacking: int = 0, contended: int = 0, left_out: int = 0) -> str:
+    if isinstance(used, Reason):
+        return reason(used)
+    lost = {"contended": contended, "measured differently from their partners": left_out}
+    why = "".join(f" ({number} {what})" for what, number in lost.items() if number)
+    return f"{used} blocks have both sides{why}, and {counted(lacking, 'more', 'more')} are needed"
+
+
+_MORE = "the sides differ in more than was asked"
+
+#: By kind of a cause, and by name of a doubt, from their values.
+WORDS: dict[str, str | Callable[..., str]] = {
+    "differs": f"{_MORE}: {{}}: {{}}",
+    "file differs": lambda name, path, sha256, other, of_other: (
+        f"{_MORE}: {name}: file {path} ({_hash(sha256)}) against {other} ({_hash(of_other)})"
+    ),
+    "doubt": "{}",
+    "cut off": "{}: the last record was cut off",
+    "not told": "{}: its ranks do not tell which {} they loaded; build the image again with this collbench",
+    "none loaded": "{}: its ranks loaded no {}, so {} made no difference: name a library that they load",
+    "other loaded": _other_loaded,
+    "plan": "both sides are the plan as it stands: whatever differs is chance",
+    "same image": "both sides have the same image, {}",
+    "asked": "both sides are asked for the same",
+    "same file": lambda name, *known: f"both sides loaded the same file: {name} with sha256 {', '.join(known)}",
+    "no file": "no rank of either side loaded {}",
+    "unread file": "whether both sides loaded the same {} is not known: a file was removed or replaced since",
+    "not verified": cause_text,
+    "broken": lambda side, *values: _failed(f"only the {side} side", *values),
+    "failed": _failed,
+    "missing": lambda side=None: f"{side}: no record of it" if side else "not measured",
+    "skipped": lambda side, *reasons: f"{side}: {_first(*reasons)}",
+    "not comparable": reason,
+    "results differ": "{} comes out differently",
+    "unchecked": "the results of the other side were not checked",
+    "incomplete": "{}: {} of {} launches",
+    "too few launches": _few,
+    "undecided": reason,
+    "slow at times": slow_text,
+    "contended": "{}: tasks waited for a CPU in {} of {} launches",
+    "oversubscribed": "{}: more ranks than processors",
+    "shared GPU": "{}: ranks share a GPU",
+    "late": "{}: {} of {} samples were late",
+    "drift": "launches depend on those before them",
+}
 
 # The sentence.
 
@@ -154,13 +240,7 @@ def _largest(passed: Sequence[Answer], names: Names, quote: Callable[[str], str]
 
 def _cause(answer: Answer) -> str:
     """`other alone: failed in 10 of 10 launches: it hangs`."""
-    return "" if answer.doubt is None else _said(answer.doubt).removesuffix(BARRIER)
-
-
-def _said(doubt: Doubt) -> str:
-    if isinstance(doubt.why, Slow):
-        return slow_text(doubt.why)
-    return reason(doubt.why) if isinstance(doubt.why, Reason) else doubt.why
+    return "" if answer.doubt is None else doubt_text(answer.doubt).removesuffix(BARRIER)
 
 
 def why(answer: Answer) -> str:
@@ -276,13 +356,13 @@ def notes(judgement: Judgement) -> list[str]:
     compared = [one.comparison for one in judgement.answers if one.comparison is not None]
     lines = [
         "; ".join(f"{side.name}: {side_title(side.overrides)}" for side in judgement.sides),
-        *(() if judgement.of("broken") else judgement.alike),
+        "; ".join(() if judgement.of("broken") else map(cause_text, judgement.alike)),
     ]
     lines += [_launches(compared)] if compared else []
     lines += [f"margins: {margins_text(judgement.margins)}"] if len(judgement.margins) > 1 else []
     lines += [f"accepted: {', '.join(judgement.accepted)}"] if judgement.accepted else []
-    lines += judgement.refused
-    return list(dict.fromkeys((*lines, *(remarks(compared) if compared else ()))))
+    lines += map(cause_text, judgement.refused)
+    return list(dict.fromkeys((*filter(None, lines), *(remarks(compared) if compared else ()))))
 
 
 def _launches(compared: Sequence[Comparison]) -> str:
@@ -311,7 +391,7 @@ def document(judgement: Judgement, names: Names) -> dict[str, Any]:
         "not_answered": len(judgement.of("no answer")),
         "accepted": list(judgement.accepted),
         "differences": list(judgement.differences),
-        "refused": list(judgement.refused),
+        "refused": list(map(cause_text, judgement.refused)),
         "notes": notes(judgement),
         "cells": [_cell(one, names) for one in judgement.answers],
     }
@@ -325,7 +405,7 @@ def _cell(answer: Answer, names: Names) -> dict[str, Any]:
         "name": names.of(answer),
         "answer": answer.state,
         "reason": None if doubt is None else doubt.name,
-        "why": None if doubt is None else _said(doubt),
+        "why": None if doubt is None else doubt_text(doubt),
         "base": to_builtins(answer.base),
         "other": to_builtins(answer.other),
         "comparison": None if answer.comparison is None else entry(answer.comparison),
@@ -384,7 +464,7 @@ def _outcome(case: ElementTree.Element, answer: Answer) -> None:
         message = f"{shown_difference(answer)} slower, beyond the margin of {answer.margin * 100:g} %"
         ElementTree.SubElement(case, "failure", {"type": "loss", "message": _text(message)})
     elif answer.doubt is not None:
-        words = _said(answer.doubt)
+        words = doubt_text(answer.doubt)
         attributes = {"type": _text(answer.doubt.name), "message": _text(shortened(words, LONGEST_REASON))}
         error = ElementTree.SubElement(case, "failure" if answer.state == "broken" else "error", attributes)
         error.text = _text(words) if len(words) > LONGEST_REASON else None

@@ -65,15 +65,12 @@ class NcclTestsStyle(_Grouped):
     def __init__(self) -> None:
         super().__init__()
         self._half: Record | None = None
-        self._busbw: list[float] = []
-        self._wrong = 0
-        self._failed = False
 
     def _added(self, record: Record, group: Group) -> str:
         """With the previous row when it is complete."""
         text = self._header(record) if group != self._group else ""
         self._group = group
-        self._count(record)
+        self._rows.append(record)
         if record.status != "ok":
             return text + self._flush() + f"# {record.status} at {record.case['size']} B: {record.reason}\n"
         if record.case["in_place"]:
@@ -90,22 +87,15 @@ class NcclTestsStyle(_Grouped):
         if self._group is None:
             return ""
         text = self._flush()
-        average = sum(self._busbw) / len(self._busbw) if self._busbw else 0.0
-        verdict = "FAILED" if self._wrong or self._failed else "OK"
-        text += f"# {'Out of bounds values':<20} : {self._wrong} {verdict}\n"
-        text += f"# {'Avg bus bandwidth':<20} : {average:g} \n#\n"
+        rates = [record.busbw or 0.0 for record in self._rows if record.seconds is not None]
+        wrong = sum(record.check.wrong or 0 for record in self._rows if record.check is not None)
+        failed = any(record.status == "failed" for record in self._rows)
+        text += f"# {'Out of bounds values':<20} : {wrong} {'FAILED' if wrong or failed else 'OK'}\n"
+        text += f"# {'Avg bus bandwidth':<20} : {sum(rates) / max(len(rates), 1):g} \n#\n"
         text += "".join(f"# NOTE: {line}\n" for line in of_records(self._rows))
         text += f"# Collective test concluded: {_program(self._group.case.workload)}\n"
-        self._group, self._busbw, self._rows, self._wrong, self._failed = None, [], [], 0, False
+        self._group, self._rows = None, []
         return text
-
-    def _count(self, record: Record) -> None:
-        self._rows.append(record)
-        if record.seconds is not None:
-            self._busbw.append(record.busbw or 0.0)
-        self._failed |= record.status == "failed"
-        if record.check is not None:
-            self._wrong += record.check.wrong or 0
 
     def _flush(self) -> str:
         half, self._half = self._half, None
@@ -127,11 +117,9 @@ class NcclTestsStyle(_Grouped):
             f"driver {record.driver or record.case['driver'] + ' (asked for)'}",
             "#",
         ]
-        blank = ("", "", "", "", "")
         columns = ("size", "count", "type", "redop", "root")
         half, units = ("time", "algbw", "busbw", "#wrong"), ("(us)", "(GB/s)", "(GB/s)", "")
-        lines.append("# {:>10}  {:>12}  {:>8}  {:>6}  {:>6}".format(*blank)
-                     + "           out-of-place                       in-place          ")  # fmt: skip
+        lines.append(f"# {'':50}           out-of-place                       in-place          ")
         form = "# {:>10}  {:>12}  {:>8}  {:>6}  {:>6}  {:>7}  {:>6}  {:>6}  {:>6}  {:>7}  {:>6}  {:>6}  {:>6} "
         lines.append(form.format(*columns, *half, *half))
         lines.append(form.format("(B)", "(elements)", "", "", "", *units, *units))

@@ -62,20 +62,16 @@ INTERVAL = " 95 %"
 
 def joined(table: Table) -> Table:
     """The table as people read it: an interval in brackets behind its value."""
-    columns: list[str] = []
-    rows: list[list[str]] = [[] for _ in table.rows]
+    columns: list[tuple[str, list[str]]] = []
     for index, name in enumerate(table.columns):
-        joins = name.endswith(INTERVAL) and bool(columns)
-        if joins:
-            columns[-1] += f" ({INTERVAL.strip()})"
-        else:
-            columns.append(name)
-        for row, cells in zip(rows, table.rows, strict=True):
-            if not joins:
-                row.append(cells[index])
-            elif cells[index]:
-                row[-1] += f" ({cells[index]})"
-    return Table(table.title, tuple(columns), tuple(map(tuple, rows)), table.notes)
+        cells = [row[index] for row in table.rows]
+        if name.endswith(INTERVAL) and columns:
+            head, values = columns.pop()
+            name = f"{head} ({INTERVAL.strip()})"
+            cells = [f"{value} ({ends})" if ends else value for value, ends in zip(values, cells, strict=True)]
+        columns.append((name, cells))
+    rows = zip(*(cells for _, cells in columns), strict=True)
+    return Table(table.title, tuple(name for name, _ in columns), tuple(rows), table.notes)
 
 
 #: Columns of a grid, and of lines of text.
@@ -188,31 +184,43 @@ def csv_text(tables: Iterable[Table]) -> str:
 
 def _with_ends(table: Table) -> Table:
     """The table with two columns of numbers in place of each column of intervals."""
-    spans = [name.endswith(INTERVAL) for name in table.columns]
-    columns: list[str] = []
-    for name, span in zip(table.columns, spans, strict=True):
-        stem = name.removesuffix(INTERVAL)
-        columns += [f"{stem} low", f"{stem} high"] if span else [name]
-    rows = []
-    for row in table.rows:
-        cells: list[str] = []
-        for cell, span in zip(row, spans, strict=True):
-            if span:
-                cells += cell.split(" .. ") if " .. " in cell else ["", ""]
-            else:
-                cells.append(cell)
-        rows.append(tuple(cells))
-    return Table(table.title, tuple(columns), tuple(rows))
+    columns: dict[str, Sequence[str]] = {}
+    for index, name in enumerate(table.columns):
+        cells = [row[index] for row in table.rows]
+        if name.endswith(INTERVAL):
+            for place, end in enumerate(("low", "high")):
+                ends = [cell.split(" .. ")[place] if " .. " in cell else "" for cell in cells]
+                columns[f"{name.removesuffix(INTERVAL)} {end}"] = ends
+        else:
+            columns[name] = cells
+    return Table(table.title, tuple(columns), tuple(zip(*columns.values(), strict=True)))
+
+
+#: So many characters of a row fit into 85 mm in type of 9 points.
+_LATEX_WIDTH = 48
 
 
 def latex(tables: Iterable[Table]) -> str:
-    """`tabular` environments with the rules of the package booktabs, each in a `table` with a caption."""
+    """`tabular` environments with the rules of the package booktabs, each in a `table` with a caption.
+
+    For a column of a paper: small type, headings no wider than the entries, and in the caption what all rows share.
+    """
     parts = []
     for table in map(joined, tables):
-        rows = [[in_one_line(cell) for cell in row] for row in table.rows]
-        body = _tabulated(rows, list(table.columns), "latex_booktabs")
+        columns = {name: [row[index] for row in table.rows] for index, name in enumerate(table.columns)}
+        shared = [name for name, cells in columns.items() if len(cells) > 1 and len(set(cells)) == 1]
+        caption = ", ".join((table.title, *(f"{name} {columns.pop(name)[0]}" for name in shared)))
+        heads = [wrapped(name, max(map(len, cells), default=0)).split("\n") for name, cells in columns.items()]
+        lines = [*zip_longest(*heads, fillvalue=""), None, *zip(*columns.values(), strict=True)]
+        body = "".join(f"{' & '.join(map(_latex, line))} \\\\\n" if line else "\\midrule\n" for line in lines)
+        width = sum(max(map(len, cells), default=0) for cells in columns.values())
+        size = "small" if width <= _LATEX_WIDTH else "footnotesize"
         notes = "".join(f"% {_latex(' '.join(note.split()))}\n" for note in table.notes)
-        parts.append(f"\\begin{{table}}\n\\caption{{{_latex(table.title)}}}\n{body}\n{notes}\\end{{table}}\n")
+        parts.append(
+            f"\\begin{{table}}\n\\caption{{{_latex(caption)}}}\n\\{size}\\setlength{{\\tabcolsep}}{{3pt}}\n"
+            f"\\begin{{tabular}}{{@{{}}{'l' * len(columns)}@{{}}}}\n\\toprule\n{body}\\bottomrule\n\\end{{tabular}}\n"
+            f"{notes}\\end{{table}}\n"
+        )
     return "\n".join(parts)
 
 
@@ -237,7 +245,8 @@ def plain_markdown(text: str) -> str:
     return _MARKUP.sub(r"\\\g<0>", " ".join(text.split()))
 
 
-_LATEX = {"\\": r"\textbackslash{}", "{": r"\{", "}": r"\}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
+_LATEX = {"\\": r"\textbackslash{}", "{": r"\{", "}": r"\}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}",
+          "<": r"\textless{}", ">": r"\textgreater{}"}  # fmt: skip
 
 
 def _latex(text: str) -> str:
