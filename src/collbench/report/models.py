@@ -98,24 +98,20 @@ def _cut(table: Table) -> Table:
     left = [f"{len(table.rows) - MOST_ROWS} more rows: --all"] if len(table.rows) > MOST_ROWS else []
     for name in _DETAIL:
         if name not in _IF_WIDE or max(map(len, terminal([replace(grid, notes=())]).splitlines())) > WIDTH:
-            rows = tuple(tuple("" if column == name else cell for column, cell in zip(grid.columns, row, strict=True))
-                         for row in grid.rows)  # fmt: skip
-            grid = without_empty(replace(grid, rows=rows))
+            columns = dict(zip(grid.columns, zip(*grid.rows, strict=True), strict=True))
+            columns.pop(name, None)
+            grid = Table.of("", columns, grid.notes)
     return replace(grid, notes=(*grid.notes, *left))
 
 
 def _apart(table: Table) -> Table:
     """What all rows have in common stands in a note, no longer in the rows."""
-    rows = [list(row) for row in table.rows]
-    common = []
-    for index, name in enumerate(table.columns):
-        parts = [row[index].split(", ") for row in rows]
-        shared = [part for part in parts[0] if all(part in own for own in parts)] if name in _SAME else []
-        for row, own in zip(rows, parts, strict=True):
-            row[index] = ", ".join(part for part in own if part not in shared).replace(" .. ", " to ")
+    columns, common = {}, []
+    for name, cells in zip(table.columns, zip(*table.rows, strict=True), strict=True):
+        own, shared = apart([cell.split(", ") for cell in cells]) if name in _SAME else ([[cell] for cell in cells], [])
+        columns[name] = [", ".join(parts).replace(" .. ", " to ") for parts in own]
         common += [f"{', '.join(filter(None, shared))}{_SAME[name]}"] if any(shared) else []
-    notes = (*filter(None, [", ".join(common)]), *table.notes)
-    return without_empty(Table("", table.columns, tuple(map(tuple, rows)), notes))
+    return Table.of("", columns, (*filter(None, [", ".join(common)]), *table.notes))
 
 
 def _models(found: Answers) -> Table:
