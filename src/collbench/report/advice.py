@@ -21,8 +21,7 @@ from collbench.analysis.runs import Observed
 from collbench.analysis.tradeoffs import Crossover, FactorEffect, Recovery, crossover, factor_effects, recoveries
 from collbench.report.caveats import dependent, misleading
 from collbench.report.headings import apart, is_program, operation, variant
-from collbench.report.numbers import change, digits, interval, times
-from collbench.report.numbers import span as from_to
+from collbench.report.numbers import change, digits, extent, interval, times
 from collbench.report.tables import Table, in_columns_of
 from collbench.report.verdict import reason, ways_to_tell
 from collbench.units import counted, format_duration, format_size
@@ -271,11 +270,7 @@ def _state(found: Standing) -> str:
 
 def _effect(found: FactorEffect | None) -> str:
     """`single 2 to 46 %`, `mpich 1.60 to 8.00x`: the slowest value over the fastest."""
-    if found is None:
-        return "-"
-    low, high = found.least, found.largest
-    by = change(high) if change(low) == change(high) else from_to(low, high)
-    return f"{found.slowest} {by.replace('+', '')}"
+    return "-" if found is None else f"{found.slowest} {extent(found.least, found.largest)}"
 
 
 def _more(advice: Advice, more: int) -> list[str]:

@@ -27,6 +27,7 @@ from collbench.report.headings import (
     place_order,
     row_order,
     shared_image,
+    side_column,
     side_names,
     software,
     table_key,
@@ -151,13 +152,11 @@ def _narrow(rows: Sequence[Comparison]) -> Table:
     """What cells have in common stands in the title; the name of a base that all have stands in headings alone."""
     cases, pairs = [common_case(one.pair) for one in rows], [one.pair for one in rows]
     cells = list({id(cell): cell for pair in pairs for cell in (pair.base, pair.other)}.values())
-    names, sides = varying(cases), list(map(versus, pairs))
-    one_base = len({pair.base_name for pair in pairs}) == 1
-    base = pairs[0].base_name if one_base else "base"
-    apart = {f"vs {base}": [pair.other_name for pair in pairs]} if one_base else {"sides": sides}
-    shared = [heading_of(cells, cases[0].without(names)), shared_image(pairs[0])]
-    if len(set(sides)) == 1:
-        apart, shared = {}, [*shared, sides[0]]
+    names, (head, sides) = varying(cases), side_column(pairs)
+    base = pairs[0].base_name if head != "sides" else "base"
+    one = len(set(sides)) == 1
+    apart = {} if one else {head: sides}
+    shared = [heading_of(cells, cases[0].without(names)), shared_image(pairs[0]), versus(pairs[0]) * one]
     measured: list[Measured] = [(one.pair.base.work, one.base.value) if one.base else None for one in rows]
     units = Units([one for one in measured if one])
     rates = {name: entries for name, entries in units.rates(base, measured).items() if all(entries)}

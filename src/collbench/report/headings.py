@@ -211,6 +211,14 @@ def versus(pair: Pair) -> str:
     return f"{pair.other_name} vs {pair.base_name}"
 
 
+def side_column(pairs: Sequence[Pair]) -> tuple[str, list[str]]:
+    """Heading and entries: `vs host` of pairs that have one base, else `sides`."""
+    bases = {pair.base_name for pair in pairs}
+    if len(bases) == 1:
+        return f"vs {bases.pop()}", [pair.other_name for pair in pairs]
+    return "sides", list(map(versus, pairs))
+
+
 def side_names(pair: Pair, with_engine: bool) -> str:
     """`single strict vs host (docker)`: the names of both sides, the engine where engines differ, the place of both."""
     base, other = pair.base.case.where, pair.other.case.where

@@ -75,6 +75,11 @@ def span(low: float, high: float) -> str:
     return f"{ends[0].removesuffix(unit)} to {ends[1]}"
 
 
+def extent(low: float, high: float) -> str:
+    """`9 %`, `2 to 46 %`, `1.60 to 8.00x`: of ratios from 1 on, without signs."""
+    return (change(high) if change(low) == change(high) else span(low, high)).replace("+", "")
+
+
 def difference_text(ratio: Estimate) -> str:
     """`+12 % (+9 to +15 %)`; without its interval where there are too few launches."""
     return change(ratio.value) + ("" if ratio.interval is None else f" ({span(*ratio.interval)})")

@@ -27,8 +27,8 @@ from collbench.report.caveats import (
     waited,
     what_differs,
 )
-from collbench.report.headings import apart, common_case, heading, shared_image, size_text, versus
-from collbench.report.numbers import change, digits, span
+from collbench.report.headings import apart, common_case, heading, shared_image, side_column, size_text, versus
+from collbench.report.numbers import change, extent, span
 from collbench.report.tables import WIDTH, Table
 from collbench.schema.gate_plan import is_gate, read_gate_plan
 from collbench.schema.launch_plan import MOST_LAUNCHES
@@ -256,21 +256,16 @@ def sentence(comparisons: Sequence[Comparison], margin: float) -> str:
 
 def _sides_of(comparisons: Sequence[Comparison]) -> str:
     """`single vs host: `, where there are only these two sides; of several with one base `vs host: `."""
-    names, bases = ({text(one.pair) for one in comparisons} for text in (versus, lambda pair: pair.base_name))
-    return f"{names.pop()}: " if len(names) == 1 else f"vs {bases.pop()}: " if len(bases) == 1 else ""
+    sides, _ = side_column([one.pair for one in comparisons])
+    names = {versus(one.pair) for one in comparisons}
+    return f"{names.pop()}: " if len(names) == 1 else f"{sides}: " if sides != "sides" else ""
 
 
 def _by(comparisons: Sequence[Comparison]) -> str:
     """`by 62 to 76 %`, `by a factor of 5.20 to 65.0`: of the measured differences."""
-    sizes = sorted(max(ratio, 2 - ratio) for ratio in map(_ratio, comparisons))
-    low, high = (
-        f"a factor of {digits(size)}" if size >= 2 else f"{(size - 1) * 100:.0f} %" for size in (sizes[0], sizes[-1])
-    )
-    if low == high:
-        return f"by {low}"
-    if sizes[0] < 2 <= sizes[-1]:
-        return f"by {low} to {high}"
-    return f"by {low.removesuffix(' %')} to {high.removeprefix('a factor of ')}"
+    sizes = [max(ratio, 2 - ratio) for ratio in map(_ratio, comparisons)]
+    text = extent(min(sizes), max(sizes))
+    return f"by {text}" if "%" in text else f"by a factor of {text.removesuffix('x')}"
 
 
 def _between(comparisons: Sequence[Comparison]) -> str:
@@ -301,12 +296,11 @@ def _attributes(comparisons: Sequence[Comparison]) -> dict[str, dict[int, str]]:
     short = {name: label.partition(" ")[0] for name, label in labels.items()}
     if len(set(short.values())) == len(set(labels.values())):
         labels = short
-    bases = {one.pair.base_name for one in comparisons}
-    sides = f"vs {next(iter(bases))}" if len(bases) == 1 else "sides"
+    sides, names = side_column([one.pair for one in comparisons])
     columns = {
         "image": {id(one): shared_image(one.pair) for one in comparisons},
         "operation": labels,
-        sides: {id(one): one.pair.other_name if len(bases) == 1 else versus(one.pair) for one in comparisons},
+        sides: {id(one): name for one, name in zip(comparisons, names, strict=True)},
         "place": {id(one): _place(one) for one in comparisons},
         SIZE: {id(one): _size(one) for one in comparisons},
     }
