@@ -10,7 +10,7 @@ import sys
 from collections import defaultdict
 from collections.abc import Iterable
 
-from collbench.doctor.parts.finding import Check, Finding, Problem, found
+from collbench.doctor.parts.finding import Finding, Problem, found
 from collbench.doctor.parts.processors import Machine, allowed, launcher_cores
 from collbench.machine import nvml
 from collbench.machine.facts import format_cores, parse_cores
@@ -251,6 +251,3 @@ def run(machine: Machine) -> Finding:
     if not gpus:
         return explain(machine, reason)
     return judge(machine, gpus, nvml.readings([gpu.uuid for gpu in gpus]))
-
-
-CHECK = Check("gpus", "NVIDIA GPUs can be used, are on the memory node of the cores, and are not throttled", run)
