@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from collbench.doctor.parts.finding import Finding, Problem
 from collbench.errors import RequestError
+from collbench.machine import nvml
 from collbench.registry import defined, modules_of
 from collbench.spelling import suggestion
 
@@ -72,11 +73,12 @@ def backends_here() -> tuple[BackendHere, ...]:
 def _backend_here(backend: Backend) -> BackendHere:
     from collbench.backends import missing
 
-    reason = missing(backend.name)
-    libraries: tuple[str, ...] = ()
+    on_gpu, libraries, reason = backend.device == "gpu", tuple[str, ...](), missing(backend.name)
+    if reason is None and on_gpu and not nvml.gpus()[0]:  # of several ranks others may have one
+        reason = "no NVIDIA GPU on this machine"
     try:
         if reason is None:
             libraries = tuple(f"{library.name} {library.version}" for library in backend.libraries())
     except Exception as error:  # some libraries are missed only when they are loaded
         reason = f"{type(error).__name__}: {error}"
-    return BackendHere(backend.name, libraries, reason, backend.device == "gpu")
+    return BackendHere(backend.name, libraries, reason, on_gpu)

@@ -15,6 +15,7 @@ from collbench.doctor import contention
 from collbench.doctor.parts.finding import Finding
 from collbench.doctor.parts.processors import Machine, execute, here
 from collbench.errors import RequestError
+from collbench.machine import nvml
 
 
 def test_every_check_is_found() -> None:
@@ -84,6 +85,13 @@ def test_backends_have_libraries_or_a_reason() -> None:
     found = doctor.backends_here()
     assert {one.name for one in found} == {one.name for one in backends.every() if not one.simulated}
     assert all((backends.missing(one.name) is None) == bool(one.libraries) == (not one.missing) for one in found)
+
+
+def test_without_a_gpu_nothing_on_gpus_is_usable(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of several ranks a backend refuses none before they have met: others may have a GPU."""
+    monkeypatch.setattr(backends, "missing", lambda name: None)
+    monkeypatch.setattr(nvml, "gpus", lambda root=None: ((), "no driver"))
+    assert all(one.missing for one in doctor.backends_here() if one.needs_gpu)
 
 
 def test_a_backend_whose_library_cannot_be_loaded_has_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
