@@ -12,10 +12,8 @@ import numpy as np
 from collbench.analysis.environment import side_of
 from collbench.analysis.history.history import History, TimedRun, Trend
 from collbench.report.history import Names, caveats, common, complete, grid, sentence
-from collbench.report.page.contents import Chapter
 from collbench.report.page.drawing import BETTER, INK, OPEN, SERIES, WORSE, draw, mark, one_unit
-from collbench.report.page.render import html
-from collbench.report.page.samples import Section
+from collbench.report.page.render import Chapter, Section, html
 from collbench.units import counted, format_duration
 
 if TYPE_CHECKING:

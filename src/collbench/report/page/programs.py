@@ -14,9 +14,11 @@ from collbench.report.comparison import tables as compared_tables
 from collbench.report.comparison import versus
 from collbench.report.headings import operation
 from collbench.report.launches import launch_table
-from collbench.report.page.drawing import BETTER, FAINT, INK, OPEN, PAPER, SERIES, WORSE, Figure, draw, mark
+from collbench.report.page.drawing import BETTER, INK, OPEN, SERIES, WORSE, Figure
 from collbench.report.page.figures.curves import curves
-from collbench.report.page.samples import Section, StoredSamples, strips
+from collbench.report.page.figures.forest import Entry, Forest
+from collbench.report.page.figures.samples import StoredSamples, strips
+from collbench.report.page.render import Section
 from collbench.report.parameters import case_words
 from collbench.report.remarks import findings
 from collbench.report.tables import Table
@@ -35,6 +37,27 @@ class Row:
     comparison: Comparison | None = None
     heading: bool = False
 
+    @property
+    def words(self) -> str:
+        """`slower +6 % (+5 to +7 %)`."""
+        return "not compared" if self.comparison is None else cell_text(self.comparison)
+
+    @property
+    def entry(self) -> Entry | None:
+        """Differences in per cent; None for a heading."""
+        if self.heading:
+            return None
+        ratio = None if self.comparison is None else self.comparison.ratio
+        marker, colour = _LOOKS.get("" if self.comparison is None else self.comparison.verdict, ("", INK))
+        if ratio is None:
+            return Entry(self.words, marker, colour)
+        ends = None if ratio.interval is None else (_percent(ratio.interval[0]), _percent(ratio.interval[1]))
+        return Entry(self.words, marker, colour, _percent(ratio.value), ends)
+
+
+def _percent(ratio: float) -> float:
+    return (ratio - 1) * 100
+
 
 #: Of each verdict its marker and colour.
 _LOOKS = {"slower": (">", WORSE), "faster": ("<", BETTER), "same": ("s", SERIES[0]), "unclear": ("o", OPEN)}
@@ -42,83 +65,29 @@ _LOOKS = {"slower": (">", WORSE), "faster": ("<", BETTER), "same": ("s", SERIES[
 #: How suites are called where their name is not a word.
 _TITLES = {"cpu": "CPU", "io": "I/O", "gpu": "GPU", "dl": "Deep learning"}
 
-#: Beyond so many margins the axis is logarithmic, where a difference lies beyond twice as many.
-LINEAR = 5
-
-WIDTH, ROW, FRAME = 10.0, 0.235, 1.1
+#: Beyond so many margins the axis is logarithmic, where a difference lies beyond twice as many. Inches.
+LINEAR, WIDTH = 5, 10.0
 
 
-def forest(rows: Sequence[Row], margin: float, title: str, name: str) -> Figure:
-    """`margin` is a share; the differences are in time, in per cent."""
-    log = _is_logarithmic(rows, margin)
+def picture(rows: Sequence[Row], margin: float, title: str, name: str) -> Figure:
+    """All that was compared; `margin` is a share."""
+    entries, percent = [row.entry for row in rows], margin * 100
+    values = [value for entry in entries if entry is not None and entry.value is not None
+              for value in (entry.value, *(entry.ends or ()))]  # fmt: skip
+    log = max(map(abs, values), default=0.0) > 2 * LINEAR * percent
     caption = (
-        f"Difference in time, positive: slower. Whiskers: 95 % interval; grey band: the margin, ±{margin * 100:g} %. "
-        "Triangle to the right: slower; to the left: faster; square: the same, within the margin; circle: "
-        f"unclear.{f' Beyond ±{LINEAR * margin * 100:g} % the axis is logarithmic.' if log else ''}"
+        f"Positive: slower. Whiskers: 95 % interval; grey band: the margin, ±{percent:g} %. Triangle to the right: "
+        "slower; to the left: faster; square: the same, within the margin; circle: unclear."
+        f"{f' Beyond ±{LINEAR * percent:g} % the axis is logarithmic.' if log else ''}"
     )
-    values = "; ".join(f"{row.label}: {told(row)}" for row in rows if not row.heading)
-    size = (WIDTH, FRAME + ROW * len(rows))
-    return draw(name, title, caption, lambda axes: _paint(axes, rows, margin, log), size, values)
+    forest = Forest([row.label for row in rows], [("", entries)], 0.0, (-percent, percent), "difference in time (%)",
+                    lambda axes: _scale(axes, values, percent, log))  # fmt: skip
+    told = "; ".join(f"{row.label}: {row.words}" for row in rows if not row.heading)
+    return forest.figure(name, title, caption, WIDTH, told)
 
 
-def told(row: Row) -> str:
-    """`slower +6 % (+5 to +7 %)`."""
-    return "not compared" if row.comparison is None else cell_text(row.comparison)
-
-
-def _differences(row: Row) -> list[float]:
-    """In per cent: the difference, and the ends of its interval."""
-    if row.comparison is None or row.comparison.ratio is None:
-        return []
-    ratio = row.comparison.ratio
-    return [(value - 1) * 100 for value in (ratio.value, *(ratio.interval or ()))]
-
-
-def _farthest(rows: Sequence[Row]) -> float:
-    return max((abs(value) for row in rows for value in _differences(row)), default=0.0)
-
-
-def _is_logarithmic(rows: Sequence[Row], margin: float) -> bool:
-    return _farthest(rows) > 2 * LINEAR * margin * 100
-
-
-def _paint(axes: Axes, rows: Sequence[Row], margin: float, log: bool) -> None:
-    axes.axvspan(-margin * 100, margin * 100, color=FAINT, alpha=0.45, linewidth=0)
-    axes.axvline(0, color=INK, linewidth=0.8)
-    for number, row in enumerate(rows):
-        _row(axes, number, row)
-    axes.set_yticks(range(len(rows)), [row.label for row in rows])
-    for label, row in zip(axes.get_yticklabels(), rows, strict=True):
-        label.set_fontweight("bold" if row.heading else "normal")
-    axes.tick_params(axis="y", length=0)
-    axes.set_ylim(len(rows) - 0.4, -0.6)
-    axes.grid(visible=False, axis="y")
-    axes.spines["left"].set_visible(False)
-    _scale(axes, rows, margin * 100, log)
-    axes.set_xlabel("difference in time (%)")
-
-
-def _row(axes: Axes, number: int, row: Row) -> None:
-    if row.heading:
-        return
-    values = _differences(row)
-    verdict = "" if row.comparison is None else row.comparison.verdict
-    marker, colour = _LOOKS.get(verdict, ("", INK))
-    axes.annotate(told(row), (1.015, number), xycoords=("axes fraction", "data"), ha="left", va="center", fontsize=8,
-                  color=INK if colour == OPEN else colour, annotation_clip=False)  # fmt: skip
-    if not values:
-        return
-    if len(values) == 3:
-        axes.plot(values[1:], [number] * 2, color=colour, linewidth=1.6, solid_capstyle="butt")
-    inside = PAPER if marker == "o" else colour
-    (point,) = axes.plot(values[:1], [number], marker, color=colour, markerfacecolor=inside, markersize=6,
-                         markeredgewidth=1.4)  # fmt: skip
-    mark(point, number)
-
-
-def _scale(axes: Axes, rows: Sequence[Row], margin: float, log: bool) -> None:
-    """`margin` in per cent. Symmetrical, unless one side would be empty beyond the margin."""
-    values = [value for row in rows for value in _differences(row)]
+def _scale(axes: Axes, values: Sequence[float], margin: float, log: bool) -> None:
+    """All in per cent. Symmetrical, unless one side would be empty beyond the margin."""
     reach = 1.3 if log else 1.15
     low = -max(2 * margin, -min(values, default=0.0)) * reach
     high = max(2 * margin, max(values, default=0.0)) * reach
@@ -160,12 +129,12 @@ def programs(
     suites = by_suite(chosen, first, suite_of, margin)
     rows = list(_rows(suites))
     title = f"All benchmarks, by {first}: {_sides(suites)}"
-    picture = (forest(rows, margin, title, f"{name}-forest"),) if stored is not None else ()
+    shown = (picture(rows, margin, title, f"{name}-forest"),) if stored is not None else ()
     verdicts = [_more(by_suite(chosen, factor, suite_of, margin), factor) for factor in others]
     more = [section for section in verdicts if section.lines or section.folded_tables]
     sections = (_numbers(rows), *_benchmarks(chosen, asked, suites, stored, name), *more)
     differing = findings([one for suite in suites for one in suite.comparisons])
-    return Programs((*differing, *sentences(suites, margin)), picture, sections)
+    return Programs((*differing, *sentences(suites, margin)), shown, sections)
 
 
 def title_of(suite: str) -> str:
@@ -201,7 +170,7 @@ def cells_asked(observed: Observed, asked: Sequence[Question]) -> Observed:
 
 def _numbers(rows: Sequence[Row]) -> Section:
     """Those of the picture, as a table."""
-    body = tuple((row.label, told(row)) for row in rows if not row.heading)
+    body = tuple((row.label, row.words) for row in rows if not row.heading)
     table = Table("Difference in time", ("benchmark", "difference (95 % interval), verdict"), body)
     return Section("All benchmarks", folded_tables=(table,))
 
@@ -254,7 +223,7 @@ def _benchmark(
     )  # fmt: skip
     launches = launch_table(cells)
     found = tuple(compared_tables(compared)) if compared else (launches,)
-    more = (replace(launches, title=f"Times of {launches.title}"),) if compared else ()
+    more = (replace(launches, title=f"Times of {launches.title}"),) if compared and launches.rows else ()
     return Section(benchmark, refused, found, tuple(drawn), tuple(folded), more)
 
 
