@@ -14,7 +14,7 @@ from tests.unit.made_runs import Entry, made_case, spread, write_run
 
 from collbench.report.advice import Advised, complete
 from collbench.report.page.drawing import SERIES, WORSE
-from collbench.report.page.figures import choices
+from collbench.report.page.figures.pictures import choices
 from collbench.schema.case import Case
 
 NOISE = [0.8 if block % 2 else 1.25 for block in range(10)]
@@ -22,7 +22,7 @@ NOISE = [0.8 if block % 2 else 1.25 for block in range(10)]
 
 def painted(advices: list[Advised]) -> tuple[list[Axes], str]:
     """The panels of the one picture, and what those hear who cannot see it."""
-    (one,) = choices.choices(advices, 0.02, "x")
+    (one,) = choices(advices, 0.02, "x")
     figure = Figure()
     one.paint(figure.add_subplot())
     return figure.axes, one.values
@@ -93,7 +93,7 @@ def test_one_operation_has_its_sizes_side_by_side_and_several_their_largest(tmp_
 
 def test_without_a_choice_there_is_no_picture(tmp_path: Path) -> None:
     only = complete(advice_on(write_run(tmp_path / "run", {made_case(): spread(US)})), True)
-    assert choices.choices(only, 0.02, "x") == ()
+    assert choices(only, 0.02, "x") == ()
 
 
 @pytest.mark.parametrize("slowest", [10.5, 12, 15, 39, 80, 500])

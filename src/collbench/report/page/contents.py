@@ -20,8 +20,8 @@ from collbench.report.comparison import tables as compared_tables
 from collbench.report.headings import operation
 from collbench.report.misleading import misleading
 from collbench.report.page.drawing import Figure
-from collbench.report.page.figures.choices import choices
 from collbench.report.page.figures.curves import curves
+from collbench.report.page.figures.pictures import choices
 from collbench.report.page.figures.places import bars, ladders
 from collbench.report.page.figures.samples import StoredSamples, strips
 from collbench.report.page.programs import programs

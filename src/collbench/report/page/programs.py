@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from collbench.analysis.compare import Comparison
 from collbench.analysis.observations import Cell, Observed
@@ -14,93 +13,19 @@ from collbench.report.comparison import tables as compared_tables
 from collbench.report.comparison import versus
 from collbench.report.headings import operation
 from collbench.report.launches import launch_table
-from collbench.report.page.drawing import BETTER, INK, OPEN, SERIES, WORSE, Figure
+from collbench.report.page.drawing import Figure
 from collbench.report.page.figures.curves import curves
-from collbench.report.page.figures.forest import Entry, Forest
+from collbench.report.page.figures.pictures import Benchmark, benchmarks
 from collbench.report.page.figures.samples import StoredSamples, strips
 from collbench.report.page.render import Section
 from collbench.report.parameters import case_words
 from collbench.report.remarks import findings
 from collbench.report.tables import Table
-from collbench.report.verdict import cell_text, sentence
+from collbench.report.verdict import sentence
 from collbench.units import counted
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
-
-@dataclass(frozen=True)
-class Row:
-    """A benchmark with its parameters; without comparison the heading of a suite, or what was not compared."""
-
-    label: str
-    comparison: Comparison | None = None
-    heading: bool = False
-
-    @property
-    def words(self) -> str:
-        """`slower +6 % (+5 to +7 %)`."""
-        return "not compared" if self.comparison is None else cell_text(self.comparison)
-
-    @property
-    def entry(self) -> Entry | None:
-        """Differences in per cent; None for a heading."""
-        if self.heading:
-            return None
-        ratio = None if self.comparison is None else self.comparison.ratio
-        marker, colour = _LOOKS.get("" if self.comparison is None else self.comparison.verdict, ("", INK))
-        if ratio is None:
-            return Entry(self.words, marker, colour)
-        ends = None if ratio.interval is None else (_percent(ratio.interval[0]), _percent(ratio.interval[1]))
-        return Entry(self.words, marker, colour, _percent(ratio.value), ends)
-
-
-def _percent(ratio: float) -> float:
-    return (ratio - 1) * 100
-
-
-#: Of each verdict its marker and colour.
-_LOOKS = {"slower": (">", WORSE), "faster": ("<", BETTER), "same": ("s", SERIES[0]), "unclear": ("o", OPEN)}
 
 #: How suites are called where their name is not a word.
 _TITLES = {"cpu": "CPU", "io": "I/O", "gpu": "GPU", "dl": "Deep learning"}
-
-#: Beyond so many margins the axis is logarithmic, where a difference lies beyond twice as many. Inches.
-LINEAR, WIDTH = 5, 10.0
-
-
-def picture(rows: Sequence[Row], margin: float, title: str, name: str) -> Figure:
-    """All that was compared; `margin` is a share."""
-    entries, percent = [row.entry for row in rows], margin * 100
-    values = [value for entry in entries if entry is not None and entry.value is not None
-              for value in (entry.value, *(entry.ends or ()))]  # fmt: skip
-    log = max(map(abs, values), default=0.0) > 2 * LINEAR * percent
-    caption = (
-        f"Positive: slower. Whiskers: 95 % interval; grey band: the margin, ±{percent:g} %. Triangle to the right: "
-        "slower; to the left: faster; square: the same, within the margin; circle: unclear."
-        f"{f' Beyond ±{LINEAR * percent:g} % the axis is logarithmic.' if log else ''}"
-    )
-    forest = Forest([row.label for row in rows], [("", entries)], 0.0, (-percent, percent), "difference in time (%)",
-                    lambda axes: _scale(axes, values, percent, log))  # fmt: skip
-    told = "; ".join(f"{row.label}: {row.words}" for row in rows if not row.heading)
-    return forest.figure(name, title, caption, WIDTH, told)
-
-
-def _scale(axes: Axes, values: Sequence[float], margin: float, log: bool) -> None:
-    """All in per cent. Symmetrical, unless one side would be empty beyond the margin."""
-    reach = 1.3 if log else 1.15
-    low = -max(2 * margin, -min(values, default=0.0)) * reach
-    high = max(2 * margin, max(values, default=0.0)) * reach
-    if log:
-        linear = LINEAR * margin
-        axes.set_xscale("symlog", linthresh=linear, linscale=0.8)
-        steps = [margin, linear, *(step for step in (10, 30, 100, 300, 1000, 10000) if step > 2 * linear)]
-        ticks = [-step for step in reversed(steps) if step <= -low] + [0.0] + [step for step in steps if step <= high]
-        axes.set_xticks(ticks, [f"{tick:+g}" if tick else "0" for tick in ticks])
-        axes.minorticks_off()
-    else:
-        axes.xaxis.set_major_formatter(lambda value, _: f"{value:+g}" if value else "0")
-    axes.set_xlim(low, high)
 
 
 @dataclass(frozen=True)
@@ -123,13 +48,13 @@ def programs(
     factors = factors_of(chosen)
     if not factors:
         sections = tuple(_benchmarks(chosen, asked, (), stored, name))
-        benchmarks = counted(len(sections), "benchmark")
-        return Programs((f"{benchmarks} on one side: there is nothing to compare with.",), (), sections)
+        number = counted(len(sections), "benchmark")
+        return Programs((f"{number} on one side: there is nothing to compare with.",), (), sections)
     first, *others = factors
     suites = by_suite(chosen, first, suite_of, margin)
     rows = list(_rows(suites))
     title = f"All benchmarks, by {first}: {_sides(suites)}"
-    shown = (picture(rows, margin, title, f"{name}-forest"),) if stored is not None else ()
+    shown = (benchmarks(rows, margin, title, f"{name}-forest"),) if stored is not None else ()
     verdicts = [_more(by_suite(chosen, factor, suite_of, margin), factor) for factor in others]
     more = [section for section in verdicts if section.lines or section.folded_tables]
     sections = (_numbers(rows), *_benchmarks(chosen, asked, suites, stored, name), *more)
@@ -168,7 +93,7 @@ def cells_asked(observed: Observed, asked: Sequence[Question]) -> Observed:
     return replace(observed, cells=cells)
 
 
-def _numbers(rows: Sequence[Row]) -> Section:
+def _numbers(rows: Sequence[Benchmark]) -> Section:
     """Those of the picture, as a table."""
     body = tuple((row.label, row.words) for row in rows if not row.heading)
     table = Table("Difference in time", ("benchmark", "difference (95 % interval), verdict"), body)
@@ -180,18 +105,18 @@ def _sides(suites: Sequence[Suite]) -> str:
     return ", ".join(dict.fromkeys(versus(pair) for pair in pairs)) or "none compared"
 
 
-def _rows(suites: Sequence[Suite]) -> Iterator[Row]:
+def _rows(suites: Sequence[Suite]) -> Iterator[Benchmark]:
     """By suite, then by benchmark, its cases in the order of their measurement."""
     several = len({one.pair.other_name for suite in suites for one in suite.comparisons}) > 1
     for suite in suites:
-        yield Row(title_of(suite.name), heading=True)
+        yield Benchmark(title_of(suite.name), heading=True)
         for own in suite.compared.values():
             cases = [one.pair.base.case for one in own]
             for one in own:
                 side = f", {one.pair.other_name}" if several else ""
-                yield Row(f"{case_words(one.pair.base.case, cases)}{side}", one)
+                yield Benchmark(f"{case_words(one.pair.base.case, cases)}{side}", one)
         for refused in suite.refused:
-            yield Row(refused.label)
+            yield Benchmark(refused.label)
 
 
 def _benchmarks(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from collbench.analysis.estimate import Estimate, centre
 from collbench.analysis.options import Option, Question
-from collbench.report.page.drawing import MARKERS, SERIES, Figure, draw, legend, mark, size_axis, time_axis
+from collbench.report.page.drawing import MARKERS, SERIES, Figure, draw, legend, mark, size_axis, time_axis, whiskers
 from collbench.report.scales import rate, rate_unit
 from collbench.schema.record import Work
 
@@ -152,9 +152,4 @@ def _line(axes: Axes, number: int, aside: float, label: str, points: Line) -> No
         values.insert(index + count, math.nan)
     (line,) = axes.plot(places, values, color=colour, marker=MARKERS[number], label=label)
     mark(line, number)
-    known = [(size * aside, value, ends) for size, value, ends in points if ends is not None]
-    if known:
-        below = [max(value - ends[0], 0.0) for _, value, ends in known]
-        above = [max(ends[1] - value, 0.0) for _, value, ends in known]
-        axes.errorbar([place for place, _, _ in known], [value for _, value, _ in known], yerr=[below, above],
-                      fmt="none", ecolor=colour, elinewidth=0.9)  # fmt: skip
+    whiskers(axes, [(size * aside, ends) for size, _, ends in points], colour)

@@ -13,7 +13,21 @@ from collbench.analysis.compare import Comparison
 from collbench.analysis.estimate import Estimate, centre
 from collbench.analysis.options import Option, Question
 from collbench.report.cells import SIGNS, digits, times
-from collbench.report.page.drawing import BETTER, HATCHES, INK, OPEN, PAPER, SERIES, WORSE, Figure, draw, legend, mark
+from collbench.report.page.drawing import (
+    BETTER,
+    HATCHES,
+    INK,
+    OPEN,
+    PAPER,
+    SERIES,
+    WORSE,
+    Figure,
+    draw,
+    legend,
+    mark,
+    one_unit,
+    whiskers,
+)
 from collbench.report.style import format_us
 from collbench.schema.axes import step_order
 from collbench.schema.place import policy_order
@@ -82,8 +96,6 @@ def _words(comparison: Comparison) -> str:
 
 
 def _paint_ladder(axes: Axes, ladder: Ladder) -> None:
-    from matplotlib.ticker import FuncFormatter
-
     first = ladder.seconds
     (bar,) = axes.bar(0, first, 0.7, color=SERIES[0], linewidth=0)
     mark(bar, 0)
@@ -98,8 +110,7 @@ def _paint_ladder(axes: Axes, ladder: Ladder) -> None:
     axes.set_xticks(range(len(places)), [place.replace(" ", "\n") for place in places])
     axes.grid(visible=False, axis="x")
     axes.set_ylim(0, max(tops) * 1.12)
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: format_duration(value)))
-    axes.set_ylabel("time")
+    one_unit(axes)
 
 
 def _label(comparison: Comparison) -> str:
@@ -118,8 +129,7 @@ def _other(axes: Axes, number: int, first: float, comparison: Comparison) -> flo
     if comparison.ratio.interval is None:
         return max(first, time)
     low, high = (first * end for end in comparison.ratio.interval)
-    axes.errorbar([number], [time], yerr=[[max(time - low, 0.0)], [max(high - time, 0.0)]], fmt="none", ecolor=INK,
-                  elinewidth=0.8, capsize=3)  # fmt: skip
+    whiskers(axes, [(number, (low, high))])
     return max(first, high)
 
 
@@ -182,8 +192,6 @@ def _draw(name: str, title: str, bars: list[Bar], axis: str) -> Figure:
 
 
 def _paint_bars(axes: Axes, bars: list[Bar], axis: str) -> None:
-    from matplotlib.ticker import FuncFormatter
-
     groups = list(dict.fromkeys(bar.group for bar in bars))
     libraries = list(dict.fromkeys(bar.library for bar in bars))
     width = 0.8 / len(libraries)
@@ -195,21 +203,10 @@ def _paint_bars(axes: Axes, bars: list[Bar], axis: str) -> None:
                          hatch=HATCHES[number % len(HATCHES)], label=library, linewidth=0)  # fmt: skip
         for index, patch in enumerate(drawn):
             mark(patch, number * 1000 + index)
-        _whiskers(axes, [(place, bar.time) for place, bar in zip(at, own, strict=True)])
+        whiskers(axes, [(place, bar.time.interval) for place, bar in zip(at, own, strict=True)])
     axes.set_xticks(range(len(groups)), [group.replace(" ", "\n") for group in groups])
     axes.set_xlabel(axis)
     axes.grid(visible=False, axis="x")
     axes.set_ylim(bottom=0)
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: format_duration(value)))
-    axes.set_ylabel("time")
+    one_unit(axes)
     legend(axes)
-
-
-def _whiskers(axes: Axes, times: list[tuple[float, Estimate]]) -> None:
-    """Of the times that have an interval."""
-    known = [(place, time.value, time.interval) for place, time in times if time.interval is not None]
-    if known:
-        low = [max(value - ends[0], 0.0) for _, value, ends in known]
-        high = [max(ends[1] - value, 0.0) for _, value, ends in known]
-        axes.errorbar([place for place, _, _ in known], [value for _, value, _ in known], yerr=[low, high], fmt="none",
-                      ecolor=INK, elinewidth=0.8, capsize=2)  # fmt: skip
