@@ -83,8 +83,10 @@ def _sentences(suite: Suite, margin: float) -> Iterator[str]:
         by_reason.setdefault(refused.why, []).append(refused.label)
     if compared := [one for one in chosen if one.verdict != "not comparable"]:
         yield sentence(compared, margin)
-    for why, names in by_reason.items():
-        yield f"not compared: {', '.join(dict.fromkeys(names))} ({why})"
+    if by_reason:
+        names = dict.fromkeys(name for names in by_reason.values() for name in names)
+        why = next(iter(by_reason)) if len(by_reason) == 1 else f"{len(by_reason)} reasons, below"
+        yield f"not compared: {', '.join(names)} ({why})"
 
 
 def cells_asked(observed: Observed, asked: Sequence[Question]) -> Observed:
