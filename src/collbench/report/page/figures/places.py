@@ -96,13 +96,21 @@ def _words(comparison: Comparison) -> str:
 
 
 def _paint_ladder(axes: Axes, ladder: Ladder) -> None:
-    first = ladder.seconds
-    (bar,) = axes.bar(0, first, 0.7, color=SERIES[0], linewidth=0)
-    mark(bar, 0)
+    first, tops = ladder.seconds, [ladder.seconds]
     axes.axhline(first, color=INK, linewidth=0.7, linestyle="--")
-    tops = [first] + [
-        _other(axes, number, first, comparison) for number, (_, comparison) in enumerate(ladder.others, 1)
-    ]
+    mark(axes.bar(0, first, 0.7, color=SERIES[0], linewidth=0)[0], 0)
+    for number, (_, comparison) in enumerate(ladder.others, 1):
+        ratio = comparison.ratio
+        if ratio is None:
+            tops.append(first)
+            continue
+        time, ends = first * ratio.value, tuple(first * end for end in ratio.interval or ())
+        (bar,) = axes.bar(number, abs(time - first), 0.7, bottom=min(first, time), linewidth=0,
+                          color=_COLOURS.get(comparison.verdict, OPEN))  # fmt: skip
+        mark(bar, number)
+        axes.plot([number - 0.35, number + 0.35], [time, time], color=INK, linewidth=0.7)
+        whiskers(axes, [(number, (ends[0], ends[1]))] if ends else [])
+        tops.append(max(first, time, *ends[1:]))
     texts = [format_duration(first), *(_label(comparison) for _, comparison in ladder.others)]
     for index, (top, text) in enumerate(zip(tops, texts, strict=True)):
         axes.annotate(text, (index, top), (0, 3), textcoords="offset points", ha="center", va="bottom", fontsize=8)
@@ -115,22 +123,6 @@ def _paint_ladder(axes: Axes, ladder: Ladder) -> None:
 
 def _label(comparison: Comparison) -> str:
     return "-" if comparison.ratio is None else f"{digits(comparison.ratio.value)}x{SIGNS.get(comparison.verdict, '')}"
-
-
-def _other(axes: Axes, number: int, first: float, comparison: Comparison) -> float:
-    """Draws one bar with its whisker; returns its upper end in seconds."""
-    if comparison.ratio is None:
-        return first
-    time = first * comparison.ratio.value
-    colour = _COLOURS.get(comparison.verdict, OPEN)
-    (bar,) = axes.bar(number, abs(time - first), 0.7, bottom=min(first, time), color=colour, linewidth=0)
-    mark(bar, number)
-    axes.plot([number - 0.35, number + 0.35], [time, time], color=INK, linewidth=0.7)
-    if comparison.ratio.interval is None:
-        return max(first, time)
-    low, high = (first * end for end in comparison.ratio.interval)
-    whiskers(axes, [(number, (low, high))])
-    return max(first, high)
 
 
 @dataclass(frozen=True)
