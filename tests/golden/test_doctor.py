@@ -39,9 +39,11 @@ QUIET = {"yardsticks": Finding("12 readings: core distance 93 to 96 ns", cost=Co
 NOISY = {"yardsticks": judge([Readings(CALM | {"core_distance": 100.0 + 9 * number**2}) for number in range(8)])}
 
 SCREENS = {
-    "ready": Examined(FINE | QUIET, (MPI, *WITH_GPU, TORCH), 2),
-    "noisy": Examined({"contention": PRESSURE, "governor": GOVERNOR} | FINE | NOISY, (MPI, *OF_GPUS, TORCH)),
-    "not-ready": Examined({"governor": GOVERNOR, "shm": SHM} | FINE, (*OF_GPUS, TORCH), 0, 8),
+    "ready": Examined(FINE | QUIET, (MPI, *WITH_GPU, TORCH), 2, alone=True),
+    "noisy": Examined(
+        {"contention": PRESSURE, "governor": GOVERNOR} | FINE | NOISY, (MPI, *OF_GPUS, TORCH), alone=True
+    ),
+    "not-ready": Examined({"governor": GOVERNOR, "shm": SHM} | FINE, (*OF_GPUS, TORCH)),
     "many": Examined({f"check{number}": GOVERNOR for number in range(12)} | {"shm": SHM}, (MPI,)),
     "cluster": Examined({"clients": Finding("slurm 23.11.4"), "nodes": PRESSURE}, cluster=("slurm", "site.toml")),
 }

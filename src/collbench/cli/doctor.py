@@ -70,15 +70,15 @@ def command(
 
 @dataclass(frozen=True)
 class Examined:
-    """What was found, by check. Of a machine: backends, number of GPUs, ranks that a launcher started (None: without one).
+    """What was found, by check. Of a machine: backends, number of GPUs; of a cluster: its engine and the site file.
 
-    Of a cluster: its engine and the site file.
+    `alone`: no launcher started this process.
     """
 
     findings: dict[str, Finding]
     backends: tuple[BackendHere, ...] = ()
     gpus: int = 0
-    ranks: int | None = None
+    alone: bool = False
     cluster: tuple[str, str] | None = None
 
     def named(self, status: str) -> list[str]:
@@ -100,7 +100,7 @@ def _here(without: tuple[str, ...]) -> Examined:
     machine = here()
     with waiting_for("examining this machine"):
         findings = dict(doctor.examine(machine, without))
-        return Examined(findings, doctor.backends_here(), len(nvml.gpus()[0]), machine.ranks)
+        return Examined(findings, doctor.backends_here(), len(nvml.gpus()[0]), machine.ranks is None)
 
 
 def _cluster(engine: str, site: str, without: tuple[str, ...]) -> Examined:
@@ -123,7 +123,8 @@ def _inside(where: tuple[str, str, str, str], address: str, flags: list[str], as
         examined = examine(expanded, session, ("collbench", "doctor", *flags), stopping.check)
     if not as_json:
         click.echo("\n".join((f"image {examined.title}", *(f"note: {note}" for note in examined.notes))))
-    click.echo("\n".join(examined.lines))
+    # What it proposes next is for somebody in the container.
+    click.echo("\n".join(line for line in examined.lines if as_json or not line.startswith("* next: ")))
     return examined.code
 
 
@@ -154,7 +155,7 @@ def tables(examined: Examined, every: bool = False) -> list[Table]:
     left = f", {len(problems) - MOST_ROWS} more problems" if len(problems) > MOST_ROWS else ""
     rest = () if every else (f"{counted(len(examined.named('ok')), 'check')} fine{left}: --all",)
     costs = (cost_line(finding.cost) for finding in examined.findings.values() if finding.cost)
-    notes = (*costs, *rest, next_step(examined))
+    notes = (*costs, *rest, f"next: {next_step(examined)}")
     columns = ("check", "what is wrong, and what to do")
     if not every:
         return [Table(sentence(examined), columns, cells, notes)]
@@ -180,12 +181,12 @@ def next_step(examined: Examined) -> str:
     """What to do after a fix, else what to measure first."""
     failed = examined.named("fail")
     if failed:
-        return f"next: mend {failed[0]}, then collbench doctor"
+        return f"mend {failed[0]}, then collbench doctor"
     if examined.cluster:
-        return "next: collbench launch PLAN --on {} --site {} --dry-run".format(*examined.cluster)
-    if examined.ranks is None and any(one.name == "mpi" and not one.missing for one in examined.backends):
-        return "next: collbench selftest, which measures how many launches a difference takes here"
-    return "next: collbench demo"
+        return "collbench launch PLAN --on {} --site {} --dry-run".format(*examined.cluster)
+    if examined.alone and any(one.name == "mpi" and not one.missing for one in examined.backends):
+        return "collbench selftest, which measures how many launches a difference takes here"
+    return "collbench demo"
 
 
 def document(examined: Examined) -> str:
