@@ -15,6 +15,7 @@ from tests.unit.test_gate import judged
 from collbench.analysis.gate import Judgement, Unfinished
 from collbench.report.gate import markdown, names_of, tables
 from collbench.report.tables import terminal
+from collbench.schema.launch_plan import Side
 from collbench.schema.record import ResultCheck, Samples
 
 Golden = Callable[[str, str], None]
@@ -53,9 +54,12 @@ SIDES: dict[str, tuple[Medians, Medians]] = {
 }
 
 
+OTHER_VARIABLES = (Side(), Side(variables={"OMPI_MCA_btl": "self,sm"}))
+
+
 @pytest.mark.parametrize("name", SIDES)
 def test_an_answer(golden: Golden, tmp_path: Path, name: str) -> None:
-    golden(f"gate-{name}.txt", said(judged(made_gate(tmp_path, *SIDES[name]))))
+    golden(f"gate-{name}.txt", said(judged(made_gate(tmp_path, *SIDES[name], sides=OTHER_VARIABLES))))
 
 
 def test_accepted_doubts_are_said(golden: Golden, tmp_path: Path) -> None:

@@ -28,7 +28,7 @@ from collbench.analysis.models import (
     model,
     solve,
 )
-from collbench.analysis.predictions import PredictionQuestion, predict, unknown_growth
+from collbench.analysis.predictions import PredictionQuestion, predict
 from collbench.schema.case import case_of
 
 ALLREDUCE = {shape.name: shape for shape in SHAPES["allreduce"]}
@@ -233,7 +233,7 @@ def test_predictions_are_the_same_every_time() -> None:
 )  # fmt: skip
 def test_there_is_no_interval_at_ranks_whose_errors_are_not_known(known: tuple[int, ...], ranks: int, why: str) -> None:
     found = modelled(made(costs(DOUBLING), known, SIZES[::3], noise=0.03))
-    assert unknown_growth(found.series, ranks) == why
+    assert found.series.unknown_growth(ranks) == why
     asked = predict(found, PredictionQuestion(ranks, 4096))
     assert (asked.interval is None) is (why is not None)
     assert asked.standing == ("within reach" if why is None else "extrapolated")

@@ -120,6 +120,15 @@ def test_few_pages_of_alike_runs_tell_their_latest(runs: int) -> None:
     assert sum(named(0.02 * draw.standard_t(2, shape)) for _ in range(400)) <= 34
 
 
+def test_runs_with_few_of_the_cells_are_no_statistic_of_all() -> None:
+    """One cell has runs of its own, and an outlier in one of them, which hides no jump of another cell."""
+    draw = np.random.default_rng(2)
+    alone, others = draw.normal(0, 0.01, 30), draw.normal(0, 0.01, (3, 10))
+    alone[5], others[0, -1] = 5.0, 1.0
+    traces = [Trace(alone, np.arange(30)), *(Trace(own, np.arange(20, 30)) for own in others)]
+    assert set(outside(traces, [(Level(0, len(one.values)),) for one in traces], 0.02)) == {1}
+
+
 def test_a_page_that_cannot_be_written_is_a_wrong_request(history: Collbench, tmp_path: Path) -> None:
     path = write_history(tmp_path / "n", {SMALL: QUIET[:8]})
     nowhere, folder = tmp_path / "none" / "x.html", tmp_path / "is.html"

@@ -45,6 +45,8 @@ def test_a_chain_without_a_link_has_no_verdict(tmp_path: Path) -> None:
     gpu = judged(PAPER, write(tmp_path / "gpu", [*rnn("gru", 1.1, "cuda"), gpu_launch("issue", 1.3)]))[3]
     assert (gpu.verdict, [part.verdict for part in gpu.parts]) == ("unclear", ["holds here", "unclear"])
     assert gpu.parts[1].missing == {"measure": ("issue_wait",)}
+    link = judged(PAPER, write(tmp_path / "link", rnn("gru", 1.1, "cuda")))[3]
+    assert (link.verdict, [part.verdict for part in link.parts]) == ("not measured", ["holds here", "not measured"])
 
 
 def test_the_number_of_kernels_stands_beside_the_cell(tmp_path: Path) -> None:

@@ -70,8 +70,7 @@ def spreads(values: NDArray[np.floating], least: float) -> NDArray[np.floating]:
     By the median distance of neighbours, which neither outliers nor changes of the level widen.
     """
     distances = np.median(np.abs(np.diff(values)), axis=-1, keepdims=True)
-    found: NDArray[np.floating] = np.maximum(distances.astype(values.dtype) * values.dtype.type(_OF_MEDIAN), least)
-    return found
+    return np.asarray(np.maximum(distances.astype(values.dtype) * values.dtype.type(_OF_MEDIAN), least))
 
 
 def widening(n: int, r: float) -> NDArray[np.float32]:
@@ -84,8 +83,7 @@ def widening(n: int, r: float) -> NDArray[np.float32]:
     before, after = at - start, stop - at
     of_one = [(m * (1 - r * r) - 2 * r * (1 - r**m)) / (m * (1 - r)) ** 2 for m in (before, after)]
     of_both = r * (1 - r**before) * (1 - r**after) / (before * after * (1 - r) ** 2)
-    found: NDArray[np.float64] = (sum(of_one) - 2 * of_both) / (1 / before + 1 / after) / (1 - r)
-    return np.sqrt(found).astype(np.float32)
+    return np.asarray(np.sqrt((sum(of_one) - 2 * of_both) / (1 / before + 1 / after) / (1 - r)), np.float32)
 
 
 def statistics(ordered: NDArray[np.float32], least: float, r: float = 0.0) -> tuple[NDArray[np.float32], int]:
@@ -106,8 +104,7 @@ def statistics(ordered: NDArray[np.float32], least: float, r: float = 0.0) -> tu
     found *= np.sqrt(before * after / (before + after))
     found[0] /= widening(n, r)
     spread = np.abs(np.diff(kept, axis=1)).mean(axis=1) * np.float32(_OF_MEAN)
-    largest: NDArray[np.float32] = found.max(axis=1) / np.maximum(spread, np.float32(least))
-    return largest, int(at[found[0].argmax()])
+    return np.asarray(found.max(axis=1) / np.maximum(spread, np.float32(least))), int(at[found[0].argmax()])
 
 
 #: Distances over so many runs are compared with those of neighbours: few, because a change is in more of longer ones.
@@ -233,8 +230,7 @@ def _random_orders(traces: Sequence[Trace]) -> Callable[[int, Level], NDArray[np
 
     def ordered(number: int, level: Level) -> NDArray[np.float32]:
         values, runs = (of[level.start : level.stop] for of in (traces[number].values, traces[number].runs))
-        centred: NDArray[np.float32] = (values - np.median(values)).astype(np.float32)
-        return centred[orders(runs.tobytes())]
+        return np.asarray((values - np.median(values)).astype(np.float32)[orders(runs.tobytes())])
 
     return ordered
 
@@ -332,7 +328,10 @@ def outside(traces: Sequence[Trace], levels: Sequence[Sequence[Level]], margin: 
             groups.setdefault(int(trace.runs[-1]), []).append(number)
     found: dict[int, float] = {}
     for last, cells in groups.items():
-        away = {cell: _away(traces[cell].values, levels[cell]) for cell in cells}
+        away = {
+            cell: np.concatenate([of[level.start : level.stop] - _level(of, level) for level in levels[cell]])
+            for cell, of in ((cell, traces[cell].values) for cell in cells)
+        }
         ratios = {cell: _over_others(own, margin) for cell, own in away.items()}
         largest, measured = np.zeros(last + 1), np.zeros(last + 1)
         for cell, own in ratios.items():
@@ -343,11 +342,6 @@ def outside(traces: Sequence[Trace], levels: Sequence[Sequence[Level]], margin: 
         bound = max(1.0, factor * float(others.max(initial=0.0)))
         found |= {cell: float(np.exp(away[cell][-1])) for cell, own in ratios.items() if own[-1] > bound}
     return dict(sorted(found.items(), key=lambda one: -abs(np.log(one[1]))))
-
-
-def _away(values: NDArray[np.float64], levels: Sequence[Level]) -> NDArray[np.float64]:
-    """How far each value [n] is from the median of its level."""
-    return np.concatenate([values[level.start : level.stop] - _level(values, level) for level in levels])
 
 
 def _over_others(away: NDArray[np.float64], margin: float) -> NDArray[np.float64]:

@@ -21,18 +21,7 @@ from collbench.analysis.compare import Reason as ComparisonReason
 from collbench.analysis.estimate import FEWEST, Estimate, in_logarithms
 from collbench.analysis.launches import together
 from collbench.analysis.pairs import Pair
-from collbench.analysis.papers import (
-    Conclusion,
-    Item,
-    Kind,
-    Needs,
-    Opposed,
-    Paper,
-    Part,
-    Scalar,
-    Selector,
-    other_device,
-)
+from collbench.analysis.papers import Conclusion, Item, Kind, Needs, Opposed, Paper, Part, Scalar, Selector, two_devices
 from collbench.schema.case import Case
 
 Verdict = Literal["holds here", "does not hold here", "unclear", "not measured"]
@@ -78,7 +67,6 @@ class PartVerdict:
     part: Part
     verdict: Verdict
     total: int
-    needed: int
     support: int
     against: int
     open: int
@@ -90,6 +78,10 @@ class PartVerdict:
     @property
     def measured(self) -> int:
         return self.support + self.against + self.open
+
+    @property
+    def needed(self) -> int:
+        return needed_of(self.total, self.part.needs)
 
     @property
     def can_confirm(self) -> bool:
@@ -171,7 +163,7 @@ def foreseen(paper: Paper, items: Sequence[Item]) -> list[Judgement]:
             other = {"policy": (True, "near"), "affinity": (False, "far")}[part.by]
             sides = [(one, one) for one in items if part.of.takes(one) and not one.case.where.on_host
                      and one["affinity"] == "near" and other in measured[one.case.without(near)]]  # fmt: skip
-        usable = [Evidence(pair, "unclear") for pair in sides if part.crowded or not _crowded(pair)]
+        usable = [Evidence(pair, "unclear") for pair in sides if part.crowded or not any(one.crowded for one in pair)]
         absent = tuple(one for one in part.selectors if not any(map(one.takes, items)))
         return _counted(part, usable, absent)
 
@@ -263,8 +255,7 @@ def _counted(
         and cells and (lacking := tuple(one for one in values if one not in {cell[number] for cell in cells}))
     }  # fmt: skip
     kept = (*chain.from_iterable(cells.values()), *held)
-    return PartVerdict(part, verdict, total, needed_of(total, part.needs), support, against,
-                       len(usable) - support - against, kept, missing, absent)  # fmt: skip
+    return PartVerdict(part, verdict, total, support, against, len(usable) - support - against, kept, missing, absent)
 
 
 # Host and container, or near and far: Diff% within bounds, or further from 0 than others.
@@ -282,9 +273,9 @@ def _read(one: Opposed, comparison: Comparison, selector: Selector, part: Part |
     found = Evidence((one.base, one.other), "unclear", comparison.ratio, comparison=comparison, figures=figures)
     if comparison.ratio is None:
         return replace(found, verdict="not measured", reason="not comparable", why=why)
-    if devices := other_device(comparison.pair):
+    if devices := two_devices(comparison.pair):
         return replace(found, verdict="not measured", reason="devices", detail=devices)
-    if part is not None and not part.crowded and _crowded(found.sides):
+    if part is not None and not part.crowded and (one.base.crowded or one.other.crowded):
         return replace(found, verdict="not measured", reason="crowded")
     if part is None and not comparison.blocks:
         return replace(found, reason="not alternated")
@@ -359,10 +350,6 @@ def opposed(items: Sequence[Item], part: Part) -> Iterator[Opposed]:
             if base is not other and not alone:
                 pair = Pair(base.cell, other.cell, base.name, other.name) if base.cell and other.cell else None
                 yield Opposed(base, other, pair)
-
-
-def _crowded(sides: Iterable[Item]) -> bool:
-    return any(item.crowded for item in sides)
 
 
 def _of_claim(part: Part, one: Opposed, comparison: Comparison) -> Evidence:

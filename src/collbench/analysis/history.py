@@ -238,7 +238,9 @@ def all_series(runs: Sequence[TimedRun]) -> list[Series]:
 
 
 def _series(case: Case, machine: str, entries: list[tuple[int, Entry]], runs: Sequence[TimedRun]) -> Series:
-    way = _usual_way(entries)
+    counts = Counter(way for _, entry in entries for way in entry.by_way)
+    latest = {way: number for number, entry in entries for way in entry.by_way}
+    way = max(counts, key=lambda way: (counts[way], latest[way]), default=())  # most runs measured it so
     work = next((entry.work for _, entry in reversed(entries) if entry.by_way), Work(amount=0))
     points, gaps = list[Point](), list[Gap]()
     for number, entry in entries:
@@ -253,13 +255,6 @@ def _series(case: Case, machine: str, entries: list[tuple[int, Entry]], runs: Se
                 and 2 * len(beside & run.entries.keys()) >= len(beside))  # fmt: skip
         missing = next((number for number in like if number > last), None)
     return Series(case, machine, work, tuple(points), tuple(gaps), missing)
-
-
-def _usual_way(entries: Sequence[tuple[int, Entry]]) -> How:
-    """The way in which most runs measured it, of several the latest."""
-    counts = Counter(way for _, entry in entries for way in entry.by_way)
-    latest = {way: number for number, entry in entries for way in entry.by_way}
-    return max(counts, key=lambda way: (counts[way], latest[way]), default=())
 
 
 def _not_comparable(entry: Entry, way: How, work: Work) -> Lack | None:

@@ -389,6 +389,9 @@ FEWEST_SIZES = 4
 #: The fewest rank counts of a series without sizes that is modelled; of any, to know errors at other rank counts.
 FEWEST_RANKS = 3
 
+#: Rank counts further beyond those measured than by this factor have no interval: known are errors of one step beyond.
+BEYOND = 2
+
 #: Why a cell says nothing about a link.
 Useless = Literal["failed", "skipped", "results wrong", "one rank", "median of 0", "0 bytes after rounding"]
 
@@ -421,6 +424,24 @@ class Series:
         """The most launches that a point has."""
         return max((len(point.medians) for point in self.points), default=0)
 
+    def known_sizes(self, ranks: int) -> tuple[int, int]:
+        """The smallest and the largest size measured at these ranks, or at any: errors beyond them are not known."""
+        sizes = [point.size for point in self.points if point.ranks == ranks] or self.sizes
+        return min(sizes), max(sizes)
+
+    def unknown_growth(self, ranks: int) -> Literal["far", "few", "folded"] | None:
+        """Why errors at a rank count are not known; None where they are.
+
+        It is far beyond those measured; or fewer than three were measured; or it is no power of two, of which alone
+        were measured (or the other way round), where algorithms have other steps.
+        """
+        known = self.ranks
+        if ranks in known:
+            return None
+        if ranks > BEYOND * known[-1] or ranks * BEYOND < known[0]:
+            return "far"
+        return "few" if len(known) < FEWEST_RANKS else None if folds(ranks) in map(folds, known) else "folded"
+
 
 def series(observed: Observed, wanted: frozenset[str] = frozenset()) -> list[Series]:
     """The series of a run in the order they were measured; with `wanted`, of these collectives only.
@@ -437,15 +458,16 @@ def series(observed: Observed, wanted: frozenset[str] = frozenset()) -> list[Ser
 
 
 def _series(case: Case, name: str, cells: list[Cell]) -> Series:
-    known = [(cell, _useless(cell)) for cell in sorted(cells, key=lambda one: (one.case.where.ranks, one.case["size"]))]
-    used = tuple(cell for cell, why in known if why is None)
-    left_out = tuple(why for _, why in known if why is not None)
-    return Series(case, name, tuple(map(_point, used)), left_out, used, any("size" in cell.case.what for cell in cells))
-
-
-def _point(cell: Cell) -> Point:
-    launches, medians = zip(*sorted(zip(cell.launches, cell.medians, strict=True)), strict=True)
-    return Point(cell.case.where.ranks, cell.case["size"], int(cell.work.amount), launches, medians)
+    points, left_out, used = list[Point](), list[Useless](), list[Cell]()
+    for cell in sorted(cells, key=lambda one: (one.case.where.ranks, one.case["size"])):
+        if (why := _useless(cell)) is not None:
+            left_out.append(why)
+            continue
+        launches, medians = zip(*sorted(zip(cell.launches, cell.medians, strict=True)), strict=True)
+        points.append(Point(cell.case.where.ranks, cell.case["size"], int(cell.work.amount), launches, medians))
+        used.append(cell)
+    sized = any("size" in cell.case.what for cell in cells)
+    return Series(case, name, tuple(points), tuple(left_out), tuple(used), sized)
 
 
 def _useless(cell: Cell) -> Useless | None:

@@ -343,25 +343,27 @@ def kinds_of(runs: Sequence[Observed], paper: Paper) -> list[Kind]:
     for item in (item for run in runs for item in items_of(run)):
         if any(one.takes(item) for one in claimed) and not item.case.where.on_host:
             steps.setdefault(item.case.where.isolation, []).append(item)
+
+    def order(where: Where) -> tuple[object, ...]:
+        return (where.affinity != "near", where.seccomp != "default", -step_order(where.isolation),
+                policy_order(where.policy), where.engine)  # fmt: skip
+
     kinds = [
         Kind(where.text, storage, where.isolation, tuple(own), tuple(far.get(where, ())),
              tuple(steps.pop(where.isolation, ())), refused)
-        for where in sorted(beside, key=_order) for storage, own in _by_storage(beside[where])
+        for where in sorted(beside, key=order) for storage, own in _by_storage(beside[where])
     ]  # fmt: skip
     kinds += [Kind("", None, step, items=tuple(steps[step]), refused=refused)
               for step in sorted(steps, key=lambda step: -step_order(step))]  # fmt: skip
     return kinds or [Kind(refused=refused)]
 
 
-_ByPlace = dict[Where, list[Opposed]]
-
-
 def _by_place(
     runs: Sequence[Observed], programs: Sequence[str], refused: dict[tuple[str, str], str]
-) -> tuple[_ByPlace, _ByPlace]:  # fmt: skip
+) -> tuple[dict[Where, list[Opposed]], dict[Where, list[Opposed]]]:  # fmt: skip
     """Programs in containers against the host, and far from their memory or GPU against near, by the container."""
-    beside: _ByPlace = {}
-    far: _ByPlace = {}
+    beside: dict[Where, list[Opposed]] = {}
+    far: dict[Where, list[Opposed]] = {}
     for run, workload in product(runs, programs):
         own = replace(run, cells={case: cell for case, cell in run.cells.items() if case.workload == workload})
         if {case.where.on_host for case in own.cells} == {True, False}:
@@ -394,11 +396,6 @@ def _place(where: Where) -> Where:
                  seccomp=where.seccomp)  # fmt: skip
 
 
-def _order(where: Where) -> tuple[object, ...]:
-    return (where.affinity != "near", where.seccomp != "default", -step_order(where.isolation),
-            policy_order(where.policy), where.engine)  # fmt: skip
-
-
 def _by_storage(opposed: Sequence[Opposed]) -> Iterator[tuple[str | None, list[Opposed]]]:
     """By storage, in the order of the axis; what needs no files belongs to the first."""
     order = {name: number for number, name in enumerate(STORAGES)}
@@ -409,7 +406,7 @@ def _by_storage(opposed: Sequence[Opposed]) -> Iterator[tuple[str | None, list[O
         yield storage, [one for one in opposed if one.other.case.where.storage in wanted]
 
 
-def other_device(pair: Pair) -> tuple[str, str] | None:
+def two_devices(pair: Pair) -> tuple[str, str] | None:
     """What lies under the files of both sides, where that is not known to be one device; None: it is, or no files."""
     if pair.base.case.where.storage is None:
         return None

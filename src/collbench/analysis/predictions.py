@@ -20,29 +20,13 @@ from msgspec.structs import replace
 
 from collbench.analysis.estimate import Estimate, centre
 from collbench.analysis.launches import together
-from collbench.analysis.models import (
-    FEWEST_RANKS,
-    Fitted,
-    HeldOutError,
-    Model,
-    Piece,
-    Series,
-    Unfit,
-    folds,
-    least,
-    model,
-    series,
-    terms_of,
-)
+from collbench.analysis.models import Fitted, HeldOutError, Model, Piece, Series, Unfit, least, model, series, terms_of
 from collbench.analysis.results import Cell
 from collbench.analysis.runs import Observed
 from collbench.schema.case import Case
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
-
-#: Rank counts further beyond those measured than by this factor have no interval: known are errors of one step beyond.
-BEYOND = 2
 
 #: How often launches are resampled, and how many errors are drawn for each resample.
 DRAWS, ERRORS = 200, 50
@@ -97,9 +81,9 @@ def predict(model: Model, question: PredictionQuestion) -> Prediction:
     size = (question.size or 0) if series.sized else 0
     pieces = model.fit.pieces_at(size)
     measured = next((one.seconds for one in series.points if (one.ranks, one.size) == (ranks, size)), None)
-    low, high = known_sizes(series, ranks)
+    low, high = series.known_sizes(ranks)
     interval = None
-    if low <= size <= high and unknown_growth(series, ranks) is None and (known := error(model, ranks, size)):
+    if low <= size <= high and series.unknown_growth(ranks) is None and (known := error(model, ranks, size)):
         # where the ranks were not measured, shapes that are as likely predict different times, and all count
         likely = [(piece, fitted) for piece in pieces
                   for fitted in (piece.fitted, *(() if ranks in series.ranks else piece.rivals))]  # fmt: skip
@@ -107,26 +91,6 @@ def predict(model: Model, question: PredictionQuestion) -> Prediction:
         ends = np.quantile(draws, (0.025, 0.975), axis=(1, 2))
         interval = float(ends[0].min()), float(ends[1].max())
     return Prediction(series, question, pieces, pieces[0].fitted.seconds(ranks, size), interval, measured)
-
-
-def known_sizes(series: Series, ranks: int) -> tuple[int, int]:
-    """The smallest and the largest size measured at these ranks, or at any: errors beyond them are not known."""
-    sizes = [point.size for point in series.points if point.ranks == ranks] or series.sizes
-    return min(sizes), max(sizes)
-
-
-def unknown_growth(series: Series, ranks: int) -> Literal["far", "few", "folded"] | None:
-    """Why errors at a rank count are not known; None where they are.
-
-    It is far beyond those measured; or fewer than three were measured; or it is no power of two, of which alone were
-    measured (or the other way round), where algorithms have other steps.
-    """
-    known = series.ranks
-    if ranks in known:
-        return None
-    if ranks > BEYOND * known[-1] or ranks * BEYOND < known[0]:
-        return "far"
-    return "few" if len(known) < FEWEST_RANKS else None if folds(ranks) in map(folds, known) else "folded"
 
 
 def _draws(

@@ -11,17 +11,7 @@ from typing import Any
 from msgspec import to_builtins
 
 from collbench.analysis.models import FEWEST_RANKS, FEWEST_SIZES, SHAPES, Fitted, Model, Series, Unfit, errors
-from collbench.analysis.predictions import (
-    BACKENDS,
-    COLLECTIVE,
-    DTYPE,
-    Prediction,
-    Refusal,
-    TrainingStep,
-    known_sizes,
-    training_of,
-    unknown_growth,
-)
+from collbench.analysis.predictions import BACKENDS, COLLECTIVE, DTYPE, Prediction, Refusal, TrainingStep, training_of
 from collbench.analysis.results import methods
 from collbench.report.caveats import cautions, each_once
 from collbench.report.headings import apart, heading, heading_key, operation, place_order
@@ -74,20 +64,14 @@ def sentence(found: Answers) -> str:
     names = ", ".join(listed) if len(listed) <= MOST_NAMED else f"{len(listed)} collectives"
     standings = [*(one.standing for one in found.predictions), *("refused" for _ in found.refusals)]
     if len(standings) == 1:
-        only = found.predictions[0]
-        return f"{operation(only.series.case)}, {_point(only)}: {_value(only)}, {only.standing}; {typical}"
+        only, value = found.predictions[0], format_duration(found.predictions[0].seconds)
+        low, high = map(format_duration, only.interval or (only.seconds, only.seconds))
+        ends = f" ({low.removesuffix(high[high.index(' ') :])} to {high})" if only.interval else ", no interval"
+        return f"{operation(only.series.case)}, {_point(only)}: {value}{ends}, {only.standing}; {typical}"
     if standings:
         counts = ", ".join(f"{standings.count(name)} {name}" for name in dict.fromkeys(standings))
         return f"{len(standings)} predictions of {names}: {counts}; {typical}"
     return f"{names}: {typical}, at sizes held out of the fit"
-
-
-def _value(one: Prediction) -> str:
-    """`266 us (259 to 273 us)`."""
-    if one.interval is None:
-        return f"{format_duration(one.seconds)}, no interval"
-    low, high = map(format_duration, one.interval)
-    return f"{format_duration(one.seconds)} ({low.removesuffix(high[high.index(' ') :])} to {high})"
 
 
 def brief(found: Answers, further: Sequence[Table] = (), also: Iterable[str] = ()) -> list[Table]:
@@ -96,7 +80,8 @@ def brief(found: Answers, further: Sequence[Table] = (), also: Iterable[str] = (
     shown = [replace(grid, title=sentence(found)), *further]
     lines = [*_warnings(found), *also]
     more = [f"{len(lines) - MOST_LINES} more, and every table: --all"] if len(lines) > MOST_LINES else []
-    notes = (*shown[-1].notes, *map(_short, lines[:MOST_LINES]), *more, *_next(found))
+    short = (line if len(line) <= WIDTH else re.sub(r" \([^()]*\)$", "", line) for line in lines[:MOST_LINES])
+    notes = (*shown[-1].notes, *short, *more, *_next(found))  # of long lines not what they are true of
     return [*shown[:-1], replace(shown[-1], notes=notes)]
 
 
@@ -113,29 +98,20 @@ def _cut(table: Table) -> Table:
     left = [f"{len(table.rows) - MOST_ROWS} more rows: --all"] if len(table.rows) > MOST_ROWS else []
     for name in _DETAIL:
         if name not in _IF_WIDE or max(map(len, terminal([replace(grid, notes=())]).splitlines())) > WIDTH:
-            rows = tuple(tuple("" if column == name else cell for column, cell in zip(grid.columns, row, strict=True))
-                         for row in grid.rows)  # fmt: skip
-            grid = without_empty(replace(grid, rows=rows))
+            columns = dict(zip(grid.columns, zip(*grid.rows, strict=True), strict=True))
+            columns.pop(name, None)
+            grid = Table.of("", columns, grid.notes)
     return replace(grid, notes=(*grid.notes, *left))
 
 
 def _apart(table: Table) -> Table:
     """What all rows have in common stands in a note, no longer in the rows."""
-    rows = [list(row) for row in table.rows]
-    common = []
-    for index, name in enumerate(table.columns):
-        parts = [row[index].split(", ") for row in rows]
-        shared = [part for part in parts[0] if all(part in own for own in parts)] if name in _SAME else []
-        for row, own in zip(rows, parts, strict=True):
-            row[index] = ", ".join(part for part in own if part not in shared).replace(" .. ", " to ")
+    columns, common = {}, []
+    for name, cells in zip(table.columns, zip(*table.rows, strict=True), strict=True):
+        own, shared = apart([cell.split(", ") for cell in cells]) if name in _SAME else ([[cell] for cell in cells], [])
+        columns[name] = [", ".join(parts).replace(" .. ", " to ") for parts in own]
         common += [f"{', '.join(filter(None, shared))}{_SAME[name]}"] if any(shared) else []
-    notes = (*filter(None, [", ".join(common)]), *table.notes)
-    return without_empty(Table("", table.columns, tuple(map(tuple, rows)), notes))
-
-
-def _short(line: str) -> str:
-    """Without the names of what it is true of, where they take more than a line."""
-    return line if len(line) <= WIDTH else re.sub(r" \([^()]*\)$", "", line)
+    return Table.of("", columns, (*filter(None, [", ".join(common)]), *table.notes))
 
 
 def _models(found: Answers) -> Table:
@@ -215,7 +191,7 @@ def remarks(one: Prediction) -> list[str]:
     """What a reader of a prediction must know."""
     series, ranks, lines = one.series, one.question.ranks, []
     known = f"{', '.join(map(str, series.ranks))} ranks measured"
-    growth = unknown_growth(series, ranks)
+    growth = series.unknown_growth(ranks)
     if growth is not None:
         needs = f"other ranks need {FEWEST_RANKS} measured rank counts, and there are"
         why = {"far": "too far from the", "few": needs, "folded": "algorithms have other steps off powers of two;"}
@@ -223,7 +199,7 @@ def remarks(one: Prediction) -> list[str]:
     elif one.interval is not None and ranks not in series.ranks and one.pieces[0].rivals:
         names = ", ".join(rival.shape.name for rival in one.pieces[0].rivals)
         lines.append(f"the interval covers {names} too, as likely")
-    smallest, largest = known_sizes(series, ranks)
+    smallest, largest = series.known_sizes(ranks)
     if series.sized and not smallest <= (one.question.size or 0) <= largest:
         lines.append(f"no interval: beyond the sizes measured, {format_size(smallest)} to {format_size(largest)}")
     elif one.interval is not None and len(one.pieces) > 1:

@@ -10,6 +10,8 @@ from pathlib import Path
 from textwrap import shorten
 from typing import Any
 
+from msgspec import to_builtins
+
 from collbench.analysis.compare import MARGIN, compare
 from collbench.analysis.conclusions import VERDICTS, Evidence, Judgement, PartVerdict, judge
 from collbench.analysis.estimate import Estimate
@@ -172,17 +174,15 @@ def _cells(judged: Iterable[Judgement]) -> tuple[list[Cell], list[str]]:
 def _next(judged: Sequence[Judgement]) -> tuple[str, ...]:
     """The launch plans that measure the rest; else more launches, where intervals are too wide."""
     plans: dict[str, list[str]] = {}
-    wide = []
     for one in judged:
         if one.verdict in ("unclear", "not measured") and one.cells[0] < one.cells[1]:
             for plan in one.conclusion.plans:
                 plans.setdefault(plan, []).append(str(one.conclusion.number))
-        elif one.verdict == "unclear":
-            wide.append(str(one.conclusion.number))
     if plans:
         first, *others = [f"{plan} ({','.join(numbers)})" for plan, numbers in plans.items()]
         then = f", then {', '.join(others)}" if others else ""
         return (f"next: collbench launch {first.replace('(', '(for ')}{then}",)
+    wide = [str(one.conclusion.number) for one in judged if one.verdict == "unclear" and one.cells[0] == one.cells[1]]
     return (f"next: more launches of the same plan narrow the intervals of {', '.join(wide)}",) if wide else ()
 
 
@@ -248,16 +248,15 @@ def _cell(one: Evidence, among: Sequence[Case]) -> str:
 
 def _reason(one: Evidence) -> str:
     """Why a cell is no evidence, or not enough; or what its median hides."""
+    if one.why is not None and one.comparison is not None:
+        return reason(one.why, one.comparison.blocks)
     if one.reason == "devices":
         return f"not known to be one device: {one.detail[0]} on the host, {one.detail[1]} in containers"
+    slow = one.comparison.slow if one.comparison else None
     words = {"references": "not all that it is compared with is known", "crowded": "more ranks than cores",
              "not alternated": "host and container were not measured alternately",
-             "": slow_text(one.comparison.slow) if one.comparison and one.comparison.slow else ""}  # fmt: skip
-    return words[one.reason] if one.why is None else _words_of(one)
-
-
-def _words_of(one: Evidence) -> str:
-    return "" if one.why is None or one.comparison is None else reason(one.why, one.comparison.blocks)
+             "": slow_text(slow) if slow else ""}  # fmt: skip
+    return words[one.reason]
 
 
 def _lacks(part: PartVerdict) -> str:
@@ -297,13 +296,12 @@ def _measured(ratio: Ratio, items: Sequence[Item]) -> Estimate | None:
 
 def _document(published: Paper, judged: Sequence[_Judged]) -> dict[str, Any]:
     """Ratios of times with their intervals; verdicts and reasons are those of `judge`."""
-    from msgspec import to_builtins
 
     def cell(one: Evidence) -> dict[str, Any]:
         cases = [to_builtins(side.case) for side in one.sides]
         ratio = None if one.ratio is None else {"value": one.ratio.value, "interval": one.ratio.interval}
         return {"run": one.sides[0].run, "base": cases[0], "other": cases[1], "verdict": one.verdict, "ratio": ratio,
-                "reason": one.reason or None, "detail": one.detail or [_words_of(one)] * bool(one.why)}  # fmt: skip
+                "reason": one.reason or None, "detail": one.detail or [_reason(one)] * bool(one.why)}  # fmt: skip
 
     def part(one: PartVerdict) -> dict[str, Any]:
         return {"part": _name(one), "verdict": one.verdict, "cells": one.total,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Annotated, Any, Literal, get_args
 
 import msgspec
@@ -68,6 +68,14 @@ class Where(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         return " ".join(word for word in words if word)
 
 
+@lru_cache(maxsize=1 << 12)  # a hundred thousand cases have few sets of axes
+def _axes(what: tuple[str, ...], how: tuple[str, ...], where: Where) -> tuple[Axis, ...]:
+    own = [axis_of(name) for name in what if name not in AXES]
+    own += [axis_of(name, "how") for name in how if name not in AXES]
+    placed = {name for name in Where.__struct_fields__ if name in AXES and getattr(where, name) != AXES[name].neutral}
+    return (*own, *(axis for name, axis in AXES.items() if name in placed or name in what or name in how))
+
+
 class Case(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True, dict=True):
     """What was requested. What was really used (the driver after a fallback, say) is in the record.
 
@@ -109,9 +117,7 @@ class Case(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     @property
     def axes(self) -> tuple[Axis, ...]:
         """The axes with a value that is not neutral: the workload's own ones, then those of the table."""
-        own = [axis_of(name) for name in self.what if name not in AXES]
-        own += [axis_of(name, "how") for name in self.how if name not in AXES]
-        return (*own, *(axis for axis in AXES.values() if self[axis.name] != axis.neutral))
+        return _axes(tuple(self.what), tuple(self.how), self.where)
 
     def having(self, **values: Value) -> Case:
         """The case with other values on these axes; `workload` may be one of them."""
