@@ -26,11 +26,16 @@ FIRST = """() => {
 }"""
 
 
+HEIGHTS = "() => [...document.querySelectorAll('svg.plot')].map(plot => plot.getBoundingClientRect().height)"
+
+CAPTIONS = "() => [...document.querySelectorAll('caption span')].map(title => title.getBoundingClientRect().right)"
+
+
 @pytest.fixture(scope="module")
 def page_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Measured runs on the host and in a container, one of them beside its paper."""
     suite_of = {name: suite for suite, names in workloads.suites().items() for name in names}
-    runs = [observe(RESULTS / name) for name in ("xu2017-cpu-io", "zhao2018-sysbench")]
+    runs = [observe(RESULTS / name) for name in ("xu2017-cpu-io", "zhao2018-sysbench", "storage")]
     chapters = [chapter(run, {}, 0.02, number, suite_of=suite_of) for number, run in enumerate(runs)]
     chapters += [paper_chapter("xu2017", beside(runs[:1], paper("xu2017")))]
     path = tmp_path_factory.mktemp("page") / "report.html"
@@ -58,6 +63,12 @@ def test_nothing_sticks_out_of_a_phone_or_of_paper(browser: Browser, phone: Page
         page.emulate_media(media="print")
         assert page.evaluate("() => document.documentElement.scrollWidth") <= 718
         assert page.evaluate(HIDDEN) == 0
+        assert max(page.evaluate(HEIGHTS)) <= 910, "a plot of 60 rows fits on a sheet"
+
+
+def test_an_answer_has_60_words_at_most_and_the_heading_of_a_table_stays_in_sight(phone: Page) -> None:
+    assert max(len(text.replace("%", "").split()) for text in phone.locator(".answer ol").all_inner_texts()) <= 60
+    assert max(phone.evaluate(CAPTIONS)) <= 360
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

@@ -13,8 +13,7 @@ from tests.unit.made_runs import experiment, made_case, made_manifest, made_reco
 from collbench.analysis.runs import observe
 from collbench.cli import cli
 from collbench.report.page.contents import chapter
-from collbench.report.page.figures.curves import Launches
-from collbench.report.page.samples import StoredSamples
+from collbench.report.page.figures.samples import Launches, StoredSamples
 from collbench.schema import record as records
 from collbench.schema.pack import pack
 from collbench.schema.store import RunWriter

@@ -177,8 +177,8 @@ def test_the_answer_speaks_of_each_operation_on_the_most_ranks(tmp_path: Path) -
     }  # fmt: skip
     found = chapter(observe(write_run(tmp_path / "run", cells)), {}, 0.02, figures=False)
     assert [line.split(":")[0] for line in found.answer] == [
-        "alltoall float32, 4 ranks",
-        "allgather float32, 4 ranks",
+        "alltoall, 4 ranks",
+        "allgather, 4 ranks",
     ]
 
 

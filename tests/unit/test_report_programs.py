@@ -15,10 +15,11 @@ from tests.unit.made_suite import CPU, IO, of, recorded, write_suite
 
 from collbench.analysis.runs import observe
 from collbench.report.page import programs
-from collbench.report.page.contents import Chapter, chapter
+from collbench.report.page.contents import chapter
 from collbench.report.page.drawing import BETTER, OPEN, SERIES, WORSE
-from collbench.report.page.programs import Row
-from collbench.report.page.render import html
+from collbench.report.page.drawing import Figure as Drawn
+from collbench.report.page.figures.pictures import Benchmark, benchmarks
+from collbench.report.page.render import Chapter, html
 from collbench.schema.record import Work
 
 US = 1e-6
@@ -38,27 +39,26 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def painted(run: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[list[Row], Axes]:
+def painted(run: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[list[Benchmark], Axes]:
     """The rows of the picture, and the axes that they are painted on."""
     return _painted(run, monkeypatch)
 
 
-def _painted(run: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[list[Row], Axes]:
-    found: list[tuple[list[Row], Axes]] = []
-    paint = programs._paint
+def _painted(run: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[list[Benchmark], Axes]:
+    found: list[tuple[list[Benchmark], Axes]] = []
 
-    def remember(axes: Axes, rows: list[Row], margin: float, log: bool) -> None:
-        own = Figure().add_subplot()
-        paint(own, rows, margin, log)
-        paint(axes, rows, margin, log)
-        found.append((rows, own))
+    def remember(rows: list[Benchmark], margin: float, title: str, name: str) -> Drawn:
+        shown, figure = benchmarks(rows, margin, title, name), Figure()
+        shown.paint(figure.add_subplot())
+        found.append((rows, figure.axes[0]))
+        return shown
 
-    monkeypatch.setattr(programs, "_paint", remember)
+    monkeypatch.setattr(programs, "benchmarks", remember)
     chapter_of(run, figures=True)
     return found[0]
 
 
-def test_rows_are_sorted_by_suite_and_match_cells_by_what_differs(painted: tuple[list[Row], Axes]) -> None:
+def test_rows_are_sorted_by_suite_and_told_apart_by_what_differs(painted: tuple[list[Benchmark], Axes]) -> None:
     rows, axes = painted
     assert [row.label for row in rows] == [
         "CPU", "linpack (n 2000, lda 2000)", "linpack (n 5000, lda 5008)", "dgemm",
@@ -70,7 +70,7 @@ def test_rows_are_sorted_by_suite_and_match_cells_by_what_differs(painted: tuple
     assert bold == ["CPU", "I/O"]
 
 
-def test_a_verdict_has_a_colour_a_marker_and_a_word(painted: tuple[list[Row], Axes]) -> None:
+def test_a_verdict_has_a_colour_a_marker_and_a_word(painted: tuple[list[Benchmark], Axes]) -> None:
     rows, axes = painted
     marks = [line for line in axes.lines if line.get_gid()]
     looks = {(to_hex(str(line.get_color())), line.get_marker()) for line in marks}
@@ -80,14 +80,15 @@ def test_a_verdict_has_a_colour_a_marker_and_a_word(painted: tuple[list[Row], Ax
     assert [texts[row].split()[0] for row in (0, 2, 3, 7)] == ["same", "faster", "slower", "unclear"]
 
 
-def test_whiskers_are_the_intervals_and_the_margin_is_a_band(painted: tuple[list[Row], Axes]) -> None:
+def test_whiskers_are_the_intervals_and_the_margin_is_a_band(painted: tuple[list[Benchmark], Axes]) -> None:
     rows, axes = painted
     compared = [row.comparison for row in rows if row.comparison is not None]
-    zero, *whiskers = [np.asarray(line.get_xdata(), dtype=float) for line in axes.lines if not line.get_gid()]
+    zero, *whiskers = [np.asarray(line.get_xdata(), dtype=float) for line in axes.lines]
     assert not zero.any()
     for comparison, ends in zip(compared, whiskers, strict=True):
         assert comparison.ratio is not None and comparison.ratio.interval is not None
-        assert ends == pytest.approx([(end - 1) * 100 for end in comparison.ratio.interval])
+        low, high = comparison.ratio.interval
+        assert ends == pytest.approx([(end - 1) * 100 for end in (low, comparison.ratio.value, high)])
     box = axes.patches[0].get_extents().transformed(axes.transData.inverted())
     assert (box.x0, box.x1) == pytest.approx((-2.0, 2.0))
     assert axes.get_xscale() == "linear"
@@ -157,7 +158,7 @@ def test_collectives_beside_programs_have_their_own_answers(tmp_path: Path) -> N
     found = chapter_of(run)
     assert found.answer[0] == "1 benchmark on one side: there is nothing to compare with."
     assert len(found.answer) == 3
-    assert all("allreduce sum float32" in line for line in found.answer[1:])
+    assert all("allreduce" in line or "vs host" in line for line in found.answer[1:])
     titles = [section.title for section in found.sections]
     assert titles == ["dgemm", "allreduce sum float32", "Verdicts by policy"]
 

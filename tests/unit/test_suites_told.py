@@ -113,6 +113,18 @@ def test_what_failed_is_not_compared_and_says_why(tmp_path: Path) -> None:
     assert "residual 17.2, above 16" in line
 
 
+def test_of_several_reasons_the_answer_has_the_number(tmp_path: Path) -> None:
+    """The sections of the benchmarks have each in full."""
+    cells: dict[Any, Any] = {}
+    for number, one in enumerate((CPU[0], CPU[2])):
+        case = one.case.having(image="tools")
+        cells[case] = [recorded(one, case, launch, one.seconds) for launch in range(7)]
+        cells[inside(case)] = [f"reason {number}"] * 7
+    (line,) = sentences(suites(observe(write_run(tmp_path / "run", cells, ranks=1))), 0.02)
+    assert "2 reasons" in line and "reason 1" not in line
+    assert CPU[0].case.workload in line and CPU[2].case.workload in line
+
+
 @pytest.mark.parametrize(
     ("factor", "compared", "refused"),
     [("policy", ["dd", "ioping", "fio"], []), ("storage", ["dd"], ["ioping", "fio"])],

@@ -13,8 +13,9 @@ from collbench.cli.analysing import RUN, given, margin, read_each
 from collbench.cli.terminal import amount, harmless, refuse_folder, waiting_for, write, write_bytes
 from collbench.errors import RequestError
 from collbench.report import tables
-from collbench.report.page.contents import Chapter, chapter, paper_chapter
+from collbench.report.page.contents import chapter, paper_chapter
 from collbench.report.page.drawing import Figure, as_file
+from collbench.report.page.render import Chapter
 from collbench.report.paper import beside, paper
 from collbench.schema.case import own_axes
 

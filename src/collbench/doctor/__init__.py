@@ -1,18 +1,20 @@
-"""Checks of the machine: one file each, found by being here. A file `NAME.py` in this package defines `CHECK`."""
+"""Checks of the machine: one file each, found by being here. A file `NAME.py` here defines `run(machine)`."""
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from collbench.doctor.parts.finding import Finding, Problem
 from collbench.errors import RequestError
+from collbench.machine import nvml
 from collbench.registry import defined, modules_of
 from collbench.spelling import suggestion
 
 if TYPE_CHECKING:
-    from collbench.doctor.parts.finding import Check
+    from collbench.bindings.spec import Backend
     from collbench.doctor.parts.processors import Machine
 
 
@@ -20,12 +22,6 @@ if TYPE_CHECKING:
 def names() -> tuple[str, ...]:
     """Every check, in alphabetical order, without importing any."""
     return modules_of(__path__)
-
-
-def get(name: str) -> Check:
-    """The check of that name, which must be one of `names`."""
-    check: Check = defined(__name__, name, "CHECK")
-    return check
 
 
 def examine(machine: Machine, without: tuple[str, ...] = ()) -> Iterator[tuple[str, Finding]]:
@@ -44,13 +40,45 @@ def examine(machine: Machine, without: tuple[str, ...] = ()) -> Iterator[tuple[s
 
 def _run(name: str, machine: Machine) -> Finding:
     try:
-        return get(name).run(machine)
+        finding: Finding = defined(__name__, name, "run")(machine)
+        return finding
     except Exception as error:
         problem = Problem(
             "unknown",
             cause=f"{type(error).__name__}: {error}".strip().rstrip(":"),
             effect="not known: what this check looks at may spoil a measurement, or not",
-            fix='python -c "from collbench import doctor; from collbench.doctor.parts.processors import here; '
-            f"doctor.get('{name}').run(here())\" shows where it failed",
+            fix=f'python -c "from collbench.doctor import {name}; from collbench.doctor.parts.processors import here; '
+            f'{name}.run(here())" shows where it failed',
         )
         return Finding("the check itself failed", (problem,))
+
+
+@dataclass(frozen=True)
+class BackendHere:
+    """A backend that measures, with name and version of its libraries; `missing` says why it cannot be used here."""
+
+    name: str
+    libraries: tuple[str, ...] = ()
+    missing: str | None = None
+    needs_gpu: bool = False
+
+
+def backends_here() -> tuple[BackendHere, ...]:
+    """Every backend but those that simulate."""
+    from collbench import backends
+
+    return tuple(_backend_here(backend) for backend in backends.every() if not backend.simulated)
+
+
+def _backend_here(backend: Backend) -> BackendHere:
+    from collbench.backends import missing
+
+    on_gpu, libraries, reason = backend.device == "gpu", tuple[str, ...](), missing(backend.name)
+    if reason is None and on_gpu and not nvml.gpus()[0]:  # of several ranks others may have one
+        reason = "no NVIDIA GPU on this machine"
+    try:
+        if reason is None:
+            libraries = tuple(f"{library.name} {library.version}" for library in backend.libraries())
+    except Exception as error:  # some libraries are missed only when they are loaded
+        reason = f"{type(error).__name__}: {error}"
+    return BackendHere(backend.name, libraries, reason, on_gpu)

@@ -9,7 +9,7 @@ import json
 import sys
 from dataclasses import dataclass
 
-from collbench.doctor.parts.finding import Check, Finding, Problem, found
+from collbench.doctor.parts.finding import Finding, Problem, found
 from collbench.doctor.parts.processors import Machine, cpu_flags
 
 #: Kernels that use no vectors wider than those of SSE, or of the first AVX (OpenBLAS, TargetList.txt).
@@ -75,6 +75,3 @@ def _too_old(library: OpenBlas, flags: frozenset[str], forced: str | None) -> Pr
         fix = f"unset OPENBLAS_CORETYPE, which is {forced}; where the kernels remain old, set it to {kernel}"
     effect = "matrix products and LINPACK are 3 to 6 times slower than this processor can compute them"
     return Problem("warn", cause, effect, fix)
-
-
-CHECK = Check("blas", "OpenBLAS uses kernels for this processor", run)

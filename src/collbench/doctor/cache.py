@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collbench.bindings.host_buffers import available_bytes
-from collbench.doctor.parts.finding import Check, Finding, Problem, found
+from collbench.doctor.parts.finding import Finding, Problem, found
 from collbench.doctor.parts.processors import Machine
 from collbench.machine.facts import last_level_cache
 from collbench.units import format_bytes
@@ -34,6 +34,3 @@ def judge(machine: Machine, available: int | None) -> Finding:
 
 def run(machine: Machine) -> Finding:
     return judge(machine, available_bytes())
-
-
-CHECK = Check("cache", "arrays that no cache can hold fit into memory", run)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from collbench.doctor.parts.finding import Check, Finding, Problem, found
+from collbench.doctor.parts.finding import Finding, Problem, found
 from collbench.doctor.parts.processors import Machine
 
 _SOURCE = "sys/devices/system/clocksource/clocksource0"
@@ -51,9 +51,7 @@ def _namespace(shifted: str) -> Problem | None:
     return Problem(
         "warn",
         f"this process runs in a time namespace with offsets ({shifted})",
-        "ranks outside it read another clock, which is compared by messages: where the error is too large for an "
-        "operation, --gate auto is barrier instead of roundtime, and a sample is the largest local time, which halves "
-        "a small bcast and overstates a small allreduce by half",
+        "where ranks outside it compare clocks too coarsely, --gate auto is barrier: a small bcast looks half as long",
         "start every rank in one time namespace: no unshare --time, no timeOffsets in a container's configuration",
     )
 
@@ -69,14 +67,10 @@ def _slow(machine: Machine, source: str | None, cost: float) -> Problem | None:
         "warn",
         f"the clock ({source or 'of an unknown source'}) takes {cost:.0f} ns to read: through the kernel, "
         "not from user space",
-        "gate roundtime reads it while it waits, so that ranks start late and their samples are invalid, and every "
-        "sample holds one read: small operations look slower than they are",
+        "ranks that wait for a common start read it and are late; every sample holds a read, which slows small ones",
         fix,
     )
 
 
 def run(machine: Machine) -> Finding:
     return judge(machine, read_cost())
-
-
-CHECK = Check("clocks", "one clock for all ranks, read without a system call", run)

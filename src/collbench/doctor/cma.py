@@ -14,7 +14,7 @@ from pathlib import Path
 
 from collbench.bindings.mpi.loading import load_mpi, vendor
 from collbench.doctor.parts import attach_probe
-from collbench.doctor.parts.finding import Check, Finding, Problem, Severity, found
+from collbench.doctor.parts.finding import Finding, Problem, Severity, found
 from collbench.doctor.parts.processors import Machine
 from collbench.errors import BackendUnavailable
 
@@ -108,6 +108,3 @@ def _openmpi(machine: Machine, errors: Mapping[str, int | None], scope: str | No
 
 def run(machine: Machine) -> Finding:
     return judge(machine, attempt(machine), library_vendor())
-
-
-CHECK = Check("cma", "one process may read another's memory (cross-memory attach)", run)

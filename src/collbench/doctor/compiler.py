@@ -5,7 +5,7 @@ from __future__ import annotations
 import sysconfig
 from pathlib import Path
 
-from collbench.doctor.parts.finding import Check, Finding, Problem, found
+from collbench.doctor.parts.finding import Finding, Problem, found
 from collbench.doctor.parts.processors import Machine
 from collbench.timing.loop import native_loop
 
@@ -38,6 +38,3 @@ def judge(machine: Machine, loop: str | None, headers: Path) -> Finding:
 def run(machine: Machine) -> Finding:
     loop = native_loop()
     return judge(machine, None if loop is None else loop.__file__, Path(sysconfig.get_path("include")))
-
-
-CHECK = Check("compiler", "the native timing loop is built, or can be", run)

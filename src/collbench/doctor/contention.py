@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 
-from collbench.doctor.parts.finding import Check, Finding, Problem, found
+from collbench.doctor.parts.finding import Finding, Problem, found
 from collbench.doctor.parts.processors import Machine, online
 from collbench.machine.facts import CONTENDED_SHARE
 
-_FIX = "ps -eo pid,pcpu,user,comm --sort=-pcpu | head shows which; stop them, or measure later"
+_FIX = "ps -eo pid,pcpu,user,comm --sort=-pcpu | head; stop what it shows, or measure later"
 _UNTOLD = Problem(
     "unknown",
     "/proc/pressure/cpu cannot be read: the kernel does not record CPU pressure",
@@ -56,6 +56,3 @@ def _loaded(load: float | None, cores: int) -> Problem | None:
     if load is None or load <= cores:
         return None
     return Problem("warn", f"a load average of {load:g} over the last minute, on {cores} cores", _EFFECT, _FIX)
-
-
-CHECK = Check("contention", "no other process uses the cores", run)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collbench.doctor.parts.finding import Check, Finding, Problem, found
+from collbench.doctor.parts.finding import Finding, Problem, found
 from collbench.doctor.parts.processors import Machine, allowed, launcher_cores, online, physical
 from collbench.machine.cgroup import cpu_quota
 from collbench.machine.facts import format_cores
@@ -55,8 +55,7 @@ def _crowded(ranks: int, shared: frozenset[int]) -> Problem | None:
     return Problem(
         "warn",
         f"{ranks} ranks, {len(shared)} cores",
-        "ranks wait for a core, not for data: small operations take 100 us and more instead of less than 1 us, "
-        "and records are marked oversubscribed",
+        "ranks wait for a core, not for data: small operations take 100 us and more instead of less than 1 us",
         f"mpirun -n {len(shared)} collbench ..., or use a machine with {ranks} cores",
     )
 
@@ -71,8 +70,7 @@ def _throttled(machine: Machine, quota: float | None, cores: frozenset[int], ran
     return Problem(
         "warn",
         f"the cgroup grants the time of {quota:g} cores, on a set of {len(cores)}{spinning}",
-        "once it is spent, every rank is stopped for the rest of the period (up to 100 ms), which raises p99 and max; "
-        "nproc does not show the quota",
+        "once it is spent, every rank is stopped for the rest of the period (up to 100 ms), which raises p99 and max",
         fix,
     )
 
@@ -95,6 +93,3 @@ def _unbound(machine: Machine, ranks: int, own: frozenset[int], shared: frozense
     effect = "the kernel moves ranks between cores while they are timed: launches differ more, p99 and max rise"
     fix = bind.format(ranks=ranks)
     return Problem("warn", cause, effect, fix)
-
-
-CHECK = Check("cores", "a core for each rank, no quota below them, ranks bound", run)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collbench.bindings.mpi import cuda_aware
 from collbench.bindings.mpi.cuda_aware import LEVELS, YES_NO, Levels
 from collbench.bindings.mpi.loading import library_path, load_mpi, vendor, version_line
-from collbench.doctor.parts.finding import Check, Finding, Problem, found
+from collbench.doctor.parts.finding import Finding, Problem, found
 from collbench.doctor.parts.processors import Machine
 from collbench.errors import BackendUnavailable
 from collbench.machine import nvml
@@ -70,6 +70,3 @@ def run(machine: Machine) -> Finding:
     gpus = tuple(gpu.uuid for gpu in nvml.gpus(machine.root)[0])
     levels = look(mpi.Get_library_version(), library_path(), gpus)
     return judge(vendor(mpi), version_line(mpi), levels, bool(gpus))
-
-
-CHECK = Check("cuda_aware", "the MPI of mpi4py takes device pointers, where it says so", run)

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 
-from collbench.doctor.parts.finding import Check, Finding, Problem, found
+from collbench.doctor.parts.finding import Finding, Problem, found
 from collbench.doctor.parts.processors import Machine, cpu_flags, online
 from collbench.units import counted
 
 _CPUS = "sys/devices/system/cpu"
-_EFFECT = (
-    "the clock of a core follows its load: programs begin slowly, and two sides differ by what ran before them and by "
-    "how long the core was idle"
-)
+_EFFECT = "the clock of a core follows its load: programs begin slowly, and two sides differ by what ran before them"
 
 
 def run(machine: Machine) -> Finding:
@@ -30,6 +27,3 @@ def run(machine: Machine) -> Finding:
     cause = f"{counted(number, 'core')} with governor {', '.join(others)}, not performance"
     fix = f"echo performance | sudo tee /{_CPUS}/cpu*/cpufreq/scaling_governor"
     return found(seen, Problem("warn", cause, _EFFECT, fix))
-
-
-CHECK = Check("governor", "cores keep their clock (governor performance)", run)

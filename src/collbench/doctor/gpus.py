@@ -10,7 +10,7 @@ import sys
 from collections import defaultdict
 from collections.abc import Iterable
 
-from collbench.doctor.parts.finding import Check, Finding, Problem, found
+from collbench.doctor.parts.finding import Finding, Problem, found
 from collbench.doctor.parts.processors import Machine, allowed, launcher_cores
 from collbench.machine import nvml
 from collbench.machine.facts import format_cores, parse_cores
@@ -95,8 +95,6 @@ else:
     print(json.dumps(library.cuInit(0)))
 """
 
-_EFFECT = "backends mpi-staged, mpi-cuda, nccl and torch-nccl do not start"
-
 _NO_COMPAT = "unset LD_LIBRARY_PATH (if it puts a CUDA compat folder before the driver's libcuda)"
 
 #: By the error of cuInit: what it means, what to do.
@@ -106,7 +104,7 @@ _ERRORS = {
     803: ("libcuda is not that of the loaded driver", _NO_COMPAT),
     804: ("this GPU does not support a newer libcuda", _NO_COMPAT),
 }
-_OTHER = ("an error without an explanation", "sudo dmesg | grep -i nvrm (messages of the driver)")
+_OTHER = ("an error without an explanation", _ASK_KERNEL)
 
 
 def refusal(machine: Machine) -> Problem | None:
@@ -117,17 +115,17 @@ def refusal(machine: Machine) -> Problem | None:
     except (OSError, TimeoutError, ValueError, IndexError) as error:
         cause = f"the child process that starts CUDA did not answer: {error or type(error).__name__}"
         command = f"{sys.executable} -c 'import ctypes; print(ctypes.CDLL(\"libcuda.so.1\").cuInit(0))'"
-        return Problem("unknown", cause, f"if CUDA does not start, {_EFFECT}", command)
+        return Problem("unknown", cause, f"if CUDA does not start, {_UNUSABLE}", command)
     if isinstance(answer, str):
         if machine.container is not None:
             cause = f"no libcuda.so.1 in this container ({answer}); {capabilities(machine)}"
-            return Problem("fail", cause, _EFFECT, CAPABLE)
+            return Problem("fail", cause, _UNUSABLE, CAPABLE)
         fix = "sudo ldconfig; where libcuda.so.1 is not installed: sudo apt-get install -y libcuda1 (Debian)"
-        return Problem("fail", f"the driver's libcuda.so.1 is not loaded: {answer}", _EFFECT, fix)
+        return Problem("fail", f"the driver's libcuda.so.1 is not loaded: {answer}", _UNUSABLE, fix)
     if answer == 0:
         return None
     meaning, fix = _ERRORS.get(answer, _OTHER)
-    return Problem("fail", f"CUDA does not start: cuInit returns {answer}, {meaning}", _EFFECT, fix)
+    return Problem("fail", f"CUDA does not start: cuInit returns {answer}, {meaning}", _UNUSABLE, fix)
 
 
 _NODES = "sys/devices/system/node"
@@ -251,6 +249,3 @@ def run(machine: Machine) -> Finding:
     if not gpus:
         return explain(machine, reason)
     return judge(machine, gpus, nvml.readings([gpu.uuid for gpu in gpus]))
-
-
-CHECK = Check("gpus", "NVIDIA GPUs can be used, are on the memory node of the cores, and are not throttled", run)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collbench.bindings.host_buffers import available_bytes
-from collbench.doctor.parts.finding import Check, Finding, Problem, found
+from collbench.doctor.parts.finding import Finding, Problem, found
 from collbench.doctor.parts.processors import Machine
 from collbench.machine.cgroup import memory_limit
 from collbench.units import format_bytes
@@ -44,6 +44,3 @@ def _swap(machine: Machine) -> str:
 
 def run(machine: Machine) -> Finding:
     return judge(machine, available_bytes())
-
-
-CHECK = Check("memory", "memory for the buffers, without swapping", run)

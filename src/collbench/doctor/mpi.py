@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from collbench.bindings.mpi.loading import library_path, load_mpi, refuse_foreign_launcher, vendor, version_line
-from collbench.doctor.parts.finding import Check, Finding, Problem, found
+from collbench.doctor.parts.finding import Finding, Problem, found
 from collbench.doctor.parts.processors import Machine
 from collbench.errors import BackendUnavailable, WorldMismatch, to_install
 
@@ -142,6 +142,3 @@ def run(machine: Machine) -> Finding:
         effect = "backend mpi cannot be used; fake and torch-gloo do not need it"
         return found("no MPI library for mpi4py", Problem("warn" if torch else "fail", cause, effect, fix))
     return judge(machine, library)
-
-
-CHECK = Check("mpi", "mpi4py finds an MPI library, and the mpirun on PATH belongs to it", run)

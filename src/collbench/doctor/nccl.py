@@ -15,7 +15,7 @@ from pathlib import Path
 
 from collbench.bindings.gpu.nccl import SONAME
 from collbench.bindings.gpu.shared_library import package_folders
-from collbench.doctor.parts.finding import Check, Finding, Problem, found
+from collbench.doctor.parts.finding import Finding, Problem, found
 from collbench.doctor.parts.processors import Machine
 from collbench.machine import nvml
 
@@ -149,6 +149,3 @@ def _too_old(name: str, cuda: str | None, major: int | None) -> Problem | None:
 def run(machine: Machine) -> Finding:
     gpu = bool(nvml.gpus(machine.root)[0])
     return judge(libraries(machine), installed(), nvml.driver()[1], gpu)
-
-
-CHECK = Check("nccl", "one NCCL for all backends, and a driver that is new enough for it and CuPy", run)

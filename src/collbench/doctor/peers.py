@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from itertools import combinations
 
-from collbench.doctor.parts.finding import Check, Finding, Problem, found
+from collbench.doctor.parts.finding import Finding, Problem, found
 from collbench.doctor.parts.processors import Machine
 from collbench.machine import nvml
 from collbench.machine.nvml import GpuFacts
@@ -82,6 +82,3 @@ def run(machine: Machine) -> Finding:
     uuids = [gpu.uuid for gpu in gpus]
     access = {(i, j): _both_ways(uuids[i], uuids[j]) for i, j in combinations(range(len(gpus)), 2)}
     return judge(gpus, nvml.peers(uuids), access)
-
-
-CHECK = Check("peers", "the GPUs reach each other's memory, by NVLink or PCI", run)

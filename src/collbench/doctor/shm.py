@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from collbench.doctor.parts.finding import Check, Finding, Problem, found
+from collbench.doctor.parts.finding import Finding, Problem, found
 from collbench.doctor.parts.processors import Machine, allowed
 from collbench.units import format_bytes
 
@@ -55,6 +55,3 @@ def run(machine: Machine) -> Finding:
         return found("not writable", Problem("fail", f"this user may not write to {folder}", _UNUSABLE, fix))
     space = os.statvfs(folder)
     return judge(machine, space.f_blocks * space.f_frsize, space.f_bavail * space.f_frsize)
-
-
-CHECK = Check("shm", "shared memory (/dev/shm) is there, writable, and large enough for the ranks", run)

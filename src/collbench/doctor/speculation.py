@@ -6,7 +6,7 @@ calls, which is what Docker gives its containers.
 
 from __future__ import annotations
 
-from collbench.doctor.parts.finding import Check, Finding, Problem, found
+from collbench.doctor.parts.finding import Finding, Problem, found
 from collbench.doctor.parts.processors import Machine, status
 
 #: Lines of /proc/self/status begin so: Speculation_Store_Bypass, SpeculationIndirectBranch.
@@ -26,7 +26,7 @@ def run(machine: Machine) -> Finding:
     return found(seen or "the kernel does not say", problem)
 
 
-_EFFECT = "loads wait for earlier stores: programs that access much memory are slower by several per cent, in "
+_EFFECT = "loads wait for earlier stores: programs that access much memory are several per cent slower, in "
 
 
 def _by_filter(kernel: str | None, mitigated: bool) -> Problem:
@@ -35,7 +35,7 @@ def _by_filter(kernel: str | None, mitigated: bool) -> Problem:
         "warn",
         f"kernel {kernel or 'unknown'} disables store bypass (SSBD) in processes with a filter of system calls,"
         f" {where}",
-        f"{_EFFECT}containers only, which is the cost of the filter and not of the container",
+        f"{_EFFECT}containers only",
         'seccomp = ["default", "unconfined"] in the launch plan, then compare --by seccomp; or boot with '
         "spec_store_bypass_disable=prctl",
     )
@@ -46,7 +46,4 @@ def _own(mitigated: bool) -> Problem | None:
         return None
     cause = "store bypass is disabled for this process (SSBD), by what started it or for the whole machine"
     fix = "grep Speculation /proc/1/status shows whether it is for all; else start collbench without that"
-    return Problem("warn", cause, f"{_EFFECT}this process and what it starts, and perhaps in one side only", fix)
-
-
-CHECK = Check("speculation", "host and containers have the same mitigations of speculative execution", run)
+    return Problem("warn", cause, f"{_EFFECT}this process and what it starts", fix)

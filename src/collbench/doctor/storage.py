@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from collbench.doctor.parts.finding import Check, Finding, Problem, found
+from collbench.doctor.parts.finding import Finding, Problem, found
 from collbench.doctor.parts.processors import Machine
 from collbench.machine.cgroup import Mount, disks, under
 from collbench.schema.manifest import Disk
@@ -46,6 +46,3 @@ def _apart(name: str, engine: Mount, host: Mount) -> Problem | None:
 
 def run(machine: Machine) -> Finding:
     return judge(machine, Path.cwd())
-
-
-CHECK = Check("storage", "files of host and containers are on one device", run)

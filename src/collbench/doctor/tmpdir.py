@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from collbench.doctor.parts.finding import Check, Finding, Problem, found
+from collbench.doctor.parts.finding import Finding, Problem, found
 from collbench.doctor.parts.processors import Machine
 from collbench.units import format_bytes
 
@@ -35,6 +35,3 @@ def run(machine: Machine) -> Finding:
         return found(f"{name} is not writable", Problem("fail", f"this user may not write to {name}", _MPIRUN, fix))
     space = os.statvfs(folder)
     return judge(name, space.f_bavail * space.f_frsize)
-
-
-CHECK = Check("tmpdir", "the temporary folder is there, writable, and has room for mpirun's session", run)

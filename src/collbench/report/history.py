@@ -18,7 +18,7 @@ from collbench.analysis.history import Change, Event, History, Lack, Series, Tim
 from collbench.report.headings import apart, heading, size_text
 from collbench.report.numbers import between, change, span
 from collbench.report.page.drawing import BETTER, INK, OPEN, SERIES, WORSE, draw, mark, one_unit
-from collbench.report.page.samples import Section
+from collbench.report.page.render import Section
 from collbench.report.tables import Table, without_empty
 from collbench.schema.case import Case
 from collbench.units import counted, format_duration, format_size
@@ -377,8 +377,7 @@ def page(history: History, names: Names) -> str:
     Raises:
         RequestError: Jinja or Matplotlib is not installed.
     """
-    from collbench.report.page.contents import Chapter  # loads what a report of runs needs
-    from collbench.report.page.render import html
+    from collbench.report.page.render import Chapter, html
 
     trends = {one.series: one for one in history.cells}
     latest = sorted(history.events[0].changes, key=lambda one: -abs(one.ratio.value - 1)) if history.events else []

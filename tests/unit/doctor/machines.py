@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from collbench.doctor.parts.finding import Finding, Problem
 from collbench.doctor.parts.processors import Machine, Output
 from collbench.machine.launcher import Launcher
@@ -27,11 +29,12 @@ def program(machine: Machine, name: str) -> str:
 
 
 def only(finding: Finding, severity: str) -> Problem:
-    """The one problem, which must say cause, effect and fix."""
+    """The one problem, which must say cause, effect and fix, in sentences of at most 25 words."""
     assert [problem.severity for problem in finding.problems] == [severity]
     assert finding.status == severity
     problem = finding.problems[0]
     assert problem.cause and problem.effect and problem.fix
+    assert max(len(sentence.split()) for sentence in re.split("[;:] ", f"{problem.cause}; {problem.effect}")) <= 25
     return problem
 
 

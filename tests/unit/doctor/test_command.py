@@ -1,4 +1,4 @@
-"""The command: layout, verdict, exit code, JSON."""
+"""The command: order, exit code, JSON. Its words are in tests/golden/test_doctor.py."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from tests.unit.doctor.machines import FAILED, GOOD, NO_LAUNCHER, UNKNOWN, WARNE
 
 from collbench import doctor
 from collbench.cli import doctor as cli_doctor
+from collbench.doctor import BackendHere
 from collbench.doctor.parts.finding import Finding
 from collbench.doctor.parts.processors import Machine
 from collbench.machine import launcher
@@ -22,49 +23,38 @@ from collbench.machine.launcher import Launcher
 def invoke(monkeypatch: pytest.MonkeyPatch, findings: dict[str, Finding], *arguments: str) -> tuple[int, str]:
     monkeypatch.setattr(launcher, "detect", lambda environ=None: NO_LAUNCHER)
     monkeypatch.setattr(doctor, "examine", lambda machine, without: iter(findings.items()))
+    monkeypatch.setattr(doctor, "backends_here", lambda: (BackendHere("mpi", ("MPICH 5.0.0",)),))
     result = CliRunner().invoke(cli_doctor.command, list(arguments))
     return result.exit_code, result.output
 
 
 @pytest.mark.parametrize(
-    ("findings", "code", "verdict"),
+    ("findings", "code"),
     [
-        ({"a": GOOD}, 0, "Ready: nothing found"),
-        ({"a": GOOD, "b": UNKNOWN}, 0, "Ready, as far as is known: b could"),
-        ({"a": WARNED, "b": UNKNOWN, "c": WARNED}, 0, "see a, c."),
-        ({"a": WARNED, "b": FAILED}, 1, "Not ready: b failed."),
+        ({"a": GOOD}, 0),
+        ({"a": GOOD, "b": UNKNOWN}, 0),
+        ({"a": WARNED, "b": UNKNOWN, "c": WARNED}, 0),
+        ({"a": WARNED, "b": FAILED}, 1),
     ],
 )
-def test_verdict_and_exit_code(
-    monkeypatch: pytest.MonkeyPatch, findings: dict[str, Finding], code: int, verdict: str
-) -> None:
-    ended, output = invoke(monkeypatch, findings)
-    assert ended == code
-    assert verdict in output.splitlines()[-1]
+@pytest.mark.parametrize("flag", ["--json", "--all", ""])
+def test_exit_code(monkeypatch: pytest.MonkeyPatch, findings: dict[str, Finding], code: int, flag: str) -> None:
+    assert invoke(monkeypatch, findings, *([flag] if flag else []))[0] == code
 
 
-def test_layout(monkeypatch: pytest.MonkeyPatch) -> None:
-    _, output = invoke(monkeypatch, {"cma": GOOD, "shm": FAILED})
-    lines = output.splitlines()
-    assert lines[0] == "ok       cma          all well"
-    assert lines[1] == "fail     shm          bad"
-    assert lines[2:4] == ["         cause   why", "         effect  what"]
-    assert lines[4] == "         fix     " + "do " * 60
-
-
-def test_long_causes_are_wrapped_under_themselves(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "80")
-    lines = invoke(monkeypatch, {"shm": WARNED})[1].splitlines()
-    assert max(map(len, lines)) <= 80
-    assert lines[2].startswith(" " * 17 + "why")
+def test_the_worst_comes_first_and_what_is_fine_not_at_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    _, output = invoke(monkeypatch, {"cma": GOOD, "unsure": UNKNOWN, "governor": WARNED, "shm": FAILED})
+    names = [line.split()[0] for line in output.splitlines() if line.startswith(("cma", "unsure", "governor", "shm"))]
+    assert names == ["shm", "governor", "unsure"]
 
 
 def test_json(monkeypatch: pytest.MonkeyPatch) -> None:
     code, output = invoke(monkeypatch, {"cma": GOOD, "shm": FAILED}, "--json")
     found = json.loads(output)
-    assert code == 1
-    assert found["verdict"].startswith("Not ready: shm failed.")
-    assert found["findings"][0] == {"check": "cma", "status": "ok", "seen": "all well", "problems": []}
+    assert code == 1 and found["verdict"]
+    assert found["backends"] == [{"name": "mpi", "libraries": ["MPICH 5.0.0"], "missing": None, "needs_gpu": False}]
+    cma: dict[str, object] = {"check": "cma", "status": "ok", "seen": "all well", "problems": [], "cost": None}
+    assert found["findings"][0] == cma
     assert found["findings"][1]["problems"] == [
         {"severity": "fail", "cause": "why", "effect": "what", "fix": "do " * 60}
     ]

@@ -10,20 +10,18 @@ import pytest
 from tests.processes import wait_for
 from tests.unit.doctor.machines import FAILED, FOUR_RANKS, UNKNOWN, WARNED, only
 
-from collbench import doctor
+from collbench import backends, doctor
 from collbench.doctor import contention
-from collbench.doctor.parts.finding import Check, Finding
+from collbench.doctor.parts.finding import Finding
 from collbench.doctor.parts.processors import Machine, execute, here
+from collbench.errors import RequestError
+from collbench.machine import nvml
 
 
-def test_every_check_is_found_and_named_as_its_file() -> None:
+def test_every_check_is_found() -> None:
     files = sorted(path.stem for path in Path(str(doctor.__file__)).parent.glob("[!_]*.py"))
     assert list(doctor.names()) == files
     assert len(files) >= 18
-    for name in doctor.names():
-        check = doctor.get(name)
-        assert check.name == name
-        assert check.summary
 
 
 def test_every_check_ends_with_a_finding_here() -> None:
@@ -39,7 +37,7 @@ def test_a_check_that_raises_is_unknown_and_the_others_go_on(machine: Machine, m
     def fall(machine: Machine) -> Finding:
         raise PermissionError("not for you")
 
-    monkeypatch.setattr(contention, "CHECK", Check("contention", "falls", fall))
+    monkeypatch.setattr(contention, "run", fall)
     found = dict(doctor.examine(machine))
     assert tuple(found) == doctor.names()
     assert only(found["contention"], "unknown").cause == "PermissionError: not for you"
@@ -80,3 +78,27 @@ def test_ranks_are_those_of_this_machine(machine: Machine, environ: dict[str, st
 
 def test_without_a_launcher_there_are_no_ranks(machine: Machine) -> None:
     assert replace(machine, environ={"LOCAL_WORLD_SIZE": "3"}).ranks is None
+
+
+def test_backends_have_libraries_or_a_reason() -> None:
+    """As `usable` says; those that simulate are left out."""
+    found = doctor.backends_here()
+    assert {one.name for one in found} == {one.name for one in backends.every() if not one.simulated}
+    assert all((backends.missing(one.name) is None) == bool(one.libraries) == (not one.missing) for one in found)
+
+
+def test_without_a_gpu_nothing_on_gpus_is_usable(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of several ranks a backend refuses none before they have met: others may have a GPU."""
+    monkeypatch.setattr(backends, "missing", lambda name: None)
+    monkeypatch.setattr(nvml, "gpus", lambda root=None: ((), "no driver"))
+    assert all(one.missing for one in doctor.backends_here() if one.needs_gpu)
+
+
+def test_a_backend_whose_library_cannot_be_loaded_has_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fall() -> None:
+        raise RequestError("no libx.so")
+
+    backend = backends.get("torch-gloo")
+    monkeypatch.setattr(type(backend), "libraries", lambda self: fall())
+    monkeypatch.setattr(backends, "missing", lambda name: None)
+    assert {one.name: one.missing for one in doctor.backends_here()}["torch-gloo"] == "RequestError: no libx.so"

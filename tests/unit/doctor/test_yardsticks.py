@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import math
+import statistics
 from typing import get_args
 
 import pytest
 from tests.unit.doctor.machines import only, write
 
 from collbench import yardsticks as registry
+from collbench.analysis.compare import MARGIN
+from collbench.analysis.estimate import FEWEST
+from collbench.analysis.planning import Cost
 from collbench.doctor import yardsticks
 from collbench.doctor.parts.processors import Machine, here
 from collbench.schema.yardsticks import Reason
@@ -20,6 +25,18 @@ def readings(*distances: float) -> list[Readings]:
 
 def test_cores_that_stay_as_they_are() -> None:
     assert yardsticks.judge(readings(100, 105, 119)).status == "ok"
+
+
+def test_what_launches_cost_that_spread_alike() -> None:
+    """By the yardstick that spreads most; readings in turns are the two sides."""
+    assert yardsticks.judge(readings(*[100] * 8)).cost == Cost(0.0, MARGIN, FEWEST)
+    found = yardsticks.judge(readings(100, 105, 101, 100, 103, 100, 100, 104)).cost
+    assert found is not None
+    logs = [math.log(105 / 100), math.log(100 / 101), math.log(100 / 103), math.log(104 / 100)]
+    assert found.spread == pytest.approx(statistics.stdev(logs))
+    assert found.launches == FEWEST
+    assert yardsticks.judge(readings(100, 140, 101, 100, 103, 130, 100, 104)).cost.launches > FEWEST  # type: ignore[union-attr]
+    assert yardsticks.judge(readings(100)).cost is None
 
 
 def test_cores_that_move_more_than_the_resolution() -> None:

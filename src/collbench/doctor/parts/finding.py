@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
-from collbench.doctor.parts.processors import Machine
+from collbench.analysis.planning import Cost
 
 Severity = Literal["unknown", "warn", "fail"]
 Status = Literal["ok", "unknown", "warn", "fail"]
@@ -28,24 +27,16 @@ class Problem:
 
 @dataclass(frozen=True)
 class Finding:
-    """What one check saw, in one line, and what is wrong with it."""
+    """What one check saw, in one line, and what is wrong with it. `cost`: launches that what it saw may cost."""
 
     seen: str
     problems: tuple[Problem, ...] = ()
+    cost: Cost | None = None
 
     @property
     def status(self) -> Status:
         """That of the worst problem; `ok` where there is none."""
         return max((problem.severity for problem in self.problems), key=STATUSES.index, default="ok")
-
-
-@dataclass(frozen=True)
-class Check:
-    """A row of `doctor`. `run` may raise: `doctor.examine` makes that a finding `unknown`."""
-
-    name: str
-    summary: str
-    run: Callable[[Machine], Finding]
 
 
 def found(seen: str, *problems: Problem | None) -> Finding:

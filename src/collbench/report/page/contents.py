@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from types import MappingProxyType
 
 from collbench.analysis import environment
@@ -14,17 +14,19 @@ from collbench.analysis.options import Question, questions
 from collbench.analysis.own_sides import of_collectives
 from collbench.analysis.predictions import training_steps
 from collbench.analysis.runs import Observed
-from collbench.report.advice import Advised, complete, costs, guideline_tables, headline, sentences
+from collbench.report import advice
+from collbench.report.advice import Advised, complete, costs, guideline_tables, sentences
 from collbench.report.caveats import misleading
 from collbench.report.cells import tables as compared_tables
 from collbench.report.headings import is_program, operation
 from collbench.report.models import step_tables
 from collbench.report.page.drawing import Figure
-from collbench.report.page.figures.choices import choices
 from collbench.report.page.figures.curves import curves
+from collbench.report.page.figures.pictures import choices
 from collbench.report.page.figures.places import bars, ladders
+from collbench.report.page.figures.samples import StoredSamples, strips
 from collbench.report.page.programs import programs
-from collbench.report.page.samples import Section, StoredSamples, strips
+from collbench.report.page.render import Chapter, Section
 from collbench.report.paper import Beside
 from collbench.report.tables import Table
 from collbench.report.verdict import sentence
@@ -32,6 +34,9 @@ from collbench.schema.axes import step_order
 from collbench.schema.case import Case, Where
 from collbench.schema.manifest import Image, Manifest
 from collbench.schema.place import PolicyOrder, policy_order
+
+#: Curves over so few sizes say less than the table, and are folded.
+MOST_FOLDED = 2
 
 
 def about(observed: Observed) -> tuple[Table, ...]:
@@ -45,51 +50,22 @@ def about(observed: Observed) -> tuple[Table, ...]:
 
 def _sides(manifest: Manifest) -> Table:
     assert manifest.experiment is not None
-    images = {_name(image): image for image in manifest.experiment.images}
-    hosts = {_name(image): image for image in manifest.experiment.environments}
+    hosts, images = ({f"{one.side}: {one.name}" if one.side else one.name: _facts(one) for one in sides}
+                     for sides in (manifest.experiment.environments, manifest.experiment.images))  # fmt: skip
     rows = []
     for name in dict.fromkeys((*images, *hosts)):
-        for label, on_host, in_image in _facts(hosts.get(name), images.get(name)):
-            known = name in hosts and name in images
-            differs = "-" if not known else "no" if on_host == in_image else "yes"
-            rows.append((name, label, on_host, in_image, differs))
+        host, image = hosts.get(name, {}), images.get(name, {})
+        for fact in dict.fromkeys((*host, *image)):
+            sides = host.get(fact, "-"), image.get(fact, "-")
+            differs = ("no" if sides[0] == sides[1] else "yes") if host and image else "-"
+            rows.append((name, fact, *sides, differs))
     columns = ("image", "fact", "on the host", "in the image", "differs")
     return Table("Both sides: the environment on the host, and the image", columns, tuple(rows))
 
 
-def _name(image: Image) -> str:
-    return f"{image.side}: {image.name}" if image.side else image.name
-
-
-def _facts(host: Image | None, image: Image | None) -> Iterator[tuple[str, str, str]]:
-    packages = dict.fromkeys(name for side in (host, image) if side is not None for name in side.packages)
-    for name in ("libraries", "python", *packages):
-        yield name, _fact(host, name), _fact(image, name)
-
-
-def _fact(side: Image | None, name: str) -> str:
-    if side is None:
-        return "-"
-    if name == "python":
-        return side.python or "-"
-    if name == "libraries":
-        return ", ".join(
-            f"{library.name} {library.version} ({(library.sha256 or 'no hash')[:12]})" for library in side.libraries
-        )
-    return side.packages.get(name, "-")
-
-
-@dataclass(frozen=True)
-class Chapter:
-    """One run: the question, the answer in a few lines, a picture of it, what could mislead, and the evidence."""
-
-    title: str
-    question: str
-    answer: tuple[str, ...]
-    misleading: tuple[str, ...]
-    sections: tuple[Section, ...]
-    environment: tuple[Table, ...] = field(default=())
-    picture: tuple[Figure, ...] = field(default=())
+def _facts(side: Image) -> dict[str, str]:
+    libraries = (f"{one.name} {one.version} ({(one.sha256 or 'no hash')[:12]})" for one in side.libraries)
+    return {"libraries": ", ".join(libraries), "python": side.python or "-", **side.packages}
 
 
 def chapter(
@@ -156,7 +132,7 @@ def _cost_of_isolation(compared: Mapping[str, list[Comparison] | str], margin: f
             highest = max(map(_isolation, places))
             told = [one for one, place in zip(comparisons, places, strict=True) if _isolation(place) == highest]
             of = {operation(one.pair.base.case) for one in told}
-            return (f"Cost of isolation{f' of {of.pop()}' if len(of) == 1 else ''}, {sentence(told, margin)}.",)
+            return (f"{f'{of.pop()}, ' if len(of) == 1 else ''}{sentence(told, margin)}.",)
     return ()
 
 
@@ -165,9 +141,16 @@ def _isolation(place: Where) -> tuple[PolicyOrder, int]:
 
 
 def answer(advices: Sequence[Advised]) -> tuple[str, ...]:
-    """A line for each operation, at most three, on the most ranks."""
-    largest = [max(group, key=_ranks) for group in _by_operation(advices)]
-    return tuple(headline(advised) for advised in largest[:3])
+    """A line for each operation, at most three, on the most ranks; an operation is named as shortly as it can be."""
+    groups = _by_operation(advices)[:3]
+    names = [group[0].advice.question.case.workload for group in groups]
+    lines = []
+    for group, name in zip(groups, names, strict=True):
+        largest = max(group, key=_ranks)
+        title, _, ranks = largest.title.rpartition(",")
+        title = name if names.count(name) == 1 else title
+        lines.append(f"{title}{f',{ranks}' if len(group) > 1 else ''}: {advice.sentence(largest)}.")
+    return tuple(lines)
 
 
 def _of_program(question: Question) -> bool:
@@ -195,7 +178,8 @@ def _section(stored: StoredSamples | None, group: list[Advised], places: list[Co
     folded: list[Figure] = []
     if stored is not None:
         for number, (advised, question) in enumerate(zip(group, questions_of_group, strict=True)):
-            drawn += curves(question, f"{name}-{number}", advised.title)
+            lines_of = drawn if len(question.sizes) > MOST_FOLDED else folded
+            lines_of += curves(question, f"{name}-{number}", advised.title)
             drawn += ladders(question, largest, places, f"{name}-{number}", advised.title)
             folded += strips(stored, question, f"{name}-{number}", advised.title)
         drawn += bars(questions_of_group, largest, name, title)

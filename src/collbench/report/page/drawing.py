@@ -5,13 +5,14 @@ from __future__ import annotations
 import io
 import re
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from html import escape
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
 from collbench.analysis.estimate import needed
+from collbench.units import format_duration, format_size
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -159,10 +160,16 @@ def legend(axes: Axes) -> None:
     axes.figure.legend(handles, labels, loc="outside lower center", ncols=columns)
 
 
+def whiskers(axes: Axes, intervals: Iterable[tuple[float, tuple[float, float] | None]], colour: str = INK) -> None:
+    """At each place the ends of its interval; None: there is none."""
+    known = [(place, *ends) for place, ends in intervals if ends is not None]
+    if known:
+        places, low, high = zip(*known, strict=True)
+        axes.vlines(places, low, high, color=colour, linewidth=1.0)
+
+
 def size_axis(axes: Axes, sizes: list[int]) -> None:
     """Sizes on a logarithmic axis, labelled in binary units."""
-    from collbench.units import format_size
-
     axes.set_xscale("log", base=2)
     step = -(-len(sizes) // 7)
     chosen = sizes[::step]
@@ -173,28 +180,20 @@ def size_axis(axes: Axes, sizes: list[int]) -> None:
 
 def time_axis(axes: Axes) -> None:
     """Seconds on a logarithmic axis, labelled in ns to s."""
-    from matplotlib.ticker import FuncFormatter, NullFormatter
-
-    from collbench.units import format_duration
-
     axes.set_yscale("log")
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: format_duration(value)))
     low, high = axes.get_ylim()
-    if high / low < 30:  # less than a decade and a half has too few labels
-        axes.yaxis.set_minor_formatter(FuncFormatter(lambda value, _: format_duration(value)))
-        axes.tick_params(axis="y", which="minor", labelsize=7)
-    else:
-        axes.yaxis.set_minor_formatter(NullFormatter())
+    few = high / low < 30  # less than a decade and a half has too few labels
+    axes.yaxis.set_major_formatter(lambda value, _: format_duration(value))
+    axes.yaxis.set_minor_formatter(lambda value, _: format_duration(value) if few else "")
+    axes.tick_params(axis="y", which="minor", labelsize=7)
     axes.set_ylabel("time")
 
 
 def one_unit(axes: Axes) -> None:
     """Seconds on a linear axis, all in the unit that suits the largest, with as many digits as tell ticks apart."""
-    from matplotlib.ticker import FuncFormatter
-
     high = axes.get_ylim()[1]
     unit, scale = next((found for found in _UNITS if high < 1000 * found[1]), _UNITS[-1])
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value / scale:.4g}"))
+    axes.yaxis.set_major_formatter(lambda value, _: f"{value / scale:.4g}")
     axes.set_ylabel(f"time ({unit})")
 
 

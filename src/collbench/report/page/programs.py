@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from collbench.analysis.compare import Comparison
 from collbench.analysis.options import Question
@@ -15,122 +14,17 @@ from collbench.report.caveats import differing_results
 from collbench.report.cells import launch_table
 from collbench.report.cells import tables as compared_tables
 from collbench.report.headings import case_words, operation, versus
-from collbench.report.page.drawing import BETTER, FAINT, INK, OPEN, PAPER, SERIES, WORSE, Figure, draw, mark
+from collbench.report.page.drawing import Figure
 from collbench.report.page.figures.curves import curves
-from collbench.report.page.samples import Section, StoredSamples, strips
+from collbench.report.page.figures.pictures import Benchmark, benchmarks
+from collbench.report.page.figures.samples import StoredSamples, strips
+from collbench.report.page.render import Section
 from collbench.report.tables import Table
-from collbench.report.verdict import cell_text, reason, sentence
+from collbench.report.verdict import reason, sentence
 from collbench.units import counted
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
-
-@dataclass(frozen=True)
-class Row:
-    """A benchmark with its parameters; without comparison the heading of a suite, or what was not compared."""
-
-    label: str
-    comparison: Comparison | None = None
-    heading: bool = False
-
-
-#: Of each verdict its marker and colour.
-_LOOKS = {"slower": (">", WORSE), "faster": ("<", BETTER), "same": ("s", SERIES[0]), "unclear": ("o", OPEN)}
 
 #: How suites are called where their name is not a word.
 _TITLES = {"cpu": "CPU", "io": "I/O", "gpu": "GPU", "dl": "Deep learning"}
-
-#: Beyond so many margins the axis is logarithmic, where a difference lies beyond twice as many.
-LINEAR = 5
-
-WIDTH, ROW, FRAME = 10.0, 0.235, 1.1
-
-
-def forest(rows: Sequence[Row], margin: float, title: str, name: str) -> Figure:
-    """`margin` is a share; the differences are in time, in per cent."""
-    log = _is_logarithmic(rows, margin)
-    caption = (
-        f"Difference in time, positive: slower. Whiskers: 95 % interval; grey band: the margin, ±{margin * 100:g} %. "
-        "Triangle to the right: slower; to the left: faster; square: the same, within the margin; circle: "
-        f"unclear.{f' Beyond ±{LINEAR * margin * 100:g} % the axis is logarithmic.' if log else ''}"
-    )
-    values = "; ".join(f"{row.label}: {told(row)}" for row in rows if not row.heading)
-    size = (WIDTH, FRAME + ROW * len(rows))
-    return draw(name, title, caption, lambda axes: _paint(axes, rows, margin, log), size, values)
-
-
-def told(row: Row) -> str:
-    """`slower +6 % (+5 to +7 %)`."""
-    return "not compared" if row.comparison is None else cell_text(row.comparison)
-
-
-def _differences(row: Row) -> list[float]:
-    """In per cent: the difference, and the ends of its interval."""
-    if row.comparison is None or row.comparison.ratio is None:
-        return []
-    ratio = row.comparison.ratio
-    return [(value - 1) * 100 for value in (ratio.value, *(ratio.interval or ()))]
-
-
-def _farthest(rows: Sequence[Row]) -> float:
-    return max((abs(value) for row in rows for value in _differences(row)), default=0.0)
-
-
-def _is_logarithmic(rows: Sequence[Row], margin: float) -> bool:
-    return _farthest(rows) > 2 * LINEAR * margin * 100
-
-
-def _paint(axes: Axes, rows: Sequence[Row], margin: float, log: bool) -> None:
-    axes.axvspan(-margin * 100, margin * 100, color=FAINT, alpha=0.45, linewidth=0)
-    axes.axvline(0, color=INK, linewidth=0.8)
-    for number, row in enumerate(rows):
-        _row(axes, number, row)
-    axes.set_yticks(range(len(rows)), [row.label for row in rows])
-    for label, row in zip(axes.get_yticklabels(), rows, strict=True):
-        label.set_fontweight("bold" if row.heading else "normal")
-    axes.tick_params(axis="y", length=0)
-    axes.set_ylim(len(rows) - 0.4, -0.6)
-    axes.grid(visible=False, axis="y")
-    axes.spines["left"].set_visible(False)
-    _scale(axes, rows, margin * 100, log)
-    axes.set_xlabel("difference in time (%)")
-
-
-def _row(axes: Axes, number: int, row: Row) -> None:
-    if row.heading:
-        return
-    values = _differences(row)
-    verdict = "" if row.comparison is None else row.comparison.verdict
-    marker, colour = _LOOKS.get(verdict, ("", INK))
-    axes.annotate(told(row), (1.015, number), xycoords=("axes fraction", "data"), ha="left", va="center", fontsize=8,
-                  color=INK if colour == OPEN else colour, annotation_clip=False)  # fmt: skip
-    if not values:
-        return
-    if len(values) == 3:
-        axes.plot(values[1:], [number] * 2, color=colour, linewidth=1.6, solid_capstyle="butt")
-    inside = PAPER if marker == "o" else colour
-    (point,) = axes.plot(values[:1], [number], marker, color=colour, markerfacecolor=inside, markersize=6,
-                         markeredgewidth=1.4)  # fmt: skip
-    mark(point, number)
-
-
-def _scale(axes: Axes, rows: Sequence[Row], margin: float, log: bool) -> None:
-    """`margin` in per cent. Symmetrical, unless one side would be empty beyond the margin."""
-    values = [value for row in rows for value in _differences(row)]
-    reach = 1.3 if log else 1.15
-    low = -max(2 * margin, -min(values, default=0.0)) * reach
-    high = max(2 * margin, max(values, default=0.0)) * reach
-    if log:
-        linear = LINEAR * margin
-        axes.set_xscale("symlog", linthresh=linear, linscale=0.8)
-        steps = [margin, linear, *(step for step in (10, 30, 100, 300, 1000, 10000) if step > 2 * linear)]
-        ticks = [-step for step in reversed(steps) if step <= -low] + [0.0] + [step for step in steps if step <= high]
-        axes.set_xticks(ticks, [f"{tick:+g}" if tick else "0" for tick in ticks])
-        axes.minorticks_off()
-    else:
-        axes.xaxis.set_major_formatter(lambda value, _: f"{value:+g}" if value else "0")
-    axes.set_xlim(low, high)
 
 
 @dataclass(frozen=True)
@@ -153,18 +47,18 @@ def programs(
     factors = factors_of(chosen)
     if not factors:
         sections = tuple(_benchmarks(chosen, asked, (), stored, name))
-        benchmarks = counted(len(sections), "benchmark")
-        return Programs((f"{benchmarks} on one side: there is nothing to compare with.",), (), sections)
+        number = counted(len(sections), "benchmark")
+        return Programs((f"{number} on one side: there is nothing to compare with.",), (), sections)
     first, *others = factors
     suites = by_suite(chosen, first, suite_of, margin)
     rows = list(_rows(suites))
     title = f"All benchmarks, by {first}: {_sides(suites)}"
-    picture = (forest(rows, margin, title, f"{name}-forest"),) if stored is not None else ()
+    shown = (benchmarks(rows, margin, title, f"{name}-forest"),) if stored is not None else ()
     verdicts = [_more(by_suite(chosen, factor, suite_of, margin), factor) for factor in others]
     more = [section for section in verdicts if section.lines or section.folded_tables]
     sections = (_numbers(rows), *_benchmarks(chosen, asked, suites, stored, name), *more)
     differing = differing_results([one for suite in suites for one in suite.comparisons], named=True)
-    return Programs((*differing, *sentences(suites, margin)), picture, sections)
+    return Programs((*differing, *sentences(suites, margin)), shown, sections)
 
 
 def title_of(suite: str) -> str:
@@ -188,8 +82,10 @@ def _sentences(suite: Suite, margin: float) -> Iterator[str]:
         by_reason.setdefault(refused.why, []).append(refused.label)
     if compared := [one for one in chosen if one.verdict != "not comparable"]:
         yield sentence(compared, margin)
-    for why, names in by_reason.items():
-        yield f"not compared: {', '.join(dict.fromkeys(names))} ({why})"
+    if by_reason:
+        names = dict.fromkeys(name for names in by_reason.values() for name in names)
+        why = next(iter(by_reason)) if len(by_reason) == 1 else f"{len(by_reason)} reasons, below"
+        yield f"not compared: {', '.join(names)} ({why})"
 
 
 def cells_asked(observed: Observed, asked: Sequence[Question]) -> Observed:
@@ -198,9 +94,9 @@ def cells_asked(observed: Observed, asked: Sequence[Question]) -> Observed:
     return replace(observed, cells=cells)
 
 
-def _numbers(rows: Sequence[Row]) -> Section:
+def _numbers(rows: Sequence[Benchmark]) -> Section:
     """Those of the picture, as a table."""
-    body = tuple((row.label, told(row)) for row in rows if not row.heading)
+    body = tuple((row.label, row.words) for row in rows if not row.heading)
     table = Table("Difference in time", ("benchmark", "difference (95 % interval), verdict"), body)
     return Section("All benchmarks", folded_tables=(table,))
 
@@ -210,18 +106,18 @@ def _sides(suites: Sequence[Suite]) -> str:
     return ", ".join(dict.fromkeys(versus(pair) for pair in pairs)) or "none compared"
 
 
-def _rows(suites: Sequence[Suite]) -> Iterator[Row]:
+def _rows(suites: Sequence[Suite]) -> Iterator[Benchmark]:
     """By suite, then by benchmark, its cases in the order of their measurement."""
     several = len({one.pair.other_name for suite in suites for one in suite.comparisons}) > 1
     for suite in suites:
-        yield Row(title_of(suite.name), heading=True)
+        yield Benchmark(title_of(suite.name), heading=True)
         for own in suite.compared.values():
             cases = [one.pair.base.case for one in own]
             for one in own:
                 side = f", {one.pair.other_name}" if several else ""
-                yield Row(f"{case_words(one.pair.base.case, cases)}{side}", one)
+                yield Benchmark(f"{case_words(one.pair.base.case, cases)}{side}", one)
         for refused in suite.refused:
-            yield Row(refused.label)
+            yield Benchmark(refused.label)
 
 
 def _benchmarks(
@@ -253,7 +149,7 @@ def _benchmark(
     )  # fmt: skip
     launches = launch_table(cells)
     found = tuple(compared_tables(compared)) if compared else (launches,)
-    more = (replace(launches, title=f"Times of {launches.title}"),) if compared else ()
+    more = (replace(launches, title=f"Times of {launches.title}"),) if compared and launches.rows else ()
     return Section(benchmark, refused, found, tuple(drawn), tuple(folded), more)
 
 

@@ -1,21 +1,52 @@
-"""Chapters as one HTML file: no script, no network, every text from a run escaped."""
+"""What a page consists of, and the page as one HTML file: no script, no network, every text from a run escaped."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from importlib.resources import files
+from itertools import accumulate
 
 from collbench import __version__
 from collbench.analysis.estimate import needed
-from collbench.report.page.contents import Chapter
-from collbench.report.tables import joined
+from collbench.report.page.drawing import Figure
+from collbench.report.tables import Table, joined
+
+
+@dataclass(frozen=True)
+class Section:
+    """One operation on all its numbers of ranks, or one kind of table. `fold`: the line above what is folded."""
+
+    title: str
+    lines: tuple[str, ...] = ()
+    tables: tuple[Table, ...] = ()
+    figures: tuple[Figure, ...] = ()
+    folded: tuple[Figure, ...] = ()
+    folded_tables: tuple[Table, ...] = ()
+    fold: str = ""
+
+
+@dataclass(frozen=True)
+class Chapter:
+    """One run: the question, the answer in a few lines, a picture of it, what could mislead, and the evidence."""
+
+    title: str
+    question: str
+    answer: tuple[str, ...]
+    misleading: tuple[str, ...]
+    sections: tuple[Section, ...]
+    environment: tuple[Table, ...] = ()
+    picture: tuple[Figure, ...] = ()
+
 
 #: What every number of a report is.
 FOOTER = (
     "Times are medians of launch medians; a difference has a verdict only with six launches a side or more. How it is "
     "measured and judged: docs/method.md and docs/statistics.md of collbench."
 )
+
+#: Words of an answer that are seen at once; more are folded, and so are caveats beyond so many.
+MOST_WORDS, MOST_CAVEATS = 60, 3
 
 
 def html(chapters: Sequence[Chapter], footer: str = FOOTER) -> str:
@@ -26,16 +57,16 @@ def html(chapters: Sequence[Chapter], footer: str = FOOTER) -> str:
     """
     jinja = needed("jinja2", "Jinja2")
     here = files(__package__)
-    strict = jinja.StrictUndefined
-    environment = jinja.Environment(autoescape=True, undefined=strict, trim_blocks=True, lstrip_blocks=True)
+    environment = jinja.Environment(autoescape=True, undefined=jinja.StrictUndefined, trim_blocks=True,
+                                    lstrip_blocks=True)  # fmt: skip
     template = environment.from_string((here / "page.html.j2").read_text(encoding="utf-8"))
     style = (here / "page.css").read_text(encoding="utf-8")
     page: str = template.render(chapters=chapters, style=style, version=__version__, joined=joined, footer=footer,
-                                first_sentence=first_sentence)  # fmt: skip
+                                seen_at_once=seen_at_once, most_caveats=MOST_CAVEATS)  # fmt: skip
     return page
 
 
-def first_sentence(line: str) -> tuple[str, str]:
-    """The first sentence of an answer and the others, which there may be none of; ` .. ` in an interval ends none."""
-    first, *rest = re.split(r"(?<![. ]\.)(?<=\.) ", line, maxsplit=1)
-    return first, "".join(rest)
+def seen_at_once(lines: Sequence[str]) -> int:
+    """How many lines of an answer have at most `MOST_WORDS` together, signs not counted; at least one."""
+    words = accumulate(sum(any(map(str.isalnum, word)) for word in line.split()) for line in lines)
+    return max(1, sum(number <= MOST_WORDS for number in words))

@@ -1,27 +1,32 @@
-"""Time and rate against size with intervals, and every sample launch by launch."""
+"""Time and rate against size, with intervals."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable
+from functools import partial
 from itertools import groupby, pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
-import numpy as np
-
-from collbench.analysis.estimate import Estimate, centre
+from collbench.analysis.estimate import centre
 from collbench.analysis.options import Option, Question
 from collbench.report.numbers import rate, rate_unit
-from collbench.report.page.drawing import INK, MARKERS, SERIES, Figure, draw, legend, mark, size_axis, time_axis
+from collbench.report.page.drawing import (
+    MARKERS,
+    SERIES,
+    Figure,
+    draw,
+    legend,
+    mark,
+    size_axis,
+    time_axis,
+    whiskers,
+)
 from collbench.schema.record import Work
-from collbench.units import counted, format_size
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from numpy.typing import NDArray
 
-
-Points = list[tuple[int, Estimate]]
 
 #: Size asked for (bytes), a value, and the ends of its interval.
 Line = list[tuple[int, float, tuple[float, float] | None]]
@@ -34,34 +39,46 @@ _WHISKERS = " Whiskers: 95 % interval; series are drawn side by side."
 
 def curves(question: Question, name: str, title: str) -> list[Figure]:
     """Both plots, for groups of as many options as there are colours; none where there is only one size."""
-    series = {option: _points(question, option) for option in sorted(question.options, key=_order)}
-    drawn = {option: points for option, points in series.items() if len(points) > 1}
-    groups = _groups(list(drawn))
+    shown = _rate(question)
+    series = {option: _times(question, option) for option in sorted(question.options, key=_order)}
+    groups = _groups([option for option, line in series.items() if len(line) > 1])
     figures = []
     for number, group in enumerate(groups):
         part = f", {group[0]['library']}" if len(groups) > 1 else ""
-        chosen = {question.name(option): drawn[option] for option in group}
-        figures.append(
-            draw(f"{name}-time-{number}", f"{title}: time against size{part}",
-                 f"Median of launch medians; both axes logarithmic.{_notes(chosen)}",
-                 lambda axes, chosen=chosen: _times(axes, chosen))  # type: ignore[misc]
-        )  # fmt: skip
-        figures += _rate_figure(question, f"{name}-rate-{number}", title, part, chosen)
+        times = {question.name(option): series[option] for option in group}
+        notes = _notes(times)
+        figures.append(draw(f"{name}-time-{number}", f"{title}: time against size{part}",
+                            f"Median of launch medians; both axes logarithmic.{notes}",
+                            partial(_paint, series=times, finish=time_axis)))  # fmt: skip
+        if shown is not None:
+            rates = {label: _rates(line, shown.amounts) for label, line in times.items()}
+            finish = partial(_rate_axis, f"{shown.kind} ({shown.unit})")
+            figures.append(draw(f"{name}-rate-{number}", f"{title}: {shown.kind} against size{part}",
+                                f"{shown.caption} over the median; higher is better.{notes}",
+                                partial(_paint, series=rates, finish=finish)))  # fmt: skip
     return figures
 
 
-def _rate_figure(question: Question, name: str, title: str, part: str, chosen: dict[str, Points]) -> list[Figure]:
-    """One where the cells have a rate; none where they are shown as a time alone."""
+class Rate(NamedTuple):
+    """What is shown over the time: its kind, unit and numerator in words, and by size the numerator in that unit."""
+
+    kind: str
+    unit: str
+    caption: str
+    amounts: dict[int, float]
+
+
+def _rate(question: Question) -> Rate | None:
+    """None where cells are shown as a time alone."""
     works = [cell.work for cells in question.cells.values() for cell in cells.values()]
-    kind, unit = ("bus bandwidth", "GB/s") if any(work.bus_factor for work in works) else ("rate", rate_unit(works))
     amounts = {size: max(_amount(cell.work) for cell in cells.values()) for size, cells in question.cells.items()}
-    if not unit or not any(amounts.values()):
-        return []
-    over = ("Bytes that move (the size asked for, rounded to whole blocks) times the bus factor, over the median"
-            if kind == "bus bandwidth" else "The work of a sample over the median")  # fmt: skip
-    figure = draw(name, f"{title}: {kind} against size{part}", f"{over}; higher is better.{_notes(chosen)}",
-                  lambda axes: _rates(axes, chosen, amounts, f"{kind} ({unit})"))  # fmt: skip
-    return [figure]
+    if not any(amounts.values()):
+        return None
+    if any(work.bus_factor for work in works):
+        moved = "Bytes that move (the size asked for, rounded to whole blocks) times the bus factor,"
+        return Rate("bus bandwidth", "GB/s", moved, amounts)
+    unit = rate_unit(works)
+    return Rate("rate", unit, "The work of a sample", amounts) if unit else None
 
 
 def _amount(work: Work) -> float:
@@ -86,20 +103,27 @@ def _groups(options: list[Option]) -> list[list[Option]]:
     return groups
 
 
-def _points(question: Question, option: Option) -> Points:
-    """Sizes that were measured, each with the median of its launches."""
-    points = []
+def _times(question: Question, option: Option) -> Line:
+    """Sizes that were measured, each with the median of its launches (s)."""
+    line: Line = []
     for size in question.sizes:
         cell = question.cells[size].get(option)
         if cell is not None and cell.medians and min(cell.medians) > 0 and size > 0:
-            points.append((size, centre(cell.medians, half_step=cell.half_step)))
-    return points
+            time = centre(cell.medians, half_step=cell.half_step)
+            line.append((size, time.value, time.interval))
+    return line
 
 
-def _notes(series: dict[str, Points]) -> str:
+def _rates(times: Line, amounts: dict[int, float]) -> Line:
+    """`amounts`: the work of each size asked for; of a collective the GB that pass the busiest link."""
+    return [(size, amounts[size] / time, ends and (amounts[size] / ends[1], amounts[size] / ends[0]))
+            for size, time, ends in times if amounts[size] > 0]  # fmt: skip
+
+
+def _notes(series: dict[str, Line]) -> str:
     """What whiskers and dotted lines are, where there are any."""
-    whiskers = any(time.interval for points in series.values() for _, time in points)
-    gaps = any(_far(size, following) for points in series.values() for (size, _), (following, _) in pairwise(points))
+    whiskers = any(ends for line in series.values() for _, _, ends in line)
+    gaps = any(_far(size, following) for line in series.values() for (size, *_), (following, *_) in pairwise(line))
     return f"{_WHISKERS if whiskers else ''}{' Dotted: no size was measured in between.' if gaps else ''}"
 
 
@@ -107,36 +131,21 @@ def _far(size: int, following: int) -> bool:
     return following > NEAR * size
 
 
-def _times(axes: Axes, series: dict[str, Points]) -> None:
-    _lines(
-        axes, {name: [(size, time.value, time.interval) for size, time in points] for name, points in series.items()}
-    )
-    time_axis(axes)
-
-
-def _rates(axes: Axes, series: dict[str, Points], amounts: dict[int, float], label: str) -> None:
-    """`amounts`: the work of each size asked for; of a collective the GB that pass the busiest link."""
-    lines: dict[str, Line] = {}
-    for name, points in series.items():
-        lines[name] = []
-        for size, time in points:
-            amount = amounts[size]
-            if amount > 0:
-                ends = None if time.interval is None else (amount / time.interval[1], amount / time.interval[0])
-                lines[name].append((size, amount / time.value, ends))
-    _lines(axes, lines)
+def _rate_axis(label: str, axes: Axes) -> None:
     axes.set_yscale("log")
     axes.yaxis.set_major_formatter("{x:g}")
     axes.set_ylabel(label)
 
 
-def _lines(axes: Axes, series: dict[str, Line]) -> None:
-    sizes = sorted({size for points in series.values() for size, _, _ in points})
-    step = _beside(sizes, len(series)) if any(ends for points in series.values() for _, _, ends in points) else 0.0
-    for number, (label, points) in enumerate(series.items()):
-        _line(axes, number, 2 ** (step * (number - (len(series) - 1) / 2)), label, points)
+def _paint(axes: Axes, series: dict[str, Line], finish: Callable[[Axes], None]) -> None:
+    """`finish` makes the vertical axis."""
+    sizes = sorted({size for line in series.values() for size, _, _ in line})
+    step = _beside(sizes, len(series)) if any(ends for line in series.values() for _, _, ends in line) else 0.0
+    for number, (label, line) in enumerate(series.items()):
+        _line(axes, number, 2 ** (step * (number - (len(series) - 1) / 2)), label, line)
     size_axis(axes, sizes)
     legend(axes)
+    finish(axes)
 
 
 def _beside(sizes: list[int], series: int) -> float:
@@ -157,46 +166,4 @@ def _line(axes: Axes, number: int, aside: float, label: str, points: Line) -> No
         values.insert(index + count, math.nan)
     (line,) = axes.plot(places, values, color=colour, marker=MARKERS[number], label=label)
     mark(line, number)
-    known = [(size * aside, value, ends) for size, value, ends in points if ends is not None]
-    if known:
-        below = [max(value - ends[0], 0.0) for _, value, ends in known]
-        above = [max(ends[1] - value, 0.0) for _, value, ends in known]
-        axes.errorbar([place for place, _, _ in known], [value for _, value, _ in known], yerr=[below, above],
-                      fmt="none", ecolor=colour, elinewidth=0.9)  # fmt: skip
-
-
-#: Samples in seconds, by launch.
-Launches = dict[int, "NDArray[np.float64]"]
-
-#: The dots become one bitmap, which a style sheet cannot colour: these two are visible on light and on dark.
-_DOTS = ("#3b82c4", "#c2783a")
-
-
-def strip(places: Mapping[str, Launches], size: int, name: str, title: str) -> Figure:
-    """A column for each place, with the launches from left to right; late samples are left out."""
-    total = sum(len(values) for launches in places.values() for values in launches.values())
-    caption = (
-        f"{total} samples of {counted(sum(map(len, places.values())), 'launch', 'launches')}; neighbouring launches "
-        "have different colours, a bar marks the median of each launch."
-    )
-    width = min(max(4.8, 0.75 * len(places) + 1.2), 12.0)
-    at = f" at {format_size(size)}" if size else ""
-    return draw(f"{name}-samples", f"{title}{at}: every sample", caption,
-                lambda axes: _paint(axes, places), (width, 3.6))  # fmt: skip
-
-
-def _paint(axes: Axes, places: Mapping[str, Launches]) -> None:
-    number = 0
-    for column, launches in enumerate(places.values()):
-        width = 0.84 / max(len(launches), 1)
-        for place, values in enumerate(launches.values()):
-            start = column - 0.42 + place * width
-            spread = start + width * (0.1 + 0.8 * np.linspace(0, 1, len(values)))
-            axes.plot(spread, values, ".", markersize=1.2, color=_DOTS[place % 2], rasterized=True)
-            (line,) = axes.plot([start, start + width], [np.median(values)] * 2, color=INK, linewidth=1.2)
-            mark(line, number)
-            number += 1
-    axes.set_xticks(range(len(places)), [label.replace(", ", "\n").replace(" ", "\n") for label in places])
-    axes.tick_params(axis="x", labelsize=7)
-    axes.grid(visible=False, axis="x")
-    time_axis(axes)
+    whiskers(axes, [(size * aside, ends) for size, _, ends in points], colour)

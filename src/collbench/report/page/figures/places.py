@@ -13,7 +13,21 @@ from collbench.analysis.compare import Comparison
 from collbench.analysis.estimate import Estimate, centre
 from collbench.analysis.options import Option, Question
 from collbench.report.numbers import digits, format_us, times
-from collbench.report.page.drawing import BETTER, HATCHES, INK, OPEN, PAPER, SERIES, WORSE, Figure, draw, legend, mark
+from collbench.report.page.drawing import (
+    BETTER,
+    HATCHES,
+    INK,
+    OPEN,
+    PAPER,
+    SERIES,
+    WORSE,
+    Figure,
+    draw,
+    legend,
+    mark,
+    one_unit,
+    whiskers,
+)
 from collbench.schema.axes import step_order
 from collbench.schema.place import policy_order
 from collbench.units import counted, format_duration, format_size
@@ -84,15 +98,21 @@ def _words(comparison: Comparison) -> str:
 
 
 def _paint_ladder(axes: Axes, ladder: Ladder) -> None:
-    from matplotlib.ticker import FuncFormatter
-
-    first = ladder.seconds
-    (bar,) = axes.bar(0, first, 0.7, color=SERIES[0], linewidth=0)
-    mark(bar, 0)
+    first, tops = ladder.seconds, [ladder.seconds]
     axes.axhline(first, color=INK, linewidth=0.7, linestyle="--")
-    tops = [first] + [
-        _other(axes, number, first, comparison) for number, (_, comparison) in enumerate(ladder.others, 1)
-    ]
+    mark(axes.bar(0, first, 0.7, color=SERIES[0], linewidth=0)[0], 0)
+    for number, (_, comparison) in enumerate(ladder.others, 1):
+        ratio = comparison.ratio
+        if ratio is None:
+            tops.append(first)
+            continue
+        time, ends = first * ratio.value, tuple(first * end for end in ratio.interval or ())
+        (bar,) = axes.bar(number, abs(time - first), 0.7, bottom=min(first, time), linewidth=0,
+                          color=_COLOURS.get(comparison.verdict, OPEN))  # fmt: skip
+        mark(bar, number)
+        axes.plot([number - 0.35, number + 0.35], [time, time], color=INK, linewidth=0.7)
+        whiskers(axes, [(number, (ends[0], ends[1]))] if ends else [])
+        tops.append(max(first, time, *ends[1:]))
     texts = [format_duration(first), *(_label(comparison) for _, comparison in ladder.others)]
     for index, (top, text) in enumerate(zip(tops, texts, strict=True)):
         axes.annotate(text, (index, top), (0, 3), textcoords="offset points", ha="center", va="bottom", fontsize=8)
@@ -100,29 +120,11 @@ def _paint_ladder(axes: Axes, ladder: Ladder) -> None:
     axes.set_xticks(range(len(places)), [place.replace(" ", "\n") for place in places])
     axes.grid(visible=False, axis="x")
     axes.set_ylim(0, max(tops) * 1.12)
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: format_duration(value)))
-    axes.set_ylabel("time")
+    one_unit(axes)
 
 
 def _label(comparison: Comparison) -> str:
     return "-" if comparison.ratio is None else f"{digits(comparison.ratio.value)}x{_SIGNS.get(comparison.verdict, '')}"
-
-
-def _other(axes: Axes, number: int, first: float, comparison: Comparison) -> float:
-    """Draws one bar with its whisker; returns its upper end in seconds."""
-    if comparison.ratio is None:
-        return first
-    time = first * comparison.ratio.value
-    colour = _COLOURS.get(comparison.verdict, OPEN)
-    (bar,) = axes.bar(number, abs(time - first), 0.7, bottom=min(first, time), color=colour, linewidth=0)
-    mark(bar, number)
-    axes.plot([number - 0.35, number + 0.35], [time, time], color=INK, linewidth=0.7)
-    if comparison.ratio.interval is None:
-        return max(first, time)
-    low, high = (first * end for end in comparison.ratio.interval)
-    axes.errorbar([number], [time], yerr=[[max(time - low, 0.0)], [max(high - time, 0.0)]], fmt="none", ecolor=INK,
-                  elinewidth=0.8, capsize=3)  # fmt: skip
-    return max(first, high)
 
 
 @dataclass(frozen=True)
@@ -184,8 +186,6 @@ def _draw(name: str, title: str, bars: list[Bar], axis: str) -> Figure:
 
 
 def _paint_bars(axes: Axes, bars: list[Bar], axis: str) -> None:
-    from matplotlib.ticker import FuncFormatter
-
     groups = list(dict.fromkeys(bar.group for bar in bars))
     libraries = list(dict.fromkeys(bar.library for bar in bars))
     width = 0.8 / len(libraries)
@@ -197,21 +197,10 @@ def _paint_bars(axes: Axes, bars: list[Bar], axis: str) -> None:
                          hatch=HATCHES[number % len(HATCHES)], label=library, linewidth=0)  # fmt: skip
         for index, patch in enumerate(drawn):
             mark(patch, number * 1000 + index)
-        _whiskers(axes, [(place, bar.time) for place, bar in zip(at, own, strict=True)])
+        whiskers(axes, [(place, bar.time.interval) for place, bar in zip(at, own, strict=True)])
     axes.set_xticks(range(len(groups)), [group.replace(" ", "\n") for group in groups])
     axes.set_xlabel(axis)
     axes.grid(visible=False, axis="x")
     axes.set_ylim(bottom=0)
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: format_duration(value)))
-    axes.set_ylabel("time")
+    one_unit(axes)
     legend(axes)
-
-
-def _whiskers(axes: Axes, times: list[tuple[float, Estimate]]) -> None:
-    """Of the times that have an interval."""
-    known = [(place, time.value, time.interval) for place, time in times if time.interval is not None]
-    if known:
-        low = [max(value - ends[0], 0.0) for _, value, ends in known]
-        high = [max(ends[1] - value, 0.0) for _, value, ends in known]
-        axes.errorbar([place for place, _, _ in known], [value for _, value, _ in known], yerr=[low, high], fmt="none",
-                      ecolor=INK, elinewidth=0.8, capsize=2)  # fmt: skip

@@ -1,19 +1,29 @@
-"""The samples of a run's cells, read from its files when a plot needs them; its records are not read again."""
+"""Every sample, launch by launch: read from the files of a run when a plot needs them, not from its records."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
 
 from collbench.analysis.options import Question
 from collbench.analysis.runs import Observed
 from collbench.errors import RunReadError
-from collbench.report.page.drawing import Figure
-from collbench.report.page.figures.curves import Launches, strip
-from collbench.report.tables import Table
+from collbench.report.page.drawing import INK, Figure, draw, mark, time_axis
 from collbench.schema.case import Case
 from collbench.schema.sample_files import SampleFiles
+from collbench.units import counted, format_size
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from numpy.typing import NDArray
+
+#: Samples in seconds, by launch.
+Launches = dict[int, "NDArray[np.float64]"]
 
 #: Samples that one plot takes (8 bytes each): of more than that it draws every second, every third, and so on.
 MOST_DRAWN = 1 << 20
@@ -79,30 +89,44 @@ MOST_STRIPS = 6
 
 
 def strips(stored: StoredSamples, question: Question, name: str, title: str) -> list[Figure]:
-    """One for each size, or for `MOST_STRIPS` of them."""
-    sizes = question.sizes
-    step = -(-len(sizes) // MOST_STRIPS)
+    """One for each size, or for `MOST_STRIPS` of them: a column for each place, its launches from left to right."""
     figures = []
-    for number, size in enumerate(sizes[::step]):
+    for number, size in enumerate(question.sizes[:: -(-len(question.sizes) // MOST_STRIPS)]):
         ordered = sorted(question.cells[size], key=lambda option: (option["library"], option.isolation_order, option))
-        cells = {question.name(option): question.cells[size][option].case for option in ordered}
-        kept = stored.of(cells)
-        if kept.samples:
-            drawn = strip(kept.samples, size, f"{name}-{number}", title)
-            thinned = f" One in {kept.step} of the samples is drawn." if kept.step > 1 else ""
-            lacking = f" {kept.unread} samples files cannot be read and are left out." if kept.unread else ""
-            figures.append(replace(drawn, caption=drawn.caption + thinned + lacking))
+        kept = stored.of({question.name(option): question.cells[size][option].case for option in ordered})
+        if not kept.samples:
+            continue
+        launches = sum(map(len, kept.samples.values()))
+        total = sum(len(values) for of_place in kept.samples.values() for values in of_place.values())
+        caption = (
+            f"{total} samples of {counted(launches, 'launch', 'launches')}; neighbouring launches have different "
+            "colours, a bar marks the median of each launch."
+            f"{f' One in {kept.step} of the samples is drawn.' if kept.step > 1 else ''}"
+            f"{f' {kept.unread} samples files cannot be read and are left out.' if kept.unread else ''}"
+        )
+        at = f" at {format_size(size)}" if size else ""
+        width = min(max(4.8, 0.75 * len(kept.samples) + 1.2), 12.0)
+        figures.append(draw(f"{name}-{number}-samples", f"{title}{at}: every sample", caption,
+                            partial(_paint, places=kept.samples), (width, 3.6)))  # fmt: skip
     return figures
 
 
-@dataclass(frozen=True)
-class Section:
-    """One operation on all its numbers of ranks, or one kind of table. `fold`: the line above what is folded."""
+#: The dots become one bitmap, which a style sheet cannot colour: these two are visible on light and on dark.
+_DOTS = ("#3b82c4", "#c2783a")
 
-    title: str
-    lines: tuple[str, ...] = ()
-    tables: tuple[Table, ...] = ()
-    figures: tuple[Figure, ...] = ()
-    folded: tuple[Figure, ...] = ()
-    folded_tables: tuple[Table, ...] = ()
-    fold: str = ""
+
+def _paint(axes: Axes, places: Mapping[str, Launches]) -> None:
+    number = 0
+    for column, launches in enumerate(places.values()):
+        width = 0.84 / max(len(launches), 1)
+        for place, values in enumerate(launches.values()):
+            start = column - 0.42 + place * width
+            spread = start + width * (0.1 + 0.8 * np.linspace(0, 1, len(values)))
+            axes.plot(spread, values, ".", markersize=1.2, color=_DOTS[place % 2], rasterized=True)
+            (line,) = axes.plot([start, start + width], [np.median(values)] * 2, color=INK, linewidth=1.2)
+            mark(line, number)
+            number += 1
+    axes.set_xticks(range(len(places)), [label.replace(", ", "\n").replace(" ", "\n") for label in places])
+    axes.tick_params(axis="x", labelsize=7)
+    axes.grid(visible=False, axis="x")
+    time_axis(axes)

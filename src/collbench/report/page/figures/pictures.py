@@ -1,0 +1,277 @@
+"""Pictures of an answer, as forest plots: what every option takes over the best, and how every benchmark differs.
+
+A row for each thing compared, with a point, a line and words; panels side by side.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from collbench.analysis.advise import AtSize
+from collbench.analysis.compare import Comparison
+from collbench.analysis.options import Option, Question
+from collbench.report.advice import Advised, at, slowdown
+from collbench.report.numbers import digits
+from collbench.report.page.drawing import BETTER, FAINT, INK, OPEN, PAPER, SERIES, WORSE, Figure, draw, mark
+from collbench.report.verdict import cell_text
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+#: Inches that a row, and what is above and below the rows, are high.
+ROW, FRAME = 0.24, 1.2
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A row in one panel: `words` at the edge, a marker at `value`, a line over `ends`; a row to take is shaded."""
+
+    words: str
+    marker: str = ""
+    colour: str = INK
+    value: float | None = None
+    ends: tuple[float, float] | None = None
+    taken: bool = False
+
+
+@dataclass(frozen=True)
+class Forest:
+    """`panels`: by title an entry for each label, None where the label is a heading.
+
+    `equal`: where both sides are equal, `band`: the margin around that, `axis`: what the values are, `scale`: makes the
+    horizontal axis, which panels share.
+    """
+
+    labels: Sequence[str]
+    panels: Sequence[tuple[str, Sequence[Entry | None]]]
+    equal: float
+    band: tuple[float, float]
+    axis: str
+    scale: Callable[[Axes], None]
+
+    def figure(self, name: str, title: str, caption: str, width: float, values: str) -> Figure:
+        """`width` in inches; `values` in words."""
+        return draw(name, title, caption, self.paint, (width, FRAME + ROW * len(self.labels)), values)
+
+    def paint(self, axes: Axes) -> None:
+        """On panels in place of these axes."""
+        figure = axes.figure
+        axes.remove()
+        parts = figure.subplots(1, len(self.panels), sharex=True, sharey=True, squeeze=False)[0]
+        for number, (part, (title, entries)) in enumerate(zip(parts, self.panels, strict=True)):
+            part.patch.set_alpha(0)
+            part.axvspan(*self.band, color=FAINT, alpha=0.45, linewidth=0)
+            part.axvline(self.equal, color=INK, linewidth=0.8)
+            for index, entry in enumerate(entries):
+                if entry is not None:
+                    _entry(part, index, entry, 1000 * number + index)
+            if len(self.panels) > 1:
+                part.set_title(title, loc="left")
+            part.grid(visible=False, axis="y")
+            part.spines["left"].set_visible(False)
+            part.tick_params(axis="y", length=0)
+            part.set_xlabel(self.axis)
+        first = parts[0]
+        first.set_yticks(range(len(self.labels)), self.labels)
+        for label, entry in zip(first.get_yticklabels(), self.panels[0][1], strict=True):
+            label.set_fontweight("bold" if entry is None else "normal")
+        first.set_ylim(len(self.labels) - 0.4, -0.6)
+        self.scale(first)
+
+
+def _entry(axes: Axes, index: int, entry: Entry, number: int) -> None:
+    if entry.taken:
+        axes.axhspan(index - 0.45, index + 0.45, color=BETTER, alpha=0.18, linewidth=0)
+    axes.annotate(entry.words, (1.015, index), xycoords=("axes fraction", "data"), ha="left", va="center", fontsize=8,
+                  color=INK if entry.colour == OPEN else entry.colour, annotation_clip=False)  # fmt: skip
+    if entry.value is None:
+        return
+    low, high = entry.ends or (entry.value, entry.value)
+    inside = PAPER if entry.marker == "o" else entry.colour
+    (line,) = axes.plot([low, entry.value, high], [index] * 3, marker=entry.marker, markevery=[1], color=entry.colour,
+                        linewidth=1.6, solid_capstyle="butt", markerfacecolor=inside, markersize=6,
+                        markeredgewidth=1.4)  # fmt: skip
+    mark(line, number)
+
+
+#: Panels side by side, and rows: of more options the ones that cost least are drawn. Inches.
+MOST_PANELS, MOST_ROWS, WIDTH = 3, 30, 12.0
+
+_CAPTION = (
+    "Square: may be the best; its line ends at the most that it may lose, with 95 % confidence. Triangle: another is "
+    "faster. Shaded: the option to take. Grey band: ±{margin:g} %."
+)
+
+
+@dataclass(frozen=True)
+class Panel:
+    """An operation at one size, and the option to take there; None without bounds."""
+
+    title: str
+    question: Question
+    at: AtSize
+    taken: Option | None
+
+
+def choices(advices: Sequence[Advised], margin: float, name: str) -> tuple[Figure, ...]:
+    """Of several operations at their largest sizes, of a single one at its sizes; none where nothing was compared."""
+    chosen = [advised for advised in advices if len(advised.advice.question.options) > 1 and advised.advice.sizes]
+    panels = _panels(chosen)
+    if not panels:
+        return ()
+    rows = _rows(panels)
+    drawn = [(panel.title, [None if option is None else _of_option(panel, option) for _, option in rows])
+             for panel in panels]  # fmt: skip
+    ends = [1 / (1 + 2 * margin), 1 + 2 * margin]
+    ends += [end for _, entries in drawn for entry in entries if entry is not None for end in entry.ends or ()]
+    forest = Forest([label for label, _ in rows], drawn, 1.0, (1 / (1 + margin), 1 + margin),
+                    "time over that of the fastest",
+                    lambda axes: _scale_of_ratios(axes, min(ends), max(ends)))  # fmt: skip
+    title = f"What every option takes{f' {panels[0].title}' if len(panels) == 1 else ''}"
+    values = "; ".join(f"{panel.title}: {_in_words(panel, rows)}" for panel in panels)
+    return (forest.figure(name, title, _CAPTION.format(margin=margin * 100), WIDTH, values),)
+
+
+def _panels(advices: Sequence[Advised]) -> list[Panel]:
+    if len(advices) == 1:
+        panels = _of_sizes(advices[0])
+        step = max(1, -(-(len(panels) - 1) // (MOST_PANELS - 1)))
+        return [*panels[:-1:step], panels[-1]][-MOST_PANELS:]
+    return [replace(_of_sizes(one)[-1], title=f"{one.title}{at(one.advice.question, one.advice.sizes[-1].size)}")
+            for one in advices[:MOST_PANELS]]  # fmt: skip
+
+
+def _of_sizes(advised: Advised) -> list[Panel]:
+    question = advised.advice.question
+    return [
+        Panel(f"{advised.title}{at(question, one.size)}", question, one, of.option if one.known else None)
+        for of in advised.advice.ranges
+        for one in of.sizes
+    ]
+
+
+def _rows(panels: Sequence[Panel]) -> list[tuple[str, Option | None]]:
+    """By library, from the least isolated place to the most; the name of a library is a row of its own."""
+    names = {option: panel.question.name(option) for panel in panels for option in panel.question.options}
+    known = sorted(names, key=lambda option: min(_cost(panel, option) for panel in panels))[:MOST_ROWS]
+    ordered = sorted(known, key=lambda option: (option["library"], option.isolation_order, option))
+    if not all(names[option].startswith(f"{option['library']}, ") for option in ordered):
+        return [(names[option], option) for option in ordered]
+    rows: list[tuple[str, Option | None]] = []
+    for library in dict.fromkeys(option["library"] for option in ordered):
+        own = (option for option in ordered if option["library"] == library)
+        rows += [(library, None), *((names[option].removeprefix(f"{library}, "), option) for option in own)]
+    return rows
+
+
+def _cost(panel: Panel, option: Option) -> float:
+    found = panel.at.options.get(option)
+    return float("inf") if found is None else found.ratio
+
+
+def _of_option(panel: Panel, option: Option) -> Entry:
+    found, taken = panel.at.options.get(option), option == panel.taken
+    if found is None:
+        return Entry("failed" if option in panel.at.failing else "not compared", taken=taken)
+    value = found.ratio
+    if found.out:
+        return Entry(f"{digits(value)}x", ">", WORSE, value, (value, value), taken)
+    if isinstance(found.at_most, str):
+        return Entry(f"{digits(value)}x, no bound", "o", OPEN, value, (value, value), taken)
+    return Entry(f"at most {slowdown(found.at_most)}", "s", SERIES[0], value, (value, max(found.at_most, value)), taken)
+
+
+def _in_words(panel: Panel, rows: Sequence[tuple[str, Option | None]]) -> str:
+    return ", ".join(f"{panel.question.name(option)} {_of_option(panel, option).words}" for _, option in rows if option)
+
+
+def _scale_of_ratios(axes: Axes, low: float, high: float) -> None:
+    """Logarithmic, from below the least end of a line to above the largest."""
+    low, high = low / 1.05, high * 1.08
+    axes.set_xscale("log")
+    seen = [[tick for tick in ticks if low <= tick <= high] for ticks in _TICKS]
+    ticks = next((ticks for ticks in seen if len(ticks) > 2), seen[-1])
+    axes.set_xticks(ticks, [f"{tick:g}x" for tick in ticks])
+    axes.minorticks_off()
+    axes.set_xlim(low, high)
+
+
+#: From far apart to close together: the first of which an axis has three or more.
+_TICKS = (
+    (0.01, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100, 1000, 10000),
+    (0.25, 0.5, 0.7, 1, 1.5, 2, 3, 4),
+    (0.5, 0.7, 0.8, 0.9, 1, 1.1, 1.2, 1.5),
+)
+
+
+@dataclass(frozen=True)
+class Benchmark:
+    """A benchmark with its parameters; without comparison the heading of a suite, or what was not compared."""
+
+    label: str
+    comparison: Comparison | None = None
+    heading: bool = False
+
+    @property
+    def words(self) -> str:
+        """`slower +6 % (+5 to +7 %)`."""
+        return "not compared" if self.comparison is None else cell_text(self.comparison)
+
+    @property
+    def entry(self) -> Entry | None:
+        """Differences in per cent; None for a heading."""
+        if self.heading:
+            return None
+        ratio = None if self.comparison is None else self.comparison.ratio
+        marker, colour = _LOOKS.get("" if self.comparison is None else self.comparison.verdict, ("", INK))
+        if ratio is None:
+            return Entry(self.words, marker, colour)
+        ends = None if ratio.interval is None else (_percent(ratio.interval[0]), _percent(ratio.interval[1]))
+        return Entry(self.words, marker, colour, _percent(ratio.value), ends)
+
+
+def _percent(ratio: float) -> float:
+    return (ratio - 1) * 100
+
+
+#: Of each verdict its marker and colour.
+_LOOKS = {"slower": (">", WORSE), "faster": ("<", BETTER), "same": ("s", SERIES[0]), "unclear": ("o", OPEN)}
+
+#: Beyond so many margins the axis is logarithmic, where a difference lies beyond twice as many. Inches.
+LINEAR, NARROWER = 5, 10.0
+
+
+def benchmarks(rows: Sequence[Benchmark], margin: float, title: str, name: str) -> Figure:
+    """How every benchmark differs in time; `margin` is a share."""
+    entries, percent = [row.entry for row in rows], margin * 100
+    values = [value for entry in entries if entry is not None and entry.value is not None
+              for value in (entry.value, *(entry.ends or ()))]  # fmt: skip
+    log = max(map(abs, values), default=0.0) > 2 * LINEAR * percent
+    caption = (
+        f"Positive: slower. Whiskers: 95 % interval; grey band: the margin, ±{percent:g} %. Triangle to the right: "
+        "slower; to the left: faster; square: the same, within the margin; circle: unclear."
+        f"{f' Beyond ±{LINEAR * percent:g} % the axis is logarithmic.' if log else ''}"
+    )
+    forest = Forest([row.label for row in rows], [("", entries)], 0.0, (-percent, percent), "difference in time (%)",
+                    lambda axes: _scale_of_differences(axes, values, percent, log))  # fmt: skip
+    told = "; ".join(f"{row.label}: {row.words}" for row in rows if not row.heading)
+    return forest.figure(name, title, caption, NARROWER, told)
+
+
+def _scale_of_differences(axes: Axes, values: Sequence[float], margin: float, log: bool) -> None:
+    """All in per cent. Symmetrical, unless one side would be empty beyond the margin."""
+    reach = 1.3 if log else 1.15
+    low = -max(2 * margin, -min(values, default=0.0)) * reach
+    high = max(2 * margin, max(values, default=0.0)) * reach
+    if log:
+        linear = LINEAR * margin
+        axes.set_xscale("symlog", linthresh=linear, linscale=0.8)
+        steps = [margin, linear, *(step for step in (10, 30, 100, 300, 1000, 10000) if step > 2 * linear)]
+        ticks = [-step for step in reversed(steps) if step <= -low] + [0.0] + [step for step in steps if step <= high]
+        axes.set_xticks(ticks, [f"{tick:+g}" if tick else "0" for tick in ticks])
+        axes.minorticks_off()
+    else:
+        axes.xaxis.set_major_formatter(lambda value, _: f"{value:+g}" if value else "0")
+    axes.set_xlim(low, high)
