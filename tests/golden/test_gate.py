@@ -12,11 +12,11 @@ from tests.unit.made_gates import LARGE, SMALL, Medians, fine, made_gate, noisy,
 from tests.unit.made_runs import made_case, spread
 from tests.unit.test_gate import judged
 
-from collbench.analysis.gate import Judgement, Unfinished
-from collbench.report.gate import markdown, names_of, tables
+from collbench.analysis.gate import Cause, Doubt, Judgement, Unfinished
+from collbench.report.gate import cause_text, doubt_text, markdown, names_of, tables
 from collbench.report.tables import terminal
 from collbench.schema.launch_plan import Side
-from collbench.schema.record import ResultCheck, Samples
+from collbench.schema.record import UNREAD, ResultCheck, Samples
 
 Golden = Callable[[str, str], None]
 
@@ -70,3 +70,25 @@ def test_accepted_doubts_are_said(golden: Golden, tmp_path: Path) -> None:
 def test_an_interrupted_gate(golden: Golden, tmp_path: Path) -> None:
     found = judged(made_gate(tmp_path, fine(), {SMALL: spread(1e-6), LARGE: spread(1.2e-4)}))
     golden("gate-interrupted.txt", said(replace(found, unfinished=Unfinished(6, 40, True), folder="kept")))
+
+
+def test_words_of_doubts(golden: Golden) -> None:
+    """Those that no run above has."""
+    path, ours, theirs = "/build/libmpi.so.40", "1" * 64, "a" * 64
+    causes = [
+        Cause("differs", ("kernel", "Linux 6.1 against 6.6")), Cause("cut off", ("runs/a",)),
+        Cause("file differs", ("NCCL", "/a/libnccl.so", ours, "/b/libnccl.so", None)),
+        Cause("not told", ("other", "libmpi.so")), Cause("none loaded", ("other", "libmpi.so", path)),
+        *(Cause("other loaded", ("other", "/opt/libmpi.so", found, path, ours, preloaded))
+          for found, preloaded in ((theirs, False), (theirs, True), (UNREAD, False))),
+        Cause("plan"), Cause("same image", ("sha256:9",)), Cause("asked"), Cause("same file", ("libmpi.so", ours[:12])),
+        Cause("no file", ("libmpi.so",)), Cause("unread file", ("libmpi.so",)),
+    ]  # fmt: skip
+    doubts = [
+        Doubt("broken", ("other", 1, 1, "it hangs", "no memory")), Doubt("failed", ("base", 2, 10)), Doubt("missing"),
+        Doubt("missing", ("other",)), Doubt("skipped", ("base", "no torch")), Doubt("results differ", ("loss",)),
+        Doubt("unchecked"), Doubt("incomplete", ("other", 9, 10)), Doubt("too few launches", (4, 2, 1, 3)),
+        Doubt("contended", ("base", 5, 10)), Doubt("oversubscribed", ("base",)), Doubt("shared GPU", ("other",)),
+        Doubt("late", ("other", 600, 1000)), Doubt("drift"),
+    ]  # fmt: skip
+    golden("gate-words.txt", "".join(f"{line}\n" for line in (*map(cause_text, causes), *map(doubt_text, doubts))))

@@ -171,8 +171,9 @@ def test_no_page_has_a_gap_left_to_fill() -> None:
         assert not re.search(r"[A-Z]+_(TABLE|INTRO|SENTENCE)", page), name
 
 
-def test_the_table_of_the_readme_is_what_its_run_prints() -> None:
+def test_the_table_of_the_readme_is_what_its_run_prints(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its first table: a run that is measured again, or a changed table, must be pasted again."""
+    monkeypatch.setattr(tables, "LONGEST_LINE", tables.WIDTH)
     (name,) = re.findall(r"`collbench show (results/[-\w]+)` prints\s+it\s+again", PAGES["README.md"])
     run = read_run(ROOT / name)
     printer = new_style("table")

@@ -12,6 +12,7 @@ from tests.unit.made_runs import Entry, experiment, image, library, made_case, s
 from collbench.analysis.compare import Reason
 from collbench.analysis.own_sides import planned
 from collbench.analysis.runs import observe
+from collbench.report.cells import tables
 from collbench.report.page.contents import chapter
 from collbench.report.page.render import MOST_WORDS, Chapter, seen_at_once
 from collbench.report.paper import beside, paper
@@ -107,3 +108,14 @@ def test_reasons_that_differ_in_a_number_are_one(tmp_path: Path) -> None:
     ]
     assert len(what_tells(drifting).split("; ")) == 1 and "11 %" in what_tells(drifting)
     assert what_tells([*drifting, *others]).split("; ")[4:] == ["1 other reason"]
+
+
+def test_a_table_for_a_column_of_a_paper_has_few_columns(tmp_path: Path) -> None:
+    """One image a table: what the base took, the difference and the verdict without what it lacks."""
+    found = planned(observe(two_libraries(tmp_path / "run", {8: (10, 20), 1024: (10, 20)})))
+    found[0] = replace(found[0], verdict="unclear", why=Reason("dependent"))
+    whole, narrow = tables(found), tables(found, narrow=True)
+    assert {"other (us)", "launches"} <= set(whole[0].columns)
+    columns = ("size (B)", "mpich (us)", "difference (%)", "difference 95 %", "verdict")
+    assert [table.columns for table in narrow] == [columns]
+    assert [row[-1] for table in narrow for row in table.rows] == ["unclear", "faster"]

@@ -112,7 +112,7 @@ def _other_loaded(side: str, loaded: str, sha256: str, path: str, wanted: str, p
     if sha256 == UNREAD:
         why = "that file was removed or replaced since. Leave it in place until the gate has ended"
     elif preloaded:
-        why = f"though it is preloaded: the dynamic linker did not take it. ldd {path} may say why"
+        why = f"it was preloaded, but the dynamic linker did not take it. ldd {path} may say why"
     return f"{side}: its ranks loaded {loaded} ({_hash(sha256)}), not {path} ({_hash(wanted)}): {why}"
 
 
@@ -121,7 +121,7 @@ def _failed(side: str, number: int, launches: int, *reasons: str) -> str:
 
 
 def _first(*reasons: str) -> str:
-    more = f" (and {len(reasons) - 1} other reasons)" if len(reasons) > 1 else ""
+    more = f" (and {counted(len(reasons) - 1, 'other reason')})" if len(reasons) > 1 else ""
     return f"{reasons[0] if reasons else 'no reason'}{more}"
 
 
