@@ -94,7 +94,7 @@ def _figure(chapters: Sequence[Chapter], name: str) -> Figure:
     for run in chapters:
         figures += run.picture
         for section in run.sections:
-            figures += section.figures
+            figures += (*section.figures, *section.folded)
     numbered = dict(enumerate(figures, 1))
     chosen = [
         figure for number, figure in numbered.items() if name == str(number) or name.lower() in figure.title.lower()
