@@ -14,7 +14,6 @@ SOURCE = Path(collbench.__file__).parent
 
 #: What grows while something is measured or read, or goes on while it is followed.
 CHANGES = {
-    "analysis/runs.py": {"_Files"},
     "launch/campaign.py": {"_Campaign"},
     "launch/engines/docker/containers.py": {"Execution"},
     "launch/engines/fake.py": {"FakeCommand", "FakeWorld", "FakeSession"},

@@ -117,29 +117,39 @@ def _facts_of(record: Record, slowed: tuple[str, ...], wrong: bool) -> Facts:
 
 
 class Extra(NamedTuple):
-    """What few rows have: CPU seconds and seconds, both for each sample; turns; what the check measured."""
+    """What few rows have: CPU seconds and seconds, both for each sample; turns; what the check measured.
+
+    `file` is that of its samples, if it has another name than the usual one.
+    """
 
     cpu: tuple[float, float] | None = None
     turn: InTurns | None = None
     figures: Mapping[str, float] = {}
     repeatable: Mapping[str, Collection[float]] = {}
+    file: str = ""
 
 
-def _extra_of(record: Record) -> Extra | None:
+def _extra_of(record: Record, file: str) -> Extra | None:
     check, cpu, samples = record.check, record.cpu, record.samples
-    if cpu is None and record.duet is None and (check is None or not (check.figures or check.repeatable)):
+    if cpu is None and record.duet is None and not file and (check is None or not (check.figures or check.repeatable)):
         return None
     taken = 1 if samples is None else max(samples.n + samples.warmup, 1)
     used = None if cpu is None or samples is None else ((cpu.user + cpu.system) / taken, cpu.wall / taken)
     check = check or ResultCheck(wrong=None)
     repeatable = {name: (value,) for name, value in check.repeatable.items()}
     turn = None if record.duet is None else in_turns(record.duet)
-    return Extra(used, turn, check.figures, repeatable)
+    return Extra(used, turn, check.figures, repeatable, file)
+
+
+def usual_file(key: str, launch: int) -> str:
+    """The name that `RunWriter` gives a samples file of a case with this key."""
+    return f"samples/{key}-{launch}.npy"
 
 
 #: Numbers of a row and their types: codes of its case and facts, launch, median and mean (s; 0.0: not measured),
-#: samples, and how many of them were late.
-_COLUMNS = {"case": "l", "fact": "l", "launch": "q", "median": "d", "mean": "d", "samples": "q", "late": "q"}
+#: samples, how many of them were late, and whether they were kept.
+_COLUMNS = {"case": "l", "fact": "l", "launch": "q", "median": "d", "mean": "d", "samples": "q", "late": "q",
+            "kept": "b"}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -289,6 +299,13 @@ class Cell:
         return int(self.results.columns["late"][self.rows].sum())
 
     @property
+    def files(self) -> dict[int, tuple[str, int]]:
+        """By launch whose samples were kept: the name of their file, empty for the usual one, and their number."""
+        rows = zip(self._column("kept"), self.rows.tolist(), self.launches, self._column("samples"), strict=True)
+        extras, usual = self.results.extras, Extra()
+        return {launch: (extras.get(row, usual).file, n) for kept, row, launch, n in rows if kept}
+
+    @property
     def contended(self) -> set[int]:
         """Launches during which tasks waited for a CPU."""
         return {launch for launch, facts in zip(self.launches, self.facts, strict=True) if facts.contended}
@@ -429,17 +446,18 @@ class Builder:
         self._columns: dict[str, array[Any]] = {name: array(kind) for name, kind in _COLUMNS.items()}
         self._extras: dict[int, Extra] = {}
         self._failures: dict[tuple[Where, int], Facts] = {}
+        self._keys: dict[Case, str] = {}
         self._append = [column.append for column in self._columns.values()]
 
     def row(
         self, case: Case, launch: int, facts: Facts, extra: Extra | None, median: float, mean: float,
-        samples: int = 0, late: int = 0,
+        samples: int = 0, late: int = 0, kept: bool = False,
     ) -> None:  # fmt: skip
         """A row that no record gave."""
         if extra is not None:
             self._extras[len(self._columns["case"])] = extra
         code = self.cases.setdefault(case, len(self.cases))
-        values = (code, self._code(facts, facts), launch, median, mean, samples, late)
+        values = (code, self._code(facts, facts), launch, median, mean, samples, late, kept)
         for append, value in zip(self._append, values, strict=True):
             append(value)
 
@@ -454,11 +472,13 @@ class Builder:
         code = self._facts.get(key)
         if code is None:
             code = self._code(key, _facts_of(record, slowed, wrong > 0))
-        case, fact, launches, medians, means, numbers, late = self._append
-        if record.cpu is not None or record.duet is not None or check is not None:
-            extra = _extra_of(record)
+        case, fact, launches, medians, means, numbers, late, kept = self._append
+        file = None if samples is None else samples.file
+        if record.cpu is not None or record.duet is not None or file is not None or check is not None:
+            extra = _extra_of(record, "" if file is None else self._unusual(file, record))
             if extra is not None:
                 self._extras[len(self._columns["case"])] = extra
+        kept(file is not None)
         case(self.cases.setdefault(record.case, len(self.cases)))
         fact(code)
         launches(launch)
@@ -472,6 +492,10 @@ class Builder:
         medians(median if median >= LEAST else 0.0)
         means(seconds.mean)
 
+    def _unusual(self, file: str, record: Record) -> str:
+        key = self._keys.get(record.case) or self._keys.setdefault(record.case, record.case.key)
+        return "" if file == usual_file(key, record.launch) else file
+
     def _code(self, key: object, facts: Facts) -> int:
         code = self._facts.get(key)
         if code is None:
@@ -482,7 +506,7 @@ class Builder:
     def copy(self, case: Case, cell: Cell, moved: int) -> None:
         """The rows of a cell as those of this case."""
         rows, results = np.concatenate([cell.rows, cell.rest]), cell.results
-        names = ("launch", "fact", "median", "mean", "samples", "late")
+        names = ("launch", "fact", "median", "mean", "samples", "late", "kept")
         columns = (results.columns[name][rows].tolist() for name in names)
         for row, launch, fact, *numbers in zip(rows.tolist(), *columns, strict=True):
             self.row(case, launch + moved, results.facts[fact], results.extras.get(row), *numbers)

@@ -6,14 +6,14 @@ Records are read one after the other and only what is used is kept.
 from __future__ import annotations
 
 import shlex
-from array import array
+from bisect import bisect
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
-from collbench.analysis.results import Builder, Cell, origin_of, some_from
+from collbench.analysis.results import Builder, Cell, origin_of, some_from, usual_file
 from collbench.errors import RequestError, RunReadError
 from collbench.schema import record as records
 from collbench.schema.case import Case
@@ -26,51 +26,12 @@ from collbench.units import counted
 
 
 class NamedFile(NamedTuple):
-    """A samples file: the launch of its record, its name there, and how many samples the record says it holds."""
+    """A samples file: its run, the launch of its record, its name in the run, and how many samples the record names."""
 
+    folder: Path
     launch: int
     name: str
     n: int
-
-
-@dataclass(slots=True)
-class _Files:
-    """Those of a case: 16 bytes for each file that has collbench's own name; other names are kept."""
-
-    key: str
-    launches: array[int] = field(default_factory=lambda: array("q"))
-    counts: array[int] = field(default_factory=lambda: array("q"))
-    other_names: dict[int, str] = field(default_factory=dict)
-
-
-class SampleIndex:
-    """The samples files of the measured cases of a run."""
-
-    def __init__(self) -> None:
-        self._of: dict[Case, _Files] = {}
-
-    def add(self, record: Record) -> None:
-        if record.samples is None or record.samples.file is None:
-            return
-        files = self._of.get(record.case)
-        if files is None:
-            files = self._of[record.case] = _Files(record.case.key)
-        if record.samples.file != _usual(files.key, record.launch):
-            files.other_names[len(files.launches)] = record.samples.file
-        files.launches.append(record.launch)
-        files.counts.append(record.samples.n)
-
-    def of(self, case: Case) -> Iterator[NamedFile]:
-        """The files of a case, in the order of the records."""
-        files = self._of.get(case)
-        if files is not None:
-            for number, (launch, n) in enumerate(zip(files.launches, files.counts, strict=True)):
-                yield NamedFile(launch, files.other_names.get(number) or _usual(files.key, launch), n)
-
-
-def _usual(key: str, launch: int) -> str:
-    """The name that `RunWriter` gives a samples file."""
-    return f"samples/{key}-{launch}.npy"
 
 
 #: For so many records every samples file is opened; beyond that every second, beyond twice as many every fourth, and
@@ -81,13 +42,12 @@ EVERY = 2048
 class SampleCheck:
     """Passes the records of a run on, and checks samples files on the way.
 
-    `passed` counts the records, `index` holds the samples files of those that were measured.
+    `passed` counts the records.
     """
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self.passed = self._with_file = self._opened = 0
-        self.index = SampleIndex()
         self._problems = Counter[str]()
         self._first: dict[str, str] = {}
 
@@ -99,7 +59,6 @@ class SampleCheck:
                     if self._with_file % _step(self._with_file) == 0:
                         self._look(record, files)
                     self._with_file += 1
-                    self.index.add(record)
                 yield record
 
     def _look(self, record: Record, files: SampleFiles) -> None:
@@ -136,10 +95,9 @@ def _step(number: int) -> int:
 class Observed:
     """Everything that was read under one name: a run, or a folder of runs of which each is one launch of the same.
 
-    `manifests` has one entry for each run. `folders` are the runs, each with the number of its first launch here;
-    `samples` has the samples files of each. `doubts` are samples files that cannot be read or do not agree with their
-    records, `unfinished` says of a run that launches are missing. `interleaved`: launches of one number were measured
-    close together, in random order.
+    `manifests` has one entry for each run. `folders` are the runs, each with the number of its first launch here.
+    `doubts` are samples files that cannot be read or do not agree with their records, `unfinished` says of a run that
+    launches are missing. `interleaved`: launches of one number were measured close together, in random order.
     """
 
     name: str
@@ -149,8 +107,15 @@ class Observed:
     truncated: tuple[Path, ...] = ()
     doubts: tuple[str, ...] = ()
     interleaved: bool = False
-    samples: tuple[SampleIndex, ...] = ()
     unfinished: tuple[str, ...] = ()
+
+    def sample_files(self, case: Case) -> Iterator[NamedFile]:
+        """Those of a case, in the order of its launches."""
+        cell = self.cells.get(case)
+        for launch, kept in cell.files.items() if cell is not None else ():
+            first, folder = self.folders[bisect(self.folders, launch, key=lambda one: one[0]) - 1]
+            name, n = kept
+            yield NamedFile(folder, launch, name or usual_file(case.key, launch - first), n)
 
 
 def observe(path: Path) -> Observed:
@@ -175,14 +140,12 @@ def observe(path: Path) -> Observed:
 def gather(name: Path, folders: list[Path]) -> Observed:
     """Several runs as one: launch numbers go on from one run to the next."""
     manifests, where, truncated, doubts = [], [], [], list[str]()
-    samples: list[SampleIndex] = []
     builder, first = Builder(), 0
     for folder in folders:
         manifests.append(read_manifest(folder))
         stream, check = RecordStream(folder), SampleCheck(folder)
         where.append((first, folder))
         first = builder.read(check.passing(stream), first, some_from(manifests[-1])) + 1
-        samples.append(check.index)
         doubts += check.lines()
         if len(folders) > 1 and not check.passed:
             doubts.append(f"{folder}: no records in it")
@@ -191,8 +154,7 @@ def gather(name: Path, folders: list[Path]) -> Observed:
     cells = builder.results(origin_of(manifests, str(name))).cells()
     blocks = len(manifests) == 1 and manifests[0].experiment is not None
     lacking = unfinished(folders[0], cells.values(), _planned(manifests[0])) if blocks else ()
-    return Observed(str(name), tuple(manifests), cells, tuple(where), tuple(truncated), tuple(doubts), blocks,
-                    tuple(samples), lacking)  # fmt: skip
+    return Observed(str(name), tuple(manifests), cells, tuple(where), tuple(truncated), tuple(doubts), blocks, lacking)
 
 
 def _planned(manifest: Manifest) -> int:

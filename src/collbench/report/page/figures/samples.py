@@ -47,23 +47,18 @@ class StoredSamples:
 
     def of(self, cells: Mapping[str, Case], most: int = MOST_DRAWN) -> PlottedSamples:
         """The samples of each named case; a case without any has no entry. Needs the memory of `most` and of a file."""
-        observed = self._observed
-        total = sum(file.n for index in observed.samples for case in cells.values() for file in index.of(case))
-        step = max(-(-total // most), 1)
-        samples: dict[str, Launches] = {name: {} for name in cells}
+        stored = [(name, case, file) for name, case in cells.items() for file in self._observed.sample_files(case)]
+        step = max(-(-sum(file.n for *_, file in stored) // most), 1)
+        samples: dict[str, Launches] = {}
         unread = 0
-        for (first, folder), index in zip(observed.folders, observed.samples, strict=True):
-            files = self._files_of(folder)
-            for name, case in cells.items():
-                for launch, file, n in index.of(case):
-                    try:
-                        largest = files.read_file(file, case.where.ranks, n).max(axis=0)
-                    except RunReadError:
-                        unread += 1
-                        continue
-                    samples[name][first + launch] = largest[largest > 0][::step] * 1e-9
-        named = {name: dict(sorted(launches.items())) for name, launches in samples.items() if launches}
-        return PlottedSamples(named, unread, step)
+        for name, case, file in sorted(stored, key=lambda one: one[-1].launch):  # one run after the other
+            try:
+                largest = self._files_of(file.folder).read_file(file.name, case.where.ranks, file.n).max(axis=0)
+            except RunReadError:
+                unread += 1
+                continue
+            samples.setdefault(name, {})[file.launch] = largest[largest > 0][::step] * 1e-9
+        return PlottedSamples({name: samples[name] for name in cells if name in samples}, unread, step)
 
     def _files_of(self, folder: Path) -> SampleFiles:
         """Those of this run. Those of the run before are closed: a folder may hold more runs than files may be open."""
