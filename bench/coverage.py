@@ -116,10 +116,11 @@ def best_out(name: str, in_blocks: bool, questions: int, seed: int) -> float:
 
     That is where a bound of the best as the control is above 0; so 0 is not kept.
     """
-    draw, numbers, out = drawing(seed, name, in_blocks), range(OF_OPTIONS), 0
-    for _ in range(questions):
-        best, *others = np.exp(BEST[name](draw, (OPTIONS, OF_OPTIONS))).tolist()
-        pairs = {(number, 0): Launches(one, best, numbers, numbers) for number, one in enumerate(others, start=1)}
+    draw, out = drawing(seed, name, in_blocks), 0
+    logs = np.array([BEST[name](draw, (OPTIONS, OF_OPTIONS)) for _ in range(questions)]).transpose(0, 2, 1)
+    both = np.stack(np.broadcast_arrays(logs[..., 1:], logs[..., :1]), axis=1)
+    for sides in both[left_out_alone(both, in_blocks, 2 * bounds.ALPHA).any(axis=1)]:
+        pairs = {(number, 0): cell for number, cell in enumerate(launches_of(sides), start=1)}
         tests = [one for one in bounds._of_controls(pairs, in_blocks, bounds.ALPHA) if one[0][1] == 0]
         out += any(not kept(np.zeros(1))[0] and turn * cell.value > 0 for _, cell, turn, kept in tests)
     return out / questions
@@ -148,15 +149,40 @@ def launches_of(logs: Logs) -> list[Launches]:
     return [Launches(*both, numbers, numbers) for both in zip(base, other, strict=True)]
 
 
+def left_out_alone(logs: Logs, in_blocks: bool, alpha: float = bounds.ALPHA) -> NDArray[np.bool_]:
+    """[questions, sizes]: whether the test of a size alone leaves out 0; only then can that of all sizes.
+
+    `excluded` for all questions at once; `logs` are [questions, sides, launches, sizes].
+    """
+    base, other = logs.transpose(1, 0, 3, 2)
+    launches, sizes = logs.shape[2:]
+    if in_blocks:
+        values = bounds._bounded(other - base)
+        rows = bounds.flips(launches, bounds._PASSES * launches * sizes).rows
+    else:  # in the order of `excluded`
+        turned = (base > other)[:, :1, :1]
+        both = np.concatenate([np.where(turned, base, other), np.where(turned, other, base)], axis=-1)
+        values = bounds._bounded(both - bounds._medians(both))
+        values -= values.mean(axis=-1, keepdims=True)
+        rows = bounds.exchanges(launches, launches, bounds._PASSES * 2 * launches * sizes).rows
+    values /= np.sqrt((values**2).sum(axis=-1, keepdims=True)) * len(rows[0]) ** 0.5
+    columns = rows.T.astype(float)
+    as_large = np.array([np.count_nonzero(shares >= shares[:, :1] - 1e-9, axis=1)
+                         for own in values for shares in [np.abs(own @ columns)]])  # fmt: skip
+    return as_large <= int(alpha * len(rows) + 1e-9)
+
+
 def found(name: str, in_blocks: bool, launches: int, sizes: int, questions: int, seed: int) -> dict[str, float]:
     """Shares: false questions; intervals that hold the true difference; questions that `compare` refuses."""
-    draw, held, refused = drawing(seed, name, in_blocks, launches, sizes), [], []
-    for _ in range(questions):
-        cells = launches_of(NOISES[name][1](draw, launches, sizes))
-        held.append([not out for (out,) in excluded(cells, in_blocks, [[0.0]] * sizes)])
-        refused.append(launches >= DEPENDENT and dependent([serial(*cell[:2], in_blocks) for cell in cells]))
-    wrong = ~np.all(held, axis=1)
-    shares = {"false": wrong, "held": held, "refused": refused, "false_verdicts": wrong & ~np.array(refused)}
+    draw = drawing(seed, name, in_blocks, launches, sizes)
+    logs = np.array([NOISES[name][1](draw, launches, sizes) for _ in range(questions)])
+    held = ~left_out_alone(logs, in_blocks)
+    for number in np.flatnonzero(~held.all(axis=1)) if sizes > 1 else ():
+        held[number] = [not out for (out,) in excluded(launches_of(logs[number]), in_blocks, [[0.0]] * sizes)]
+    wrong, refused = ~held.all(axis=1), np.zeros(questions, bool)
+    if launches >= DEPENDENT:
+        refused[:] = [dependent([serial(*cell[:2], in_blocks) for cell in launches_of(one)]) for one in logs]
+    shares = {"false": wrong, "held": held, "refused": refused, "false_verdicts": wrong & ~refused}
     return {key: float(np.mean(share)) for key, share in shares.items()}
 
 

@@ -13,11 +13,11 @@ from concurrent.futures import ProcessPoolExecutor
 from typing import Any
 
 import numpy as np
-from coverage import NOISES, drawing, launches_of
+from coverage import NOISES, drawing, left_out_alone
 from numpy.typing import NDArray
 from results import keep, table
 
-from collbench.analysis.bounds import ALPHA, excluded, fewest_wins
+from collbench.analysis.bounds import ALPHA, fewest_wins
 from collbench.analysis.compare import MARGIN, Verdict
 from collbench.analysis.deciding import LEAST_CHANCE, chance_of_verdict
 from collbench.analysis.estimate import FEWEST
@@ -48,12 +48,10 @@ def lies(added: float) -> set[Verdict]:
 
 def fixed(name: str, questions: int, seed: int) -> float:
     """The share of questions of one size whose interval for a fixed number ever excludes equality, which is true."""
-    draw, wrong = drawing(seed, name, "fixed"), 0
-    for _ in range(questions):
-        logs = NOISES[name][1](draw, MOST, 1)
-        looks = (launches_of(logs[:, :blocks]) for blocks in range(FEWEST, MOST + 1))
-        wrong += any(excluded(look, True, [[0.0]])[0][0] for look in looks)
-    return wrong / questions
+    draw = drawing(seed, name, "fixed")
+    logs = np.array([NOISES[name][1](draw, MOST, 1) for _ in range(questions)])
+    looks = [left_out_alone(logs[:, :, :blocks], True) for blocks in range(FEWEST, MOST + 1)]
+    return float(np.any(looks, axis=0).mean())
 
 
 def row(name: str, sizes: int, added: float, questions: int, seed: int) -> dict[str, Any]:

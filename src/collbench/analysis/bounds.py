@@ -13,8 +13,9 @@ far off move it little. The standard deviation is taken from the distances to x,
 that depends on the signs the test would not be exact.
 
 Of all cells at once the largest statistic of all counts (a single step of Westfall and Young, Resampling-Based Multiple
-Testing, Wiley 1993, section 2.6), where the others stand at their own locations. All cells are exchanged together, so
-that however they depend on each other is part of the distribution.
+Testing, Wiley 1993, section 2.6), where the others stand at their own locations; for what a gate's cells lose at least,
+at the same place as the cell, with which the test is exact of all that lose so much. All cells are exchanged together,
+so that however they depend on each other is part of the distribution.
 """
 
 from __future__ import annotations
