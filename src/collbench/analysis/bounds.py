@@ -13,8 +13,9 @@ far off move it little. The standard deviation is taken from the distances to x,
 that depends on the signs the test would not be exact.
 
 Of all cells at once the largest statistic of all counts (a single step of Westfall and Young, Resampling-Based Multiple
-Testing, Wiley 1993, section 2.6), where the others stand at their own locations. All cells are exchanged together, so
-that however they depend on each other is part of the distribution.
+Testing, Wiley 1993, section 2.6), where the others stand at their own locations; for what a gate's cells lose at least,
+at the same place as the cell, with which the test is exact of all that lose so much. All cells are exchanged together,
+so that however they depend on each other is part of the distribution.
 """
 
 from __future__ import annotations
@@ -22,9 +23,9 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import cache, cached_property, lru_cache, partial
 from itertools import combinations
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
@@ -48,6 +49,9 @@ _OF_NORMAL = 1.4826
 
 #: Steps to a location, places at which an end is looked for, and how often between two of these.
 _STEPS, _PLACES, _ROUNDS = 60, 24, 3
+
+#: At so many places at the most all cells are tested together, three times.
+_SHARED = 96
 
 #: So many times as long as a sum it takes to find the bounds of a cell, on which the number of arrangements depends.
 _PASSES = 2 * _PLACES * _ROUNDS
@@ -76,12 +80,17 @@ class Interval(NamedTuple):
 class Bounds(NamedTuple):
     """Logarithms of a cell's ratio: its location; what it is at least, of all cells at once; at most, by itself.
 
-    With the confidence of 95 % each: that all `lower` hold, and that this `upper` does.
+    With a confidence of 95 % each: whatever x, no `lower` of the cells with a ratio of x at most is above x; and this
+    `upper` holds.
     """
 
     value: float
     lower: float
     upper: float
+
+    def moved(self, by: float) -> Bounds:
+        """Of ratios that are larger by this logarithm."""
+        return Bounds(self.value + by, self.lower + by, self.upper + by)
 
 
 def intervals(cells: Sequence[Launches], in_blocks: bool, alpha: float = ALPHA) -> list[Interval]:
@@ -89,18 +98,25 @@ def intervals(cells: Sequence[Launches], in_blocks: bool, alpha: float = ALPHA) 
 
     A cell needs at least six launches a side; with fewer, ends may be infinite.
     """
-    if in_blocks:
-        made: Sequence[_Cell] = _of_blocks([log_ratios(cell) for cell in cells])
-    elif [list(cell.base) for cell in cells] <= [list(cell.other) for cell in cells]:
-        made = _of_sides(cells)
-    else:  # in an order that does not depend on which side is the base: then neither does a sample of arrangements
-        turned = intervals([Launches(other, base, *of[::-1]) for base, other, *of in cells], False, alpha)
-        return [Interval(-value, -high, -low) for value, low, high in turned]
+    made, turn = _question(cells, in_blocks)
     found = []
-    for one, others in zip(made, _others(made, np.abs), strict=True):
+    for one, others in zip(made, _others(made), strict=True):
         kept = partial(_kept, one, others, alpha, np.abs)
-        found.append(Interval(one.value, _end(one, kept, -1.0), _end(one, kept, 1.0)))
+        low, high = sorted((turn * _end(one, kept, -1.0), turn * _end(one, kept, 1.0)))
+        found.append(Interval(turn * one.value, low, high))
     return found
+
+
+def _question(cells: Sequence[Launches], in_blocks: bool) -> tuple[Sequence[_Cell], float]:
+    """The cells of a question; and -1 where their logarithms are those of the base over the other side, else 1.
+
+    Without blocks the order does not depend on which side is the base: then neither does a sample of arrangements.
+    """
+    if in_blocks:
+        return _of_blocks([log_ratios(cell) for cell in cells]), 1.0
+    if [list(cell.base) for cell in cells] <= [list(cell.other) for cell in cells]:
+        return _of_sides(cells), 1.0
+    return _of_sides([Launches(other, base, *of[::-1]) for base, other, *of in cells]), -1.0
 
 
 def intervals_of_sides(cells: Sequence[Launches], in_blocks: bool, alpha: float = ALPHA) -> list[Interval]:
@@ -110,13 +126,18 @@ def intervals_of_sides(cells: Sequence[Launches], in_blocks: bool, alpha: float 
     return [intervals([cell], in_blocks, alpha / len(cells))[0] for cell in cells]
 
 
-def excluded(cells: Sequence[dict[int, float]], places: Sequence[Sequence[float]]) -> list[list[bool]]:
-    """For each cell of a question which of its `places` its interval excludes, of logarithms of its ratios by block."""
-    made = _of_blocks(cells)
-    return [
-        (~_kept(one, others, ALPHA, np.abs, np.array(own))).tolist()
-        for one, others, own in zip(made, _others(made, np.abs), places, strict=True)
-    ]
+def excluded(cells: Sequence[Launches], in_blocks: bool, places: Sequence[Sequence[float]]) -> list[list[bool]]:
+    """For each cell of a question which of its `places`, logarithms of its ratio, `intervals` would leave out.
+
+    In a small part of its time: the other cells are looked at where a cell alone leaves out a place.
+    """
+    made, turn = _question(cells, in_blocks)
+    turned = [turn * np.array(own) for own in places]
+    kept = [_kept(one, _NONE, ALPHA, np.abs, own) for one, own in zip(made, turned, strict=True)]
+    if len(made) > 1 and not all(one.all() for one in kept):
+        kept = [_kept(one, others, ALPHA, np.abs, own)
+                for one, others, own in zip(made, _others(made), turned, strict=True)]  # fmt: skip
+    return [(~one).tolist() for one in kept]
 
 
 def bounds(cells: Sequence[dict[int, float]], alpha: float = ALPHA) -> list[Bounds]:
@@ -125,10 +146,62 @@ def bounds(cells: Sequence[dict[int, float]], alpha: float = ALPHA) -> list[Boun
     A cell needs at least six blocks; with fewer, bounds may be infinite.
     """
     made = _of_blocks(cells, either=True)
-    found = []
-    for one, others in zip(made, _others(made, np.positive), strict=True):
-        above, below = partial(_kept, one, others, alpha, np.positive), partial(_kept, one, _NONE, alpha, np.negative)
-        found.append(Bounds(one.value, _end(one, above, -1.0), _end(one, below, 1.0)))
+    lower = _lower_ends(made, alpha)
+    return [Bounds(one.value, low, _end(one, partial(_kept, one, _NONE, alpha, np.negative), 1.0))
+            for one, low in zip(made, lower, strict=True)]  # fmt: skip
+
+
+def _lower_ends(cells: Sequence[_Blocks], alpha: float) -> list[float]:
+    """The least places that the test of all cells at that same place keeps for each of them.
+
+    What a cell's statistic must exceed at a place is found at some places for all cells, in between by straight lines;
+    and at the ends that result and beside them. One of them is 0, so a bound is above 0 only if the test rejects there.
+    """
+    values, spreads = np.array([(one.value, max(one.spread, _EQUAL)) for one in cells]).T
+    new = np.unique(values - spreads * np.geomspace(0.02, 20, _PLACES)[:, None])
+    places = np.zeros(1)
+    critical = _critical(cells, places, alpha)
+    for beside in (0.03, 0.003, 0.0):
+        new = np.setdiff1d(new, places)
+        new = new[np.unique(np.linspace(0, len(new) - 1, min(len(new), _SHARED)).astype(int))]
+        order = np.argsort(merged := np.concatenate([places, new]))
+        critical = np.concatenate([critical, _critical(cells, new, alpha)])[order]
+        places = merged[order]
+        ends = np.array([_lower_end(one, places, critical) for one in cells])
+        known = np.isfinite(ends)
+        around = ends[known] + beside * (ends - values)[known] * np.array([[-1.0], [0.0], [1.0]])
+        new = np.unique(around)
+    found: list[float] = ends.tolist()
+    return found
+
+
+def _lower_end(cell: _Blocks, places: NDArray[np.float64], critical: NDArray[np.float64]) -> float:
+    """The least place below the location whose critical score is not exceeded; `places` ascend."""
+    below = np.flatnonzero(places < cell.value)
+    if cell.spread < _EQUAL or not len(below):
+        return cell.value
+    kept = cell.measured(places[below]) <= critical[below] + _EQUAL
+    first = int(np.argmax(kept)) if kept.any() else len(below)
+    if first == 0:
+        return -math.inf
+    high = cell.value if first == len(below) else places[first]
+    between = np.linspace(places[first - 1], high, _PLACES)
+    kept = cell.measured(between) <= np.interp(between, places, critical) + _EQUAL
+    return float(between[np.argmax(kept)])
+
+
+def _critical(cells: Sequence[_Blocks], places: NDArray[np.float64], alpha: float) -> NDArray[np.float64]:
+    """[places]: the least normal score that too few arrangements reach, apart from the measured one.
+
+    In an arrangement the largest of all cells counts, each at that place.
+    """
+    beyond = int(alpha * len(cells[0].signs) + _EQUAL)
+    if beyond == 0:
+        return np.full(len(places), np.inf)
+    largest = np.full((len(places), len(cells[0].signs) - 1), -np.inf)
+    for cell in cells:
+        np.maximum(largest, cell.scores_of(cell.shares(places)[:, 1:]), out=largest)
+    found: NDArray[np.float64] = -np.partition(-largest, beyond - 1, axis=-1)[:, beyond - 1]
     return found
 
 
@@ -154,13 +227,19 @@ def of_controls(
 
     `pairs` has each two options once. A pair needs at least six launches a side.
     """
+    return {names: turn * _end(cell, kept, -turn) for names, cell, turn, kept in _of_controls(pairs, in_blocks, alpha)}
+
+
+def _of_controls(
+    pairs: Mapping[tuple[Name, Name], Launches], in_blocks: bool, alpha: float
+) -> Iterator[tuple[tuple[Name, Name], _Cell, float, _Kept]]:
+    """By (other, control): its cell, 1 or -1 where that has the control's time below, and which places are kept."""
     if in_blocks:
         made: Sequence[_Cell] = _of_blocks([log_ratios(cell) for cell in pairs.values()], either=True)
     else:
         made = [_of_sides([cell])[0] for cell in pairs.values()]
     cells = dict(zip(pairs, made, strict=True))
     own = {key: cell.scores(cell.value) for key, cell in cells.items()} if in_blocks else {}
-    found = {}
     for control in dict.fromkeys(name for key in pairs for name in key):
         turns = {key: 1.0 if key[1] == control else -1.0 for key in pairs if control in key}
         part = alpha if in_blocks else alpha / len(turns)
@@ -168,18 +247,19 @@ def of_controls(
             rest = [turns[other] * own[other] for other in turns if other != key] if in_blocks else []
             others = cells[key].share_of(np.max(rest, axis=0)) if rest else _NONE
             kept = partial(_kept, cells[key], others, part, np.positive if turn > 0 else np.negative)
-            low = turn * _end(cells[key], kept, -turn)
-            found[key[0] if turn > 0 else key[1], control] = low
-    return found
+            yield (key[0] if turn > 0 else key[1], control), cells[key], turn, kept
 
+
+#: Which places a test keeps.
+_Kept = Callable[["NDArray[np.float64]"], "NDArray[np.bool_]"]
 
 #: Which statistics stand out: both large and small ones (`np.abs`), or those on one side.
 _Fold = Callable[["NDArray[np.float64]"], "NDArray[np.float64]"]
 
 
-def _others(cells: Sequence[_Cell], fold: _Fold) -> list[NDArray[np.float64]]:
+def _others(cells: Sequence[_Cell]) -> list[NDArray[np.float64]]:
     """For each cell the largest statistic of all others at their locations, [arrangements], as its own share."""
-    own = np.array([fold(one.scores(one.value)) for one in cells])
+    own = np.abs([one.scores(one.value) for one in cells])
     return [one.share_of(np.delete(own, index, axis=0).max(axis=0, initial=-np.inf)) for index, one in enumerate(cells)]
 
 
@@ -197,7 +277,7 @@ def _kept(
 _NONE = np.full(1, -np.inf)
 
 
-def _end(cell: _Cell, kept: Callable[[NDArray[np.float64]], NDArray[np.bool_]], direction: float) -> float:
+def _end(cell: _Cell, kept: _Kept, direction: float) -> float:
     """The farthest place in a direction from the location that is kept; infinite if all are."""
     if cell.spread < _EQUAL:
         return cell.value
@@ -218,9 +298,15 @@ class _Cell(ABC):
     `value` is the location of the logarithm of its ratio, `spread` the largest distance from it, `freedom` of t.
     """
 
-    value: float
-    spread: float
     freedom: int
+
+    @cached_property
+    @abstractmethod
+    def value(self) -> float: ...
+
+    @cached_property
+    @abstractmethod
+    def spread(self) -> float: ...
 
     @abstractmethod
     def shares(self, places: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -235,7 +321,11 @@ class _Cell(ABC):
         So that cells of few launches, whose t is large more often, do not outdo those of many (Wallace, Annals of
         Mathematical Statistics 30 (1959) 1124-1130).
         """
-        share = np.clip(self.shares(np.array([place]))[0], -1 + 1e-12, 1 - 1e-12)
+        return self.scores_of(self.shares(np.array([place]))[0])
+
+    def scores_of(self, shares: NDArray[np.float64]) -> NDArray[np.float64]:
+        """What normal scores these shares of this cell have."""
+        share = np.clip(shares, -1 + 1e-12, 1 - 1e-12)
         score: NDArray[np.float64] = np.sign(share) * self._factor * np.sqrt(-self.freedom * np.log1p(-(share**2)))
         return score
 
@@ -275,13 +365,26 @@ class _Blocks(_Cell):
     def __init__(self, logs: NDArray[np.float64], signs: NDArray[np.float64]) -> None:
         self.logs, self.signs = logs, signs
         self.freedom = len(logs) - 1
-        self.value = _middle_of_blocks(logs)
-        self.spread = float(np.abs(logs - self.value).max())
+
+    @cached_property
+    def value(self) -> float:
+        return _middle_of_blocks(self.logs)
+
+    @cached_property
+    def spread(self) -> float:
+        return float(np.abs(self.logs - self.value).max())
 
     def shares(self, places: NDArray[np.float64]) -> NDArray[np.float64]:
+        return self._shares(places, self.signs)
+
+    def measured(self, places: NDArray[np.float64]) -> NDArray[np.float64]:
+        """[places]: the normal scores of the launches as measured."""
+        return self.scores_of(self._shares(places, self.signs[:1])[:, 0])
+
+    def _shares(self, places: NDArray[np.float64], signs: NDArray[np.float64]) -> NDArray[np.float64]:
         differences = _bounded(self.logs - places[:, None])
         most = np.sqrt(np.maximum(len(self.logs) * (differences**2).sum(axis=-1), 1e-300))
-        share: NDArray[np.float64] = differences @ self.signs.T / most[:, None]
+        share: NDArray[np.float64] = differences @ signs.T / most[:, None]
         return share
 
 
@@ -310,8 +413,14 @@ class _Sides(_Cell):
     def __init__(self, base: NDArray[np.float64], other: NDArray[np.float64], names: NDArray[np.float64]) -> None:
         self.base, self.other, self.names = base, other, names
         self.freedom = len(base) + len(other) - 2
-        self.value = _middle_of_sides(base, other)
-        self.spread = float(np.ptp(np.concatenate([other - self.value, base])))
+
+    @cached_property
+    def value(self) -> float:
+        return _middle_of_sides(self.base, self.other)
+
+    @cached_property
+    def spread(self) -> float:
+        return float(np.ptp(np.concatenate([self.other - self.value, self.base])))
 
     def shares(self, places: NDArray[np.float64]) -> NDArray[np.float64]:
         bounded, launches = _bounded_sides(self.base, self.other, places), len(self.base) + len(self.other)
@@ -397,6 +506,7 @@ class Arrangements:
     drawn: bool
 
 
+@lru_cache(maxsize=4)  # a million entries each, at the most
 def flips(blocks: int, launches: int) -> Arrangements:
     """Signs of so many blocks; those whose every sign is the opposite are left out, because they tell the same.
 
@@ -411,6 +521,7 @@ def flips(blocks: int, launches: int) -> Arrangements:
     return Arrangements(rows, True)
 
 
+@lru_cache(maxsize=4)  # a million entries each, at the most
 def exchanges(base: int, other: int, launches: int) -> Arrangements:
     """Ways to deal launches to two sides of these numbers; positions begin with those of the other side."""
     positions = base + other

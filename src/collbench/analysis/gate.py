@@ -486,15 +486,21 @@ def slower(comparison: Comparison, margin: float) -> bool:
 
 
 def bounded(comparisons: Sequence[Comparison], margins: Margins) -> list[Comparison]:
-    """With bounds for intervals, and what is missing for an answer."""
+    """With bounds for intervals, and what is missing for an answer.
+
+    Cells are tested together at places that are as far from the margin of each.
+    """
     logs = {index: found for index, one in enumerate(comparisons) if len(found := _logs(one)) >= FEWEST}
     until_decided = any(one.pair.base.until_decided for one in comparisons)
-    of_cells = (bounds_at_any_time if until_decided else bounds)([*logs.values()]) if logs else ()
+    margin = {index: margin_of(margins, comparisons[index].pair.base.case) for index in logs}
+    beyond = [{block: log - math.log1p(margin[index]) for block, log in of.items()} for index, of in logs.items()]
+    of_cells = (bounds_at_any_time if until_decided else bounds)(beyond) if logs else ()
     known = dict(zip(logs, of_cells, strict=True))
     return [
-        _by_bounds(one, known[index], len(known), margin_of(margins, one.pair.base.case)) if index in known else one
+        _by_bounds(one, known[index].moved(math.log1p(margin[index])), len(known), margin[index])
+        if index in known else one
         for index, one in enumerate(comparisons)
-    ]
+    ]  # fmt: skip
 
 
 def _logs(comparison: Comparison) -> dict[int, float]:

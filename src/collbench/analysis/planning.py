@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from collbench.analysis.bounds import ALPHA, excluded
+from collbench.analysis.bounds import ALPHA, Launches, excluded
 from collbench.analysis.estimate import CONFIDENCE, FEWEST, Estimate, ndtr, stats
 
 #: More launches than this are not suggested.
@@ -156,17 +156,12 @@ class PairedLaunches:
     base: tuple[float, ...]
     other: tuple[float, ...]
 
-    @property
-    def logs(self) -> NDArray[np.float64]:
-        """[blocks]: logarithms of the ratio, the other side over the base."""
-        return np.log(self.other) - np.log(self.base)
-
 
 def false_positives(cells: Sequence[PairedLaunches]) -> float:
     """The share of swaps in which the interval of any cell of a question excludes equality, without any difference."""
     swaps = _swaps(cells)
     none = [[0.0]] * len(cells)
-    return sum(any(first for (first,) in excluded(_swapped(cells, signs), none)) for signs in swaps) / len(swaps)
+    return sum(any(first for (first,) in excluded(_swapped(cells, signs), True, none)) for signs in swaps) / len(swaps)
 
 
 def smallest(cells: Sequence[PairedLaunches], margin: float) -> list[float | None]:
@@ -177,7 +172,7 @@ def smallest(cells: Sequence[PairedLaunches], margin: float) -> list[float | Non
     """
     swaps, steps = _swaps(cells), [step for step in STEPS if step > margin]
     places = [[-math.log1p(step) for step in steps]] * len(cells)
-    seen = np.mean([excluded(_swapped(cells, signs), places) for signs in swaps], axis=0)
+    seen = np.mean([excluded(_swapped(cells, signs), True, places) for signs in swaps], axis=0)
     return [next((step for step, share in zip(steps, of_cell, strict=True) if share >= POWER), None)
             for of_cell in seen.tolist()]  # fmt: skip
 
@@ -191,9 +186,15 @@ def _swaps(cells: Sequence[PairedLaunches]) -> NDArray[np.int64]:
     return np.random.default_rng(SEED).choice(np.array([1, -1]), (SWAPS, blocks))
 
 
-def _swapped(cells: Sequence[PairedLaunches], signs: NDArray[np.int64]) -> list[dict[int, float]]:
-    """Logarithms of ratios by block, with names swapped."""
-    return [dict(enumerate((cell.logs * signs[: len(cell.base)]).tolist())) for cell in cells]
+def _swapped(cells: Sequence[PairedLaunches], signs: NDArray[np.int64]) -> list[Launches]:
+    """With the names of sides swapped."""
+    found = []
+    for cell in cells:
+        numbers = range(len(cell.base))
+        as_named = signs[: len(numbers)] > 0
+        sides = np.where(as_named, cell.base, cell.other), np.where(as_named, cell.other, cell.base)
+        found.append(Launches(sides[0].tolist(), sides[1].tolist(), numbers, numbers))
+    return found
 
 
 @dataclass(frozen=True)
