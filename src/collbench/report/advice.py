@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby, pairwise
 from statistics import median
@@ -277,14 +277,22 @@ def _more(advice: Advice, more: int) -> list[str]:
     """Options for which the grid has no room."""
     name = advice.question.name
     possible = {option for one in advice.sizes for option in one.possible}
-    out = sorted(map(name, {option for one in advice.sizes for option in one.options} - possible))
-    named = "; ".join(out) if len(out) <= _MOST_OUT else f"{len(out)} options"
+    out = {option for one in advice.sizes for option in one.options} - possible
+    few = len(out) <= _MOST_OUT
+    named = "; ".join(sorted(map(name, out))) if few else f"{len(out)} options{_in_common(advice, out)}"
     missing = [*dict.fromkeys(name(option) for one in advice.sizes for option in one.apart)]
     counts = [
         *[f"{more} more may be the best"] * bool(more), *[f"slower at every size: {named}"] * bool(out),
         *[f"not compared at every size: {'; '.join(missing[:2])}{' and others' * (len(missing) > 2)}"] * bool(missing),
     ]  # fmt: skip
     return ["; ".join(counts)] if counts else []
+
+
+def _in_common(advice: Advice, options: Collection[Option]) -> str:
+    """`, all with single`: the values of factors that all of these have, and others do not all have."""
+    values = [f"{factor} {advice.question.value(next(iter(options)), factor)}" for factor in advice.question.varying
+              if len({option[factor] for option in options}) == 1]  # fmt: skip
+    return f", all with {', '.join(values)}" if values else ""
 
 
 def _summary(advices: Sequence[Advised], whole: bool) -> Table:

@@ -116,8 +116,8 @@ def _other_loaded(side: str, loaded: str, sha256: str, path: str, wanted: str, p
     return f"{side}: its ranks loaded {loaded} ({_hash(sha256)}), not {path} ({_hash(wanted)}): {why}"
 
 
-def _failed(side: str, number: int, launches: int, *reasons: str) -> str:
-    return f"{side}: failed in {number} of {counted(launches, 'launch', 'launches')}: {_first(*reasons)}"
+def _share(number: int, launches: int) -> str:
+    return f"{number} of {counted(launches, 'launch', 'launches')}"
 
 
 def _first(*reasons: str) -> str:
@@ -153,8 +153,12 @@ WORDS: dict[str, str | Callable[..., str]] = {
     "no file": "no rank of either side loaded {}",
     "unread file": "whether both sides loaded the same {} is not known: a file was removed or replaced since",
     "not verified": cause_text,
-    "broken": lambda side, *values: _failed(f"only the {side} side", *values),
-    "failed": _failed,
+    "broken": lambda side, number, launches, *reasons: (
+        f"fails on the {side} side only, in {_share(number, launches)}: {_first(*reasons)}"
+    ),
+    "failed": lambda side, number, launches, *reasons: (
+        f"{side}: failed in {_share(number, launches)}: {_first(*reasons)}"
+    ),
     "missing": lambda side=None: f"{side}: no record of it" if side else "not measured",
     "skipped": lambda side, *reasons: f"{side}: {_first(*reasons)}",
     "not comparable": reason,
@@ -239,12 +243,12 @@ def _largest(passed: Sequence[Answer], names: Names, quote: Callable[[str], str]
 
 
 def _cause(answer: Answer) -> str:
-    """`other alone: failed in 10 of 10 launches: it hangs`."""
+    """`fails on the other side only, in 10 of 10 launches: it hangs`."""
     return "" if answer.doubt is None else doubt_text(answer.doubt).removesuffix(BARRIER)
 
 
 def why(answer: Answer) -> str:
-    """`broken: other alone: failed in 10 of 10 launches: it hangs`; empty where there is an answer."""
+    """`broken: fails on the other side only, in 10 of 10 launches: it hangs`; empty where there is an answer."""
     return "" if answer.doubt is None else f"{answer.doubt.name}: {_cause(answer)}"
 
 
@@ -369,7 +373,7 @@ def _launches(compared: Sequence[Comparison]) -> str:
     """`14 launches a side`, or `6 to 14`; and what bounds are."""
     least, *_, most = sorted(min(one.launches) for one in compared for _ in range(2))
     number = f"{least}" if least == most else f"{least} to {most}"
-    return f"{number} launches a side; the lower bounds hold at once, each upper bound by itself, with 95 %"
+    return f"{number} launches a side; at most 1 gate in 20 names a false loss, and 1 cell in 20 passes falsely"
 
 
 def document(judgement: Judgement, names: Names) -> dict[str, Any]:

@@ -35,7 +35,8 @@ PREDICTIONS = ("operation", "place", "transport", "ranks", "size (B)", "algorith
 _IF_WIDE = ("transport", "worst (%)", "algorithm")
 _DETAIL = ("launches", "error by ranks (%)", "worst by ranks (%)", *_IF_WIDE)
 
-_READING = "error: |predicted / measured - 1| at sizes held out; any: all algorithms fit; ?: others do too"
+_READING = "error: |predicted / measured - 1| at sizes held out; any: all algorithms fit"
+_SEVERAL = "; ?: others do too"
 
 
 @dataclass(frozen=True)
@@ -129,7 +130,8 @@ def _models(found: Answers) -> Table:
                 *(f"{share * 100:.1f}" if share is not None else "" for misses in (model.inner, model.by_ranks)
                   for share in errors(piece.inside(misses)) or (None, None)),
             ))  # fmt: skip
-    return without_empty(Table("models", MODELS, tuple(rows), (_READING,)))
+    rivals = any(piece.rivals for model in found.models for piece in model.fit.pieces)
+    return without_empty(Table("models", MODELS, tuple(rows), (_READING + _SEVERAL * rivals,)))
 
 
 def _answers(found: Answers) -> Table:

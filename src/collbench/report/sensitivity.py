@@ -55,7 +55,7 @@ def _percent(share: float) -> str:
 
 
 def _answer(found: SelfTest) -> str:
-    """`7 launches a side: no equal cell of 6 called different; a loss of 7 % is seen in 3 of them, of 15 % in all`."""
+    """`7 launches a side: none of 6 equal cells called different; a loss of 7 % is seen in half of them, ...`."""
     wrong = sum(comparison.verdict in ("slower", "faster") for comparison in found.comparisons)
     cells = counted(len(found.comparisons), "equal cell")
     start = f"{found.launches} launches a side: {wrong or 'none'} of {cells} called different"
@@ -65,8 +65,8 @@ def _answer(found: SelfTest) -> str:
         return f"{start}; differences of {_percent(STEPS[-1])} are not seen in most of them"
     share = f"a loss of {_percent(middle)} is seen"
     if middle == last:
-        return f"{start}; {share} in all"
-    all_of_them = "" if math.isinf(last) else f", of {_percent(last)} in all"
+        return f"{start}; {share} in every cell"
+    all_of_them = "" if math.isinf(last) else f", of {_percent(last)} in every cell"
     return f"{start}; {share} in half of them{all_of_them}"
 
 
