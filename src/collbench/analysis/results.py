@@ -292,11 +292,11 @@ class Cell:
 
     @property
     def samples(self) -> int:
-        return int(self.results.columns["samples"][self.rows].sum())
+        return sum(self._column("samples"))
 
     @property
     def late(self) -> int:
-        return int(self.results.columns["late"][self.rows].sum())
+        return sum(self._column("late"))
 
     @property
     def files(self) -> dict[int, tuple[str, int]]:
