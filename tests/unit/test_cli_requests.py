@@ -214,7 +214,7 @@ def test_a_place_that_cannot_be_written(collbench: Collbench, tmp_path: Path, fl
     assert f"{flag} {tmp_path}/file/inside: Not a directory" in message_of(done)
 
 
-def test_a_folder_that_is_not_there_and_a_file_of_a_run_that_is_not_are_match_cells(here: Here, tmp_path: Path) -> None:
+def test_a_missing_folder_and_a_missing_file_of_a_run_have_messages_of_their_own(here: Here, tmp_path: Path) -> None:
     absent, empty = here("compare", tmp_path / "absent", "--by", "policy"), here("compare", tmp_path, "--by", "policy")
     assert (absent.code, empty.code) == (2, 2)
     assert "manifest.json" not in absent.err and "manifest.json" in empty.err

@@ -49,7 +49,7 @@ def test_made_up_examples_are_the_same_everywhere() -> None:
     assert digest(found.rows.astype("<u2").tobytes())[:16] == "310592857650989f"
 
 
-def test_made_up_images_can_be_match_cells() -> None:
+def test_classes_of_made_up_images_can_be_learned() -> None:
     """By the nearest mean of a class, of images that are not among those of the mean."""
     rows = read("made-up", "fcn5", 400).rows.astype(float)
     pixels, classes = rows[:, :-1], rows[:, -1]

@@ -6,17 +6,18 @@ import numpy as np
 import pytest
 
 from collbench.analysis import planning
-from collbench.analysis.planning import PairedLaunches, false_positives, smallest
+from collbench.analysis.bounds import Launches, in_order
+from collbench.analysis.planning import false_positives, smallest
 
 
-def sides(spread: float, launches: int = 10, cells: int = 3, between: float = 0.0) -> list[PairedLaunches]:
+def sides(spread: float, launches: int = 10, cells: int = 3, between: float = 0.0) -> list[Launches]:
     """Launches of one thing under two names, with a spread within blocks and one between them (shares)."""
     generator = np.random.default_rng(5)
     found = []
     for _ in range(cells):
         block = generator.normal(0, between, launches)
         one, other = (np.exp(block + generator.normal(0, spread, launches)) * 1e-5 for _ in range(2))
-        found.append(PairedLaunches(tuple(one.tolist()), tuple(other.tolist())))
+        found.append(in_order(one.tolist(), other.tolist()))
     return found
 
 

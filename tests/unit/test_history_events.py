@@ -56,7 +56,7 @@ def test_changes_that_may_have_begun_with_the_same_run_are_told_with_it() -> Non
     assert sizes_by_run([*exact, changed(32, 20, (5, 25))]) == [(20, [32]), (12, [8, 16])]  # too far for one cause
 
 
-def test_directions_and_machines_are_match_cells() -> None:
+def test_directions_and_machines_are_not_mixed() -> None:
     found = events([changed(8, 12), changed(16, 12, ratio=0.9), changed(8, 12, machine="b")], ())
     assert [(event.slower, len(event.changes)) for event in found] == [(True, 1), (True, 1), (False, 1)]
 

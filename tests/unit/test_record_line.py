@@ -50,7 +50,7 @@ def test_cases_in_one_place_share_it(first: Record) -> None:
     assert [one, elsewhere] == [cases[0].where, cases[2].where]
 
 
-def test_cases_that_differ_are_match_cells(first: Record) -> None:
+def test_cases_that_differ_are_not_confused(first: Record) -> None:
     sizes = [
         records.decode(records.encode(msgspec.structs.replace(first, case=first.case.having(size=size)))).case["size"]
         for size in (8, 16, 8)

@@ -40,7 +40,10 @@ def test_of_several_operations_and_of_one_policy_the_cost_is_told_too(tmp_path: 
         made_case(*place, op=op): [*spread(time * US)] for place, time in PLACES.items() for op in ("sum", "max")
     }
     cost, *_ = told(tmp_path / "run", cells).answer
-    assert cost.startswith("single strict vs host: slower")
+    assert "single strict" in cost and "host" in cost
+    found = planned(observe(tmp_path / "run"))
+    assert {one.pair.base.case["op"] for one in found if one.pair.other_name == "single strict"} == {"sum", "max"}
+    assert all(one.verdict == "slower" for one in found if one.pair.other_name == "single strict")
     contained = {case: times for case, times in cells.items() if not case.where.on_host}
     cost, *_ = told(tmp_path / "contained", contained).answer
     assert cost.startswith("strict vs ipc: slower")

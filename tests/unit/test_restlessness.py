@@ -7,8 +7,9 @@ import math
 import numpy as np
 import pytest
 
+from collbench.analysis.bounds import Launches, in_order
 from collbench.analysis.estimate import FEWEST
-from collbench.analysis.planning import Movement, PairedLaunches, cost, movements
+from collbench.analysis.planning import Movement, cost, movements
 
 
 def test_movements_leave_out_what_could_not_be_read() -> None:
@@ -18,8 +19,8 @@ def test_movements_leave_out_what_could_not_be_read() -> None:
     assert movements([]) == ()
 
 
-def paired(*logs: float) -> PairedLaunches:
-    return PairedLaunches((1.0,) * len(logs), tuple(math.exp(log) for log in logs))
+def paired(*logs: float) -> Launches:
+    return in_order((1.0,) * len(logs), tuple(math.exp(log) for log in logs))
 
 
 def test_the_sample_size_of_a_paired_test() -> None:

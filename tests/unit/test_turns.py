@@ -470,7 +470,7 @@ def test_all_late_is_no_time(driver: Driver, rank: Turns) -> None:
     assert (one.n, one.late, one.seconds, one.halves) == (20, 20, None, None)
 
 
-def test_halves_are_match_cells(driver: Driver, rank: Turns) -> None:
+def test_halves_are_kept_apart(driver: Driver, rank: Turns) -> None:
     made = Made(takes=lambda number: 1_000_000 if number < 15 else 3_000_000)
     _, (_, one) = slices(driver, rank, sampling(made), a_slice(anew=True, operations=20), END)
     assert list(one.halves or ()) == pytest.approx([1e-3, 3e-3])

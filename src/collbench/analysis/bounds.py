@@ -69,6 +69,11 @@ class Launches(NamedTuple):
     of_other: Sequence[int]
 
 
+def in_order(base: Sequence[float], other: Sequence[float]) -> Launches:
+    """Of a cell in blocks: value i of both sides is from block i."""
+    return Launches(base, other, range(len(base)), range(len(other)))
+
+
 class Interval(NamedTuple):
     """Logarithms of a cell's ratio, the other side over the base: its location, and the ends of its interval."""
 

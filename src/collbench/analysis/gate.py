@@ -280,7 +280,7 @@ def _of_launches(comparison: Comparison, planned: int) -> Iterator[Doubt]:
     for name, cell in zip(SIDES, (comparison.pair.base, comparison.pair.other), strict=True):
         if len(cell.medians) < planned:
             yield Doubt("incomplete", (name, len(cell.medians), planned))
-        contended = len(cell.contended & {*cell.launches})
+        contended = len(cell.contended)
         if contended and contended >= _OFTEN * len(cell.medians):
             yield Doubt("contended", (name, contended, len(cell.medians)))
     if used < FEWEST and comparison.verdict != "not comparable":

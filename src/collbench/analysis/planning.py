@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from collbench.analysis.bounds import ALPHA, Launches, excluded
+from collbench.analysis.bounds import ALPHA, Launches, excluded, in_order
 from collbench.analysis.estimate import CONFIDENCE, FEWEST, Estimate, ndtr, stats
 
 #: More launches than this are not suggested.
@@ -149,22 +149,14 @@ POWER = 0.8
 STEPS = (0.01, 0.02, 0.03, 0.05, 0.07, 0.1, 0.15, 0.2, 0.3, 0.5, 1.0, 2.0)
 
 
-@dataclass(frozen=True)
-class PairedLaunches:
-    """Launch medians (s) of one cell under both names, value i of both from block i."""
-
-    base: tuple[float, ...]
-    other: tuple[float, ...]
-
-
-def false_positives(cells: Sequence[PairedLaunches]) -> float:
+def false_positives(cells: Sequence[Launches]) -> float:
     """The share of swaps in which the interval of any cell of a question excludes equality, without any difference."""
     swaps = _swaps(cells)
     none = [[0.0]] * len(cells)
     return sum(any(first for (first,) in excluded(_swapped(cells, signs), True, none)) for signs in swaps) / len(swaps)
 
 
-def smallest(cells: Sequence[PairedLaunches], margin: float) -> list[float | None]:
+def smallest(cells: Sequence[Launches], margin: float) -> list[float | None]:
     """For each cell of a question the least of `STEPS` that is seen in 80 % of the swaps; None where none is.
 
     The difference is in that cell alone, and none in all others: the hardest case for cells that are judged at once.
@@ -177,7 +169,7 @@ def smallest(cells: Sequence[PairedLaunches], margin: float) -> list[float | Non
             for of_cell in seen.tolist()]  # fmt: skip
 
 
-def _swaps(cells: Sequence[PairedLaunches]) -> NDArray[np.int64]:
+def _swaps(cells: Sequence[Launches]) -> NDArray[np.int64]:
     """[swaps, blocks]: -1 where the names of a block are swapped; every cell of a block is swapped with it."""
     blocks = max(len(cell.base) for cell in cells)
     if 2**blocks <= SWAPS:
@@ -186,14 +178,13 @@ def _swaps(cells: Sequence[PairedLaunches]) -> NDArray[np.int64]:
     return np.random.default_rng(SEED).choice(np.array([1, -1]), (SWAPS, blocks))
 
 
-def _swapped(cells: Sequence[PairedLaunches], signs: NDArray[np.int64]) -> list[Launches]:
+def _swapped(cells: Sequence[Launches], signs: NDArray[np.int64]) -> list[Launches]:
     """With the names of sides swapped."""
     found = []
     for cell in cells:
-        numbers = range(len(cell.base))
-        as_named = signs[: len(numbers)] > 0
+        as_named = signs[: len(cell.base)] > 0
         sides = np.where(as_named, cell.base, cell.other), np.where(as_named, cell.other, cell.base)
-        found.append(Launches(sides[0].tolist(), sides[1].tolist(), numbers, numbers))
+        found.append(in_order(sides[0].tolist(), sides[1].tolist()))
     return found
 
 
@@ -234,7 +225,7 @@ class Cost:
     launches: int
 
 
-def cost(cells: Sequence[PairedLaunches], difference: float) -> Cost | None:
+def cost(cells: Sequence[Launches], difference: float) -> Cost | None:
     """The launches a side by which a difference (a share, above 0) of one cell alone is seen in 80 % of experiments.
 
     n = ((z_0.975 + z_0.8) s / log(1 + difference))^2 blocks with a spread s of their log ratios: the sample size of a

@@ -149,7 +149,7 @@ def sentence(examined: Examined) -> str:
 
 
 def tables(examined: Examined, every: bool = False) -> list[Table]:
-    """The sentence, what is wrong and how to mend it, what noise costs, the next step; `every`: all that was seen."""
+    """The sentence, what is wrong and how to fix it, what noise costs, the next step; `every`: all that was seen."""
     problems = examined.problems
     cells = tuple((name, f"{one.cause}\nfix: {one.fix}") for name, one in problems[:MOST_ROWS])
     left = f", {len(problems) - MOST_ROWS} more problems" if len(problems) > MOST_ROWS else ""
@@ -181,7 +181,7 @@ def next_step(examined: Examined) -> str:
     """What to do after a fix, else what to measure first."""
     failed = examined.named("fail")
     if failed:
-        return f"mend {failed[0]}, then collbench doctor"
+        return f"fix {failed[0]}, then run collbench doctor again"
     if examined.cluster:
         return "collbench launch PLAN --on {} --site {} --dry-run".format(*examined.cluster)
     if examined.alone and any(one.name == "mpi" and not one.missing for one in examined.backends):

@@ -10,11 +10,12 @@ from pathlib import Path
 import click
 import msgspec
 
+from collbench.analysis.bounds import Launches, in_order
 from collbench.analysis.compare import Comparison, compare, question_of
 from collbench.analysis.factors import FACTORS
 from collbench.analysis.launches import together
 from collbench.analysis.pairs import within
-from collbench.analysis.planning import PairedLaunches, cost, false_positives, movements, smallest
+from collbench.analysis.planning import cost, false_positives, movements, smallest
 from collbench.analysis.runs import observe
 from collbench.cli.analysing import RUN, margin, say, style
 from collbench.cli.continuing import Continued
@@ -97,7 +98,7 @@ def command(
         comparisons = _compared(folder, margin)
         moved = movements(reading.values for reading in read_readings(folder))
         stopping.check()
-    questions: dict[Hashable, list[PairedLaunches]] = {}
+    questions: dict[Hashable, list[Launches]] = {}
     for comparison in comparisons:
         questions.setdefault(question_of(comparison.pair), []).append(_paired(comparison))
     order = list(questions)
@@ -121,7 +122,7 @@ def _compared(folder: Path, margin: float) -> list[Comparison]:
     return compare(within(observed, FACTORS["side"], frozenset()), margin)
 
 
-def _paired(comparison: Comparison) -> PairedLaunches:
+def _paired(comparison: Comparison) -> Launches:
     cells = [comparison.pair.base, comparison.pair.other]
     medians = together(cells, in_blocks=True)
     if cells[0].skipped and not cells[0].failed:
@@ -131,4 +132,4 @@ def _paired(comparison: Comparison) -> PairedLaunches:
     if not len(medians) or any(min(cell.medians) <= 0 for cell in cells):
         raise LaunchFailed(f"selftest: {cells[0].case.workload} was not measured: {whole_reason(comparison)}.")
     base, other = medians.T.tolist()
-    return PairedLaunches(tuple(base), tuple(other))
+    return in_order(base, other)

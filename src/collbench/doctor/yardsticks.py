@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from collbench import yardsticks
+from collbench.analysis.bounds import in_order
 from collbench.analysis.compare import MARGIN
-from collbench.analysis.planning import Cost, Movement, PairedLaunches, cost, movements
+from collbench.analysis.planning import Cost, Movement, cost, movements
 from collbench.doctor.compiler import REINSTALL
 from collbench.doctor.parts.finding import Finding, Problem, found
 from collbench.doctor.parts.processors import Machine, allowed
@@ -42,7 +43,7 @@ def _cost(readings: Sequence[Readings]) -> Cost | None:
     """If launches spread as readings do, of which one is of each side in turn."""
     values = [[reading.values[name] for reading in readings] for name in readings[0].values]
     known = [[value for value in of_one if value] for of_one in values]
-    return cost([PairedLaunches(tuple(one[:-1:2]), tuple(one[1::2])) for one in known], MARGIN)
+    return cost([in_order(one[:-1:2], one[1::2]) for one in known], MARGIN)
 
 
 def _ranges(moved: Sequence[Movement]) -> str:

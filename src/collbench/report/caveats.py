@@ -310,13 +310,19 @@ def _in_turns(rows: Sequence[Comparison]) -> list[str]:
     return lines
 
 
-def what_differs(rows: Sequence[Comparison]) -> list[str]:
-    """What else differs between the sides: facts of the environment, transports."""
+def differing_facts(rows: Sequence[Comparison]) -> list[str]:
+    """In which facts of the environment the sides differ."""
     pairs = [comparison.pair for comparison in rows]
     lines = [f"{pair.base_name} against {pair.other_name}: {text}" for pair in pairs for text in pair.asked]
     lines += [f"also differs: {text}" for pair in pairs for text in pair.remarks]
-    lines += [f"transport: {_transport(pair.base, pair.base_name)}; {_transport(pair.other, pair.other_name)}"
-              for pair in pairs if pair.base.transports != pair.other.transports]  # fmt: skip
+    return list(dict.fromkeys(lines))
+
+
+def differing_transports(rows: Sequence[Comparison]) -> list[str]:
+    """How the bytes travelled, where that is not the same on both sides."""
+    pairs = [comparison.pair for comparison in rows]
+    lines = [f"transport: {_transport(pair.base, pair.base_name)}; {_transport(pair.other, pair.other_name)}"
+             for pair in pairs if pair.base.transports != pair.other.transports]  # fmt: skip
     return list(dict.fromkeys(lines))
 
 

@@ -17,7 +17,15 @@ from collbench.analysis.compare import Comparison
 from collbench.analysis.estimate import Estimate
 from collbench.analysis.launches import ProcessorTime, unequal
 from collbench.analysis.results import Cell, without_collector
-from collbench.report.caveats import cautions, cpu_waited, differing_results, each_once, of_launches, what_differs
+from collbench.report.caveats import (
+    cautions,
+    cpu_waited,
+    differing_facts,
+    differing_results,
+    differing_transports,
+    each_once,
+    of_launches,
+)
 from collbench.report.headings import (
     column_heading,
     common_case,
@@ -168,7 +176,7 @@ def _narrow(rows: Sequence[Comparison]) -> Table:
 
 def _notes(rows: Sequence[Comparison], cells: Sequence[Cell], cpu_differs: bool) -> tuple[str, ...]:
     return (*differing_results(rows), *_explained(rows, cpu_differs), *cpu_waited(rows), *of_launches(rows),
-            *what_differs(rows), *cautions(cells))  # fmt: skip
+            *differing_facts(rows), *differing_transports(rows), *cautions(cells))  # fmt: skip
 
 
 def _both_sides(rows: Sequence[Comparison], program: bool, named: bool) -> dict[str, list[str]]:

@@ -6,6 +6,8 @@ elements that differ.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+
 import msgspec
 
 from collbench.report.caveats import of_records
@@ -25,7 +27,7 @@ _NAME = {
 }  # fmt: skip
 
 
-class _Grouped:
+class _Grouped(ABC):
     """What both styles keep: the manifest, the heading of the rows that are printed, and these rows."""
 
     def __init__(self) -> None:
@@ -52,11 +54,11 @@ class _Grouped:
         group = group_of(record)
         return (self.end() if group != self._group else "") + self._added(record, group)
 
-    def _added(self, record: Record, group: Group) -> str:
-        raise NotImplementedError
+    @abstractmethod
+    def _added(self, record: Record, group: Group) -> str: ...
 
-    def end(self) -> str:
-        raise NotImplementedError
+    @abstractmethod
+    def end(self) -> str: ...
 
 
 class NcclTestsStyle(_Grouped):

@@ -18,14 +18,15 @@ from collbench.analysis.planning import MOST
 from collbench.analysis.results import Cell
 from collbench.report.caveats import (
     cpu_waited,
+    differing_facts,
     differing_results,
+    differing_transports,
     disturbances,
     failed,
     in_blocks,
     of_launches,
     unlike,
     waited,
-    what_differs,
 )
 from collbench.report.headings import apart, common_case, heading, shared_image, side_column, size_text, versus
 from collbench.report.numbers import change, extent, span
@@ -438,12 +439,11 @@ def remarks(comparisons: Sequence[Comparison]) -> list[str]:
     cells = list({id(cell): cell for pair in pairs for cell in (pair.base, pair.other)}.values())
     several = len({pair.base.case.workload for pair in pairs}) > 1
     unequal = differing_results(comparisons, several)
-    differing = what_differs(comparisons)
-    told = [line for line in differing if not line.startswith("transport: ")]
-    transports = [line for line in differing if line not in told]
-    more = len(transports) - MOST_REASONS
-    told += transports if more <= 0 else [f"transports differ between {len(transports)} pairs of places: --all"]
+    transports = differing_transports(comparisons)
+    if len(transports) > MOST_REASONS:
+        transports = [f"transports differ between {len(transports)} pairs of places: --all"]
     limits = of_launches(comparisons, planned=False) if comparisons else []
-    found = (*unequal, *cpu_waited(comparisons), *limits, *told, *in_blocks(cells), *disturbances(cells),
+    found = (*unequal, *cpu_waited(comparisons), *limits, *differing_facts(comparisons), *transports,
+             *in_blocks(cells), *disturbances(cells),
              *waited(cells), *unlike([(pair.base, pair.other) for pair in pairs]))  # fmt: skip
     return list(dict.fromkeys(found))

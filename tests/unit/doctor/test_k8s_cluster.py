@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -111,9 +112,10 @@ def test_the_role_of_the_page_allows_what_doctor_asks_for(cluster: Path, tmp_pat
 def test_it_is_the_cluster_that_is_examined(cluster: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     examined(tmp_path, absent=["default"])
     with pytest.raises(SystemExit) as ended:
-        cli.main(["doctor", "--on", "k8s", "--site", str(tmp_path / "site.toml")])
+        cli.main(["doctor", "--json", "--on", "k8s", "--site", str(tmp_path / "site.toml")])
     assert ended.value.code == 1
-    assert capsys.readouterr().out.splitlines()[3].startswith("namespace "), "the first row of the grid"
+    status = {row["check"]: row["status"] for row in json.loads(capsys.readouterr().out)["findings"]}
+    assert status["namespace"] == "fail"
 
 
 def test_a_site_file_without_its_engine_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
