@@ -17,7 +17,7 @@ from collbench.schema.case import Case
 from collbench.schema.choices import sizes_in_bytes
 from collbench.schema.launch_plan import load_launch_plan
 from collbench.schema.plan import Plan
-from collbench.workloads.deepbench import Conv, Gemm, Rnn, problem, problems, table
+from collbench.workloads.dl.deepbench import Conv, Gemm, Rnn, problem, problems, table
 
 LAUNCH = Path(__file__).parents[2] / "launch"
 NAMES = ("deepbench_conv", "deepbench_gemm", "deepbench_rnn")
@@ -121,8 +121,8 @@ def test_what_is_started() -> None:
     (case,) = cases_of("deepbench_gemm", problem="512x16x512_NT", threads=3, device="cuda", blas="cupy")
     _, *words = workloads.get("deepbench_gemm").argv(case, 7)
     assert words == [
-        "-m", "collbench.workloads.programs.deepbench_gemm", "--problem", "512x16x512_NT", "--precision", "float32",
-        "--device", "cuda", "--threads", "3", "--times", "7", "--blas", "cupy"]  # fmt: skip
+        "-m", "collbench.workloads.dl.deepbench_programs", "gemm", "--problem", "512x16x512_NT",
+        "--precision", "float32", "--device", "cuda", "--threads", "3", "--times", "7", "--blas", "cupy"]  # fmt: skip
 
 
 def test_what_is_printed_is_read() -> None:

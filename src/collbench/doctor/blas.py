@@ -20,7 +20,7 @@ SLOW = frozenset(
 )  # fmt: skip
 
 #: Describes the library that it is given.
-_ASK = (sys.executable, "-m", "collbench.workloads.programs.blas")
+_ASK = (sys.executable, "-m", "collbench.workloads.host.blas")
 
 #: What to load, and what brings it.
 LIBRARIES = {

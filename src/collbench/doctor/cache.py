@@ -7,7 +7,7 @@ from collbench.doctor.parts.finding import Finding, Problem, found
 from collbench.doctor.parts.processors import Machine
 from collbench.machine.facts import last_level_cache
 from collbench.units import format_bytes
-from collbench.workloads.programs.stream import TIMES_CACHE
+from collbench.workloads.host.stream import TIMES_CACHE
 
 #: The arrays of STREAM.
 ARRAYS = 3

@@ -86,7 +86,7 @@ class Program:
     step that ends with exit code 77 skips the case, with the last line of its standard error as the reason.
     `repeatable(case, output)` are those figures that must come out equal wherever the same software runs the case.
 
-    One that `takes_turns` lets its world measure in turns with others (programs/ddp.py); `slices(output)` is what was
+    One that `takes_turns` lets its world measure in turns with others (dl/ddp.py); `slices(output)` is what was
     added on its cores while it measured, less what it used itself (None: it measured alone).
     A `distributed` program is started once on every rank of the world, with the same command, and finds the others by
     torch.distributed's variables (RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, MASTER_PORT). Each rank reads the output
@@ -140,10 +140,10 @@ class Program:
 
     def missing(self, choice: str = "") -> str | None:
         """Why it cannot run here, and what would help; None: it can. `choice` is one of its alternatives."""
-        asked = (software.missing for software in self._used(choice))
-        any_of_them = () if choice or self.alternatives is None else (self.alternatives.missing,)
-        reasons = (missing() for missing in (*asked, *any_of_them, self.needs))
-        return next((reason for reason in reasons if reason is not None), None)
+        needed = [software.missing for software in self._used(choice)]
+        if self.alternatives is not None and not choice:
+            needed.append(self.alternatives.missing)
+        return next((reason for missing in (*needed, self.needs) if (reason := missing()) is not None), None)
 
     def libraries(self, choice: str = "") -> tuple[Library, ...]:
         """What the manifest says of what it starts or loads, with that `choice` of its alternatives."""
