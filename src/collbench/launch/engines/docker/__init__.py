@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from collbench.launch.engines.docker.connection import DOCKER, Service
-from collbench.launch.engines.docker.session import DockerSession
-from collbench.launch.engines.docker.specs import LADDER, world_commands
+from collbench.launch.engines.docker.client import DOCKER, Service
+from collbench.launch.engines.docker.containers import DockerSession
+from collbench.launch.engines.docker.spec import LADDER, world_commands
 from collbench.launch.engines.ladder import Ladder
 from collbench.launch.engines.spec import Engine, WorldSpec
 from collbench.launch.folders import user_inside
