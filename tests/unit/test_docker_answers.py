@@ -28,7 +28,7 @@ from collbench.launch.engines.docker.spec import CDI, MEMLOCK, SEALED
 from collbench.launch.engines.fake import contents
 from collbench.launch.expansion import expand
 from collbench.machine.topology import Core, Topology, TopologyGpu
-from collbench.schema.launch_plan import LaunchPlan
+from collbench.schema.plan import LaunchPlan
 
 pytest.importorskip("docker", reason="the Docker SDK for Python is not installed")
 

@@ -41,8 +41,7 @@ from collbench.launch.probe import Contents
 from collbench.launch.rank_environment import sharing_of
 from collbench.launch.storage import refuse_other_device
 from collbench.machine.cgroup import under
-from collbench.schema.launch_plan import LaunchPlan
-from collbench.schema.plan import Plan
+from collbench.schema.plan import LaunchPlan, Plan
 
 #: The repository of images that are named without a slash or a colon: those that `collbench image build` makes.
 REPOSITORY = "collbench"
