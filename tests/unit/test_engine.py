@@ -22,7 +22,7 @@ from collbench.launch.engines.docker.containers import Docker, clear, remove_all
 from collbench.launch.engines.docker.image_store import Resolved, inspect, run_once
 from collbench.launch.engines.spec import cleaned
 from collbench.launch.folders import driver_identity
-from collbench.schema.launch_plan import LaunchPlan
+from collbench.schema.plan import LaunchPlan
 
 pytest.importorskip("docker", reason="the Docker SDK for Python is not installed")
 

@@ -7,7 +7,7 @@ import pytest
 from collbench.errors import PlanError
 from collbench.launch import engines
 from collbench.schema.axes import STEPS
-from collbench.schema.launch_plan import LaunchPlan
+from collbench.schema.plan import LaunchPlan
 
 
 @pytest.mark.parametrize("name", engines.names())

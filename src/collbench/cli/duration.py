@@ -8,8 +8,7 @@ from collbench.launch import engines
 from collbench.launch.cells import LaunchCell, Part
 from collbench.launch.expansion import ExpandedPlan
 from collbench.launch.groups import groups_of
-from collbench.schema.launch_plan import LaunchPlan
-from collbench.schema.plan import Plan
+from collbench.schema.plan import LaunchPlan, Plan
 from collbench.units import counted, format_long
 from collbench.workloads.program import ProgramCase
 

@@ -7,7 +7,7 @@ from collbench.launch.engines.docker.session import DockerSession
 from collbench.launch.engines.docker.specs import LADDER, world_commands
 from collbench.launch.engines.spec import Engine, WorldSpec
 from collbench.launch.patience import StopCheck
-from collbench.schema.launch_plan import LaunchPlan
+from collbench.schema.plan import LaunchPlan
 
 
 def docker_engine(name: str, service: Service) -> Engine:

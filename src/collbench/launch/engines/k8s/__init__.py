@@ -18,7 +18,7 @@ from collbench.launch.expansion import starter_of
 from collbench.launch.folders import folders_in
 from collbench.launch.placing import Placement
 from collbench.launch.site import node_of
-from collbench.schema.launch_plan import LaunchPlan
+from collbench.schema.plan import LaunchPlan
 
 
 def nodes(plan: LaunchPlan) -> Site:
