@@ -7,7 +7,6 @@ import datetime
 import re
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -47,10 +46,6 @@ class Containers:
     exits: ExitWatch
     program: Argv
 
-    @property
-    def environment(self) -> dict[str, str]:
-        return {}
-
     def execute(self, host: str, argv: Argv, environment: dict[str, str], log: Log) -> Execution:
         return self.engine.execute(self.names[host], argv, environment, log.add)
 
@@ -71,9 +66,6 @@ class DockerSession:
         self.engine = Docker(address, check, service)
         self.title, self.run = self.engine.title, self.engine.run
 
-    def cleaned(self) -> AbstractContextManager[None]:
-        return nothing_left(self.engine)
-
     def look(self, plan: LaunchPlan, placements: Mapping[LaunchCell, Placement], vendors: Mapping[str, str]) -> Looks:
         return look_at(self.engine, plan, placements)
 
@@ -84,7 +76,7 @@ class DockerSession:
 
     @contextlib.contextmanager
     def open(self, world: WorldSpec) -> Iterator[Containers]:
-        """A network and its containers: removed at the end, or by `cleaned` where the engine does not answer then."""
+        """A network and its containers: removed at the end, or by `close` where the engine does not answer then."""
         engine, layout, since = self.engine, layout_of(world), time.time()
         labels = layout.members[0].labels
         filters = tuple(f"{name}={value}" for name, value in labels.items())
@@ -108,6 +100,9 @@ class DockerSession:
                 exits.stop()
                 with contextlib.suppress(EngineError):
                     engine.remove(engine.labelled(*filters), engine.networks(*filters))
+
+    def close(self, at_once: bool) -> None:
+        remove_all(self.engine, at_once)
 
     def sweep(self) -> tuple[list[str], list[str]]:
         return sweep(self.engine)
@@ -142,35 +137,22 @@ def killed_for_memory(engine: Docker, containers: tuple[str, ...]) -> str:
 _ADVICE = "collbench launch --sweep removes them."
 
 
-@contextlib.contextmanager
-def nothing_left(engine: Docker) -> Iterator[None]:
-    """A context at whose end everything made in it is removed: a launch cannot do that while the engine is away.
+def remove_all(engine: Docker, at_once: bool) -> None:
+    """Remove everything of this run, which a launch cannot do while the engine is away; `at_once`: ask for nothing.
 
     Raises:
-        EngineError: something is left. Where another error ends this, its notes say so.
+        EngineError: something is left, or may be.
     """
-
-    def leftovers() -> str | None:
-        """Remove everything; what may be left, if anything."""
-        try:
-            if engine.limit.silent:  # it is asked once more, and for no more than a ping
-                engine.wait(lambda: None, limit=0)
-            number = clear(engine)
-        except CollbenchError as error:
-            return f"Containers may be left ({str(error).rstrip('.')}); {_ADVICE}"
-        return f"{number} containers and networks are left; {_ADVICE}" if number else None
-
+    if at_once:
+        raise EngineError(f"Containers may be left; {_ADVICE}")
     try:
-        yield
-    except KeyboardInterrupt as error:  # a second signal: nothing is waited for any more
-        error.add_note(f" Containers may be left; {_ADVICE}")
-        raise
-    except BaseException as error:
-        if (left := leftovers()) is not None:
-            error.add_note(f" {left}")
-        raise
-    if (left := leftovers()) is not None:
-        raise EngineError(left)
+        if engine.limit.silent:  # it is asked once more, and for no more than a ping
+            engine.wait(lambda: None, limit=0)
+        number = clear(engine)
+    except CollbenchError as error:
+        raise EngineError(f"Containers may be left ({str(error).rstrip('.')}); {_ADVICE}") from error
+    if number:
+        raise EngineError(f"{number} containers and networks are left; {_ADVICE}")
 
 
 def clear(engine: Docker) -> int:

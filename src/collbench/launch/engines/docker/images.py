@@ -8,12 +8,14 @@ import tarfile
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from collbench.errors import EngineError, RequestError
 from collbench.launch.engines.docker.client import Docker, objects, translated
-from collbench.launch.engines.docker.containers import nothing_left
+from collbench.launch.engines.docker.containers import remove_all
 from collbench.launch.engines.docker.look import contents_of, find, inspect, reference_of, resolve
+from collbench.launch.engines.spec import cleaned
 from collbench.launch.patience import Stopping
 from collbench.launch.probe import Contents
 from collbench.launch.shipped import PACKAGE, dockerfiles, find_dockerfile, find_layer, source_tree
@@ -211,7 +213,7 @@ def build(engine: Docker, wanted: ImageBuild, on_line: OnLine, stopping: Stoppin
         find(engine, wanted.on)  # a builder would look for it in a registry
     context, file, tag = pack(wanted.files), f"containers/{wanted.dockerfile.name}", reference_of(wanted.name)
     draft = f"{tag}:unlabelled-{engine.run}"  # another build of this name may run
-    with nothing_left(engine):
+    with cleaned(partial(remove_all, engine)):
         build_context(engine, context, file, draft, wanted.arguments, wanted.no_cache, {}, on_line)
         try:
             with stopping.listening():

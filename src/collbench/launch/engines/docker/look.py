@@ -114,7 +114,7 @@ def ask(
 ) -> tuple[int, str]:
     """Run a command in a confined container of its own, as a rank's user: exit code, and the end of its output.
 
-    The container is removed; one that cannot be is found by the labels of `engine` later (`containers.nothing_left`).
+    The container is removed; one that cannot be is found by the labels of `engine` later (`containers.remove_all`).
     The user has no account in the image (`ACCOUNT`). `settings` are those of `create_host_config`.
 
     Raises:
