@@ -28,7 +28,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from collbench.machine.driver_link import DriverLink
 from collbench.machine.waiting import ContentionMeter, Stretch
-from collbench.schema.turns import VARIABLE, Report
+from collbench.schema.world import VARIABLE, Report
 from collbench.units import counted
 from collbench.workloads.dl.networks import NETWORKS, Network
 from collbench.workloads.program import threads_of_rank
