@@ -11,7 +11,7 @@ import pytest
 from tests.unit.conftest import Answer, Collbench
 from tests.unit.gate_engine import QUIET, SIDES, SLOW, TOML, Engine, connected, slow
 
-from collbench.cli.analysing import MarginsType, typed_margins
+from collbench.cli.options import MarginsType, typed_margins
 from collbench.errors import RunWriteError
 from collbench.launch.engines.fake import CORES, FakeCommand, FakeEngine, FakeSession, FakeWorld
 from collbench.schema.case import Case
