@@ -19,7 +19,7 @@ from collbench.launch.patience import StopCheck
 from collbench.launch.stacks import Stacks
 from collbench.launch.starters.starter import PROCESS
 from collbench.machine.topology import Core, Topology
-from collbench.schema.launch_plan import LaunchPlan
+from collbench.schema.plan import LaunchPlan
 from collbench.schema.store import read_run
 
 PLAN = """

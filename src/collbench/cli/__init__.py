@@ -15,12 +15,11 @@ import click
 
 from collbench import __version__, collectives
 from collbench.cli.terminal import harmless
-from collbench.errors import CollbenchError, PackageMissing, RequestError
+from collbench.errors import CollbenchError, PackageMissing, RequestError, suggestion
 from collbench.machine import launcher
 from collbench.machine.process import set_own
-from collbench.spelling import suggestion
 
-#: What --help lists under each title: command, module in this package that defines `show_command` and its like, line of help.
+#: What --help lists under each title: command, module in this package that has `NAME_command`, line of help.
 GROUPS = {
     "Measure (on Linux)": (
         ("run", "measure", "Measure every case of a plan file in one world."),

@@ -19,7 +19,7 @@ import msgspec
 from collbench.analysis.environment import unlike
 from collbench.analysis.factors import normalised
 from collbench.analysis.options import FACTORS
-from collbench.analysis.runs import Observed, few_launches, finishing, observe, refuse_same
+from collbench.analysis.runs import Observed, observe, refuse_same, shortage
 from collbench.cli.options import (
     IN_BLOCKS,
     MARGIN,
@@ -35,11 +35,12 @@ from collbench.cli.options import (
 from collbench.cli.terminal import amount, harmless, note, refuse_folder, say, waiting_for, write, write_bytes
 from collbench.errors import RequestError
 from collbench.report import STYLES, new_style
+from collbench.report.caveats import flaw_text
 from collbench.report.tables import FORMATS, Table, csv_text, in_columns, latex, markdown, terminal
 from collbench.schema.case import own_axes
-from collbench.schema.manifest import Manifest
+from collbench.schema.manifest import Manifest, read_manifest
 from collbench.schema.record import Record
-from collbench.schema.store import RecordStream, read_manifest
+from collbench.schema.store import RecordStream
 from collbench.units import parse_size
 
 if TYPE_CHECKING:
@@ -79,10 +80,8 @@ def read(path: Path) -> Observed:
             f"{path}: the runs in this folder are not launches of the same:{listed}\n"
             "Put each kind into a folder of its own, or name the runs one by one."
         )
-    for folder in observed.truncated:
-        note(f"collbench: {folder}: the last record was cut off and is left out.")
-    for doubt in observed.doubts:
-        note(f"collbench: {doubt}.")
+    for flaw in observed.flaws:
+        note(f"collbench: {flaw_text(flaw)}.")
     if not observed.cells:
         raise RequestError(f"{path}: no records in it.")
     return observed
@@ -140,7 +139,7 @@ def show_command(options: ShowOptions) -> None:
 
 def _print_run(directory: Path, manifest: Manifest, records: Iterable[Record], style: str) -> None:
     from collbench.analysis.results import cells_of
-    from collbench.report.caveats import slowest_hosts, slowest_of
+    from collbench.report.caveats import shortage_text, slowest_hosts, slowest_of
     from collbench.report.cells import launch_tables
 
     if manifest.experiment is not None and style == "table":
@@ -155,8 +154,9 @@ def _print_run(directory: Path, manifest: Manifest, records: Iterable[Record], s
         cells = cells_of(passing(), manifest)
         hosts = "".join(in_columns(line, "* ", "  ") + "\n" for line in slowest_hosts(slowest))
         sys.stdout.write(harmless(terminal(launch_tables(cells)) + hosts))
-        if short := few_launches(cells.values(), manifest.experiment):
-            note(f"collbench: {directory}: {short}. Resume it: {finishing(directory)}")
+        lacking = shortage(directory, manifest, cells.values())
+        if lacking.cells:
+            note(f"collbench: {shortage_text(lacking)}.")
         return
     printer = new_style(style)
     sys.stdout.write(harmless(printer.begin(manifest)))

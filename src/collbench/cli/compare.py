@@ -37,13 +37,13 @@ from collbench.cli.options import (
     switch,
 )
 from collbench.cli.terminal import note, waiting_for
-from collbench.errors import RequestError
+from collbench.errors import RequestError, suggestion
+from collbench.report.caveats import flaw_text, shortage_text
 from collbench.report.cells import document, tables
 from collbench.report.paper import beside, paper, papers
 from collbench.report.verdict import sentence
 from collbench.report.verdict import tables as verdict_tables
 from collbench.schema.case import own_axes
-from collbench.spelling import suggestion
 from collbench.units import counted
 
 #: What --fail-on takes, and the verdicts that it fails on.
@@ -83,15 +83,20 @@ class CompareOptions(Options):
 class Pairing(NamedTuple):
     """The pairs to compare, whether their launches are paired, and what makes a check fail.
 
-    `missing` are cells that only the base has, `doubts` records that do not agree with their samples, `unfinished` says
-    of a run that launches are missing.
+    `missing` are cells that only the base has; `flaws` and `shortages`, as text, are what the runs lack.
     """
 
     pairs: list[Pair]
     in_blocks: bool
     missing: int
-    doubts: tuple[str, ...]
-    unfinished: tuple[str, ...]
+    flaws: tuple[str, ...]
+    shortages: tuple[str, ...]
+
+    @classmethod
+    def of(cls, pairs: list[Pair], in_blocks: bool, missing: int, *runs: Observed) -> Pairing:
+        flaws = tuple(flaw_text(flaw) for run in runs for flaw in run.flaws)
+        shortages = tuple(shortage_text(lack) for run in runs for lack in run.shortages)
+        return cls(pairs, in_blocks, missing, flaws, shortages)
 
 
 @command("compare", CompareOptions, epilog=EXIT_1)
@@ -114,17 +119,18 @@ def compare_command(options: CompareOptions) -> int:
         pairing = _between_runs(base, other, options)
     with waiting_for(f"comparing {counted(len(pairing.pairs), 'cell')}"):
         comparisons = compare(pairing.pairs, margin, pairing.in_blocks)
-    found = document(comparisons, margin, pairing.doubts) | {"answer": sentence(comparisons, margin)}
-    found["notes"] = [*pairing.unfinished, *found["notes"]]
+    doubts = (*pairing.shortages, *pairing.flaws)
+    found = document(comparisons, margin, doubts) | {"answer": sentence(comparisons, margin)}
+    found["notes"] = [*pairing.shortages, *found["notes"]]
     if style in COMPLETE:
         shown = tables(comparisons, narrow=style == "latex")
     else:
         shown = [*verdict_tables(comparisons, margin, options.every), *(tables(comparisons) if options.every else ())]
     if shown:  # first of all, what is missing
-        shown = [replace(shown[0], notes=(*pairing.unfinished, *shown[0].notes)), *shown[1:]]
+        shown = [replace(shown[0], notes=(*pairing.shortages, *shown[0].notes)), *shown[1:]]
     print_tables(shown, found, style)
     fail_on = options.fail_on
-    reasons = [] if fail_on is None else failures(comparisons, fail_on, pairing.missing, pairing.doubts)
+    reasons = [] if fail_on is None else failures(comparisons, fail_on, pairing.missing, doubts)
     if reasons:
         compared = f"{counted(len(comparisons), 'cell')} compared"
         click.echo(f"collbench: --fail-on {fail_on}: {', '.join(reasons)}; {compared}.", err=True)
@@ -165,7 +171,7 @@ def _within_run(observed: Observed, options: CompareOptions) -> Pairing:
     pairs = within(observed, factor, _known(names(options.ignored), observed), sides)
     alone = without_partner(observed, factor, pairs)
     _left_out(alone, "without a partner to compare with")
-    return Pairing(pairs, observed.interleaved or options.in_blocks, alone, _doubts(observed), observed.unfinished)
+    return Pairing.of(pairs, observed.interleaved or options.in_blocks, alone, observed)
 
 
 def _two_sides(options: CompareOptions) -> tuple[Observed, Observed]:
@@ -196,14 +202,7 @@ def _between_runs(base: Observed, other: Observed, options: CompareOptions) -> P
     missing, more = len(base.cells) - len(pairs), len(other.cells) - len(pairs)
     _left_out(missing, f"that only {base.name} has")
     _left_out(more, f"that only {other.name} has")
-    unfinished = (*base.unfinished, *other.unfinished)
-    return Pairing(pairs, options.in_blocks, missing, (*_doubts(base), *_doubts(other)), unfinished)
-
-
-def _doubts(observed: Observed) -> tuple[str, ...]:
-    """What was read and is not reliable, and launches that the run lacks."""
-    cut = tuple(f"{folder}: the last record was cut off" for folder in observed.truncated)
-    return observed.unfinished + observed.doubts + cut
+    return Pairing.of(pairs, options.in_blocks, missing, base, other)
 
 
 def _left_out(number: int, why: str) -> None:
@@ -230,8 +229,8 @@ def _save(options: CompareOptions, path: Path) -> int:
     (run,) = options.runs
     observed = read(run)
     failed = sum(bool(cell.failed) for cell in observed.cells.values())
-    if failed or observed.doubts:
-        why = f"{counted(failed, 'cell')} failed in some launches" if failed else observed.doubts[0]
+    if failed or observed.flaws:
+        why = f"{counted(failed, 'cell')} failed in some launches" if failed else flaw_text(observed.flaws[0])
         raise RequestError(f"--save-baseline: {run} is not fit for a baseline: {why}. Measure it again.")
     kept = baselines.keep(observed, path)
     click.echo(
@@ -240,12 +239,12 @@ def _save(options: CompareOptions, path: Path) -> int:
     return 0
 
 
-def failures(comparisons: Sequence[Comparison], fail_on: str, missing: int, doubts: Sequence[str]) -> list[str]:
+def failures(comparisons: Sequence[Comparison], fail_on: str, missing: int, flaws: Sequence[str]) -> list[str]:
     """Why a check fails, in words; empty where it passes. `missing`: cells of the base that the other side lacks.
 
     Besides the verdicts asked for, whatever was not measured fails every check: a cell that is missing, failed, was
     skipped, measured differently or unchecked, whose results differ, which has launches that the other side lacks, or
-    too few for a verdict; and `doubts`, such as samples files that do not agree with their records. What both sides
+    too few for a verdict; and `flaws`, such as samples files that do not agree with their records. What both sides
     skipped fails no check.
     """
     comparisons = [comparison for comparison in comparisons if not all(map(_skipped, _sides(comparison)))]
@@ -261,7 +260,7 @@ def failures(comparisons: Sequence[Comparison], fail_on: str, missing: int, doub
     ]
     if few:
         reasons.append(f"{len(few)} with fewer than {FEWEST} launches a side")
-    return reasons + ([f"what was read is in doubt ({doubts[0]})"] if doubts else [])
+    return reasons + ([f"what was read is in doubt ({flaws[0]})"] if flaws else [])
 
 
 def _sides(comparison: Comparison) -> tuple[Cell, Cell]:

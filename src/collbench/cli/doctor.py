@@ -238,7 +238,7 @@ def tables(examined: Examined, every: bool = False) -> list[Table]:
 
 def cost_line(cost: Cost) -> str:
     """What launches would cost that spread as readings of the cores do."""
-    from collbench.schema.launch_plan import MOST_LAUNCHES
+    from collbench.schema.plan import MOST_LAUNCHES
 
     number = f"about {float(f'{cost.launches:.2g}'):g}" if cost.launches < MOST_LAUNCHES else f"over {MOST_LAUNCHES}"
     return (f"if launches spread as the cores do now, by {cost.spread * 100:.0f} %, a difference of "

@@ -27,7 +27,6 @@ from collbench.analysis.launches import together
 from collbench.analysis.pairs import within
 from collbench.analysis.planning import cost, false_positives, movements, smallest
 from collbench.analysis.runs import observe
-from collbench.characters import in_one_line
 from collbench.cli.analyse import COMPLETE, STYLE, print_tables
 from collbench.cli.launch import Purpose, perform
 from collbench.cli.options import (
@@ -48,7 +47,15 @@ from collbench.cli.plan import LAUNCHES, UNTIL, ending, placed_on
 from collbench.cli.sides import ACCEPTED, KINDS, OVERSUBSCRIBED, host_plan, refuse_other_bytes, side_of
 from collbench.cli.terminal import note
 from collbench.cli.until import continued, plan_in
-from collbench.errors import CollbenchError, Interrupted, LaunchFailed, NoAnswer, RequestError, RunWriteError
+from collbench.errors import (
+    CollbenchError,
+    Interrupted,
+    LaunchFailed,
+    NoAnswer,
+    RequestError,
+    RunWriteError,
+    in_one_line,
+)
 from collbench.launch.expansion import ExpandedPlan
 from collbench.launch.folders import signed_folder
 from collbench.launch.harvest import placed
@@ -59,8 +66,19 @@ from collbench.machine import launcher
 from collbench.report import sensitivity
 from collbench.report.gate import Names, document, junit, markdown, names_of, tables
 from collbench.report.verdict import whole_reason
-from collbench.schema.gate_plan import (
-    FILE,
+from collbench.schema.manifest import Until, read_manifest
+from collbench.schema.plan import (
+    LaunchPlan,
+    Side,
+    check_launch_plan,
+    load_launch_plan,
+    load_plan,
+    named_in_errors,
+    read_document,
+)
+from collbench.schema.record import Record, read
+from collbench.schema.store import (
+    GATE_PLAN,
     SIDES,
     GatePlan,
     Margins,
@@ -68,14 +86,9 @@ from collbench.schema.gate_plan import (
     is_unfinished,
     mark_finished,
     read_gate_plan,
+    read_readings,
     write_gate_plan,
 )
-from collbench.schema.launch_plan import LaunchPlan, Side, check_launch_plan, load_launch_plan
-from collbench.schema.manifest import Until
-from collbench.schema.plan import load_plan, named_in_errors, read_document
-from collbench.schema.record import Record, read
-from collbench.schema.store import read_manifest
-from collbench.schema.yardsticks import read_readings
 
 #: The answer as files in the folder, for a comment, for a report of tests and for programs.
 FILES = ("gate.md", "gate.xml", "gate.json")
@@ -133,7 +146,7 @@ def gate_command(options: GateOptions) -> None:
         if earlier and (typed := [name for name, value in measuring.items() if value not in (None, ())]):
             flags = ", ".join(f"--{name.replace('_', '-')}" for name in typed)
             raise RequestError(
-                f"{earlier}: is measured already, and only judged again: leave out {flags}. ({FILE} is in it.)"
+                f"{earlier}: is measured already, and only judged again: leave out {flags}. ({GATE_PLAN} is in it.)"
             )
         begun = earlier or options.resume
         if begun is not None:  # decided and judged as it was begun, where nothing else is asked for

@@ -13,9 +13,8 @@ from collbench.analysis.history import History, history, since_run
 from collbench.cli.analyse import COMPLETE, STYLE, print_tables
 from collbench.cli.options import ALL_CELLS, EXIT_1, GIVEN, PATH, RUN, Options, command, margin, option, switch
 from collbench.cli.terminal import amount, harmless, note, refuse_folder, waiting_for, write
-from collbench.errors import RequestError
+from collbench.errors import RequestError, suggestion
 from collbench.report.history import Names, document, page, tables
-from collbench.spelling import suggestion
 from collbench.units import counted
 
 #: What --fail-on takes of levels: the time now over the shortest and over the longest of the earlier levels.

@@ -149,8 +149,7 @@ class PackOptions(Options):
 @command("pack", PackOptions)
 def pack_command(options: PackOptions) -> None:
     """Pack the samples files of each of RUNS into its samples.zip. Every command reads the run as before."""
-    from collbench.schema.pack import pack
-    from collbench.schema.sample_files import ARCHIVE
+    from collbench.schema.samples import ARCHIVE, pack
 
     for run in options.runs:
         packed = pack(run)

@@ -57,13 +57,17 @@ from collbench.launch.shipped import find_plan
 from collbench.report.cells import launch_tables
 from collbench.report.tables import terminal
 from collbench.report.verdict import tables as verdict_tables
-from collbench.schema.launch_plan import LaunchPlan, load_launch_plan
-from collbench.schema.manifest import Manifest, Until
-from collbench.schema.plan import named_in_errors
+from collbench.schema.manifest import Manifest, Until, read_manifest
+from collbench.schema.plan import LaunchPlan, load_launch_plan, named_in_errors
 from collbench.schema.record import Record
-from collbench.schema.resumed import add_hosts, extend
-from collbench.schema.store import RunWriter, read_manifest, refuse_unusable
-from collbench.schema.yardsticks import YardstickReading, append
+from collbench.schema.store import (
+    RunWriter,
+    YardstickReading,
+    add_hosts,
+    append_reading,
+    extend,
+    refuse_unusable,
+)
 from collbench.units import counted
 
 #: More pairs of cells than these are not compared while somebody waits.
@@ -209,7 +213,7 @@ class RunSink:
 
     def add_reading(self, reading: YardstickReading) -> None:
         self.writer.verify()
-        append(self.writer.directory, reading)
+        append_reading(self.writer.directory, reading)
 
     def say(self, line: str, left: int) -> None:
         """A line on what is decided; so many launches may still come."""

@@ -23,7 +23,7 @@ from collbench import backends, collectives, workloads
 from collbench.bindings.spec import Options as WorldOptions
 from collbench.cli.options import PATH, PLAN, Options, argument, command, option, switch
 from collbench.cli.terminal import opened
-from collbench.errors import Interrupted, RequestError, RunWriteError
+from collbench.errors import Interrupted, RequestError, RunWriteError, suggestion
 from collbench.launch.shipped import find_plan
 from collbench.machine import launcher
 from collbench.report import STYLES, Style, new_style
@@ -31,15 +31,13 @@ from collbench.run.binding import bind
 from collbench.run.describe import completed
 from collbench.run.expand import parameters_of
 from collbench.run.experiment import default_backend, perform, plan_experiment
-from collbench.schema.axes import AXES, choices_of
+from collbench.schema.axes import AXES, Situation, Sizes, choices_of
 from collbench.schema.case import CADENCES, GATES
-from collbench.schema.choices import Situation, Sizes
 from collbench.schema.manifest import Manifest
-from collbench.schema.place import Place, read_places
 from collbench.schema.plan import USUAL_CAP, Plan, check_plan, load_plan, load_world_plan, named_in_errors
 from collbench.schema.record import Record
 from collbench.schema.store import RunWriter, end_progress, note_progress
-from collbench.spelling import suggestion
+from collbench.schema.world import Place, read_places
 from collbench.units import counted, parse_size
 from collbench.workloads.program import Program
 

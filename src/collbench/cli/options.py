@@ -20,7 +20,7 @@ from collbench.launch.shipped import plans
 from collbench.units import parse_size
 
 if TYPE_CHECKING:
-    from collbench.schema.gate_plan import Margins
+    from collbench.schema.store import Margins
 
 
 class Declared(NamedTuple):
@@ -146,7 +146,7 @@ class MarginsType(click.ParamType["Margins"]):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Margins:
         """As the gate takes them."""
-        from collbench.schema.gate_plan import Margin, has_all_sizes
+        from collbench.schema.store import Margin, has_all_sizes
 
         if isinstance(value, tuple):
             return value

@@ -27,12 +27,11 @@ from collbench.analysis.pairs import own_sides
 from collbench.analysis.papers import Item, Paper, library_name, representatives
 from collbench.analysis.planning import power
 from collbench.analysis.results import cells_of
-from collbench.characters import in_one_line
 from collbench.cli.analyse import read
 from collbench.cli.options import ENGINE, MARGIN, OPTIONAL_PLAN, PATH, SITE, Options, command, option, switch
 from collbench.cli.terminal import note, say, waiting_for
 from collbench.collectives.case import CollectiveCase
-from collbench.errors import RequestError
+from collbench.errors import RequestError, in_one_line
 from collbench.launch import engines
 from collbench.launch.campaign import PreparedCampaign, prepare
 from collbench.launch.cells import Launch, LaunchCell, Part, inner_plan
@@ -55,9 +54,8 @@ from collbench.report.paper import decidable, paper
 from collbench.report.sensitivity import power_table
 from collbench.report.tables import Table, terminal
 from collbench.schema.case import Case
-from collbench.schema.launch_plan import MOST_LAUNCHES, LaunchPlan, check_launch_plan, load_launch_plan
 from collbench.schema.manifest import Until
-from collbench.schema.plan import Plan, named_in_errors
+from collbench.schema.plan import MOST_LAUNCHES, LaunchPlan, Plan, check_launch_plan, load_launch_plan, named_in_errors
 from collbench.units import counted, format_long
 from collbench.workloads import use_of
 from collbench.workloads.program import ProgramCase

@@ -21,7 +21,7 @@ from click.core import ParameterSource
 from collbench.analysis.deciding import TRIED, Executed, Standing, next_block, standing, still_open
 from collbench.analysis.estimate import FEWEST
 from collbench.analysis.results import Cell, cells_of, some_from
-from collbench.analysis.runs import few_launches
+from collbench.analysis.runs import shortage
 from collbench.cli.options import typed_margins, typed_share
 from collbench.cli.plan import launch_cells, seconds_of_launch
 from collbench.errors import RequestError
@@ -32,10 +32,10 @@ from collbench.launch.harvest import placed
 from collbench.report.headings import versus
 from collbench.report.verdict import whole_reason
 from collbench.schema.case import Case
-from collbench.schema.launch_plan import MOST_LAUNCHES, LaunchPlan, check_launch_plan
-from collbench.schema.manifest import Manifest, Until
+from collbench.schema.manifest import Manifest, Until, read_manifest
+from collbench.schema.plan import MOST_LAUNCHES, LaunchPlan, check_launch_plan
 from collbench.schema.record import Record
-from collbench.schema.store import RecordStream, RunWriter, read_manifest
+from collbench.schema.store import RecordStream, RunWriter
 from collbench.units import counted, format_long, format_size
 from collbench.workloads.program import ProgramCase
 
@@ -322,9 +322,8 @@ def continued(
 def _no_more(where: Path, run: LaunchPlan, most: int, until: Until | None) -> str:
     """Why a run with a fixed number of launches cannot be continued until decided with at most so many."""
     request, more = f"--resume {where} --until decided", f"--launches {2 * run.launches}."
-    experiment = read_manifest(where).experiment
-    cells = cells_of(RecordStream(where))
-    if experiment is None or (cells and not few_launches(cells.values(), experiment)):
+    manifest, cells = read_manifest(where), cells_of(RecordStream(where))
+    if manifest.experiment is None or (cells and not shortage(where, manifest, cells.values()).cells):
         return (f"{request}: has {run.launches} launches of each cell, and at most {most} are asked for. "
                 f"Ask for more: {more}")  # fmt: skip
     same = f"--resume {shlex.quote(str(where))}"

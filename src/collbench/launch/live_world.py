@@ -32,10 +32,9 @@ from collbench.launch.storage import Storage, storage_of
 from collbench.launch.world_links import WorldLink, linked
 from collbench.machine.facts import format_cores
 from collbench.schema.case import Case
-from collbench.schema.launch_plan import LaunchPlan
-from collbench.schema.plan import plan_of_some
+from collbench.schema.plan import LaunchPlan, plan_of_some
 from collbench.schema.record import Alone, Duet
-from collbench.schema.turns import Order, Report
+from collbench.schema.world import Order, Report
 
 #: Receives a record as it is read, with the transport; with the last one, why the launch failed, if it did.
 Keep = Callable[[Harvested, str | None, LaunchFailed | None], None]

@@ -24,7 +24,7 @@ from collbench.launch.placing import Placement
 from collbench.launch.probe import Contents, sources
 from collbench.launch.starters.starter import Argv
 from collbench.machine.topology import Core, Topology
-from collbench.schema.launch_plan import LaunchPlan
+from collbench.schema.plan import LaunchPlan
 from collbench.schema.record import SCHEMA
 
 Playing = Generator[None, None, int]

@@ -26,8 +26,8 @@ from collbench.launch.starters.starter import Argv, Starter
 from collbench.launch.storage import Storage
 from collbench.machine import topology
 from collbench.machine.topology import Topology
-from collbench.schema.launch_plan import LaunchPlan
 from collbench.schema.manifest import Allocation, Host
+from collbench.schema.plan import LaunchPlan
 
 
 @dataclass(frozen=True)

@@ -30,7 +30,7 @@ from collbench.launch.patience import StopCheck
 from collbench.launch.placing import Placement
 from collbench.launch.rank_environment import sharing_of
 from collbench.launch.starters.starter import Argv
-from collbench.schema.launch_plan import LaunchPlan
+from collbench.schema.plan import LaunchPlan
 
 
 @dataclass(frozen=True)

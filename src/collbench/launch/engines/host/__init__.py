@@ -22,7 +22,7 @@ from collbench.launch.placing import Placement
 from collbench.launch.rank_environment import variables
 from collbench.launch.starters.starter import Argv
 from collbench.machine import facts
-from collbench.schema.launch_plan import LaunchPlan
+from collbench.schema.plan import LaunchPlan
 
 
 class HostEngine(Engine):

@@ -48,8 +48,8 @@ from collbench.launch.patience import StopCheck
 from collbench.launch.placing import Placement
 from collbench.launch.stacks import contents_in, probe_of
 from collbench.launch.starters.starter import Argv
-from collbench.schema.launch_plan import LaunchPlan
 from collbench.schema.manifest import Allocation, Host
+from collbench.schema.plan import LaunchPlan
 from collbench.schema.store import PROGRESS
 
 #: Interval (s) at which Kubernetes is asked, and progress is copied.

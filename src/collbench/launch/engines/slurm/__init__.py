@@ -25,7 +25,7 @@ from collbench.launch.patience import StopCheck
 from collbench.launch.placing import Placement
 from collbench.launch.site import node_of
 from collbench.machine.topology import Topology
-from collbench.schema.launch_plan import LaunchPlan
+from collbench.schema.plan import LaunchPlan
 
 
 class SlurmEngine(Engine):

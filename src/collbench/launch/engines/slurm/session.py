@@ -33,7 +33,7 @@ from collbench.launch.log import Log
 from collbench.launch.patience import StopCheck
 from collbench.launch.placing import Placement
 from collbench.launch.starters.starter import Argv, Starter
-from collbench.schema.launch_plan import LaunchPlan
+from collbench.schema.plan import LaunchPlan
 
 #: Names of jobs and of their folders.
 PREFIX = "collbench-"
