@@ -182,8 +182,10 @@ def _examine_image(options: DoctorOptions, image: str) -> int:
     flags += [flag for flag, typed in (("--json", options.as_json), ("--all", options.every)) if typed]
     stopping = Stopping()
     with stopping.listening():
-        expanded = expanded_for(image, options.policy, options.isolation, options.engine or "docker")
-        session = engines.get(expanded.plan.engine).connect(options.docker_host or "", stopping.check)
+        expanded = expanded_for(
+            image, options.policy, options.isolation, options.engine or "docker", options.docker_host or ""
+        )
+        session = engines.get(expanded.plan.engine).connect(expanded.plan, stopping.check)
         examined = examine(expanded, session, ("collbench", "doctor", *flags), stopping.check)
     if not options.as_json:
         click.echo("\n".join((f"image {examined.title}", *(f"note: {line}" for line in examined.notes))))

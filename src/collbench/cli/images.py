@@ -55,7 +55,7 @@ def build_command(options: BuildOptions) -> None:
     Without a name, all of them are listed.
     """
     from collbench.launch.engines.docker import images
-    from collbench.launch.engines.docker.containers import Docker
+    from collbench.launch.engines.docker.client import Docker
     from collbench.launch.engines.docker.look import reference_of
     from collbench.launch.patience import Stopping
     from collbench.launch.shipped import dockerfiles
@@ -110,10 +110,9 @@ def images_command(options: ImagesOptions) -> None:
     """What each image holds, from its labels; with a NAME, every label of that image."""
     from tabulate import tabulate
 
-    from collbench.launch.engines.docker.containers import Docker
-    from collbench.launch.engines.docker.image_store import inspect
+    from collbench.launch.engines.docker.client import Docker
     from collbench.launch.engines.docker.images import listed
-    from collbench.launch.engines.docker.look import reference_of
+    from collbench.launch.engines.docker.look import inspect, reference_of
     from collbench.launch.probe import sources
 
     engine = Docker(options.docker_host or "")

@@ -114,7 +114,8 @@ def plan_command(options: PlanOptions) -> None:
     plan = ending(plan, options.until, options.launches)
     with named_in_errors(path):
         expanded = expand(plan)
-        engines.get(plan.engine).script(plan, expanded.order, expanded.placements)
+        if script := engines.get(plan.engine).script:  # it says what it cannot do
+            script(plan, expanded.order, expanded.placements)
     title = in_one_line(plan.title or path.stem)
     each = counted(plan.launches, "launch", "launches")
     click.echo(f"{title}: {counted(len(expanded.cells), 'cell')}, {_at_most(plan)}{each} each, seed {plan.seed}")
@@ -222,7 +223,7 @@ def placed_on(plan: LaunchPlan, engine: str | None, site: str | None, docker_hos
     if engine is not None:
         engines.get(engine)
     placed = msgspec.structs.replace(plan, **{name: text for name, text in flags.items() if text is not None})
-    if site is not None and engines.get(placed.engine).address(placed) != site:
+    if site is not None and not engines.get(placed.engine).starts_ranks:
         raise RequestError(f"--site is for slurm and k8s; the engine is {placed.engine}.")
     return placed
 
@@ -250,8 +251,8 @@ def about(expanded: ExpandedPlan) -> str:
 
 def too_long(expanded: ExpandedPlan) -> str | None:
     """A sentence where the job of a cluster is estimated to end before its last launch; None where it is not."""
-    plan, seconds = expanded.plan, seconds_of(expanded)
-    limit = engines.get(plan.engine).longest(plan)
+    seconds = seconds_of(expanded)
+    limit = min((site.seconds for site in expanded.sites if site.seconds is not None), default=None)
     if limit is None or seconds <= limit:
         return None
     return (f"time {format_long(limit)} in the site file: all launches take about {format_long(seconds)}. Raise it, or "
@@ -395,9 +396,8 @@ def of_paper(
 
 def before_measuring(expanded: ExpandedPlan, missing: Missing = NOTHING_MISSING) -> tuple[str, ...]:
     """A line for each: the conclusions of a paper, keys without an effect, gates, and cautions of the engine."""
-    engine = engines.get(expanded.plan.engine)
     papers = decidable(*judged) if (judged := of_paper(expanded, missing)) else ()
-    cautions = engine.cautions(engine.address(expanded.plan))
+    cautions = (caution for site in expanded.sites for caution in site.cautions)
     gates: tuple[str, ...] = ()  # on several hosts the gate depends on how well their clocks are known
     if (
         len({cell.hosts > 1 for cell in expanded.cells}) > 1
@@ -455,7 +455,7 @@ def looking(plan: LaunchPlan) -> contextlib.AbstractContextManager[None]:
 def show_commands(plan: LaunchPlan, check: StopCheck) -> None:
     """For every cell: its folders, the containers, the first command, and what removes everything."""
     engine = engines.get(plan.engine)
-    if engine.starts_ranks:
+    if engine.script:
         expanded = expand(plan)
         for line in expanded.left_out:
             click.echo(f"# {line}", err=True)
@@ -482,11 +482,12 @@ def commands_of(prepared: PreparedCampaign, launch: Launch) -> list[str]:
     inner = json.dumps(msgspec.json.decode(msgspec.json.encode(plan)))
     planned = msgspec.json.encode(places(cell, world.placement)).decode()
     owner, group = world.user
+    commands = engines.get(cell.engine).commands
     own = " ".join(str(folder) for folder in (at.out, at.relay, files) if folder)
     return [
         f"\n# {cell.title}",
         f"install -d {root} && install -d -m 700 -o {owner} -g {group} {own}",
         f"printf %s {shlex.quote(inner)} > {at.plan}",
         f"printf %s {shlex.quote(planned)} > {at.placement}",
-        *engines.get(cell.engine).render(world),
+        *(commands(world) if commands else ()),
     ]
