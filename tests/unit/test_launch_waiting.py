@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 
 from collbench.errors import Interrupted, LaunchFailed
-from collbench.launch import starters
+from collbench.launch import launchers
 from collbench.launch.job import OFTEN, SELDOM, Daemons, Job, StartedJob
-from collbench.launch.log import Log
+from collbench.launch.launchers import RankLauncher, started_by_engine
 from collbench.launch.relay import LARGEST
-from collbench.launch.starters.starter import Starter, started_by_engine
+from collbench.launch.waiting import Log
 
-OPENMPI, MPICH, TORCH = (starters.get(name, name) for name in ("openmpi", "mpich", "torch"))
+OPENMPI, MPICH, TORCH = (launchers.get(name, name) for name in ("openmpi", "mpich", "torch"))
 TWO = (("c0", 1), ("c1", 2))
 NAPS: list[float] = []
 LINE = "HYDRA_LAUNCH: proxy --proxy-id {} --x"
@@ -60,7 +60,7 @@ class World:
 
 
 @dataclass
-class Patience:
+class Timeouts:
     """Ends after so many looks."""
 
     looks: int = 1000
@@ -79,12 +79,12 @@ def naps() -> list[float]:
 
 
 def waited(
-    world: Any, starter: Starter = OPENMPI, log: Log | None = None, check: Callable[[], None] = lambda: None,
+    world: Any, launcher: RankLauncher = OPENMPI, log: Log | None = None, check: Callable[[], None] = lambda: None,
     patience: Any = None, relay: Path = Path("/nowhere"),
 ) -> None:  # fmt: skip
-    patience = patience or Patience()
+    patience = patience or Timeouts()
     ranks = sum(number for _, number in world.hosts)
-    job = StartedJob(Job(world, starter, ranks, False, relay), log or Log(), patience, lambda: 7)
+    job = StartedJob(Job(world, launcher, ranks, False, relay), log or Log(), patience, lambda: 7)
     check()
     while job.look():
         NAPS.append(job.pause)
@@ -95,7 +95,7 @@ def waited(
 
 
 def test_in_one_box_the_launcher_runs_once_with_the_worlds_variables(naps: list[float]) -> None:
-    world, patience = World(codes=(None, None, 0)), Patience()
+    world, patience = World(codes=(None, None, 0)), Timeouts()
     waited(world, patience=patience)
     assert world.started == [("c0", OPENMPI.local(2, False, ("program",)), {"OWN": "1"})]
     assert (naps, patience.given) == ([SELDOM] * 2, [7] * 2)
@@ -141,9 +141,9 @@ def test_daemons_are_started_where_lines_ask_for_them_once_each(naps: list[float
     assert OFTEN < SELDOM
 
 
-def daemons(starter: Starter, relay: Path, log: Log | None = None, hosts: Any = TWO) -> Daemons:
+def daemons(launcher: RankLauncher, relay: Path, log: Log | None = None, hosts: Any = TWO) -> Daemons:
     world: Any = World(hosts)
-    return Daemons(Job(world, starter, 3, False, relay), log or Log())
+    return Daemons(Job(world, launcher, 3, False, relay), log or Log())
 
 
 def test_a_line_is_read_once() -> None:
@@ -182,9 +182,9 @@ def test_a_request_may_be_as_large_as_one_is_read(tmp_path: Path) -> None:
         daemons(OPENMPI, tmp_path).new()
 
 
-@pytest.mark.parametrize("starter", [OPENMPI, MPICH, TORCH])
-def test_one_box_is_complete(starter: Starter) -> None:
-    asked = daemons(starter, Path("/nowhere"), hosts=(("c0", 3),))
+@pytest.mark.parametrize("launcher", [OPENMPI, MPICH, TORCH])
+def test_one_box_is_complete(launcher: RankLauncher) -> None:
+    asked = daemons(launcher, Path("/nowhere"), hosts=(("c0", 3),))
     assert asked.complete and asked.new() == []
 
 
@@ -213,9 +213,9 @@ def test_a_death_ends_the_wait_at_once_or_is_seen_at_the_end(naps: list[float]) 
 
 
 def test_who_takes_too_long_is_left_but_not_who_has_just_ended() -> None:
-    assert str(failed(World(codes=(None,) * 9), patience=Patience(2))) == "no record came for 20 s"
-    waited(World(codes=(None, 0)), patience=Patience(0))
-    assert str(failed(World(codes=(None, 5)), patience=Patience(0))) == "ended with exit code 5"
+    assert str(failed(World(codes=(None,) * 9), patience=Timeouts(2))) == "no record came for 20 s"
+    waited(World(codes=(None, 0)), patience=Timeouts(0))
+    assert str(failed(World(codes=(None, 5)), patience=Timeouts(0))) == "ended with exit code 5"
 
 
 def test_told_to_stop_it_stops_before_anything_else_is_looked_at() -> None:

@@ -25,16 +25,14 @@ from collbench.cli.terminal import harmless, waiting_for
 from collbench.launch import engines
 from collbench.launch.campaign import PreparedCampaign, prepare
 from collbench.launch.cells import Launch, LaunchCell, inner_plan
-from collbench.launch.expansion import ExpandedPlan, expand
-from collbench.launch.folders import folders_in
-from collbench.launch.groups import MOST_WORLDS, at_once
+from collbench.launch.expansion import MOST_WORLDS, ExpandedPlan, at_once, expand
+from collbench.launch.folders import described, folders_in, place_of
 from collbench.launch.live_world import world_of
-from collbench.launch.patience import StopCheck
-from collbench.launch.placing import Placement
-from collbench.launch.preview import unused
+from collbench.launch.placement import Placement
+from collbench.launch.preview import ignored_keys
 from collbench.launch.rank_environment import places
 from collbench.launch.stacks import Missing
-from collbench.launch.storage import described, place_of
+from collbench.launch.waiting import StopCheck
 from collbench.report.caveats import ALONE
 from collbench.report.paper import decidable, paper
 from collbench.schema.launch_plan import LaunchPlan
@@ -128,7 +126,7 @@ def before_measuring(expanded: ExpandedPlan, missing: Missing = NOTHING_MISSING)
     engine = engines.get(expanded.plan.engine)
     papers = decidable(*judged) if (judged := of_paper(expanded, missing)) else ()
     cautions = engine.cautions(engine.address(expanded.plan))
-    return (*papers, *_turns(expanded), *unused(expanded), *_gates(expanded), *cautions)
+    return (*papers, *_turns(expanded), *ignored_keys(expanded), *_gates(expanded), *cautions)
 
 
 def _turns(expanded: ExpandedPlan) -> Iterator[str]:

@@ -10,7 +10,7 @@ from collbench.launch.engines.docker.specs import LADDER, world_commands
 from collbench.launch.engines.ladder import Ladder
 from collbench.launch.engines.spec import Engine, WorldSpec
 from collbench.launch.folders import user_inside
-from collbench.launch.patience import StopCheck
+from collbench.launch.waiting import StopCheck
 from collbench.schema.launch_plan import LaunchPlan
 
 

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 from collbench.errors import EngineError, to_install
 from collbench.launch.engines.docker.specs import DRIVER_LABEL, RUN_LABEL
 from collbench.launch.folders import driver_identity
-from collbench.launch.patience import StopCheck
+from collbench.launch.waiting import StopCheck
 
 #: Longest wait for a whole answer of the engine, and of an engine that may be gone (s).
 ANSWER, PING = 60, 5

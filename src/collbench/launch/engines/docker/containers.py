@@ -19,7 +19,7 @@ from collbench.errors import CollbenchError, EngineError
 from collbench.launch.engines.docker.connection import Connection, each, objects, translated
 from collbench.launch.engines.docker.specs import DRIVER_LABEL, NETWORK_OPTIONS, RUN_LABEL, Spec, container_settings
 from collbench.launch.folders import YOUNG, is_dead, locks, namespace, remove_left, sweep_folders, user_inside
-from collbench.launch.log import Lines, Log
+from collbench.launch.waiting import Lines, Log
 
 #: Receives a line of a running command: (is standard error, text).
 OnLine = Callable[[bool, str], None]

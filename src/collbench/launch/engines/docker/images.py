@@ -13,9 +13,9 @@ from collbench.errors import RequestError
 from collbench.launch.engines.docker import image_store
 from collbench.launch.engines.docker.containers import Docker, nothing_left
 from collbench.launch.engines.docker.look import contents_of, find, reference_of
-from collbench.launch.patience import Stopping
 from collbench.launch.probe import Build, Contents
 from collbench.launch.shipped import PACKAGE, dockerfiles, find_dockerfile, find_layer, source_tree
+from collbench.launch.waiting import Stopping
 
 #: What is needed to install collbench in addition to its code.
 _INSTALLS = ("LICENSE", "README.md", "constraints.txt", "pyproject.toml", "setup.py")

@@ -13,7 +13,7 @@ import msgspec
 
 from collbench import workloads
 from collbench.errors import EngineError, ImageMissing
-from collbench.launch import starters
+from collbench.launch import launchers
 from collbench.launch.cells import LaunchCell
 from collbench.launch.engines.docker.connection import Connection
 from collbench.launch.engines.docker.containers import Docker
@@ -31,12 +31,11 @@ from collbench.launch.engines.docker.specs import (
 )
 from collbench.launch.engines.docker.specs import given as mounted
 from collbench.launch.engines.spec import Look, Looks
-from collbench.launch.folders import folders, user_inside
-from collbench.launch.given import LIBRARY_PATH, NOTHING_GIVEN, Given, given_by
-from collbench.launch.placing import Placement
+from collbench.launch.folders import folders, refuse_other_device, user_inside
+from collbench.launch.overrides import LIBRARY_PATH, NO_OVERRIDES, Overrides, overrides_of
+from collbench.launch.placement import Placement
 from collbench.launch.probe import Contents
 from collbench.launch.rank_environment import sharing_of
-from collbench.launch.storage import refuse_other_device
 from collbench.machine.cgroup import under
 from collbench.schema.launch_plan import LaunchPlan
 from collbench.schema.plan import Plan
@@ -206,7 +205,7 @@ def look_at(engine: Docker, plan: LaunchPlan, placements: Mapping[LaunchCell, Pl
         engine.check()
         contents[name] = contents_of(
             engine, image, requests=gpu_requests(gpus, cdi), benchmarks=workloads.uses(plan.benchmarks),
-            given=given_by(plan, _library_path(engine, image)),
+            given=overrides_of(plan, _library_path(engine, image)),
         )  # fmt: skip
     memlock = all(cell.isolation == STEPS[0] for cell in placements) or allows_memlock(engine, first)
     abilities = {MEMLOCK: memlock, SEALED: seals_networks(engine), CDI: cdi}
@@ -237,7 +236,7 @@ def _beneath(engine: Docker, plan: LaunchPlan, placements: Mapping[LaunchCell, P
 
 def _look(engine: Docker, name: str, image: Resolved, contents: Contents, shared: bool, grants: frozenset[str]) -> Look:
     """What is known of an image. `shared`: ranks share a container, and may read each other's memory."""
-    attach = starters.get(contents.vendor, name).attach if shared else frozenset()
+    attach = launchers.get(contents.vendor, name).attach if shared else frozenset()
     refused = attach - allowed_calls(engine, image) if attach else frozenset()
     known = inspect(engine, image.id)
     labels = (known.get("Config") or {}).get("Labels") or {}
@@ -270,7 +269,7 @@ def find(engine: Docker, name: str) -> Resolved:
 
 def contents_of(
     engine: Docker, image: Resolved, build: bool = False, requests: list[Any] | None = None,
-    benchmarks: tuple[str, ...] = (), given: Given = NOTHING_GIVEN,
+    benchmarks: tuple[str, ...] = (), given: Overrides = NO_OVERRIDES,
 ) -> Contents:  # fmt: skip
     """What `collbench.launch.probe` prints in an image; with `build`, how its MPI was built too.
 

@@ -25,11 +25,10 @@ from collbench.launch.engines.docker.look import look_at
 from collbench.launch.engines.docker.specs import SEALED, program_of, reached, specs_for
 from collbench.launch.engines.spec import Looks, WorldSpec
 from collbench.launch.folders import remove_left
-from collbench.launch.log import Log
-from collbench.launch.patience import StopCheck
-from collbench.launch.placing import Placement
+from collbench.launch.launchers import Argv
+from collbench.launch.placement import Placement
 from collbench.launch.rank_environment import sharing_of
-from collbench.launch.starters.starter import Argv
+from collbench.launch.waiting import Log, StopCheck
 from collbench.schema.launch_plan import LaunchPlan
 
 

@@ -9,11 +9,11 @@ from typing import Any, Literal
 
 from collbench.launch.engines.ladder import SHARING, USUAL_SHM, Step, ladder_of, step_of
 from collbench.launch.engines.spec import WorldSpec
-from collbench.launch.given import Given
-from collbench.launch.placing import Box
+from collbench.launch.folders import Storage
+from collbench.launch.launchers import Argv
+from collbench.launch.overrides import Overrides
+from collbench.launch.placement import Box
 from collbench.launch.rank_environment import SHM_FOLDER, needs_shm_folder, variables
-from collbench.launch.starters.starter import Argv
-from collbench.launch.storage import Storage
 
 LADDER = ladder_of(
     Step("strict", "private ipc, pid, net, uts; only its own GPU; Docker's default limits", SHARING["strict"]),
@@ -127,7 +127,7 @@ def program_of(world: WorldSpec) -> Argv:
     return INSIDE if world.folders.turns is None else (*INSIDE, *IN_TURNS)
 
 
-def given(what: Given) -> tuple[Mount, ...]:
+def given(what: Overrides) -> tuple[Mount, ...]:
     """The library files that a plan puts in front of others."""
     return tuple(Mount(source, target) for target, source in what.mounts().items())
 
@@ -151,7 +151,7 @@ def specs_for(world: WorldSpec) -> tuple[Spec, ...]:
         raise ValueError(f"{cell.title}: no step of the ladder")
     sharing, limits = step_of(LADDER, cell.isolation).sharing, STEPS.index(cell.isolation) >= STEPS.index("limits")
     capabilities = {"SYS_NICE": limits, "SYS_PTRACE": sharing.ipc}
-    environment = variables(cell, placement, stack) | stack.given.inside()
+    environment = variables(cell, placement, stack) | stack.overrides.inside()
 
     def made(name: str, box: Box, **fields: Any) -> Spec:
         return Spec(
@@ -186,7 +186,7 @@ def specs_for(world: WorldSpec) -> tuple[Spec, ...]:
 def _mounts(world: WorldSpec) -> dict[str, tuple[Mount, ...]]:
     """By box; that of rank 0 may write to the launch's folders."""
     at, stack = world.folders, world.stack
-    told = (Mount(str(at.plan), PLAN), Mount(str(at.placement), PLACEMENT), *given(stack.given))
+    told = (Mount(str(at.plan), PLAN), Mount(str(at.placement), PLACEMENT), *given(stack.overrides))
     if at.turns is not None:
         told += (Mount(str(at.turns), TURNS),)
     if needs_shm_folder(world.cell, world.placement, stack):
@@ -306,21 +306,21 @@ def world_commands(world: WorldSpec, program: str = "docker") -> tuple[str, ...]
 
 def _starts(world: WorldSpec, members: list[Spec], program: str) -> list[str]:
     """The command in the first container; across containers, what else the launcher does."""
-    starter, first = world.stack.starter, members[0].name
+    launcher, first = world.stack.launcher, members[0].name
     if len(members) == 1:
-        local = starter.local(world.cell.ranks, world.placement.crowded, program_of(world))
+        local = launcher.local(world.cell.ranks, world.placement.crowded, program_of(world))
         return [f"{program} exec {first} {shlex.join(local)}"]
     boxes = world.placement.boxes
     hosts = tuple((name, len(box.ranks)) for name, box in zip(reached(members), boxes, strict=True))
     containers = {name: spec.name for name, spec in zip(reached(members), members, strict=True)}
-    argv = shlex.join(starter.across(hosts, program_of(world)))
-    if starter.direct is not None:
+    argv = shlex.join(launcher.across(hosts, program_of(world)))
+    if launcher.direct is not None:
         return [
             f"{program} exec --detach {' '.join(f'--env {k}={v}' for k, v in variables.items())} "
             f"{containers[name]} {argv}"
-            for name, variables in starter.direct(hosts)
+            for name, variables in launcher.direct(hosts)
         ]
-    how = "leaves in the relay folder" if starter.relays else "prints"
+    how = "leaves in the relay folder" if launcher.relays else "prints"
     return [
         f"{program} exec {first} {argv}",
         f"#   waits until the commands that it {how} run in the other containers; collbench launch starts them",

@@ -14,11 +14,11 @@ from collbench.launch.engines.k8s.objects import Launchable, Object, manifests
 from collbench.launch.engines.k8s.session import PREFIX, K8sSession
 from collbench.launch.engines.k8s.site import K8sSite, read
 from collbench.launch.engines.spec import Engine, Stack, WorldSpec
-from collbench.launch.expansion import starter_of
+from collbench.launch.expansion import launcher_of
 from collbench.launch.folders import folders_in
-from collbench.launch.patience import StopCheck
-from collbench.launch.placing import Placement
+from collbench.launch.placement import Placement
 from collbench.launch.site import node_of
+from collbench.launch.waiting import StopCheck
 from collbench.machine.topology import Topology
 from collbench.schema.launch_plan import LaunchPlan
 
@@ -51,7 +51,7 @@ def _objects(
     plan: LaunchPlan, launch: Launch, placements: Mapping[LaunchCell, Placement], site: K8sSite
 ) -> tuple[Object, ...]:
     cell = launch.cell
-    stack = Stack(starter_of(cell.image, site.libraries, plan), "")
+    stack = Stack(launcher_of(cell.image, site.libraries, plan), "")
     name, at = f"{PREFIX}RUN-{launch.sequence}".lower(), folders_in(Path(PREFIX))
     world = WorldSpec(f"{PREFIX}run", name, "driver", cell, placements[cell], stack, at, (0, 0))
     return manifests(Launchable(world, site, msgspec.json.encode(inner_plan(plan, cell)).decode()))

@@ -29,10 +29,9 @@ from collbench.launch.engines.slurm.script import (
 from collbench.launch.engines.slurm.site import SlurmSite
 from collbench.launch.engines.spec import Looks, WorldSpec
 from collbench.launch.folders import remove_folder
-from collbench.launch.log import Log
-from collbench.launch.patience import StopCheck
-from collbench.launch.placing import Placement
-from collbench.launch.starters.starter import Argv, Starter
+from collbench.launch.launchers import Argv, RankLauncher
+from collbench.launch.placement import Placement
+from collbench.launch.waiting import Log, StopCheck
 from collbench.schema.launch_plan import LaunchPlan
 
 #: Names of jobs and of their folders.
@@ -157,14 +156,14 @@ class SlurmSession:
             return error
         said = "".join(step.log.message for step in opened.started).rstrip(".")
         quoted = "" if wrong_pmi.removeprefix("srun: ") in f"{error}{said}" else f": {wrong_pmi}"
-        advice = f"; {_ADVICE}" if wrong_pmi and self._may_name_another(opened.world.stack.starter, wrong_pmi) else ""
+        advice = f"; {_ADVICE}" if wrong_pmi and self._may_name_another(opened.world.stack.launcher, wrong_pmi) else ""
         self.refused = f"{error}{said}{quoted}{advice}"
         return LaunchLost(f"{error}{quoted}{advice}", error.log)
 
-    def _may_name_another(self, starter: Starter, said: str) -> bool:
+    def _may_name_another(self, launcher: RankLauncher, said: str) -> bool:
         """Whether the type of PMI in the site file is not the library's usual one, or none that srun knows."""
-        kind = self.site.mpi.get(starter.vendor, starter.pmi)
-        return not kind.startswith(starter.pmi) or _UNKNOWN_PMI in said
+        kind = self.site.mpi.get(launcher.vendor, launcher.pmi)
+        return not kind.startswith(launcher.pmi) or _UNKNOWN_PMI in said
 
     def sweep(self) -> tuple[list[str], list[str]]:
         """Jobs and folders whose driver has not shown itself for minutes."""
@@ -220,14 +219,14 @@ class SlurmWorld:
 
     @property
     def environment(self) -> dict[str, str]:
-        return variables_of(self.world.cell, self.world.placement, self.world.stack.starter, self.site)
+        return variables_of(self.world.cell, self.world.placement, self.world.stack.launcher, self.site)
 
     def execute(self, host: str, argv: Argv, environment: dict[str, str], log: Log) -> SlurmStep:
         """The step that starts every rank."""
         world = self.world
-        starter, with_servers = world.stack.starter, self.job.with_servers
+        launcher, with_servers = world.stack.launcher, self.job.with_servers
         beside = world.folders.turns is not None
-        step = StepOf(world.name, world.cell, world.placement, starter, environment, with_servers, beside=beside)
+        step = StepOf(world.name, world.cell, world.placement, launcher, environment, with_servers, beside=beside)
         started = self.job.start(step_script(step, self.site, argv), world.name, log)
         self.started.append(started)
         return started
