@@ -23,8 +23,8 @@ from collbench.launch.duet import LATE, LOOK
 from collbench.launch.live_world import Assignment, LiveWorld
 from collbench.launch.waiting import StopCheck, Stopping, limits_of
 from collbench.schema.case import Case
-from collbench.schema.launch_plan import load_launch_plan
-from collbench.schema.turns import Order, Report
+from collbench.schema.plan import load_launch_plan
+from collbench.schema.world import Order, Report
 from collbench.timing.gates import LARGEST_SLACK
 from collbench.units import format_size
 

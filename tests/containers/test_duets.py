@@ -13,7 +13,7 @@ import pytest
 from collbench.launch.engines.host.environments import probe
 from collbench.schema.record import Record
 from collbench.schema.store import read_run
-from collbench.schema.turns import SliceRule
+from collbench.schema.world import SliceRule
 from tests.containers.conftest import Launch, Started, ended
 from tests.processes import wait_for
 from tests.turns import assert_slept

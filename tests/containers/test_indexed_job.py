@@ -14,7 +14,7 @@ from tools.toy_slurm import OUTSIDE, docker
 
 from collbench.launch.engines.k8s import ENGINE
 from collbench.launch.expansion import expand
-from collbench.schema.launch_plan import LaunchPlan
+from collbench.schema.plan import LaunchPlan
 from tests.containers.conftest import Started
 from tests.containers.test_launch import need
 

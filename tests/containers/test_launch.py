@@ -17,7 +17,7 @@ from collbench.launch.engines.docker import image_store
 from collbench.launch.engines.host.environments import probe
 from collbench.launch.expansion import expand
 from collbench.launch.placement import Placement
-from collbench.schema.launch_plan import load_launch_plan
+from collbench.schema.plan import load_launch_plan
 from collbench.schema.record import Record
 from collbench.schema.store import Run, read_run
 from tests.containers.conftest import ROOT, Launch, Started, ended, skip_or_fail

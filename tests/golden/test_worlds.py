@@ -16,7 +16,7 @@ from collbench.launch.folders import folders_in
 from collbench.launch.placement import place
 from collbench.machine import facts
 from collbench.machine.topology import Core, Topology
-from collbench.schema.launch_plan import LaunchPlan
+from collbench.schema.plan import LaunchPlan
 
 MACHINE = Topology(tuple(Core(number) for number in range(4)))
 PLAN = LaunchPlan(collectives=("allreduce",), images=("openmpi",))

@@ -18,11 +18,9 @@ from collbench.launch.cells import LaunchCell, cases_in
 from collbench.launch.engines.fake import FakeCommand, FakeEngine, FakeSession, Play
 from collbench.schema import record as records
 from collbench.schema.case import Case
-from collbench.schema.launch_plan import LaunchPlan, load_launch_plan
-from collbench.schema.plan import Chosen, chosen_of, load_world_plan
-from collbench.schema.record import Samples
+from collbench.schema.plan import Chosen, LaunchPlan, chosen_of, load_launch_plan, load_world_plan
+from collbench.schema.record import Samples, summarise
 from collbench.schema.store import read_run
-from collbench.schema.summary import summarise
 
 TOML = """
 collectives = ["bcast"]

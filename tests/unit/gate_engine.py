@@ -15,10 +15,8 @@ from collbench.launch.cells import cases_in
 from collbench.launch.engines.fake import FakeCommand, FakeEngine, FakeSession, FakeWorld
 from collbench.schema import record as records
 from collbench.schema.case import Case
-from collbench.schema.launch_plan import load_launch_plan
-from collbench.schema.plan import chosen_of, load_world_plan
-from collbench.schema.record import Record, ResultCheck, Samples
-from collbench.schema.summary import summarise
+from collbench.schema.plan import chosen_of, load_launch_plan, load_world_plan
+from collbench.schema.record import Record, ResultCheck, Samples, summarise
 
 TOML = """
 collectives = ["bcast"]

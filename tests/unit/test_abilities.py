@@ -15,7 +15,7 @@ from collbench.launch.engines.docker.image_store import Resolved
 from collbench.launch.engines.docker.images import Recipe
 from collbench.launch.engines.docker.look import refuse_unseen_folder, refuse_without_host, seals_networks
 from collbench.launch.waiting import Stopping
-from collbench.schema.launch_plan import LaunchPlan
+from collbench.schema.plan import LaunchPlan
 
 pytest.importorskip("docker", reason="the Docker SDK for Python is not installed")
 

@@ -29,7 +29,7 @@ from collbench.launch.engines.fake import contents
 from collbench.launch.expansion import expand
 from collbench.launch.folders import user_inside
 from collbench.machine.topology import Core, Topology, TopologyGpu
-from collbench.schema.launch_plan import LaunchPlan
+from collbench.schema.plan import LaunchPlan
 
 pytest.importorskip("docker", reason="the Docker SDK for Python is not installed")
 

@@ -15,8 +15,7 @@ from collbench.cli.analysing import MarginsType, typed_margins
 from collbench.errors import RunWriteError
 from collbench.launch.engines.fake import CORES, FakeCommand, FakeEngine, FakeSession, FakeWorld
 from collbench.schema.case import Case
-from collbench.schema.gate_plan import Margin, Margins
-from collbench.schema.store import RunWriter, read_run
+from collbench.schema.store import Margin, Margins, RunWriter, read_run
 from collbench.timing import _loop
 
 

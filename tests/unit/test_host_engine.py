@@ -31,7 +31,7 @@ from collbench.launch.probe import Contents
 from collbench.launch.stacks import stack_of
 from collbench.launch.waiting import LONGEST_LINE, Log
 from collbench.machine.topology import Core, Topology
-from collbench.schema.launch_plan import LaunchPlan
+from collbench.schema.plan import LaunchPlan
 
 MACHINE = Topology(tuple(Core(number) for number in range(2)))
 PLAN = LaunchPlan(collectives=("allreduce",), images=("openmpi",), policies=("host",), oversubscribe=True)

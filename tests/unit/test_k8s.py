@@ -22,7 +22,7 @@ from collbench.launch.engines.k8s.site import K8sSite, read
 from collbench.launch.engines.spec import Stack, WorldSpec
 from collbench.launch.expansion import expand, launcher_of
 from collbench.launch.folders import folders_in
-from collbench.schema.launch_plan import LaunchPlan
+from collbench.schema.plan import LaunchPlan
 
 SITE: dict[str, Any] = {
     "cores": 8, "objects": "mpijob", "namespace": "bench",

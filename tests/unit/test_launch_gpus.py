@@ -30,10 +30,9 @@ from collbench.launch.rank_environment import NCCL_CONNECTION, hides_peers, nccl
 from collbench.launch.shipped import dockerfiles
 from collbench.launch.stacks import Stacks, differences_of, refuse_missing
 from collbench.machine.topology import Core, Topology, TopologyGpu
-from collbench.schema.choices import sizes_in_bytes
-from collbench.schema.launch_plan import LaunchPlan, load_launch_plan
+from collbench.schema.axes import sizes_in_bytes
 from collbench.schema.manifest import Library
-from collbench.schema.plan import load_plan
+from collbench.schema.plan import LaunchPlan, load_launch_plan, load_plan
 from collbench.schema.record import SCHEMA
 
 ROOT = Path(__file__).parents[2]

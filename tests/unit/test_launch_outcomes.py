@@ -25,8 +25,8 @@ from collbench.launch.folders import driver_identity, user_inside
 from collbench.machine import facts
 from collbench.run.describe import protocol
 from collbench.schema import record as records
-from collbench.schema.launch_plan import LaunchPlan
 from collbench.schema.manifest import Library
+from collbench.schema.plan import LaunchPlan
 from collbench.schema.record import Record
 
 MULTI = msgspec.structs.replace(PLAN, policies=("multi",), launches=1)

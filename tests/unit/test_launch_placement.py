@@ -26,7 +26,7 @@ from collbench.launch.shipped import find_plan
 from collbench.launch.stacks import Stacks
 from collbench.machine.facts import parse_cores
 from collbench.machine.topology import Core, Topology, TopologyGpu
-from collbench.schema.launch_plan import LaunchPlan, load_launch_plan
+from collbench.schema.plan import LaunchPlan, load_launch_plan
 from collbench.schema.record import Record
 from collbench.workloads.program import ProgramCase
 

@@ -31,7 +31,7 @@ from collbench.launch.overrides import Overrides
 from collbench.launch.placement import Placement, place
 from collbench.launch.rank_environment import notes, places
 from collbench.machine.topology import Core, Topology, TopologyGpu
-from collbench.schema.launch_plan import LaunchPlan
+from collbench.schema.plan import LaunchPlan
 
 MACHINE = Topology(tuple(Core(n) for n in range(4)))
 PLAN = LaunchPlan(collectives=("allreduce",), images=("mpich",))

@@ -23,7 +23,7 @@ from collbench.launch.engines.host import HostEngine
 from collbench.launch.expansion import expand
 from collbench.report.tables import Table
 from collbench.schema.case import Case
-from collbench.schema.launch_plan import load_launch_plan
+from collbench.schema.plan import load_launch_plan
 from collbench.schema.store import read_run
 
 #: So many blocks that agree decide both sizes, of at most 12.

@@ -19,7 +19,7 @@ from collbench.launch.launchers import PROCESS
 from collbench.launch.stacks import Stacks
 from collbench.launch.waiting import StopCheck
 from collbench.machine.topology import Core, Topology
-from collbench.schema.launch_plan import LaunchPlan
+from collbench.schema.plan import LaunchPlan
 from collbench.schema.store import read_run
 
 PLAN = """

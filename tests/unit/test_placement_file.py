@@ -29,9 +29,8 @@ from collbench.launch.rank_environment import places
 from collbench.machine.facts import container
 from collbench.machine.topology import Core, Topology
 from collbench.run.binding import bind
-from collbench.schema.launch_plan import LaunchPlan
-from collbench.schema.place import GPU, Place, read_places
-from collbench.schema.plan import Plan
+from collbench.schema.plan import LaunchPlan, Plan
+from collbench.schema.world import GPU, Place, read_places
 
 Collbench = Callable[..., CompletedProcess[str]]
 

@@ -25,7 +25,7 @@ from collbench.launch.expansion import ExpandedPlan, expand, shape_of
 from collbench.launch.preview import ignored_keys
 from collbench.launch.shipped import find_plan
 from collbench.launch.waiting import LONGEST_ANSWER, LONGEST_LINE, Log
-from collbench.schema.launch_plan import LaunchPlan, load_launch_plan
+from collbench.schema.plan import LaunchPlan, load_launch_plan
 
 SITE: dict[str, Any] = {
     "folder": "/lustre/collbench", "cores": 8, "environments": {"openmpi": "/lustre/openmpi", "torch": "/lustre/torch"},

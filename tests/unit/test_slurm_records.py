@@ -19,8 +19,8 @@ from collbench.launch.engines.slurm.site import read
 from collbench.launch.engines.spec import Looks
 from collbench.launch.stacks import Stacks
 from collbench.machine import facts
-from collbench.schema.launch_plan import LaunchPlan
 from collbench.schema.manifest import Allocation
+from collbench.schema.plan import LaunchPlan
 
 __all__ = ["programs"]
 

@@ -23,8 +23,8 @@ from collbench.launch.expansion import ExpandedPlan, expand, shapes_of
 from collbench.machine.facts import RankFacts, rank_facts
 from collbench.run import binding
 from collbench.run.shape import compared
-from collbench.schema.launch_plan import LaunchPlan
-from collbench.schema.place import SHAPE, Shape, shapes, text_of
+from collbench.schema.plan import LaunchPlan
+from collbench.schema.world import SHAPE, Shape, shapes, text_of
 
 SITE = """\
 [slurm]

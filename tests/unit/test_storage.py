@@ -20,7 +20,7 @@ from collbench.launch.folders import INSIDE, described, place_of, refuse_other_d
 from collbench.machine.topology import Core, Topology
 from collbench.run import contention
 from collbench.run.contention import OwnTime
-from collbench.schema.launch_plan import LaunchPlan
+from collbench.schema.plan import LaunchPlan
 from collbench.workloads.program import Step
 
 ME = (os.getuid(), os.getgid())

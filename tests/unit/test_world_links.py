@@ -17,7 +17,7 @@ from collbench.launch import live_world
 from collbench.launch.live_world import WorldLink, linked
 from collbench.machine import driver_link
 from collbench.machine.driver_link import DriverLink
-from collbench.schema.turns import ADDRESS, LONGEST_REPORT, UNREACHABLE, Address, Order, Report
+from collbench.schema.world import ADDRESS, LONGEST_REPORT, UNREACHABLE, Address, Order, Report
 
 RANKS = 3
 STANDS, BEGIN, END = Report(at="stands"), Order(act="begin"), Order(act="end")

@@ -13,7 +13,7 @@ from collbench.cli.launch_options import docker_host, engine, site
 from collbench.cli.terminal import harmless, waiting_for
 from collbench.errors import RequestError
 from collbench.report.tables import Table, terminal
-from collbench.schema.launch_plan import MOST_LAUNCHES
+from collbench.schema.plan import MOST_LAUNCHES
 from collbench.units import counted
 
 if TYPE_CHECKING:

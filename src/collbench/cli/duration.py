@@ -7,8 +7,7 @@ from collbench.collectives.case import CollectiveCase
 from collbench.launch import engines
 from collbench.launch.cells import LaunchCell, Part
 from collbench.launch.expansion import ExpandedPlan, groups_of
-from collbench.schema.launch_plan import LaunchPlan
-from collbench.schema.plan import Plan
+from collbench.schema.plan import LaunchPlan, Plan
 from collbench.units import counted, format_long
 from collbench.workloads.program import ProgramCase
 

@@ -26,9 +26,8 @@ from collbench.launch.waiting import StopCheck, Stopping
 from collbench.report.cells import launch_tables
 from collbench.report.tables import terminal
 from collbench.report.verdict import tables as verdict_tables
-from collbench.schema.launch_plan import LaunchPlan, load_launch_plan
 from collbench.schema.manifest import Until
-from collbench.schema.plan import named_in_errors
+from collbench.schema.plan import LaunchPlan, load_launch_plan, named_in_errors
 
 #: More pairs of cells than these are not compared while somebody waits.
 MOST_COMPARED = 2000

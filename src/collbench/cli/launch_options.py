@@ -10,8 +10,8 @@ import msgspec
 from collbench.cli.terminal import NAME
 from collbench.errors import RequestError
 from collbench.launch import engines
-from collbench.schema.launch_plan import MOST_LAUNCHES, LaunchPlan, check_launch_plan
 from collbench.schema.manifest import Until
+from collbench.schema.plan import MOST_LAUNCHES, LaunchPlan, check_launch_plan
 
 until = click.option(
     "--until",

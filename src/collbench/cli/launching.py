@@ -18,10 +18,10 @@ import msgspec
 from collbench.analysis.conclusions import Judgement, foreseen
 from collbench.analysis.estimate import FEWEST
 from collbench.analysis.papers import Item, Paper, library_name, representatives
-from collbench.characters import in_one_line
 from collbench.cli.deciding import decides, launch_cells
 from collbench.cli.duration import about, at_most, too_long
 from collbench.cli.terminal import harmless, waiting_for
+from collbench.errors import in_one_line
 from collbench.launch import engines
 from collbench.launch.campaign import PreparedCampaign, prepare
 from collbench.launch.cells import Launch, LaunchCell, inner_plan
@@ -35,7 +35,7 @@ from collbench.launch.stacks import Missing
 from collbench.launch.waiting import StopCheck
 from collbench.report.caveats import ALONE
 from collbench.report.paper import decidable, paper
-from collbench.schema.launch_plan import LaunchPlan
+from collbench.schema.plan import LaunchPlan
 from collbench.units import counted
 from collbench.workloads import use_of
 

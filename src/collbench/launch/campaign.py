@@ -28,10 +28,10 @@ from collbench.machine import facts
 from collbench.machine.facts import format_cores
 from collbench.run.describe import manifest_of, protocol
 from collbench.schema.case import Case, Where
-from collbench.schema.launch_plan import LaunchPlan
 from collbench.schema.manifest import Experiment, Manifest
+from collbench.schema.plan import LaunchPlan
 from collbench.schema.record import Alone, Record
-from collbench.schema.yardsticks import Moment, YardstickReading
+from collbench.schema.store import Moment, YardstickReading
 from collbench.yardsticks import resolutions
 
 

@@ -32,11 +32,11 @@ from collbench.launch.overrides import refuse_missing_files, refuse_overrides
 from collbench.launch.placement import Placement, place
 from collbench.machine.topology import Topology
 from collbench.run.memory_check import how_to_fit
+from collbench.schema.axes import DTYPES
 from collbench.schema.case import Case
-from collbench.schema.choices import DTYPES
-from collbench.schema.launch_plan import LaunchPlan, named_sides
-from collbench.schema.place import Boxes, Shape
+from collbench.schema.plan import LaunchPlan, named_sides
 from collbench.schema.record import Alone
+from collbench.schema.world import Boxes, Shape
 from collbench.units import format_bytes
 from collbench.workloads.program import ProgramCase
 

@@ -35,10 +35,9 @@ from collbench.launch.rank_environment import nccl_shortage, places, shm_shortag
 from collbench.launch.waiting import Log, Timeouts, in_turns, limits_of, written_to
 from collbench.machine.facts import format_cores
 from collbench.schema.case import Case
-from collbench.schema.launch_plan import LaunchPlan
-from collbench.schema.plan import plan_of_some
+from collbench.schema.plan import LaunchPlan, plan_of_some
 from collbench.schema.record import Alone, Duet
-from collbench.schema.turns import ADDRESS, LONGEST_REPORT, ORDERS, REPORTS, UNREACHABLE, Address, Order, Report
+from collbench.schema.world import ADDRESS, LONGEST_REPORT, ORDERS, REPORTS, UNREACHABLE, Address, Order, Report
 
 #: Longest wait for the ranks' connections before an order (s): those that rank 0 reports for have asked for theirs.
 MEETING = 5.0

@@ -17,14 +17,13 @@ from typing import Literal
 
 import msgspec
 
-from collbench.errors import PlanError, RequestError
+from collbench.errors import PlanError, RequestError, suggestion
 from collbench.launch.cells import LaunchCell
 from collbench.machine.facts import format_cores
 from collbench.machine.topology import Core, Topology, TopologyGpu, in_order
 from collbench.registry import entry_points_of, loaded
-from collbench.schema.launch_plan import LaunchPlan
-from collbench.schema.place import is_spelling, name_and_number, policy_order
-from collbench.spelling import suggestion
+from collbench.schema.axes import is_spelling, name_and_number, policy_order
+from collbench.schema.plan import LaunchPlan
 from collbench.units import counted
 
 

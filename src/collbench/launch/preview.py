@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from collbench.errors import PlanError
+from collbench.errors import PlanError, suggestion
 from collbench.launch import engines, launchers
 from collbench.launch.cells import LaunchCell
 from collbench.launch.engines.spec import Looks
@@ -15,8 +15,7 @@ from collbench.launch.folders import refuse_unusable_folder
 from collbench.launch.placement import Placement
 from collbench.launch.shipped import dockerfiles
 from collbench.launch.stacks import Missing, StackKey, looked_at_together, refuse_missing
-from collbench.schema.launch_plan import LaunchPlan, named_sides
-from collbench.spelling import suggestion
+from collbench.schema.plan import LaunchPlan, named_sides
 
 #: Sides of a plan that are looked at together; `(None,)` where it has none.
 Sides = tuple[str | None, ...]

@@ -10,7 +10,7 @@ from collbench.launch.engines.ladder import Sharing, step_of
 from collbench.launch.engines.spec import Stack
 from collbench.launch.placement import Placement
 from collbench.machine.facts import format_cores
-from collbench.schema.place import Place
+from collbench.schema.world import Place
 from collbench.units import format_bytes
 
 

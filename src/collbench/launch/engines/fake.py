@@ -23,7 +23,7 @@ from collbench.launch.placement import Placement
 from collbench.launch.probe import Contents, sources
 from collbench.launch.waiting import Log, StopCheck
 from collbench.machine.topology import Core, Topology
-from collbench.schema.launch_plan import LaunchPlan
+from collbench.schema.plan import LaunchPlan
 from collbench.schema.record import SCHEMA
 
 Playing = Generator[None, None, int]

@@ -24,8 +24,8 @@ from collbench.launch.probe import Contents
 from collbench.launch.waiting import Log, StopCheck
 from collbench.machine import topology
 from collbench.machine.topology import Topology
-from collbench.schema.launch_plan import LaunchPlan
 from collbench.schema.manifest import Allocation, Host
+from collbench.schema.plan import LaunchPlan
 
 
 @dataclass(frozen=True)

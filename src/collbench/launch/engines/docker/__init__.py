@@ -11,7 +11,7 @@ from collbench.launch.engines.ladder import Ladder
 from collbench.launch.engines.spec import Engine, WorldSpec
 from collbench.launch.folders import user_inside
 from collbench.launch.waiting import StopCheck
-from collbench.schema.launch_plan import LaunchPlan
+from collbench.schema.plan import LaunchPlan
 
 
 @dataclass(frozen=True)

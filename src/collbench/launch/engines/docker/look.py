@@ -37,8 +37,7 @@ from collbench.launch.placement import Placement
 from collbench.launch.probe import Contents
 from collbench.launch.rank_environment import sharing_of
 from collbench.machine.cgroup import under
-from collbench.schema.launch_plan import LaunchPlan
-from collbench.schema.plan import Plan
+from collbench.schema.plan import LaunchPlan, Plan
 
 #: Settings of a container that asks an image: as at the first step of the ladder, and without a network.
 CONFINED: dict[str, Any] = {"network_mode": "none", "cap_drop": ["ALL"], "security_opt": ["no-new-privileges"]}

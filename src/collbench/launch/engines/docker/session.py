@@ -29,7 +29,7 @@ from collbench.launch.launchers import Argv
 from collbench.launch.placement import Placement
 from collbench.launch.rank_environment import sharing_of
 from collbench.launch.waiting import Log, StopCheck
-from collbench.schema.launch_plan import LaunchPlan
+from collbench.schema.plan import LaunchPlan
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from collbench.launch.placement import Placement
 from collbench.launch.rank_environment import variables
 from collbench.launch.waiting import Log, StopCheck
 from collbench.machine import facts
-from collbench.schema.launch_plan import LaunchPlan
+from collbench.schema.plan import LaunchPlan
 
 
 class HostEngine(Engine):

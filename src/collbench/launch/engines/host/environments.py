@@ -20,7 +20,7 @@ from collbench.launch.job import end_with_parent
 from collbench.launch.overrides import LIBRARY_PATH, NO_OVERRIDES, Overrides, overrides_of
 from collbench.launch.probe import Contents
 from collbench.launch.shipped import source_tree
-from collbench.schema.launch_plan import LaunchPlan
+from collbench.schema.plan import LaunchPlan
 
 #: Longest wait for an environment to say what it holds (s).
 ANSWER = 60.0

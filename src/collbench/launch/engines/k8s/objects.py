@@ -19,7 +19,7 @@ from collbench.launch.expansion import cores_of, shape_of
 from collbench.launch.launchers import PORT, Argv
 from collbench.launch.placement import Box
 from collbench.launch.rank_environment import OF_EVERY_RANK
-from collbench.schema.place import HOST, SHAPE
+from collbench.schema.world import HOST, SHAPE
 
 Object = dict[str, Any]
 

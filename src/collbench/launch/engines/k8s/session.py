@@ -47,8 +47,8 @@ from collbench.launch.launchers import Argv
 from collbench.launch.placement import Placement
 from collbench.launch.stacks import contents_in, probe_of
 from collbench.launch.waiting import Log, StopCheck
-from collbench.schema.launch_plan import LaunchPlan
 from collbench.schema.manifest import Allocation, Host
+from collbench.schema.plan import LaunchPlan
 from collbench.schema.store import PROGRESS
 
 #: Interval (s) at which Kubernetes is asked, and progress is copied.

@@ -32,7 +32,7 @@ from collbench.launch.folders import remove_folder
 from collbench.launch.launchers import Argv, RankLauncher
 from collbench.launch.placement import Placement
 from collbench.launch.waiting import Log, StopCheck
-from collbench.schema.launch_plan import LaunchPlan
+from collbench.schema.plan import LaunchPlan
 
 #: Names of jobs and of their folders.
 PREFIX = "collbench-"
