@@ -103,9 +103,7 @@ def test_a_world_is_made_in_order_and_removed_by_its_labels(tmp_path: Path, seal
             ("watch", MINE), ("network", "cb1-0-net", LABELS, sealed), "check", "check",
             ("together", ("cb1-0-c0", "cb1-0-c1")),
         ]  # fmt: skip
-        assert (opened.hosts, opened.program, opened.environment) == (
-            (("cb1-0-c0", 1), ("cb1-0-c1", 1)), INSIDE, {}
-        )  # fmt: skip
+        assert (opened.hosts, opened.program) == ((("cb1-0-c0", 1), ("cb1-0-c1", 1)), INSIDE)
         assert opened.died() is None
         engine.gone.append("container cb1-0-c1 died")
         assert opened.died() == "container cb1-0-c1 died"

@@ -7,6 +7,7 @@ import json
 import threading
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -17,11 +18,15 @@ from tests.unit.made_engine import VERSION, MadeEngine, made_engine, raw_engine
 from collbench.errors import EngineError, Interrupted
 from collbench.launch import engines
 from collbench.launch.engines.docker import connection
-from collbench.launch.engines.docker.containers import Docker, clear, nothing_left
+from collbench.launch.engines.docker.containers import Docker, clear, remove_all
 from collbench.launch.engines.docker.image_store import Resolved, inspect, run_once
+from collbench.launch.engines.spec import cleaned
 from collbench.launch.folders import driver_identity
+from collbench.schema.plan import LaunchPlan
 
 pytest.importorskip("docker", reason="the Docker SDK for Python is not installed")
+
+PLAN = LaunchPlan(images=("openmpi",))
 
 IMAGE = Resolved("some/image", "sha256:1")
 
@@ -144,7 +149,7 @@ def test_an_engine_that_did_not_answer_is_asked_once_more_and_no_oftener(
     engine, made, stalled = stalling
     made.asked.clear()
     stalled.set()
-    with pytest.raises(EngineError, match="no answer within 1 s") as caught, nothing_left(engine):
+    with pytest.raises(EngineError, match="no answer within 1 s") as caught, cleaned(partial(remove_all, engine)):
         engine.labelled()
     assert "Containers may be left (" in "".join(caught.value.__notes__)
     assert "collbench launch --sweep removes them" in "".join(caught.value.__notes__)
@@ -171,7 +176,7 @@ def test_one_who_asked_twice_to_stop_is_not_kept_waiting_by_the_engine(
 ) -> None:
     engine, made, _ = stalling
     made.asked.clear()
-    with pytest.raises(KeyboardInterrupt) as caught, nothing_left(engine):
+    with pytest.raises(KeyboardInterrupt) as caught, cleaned(partial(remove_all, engine)):
         raise KeyboardInterrupt
     assert "Containers may be left" in "".join(caught.value.__notes__)
     assert made.asked == []
@@ -226,7 +231,7 @@ def test_a_probe_that_could_not_be_removed_is_said(tmp_path: Path, spoiled: str)
 
     with made_engine(tmp_path, answer) as made:
         engine = Docker(made.host)
-        with pytest.raises(EngineError, match="spoiled") as caught, nothing_left(engine):
+        with pytest.raises(EngineError, match="spoiled") as caught, cleaned(partial(remove_all, engine)):
             run_once(engine, IMAGE, ("true",))
     assert "1 containers and networks are left; collbench launch --sweep removes them" in "".join(
         caught.value.__notes__
@@ -243,7 +248,7 @@ def test_what_is_left_at_a_normal_end_is_an_error(tmp_path: Path, left: str | No
     with made_engine(tmp_path, answer) as made:
         engine = Docker(made.host)
         raises = pytest.raises(EngineError, match="--sweep") if left else contextlib.nullcontext()
-        with raises, nothing_left(engine):
+        with raises, cleaned(partial(remove_all, engine)):
             pass
 
 
@@ -291,9 +296,9 @@ def test_podman_is_reached_at_its_own_address(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setenv("DOCKER_HOST", "tcp://127.0.0.1:2")
     monkeypatch.setenv("CONTAINER_HOST", "tcp://127.0.0.1:1")
     with pytest.raises(EngineError) as caught:
-        podman.connect("", lambda: None)
+        podman.connect(PLAN, lambda: None)
     assert str(caught.value).startswith("Podman at tcp://127.0.0.1:1: not running. Start it (systemctl ")
     version = VERSION | {"Components": [{"Name": "Podman Engine"}]}
     with made_engine(tmp_path, lambda method, path: (200, version)) as made:
         monkeypatch.setenv("CONTAINER_HOST", made.host)
-        assert podman.connect("", lambda: None).title == "Podman Engine 20.10.24"
+        assert podman.connect(PLAN, lambda: None).title == "Podman Engine 20.10.24"

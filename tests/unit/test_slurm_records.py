@@ -55,7 +55,7 @@ class Session(SlurmSession):
         self.job = SlurmJob("7", Path("/nowhere"))
         return look.look_at(self.job, self.site, plan, placements, self.check)
 
-    def _released(self, error: BaseException | None) -> None:
+    def close(self, at_once: bool) -> None:
         """Nothing was submitted."""
 
 

@@ -118,8 +118,8 @@ def _inside(where: tuple[str, str, str, str], address: str, flags: list[str], as
 
     stopping = Stopping()
     with stopping.listening():
-        expanded = expanded_for(*where)
-        session = engines.get(expanded.plan.engine).connect(address, stopping.check)
+        expanded = expanded_for(*where, address)
+        session = engines.get(expanded.plan.engine).connect(expanded.plan, stopping.check)
         examined = examine(expanded, session, ("collbench", "doctor", *flags), stopping.check)
     if not as_json:
         click.echo("\n".join((f"image {examined.title}", *(f"note: {note}" for note in examined.notes))))

@@ -45,8 +45,8 @@ def _about(expanded: ExpandedPlan) -> str:
 
 def too_long(expanded: ExpandedPlan) -> str | None:
     """A sentence where the job of a cluster is estimated to end before its last launch; None where it is not."""
-    plan, seconds = expanded.plan, seconds_of(expanded)
-    limit = engines.get(plan.engine).longest(plan)
+    seconds = seconds_of(expanded)
+    limit = min((site.seconds for site in expanded.sites if site.seconds is not None), default=None)
     if limit is None or seconds <= limit:
         return None
     return (f"time {format_long(limit)} in the site file: all launches take about {format_long(seconds)}. Raise it, or "

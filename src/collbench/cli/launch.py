@@ -122,7 +122,7 @@ def _compared(observed: Observed) -> list[Comparison]:
 
 def _sweep(plan: LaunchPlan) -> None:
     engine = engines.get(plan.engine)
-    removed, kept = engine.connect(engine.address(plan), lambda: None).sweep()
+    removed, kept = engine.connect(plan, lambda: None).sweep()
     click.echo(f"removed {len(removed)}: {', '.join(removed)}" if removed else "nothing to remove")
     if kept:
         click.echo(f"kept {len(kept)}, whose launch may still run, or that cannot be removed: {', '.join(kept)}")

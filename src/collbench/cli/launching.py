@@ -123,9 +123,8 @@ def of_paper(
 
 def before_measuring(expanded: ExpandedPlan, missing: Missing = NOTHING_MISSING) -> tuple[str, ...]:
     """A line for each: the conclusions of a paper, keys without an effect, gates, and cautions of the engine."""
-    engine = engines.get(expanded.plan.engine)
     papers = decidable(*judged) if (judged := of_paper(expanded, missing)) else ()
-    cautions = engine.cautions(engine.address(expanded.plan))
+    cautions = (caution for site in expanded.sites for caution in site.cautions)
     return (*papers, *_turns(expanded), *ignored_keys(expanded), *_gates(expanded), *cautions)
 
 
@@ -178,7 +177,7 @@ _ROOT = Path("/tmp/collbench-by-hand")  # noqa: S108 - printed, not used
 def show_commands(plan: LaunchPlan, check: StopCheck) -> None:
     """For every cell: its folders, the containers, the first command, and what removes everything."""
     engine = engines.get(plan.engine)
-    if engine.starts_ranks:
+    if engine.script:
         expanded = expand(plan)
         for line in expanded.left_out:
             click.echo(f"# {line}", err=True)
@@ -206,10 +205,11 @@ def commands_of(prepared: PreparedCampaign, launch: Launch) -> list[str]:
     planned = msgspec.json.encode(places(cell, world.placement)).decode()
     owner, group = world.user
     own = " ".join(str(folder) for folder in (at.out, at.relay, files) if folder)
+    commands = engines.get(cell.engine).commands
     return [
         f"\n# {cell.title}",
         f"install -d {root} && install -d -m 700 -o {owner} -g {group} {own}",
         f"printf %s {shlex.quote(inner)} > {at.plan}",
         f"printf %s {shlex.quote(planned)} > {at.placement}",
-        *engines.get(cell.engine).render(world),
+        *(commands(world) if commands else ()),
     ]

@@ -56,7 +56,8 @@ def command(
     loaded = launch_options.ending(placed_on(load_launch_plan(path, plan), engine, site), until, launches)
     with named_in_errors(path):
         expanded = expand(loaded)
-        engines.get(loaded.engine).script(loaded, expanded.order, expanded.placements)
+        if script := engines.get(loaded.engine).script:  # it says what it cannot do
+            script(loaded, expanded.order, expanded.placements)
     title = in_one_line(loaded.title or path.stem)
     each = counted(loaded.launches, "launch", "launches")
     click.echo(f"{title}: {counted(len(expanded.cells), 'cell')}, {at_most(loaded)}{each} each, seed {loaded.seed}")

@@ -16,7 +16,7 @@ from collbench.launch import engines
 from collbench.launch.cells import Launch, LaunchCell, Part
 from collbench.launch.collect import LaunchSink, RecordCollector, placed_case
 from collbench.launch.duet import Ensemble, run_together
-from collbench.launch.engines.spec import Session
+from collbench.launch.engines.spec import Session, cleaned
 from collbench.launch.expansion import ExpandedPlan, Group, at_once, expand, groups_of, key_of, refuse_too_large
 from collbench.launch.folders import refuse_unusable_folder
 from collbench.launch.live_world import Assignment
@@ -88,11 +88,11 @@ class PreparedCampaign:
         return ", ".join(session.title for session in self.sessions.values() if session.title) or "none"
 
 
-def cleaned(sessions: Mapping[str, Session]) -> contextlib.ExitStack:
+def all_cleaned(sessions: Mapping[str, Session]) -> contextlib.ExitStack:
     """A context at whose end everything is removed that the engines made in it."""
     stack = contextlib.ExitStack()
     for session in sessions.values():
-        stack.enter_context(session.cleaned())
+        stack.enter_context(cleaned(session.close))
     return stack
 
 
@@ -104,7 +104,7 @@ def connect(expanded: ExpandedPlan, check: StopCheck) -> dict[str, Session]:
     """
     names = dict.fromkeys(cell.engine for cell in expanded.cells)
     chosen = [engines.get(name) for name in names]
-    return {engine.name: engine.connect(engine.address(expanded.plan), check) for engine in chosen}
+    return {engine.name: engine.connect(expanded.plan, check) for engine in chosen}
 
 
 def prepare(
@@ -141,7 +141,7 @@ def prepare_expanded(
     """As `prepare`, of a plan that is expanded."""
     sessions = connect(expanded, check) if sessions is None else sessions
     with contextlib.ExitStack() as until_known:
-        (held or until_known).enter_context(cleaned(sessions))
+        (held or until_known).enter_context(all_cleaned(sessions))
         stacks = look_at(expanded, sessions)
     return PreparedCampaign(expanded, sessions, stacks)
 
@@ -168,7 +168,7 @@ def run_campaign(
         EngineError: an engine went away and did not come back.
     """
     campaign = _Campaign(prepared, sink, known, check)
-    with cleaned(prepared.sessions):
+    with all_cleaned(prepared.sessions):
         for block, launches in groupby(prepared.expanded.order, key=lambda launch: launch.number):
             whole = tuple(launches)
             left = tuple(launch for launch in whole if (launch.cell, launch.number) not in done)

@@ -27,7 +27,7 @@ from collbench.launch import engines
 from collbench.launch.cells import Launch, LaunchCell, inner_plan
 from collbench.launch.collect import CollectedRecord, left_behind
 from collbench.launch.engines.spec import Session, Stack, WorldSpec
-from collbench.launch.folders import Folders, Storage, driver_identity, folders, make_pipe, storage_of
+from collbench.launch.folders import Folders, Storage, driver_identity, folders, make_pipe, storage_of, user_inside
 from collbench.launch.job import Job, StartedJob
 from collbench.launch.launchers import RankLauncher, started_by_engine
 from collbench.launch.placement import Placement
@@ -275,10 +275,15 @@ class Outcome:
     failure: LaunchFailed | None
 
 
+def user_of(cell: LaunchCell) -> tuple[int, int]:
+    """User and group of its ranks: the driver's, but root's only where it makes no containers for them."""
+    return user_inside() if engines.get(cell.engine).makes_containers else (os.getuid(), os.getgid())
+
+
 def world_of(
     launch: Launch, stack: Stack, placement: Placement, run: str, at: Folders, storage: Storage | None = None
 ) -> WorldSpec:
-    user = engines.get(launch.cell.engine).user()
+    user = user_of(launch.cell)
     name = f"{run}-{launch.sequence}"
     return WorldSpec(run, name, driver_identity(), launch.cell, placement, stack, at, user, storage)
 
@@ -344,7 +349,7 @@ class LiveWorld:
 
     def _folders(self) -> tuple[Folders, Storage | None]:
         of, launch = self.assignment, self.launch
-        user = engines.get(launch.cell.engine).user()
+        user = user_of(launch.cell)
         storage = self._held.enter_context(storage_of(launch.cell, of.plan.folder, user))
         inner = inner_plan(of.plan, launch.cell, storage.folder if storage else "")
         if launch.only is not None:

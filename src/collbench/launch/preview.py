@@ -94,7 +94,7 @@ def _look_at_host(expanded: ExpandedPlan, sides: Sides) -> Looks:
         cell: placement for cell, placement in expanded.placements_on(engines.HOST).items()
         if cell.side in sides and (not asks_engine or known(cell))
     }  # fmt: skip
-    return engines.get(engines.HOST).connect("", lambda: None).look(plan, host, {}) if host else Looks({})
+    return engines.get(engines.HOST).connect(plan, lambda: None).look(plan, host, {}) if host else Looks({})
 
 
 def ignored_keys(expanded: ExpandedPlan) -> tuple[str, ...]:

@@ -288,24 +288,22 @@ def _name(made: dict[str, Any]) -> str:
 _ADVICE = "collbench launch --sweep removes them."
 
 
-@contextlib.contextmanager
-def nothing_left(engine: Docker) -> Iterator[None]:
-    """A context at whose end everything made in it is removed: a launch cannot do that while the engine is away.
+def remove_all(engine: Docker, at_once: bool) -> None:
+    """Remove everything of this run, which a launch cannot do while the engine is away; `at_once`: ask for nothing.
 
     Raises:
-        EngineError: something is left. Where another error ends this, its notes say so.
+        EngineError: something is left, or may be.
     """
+    if at_once:
+        raise EngineError(f"Containers may be left; {_ADVICE}")
     try:
-        yield
-    except KeyboardInterrupt as error:  # a second signal: nothing is waited for any more
-        error.add_note(f" Containers may be left; {_ADVICE}")
-        raise
-    except BaseException as error:
-        if (leftovers := _leftovers(engine)) is not None:
-            error.add_note(f" {leftovers}")
-        raise
-    if (leftovers := _leftovers(engine)) is not None:
-        raise EngineError(leftovers)
+        if engine.silent:  # it is asked once more, and for no more than a ping
+            engine.wait(lambda: None, limit=0)
+        number = clear(engine)
+    except CollbenchError as error:
+        raise EngineError(f"Containers may be left ({str(error).rstrip('.')}); {_ADVICE}") from error
+    if number:
+        raise EngineError(f"{number} containers and networks are left; {_ADVICE}")
 
 
 def clear(engine: Docker) -> int:
@@ -317,14 +315,3 @@ def clear(engine: Docker) -> int:
     labels = tuple(f"{name}={value}" for name, value in engine.labels.items())
     engine.remove(engine.labelled(*labels), engine.networks(*labels))
     return len(engine.labelled(*labels)) + len(engine.networks(*labels))
-
-
-def _leftovers(engine: Docker) -> str | None:
-    """Remove everything; what may be left, if anything."""
-    try:
-        if engine.silent:  # it is asked once more, and for no more than a ping
-            engine.wait(lambda: None, limit=0)
-        number = clear(engine)
-    except CollbenchError as error:
-        return f"Containers may be left ({str(error).rstrip('.')}); {_ADVICE}"
-    return f"{number} containers and networks are left; {_ADVICE}" if number else None

@@ -7,12 +7,14 @@ import re
 import tarfile
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from collbench.errors import RequestError
 from collbench.launch.engines.docker import image_store
-from collbench.launch.engines.docker.containers import Docker, nothing_left
+from collbench.launch.engines.docker.containers import Docker, remove_all
 from collbench.launch.engines.docker.look import contents_of, find, reference_of
+from collbench.launch.engines.spec import cleaned
 from collbench.launch.probe import Build, Contents
 from collbench.launch.shipped import PACKAGE, dockerfiles, find_dockerfile, find_layer, source_tree
 from collbench.launch.waiting import Stopping
@@ -173,7 +175,7 @@ def build(engine: Docker, wanted: ImageBuild, on_line: OnLine, stopping: Stoppin
     name, file = wanted.name, f"containers/{wanted.dockerfile.name}"
     context = pack(wanted.files)
     draft = f"{reference_of(name)}:unlabelled-{engine.run}"  # another build of this name may run
-    with nothing_left(engine):
+    with cleaned(partial(remove_all, engine)):
         image_store.build(engine, context, file, draft, wanted.arguments, wanted.recipe.no_cache, {}, on_line)
         try:
             with stopping.listening():

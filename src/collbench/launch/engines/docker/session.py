@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,7 +17,7 @@ from collbench.launch.engines.docker.containers import (
     ExitWatch,
     clear,
     killed_for_memory,
-    nothing_left,
+    remove_all,
     sweep,
 )  # fmt: skip
 from collbench.launch.engines.docker.look import look_at
@@ -42,10 +41,6 @@ class Containers:
     exits: ExitWatch
     program: Argv
 
-    @property
-    def environment(self) -> dict[str, str]:
-        return {}
-
     def execute(self, host: str, argv: Argv, environment: dict[str, str], log: Log) -> Execution:
         return self.engine.execute(self.names[host], argv, environment, log.add)
 
@@ -66,8 +61,8 @@ class DockerSession:
 
     folder: Path | None = None
 
-    def cleaned(self) -> AbstractContextManager[None]:
-        return nothing_left(self.engine)
+    def close(self, at_once: bool) -> None:
+        remove_all(self.engine, at_once)
 
     def look(self, plan: LaunchPlan, placements: Mapping[LaunchCell, Placement], vendors: Mapping[str, str]) -> Looks:
         return look_at(self.engine, plan, placements)

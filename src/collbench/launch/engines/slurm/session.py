@@ -62,27 +62,11 @@ class SlurmSession:
         """Where folders of launches are made: every node sees it."""
         return Path(self.site.folder) / self.run
 
-    @contextlib.contextmanager
-    def cleaned(self) -> Iterator[None]:
-        """At the end the job is cancelled."""
-        try:
-            yield
-        except BaseException as error:
-            self._released(error)
-            raise
-        else:
-            self._released(None)
-
-    def _released(self, error: BaseException | None) -> None:
-        if self.job is None:
-            return
-        job, self.job = self.job, None  # it is ended once: a second attempt would not know more
-        try:
+    def close(self, at_once: bool) -> None:
+        """The job is cancelled, once: a second attempt would not know more."""
+        job, self.job = self.job, None
+        if job is not None:
             job.end()
-        except EngineError as left:
-            if error is None:
-                raise
-            error.add_note(f" {left}")
 
     def look(self, plan: LaunchPlan, placements: Mapping[LaunchCell, Placement], vendors: Mapping[str, str]) -> Looks:
         """Submit the job, wait for its nodes, and ask every image and environment there what it holds.
@@ -217,16 +201,13 @@ class SlurmWorld:
     def program(self) -> Argv:
         return program_of(self.world, self.site)
 
-    @property
-    def environment(self) -> dict[str, str]:
-        return variables_of(self.world.cell, self.world.placement, self.world.stack.launcher, self.site)
-
     def execute(self, host: str, argv: Argv, environment: dict[str, str], log: Log) -> SlurmStep:
         """The step that starts every rank."""
         world = self.world
         launcher, with_servers = world.stack.launcher, self.job.with_servers
         beside = world.folders.turns is not None
-        step = StepOf(world.name, world.cell, world.placement, launcher, environment, with_servers, beside=beside)
+        variables = variables_of(world.cell, world.placement, launcher, self.site) | environment
+        step = StepOf(world.name, world.cell, world.placement, launcher, variables, with_servers, beside=beside)
         started = self.job.start(step_script(step, self.site, argv), world.name, log)
         self.started.append(started)
         return started
