@@ -10,7 +10,7 @@ import pytest
 
 from collbench.launch import engines, launchers
 from collbench.launch.cells import LaunchCell
-from collbench.launch.engines.docker.specs import MEMLOCK, SEALED
+from collbench.launch.engines.docker.spec import MEMLOCK, SEALED
 from collbench.launch.engines.spec import Stack, WorldSpec
 from collbench.launch.folders import folders_in
 from collbench.launch.placement import place

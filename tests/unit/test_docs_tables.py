@@ -18,7 +18,7 @@ from collbench.analysis.baseline import Baseline, BaselineCell
 from collbench.analysis.factors import FACTORS as COMPARED
 from collbench.analysis.options import FACTORS as ADVISED
 from collbench.launch import placement
-from collbench.launch.engines.docker.specs import STEPS
+from collbench.launch.engines.docker.spec import STEPS
 from collbench.report import STYLES, new_style
 from collbench.report.styles import COLUMNS
 from collbench.report.tables import FORMATS

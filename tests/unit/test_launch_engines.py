@@ -12,7 +12,7 @@ from tests.unit.made_engine import made_engine
 from collbench.errors import EngineError, PlanError
 from collbench.launch import engines, launchers
 from collbench.launch.cells import LaunchCell
-from collbench.launch.engines.docker.specs import SEALED
+from collbench.launch.engines.docker.spec import SEALED
 from collbench.launch.engines.fake import contents
 from collbench.launch.engines.host import HostSession, environments
 from collbench.launch.engines.spec import Looks, Stack, WorldSpec

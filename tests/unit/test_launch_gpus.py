@@ -18,9 +18,9 @@ from collbench.launch import launchers
 from collbench.launch.campaign import PreparedCampaign
 from collbench.launch.cells import Launch, LaunchCell, backends_of, check_backends
 from collbench.launch.engines.docker import look
-from collbench.launch.engines.docker.image_store import Resolved
 from collbench.launch.engines.docker.images import Recipe, arguments_of, labels_of
-from collbench.launch.engines.docker.specs import INHIBIT_ADDRESS, MEMLOCK, SEALED, STEPS
+from collbench.launch.engines.docker.look import Resolved
+from collbench.launch.engines.docker.spec import INHIBIT_ADDRESS, MEMLOCK, SEALED, STEPS
 from collbench.launch.engines.fake import FakeSession
 from collbench.launch.engines.spec import Look, Stack
 from collbench.launch.expansion import expand
@@ -253,9 +253,9 @@ def test_an_image_is_asked_with_the_gpus_that_its_ranks_will_have(monkeypatch: p
 
     monkeypatch.setattr(look, "ask", ask)
     nobody: Any = None
-    look.contents_of(nobody, Resolved("mpich", "sha256:1"), requests=["all of them"])
+    look.contents_of(nobody, Resolved("mpich", "sha256:1"), requests=[{"Count": -1}])
     look.contents_of(nobody, Resolved("mpich", "sha256:1"))
-    assert [one.get("device_requests") for one in asked] == [["all of them"], None]
+    assert [one.get("device_requests") for one in asked] == [[{"Count": -1}], None]
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from collbench.launch import engines, placement
 from collbench.launch.campaign import PreparedCampaign, finished
 from collbench.launch.cells import LaunchCell, cases_in, order_of
 from collbench.launch.collect import placed_case
-from collbench.launch.engines.docker.specs import STEPS
+from collbench.launch.engines.docker.spec import STEPS
 from collbench.launch.engines.ladder import steps_of
 from collbench.launch.expansion import expand, refuse_too_large
 from collbench.launch.placement import place

@@ -48,7 +48,6 @@ class World:
     codes: tuple[int | None, ...] = (None, 0)
     deaths: Iterator[str | None] = field(default_factory=lambda: iter(()))
     program: tuple[str, ...] = ("program",)
-    environment: dict[str, str] = field(default_factory=lambda: {"OWN": "1"})
     started: list[tuple[str, tuple[str, ...], dict[str, str]]] = field(default_factory=list)
 
     def execute(self, host: str, argv: tuple[str, ...], environment: dict[str, str], log: Log) -> Command:
@@ -97,7 +96,7 @@ def waited(
 def test_in_one_box_the_launcher_runs_once_with_the_worlds_variables(naps: list[float]) -> None:
     world, patience = World(codes=(None, None, 0)), Timeouts()
     waited(world, patience=patience)
-    assert world.started == [("c0", OPENMPI.local(2, False, ("program",)), {"OWN": "1"})]
+    assert world.started == [("c0", OPENMPI.local(2, False, ("program",)), {})]
     assert (naps, patience.given) == ([SELDOM] * 2, [7] * 2)
 
 
@@ -110,8 +109,8 @@ def test_in_one_box_torch_is_started_by_its_launcher_too() -> None:
 def test_across_boxes_torch_needs_no_launcher(naps: list[float]) -> None:
     world = World(TWO)
     waited(world, TORCH)
-    assert [(host, argv, env["RANK"], env["OWN"]) for host, argv, env in world.started] == [
-        ("c0", ("program",), "0", "1"), ("c1", ("program",), "1", "1"), ("c1", ("program",), "2", "1")
+    assert [(host, argv, env["RANK"]) for host, argv, env in world.started] == [
+        ("c0", ("program",), "0"), ("c1", ("program",), "1"), ("c1", ("program",), "2")
     ]  # fmt: skip
     assert naps == [SELDOM], "nobody asks for a daemon"
 
@@ -119,10 +118,10 @@ def test_across_boxes_torch_needs_no_launcher(naps: list[float]) -> None:
 def test_where_the_engine_starts_the_ranks_there_is_one_command() -> None:
     world = World(TWO)
     waited(world, started_by_engine(MPICH))
-    assert world.started == [("c0", ("program",), {"OWN": "1"})]
+    assert world.started == [("c0", ("program",), {})]
     alone = World()
     waited(alone, started_by_engine(OPENMPI))
-    assert alone.started == [("c0", ("program",), {"OWN": "1"})]
+    assert alone.started == [("c0", ("program",), {})]
 
 
 def test_daemons_are_started_where_lines_ask_for_them_once_each(naps: list[float]) -> None:

@@ -20,7 +20,7 @@ from collbench.bindings.spec import Options, World
 from collbench.errors import RequestError
 from collbench.launch import launchers
 from collbench.launch.cells import LaunchCell
-from collbench.launch.engines.docker.specs import specs_for
+from collbench.launch.engines.docker.spec import layout_of
 from collbench.launch.engines.host import HostSession, environment_of
 from collbench.launch.engines.spec import Stack, WorldSpec
 from collbench.launch.folders import Folders, folders
@@ -64,7 +64,7 @@ def told_by(engine: str, policy: str, step: str | None, at: Folders) -> list[str
     if engine == "host":
         with HostSession(lambda: None).open(made) as opened:
             return [*map("=".join, environment_of(made).items()), *opened.program]
-    (spec,) = specs_for(made)
+    (spec,) = layout_of(made).specs
     return [*map("=".join, spec.environment), *(f"{mount.source}{mount.target}" for mount in spec.mounts)]
 
 

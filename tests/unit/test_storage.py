@@ -14,7 +14,7 @@ from collbench.launch import folders
 from collbench.launch.cells import LaunchCell, inner_plan, storages_of
 from collbench.launch.collect import storage_text
 from collbench.launch.engines.docker.look import storage_root
-from collbench.launch.engines.docker.specs import Mount, mounts_of
+from collbench.launch.engines.docker.spec import Mount
 from collbench.launch.expansion import expand
 from collbench.launch.folders import INSIDE, described, place_of, refuse_other_device, signed, storage_of
 from collbench.machine.topology import Core, Topology
@@ -112,10 +112,8 @@ def test_the_engine_says_where_its_layers_are() -> None:
 
 
 def test_a_volume_and_memory_have_no_source() -> None:
-    pytest.importorskip("docker")
-    volume, memory, folder = mounts_of(
-        (Mount("", "/tmp", True, "volume"), Mount("", "/tmp", True, "tmpfs"), Mount("/a", "/b"))  # noqa: S108
-    )
+    volume = Mount("", "/tmp", True, "volume").setting  # noqa: S108
+    memory, folder = Mount("", "/tmp", True, "tmpfs").setting, Mount("/a", "/b").setting  # noqa: S108
     assert (volume["Type"], volume.get("Source"), volume["ReadOnly"]) == ("volume", None, False)
     assert (memory["Type"], memory.get("Source")) == ("tmpfs", None)
     assert (folder["Type"], folder["Source"], folder["ReadOnly"]) == ("bind", "/a", True)
