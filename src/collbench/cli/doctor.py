@@ -64,9 +64,9 @@ def list_command(options: Options) -> None:
             reason = str(error)
         _list_entry(name, workloads.names(), summary, reason)
     click.echo("policies of launch plans")
-    for name in placement.names():
+    for name in placement.policy_names():
         try:
-            policy = placement.named(name)
+            policy = placement.named_policy(name)
             say(f"      {policy.spelling:<15} {policy.summary}")
         except RequestError as error:  # another package's, which does not work
             say(f"  no  {name:<15} {error}")
@@ -175,8 +175,8 @@ def _examine_machine(without: tuple[str, ...]) -> Examined:
 def _examine_image(options: DoctorOptions, image: str) -> int:
     """Doctor in a container as a launch would make it: its exit code."""
     from collbench.launch import engines
-    from collbench.launch.patience import Stopping
     from collbench.launch.stacks import examine, expanded_for
+    from collbench.launch.waiting import Stopping
 
     flags = [word for check in options.without for word in ("--without", check)]
     flags += [flag for flag, typed in (("--json", options.as_json), ("--all", options.every)) if typed]

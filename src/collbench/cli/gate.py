@@ -56,12 +56,12 @@ from collbench.errors import (
     RunWriteError,
     in_one_line,
 )
+from collbench.launch.collect import placed_case
 from collbench.launch.expansion import ExpandedPlan
 from collbench.launch.folders import signed_folder
-from collbench.launch.harvest import placed
-from collbench.launch.patience import Stopping
 from collbench.launch.shipped import find_plan
 from collbench.launch.stacks import sha256_of_given
+from collbench.launch.waiting import Stopping
 from collbench.machine import launcher
 from collbench.report import sensitivity
 from collbench.report.gate import Names, document, junit, markdown, names_of, tables
@@ -273,7 +273,7 @@ def _begin(
         note(f"# more ranks than cores ({crowded[0].title}): such cells do not pass without {ACCEPTED} "
              "(times are the scheduler's)")  # fmt: skip
     cells = dict.fromkeys(
-        placed(case, cell).having(side=None)
+        placed_case(case, cell).having(side=None)
         for cell in expanded.cells if cell.side == SIDES[0]
         for of_cell in expanded.cases[cell] for case in of_cell.identities
     )  # fmt: skip

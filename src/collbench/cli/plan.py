@@ -35,19 +35,16 @@ from collbench.errors import RequestError, in_one_line
 from collbench.launch import engines
 from collbench.launch.campaign import PreparedCampaign, prepare
 from collbench.launch.cells import Launch, LaunchCell, Part, inner_plan
-from collbench.launch.expansion import ExpandedPlan, expand
-from collbench.launch.folders import folders_in
-from collbench.launch.groups import MOST_WORLDS, at_once, groups_of
-from collbench.launch.harvest import placed
+from collbench.launch.collect import placed_case
+from collbench.launch.expansion import MOST_WORLDS, ExpandedPlan, at_once, expand, groups_of
+from collbench.launch.folders import described, folders_in, place_of
 from collbench.launch.live_world import world_of
-from collbench.launch.patience import StopCheck
-from collbench.launch.placing import Placement
-from collbench.launch.preview import foreseen as foreseen_here
-from collbench.launch.preview import indistinct_sides, unused
+from collbench.launch.placement import Placement
+from collbench.launch.preview import ignored_keys, indistinct_sides, preview_of
 from collbench.launch.rank_environment import places
 from collbench.launch.shipped import find_plan, plans, source_tree
 from collbench.launch.stacks import Missing
-from collbench.launch.storage import described, place_of
+from collbench.launch.waiting import StopCheck
 from collbench.machine.facts import format_cores
 from collbench.report.caveats import ALONE
 from collbench.report.paper import decidable, paper
@@ -128,7 +125,7 @@ def plan_command(options: PlanOptions) -> None:
         say(terminal([_power(expanded, options.like, options.margin)]), nl=False)
     elif comparisons(expanded):
         click.echo("what so many launches decide: --like RUN, an earlier run of this machine")
-    here = foreseen_here(expanded)
+    here = preview_of(expanded)
     for line in (*indistinct_sides(plan), *before_measuring(expanded, here.missing), *here.lines):
         say(line)
 
@@ -325,7 +322,7 @@ def _seconds(case: CollectiveCase | ProgramCase, plan: LaunchPlan, cores: int, i
 
 def launch_cells(expanded: ExpandedPlan) -> dict[Case, LaunchCell]:
     """The launch cell that measures each case, by the case as it is recorded."""
-    return {placed(case, cell): cell for cell, cases in expanded.expected.items() for case in cases}
+    return {placed_case(case, cell): cell for cell, cases in expanded.expected.items() for case in cases}
 
 
 def undecidable(expanded: ExpandedPlan) -> str | None:
@@ -406,7 +403,7 @@ def before_measuring(expanded: ExpandedPlan, missing: Missing = NOTHING_MISSING)
     ):
         gates = ('gate: "auto" may be another on one host than on several, and compare refuses to compare two gates: '
                  'gate = "barrier" is one for all',)  # fmt: skip
-    return (*papers, *_turns(expanded), *unused(expanded), *gates, *cautions)
+    return (*papers, *_turns(expanded), *ignored_keys(expanded), *gates, *cautions)
 
 
 def _turns(expanded: ExpandedPlan) -> Iterator[str]:

@@ -26,9 +26,8 @@ from collbench.cli.options import typed_margins, typed_share
 from collbench.cli.plan import launch_cells, seconds_of_launch
 from collbench.errors import RequestError
 from collbench.launch.cells import LaunchCell, Part
-from collbench.launch.expansion import ExpandedPlan
-from collbench.launch.groups import at_once
-from collbench.launch.harvest import placed
+from collbench.launch.collect import placed_case
+from collbench.launch.expansion import ExpandedPlan, at_once
 from collbench.report.headings import versus
 from collbench.report.verdict import whole_reason
 from collbench.schema.case import Case
@@ -65,7 +64,7 @@ class Decider:
         self._standing_of = standing
         self._expanded, self._manifest, self._records, self._say, self._clock = expanded, manifest, records, say, clock
         self._cells, self._at_once = launch_cells(expanded), at_once(expanded)
-        self._as_asked = {placed(case, cell): case for cell, cases in expanded.expected.items() for case in cases}
+        self._as_asked = {placed_case(case, cell): case for cell, cases in expanded.expected.items() for case in cases}
         self._started, self._before, self._over = clock(), len(records), False
         self._fixed = some_from(manifest) or 0
 
