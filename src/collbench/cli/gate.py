@@ -32,7 +32,7 @@ from collbench.launch.harvest import placed
 from collbench.launch.patience import Stopping
 from collbench.launch.shipped import find_plan
 from collbench.launch.stacks import sha256_of_given
-from collbench.report.gate import Names, document, junit, markdown, names_of, tables
+from collbench.report.gate import AnswerNames, document, junit, markdown, names_of, tables
 from collbench.schema.gate_plan import (
     FILE,
     SIDES,
@@ -315,7 +315,7 @@ def _judged_nevertheless(folder: Path) -> Iterator[None]:
         click.echo(harmless(f"collbench: {error}{''.join(getattr(error, '__notes__', ()))}"), err=True)
 
 
-def _write_answer(folder: Path, judgement: Judgement, names: Names) -> None:
+def _write_answer(folder: Path, judgement: Judgement, names: AnswerNames) -> None:
     """Write all of `FILES`; what an earlier judgement wrote is replaced.
 
     Raises:

@@ -15,7 +15,7 @@ from pathlib import Path
 import click
 import msgspec
 
-from collbench.analysis.conclusions import Judgement, foreseen
+from collbench.analysis.conclusions import JudgedConclusion, foreseen
 from collbench.analysis.estimate import FEWEST
 from collbench.analysis.papers import Item, Paper, library_name, representatives
 from collbench.characters import in_one_line
@@ -101,7 +101,7 @@ def comparisons(expanded: ExpandedPlan) -> int:
 
 def of_paper(
     expanded: ExpandedPlan, missing: Missing = NOTHING_MISSING
-) -> tuple[Paper, list[Judgement], frozenset[str]] | None:  # fmt: skip
+) -> tuple[Paper, list[JudgedConclusion], frozenset[str]] | None:  # fmt: skip
     """The plan's paper, its conclusions as the plan can decide them, and the workloads of it that are `missing`.
 
     None: it belongs to no paper. An image is taken to hold the MPI that is in its name.
