@@ -20,11 +20,11 @@ from collbench.cli import deciding, run_command
 from collbench.cli.duration import seconds_of_launch
 from collbench.launch.campaign import finished
 from collbench.launch.cells import Part
+from collbench.launch.collect import placed_case
 from collbench.launch.expansion import expand
-from collbench.launch.harvest import placed
 from collbench.machine.topology import Core, Topology
 from collbench.schema.case import Case
-from collbench.schema.launch_plan import LaunchPlan
+from collbench.schema.plan import LaunchPlan
 from collbench.schema.record import Record
 from collbench.schema.store import read_run
 
@@ -236,5 +236,5 @@ def test_until_decided_a_failed_case_is_not_all_of_its_launch(until: str, done: 
     expanded = expand(plan, machine)
     cell = expanded.cells[0]
     case = next(iter(expanded.expected[cell]))
-    failed = Record(case=placed(case, cell), launch=0, status="failed")
+    failed = Record(case=placed_case(case, cell), launch=0, status="failed")
     assert finished(expanded, (failed,)) == (frozenset({(cell, 0)}) if done else frozenset())

@@ -15,7 +15,7 @@ import pytest
 from tests.unit.test_slurm import play, programs, site_file
 
 from collbench.errors import EngineError, LaunchFailed, LaunchLost
-from collbench.launch import starters
+from collbench.launch import launchers
 from collbench.launch.engines.slurm import client
 from collbench.launch.engines.slurm import job as jobs
 from collbench.launch.engines.slurm import script as texts
@@ -23,7 +23,8 @@ from collbench.launch.engines.slurm.client import allocated, refuse_small
 from collbench.launch.engines.slurm.job import SlurmJob, SlurmStep, in_allocation, wait_for_nodes
 from collbench.launch.engines.slurm.session import SlurmSession, SlurmWorld
 from collbench.launch.engines.slurm.site import read
-from collbench.launch.log import Log
+from collbench.launch.engines.spec import cleaned
+from collbench.launch.waiting import Log
 
 __all__ = ["programs"]  # a fixture
 
@@ -45,7 +46,7 @@ state=$(echo {" ".join(states)} | cut -d' ' -f$n); echo JobId=7 JobState=${{stat
 def world_in(folder: Path) -> Any:
     """What is asked of a world that starts nothing: where it writes, and of which library it is."""
     return SimpleNamespace(
-        folders=SimpleNamespace(out=folder), stack=SimpleNamespace(starter=starters.get("openmpi", "openmpi"))
+        folders=SimpleNamespace(out=folder), stack=SimpleNamespace(launcher=launchers.get("openmpi", "openmpi"))
     )
 
 
@@ -341,12 +342,12 @@ def test_a_second_interrupt_while_the_controller_is_away_says_what_is_left(
     clock = SimpleNamespace(monotonic=time.monotonic, sleep=interrupt)
     monkeypatch.setattr("collbench.launch.engines.slurm.job.time", clock)
     began = time.monotonic()
-    with pytest.raises(KeyboardInterrupt) as interrupted, session.cleaned():
+    with pytest.raises(KeyboardInterrupt) as interrupted, cleaned(session.close):
         raise EngineError("interrupted")
     (note,) = interrupted.value.__notes__
     assert time.monotonic() - began < 2.0
     assert note.startswith(" Slurm does not answer. Job 7 may be left, and its folder ") and "scancel 7" in note
-    with session.cleaned():
+    with cleaned(session.close):
         """Ended once: nothing is left to do."""
 
 

@@ -11,14 +11,13 @@ from collbench.analysis.estimate import FEWEST
 from collbench.analysis.results import Cell, cells_of, some_from
 from collbench.cli.duration import seconds_of_launch
 from collbench.launch.cells import LaunchCell, Part
-from collbench.launch.expansion import ExpandedPlan
-from collbench.launch.groups import at_once
-from collbench.launch.harvest import placed
+from collbench.launch.collect import placed_case
+from collbench.launch.expansion import ExpandedPlan, at_once
 from collbench.report.headings import versus
 from collbench.report.verdict import whole_reason
 from collbench.schema.case import Case
-from collbench.schema.launch_plan import MOST_LAUNCHES
 from collbench.schema.manifest import Manifest
+from collbench.schema.plan import MOST_LAUNCHES
 from collbench.schema.record import Record
 from collbench.units import counted, format_long, format_size
 from collbench.workloads.program import ProgramCase
@@ -32,7 +31,7 @@ _NAMED = 3
 
 def launch_cells(expanded: ExpandedPlan) -> dict[Case, LaunchCell]:
     """The launch cell that measures each case, by the case as it is recorded."""
-    return {placed(case, cell): cell for cell, cases in expanded.expected.items() for case in cases}
+    return {placed_case(case, cell): cell for cell, cases in expanded.expected.items() for case in cases}
 
 
 def decides(expanded: ExpandedPlan) -> str:
@@ -56,7 +55,7 @@ class Decider:
         self._standing_of = standing
         self._expanded, self._manifest, self._records, self._say, self._clock = expanded, manifest, records, say, clock
         self._cells, self._at_once = launch_cells(expanded), at_once(expanded)
-        self._as_asked = {placed(case, cell): case for cell, cases in expanded.expected.items() for case in cases}
+        self._as_asked = {placed_case(case, cell): case for cell, cases in expanded.expected.items() for case in cases}
         self._begun, self._before, self._over = clock(), len(records), False
         self._fixed = some_from(manifest) or 0
 

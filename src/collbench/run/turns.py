@@ -25,7 +25,7 @@ from collbench.machine.facts import format_cores, machine_id, own_cores
 from collbench.machine.waiting import ContentionMeter
 from collbench.run.sampling import Sampling, Watch
 from collbench.schema.case import Case
-from collbench.schema.turns import TRIMMED, Order, Report
+from collbench.schema.world import TRIMMED, Order, Report
 from collbench.timing.gates import Fixed
 from collbench.timing.loop import Stamps
 

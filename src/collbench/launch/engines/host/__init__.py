@@ -16,32 +16,21 @@ from collbench.launch.engines.host.environments import look_beside
 from collbench.launch.engines.spec import Engine, Looks, WorldSpec
 from collbench.launch.folders import Folders, sweep_folders
 from collbench.launch.job import HostProcess
-from collbench.launch.log import Log
-from collbench.launch.patience import StopCheck
-from collbench.launch.placing import Placement
+from collbench.launch.launchers import Argv
+from collbench.launch.placement import Placement
 from collbench.launch.rank_environment import variables
-from collbench.launch.starters.starter import Argv
-from collbench.machine import facts
-from collbench.schema.launch_plan import LaunchPlan
+from collbench.launch.waiting import Log, StopCheck
+from collbench.schema.plan import LaunchPlan
 
 
-class HostEngine(Engine):
-    """The machine that the driver is on."""
-
-    def container(self, box: str) -> str | None:
-        """The container that this process is in, if it is in one."""
-        return facts.container()
-
-    def render(self, world: WorldSpec) -> tuple[str, ...]:
-        stack, cell = world.stack, world.cell
-        program = ("collbench", *_run(world.folders))
-        variables = shlex.join(f"{name}={value}" for name, value in environment_of(world).items())
-        argv = shlex.join(stack.starter.local(cell.ranks, world.placement.crowded, program))
-        links = stack.given.links(_libraries(world))
-        return (*links, f"env PATH={stack.reference}/bin:$PATH {variables} {argv}")
-
-    def connect(self, address: str, check: StopCheck) -> HostSession:
-        return HostSession(check)
+def commands(world: WorldSpec) -> tuple[str, ...]:
+    """The command that a person would type. Pure."""
+    stack, cell = world.stack, world.cell
+    program = ("collbench", *_run(world.folders))
+    variables = shlex.join(f"{name}={value}" for name, value in environment_of(world).items())
+    argv = shlex.join(stack.launcher.local(cell.ranks, world.placement.crowded, program))
+    links = stack.overrides.links(_libraries(world))
+    return (*links, f"env PATH={stack.reference}/bin:$PATH {variables} {argv}")
 
 
 @dataclass(frozen=True)
@@ -53,9 +42,8 @@ class HostSession:
     run: str = "host"
     folder: Path | None = None
 
-    def cleaned(self) -> contextlib.AbstractContextManager[None]:
+    def close(self, at_once: bool) -> None:
         """Processes end with their world, or with the driver: nothing can be left."""
-        return contextlib.nullcontext()
 
     def look(self, plan: LaunchPlan, placements: Mapping[LaunchCell, Placement], vendors: Mapping[str, str]) -> Looks:
         """What the environment beside each image holds.
@@ -75,7 +63,7 @@ class HostSession:
     @contextlib.contextmanager
     def open(self, world: WorldSpec) -> Iterator[HostWorld]:
         """Processes on this machine; all of them are ended."""
-        given, folder = world.stack.given, _libraries(world)
+        given, folder = world.stack.overrides, _libraries(world)
         if given.libraries:
             given.link(folder)
         opened = HostWorld(world)
@@ -107,15 +95,11 @@ class HostWorld:
         python = str(Path(self.world.stack.reference) / "bin" / "python")
         return (python, "-m", "collbench", *_run(self.world.folders), "--style", "csv")
 
-    @property
-    def environment(self) -> dict[str, str]:
-        return environment_of(self.world)
-
     def execute(self, host: str, argv: Argv, environment: dict[str, str], log: Log) -> HostProcess:
         programs = Path(self.world.stack.reference) / "bin"
         path = f"{programs}:{os.environ.get('PATH', '')}"
         program = shutil.which(argv[0], path=path) or argv[0]  # an MPI of the system has its launcher elsewhere
-        process = job.execute((program, *argv[1:]), {**environment, "PATH": path}, log)
+        process = job.execute((program, *argv[1:]), {**environment_of(self.world), **environment, "PATH": path}, log)
         self.started.append(process)
         return process
 
@@ -137,7 +121,7 @@ def environment_of(world: WorldSpec) -> dict[str, str]:
     launch's folder, which is removed with it. Open MPI's mpirun starts something for root only where told to.
     """
     temporary = {"TMPDIR": str(world.folders.plan.parent)}
-    in_front = world.stack.given.on_host(_libraries(world))
+    in_front = world.stack.overrides.on_host(_libraries(world))
     root = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"} if os.getuid() == 0 else {}
     return variables(world.cell, world.placement, world.stack) | root | temporary | in_front
 
@@ -147,4 +131,5 @@ def _libraries(world: WorldSpec) -> Path:
     return world.folders.plan.parent / "lib"
 
 
-ENGINE = HostEngine("host", local=True, start_seconds=(0.7, 0.0))  # seen on two cores
+#: `start_seconds` were seen on two cores.
+ENGINE = Engine("host", lambda plan, check: HostSession(check), (0.7, 0.0), local=True, commands=commands)

@@ -22,6 +22,7 @@ import msgspec
 from collbench.errors import CollbenchError, EngineError, LaunchFailed, LaunchLost
 from collbench.launch import job
 from collbench.launch.cells import LaunchCell
+from collbench.launch.collect import LARGEST
 from collbench.launch.engines.k8s.client import Client, end_of, head_of, missing, nodes_of, standing, writer_of
 from collbench.launch.engines.k8s.ladder import refuse
 from collbench.launch.engines.k8s.objects import (
@@ -41,15 +42,13 @@ from collbench.launch.engines.k8s.objects import (
 from collbench.launch.engines.k8s.site import K8sSite
 from collbench.launch.engines.spec import Look, Looks, WorldSpec
 from collbench.launch.folders import YOUNG, driver_identity, is_dead, locks
-from collbench.launch.harvest import LARGEST
 from collbench.launch.job import HostProcess
-from collbench.launch.log import Log
-from collbench.launch.patience import StopCheck
-from collbench.launch.placing import Placement
+from collbench.launch.launchers import Argv
+from collbench.launch.placement import Placement
 from collbench.launch.stacks import contents_in, probe_of
-from collbench.launch.starters.starter import Argv
-from collbench.schema.launch_plan import LaunchPlan
+from collbench.launch.waiting import Log, StopCheck
 from collbench.schema.manifest import Allocation, Host
+from collbench.schema.plan import LaunchPlan
 from collbench.schema.store import PROGRESS
 
 #: Interval (s) at which Kubernetes is asked, and progress is copied.
@@ -118,11 +117,6 @@ class K8sWorld:
     @property
     def program(self) -> Argv:
         return PROGRAM
-
-    @property
-    def environment(self) -> dict[str, str]:
-        """None: the pods have theirs."""
-        return {}
 
     def execute(self, host: str, argv: Argv, environment: dict[str, str], log: Log) -> K8sRanks:
         """Make the pods, whose command starts every rank, and wait until they run.
@@ -377,28 +371,16 @@ class K8sSession:
         """Everything that this session may have made."""
         return "configmaps,services,jobs" + (",mpijobs" if self.site.objects == "mpijob" else "")
 
-    @contextlib.contextmanager
-    def cleaned(self) -> Iterator[None]:
-        """At the end all is deleted that has the label of this run."""
-        try:
-            yield
-        except BaseException as error:
-            self._released(error)
-            raise
-        else:
-            self._released(None)
-
-    def _released(self, error: BaseException | None) -> None:
+    def close(self, at_once: bool) -> None:
+        """All is deleted that has the label of this run."""
         if not self._made:
             return
         try:
             self.client.delete(self.kinds, {RUN: self.run})
             self._made = False
         except EngineError as left:
-            hint = f"{str(left).rstrip('.')}. Delete what is left: kubectl delete {self.kinds} -l {RUN}={self.run}"
-            if error is None:
-                raise EngineError(hint) from left
-            error.add_note(f"{'' if str(error).endswith('.') else '.'} {hint}")
+            hint = f"Delete what is left: kubectl delete {self.kinds} -l {RUN}={self.run}"
+            raise EngineError(f"{str(left).rstrip('.')}. {hint}") from left
 
     def look(self, plan: LaunchPlan, placements: Mapping[LaunchCell, Placement], vendors: Mapping[str, str]) -> Looks:
         """Ask every image what it holds, in a pod.

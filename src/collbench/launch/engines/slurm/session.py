@@ -29,11 +29,10 @@ from collbench.launch.engines.slurm.script import (
 from collbench.launch.engines.slurm.site import SlurmSite
 from collbench.launch.engines.spec import Looks, WorldSpec
 from collbench.launch.folders import remove_folder
-from collbench.launch.log import Log
-from collbench.launch.patience import StopCheck
-from collbench.launch.placing import Placement
-from collbench.launch.starters.starter import Argv, Starter
-from collbench.schema.launch_plan import LaunchPlan
+from collbench.launch.launchers import Argv, RankLauncher
+from collbench.launch.placement import Placement
+from collbench.launch.waiting import Log, StopCheck
+from collbench.schema.plan import LaunchPlan
 
 #: Names of jobs and of their folders.
 PREFIX = "collbench-"
@@ -63,27 +62,11 @@ class SlurmSession:
         """Where folders of launches are made: every node sees it."""
         return Path(self.site.folder) / self.run
 
-    @contextlib.contextmanager
-    def cleaned(self) -> Iterator[None]:
-        """At the end the job is cancelled."""
-        try:
-            yield
-        except BaseException as error:
-            self._released(error)
-            raise
-        else:
-            self._released(None)
-
-    def _released(self, error: BaseException | None) -> None:
-        if self.job is None:
-            return
-        job, self.job = self.job, None  # it is ended once: a second attempt would not know more
-        try:
+    def close(self, at_once: bool) -> None:
+        """The job is cancelled, once: a second attempt would not know more."""
+        job, self.job = self.job, None
+        if job is not None:
             job.end()
-        except EngineError as left:
-            if error is None:
-                raise
-            error.add_note(f" {left}")
 
     def look(self, plan: LaunchPlan, placements: Mapping[LaunchCell, Placement], vendors: Mapping[str, str]) -> Looks:
         """Submit the job, wait for its nodes, and ask every image and environment there what it holds.
@@ -157,14 +140,14 @@ class SlurmSession:
             return error
         said = "".join(step.log.message for step in opened.started).rstrip(".")
         quoted = "" if wrong_pmi.removeprefix("srun: ") in f"{error}{said}" else f": {wrong_pmi}"
-        advice = f"; {_ADVICE}" if wrong_pmi and self._may_name_another(opened.world.stack.starter, wrong_pmi) else ""
+        advice = f"; {_ADVICE}" if wrong_pmi and self._may_name_another(opened.world.stack.launcher, wrong_pmi) else ""
         self.refused = f"{error}{said}{quoted}{advice}"
         return LaunchLost(f"{error}{quoted}{advice}", error.log)
 
-    def _may_name_another(self, starter: Starter, said: str) -> bool:
+    def _may_name_another(self, launcher: RankLauncher, said: str) -> bool:
         """Whether the type of PMI in the site file is not the library's usual one, or none that srun knows."""
-        kind = self.site.mpi.get(starter.vendor, starter.pmi)
-        return not kind.startswith(starter.pmi) or _UNKNOWN_PMI in said
+        kind = self.site.mpi.get(launcher.vendor, launcher.pmi)
+        return not kind.startswith(launcher.pmi) or _UNKNOWN_PMI in said
 
     def sweep(self) -> tuple[list[str], list[str]]:
         """Jobs and folders whose driver has not shown itself for minutes."""
@@ -218,16 +201,13 @@ class SlurmWorld:
     def program(self) -> Argv:
         return program_of(self.world, self.site)
 
-    @property
-    def environment(self) -> dict[str, str]:
-        return variables_of(self.world.cell, self.world.placement, self.world.stack.starter, self.site)
-
     def execute(self, host: str, argv: Argv, environment: dict[str, str], log: Log) -> SlurmStep:
         """The step that starts every rank."""
         world = self.world
-        starter, with_servers = world.stack.starter, self.job.with_servers
+        launcher, with_servers = world.stack.launcher, self.job.with_servers
         beside = world.folders.turns is not None
-        step = StepOf(world.name, world.cell, world.placement, starter, environment, with_servers, beside=beside)
+        variables = variables_of(world.cell, world.placement, launcher, self.site) | environment
+        step = StepOf(world.name, world.cell, world.placement, launcher, variables, with_servers, beside=beside)
         started = self.job.start(step_script(step, self.site, argv), world.name, log)
         self.started.append(started)
         return started
