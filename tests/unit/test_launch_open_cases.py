@@ -12,7 +12,7 @@ import pytest
 from tests.unit.decided_worlds import TOML, Launch, Played, clear, noisy
 
 from collbench.analysis.compare import compare
-from collbench.analysis.deciding import Executed
+from collbench.analysis.deciding import OpenAtPlace
 from collbench.analysis.factors import find_factor
 from collbench.analysis.pairs import within
 from collbench.analysis.runs import observe
@@ -209,12 +209,12 @@ def test_a_program_is_measured_with_all_its_measures_where_one_is_open_anywhere(
     copy = next(case for case in expanded.expected[cell] if case["measure"] == "copy" and case["size"] == 8)
     bcast = next(case for case in expanded.expected[cell] if case.workload == "bcast" and case["size"] == 16)
     here, elsewhere = until._subject(bcast), until._subject(copy)
-    found = until._part(expanded, cell, Executed(frozenset({here}), frozenset({elsewhere})))
+    found = until._part(expanded, cell, OpenAtPlace(frozenset({here}), frozenset({elsewhere})))
     assert found.brief == frozenset()
     assert {(case.workload, case["size"], case["measure"]) for case in found.measured} == {
         ("bcast", 16, None), *(("stream", 8, measure) for measure in ("copy", "scale", "add", "triad"))
     }  # fmt: skip
-    turned = until._part(expanded, cell, Executed(frozenset({elsewhere}), frozenset({here})))
+    turned = until._part(expanded, cell, OpenAtPlace(frozenset({elsewhere}), frozenset({here})))
     assert turned.brief == {bcast}
 
 

@@ -44,7 +44,7 @@ from collbench.schema.store import RecordStream
 from collbench.units import parse_size
 
 if TYPE_CHECKING:
-    from collbench.analysis.models import Series
+    from collbench.analysis.models import LinkSeries
     from collbench.analysis.predictions import PredictionQuestion, TrainingStep
     from collbench.report.models import Answers
     from collbench.report.page.drawing import Figure
@@ -285,7 +285,7 @@ def _modelled(
     return Answers(observed.name, fits, predictions, refusals, simulated), steps
 
 
-def _series(observed: Observed, wanted: frozenset[str]) -> list[Series]:
+def _series(observed: Observed, wanted: frozenset[str]) -> list[LinkSeries]:
     """Those of the collectives; of a run that has none those of its programs, which say why they have no model."""
     from collbench.analysis.models import series
 

@@ -64,7 +64,7 @@ from collbench.launch.stacks import sha256_of_given
 from collbench.launch.waiting import Stopping
 from collbench.machine import launcher
 from collbench.report import sensitivity
-from collbench.report.gate import Names, document, junit, markdown, names_of, tables
+from collbench.report.gate import AnswerNames, document, junit, markdown, names_of, tables
 from collbench.report.verdict import whole_reason
 from collbench.schema.manifest import Until, read_manifest
 from collbench.schema.plan import (
@@ -319,7 +319,7 @@ def _judged_nevertheless(folder: Path) -> Iterator[None]:
         note(f"collbench: {error}{''.join(getattr(error, '__notes__', ()))}")
 
 
-def _write_answer(folder: Path, judgement: Judgement, names: Names) -> None:
+def _write_answer(folder: Path, judgement: Judgement, names: AnswerNames) -> None:
     """Write all of `FILES`; what an earlier judgement wrote is replaced.
 
     Raises:

@@ -14,7 +14,7 @@ from collbench.cli.analyse import COMPLETE, STYLE, print_tables
 from collbench.cli.options import ALL_CELLS, EXIT_1, GIVEN, PATH, RUN, Options, command, margin, option, switch
 from collbench.cli.terminal import amount, harmless, note, refuse_folder, waiting_for, write
 from collbench.errors import RequestError, suggestion
-from collbench.report.history import Names, document, page, tables
+from collbench.report.history import SeriesNames, document, page, tables
 from collbench.units import counted
 
 #: What --fail-on takes of levels: the time now over the shortest and over the longest of the earlier levels.
@@ -74,7 +74,7 @@ def history_command(options: HistoryOptions) -> int:
         whole = history(options.folder, options.given, options.margin)
     first = 0 if options.since is None else _number(whole, options.since)
     recent = since_run(whole, first)
-    names = Names([one.series for one in recent.cells])
+    names = SeriesNames([one.series for one in recent.cells])
     shown = tables(recent, names, options.every or complete)
     print_tables(shown[1:] if complete else shown, document(recent, names), options.style)
     if output is not None:

@@ -20,7 +20,7 @@ import msgspec
 
 from collbench import backends, workloads
 from collbench.analysis.compare import compare
-from collbench.analysis.conclusions import Judgement, foreseen
+from collbench.analysis.conclusions import JudgedConclusion, foreseen
 from collbench.analysis.deciding import questions
 from collbench.analysis.estimate import FEWEST
 from collbench.analysis.pairs import own_sides
@@ -369,7 +369,7 @@ def comparisons(expanded: ExpandedPlan) -> int:
 
 def of_paper(
     expanded: ExpandedPlan, missing: Missing = NOTHING_MISSING
-) -> tuple[Paper, list[Judgement], frozenset[str]] | None:  # fmt: skip
+) -> tuple[Paper, list[JudgedConclusion], frozenset[str]] | None:  # fmt: skip
     """The plan's paper, its conclusions as the plan can decide them, and the workloads of it that are `missing`.
 
     None: it belongs to no paper. An image is taken to hold the MPI that is in its name.

@@ -18,7 +18,7 @@ import click
 import msgspec
 from click.core import ParameterSource
 
-from collbench.analysis.deciding import TRIED, Executed, Standing, next_block, standing, still_open
+from collbench.analysis.deciding import TRIED, OpenAtPlace, PairStatus, next_block, standing, still_open
 from collbench.analysis.estimate import FEWEST
 from collbench.analysis.results import Cell, cells_of, some_from
 from collbench.analysis.runs import shortage
@@ -48,7 +48,7 @@ _TOLD, _NAMED = 3, 3
 _SOFTWARE = ("id", "libraries", "sources", "files")
 
 #: The comparisons that decide an experiment, of its cells after so many blocks of at most so many.
-StandingOf = Callable[[list[Cell], int, int], list[Standing]]
+StandingOf = Callable[[list[Cell], int, int], list[PairStatus]]
 
 # Until decided -------------------------------------------------------------------------------------------------------
 
@@ -83,13 +83,13 @@ class Decider:
             self._say(f"{said}{self._next(wanted, more)}", len(wanted) * more)
         return wanted
 
-    def _standing(self, block: int, most: int) -> list[Standing]:
+    def _standing(self, block: int, most: int) -> list[PairStatus]:
         """As it stands before a block, of at most so many."""
         before = (record for record in self._records if record.launch < block)
         cells = cells_of(before, self._manifest, self._cells)
         return self._standing_of(list(cells.values()), block, most)
 
-    def _wanted(self, found: Sequence[Standing], block: int) -> dict[LaunchCell, Part]:
+    def _wanted(self, found: Sequence[PairStatus], block: int) -> dict[LaunchCell, Part]:
         sides = {case: (cell, _subject(case)) for case, cell in self._cells.items()}
         compared = [(sides[one.pair.base.case], sides[one.pair.other.case]) for one in found]
         wanted = {sides[cell.case] for cell in still_open(found)}
@@ -143,7 +143,7 @@ def _subject(case: Case) -> Case:
     return Case(workload=case.workload, what=case.what, how=case.how)
 
 
-def _part(expanded: ExpandedPlan, cell: LaunchCell, found: Executed[Case]) -> Part:
+def _part(expanded: ExpandedPlan, cell: LaunchCell, found: OpenAtPlace[Case]) -> Part:
     """What a launch of a cell executes. A brief execution of a program would take as long, so it is measured then."""
     measured, brief = set[Case](), set[Case]()
     for case in expanded.cases[cell]:
@@ -155,7 +155,7 @@ def _part(expanded: ExpandedPlan, cell: LaunchCell, found: Executed[Case]) -> Pa
     return Part(frozenset(measured), frozenset(brief))
 
 
-def _said(found: Sequence[Standing], most: int, ended: bool = False) -> str:
+def _said(found: Sequence[PairStatus], most: int, ended: bool = False) -> str:
     """`9 of 14 comparisons decided (5 same, 4 slower), 2 given up as too noisy for 20 launches, 3 open (...)`."""
     states = Counter(one.state for one in found)
     refused = ""  # ` (bcast 64K, single strict vs host: gate barrier against roundtime; and 2 more)`
