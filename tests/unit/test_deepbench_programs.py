@@ -258,9 +258,12 @@ def test_cupy_is_given_the_same_matrices(monkeypatch: pytest.MonkeyPatch) -> Non
 # Programs ------------------------------------------------------------------------------------------------------------
 
 
+PROGRAMS = "collbench.workloads.dl.deepbench_programs"
+
+
 def started(name: str, *words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "collbench.workloads.dl.deepbench_programs", name, "--times", "2", *words],
+        [sys.executable, "-m", PROGRAMS, name, "--times", "2", "--threads", "1", *words],
         capture_output=True, text=True, timeout=LIMIT, check=False,
     )  # fmt: skip
 

@@ -12,7 +12,7 @@ import pytest
 from collbench.bindings.gpu import cupy_device
 from collbench.errors import BackendUnavailable, LibraryError, Unsupported
 from collbench.schema import world
-from collbench.workloads.gpu import device, suite
+from collbench.workloads.gpu import device
 from collbench.workloads.gpu.device import OpenGpu
 
 
@@ -72,4 +72,4 @@ def test_a_program_that_cannot_says_why_in_one_line(
 def test_without_a_gpu_it_is_skipped(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cupy_device, "missing", lambda: "no driver is loaded")
     assert ended(capsys, lambda *_: pytest.fail("it ran")) == (77, "", "no driver is loaded\n")
-    assert device.printed(suite.described) == 77
+    assert device.printed(device.described) == 77

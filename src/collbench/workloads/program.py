@@ -189,7 +189,14 @@ def parameter(
 
     def check(key: str, value: Any) -> None:
         if among and value not in among:
-            raise PlanError(f"{key} {value!r}: {_advice(str(value), among, tuple(groups or ()))}")
+            known = (*(groups or ()), *among)
+            if len(known) > MOST_LISTED:
+                advice = suggestion(str(value), known)
+            elif nearest(str(value), known):
+                advice = nearest_and_all(str(value), known)
+            else:
+                advice = f"choose one of {', '.join(known)}."
+            raise PlanError(f"{key} {value!r}: {advice}")
         if least is not None and value < least:
             raise PlanError(f"{key} {value}: must be at least {least}.")
         if most is not None and value > most:
@@ -200,14 +207,6 @@ def parameter(
 
     choice = Choice(name, (default,), check=check, groups=groups or {})
     return Axis(name, kind, means, default, of=type(default), words=words, choice=choice)
-
-
-def _advice(value: str, among: tuple[str, ...], groups: tuple[str, ...]) -> str:
-    """The most similar word, and all of them where they are few."""
-    known = (*groups, *among)
-    if len(known) > MOST_LISTED:
-        return suggestion(value, known)
-    return nearest_and_all(value, known) if nearest(value, known) else f"choose one of {', '.join(known)}."
 
 
 class ProgramCase(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import re
 import sys
@@ -9,6 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, NoReturn
 
 from collbench.schema.case import Case
+from collbench.workloads.program import Program
 
 #: With this exit code a program says that it cannot be used here, as test programs do (GNU Automake's manual).
 SKIPPED = 77
@@ -28,6 +30,32 @@ def started(program: str, /, *words: str, **flags: object) -> tuple[str, ...]:
     """The command of a program, `host.stream`, with words and flags: `--name value`."""
     named = (word for name, value in flags.items() for word in (f"--{name}", str(value)))
     return (sys.executable, "-m", f"collbench.workloads.{program}", *words, *named)
+
+
+def add_flags(parser: argparse.ArgumentParser, workload: Program, *names: str) -> None:
+    """Flags of a program: the parameters of its workload, or those of these names; its size, and how many samples."""
+    for axis in workload.axes:
+        if axis.name in names or not names:
+            parser.add_argument(f"--{axis.name}", type=axis.of, default=axis.neutral, help=axis.means)
+    if workload.sizes:
+        parser.add_argument("--size", type=int, required=True, help="bytes")
+    parser.add_argument("--times", type=int, default=1, help="how many samples")
+
+
+def arguments(doc: str | None, workload: Program, *names: str) -> argparse.Namespace:
+    """The command line of a program of one workload; see `add_flags`."""
+    parser = argparse.ArgumentParser(description=doc)
+    add_flags(parser, workload, *names)
+    return parser.parse_args()
+
+
+def arguments_of(doc: str | None, workloads: Mapping[str, Program]) -> argparse.Namespace:
+    """The command line of several programs in one, of which `name` says which."""
+    parser = argparse.ArgumentParser(description=doc)
+    programs = parser.add_subparsers(dest="name", required=True)
+    for name, workload in workloads.items():
+        add_flags(programs.add_parser(name), workload)
+    return parser.parse_args()
 
 
 def times(output: str) -> dict[str, list[float]]:

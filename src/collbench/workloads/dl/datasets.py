@@ -106,7 +106,23 @@ _LINE = re.compile(r"([0-9a-fA-F]{64}) [ *](.+)")
 
 def user_file(name: str) -> Path | None:
     """The file of this name, or of the same with .gz."""
-    return next((path for path in _candidates(name) if _reason(path) is None), None)
+    return _user_file(name)[0]
+
+
+def _user_file(name: str) -> tuple[Path | None, str]:
+    """The file, or why it cannot be read."""
+    folder, reasons = os.environ.get(VARIABLE, ""), list[str]()
+    for path in (Path(folder, name), Path(folder, f"{name}.gz")) if folder else ():
+        try:
+            if not path.is_file():
+                continue
+        except OSError as error:  # a folder that this user may not enter
+            reasons.append(f"{path.name}: {error.strerror}")
+            continue
+        if os.access(path, os.R_OK):
+            return path, ""
+        reasons.append(f"{path.name} cannot be read by this user")
+    return None, next(iter(reasons), f"there is no {name} in it")
 
 
 def shown(name: str) -> str:
@@ -124,26 +140,9 @@ def lacking(names: Sequence[str]) -> str | None:
         return f"collbench does not contain {names[0]}: set {VARIABLE} to the folder that holds it"
     if not Path(folder).is_absolute():
         return f"{VARIABLE}={folder}: give the absolute path of the folder"
-    for name in names:
-        if user_file(name) is None:
-            why = next(filter(None, map(_reason, _candidates(name))), f"there is no {name} in it")
-            return f"{folder}: {why}; {VARIABLE} names the folder of data files"
-    return None
-
-
-def _candidates(name: str) -> tuple[Path, ...]:
-    folder = os.environ.get(VARIABLE, "")
-    return (Path(folder, name), Path(folder, f"{name}.gz")) if folder else ()
-
-
-def _reason(path: Path) -> str | None:
-    """Why a file cannot be read, empty where there is none; None: it can."""
-    try:
-        if not path.is_file():
-            return ""
-    except OSError as error:  # a folder that this user may not enter
-        return f"{path.name}: {error.strerror}"
-    return None if os.access(path, os.R_OK) else f"{path.name} cannot be read by this user"
+    reasons = (reason for path, reason in map(_user_file, names) if path is None)
+    why = next(reasons, None)
+    return None if why is None else f"{folder}: {why}; {VARIABLE} names the folder of data files"
 
 
 def content(name: str) -> tuple[bytes, str]:
@@ -203,24 +202,19 @@ class Files(Source):
         return None if path is None else Library(name=self.label, version="", path=str(path))
 
 
-PICKLES = tuple(f"data_batch_{number}" for number in range(1, 6))
-BINARIES = tuple(f"{name}.bin" for name in PICKLES)
 PIXELS = 3 * 32 * 32
 
 #: SHA-256 of CIFAR-10's own batches for Python: other images come in its formats too.
-CIFAR10 = dict(
-    zip(
-        PICKLES,
-        (
-            "54636561a3ce25bd3e19253c6b0d8538147b0ae398331ac4a2d86c6d987368cd",
-            "766b2cef9fbc745cf056b3152224f7cf77163b330ea9a15f9392beb8b89bc5a8",
-            "0f00d98ebfb30b3ec0ad19f9756dc2630b89003e10525f5e148445e82aa6a1f9",
-            "3f7bb240661948b8f4d53e36ec720d8306f5668bd0071dcb4e6c947f78e9682b",
-            "d91802434d8376bbaeeadf58a737e3a1b12ac839077e931237e0dcd43adcb154",
-        ),
-        strict=True,
-    )
-)
+CIFAR10 = {
+    "data_batch_1": "54636561a3ce25bd3e19253c6b0d8538147b0ae398331ac4a2d86c6d987368cd",
+    "data_batch_2": "766b2cef9fbc745cf056b3152224f7cf77163b330ea9a15f9392beb8b89bc5a8",
+    "data_batch_3": "0f00d98ebfb30b3ec0ad19f9756dc2630b89003e10525f5e148445e82aa6a1f9",
+    "data_batch_4": "3f7bb240661948b8f4d53e36ec720d8306f5668bd0071dcb4e6c947f78e9682b",
+    "data_batch_5": "d91802434d8376bbaeeadf58a737e3a1b12ac839077e931237e0dcd43adcb154",
+}
+
+PICKLES = tuple(CIFAR10)
+BINARIES = tuple(f"{name}.bin" for name in PICKLES)
 
 #: What a pickled batch is made of; nothing else in a file is called.
 _PARTS = {("numpy", "ndarray"), ("numpy", "dtype"), ("_codecs", "encode")} | {
@@ -244,17 +238,15 @@ class Cifar(Files):
         batches, hashes = [], {}
         for name in names:
             data, hashes[name] = content(name)
-            batches.append((_pickled if names == PICKLES else _binary)(shown(name), data))
+            if names == PICKLES:
+                batches.append(_pickled(shown(name), data))
+                continue
+            if not data or len(data) % (PIXELS + 1):
+                raise BadData(f"{shown(name)}: {len(data)} bytes are no whole images in CIFAR-10's binary format")
+            rows = np.frombuffer(data, np.uint8).reshape(-1, PIXELS + 1)  # the class before the pixels of each image
+            batches.append(images(rows[:, 1:], rows[:, 0], shown(name)))
         label = "CIFAR-10" if hashes == CIFAR10 else "images in CIFAR-10's format"
         return Examples(np.concatenate(batches), label, hashes)
-
-
-def _binary(name: str, data: bytes) -> Rows:
-    """A byte of the class before the pixels of each image."""
-    if not data or len(data) % (PIXELS + 1):
-        raise BadData(f"{name}: {len(data)} bytes are no whole images in CIFAR-10's binary format")
-    rows = np.frombuffer(data, np.uint8).reshape(-1, PIXELS + 1)
-    return images(rows[:, 1:], rows[:, 0], name)
 
 
 class _Unpickler(pickle.Unpickler):

@@ -31,8 +31,9 @@ from collbench.machine.waiting import ContentionMeter, Stretch
 from collbench.schema.world import VARIABLE, Report
 from collbench.units import counted
 from collbench.workloads.dl.networks import NETWORKS, Network
+from collbench.workloads.dl.suite import DDP
 from collbench.workloads.program import threads_of_rank
-from collbench.workloads.protocol import SKIPPED, Unusable, end, lacking_memory, refuse_without_gpu
+from collbench.workloads.protocol import SKIPPED, Unusable, arguments, end, lacking_memory, refuse_without_gpu
 
 #: The network begins with the same parameters everywhere, and each rank has examples of its own.
 SEED = 2017
@@ -135,7 +136,10 @@ class Replica:
             self._module.register_comm_hook(None, lambda state, bucket: self._kept(bucket.buffer()))
         self._optimizer = torch.optim.SGD(self.parameters, lr=network.learning_rate, momentum=MOMENTUM)
         torch.manual_seed(SEED + 1 + world.rank)
-        self._inputs, self._targets = (tensor.to(world.device) for tensor in _examples(network, batch))
+        shape = (batch, *network.example)
+        inputs = torch.randint(network.classes, shape) if network.tokens else torch.rand(shape)
+        targets = torch.randint(network.classes, (batch, *network.targets))
+        self._inputs, self._targets = inputs.to(world.device), targets.to(world.device)
         self._loss = torch.tensor(float("nan"))
 
     def step(self) -> None:
@@ -162,13 +166,6 @@ class Replica:
         done = torch.futures.Future[Tensor](devices=[gradients.device] if gradients.is_cuda else None)
         done.set_result(gradients)
         return done
-
-
-def _examples(network: Network, batch: int) -> tuple[Tensor, Tensor]:
-    """Inputs [batch, *example] and targets that are made up, from torch's generator."""
-    shape = (batch, *network.example)
-    inputs = torch.randint(network.classes, shape) if network.tokens else torch.rand(shape)
-    return inputs, torch.randint(network.classes, (batch, *network.targets))
 
 
 #: Takes so many samples of each measure, in ns.
@@ -270,13 +267,7 @@ def sampled(doing: Mapping[str, Callable[[], object]], times: int, world: World)
 
 def main() -> None:
     """Print the result; on an error a line that says what it was, without waiting for other ranks."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--network", required=True, choices=tuple(NETWORKS), help="what is trained")
-    parser.add_argument("--device", required=True, choices=("cpu", "cuda"), help="where it computes")
-    for flag, means in (("--batch", "examples of a rank; 0: the network's own"), ("--bucket", "MiB; 0: torch's choice"),
-                        ("--threads", "threads of torch"), ("--times", "how many samples")):  # fmt: skip
-        parser.add_argument(flag, type=int, required=True, help=means)
-    flags = parser.parse_args()
+    flags = arguments(__doc__, DDP)
     try:
         with World(flags.device, flags.threads) as world:
             result = train(flags, world)

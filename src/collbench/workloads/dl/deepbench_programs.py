@@ -27,9 +27,9 @@ import numpy as np
 import numpy.typing as npt
 
 from collbench.units import counted
-from collbench.workloads.dl.deepbench import GATES, Conv, Gemm, Rnn, problem
+from collbench.workloads.dl.deepbench import GATES, WORKLOADS, Conv, Gemm, Rnn, problem
 from collbench.workloads.host.dense import times_vector
-from collbench.workloads.protocol import Unusable, printed, refuse_without_gpu
+from collbench.workloads.protocol import Unusable, arguments_of, printed, refuse_without_gpu
 
 #: Sums of K products differ from the exact ones by about sqrt(K) u with high probability, where u is the unit roundoff
 #: (N. J. Higham, T. Mary, "A New Approach to Probabilistic Rounding Error Analysis", SIAM J. Sci. Comput. 41(5), 2019).
@@ -371,37 +371,24 @@ def rnn(flags: argparse.Namespace) -> dict[str, Any]:
 RUNS = {"conv": conv, "gemm": gemm, "rnn": rnn}
 
 
-def with_kernels(flags: argparse.Namespace, run: Callable[[argparse.Namespace], dict[str, Any]]) -> dict[str, Any]:
-    """The result of `run`.
-
-    Raises:
-        Unusable: torch has no kernel for that type.
-    """
-    try:
-        return run(flags)
-    except RuntimeError as error:
-        said = str(error).strip().partition("\n")[0]
-        if isinstance(error, NotImplementedError) or "not implemented for" in said:
-            raise Unusable(f"{flags.precision} on {flags.device}: {said}") from error
-        raise
-
-
 def print_result(flags: argparse.Namespace, run: Callable[[argparse.Namespace], dict[str, Any]]) -> None:
     """Print the result of `run` as JSON; exit code 77 where it cannot be had here, 1 where memory is too small."""
-    printed(lambda: with_kernels(flags, run), flags.problem, "a smaller problem")
+
+    def result() -> dict[str, Any]:
+        try:
+            return run(flags)
+        except RuntimeError as error:
+            said = str(error).strip().partition("\n")[0]
+            if isinstance(error, NotImplementedError) or "not implemented for" in said:  # no kernel for that type
+                raise Unusable(f"{flags.precision} on {flags.device}: {said}") from error
+            raise
+
+    printed(result, flags.problem, "a smaller problem")
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("kind", choices=RUNS)
-    parser.add_argument("--problem", required=True, help="its name, in DeepBench's table or not")
-    parser.add_argument("--precision", default="float32", help="float32, float16 or bfloat16")
-    parser.add_argument("--device", default="cpu", help="cpu or cuda")
-    parser.add_argument("--threads", type=int, default=1, help="threads of the processor")
-    parser.add_argument("--times", type=int, required=True, help="how many samples of each pass")
-    parser.add_argument("--blas", default="torch", help="of gemm: torch or cupy")
-    flags = parser.parse_args()
-    print_result(flags, RUNS[flags.kind])
+    flags = arguments_of(__doc__, {name: WORKLOADS[f"deepbench_{name}"] for name in RUNS})
+    print_result(flags, RUNS[flags.name])
 
 
 if __name__ == "__main__":

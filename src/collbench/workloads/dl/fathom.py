@@ -24,7 +24,7 @@ from collbench.schema.case import Case
 from collbench.units import counted
 from collbench.workloads import protocol
 from collbench.workloads.program import ALL_CORES, Measure, Program, parameter, threads_of
-from collbench.workloads.protocol import printed, refuse_without_gpu, started
+from collbench.workloads.protocol import arguments, printed, refuse_without_gpu, started
 from collbench.workloads.software import Torch
 
 if TYPE_CHECKING:
@@ -187,13 +187,7 @@ def notes(flags: argparse.Namespace) -> list[str]:
 
 def main() -> None:
     """Print the result as JSON; exit code 77 where there is no such device."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--network", required=True, choices=NETWORKS, help="which network")
-    parser.add_argument("--device", required=True, choices=("cpu", "cuda"), help="where it is trained")
-    for flag, means in (("--batch", "samples of a step; 0: the usual number"), ("--threads", "threads of torch"),
-                        ("--times", "how many steps")):  # fmt: skip
-        parser.add_argument(flag, type=int, required=True, help=means)
-    flags = parser.parse_args()
+    flags = arguments(__doc__, WORKLOAD)
     printed(lambda: run(flags), f"{flags.network} with a batch of {size_of(flags)}")
 
 

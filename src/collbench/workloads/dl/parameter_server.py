@@ -8,7 +8,6 @@ its weights; `accuracy` and mean `loss` on images that were held out, and `data`
 
 from __future__ import annotations
 
-import argparse
 import json
 import math
 import os
@@ -16,7 +15,7 @@ import re
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from itertools import accumulate, pairwise
@@ -27,9 +26,11 @@ import torch
 import torch.distributed as dist
 from torch.nn.functional import cross_entropy
 
-from collbench.workloads.dl.datasets import SOURCES, BadData, Rows
+from collbench.workloads.dl.datasets import SOURCES, BadData
 from collbench.workloads.dl.networks import NETWORKS
+from collbench.workloads.dl.suite import PARAMETER_SERVER
 from collbench.workloads.program import threads_of_rank
+from collbench.workloads.protocol import arguments
 
 INPUTS, HIDDEN, CLASSES = 784, 100, 10
 
@@ -174,20 +175,16 @@ def examples(data: str, seed: int) -> Examples:
     """
     random = np.random.default_rng(seed)
     if data == "made-up":
-        rows, label = _made_up(random), f"made-up {IMAGES} x {INPUTS}, mostly dark"
+        likely = np.where(random.random((CLASSES, INPUTS)) < DRAWN, *LIKELY).astype(np.uint8)
+        labels = random.integers(0, CLASSES, IMAGES)
+        noise = random.integers(0, 256, (IMAGES, INPUTS), dtype=np.uint8)
+        pixels = np.where(noise < likely[labels], ~noise, np.uint8(0))
+        label = f"made-up {IMAGES} x {INPUTS}, mostly dark"
     else:
         source = SOURCES[data].read(NETWORKS["fcn5"], IMAGES)
         rows, label = random.permutation(source.rows), source.label
-    return Examples(label, torch.from_numpy(rows[:, :-1]), torch.from_numpy(rows[:, -1].astype(np.int64)))
-
-
-def _made_up(random: np.random.Generator) -> Rows:
-    likely = np.where(random.random((CLASSES, INPUTS)) < DRAWN, *LIKELY).astype(np.uint8)
-    labels = random.integers(0, CLASSES, IMAGES)
-    pixels = random.integers(0, 256, (IMAGES, INPUTS), dtype=np.uint8)
-    rows = np.empty((IMAGES, INPUTS + 1), np.uint8)
-    rows[:, :-1], rows[:, -1] = np.where(pixels < likely[labels], ~pixels, np.uint8(0)), labels
-    return rows
+        pixels, labels = rows[:, :-1], rows[:, -1]
+    return Examples(label, torch.from_numpy(pixels), torch.from_numpy(labels.astype(np.int64)))
 
 
 #: What a worker asks for, the first word of a request: weights; weights after this gradient; nothing, it has ended.
@@ -269,33 +266,11 @@ def put(held: torch.Tensor, share: Share, weights: torch.Tensor) -> None:
             weights[part] = values
 
 
-#: Messages of lifelines; those of the training have tag 0.
+#: Messages of lifelines, which come when a worker has done its part, or never; those of the training have tag 0.
 _TAG = 1
 
 #: A training may take that long. It is ended by whoever started it.
 _LONGEST = timedelta(days=7)
-
-
-class Lifelines:
-    """For each of these ranks a message that comes when it has done its part, or never."""
-
-    def __init__(self, ranks: Sequence[int], lost: Callable[[int, Exception], None]) -> None:
-        self._lost = lost
-        waits = [(rank, dist.irecv(torch.zeros(1), rank, tag=_TAG)) for rank in ranks]
-        self._threads = [threading.Thread(target=self._hold, args=wait, daemon=True) for wait in waits]
-        for thread in self._threads:
-            thread.start()
-
-    def _hold(self, rank: int, message: dist.Work) -> None:
-        try:
-            message.wait(_LONGEST)
-        except RuntimeError as error:
-            self._lost(rank, error)
-
-    def end(self) -> None:
-        """When all of them have done their part."""
-        for thread in self._threads:
-            thread.join()
 
 
 def fail(reason: str) -> NoReturn:
@@ -325,31 +300,24 @@ def alone(data: str, seed: int, steps: int) -> dict[str, Any]:
     return {"ns": [taken], "steps": [steps], "applied": [], "bytes": [], **_judged(network, images)}
 
 
-@dataclass(frozen=True)
-class World:
-    """One rank among all, of which the first are the servers."""
-
-    rank: int
-    servers: int
-    workers: int
-
-    def name(self, rank: int) -> str:
-        """`worker 0 (rank 1)`."""
-        role, number = ("server", rank) if rank < self.servers else ("worker", rank - self.servers)
-        return f"{role} {number} (rank {rank})"
+def name_of(rank: int, servers: int) -> str:
+    """`worker 0 (rank 1)`; the servers are the first ranks."""
+    role, number = ("server", rank) if rank < servers else ("worker", rank - servers)
+    return f"{role} {number} (rank {rank})"
 
 
 def together(data: str, seed: int, steps: int, servers: int, shard: str) -> dict[str, Any]:
     """A rank of the world that torchrun's environment variables name. Every rank returns the same."""
     dist.init_process_group("gloo", init_method="env://", timeout=PATIENCE)
-    world = World(dist.get_rank(), servers, dist.get_world_size() - servers)
+    rank, workers = dist.get_rank(), dist.get_world_size() - servers
     try:
-        mine = _serve(world, seed, steps, shard) if world.rank < servers else _work(world, data, seed, shard)
-        results: list[Any] = [None] * (servers + world.workers)
-        dist.all_gather_object(results, mine)
+        serves = rank < servers
+        own = _serve(rank, servers, workers, seed, steps, shard) if serves else _work(rank, servers, data, seed, shard)
+        results: list[Any] = [None] * (servers + workers)
+        dist.all_gather_object(results, own)
         dist.destroy_process_group()
     except RuntimeError as error:  # gloo's
-        fail(f"{world.name(world.rank)} lost another rank: {_reason(error)}")
+        fail(f"{name_of(rank, servers)} lost another rank: {_reason(error)}")
     held, trained = results[:servers], results[servers:]
     return {
         "ns": [max(server["ns"] for server in held)],
@@ -359,30 +327,37 @@ def together(data: str, seed: int, steps: int, servers: int, shard: str) -> dict
     }
 
 
-def _serve(world: World, seed: int, steps: int, shard: str) -> dict[str, Any]:
-    share = shares(world.servers, shard)[world.rank]
-    server, first_worker = Server(share, seed), world.servers
+def _serve(rank: int, servers: int, workers: int, seed: int, steps: int, shard: str) -> dict[str, Any]:
+    server = Server(shares(servers, shard)[rank], seed)
 
-    def lost(rank: int, error: Exception) -> None:
-        fail(f"{world.name(world.rank)}: {world.name(rank)} ended before its last step: {_reason(error)}")
+    def hold(worker: int, message: dist.Work) -> None:
+        """Until a worker has done its part, or is lost."""
+        try:
+            message.wait(_LONGEST)
+        except RuntimeError as error:
+            fail(f"{name_of(rank, servers)}: {name_of(worker, servers)} ended before its last step: {_reason(error)}")
 
-    lifelines = Lifelines(range(first_worker, first_worker + world.workers), lost)
+    messages = [(worker, dist.irecv(torch.zeros(1), worker, tag=_TAG)) for worker in range(servers, servers + workers)]
+    lifelines = [threading.Thread(target=hold, args=both, daemon=True) for both in messages]
+    for thread in lifelines:
+        thread.start()
     dist.barrier()
-    server.serve(world.workers, steps)
-    lifelines.end()
-    dist.send(server.weights, first_worker)
+    server.serve(workers, steps)
+    for thread in lifelines:
+        thread.join()
+    dist.send(server.weights, servers)
     return {"applied": server.applied, "ns": server.ns, "bytes": server.weights.nbytes}
 
 
-def _work(world: World, data: str, seed: int, shard: str) -> dict[str, Any]:
-    shared, images = shares(world.servers, shard), examples(data, seed)
-    worker = Worker(shared, images, seed, world.rank - world.servers)
+def _work(rank: int, servers: int, data: str, seed: int, shard: str) -> dict[str, Any]:
+    shared, images = shares(servers, shard), examples(data, seed)
+    worker = Worker(shared, images, seed, rank - servers)
     dist.barrier()
     worker.train()
-    for server in range(world.servers):  # this rank has done its part
+    for server in range(servers):  # this rank has done its part
         dist.send(torch.zeros(1), server, tag=_TAG)
     taken = {"steps": worker.steps}
-    if world.rank > world.servers:
+    if rank > servers:
         return taken
     for server, share in enumerate(shared):
         held = torch.zeros(length(share))
@@ -403,13 +378,7 @@ def _reason(error: Exception) -> str:
 
 def main() -> None:
     """Train as the flags say, and print the result."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    for flag, means in (("--servers", "ranks that hold weights; 0: one process alone"), ("--steps", "of all workers"),
-                        ("--seed", "of data, weights and batches"), ("--threads", "of each rank")):  # fmt: skip
-        parser.add_argument(flag, type=int, required=True, help=means)
-    parser.add_argument("--shard", choices=("variable", "even"), required=True, help="what each server holds")
-    parser.add_argument("--data", choices=SOURCES, required=True, help="what is learned")
-    flags = parser.parse_args()
+    flags = arguments(__doc__, PARAMETER_SERVER)
     torch.set_num_threads(threads_of_rank(flags.threads))
     what = (flags.data, flags.seed, flags.steps)
     try:

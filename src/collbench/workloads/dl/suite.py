@@ -86,11 +86,6 @@ def _train_refuses(case: Case) -> str | None:
     return f"its examples have another shape; use data=made-up, or network={' or '.join(fitting)}"
 
 
-def _train_prepare(case: Case) -> Sequence[Step]:
-    examples = epoch(case) * batch(case)
-    return (Step(started("dl.datasets", network=case["network"], data=case["data"], examples=examples)),)
-
-
 def _train_argv(case: Case, times: int) -> Sequence[str]:
     return started(
         "dl.train", network=case["network"], device=case["device"], batch=batch(case), steps=case["steps"],
@@ -111,7 +106,10 @@ TRAIN = Program(
         Measure("first", epoch, "batches", shown="time", once=True),
     ),
     argv=_train_argv, parse=_train_parse, verify=lambda case, output: int(json.loads(output)["nonfinite"]),
-    repeatable=loss, notes=notes, files=True, prepare=_train_prepare,
+    repeatable=loss, notes=notes, files=True,
+    prepare=lambda case: (Step(started(
+        "dl.datasets", network=case["network"], data=case["data"], examples=epoch(case) * batch(case)
+    )),),
     before=lambda case: (cached(case["cache"], FILE),),
     refuses=_train_refuses, memory=_train_memory, computes=_train_computes,
     software=(Torch(),), alternatives=Alternatives("data", SOURCES),
@@ -139,11 +137,6 @@ _COPIES = 2 * 4 + 1
 _BEFORE, _REDUCED = 3, 0.3
 
 
-def _ddp_argv(case: Case, times: int) -> Sequence[str]:
-    flags = {name: case[name] for name in ("network", "batch", "bucket", "device", "threads")}
-    return started("dl.ddp", **flags, times=times)
-
-
 def _ddp_verify(case: Case, output: str) -> int:
     """Ranks with other parameters than rank 0 after the steps, and losses that are no finite numbers."""
     said = json.loads(output)
@@ -167,7 +160,10 @@ DDP = Program(
     measures=tuple(
         Measure(name, lambda case: 1, "steps", shown="time") for name in ("step", "compute", "communication")
     ),
-    argv=_ddp_argv, parse=times, verify=_ddp_verify, repeatable=loss, notes=notes,
+    argv=lambda case, times: started("dl.ddp", **{
+        name: case[name] for name in ("network", "batch", "bucket", "device", "threads")
+    }, times=times),
+    parse=times, verify=_ddp_verify, repeatable=loss, notes=notes,
     messages=lambda case, output: [int(size) for size in json.loads(output)["messages"]],
     memory=lambda case: int(case["ranks"]) * network(case).memory(_COPIES, batch(case), case["device"]),
     computes=_ddp_computes, distributed=True, takes_turns=True,
@@ -193,11 +189,6 @@ _WORKER = 5 * 60_000 * 784
 
 #: Data sets of images of 28 x 28 pixels in ten classes.
 IMAGE_SETS = {name: source for name, source in SOURCES.items() if source.takes(NETWORKS["fcn5"])}
-
-
-def _servers_argv(case: Case, times: int) -> Sequence[str]:
-    flags = ("servers", "shard", "steps", "data", "seed", "threads")
-    return started("dl.parameter_server", **{name: case[name] for name in flags})
 
 
 def _servers_verify(case: Case, output: str) -> int:
@@ -241,7 +232,10 @@ PARAMETER_SERVER = Program(
     name="parameter_server", suite="dl", title="training with parameter servers",
     summary="steps of asynchronous workers whose weights parameter servers hold, or (servers=0) of one process",
     measures=(Measure("steps", lambda case: case["steps"], "steps", shown="time"),),
-    argv=_servers_argv, parse=lambda output: {"steps": [ns * 1e-9 for ns in json.loads(output)["ns"]]},
+    argv=lambda case, times: started("dl.parameter_server", **{
+        name: case[name] for name in ("servers", "shard", "steps", "data", "seed", "threads")
+    }),
+    parse=lambda output: {"steps": [ns * 1e-9 for ns in json.loads(output)["ns"]]},
     verify=_servers_verify, figures=_servers_figures, repeatable=_servers_repeatable,
     notes=lambda output: (f"accuracy on images held out of: {json.loads(output)['data']}",),
     computes=_servers_computes, software=(Torch(),), alternatives=Alternatives("data", IMAGE_SETS),

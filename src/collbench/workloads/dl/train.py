@@ -22,7 +22,8 @@ import torch
 from collbench.units import counted
 from collbench.workloads.dl.datasets import ABOUT, FILE, About
 from collbench.workloads.dl.networks import NETWORKS, Network
-from collbench.workloads.protocol import printed, refuse_without_gpu
+from collbench.workloads.dl.suite import TRAIN
+from collbench.workloads.protocol import arguments, printed, refuse_without_gpu
 
 #: Of the parameters.
 SEED = 2017
@@ -103,30 +104,21 @@ def run(flags: argparse.Namespace) -> dict[str, Any]:
     for batch in itertools.islice(later, max(flags.steps - len(training.losses), 0)):
         training.step(batch)
     losses = training.losses
+    gpu = f"{torch.cuda.get_device_name()}, CUDA {torch.version.cuda}, " if flags.device == "cuda" else ""
+    threads = counted(torch.get_num_threads(), "thread")
+    software = f"torch {torch.__version__}, {gpu}{torch.backends.cpu.get_cpu_capability()}, {threads}"
     return {
         "first": first,
         "ns": taken,
         "nonfinite": sum(not math.isfinite(loss) for loss in losses),
         "loss": losses[flags.steps - 1],
-        "notes": [f"{_of_torch(flags)}, batches of {flags.batch}", f"data: {about.label}, sha256 {about.sha256}"],
+        "notes": [f"{software}, batches of {flags.batch}", f"data: {about.label}, sha256 {about.sha256}"],
     }
-
-
-def _of_torch(flags: argparse.Namespace) -> str:
-    """`torch 2.13.0+cpu, AVX512, 2 threads`, from within the process that used it."""
-    threads = counted(torch.get_num_threads(), "thread")
-    on = f"{torch.cuda.get_device_name()}, CUDA {torch.version.cuda}, " if flags.device == "cuda" else ""
-    return f"torch {torch.__version__}, {on}{torch.backends.cpu.get_cpu_capability()}, {threads}"
 
 
 def main() -> None:
     """Print what `run` finds."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--network", choices=NETWORKS, required=True)
-    parser.add_argument("--device", choices=("cpu", "cuda"), required=True)
-    for flag in ("--batch", "--steps", "--threads", "--loaders", "--times"):
-        parser.add_argument(flag, type=int, required=True)
-    flags = parser.parse_args()
+    flags = arguments(__doc__, TRAIN, "network", "device", "batch", "steps", "threads", "loaders")
     printed(lambda: run(flags), f"{flags.network} in batches of {flags.batch}")
 
 

@@ -1,6 +1,9 @@
 """The GPU that a program of this package uses, its memory, and samples of what it does.
 
 They are taken by collbench's own loop on the host's clock, and by events of the GPU's.
+
+`python -m collbench.workloads.gpu.device` prints JSON, `version` and `path` of CuPy; where there is no CuPy, no NVRTC
+or no GPU, the reason, with exit code 77.
 """
 
 from __future__ import annotations
@@ -209,3 +212,14 @@ class Timer:
             (native,) = wait.native
             signals = replace(signals, native_barrier=native.words, explain=native.explain)
         return GateSetting("barrier", signals)
+
+
+def described() -> dict[str, Any]:
+    """`version` and `path` of CuPy, which can compile."""
+    compute = opened().compute
+    compute.compile("", {})
+    return compute.described()
+
+
+if __name__ == "__main__":
+    sys.exit(printed(described))

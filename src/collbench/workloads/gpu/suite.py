@@ -2,8 +2,7 @@
 
 `python -m collbench.workloads.gpu.suite NAME`, with the workload's parameters and `--times` as flags, prints JSON:
 `ns`, the times of each measure; `wrong`, how much of the result is not what NumPy computes; `figures`, medians by the
-GPU's own clock; and `notes`. NAME may also be `cupy`, for `version` and `path` of CuPy. Where there is no CuPy, no
-NVRTC or no GPU, it prints the reason, with exit code 77.
+GPU's own clock; and `notes`. Where there is no CuPy, no NVRTC or no GPU, it prints the reason, with exit code 77.
 """
 
 from __future__ import annotations
@@ -24,13 +23,13 @@ from collbench.workloads.gpu.device import OpenGpu, opened, printed
 from collbench.workloads.gpu.kernels import MOST_PRODUCTS, TILE
 from collbench.workloads.gpu.transfers import GRAPH
 from collbench.workloads.program import Measure, Program, parameter
-from collbench.workloads.protocol import figures, notes, started, times, wrong
+from collbench.workloads.protocol import arguments_of, figures, notes, started, times, wrong
 from collbench.workloads.software import Described
 
 #: CuPy with a GPU and NVRTC: tried in a process of its own, because it takes seconds and memory of the GPU. It may take
 #: a minute: where no process holds the GPU open, the driver starts it first.
 CUPY = Described(
-    "CuPy", lambda: started("gpu.suite", "cupy"), lambda output: Library(name="CuPy", **json.loads(output)), limit=60.0,
+    "CuPy", lambda: started("gpu.device"), lambda output: Library(name="CuPy", **json.loads(output)), limit=60.0,
     absent=lambda: None if importlib.util.find_spec("cupy") else f"CuPy is not installed; {how_to_install()}",
 )  # fmt: skip
 
@@ -47,11 +46,6 @@ def benchmark(
     )  # fmt: skip
 
 
-def flop(case: Case) -> float:
-    """A multiplication and an addition for each product."""
-    return 2.0 * float(case["m"]) * float(case["n"]) * float(case["k"])
-
-
 def _histogram_refuses(case: Case) -> str | None:
     if case["bins"] not in (64, 256):
         return "bins must be 64 or 256"
@@ -60,17 +54,9 @@ def _histogram_refuses(case: Case) -> str | None:
     return None
 
 
-def _launch_refuses(case: Case) -> str | None:
-    return f"burst must be a multiple of {GRAPH}, the launches of a graph" if case["burst"] % GRAPH else None
-
-
 VARIANTS = (
     "simple_copy", "shared_memory_copy", "naive", "coalesced", "optimized", "coarse_grained", "fine_grained", "diagonal"
 )  # fmt: skip
-
-
-def _transpose_refuses(case: Case) -> str | None:
-    return f"the side must be a multiple of {TILE}" if case["side"] % TILE else None
 
 
 #: By name.
@@ -94,7 +80,7 @@ WORKLOADS = {program.name: program for program in (
         parameter("m", 4096, "rows of A and C", least=1, most=1_000_000),
         parameter("n", 4096, "columns of B and C", least=1, most=1_000_000),
         parameter("k", 4096, "columns of A, rows of B", least=1, most=MOST_PRODUCTS),
-        measures=(Measure("multiply", flop, "flop"),),
+        measures=(Measure("multiply", lambda case: 2.0 * case["m"] * case["n"] * case["k"], "flop"),),
         memory=lambda case: 512 << 20,
     ),
     benchmark(
@@ -109,7 +95,8 @@ WORKLOADS = {program.name: program for program in (
         parameter("burst", 1000, "launches in a sample", least=GRAPH, most=1_000_000),
         measures=tuple(Measure(way, lambda case: case["burst"], "launches")
                        for way in ("issue", "issue_wait", "graph")),
-        refuses=_launch_refuses,
+        refuses=lambda case: (
+            f"burst must be a multiple of {GRAPH}, the launches of a graph" if case["burst"] % GRAPH else None),
     ),
     benchmark(
         "transpose", "Transpose on a GPU", "a square matrix of float32 transposed, by eight kernels",
@@ -117,7 +104,8 @@ WORKLOADS = {program.name: program for program in (
         parameter("variant", "optimized", "which kernel; all: each", among=VARIANTS, groups={"all": VARIANTS},
                   kind="how"),
         measures=(Measure("transpose", lambda case: 8 * case["side"] ** 2),),  # bytes read and written
-        memory=lambda case: 20 * case["side"] ** 2, refuses=_transpose_refuses,
+        memory=lambda case: 20 * case["side"] ** 2,
+        refuses=lambda case: f"the side must be a multiple of {TILE}" if case["side"] % TILE else None,
     ),
 )}  # fmt: skip
 
@@ -127,26 +115,10 @@ RUNS: dict[str, Callable[[OpenGpu, argparse.Namespace], dict[str, Any]]] = {
 }  # fmt: skip
 
 
-def described() -> dict[str, Any]:
-    """`version` and `path` of CuPy, which can compile."""
-    compute = opened().compute
-    compute.compile("", {})
-    return compute.described()
-
-
 def main() -> int:
     """Print what the program of the name in the first argument finds; returns the exit code."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    programs = parser.add_subparsers(dest="name", required=True)
-    programs.add_parser("cupy")
-    for name in RUNS:
-        program, workload = programs.add_parser(name), WORKLOADS[f"gpu_{name}"]
-        for axis in workload.axes:
-            program.add_argument(f"--{axis.name}", type=axis.of, required=True, help=axis.means)
-        for flag in ("size", "times") if workload.sizes else ("times",):
-            program.add_argument(f"--{flag}", type=int, required=True)
-    flags = parser.parse_args()
-    return printed(described if flags.name == "cupy" else lambda: RUNS[flags.name](opened(), flags))
+    flags = arguments_of(__doc__, {name: WORKLOADS[f"gpu_{name}"] for name in RUNS})
+    return printed(lambda: RUNS[flags.name](opened(), flags))
 
 
 if __name__ == "__main__":

@@ -24,7 +24,7 @@ from collbench.schema.case import Case
 from collbench.units import counted
 from collbench.workloads.host.blas import Array, Blas, library_of, opened
 from collbench.workloads.program import ALL_CORES, Measure, Program, parameter, threads_of
-from collbench.workloads.protocol import SKIPPED, Unusable, end, started
+from collbench.workloads.protocol import SKIPPED, Unusable, arguments_of, end, started
 from collbench.workloads.software import Alternatives
 
 LIBRARIES = {name: library_of(name) for name in ("openblas", "mkl", "system")}
@@ -196,20 +196,13 @@ RUNS = {"dgemm": dgemm, "linpack": linpack}
 
 def main() -> None:
     """Print the result as JSON, with the library that it used; exit code 77 where that cannot be used."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("what", choices=RUNS)
-    for flag, means in (("--n", "order of the matrices"), ("--threads", "threads of the library"),
-                        ("--times", "how many samples")):  # fmt: skip
-        parser.add_argument(flag, type=int, required=True, help=means)
-    parser.add_argument("--lda", type=int, default=0, help="leading dimension; 0: n")
-    parser.add_argument("--blas", required=True, help="openblas, system or mkl")
-    flags = parser.parse_args()
+    flags = arguments_of(__doc__, WORKLOADS)
     try:
         blas = opened(flags.blas)
     except Unusable as error:
         end(SKIPPED, str(error))
     threads = blas.threads(flags.threads)
-    result = RUNS[flags.what](blas, flags)
+    result = RUNS[flags.name](blas, flags)
     result |= {"n": flags.n, "threads": threads, "asked": flags.threads} | blas.described()
     sys.stdout.write(json.dumps(result) + "\n")
 

@@ -22,7 +22,7 @@ import msgspec
 from collbench.schema.case import Case
 from collbench.workloads.host.blas import REFERENCE, BlasOf, library_of, linked
 from collbench.workloads.program import ALL_CORES, Measure, Program, parameter, threads_of
-from collbench.workloads.protocol import SKIPPED, end, started
+from collbench.workloads.protocol import SKIPPED, add_flags, end, started
 from collbench.workloads.software import FirstOf, Software
 
 #: The largest scaled residual of a right result: the threshold in HPL's input.
@@ -214,9 +214,7 @@ def main() -> None:
     """Run HPL as the flags say, and print what it said."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--program", required=True, help="xhpl or hpcc, or the path of one")
-    for flag, means in (("--n", "order of the matrix"), ("--nb", "size of a block"), ("--p", "rows of the grid"),
-                        ("--q", "columns of the grid")):  # fmt: skip
-        parser.add_argument(flag, type=int, required=True, help=means)
+    add_flags(parser, WORKLOAD)
     flags = parser.parse_args()
     program = shutil.which(flags.program)
     if program is None:
