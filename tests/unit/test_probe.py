@@ -214,7 +214,7 @@ def test_only_a_change_of_code_that_measures_makes_another_hash(tmp_path: Path) 
     ignored = shutil.ignore_patterns("__pycache__", "*.so")
     clone = Path(shutil.copytree(PACKAGE, tmp_path / "collbench", ignore=ignored))
     assert (before := sources(clone)) == sources()
-    for number, path in enumerate(("report/table.py", "analysis/pair.py", "doctor/shm.py", "cli/gate.py", "x.so")):
+    for number, path in enumerate(("report/table.py", "analysis/pair.py", "doctor/mpi.py", "cli/gate.py", "x.so")):
         with (clone / path).open("a", encoding="utf-8") as file:
             file.write(f"# {number}\n")
     (clone / "timing" / "__pycache__").mkdir()

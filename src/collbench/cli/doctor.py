@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass
-from importlib import import_module
 from typing import TYPE_CHECKING
 
 import click
@@ -19,9 +18,9 @@ from collbench.units import counted
 if TYPE_CHECKING:
     from collbench.analysis.planning import Cost
     from collbench.doctor import BackendHere
-    from collbench.doctor.parts.finding import Finding, Problem
+    from collbench.doctor.frame import Finding, Problem
 
-#: Engines whose cluster is examined, each by the module of its name.
+#: Engines whose cluster is examined.
 _CLUSTERS = ("slurm", "k8s")
 
 #: Problems of the first screen, which then has some 25 lines.
@@ -94,7 +93,7 @@ class Examined:
 
 def _here(without: tuple[str, ...]) -> Examined:
     from collbench import doctor
-    from collbench.doctor.parts.processors import here
+    from collbench.doctor.frame import here
     from collbench.machine import nvml
 
     machine = here()
@@ -104,9 +103,10 @@ def _here(without: tuple[str, ...]) -> Examined:
 
 
 def _cluster(engine: str, site: str, without: tuple[str, ...]) -> Examined:
-    examine = import_module(f"collbench.doctor.cluster.{engine}").examine
+    from collbench.doctor.clusters import CLUSTERS
+
     with waiting_for(f"asking {engine}"):
-        findings = {name: finding for name, finding in examine(site) if name not in without}
+        findings = {name: finding for name, finding in CLUSTERS[engine](site) if name not in without}
     return Examined(findings, cluster=(engine, site))
 
 
