@@ -84,14 +84,14 @@ def test_samples_are_read_from_an_archive_as_from_the_folder(run: Path, method: 
     packed_by_hand(run, [(name, (run / name).read_bytes()) for name in names(run)], method)
     after = [read_run(run).samples(record) for record in read_run(run).records]
     assert all(np.array_equal(one, other) for one, other in zip(before, after, strict=True))  # type: ignore[arg-type]
-    assert observe(run).doubts == ()
+    assert observe(run).flaws == ()
     assert not (run / "samples").exists()
 
 
 def test_a_run_is_reached_through_a_link_to_it(run: Path) -> None:
     pack(run)
     (run.parent / "latest").symlink_to(run)
-    assert observe(run.parent / "latest").doubts == ()
+    assert observe(run.parent / "latest").flaws == ()
 
 
 def test_a_file_in_the_folder_comes_before_its_member(run: Path) -> None:
@@ -264,8 +264,8 @@ def test_an_archive_that_is_no_plain_file_is_refused(run: Path, make: Callable[[
 
 def test_a_damaged_archive_is_told_of_as_damaged_files_are(run: Path) -> None:
     packed_by_hand(run, [("../x", b"")])
-    (doubt,) = observe(run).doubts
-    assert "3 of 3 samples files cannot be read (" in doubt
+    (flaw,) = observe(run).flaws
+    assert (flaw.kind, flaw.values[:3]) == ("unreadable", (3, 3, 3))
 
 
 def test_a_plain_file_that_is_larger_than_its_record_says_is_not_read(run: Path) -> None:

@@ -226,7 +226,8 @@ def test_what_was_read_in_part_answers_nothing(tmp_path: Path) -> None:
     records.write_bytes(records.read_bytes() + b'{"case"')
     found = judged(folder)
     assert (states(found), found.code) == (["no answer (not verified)"] * 2, 4)
-    assert found.refused[0].kind == "cut off"
+    (flaw,) = found.refused[0].values
+    assert flaw.kind == "cut off"
 
 
 def test_what_can_be_accepted_makes_no_difference_a_loss() -> None:

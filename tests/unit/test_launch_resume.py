@@ -12,7 +12,7 @@ import msgspec
 import pytest
 from tests.unit.test_launch_campaign import first, held, leave
 
-from collbench.analysis.runs import few_launches, observe
+from collbench.analysis.runs import observe, shortage
 from collbench.cli import run_command
 from collbench.errors import LaunchLost
 from collbench.launch import campaign, expansion
@@ -89,12 +89,11 @@ def test_a_launch_that_was_lost_is_measured_again(launch: Launch, tmp_path: Path
     assert [(one.launch, one.status) for one in read_run(where).records] == [
         (0, "ok"), (0, "failed"), (1, "ok"), (1, "ok")
     ]  # fmt: skip
-    cells, experiment = observe(where).cells, read_run(where).manifest.experiment
-    assert experiment is not None and few_launches(cells.values(), experiment) == "fewer launches than its 2 in 1 cell"
+    assert [lacking.cells for lacking in observe(where).shortages] == [1]
     code, err = launch(leave, "--resume", str(where))
     assert (code, len(read_run(where).records)) == (0, 5), err
-    cells = observe(where).cells
-    assert few_launches(cells.values(), experiment) == ""
+    cells, manifest = observe(where).cells, read_run(where).manifest
+    assert shortage(where, manifest, cells.values()).cells == 0
     assert {(cell.failed, len(cell.medians), *cell.reasons) for cell in cells.values()} == {(0, 2)}
 
 
@@ -105,9 +104,7 @@ def test_a_lost_launch_that_fails_by_itself_when_it_is_repeated_has_failed_once(
     where = tmp_path / "run"
     launch(lambda command: lose(command) if first(command) else leave(command))
     run = read_run(where)
-    assert run.manifest.experiment is not None
-    lacking = few_launches(observe(where).cells.values(), run.manifest.experiment)
-    assert lacking == "fewer launches than its 2 in 2 cells"
+    assert shortage(where, run.manifest, observe(where).cells.values()).cells == 2
     code, err = launch(lambda command: 7 if first(command) else leave(command), "--resume", str(where))
     assert (code, [one.launch for one in read_run(where).records]) == (1, [0, 1, 1, 0]), err
     cells = observe(where).cells.values()

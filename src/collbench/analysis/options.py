@@ -249,8 +249,8 @@ def merged(runs: list[Observed], ignored: frozenset[str] = frozenset(), in_block
         moved += 1 + max((launch for cell in run.cells.values() for launch in cell.launches), default=0)
     names = " + ".join(run.name for run in runs)
     manifests = tuple(manifest for run in runs for manifest in run.manifests)
-    unfinished = tuple(line for run in runs for line in run.unfinished)
-    return Observed(names, manifests, joined(parts), (), interleaved=in_blocks, unfinished=unfinished)
+    shortages = tuple(shortage for run in runs for shortage in run.shortages)
+    return Observed(names, manifests, joined(parts), (), interleaved=in_blocks, shortages=shortages)
 
 
 def differing(runs: list[Observed]) -> list[str]:
