@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from collbench.bindings.mpi import cuda_aware as levels_of
-from collbench.bindings.mpi.cuda_aware import Levels
+from collbench.backends import mpi_cuda as levels_of
+from collbench.backends.mpi_cuda import Levels
 from collbench.doctor import gpus
 from collbench.doctor.frame import Finding, Machine, Problem, execute
 from collbench.errors import BackendUnavailable

@@ -17,9 +17,8 @@ from collbench.bindings.spec import Operation, Seen
 from collbench.collectives.case import CollectiveCase
 from collbench.errors import LibraryError, LostRankError, RunError, Unsupported
 from collbench.machine import nvml
-from collbench.machine.confinement import distinct
-from collbench.machine.facts import rank_facts
-from collbench.machine.waiting import Stretch, Waited
+from collbench.machine.cgroup import distinct
+from collbench.machine.facts import Stretch, Waited, rank_facts
 from collbench.run import contention
 from collbench.run import measure as measure_module
 from collbench.run.failures import AgreedError

@@ -18,13 +18,14 @@ import pytest
 
 import collbench
 from collbench import backends
+from collbench.backends import mpi_cuda as cuda_aware
+from collbench.bindings import mpi as loading
 from collbench.bindings.gpu import shared_library
-from collbench.bindings.mpi import cuda_aware, loading
 from collbench.errors import BackendUnavailable, CollbenchError
 from collbench.launch import probe
 from collbench.launch.probe import MEASURING, Build, Contents, contents, source_files, sources
 from collbench.launch.shipped import PACKAGE
-from collbench.machine.confinement import priority
+from collbench.machine.cgroup import priority
 from collbench.run.describe import packages
 from collbench.schema.manifest import Library
 from collbench.schema.record import SCHEMA

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from collbench.bindings.mpi.loading import library_path, load_mpi, refuse_foreign_launcher, vendor, version_line
+from collbench.bindings.mpi import library_path, load_mpi, refuse_foreign_launcher, vendor, version_line
 from collbench.doctor import attach_probe
 from collbench.doctor.frame import Finding, Machine, Problem, Severity, check, finding
 from collbench.errors import BackendUnavailable, WorldMismatch, to_install

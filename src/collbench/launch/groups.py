@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from collbench import workloads
-from collbench.bindings.host_buffers import USABLE_SHARE, available_bytes
+from collbench.bindings.operations import USABLE_SHARE, available_bytes
 from collbench.collectives.case import CollectiveCase
 from collbench.launch import engines
 from collbench.launch.cells import Launch, LaunchCell, Part

@@ -26,7 +26,7 @@ from collbench.launch.probe import Contents
 from collbench.launch.rank_environment import OF_EVERY_RANK, notes, places
 from collbench.launch.starters.starter import PROCESS, Argv
 from collbench.machine import facts
-from collbench.machine.digest import sha256_of
+from collbench.machine.facts import sha256_of
 from collbench.schema.launch_plan import LaunchPlan, Side, check_launch_plan, named_sides
 from collbench.schema.manifest import Allocation, Host, Image, Library
 from collbench.schema.record import stem_of

@@ -1,6 +1,6 @@
 """The driver's end of its link to a world that takes turns: orders go to all ranks, reports come from rank 0.
 
-The ranks' end is machine/driver_link.py.
+The ranks' end is machine/launcher.py.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 from tests.unit.doctor.machines import FOUR_RANKS, only, program, write
 
-from collbench.bindings.mpi import loading
+from collbench.bindings import mpi as loading
 from collbench.doctor import mpi
 from collbench.doctor.frame import Machine, Output, Severity
 from collbench.doctor.mpi import MpiLibrary
