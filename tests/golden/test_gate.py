@@ -16,7 +16,7 @@ from collbench.analysis.gate import Cause, Doubt, Judgement, Unfinished
 from collbench.analysis.runs import Flaw
 from collbench.report.gate import cause_text, doubt_text, markdown, names_of, tables
 from collbench.report.tables import terminal
-from collbench.schema.launch_plan import Side
+from collbench.schema.plan import Side
 from collbench.schema.record import UNREAD, ResultCheck, Samples
 
 Golden = Callable[[str, str], None]

@@ -19,10 +19,9 @@ from tests.unit.made_runs import made_case, made_manifest, made_record, sampled
 
 from collbench.analysis.runs import observe
 from collbench.errors import RunReadError
-from collbench.schema import sample_files
-from collbench.schema.pack import pack
+from collbench.schema import samples
 from collbench.schema.record import Record
-from collbench.schema.sample_files import LONGEST_HEADER, SampleFiles, read_samples
+from collbench.schema.samples import LONGEST_HEADER, SampleFiles, pack, read_samples
 from collbench.schema.store import RunWriter, read_run
 
 MATRIX = np.array([[20_000, -21_000, 22_000], [19_000, -20_000, 21_000]])
@@ -196,7 +195,7 @@ def test_a_directory_of_gigabytes_is_refused_before_it_takes_memory(run: Path) -
     with (run / "samples.zip").open("wb") as file:
         file.seek(SPARSE - 1 - 22)
         file.write(end)
-    with patch.object(sample_files, "LARGEST_DIRECTORY", 1 << 20):
+    with patch.object(samples, "LARGEST_DIRECTORY", 1 << 20):
         assert refused(run, LITTLE) == "samples.zip: its directory takes more than 1 MiB."
 
 

@@ -12,8 +12,7 @@ from collbench import collectives
 from collbench.bindings.operations import HostBuffer, numpy_dtype
 from collbench.collectives.row import Array, fold
 from collbench.run import measure
-from collbench.schema.axes import Op
-from collbench.schema.choices import DTYPES
+from collbench.schema.axes import DTYPES, Op
 
 PERIOD = 251
 #: What a sum of whole numbers may reach and still be exact in the dtype.

@@ -15,8 +15,8 @@ from collbench.analysis.compare import Reason
 from collbench.analysis.gate import ACCEPTABLE, Doubt, Judgement, Unfinished, judge
 from collbench.analysis.runs import observe
 from collbench.errors import RunReadError
-from collbench.schema.gate_plan import Margin, read_gate_plan
 from collbench.schema.record import LOST, ResultCheck, Samples
+from collbench.schema.store import Margin, read_gate_plan
 
 GOOD = fine()
 

@@ -20,8 +20,8 @@ from tests.unit.test_gate import judged
 from collbench.analysis.gate import NAMES, Answer, Cause, Doubt, GateSide, Judgement
 from collbench.analysis.runs import Flaw
 from collbench.report.gate import LONGEST_LINE, MOST_ROWS, WORDS, document, junit, markdown, names_of, sentence, tables
-from collbench.schema.gate_plan import GatePlan, Margin
-from collbench.schema.launch_plan import Side
+from collbench.schema.plan import Side
+from collbench.schema.store import GatePlan, Margin
 
 THIRD = made_case(image="openmpi", size=8)
 BASE: Medians = {SMALL: spread(1e-6), LARGE: spread(1e-4), THIRD: spread(1e-6)}

@@ -127,7 +127,7 @@ def test_where_time_is_real_waiting_for_processors_is_noted(monkeypatch: pytest.
         return True, ("held up",)
 
     monkeypatch.setattr(time, "monotonic_ns", clock)
-    monkeypatch.setattr(measure_module, "now", now)
+    monkeypatch.setattr(measure_module, "waited_now", now)
     monkeypatch.setattr(contention, "contended", contended)
 
     def real(session: Any) -> None:

@@ -14,7 +14,7 @@ from collbench.analysis.results import Cell, cells_of, joined
 from collbench.analysis.runs import observe, shortage
 from collbench.run.turns import _trimmed
 from collbench.schema.record import Duet, ResultCheck
-from collbench.schema.turns import TRIMMED
+from collbench.schema.world import TRIMMED
 
 US = 1e-6
 

@@ -19,8 +19,8 @@ from tests.unit.made_runs import experiment, made_case, made_manifest, made_reco
 
 from collbench.analysis.runs import Observed, observe
 from collbench.errors import RequestError, RunReadError, RunWriteError
-from collbench.schema import pack as packing
-from collbench.schema.pack import pack
+from collbench.schema import samples as packing
+from collbench.schema.samples import pack
 from collbench.schema.store import RunWriter, read_run
 
 Collbench = Callable[..., CompletedProcess[str]]

@@ -16,10 +16,9 @@ from collbench.analysis.runs import EVERY, SampleCheck, observe
 from collbench.errors import RunReadError
 from collbench.report.caveats import flaw_text, misleading
 from collbench.report.page.contents import chapter
-from collbench.schema.record import Record, Samples
-from collbench.schema.sample_files import ALL_RANKS_LIMIT, MOST_VALUES, decode_samples, disagreement
+from collbench.schema.record import Record, Samples, summarise
+from collbench.schema.samples import ALL_RANKS_LIMIT, MOST_VALUES, decode_samples, disagreement
 from collbench.schema.store import RunWriter
-from collbench.schema.summary import summarise
 
 MATRIX = np.array([[20_000, -21_000, 22_000], [19_000, -20_000, 21_000]])
 RECORD = sampled(made_record(made_case(), 0, 2e-5), MATRIX)

@@ -27,7 +27,7 @@ from collbench.run.sampling import Sampling
 from collbench.run.turns import BATCH, QUOTA_SLICE, Turns, sampled_in_turns
 from collbench.run.worlds_of_programs import AloneWorld
 from collbench.schema.case import Gate
-from collbench.schema.turns import LONGEST_ORDER, VARIABLE, Order, Report, SliceRule
+from collbench.schema.world import LONGEST_ORDER, VARIABLE, Order, Report, SliceRule
 from collbench.timing.gates import Budget, Fixed, GateSetting, Signals, StopRule
 from collbench.timing.loop import Stamps
 

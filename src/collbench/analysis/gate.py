@@ -24,10 +24,10 @@ from collbench.analysis.runs import Observed
 from collbench.errors import RunReadError
 from collbench.schema.axes import SOFTWARE
 from collbench.schema.case import Case, Where
-from collbench.schema.gate_plan import SIDES, GatePlan, Margins, margin_of
-from collbench.schema.launch_plan import Side
 from collbench.schema.manifest import Experiment, Image, Library, Manifest
+from collbench.schema.plan import Side
 from collbench.schema.record import UNREAD, read, stem_of
+from collbench.schema.store import SIDES, GatePlan, Margins, margin_of
 
 _LOADER = "LD_"
 

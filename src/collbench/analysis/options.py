@@ -9,11 +9,9 @@ from collbench.analysis import environment
 from collbench.analysis.factors import FACTORS as OF_COMPARE
 from collbench.analysis.results import Cell, joined
 from collbench.analysis.runs import Observed, refuse_together
-from collbench.errors import RequestError
-from collbench.schema.axes import AXES, STEPS, SYNONYMS, axis_of, step_order
+from collbench.errors import RequestError, suggestion
+from collbench.schema.axes import AXES, STEPS, SYNONYMS, PolicyOrder, axis_of, policy_order, step_order
 from collbench.schema.case import Case
-from collbench.schema.place import PolicyOrder, policy_order
-from collbench.spelling import suggestion
 
 _ADVISED = sorted((axis for axis in AXES.values() if axis.advised), key=lambda axis: axis.kind != "where")
 

@@ -16,10 +16,11 @@ from collbench.analysis.results import Builder, Cell, origin_of, some_from, usua
 from collbench.errors import RequestError, RunReadError
 from collbench.schema import record as records
 from collbench.schema.case import Case
-from collbench.schema.manifest import Manifest
+from collbench.schema.files import is_being_written
+from collbench.schema.manifest import Manifest, read_manifest
 from collbench.schema.record import Record
-from collbench.schema.sample_files import SampleFiles, disagreement
-from collbench.schema.store import RecordStream, is_being_written, read_manifest
+from collbench.schema.samples import SampleFiles, disagreement
+from collbench.schema.store import RecordStream
 
 
 class NamedFile(NamedTuple):

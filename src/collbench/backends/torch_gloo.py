@@ -25,8 +25,7 @@ from collbench.collectives.case import CollectiveCase
 from collbench.collectives.row import Array, Collective, Prepared
 from collbench.errors import BackendUnavailable, LostRankError, RequestError, Unsupported, WorldMismatch, to_install
 from collbench.machine import launcher
-from collbench.schema.axes import Op, ThreadLevel
-from collbench.schema.choices import DTYPES
+from collbench.schema.axes import DTYPES, Op, ThreadLevel
 from collbench.schema.manifest import Library
 from collbench.timing.call import Call, Stage
 from collbench.timing.gates import Messages, Signals

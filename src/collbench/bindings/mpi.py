@@ -28,8 +28,7 @@ from collbench.collectives.row import C, Collective
 from collbench.errors import BackendUnavailable, RequestError, Unsupported, WorldMismatch, to_install
 from collbench.machine import launcher
 from collbench.machine.launcher import PMI, Launcher
-from collbench.schema.axes import THREAD_LEVELS, Op, ThreadLevel
-from collbench.schema.choices import DTYPES
+from collbench.schema.axes import DTYPES, THREAD_LEVELS, Op, ThreadLevel
 from collbench.schema.manifest import Library
 from collbench.timing.call import Native, Words
 from collbench.timing.gates import Messages, Signals

@@ -14,7 +14,7 @@ from collbench.collectives.case import CollectiveCase
 from collbench.collectives.row import Array, Binder, C, Collective, Part, Prepared
 from collbench.errors import Unsupported
 from collbench.machine import cgroup
-from collbench.schema.choices import DTYPES
+from collbench.schema.axes import DTYPES
 from collbench.timing.call import Call, Native, Stage, Stopwatch
 from collbench.timing.halt import Halt
 

@@ -18,7 +18,7 @@ from collbench.cli.terminal import PATH, harmless, waiting_for
 from collbench.errors import RequestError
 from collbench.report.caveats import flaw_text
 from collbench.report.tables import FORMATS, Table
-from collbench.schema.gate_plan import Margin, Margins, has_all_sizes
+from collbench.schema.store import Margin, Margins, has_all_sizes
 from collbench.units import parse_size
 
 _Command = Callable[..., Any]

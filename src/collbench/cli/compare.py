@@ -20,7 +20,7 @@ from collbench.analysis.runs import Observed, refuse_own_baseline
 from collbench.cli.analysing import COMPLETE, RUN, in_blocks, margin, names, read, read_each, say, style
 from collbench.cli.failing import FAILING, failures
 from collbench.cli.terminal import harmless, waiting_for
-from collbench.errors import RequestError
+from collbench.errors import RequestError, suggestion
 from collbench.report.caveats import flaw_text, shortage_text
 from collbench.report.cells import document, tables
 from collbench.report.paper import beside, paper, papers
@@ -28,7 +28,6 @@ from collbench.report.tables import Table
 from collbench.report.verdict import sentence
 from collbench.report.verdict import tables as of_verdict
 from collbench.schema.case import own_axes
-from collbench.spelling import suggestion
 from collbench.units import counted
 
 

@@ -23,10 +23,10 @@ from collbench.cli.deciding import Decider, StandingOf
 from collbench.errors import RequestError
 from collbench.launch.cells import LaunchCell
 from collbench.launch.expansion import ExpandedPlan
-from collbench.schema.launch_plan import LaunchPlan, check_launch_plan
-from collbench.schema.manifest import Manifest, Until
+from collbench.schema.manifest import Manifest, Until, read_manifest
+from collbench.schema.plan import LaunchPlan, check_launch_plan
 from collbench.schema.record import Record
-from collbench.schema.store import RecordStream, RunWriter, read_manifest
+from collbench.schema.store import RecordStream, RunWriter
 
 #: Where something runs is no part of the experiment.
 _ADDRESSES = {"docker_host": "", "site": ""}

@@ -17,9 +17,9 @@ from collbench.report import STYLES, new_style
 from collbench.report.caveats import shortage_text, slowest_hosts, slowest_of
 from collbench.report.cells import launch_tables
 from collbench.report.tables import in_columns, terminal
-from collbench.schema.manifest import Manifest
+from collbench.schema.manifest import Manifest, read_manifest
 from collbench.schema.record import Record
-from collbench.schema.store import RecordStream, read_manifest
+from collbench.schema.store import RecordStream
 
 
 @click.command(name="show")

@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from collbench.errors import RequestError
-from collbench.spelling import suggestion
+from collbench.errors import RequestError, suggestion
 
 if TYPE_CHECKING:
     from collbench.bindings.spec import Backend

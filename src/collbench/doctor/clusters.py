@@ -50,7 +50,7 @@ from collbench.launch.placing import Placement
 from collbench.launch.stacks import nodes_of
 from collbench.launch.starters.starter import PROCESS, Starter
 from collbench.machine.launcher import PMI
-from collbench.schema.launch_plan import LaunchPlan
+from collbench.schema.plan import LaunchPlan
 from collbench.units import counted
 
 Findings = Iterator[tuple[str, Finding]]

@@ -20,7 +20,7 @@ from collbench.bindings.operations import available_bytes
 from collbench.doctor.frame import Finding, Machine, Problem, check, finding
 from collbench.machine.cgroup import cpu_quota, memory_limit
 from collbench.machine.facts import CONTENDED_SHARE, format_cores, last_level_cache
-from collbench.schema.yardsticks import Reason
+from collbench.schema.store import NoReading
 from collbench.timing.loop import native_loop
 from collbench.units import counted, format_bytes
 from collbench.workloads.programs.stream import TIMES_CACHE
@@ -189,7 +189,7 @@ def judge_compiler(machine: Machine, loop: str | None, headers: Path) -> Finding
 READINGS, APART = 12, 0.1
 
 _TWO_CORES = "taskset -cp 0-1 $$, in the shell that starts collbench"
-_CAUSES: dict[Reason, tuple[str, str]] = {
+_CAUSES: dict[NoReading, tuple[str, str]] = {
     "elsewhere": ("this process may use no core of this machine", _TWO_CORES),
     "not_built": ("the yardsticks in C were not built", f"in the checkout, with gcc and Python.h: {REINSTALL}"),
     "core_refused": ("this process cannot run on a core of its own list", _TWO_CORES),

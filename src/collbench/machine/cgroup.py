@@ -18,7 +18,7 @@ import msgspec
 
 from collbench.schema.manifest import Disk
 from collbench.schema.record import Confinement
-from collbench.schema.sample_files import ALL_RANKS_LIMIT
+from collbench.schema.samples import ALL_RANKS_LIMIT
 
 _MOUNT = "sys/fs/cgroup"
 #: Version 1 writes `no limit` as a number near 2**63.

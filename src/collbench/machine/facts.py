@@ -16,8 +16,8 @@ from collbench.machine import cgroup
 from collbench.machine.cgroup import confinement, disks, priority, text_of
 from collbench.machine.process import own_names
 from collbench.schema.manifest import Gpu, Host
-from collbench.schema.place import HOST
 from collbench.schema.record import Confinement
+from collbench.schema.world import HOST
 from collbench.timing.clocks import clock_step
 
 #: Prefixes of variables that change what any program does: threads, kernels of mathematics, memory, what is loaded.

@@ -20,7 +20,7 @@ from typing import Literal
 import msgspec
 
 from collbench.errors import RequestError
-from collbench.schema.turns import ADDRESS, ORDERS, REPORTS, UNREACHABLE, Address, Order, Report
+from collbench.schema.world import ADDRESS, ORDERS, REPORTS, UNREACHABLE, Address, Order, Report
 
 Kind = Literal["openmpi", "mpich", "torchrun", "slurm", "none"]
 

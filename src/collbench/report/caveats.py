@@ -26,8 +26,8 @@ from collbench.report.headings import (
     size_text,
 )
 from collbench.report.numbers import difference_text
-from collbench.schema.gate_plan import is_gate
 from collbench.schema.record import Record
+from collbench.schema.store import is_gate
 from collbench.units import counted, format_size
 
 OVERSUBSCRIBED = "more ranks than cores: these times are the scheduler's, not the library's"

@@ -14,7 +14,7 @@ from collbench.analysis.compare import Comparison, Reason
 from collbench.analysis.estimate import Estimate
 from collbench.analysis.gate import Answer, Cause, Doubt, Judgement
 from collbench.analysis.results import Cell
-from collbench.characters import in_one_line
+from collbench.errors import in_one_line
 from collbench.report.caveats import LATE, flaw_text
 from collbench.report.cells import entry
 from collbench.report.headings import apart, heading, size_text
@@ -22,9 +22,9 @@ from collbench.report.numbers import between, change, difference_text
 from collbench.report.tables import INTERVAL, Table, in_columns_of
 from collbench.report.verdict import reason, remarks, remedy, slow_text
 from collbench.schema.case import names_in
-from collbench.schema.gate_plan import Margins
-from collbench.schema.launch_plan import Side
+from collbench.schema.plan import Side
 from collbench.schema.record import UNREAD
+from collbench.schema.store import Margins
 from collbench.units import counted, format_duration, format_size
 
 #: Rows without `--all`: of what is lost or not answered, and of the rest.

@@ -31,8 +31,8 @@ from collbench.report.caveats import (
 from collbench.report.headings import apart, common_case, heading, shared_image, side_column, size_text, versus
 from collbench.report.numbers import change, extent, span
 from collbench.report.tables import WIDTH, Table
-from collbench.schema.gate_plan import is_gate, read_gate_plan
-from collbench.schema.launch_plan import MOST_LAUNCHES
+from collbench.schema.plan import MOST_LAUNCHES
+from collbench.schema.store import is_gate, read_gate_plan
 from collbench.units import counted
 
 #: The most rows of a grid, more sizes than these are rows, reasons that are named, and values of a column.

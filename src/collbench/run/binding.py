@@ -9,8 +9,8 @@ from collbench.errors import WorldMismatch
 from collbench.machine import launcher
 from collbench.machine.facts import RankFacts, format_cores, parse_cores
 from collbench.run import shape
-from collbench.schema import place
-from collbench.schema.place import Place
+from collbench.schema import world
+from collbench.schema.world import Place
 
 
 def bind(places: Sequence[Place] | None = None, environ: MutableMapping[str, str] = os.environ) -> None:
@@ -23,7 +23,7 @@ def bind(places: Sequence[Place] | None = None, environ: MutableMapping[str, str
         WorldMismatch: this rank may not use them.
     """
     if places is None:
-        if of_world := place.shapes(environ):
+        if of_world := world.shapes(environ):
             shape.bind(of_world, environ)
         return
     rank = launcher.detect(environ).rank
@@ -34,7 +34,7 @@ def bind(places: Sequence[Place] | None = None, environ: MutableMapping[str, str
     except (OSError, ValueError) as error:
         usable = format_cores(os.sched_getaffinity(0))
         raise WorldMismatch(f"rank {rank} was to run on cores {places[rank].cores}, and may use {usable}.") from error
-    environ[place.GPU] = places[rank].gpu or ""
+    environ[world.GPU] = places[rank].gpu or ""
 
 
 def difference(
@@ -42,7 +42,7 @@ def difference(
 ) -> str | None:
     """How the world differs from the plan: in size, or in a rank's container, cores or GPU. None where it does not."""
     if places is None:
-        of_world = place.shapes(environ)
+        of_world = world.shapes(environ)
         return shape.compared(of_world, ranks) if of_world else None
     if len(places) != len(ranks):
         return f"{len(places)} ranks were planned and {len(ranks)} met"

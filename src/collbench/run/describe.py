@@ -21,7 +21,7 @@ from collbench.run.sampling import Method
 from collbench.schema.case import GATES, Gate
 from collbench.schema.manifest import Host, Library, Manifest, Protocol
 from collbench.schema.plan import Plan
-from collbench.schema.sample_files import ALL_RANKS_LIMIT
+from collbench.schema.samples import ALL_RANKS_LIMIT
 from collbench.timing.gates import Budget, Fixed, StopRule
 
 #: Distributions that matter whatever the backend.

@@ -31,10 +31,8 @@ from collbench.run.results import Measured, calls_of, device_seconds, fill_resul
 from collbench.run.samples import left_early
 from collbench.run.sampling import Method, Sampling, Watch, sample
 from collbench.run.turns import Turns, sampled_in_turns
-from collbench.schema.axes import Op
-from collbench.schema.choices import DTYPES
-from collbench.schema.record import ClockError, GpuState, Record, ResultCheck, Work
-from collbench.schema.summary import Seconds
+from collbench.schema.axes import DTYPES, Op
+from collbench.schema.record import ClockError, GpuState, Record, ResultCheck, Seconds, Work
 
 #: Primes, so that a part of a message in the wrong place does not match by chance.
 PERIODS = (4093, 1021, 251, 61, 13)

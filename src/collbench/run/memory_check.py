@@ -15,7 +15,7 @@ from collbench.errors import CollbenchError, DoesNotFit, LibraryError, Unsupport
 from collbench.machine.facts import RankFacts
 from collbench.run.failures import Failure, cause
 from collbench.run.sampling import Watch
-from collbench.schema.choices import DTYPES
+from collbench.schema.axes import DTYPES
 from collbench.units import format_bytes
 from collbench.workloads.program import ProgramCase
 

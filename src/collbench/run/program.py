@@ -32,9 +32,8 @@ from collbench.run.results import Measured
 from collbench.run.sampling import Method, Watch
 from collbench.run.worlds_of_programs import Peers, WrongResult
 from collbench.schema.plan import Plan
-from collbench.schema.record import CpuTime, Record, ResultCheck, Samples
-from collbench.schema.summary import summarise
-from collbench.schema.turns import VARIABLE
+from collbench.schema.record import CpuTime, Record, ResultCheck, Samples, summarise
+from collbench.schema.world import VARIABLE
 from collbench.units import format_duration
 from collbench.workloads.program import Measure, Program, ProgramCase, Step
 

@@ -16,9 +16,8 @@ from collbench.run.facts_of_ranks import ranks_of
 from collbench.run.host_clocks import doubts
 from collbench.run.samples import Times
 from collbench.run.sampling import Method, Sampling
-from collbench.schema.record import Record, Samples
-from collbench.schema.sample_files import ALL_RANKS_LIMIT
-from collbench.schema.summary import Seconds, summarise
+from collbench.schema.record import Record, Samples, Seconds, summarise
+from collbench.schema.samples import ALL_RANKS_LIMIT
 
 #: A record, and on rank 0 its samples in ns: [ranks, n], above 64 ranks [1, n].
 Measured = tuple[Record, NDArray[np.int64] | None]

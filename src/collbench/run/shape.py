@@ -10,7 +10,7 @@ from itertools import islice
 from collbench.errors import WorldMismatch
 from collbench.machine import launcher
 from collbench.machine.facts import RankFacts, format_cores, thread_siblings
-from collbench.schema.place import Shape
+from collbench.schema.world import Shape
 from collbench.units import counted
 
 #: Ranks of a world, each with its number.
@@ -20,7 +20,7 @@ Numbered = Sequence[tuple[int, RankFacts]]
 def bind(shapes: Sequence[Shape], environ: Mapping[str, str] = os.environ) -> None:
     """Restrict this process to as many cores as planned: a part of its own where it may use those of other ranks too.
 
-    `shapes` are as `schema.place.shapes` returns them.
+    `shapes` are as `schema.world.shapes` returns them.
 
     Raises:
         WorldMismatch: it may use fewer; or the resource manager and its PMI disagree on its rank.

@@ -24,7 +24,7 @@ from collbench.machine.facts import ContentionMeter, format_cores, machine_id, o
 from collbench.machine.launcher import DriverLink
 from collbench.run.sampling import Sampling, Watch
 from collbench.schema.case import Case
-from collbench.schema.turns import TRIMMED, Order, Report
+from collbench.schema.world import TRIMMED, Order, Report
 from collbench.timing.gates import Fixed
 from collbench.timing.loop import Stamps
 

@@ -8,13 +8,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from collbench.registry import defined, modules_of
-from collbench.schema.yardsticks import Reason
+from collbench.schema.store import NoReading
 from collbench.yardsticks.yardstick import Run, Yardstick
 
 #: Modules of this package that are no yardsticks.
 _COMMON = ("yardstick",)
 
-_REASONS: dict[int | None, Reason] = {errno.EINVAL: "core_refused", errno.ETIMEDOUT: "late"}
+_REASONS: dict[int | None, NoReading] = {errno.EINVAL: "core_refused", errno.ETIMEDOUT: "late"}
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,7 @@ class Readings:
     """Values by yardstick, and why the first of them that is None is so; None: none is."""
 
     values: dict[str, float | None]
-    reason: Reason | None = None
+    reason: NoReading | None = None
 
 
 @functools.cache
@@ -61,7 +61,7 @@ def take(cores: Iterable[int]) -> Readings:
     values: dict[str, float | None] = dict.fromkeys(names())
     if not wanted or run is None:
         return Readings(values, "not_built" if wanted else "elsewhere")
-    reasons: list[Reason] = []
+    reasons: list[NoReading] = []
     for name in values:
         yardstick = get(name)
         if len(wanted) < yardstick.fewest:
