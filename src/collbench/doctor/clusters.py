@@ -21,7 +21,7 @@ import msgspec
 
 from collbench.doctor.frame import Finding, Problem, Severity
 from collbench.errors import CollbenchError, EngineError
-from collbench.launch import starters
+from collbench.launch import launchers
 from collbench.launch.cells import LaunchCell
 from collbench.launch.engines.k8s import site as k8s_site
 from collbench.launch.engines.k8s.client import Client
@@ -44,11 +44,11 @@ from collbench.launch.engines.slurm.look import (
 from collbench.launch.engines.slurm.options import RUNTIMES, seconds_of
 from collbench.launch.engines.slurm.script import Resources, StepOf, job_script, python_of, step_script, variables_of
 from collbench.launch.engines.slurm.site import SlurmSite
-from collbench.launch.expansion import expand, starter_of
-from collbench.launch.log import Log
-from collbench.launch.placing import Placement
+from collbench.launch.expansion import expand, launcher_of
+from collbench.launch.launchers import PROCESS, RankLauncher
+from collbench.launch.placement import Placement
 from collbench.launch.stacks import nodes_of
-from collbench.launch.starters.starter import PROCESS, Starter
+from collbench.launch.waiting import Log
 from collbench.machine.launcher import PMI
 from collbench.schema.plan import LaunchPlan
 from collbench.units import counted
@@ -263,7 +263,7 @@ def _pmi(site: SlurmSite) -> Finding:
     listed = slurm.ask("srun", "--mpi=list").split()
     if not listed:
         raise EngineError("engine slurm: srun --mpi=list prints nothing")
-    used = {site.libraries.get(image) or next((name for name in starters.names() if name in image), "")
+    used = {site.libraries.get(image) or next((name for name in launchers.names() if name in image), "")
             for image in (*site.images, *site.environments)} | set(site.mpi)  # fmt: skip
     wanted = {library: site.mpi.get(library, kind) for library, kind in PMI.items()}
     problems = []
@@ -386,7 +386,7 @@ class Software:
     plan: LaunchPlan
     cell: LaunchCell
     placement: Placement
-    starter: Starter
+    launcher: RankLauncher
 
 
 def on_nodes(site: SlurmSite, address: str, folder: Path) -> Findings:
@@ -458,13 +458,13 @@ class _Nodes:
         policy = RUNTIMES[self.site.runtime].policies[0] if contained else "host"
         plan = LaunchPlan(images=(name,), policies=(policy,), collectives=("allreduce",), sizes=("8",), ranks=(ranks,),
                           launches=1, engine="slurm", site=self.address)  # fmt: skip
-        starter = starter_of(name, self.site.libraries, plan)
-        if starter.vendor == "torch":
+        launcher = launcher_of(name, self.site.libraries, plan)
+        if launcher.vendor == "torch":
             plan = msgspec.structs.replace(plan, backends=("torch-gloo",))
         ((cell, placement),) = expand(plan).placements.items()
         if several:
             cell, placement = one_on_each({cell: placement}, len(self.names))
-        return Software(plan, cell, placement, starter)
+        return Software(plan, cell, placement, launcher)
 
     def seen(self) -> Finding:
         """The folder and the cores, as a task on each node sees them."""
@@ -517,12 +517,12 @@ class _Nodes:
             code, log = run_step(self.job, script, _STEP, self.check, title, HELLO)
             if code == 0:
                 continue
-            cause = _cause(log, one.starter) or f"exit code {code}"
+            cause = _cause(log, one.launcher) or f"exit code {code}"
             if code is None:
                 cause = f"the ranks did not meet within {HELLO:g} s"
             where = self._alone(one) if len(self.names) > 1 else ""
-            problems.append(Problem("fail", f"{title}: {where or cause}", f"launches of {one.cell.image} fail",
-                                    f"srun --mpi={one.starter.pmi} there; mpi and setup in the site file"))  # fmt: skip
+            fix = f"srun --mpi={one.launcher.pmi} there; mpi and setup in the site file"
+            problems.append(Problem("fail", f"{title}: {where or cause}", f"launches of {one.cell.image} fail", fix))
         ranks = counted(software[0].cell.ranks, "rank")
         return Finding(f"{len(software) - len(problems)} of {len(software)} meet: {ranks} on "
                        f"{counted(len(self.names), 'node')}", tuple(problems))  # fmt: skip
@@ -530,9 +530,9 @@ class _Nodes:
     def _allreduce(self, one: Software, cell: LaunchCell, placement: Placement) -> str:
         """The step, as a launch would start it: one all-reduce of 8 bytes."""
         argv = (python_of(cell, self.site), "-m", "collbench", "allreduce", "-b", "8", "-e", "8", "-n", "1", "-w", "0",
-                *(("--backend", "torch-gloo") if one.starter.vendor == "torch" else ()))  # fmt: skip
-        variables = variables_of(cell, placement, one.starter, self.site)
-        return step_script(StepOf(_STEP, cell, placement, one.starter, variables), self.site, argv)
+                *(("--backend", "torch-gloo") if one.launcher.vendor == "torch" else ()))  # fmt: skip
+        variables = variables_of(cell, placement, one.launcher, self.site)
+        return step_script(StepOf(_STEP, cell, placement, one.launcher, variables), self.site, argv)
 
     def _alone(self, one: Software) -> str:
         """The nodes on which not even one rank starts, with the cause; all at once. Empty: there are none."""
@@ -552,7 +552,7 @@ class _Nodes:
         groups: dict[str, list[str]] = {}
         for node, lines in causes.items():
             if lines:
-                groups.setdefault(_cause(_log_of(lines), one.starter) or lines[-1], []).append(node)
+                groups.setdefault(_cause(_log_of(lines), one.launcher) or lines[-1], []).append(node)
         shown = list(groups.items())[:3]
         return "; ".join(f"{nodes_of(bad, len(self.names))}: {cause}" for cause, bad in shown)
 
@@ -564,10 +564,10 @@ def _log_of(lines: Iterable[str]) -> Log:
     return log
 
 
-def _cause(log: Log, starter: Starter) -> str:
+def _cause(log: Log, launcher: RankLauncher) -> str:
     """What collbench says, or srun, or the library."""
     return (log.message.removeprefix(": ") or slurm.of_srun(log.lines)
-            or log.library_message(starter.quiet).removeprefix(": "))  # fmt: skip
+            or log.library_message(launcher.quiet).removeprefix(": "))  # fmt: skip
 
 
 #: By engine, the checks of its cluster.
