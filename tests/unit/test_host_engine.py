@@ -322,7 +322,7 @@ def test_a_child_in_a_session_of_its_own_ends_too(tmp_path: Path, monkeypatch: p
     """Hydra's ranks have one, and a proxy that hangs does not end them."""
     monkeypatch.setattr(job, "STOP", 0.2)
     pid = tmp_path / "pid"
-    inner = f"echo $$ > {pid}.part; mv {pid}.part {pid}; trap '' TERM; sleep 3600; :"
+    inner = f"trap '' TERM; sleep 3600 & echo $$ > {pid}.part; mv {pid}.part {pid}; wait; :"
     found = job.execute(("sh", "-c", 'setsid -w sh -c "$1" & wait; :', "sh", inner), {}, Log())
     child = written(pid)
     found.end()
