@@ -16,19 +16,18 @@ import msgspec
 
 from collbench import workloads
 from collbench.errors import PlanError
-from collbench.launch import job, starters
+from collbench.launch import job, launchers
 from collbench.launch.cells import LaunchCell, communicates
 from collbench.launch.engines.spec import Engine, Look, Looks, WorldSpec
 from collbench.launch.folders import Folders, signed_folder, sweep_folders
-from collbench.launch.given import LIBRARY_PATH, NOTHING_GIVEN, Given, given_by
 from collbench.launch.job import HostProcess, end_with_parent
-from collbench.launch.log import Log
-from collbench.launch.patience import StopCheck
-from collbench.launch.placing import Placement
+from collbench.launch.launchers import Argv
+from collbench.launch.overrides import LIBRARY_PATH, NO_OVERRIDES, Overrides, overrides_of
+from collbench.launch.placement import Placement
 from collbench.launch.probe import Contents
 from collbench.launch.rank_environment import variables
 from collbench.launch.shipped import source_tree
-from collbench.launch.starters.starter import Argv
+from collbench.launch.waiting import Log, StopCheck
 from collbench.schema.plan import LaunchPlan
 
 #: Longest wait for an environment to say what it holds (s).
@@ -42,8 +41,8 @@ def commands(world: WorldSpec) -> tuple[str, ...]:
     stack, cell = world.stack, world.cell
     program = ("collbench", *_run(world.folders))
     variables = shlex.join(f"{name}={value}" for name, value in environment_of(world).items())
-    argv = shlex.join(stack.starter.local(cell.ranks, world.placement.crowded, program))
-    return (*stack.given.links(_libraries(world)), f"env PATH={stack.reference}/bin:$PATH {variables} {argv}")
+    argv = shlex.join(stack.launcher.local(cell.ranks, world.placement.crowded, program))
+    return (*stack.overrides.links(_libraries(world)), f"env PATH={stack.reference}/bin:$PATH {variables} {argv}")
 
 
 @dataclass(frozen=True)
@@ -73,7 +72,7 @@ class HostSession:
     @contextlib.contextmanager
     def open(self, world: WorldSpec) -> Iterator[HostWorld]:
         """Processes on this machine; all of them are ended."""
-        world.stack.given.link(_libraries(world))
+        world.stack.overrides.link(_libraries(world))
         opened = HostWorld(world)
         try:
             yield opened
@@ -131,7 +130,7 @@ def environment_of(world: WorldSpec) -> dict[str, str]:
     launch's folder, which is removed with it. Open MPI's mpirun starts something for root only where told to.
     """
     temporary = {"TMPDIR": str(world.folders.plan.parent)}
-    in_front = world.stack.given.on_host(_libraries(world))
+    in_front = world.stack.overrides.on_host(_libraries(world))
     root = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"} if os.getuid() == 0 else {}
     return variables(world.cell, world.placement, world.stack) | root | temporary | in_front
 
@@ -153,13 +152,13 @@ def look_beside(plan: LaunchPlan, image: str, in_image: str) -> Look:
     environment, before = find_environment(image, plan.environments.get(image)), os.environ.get(LIBRARY_PATH, "")
     vendor = in_image if communicates(plan) else ""
     if communicates(plan) and not in_image:  # no engine was asked, so that the image's name has to say it
-        vendor = next((vendor for vendor in starters.names() if vendor in image), "")
+        vendor = next((vendor for vendor in launchers.names() if vendor in image), "")
         if not vendor:
             raise PlanError(
                 f"image {image!r}: the plan has no containers, so the image's name must say which library the host is "
-                f"to use: {', '.join(starters.names())}."
+                f"to use: {', '.join(launchers.names())}."
             )
-    contents = probe(environment, vendor, workloads.uses(plan.benchmarks), given_by(plan, before))
+    contents = probe(environment, vendor, workloads.uses(plan.benchmarks), overrides_of(plan, before))
     if vendor and contents.vendor != vendor:
         raise PlanError(
             f"policy host: image {image} stands for {vendor}, and the environment {environment} holds "
@@ -187,7 +186,7 @@ def find_environment(image: str, given: str | None) -> Path:
 
 
 def probe(
-    environment: Path, vendor: str = "", benchmarks: tuple[str, ...] = (), given: Given = NOTHING_GIVEN
+    environment: Path, vendor: str = "", benchmarks: tuple[str, ...] = (), given: Overrides = NO_OVERRIDES
 ) -> Contents:
     """What an environment holds; with vendor `torch`, what torch ranks use there, though there be an MPI too.
 
