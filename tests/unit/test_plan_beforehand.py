@@ -11,8 +11,7 @@ import msgspec
 import pytest
 from tests.unit.conftest import Collbench
 
-from collbench.cli.duration import EXECUTION, about, seconds_of
-from collbench.cli.launching import show_cells
+from collbench.cli.plan import EXECUTION, about, seconds_of, show_cells
 from collbench.errors import PlanError
 from collbench.launch import expansion
 from collbench.launch.campaign import prepare
@@ -255,7 +254,7 @@ def test_a_launch_with_equal_sides_says_so_once_and_a_plan_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, here: Collbench
 ) -> None:
     holding(monkeypatch)
-    monkeypatch.setattr("collbench.cli.launch.perform", lambda *_: sys.exit(0))
+    monkeypatch.setattr("collbench.cli.launch.perform", lambda *_, **__: sys.exit(0))
     text = 'images = ["tools"]\npolicies = ["host"]\nbenchmarks = ["dd"]\n[sides.a]\n[sides.b]\n'
     (tmp_path / "plan.toml").write_text(text, encoding="utf-8")
     assert here("plan", tmp_path / "plan.toml").out.count("sides: a, b are equal") == 1
