@@ -135,6 +135,11 @@ class Launchable:
         """Whether a launcher starts the ranks of several pods."""
         return bool(self.world.stack.starter.operator) and self.pods > 1
 
+    @property
+    def head(self) -> str:
+        """The part whose command ends with the launch."""
+        return "launcher" if self.by_ssh else "ranks"
+
 
 def template(site: K8sSite, labels: dict[str, str], more: Object, seccomp: str = "RuntimeDefault") -> Object:
     """A pod template: no rights, no token, the nodes of the site and its fragments. `more` is of its specification."""
@@ -157,7 +162,13 @@ def template(site: K8sSite, labels: dict[str, str], more: Object, seccomp: str =
 def pod(launch: Launchable, part: str, containers: list[Object]) -> Object:
     """A pod template. Its requests are its limits, so that a node with the static policy gives it whole cores."""
     cell = launch.world.cell
-    spec: Object = {"containers": containers, "volumes": _volumes(launch, part)}
+    volumes: list[Object] = [
+        {"name": "plan", "configMap": {"name": launch.world.name}},
+        {"name": "results", "emptyDir": {}},
+    ]
+    if _has_large_shm(launch, part):
+        volumes.append({"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": str(LARGE_SHM)}})
+    spec: Object = {"containers": containers, "volumes": volumes}
     if cell.isolation == "files" and part != "launcher":
         spec |= {"hostNetwork": True, "hostIPC": True, "hostPID": True}
     if launch.shares_pod:
@@ -179,16 +190,6 @@ def _affinity(launch: Launchable) -> Object:
             "topologyKey": "kubernetes.io/hostname"}  # fmt: skip
     kind = "podAffinity" if launch.world.cell.hosts == 1 else "podAntiAffinity"
     return affinity | {kind: {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
-
-
-def _volumes(launch: Launchable, part: str) -> list[Object]:
-    volumes: list[Object] = [
-        {"name": "plan", "configMap": {"name": launch.world.name}},
-        {"name": "results", "emptyDir": {}},
-    ]
-    if _has_large_shm(launch, part):
-        volumes.append({"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": str(LARGE_SHM)}})
-    return volumes
 
 
 def _has_large_shm(launch: Launchable, part: str) -> bool:
@@ -259,8 +260,11 @@ def manifests(launch: Launchable) -> tuple[Object, ...]:
     plan = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": _metadata(launch), "data": {"plan.json": launch.inner}}
     if launch.by_ssh:
         return (plan, _mpi_job(launch))
-    service = (_service(launch),) if launch.pods > 1 else ()
-    return (plan, *service, _job(launch))
+    service = {  # gives every pod a name, before it is ready
+        "apiVersion": "v1", "kind": "Service", "metadata": _metadata(launch),
+        "spec": {"clusterIP": "None", "publishNotReadyAddresses": True, "selector": launch.labels},
+    }  # fmt: skip
+    return (plan, *((service,) if launch.pods > 1 else ()), _job(launch))
 
 
 def look_job(site: K8sSite, run: str, name: str, driver: str, image: str, argv: Argv) -> Object:
@@ -287,14 +291,6 @@ def _metadata(launch: Launchable, queued: bool = False) -> Object:
     queue = {QUEUE: site.queue} if queued and site.queue else {}
     return {"name": world.name, "namespace": site.namespace, "labels": launch.labels | queue,
             "annotations": {DRIVER: world.driver}}  # fmt: skip
-
-
-def _service(launch: Launchable) -> Object:
-    """Gives every pod a name, before it is ready."""
-    return {
-        "apiVersion": "v1", "kind": "Service", "metadata": _metadata(launch),
-        "spec": {"clusterIP": "None", "publishNotReadyAddresses": True, "selector": launch.labels},
-    }  # fmt: skip
 
 
 def _job(launch: Launchable) -> Object:

@@ -13,8 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from collbench.launch.cells import LaunchCell
-from collbench.launch.engines.slurm.options import RUNTIMES, WITHOUT_PROC_LINKS, placing_options, uses_threads
-from collbench.launch.engines.slurm.site import SlurmSite
+from collbench.launch.engines.slurm.site import RUNTIMES, WITHOUT_PROC_LINKS, SlurmSite, placing_options, uses_threads
 from collbench.launch.engines.spec import WorldSpec
 from collbench.launch.expansion import cores_of, each_of, parts_of, shapes_of
 from collbench.launch.placing import Placement
