@@ -17,9 +17,10 @@ from tests.unit.made_engine import VERSION, MadeEngine, made_engine, raw_engine
 
 from collbench.errors import EngineError, Interrupted
 from collbench.launch import engines
-from collbench.launch.engines.docker import connection
-from collbench.launch.engines.docker.containers import Docker, clear, remove_all
-from collbench.launch.engines.docker.image_store import Resolved, inspect, run_once
+from collbench.launch.engines.docker import client
+from collbench.launch.engines.docker.client import Docker
+from collbench.launch.engines.docker.containers import clear, remove_all
+from collbench.launch.engines.docker.look import Resolved, ask, inspect
 from collbench.launch.engines.spec import cleaned
 from collbench.launch.folders import driver_identity
 from collbench.schema.plan import LaunchPlan
@@ -27,7 +28,6 @@ from collbench.schema.plan import LaunchPlan
 pytest.importorskip("docker", reason="the Docker SDK for Python is not installed")
 
 PLAN = LaunchPlan(images=("openmpi",))
-
 IMAGE = Resolved("some/image", "sha256:1")
 
 #: The state of a container that did what it was to do.
@@ -56,8 +56,8 @@ QUESTIONS: dict[str, Callable[[Docker], Any]] = {
     "/images/": lambda engine: inspect(engine, "some/image"),
     "/containers/json": lambda engine: engine.labelled(),
     "/networks": lambda engine: engine.networks(),
-    "/containers/create": lambda engine: run_once(engine, IMAGE, ("true",)),
-    "/containers/1/json": lambda engine: run_once(engine, IMAGE, ("true",)),
+    "/containers/create": lambda engine: ask(engine, IMAGE, ("true",)),
+    "/containers/1/json": lambda engine: ask(engine, IMAGE, ("true",)),
 }
 
 
@@ -103,8 +103,8 @@ def test_tls_is_for_engines_that_are_reached_over_a_network(tmp_path: Path, monk
 @pytest.fixture
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """A test waits one second where a launch waits a minute."""
-    monkeypatch.setattr(connection, "ANSWER", 1)
-    monkeypatch.setattr(connection, "PING", 1)
+    monkeypatch.setattr(client, "ANSWER", 1)
+    monkeypatch.setattr(client, "PING", 1)
 
 
 def trickle(connection: Any) -> None:
@@ -232,7 +232,7 @@ def test_a_probe_that_could_not_be_removed_is_said(tmp_path: Path, spoiled: str)
     with made_engine(tmp_path, answer) as made:
         engine = Docker(made.host)
         with pytest.raises(EngineError, match="spoiled") as caught, cleaned(partial(remove_all, engine)):
-            run_once(engine, IMAGE, ("true",))
+            ask(engine, IMAGE, ("true",))
     assert "1 containers and networks are left; collbench launch --sweep removes them" in "".join(
         caught.value.__notes__
     )
@@ -283,7 +283,7 @@ def test_a_probe_that_hangs_is_left_when_we_are_to_stop(tmp_path: Path) -> None:
         engine = Docker(made.host)
         engine.check = check
         with pytest.raises(Interrupted):
-            run_once(engine, IMAGE, ("sleep", "1000"))
+            ask(engine, IMAGE, ("sleep", "1000"))
     assert made.asked[-1][0] == "DELETE"
 
 

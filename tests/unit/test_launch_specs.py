@@ -10,26 +10,24 @@ from typing import Any
 import msgspec
 import pytest
 
-from collbench.launch import starters
+from collbench.launch import launchers
 from collbench.launch.cells import LaunchCell
 from collbench.launch.engines.docker.look import knows_cdi
-from collbench.launch.engines.docker.specs import (
+from collbench.launch.engines.docker.spec import (
     CDI,
     MEMLOCK,
     STEPS,
     Spec,
     container_command,
     container_settings,
-    host_settings,
-    reached,
-    specs_for,
+    layout_of,
 )
 from collbench.launch.engines.spec import Stack, WorldSpec
 from collbench.launch.folders import Folders
-from collbench.launch.given import Given
-from collbench.launch.placing import Placement, place
+from collbench.launch.launchers import PROCESS
+from collbench.launch.overrides import Overrides
+from collbench.launch.placement import Placement, place
 from collbench.launch.rank_environment import notes, places
-from collbench.launch.starters.starter import PROCESS
 from collbench.machine.topology import Core, Topology, TopologyGpu
 from collbench.schema.plan import LaunchPlan
 
@@ -38,14 +36,23 @@ PLAN = LaunchPlan(collectives=("allreduce",), images=("mpich",))
 AT = Folders(Path("/at/plan"), Path("/at/placement"), Path("/at/out"), Path("/at/relay"))
 
 
+def world_of(cell: LaunchCell, placement: Placement, *grants: str) -> WorldSpec:
+    stack = Stack(PROCESS, "collbench/mpich", grants=frozenset(grants), overrides=Overrides({"A": "b"}))
+    return WorldSpec("cb1", "cb1-0", "boot/1/2", cell, placement, stack, AT, (1000, 1000))
+
+
 def specs_in(cell: LaunchCell, placement: Placement, *grants: str) -> tuple[Spec, ...]:
-    stack = Stack(PROCESS, "collbench/mpich", grants=frozenset(grants), given=Given({"A": "b"}))
-    return specs_for(WorldSpec("cb1", "cb1-0", "boot/1/2", cell, placement, stack, AT, (1000, 1000)))
+    return layout_of(world_of(cell, placement, *grants)).specs
 
 
 def specs(step: str, policy: str = "single", memlock: bool = True) -> tuple[Spec, ...]:
     cell = LaunchCell("mpich", policy, step, 2)
     return specs_in(cell, place(MACHINE, cell, PLAN), *((MEMLOCK,) if memlock else ()))
+
+
+def host_settings(spec: Spec) -> Any:
+    """What the SDK is told of the host's part of a container."""
+    return container_settings(SimpleNamespace(create_host_config=dict), spec)["host_config"]
 
 
 def placed(cell: LaunchCell) -> Placement:
@@ -113,8 +120,10 @@ def create_host_config_of_the_sdk() -> Any:
 
 @pytest.mark.parametrize(("step", "first"), [("strict", "cb1-0-c0"), ("net", "cb1-0-c0"), ("files", "localhost")])
 def test_a_launcher_finds_its_own_container_among_its_hosts(step: str, first: str) -> None:
-    members = [spec for spec in specs(step) if not spec.donates]
-    assert reached(members) == (first, "cb1-0-c1")
+    cell = LaunchCell("mpich", "single", step, 2)
+    layout = layout_of(world_of(cell, place(MACHINE, cell, PLAN)))
+    assert layout.hosts == ((first, 1), ("cb1-0-c1", 1))
+    assert layout.names == {first: "cb1-0-c0", "cb1-0-c1": "cb1-0-c1"}
 
 
 def gpu_specs(step: str, policy: str, cdi: bool = False) -> tuple[Spec, ...]:
@@ -136,7 +145,7 @@ def test_from_visible_on_every_container_sees_every_gpu_of_the_world() -> None:
     assert anchor.gpus == ()
     assert [spec.gpus for spec in members] == [("GPU-a", "GPU-b")] * 3
     cell = LaunchCell("mpich", "single", "visible", 2)
-    side = Stack(starters.get("mpich", "mpich"), "collbench/mpich")
+    side = Stack(launchers.get("mpich", "mpich"), "collbench/mpich")
     there = replace(MACHINE, gpus=(TopologyGpu("GPU-a"), TopologyGpu("GPU-b")))
     with_gpus = place(there, cell, msgspec.structs.replace(PLAN, device="gpu"))
     assert any("devices are not isolated" in line for line in notes(cell, with_gpus, side))

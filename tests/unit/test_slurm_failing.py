@@ -15,7 +15,7 @@ import pytest
 from tests.unit.test_slurm import play, programs, site_file
 
 from collbench.errors import EngineError, LaunchFailed, LaunchLost
-from collbench.launch import starters
+from collbench.launch import launchers
 from collbench.launch.engines.slurm import SlurmSession, SlurmWorld
 from collbench.launch.engines.slurm import job as jobs
 from collbench.launch.engines.slurm import script as texts
@@ -29,7 +29,7 @@ from collbench.launch.engines.slurm.job import (
 )
 from collbench.launch.engines.slurm.site import read
 from collbench.launch.engines.spec import cleaned
-from collbench.launch.log import Log
+from collbench.launch.waiting import Log
 
 __all__ = ["programs"]  # a fixture
 
@@ -51,7 +51,7 @@ state=$(echo {" ".join(states)} | cut -d' ' -f$n); echo JobId=7 JobState=${{stat
 def world_in(folder: Path) -> Any:
     """What is asked of a world that starts nothing: where it writes, and of which library it is."""
     return SimpleNamespace(
-        folders=SimpleNamespace(out=folder), stack=SimpleNamespace(starter=starters.get("openmpi", "openmpi"))
+        folders=SimpleNamespace(out=folder), stack=SimpleNamespace(launcher=launchers.get("openmpi", "openmpi"))
     )
 
 

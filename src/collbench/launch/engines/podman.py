@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from collbench.launch.engines.docker import docker_engine
-from collbench.launch.engines.docker.connection import Service
+from collbench.launch.engines.docker.client import Service
 
 _USER = os.getuid() if hasattr(os, "getuid") else 0
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collbench.launch.engines.docker.connection import DOCKER, Service
-from collbench.launch.engines.docker.session import DockerSession
-from collbench.launch.engines.docker.specs import LADDER, world_commands
-from collbench.launch.engines.spec import Engine, WorldSpec
-from collbench.launch.patience import StopCheck
+from functools import partial
+
+from collbench.launch.engines.docker.client import DOCKER, Service
+from collbench.launch.engines.docker.containers import DockerSession
+from collbench.launch.engines.docker.spec import LADDER, world_commands
+from collbench.launch.engines.spec import Engine
+from collbench.launch.waiting import StopCheck
 from collbench.schema.plan import LaunchPlan
 
 
@@ -16,11 +18,8 @@ def docker_engine(name: str, service: Service) -> Engine:
     def connect(plan: LaunchPlan, check: StopCheck) -> DockerSession:
         return DockerSession(plan.docker_host, check, service)
 
-    def commands(world: WorldSpec) -> tuple[str, ...]:
-        return world_commands(world, name)
-
     seen = (1.0, 0.4)  # with Docker Engine 20.10 on two cores
-    return Engine(name, connect, seen, LADDER, local=True, commands=commands)
+    return Engine(name, connect, seen, LADDER, local=True, commands=partial(world_commands, program=name))
 
 
 ENGINE = docker_engine("docker", DOCKER)

@@ -26,6 +26,7 @@ import msgspec
 from collbench.errors import CollbenchError, EngineError, LaunchFailed, LaunchLost
 from collbench.launch import job
 from collbench.launch.cells import Launch, LaunchCell, inner_plan
+from collbench.launch.collect import LARGEST
 from collbench.launch.engines.k8s.client import Client, Pod, end_of, missing, of_part, standing
 from collbench.launch.engines.k8s.objects import (
     DRIVER,
@@ -43,16 +44,14 @@ from collbench.launch.engines.k8s.objects import (
 )
 from collbench.launch.engines.k8s.site import LADDER, K8sSite, read, refuse
 from collbench.launch.engines.spec import Engine, Look, Looks, Site, Stack, WorldSpec
-from collbench.launch.expansion import starter_of
+from collbench.launch.expansion import launcher_of
 from collbench.launch.folders import YOUNG, driver_identity, folders_in, is_dead, locks
-from collbench.launch.harvest import LARGEST
 from collbench.launch.job import HostProcess
-from collbench.launch.log import Log
-from collbench.launch.patience import StopCheck
-from collbench.launch.placing import Placement
+from collbench.launch.launchers import Argv
+from collbench.launch.placement import Placement
 from collbench.launch.site import node_of
 from collbench.launch.stacks import contents_in, probe_of
-from collbench.launch.starters.starter import Argv
+from collbench.launch.waiting import Log, StopCheck
 from collbench.schema.manifest import Allocation, Host
 from collbench.schema.plan import LaunchPlan
 from collbench.schema.store import PROGRESS
@@ -89,7 +88,7 @@ def all_launches(plan: LaunchPlan, order: Sequence[Launch], placements: Mapping[
     texts = []
     for launch in order:
         cell, name = launch.cell, f"{PREFIX}RUN-{launch.sequence}".lower()
-        stack, at = Stack(starter_of(cell.image, site.libraries, plan), ""), folders_in(Path(PREFIX))
+        stack, at = Stack(launcher_of(cell.image, site.libraries, plan), ""), folders_in(Path(PREFIX))
         world = WorldSpec(f"{PREFIX}run", name, "driver", cell, placements[cell], stack, at, (0, 0))
         made = manifests(Launchable(world, site, msgspec.json.encode(inner_plan(plan, cell)).decode()))
         texts += [f"# launch {launch.sequence}: {cell.title}\n"]

@@ -26,27 +26,22 @@ _NO_KIND = ("no matches for kind", "doesn't have a resource type")
 
 @dataclass(frozen=True)
 class Client:
-    """kubectl with the context and the namespace of a site."""
+    """kubectl with the context and the namespace of a site.
+
+    Every call raises EngineError where there is none, it fails, or does not answer; the message is Kubernetes'.
+    """
 
     site: K8sSite
 
     def command(self, *argv: str) -> tuple[str, ...]:
-        """A call of kubectl.
-
-        Raises:
-            EngineError: there is none.
-        """
+        """A call of kubectl."""
         if shutil.which("kubectl") is None:
             raise EngineError("engine k8s: there is no kubectl here. Install it, and check it: kubectl get pods.")
         context = (f"--context={self.site.context}",) if self.site.context else ()
         return ("kubectl", *context, f"--namespace={self.site.namespace}", *argv)
 
     def ask(self, *argv: str, text: str = "", limit: float = ANSWER) -> str:
-        """What kubectl prints.
-
-        Raises:
-            EngineError: it fails, or does not answer; the message is Kubernetes'.
-        """
+        """What kubectl prints."""
         command = self.command(*argv)
         try:
             done = subprocess.run(command, input=text, capture_output=True, text=True, errors="replace",
@@ -63,54 +58,30 @@ class Client:
         return done.stdout
 
     def get(self, kinds: str, labels: Mapping[str, str]) -> list[Object]:
-        """All objects of these kinds with these labels.
-
-        Raises:
-            EngineError: as `ask`.
-        """
+        """All objects of these kinds with these labels."""
         found: dict[str, Any] = json.loads(self.ask("get", kinds, f"--selector={_selector(labels)}", "--output=json"))
         return list(found.get("items") or ())
 
     def pods(self, launch: str) -> list[Pod]:
-        """Those of a launch.
-
-        Raises:
-            EngineError: as `ask`.
-        """
+        """Those of a launch."""
         return [Pod.of(one) for one in self.get("pods", {LAUNCH: launch})]
 
     def version(self) -> str:
-        """`kubernetes v1.34.1`.
-
-        Raises:
-            EngineError: as `ask`.
-        """
+        """`kubernetes v1.34.1`."""
         said = json.loads(self.ask("version", "--output=json"))
         return f"kubernetes {said.get('serverVersion', {}).get('gitVersion', 'of an unknown version')}"
 
     def apply(self, objects: Sequence[Object]) -> None:
-        """Give objects to Kubernetes.
-
-        Raises:
-            EngineError: as `ask`.
-        """
+        """Give objects to Kubernetes."""
         self.ask("apply", "--filename=-", text="\n---\n".join(json.dumps(one) for one in objects))
 
     def delete(self, kinds: str, labels: Mapping[str, str]) -> None:
-        """Delete all objects of these kinds with these labels, and wait until their pods are gone.
-
-        Raises:
-            EngineError: as `ask`; or they are still there.
-        """
+        """Delete all objects of these kinds with these labels, and wait until their pods are gone."""
         self.ask("delete", kinds, f"--selector={_selector(labels)}", "--ignore-not-found", "--cascade=foreground",
                  f"--timeout={GONE:g}s", limit=GONE + ANSWER)  # fmt: skip
 
     def warnings(self, launch: str) -> list[tuple[str, str]]:
-        """Reason and message of every warning about the objects and pods of a launch.
-
-        Raises:
-            EngineError: as `ask`.
-        """
+        """Reason and message of every warning about the objects and pods of a launch."""
         found = json.loads(self.ask("get", "events", "--field-selector=type=Warning", "--output=json"))
         return [
             (str(event.get("reason")), str(event.get("message"))) for event in found.get("items") or ()

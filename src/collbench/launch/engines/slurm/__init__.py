@@ -48,15 +48,14 @@ from collbench.launch.engines.slurm.script import (
 )
 from collbench.launch.engines.slurm.site import SlurmSite, read, refuse
 from collbench.launch.engines.spec import Engine, Look, Looks, Site, Stack, WorldSpec
-from collbench.launch.expansion import starter_of
+from collbench.launch.expansion import launcher_of
 from collbench.launch.folders import folders_in, remove_folder
-from collbench.launch.log import LONGEST_ANSWER, Log
-from collbench.launch.patience import StopCheck
-from collbench.launch.placing import Box, Placement
+from collbench.launch.launchers import PROCESS, Argv
+from collbench.launch.placement import Box, Placement
 from collbench.launch.probe import Contents
 from collbench.launch.site import node_of
 from collbench.launch.stacks import contents_on, nodes_of, probe_of
-from collbench.launch.starters.starter import PROCESS, Argv
+from collbench.launch.waiting import LONGEST_ANSWER, Log, StopCheck
 from collbench.schema.manifest import Allocation, Host
 from collbench.schema.plan import LaunchPlan
 
@@ -82,11 +81,11 @@ def all_launches(plan: LaunchPlan, order: Sequence[Launch], placements: Mapping[
     texts = [job_script("collbench-RUN", folder, site, needs)]
     for launch in order:
         cell, placement = launch.cell, placements[launch.cell]
-        name, starter = f"collbench-RUN-{launch.sequence}", starter_of(cell.image, site.libraries, plan)
+        name, launcher = f"collbench-RUN-{launch.sequence}", launcher_of(cell.image, site.libraries, plan)
         at = folders_in(folder / str(launch.sequence))
-        world = WorldSpec("collbench-RUN", name, "", cell, placement, Stack(starter, ""), at, (0, 0))
-        variables = variables_of(cell, placement, starter, site)
-        step = StepOf(name, cell, placement, starter, variables, with_servers=needs.servers is not None)
+        world = WorldSpec("collbench-RUN", name, "", cell, placement, Stack(launcher, ""), at, (0, 0))
+        variables = variables_of(cell, placement, launcher, site)
+        step = StepOf(name, cell, placement, launcher, variables, with_servers=needs.servers is not None)
         texts += [f"\n# step {launch.sequence}: {cell.title}\n", step_script(step, site, program_of(world, site))]
     return "".join(texts)
 
@@ -317,10 +316,10 @@ class SlurmWorld:
     def execute(self, host: str, argv: Argv, environment: dict[str, str], log: Log) -> SlurmStep:
         """The step that starts every rank."""
         world = self.world
-        starter, with_servers = world.stack.starter, self.job.with_servers
+        launcher, with_servers = world.stack.launcher, self.job.with_servers
         beside = world.folders.turns is not None
-        variables = variables_of(world.cell, world.placement, starter, self.site) | environment
-        step = StepOf(world.name, world.cell, world.placement, starter, variables, with_servers, beside=beside)
+        variables = variables_of(world.cell, world.placement, launcher, self.site) | environment
+        step = StepOf(world.name, world.cell, world.placement, launcher, variables, with_servers, beside=beside)
         started = self.job.start(step_script(step, self.site, argv), world.name, log)
         self.started.append(started)
         return started
@@ -433,9 +432,9 @@ class SlurmSession:
             return error
         said = "".join(step.log.message for step in opened.started).rstrip(".")
         quoted = "" if wrong_pmi.removeprefix("srun: ") in f"{error}{said}" else f": {wrong_pmi}"
-        starter = opened.world.stack.starter
-        kind = self.site.mpi.get(starter.vendor, starter.pmi)
-        may_be_another = not kind.startswith(starter.pmi) or _UNKNOWN_PMI in wrong_pmi  # than the site file names
+        launcher = opened.world.stack.launcher
+        kind = self.site.mpi.get(launcher.vendor, launcher.pmi)
+        may_be_another = not kind.startswith(launcher.pmi) or _UNKNOWN_PMI in wrong_pmi  # than the site file names
         advice = f"; {_ADVICE}" if wrong_pmi and may_be_another else ""
         self.refused = f"{error}{said}{quoted}{advice}"
         return LaunchLost(f"{error}{quoted}{advice}", error.log)

@@ -20,8 +20,7 @@ from pathlib import Path
 from collbench.errors import EngineError
 from collbench.launch.engines.slurm.script import Resources
 from collbench.launch.folders import remove_folder
-from collbench.launch.log import Lines, Log
-from collbench.launch.patience import StopCheck
+from collbench.launch.waiting import Lines, Log, StopCheck
 from collbench.units import counted
 
 #: Lines that only follow from others: advice to read the help, and how srun ends the tasks that are left. A hint on

@@ -12,8 +12,8 @@ import msgspec
 
 from collbench.errors import PlanError, suggestion
 from collbench.launch.cells import LaunchCell
+from collbench.launch.launchers import Argv
 from collbench.launch.site import read_site, refuse_libraries, refuse_sizes, refuse_variables
-from collbench.launch.starters.starter import Argv
 from collbench.schema.plan import LaunchPlan
 
 _PLAN, _SITE = "in the plan", "in the site file"
