@@ -15,7 +15,7 @@ import msgspec
 import pytest
 from tests.unit.slurm_texts import without_its_loop
 
-from collbench.cli.launching import show_cells
+from collbench.cli.plan import show_cells
 from collbench.errors import EngineError, PlanError
 from collbench.launch.engines.slurm import all_launches
 from collbench.launch.engines.slurm import job as jobs
