@@ -27,10 +27,7 @@ from collbench.launch.engines.k8s import site as k8s_site
 from collbench.launch.engines.k8s.client import Client
 from collbench.launch.engines.k8s.objects import Object, look_job
 from collbench.launch.engines.k8s.site import K8sSite
-from collbench.launch.engines.slurm import client as slurm
-from collbench.launch.engines.slurm import site as slurm_site
-from collbench.launch.engines.slurm.job import SlurmJob, submitted, wait_for_nodes
-from collbench.launch.engines.slurm.look import (
+from collbench.launch.engines.slurm import (
     ANSWERED,
     LABEL,
     answers_in,
@@ -41,9 +38,11 @@ from collbench.launch.engines.slurm.look import (
     run_step,
     title_of,
 )
-from collbench.launch.engines.slurm.options import RUNTIMES, seconds_of
+from collbench.launch.engines.slurm import job as slurm
+from collbench.launch.engines.slurm import site as slurm_site
+from collbench.launch.engines.slurm.job import SlurmJob, submitted, wait_for_nodes
 from collbench.launch.engines.slurm.script import Resources, StepOf, job_script, python_of, step_script, variables_of
-from collbench.launch.engines.slurm.site import SlurmSite
+from collbench.launch.engines.slurm.site import RUNTIMES, SlurmSite, seconds_of
 from collbench.launch.expansion import expand, launcher_of
 from collbench.launch.launchers import PROCESS, RankLauncher
 from collbench.launch.placement import Placement
