@@ -19,7 +19,7 @@ from math import prod
 
 import msgspec
 
-from collbench.machine.waiting import Stretch
+from collbench.machine.facts import Stretch
 from collbench.schema.axes import Axis
 from collbench.schema.case import Case
 from collbench.units import counted

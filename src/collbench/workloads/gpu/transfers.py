@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
+from collbench.bindings.gpu.cupy_device import Grid
 from collbench.bindings.gpu.device import DEVICE_TO_HOST, HOST_TO_DEVICE, Device
-from collbench.bindings.gpu.kernels import Grid
-from collbench.bindings.host_buffers import page_aligned
+from collbench.bindings.operations import page_aligned
 from collbench.collectives.row import Array
 from collbench.timing.call import Stage
 from collbench.workloads.gpu.device import OpenGpu, Timer, copying, in_turn, waiting
