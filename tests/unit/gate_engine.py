@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,8 @@ import pytest
 from tests.unit.made_worlds import good
 
 from collbench.launch.cells import cases_in
-from collbench.launch.engines.fake import FakeCommand, FakeEngine, FakeSession, FakeWorld
+from collbench.launch.engines import fake
+from collbench.launch.engines.fake import FakeCommand, FakeSession, FakeWorld
 from collbench.schema import record as records
 from collbench.schema.case import Case
 from collbench.schema.plan import chosen_of, load_launch_plan, load_world_plan
@@ -38,7 +40,7 @@ QUIET: Takes = lambda opened, case, noise: 100 + 0.1 * noise  # noqa: E731
 
 def slow(opened: FakeWorld, case: Case, noise: float) -> float:
     """Large messages take half as long again where the variable says so."""
-    lost = opened.world.stack.given.variables.get("SLOW") == "1" and case["size"] > 8
+    lost = opened.world.stack.overrides.variables.get("SLOW") == "1" and case["size"] > 8
     return QUIET(opened, case, noise) * (1.5 if lost else 1)
 
 
@@ -79,7 +81,7 @@ class Engine:
     @property
     def order(self) -> list[tuple[str, str]]:
         """Policy and side of every world that was opened."""
-        return [(one.world.cell.policy, one.world.stack.given.variables.get("SIDE", "")) for one in self.worlds]
+        return [(one.world.cell.policy, one.world.stack.overrides.variables.get("SIDE", "")) for one in self.worlds]
 
 
 def connected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Engine:
@@ -89,7 +91,7 @@ def connected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Engine:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
     (tmp_path / "plan.toml").write_text(TOML)
     made = Engine(tmp_path / "plan.toml")
-    monkeypatch.setattr(FakeEngine, "connect", lambda *_: FakeSession(made.play))
+    monkeypatch.setattr(fake, "ENGINE", replace(fake.ENGINE, connect=lambda *_: FakeSession(made.play)))
     return made
 
 

@@ -18,7 +18,7 @@ from collbench.analysis.baseline import Baseline, BaselineCell
 from collbench.analysis.factors import FACTORS as COMPARED
 from collbench.analysis.options import FACTORS as ADVISED
 from collbench.launch import placement
-from collbench.launch.engines.docker.specs import STEPS
+from collbench.launch.engines.docker.spec import STEPS
 from collbench.report import STYLES, new_style
 from collbench.report.styles import COLUMNS
 from collbench.report.tables import FORMATS
@@ -140,7 +140,7 @@ def test_keys_of_launch_plans() -> None:
 
 def test_policies_are_those_of_the_package_and_their_fields() -> None:
     documented = rows(section("containers.md", "Policies"), "policy", "ranks in containers", "parameter server")
-    own = [placement.named(name) for name in placement.names() if hasattr(placement, name.upper())]
+    own = [placement.named_policy(name) for name in placement.policy_names() if hasattr(placement, name.upper())]
     assert {name: cells[0] for name, cells in documented.items()} == {f"`{one.spelling}`": one.summary for one in own}
     assert list(documented) == [f"`{one.spelling}`" for one in own]
     for one in own:
@@ -219,4 +219,4 @@ def test_styles_and_columns() -> None:
 
 def test_checks_of_doctor() -> None:
     listed = rows(section("commands.md", "`collbench doctor`"), "check", "what it looks at")
-    assert tuple(name.strip("`") for name in listed) == doctor.names()
+    assert tuple(name.strip("`") for name in listed) == tuple(doctor.checks())

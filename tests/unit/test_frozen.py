@@ -15,11 +15,11 @@ SOURCE = Path(collbench.__file__).parent
 #: What grows while something is measured or read, or goes on while it is followed.
 CHANGES = {
     "launch/campaign.py": {"_Campaign"},
-    "launch/engines/docker/containers.py": {"Execution"},
+    "launch/engines/docker/client.py": {"Execution"},
     "launch/engines/fake.py": {"FakeCommand", "FakeWorld", "FakeSession"},
-    "launch/engines/k8s/session.py": {"K8sSession", "K8sWorld", "K8sRanks"},
+    "launch/engines/k8s/__init__.py": {"K8sSession", "K8sWorld"},
     "launch/engines/slurm/job.py": {"SlurmJob", "SlurmStep"},
-    "launch/engines/slurm/session.py": {"SlurmSession"},
+    "launch/engines/slurm/__init__.py": {"SlurmSession"},
     "launch/live_world.py": {"LiveWorld"},
     "launch/job.py": {"HostProcess"},
     "run/child.py": {"_Pipes"},

@@ -17,19 +17,20 @@ from tests.processes import wait_for
 from tests.unit.made_programs import gone, written
 
 from collbench.errors import CollbenchError, Interrupted, PlanError
-from collbench.launch import engines, job, starters
+from collbench.launch import engines, job, launchers
 from collbench.launch.cells import LaunchCell
 from collbench.launch.engines import host
 from collbench.launch.engines.fake import contents
-from collbench.launch.engines.host import HostSession, environments
-from collbench.launch.engines.host.environments import find_environment, probe
+from collbench.launch.engines.host import HostSession, find_environment, probe
 from collbench.launch.engines.spec import Stack, WorldSpec
 from collbench.launch.folders import folders_in
-from collbench.launch.given import NOTHING_GIVEN, Given
-from collbench.launch.log import LONGEST_LINE, Log
-from collbench.launch.placing import place
+from collbench.launch.live_world import user_of
+from collbench.launch.overrides import NO_OVERRIDES, Overrides
+from collbench.launch.placement import place
 from collbench.launch.probe import Contents
+from collbench.launch.rank_environment import places
 from collbench.launch.stacks import stack_of
+from collbench.launch.waiting import LONGEST_LINE, Log
 from collbench.machine.topology import Core, Topology
 from collbench.schema.plan import LaunchPlan
 
@@ -40,7 +41,7 @@ ENGINE = engines.get("host")
 
 def world(place_for_it: Path, ranks: int = 2, vendor: str = "openmpi") -> WorldSpec:
     cell = LaunchCell(vendor, "host", None, ranks, engine="host")
-    stack = Stack(starters.get(vendor, vendor), "/environment of/mine")
+    stack = Stack(launchers.get(vendor, vendor), "/environment of/mine")
     return WorldSpec("host", "host-0", "boot/1/2/3", cell, place(MACHINE, cell, PLAN), stack,
                      folders_in(place_for_it), (1000, 1000))  # fmt: skip
 
@@ -55,24 +56,27 @@ def environment(folder: Path) -> Path:
 # What it says of itself ----------------------------------------------------------------------------------------------
 
 
-def test_the_machine_is_this_one_and_the_user_is_the_driver(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert {core.number for core in ENGINE.machine().cores} == os.sched_getaffinity(0)
-    assert ENGINE.user() == (os.getuid(), os.getgid())
+def test_the_machine_is_this_one_and_the_user_is_the_driver(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    assert {core.number for core in ENGINE.site(PLAN).machine.cores} == os.sched_getaffinity(0)
+    here = world(tmp_path)
+    assert user_of(here.cell) == (os.getuid(), os.getgid())
     assert (ENGINE.ladder, ENGINE.starts_ranks, ENGINE.start_seconds[1]) == ((), False, 0.0)
     monkeypatch.setenv("COLLBENCH_CONTAINER", "box")
-    assert ENGINE.container("c0") == "box", "the driver's own, if it is in one"
+    assert {place.container for place in places(here.cell, here.placement)} == {"box"}, (
+        "the driver's own, if it is in one"
+    )
 
 
 def test_a_world_is_one_command_of_the_launcher(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "getuid", lambda: 1000)
-    (line,) = ENGINE.render(world(tmp_path))
+    (line,) = host.commands(world(tmp_path))
     assert line.startswith("env PATH=/environment of/mine/bin:$PATH ")
     assert (
         f" TMPDIR={tmp_path} mpirun --bind-to none -n 2 collbench run {tmp_path}/plan.json "
         f"--placement {tmp_path}/placement.json --out {tmp_path}/out"
     ) in line
     assert "OMPI_ALLOW_RUN_AS_ROOT" not in line
-    (crowded,) = ENGINE.render(world(tmp_path, ranks=3))
+    (crowded,) = host.commands(world(tmp_path, ranks=3))
     assert "mpirun --map-by :OVERSUBSCRIBE --bind-to none -n 3 collbench" in crowded
 
 
@@ -113,11 +117,13 @@ def test_the_environments_beside_all_images_are_asked_once_each(
 ) -> None:
     asked: list[tuple[Path, str]] = []
 
-    def ask(where: Path, wanted: str = "", benchmarks: tuple[str, ...] = (), given: Given = NOTHING_GIVEN) -> Contents:
+    def ask(
+        where: Path, wanted: str = "", benchmarks: tuple[str, ...] = (), given: Overrides = NO_OVERRIDES
+    ) -> Contents:
         asked.append((where, wanted))
         return contents(wanted)
 
-    monkeypatch.setattr(environments, "probe", ask)
+    monkeypatch.setattr(host, "probe", ask)
     monkeypatch.chdir(tmp_path)
     cells = [
         LaunchCell(image, "host", None, ranks, engine="host") for image in ("openmpi", "mpich") for ranks in (1, 2)
@@ -139,22 +145,24 @@ def test_ranks_of_a_program_are_started_by_the_library_of_the_image(
     """Else the host would start by mpirun what torchrun starts in the container. One rank needs no library."""
     asked: list[str] = []
 
-    def ask(where: Path, wanted: str = "", benchmarks: tuple[str, ...] = (), given: Given = NOTHING_GIVEN) -> Contents:
+    def ask(
+        where: Path, wanted: str = "", benchmarks: tuple[str, ...] = (), given: Overrides = NO_OVERRIDES
+    ) -> Contents:
         asked.append(wanted)
         return contents(wanted)
 
-    monkeypatch.setattr(environments, "probe", ask)
+    monkeypatch.setattr(host, "probe", ask)
     plan = LaunchPlan(images=("torch",), benchmarks=(benchmark,))
-    look = environments.look_beside(plan, "torch", "torch")
+    look = host.look_beside(plan, "torch", "torch")
     assert (asked, look.contents.vendor) == ([wanted], wanted)
-    assert stack_of(plan, "torch", look).starter.vendor == (wanted or "process")
+    assert stack_of(plan, "torch", look).launcher.vendor == (wanted or "process")
 
 
 def test_told_to_stop_no_further_environment_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     def stop() -> None:
         raise Interrupted("interrupted.")
 
-    monkeypatch.setattr(environments, "probe", lambda *_: pytest.fail("was asked"))
+    monkeypatch.setattr(host, "probe", lambda *_: pytest.fail("was asked"))
     cell = LaunchCell("openmpi", "host", None, 2, engine="host")
     with pytest.raises(Interrupted):
         HostSession(stop).look(PLAN, {cell: place(MACHINE, cell, PLAN)}, {})
@@ -164,7 +172,7 @@ def test_told_to_stop_no_further_environment_is_asked(monkeypatch: pytest.Monkey
 def test_an_environment_with_another_library_is_refused_with_what_would_help(
     monkeypatch: pytest.MonkeyPatch, held: str, has: str
 ) -> None:
-    monkeypatch.setattr(environments, "probe", lambda where, wanted, benchmarks, given: contents(held))
+    monkeypatch.setattr(host, "probe", lambda where, wanted, benchmarks, given: contents(held))
     cell = LaunchCell("openmpi", "host", None, 2, engine="host")
     with pytest.raises(PlanError) as caught:
         HostSession(lambda: None).look(PLAN, {cell: place(MACHINE, cell, PLAN)}, {})
@@ -195,7 +203,7 @@ def test_an_environment_is_asked_what_it_holds(monkeypatch: pytest.MonkeyPatch) 
     probe(Path("/mine"), "torch")
     module = ("/mine/bin/python", "-m", "collbench.launch.probe")
     assert [argv for argv, _ in ran] == [module, (*module, "--torch")]
-    assert {(how["timeout"], how["cwd"]) for _, how in ran} == {(environments.ANSWER, "/")}
+    assert {(how["timeout"], how["cwd"]) for _, how in ran} == {(host.ANSWER, "/")}
 
 
 @pytest.mark.parametrize(
@@ -247,10 +255,12 @@ def executable(folder: Path, name: str, text: str) -> None:
 
 def test_programs_are_those_of_the_environment_and_all_end_with_their_world(tmp_path: Path) -> None:
     pid = tmp_path / "pid"
-    executable(tmp_path, "mpirun", f'echo "$1 $OWN $PATH"; echo $$ > {pid}.part; mv {pid}.part {pid}; exec sleep 3600')
+    executable(
+        tmp_path, "mpirun", f'echo "$1 $OWN $TMPDIR $PATH"; echo $$ > {pid}.part; mv {pid}.part {pid}; exec sleep 3600'
+    )
     there = world(tmp_path)
     there = WorldSpec(there.run, there.name, there.driver, there.cell, there.placement,
-                      Stack(there.stack.starter, str(tmp_path)), there.folders, there.user)  # fmt: skip
+                      Stack(there.stack.launcher, str(tmp_path)), there.folders, there.user)  # fmt: skip
     session, log = HostSession(lambda: None), Log()
     with session.open(there) as opened:
         assert (opened.hosts, opened.died()) == ((("localhost", 2),), None)
@@ -258,14 +268,13 @@ def test_programs_are_those_of_the_environment_and_all_end_with_their_world(tmp_
             f"{tmp_path}/bin/python", "-m", "collbench", "run", f"{tmp_path}/plan.json",
             "--placement", f"{tmp_path}/placement.json", "--out", f"{tmp_path}/out", "--style", "csv",
         )  # fmt: skip
-        assert opened.environment == host.environment_of(there)
         command = opened.execute("localhost", ("mpirun", "first"), {"OWN": "told"}, log)
         number = written(pid)
         running = command.code
     assert running is None
     assert gone(number)
     assert (command.code, command.how) == (-signal.SIGTERM, "mpirun was ended by signal 15 (Terminated)")
-    assert log.lines == (f"first told {tmp_path}/bin:{os.environ['PATH']}",)
+    assert log.lines == (f"first told {there.folders.plan.parent} {tmp_path}/bin:{os.environ['PATH']}",)
     assert (session.title, session.run, session.sweep()[1]) == ("", "host", [])
 
 
@@ -317,7 +326,7 @@ def test_a_child_in_a_session_of_its_own_ends_too(tmp_path: Path, monkeypatch: p
     """Hydra's ranks have one, and a proxy that hangs does not end them."""
     monkeypatch.setattr(job, "STOP", 0.2)
     pid = tmp_path / "pid"
-    inner = f"echo $$ > {pid}.part; mv {pid}.part {pid}; trap '' TERM; sleep 3600; :"
+    inner = f"trap '' TERM; sleep 3600 & echo $$ > {pid}.part; mv {pid}.part {pid}; wait; :"
     found = job.execute(("sh", "-c", 'setsid -w sh -c "$1" & wait; :', "sh", inner), {}, Log())
     child = written(pid)
     found.end()

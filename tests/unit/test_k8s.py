@@ -15,12 +15,11 @@ import pytest
 from tests.unit.k8s_objects import check
 
 from collbench.errors import PlanError
-from collbench.launch.engines.k8s import ENGINE, client
+from collbench.launch.engines.k8s import all_launches, client, unpack
 from collbench.launch.engines.k8s.objects import Launchable, look_job, manifests, script_launcher
-from collbench.launch.engines.k8s.session import unpack
 from collbench.launch.engines.k8s.site import K8sSite, read
 from collbench.launch.engines.spec import Stack, WorldSpec
-from collbench.launch.expansion import expand, starter_of
+from collbench.launch.expansion import expand, launcher_of
 from collbench.launch.folders import folders_in
 from collbench.schema.plan import LaunchPlan
 
@@ -75,7 +74,7 @@ def site_file(where: Path, **changes: Any) -> str:
 
 def printed(folder: Path, plan: dict[str, Any] | None = None, **site: Any) -> str:
     done = expand(msgspec.structs.replace(PLAN, site=site_file(folder, **site), **(plan or {})))
-    return ENGINE.script(done.plan, done.order, done.placements)
+    return all_launches(done.plan, done.order, done.placements)
 
 
 def objects(text: str) -> list[dict[str, Any]]:
@@ -140,7 +139,7 @@ def test_hosts_and_their_pods(tmp_path: Path) -> None:
 def test_later_launches_have_the_nodes_of_the_first(tmp_path: Path) -> None:
     done = expand(msgspec.structs.replace(PLAN, site=site_file(tmp_path)))
     ((cell, placement),) = done.placements.items()
-    stack = Stack(starter_of("openmpi", {}, done.plan), "")
+    stack = Stack(launcher_of("openmpi", {}, done.plan), "")
     world = WorldSpec("run", "run-1", "", cell, placement, stack, folders_in(tmp_path), (0, 0))
     _, job = manifests(Launchable(world, read(done.plan.site), "{}", ("a", "b")))
     check(job)
@@ -344,7 +343,7 @@ def test_a_step_that_adds_nothing_to_one_container_is_the_one_before(tmp_path: P
     plan = TORCH | {"policies": ("multi",), "hosts": (1,), "isolation": (step,)}
     done = expand(msgspec.structs.replace(PLAN, site=site_file(tmp_path), **plan))
     assert [cell.isolation for cell in done.cells] == ["limits"]
-    assert templates(ENGINE.script(done.plan, done.order, done.placements))
+    assert templates(all_launches(done.plan, done.order, done.placements))
 
 
 @pytest.mark.parametrize("step", ["ipc", "visible"])
@@ -378,12 +377,10 @@ def test_what_pods_cannot_do(tmp_path: Path, plan: dict[str, Any], site: dict[st
     assert says in str(refused.value)
 
 
-def pod(name: str = "run-0-0", part: str = "ranks", index: str | None = None, **status: Any) -> dict[str, Any]:
+def pod(name: str = "run-0-0", part: str = "ranks", index: str | None = None, **status: Any) -> client.Pod:
     annotations = {} if index is None else {"batch.kubernetes.io/job-completion-index": index}
-    return {
-        "metadata": {"name": name, "labels": {"collbench/part": part}, "annotations": annotations},
-        "status": status,
-    }
+    metadata = {"name": name, "labels": {"collbench/part": part}, "annotations": annotations}
+    return client.Pod.of({"metadata": metadata, "status": status})
 
 
 def state(**how: Any) -> dict[str, Any]:
@@ -405,7 +402,7 @@ UNSCHEDULABLE = {"type": "PodScheduled", "status": "False", "reason": "Unschedul
         ([], False, "0 of 1 pods are there", False),
     ],
 )  # fmt: skip
-def test_what_is_said_of_pods(pods: list[dict[str, Any]], running: bool, waits: str, in_vain: bool) -> None:
+def test_what_is_said_of_pods(pods: list[client.Pod], running: bool, waits: str, in_vain: bool) -> None:
     found = client.standing(pods, 1)
     assert (found.running, found.waits, found.in_vain) == (running, waits, in_vain)
 
@@ -441,10 +438,10 @@ def test_pods_that_are_not_there(warnings: list[tuple[str, str]], waits: str, in
 def test_who_writes_the_run_and_who_ends_it() -> None:
     workers = [pod("job-worker-10"), pod("job-worker-2"), pod("job-worker-0")]
     launcher = pod("job-launcher-x7", part="launcher")
-    assert client.writer_of([*workers, launcher]) == "job-worker-0"
-    assert client.head_of([*workers, launcher]) == "job-launcher-x7"
+    assert client.of_part([*workers, launcher], "ranks")[0].name == "job-worker-0"
+    assert client.of_part([*workers, launcher], "launcher", "ranks")[0].name == "job-launcher-x7"
     indexed = [pod("job-1-aaaaa", index="1"), pod("job-0-zzzzz", index="0")]
-    assert client.writer_of(indexed) == client.head_of(indexed) == "job-0-zzzzz"
+    assert client.of_part(indexed, "launcher", "ranks")[0].name == "job-0-zzzzz"
 
 
 GETENT = """\

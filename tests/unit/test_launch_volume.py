@@ -6,18 +6,19 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from tests.unit.conftest import Collbench
 from tests.unit.made_engine import made_engine
 
-from collbench.cli import experiment
+from collbench.cli import launch
 from collbench.launch import engines
 from collbench.launch.campaign import PreparedCampaign
 from collbench.launch.engines.spec import Stack
 from collbench.launch.expansion import ExpandedPlan, expand
-from collbench.launch.patience import StopCheck
+from collbench.launch.launchers import PROCESS
 from collbench.launch.stacks import Stacks
-from collbench.launch.starters.starter import PROCESS
+from collbench.launch.waiting import StopCheck
 from collbench.machine.topology import Core, Topology
 from collbench.schema.plan import LaunchPlan
 from collbench.schema.store import read_run
@@ -59,14 +60,16 @@ def test_a_volume_that_cannot_be_made(tmp_path: Path, monkeypatch: pytest.Monkey
             return expand(plan, lambda engine: Topology((Core(0),)))
 
         def prepared(expanded: ExpandedPlan, check: StopCheck, held: object) -> PreparedCampaign:
-            session = engines.get("docker").connect(made.host, check)
+            session = engines.get("docker").connect(
+                msgspec.structs.replace(expanded.plan, docker_host=made.host), check
+            )
             stack = Stack(PROCESS, "sha256:1", grants=frozenset())
             return PreparedCampaign(
                 expanded, {"docker": session}, Stacks({("docker", "tools", None): stack}, (), (), ())
             )
 
-        monkeypatch.setattr(experiment, "expand_and_check", expanded_on_one_core)
-        monkeypatch.setattr(experiment, "prepare_expanded", prepared)
+        monkeypatch.setattr(launch, "expand_and_check", expanded_on_one_core)
+        monkeypatch.setattr(launch, "prepare_expanded", prepared)
         done = here("launch", tmp_path / "plan.toml", "--out", tmp_path / "run")
     asked = [body["HostConfig"]["Mounts"][-1] for body in made.bodies if "HostConfig" in body]
     assert [(mount["Type"], mount["Target"]) for mount in asked] == [("volume", "/tmp")]  # noqa: S108 - in the container

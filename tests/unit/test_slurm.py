@@ -15,16 +15,17 @@ import msgspec
 import pytest
 from tests.unit.slurm_texts import without_its_loop
 
-from collbench.cli.launching import show_cells
+from collbench.cli.plan import show_cells
 from collbench.errors import EngineError, PlanError
-from collbench.launch.engines.slurm import ENGINE, client
+from collbench.launch.engines.slurm import all_launches
+from collbench.launch.engines.slurm import job as jobs
 from collbench.launch.engines.slurm import script as texts
 from collbench.launch.engines.slurm.job import SlurmJob, submitted, wait_for_nodes
 from collbench.launch.engines.slurm.site import read
 from collbench.launch.expansion import ExpandedPlan, expand, shape_of
-from collbench.launch.log import LONGEST_ANSWER, LONGEST_LINE, Log
-from collbench.launch.preview import unused
+from collbench.launch.preview import ignored_keys
 from collbench.launch.shipped import find_plan
+from collbench.launch.waiting import LONGEST_ANSWER, LONGEST_LINE, Log
 from collbench.schema.plan import LaunchPlan, load_launch_plan
 
 SITE: dict[str, Any] = {
@@ -56,7 +57,7 @@ def expanded(folder: Path, plan: dict[str, Any] | None = None, **site: Any) -> E
 
 def script(folder: Path, plan: dict[str, Any] | None = None, **site: Any) -> str:
     done = expanded(folder, plan, **site)
-    return ENGINE.script(done.plan, done.order, done.placements)
+    return all_launches(done.plan, done.order, done.placements)
 
 
 def test_a_job_performs_its_steps(golden: Golden, tmp_path: Path) -> None:
@@ -109,7 +110,7 @@ def test_steps_that_slurm_lacks_are_left_out_and_named(tmp_path: Path) -> None:
     done = expanded(tmp_path, steps, runtime="charliecloud")
     assert [(cell.policy, cell.isolation) for cell in done.cells] == [("host", None), ("multi", "files")]
     assert done.left_out == ("isolation strict, net: left out; engine slurm has files",)
-    assert done.left_out[0] in unused(done)
+    assert done.left_out[0] in ignored_keys(done)
     with pytest.raises(PlanError, match=r"isolation 'flies': unknown. Did you mean files"):
         expanded(tmp_path, {"policies": ("multi",), "isolation": ("strict", "flies")})
 
@@ -119,7 +120,7 @@ def test_shipped_plans_run_on_slurm(tmp_path: Path, name: str) -> None:
     plan = msgspec.structs.replace(load_launch_plan(find_plan(name), name), engine="slurm")
     at = site_file(tmp_path, runtime="charliecloud")
     done = expand(msgspec.structs.replace(plan, site=at))
-    assert "#SBATCH" in ENGINE.script(done.plan, done.order, done.placements)
+    assert "#SBATCH" in all_launches(done.plan, done.order, done.placements)
     assert {cell.isolation for cell in done.cells} <= {None, "files"}
     assert bool(done.left_out) == (name != "hosts")
 
@@ -186,7 +187,7 @@ def play(folder: Path, name: str, text: str) -> None:
 
 def test_no_slurm_here(programs: Path) -> None:
     with pytest.raises(EngineError, match="there is no sbatch here"):
-        client.submit("#!/bin/bash\n")
+        jobs.submit("#!/bin/bash\n")
 
 
 def test_what_slurm_rejects_is_said_in_its_words(programs: Path, tmp_path: Path) -> None:
@@ -207,13 +208,13 @@ def test_what_slurm_rejects_is_said_in_its_words(programs: Path, tmp_path: Path)
 )
 def test_states_of_a_job(programs: Path, said: str, state: str, alive: bool) -> None:
     play(programs, "scontrol", f"echo '{said}'")
-    found = client.state_of("1")
+    found = jobs.state_of("1")
     assert (found.text, found.alive) == (state, alive)
 
 
 def test_a_job_that_slurm_has_forgotten_has_ended(programs: Path) -> None:
     play(programs, "scontrol", "echo 'slurm_load_jobs error: Invalid job id specified' >&2; exit 1")
-    assert not client.state_of("1").alive
+    assert not jobs.state_of("1").alive
 
 
 def test_a_job_that_ends_before_it_begins(programs: Path, tmp_path: Path) -> None:

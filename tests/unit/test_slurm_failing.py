@@ -15,15 +15,21 @@ import pytest
 from tests.unit.test_slurm import play, programs, site_file
 
 from collbench.errors import EngineError, LaunchFailed, LaunchLost
-from collbench.launch import starters
-from collbench.launch.engines.slurm import client
+from collbench.launch import launchers
+from collbench.launch.engines.slurm import SlurmSession, SlurmWorld
 from collbench.launch.engines.slurm import job as jobs
 from collbench.launch.engines.slurm import script as texts
-from collbench.launch.engines.slurm.client import allocated, refuse_small
-from collbench.launch.engines.slurm.job import SlurmJob, SlurmStep, in_allocation, wait_for_nodes
-from collbench.launch.engines.slurm.session import SlurmSession, SlurmWorld
+from collbench.launch.engines.slurm.job import (
+    SlurmJob,
+    SlurmStep,
+    allocated,
+    in_allocation,
+    refuse_small,
+    wait_for_nodes,
+)
 from collbench.launch.engines.slurm.site import read
-from collbench.launch.log import Log
+from collbench.launch.engines.spec import cleaned
+from collbench.launch.waiting import Log
 
 __all__ = ["programs"]  # a fixture
 
@@ -45,7 +51,7 @@ state=$(echo {" ".join(states)} | cut -d' ' -f$n); echo JobId=7 JobState=${{stat
 def world_in(folder: Path) -> Any:
     """What is asked of a world that starts nothing: where it writes, and of which library it is."""
     return SimpleNamespace(
-        folders=SimpleNamespace(out=folder), stack=SimpleNamespace(starter=starters.get("openmpi", "openmpi"))
+        folders=SimpleNamespace(out=folder), stack=SimpleNamespace(launcher=launchers.get("openmpi", "openmpi"))
     )
 
 
@@ -138,7 +144,7 @@ def test_of_what_sbatch_says_the_cause_is_quoted(programs: Path, said: str, caus
     (programs / "said").write_text(said)
     play(programs, "sbatch", f"cat {programs}/said >&2; exit 1")
     with pytest.raises(EngineError, match=r"^engine slurm: sbatch says: ") as failed:
-        client.submit("")
+        jobs.submit("")
     assert str(failed.value).removeprefix("engine slurm: sbatch says: ") == cause
 
 
@@ -158,13 +164,13 @@ STEP_SIGNAL = "srun: launch/slurm: _step_signal: Terminating StepId=4.1"
     ],
 )  # fmt: skip
 def test_of_what_srun_says_the_cause_is_quoted(lines: list[str], cause: str) -> None:
-    assert client.of_srun(lines) == cause
+    assert jobs.of_srun(lines) == cause
 
 
 def test_of_an_image_that_is_missing_the_runtimes_words_are_quoted() -> None:
     missing = "ch-run[99]: error: can't stat: /img/openmpi: No such file or directory"
     lines = [missing, "srun: error: n0: task 0: Exited with exit code 1", STEP_SIGNAL]
-    assert client.telling(lines) == (missing,)
+    assert jobs.telling(lines) == (missing,)
 
 
 @pytest.mark.parametrize(
@@ -337,16 +343,16 @@ def test_a_second_interrupt_while_the_controller_is_away_says_what_is_left(
     def interrupt(seconds: float) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("collbench.launch.engines.slurm.client.cancelled", lambda job: False)
+    monkeypatch.setattr("collbench.launch.engines.slurm.job.cancel", lambda job: False)
     clock = SimpleNamespace(monotonic=time.monotonic, sleep=interrupt)
     monkeypatch.setattr("collbench.launch.engines.slurm.job.time", clock)
     began = time.monotonic()
-    with pytest.raises(KeyboardInterrupt) as interrupted, session.cleaned():
+    with pytest.raises(KeyboardInterrupt) as interrupted, cleaned(session.close):
         raise EngineError("interrupted")
     (note,) = interrupted.value.__notes__
     assert time.monotonic() - began < 2.0
     assert note.startswith(" Slurm does not answer. Job 7 may be left, and its folder ") and "scancel 7" in note
-    with session.cleaned():
+    with cleaned(session.close):
         """Ended once: nothing is left to do."""
 
 

@@ -15,7 +15,8 @@ import pytest
 from tests.unit.slurm_texts import without_its_loop
 
 from collbench.errors import PlanError
-from collbench.launch.engines.slurm import ENGINE, client
+from collbench.launch.engines.slurm import all_launches
+from collbench.launch.engines.slurm import job as jobs
 from collbench.launch.engines.slurm.job import SlurmJob
 from collbench.launch.engines.slurm.script import Resources, job_script, resources_of
 from collbench.launch.engines.slurm.site import SlurmSite
@@ -56,7 +57,7 @@ def expanded(folder: Path, plan: LaunchPlan = TRAINING, runtime: str = "charliec
 
 def script(*given: Any, **changes: Any) -> str:
     done = expanded(*given, **changes)
-    return ENGINE.script(done.plan, done.order, done.placements)
+    return all_launches(done.plan, done.order, done.placements)
 
 
 def test_a_server_without_a_gpu_is_on_a_node_of_its_own_or_beside_its_workers(
@@ -136,7 +137,7 @@ def test_a_job_asks_for_the_cores_of_a_node_once(tmp_path: Path) -> None:
     assert of_gpus == Resources(2, 1, 8, 2, Resources(1, 1, 8, 0))
     crowded = expanded(tmp_path, servers=(3,), cores_per_rank=4, oversubscribe=True)
     assert resources_of(crowded.placements.items()) == Resources(1, 2, 4, 0, Resources(1, 2, 4, 0))
-    assert "--overcommit" in ENGINE.script(crowded.plan, crowded.order, crowded.placements)
+    assert "--overcommit" in all_launches(crowded.plan, crowded.order, crowded.placements)
 
 
 #: A server on n0, and two workers each on n1 and n2; of one core.
@@ -208,10 +209,10 @@ def play(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str, str]
 def test_a_job_has_ended_when_a_component_has(play: Callable[[str, str], None]) -> None:
     first = "JobId=7 HetJobId=7 JobState=RUNNING Reason=None NodeList=n0"
     play("scontrol", f"echo '{first}'; echo 'JobId=8 HetJobId=7 JobState=RUNNING Reason=None NodeList=n[1-2]'")
-    both = client.state_of("7")
+    both = jobs.state_of("7")
     assert (both.text, both.alive, both.there, both.nodes) == ("RUNNING", True, True, "n0,n[1-2]")
     play("scontrol", f"echo '{first}'; echo 'JobId=8 HetJobId=7 JobState=NODE_FAIL Reason=NodeDown NodeList=n1'")
-    lost = client.state_of("7")
+    lost = jobs.state_of("7")
     assert (lost.text, lost.alive, lost.there) == ("NODE_FAIL (NodeDown)", False, True)
 
 

@@ -16,10 +16,9 @@ from collbench.launch.engines.k8s.site import K8sSite, merged
 from collbench.launch.engines.ladder import LARGE_SHM
 from collbench.launch.engines.spec import WorldSpec
 from collbench.launch.expansion import cores_of, shape_of
-from collbench.launch.placing import Box
+from collbench.launch.launchers import PORT, Argv
+from collbench.launch.placement import Box
 from collbench.launch.rank_environment import OF_EVERY_RANK
-from collbench.launch.starters.starter import Argv
-from collbench.launch.starters.torch import PORT
 from collbench.schema.world import HOST, SHAPE
 
 Object = dict[str, Any]
@@ -133,7 +132,12 @@ class Launchable:
     @property
     def by_ssh(self) -> bool:
         """Whether a launcher starts the ranks of several pods."""
-        return bool(self.world.stack.starter.operator) and self.pods > 1
+        return bool(self.world.stack.launcher.operator) and self.pods > 1
+
+    @property
+    def head(self) -> str:
+        """The part whose command ends with the launch."""
+        return "launcher" if self.by_ssh else "ranks"
 
 
 def template(site: K8sSite, labels: dict[str, str], more: Object, seccomp: str = "RuntimeDefault") -> Object:
@@ -157,7 +161,13 @@ def template(site: K8sSite, labels: dict[str, str], more: Object, seccomp: str =
 def pod(launch: Launchable, part: str, containers: list[Object]) -> Object:
     """A pod template. Its requests are its limits, so that a node with the static policy gives it whole cores."""
     cell = launch.world.cell
-    spec: Object = {"containers": containers, "volumes": _volumes(launch, part)}
+    volumes: list[Object] = [
+        {"name": "plan", "configMap": {"name": launch.world.name}},
+        {"name": "results", "emptyDir": {}},
+    ]
+    if _has_large_shm(launch, part):
+        volumes.append({"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": str(LARGE_SHM)}})
+    spec: Object = {"containers": containers, "volumes": volumes}
     if cell.isolation == "files" and part != "launcher":
         spec |= {"hostNetwork": True, "hostIPC": True, "hostPID": True}
     if launch.shares_pod:
@@ -179,16 +189,6 @@ def _affinity(launch: Launchable) -> Object:
             "topologyKey": "kubernetes.io/hostname"}  # fmt: skip
     kind = "podAffinity" if launch.world.cell.hosts == 1 else "podAntiAffinity"
     return affinity | {kind: {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
-
-
-def _volumes(launch: Launchable, part: str) -> list[Object]:
-    volumes: list[Object] = [
-        {"name": "plan", "configMap": {"name": launch.world.name}},
-        {"name": "results", "emptyDir": {}},
-    ]
-    if _has_large_shm(launch, part):
-        volumes.append({"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": str(LARGE_SHM)}})
-    return volumes
 
 
 def _has_large_shm(launch: Launchable, part: str) -> bool:
@@ -238,7 +238,7 @@ def variables(launch: Launchable) -> dict[str, str]:
     """What every rank shares."""
     world = launch.world
     shape = msgspec.json.encode(shape_of(world.cell, world.placement)).decode()
-    return {SHAPE: shape, **OF_EVERY_RANK, **world.stack.starter.environment, **launch.site.variables}
+    return {SHAPE: shape, **OF_EVERY_RANK, **world.stack.launcher.environment, **launch.site.variables}
 
 
 def script_launcher(hostfile: str, argv: Argv) -> Argv:
@@ -259,8 +259,11 @@ def manifests(launch: Launchable) -> tuple[Object, ...]:
     plan = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": _metadata(launch), "data": {"plan.json": launch.inner}}
     if launch.by_ssh:
         return (plan, _mpi_job(launch))
-    service = (_service(launch),) if launch.pods > 1 else ()
-    return (plan, *service, _job(launch))
+    service = {  # gives every pod a name, before it is ready
+        "apiVersion": "v1", "kind": "Service", "metadata": _metadata(launch),
+        "spec": {"clusterIP": "None", "publishNotReadyAddresses": True, "selector": launch.labels},
+    }  # fmt: skip
+    return (plan, *((service,) if launch.pods > 1 else ()), _job(launch))
 
 
 def look_job(site: K8sSite, run: str, name: str, driver: str, image: str, argv: Argv) -> Object:
@@ -289,16 +292,21 @@ def _metadata(launch: Launchable, queued: bool = False) -> Object:
             "annotations": {DRIVER: world.driver}}  # fmt: skip
 
 
-def _service(launch: Launchable) -> Object:
-    """Gives every pod a name, before it is ready."""
-    return {
-        "apiVersion": "v1", "kind": "Service", "metadata": _metadata(launch),
-        "spec": {"clusterIP": "None", "publishNotReadyAddresses": True, "selector": launch.labels},
-    }  # fmt: skip
-
-
 def _job(launch: Launchable) -> Object:
-    ranks = pod(launch, "ranks", _containers(launch))
+    """A pod has a container for each of its boxes. A single box starts its ranks as on one machine."""
+    world, boxes = launch.world, launch.boxes
+    if len(world.placement.boxes) == 1:
+        argv = world.stack.launcher.local(world.cell.ranks, world.placement.crowded, PROGRAM)
+        containers = [rank_container(launch, boxes[0], "ranks", ("sh", "-c", _ALONE, "launch", *argv), {})]
+    else:
+        address = "localhost" if launch.pods == 1 else f"{world.name}-0.{world.name}"
+        more = {"WORLD_SIZE": str(world.cell.ranks), "MASTER_ADDR": address, "MASTER_PORT": PORT}
+        containers = [
+            rank_container(launch, box, "ranks" if number == 0 else f"ranks-{number}",
+                           script_direct(boxes, number, PROGRAM), more)
+            for number, box in enumerate(boxes)
+        ]  # fmt: skip
+    ranks = pod(launch, "ranks", containers)
     if launch.pods > 1:
         ranks["spec"]["subdomain"] = launch.world.name
     return {
@@ -310,37 +318,21 @@ def _job(launch: Launchable) -> Object:
     }  # fmt: skip
 
 
-def _containers(launch: Launchable) -> list[Object]:
-    """Of a pod: one for each of its boxes. A single box starts its ranks as on one machine."""
-    world, boxes = launch.world, launch.boxes
-    if len(world.placement.boxes) == 1:
-        argv = world.stack.starter.local(world.cell.ranks, world.placement.crowded, PROGRAM)
-        return [rank_container(launch, boxes[0], "ranks", ("sh", "-c", _ALONE, "launch", *argv), {})]
-    more = {"WORLD_SIZE": str(world.cell.ranks), "MASTER_ADDR": f"{world.name}-0.{world.name}", "MASTER_PORT": PORT}
-    if launch.pods == 1:
-        more["MASTER_ADDR"] = "localhost"
-    return [
-        rank_container(launch, box, "ranks" if number == 0 else f"ranks-{number}",
-                       script_direct(boxes, number, PROGRAM), more)
-        for number, box in enumerate(boxes)
-    ]  # fmt: skip
-
-
 def _mpi_job(launch: Launchable) -> Object:
     """The hosts are named in the command: the operator's variables are not those of Open MPI 5, nor all of hydra's."""
     world, box = launch.world, launch.boxes[0]
-    starter = world.stack.starter
-    argv = starter.over_ssh(HOSTFILE, world.cell.ranks, (*RANK, *PROGRAM))
+    launcher = world.stack.launcher
+    argv = launcher.over_ssh(HOSTFILE, world.cell.ranks, (*RANK, *PROGRAM))
     resources = {"cpu": str(launch.site.threads_per_core), "memory": "1Gi"}
     starts = _container(launch, "launcher", script_launcher(HOSTFILE, argv), resources, variables(launch))
-    launcher = pod(launch, "launcher", [starts])
+    first = pod(launch, "launcher", [starts])
     answers = {"tcpSocket": {"port": SSH}, "periodSeconds": 1, "failureThreshold": math.ceil(launch.site.patience)}
     ready = rank_container(launch, box, "ranks", ("sh", "-c", _WORKER), {}) | {"startupProbe": answers}
     worker = pod(launch, "ranks", [ready])
     return {
         "apiVersion": "kubeflow.org/v2beta1", "kind": "MPIJob", "metadata": _metadata(launch, queued=True),
         "spec": {
-            "mpiImplementation": starter.operator,
+            "mpiImplementation": launcher.operator,
             "slotsPerWorker": len(box.ranks),
             "sshAuthMountPath": KEYS,
             "launcherCreationPolicy": "WaitForWorkersReady",
@@ -349,7 +341,7 @@ def _mpi_job(launch: Launchable) -> Object:
                 "ttlSecondsAfterFinished": STAYS,
             },
             "mpiReplicaSpecs": {
-                "Launcher": {"replicas": 1, "restartPolicy": "Never", "template": launcher},
+                "Launcher": {"replicas": 1, "restartPolicy": "Never", "template": first},
                 "Worker": {"replicas": launch.pods, "restartPolicy": "Never", "template": worker},
             },
         },

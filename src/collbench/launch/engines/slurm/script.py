@@ -13,13 +13,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from collbench.launch.cells import LaunchCell
-from collbench.launch.engines.slurm.options import RUNTIMES, WITHOUT_PROC_LINKS, placing_options, uses_threads
-from collbench.launch.engines.slurm.site import SlurmSite
+from collbench.launch.engines.slurm.site import RUNTIMES, WITHOUT_PROC_LINKS, SlurmSite, placing_options, uses_threads
 from collbench.launch.engines.spec import WorldSpec
 from collbench.launch.expansion import cores_of, each_of, parts_of, shapes_of
-from collbench.launch.placing import Placement
+from collbench.launch.launchers import Argv, RankLauncher
+from collbench.launch.placement import Placement
 from collbench.launch.rank_environment import OF_EVERY_RANK
-from collbench.launch.starters.starter import Argv, Starter
 from collbench.schema.world import SHAPE, text_of
 
 #: A job without a sign of its driver ends after so long (s): folders over a network show changes late.
@@ -86,19 +85,14 @@ def resources_of(placements: Iterable[tuple[LaunchCell, Placement]]) -> Resource
 
 def _most(parts: Iterable[tuple[LaunchCell, Placement]]) -> Resources:
     """Nodes and GPUs for every part, and the tasks and cores of the one that needs most processors of a node."""
-    needs = [
-        Resources(cell.hosts, _seats(cell, placement), cores_of(placement), len(placement.gpus) // cell.hosts)
-        for cell, placement in parts
-    ]
+    needs = []
+    for cell, placement in parts:
+        cores = {core for slot in placement.slots for core in slot.cores}
+        tasks = min(each_of(cell), len(cores) // cores_of(placement))  # those of a node that have cores of their own
+        needs.append(Resources(cell.hosts, tasks, cores_of(placement), len(placement.gpus) // cell.hosts))
     largest = max(needs, key=lambda need: (need.tasks * need.cores, need.tasks))
     nodes, gpus = max(need.nodes for need in needs), max(need.gpus for need in needs)
     return replace(largest, nodes=nodes, gpus=gpus)
-
-
-def _seats(cell: LaunchCell, placement: Placement) -> int:
-    """Tasks of a node that have cores of their own."""
-    cores = {core for slot in placement.slots for core in slot.cores}
-    return min(each_of(cell), len(cores) // cores_of(placement))
 
 
 #: Nodes of a job, in Slurm's notation; and of one with nodes for servers.
@@ -109,7 +103,9 @@ _ALL_NODES = "$SLURM_JOB_NODELIST_HET_GROUP_0,$SLURM_JOB_NODELIST_HET_GROUP_1"
 def job_script(name: str, folder: Path, site: SlurmSite, needs: Resources) -> str:
     """The script for sbatch: of a heterogeneous job where servers have a node, which is its first component."""
     at = shlex.quote(str(folder))
-    head, nodes, setup = _asked(name, folder, site.time, needs, site.options), _NODES, _setup(at, site.setup)
+    head, nodes = _asked(name, folder, site.time, needs, site.options), _NODES
+    lines = "".join(f"{line}\n" for line in site.setup)
+    setup = _SETUP.format(folder=at, lines=lines) if lines else ""
     if needs.servers is not None:
         of_servers = _asked(name, folder, site.time, needs.servers, site.of_servers)
         head, nodes = f"{of_servers}#SBATCH hetjob\n{head}", _ALL_NODES
@@ -117,11 +113,6 @@ def job_script(name: str, folder: Path, site: SlurmSite, needs: Resources) -> st
     body = _JOB.format(folder=at, setup=setup, nodes=nodes, abandoned=ABANDONED, look=LOOK,
                        seldom=SELDOM)  # fmt: skip
     return f"#!/bin/bash\n{head}{body}"
-
-
-def _setup(at: str, lines: Iterable[str]) -> str:
-    text = "".join(f"{line}\n" for line in lines)
-    return _SETUP.format(folder=at, lines=text) if text else ""
 
 
 def _asked(name: str, folder: Path, time: str, needs: Resources, options: Sequence[str]) -> str:
@@ -151,7 +142,7 @@ class StepOf:
     name: str
     cell: LaunchCell
     placement: Placement
-    starter: Starter
+    launcher: RankLauncher
     variables: dict[str, str]
     with_servers: bool = False
     run: str = 'exec "$@"'
@@ -174,42 +165,38 @@ def _component(
     step: StepOf, site: SlurmSite, program: Argv, cell: LaunchCell, placement: Placement, group: int | None
 ) -> str:
     """Options of srun, and the command of each task. `group` is the component of the job, where it has several."""
-    starter, runtime, image = step.starter, RUNTIMES[site.runtime], site.images.get(cell.image, "")
+    launcher, runtime, image = step.launcher, RUNTIMES[site.runtime], site.images.get(cell.image, "")
     contained = cell.isolation is not None
     sharing = each_of(cell) if cell.policy == "multi" else 1
     options = [
         f"--job-name={step.name}", *([] if group is None else [f"--het-group={group}"]), "--kill-on-bad-exit=1",
         f"--nodes={cell.hosts}", f"--ntasks={cell.ranks}", f"--ntasks-per-node={each_of(cell)}",
-        f"--cpus-per-task={cores_of(placement)}", f"--mpi={site.mpi.get(starter.vendor, starter.pmi)}",
+        f"--cpus-per-task={cores_of(placement)}", f"--mpi={site.mpi.get(launcher.vendor, launcher.pmi)}",
         "--export=ALL", *placing_options(site.of_servers if group == 0 else site.options),
         *(["--overlap"] if step.beside else []), *(["--overcommit"] if placement.crowded else []),
         *(["--gpu-bind=none"] if placement.gpus else []),
         *(runtime.flags(image, site.folder, f"collbench-{cell.image}") if contained else ()),
     ]  # fmt: skip
     inside = runtime.prefix(image, site.folder, sharing) if contained else ()
-    of_task = "; ".join((*_of_task(step, site), _APART if step.beside else step.run))
-    return f"{shlex.join(options)} \\\n  {shlex.join(('sh', '-c', of_task, 'task', *inside, *program))}"
+    # What a task's shell sets, because it differs from rank to rank.
+    shell = [f"export {name}={value}" for name, value in launcher.task.items()]
+    if verbose := " ".join(name for name in launcher.verbose if name not in site.variables):
+        shell.append(f'[ "$SLURM_LOCALID" = 0 ] || unset {verbose}')
+    if contained:
+        number = "$SLURM_NODEID" if cell.policy == "multi" else "$SLURM_PROCID"
+        shell.append(f"export COLLBENCH_CONTAINER=c{number}")
+    if site.runtime == "pyxis" and launcher.pmi == "pmi2":
+        shell.append("export PMI_RANK=$SLURM_PROCID")  # its hook gives all tasks of a node that of the first
+    shell.append(_APART if step.beside else step.run)
+    return f"{shlex.join(options)} \\\n  {shlex.join(('sh', '-c', '; '.join(shell), 'task', *inside, *program))}"
 
 
-def _of_task(step: StepOf, site: SlurmSite) -> list[str]:
-    """What a task's shell sets, because it differs from rank to rank."""
-    lines = [f"export {name}={value}" for name, value in step.starter.task.items()]
-    if verbose := " ".join(name for name in step.starter.verbose if name not in site.variables):
-        lines.append(f'[ "$SLURM_LOCALID" = 0 ] || unset {verbose}')
-    if step.cell.isolation is not None:
-        number = "$SLURM_NODEID" if step.cell.policy == "multi" else "$SLURM_PROCID"
-        lines.append(f"export COLLBENCH_CONTAINER=c{number}")
-    if site.runtime == "pyxis" and step.starter.pmi == "pmi2":
-        lines.append("export PMI_RANK=$SLURM_PROCID")  # its hook gives all tasks of a node that of the first
-    return lines
-
-
-def variables_of(cell: LaunchCell, placement: Placement, starter: Starter, site: SlurmSite) -> dict[str, str]:
+def variables_of(cell: LaunchCell, placement: Placement, launcher: RankLauncher, site: SlurmSite) -> dict[str, str]:
     """What every rank shares."""
     shapes = shapes_of(cell, replace(placement, crowded=placement.crowded or uses_threads(site.options)))
     apart = any(shape.boxes == "rank" and shape.each > 1 for shape in shapes)
-    return {SHAPE: text_of(shapes), **OF_EVERY_RANK, **starter.environment,
-            **({**WITHOUT_PROC_LINKS, **starter.without_cma} if apart else {}), **site.variables}  # fmt: skip
+    return {SHAPE: text_of(shapes), **OF_EVERY_RANK, **launcher.environment,
+            **({**WITHOUT_PROC_LINKS, **launcher.without_cma} if apart else {}), **site.variables}  # fmt: skip
 
 
 def python_of(cell: LaunchCell, site: SlurmSite) -> str:
