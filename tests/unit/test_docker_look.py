@@ -92,7 +92,7 @@ def test_which_calls_are_allowed_is_what_a_probe_in_a_container_says(
 ) -> None:
     asked = answering(monkeypatch, said=said)
     assert allowed_calls(NOBODY, IMAGE) == allowed
-    assert asked[0][0] == ("python", "-m", "collbench.doctor.parts.attach_probe")
+    assert asked[0][0] == ("python", "-m", "collbench.doctor.attach_probe")
 
 
 @pytest.mark.parametrize(

@@ -191,7 +191,7 @@ def allows_memlock(engine: Docker, image: Resolved) -> bool:
 
 def allowed_calls(engine: Docker, image: Resolved) -> frozenset[str]:
     """Of `process_vm_readv` and `kcmp`, what processes in a container without capabilities may call on each other."""
-    _, output = ask(engine, image, ("python", "-m", "collbench.doctor.parts.attach_probe"))
+    _, output = ask(engine, image, ("python", "-m", "collbench.doctor.attach_probe"))
     try:
         errors = msgspec.json.decode(output.strip(), type=dict[str, dict[str, int | None]])["plain"]
     except (msgspec.DecodeError, KeyError):
