@@ -120,6 +120,7 @@ class Pod:
 
     @staticmethod
     def of(pod: Object) -> Pod:
+        """As kubectl prints it: any field may be missing."""
         metadata, status = pod.get("metadata", {}), pod.get("status", {})
         name = str(metadata.get("name", "?"))
         # Of a Job's pod as its annotation says, of the operator's as its name ends.

@@ -12,7 +12,7 @@ import msgspec
 
 from collbench.errors import PlanError, UnitError, suggestion
 from collbench.launch.cells import LaunchCell
-from collbench.launch.engines.ladder import SHARING, Step, ladder_of
+from collbench.launch.engines.spec import SHARING, Step, ladder_of
 from collbench.launch.expansion import launcher_of
 from collbench.launch.placement import Placement
 from collbench.launch.site import Cluster, read_site

@@ -20,7 +20,6 @@ import msgspec
 
 from collbench.errors import EngineError, LaunchFailed, LaunchLost
 from collbench.launch.cells import Launch, LaunchCell
-from collbench.launch.engines.ladder import Sharing, Step, ladder_of
 from collbench.launch.engines.slurm.job import (
     SHARED,
     SlurmJob,
@@ -47,7 +46,7 @@ from collbench.launch.engines.slurm.script import (
     variables_of,
 )
 from collbench.launch.engines.slurm.site import SlurmSite, read, refuse
-from collbench.launch.engines.spec import Engine, Look, Looks, Site, Stack, WorldSpec
+from collbench.launch.engines.spec import Engine, Look, Looks, Sharing, Site, Stack, Step, WorldSpec, ladder_of
 from collbench.launch.expansion import launcher_of
 from collbench.launch.folders import folders_in, remove_folder
 from collbench.launch.launchers import PROCESS, Argv
