@@ -82,7 +82,7 @@ class DockerSession:
         with contextlib.ExitStack() as stack:
             if sharing_of(world.cell).host:
                 stack.callback(remove_left, world.user[0], since)
-            exits = stack.enter_context(engine.watch_exits(*filters))
+            exits = engine.watch_exits(*filters)
             try:
                 if layout.network is not None:
                     engine.create_network(layout.network, labels, SEALED in world.stack.grants)
@@ -94,7 +94,7 @@ class DockerSession:
                 yield Containers(engine, layout.hosts, layout.names, exits, program_of(world))
             except LaunchFailed as error:
                 killed = killed_for_memory(engine, tuple(layout.names.values()))
-                raise LaunchFailed(f"{error}{killed}", error.log) from error
+                raise error.saying(f"{error}{killed}") from error
             finally:
                 exits.stop()
                 with contextlib.suppress(EngineError):
