@@ -373,6 +373,7 @@ class TerminalSink:
                 self._bar.set_description(what)
 
     def add(self, record: Record, samples: NDArray[Any] | None) -> None:
+        """Write a record, count it, and print what the style has to say of it."""
         with self._alone():
             if self._writer is not None:
                 record = self._writer.append(record, samples)
