@@ -255,11 +255,11 @@ def labels_of(contents: Contents) -> dict[str, str]:
     if contents.libraries and contents.vendor not in ("torch", ""):  # one MPI per image
         labels["collbench.mpi"] = f"{contents.libraries[0].name} {contents.libraries[0].version}"
         labels["collbench.mpi.sha256"] = contents.libraries[0].sha256 or ""
-    if (made := contents.build) is not None:
+    if (mpi := contents.build) is not None:
         words: dict[bool | None, str] = {True: "yes", False: "no", None: "unknown"}
-        labels["collbench.mpi.configure"] = made.configure or ""
+        labels["collbench.mpi.configure"] = mpi.configure or ""
         # Whether it works is not known: finding out takes a GPU.
-        labels["collbench.mpi.cuda"] = f"built {words[made.cuda_built]}, claimed {words[made.cuda_claimed]}"
+        labels["collbench.mpi.cuda"] = f"built {words[mpi.cuda_built]}, claimed {words[mpi.cuda_claimed]}"
     if contents.cuda is not None:
         labels["collbench.cuda"] = contents.cuda
     for library in contents.libraries:
