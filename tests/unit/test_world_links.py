@@ -16,7 +16,7 @@ from collbench.errors import CollbenchError
 from collbench.launch import live_world
 from collbench.launch.live_world import WorldLink, linked
 from collbench.machine import launcher
-from collbench.machine.launcher import DriverLink
+from collbench.machine.driver_link import DriverLink
 from collbench.schema.world import ADDRESS, LONGEST_REPORT, UNREACHABLE, Address, Order, Report
 
 RANKS = 3
