@@ -26,8 +26,8 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.nn.parallel import DistributedDataParallel
 
+from collbench.machine.driver_link import DriverLink
 from collbench.machine.facts import ContentionMeter, Stretch
-from collbench.machine.launcher import DriverLink
 from collbench.schema.world import VARIABLE, Report
 from collbench.units import counted
 from collbench.workloads.dl.networks import NETWORKS, Network
