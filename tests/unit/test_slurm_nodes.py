@@ -13,8 +13,9 @@ from tests.unit.test_slurm import PLAN, programs, site_file
 
 from collbench.errors import EngineError, ImageMissing
 from collbench.launch.engines.fake import contents
-from collbench.launch.engines.slurm import Answer, SlurmSession, answers_in, hosts_of, one_on_each
+from collbench.launch.engines.slurm import SlurmSession, hosts_of, one_on_each
 from collbench.launch.engines.slurm.job import SlurmJob
+from collbench.launch.engines.slurm.script import Answer, answers_in
 from collbench.launch.engines.slurm.site import read
 from collbench.launch.engines.spec import Looks, cleaned
 from collbench.launch.expansion import expand
@@ -98,7 +99,7 @@ def test_long_lines_of_several_nodes_are_put_together() -> None:
     """As srun forwards them: in parts, those of other nodes between them."""
     answers, rest = answers_in(["@n0+one ", "@n1=two", "srun: error: n2: x", "@n0=line", "@n1=exit 0", "@n0=exit 127"])
     assert answers == (Answer("n1", ("two",), 0), Answer("n0", ("one line",), 127))
-    assert answers[1].told == ("exit code 127: one line",)
+    assert answers[1].summary == ("exit code 127: one line",)
     assert rest == ("srun: error: n2: x",)
 
 

@@ -127,16 +127,13 @@ class FakeWorld(Reductions):
         values = self._hub.exchange(self.rank, value)
         return values if self.rank == 0 else None
 
-    def bcast(self, value: Any) -> Any:
-        return self.tell(value, 0)
-
     def tell(self, value: Any, source: int) -> Any:
         return self._hub.exchange(self.rank, value)[source]
 
     def reduced(self, values: NDArray[np.int64], smallest: bool) -> NDArray[np.int64]:
         fold = np.minimum if smallest else np.add
-        found: NDArray[np.int64] = fold.reduce(self._hub.exchange(self.rank, values))
-        return found
+        result: NDArray[np.int64] = fold.reduce(self._hub.exchange(self.rank, values))
+        return result
 
 
 def run_ranks(hub: Hub, body: Callable[[int], None], timeout: float) -> None:

@@ -166,16 +166,13 @@ class MpiWorld(Reductions):
         values: list[Any] | None = self._comm.gather(value, 0)
         return values
 
-    def bcast(self, value: Any) -> Any:
-        return self.tell(value, 0)
-
     def tell(self, value: Any, source: int) -> Any:
         return self._comm.bcast(value, source)
 
     def reduced(self, values: NDArray[np.int64], smallest: bool) -> NDArray[np.int64]:
-        found, kind = np.empty_like(values), self._mpi.INT64_T
-        self._comm.Allreduce([values, kind], [found, kind], self._mpi.MIN if smallest else self._mpi.SUM)
-        return found
+        result, kind = np.empty_like(values), self._mpi.INT64_T
+        self._comm.Allreduce([values, kind], [result, kind], self._mpi.MIN if smallest else self._mpi.SUM)
+        return result
 
 
 _DATATYPE = {
@@ -294,10 +291,6 @@ class MpiSession(Session):
         call = make_call(prepared, MpiSymbols(self._mpi), (arguments,))
         received = tuple(HostBuffer(part) for part in as_parts(prepared.output))
         return Operation(on_host(prepared.input), received, call, prepared.in_place, arguments.blocks_held)
-
-    def is_lost_rank(self, error: BaseException) -> bool:
-        """Never: mpirun ends the job before a call returns an error."""
-        return False
 
     def abort(self, code: int) -> None:
         self._mpi.COMM_WORLD.Abort(code)
