@@ -10,7 +10,7 @@ from tests.unit.made_pairs import Pair
 
 from collbench.machine.facts import CoreTimes, core_times
 from collbench.machine.waiting import ContentionMeter, Stretch, Waited
-from collbench.run.contention import COMMUNICATES, OwnTime, contended
+from collbench.run.facts_of_ranks import COMMUNICATES, OwnTime, contended
 
 
 def second(other: float, disturbed: bool = False) -> Pair:

@@ -23,7 +23,7 @@ from collbench.launch.groups import MOST_WORLDS
 from collbench.schema.case import Gate
 from collbench.schema.launch_plan import LaunchPlan
 from collbench.schema.turns import SliceRule
-from collbench.timing.gates import LARGEST_SLACK
+from collbench.timing.loop import LARGEST_SLACK
 
 __all__ = ["turns"]
 

@@ -23,7 +23,7 @@ from collbench.launch.engines.host import HostEngine
 from collbench.launch.folders import driver_identity, user_inside
 from collbench.launch.harvest import Harvested, Keeper, placed, stamped
 from collbench.machine import facts
-from collbench.run.describe import protocol
+from collbench.run.facts_of_ranks import protocol
 from collbench.schema import record as records
 from collbench.schema.launch_plan import LaunchPlan
 from collbench.schema.manifest import Library

@@ -20,14 +20,14 @@ from collbench.machine import nvml
 from collbench.machine.confinement import distinct
 from collbench.machine.facts import rank_facts
 from collbench.machine.waiting import Stretch, Waited
-from collbench.run import contention
+from collbench.run import facts_of_ranks
 from collbench.run import measure as measure_module
 from collbench.run.failures import AgreedError
 from collbench.run.measure import measure
+from collbench.run.sampling import Fixed
 from collbench.schema.manifest import Gpu
 from collbench.schema.record import Reading, Record
 from collbench.timing.call import Stage, Stopwatch
-from collbench.timing.gates import Fixed
 
 # What is recorded ----------------------------------------------------------------------------------------------------
 
@@ -129,7 +129,7 @@ def test_where_time_is_real_waiting_for_processors_is_noted(monkeypatch: pytest.
 
     monkeypatch.setattr(time, "monotonic_ns", clock)
     monkeypatch.setattr(measure_module, "now", now)
-    monkeypatch.setattr(contention, "contended", contended)
+    monkeypatch.setattr(facts_of_ranks, "contended", contended)
 
     def real(session: Any) -> None:
         session.clock = clock

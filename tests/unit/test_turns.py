@@ -24,13 +24,13 @@ from collbench.machine.facts import format_cores, machine_id
 from collbench.machine.waiting import ContentionMeter, Waited
 from collbench.run import sampling as sampling_module
 from collbench.run import turns as under_test
-from collbench.run.sampling import Sampling
+from collbench.run.sampling import Budget, Fixed, Sampling, StopRule
 from collbench.run.turns import BATCH, QUOTA_SLICE, Turns, sampled_in_turns
 from collbench.run.worlds_of_programs import AloneWorld
 from collbench.schema.case import Gate
 from collbench.schema.turns import LONGEST_ORDER, VARIABLE, Order, Report, SliceRule
-from collbench.timing.gates import Budget, Fixed, GateSetting, Signals, StopRule
-from collbench.timing.loop import Stamps
+from collbench.timing.call import Signals
+from collbench.timing.loop import GateSetting, Stamps
 
 
 class Watched:

@@ -33,8 +33,7 @@ from collbench.errors import LostRankError, RequestError, Unsupported
 from collbench.schema.axes import OPS, Op, ThreadLevel
 from collbench.schema.choices import DTYPES
 from collbench.schema.manifest import Library
-from collbench.timing.call import whole
-from collbench.timing.gates import Messages, Signals
+from collbench.timing.call import Messages, Signals, whole
 
 
 @dataclass(frozen=True)

@@ -37,8 +37,7 @@ from collbench.errors import LibraryError
 from collbench.machine.process import set_own
 from collbench.schema.axes import Op, ThreadLevel
 from collbench.schema.manifest import Library
-from collbench.timing.call import Call, Stage
-from collbench.timing.halt import Halt
+from collbench.timing.call import Call, Halt, Stage
 
 #: Before communicators are aborted, a call that does not wait for other ranks has this long to return (s).
 CALLS_END = 0.5

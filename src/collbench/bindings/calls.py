@@ -8,8 +8,7 @@ from typing import Protocol
 from collbench.bindings.spec import Backend
 from collbench.collectives.row import Binder, C, Collective, Part, Prepared
 from collbench.errors import Unsupported
-from collbench.timing.call import Call, Native, Stage, Stopwatch
-from collbench.timing.halt import Halt
+from collbench.timing.call import Call, Halt, Native, Stage, Stopwatch
 
 
 def binder_of(backend: Backend, row: Collective, dialect: str = "", title: str = "") -> Binder:

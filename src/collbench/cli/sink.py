@@ -18,8 +18,8 @@ from collbench.cli.terminal import opened
 from collbench.errors import Interrupted, RequestError, RunWriteError
 from collbench.machine import launcher
 from collbench.report import Style, new_style
-from collbench.run.describe import completed
 from collbench.run.experiment import perform, plan_experiment
+from collbench.run.facts_of_ranks import completed
 from collbench.schema.manifest import Manifest
 from collbench.schema.place import Place
 from collbench.schema.plan import Plan, check_plan, named_in_errors

@@ -27,7 +27,7 @@ from collbench.launch.stacks import Stacks, look_at
 from collbench.launch.storage import refuse_unusable_folder
 from collbench.machine import facts
 from collbench.machine.facts import format_cores
-from collbench.run.describe import manifest_of, protocol
+from collbench.run.facts_of_ranks import manifest_of, protocol
 from collbench.schema.case import Case, Where
 from collbench.schema.launch_plan import LaunchPlan
 from collbench.schema.manifest import Experiment, Manifest

@@ -27,7 +27,7 @@ from collbench.launch.given import refuse_given, refuse_missing_files
 from collbench.launch.placing import Placement, place
 from collbench.launch.starters.starter import PROCESS, Starter
 from collbench.machine.topology import Topology
-from collbench.run.memory_check import how_to_fit
+from collbench.run.expand import how_to_fit
 from collbench.schema.case import Case
 from collbench.schema.choices import DTYPES
 from collbench.schema.launch_plan import LaunchPlan, named_sides

@@ -16,7 +16,7 @@ from collbench.bindings.spec import Backend, HostSession, Operation, World
 from collbench.collectives.case import CollectiveCase
 from collbench.collectives.row import Collective
 from collbench.schema.axes import ThreadLevel
-from collbench.timing.gates import Messages, Signals
+from collbench.timing.call import Messages, Signals
 
 #: Of messages that compare clocks.
 CLOCK_TAG = 11

@@ -20,7 +20,7 @@ from collbench.bindings.spec import Backend, HostBackend, HostSession, Options, 
 from collbench.errors import LostRankError, RequestError, WorldMismatch, to_install
 from collbench.machine import launcher
 from collbench.schema.axes import ThreadLevel
-from collbench.timing.gates import Messages, Signals
+from collbench.timing.call import Messages, Signals
 
 _LOST = re.compile(r"closed by peer|reset by peer|Broken pipe|Connection refused|Timed out|timed out", re.IGNORECASE)
 

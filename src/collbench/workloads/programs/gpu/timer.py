@@ -11,9 +11,15 @@ import numpy as np
 
 from collbench.bindings.gpu.device import Device
 from collbench.collectives.row import C
-from collbench.timing.call import Call, Native, Stage
-from collbench.timing.gates import GateSetting, Signals
-from collbench.timing.loop import native_device_times, python_device_times, run_native, run_python, why_not_native
+from collbench.timing.call import Call, Native, Signals, Stage
+from collbench.timing.loop import (
+    GateSetting,
+    native_device_times,
+    python_device_times,
+    run_native,
+    run_python,
+    why_not_native,
+)
 
 #: Operations that are timed by events, after the samples.
 MOST_BY_EVENTS = 10
