@@ -17,14 +17,14 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from collbench.launch.campaign import PreparedCampaign, cleaned, prepare
+from collbench.launch.campaign import PreparedCampaign, all_cleaned, prepare
 from collbench.launch.cells import Launch, LaunchCell, Part
 from collbench.launch.duet import LATE, LOOK
 from collbench.launch.live_world import Assignment, LiveWorld
 from collbench.launch.patience import StopCheck, Stopping, limits_of
 from collbench.schema.case import Case
-from collbench.schema.launch_plan import load_launch_plan
-from collbench.schema.turns import Order, Report
+from collbench.schema.plan import load_launch_plan
+from collbench.schema.world import Order, Report
 from collbench.timing.loop import LARGEST_SLACK
 from collbench.units import format_size
 
@@ -165,7 +165,7 @@ def costs(plan: Path, policies: tuple[str, str], lives: int, seed: int, done: Ca
     with stopping.listening():
         prepared = prepare(load_launch_plan(plan), stopping.check)
         stage = Stage(prepared, stopping.check, random.Random(seed))  # noqa: S311 - an order, not a secret
-        with cleaned(prepared.sessions):
+        with all_cleaned(prepared.sessions):
             for _ in range(lives):
                 for measuring in stage.generator.sample(policies, 2):
                     sleeping = next(policy for policy in policies if policy != measuring)

@@ -14,9 +14,8 @@ from numpy.typing import NDArray
 
 from collbench.schema.case import case_of
 from collbench.schema.manifest import Manifest, Protocol
-from collbench.schema.record import Ranks, Record, ResultCheck, Samples, Work
+from collbench.schema.record import Ranks, Record, ResultCheck, Samples, Work, summarise
 from collbench.schema.store import RunWriter
-from collbench.schema.summary import summarise
 
 
 def manifest(ranks: int, n: int) -> Manifest:

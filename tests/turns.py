@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from statistics import median
 
 from collbench.schema.record import Duet, Slice
-from collbench.schema.turns import SliceRule
+from collbench.schema.world import SliceRule
 
 RULE = SliceRule()
 

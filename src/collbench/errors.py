@@ -29,8 +29,49 @@ the reason.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
-from collbench.characters import in_one_line
+#: Change the direction of text, so that it reads as another, or begin lines.
+_ORDER = (0x061C, 0x200E, 0x200F, *range(0x2028, 0x202F), *range(0x2066, 0x206A))
+
+#: Characters that JSON allows unescaped in a text get the escapes of JSON, so that a document stays valid.
+_IN_LINES = {code: f"\\x{code:02x}" for code in range(0x20) if chr(code) != "\n"}
+_IN_LINES |= {code: f"\\u{code:04x}" for code in (*range(0x7F, 0xA0), *_ORDER)}
+#: Bytes of names that are none of the terminal's characters, as Python holds them: shown as the bytes that they are.
+_IN_LINES |= {0xDC00 + byte: f"\\x{byte:02x}" for byte in range(0x80, 0x100)}
+_IN_A_LINE = _IN_LINES | {ord("\n"): "\\x0a"}
+
+
+def in_lines(text: str) -> str:
+    """The text with these characters escaped; newlines stay."""
+    return text.translate(_IN_LINES)
+
+
+def in_one_line(text: str) -> str:
+    """The text with these characters and newlines escaped."""
+    return text.translate(_IN_A_LINE)
+
+
+def suggestion(word: str, known: Sequence[str]) -> str:
+    """`Did you mean mpi?`, or `There are: fake, mpi, torch-gloo.` where no word is similar."""
+    return nearest(word, known) or _all(known)
+
+
+def nearest_and_all(word: str, known: Sequence[str]) -> str:
+    """`Did you mean quick? There are: ladder, quick.` for a short list that the reader may not have seen."""
+    return f"{nearest(word, known)} {_all(known)}".lstrip()
+
+
+def nearest(word: str, known: Sequence[str]) -> str:
+    """`Did you mean mpi?`, or nothing where no word is similar."""
+    import difflib  # takes too long to import where nothing is misspelt
+
+    near = difflib.get_close_matches(word, known, n=1)
+    return f"Did you mean {near[0]}?" if near else ""
+
+
+def _all(known: Sequence[str]) -> str:
+    return f"There are: {', '.join(known) or 'none'}."
 
 
 class CollbenchError(Exception):

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from collbench.errors import CollbenchError
-from collbench.launch.engines.docker import image_store
-from collbench.launch.engines.docker.containers import Docker
-from collbench.launch.engines.docker.specs import DRIVER_LABEL
+from collbench.launch.engines.docker import look
+from collbench.launch.engines.docker.client import Docker
+from collbench.launch.engines.docker.spec import DRIVER_LABEL
 from tests.processes import LIMIT as LIMIT
 
 ROOT = Path(__file__).parents[2]
@@ -33,7 +33,7 @@ def engine() -> Docker:
     try:
         found = Docker()
         for name in ("openmpi", "mpich"):
-            image_store.inspect(found, f"collbench/{name}")
+            look.inspect(found, f"collbench/{name}")
     except CollbenchError as error:
         skip_or_fail(str(error))
         raise AssertionError from error

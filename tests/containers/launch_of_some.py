@@ -8,7 +8,7 @@ import sys
 from collbench.launch.campaign import prepare, run_campaign
 from collbench.launch.cells import LaunchCell, Part
 from collbench.schema.case import Case
-from collbench.schema.launch_plan import LaunchPlan
+from collbench.schema.plan import LaunchPlan
 from tests.unit.made_worlds import Heard
 
 

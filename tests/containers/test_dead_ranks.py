@@ -24,7 +24,7 @@ def test_a_launcher_in_a_container_that_hangs_is_not_waited_for(
     process = launch(LONG.format(image=image, step="strict", launches=1).replace('"300s"', '"1h"'))
     try:
         wait_for(lambda: list(Path(tempfile.gettempdir()).glob("collbench-*/out/manifest.json")))
-        api, container = clean.engine.client.api, wait_for(lambda: ranks_of(clean))[-1]
+        api, container = clean.engine.api, wait_for(lambda: ranks_of(clean))[-1]
         api.exec_start(api.exec_create(container["Id"], ["sh", "-c", STOP + KILL])["Id"])
         code, _, err = ended(process)
     finally:

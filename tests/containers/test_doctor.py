@@ -12,8 +12,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from collbench.launch.engines.docker import image_store
-from collbench.launch.engines.docker.containers import Docker
+from collbench.launch.engines.docker import images
+from collbench.launch.engines.docker.client import Docker
 from tests.containers.conftest import LIMIT, Started, ended
 from tests.containers.worlds import wait_for
 
@@ -59,9 +59,9 @@ def other(engine: Docker) -> Iterator[str]:
         member = tarfile.TarInfo("Dockerfile")
         member.size = len(OTHER)
         tar.addfile(member, io.BytesIO(OTHER.encode()))
-    image_store.build(engine, context.getvalue(), "Dockerfile", name, {}, False, {}, lambda line: None)
+    images.build_context(engine, context.getvalue(), "Dockerfile", name, {}, False, {}, lambda line: None)
     yield name
-    image_store.untag(engine, name)
+    images.untag(engine, name)
 
 
 @pytest.mark.docker

@@ -13,7 +13,7 @@ import pytest
 from collbench.launch.engines.host.environments import probe
 from collbench.schema.record import Record
 from collbench.schema.store import read_run
-from collbench.schema.turns import SliceRule
+from collbench.schema.world import SliceRule
 from tests.containers.conftest import Launch, Started, ended
 from tests.processes import wait_for
 from tests.turns import assert_slept
@@ -134,7 +134,7 @@ def test_a_container_that_is_killed_leaves_the_other_world_whole(
     process = launch(plan(*policies))
     wait_for(lambda: len(in_turns(temporary)) == 2)
     time.sleep(0.5)  # into the slices of the first case, which last longer than a second
-    clean.engine.client.api.kill(of_multi(clean)["Id"])
+    clean.engine.api.kill(of_multi(clean)["Id"])
     code, out, err = ended(process)
     assert code == 1, (out, err)
     found, survivor = hows(found_in(tmp_path)), "host" if policies[0] == "host" else "single strict"

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from collbench.launch.engines.docker.containers import Docker
+from collbench.launch.engines.docker.client import Docker
 from collbench.schema.store import read_run
 from tests.containers.conftest import Launch, Started, ended, skip_or_fail
 from tests.containers.own_engine import OwnEngine, missing

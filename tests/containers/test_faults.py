@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from collbench.launch.engines.docker import image_store
-from collbench.launch.engines.docker.specs import RUN_LABEL
+from collbench.launch.engines.docker import images, look
+from collbench.launch.engines.docker.spec import RUN_LABEL
 from collbench.schema.store import read_run
 from tests.containers.conftest import Launch, Started, ended
 from tests.containers.worlds import LONG, disturbed, kill_container, kill_rank, ranks_of
@@ -41,7 +41,7 @@ def test_an_image_that_is_not_there(clean: Started, launch: Launch, tmp_path: Pa
 
 @pytest.mark.docker
 def test_an_image_without_collbench(clean: Started, launch: Launch) -> None:
-    base = image_store.inspect(clean.engine, "collbench/openmpi")["Config"]["Labels"]["collbench.base"].split()[0]
+    base = look.inspect(clean.engine, "collbench/openmpi")["Config"]["Labels"]["collbench.base"].split()[0]
     code, _, err = ended(launch(LONG.format(image=base, step="strict", launches=1)))
     assert code == 2
     assert f"image {base}: " in err
@@ -109,7 +109,7 @@ def test_a_hostile_image_gets_nowhere(clean: Started, launch: Launch, tmp_path: 
         member = tarfile.TarInfo("Dockerfile")
         member.size = len(dockerfile)
         tar.addfile(member, io.BytesIO(dockerfile))
-    image_store.build(clean.engine, context.getvalue(), "Dockerfile", tag, {}, False, {}, lambda line: None)
+    images.build_context(clean.engine, context.getvalue(), "Dockerfile", tag, {}, False, {}, lambda line: None)
     try:
         before = Path("/etc/passwd").read_bytes()
         code, _, _ = ended(launch(LONG.format(image=tag, step="strict", launches=1)))
@@ -128,13 +128,13 @@ def test_a_hostile_image_gets_nowhere(clean: Started, launch: Launch, tmp_path: 
             "yardsticks.jsonl",
         ]
     finally:
-        image_store.untag(clean.engine, tag)
+        images.untag(clean.engine, tag)
 
 
 @pytest.mark.docker
 def test_a_killed_driver_is_swept_and_nothing_else(started: Started, launch: Launch, tmp_path: Path) -> None:
     engine = started.engine
-    mine = engine.client.api.create_container("debian:bookworm-slim", ["sleep", "60"], name="not-of-collbench")
+    mine = engine.api.create_container("debian:bookworm-slim", ["sleep", "60"], name="not-of-collbench")
     process = launch(LONG.format(image="mpich", step="ipc", launches=1))
     try:
         wait_for(lambda: ranks_of(started))
@@ -149,11 +149,11 @@ def test_a_killed_driver_is_swept_and_nothing_else(started: Started, launch: Lau
         assert swept.startswith("removed ")
         assert all(name in swept.splitlines()[0] for name in names)
         assert started.containers() == [] and started.networks() == []
-        assert engine.client.api.inspect_container(mine["Id"])
+        assert engine.api.inspect_container(mine["Id"])
     finally:
         process.kill()
         process.communicate()
-        engine.client.api.remove_container(mine["Id"], force=True)
+        engine.api.remove_container(mine["Id"], force=True)
 
 
 @pytest.mark.docker

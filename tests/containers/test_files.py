@@ -91,7 +91,7 @@ def assert_of_host(record: Record, policy: str) -> None:
 
 def kill_one_rank(started: Started) -> None:
     """By its number on the host: from inside the container, ranks of other launches would be seen too."""
-    api = started.engine.client.api
+    api = started.engine.api
     ranks = wait_for(lambda: ranks_of(started))
     rows = api.top(ranks[-1]["Id"], ps_args="-eo pid,args")["Processes"]
     numbers = [int(pid) for pid, words in rows if "bin/collbench run" in words and "mpirun" not in words]
@@ -119,7 +119,7 @@ def test_one_container_that_is_killed_leaves_nothing_in_shared_memory(
     process = launch(plan)
     wait_for(lambda: in_shared_memory() - before)
     (container,) = (one for one in clean.containers() if one["Names"][0].endswith("-c0"))
-    clean.engine.client.api.kill(container["Id"])
+    clean.engine.api.kill(container["Id"])
     code, _, err = ended(process)
     assert code == 1, err
     assert "died" in err

@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 
-from collbench.launch.engines.docker import image_store
+from collbench.launch.engines.docker import look
 from collbench.launch.engines.docker.look import contents_of, find
 from collbench.machine import topology
 from tests.containers.conftest import ROOT, Launch, Started, ended
@@ -33,7 +33,7 @@ def test_the_image_with_cuda_holds_cupy_and_one_nccl(clean: Started) -> None:
     assert found.cuda in ("12", "13")
     assert packages == {f"cupy-cuda{found.cuda}x": packages[f"cupy-cuda{found.cuda}x"],
                         f"nvidia-nccl-cu{found.cuda}": nccl.version}  # fmt: skip
-    labels = image_store.inspect(clean.engine, "collbench/openmpi-cuda")["Config"]["Labels"]
+    labels = look.inspect(clean.engine, "collbench/openmpi-cuda")["Config"]["Labels"]
     assert labels["collbench.nccl"] == nccl.version
     assert labels["collbench.nccl.sha256"] == nccl.sha256
     assert labels["collbench.cuda"] == found.cuda
@@ -52,7 +52,7 @@ def test_the_image_with_cuda_holds_cupy_and_one_nccl(clean: Started) -> None:
 @pytest.mark.parametrize("image", ["openmpi", "mpich", "openmpi-cuda", "torch"])
 def test_no_image_asks_for_gpus_by_itself(clean: Started, image: str) -> None:
     need(clean, image)
-    variables = image_store.inspect(clean.engine, f"collbench/{image}")["Config"]["Env"]
+    variables = look.inspect(clean.engine, f"collbench/{image}")["Config"]["Env"]
     assert {one for one in variables if one.startswith("NVIDIA_")} == {
         "NVIDIA_VISIBLE_DEVICES=void", "NVIDIA_DRIVER_CAPABILITIES=compute,utility"
     }  # fmt: skip

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 from tools.toy_slurm import OUTSIDE, docker
 
-from collbench.launch.engines.k8s import ENGINE
+from collbench.launch.engines.k8s import all_launches
 from collbench.launch.expansion import expand
-from collbench.schema.launch_plan import LaunchPlan
+from collbench.schema.plan import LaunchPlan
 from tests.containers.conftest import Started
 from tests.containers.test_launch import need
 
@@ -30,7 +30,7 @@ def job_of(folder: Path) -> dict[str, Any]:
         ranks=(4,), hosts=(2,), launches=1, iters=5, warmup=1, timeout="60s", engine="k8s", oversubscribe=False,
         site=str(folder / "site.toml"),
     ))  # fmt: skip
-    documents = ENGINE.script(done.plan, done.order, done.placements).split("---\n")
+    documents = all_launches(done.plan, done.order, done.placements).split("---\n")
     config, _, job = (json.loads(document) for document in documents[1:])
     (folder / "plan.json").write_text(config["data"]["plan.json"])
     found: dict[str, Any] = job

@@ -13,11 +13,11 @@ import pytest
 
 from collbench.errors import ImageMissing
 from collbench.launch.cells import LaunchCell
-from collbench.launch.engines.docker import image_store
+from collbench.launch.engines.docker import look
 from collbench.launch.engines.host.environments import probe
 from collbench.launch.expansion import expand
 from collbench.launch.placing import Placement
-from collbench.schema.launch_plan import load_launch_plan
+from collbench.schema.plan import load_launch_plan
 from collbench.schema.record import Record
 from collbench.schema.store import Run, read_run
 from tests.containers.conftest import ROOT, Launch, Started, ended, skip_or_fail
@@ -35,7 +35,7 @@ def by_step(run: Run) -> dict[tuple[str, str | None], list[Record]]:
 def need(started: Started, image: str) -> None:
     """Skip (or fail, where containers must be tested) without an image that `make images` does not always build."""
     try:
-        image_store.inspect(started.engine, f"collbench/{image}")
+        look.inspect(started.engine, f"collbench/{image}")
     except ImageMissing as error:
         skip_or_fail(f"{error} (make images IMAGES='openmpi mpich openmpi-cuda' WHEELHOUSE=DIR)")
 
@@ -122,7 +122,7 @@ def test_torch_beside_mpi_in_one_run(clean: Started, launch: Launch, tmp_path: P
 @pytest.mark.docker
 def test_open_mpi_built_with_cuda_runs_without_a_gpu(clean: Started, launch: Launch, tmp_path: Path) -> None:
     need(clean, "openmpi-cuda")
-    labels = image_store.inspect(clean.engine, "collbench/openmpi-cuda")["Config"]["Labels"]
+    labels = look.inspect(clean.engine, "collbench/openmpi-cuda")["Config"]["Labels"]
     assert labels["collbench.mpi"].startswith("Open MPI 5")
     assert "--with-cuda=" in labels["collbench.mpi.configure"]
     assert labels["collbench.mpi.cuda"].startswith("built yes, claimed ")
@@ -138,11 +138,10 @@ def test_open_mpi_built_with_cuda_runs_without_a_gpu(clean: Started, launch: Lau
 @pytest.mark.parametrize("image", ["openmpi", "mpich", "openmpi-cuda", "torch"])
 def test_no_image_holds_a_compiler_or_an_sshd_or_runs_as_root(clean: Started, image: str) -> None:
     need(clean, image)
-    look = "id -u; for p in cc gcc c99 clang make sshd ssh sudo; do command -v $p; done; true"
-    code, said = image_store.run_once(
-        clean.engine, image_store.resolve(clean.engine, f"collbench/{image}"), ("sh", "-c", look), network_mode="none"
-    )
+    script = "id -u collbench; for p in cc gcc c99 clang make sshd ssh sudo; do command -v $p; done; true"
+    code, said = look.ask(clean.engine, look.resolve(clean.engine, f"collbench/{image}"), ("sh", "-c", script))
     assert (code, said.split()) == (0, ["1000"])
+    assert look.inspect(clean.engine, f"collbench/{image}")["Config"]["User"] == "collbench"
 
 
 @pytest.mark.docker
@@ -187,7 +186,7 @@ def test_no_rank_shares_memory_with_one_of_another_container_by_accident(
 def mapped_segments(started: Started) -> list[set[tuple[str, str]]]:
     """By container, (device, number) of the segments of Open MPI that its ranks have mapped, once both have two."""
     found: list[set[tuple[str, str]]] = []
-    api = started.engine.client.api
+    api = started.engine.api
     for container in sorted(started.containers(), key=lambda one: str(one["Names"])):
         if container["Names"][0].endswith(("c0", "c1")):
             segments: set[tuple[str, str]] = set()

@@ -24,7 +24,7 @@ from collbench.launch.engines.spec import Stack, WorldSpec
 from collbench.launch.expansion import expand, starter_of
 from collbench.launch.folders import folders_in
 from collbench.launch.patience import Stopping
-from collbench.schema.launch_plan import LaunchPlan
+from collbench.schema.plan import LaunchPlan
 from tests.containers.conftest import Started
 from tests.containers.test_launch import need
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from collbench.launch.engines.docker import image_store
-from collbench.launch.engines.docker.containers import Docker
+from collbench.launch.engines.docker import images, look
+from collbench.launch.engines.docker.client import Docker
 from collbench.schema.store import read_run
 from tests.containers.conftest import Launch, Started, ended
 from tests.containers.worlds import LONG, ranks_of, wait_for
@@ -18,20 +18,20 @@ from tests.containers.worlds import LONG, ranks_of, wait_for
 def moving(engine: Docker) -> Iterator[str]:
     """A name that means MPICH's image, until a test gives it to another."""
     name = f"collbench-test/moving:{engine.run}"
-    engine.client.api.tag("collbench/mpich", name)
+    engine.api.tag("collbench/mpich", name)
     yield name
-    image_store.untag(engine, name)
+    images.untag(engine, name)
 
 
 @pytest.mark.docker
 def test_a_name_that_moves_to_another_image_in_the_middle_of_a_run(
     clean: Started, launch: Launch, moving: str, tmp_path: Path
 ) -> None:
-    first = image_store.inspect(clean.engine, moving)["Id"]
+    first = look.inspect(clean.engine, moving)["Id"]
     process = launch(LONG.format(image=moving, step="strict", launches=2).replace('"10s"', '"0.3s"'))
     wait_for(lambda: ranks_of(clean))
-    clean.engine.client.api.tag("collbench/openmpi", moving)
-    assert image_store.inspect(clean.engine, moving)["Id"] != first
+    clean.engine.api.tag("collbench/openmpi", moving)
+    assert look.inspect(clean.engine, moving)["Id"] != first
     code, out, err = ended(process)
     assert code == 0, (out, err)
     run = read_run(tmp_path / "run")

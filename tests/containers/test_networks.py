@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from collbench.launch.engines.docker.containers import Docker
-from collbench.launch.engines.docker.image_store import resolve, run_once
-from collbench.launch.engines.docker.specs import NETWORK_OPTIONS
+from collbench.launch.engines.docker.client import Docker
+from collbench.launch.engines.docker.look import ask, resolve
+from collbench.launch.engines.docker.spec import NETWORK_OPTIONS
 
 #: Tries addresses from inside a container; prints, for each, what was read there or the error's name.
 TRY = """
@@ -60,18 +60,17 @@ def network(engine: Docker) -> Iterator[Any]:
         name = f"{engine.run}-{len(made)}-net"
         made.append(name)
         engine.create_network(name, engine.labels, sealed)
-        subnets = [engine.client.api.inspect_network(one)["IPAM"]["Config"][0]["Subnet"] for one in (name, "bridge")]
+        subnets = [engine.api.inspect_network(one)["IPAM"]["Config"][0]["Subnet"] for one in (name, "bridge")]
         return name, tuple(str(next(ip_network(subnet).hosts())) for subnet in subnets)  # the bridge's own
 
     yield make
     for name in made:
-        engine.client.api.remove_network(name)
+        engine.api.remove_network(name)
 
 
 def tried(engine: Docker, name: str, port: int, addresses: tuple[str, ...]) -> dict[str, str]:
     argv = ("python", "-c", TRY, str(port), *addresses)
-    code, said = run_once(engine, resolve(engine, "collbench/mpich"), argv, "98417:98417", network_mode=name,
-                          cap_drop=["ALL"], security_opt=["no-new-privileges"])  # fmt: skip
+    code, said = ask(engine, resolve(engine, "collbench/mpich"), argv, network_mode=name)
     assert code == 0, said
     found: dict[str, str] = json.loads(said)
     return found
@@ -91,6 +90,6 @@ def test_what_listens_on_the_host_is_out_of_reach(engine: Docker, network: Any) 
 @pytest.mark.docker
 def test_the_option_is_in_force(engine: Docker, network: Any) -> None:
     name, _ = network(True)
-    found = engine.client.api.inspect_network(name)
+    found = engine.api.inspect_network(name)
     assert found["Internal"] is True
     assert found["Options"].items() >= NETWORK_OPTIONS.items()

@@ -11,9 +11,8 @@ from typing import Any
 
 import pytest
 
-from collbench.launch.engines.docker.containers import Docker
-from collbench.launch.engines.docker.image_store import resolve
-from collbench.launch.engines.docker.look import allowed_calls
+from collbench.launch.engines.docker.client import Docker
+from collbench.launch.engines.docker.look import allowed_calls, resolve
 from collbench.schema.record import Record
 from collbench.schema.store import read_run
 from tests.containers.conftest import Launch, Started, ended

@@ -10,9 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from collbench.launch.engines.docker.containers import Docker
-from collbench.launch.engines.docker.image_store import resolve, run_once
-from collbench.launch.engines.docker.look import ask
+from collbench.launch.engines.docker.client import Docker
+from collbench.launch.engines.docker.look import ask, resolve
 from tests.containers.conftest import LIMIT, Launch, Started, ended, skip_or_fail
 from tests.containers.worlds import LONG, ranks_of, wait_for
 
@@ -23,7 +22,7 @@ MOST = 2 << 20
 @pytest.mark.docker
 def test_of_what_an_image_prints_the_end_is_read(engine: Docker) -> None:
     flood = "import sys\nfor _ in range(64): sys.stdout.write(('x' * 1023 + '\\n') * 1024)\nprint('the end')"
-    code, said = run_once(engine, resolve(engine, "collbench/mpich"), ("python", "-c", flood))
+    code, said = ask(engine, resolve(engine, "collbench/mpich"), ("python", "-c", flood))
     assert (code, said.splitlines()[-1]) == (0, "the end")
     assert len(said) < MOST
 
@@ -39,7 +38,7 @@ def test_who_asks_an_image_has_a_folder_to_write_to(engine: Docker) -> None:
 def test_the_engine_keeps_no_log_of_a_launch(clean: Started, launch: Launch) -> None:
     process = launch(LONG.format(image="mpich", step="ipc", launches=1))
     wait_for(lambda: ranks_of(clean))
-    found = [clean.engine.client.api.inspect_container(one["Id"])["HostConfig"] for one in clean.containers()]
+    found = [clean.engine.api.inspect_container(one["Id"])["HostConfig"] for one in clean.containers()]
     process.terminate()
     assert ended(process)[0] == 130
     assert [(one["LogConfig"]["Type"], one["PidsLimit"]) for one in found] == [("none", 4096)] * 3

@@ -41,7 +41,7 @@ def by_place(run: Path) -> dict[tuple[str, str | None], Record]:
 @pytest.mark.docker
 def test_every_storage_is_what_it_says_and_nothing_is_left(clean: Started, launch: Launch, tmp_path: Path) -> None:
     need(clean, "tools")
-    before, volumes = folders(), len(clean.engine.client.api.volumes()["Volumes"] or ())
+    before, volumes = folders(), len(clean.engine.api.volumes()["Volumes"] or ())
     more = 'storage = ["overlay", "volume", "bind", "tmpfs"]\nbenchmarks = [{ name = "dd", count = 2 }]'
     code, _, err = ended(launch(PLAN.format(more=more)))
     assert code == 0, err
@@ -54,7 +54,7 @@ def test_every_storage_is_what_it_says_and_nothing_is_left(clean: Started, launc
     on_host = dict.fromkeys(("overlay", "volume", "bind"), disk) | {"tmpfs": under(Path(SHARED_MEMORY)).text}
     assert {storage: found["host", storage].transport for storage in on_host} == on_host
     assert folders() == before
-    assert len(clean.engine.client.api.volumes()["Volumes"] or ()) == volumes
+    assert len(clean.engine.api.volumes()["Volumes"] or ()) == volumes
 
 
 @pytest.mark.docker

@@ -12,8 +12,9 @@ from typing import Any
 
 import pytest
 
-from collbench.launch.engines.docker.containers import Docker, sweep
-from collbench.launch.engines.docker.specs import DRIVER_LABEL
+from collbench.launch.engines.docker.client import Docker
+from collbench.launch.engines.docker.containers import sweep
+from collbench.launch.engines.docker.spec import DRIVER_LABEL
 from collbench.launch.folders import namespace
 from collbench.schema.store import read_run
 from tests.containers.conftest import LIMIT, skip_or_fail

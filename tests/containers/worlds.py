@@ -40,7 +40,7 @@ timeout = "300s"
 
 def ranks_of(started: Started) -> list[dict[str, Any]]:
     """Both containers, when collbench runs in both."""
-    api = started.engine.client.api
+    api = started.engine.api
     names = [found for found in started.containers() if found["Names"][0].endswith(("c0", "c1"))]
     busy = [found for found in names if any("collbench" in " ".join(p) and "run" in p for p in _processes(api, found))]
     return busy if len(busy) == 2 else []
@@ -54,19 +54,19 @@ def _processes(api: Any, found: dict[str, Any]) -> list[list[str]]:
 
 
 def kill_container(started: Started) -> None:
-    started.engine.client.api.kill(wait_for(lambda: ranks_of(started))[0]["Id"])
+    started.engine.api.kill(wait_for(lambda: ranks_of(started))[0]["Id"])
 
 
 def remove_network(started: Started) -> None:
     there = wait_for(lambda: ranks_of(started))
     (network,) = started.networks()
     for container in there:
-        started.engine.client.api.disconnect_container_from_network(container["Id"], network["Id"], force=True)
+        started.engine.api.disconnect_container_from_network(container["Id"], network["Id"], force=True)
 
 
 def kill_rank(started: Started) -> None:
     container = wait_for(lambda: ranks_of(started))[-1]
-    api = started.engine.client.api
+    api = started.engine.api
     api.exec_start(api.exec_create(container["Id"], ["sh", "-c", KILL])["Id"])
 
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from collbench import collectives
 from collbench.bindings.spec import Options
 from collbench.run.experiment import perform, plan_experiment
-from collbench.schema.choices import DTYPES
+from collbench.schema.axes import DTYPES
 from collbench.schema.manifest import Manifest
 from collbench.schema.plan import Plan
 from collbench.schema.record import Record

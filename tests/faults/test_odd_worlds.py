@@ -12,7 +12,7 @@ import pytest
 from tests.containers.conftest import Launch, Started, ended
 from tests.containers.worlds import LONG, ranks_of, wait_for
 
-from collbench.launch.engines.docker import image_store
+from collbench.launch.engines.docker import images
 from collbench.schema.store import read_run
 
 #: In the first container, instead of Open MPI's launcher.
@@ -46,7 +46,7 @@ def built(started: Started, tag: str, oddity: str) -> None:
             member = tarfile.TarInfo(name)
             member.size, member.mode = len(text.encode()), mode
             tar.addfile(member, io.BytesIO(text.encode()))
-    image_store.build(started.engine, context.getvalue(), "Dockerfile", tag, {}, False, {}, lambda line: None)
+    images.build_context(started.engine, context.getvalue(), "Dockerfile", tag, {}, False, {}, lambda line: None)
 
 
 @pytest.mark.docker
@@ -62,7 +62,7 @@ def test_an_odd_world_is_one_failed_record(clean: Started, launch: Launch, tmp_p
         records = read_run(tmp_path / "run").records
         assert [(record.launch, record.status) for record in records] == [(0, "failed"), (1, "failed")]
     finally:
-        image_store.untag(clean.engine, tag)
+        images.untag(clean.engine, tag)
 
 
 @pytest.mark.docker

@@ -14,9 +14,8 @@ from tests.containers.conftest import Started
 from tests.containers.worlds import LONG, ranks_of, wait_for
 from tests.faults.spoiling import Spoiling
 
-from collbench.launch.engines.docker.connection import DOCKER
-from collbench.launch.engines.docker.containers import Docker
-from collbench.launch.engines.docker.specs import DRIVER_LABEL
+from collbench.launch.engines.docker.client import DOCKER, Docker
+from collbench.launch.engines.docker.spec import DRIVER_LABEL
 
 #: Longest that one launch may take (s): several answers of a busy engine, each with a limit of a minute.
 LONGEST = 400.0

@@ -33,9 +33,8 @@ with atheris.instrument_imports(include=["collbench"]):
     from collbench.report.cells import document, launch_tables, tables
     from collbench.report.tables import FORMATS, terminal
     from collbench.report.verdict import tables as of_verdict
-    from collbench.schema.pack import LARGEST, pack
     from collbench.schema.record import Record
-    from collbench.schema.sample_files import SampleFiles, disagreement
+    from collbench.schema.samples import LARGEST_FILE, SampleFiles, disagreement, pack
     from collbench.schema.store import read_run
 
 import msgspec
@@ -158,7 +157,7 @@ class Target:
             names = [record.samples.file for record in read_run(path).records if record.samples and record.samples.file]
             kept = {}
             for name in names[:3]:
-                with files.open(name, LARGEST) as file:
+                with files.open(name, LARGEST_FILE) as file:
                     kept[name] = file.read()
         shutil.rmtree(path / "samples", ignore_errors=True)
         (path / "samples.zip").unlink(missing_ok=True)

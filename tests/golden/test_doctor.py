@@ -14,7 +14,7 @@ from collbench.doctor import BackendHere
 from collbench.doctor.parts.finding import Finding, Problem
 from collbench.doctor.yardsticks import judge
 from collbench.report.tables import LONGEST_LINE, terminal
-from collbench.schema.yardsticks import Reason
+from collbench.schema.store import NoReading
 from collbench.yardsticks import Readings
 
 CALM: dict[str, float | None] = {"copy": 50.0, "core_distance": 100.0, "core_speed": 950.0}
@@ -68,6 +68,6 @@ def test_yardsticks(golden: Callable[[str, str], None]) -> None:
     findings = {
         "calm": judge([Readings({**CALM}), Readings({**CALM})]),
         "restless": judge([Readings({**CALM}), Readings(CALM | {"core_distance": 310.0, "core_speed": 700.0})]),
-        **{reason: judge([Readings({**none}, reason)]) for reason in get_args(Reason)},
+        **{reason: judge([Readings({**none}, reason)]) for reason in get_args(NoReading)},
     }
     golden("doctor-yardsticks.txt", terminal(tables(Examined(findings), every=True)))

@@ -13,9 +13,10 @@ from tests.unit.made_runs import made_case, spread
 from tests.unit.test_gate import judged
 
 from collbench.analysis.gate import Cause, Doubt, Judgement, Unfinished
+from collbench.analysis.runs import Flaw
 from collbench.report.gate import cause_text, doubt_text, markdown, names_of, tables
 from collbench.report.tables import terminal
-from collbench.schema.launch_plan import Side
+from collbench.schema.plan import Side
 from collbench.schema.record import UNREAD, ResultCheck, Samples
 
 Golden = Callable[[str, str], None]
@@ -76,7 +77,7 @@ def test_words_of_doubts(golden: Golden) -> None:
     """Those that no run above has."""
     path, ours, theirs = "/build/libmpi.so.40", "1" * 64, "a" * 64
     causes = [
-        Cause("differs", ("kernel", "Linux 6.1 against 6.6")), Cause("cut off", ("runs/a",)),
+        Cause("differs", ("kernel", "Linux 6.1 against 6.6")), Cause("flaw", (Flaw("cut off", Path("runs/a")),)),
         Cause("file differs", ("NCCL", "/a/libnccl.so", ours, "/b/libnccl.so", None)),
         Cause("not told", ("other", "libmpi.so")), Cause("none loaded", ("other", "libmpi.so", path)),
         *(Cause("other loaded", ("other", "/opt/libmpi.so", found, path, ours, preloaded))

@@ -10,8 +10,7 @@ from collbench.analysis.results import cells_of
 from collbench.report.cells import launch_tables
 from collbench.report.tables import terminal
 from collbench.schema.case import case_of
-from collbench.schema.record import Record, ResultCheck, Work
-from collbench.schema.summary import summarise
+from collbench.schema.record import Record, ResultCheck, Work, summarise
 
 CASE = case_of("allreduce", {"backend": "mpi", "size": 1024,
         "dtype": "float32", "op": "sum", "ranks": 2, "driver": "native", "thread_level": "single",

@@ -10,16 +10,22 @@ import pytest
 
 from collbench.launch import engines, starters
 from collbench.launch.cells import LaunchCell
-from collbench.launch.engines.docker.specs import MEMLOCK, SEALED
+from collbench.launch.engines.docker.spec import MEMLOCK, SEALED
 from collbench.launch.engines.spec import Stack, WorldSpec
 from collbench.launch.folders import folders_in
 from collbench.launch.placing import place
 from collbench.machine import facts
 from collbench.machine.topology import Core, Topology
-from collbench.schema.launch_plan import LaunchPlan
+from collbench.schema.plan import LaunchPlan
 
 MACHINE = Topology(tuple(Core(number) for number in range(4)))
 PLAN = LaunchPlan(collectives=("allreduce",), images=("openmpi",))
+
+
+def commands_of(engine: str, world: WorldSpec) -> tuple[str, ...]:
+    commands = engines.get(engine).commands
+    assert commands is not None
+    return commands(world)
 
 
 @pytest.mark.parametrize(
@@ -47,7 +53,7 @@ def test_a_world_in_commands(
     world = WorldSpec(
         "cb1", "cb1-0", "boot/1/2", cell, place(MACHINE, cell, PLAN), stack, folders_in(Path("/folder")), (1000, 1000)
     )
-    golden(f"world-{engine}-{policy}-{step}.txt", "\n".join(engines.get(engine).render(world)) + "\n")
+    golden(f"world-{engine}-{policy}-{step}.txt", "\n".join(commands_of(engine, world)) + "\n")
 
 
 def test_root_is_told_to_open_mpi_twice(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -58,7 +64,7 @@ def test_root_is_told_to_open_mpi_twice(monkeypatch: pytest.MonkeyPatch) -> None
     for user, told in ((0, True), (1000, False)):
         monkeypatch.setattr(os, "getuid", lambda user=user: user)
         world = WorldSpec("cb1", "cb1-0", "boot/1/2", cell, placement, stack, folders_in(Path("/folder")), (user, user))
-        (line,) = engines.get("host").render(world)
+        (line,) = commands_of("host", world)
         assert ("OMPI_ALLOW_RUN_AS_ROOT=1" in line) is told
         assert ("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1" in line) is told
         assert " HOME=" not in line

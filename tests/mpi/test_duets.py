@@ -14,7 +14,7 @@ import pytest
 
 from collbench.schema.record import Record
 from collbench.schema.store import read_run
-from collbench.schema.turns import SliceRule
+from collbench.schema.world import SliceRule
 from tests.mpi.jobs import environment, mpi_vendor
 from tests.processes import LIMIT, wait_for
 from tests.turns import assert_slept

@@ -12,8 +12,7 @@ from pathlib import Path
 import pytest
 
 from collbench import yardsticks
-from collbench.schema.store import read_run
-from collbench.schema.yardsticks import FILE, read_readings
+from collbench.schema.store import READINGS, read_readings, read_run
 from tests.mpi.jobs import environment, finish, mpi_vendor
 from tests.processes import LIMIT, wait_for
 
@@ -42,14 +41,15 @@ def test_a_run_has_readings_and_a_resumed_one_has_more(tmp_path: Path) -> None:
     job = subprocess.Popen(
         command(tmp_path, "--out", str(run)), env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE
     )
-    wait_for(lambda: (run / FILE).exists() and (run / FILE).read_bytes().count(b"\n") >= 3)  # in the second launch
+    path = run / READINGS
+    wait_for(lambda: path.exists() and path.read_bytes().count(b"\n") >= 3)  # in the second launch
     job.send_signal(signal.SIGINT)
     job.communicate(timeout=LIMIT)
     assert job.returncode == 130
-    begun = (run / FILE).read_bytes()
+    begun = (run / READINGS).read_bytes()
     ended = finish(command(tmp_path, "--resume", str(run)))
     assert ended.code == 0, ended.err
-    assert (run / FILE).read_bytes().startswith(begun), "lines are appended"
+    assert (run / READINGS).read_bytes().startswith(begun), "lines are appended"
 
     found, readings = read_run(run), read_readings(run)
     moments: dict[int, list[str]] = {}

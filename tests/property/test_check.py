@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 from collbench.bindings.host_buffers import HostBuffer
 from collbench.collectives.row import Array
 from collbench.run import measure
-from collbench.schema.axes import Op
-from collbench.schema.choices import DTYPES
+from collbench.schema.axes import DTYPES, Op
 
 dtypes = st.sampled_from(list(DTYPES))
 blocks = st.integers(1, 4)

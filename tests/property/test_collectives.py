@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from collbench import collectives
 from collbench.collectives.row import Collective
-from collbench.schema.choices import DTYPES
+from collbench.schema.axes import DTYPES
 
 rows = st.sampled_from(collectives.names()).map(collectives.get)
 item_sizes = st.sampled_from(sorted(set(DTYPES.values())))

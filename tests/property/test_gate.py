@@ -18,7 +18,7 @@ from collbench.analysis.gate import judge
 from collbench.analysis.runs import observe
 from collbench.report.gate import document, junit, markdown, names_of
 from collbench.schema.case import Case
-from collbench.schema.gate_plan import Margin, read_gate_plan
+from collbench.schema.store import Margin, read_gate_plan
 
 LAUNCHES = 8
 

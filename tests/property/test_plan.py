@@ -5,7 +5,7 @@ from itertools import pairwise
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from collbench.schema.choices import MOST_SIZES, Sizes
+from collbench.schema.axes import MOST_SIZES, Sizes
 
 
 @given(st.integers(0, 2**40), st.integers(0, 2**40), st.integers(2, 100))

@@ -16,17 +16,15 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
 
-from collbench.characters import in_one_line
-from collbench.errors import RunReadError
+from collbench.errors import RunReadError, in_one_line
 from collbench.schema import manifest as manifests
 from collbench.schema import record as records
 from collbench.schema.axes import DRIVERS, THREAD_LEVELS
 from collbench.schema.case import CADENCES, GATES, Case, Where
 from collbench.schema.manifest import Host, Library, Manifest, Protocol
-from collbench.schema.record import Ranks, Record, ResultCheck, Samples, Status, Work
-from collbench.schema.sample_files import ALL_RANKS_LIMIT
+from collbench.schema.record import Ranks, Record, ResultCheck, Samples, Seconds, Status, Work
+from collbench.schema.samples import ALL_RANKS_LIMIT
 from collbench.schema.store import Run, RunWriter, read_run
-from collbench.schema.summary import Seconds
 
 whole = st.integers(-(2**62), 2**62)
 real = st.floats(allow_nan=False, allow_infinity=False)

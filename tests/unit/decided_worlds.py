@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import tempfile
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -15,14 +15,13 @@ from tests.unit.made_worlds import good
 from collbench.cli import run_command
 from collbench.errors import Interrupted
 from collbench.launch.cells import LaunchCell, cases_in
-from collbench.launch.engines.fake import FakeCommand, FakeEngine, FakeSession, Play
+from collbench.launch.engines import fake
+from collbench.launch.engines.fake import FakeCommand, FakeSession, Play
 from collbench.schema import record as records
 from collbench.schema.case import Case
-from collbench.schema.launch_plan import LaunchPlan, load_launch_plan
-from collbench.schema.plan import Chosen, chosen_of, load_world_plan
-from collbench.schema.record import Samples
+from collbench.schema.plan import Chosen, LaunchPlan, chosen_of, load_launch_plan, load_world_plan
+from collbench.schema.record import Samples, summarise
 from collbench.schema.store import read_run
-from collbench.schema.summary import summarise
 
 TOML = """
 collectives = ["bcast"]
@@ -102,7 +101,7 @@ class Launch:
         self.played.clear()
         plan = load_launch_plan(self.folder / "plan.toml")
         session = FakeSession(taking(takes, plan, self.played, stop_at, cut))
-        self.monkeypatch.setattr(FakeEngine, "connect", lambda engine, address, check: session)
+        self.monkeypatch.setattr(fake, "ENGINE", replace(fake.ENGINE, connect=lambda *_: session))
         where = () if "--resume" in flags else ("--out", str(self.folder / "run"))
         plans = () if without_plan else (str(self.folder / "plan.toml"),)
         words = ("launch", *plans, *where, *flags)

@@ -25,10 +25,9 @@ from collbench.launch.engines.fake import FakeCommand, FakeSession, Playing
 from collbench.launch.harvest import placed
 from collbench.schema import record as records
 from collbench.schema.case import Case, Gate, Where
-from collbench.schema.launch_plan import LaunchPlan
-from collbench.schema.plan import chosen_of, load_world_plan
+from collbench.schema.plan import LaunchPlan, chosen_of, load_world_plan
 from collbench.schema.record import Duet, Record
-from collbench.schema.turns import LONGEST_REPORT, UNREACHABLE, Order, Report, SliceRule
+from collbench.schema.world import LONGEST_REPORT, UNREACHABLE, Order, Report, SliceRule
 
 PLAN = LaunchPlan(
     collectives=("bcast",), images=("openmpi",), policies=("single", "multi"), isolation=("strict",),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +13,12 @@ import pytest
 from tests.unit.made_worlds import good
 
 from collbench.launch.cells import cases_in
-from collbench.launch.engines.fake import FakeCommand, FakeEngine, FakeSession, FakeWorld
+from collbench.launch.engines import fake
+from collbench.launch.engines.fake import FakeCommand, FakeSession, FakeWorld
 from collbench.schema import record as records
 from collbench.schema.case import Case
-from collbench.schema.launch_plan import load_launch_plan
-from collbench.schema.plan import chosen_of, load_world_plan
-from collbench.schema.record import Record, ResultCheck, Samples
-from collbench.schema.summary import summarise
+from collbench.schema.plan import chosen_of, load_launch_plan, load_world_plan
+from collbench.schema.record import Record, ResultCheck, Samples, summarise
 
 TOML = """
 collectives = ["bcast"]
@@ -91,7 +91,7 @@ def connected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Engine:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
     (tmp_path / "plan.toml").write_text(TOML)
     made = Engine(tmp_path / "plan.toml")
-    monkeypatch.setattr(FakeEngine, "connect", lambda *_: FakeSession(made.play))
+    monkeypatch.setattr(fake, "ENGINE", replace(fake.ENGINE, connect=lambda *_: FakeSession(made.play)))
     return made
 
 

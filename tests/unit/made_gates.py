@@ -10,9 +10,9 @@ import msgspec
 from tests.unit.made_runs import Entry, experiment, image, made_case, made_record, spread, write_run
 
 from collbench.schema.case import Case
-from collbench.schema.gate_plan import SIDES, GatePlan, mark_finished, write_gate_plan
-from collbench.schema.launch_plan import Side
+from collbench.schema.plan import Side
 from collbench.schema.record import Record
+from collbench.schema.store import SIDES, GatePlan, mark_finished, write_gate_plan
 
 SMALL, LARGE = (made_case(image="openmpi", size=size) for size in (64, 65536))
 

@@ -25,9 +25,8 @@ from collbench.analysis.results import Builder, Cell, Facts, How, Origin
 from collbench.analysis.runs import Observed
 from collbench.schema.case import Case, case_of
 from collbench.schema.manifest import Experiment, Gpu, Host, Image, Library, Manifest, Protocol
-from collbench.schema.record import Ranks, Record, ResultCheck, Samples, Work
+from collbench.schema.record import Ranks, Record, ResultCheck, Samples, Seconds, Work, summarise
 from collbench.schema.store import RunWriter
-from collbench.schema.summary import Seconds, summarise
 
 Entry = float | str | Record | None
 

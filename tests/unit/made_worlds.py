@@ -22,10 +22,9 @@ from collbench.launch.stacks import Stacks
 from collbench.machine.topology import Core, Topology
 from collbench.schema import record as records
 from collbench.schema.case import Case
-from collbench.schema.launch_plan import LaunchPlan
-from collbench.schema.record import Record, Samples, Work
-from collbench.schema.summary import summarise
-from collbench.schema.yardsticks import YardstickReading
+from collbench.schema.plan import LaunchPlan
+from collbench.schema.record import Record, Samples, Work, summarise
+from collbench.schema.store import YardstickReading
 
 PLAN = LaunchPlan(
     collectives=("bcast",), images=("openmpi",), policies=("host",), sizes=("8", "16"), launches=2, timeout="5s",

@@ -10,12 +10,11 @@ from tests.unit.made_engine import made_engine
 
 from collbench.errors import EngineError
 from collbench.launch.engines.docker import images, look
-from collbench.launch.engines.docker.containers import Docker
-from collbench.launch.engines.docker.image_store import Resolved
+from collbench.launch.engines.docker.client import Docker
 from collbench.launch.engines.docker.images import Recipe
-from collbench.launch.engines.docker.look import refuse_unseen_folder, refuse_without_host, seals_networks
+from collbench.launch.engines.docker.look import Resolved, refuse_unseen_folder, refuse_without_host, seals_networks
 from collbench.launch.patience import Stopping
-from collbench.schema.launch_plan import LaunchPlan
+from collbench.schema.plan import LaunchPlan
 
 pytest.importorskip("docker", reason="the Docker SDK for Python is not installed")
 

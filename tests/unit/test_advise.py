@@ -15,7 +15,7 @@ from collbench.analysis.advise import Advice
 from collbench.analysis.tradeoffs import crossover, factor_effects, recoveries
 from collbench.report.advice import complete
 from collbench.schema.case import Case
-from collbench.schema.gate_plan import SIDES
+from collbench.schema.store import SIDES
 
 
 def chosen(advice: Advice) -> list[tuple[str, int, float]]:

@@ -19,10 +19,9 @@ from tests.unit.made_runs import made_case, made_manifest, made_record, sampled
 
 from collbench.analysis.runs import observe
 from collbench.errors import RunReadError
-from collbench.schema import sample_files
-from collbench.schema.pack import pack
+from collbench.schema import samples
 from collbench.schema.record import Record
-from collbench.schema.sample_files import LONGEST_HEADER, SampleFiles, read_samples
+from collbench.schema.samples import LONGEST_HEADER, SampleFiles, pack, read_samples
 from collbench.schema.store import RunWriter, read_run
 
 MATRIX = np.array([[20_000, -21_000, 22_000], [19_000, -20_000, 21_000]])
@@ -84,14 +83,14 @@ def test_samples_are_read_from_an_archive_as_from_the_folder(run: Path, method: 
     packed_by_hand(run, [(name, (run / name).read_bytes()) for name in names(run)], method)
     after = [read_run(run).samples(record) for record in read_run(run).records]
     assert all(np.array_equal(one, other) for one, other in zip(before, after, strict=True))  # type: ignore[arg-type]
-    assert observe(run).doubts == ()
+    assert observe(run).flaws == ()
     assert not (run / "samples").exists()
 
 
 def test_a_run_is_reached_through_a_link_to_it(run: Path) -> None:
     pack(run)
     (run.parent / "latest").symlink_to(run)
-    assert observe(run.parent / "latest").doubts == ()
+    assert observe(run.parent / "latest").flaws == ()
 
 
 def test_a_file_in_the_folder_comes_before_its_member(run: Path) -> None:
@@ -196,7 +195,7 @@ def test_a_directory_of_gigabytes_is_refused_before_it_takes_memory(run: Path) -
     with (run / "samples.zip").open("wb") as file:
         file.seek(SPARSE - 1 - 22)
         file.write(end)
-    with patch.object(sample_files, "LARGEST_DIRECTORY", 1 << 20):
+    with patch.object(samples, "LARGEST_DIRECTORY", 1 << 20):
         assert refused(run, LITTLE) == "samples.zip: its directory takes more than 1 MiB."
 
 
@@ -264,8 +263,8 @@ def test_an_archive_that_is_no_plain_file_is_refused(run: Path, make: Callable[[
 
 def test_a_damaged_archive_is_told_of_as_damaged_files_are(run: Path) -> None:
     packed_by_hand(run, [("../x", b"")])
-    (doubt,) = observe(run).doubts
-    assert "3 of 3 samples files cannot be read (" in doubt
+    (flaw,) = observe(run).flaws
+    assert (flaw.kind, flaw.values[:3]) == ("unreadable", (3, 3, 3))
 
 
 def test_a_plain_file_that_is_larger_than_its_record_says_is_not_read(run: Path) -> None:

@@ -9,10 +9,8 @@ import pytest
 
 from collbench.cli.collective import make_command, plan_of
 from collbench.collectives.case import collective_case
-from collbench.schema.axes import AXES, STAGINGS, Axis, choices_of
-from collbench.schema.choices import Choice
-from collbench.schema.launch_plan import LaunchPlan
-from collbench.schema.plan import Plan, Subject, with_axes
+from collbench.schema.axes import AXES, STAGINGS, Axis, Choice, choices_of
+from collbench.schema.plan import LaunchPlan, Plan, Subject, with_axes
 
 
 def asked(*arguments: str) -> Plan:

@@ -24,7 +24,7 @@ from collbench.errors import BackendUnavailable, PlanError, Unsupported
 from collbench.launch.engines.fake import contents
 from collbench.launch.engines.spec import Look
 from collbench.launch.stacks import refuse_missing
-from collbench.schema.launch_plan import LaunchPlan
+from collbench.schema.plan import LaunchPlan
 from collbench.schema.store import read_run
 
 Collbench = Callable[..., subprocess.CompletedProcess[str]]

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from tests.unit.bench_modules import bench
 
-from collbench.schema.launch_plan import LaunchPlan, load_launch_plan
+from collbench.schema.plan import LaunchPlan, load_launch_plan
 
 LAUNCHES = 8
 POLICIES = ("host", "multi")

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from tests.unit.bench_modules import bench
 
-from collbench.schema.sample_files import ALL_RANKS_LIMIT
+from collbench.schema.samples import ALL_RANKS_LIMIT
 
 SAMPLES = 50
 

@@ -11,7 +11,7 @@ import pytest
 from collbench.errors import WorldMismatch
 from collbench.machine.facts import RankFacts, rank_facts
 from collbench.run.binding import bind, difference
-from collbench.schema.place import GPU, Place
+from collbench.schema.world import GPU, Place
 
 PLACES = (Place(container="box-0", cores="0-1", gpu="GPU-a"), Place(container="box-1", cores="2,3", gpu="GPU-b"))
 CAME_TRUE = tuple(

@@ -23,9 +23,8 @@ from collbench.launch.engines.host import environments
 from collbench.run.expand import program_cases
 from collbench.run.experiment import plan_experiment, programs_do_not_fit
 from collbench.schema.case import Case
-from collbench.schema.launch_plan import LaunchPlan
 from collbench.schema.manifest import Library
-from collbench.schema.plan import Plan
+from collbench.schema.plan import LaunchPlan, Plan
 from collbench.workloads import blas as workload
 from collbench.workloads.programs import blas as blas_program
 from collbench.workloads.programs import dense, dgemm, linpack

@@ -12,9 +12,8 @@ from collbench import collectives
 from collbench.bindings.host_buffers import numpy_dtype
 from collbench.collectives.case import CollectiveCase
 from collbench.errors import RunReadError
-from collbench.schema.axes import AXES
+from collbench.schema.axes import AXES, DTYPE_ALIASES, DTYPES
 from collbench.schema.case import Case, Where, case_of, names_in, refuse_odd
-from collbench.schema.choices import DTYPE_ALIASES, DTYPES
 
 CASE = CollectiveCase(
     collective="allreduce",

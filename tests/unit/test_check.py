@@ -12,8 +12,7 @@ from collbench import collectives
 from collbench.bindings.host_buffers import HostBuffer, numpy_dtype
 from collbench.collectives.row import Array, fold
 from collbench.run import measure
-from collbench.schema.axes import Op
-from collbench.schema.choices import DTYPES
+from collbench.schema.axes import DTYPES, Op
 
 
 def tile(rank: int, ranks: int, blocks: int, period: int, dtype: str, op: Op | None) -> Array:

@@ -21,7 +21,7 @@ from collbench.launch.engines.k8s.site import read as read_k8s
 from collbench.launch.engines.slurm.site import SlurmSite, read
 from collbench.launch.expansion import expand
 from collbench.launch.shipped import plans
-from collbench.schema.launch_plan import load_launch_plan
+from collbench.schema.plan import load_launch_plan
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs/cluster.md").read_text(encoding="utf-8")

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from tests.unit.made_program_runs import program_case
-from tests.unit.made_runs import experiment, made_case, made_cell, write_run
+from tests.unit.made_runs import experiment, made_case, made_cell, made_manifest, write_run
 
 from collbench.analysis.bounds import ALPHA, fewest_wins
 from collbench.analysis.compare import Comparison, compare
@@ -17,7 +17,7 @@ from collbench.analysis.deciding import Standing, questions, standing, still_ope
 from collbench.analysis.factors import find_factor
 from collbench.analysis.pairs import across, within
 from collbench.analysis.results import How
-from collbench.analysis.runs import few_launches, observe
+from collbench.analysis.runs import observe, shortage
 from collbench.cli import run_command
 from collbench.cli.failing import failures
 from collbench.report.cells import tables
@@ -91,9 +91,9 @@ def test_tables_say_that_launches_ended_so_and_checks_do_not_miss_those_that_wer
 
 def test_a_run_that_ended_early_lacks_nothing(tmp_path: Path) -> None:
     run = observe(write_run(tmp_path / "run", made(0.0, 12)))
-    kept = experiment(("openmpi",), launches=20)
-    assert few_launches(run.cells.values(), kept) == "fewer launches than its 20 in 24 cells"
-    assert few_launches(run.cells.values(), experiment(("openmpi",), launches=20, until="decided")) == ""
+    until: tuple[Until, ...] = ("launches", "decided")
+    kept = [made_manifest(experiment=experiment(("openmpi",), launches=20, until=end)) for end in until]
+    assert [shortage(Path("none"), manifest, run.cells.values()).cells for manifest in kept] == [24, 0]
 
 
 def test_a_manifest_from_before_the_field_was_there_is_of_all_launches(tmp_path: Path) -> None:

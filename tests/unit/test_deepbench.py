@@ -13,10 +13,9 @@ import pytest
 from collbench import workloads
 from collbench.errors import PlanError
 from collbench.run.expand import program_cases
+from collbench.schema.axes import sizes_in_bytes
 from collbench.schema.case import Case
-from collbench.schema.choices import sizes_in_bytes
-from collbench.schema.launch_plan import load_launch_plan
-from collbench.schema.plan import Plan
+from collbench.schema.plan import Plan, load_launch_plan
 from collbench.workloads.deepbench import Conv, Gemm, Rnn, problem, problems, table
 
 LAUNCH = Path(__file__).parents[2] / "launch"

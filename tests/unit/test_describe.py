@@ -22,7 +22,7 @@ from collbench.machine.launcher import Launcher
 from collbench.run.facts_of_ranks import completed, hashed, manifest, packages, protocol
 from collbench.schema.manifest import Gpu, Library, Manifest
 from collbench.schema.plan import Plan
-from collbench.schema.sample_files import ALL_RANKS_LIMIT
+from collbench.schema.samples import ALL_RANKS_LIMIT
 
 PLAN = Plan(title="a title", collectives=("bcast",), backends=("fake",), warmup=7, check=2, iters=9, burst=5,
             budget="2s", floor=3, cap=11, timeout="90s")  # fmt: skip

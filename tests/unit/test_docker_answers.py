@@ -15,21 +15,20 @@ from tests.unit.made_engine import made_engine
 from collbench.errors import EngineError, ImageMissing
 from collbench.launch import starters
 from collbench.launch.engines.docker import look
-from collbench.launch.engines.docker.containers import Docker
-from collbench.launch.engines.docker.image_store import Resolved
+from collbench.launch.engines.docker.client import Docker
 from collbench.launch.engines.docker.look import (
+    Resolved,
     allowed_calls,
     allows_memlock,
     knows_cdi,
     refuse_unseen_folder,
     refuse_without_gpus,
 )
-from collbench.launch.engines.docker.specs import CDI, MEMLOCK, SEALED
+from collbench.launch.engines.docker.spec import CDI, MEMLOCK, SEALED
 from collbench.launch.engines.fake import contents
 from collbench.launch.expansion import expand
-from collbench.launch.folders import user_inside
 from collbench.machine.topology import Core, Topology, TopologyGpu
-from collbench.schema.launch_plan import LaunchPlan
+from collbench.schema.plan import LaunchPlan
 
 pytest.importorskip("docker", reason="the Docker SDK for Python is not installed")
 
@@ -45,23 +44,14 @@ def answering(monkeypatch: pytest.MonkeyPatch, code: int = 0, said: str = "", er
     """Whatever is run in an image ends so; what was asked for is noted."""
     asked: list[Any] = []
 
-    def run_once(engine: Any, image: Any, argv: Any, user: str, **settings: Any) -> tuple[int, str]:
-        asked.append((argv, user, settings))
+    def ask(engine: Any, image: Any, argv: Any, **settings: Any) -> tuple[int, str]:
+        asked.append((argv, settings))
         if error is not None:
             raise EngineError(error)
         return code, said
 
-    monkeypatch.setattr(look, "run_once", run_once)
+    monkeypatch.setattr(look, "ask", ask)
     return asked
-
-
-def test_an_image_is_asked_as_a_ranks_user_and_confined(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = answering(monkeypatch)
-    look.ask(NOBODY, IMAGE, ("true",), more=1)
-    owner, group = user_inside()
-    assert asked == [(("true",), f"{owner}:{group}", {
-        "network_mode": "none", "cap_drop": ["ALL"], "security_opt": ["no-new-privileges"], "more": 1
-    })]  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -72,7 +62,7 @@ def test_whether_memory_may_be_locked_is_tried(
 ) -> None:
     asked = answering(monkeypatch, code, error=error)
     assert allows_memlock(NOBODY, IMAGE) is allowed
-    (limit,) = asked[0][2]["ulimits"]
+    (limit,) = asked[0][1]["ulimits"]
     assert (limit["Name"], limit["Soft"], limit["Hard"]) == ("memlock", -1, -1)
 
 
@@ -111,12 +101,12 @@ def test_a_folder_that_containers_cannot_use_is_refused(
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     mounts: list[Any] = []
 
-    def run_once(engine: Any, image: Any, argv: Any, user: str, **settings: Any) -> tuple[int, str]:
+    def ask(engine: Any, image: Any, argv: Any, **settings: Any) -> tuple[int, str]:
         (mount,) = settings["mounts"]
         mounts.append((argv, mount["Target"], mount["ReadOnly"]))
         return code, said.format(Path(mount["Source"], "token").read_text())
 
-    monkeypatch.setattr(look, "run_once", run_once)
+    monkeypatch.setattr(look, "ask", ask)
     if seen:
         refuse_unseen_folder(NOBODY, IMAGE, PLAN.inner())
     else:
@@ -132,7 +122,7 @@ def test_a_folder_that_containers_cannot_use_is_refused(
 def test_without_gpus_it_is_said_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = answering(monkeypatch)
     refuse_without_gpus(NOBODY, IMAGE, ("GPU-a",), False)
-    assert asked[0][2]["device_requests"][0]["DeviceIDs"] == ["GPU-a"]
+    assert asked[0][1]["device_requests"][0]["DeviceIDs"] == ["GPU-a"]
     answering(monkeypatch, error="could not select device driver")
     with pytest.raises(
         EngineError, match=r"^could not select device driver\. The engine cannot give GPUs to containers"

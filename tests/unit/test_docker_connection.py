@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import threading
+import time
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -15,14 +16,13 @@ import pytest
 from tests.unit.made_engine import VERSION, made_engine
 
 from collbench.errors import EngineError, Interrupted
-from collbench.launch.engines.docker import image_store
-from collbench.launch.engines.docker.connection import DOCKER, Connection, each, objects, translated
-from collbench.launch.engines.docker.containers import Docker
+from collbench.launch.engines.docker import images, look
+from collbench.launch.engines.docker.client import DOCKER, Docker, Limit, each, objects, translated
 from collbench.launch.folders import driver_identity
 
 pytest.importorskip("docker", reason="the Docker SDK for Python is not installed")
 
-CONNECTION = "collbench.launch.engines.docker.connection"
+CLIENT = "collbench.launch.engines.docker.client"
 
 # A connection --------------------------------------------------------------------------------------------------------
 
@@ -39,9 +39,9 @@ CONNECTION = "collbench.launch.engines.docker.connection"
 def test_an_engine_is_called_what_it_calls_itself(tmp_path: Path, components: Any, title: str) -> None:
     with (
         made_engine(tmp_path, lambda method, path: (200, VERSION | {"Components": components})) as made,
-        closing(Connection(made.host)) as engine,
+        closing(Docker(made.host)) as engine,
     ):
-        assert (engine.title, engine.host, engine.silent) == (title, made.host, False)
+        assert (engine.title, engine.host, engine.limit.silent) == (title, made.host, False)
         assert re.fullmatch("cb[0-9a-f]{8}", engine.run)
         assert engine.labels == {"collbench.run": engine.run, "collbench.driver": driver_identity()}
 
@@ -51,10 +51,10 @@ def test_an_address_is_given_or_named_by_a_variable_or_the_usual_one(
 ) -> None:
     with made_engine(tmp_path, lambda method, path: None) as made:
         monkeypatch.setenv("DOCKER_HOST", made.host)
-        with closing(Connection()) as engine:
+        with closing(Docker()) as engine:
             assert engine.host == made.host
         monkeypatch.setenv("DOCKER_HOST", "unix:///nowhere")
-        with closing(Connection(made.host)) as engine:
+        with closing(Docker(made.host)) as engine:
             assert engine.host == made.host
     monkeypatch.delenv("DOCKER_HOST")
     assert DOCKER.host == "unix:///var/run/docker.sock"
@@ -62,12 +62,12 @@ def test_an_address_is_given_or_named_by_a_variable_or_the_usual_one(
 
 def refusing(monkeypatch: pytest.MonkeyPatch, error: OSError) -> None:
     """No client can be made."""
-    from collbench.launch.engines.docker import client
+    import docker
 
     def refuse(*_: Any, **__: Any) -> Any:
         raise error
 
-    monkeypatch.setattr(client, "Client", refuse)
+    monkeypatch.setattr(docker, "APIClient", refuse)
 
 
 @pytest.mark.parametrize(
@@ -89,7 +89,7 @@ def refusing(monkeypatch: pytest.MonkeyPatch, error: OSError) -> None:
 def test_why_an_engine_cannot_be_reached(monkeypatch: pytest.MonkeyPatch, error: OSError, said: str) -> None:
     refusing(monkeypatch, error)
     with pytest.raises(EngineError) as caught:
-        Connection("unix:///x")
+        Docker("unix:///x")
     assert str(caught.value).startswith(f"Docker Engine at unix:///x: {said}")
     assert "second" not in str(caught.value)
 
@@ -100,7 +100,7 @@ def test_a_stop_counts_more_than_the_engines_error(monkeypatch: pytest.MonkeyPat
 
     refusing(monkeypatch, OSError("the SDK's name for it"))
     with pytest.raises(Interrupted):
-        Connection("unix:///x", stop)
+        Docker("unix:///x", stop)
 
 
 @pytest.mark.parametrize("found", [[], [{"Id": "1"}], [{"Id": "1"}, {"Id": "2", "x": 1}]])
@@ -122,8 +122,8 @@ def test_what_is_no_list_of_things_is_an_answer_of_no_engine(found: Any) -> None
     [
         ("/containers/json", lambda engine: engine.labelled()),
         ("/networks", lambda engine: engine.networks()),
-        ("/images/json", lambda engine: image_store.labelled(engine, "collbench.image")),
-        ("/images/x/json", lambda engine: image_store.inspect(engine, "x")),
+        ("/images/json", lambda engine: images.listed(engine)),
+        ("/images/x/json", lambda engine: look.inspect(engine, "x")),
         ("/info", lambda engine: engine.describe()),
     ],
 )
@@ -162,28 +162,33 @@ def test_the_engines_clock(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: dict[str, str], seconds: float | None
 ) -> None:
     with made_engine(tmp_path, lambda method, path: (200, said) if path == "/info" else None) as made:
-        monkeypatch.setattr(f"{CONNECTION}.time", SimpleNamespace(time=lambda: 7.0))
+        monkeypatch.setattr(f"{CLIENT}.time", SimpleNamespace(time=lambda: 7.0, monotonic=time.monotonic))
         with closing(Docker(made.host)) as engine:
             assert engine.now() == (7.0 if seconds is None else seconds)
 
 
 def test_an_engine_that_restarts_is_waited_for_and_no_longer_than_it_may_take(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every look closes old connections first, and is asked whether to stop before."""
-    engine, did, now = Connection.__new__(Connection), list[str](), [0.0]
+    engine, did, now = Docker.__new__(Docker), list[str](), [0.0]
 
     class Api:
-        def ping_within(self, limit: int, patience: Any) -> None:
-            did.append(f"ping {limit}")
+        timeout = 60
+
+        def ping(self) -> None:
+            did.append(f"ping {self.timeout}")
             if len(did) < 9:
                 raise OSError("refused")
 
-    engine.client = SimpleNamespace(api=Api(), close=lambda: did.append("close"))
+        def close(self) -> None:
+            did.append("close")
+
+    engine.api, engine.limit = Api(), Limit(lambda: None)
     engine.service, engine.host = DOCKER, "unix:///x"
 
     def sleep(seconds: float) -> None:
         now[0] += seconds
 
-    monkeypatch.setattr(f"{CONNECTION}.time", SimpleNamespace(monotonic=lambda: now[0], sleep=sleep))
+    monkeypatch.setattr(f"{CLIENT}.time", SimpleNamespace(monotonic=lambda: now[0], sleep=sleep))
     engine.wait(lambda: did.append("check"))
     assert (did, now) == (["check", "close", "ping 5"] * 3, [1.0])
     did.clear()

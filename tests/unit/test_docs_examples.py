@@ -25,10 +25,9 @@ from tests.unit import made_packages
 
 from collbench import collectives, workloads
 from collbench.collectives.row import fold
-from collbench.schema.axes import AXES, OPS
+from collbench.schema.axes import AXES, DTYPES, OPS
 from collbench.schema.case import case_of
-from collbench.schema.choices import DTYPES
-from collbench.schema.pack import pack
+from collbench.schema.samples import pack
 from collbench.schema.store import read_run
 
 pytestmark = pytest.mark.slow

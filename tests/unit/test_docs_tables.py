@@ -18,16 +18,14 @@ from collbench.analysis.baseline import Baseline, BaselineCell
 from collbench.analysis.factors import FACTORS as COMPARED
 from collbench.analysis.options import FACTORS as ADVISED
 from collbench.launch import placement
-from collbench.launch.engines.docker.specs import STEPS
+from collbench.launch.engines.docker.spec import STEPS
 from collbench.report import STYLES, new_style
 from collbench.report.styles import COLUMNS
 from collbench.report.tables import FORMATS
-from collbench.schema.axes import AXES, Axis, Value
+from collbench.schema.axes import AXES, Axis, Choice, Sizes, Value
 from collbench.schema.case import Case, Where, refuse_odd
-from collbench.schema.choices import Choice, Sizes
-from collbench.schema.launch_plan import LaunchPlan, load_launch_plan
 from collbench.schema.manifest import Allocation, Disk, Experiment, Gpu, Host, Image, Library, Manifest, Protocol
-from collbench.schema.plan import Plan, load_plan
+from collbench.schema.plan import LaunchPlan, Plan, load_launch_plan, load_plan
 from collbench.schema.record import (
     ClockError,
     Confinement,
@@ -40,13 +38,12 @@ from collbench.schema.record import (
     Record,
     ResultCheck,
     Samples,
+    Seconds,
     Slice,
     SlowRank,
     Work,
 )
-from collbench.schema.store import read_run
-from collbench.schema.summary import Seconds
-from collbench.schema.yardsticks import YardstickReading
+from collbench.schema.store import YardstickReading, read_run
 from collbench.workloads.program import Program
 
 FIELDS: dict[str, type[msgspec.Struct]] = {

@@ -21,8 +21,8 @@ from collbench.launch.cells import Launch, LaunchCell, Part
 from collbench.launch.duet import CHECKED
 from collbench.launch.groups import MOST_WORLDS
 from collbench.schema.case import Gate
-from collbench.schema.launch_plan import LaunchPlan
-from collbench.schema.turns import SliceRule
+from collbench.schema.plan import LaunchPlan
+from collbench.schema.world import SliceRule
 from collbench.timing.loop import LARGEST_SLACK
 
 __all__ = ["turns"]

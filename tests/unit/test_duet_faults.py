@@ -34,8 +34,8 @@ from collbench.launch import duet
 from collbench.launch.campaign import finished, run_campaign
 from collbench.launch.engines import fake
 from collbench.launch.engines.fake import FakeSession
-from collbench.schema.launch_plan import LaunchPlan
-from collbench.schema.turns import SliceRule
+from collbench.schema.plan import LaunchPlan
+from collbench.schema.world import SliceRule
 
 __all__ = ["turns"]
 

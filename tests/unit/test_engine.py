@@ -7,6 +7,7 @@ import json
 import threading
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -16,13 +17,17 @@ from tests.unit.made_engine import VERSION, MadeEngine, made_engine, raw_engine
 
 from collbench.errors import EngineError, Interrupted
 from collbench.launch import engines
-from collbench.launch.engines.docker import connection
-from collbench.launch.engines.docker.containers import Docker, clear, nothing_left
-from collbench.launch.engines.docker.image_store import Resolved, inspect, run_once
+from collbench.launch.engines.docker import client
+from collbench.launch.engines.docker.client import Docker
+from collbench.launch.engines.docker.containers import clear, remove_all
+from collbench.launch.engines.docker.look import Resolved, ask, inspect
+from collbench.launch.engines.spec import cleaned
 from collbench.launch.folders import driver_identity
+from collbench.schema.plan import LaunchPlan
 
 pytest.importorskip("docker", reason="the Docker SDK for Python is not installed")
 
+PLAN = LaunchPlan(images=("openmpi",))
 IMAGE = Resolved("some/image", "sha256:1")
 
 #: The state of a container that did what it was to do.
@@ -51,8 +56,8 @@ QUESTIONS: dict[str, Callable[[Docker], Any]] = {
     "/images/": lambda engine: inspect(engine, "some/image"),
     "/containers/json": lambda engine: engine.labelled(),
     "/networks": lambda engine: engine.networks(),
-    "/containers/create": lambda engine: run_once(engine, IMAGE, ("true",)),
-    "/containers/1/json": lambda engine: run_once(engine, IMAGE, ("true",)),
+    "/containers/create": lambda engine: ask(engine, IMAGE, ("true",)),
+    "/containers/1/json": lambda engine: ask(engine, IMAGE, ("true",)),
 }
 
 
@@ -98,8 +103,8 @@ def test_tls_is_for_engines_that_are_reached_over_a_network(tmp_path: Path, monk
 @pytest.fixture
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """A test waits one second where a launch waits a minute."""
-    monkeypatch.setattr(connection, "ANSWER", 1)
-    monkeypatch.setattr(connection, "PING", 1)
+    monkeypatch.setattr(client, "ANSWER", 1)
+    monkeypatch.setattr(client, "PING", 1)
 
 
 def trickle(connection: Any) -> None:
@@ -144,7 +149,7 @@ def test_an_engine_that_did_not_answer_is_asked_once_more_and_no_oftener(
     engine, made, stalled = stalling
     made.asked.clear()
     stalled.set()
-    with pytest.raises(EngineError, match="no answer within 1 s") as caught, nothing_left(engine):
+    with pytest.raises(EngineError, match="no answer within 1 s") as caught, cleaned(partial(remove_all, engine)):
         engine.labelled()
     assert "Containers may be left (" in "".join(caught.value.__notes__)
     assert "collbench launch --sweep removes them" in "".join(caught.value.__notes__)
@@ -171,7 +176,7 @@ def test_one_who_asked_twice_to_stop_is_not_kept_waiting_by_the_engine(
 ) -> None:
     engine, made, _ = stalling
     made.asked.clear()
-    with pytest.raises(KeyboardInterrupt) as caught, nothing_left(engine):
+    with pytest.raises(KeyboardInterrupt) as caught, cleaned(partial(remove_all, engine)):
         raise KeyboardInterrupt
     assert "Containers may be left" in "".join(caught.value.__notes__)
     assert made.asked == []
@@ -226,8 +231,8 @@ def test_a_probe_that_could_not_be_removed_is_said(tmp_path: Path, spoiled: str)
 
     with made_engine(tmp_path, answer) as made:
         engine = Docker(made.host)
-        with pytest.raises(EngineError, match="spoiled") as caught, nothing_left(engine):
-            run_once(engine, IMAGE, ("true",))
+        with pytest.raises(EngineError, match="spoiled") as caught, cleaned(partial(remove_all, engine)):
+            ask(engine, IMAGE, ("true",))
     assert "1 containers and networks are left; collbench launch --sweep removes them" in "".join(
         caught.value.__notes__
     )
@@ -243,7 +248,7 @@ def test_what_is_left_at_a_normal_end_is_an_error(tmp_path: Path, left: str | No
     with made_engine(tmp_path, answer) as made:
         engine = Docker(made.host)
         raises = pytest.raises(EngineError, match="--sweep") if left else contextlib.nullcontext()
-        with raises, nothing_left(engine):
+        with raises, cleaned(partial(remove_all, engine)):
             pass
 
 
@@ -278,7 +283,7 @@ def test_a_probe_that_hangs_is_left_when_we_are_to_stop(tmp_path: Path) -> None:
         engine = Docker(made.host)
         engine.check = check
         with pytest.raises(Interrupted):
-            run_once(engine, IMAGE, ("sleep", "1000"))
+            ask(engine, IMAGE, ("sleep", "1000"))
     assert made.asked[-1][0] == "DELETE"
 
 
@@ -291,9 +296,9 @@ def test_podman_is_reached_at_its_own_address(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setenv("DOCKER_HOST", "tcp://127.0.0.1:2")
     monkeypatch.setenv("CONTAINER_HOST", "tcp://127.0.0.1:1")
     with pytest.raises(EngineError) as caught:
-        podman.connect("", lambda: None)
+        podman.connect(PLAN, lambda: None)
     assert str(caught.value).startswith("Podman at tcp://127.0.0.1:1: not running. Start it (systemctl ")
     version = VERSION | {"Components": [{"Name": "Podman Engine"}]}
     with made_engine(tmp_path, lambda method, path: (200, version)) as made:
         monkeypatch.setenv("CONTAINER_HOST", made.host)
-        assert podman.connect("", lambda: None).title == "Podman Engine 20.10.24"
+        assert podman.connect(PLAN, lambda: None).title == "Podman Engine 20.10.24"

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import os
-
 import pytest
 
 from collbench.errors import PlanError
 from collbench.launch import engines
-from collbench.launch.folders import user_inside
-from collbench.machine.facts import container
 from collbench.schema.axes import STEPS
+from collbench.schema.plan import LaunchPlan
 
 
 @pytest.mark.parametrize("name", engines.names())
@@ -26,15 +23,17 @@ def test_what_every_engine_says_of_itself(name: str) -> None:
     assert all(step.adds for step in engine.ladder)
     assert all(seconds >= 0 for seconds in engine.start_seconds)
     assert (engine.start_seconds[0] > 0, engine.starts_ranks) == (name != "fake", name in ("slurm", "k8s"))
-    assert engine.container("box") in ("box", container())
-    assert engine.user() in (user_inside(), (os.getuid(), os.getgid()))
+    assert engine.makes_containers is (name in ("docker", "podman", "fake"))
+    assert (engine.script is None, engine.commands is None) == (not engine.starts_ranks, engine.starts_ranks)
+    plan = LaunchPlan(images=("openmpi",))
     if engine.starts_ranks:
         with pytest.raises(PlanError, match="needs a site file"):
-            engine.machine()
+            engine.site(plan)
     else:
-        assert engine.machine().cores
+        site = engine.site(plan)
+        assert site.machine.cores and (site.seconds, site.cautions) == (None, ())
 
 
 def test_the_machine_of_the_fake_engine_has_two_nodes() -> None:
-    cores = engines.get("fake").machine().cores
+    cores = engines.get("fake").site(LaunchPlan(images=("openmpi",))).machine.cores
     assert [(core.number, core.node) for core in cores] == [(n, 0) for n in range(8)] + [(n, 1) for n in range(8, 16)]

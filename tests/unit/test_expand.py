@@ -8,8 +8,7 @@ from collbench import backends, collectives
 from collbench.collectives.case import CollectiveCase
 from collbench.errors import BackendUnavailable, PlanError, RequestError
 from collbench.run.expand import cases_of
-from collbench.schema.axes import OPS, choices_of
-from collbench.schema.choices import DTYPES, Situation, Sizes
+from collbench.schema.axes import DTYPES, OPS, Situation, Sizes, choices_of
 from collbench.schema.plan import Plan, check_plan
 
 

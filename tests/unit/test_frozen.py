@@ -15,7 +15,7 @@ SOURCE = Path(collbench.__file__).parent
 #: What grows while something is measured or read, or goes on while it is followed.
 CHANGES = {
     "launch/campaign.py": {"_Campaign"},
-    "launch/engines/docker/containers.py": {"Execution"},
+    "launch/engines/docker/client.py": {"Execution"},
     "launch/engines/fake.py": {"FakeCommand", "FakeWorld", "FakeSession"},
     "launch/engines/k8s/session.py": {"K8sSession", "K8sWorld", "K8sRanks"},
     "launch/engines/slurm/job.py": {"SlurmJob", "SlurmStep"},

@@ -15,8 +15,8 @@ from collbench.analysis.compare import Reason
 from collbench.analysis.gate import ACCEPTABLE, Doubt, Judgement, Unfinished, judge
 from collbench.analysis.runs import observe
 from collbench.errors import RunReadError
-from collbench.schema.gate_plan import Margin, read_gate_plan
 from collbench.schema.record import LOST, ResultCheck, Samples
+from collbench.schema.store import Margin, read_gate_plan
 
 GOOD = fine()
 
@@ -226,7 +226,8 @@ def test_what_was_read_in_part_answers_nothing(tmp_path: Path) -> None:
     records.write_bytes(records.read_bytes() + b'{"case"')
     found = judged(folder)
     assert (states(found), found.code) == (["no answer (not verified)"] * 2, 4)
-    assert found.refused[0].kind == "cut off"
+    (flaw,) = found.refused[0].values
+    assert flaw.kind == "cut off"
 
 
 def test_what_can_be_accepted_makes_no_difference_a_loss() -> None:

@@ -13,8 +13,7 @@ from tests.unit.gate_engine import SIDES, SLOW, Engine, connected, slow
 from collbench.analysis.deciding import Standing, standing_of_sides
 from collbench.analysis.results import Cell
 from collbench.cli.gate import FILES
-from collbench.schema.gate_plan import Margin, Margins
-from collbench.schema.store import read_run
+from collbench.schema.store import Margin, Margins, read_run
 from collbench.timing import _loop
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +14,10 @@ from tests.unit.gate_engine import QUIET, SIDES, SLOW, TOML, Engine, connected, 
 
 from collbench.cli.analysing import MarginsType, typed_margins
 from collbench.errors import RunWriteError
-from collbench.launch.engines.fake import CORES, FakeCommand, FakeEngine, FakeSession, FakeWorld
+from collbench.launch.engines import fake
+from collbench.launch.engines.fake import CORES, FakeCommand, FakeSession, FakeWorld
 from collbench.schema.case import Case
-from collbench.schema.gate_plan import Margin, Margins
-from collbench.schema.store import RunWriter, read_run
+from collbench.schema.store import Margin, Margins, RunWriter, read_run
 from collbench.timing import _loop
 
 
@@ -152,7 +153,7 @@ def test_a_side_that_does_not_start_is_told_once_and_is_the_reason_of_every_cell
     def play(command: FakeCommand) -> int:
         return 3 if command.world.stack.given.variables.get("SIDE") == "b" else engine.play(command)
 
-    monkeypatch.setattr(FakeEngine, "connect", lambda *_: FakeSession(play, remark=text))
+    monkeypatch.setattr(fake, "ENGINE", replace(fake.ENGINE, connect=lambda *_: FakeSession(play, remark=text)))
     found = here("gate", "plan.toml", *SIDES)
     assert (found.code, len(engine.worlds)) == (1, 2)
     told = json.loads(Path("results/plan-gate/gate.json").read_text())

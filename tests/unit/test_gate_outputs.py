@@ -18,9 +18,10 @@ from tests.unit.made_runs import made_case, spread
 from tests.unit.test_gate import judged
 
 from collbench.analysis.gate import NAMES, Answer, Cause, Doubt, GateSide, Judgement
+from collbench.analysis.runs import Flaw
 from collbench.report.gate import LONGEST_LINE, MOST_ROWS, WORDS, document, junit, markdown, names_of, sentence, tables
-from collbench.schema.gate_plan import GatePlan, Margin
-from collbench.schema.launch_plan import Side
+from collbench.schema.plan import Side
+from collbench.schema.store import GatePlan, Margin
 
 THIRD = made_case(image="openmpi", size=8)
 BASE: Medians = {SMALL: spread(1e-6), LARGE: spread(1e-4), THIRD: spread(1e-6)}
@@ -129,7 +130,8 @@ def test_nothing_of_a_program_is_live_in_a_comment(text: str) -> None:
     doubt = Doubt("skipped", ("base", text))
     plan = GatePlan(plan="p", cells=(case, SMALL))
     answers = tuple(Answer(one, one, None, "no answer", 0.02, doubt) for one in (case, SMALL))
-    found = Judgement(plan, gate_sides(A=text[:60]), (Margin(0.02),), answers, refused=(Cause("doubt", (text,)),))
+    refused = (Cause("flaw", (Flaw("unreadable", Path(text), (1, 1, 1, text)),)),)
+    found = Judgement(plan, gate_sides(A=text[:60]), (Margin(0.02),), answers, refused=refused)
     written = markdown(found, names_of(found.answers))
     left = outside_code(written).replace("<details><summary>Reasons in full</summary>", "").replace("</details>", "")
     for live in ("@", "<", "&", "~", "http", "www", "#1", "GH-", "!", "[", ":smile", "$", "1234567890", "bold", "`"):

@@ -14,7 +14,7 @@ from collbench.cli.gate import plan_for_gate
 from collbench.cli.sides import side_of
 from collbench.errors import RequestError
 from collbench.launch.engines.fake import contents
-from collbench.schema.launch_plan import LaunchPlan, check_launch_plan
+from collbench.schema.plan import LaunchPlan, check_launch_plan
 from collbench.timing import _loop
 
 #: A library: any will do, which nobody loads.

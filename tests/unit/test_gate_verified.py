@@ -15,7 +15,7 @@ from tests.unit.test_gate import judged, states
 from collbench.analysis.gate import Cause
 from collbench.errors import RunReadError
 from collbench.report.gate import doubt_text
-from collbench.schema.launch_plan import Side
+from collbench.schema.plan import Side
 from collbench.schema.record import UNREAD, Loaded, said
 
 PATH, OTHER_PATH = "/build/libmpi.so.40", "/opt/Open MPI/lib/libmpi.so"

@@ -16,8 +16,8 @@ from tests.unit.made_worlds import PLAN, made
 from collbench.errors import PlanError
 from collbench.launch.cells import Launch
 from collbench.launch.engines.docker import look
-from collbench.launch.engines.docker.image_store import Resolved
-from collbench.launch.engines.docker.specs import specs_for
+from collbench.launch.engines.docker.look import Resolved
+from collbench.launch.engines.docker.spec import layout_of
 from collbench.launch.engines.fake import contents
 from collbench.launch.engines.host import environment_of, environments
 from collbench.launch.engines.spec import Stack
@@ -28,7 +28,7 @@ from collbench.launch.live_world import world_of
 from collbench.launch.starters.starter import PROCESS
 from collbench.machine.topology import Core, Topology
 from collbench.run.facts_of_ranks import loaded, notes_on_loaded
-from collbench.schema.launch_plan import LaunchPlan, check_launch_plan
+from collbench.schema.plan import LaunchPlan, check_launch_plan
 from collbench.schema.record import WATCHED, Loaded, read, said, stem_of
 
 
@@ -81,7 +81,7 @@ def test_every_container_has_the_file_mounted_and_may_not_write_to_it(library: P
     (cell,) = expanded.cells
     stack = Stack(PROCESS, "sha256:1", given=given_by(plan, "/image/lib"))
     world = world_of(Launch(cell, 0, 0), stack, expanded.placements[cell], "run", folders_in(tmp_path))
-    members = [spec for spec in specs_for(world) if not spec.donates]
+    members = layout_of(world).members
     assert len(members) == 2
     for spec in members:
         mounted = {mount.target: mount for mount in spec.mounts if mount.source == str(library.resolve())}

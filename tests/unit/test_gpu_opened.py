@@ -12,7 +12,7 @@ import pytest
 
 from collbench.bindings.gpu import cupy_device
 from collbench.errors import BackendUnavailable, LibraryError, Unsupported
-from collbench.schema import place
+from collbench.schema import world
 from collbench.workloads.programs.gpu import opened
 from collbench.workloads.programs.gpu.opened import OpenGpu
 
@@ -24,17 +24,17 @@ def two_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cupy_device, "visible", lambda: ("GPU-0", "GPU-1"))
     monkeypatch.setattr(cupy_device, "CupyDevice", str)
     monkeypatch.setattr(opened, "CupyCompute", lambda device: f"compute on {device}")
-    monkeypatch.delenv(place.GPU, raising=False)
+    monkeypatch.delenv(world.GPU, raising=False)
     monkeypatch.setattr(sys, "argv", ["program", "--side", "7", "--times", "3"])
 
 
 def test_the_first_gpu_or_the_one_that_was_planned(monkeypatch: pytest.MonkeyPatch) -> None:
     assert opened.opened() == OpenGpu("GPU-0", "compute on GPU-0")  # type: ignore[arg-type]
-    monkeypatch.setenv(place.GPU, "")
+    monkeypatch.setenv(world.GPU, "")
     assert str(opened.opened().device) == "GPU-0"
-    monkeypatch.setenv(place.GPU, "GPU-1")
+    monkeypatch.setenv(world.GPU, "GPU-1")
     assert str(opened.opened().device) == "GPU-1"
-    monkeypatch.setenv(place.GPU, "GPU-7")
+    monkeypatch.setenv(world.GPU, "GPU-7")
     with pytest.raises(BackendUnavailable, match="GPU GPU-7 was planned, and this process sees GPU-0, GPU-1"):
         opened.opened()
 

@@ -21,8 +21,7 @@ from collbench import workloads
 from collbench.errors import PlanError, to_install
 from collbench.launch.expansion import expand
 from collbench.run.expand import program_cases
-from collbench.schema.launch_plan import load_launch_plan
-from collbench.schema.plan import Plan
+from collbench.schema.plan import Plan, load_launch_plan
 from collbench.workloads import gpu
 
 ROOT = Path(__file__).parents[2]

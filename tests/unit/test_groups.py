@@ -17,7 +17,7 @@ from collbench.launch.engines import fake
 from collbench.launch.expansion import ExpandedPlan, buffers, expand
 from collbench.launch.groups import MOST_WORLDS, Group, groups_of, key_of, why_alone
 from collbench.machine.topology import Core, Topology, TopologyGpu
-from collbench.schema.launch_plan import LaunchPlan, Side
+from collbench.schema.plan import LaunchPlan, Side
 from collbench.schema.record import Alone
 
 MACHINE = Topology(tuple(Core(number) for number in range(8)), tuple(TopologyGpu(f"GPU-{letter}") for letter in "ab"))

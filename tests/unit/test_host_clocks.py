@@ -26,7 +26,7 @@ from collbench.run.turns import _slice, sampled_in_turns
 from collbench.run.worlds_of_programs import AloneWorld
 from collbench.schema.plan import Plan
 from collbench.schema.record import ClockError, Record
-from collbench.schema.turns import Order, Report, SliceRule
+from collbench.schema.world import Order, Report, SliceRule
 from collbench.timing.call import Call, Stage
 from collbench.timing.clocks import BASELINE, LARGEST_RATE, Synchronisation
 from collbench.timing.loop import GateSetting, Stamps

@@ -26,12 +26,14 @@ from collbench.launch.engines.host.environments import find_environment, probe
 from collbench.launch.engines.spec import Stack, WorldSpec
 from collbench.launch.folders import folders_in
 from collbench.launch.given import NOTHING_GIVEN, Given
+from collbench.launch.live_world import user_of
 from collbench.launch.log import LONGEST_LINE, Log
 from collbench.launch.placing import place
 from collbench.launch.probe import Contents
+from collbench.launch.rank_environment import places
 from collbench.launch.stacks import stack_of
 from collbench.machine.topology import Core, Topology
-from collbench.schema.launch_plan import LaunchPlan
+from collbench.schema.plan import LaunchPlan
 
 MACHINE = Topology(tuple(Core(number) for number in range(2)))
 PLAN = LaunchPlan(collectives=("allreduce",), images=("openmpi",), policies=("host",), oversubscribe=True)
@@ -55,24 +57,27 @@ def environment(folder: Path) -> Path:
 # What it says of itself ----------------------------------------------------------------------------------------------
 
 
-def test_the_machine_is_this_one_and_the_user_is_the_driver(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert {core.number for core in ENGINE.machine().cores} == os.sched_getaffinity(0)
-    assert ENGINE.user() == (os.getuid(), os.getgid())
+def test_the_machine_is_this_one_and_the_user_is_the_driver(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    assert {core.number for core in ENGINE.site(PLAN).machine.cores} == os.sched_getaffinity(0)
+    here = world(tmp_path)
+    assert user_of(here.cell) == (os.getuid(), os.getgid())
     assert (ENGINE.ladder, ENGINE.starts_ranks, ENGINE.start_seconds[1]) == ((), False, 0.0)
     monkeypatch.setenv("COLLBENCH_CONTAINER", "box")
-    assert ENGINE.container("c0") == "box", "the driver's own, if it is in one"
+    assert {place.container for place in places(here.cell, here.placement)} == {"box"}, (
+        "the driver's own, if it is in one"
+    )
 
 
 def test_a_world_is_one_command_of_the_launcher(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "getuid", lambda: 1000)
-    (line,) = ENGINE.render(world(tmp_path))
+    (line,) = host.commands(world(tmp_path))
     assert line.startswith("env PATH=/environment of/mine/bin:$PATH ")
     assert (
         f" TMPDIR={tmp_path} mpirun --bind-to none -n 2 collbench run {tmp_path}/plan.json "
         f"--placement {tmp_path}/placement.json --out {tmp_path}/out"
     ) in line
     assert "OMPI_ALLOW_RUN_AS_ROOT" not in line
-    (crowded,) = ENGINE.render(world(tmp_path, ranks=3))
+    (crowded,) = host.commands(world(tmp_path, ranks=3))
     assert "mpirun --map-by :OVERSUBSCRIBE --bind-to none -n 3 collbench" in crowded
 
 
@@ -247,7 +252,9 @@ def executable(folder: Path, name: str, text: str) -> None:
 
 def test_programs_are_those_of_the_environment_and_all_end_with_their_world(tmp_path: Path) -> None:
     pid = tmp_path / "pid"
-    executable(tmp_path, "mpirun", f'echo "$1 $OWN $PATH"; echo $$ > {pid}.part; mv {pid}.part {pid}; exec sleep 3600')
+    executable(
+        tmp_path, "mpirun", f'echo "$1 $OWN $TMPDIR $PATH"; echo $$ > {pid}.part; mv {pid}.part {pid}; exec sleep 3600'
+    )
     there = world(tmp_path)
     there = WorldSpec(there.run, there.name, there.driver, there.cell, there.placement,
                       Stack(there.stack.starter, str(tmp_path)), there.folders, there.user)  # fmt: skip
@@ -258,14 +265,13 @@ def test_programs_are_those_of_the_environment_and_all_end_with_their_world(tmp_
             f"{tmp_path}/bin/python", "-m", "collbench", "run", f"{tmp_path}/plan.json",
             "--placement", f"{tmp_path}/placement.json", "--out", f"{tmp_path}/out", "--style", "csv",
         )  # fmt: skip
-        assert opened.environment == host.environment_of(there)
         command = opened.execute("localhost", ("mpirun", "first"), {"OWN": "told"}, log)
         number = written(pid)
         running = command.code
     assert running is None
     assert gone(number)
     assert (command.code, command.how) == (-signal.SIGTERM, "mpirun was ended by signal 15 (Terminated)")
-    assert log.lines == (f"first told {tmp_path}/bin:{os.environ['PATH']}",)
+    assert log.lines == (f"first told {there.folders.plan.parent} {tmp_path}/bin:{os.environ['PATH']}",)
     assert (session.title, session.run, session.sweep()[1]) == ("", "host", [])
 
 

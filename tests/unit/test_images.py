@@ -15,11 +15,12 @@ from tests.unit.made_engine import MadeEngine, made_engine
 
 from collbench.cli import cli
 from collbench.errors import EngineError, ImageMissing, RequestError
-from collbench.launch.engines.docker import image_store, images
-from collbench.launch.engines.docker.containers import Docker
-from collbench.launch.engines.docker.image_store import Resolved, inspect, labelled, resolve, run_once
+from collbench.launch.engines.docker import images, look
+from collbench.launch.engines.docker.client import Docker
 from collbench.launch.engines.docker.images import Recipe, only, pack
+from collbench.launch.engines.docker.look import Resolved, ask, inspect, resolve
 from collbench.launch.engines.fake import contents
+from collbench.launch.folders import user_inside
 from collbench.launch.patience import Stopping
 from collbench.launch.probe import Build, Contents, sources
 from collbench.launch.shipped import dockerfiles
@@ -253,7 +254,7 @@ def test_a_build_that_fails_says_its_last_lines(tmp_path: Path) -> None:
         """As much of the SDK's client as a build takes."""
 
         def build(self, **how: Any) -> Any:
-            assert (how.pop("fileobj").read(), how.pop("timeout")) == (b"a tar", image_store.BUILD_SILENCE)
+            assert (how.pop("fileobj").read(), how.pop("timeout")) == (b"a tar", images.BUILD_SILENCE)
             assert how == {
                 "custom_context": True, "dockerfile": "Dockerfile", "tag": "x/y", "buildargs": {"A": "b"},
                 "nocache": False, "labels": {"c": "d"}, "rm": True, "forcerm": True, "decode": True,
@@ -265,9 +266,9 @@ def test_a_build_that_fails_says_its_last_lines(tmp_path: Path) -> None:
     heard: list[str] = []
     with made_engine(tmp_path, building) as made:
         engine = Docker(made.host)
-        engine.client.api = Api()
+        engine.api = Api()
         with pytest.raises(EngineError) as caught:
-            image_store.build(engine, b"a tar", "Dockerfile", "x/y", {"A": "b"}, False, {"c": "d"}, heard.append)
+            images.build_context(engine, b"a tar", "Dockerfile", "x/y", {"A": "b"}, False, {"c": "d"}, heard.append)
     last = " | ".join(f"step {number}" for number in range(4, 12))
     assert str(caught.value) == f"image x/y: the build failed: no such package Last lines: {last}"
     assert heard == [f"step {number}" for number in range(12)]
@@ -289,7 +290,6 @@ def test_images_are_listed_by_their_tags(tmp_path: Path) -> None:
             {"collbench.image": "x", "tag": "z/late", "id": "0123456789ab"},
         ]
         assert json.loads(query(made.asked[-1][1])["filters"]) == {"label": ["collbench.image"]}
-        assert len(labelled(Docker(made.host), "x")) == 3
 
 
 def test_the_list_says_which_images_have_other_code(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -316,7 +316,7 @@ def test_an_image_is_known_by_its_id_or_missing(tmp_path: Path) -> None:
         assert str(caught.value) == f"image gone: not on this engine ({made.host})."
 
 
-def test_a_command_is_run_once_as_a_user_and_its_container_removed(tmp_path: Path) -> None:
+def test_an_image_is_asked_as_a_ranks_user_and_confined_and_its_container_removed(tmp_path: Path) -> None:
     states = iter(("created", "running", "exited"))
 
     def answer(method: str, path: str) -> tuple[int, Any] | None:
@@ -329,23 +329,21 @@ def test_a_command_is_run_once_as_a_user_and_its_container_removed(tmp_path: Pat
 
     with made_engine(tmp_path, answer) as made:
         engine = Docker(made.host)
-        code, _ = run_once(engine, IMAGE, ("cat", "file"), "4:2", network_mode="none")
+        code, _ = ask(engine, IMAGE, ("cat", "file"), {"A": "b"}, ipc_mode="host")
         assert code == 7
         (body,) = (body for body in made.bodies if "Image" in body)
         assert (body["Image"], body["Cmd"], body["User"], body["Labels"]) == (
-            "sha256:1", ["cat", "file"], "4:2", engine.labels
+            "sha256:1", ["cat", "file"], ":".join(map(str, user_inside())), engine.labels
         )  # fmt: skip
-        assert body["Env"] == ["HOME=/tmp", "USER=collbench"]
+        assert body["Env"] == ["HOME=/tmp", "USER=collbench", "A=b"]
         host = body["HostConfig"]
-        assert (host["Init"], host["PidsLimit"], host["NetworkMode"]) == (True, 4096, "none")
+        assert (host["Init"], host["PidsLimit"], host["NetworkMode"], host["IpcMode"]) == (True, 4096, "none", "host")
+        assert (host["CapDrop"], host["SecurityOpt"]) == (["ALL"], ["no-new-privileges"])
         assert host["LogConfig"] == {"Type": "json-file", "Config": {"max-size": "1m", "max-file": "1"}}
         assert len(asked(made, "GET", "/containers/1/json")) >= 3
         (removed,) = asked(made, "DELETE", "/containers/1")
         assert query(removed)["force"] == query(removed)["v"] == "True"
         assert query(asked(made, "GET", "/containers/1/logs")[0])["tail"] == "200"
-        run_once(engine, IMAGE, ("true",))
-        body = made.bodies[-1]
-        assert (body.get("User"), body.get("Env")) == (None, None), "the image's own, where none is given"
 
 
 def test_a_command_that_does_not_end_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -358,8 +356,8 @@ def test_a_command_that_does_not_end_is_left(tmp_path: Path, monkeypatch: pytest
 
     with made_engine(tmp_path, answer) as made:
         engine = Docker(made.host)
-        monkeypatch.setattr(image_store, "ANSWER", 0)
+        monkeypatch.setattr(look, "ANSWER", 0)
         with pytest.raises(EngineError) as caught:
-            run_once(engine, IMAGE, ("sleep", "1000"))
+            ask(engine, IMAGE, ("sleep", "1000"))
         assert str(caught.value) == "image some/image: cannot run sleep: it did not end within 0 s."
         assert made.asked[-1][0] == "DELETE"

@@ -15,14 +15,14 @@ import pytest
 from tests.unit.k8s_objects import check
 
 from collbench.errors import PlanError
-from collbench.launch.engines.k8s import ENGINE, client
+from collbench.launch.engines.k8s import all_launches, client
 from collbench.launch.engines.k8s.objects import Launchable, look_job, manifests, script_launcher
 from collbench.launch.engines.k8s.session import unpack
 from collbench.launch.engines.k8s.site import K8sSite, read
 from collbench.launch.engines.spec import Stack, WorldSpec
 from collbench.launch.expansion import expand, starter_of
 from collbench.launch.folders import folders_in
-from collbench.schema.launch_plan import LaunchPlan
+from collbench.schema.plan import LaunchPlan
 
 SITE: dict[str, Any] = {
     "cores": 8, "objects": "mpijob", "namespace": "bench",
@@ -75,7 +75,7 @@ def site_file(where: Path, **changes: Any) -> str:
 
 def printed(folder: Path, plan: dict[str, Any] | None = None, **site: Any) -> str:
     done = expand(msgspec.structs.replace(PLAN, site=site_file(folder, **site), **(plan or {})))
-    return ENGINE.script(done.plan, done.order, done.placements)
+    return all_launches(done.plan, done.order, done.placements)
 
 
 def objects(text: str) -> list[dict[str, Any]]:
@@ -344,7 +344,7 @@ def test_a_step_that_adds_nothing_to_one_container_is_the_one_before(tmp_path: P
     plan = TORCH | {"policies": ("multi",), "hosts": (1,), "isolation": (step,)}
     done = expand(msgspec.structs.replace(PLAN, site=site_file(tmp_path), **plan))
     assert [cell.isolation for cell in done.cells] == ["limits"]
-    assert templates(ENGINE.script(done.plan, done.order, done.placements))
+    assert templates(all_launches(done.plan, done.order, done.placements))
 
 
 @pytest.mark.parametrize("step", ["ipc", "visible"])

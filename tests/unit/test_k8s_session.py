@@ -21,6 +21,7 @@ from collbench.launch.engines.k8s.client import Client
 from collbench.launch.engines.k8s.objects import DRIVER, RUN
 from collbench.launch.engines.k8s.session import K8sSession
 from collbench.launch.engines.k8s.site import K8sSite
+from collbench.launch.engines.spec import cleaned
 from collbench.launch.folders import driver_identity
 from collbench.schema.store import read_run
 
@@ -159,10 +160,10 @@ def test_of_what_was_never_made_nothing_is_to_be_deleted(cluster: Path, tmp_path
 def test_two_errors_are_two_sentences(cluster: Path) -> None:
     says(cluster, delete="Error from server (Forbidden): User cannot delete jobs")
     ours = session()
-    error = EngineError("engine k8s: a node went away")
     ours._made = True
-    ours._released(error)
-    (note,) = error.__notes__
+    with pytest.raises(EngineError) as caught, cleaned(ours.close):
+        raise EngineError("engine k8s: a node went away")
+    (note,) = caught.value.__notes__
     assert note.startswith(". engine k8s: kubectl delete says: User cannot delete jobs. Delete what is left: kubectl")
 
 
@@ -254,7 +255,7 @@ def test_what_cannot_be_deleted_is_said(cluster: Path) -> None:
         pytest.raises(
             EngineError, match=r"cannot delete jobs.* Delete what is left: kubectl delete .*-l collbench/run"
         ),
-        ours.cleaned(),
+        cleaned(ours.close),
     ):
         ours._made = True
 

@@ -25,7 +25,7 @@ from collbench.run.sampling import agreed_method
 from collbench.schema import record as records
 from collbench.schema.plan import Plan
 from collbench.schema.record import Confinement, MachineRanks, SlowRank
-from collbench.schema.sample_files import ALL_RANKS_LIMIT
+from collbench.schema.samples import ALL_RANKS_LIMIT
 
 HERE = rank_facts()
 CONFINED = msgspec.structs.replace(HERE.confinement, namespaces={"ipc": 1, "net": 2})

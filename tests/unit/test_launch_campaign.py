@@ -18,9 +18,9 @@ from collbench.launch.cells import cases_in
 from collbench.launch.engines import fake
 from collbench.launch.engines.fake import FakeCommand, FakeSession, Play, Playing, contents
 from collbench.launch.probe import Contents
-from collbench.schema.launch_plan import LaunchPlan
 from collbench.schema.manifest import Library
-from collbench.schema.place import Place, read_places
+from collbench.schema.plan import LaunchPlan
+from collbench.schema.world import Place, read_places
 
 PLAN = LaunchPlan(
     collectives=("bcast",), images=("openmpi",), policies=("single",), sizes=("8", "16"), launches=2, timeout="5s",

@@ -15,7 +15,8 @@ from tests.unit.decided_worlds import TOML, Launch, clear, launches_of, noisy
 
 from collbench.analysis.runs import observe
 from collbench.schema.case import Case
-from collbench.schema.store import RunWriter, read_manifest, read_run
+from collbench.schema.manifest import read_manifest
+from collbench.schema.store import RunWriter, read_run
 
 FIXED = TOML.replace("launches = 12", "launches = 7").replace('until = "decided"\n', "")
 

@@ -10,7 +10,7 @@ from tests.unit.test_launch_placement import POLICIES, cell, plan, with_gpus
 from collbench.errors import PlanError
 from collbench.launch.cells import LaunchCell
 from collbench.launch.placing import place
-from collbench.schema.launch_plan import LaunchPlan
+from collbench.schema.plan import LaunchPlan
 
 
 def fits(workers: int, server: bool, far: bool, nodes: int, cores: int, gpus: int, each: int | str) -> bool:

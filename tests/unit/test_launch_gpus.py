@@ -18,9 +18,9 @@ from collbench.launch import starters
 from collbench.launch.campaign import PreparedCampaign
 from collbench.launch.cells import Launch, LaunchCell, backends_of, check_backends
 from collbench.launch.engines.docker import look
-from collbench.launch.engines.docker.image_store import Resolved
 from collbench.launch.engines.docker.images import Recipe, arguments_of, labels_of
-from collbench.launch.engines.docker.specs import INHIBIT_ADDRESS, MEMLOCK, SEALED, STEPS
+from collbench.launch.engines.docker.look import Resolved
+from collbench.launch.engines.docker.spec import INHIBIT_ADDRESS, MEMLOCK, SEALED, STEPS
 from collbench.launch.engines.fake import FakeSession
 from collbench.launch.engines.spec import Look, Stack
 from collbench.launch.expansion import expand
@@ -30,10 +30,9 @@ from collbench.launch.rank_environment import NCCL_CONNECTION, hides_peers, nccl
 from collbench.launch.shipped import dockerfiles
 from collbench.launch.stacks import Stacks, differences_of, refuse_missing
 from collbench.machine.topology import Core, Topology, TopologyGpu
-from collbench.schema.choices import sizes_in_bytes
-from collbench.schema.launch_plan import LaunchPlan, load_launch_plan
+from collbench.schema.axes import sizes_in_bytes
 from collbench.schema.manifest import Library
-from collbench.schema.plan import load_plan
+from collbench.schema.plan import LaunchPlan, load_launch_plan, load_plan
 from collbench.schema.record import SCHEMA
 
 ROOT = Path(__file__).parents[2]
@@ -254,9 +253,9 @@ def test_an_image_is_asked_with_the_gpus_that_its_ranks_will_have(monkeypatch: p
 
     monkeypatch.setattr(look, "ask", ask)
     nobody: Any = None
-    look.contents_of(nobody, Resolved("mpich", "sha256:1"), requests=["all of them"])
+    look.contents_of(nobody, Resolved("mpich", "sha256:1"), requests=[{"Count": -1}])
     look.contents_of(nobody, Resolved("mpich", "sha256:1"))
-    assert [one.get("device_requests") for one in asked] == [["all of them"], None]
+    assert [one.get("device_requests") for one in asked] == [[{"Count": -1}], None]
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,8 @@ from tests.unit.made_worlds import PLAN, carried_out, made
 
 from collbench.errors import EngineError, LaunchFailed
 from collbench.launch import starters
-from collbench.launch.engines.docker.containers import Execution, OnLine, killed_for_memory
+from collbench.launch.engines.docker.client import Docker, Execution, OnLine
+from collbench.launch.engines.docker.containers import killed_for_memory
 from collbench.launch.job import Daemons, Job
 from collbench.launch.log import Log
 from collbench.launch.patience import GRACE, LONGEST_PASS, STARTING, Limits, Patience, limits_of, written_to
@@ -272,7 +273,7 @@ def test_a_driver_that_was_stopped_records_no_false_failure(tmp_path: Path, worl
     assert done.stdout == "[(0, 8, 'ok'), (0, 16, 'ok')] [(), ()]\n", done.stderr
 
 
-class Answers:
+class Answers(Docker):
     """An engine whose containers have these counters; without, they do not answer."""
 
     def __init__(self, counters: dict[str, str]) -> None:

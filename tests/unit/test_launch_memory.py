@@ -10,7 +10,7 @@ from collbench.errors import PlanError
 from collbench.launch import expansion
 from collbench.launch.cells import LaunchCell, cases_in
 from collbench.launch.expansion import buffers, refuse_too_large
-from collbench.schema.launch_plan import LaunchPlan
+from collbench.schema.plan import LaunchPlan
 
 MULTI = msgspec.structs.replace(PLAN, policies=("multi",), launches=1)
 

@@ -13,7 +13,7 @@ from collbench.launch.cells import LaunchCell
 from collbench.launch.folders import UNPRIVILEGED, disturbances, folders, sign, user_inside
 from collbench.launch.placing import Placement, place
 from collbench.machine.topology import Core, Topology
-from collbench.schema.launch_plan import LaunchPlan
+from collbench.schema.plan import LaunchPlan
 
 PLAN = LaunchPlan(collectives=("allreduce",), images=("mpich",))
 

@@ -24,7 +24,7 @@ from collbench.launch.expansion import expand
 from collbench.launch.harvest import placed
 from collbench.machine.topology import Core, Topology
 from collbench.schema.case import Case
-from collbench.schema.launch_plan import LaunchPlan
+from collbench.schema.plan import LaunchPlan
 from collbench.schema.record import Record
 from collbench.schema.store import read_run
 

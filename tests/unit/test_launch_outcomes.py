@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import tempfile
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,15 +19,15 @@ from collbench import backends
 from collbench.errors import EngineError, Interrupted, PlanError
 from collbench.launch import expansion
 from collbench.launch.campaign import PreparedCampaign, campaign_manifest, connect, finished, prepare, run_campaign
-from collbench.launch.engines.fake import FakeCommand, FakeEngine, FakeSession, Play, contents
-from collbench.launch.engines.host import HostEngine
+from collbench.launch.engines import fake, host
+from collbench.launch.engines.fake import FakeCommand, FakeSession, Play, contents
 from collbench.launch.folders import driver_identity, user_inside
 from collbench.launch.harvest import Harvested, Keeper, placed, stamped
 from collbench.machine import facts
 from collbench.run.facts_of_ranks import protocol
 from collbench.schema import record as records
-from collbench.schema.launch_plan import LaunchPlan
 from collbench.schema.manifest import Library
+from collbench.schema.plan import LaunchPlan
 from collbench.schema.record import Record
 
 MULTI = msgspec.structs.replace(PLAN, policies=("multi",), launches=1)
@@ -251,21 +252,21 @@ def test_every_engine_of_a_plan_is_connected_to_once(monkeypatch: pytest.MonkeyP
     asked: list[Any] = []
 
     def connecting(name: str) -> Any:
-        def connect_to(engine: Any, address: str, check: Any) -> Any:
-            asked.append((name, address, check))
+        def connect_to(plan: LaunchPlan, check: Any) -> Any:
+            asked.append((name, plan.docker_host, check))
             return name
 
         return connect_to
 
-    monkeypatch.setattr(FakeEngine, "connect", connecting("fake"))
-    monkeypatch.setattr(HostEngine, "connect", connecting("host"))
+    monkeypatch.setattr(fake, "ENGINE", replace(fake.ENGINE, connect=connecting("fake")))
+    monkeypatch.setattr(host, "ENGINE", replace(host.ENGINE, connect=connecting("host")))
     plan = msgspec.structs.replace(PLAN, policies=("host", "single", "multi"), docker_host="tcp://x")
     sessions: Mapping[str, Any] = {"fake": FakeSession(leave), "host": FakeSession(leave, title="")}
     ready = prepare(plan, lambda: None, sessions)
     check: Any = object()
     found: Any = connect(ready.expanded, check)
     assert found == {"host": "host", "fake": "fake"}
-    assert asked == [("host", "", check), ("fake", "", check)]  # neither has an address
+    assert asked == [("host", "tcp://x", check), ("fake", "tcp://x", check)]
     assert ready.engine == "Fake Engine 1"
     assert PreparedCampaign(ready.expanded, {}, ready.stacks).engine == "none"
 

@@ -17,7 +17,7 @@ from collbench.errors import PlanError, RequestError
 from collbench.launch import engines, placement
 from collbench.launch.campaign import PreparedCampaign, finished
 from collbench.launch.cells import LaunchCell, cases_in, order_of
-from collbench.launch.engines.docker.specs import STEPS
+from collbench.launch.engines.docker.spec import STEPS
 from collbench.launch.engines.ladder import steps_of
 from collbench.launch.expansion import expand, refuse_too_large
 from collbench.launch.harvest import placed
@@ -26,7 +26,7 @@ from collbench.launch.shipped import find_plan
 from collbench.launch.stacks import Stacks
 from collbench.machine.facts import parse_cores
 from collbench.machine.topology import Core, Topology, TopologyGpu
-from collbench.schema.launch_plan import LaunchPlan, load_launch_plan
+from collbench.schema.plan import LaunchPlan, load_launch_plan
 from collbench.schema.record import Record
 from collbench.workloads.program import ProgramCase
 

@@ -12,7 +12,7 @@ from collbench.cli.launching import undecidable
 from collbench.errors import PlanError
 from collbench.launch.expansion import expand
 from collbench.machine.topology import Core, Topology
-from collbench.schema.launch_plan import load_launch_plan
+from collbench.schema.plan import load_launch_plan
 
 #: Those that are not for `collbench run`.
 READY = [

@@ -13,7 +13,7 @@ from collbench.launch.cells import cases_in, inner_plan
 from collbench.launch.expansion import expand, refuse_too_large
 from collbench.launch.harvest import placed
 from collbench.launch.stacks import Stacks
-from collbench.schema.launch_plan import LaunchPlan
+from collbench.schema.plan import LaunchPlan
 from collbench.schema.record import Record
 
 POLICIES = ("host", "single", "multi", "packed:1", "packed:2", "packed:3", "packed:9")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import tempfile
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +13,12 @@ import msgspec
 import pytest
 from tests.unit.test_launch_campaign import first, held, leave
 
-from collbench.analysis.runs import few_launches, observe
+from collbench.analysis.runs import observe, shortage
 from collbench.cli import run_command
 from collbench.errors import LaunchLost
 from collbench.launch import campaign, expansion
-from collbench.launch.engines.fake import FakeCommand, FakeEngine, FakeSession, Play, contents
-from collbench.launch.engines.host import HostEngine
+from collbench.launch.engines import fake, host
+from collbench.launch.engines.fake import FakeCommand, FakeSession, Play, contents
 from collbench.machine import facts
 from collbench.schema import manifest as manifests
 from collbench.schema.store import RecordStream, RunWriter, read_run
@@ -44,7 +45,7 @@ def launch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captu
     (tmp_path / "plan.toml").write_text(TOML)
 
     def call(play: Play, *flags: str, **session: Any) -> tuple[int, str]:
-        monkeypatch.setattr(FakeEngine, "connect", lambda engine, address, check: FakeSession(play, **session))
+        monkeypatch.setattr(fake, "ENGINE", replace(fake.ENGINE, connect=lambda *_: FakeSession(play, **session)))
         where = () if "--resume" in flags else ("--out", str(tmp_path / "run"))
         monkeypatch.setattr(sys, "argv", ["collbench", "launch", str(tmp_path / "plan.toml"), *where, *flags])
         return run_command(speaks=True), capsys.readouterr().err
@@ -89,12 +90,11 @@ def test_a_launch_that_was_lost_is_measured_again(launch: Launch, tmp_path: Path
     assert [(one.launch, one.status) for one in read_run(where).records] == [
         (0, "ok"), (0, "failed"), (1, "ok"), (1, "ok")
     ]  # fmt: skip
-    cells, experiment = observe(where).cells, read_run(where).manifest.experiment
-    assert experiment is not None and few_launches(cells.values(), experiment) == "fewer launches than its 2 in 1 cell"
+    assert [lacking.cells for lacking in observe(where).shortages] == [1]
     code, err = launch(leave, "--resume", str(where))
     assert (code, len(read_run(where).records)) == (0, 5), err
-    cells = observe(where).cells
-    assert few_launches(cells.values(), experiment) == ""
+    cells, manifest = observe(where).cells, read_run(where).manifest
+    assert shortage(where, manifest, cells.values()).cells == 0
     assert {(cell.failed, len(cell.medians), *cell.reasons) for cell in cells.values()} == {(0, 2)}
 
 
@@ -105,9 +105,7 @@ def test_a_lost_launch_that_fails_by_itself_when_it_is_repeated_has_failed_once(
     where = tmp_path / "run"
     launch(lambda command: lose(command) if first(command) else leave(command))
     run = read_run(where)
-    assert run.manifest.experiment is not None
-    lacking = few_launches(observe(where).cells.values(), run.manifest.experiment)
-    assert lacking == "fewer launches than its 2 in 2 cells"
+    assert shortage(where, run.manifest, observe(where).cells.values()).cells == 2
     code, err = launch(lambda command: 7 if first(command) else leave(command), "--resume", str(where))
     assert (code, [one.launch for one in read_run(where).records]) == (1, [0, 1, 1, 0]), err
     cells = observe(where).cells.values()
@@ -231,7 +229,8 @@ def test_another_engine_is_named_by_a_flag(launch: Launch) -> None:
 def test_a_run_with_cells_of_two_engines_is_compared_by_engine(
     launch: Launch, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(HostEngine, "connect", lambda engine, address, check: FakeSession(leave, title=""))
+    on_host = FakeSession(leave, title="")
+    monkeypatch.setattr(host, "ENGINE", replace(host.ENGINE, connect=lambda *_: on_host))
     plan = TOML.replace('["single"]', '["host", "single", "multi"]').replace("launches = 2", "launches = 8")
     (tmp_path / "plan.toml").write_text(plan)
     code, err = launch(leave)

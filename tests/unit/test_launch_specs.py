@@ -13,16 +13,14 @@ import pytest
 from collbench.launch import starters
 from collbench.launch.cells import LaunchCell
 from collbench.launch.engines.docker.look import knows_cdi
-from collbench.launch.engines.docker.specs import (
+from collbench.launch.engines.docker.spec import (
     CDI,
     MEMLOCK,
     STEPS,
     Spec,
     container_command,
     container_settings,
-    host_settings,
-    reached,
-    specs_for,
+    layout_of,
 )
 from collbench.launch.engines.spec import Stack, WorldSpec
 from collbench.launch.folders import Folders
@@ -31,21 +29,30 @@ from collbench.launch.placing import Placement, place
 from collbench.launch.rank_environment import notes, places
 from collbench.launch.starters.starter import PROCESS
 from collbench.machine.topology import Core, Topology, TopologyGpu
-from collbench.schema.launch_plan import LaunchPlan
+from collbench.schema.plan import LaunchPlan
 
 MACHINE = Topology(tuple(Core(n) for n in range(4)))
 PLAN = LaunchPlan(collectives=("allreduce",), images=("mpich",))
 AT = Folders(Path("/at/plan"), Path("/at/placement"), Path("/at/out"), Path("/at/relay"))
 
 
-def specs_in(cell: LaunchCell, placement: Placement, *grants: str) -> tuple[Spec, ...]:
+def world_of(cell: LaunchCell, placement: Placement, *grants: str) -> WorldSpec:
     stack = Stack(PROCESS, "collbench/mpich", grants=frozenset(grants), given=Given({"A": "b"}))
-    return specs_for(WorldSpec("cb1", "cb1-0", "boot/1/2", cell, placement, stack, AT, (1000, 1000)))
+    return WorldSpec("cb1", "cb1-0", "boot/1/2", cell, placement, stack, AT, (1000, 1000))
+
+
+def specs_in(cell: LaunchCell, placement: Placement, *grants: str) -> tuple[Spec, ...]:
+    return layout_of(world_of(cell, placement, *grants)).specs
 
 
 def specs(step: str, policy: str = "single", memlock: bool = True) -> tuple[Spec, ...]:
     cell = LaunchCell("mpich", policy, step, 2)
     return specs_in(cell, place(MACHINE, cell, PLAN), *((MEMLOCK,) if memlock else ()))
+
+
+def host_settings(spec: Spec) -> Any:
+    """What the SDK is told of the host's part of a container."""
+    return container_settings(SimpleNamespace(create_host_config=dict), spec)["host_config"]
 
 
 def placed(cell: LaunchCell) -> Placement:
@@ -113,8 +120,10 @@ def create_host_config_of_the_sdk() -> Any:
 
 @pytest.mark.parametrize(("step", "first"), [("strict", "cb1-0-c0"), ("net", "cb1-0-c0"), ("files", "localhost")])
 def test_a_launcher_finds_its_own_container_among_its_hosts(step: str, first: str) -> None:
-    members = [spec for spec in specs(step) if not spec.donates]
-    assert reached(members) == (first, "cb1-0-c1")
+    cell = LaunchCell("mpich", "single", step, 2)
+    layout = layout_of(world_of(cell, place(MACHINE, cell, PLAN)))
+    assert layout.hosts == ((first, 1), ("cb1-0-c1", 1))
+    assert layout.names == {first: "cb1-0-c0", "cb1-0-c1": "cb1-0-c1"}
 
 
 def gpu_specs(step: str, policy: str, cdi: bool = False) -> tuple[Spec, ...]:

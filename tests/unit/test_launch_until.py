@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -18,12 +19,12 @@ from collbench.analysis.runs import observe
 from collbench.cli import run_command
 from collbench.cli.deciding import Decider, launch_cells
 from collbench.errors import PackageMissing
+from collbench.launch.engines import host
 from collbench.launch.engines.fake import FakeSession
-from collbench.launch.engines.host import HostEngine
 from collbench.launch.expansion import expand
 from collbench.report.tables import Table
 from collbench.schema.case import Case
-from collbench.schema.launch_plan import load_launch_plan
+from collbench.schema.plan import load_launch_plan
 from collbench.schema.store import read_run
 
 #: So many blocks that agree decide both sizes, of at most 12.
@@ -220,7 +221,7 @@ def test_the_answer_at_the_end_has_intervals_that_hold_at_any_time(
     (tmp_path / "plan.toml").write_text(toml)
     plan = load_launch_plan(tmp_path / "plan.toml")
     on_host = FakeSession(taking(wide, plan, []), title="")
-    monkeypatch.setattr(HostEngine, "connect", lambda engine, address, check: on_host)
+    monkeypatch.setattr(host, "ENGINE", replace(host.ENGINE, connect=lambda *_: on_host))
     answers: list[list[Comparison]] = []
 
     def heard(comparisons: list[Comparison], margin: float) -> list[Table]:

@@ -6,6 +6,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from tests.unit.conftest import Collbench
 from tests.unit.made_engine import made_engine
@@ -19,7 +20,7 @@ from collbench.launch.patience import StopCheck
 from collbench.launch.stacks import Stacks
 from collbench.launch.starters.starter import PROCESS
 from collbench.machine.topology import Core, Topology
-from collbench.schema.launch_plan import LaunchPlan
+from collbench.schema.plan import LaunchPlan
 from collbench.schema.store import read_run
 
 PLAN = """
@@ -59,7 +60,9 @@ def test_a_volume_that_cannot_be_made(tmp_path: Path, monkeypatch: pytest.Monkey
             return expand(plan, lambda engine: Topology((Core(0),)))
 
         def prepared(expanded: ExpandedPlan, check: StopCheck, held: object) -> PreparedCampaign:
-            session = engines.get("docker").connect(made.host, check)
+            session = engines.get("docker").connect(
+                msgspec.structs.replace(expanded.plan, docker_host=made.host), check
+            )
             stack = Stack(PROCESS, "sha256:1", grants=frozenset())
             return PreparedCampaign(
                 expanded, {"docker": session}, Stacks({("docker", "tools", None): stack}, (), (), ())

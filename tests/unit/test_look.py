@@ -17,8 +17,8 @@ from collbench.launch.expansion import expand
 from collbench.launch.probe import Contents
 from collbench.launch.stacks import Stacks, contents_in, look_at, refuse_missing, stack_of
 from collbench.machine.topology import Core, Topology
-from collbench.schema.launch_plan import LaunchPlan
 from collbench.schema.manifest import Library
+from collbench.schema.plan import LaunchPlan
 
 PLAN = LaunchPlan(
     collectives=("bcast",), images=("openmpi", "mpich"), policies=("host", "single"), sizes=("8",), engine="fake"

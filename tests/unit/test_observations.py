@@ -8,13 +8,13 @@ import msgspec
 import numpy as np
 import pytest
 from tests.unit.made_program_runs import program_case, program_record
-from tests.unit.made_runs import experiment, made_case, made_cell, made_failure, made_record, write_run
+from tests.unit.made_runs import experiment, made_case, made_cell, made_failure, made_manifest, made_record, write_run
 
 from collbench.analysis.results import Cell, cells_of, joined
-from collbench.analysis.runs import few_launches, observe
+from collbench.analysis.runs import observe, shortage
 from collbench.run.turns import _trimmed
 from collbench.schema.record import Duet, ResultCheck
-from collbench.schema.turns import TRIMMED
+from collbench.schema.world import TRIMMED
 
 US = 1e-6
 
@@ -28,17 +28,19 @@ def cell(measured: int, failed: int = 0, skipped: int = 0) -> Cell:
 
 
 @pytest.mark.parametrize(
-    ("cells", "said"),
+    ("cells", "short"),
     [
-        ([(3, 0, 0)], ""),
-        ([(1, 2, 0), (0, 0, 3), (1, 1, 1)], ""),
-        ([(2, 0, 0)], "fewer launches than its 3 in 1 cell"),
-        ([(1, 1, 0), (0, 1, 1), (3, 0, 0)], "fewer launches than its 3 in 2 cells"),
-        ([], ""),
+        ([(3, 0, 0)], 0),
+        ([(1, 2, 0), (0, 0, 3), (1, 1, 1)], 0),
+        ([(2, 0, 0)], 1),
+        ([(1, 1, 0), (0, 1, 1), (3, 0, 0)], 2),
+        ([], 0),
     ],
 )
-def test_launches_that_failed_or_were_skipped_are_not_missing(cells: list[tuple[int, int, int]], said: str) -> None:
-    assert few_launches([cell(*counts) for counts in cells], experiment(("a",), launches=3)) == said
+def test_launches_that_failed_or_were_skipped_are_not_missing(cells: list[tuple[int, int, int]], short: int) -> None:
+    run = made_manifest(experiment=experiment(("a",), launches=3))
+    lacking = shortage(Path("none"), run, [cell(*counts) for counts in cells])
+    assert (lacking.cells, lacking.planned, lacking.growing) == (short, 3, False)
 
 
 def test_a_launch_that_failed_has_failed_at_every_size_of_its_cell(tmp_path: Path) -> None:

@@ -19,8 +19,8 @@ from tests.unit.made_runs import experiment, made_case, made_manifest, made_reco
 
 from collbench.analysis.runs import Observed, observe
 from collbench.errors import RequestError, RunReadError, RunWriteError
-from collbench.schema import pack as packing
-from collbench.schema.pack import pack
+from collbench.schema import samples as packing
+from collbench.schema.samples import pack
 from collbench.schema.store import RunWriter, read_run
 
 Collbench = Callable[..., CompletedProcess[str]]
@@ -70,7 +70,7 @@ def test_a_packed_run_is_three_files_and_loses_nothing(run: Path) -> None:
     assert found == packing.Packed(8, blocks, 512 * (run / "samples.zip").stat().st_blocks)
     assert files(run) == PACKED
     assert contents(run) == before
-    assert numbers(observe(run)) == numbers(read) and observe(run).doubts == ()
+    assert numbers(observe(run)) == numbers(read) and observe(run).flaws == ()
 
 
 def test_packing_twice_gives_the_same_bytes(run: Path) -> None:
@@ -128,7 +128,7 @@ def test_nothing_is_lost_wherever_it_is_interrupted(run: Path, name: str, at: in
     with dying(name, at), pytest.raises(Killed):
         pack(run)
     assert contents(run) == before
-    assert observe(run).doubts == ()
+    assert observe(run).flaws == ()
     pack(run)
     assert files(run) == PACKED
     assert (run / "samples.zip").read_bytes() == (whole / "samples.zip").read_bytes()
@@ -241,7 +241,7 @@ def test_a_launch_goes_on_with_a_packed_run(run: Path) -> None:
             append(writer, LAUNCHES)
     assert len(list((run / "samples").iterdir())) == 2
     assert contents(run) == contents(whole)
-    assert observe(run).doubts == ()
+    assert observe(run).flaws == ()
     assert numbers(observe(run)) == numbers(observe(whole))
     pack(run)
     pack(whole)

@@ -26,7 +26,7 @@ from collbench.machine.topology import Core, Topology, TopologyGpu
 from collbench.report.paper import beside, decidable, paper, papers
 from collbench.schema.axes import AXES
 from collbench.schema.case import case_of
-from collbench.schema.launch_plan import load_launch_plan
+from collbench.schema.plan import load_launch_plan
 from collbench.workloads import use_of
 from collbench.workloads.deepbench import Conv, Gemm, Rnn, problems
 

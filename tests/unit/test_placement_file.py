@@ -20,7 +20,7 @@ from collbench.bindings.spec import Options, World
 from collbench.errors import RequestError
 from collbench.launch import starters
 from collbench.launch.cells import LaunchCell
-from collbench.launch.engines.docker.specs import specs_for
+from collbench.launch.engines.docker.spec import layout_of
 from collbench.launch.engines.host import HostSession, environment_of
 from collbench.launch.engines.spec import Stack, WorldSpec
 from collbench.launch.folders import Folders, folders
@@ -29,9 +29,8 @@ from collbench.launch.rank_environment import places
 from collbench.machine.facts import container
 from collbench.machine.topology import Core, Topology
 from collbench.run.binding import bind
-from collbench.schema.launch_plan import LaunchPlan
-from collbench.schema.place import GPU, Place, read_places
-from collbench.schema.plan import Plan
+from collbench.schema.plan import LaunchPlan, Plan
+from collbench.schema.world import GPU, Place, read_places
 
 Collbench = Callable[..., CompletedProcess[str]]
 
@@ -65,7 +64,7 @@ def told_by(engine: str, policy: str, step: str | None, at: Folders) -> list[str
     if engine == "host":
         with HostSession(lambda: None).open(made) as opened:
             return [*map("=".join, environment_of(made).items()), *opened.program]
-    (spec,) = specs_for(made)
+    (spec,) = layout_of(made).specs
     return [*map("=".join, spec.environment), *(f"{mount.source}{mount.target}" for mount in spec.mounts)]
 
 

@@ -8,7 +8,7 @@ import pytest
 from collbench.errors import CollbenchError, PlanError
 from collbench.launch.engines.slurm.site import SlurmSite
 from collbench.launch.site import read_site
-from collbench.schema.choices import MOST_SIZES, Sizes, sizes_in_bytes
+from collbench.schema.axes import MOST_SIZES, Sizes, sizes_in_bytes
 from collbench.schema.plan import Plan, check_plan, load_plan
 
 

@@ -22,7 +22,7 @@ from collbench.launch.expansion import ExpandedPlan, expand
 from collbench.launch.preview import foreseen, indistinct_sides, unused
 from collbench.launch.shipped import find_plan
 from collbench.machine.topology import Core, Topology
-from collbench.schema.launch_plan import LaunchPlan, Side, load_launch_plan
+from collbench.schema.plan import LaunchPlan, Side, load_launch_plan
 
 USUAL: dict[str, Any] = {"images": ("tools",), "policies": ("host",), "launches": 1}
 

@@ -9,8 +9,7 @@ from click.testing import CliRunner
 
 from collbench.cli import cli
 from collbench.errors import PlanError
-from collbench.schema.launch_plan import load_launch_plan
-from collbench.schema.plan import load_plan
+from collbench.schema.plan import load_launch_plan, load_plan
 
 BASE = 'collectives = ["allreduce"]\nbackends = ["fake"]\n'
 

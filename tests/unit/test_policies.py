@@ -26,8 +26,8 @@ from collbench.launch.placing import place
 from collbench.launch.rank_environment import notes
 from collbench.launch.stacks import Stacks
 from collbench.machine.topology import Core, Topology, TopologyGpu
-from collbench.schema.launch_plan import LaunchPlan, load_launch_plan
-from collbench.schema.place import policy_order
+from collbench.schema.axes import policy_order
+from collbench.schema.plan import LaunchPlan, load_launch_plan
 
 SIDE = Stack(starters.get("openmpi", "openmpi"), "sha256:1")
 

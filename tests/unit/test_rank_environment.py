@@ -9,14 +9,14 @@ import pytest
 
 from collbench.launch import starters
 from collbench.launch.cells import LaunchCell
-from collbench.launch.engines.docker.specs import specs_for
+from collbench.launch.engines.docker.spec import layout_of
 from collbench.launch.engines.spec import Stack, WorldSpec
 from collbench.launch.folders import folders_in
 from collbench.launch.given import Given
 from collbench.launch.placing import Placement, place
 from collbench.launch.rank_environment import SHM_FOLDER, notes, refuses_cma, shares_hostname, shm_shortage, variables
 from collbench.machine.topology import Core, Topology
-from collbench.schema.launch_plan import LaunchPlan
+from collbench.schema.plan import LaunchPlan
 
 MACHINE = Topology(tuple(Core(n) for n in range(4)))
 PLAN = LaunchPlan(collectives=("allreduce",), images=("mpich",), oversubscribe=True)
@@ -85,8 +85,8 @@ def test_open_mpi_has_shared_memory_in_each_container_where_names_would_collide(
     assert (found.get("OMPI_MCA_btl_sm_backing_directory") == SHM_FOLDER) is apart
     if step is not None:
         world = made_world(cell, placed(cell), Stack(OPENMPI, "x"))
-        folders = [[mount.target for mount in spec.mounts if mount.kind == "tmpfs"] for spec in specs_for(world)]
-        boxes = [targets for spec, targets in zip(specs_for(world), folders, strict=True) if not spec.donates]
+        folders = [[mount.target for mount in spec.mounts if mount.kind == "tmpfs"] for spec in layout_of(world).specs]
+        boxes = [targets for spec, targets in zip(layout_of(world).specs, folders, strict=True) if not spec.donates]
         assert boxes == [[SHM_FOLDER] if apart else []] * len(boxes)
     other = variables(replace(cell, image="mpich"), placed(cell), Stack(MPICH, "x"))
     assert SHM_FOLDER not in other.values()

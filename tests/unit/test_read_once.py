@@ -15,7 +15,7 @@ from collbench.cli import cli
 from collbench.report.page.contents import chapter
 from collbench.report.page.figures.samples import Launches, StoredSamples
 from collbench.schema import record as records
-from collbench.schema.pack import pack
+from collbench.schema.samples import pack
 from collbench.schema.store import RunWriter
 
 SIZES, LAUNCHES = (8, 1024, 64 << 10, 1 << 20), 6

@@ -14,12 +14,11 @@ from tests.unit.made_runs import experiment, made_case, made_manifest, made_reco
 
 from collbench.analysis.runs import EVERY, SampleCheck, observe
 from collbench.errors import RunReadError
-from collbench.report.caveats import misleading
+from collbench.report.caveats import flaw_text, misleading
 from collbench.report.page.contents import chapter
-from collbench.schema.record import Record, Samples
-from collbench.schema.sample_files import ALL_RANKS_LIMIT, MOST_VALUES, decode_samples, disagreement
+from collbench.schema.record import Record, Samples, summarise
+from collbench.schema.samples import ALL_RANKS_LIMIT, MOST_VALUES, decode_samples, disagreement
 from collbench.schema.store import RunWriter
-from collbench.schema.summary import summarise
 
 MATRIX = np.array([[20_000, -21_000, 22_000], [19_000, -20_000, 21_000]])
 RECORD = sampled(made_record(made_case(), 0, 2e-5), MATRIX)
@@ -138,11 +137,11 @@ def measured(path: Path, changed: float = 1.0) -> Path:
 
 
 def test_a_run_whose_summaries_were_changed_is_told(tmp_path: Path) -> None:
-    assert observe(measured(tmp_path / "good")).doubts == ()
+    assert observe(measured(tmp_path / "good")).flaws == ()
     observed = observe(measured(tmp_path / "run", 0.1))
-    (doubt,) = observed.doubts
-    assert "7 of 14 samples files do not agree with their records (allreduce 1K, launch 0: median " in doubt
-    assert doubt in misleading(observed)
+    (flaw,) = observed.flaws
+    assert (flaw.kind, flaw.values[:3]) == ("disagreeing", (7, 14, 14))
+    assert flaw_text(flaw) in misleading(observed)
 
 
 @pytest.mark.parametrize("damage", [Path.unlink, lambda path: path.write_bytes(b"no array")])
@@ -150,14 +149,14 @@ def test_samples_that_are_missing_or_damaged_are_told(tmp_path: Path, damage: ob
     run = measured(tmp_path / "run")
     damage(sorted((run / "samples").iterdir())[0])  # type: ignore[operator]
     observed = observe(run)
-    (doubt,) = observed.doubts
-    assert "1 of 14 samples files cannot be read (" in doubt
+    (flaw,) = observed.flaws
+    assert (flaw.kind, flaw.values[:3]) == ("unreadable", (1, 14, 14))
     captions = [figure.caption for one in chapter(observed, {}, 0.02).sections for figure in one.folded]
     assert any("1 samples files cannot be read and are left out." in caption for caption in captions)
 
 
 def test_records_without_a_samples_file_are_no_doubt(tmp_path: Path) -> None:
-    assert observe(write_run(tmp_path / "run", {made_case(): [1e-6] * 3})).doubts == ()
+    assert observe(write_run(tmp_path / "run", {made_case(): [1e-6] * 3})).flaws == ()
 
 
 def test_of_many_files_some_are_opened(tmp_path: Path) -> None:
@@ -171,6 +170,5 @@ def test_of_many_files_some_are_opened(tmp_path: Path) -> None:
 
     assert sum(1 for _ in check.passing(missing(launch) for launch in range(4 * EVERY))) == 4 * EVERY
     opened = EVERY + EVERY // 2 + 2 * EVERY // 4
-    assert check.lines()[0].startswith(
-        f"{tmp_path}: {opened} of {opened} samples files that were opened, of {4 * EVERY}, cannot be read ("
-    )
+    (flaw,) = check.flaws()
+    assert (flaw.kind, flaw.where, flaw.values[:3]) == ("unreadable", tmp_path, (opened, opened, 4 * EVERY))

@@ -14,9 +14,9 @@ from collbench.machine import launcher
 from collbench.machine.facts import RankFacts, host, rank_facts
 from collbench.run import binding
 from collbench.run.binding import shape_difference
-from collbench.schema.place import HOST, SHAPE, Boxes, Shape
-from collbench.schema.place import shapes as planned_shapes
 from collbench.schema.record import Confinement
+from collbench.schema.world import HOST, SHAPE, Boxes, Shape
+from collbench.schema.world import shapes as planned_shapes
 
 
 def in_files(number: int) -> Confinement:

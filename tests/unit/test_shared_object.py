@@ -10,7 +10,7 @@ import pytest
 
 from collbench.cli.sides import side_of
 from collbench.errors import RequestError
-from collbench.schema.launch_plan import LaunchPlan
+from collbench.schema.plan import LaunchPlan
 from collbench.timing import _loop
 
 LIBRARY = Path(_loop.__file__).read_bytes()

@@ -16,7 +16,7 @@ from collbench.launch import shipped
 from collbench.launch.engines.docker import images
 from collbench.launch.engines.docker.images import Recipe, pack
 from collbench.launch.shipped import dockerfiles, find_dockerfile, find_layer, find_plan, plans
-from collbench.schema.launch_plan import load_launch_plan
+from collbench.schema.plan import load_launch_plan
 
 Collbench = Callable[..., CompletedProcess[str]]
 

@@ -17,7 +17,7 @@ from tests.unit.slurm_texts import without_its_loop
 
 from collbench.cli.launching import show_cells
 from collbench.errors import EngineError, PlanError
-from collbench.launch.engines.slurm import ENGINE, client
+from collbench.launch.engines.slurm import all_launches, client
 from collbench.launch.engines.slurm import script as texts
 from collbench.launch.engines.slurm.job import SlurmJob, submitted, wait_for_nodes
 from collbench.launch.engines.slurm.site import read
@@ -25,7 +25,7 @@ from collbench.launch.expansion import ExpandedPlan, expand, shape_of
 from collbench.launch.log import LONGEST_ANSWER, LONGEST_LINE, Log
 from collbench.launch.preview import unused
 from collbench.launch.shipped import find_plan
-from collbench.schema.launch_plan import LaunchPlan, load_launch_plan
+from collbench.schema.plan import LaunchPlan, load_launch_plan
 
 SITE: dict[str, Any] = {
     "folder": "/lustre/collbench", "cores": 8, "environments": {"openmpi": "/lustre/openmpi", "torch": "/lustre/torch"},
@@ -56,7 +56,7 @@ def expanded(folder: Path, plan: dict[str, Any] | None = None, **site: Any) -> E
 
 def script(folder: Path, plan: dict[str, Any] | None = None, **site: Any) -> str:
     done = expanded(folder, plan, **site)
-    return ENGINE.script(done.plan, done.order, done.placements)
+    return all_launches(done.plan, done.order, done.placements)
 
 
 def test_a_job_performs_its_steps(golden: Golden, tmp_path: Path) -> None:
@@ -119,7 +119,7 @@ def test_shipped_plans_run_on_slurm(tmp_path: Path, name: str) -> None:
     plan = msgspec.structs.replace(load_launch_plan(find_plan(name), name), engine="slurm")
     at = site_file(tmp_path, runtime="charliecloud")
     done = expand(msgspec.structs.replace(plan, site=at))
-    assert "#SBATCH" in ENGINE.script(done.plan, done.order, done.placements)
+    assert "#SBATCH" in all_launches(done.plan, done.order, done.placements)
     assert {cell.isolation for cell in done.cells} <= {None, "files"}
     assert bool(done.left_out) == (name != "hosts")
 

@@ -23,6 +23,7 @@ from collbench.launch.engines.slurm.client import allocated, refuse_small
 from collbench.launch.engines.slurm.job import SlurmJob, SlurmStep, in_allocation, wait_for_nodes
 from collbench.launch.engines.slurm.session import SlurmSession, SlurmWorld
 from collbench.launch.engines.slurm.site import read
+from collbench.launch.engines.spec import cleaned
 from collbench.launch.log import Log
 
 __all__ = ["programs"]  # a fixture
@@ -341,12 +342,12 @@ def test_a_second_interrupt_while_the_controller_is_away_says_what_is_left(
     clock = SimpleNamespace(monotonic=time.monotonic, sleep=interrupt)
     monkeypatch.setattr("collbench.launch.engines.slurm.job.time", clock)
     began = time.monotonic()
-    with pytest.raises(KeyboardInterrupt) as interrupted, session.cleaned():
+    with pytest.raises(KeyboardInterrupt) as interrupted, cleaned(session.close):
         raise EngineError("interrupted")
     (note,) = interrupted.value.__notes__
     assert time.monotonic() - began < 2.0
     assert note.startswith(" Slurm does not answer. Job 7 may be left, and its folder ") and "scancel 7" in note
-    with session.cleaned():
+    with cleaned(session.close):
         """Ended once: nothing is left to do."""
 
 

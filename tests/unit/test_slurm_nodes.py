@@ -17,7 +17,7 @@ from collbench.launch.engines.slurm import look
 from collbench.launch.engines.slurm.job import SlurmJob
 from collbench.launch.engines.slurm.session import SlurmSession
 from collbench.launch.engines.slurm.site import read
-from collbench.launch.engines.spec import Looks
+from collbench.launch.engines.spec import Looks, cleaned
 from collbench.launch.expansion import expand
 from collbench.launch.stacks import contents_on, nodes_of
 from collbench.schema.manifest import Library
@@ -32,7 +32,7 @@ def looked(where: Path, **site: Any) -> Looks:
     path = site_file(where, **({"folder": str(where / "shared"), "time": "10"} | site))
     done = expand(msgspec.structs.replace(PLAN, site=path))
     session = SlurmSession(read(done.plan.site), lambda: None)
-    with session.cleaned():
+    with cleaned(session.close):
         return session.look(done.plan, done.placements, {})
 
 

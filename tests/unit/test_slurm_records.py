@@ -19,8 +19,8 @@ from collbench.launch.engines.slurm.site import read
 from collbench.launch.engines.spec import Looks
 from collbench.launch.stacks import Stacks
 from collbench.machine import facts
-from collbench.schema.launch_plan import LaunchPlan
 from collbench.schema.manifest import Allocation
+from collbench.schema.plan import LaunchPlan
 
 __all__ = ["programs"]
 
@@ -55,7 +55,7 @@ class Session(SlurmSession):
         self.job = SlurmJob("7", Path("/nowhere"))
         return look.look_at(self.job, self.site, plan, placements, self.check)
 
-    def _released(self, error: BaseException | None) -> None:
+    def close(self, at_once: bool) -> None:
         """Nothing was submitted."""
 
 

@@ -15,7 +15,7 @@ import pytest
 from tests.unit.slurm_texts import without_its_loop
 
 from collbench.errors import PlanError
-from collbench.launch.engines.slurm import ENGINE, client
+from collbench.launch.engines.slurm import all_launches, client
 from collbench.launch.engines.slurm.job import SlurmJob
 from collbench.launch.engines.slurm.script import Resources, job_script, resources_of
 from collbench.launch.engines.slurm.site import SlurmSite
@@ -23,8 +23,8 @@ from collbench.launch.expansion import ExpandedPlan, expand, shapes_of
 from collbench.machine.facts import RankFacts, rank_facts
 from collbench.run import binding
 from collbench.run.binding import shape_difference
-from collbench.schema.launch_plan import LaunchPlan
-from collbench.schema.place import SHAPE, Shape, shapes, text_of
+from collbench.schema.plan import LaunchPlan
+from collbench.schema.world import SHAPE, Shape, shapes, text_of
 
 SITE = """\
 [slurm]
@@ -56,7 +56,7 @@ def expanded(folder: Path, plan: LaunchPlan = TRAINING, runtime: str = "charliec
 
 def script(*given: Any, **changes: Any) -> str:
     done = expanded(*given, **changes)
-    return ENGINE.script(done.plan, done.order, done.placements)
+    return all_launches(done.plan, done.order, done.placements)
 
 
 def test_a_server_without_a_gpu_is_on_a_node_of_its_own_or_beside_its_workers(
@@ -136,7 +136,7 @@ def test_a_job_asks_for_the_cores_of_a_node_once(tmp_path: Path) -> None:
     assert of_gpus == Resources(2, 1, 8, 2, Resources(1, 1, 8, 0))
     crowded = expanded(tmp_path, servers=(3,), cores_per_rank=4, oversubscribe=True)
     assert resources_of(crowded.placements.items()) == Resources(1, 2, 4, 0, Resources(1, 2, 4, 0))
-    assert "--overcommit" in ENGINE.script(crowded.plan, crowded.order, crowded.placements)
+    assert "--overcommit" in all_launches(crowded.plan, crowded.order, crowded.placements)
 
 
 #: A server on n0, and two workers each on n1 and n2; of one core.

@@ -13,7 +13,7 @@ from collbench.errors import EngineError
 from collbench.launch import storage
 from collbench.launch.cells import LaunchCell, inner_plan, storages_of
 from collbench.launch.engines.docker.look import storage_root
-from collbench.launch.engines.docker.specs import Mount, mounts_of
+from collbench.launch.engines.docker.spec import Mount
 from collbench.launch.expansion import expand
 from collbench.launch.folders import signed
 from collbench.launch.harvest import witnessed
@@ -21,7 +21,7 @@ from collbench.launch.storage import INSIDE, described, place_of, refuse_other_d
 from collbench.machine.topology import Core, Topology
 from collbench.run import facts_of_ranks
 from collbench.run.facts_of_ranks import OwnTime
-from collbench.schema.launch_plan import LaunchPlan
+from collbench.schema.plan import LaunchPlan
 from collbench.workloads.program import Step
 
 ME = (os.getuid(), os.getgid())
@@ -113,10 +113,8 @@ def test_the_engine_says_where_its_layers_are() -> None:
 
 
 def test_a_volume_and_memory_have_no_source() -> None:
-    pytest.importorskip("docker")
-    volume, memory, folder = mounts_of(
-        (Mount("", "/tmp", True, "volume"), Mount("", "/tmp", True, "tmpfs"), Mount("/a", "/b"))  # noqa: S108
-    )
+    volume = Mount("", "/tmp", True, "volume").setting  # noqa: S108
+    memory, folder = Mount("", "/tmp", True, "tmpfs").setting, Mount("/a", "/b").setting  # noqa: S108
     assert (volume["Type"], volume.get("Source"), volume["ReadOnly"]) == ("volume", None, False)
     assert (memory["Type"], memory.get("Source")) == ("tmpfs", None)
     assert (folder["Type"], folder["Source"], folder["ReadOnly"]) == ("bind", "/a", True)

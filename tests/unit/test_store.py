@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 from collbench.errors import RequestError, RunReadError, RunWriteError
 from collbench.schema import record as records
 from collbench.schema.record import Record, Samples
-from collbench.schema.store import LONGEST_LINE, Run, RunWriter, read_run, save_samples
+from collbench.schema.samples import save_samples
+from collbench.schema.store import LONGEST_LINE, Run, RunWriter, read_run
 
 
 @pytest.fixture

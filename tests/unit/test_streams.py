@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from tests.processes import wait_for
 
-from collbench.launch.engines.docker.containers import Execution, ExitWatch, lines
+from collbench.launch.engines.docker.client import Execution, ExitWatch, lines
 from collbench.launch.log import LONGEST_LINE, Lines
 
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from collbench.schema.summary import lag1_autocorrelation, median_interval_ranks, summarise
+from collbench.schema.record import lag1_autocorrelation, median_interval_ranks, summarise
 
 
 def exact_low(n: int) -> int:

@@ -15,8 +15,9 @@ from typing import Any
 import pytest
 
 from collbench.launch.engines.docker import containers as sweep_module
-from collbench.launch.engines.docker.containers import Docker, sweep
-from collbench.launch.engines.docker.specs import DRIVER_LABEL, RUN_LABEL
+from collbench.launch.engines.docker.client import Docker
+from collbench.launch.engines.docker.containers import sweep
+from collbench.launch.engines.docker.spec import DRIVER_LABEL, RUN_LABEL
 from collbench.launch.folders import (
     YOUNG,
     driver_identity,

@@ -20,7 +20,7 @@ from collbench import workloads
 from collbench.errors import PlanError
 from collbench.launch.expansion import expand
 from collbench.launch.shipped import find_plan
-from collbench.schema.launch_plan import load_launch_plan
+from collbench.schema.plan import load_launch_plan
 from collbench.schema.record import Record
 from collbench.workloads import _torch
 from collbench.workloads._datasets import SOURCES, VARIABLE

@@ -10,7 +10,7 @@ import pytest
 from tests.unit.made_runs import experiment, library, made_case, made_failure, spread, write_run
 
 from collbench.cli import run_command
-from collbench.schema.store import is_being_written, locked
+from collbench.schema.files import is_being_written, locked
 
 HOST, MULTI = made_case(image="openmpi"), made_case("multi", "strict", image="openmpi")
 

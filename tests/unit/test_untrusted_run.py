@@ -23,7 +23,8 @@ from collbench.errors import RunReadError, RunWriteError
 from collbench.report.page.contents import chapter
 from collbench.report.page.render import html
 from collbench.schema import manifest as manifests
-from collbench.schema.store import LARGEST_MANIFEST, read_run
+from collbench.schema.manifest import LARGEST_MANIFEST
+from collbench.schema.store import read_run
 
 Program = Callable[..., CompletedProcess[str]]
 

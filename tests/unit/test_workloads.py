@@ -26,8 +26,7 @@ from collbench.run.worlds_of_programs import Alone, AloneSession
 from collbench.schema.axes import Axis
 from collbench.schema.case import Case, Where
 from collbench.schema.plan import Plan, check_plan, load_plan
-from collbench.schema.record import Record, Work
-from collbench.schema.summary import summarise
+from collbench.schema.record import Record, Work, summarise
 from collbench.workloads.program import Measure, Program
 from collbench.workloads.programs import stream as stream_program
 

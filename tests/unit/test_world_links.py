@@ -17,7 +17,7 @@ from collbench.launch import world_links
 from collbench.launch.world_links import WorldLink, linked
 from collbench.machine import driver_link
 from collbench.machine.driver_link import DriverLink
-from collbench.schema.turns import ADDRESS, LONGEST_REPORT, UNREACHABLE, Address, Order, Report
+from collbench.schema.world import ADDRESS, LONGEST_REPORT, UNREACHABLE, Address, Order, Report
 
 RANKS = 3
 STANDS, BEGIN, END = Report(at="stands"), Order(act="begin"), Order(act="end")

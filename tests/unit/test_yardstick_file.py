@@ -15,9 +15,16 @@ from tests.unit.made_runs import made_manifest
 
 from collbench.errors import RunReadError, RunWriteError
 from collbench.schema.case import Where
-from collbench.schema.pack import pack
-from collbench.schema.store import RunWriter, read_run
-from collbench.schema.yardsticks import FILE, LONGEST, YardstickReading, append, read_readings
+from collbench.schema.samples import pack
+from collbench.schema.store import (
+    LONGEST_READING,
+    READINGS,
+    RunWriter,
+    YardstickReading,
+    append_reading,
+    read_readings,
+    read_run,
+)
 
 READING = YardstickReading(
     launch=3, sequence=7, cells=(Where(ranks=2, image="openmpi"),), cores="0-1", moment="before", monotonic=12.5,
@@ -36,16 +43,16 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
     assert read_readings(tmp_path) == ()
     after = msgspec.structs.replace(READING, moment="after", cells=READING.cells * 2)
     for one in (READING, after, UNREAD):
-        append(tmp_path, one)
+        append_reading(tmp_path, one)
     assert read_readings(tmp_path) == (READING, after, UNREAD)
 
 
 def test_a_line_that_was_cut_off_is_left_out_and_taken_away_by_the_next_one(tmp_path: Path) -> None:
-    path = tmp_path / FILE
+    path = tmp_path / READINGS
     for whole in (b"", line()):
         path.write_bytes(whole + line()[:-30])
         assert len(read_readings(tmp_path)) == len(whole.splitlines())
-        append(tmp_path, UNREAD)
+        append_reading(tmp_path, UNREAD)
         assert read_readings(tmp_path) == (*(READING for _ in whole.splitlines()), UNREAD)
 
 
@@ -63,19 +70,19 @@ def test_a_line_that_was_cut_off_is_left_out_and_taken_away_by_the_next_one(tmp_
     ],
 )  # fmt: skip
 def test_garbage_is_refused_with_file_and_line(tmp_path: Path, bad: bytes) -> None:
-    (tmp_path / FILE).write_bytes(line() + bad + line())
-    with pytest.raises(RunReadError, match=rf"{FILE} line 2: "):
+    (tmp_path / READINGS).write_bytes(line() + bad + line())
+    with pytest.raises(RunReadError, match=rf"{READINGS} line 2: "):
         read_readings(tmp_path)
 
 
 def test_control_characters_are_escaped(tmp_path: Path) -> None:
-    (tmp_path / FILE).write_bytes(line(cores="0\x1b[31m"))
+    (tmp_path / READINGS).write_bytes(line(cores="0\x1b[31m"))
     assert read_readings(tmp_path)[0].cores == "0\\x1b[31m"
 
 
 def test_a_line_without_an_end_is_refused(tmp_path: Path) -> None:
-    (tmp_path / FILE).write_bytes(b" " * (LONGEST + 5))
-    with pytest.raises(RunReadError, match=f"{FILE} line 1: longer than 1 MiB"):
+    (tmp_path / READINGS).write_bytes(b" " * (LONGEST_READING + 5))
+    with pytest.raises(RunReadError, match=f"{READINGS} line 1: longer than 1 MiB"):
         read_readings(tmp_path)
 
 
@@ -90,39 +97,39 @@ def made_link(path: Path) -> None:
 
 @pytest.mark.parametrize("made", [Path.mkdir, made_pipe, made_link])
 def test_only_a_regular_file_is_written(tmp_path: Path, made: Any) -> None:
-    made(tmp_path / FILE)
-    with pytest.raises(RunWriteError, match=FILE):
-        append(tmp_path, READING)
+    made(tmp_path / READINGS)
+    with pytest.raises(RunWriteError, match=READINGS):
+        append_reading(tmp_path, READING)
     if made is made_link:
         assert (tmp_path / "elsewhere").read_text() == "ours\n"
     else:
-        with pytest.raises(RunReadError, match=f"{FILE}: not a regular file"):
+        with pytest.raises(RunReadError, match=f"{READINGS}: not a regular file"):
             read_readings(tmp_path)
 
 
 def test_a_full_disk_leaves_the_lines_before(tmp_path: Path) -> None:
-    append(tmp_path, READING)
-    size = (tmp_path / FILE).stat().st_size
+    append_reading(tmp_path, READING)
+    size = (tmp_path / READINGS).stat().st_size
     code = (
         "import resource, signal, sys; signal.signal(signal.SIGXFSZ, signal.SIG_IGN); "
         f"resource.setrlimit(resource.RLIMIT_FSIZE, ({size + 20}, {size + 20})); "
-        "from pathlib import Path; from collbench.schema.yardsticks import append, read_readings; "
+        "from pathlib import Path; from collbench.schema.store import append_reading, read_readings; "
         "from collbench.errors import RunWriteError; where = Path(sys.argv[1]); (one,) = read_readings(where)\n"
-        "try: append(where, one)\nexcept RunWriteError as error: print(error)\n"
+        "try: append_reading(where, one)\nexcept RunWriteError as error: print(error)\n"
     )
     done = subprocess.run(
         [sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, timeout=60, check=True
     )
-    assert f"{tmp_path / FILE}: File too large." in done.stdout
-    assert (tmp_path / FILE).stat().st_size == size
+    assert f"{tmp_path / READINGS}: File too large." in done.stdout
+    assert (tmp_path / READINGS).stat().st_size == size
 
 
 def test_a_run_with_the_file_is_read_resumed_and_packed_as_one_without(tmp_path: Path) -> None:
     run = tmp_path / "run"
     RunWriter(run, made_manifest()).close()
-    append(run, READING)
+    append_reading(run, READING)
     with RunWriter.resume(run) as writer:
-        append(writer.directory, UNREAD)
+        append_reading(writer.directory, UNREAD)
     pack(run)
     assert read_run(run).records == ()
     assert read_readings(run) == (READING, UNREAD)

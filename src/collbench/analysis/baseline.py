@@ -13,10 +13,9 @@ from collbench.analysis.results import Builder, Cell, Extra, Facts, Origin, orig
 from collbench.analysis.runs import Observed
 from collbench.errors import RunReadError, RunWriteError
 from collbench.schema.case import Case
+from collbench.schema.files import Count, Figure, Name, decode_as, read_whole
 from collbench.schema.manifest import Manifest
-from collbench.schema.record import Work
-from collbench.schema.summary import Time
-from collbench.schema.untrusted import Count, Figure, Name, decode_as, read_whole
+from collbench.schema.record import Time, Work
 
 VERSION = 3
 

@@ -21,7 +21,7 @@ from collbench.analysis.gate import bounded, no_slower, slower
 from collbench.analysis.pairs import Pair, alike, apart, opposed, undisturbed
 from collbench.analysis.results import Cell
 from collbench.schema.axes import AXES
-from collbench.schema.gate_plan import Margins, margin_of
+from collbench.schema.store import Margins, margin_of
 
 #: A comparison is given up when a verdict by the last block has a lower probability than this.
 LEAST_CHANCE = 0.1

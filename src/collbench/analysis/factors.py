@@ -6,11 +6,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from collbench.errors import RequestError
-from collbench.schema.axes import AXES, SOFTWARE, Axis, axis_of, step_order
+from collbench.errors import RequestError, suggestion
+from collbench.schema.axes import AXES, SOFTWARE, Axis, axis_of, policy_order, step_order
 from collbench.schema.case import Case
-from collbench.schema.place import policy_order
-from collbench.spelling import suggestion
 
 
 @dataclass(frozen=True)

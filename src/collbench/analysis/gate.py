@@ -24,10 +24,10 @@ from collbench.analysis.runs import Observed
 from collbench.errors import RunReadError
 from collbench.schema.axes import SOFTWARE
 from collbench.schema.case import Case, Where
-from collbench.schema.gate_plan import SIDES, GatePlan, Margins, margin_of
-from collbench.schema.launch_plan import Side
 from collbench.schema.manifest import Experiment, Image, Library, Manifest
+from collbench.schema.plan import Side
 from collbench.schema.record import UNREAD, read, stem_of
+from collbench.schema.store import SIDES, GatePlan, Margins, margin_of
 
 _LOADER = "LD_"
 
@@ -51,7 +51,7 @@ Sides = tuple[GateSide, GateSide]
 class Cause(NamedTuple):
     """Why no cell is verified, or that both sides are the same: a kind and its values, for `report.gate` to say."""
 
-    kind: Literal["differs", "file differs", "doubt", "cut off", "not told", "none loaded", "other loaded", "plan",
+    kind: Literal["differs", "file differs", "flaw", "not told", "none loaded", "other loaded", "plan",
                   "same image", "asked", "same file", "no file", "unread file"]  # fmt: skip
     values: tuple[Any, ...] = ()
 
@@ -416,8 +416,7 @@ def judge(
     manifest = run.manifests[0]
     sides = sides_of(manifest, run.name)
     verified = unverified(sides, run, plan.cells)
-    refused = (*verified.refused, *(Cause("doubt", (doubt,)) for doubt in run.doubts),
-               *(Cause("cut off", (folder,)) for folder in run.truncated))  # fmt: skip
+    refused = (*verified.refused, *(Cause("flaw", (flaw,)) for flaw in run.flaws))
     software = tuple(text for text in verified.asked if not text.startswith("env:"))  # variables are in the titles
     cases = [(case.having(side=SIDES[0]), case.having(side=SIDES[1])) for case in plan.cells]
     of_base, of_other = (planned_cells(run, [pair[number] for pair in cases]) for number in range(2))

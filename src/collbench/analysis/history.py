@@ -28,7 +28,7 @@ from collbench.analysis.environment import Side, side_of
 from collbench.analysis.estimate import Estimate, centre, ratio_of_sides
 from collbench.analysis.options import given_cells, parse_given
 from collbench.analysis.results import Cell, How
-from collbench.analysis.runs import Observed, Source, observe, refuse_same_sources, sources
+from collbench.analysis.runs import Flaw, Observed, Source, observe, refuse_same_sources, sources
 from collbench.errors import RequestError, RunReadError
 from collbench.schema.case import Case, own_axes
 from collbench.schema.record import Work
@@ -75,13 +75,13 @@ class TimedRun:
         return self.started.strftime("%Y-%m-%d")
 
 
-def _read(path: Path, given: Sequence[str]) -> tuple[tuple[TimedRun, ...], tuple[str, ...], tuple[str, ...]]:
+def _read(path: Path, given: Sequence[str]) -> tuple[tuple[TimedRun, ...], tuple[str, ...], tuple[Flaw, ...]]:
     """The runs in a folder, from the first to the last; what is left out of it; and what is not reliable."""
     if not path.is_dir():
         raise RunReadError(f"{path}: not a folder.")
     if (path / "manifest.json").exists():
         raise RequestError(f"{path}: this is one run. Name the folder that holds it and the runs before it.")
-    runs, left_out, doubts, refused, read = [], list[str](), list[str](), list[str](), list[Source]()
+    runs, left_out, flaws, refused, read = [], list[str](), list[Flaw](), list[str](), list[Source]()
     for folder in _folders(path, left_out):
         try:
             observed = observe(folder)
@@ -97,12 +97,12 @@ def _read(path: Path, given: Sequence[str]) -> tuple[tuple[TimedRun, ...], tuple
             runs.append(replace(run, entries=entries))
         except RequestError as error:
             refused.append(str(error))
-        doubts += [f"{where}: the last record was cut off" for where in observed.truncated] + list(observed.doubts)
+        flaws += observed.flaws
     if not runs:
         why = f" Left out: {'; '.join(left_out[:3])}." if left_out else ""
         raise RequestError(refused[0] if refused else f"{path}: no run in it.{why}")
     refuse_same_sources(read)
-    return tuple(sorted(runs, key=lambda run: (run.started, run.name))), tuple(left_out), tuple(doubts)
+    return tuple(sorted(runs, key=lambda run: (run.started, run.name))), tuple(left_out), tuple(flaws)
 
 
 def _folders(path: Path, left_out: list[str]) -> Iterator[Path]:
@@ -437,14 +437,14 @@ class LatestRun:
 class History:
     """The runs of a folder from the first to the last, and what changed.
 
-    `left_out` names folders that are no runs, `doubts` what is not reliable. `latest` are latest runs with cells
+    `left_out` names folders that are no runs, `flaws` what is not reliable. `latest` are latest runs with cells
     outside their levels; `first` is the first run whose changes are shown.
     """
 
     name: str
     runs: tuple[TimedRun, ...]
     left_out: tuple[str, ...]
-    doubts: tuple[str, ...]
+    flaws: tuple[Flaw, ...]
     cells: tuple[Trend, ...]
     events: tuple[Event, ...]
     renewals: tuple[Renewal, ...]
@@ -465,7 +465,7 @@ def history(path: Path, given: Sequence[str], margin: float) -> History:
         RunReadError: there is no such folder.
         RequestError: it is a run, or holds none, or two with the same launches, or nothing is `given`.
     """
-    runs, left_out, doubts = _read(path, given)
+    runs, left_out, flaws = _read(path, given)
     series = all_series(runs)
     found, correlation = find([one.trace for one in series], spread_of(margin))
     trends = []
@@ -475,7 +475,7 @@ def history(path: Path, given: Sequence[str], margin: float) -> History:
     renewed = renewals(runs)
     told = tuple(events([change for one in trends for change in one.changes], renewed))
     latest = tuple(_latest(runs, trends, margin))
-    return History(str(path), runs, left_out, doubts, tuple(trends), told, renewed, correlation, margin, latest)
+    return History(str(path), runs, left_out, flaws, tuple(trends), told, renewed, correlation, margin, latest)
 
 
 def _change(series: Series, before: Level, after: Level, margin: float) -> Change:

@@ -9,11 +9,9 @@ from collbench.analysis import environment
 from collbench.analysis.factors import FACTORS as OF_COMPARE
 from collbench.analysis.results import Cell, joined
 from collbench.analysis.runs import Observed, refuse_together
-from collbench.errors import RequestError
-from collbench.schema.axes import AXES, STEPS, SYNONYMS, axis_of, step_order
+from collbench.errors import RequestError, suggestion
+from collbench.schema.axes import AXES, STEPS, SYNONYMS, PolicyOrder, axis_of, policy_order, step_order
 from collbench.schema.case import Case
-from collbench.schema.place import PolicyOrder, policy_order
-from collbench.spelling import suggestion
 
 _ADVISED = sorted((axis for axis in AXES.values() if axis.advised), key=lambda axis: axis.kind != "where")
 
@@ -249,8 +247,8 @@ def merged(runs: list[Observed], ignored: frozenset[str] = frozenset(), in_block
         moved += 1 + max((launch for cell in run.cells.values() for launch in cell.launches), default=0)
     names = " + ".join(run.name for run in runs)
     manifests = tuple(manifest for run in runs for manifest in run.manifests)
-    unfinished = tuple(line for run in runs for line in run.unfinished)
-    return Observed(names, manifests, joined(parts), (), interleaved=in_blocks, unfinished=unfinished)
+    shortages = tuple(shortage for run in runs for shortage in run.shortages)
+    return Observed(names, manifests, joined(parts), (), interleaved=in_blocks, shortages=shortages)
 
 
 def differing(runs: list[Observed]) -> list[str]:

@@ -5,7 +5,7 @@ What cannot be compared stops nothing else.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
@@ -27,7 +27,10 @@ OF_PROGRAMS = ("policy", "isolation", "storage", "seccomp", "image")
 
 @dataclass(frozen=True)
 class Refused:
-    """What was not compared: a benchmark, or one on one storage or run in one way (`fio ioengine psync`), and why."""
+    """What was not compared: a benchmark, or one on one storage or run in one way (`fio ioengine psync`).
+
+    `why` is empty where nothing is wrong with it, but it was measured on one side only.
+    """
 
     benchmark: str
     label: str
@@ -92,19 +95,8 @@ def _pairs(observed: Observed, factor: str) -> tuple[list[Pair], list[Refused]]:
             others = [dict(other) for workload, other in apart if workload == name]
             differing = [way for way, value in ways_of if any(other.get(way) != value for other in others)]
             label = " ".join([name, *(f"{way} {dict(ways_of)[way]}" for way in differing)])
-            refused.append(Refused(name, label, _why(error, factor, cells)))
+            refused.append(Refused(name, label, listed_facts(error) if find_factor(factor).varies(cells) else ""))
     return pairs, refused
-
-
-#: Why a benchmark that nothing is wrong with is not compared.
-ONE_SIDE = "measured on one side only"
-
-
-def _why(refusal: RequestError, factor: str, cases: Iterable[Case]) -> str:
-    """The facts that differ; else the first sentence of a refusal."""
-    if not find_factor(factor).varies(cases):
-        return ONE_SIDE
-    return listed_facts(refusal)
 
 
 #: Factors by which the sides of collectives are compared, where a run has several.

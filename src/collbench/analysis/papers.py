@@ -22,9 +22,8 @@ from collbench.analysis.pairs import Pair, listed_facts, within
 from collbench.analysis.results import Cell
 from collbench.analysis.runs import Observed
 from collbench.errors import RequestError, RunReadError
-from collbench.schema.axes import STORAGES, step_order
+from collbench.schema.axes import STORAGES, policy_order, step_order
 from collbench.schema.case import Case, Where
-from collbench.schema.place import policy_order
 from collbench.units import counted
 
 #: The least and the largest Diff% (%); None: no bound.

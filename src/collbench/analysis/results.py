@@ -26,7 +26,7 @@ import numpy as np
 from collbench.schema.case import Case, Where
 from collbench.schema.manifest import Manifest
 from collbench.schema.record import Duet, Record, ResultCheck, Status, Work
-from collbench.schema.turns import TRIMMED
+from collbench.schema.world import TRIMMED
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

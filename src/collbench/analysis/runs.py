@@ -5,24 +5,22 @@ Records are read one after the other and only what is used is kept.
 
 from __future__ import annotations
 
-import shlex
 from bisect import bisect
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from collbench.analysis.results import Builder, Cell, origin_of, some_from, usual_file
 from collbench.errors import RequestError, RunReadError
 from collbench.schema import record as records
 from collbench.schema.case import Case
-from collbench.schema.gate_plan import is_gate
-from collbench.schema.manifest import Experiment, Manifest
+from collbench.schema.files import is_being_written
+from collbench.schema.manifest import Manifest, read_manifest
 from collbench.schema.record import Record
-from collbench.schema.sample_files import SampleFiles, disagreement
-from collbench.schema.store import RecordStream, is_being_written, read_manifest
-from collbench.units import counted
+from collbench.schema.samples import SampleFiles, disagreement
+from collbench.schema.store import RecordStream
 
 
 class NamedFile(NamedTuple):
@@ -32,6 +30,26 @@ class NamedFile(NamedTuple):
     launch: int
     name: str
     n: int
+
+
+class Flaw(NamedTuple):
+    """What of a run cannot be relied on, at a folder.
+
+    `values` of samples files: how many are so, of how many that were opened, of how many there are, and the first.
+    """
+
+    kind: Literal["unreadable", "disagreeing", "no records", "no manifest", "cut off"]
+    where: Path
+    values: tuple[Any, ...] = ()
+
+
+class Shortage(NamedTuple):
+    """A run lacks launches in so many cells, of those planned; `growing`: it is still being measured."""
+
+    run: Path
+    cells: int
+    planned: int
+    growing: bool
 
 
 #: For so many records every samples file is opened; beyond that every second, beyond twice as many every fourth, and
@@ -48,7 +66,7 @@ class SampleCheck:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self.passed = self._with_file = self._opened = 0
-        self._problems = Counter[str]()
+        self._counts = Counter[Literal["unreadable", "disagreeing"]]()
         self._first: dict[str, str] = {}
 
     def passing(self, records: Iterable[Record]) -> Iterator[Record]:
@@ -66,24 +84,18 @@ class SampleCheck:
         try:
             samples = files.read(record)
         except RunReadError as error:
-            self._count("cannot be read", str(error))
+            self._counts["unreadable"] += 1
+            self._first.setdefault("unreadable", str(error))
             return
         difference = "" if samples is None else disagreement(record, samples)
         if difference:
-            where = f"{record.case.short}, launch {record.launch}"
-            self._count("do not agree with their records", f"{where}: {difference}")
+            self._counts["disagreeing"] += 1
+            self._first.setdefault("disagreeing", f"{record.case.short}, launch {record.launch}: {difference}")
 
-    def _count(self, what: str, example: str) -> None:
-        self._problems[what] += 1
-        self._first.setdefault(what, example)
-
-    def lines(self) -> tuple[str, ...]:
-        """The problems so far; empty where every file that was opened agrees with its record."""
-        some = self._opened < self._with_file
-        of = f"of {self._opened} samples files{f' that were opened, of {self._with_file},' if some else ''}"
-        return tuple(
-            f"{self._folder}: {number} {of} {what} ({self._first[what]})" for what, number in self._problems.items()
-        )
+    def flaws(self) -> list[Flaw]:
+        """Those so far; empty where every file that was opened agrees with its record."""
+        return [Flaw(kind, self._folder, (number, self._opened, self._with_file, self._first[kind]))
+                for kind, number in self._counts.items()]  # fmt: skip
 
 
 def _step(number: int) -> int:
@@ -96,18 +108,17 @@ class Observed:
     """Everything that was read under one name: a run, or a folder of runs of which each is one launch of the same.
 
     `manifests` has one entry for each run. `folders` are the runs, each with the number of its first launch here.
-    `doubts` are samples files that cannot be read or do not agree with their records, `unfinished` says of a run that
-    launches are missing. `interleaved`: launches of one number were measured close together, in random order.
+    `shortages` are launches that are missing. `interleaved`: launches of one number were measured close together, in
+    random order.
     """
 
     name: str
     manifests: tuple[Manifest, ...]
     cells: dict[Case, Cell]
     folders: tuple[tuple[int, Path], ...]
-    truncated: tuple[Path, ...] = ()
-    doubts: tuple[str, ...] = ()
+    flaws: tuple[Flaw, ...] = ()
     interleaved: bool = False
-    unfinished: tuple[str, ...] = ()
+    shortages: tuple[Shortage, ...] = ()
 
     def sample_files(self, case: Case) -> Iterator[NamedFile]:
         """Those of a case, in the order of its launches."""
@@ -133,67 +144,42 @@ def observe(path: Path) -> Observed:
     observed = gather(path, folders)
     if len(folders) > 1:
         refuse_together((str(folder), manifest) for folder, manifest in zip(folders, observed.manifests, strict=True))
-    strange = tuple(f"{child}: no manifest.json; it is left out" for child in inside if child not in folders)
-    return replace(observed, doubts=observed.doubts + strange)
+    strange = tuple(Flaw("no manifest", child) for child in inside if child not in folders)
+    return replace(observed, flaws=observed.flaws + strange)
 
 
 def gather(name: Path, folders: list[Path]) -> Observed:
     """Several runs as one: launch numbers go on from one run to the next."""
-    manifests, where, truncated, doubts = [], [], [], list[str]()
+    manifests, where, flaws = [], [], list[Flaw]()
     builder, first = Builder(), 0
     for folder in folders:
         manifests.append(read_manifest(folder))
         stream, check = RecordStream(folder), SampleCheck(folder)
         where.append((first, folder))
         first = builder.read(check.passing(stream), first, some_from(manifests[-1])) + 1
-        doubts += check.lines()
+        flaws += check.flaws()
         if len(folders) > 1 and not check.passed:
-            doubts.append(f"{folder}: no records in it")
+            flaws.append(Flaw("no records", folder))
         if stream.truncated:
-            truncated.append(folder)
+            flaws.append(Flaw("cut off", folder))
     cells = builder.results(origin_of(manifests, str(name))).cells()
     blocks = len(manifests) == 1 and manifests[0].experiment is not None
-    lacking = unfinished(folders[0], cells.values(), _planned(manifests[0])) if blocks else ()
-    return Observed(str(name), tuple(manifests), cells, tuple(where), tuple(truncated), tuple(doubts), blocks, lacking)
+    shortages = () if not blocks else (shortage(folders[0], manifests[0], cells.values()),)
+    return Observed(str(name), tuple(manifests), cells, tuple(where), tuple(flaws), blocks,
+                    tuple(one for one in shortages if one.cells))  # fmt: skip
 
 
-def _planned(manifest: Manifest) -> int:
-    """How many launches each cell was to have, whatever was decided; 0: not known."""
-    fixed = some_from(manifest)
-    if fixed is not None or manifest.experiment is None:
-        return fixed or 0
-    return manifest.experiment.launches
+def shortage(run: Path, manifest: Manifest, cells: Iterable[Cell]) -> Shortage:
+    """The cells of a run with fewer launches than planned; those that failed or were skipped are not missing.
 
-
-def few_launches(cells: Iterable[Cell], experiment: Experiment) -> str:
-    """What an experiment that was stopped lacks; empty where every cell has all its launches, or may have fewer."""
-    short = 0 if experiment.until == "decided" else _short(cells, experiment.launches)
-    return f"fewer launches than its {experiment.launches} in {counted(short, 'cell')}" if short else ""
-
-
-def unfinished(run: Path, cells: Iterable[Cell], planned: int) -> tuple[str, ...]:
-    """The caution for whoever reads results of the `run`; none where each cell has all the launches that it must have.
-
-    `planned` is their number. Of a run until decided it is that of the blocks before (0: there were none): its records
-    do not say whether it ended.
+    Of a run until decided the launches of its blocks before count (0: there were none): its records do not say whether
+    it ended.
     """
-    short = _short(cells, planned)
-    fewer = f"{counted(short, 'cell')} {'has' if short == 1 else 'have'} fewer"
-    if short and is_being_written(run):
-        return (f"{run} is still being measured: {fewer} than its {counted(planned, 'launch', 'launches')}",)
-    was = f"{run} was stopped before its {counted(planned, 'launch', 'launches')}"
-    return (f"{was}: {fewer} (to finish it: {finishing(run)})",) if short else ()
-
-
-def finishing(run: Path) -> str:
-    """The command that measures what a run lacks; its plan is the user's to name."""
-    command = "gate" if is_gate(run) else "launch"
-    return f"collbench {command} PLAN --resume {shlex.quote(str(run))}"
-
-
-def _short(cells: Iterable[Cell], planned: int) -> int:
-    """How many cells have fewer launches."""
-    return sum(len(cell.medians) + cell.failed - cell.lost + cell.skipped < planned for cell in cells)
+    planned = some_from(manifest)
+    if planned is None:
+        planned = manifest.experiment.launches if manifest.experiment is not None else 0
+    short = sum(len(cell.medians) + cell.failed - cell.lost + cell.skipped < planned for cell in cells)
+    return Shortage(run, short, planned, short > 0 and is_being_written(run))
 
 
 def refuse_together(runs: Iterable[tuple[str, Manifest]]) -> None:

@@ -14,8 +14,7 @@ from collbench.analysis.estimate import centre
 from collbench.analysis.launches import together
 from collbench.analysis.options import FACTORS, Option, Question
 from collbench.analysis.results import Cell
-from collbench.schema.axes import STEPS
-from collbench.schema.place import PolicyOrder
+from collbench.schema.axes import STEPS, PolicyOrder
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -10,9 +10,8 @@ from __future__ import annotations
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from collbench.errors import BackendUnavailable, RequestError
+from collbench.errors import BackendUnavailable, RequestError, suggestion
 from collbench.registry import defined, entry_points_of, loaded, modules_of
-from collbench.spelling import suggestion
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint

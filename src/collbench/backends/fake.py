@@ -30,8 +30,7 @@ from collbench.bindings.spec import HostBackend, HostSession, Operation, Options
 from collbench.collectives.case import CollectiveCase
 from collbench.collectives.row import Array, Collective, fold
 from collbench.errors import LostRankError, RequestError, Unsupported
-from collbench.schema.axes import OPS, Op, ThreadLevel
-from collbench.schema.choices import DTYPES
+from collbench.schema.axes import DTYPES, OPS, Op, ThreadLevel
 from collbench.schema.manifest import Library
 from collbench.timing.call import Messages, Signals, whole
 

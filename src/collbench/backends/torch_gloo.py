@@ -16,8 +16,7 @@ from collbench.collectives.case import CollectiveCase
 from collbench.collectives.row import Collective
 from collbench.errors import BackendUnavailable, Unsupported
 from collbench.machine import launcher
-from collbench.schema.axes import Op
-from collbench.schema.choices import DTYPES
+from collbench.schema.axes import DTYPES, Op
 from collbench.schema.manifest import Library
 
 #: What gloo's dispatch over scalar types accepts (torch 2.4 to 2.13); it refuses the others at the first call.

@@ -11,7 +11,7 @@ import numpy as np
 from collbench.collectives.case import CollectiveCase
 from collbench.collectives.row import Array, Collective
 from collbench.machine import cgroup
-from collbench.schema.choices import DTYPES
+from collbench.schema.axes import DTYPES
 
 PAGE = 4096
 

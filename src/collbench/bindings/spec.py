@@ -19,7 +19,7 @@ from collbench.collectives.case import CollectiveCase
 from collbench.collectives.row import Array, Binder, Collective
 from collbench.schema.axes import Op, ThreadLevel
 from collbench.schema.manifest import Gpu, Library
-from collbench.schema.place import Place
+from collbench.schema.world import Place
 from collbench.timing.call import Call, Signals
 
 

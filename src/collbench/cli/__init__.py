@@ -15,10 +15,9 @@ import click
 
 from collbench import __version__, collectives
 from collbench.cli.terminal import harmless
-from collbench.errors import CollbenchError, PackageMissing, RequestError
+from collbench.errors import CollbenchError, PackageMissing, RequestError, suggestion
 from collbench.machine import launcher
 from collbench.machine.process import set_own
-from collbench.spelling import suggestion
 
 #: What --help lists under each title: command, module in this package that defines `command`, line of help.
 GROUPS = {

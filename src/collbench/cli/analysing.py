@@ -16,8 +16,9 @@ from collbench.analysis.options import FACTORS
 from collbench.analysis.runs import Observed, observe, refuse_same
 from collbench.cli.terminal import PATH, harmless, waiting_for
 from collbench.errors import RequestError
+from collbench.report.caveats import flaw_text
 from collbench.report.tables import FORMATS, Table
-from collbench.schema.gate_plan import Margin, Margins, has_all_sizes
+from collbench.schema.store import Margin, Margins, has_all_sizes
 from collbench.units import parse_size
 
 _Command = Callable[..., Any]
@@ -126,10 +127,8 @@ def read(path: Path) -> Observed:
             f"{path}: the runs in this folder are not launches of the same:{listed}\n"
             "Put each kind into a folder of its own, or name the runs one by one."
         )
-    for folder in observed.truncated:
-        click.echo(f"collbench: {harmless(str(folder))}: the last record was cut off and is left out.", err=True)
-    for doubt in observed.doubts:
-        click.echo(f"collbench: {harmless(doubt)}.", err=True)
+    for flaw in observed.flaws:
+        click.echo(f"collbench: {harmless(flaw_text(flaw))}.", err=True)
     if not observed.cells:
         raise RequestError(f"{path}: no records in it.")
     return observed

@@ -15,8 +15,7 @@ from collbench.cli.sink import carry_out
 from collbench.collectives.row import Collective
 from collbench.errors import RequestError
 from collbench.run.experiment import default_backend
-from collbench.schema.axes import choices_of
-from collbench.schema.choices import Situation, Sizes
+from collbench.schema.axes import Situation, Sizes, choices_of
 from collbench.schema.plan import Plan
 from collbench.units import parse_size
 

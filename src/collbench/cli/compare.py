@@ -20,14 +20,14 @@ from collbench.analysis.runs import Observed, refuse_own_baseline
 from collbench.cli.analysing import COMPLETE, RUN, in_blocks, margin, names, read, read_each, say, style
 from collbench.cli.failing import FAILING, failures
 from collbench.cli.terminal import harmless, waiting_for
-from collbench.errors import RequestError
+from collbench.errors import RequestError, suggestion
+from collbench.report.caveats import flaw_text, shortage_text
 from collbench.report.cells import document, tables
 from collbench.report.paper import beside, paper, papers
 from collbench.report.tables import Table
 from collbench.report.verdict import sentence
 from collbench.report.verdict import tables as of_verdict
 from collbench.schema.case import own_axes
-from collbench.spelling import suggestion
 from collbench.units import counted
 
 
@@ -118,28 +118,36 @@ def command(
         pairing = _between_runs(base, other, by, names(ignored), in_blocks)
     with waiting_for(f"comparing {counted(len(pairing.pairs), 'cell')}"):
         comparisons = compare(pairing.pairs, margin, pairing.in_blocks)
-    found = document(comparisons, margin, pairing.doubts) | {"answer": sentence(comparisons, margin)}
-    found["notes"] = [*pairing.unfinished, *found["notes"]]
+    found = document(comparisons, margin, (*pairing.shortages, *pairing.flaws)) | {
+        "answer": sentence(comparisons, margin)
+    }
+    found["notes"] = [*pairing.shortages, *found["notes"]]
     if style in COMPLETE:
         shown = tables(comparisons, narrow=style == "latex")
     else:
         shown = [*of_verdict(comparisons, margin, every), *(tables(comparisons) if every else ())]
-    say(_first_of_all(pairing.unfinished, shown), found, style)
+    say(_first_of_all(pairing.shortages, shown), found, style)
     return _exit_code(comparisons, fail_on, pairing)
 
 
 class Pairing(NamedTuple):
     """The pairs to compare, whether their launches are paired, and what makes a check fail.
 
-    `missing` are cells that only the base has, `doubts` records that do not agree with their samples, `unfinished` says
-    of a run that launches are missing.
+    `missing` are cells that only the base has; `flaws` and `shortages`, as text, are what the runs lack.
     """
 
     pairs: list[Pair]
     in_blocks: bool
     missing: int
-    doubts: tuple[str, ...]
-    unfinished: tuple[str, ...]
+    flaws: tuple[str, ...]
+    shortages: tuple[str, ...]
+
+    @classmethod
+    def of(cls, pairs: list[Pair], in_blocks: bool, missing: int, *runs: Observed) -> Pairing:
+        flaws = tuple(flaw_text(flaw) for run in runs for flaw in run.flaws)
+        return cls(
+            pairs, in_blocks, missing, flaws, tuple(shortage_text(lack) for run in runs for lack in run.shortages)
+        )
 
 
 def _given(observed: Observed, texts: tuple[str, ...]) -> Observed:
@@ -177,7 +185,7 @@ def _within_run(
     pairs = within(observed, factor, _known(ignored, observed), sides)
     alone = without_partner(observed, factor, pairs)
     _left_out(alone, "without a partner to compare with")
-    return Pairing(pairs, observed.interleaved or in_blocks, alone, _doubts(observed), observed.unfinished)
+    return Pairing.of(pairs, observed.interleaved or in_blocks, alone, observed)
 
 
 def _two_sides(runs: tuple[Path, ...], baseline: Path | None, in_blocks: bool) -> tuple[Observed, Observed]:
@@ -207,19 +215,12 @@ def _between_runs(base: Observed, other: Observed, by: str | None, ignored: froz
     missing, more = len(base.cells) - len(pairs), len(other.cells) - len(pairs)
     _left_out(missing, f"that only {base.name} has")
     _left_out(more, f"that only {other.name} has")
-    unfinished = (*base.unfinished, *other.unfinished)
-    return Pairing(pairs, in_blocks, missing, (*_doubts(base), *_doubts(other)), unfinished)
+    return Pairing.of(pairs, in_blocks, missing, base, other)
 
 
 def _first_of_all(lines: tuple[str, ...], found: list[Table]) -> list[Table]:
     """The tables with these notes before all others."""
     return [replace(found[0], notes=(*lines, *found[0].notes)), *found[1:]] if found else found
-
-
-def _doubts(observed: Observed) -> tuple[str, ...]:
-    """What was read and is not reliable, and launches that the run lacks."""
-    cut = tuple(f"{folder}: the last record was cut off" for folder in observed.truncated)
-    return observed.unfinished + observed.doubts + cut
 
 
 def _left_out(number: int, why: str) -> None:
@@ -245,8 +246,8 @@ def _save(runs: tuple[Path, ...], path: Path, unused: str) -> int:
         raise RequestError("--save-baseline keeps one run; name one.")
     observed = read(runs[0])
     failed = sum(bool(cell.failed) for cell in observed.cells.values())
-    if failed or observed.doubts:
-        why = f"{counted(failed, 'cell')} failed in some launches" if failed else observed.doubts[0]
+    if failed or observed.flaws:
+        why = f"{counted(failed, 'cell')} failed in some launches" if failed else flaw_text(observed.flaws[0])
         raise RequestError(f"--save-baseline: {runs[0]} is not fit for a baseline: {why}. Measure it again.")
     kept = baselines.keep(observed, path)
     click.echo(
@@ -256,7 +257,9 @@ def _save(runs: tuple[Path, ...], path: Path, unused: str) -> int:
 
 
 def _exit_code(comparisons: Sequence[Comparison], fail_on: str | None, pairing: Pairing) -> int:
-    reasons = [] if fail_on is None else failures(comparisons, fail_on, pairing.missing, pairing.doubts)
+    reasons = (
+        [] if fail_on is None else failures(comparisons, fail_on, pairing.missing, (*pairing.shortages, *pairing.flaws))
+    )
     if reasons:
         compared = f"{counted(len(comparisons), 'cell')} compared"
         click.echo(f"collbench: --fail-on {fail_on}: {', '.join(reasons)}; {compared}.", err=True)

@@ -17,16 +17,16 @@ import msgspec
 from click.core import ParameterSource
 
 from collbench.analysis.results import cells_of, some_from
-from collbench.analysis.runs import few_launches
+from collbench.analysis.runs import shortage
 from collbench.cli.analysing import typed_margins, typed_share
 from collbench.cli.deciding import Decider, StandingOf
 from collbench.errors import RequestError
 from collbench.launch.cells import LaunchCell
 from collbench.launch.expansion import ExpandedPlan
-from collbench.schema.launch_plan import LaunchPlan, check_launch_plan
-from collbench.schema.manifest import Manifest, Until
+from collbench.schema.manifest import Manifest, Until, read_manifest
+from collbench.schema.plan import LaunchPlan, check_launch_plan
 from collbench.schema.record import Record
-from collbench.schema.store import RecordStream, RunWriter, read_manifest
+from collbench.schema.store import RecordStream, RunWriter
 
 #: Where something runs is no part of the experiment.
 _ADDRESSES = {"docker_host": "", "site": ""}
@@ -218,9 +218,8 @@ def _no_more(where: Path, run: LaunchPlan, most: int, until: Until | None) -> st
 
 def _is_short(where: Path) -> bool:
     """Whether launches of a run with a fixed number are missing."""
-    experiment = read_manifest(where).experiment
-    cells = cells_of(RecordStream(where))
-    return experiment is not None and bool(few_launches(cells.values(), experiment) or not cells)
+    manifest, cells = read_manifest(where), cells_of(RecordStream(where))
+    return manifest.experiment is not None and (not cells or shortage(where, manifest, cells.values()).cells > 0)
 
 
 def extended(manifest: Manifest, plan: LaunchPlan) -> Manifest:

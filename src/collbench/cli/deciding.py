@@ -17,8 +17,8 @@ from collbench.launch.harvest import placed
 from collbench.report.headings import versus
 from collbench.report.verdict import whole_reason
 from collbench.schema.case import Case
-from collbench.schema.launch_plan import MOST_LAUNCHES
 from collbench.schema.manifest import Manifest
+from collbench.schema.plan import MOST_LAUNCHES
 from collbench.schema.record import Record
 from collbench.units import counted, format_long, format_size
 from collbench.workloads.program import ProgramCase

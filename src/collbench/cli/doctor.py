@@ -13,7 +13,7 @@ from collbench.cli.launch_options import docker_host, engine, site
 from collbench.cli.terminal import harmless, waiting_for
 from collbench.errors import RequestError
 from collbench.report.tables import Table, terminal
-from collbench.schema.launch_plan import MOST_LAUNCHES
+from collbench.schema.plan import MOST_LAUNCHES
 from collbench.units import counted
 
 if TYPE_CHECKING:
@@ -118,8 +118,8 @@ def _inside(where: tuple[str, str, str, str], address: str, flags: list[str], as
 
     stopping = Stopping()
     with stopping.listening():
-        expanded = expanded_for(*where)
-        session = engines.get(expanded.plan.engine).connect(address, stopping.check)
+        expanded = expanded_for(*where, address)
+        session = engines.get(expanded.plan.engine).connect(expanded.plan, stopping.check)
         examined = examine(expanded, session, ("collbench", "doctor", *flags), stopping.check)
     if not as_json:
         click.echo("\n".join((f"image {examined.title}", *(f"note: {note}" for note in examined.notes))))

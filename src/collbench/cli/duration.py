@@ -8,8 +8,7 @@ from collbench.launch import engines
 from collbench.launch.cells import LaunchCell, Part
 from collbench.launch.expansion import ExpandedPlan
 from collbench.launch.groups import groups_of
-from collbench.schema.launch_plan import LaunchPlan
-from collbench.schema.plan import Plan
+from collbench.schema.plan import LaunchPlan, Plan
 from collbench.units import counted, format_long
 from collbench.workloads.program import ProgramCase
 
@@ -47,8 +46,8 @@ def _about(expanded: ExpandedPlan) -> str:
 
 def too_long(expanded: ExpandedPlan) -> str | None:
     """A sentence where the job of a cluster is estimated to end before its last launch; None where it is not."""
-    plan, seconds = expanded.plan, seconds_of(expanded)
-    limit = engines.get(plan.engine).longest(plan)
+    seconds = seconds_of(expanded)
+    limit = min((site.seconds for site in expanded.sites if site.seconds is not None), default=None)
     if limit is None or seconds <= limit:
         return None
     return (f"time {format_long(limit)} in the site file: all launches take about {format_long(seconds)}. Raise it, or "

@@ -38,9 +38,7 @@ from collbench.launch.folders import disturbances
 from collbench.launch.patience import StopCheck
 from collbench.schema.manifest import Manifest
 from collbench.schema.record import Record
-from collbench.schema.resumed import add_hosts, extend
-from collbench.schema.store import RunWriter, refuse_unusable
-from collbench.schema.yardsticks import YardstickReading, append
+from collbench.schema.store import RunWriter, YardstickReading, add_hosts, append_reading, extend, refuse_unusable
 from collbench.units import counted
 
 
@@ -100,7 +98,7 @@ class RunSink:
 
     def add_reading(self, reading: YardstickReading) -> None:
         self.writer.verify()
-        append(self.writer.directory, reading)
+        append_reading(self.writer.directory, reading)
 
     def say(self, line: str, left: int) -> None:
         """A line on what is decided; so many launches may still come."""

@@ -17,12 +17,12 @@ FAILING = {"slower": ("slower",), "faster": ("faster",), "different": ("slower",
            "unclear": ("slower", "unclear")}  # fmt: skip
 
 
-def failures(comparisons: Sequence[Comparison], fail_on: str, missing: int, doubts: Sequence[str]) -> list[str]:
+def failures(comparisons: Sequence[Comparison], fail_on: str, missing: int, flaws: Sequence[str]) -> list[str]:
     """Why a check fails, in words; empty where it passes. `missing`: cells of the base that the other side lacks.
 
     Besides the verdicts asked for, whatever was not measured fails every check: a cell that is missing, failed, was
     skipped, measured differently or unchecked, whose results differ, which has launches that the other side lacks, or
-    too few for a verdict; and `doubts`, such as samples files that do not agree with their records. What both sides
+    too few for a verdict; and `flaws`, such as samples files that do not agree with their records. What both sides
     skipped fails no check.
     """
     comparisons = [comparison for comparison in comparisons if not all(map(_skipped, _sides(comparison)))]
@@ -38,7 +38,7 @@ def failures(comparisons: Sequence[Comparison], fail_on: str, missing: int, doub
     ]
     if few:
         reasons.append(f"{len(few)} with fewer than {FEWEST} launches a side")
-    return reasons + ([f"what was read is in doubt ({doubts[0]})"] if doubts else [])
+    return reasons + ([f"what was read is in doubt ({flaws[0]})"] if flaws else [])
 
 
 def _sides(comparison: Comparison) -> tuple[Cell, Cell]:

@@ -18,7 +18,6 @@ from collbench.analysis.deciding import standing_of_sides
 from collbench.analysis.estimate import FEWEST, stats
 from collbench.analysis.gate import ACCEPTABLE, Judgement, judge
 from collbench.analysis.runs import observe
-from collbench.characters import in_one_line
 from collbench.cli import launch_options, plan_argument
 from collbench.cli.analysing import COMPLETE, MarginsType, say, style
 from collbench.cli.continuing import Continued, continued, plan_in
@@ -26,15 +25,25 @@ from collbench.cli.experiment import Purpose, perform
 from collbench.cli.launch_options import docker_host, engine, placed_on, site
 from collbench.cli.sides import ACCEPTED, KINDS, OVERSUBSCRIBED, host_plan, refuse_other_bytes, side_of
 from collbench.cli.terminal import PATH, harmless
-from collbench.errors import CollbenchError, Interrupted, NoAnswer, RequestError, RunWriteError
+from collbench.errors import CollbenchError, Interrupted, NoAnswer, RequestError, RunWriteError, in_one_line
 from collbench.launch.expansion import ExpandedPlan
 from collbench.launch.harvest import placed
 from collbench.launch.patience import Stopping
 from collbench.launch.shipped import find_plan
 from collbench.launch.stacks import sha256_of_given
 from collbench.report.gate import Names, document, junit, markdown, names_of, tables
-from collbench.schema.gate_plan import (
-    FILE,
+from collbench.schema.manifest import Until, read_manifest
+from collbench.schema.plan import (
+    LaunchPlan,
+    check_launch_plan,
+    load_launch_plan,
+    load_plan,
+    named_in_errors,
+    read_document,
+)
+from collbench.schema.record import Record, read
+from collbench.schema.store import (
+    GATE_PLAN,
     SIDES,
     GatePlan,
     Margins,
@@ -44,11 +53,6 @@ from collbench.schema.gate_plan import (
     read_gate_plan,
     write_gate_plan,
 )
-from collbench.schema.launch_plan import LaunchPlan, check_launch_plan, load_launch_plan
-from collbench.schema.manifest import Until
-from collbench.schema.plan import load_plan, named_in_errors, read_document
-from collbench.schema.record import Record, read
-from collbench.schema.store import read_manifest
 
 #: The answer as files in the folder, for a comment, for a report of tests and for programs.
 FILES = ("gate.md", "gate.xml", "gate.json")
@@ -162,7 +166,7 @@ def _earlier(folder: Path, asked: dict[str, Any]) -> Path:
     if given := [name for name, value in asked.items() if value not in (None, ())]:
         flags = ", ".join(f"--{name.replace('_', '-')}" for name in given)
         raise RequestError(
-            f"{folder}: is measured already, and only judged again: leave out {flags}. ({FILE} is in it.)"
+            f"{folder}: is measured already, and only judged again: leave out {flags}. ({GATE_PLAN} is in it.)"
         )
     return folder
 

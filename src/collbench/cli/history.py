@@ -12,9 +12,8 @@ from collbench.analysis.history import History, history, since_run
 from collbench.cli.analysing import COMPLETE, RUN, margin_option, say, style
 from collbench.cli.failing import FAILING_LEVELS, OUTSIDE, history_failures
 from collbench.cli.terminal import amount, harmless, refuse_folder, waiting_for, write
-from collbench.errors import RequestError
+from collbench.errors import RequestError, suggestion
 from collbench.report.history import Names, document, page, tables
-from collbench.spelling import suggestion
 
 
 class Kinds(click.ParamType[tuple[str, ...]]):

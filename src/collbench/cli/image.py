@@ -13,10 +13,9 @@ from collbench.cli.launch_options import docker_host
 from collbench.cli.terminal import PATH, harmless
 from collbench.errors import RequestError
 from collbench.launch.engines.docker import images
-from collbench.launch.engines.docker.containers import Docker
-from collbench.launch.engines.docker.image_store import inspect
+from collbench.launch.engines.docker.client import Docker
 from collbench.launch.engines.docker.images import Recipe
-from collbench.launch.engines.docker.look import reference_of
+from collbench.launch.engines.docker.look import inspect, reference_of
 from collbench.launch.patience import Stopping
 from collbench.launch.probe import sources
 from collbench.launch.shipped import dockerfiles

@@ -26,9 +26,8 @@ from collbench.launch.shipped import find_plan
 from collbench.report.cells import launch_tables
 from collbench.report.tables import terminal
 from collbench.report.verdict import tables as verdict_tables
-from collbench.schema.launch_plan import LaunchPlan, load_launch_plan
 from collbench.schema.manifest import Until
-from collbench.schema.plan import named_in_errors
+from collbench.schema.plan import LaunchPlan, load_launch_plan, named_in_errors
 
 #: More pairs of cells than these are not compared while somebody waits.
 MOST_COMPARED = 2000
@@ -123,7 +122,7 @@ def _compared(observed: Observed) -> list[Comparison]:
 
 def _sweep(plan: LaunchPlan) -> None:
     engine = engines.get(plan.engine)
-    removed, kept = engine.connect(engine.address(plan), lambda: None).sweep()
+    removed, kept = engine.connect(plan, lambda: None).sweep()
     click.echo(f"removed {len(removed)}: {', '.join(removed)}" if removed else "nothing to remove")
     if kept:
         click.echo(f"kept {len(kept)}, whose launch may still run, or that cannot be removed: {', '.join(kept)}")

@@ -10,8 +10,8 @@ import msgspec
 from collbench.cli.terminal import NAME
 from collbench.errors import RequestError
 from collbench.launch import engines
-from collbench.schema.launch_plan import MOST_LAUNCHES, LaunchPlan, check_launch_plan
 from collbench.schema.manifest import Until
+from collbench.schema.plan import MOST_LAUNCHES, LaunchPlan, check_launch_plan
 
 until = click.option(
     "--until",
@@ -72,6 +72,6 @@ def placed_on(plan: LaunchPlan, engine: str | None, site: str | None, docker_hos
     if engine is not None:
         engines.get(engine)
     placed = msgspec.structs.replace(plan, **{name: text for name, text in flags.items() if text is not None})
-    if site is not None and engines.get(placed.engine).address(placed) != site:
+    if site is not None and not engines.get(placed.engine).starts_ranks:
         raise RequestError(f"--site is for slurm and k8s; the engine is {placed.engine}.")
     return placed

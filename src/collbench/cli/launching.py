@@ -18,10 +18,10 @@ import msgspec
 from collbench.analysis.conclusions import Judgement, foreseen
 from collbench.analysis.estimate import FEWEST
 from collbench.analysis.papers import Item, Paper, library_name, representatives
-from collbench.characters import in_one_line
 from collbench.cli.deciding import decides, launch_cells
 from collbench.cli.duration import about, at_most, too_long
 from collbench.cli.terminal import harmless, waiting_for
+from collbench.errors import in_one_line
 from collbench.launch import engines
 from collbench.launch.campaign import PreparedCampaign, prepare
 from collbench.launch.cells import Launch, LaunchCell, inner_plan
@@ -37,7 +37,7 @@ from collbench.launch.stacks import Missing
 from collbench.launch.storage import described, place_of
 from collbench.report.caveats import ALONE
 from collbench.report.paper import decidable, paper
-from collbench.schema.launch_plan import LaunchPlan
+from collbench.schema.plan import LaunchPlan
 from collbench.units import counted
 from collbench.workloads import use_of
 
@@ -125,9 +125,8 @@ def of_paper(
 
 def before_measuring(expanded: ExpandedPlan, missing: Missing = NOTHING_MISSING) -> tuple[str, ...]:
     """A line for each: the conclusions of a paper, keys without an effect, gates, and cautions of the engine."""
-    engine = engines.get(expanded.plan.engine)
     papers = decidable(*judged) if (judged := of_paper(expanded, missing)) else ()
-    cautions = engine.cautions(engine.address(expanded.plan))
+    cautions = (caution for site in expanded.sites for caution in site.cautions)
     return (*papers, *_turns(expanded), *unused(expanded), *_gates(expanded), *cautions)
 
 
@@ -180,7 +179,7 @@ _ROOT = Path("/tmp/collbench-by-hand")  # noqa: S108 - printed, not used
 def show_commands(plan: LaunchPlan, check: StopCheck) -> None:
     """For every cell: its folders, the containers, the first command, and what removes everything."""
     engine = engines.get(plan.engine)
-    if engine.starts_ranks:
+    if engine.script:
         expanded = expand(plan)
         for line in expanded.left_out:
             click.echo(f"# {line}", err=True)
@@ -208,10 +207,11 @@ def commands_of(prepared: PreparedCampaign, launch: Launch) -> list[str]:
     planned = msgspec.json.encode(places(cell, world.placement)).decode()
     owner, group = world.user
     own = " ".join(str(folder) for folder in (at.out, at.relay, files) if folder)
+    commands = engines.get(cell.engine).commands
     return [
         f"\n# {cell.title}",
         f"install -d {root} && install -d -m 700 -o {owner} -g {group} {own}",
         f"printf %s {shlex.quote(inner)} > {at.plan}",
         f"printf %s {shlex.quote(planned)} > {at.placement}",
-        *engines.get(cell.engine).render(world),
+        *(commands(world) if commands else ()),
     ]

@@ -9,9 +9,8 @@ import click
 
 from collbench.cli.terminal import PATH
 from collbench.report import STYLES
-from collbench.schema.axes import AXES, choices_of
+from collbench.schema.axes import AXES, Choice, choices_of
 from collbench.schema.case import CADENCES, GATES
-from collbench.schema.choices import Choice
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 Option = Callable[[Any], Any]

@@ -7,8 +7,7 @@ from pathlib import Path
 import click
 
 from collbench.cli.terminal import PATH, harmless
-from collbench.schema.pack import Packed, pack
-from collbench.schema.sample_files import ARCHIVE
+from collbench.schema.samples import ARCHIVE, Packed, pack
 from collbench.units import counted
 
 

@@ -10,14 +10,13 @@ from collbench.analysis.compare import compare
 from collbench.analysis.estimate import FEWEST
 from collbench.analysis.pairs import own_sides
 from collbench.analysis.planning import power
-from collbench.characters import in_one_line
 from collbench.cli import launch_options, plan_argument
 from collbench.cli.analysing import RUN, margin, read
 from collbench.cli.duration import about, at_most, seconds_of, too_long
 from collbench.cli.launch_options import engine, placed_on, site
 from collbench.cli.launching import before_measuring, comparisons, oversubscribed, undecidable
 from collbench.cli.terminal import harmless
-from collbench.errors import RequestError
+from collbench.errors import RequestError, in_one_line
 from collbench.launch import engines
 from collbench.launch.expansion import ExpandedPlan, expand
 from collbench.launch.placing import Box, Placement
@@ -26,9 +25,8 @@ from collbench.launch.shipped import find_plan, plans, source_tree
 from collbench.machine.facts import format_cores
 from collbench.report.sensitivity import power_table
 from collbench.report.tables import Table, terminal
-from collbench.schema.launch_plan import load_launch_plan
 from collbench.schema.manifest import Until
-from collbench.schema.plan import named_in_errors
+from collbench.schema.plan import load_launch_plan, named_in_errors
 from collbench.units import counted
 
 
@@ -58,7 +56,8 @@ def command(
     loaded = launch_options.ending(placed_on(load_launch_plan(path, plan), engine, site), until, launches)
     with named_in_errors(path):
         expanded = expand(loaded)
-        engines.get(loaded.engine).script(loaded, expanded.order, expanded.placements)
+        if script := engines.get(loaded.engine).script:  # it says what it cannot do
+            script(loaded, expanded.order, expanded.placements)
     title = in_one_line(loaded.title or path.stem)
     each = counted(loaded.launches, "launch", "launches")
     click.echo(f"{title}: {counted(len(expanded.cells), 'cell')}, {at_most(loaded)}{each} each, seed {loaded.seed}")

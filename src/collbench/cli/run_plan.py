@@ -13,8 +13,8 @@ from collbench.cli.terminal import PATH
 from collbench.errors import RequestError
 from collbench.launch.shipped import find_plan
 from collbench.run.binding import bind
-from collbench.schema.place import read_places
 from collbench.schema.plan import load_world_plan
+from collbench.schema.world import read_places
 
 
 @click.command(name="run")

@@ -27,11 +27,9 @@ from collbench.launch.patience import Stopping
 from collbench.machine import launcher
 from collbench.report.sensitivity import SelfTest, document, tables
 from collbench.report.verdict import whole_reason
-from collbench.schema.gate_plan import SIDES
-from collbench.schema.launch_plan import Side, check_launch_plan
-from collbench.schema.plan import load_plan
+from collbench.schema.plan import Side, check_launch_plan, load_plan
 from collbench.schema.record import Record
-from collbench.schema.yardsticks import read_readings
+from collbench.schema.store import SIDES, read_readings
 
 
 @click.command(name="selftest")

@@ -10,16 +10,16 @@ from pathlib import Path
 import click
 
 from collbench.analysis.results import cells_of
-from collbench.analysis.runs import few_launches, finishing
+from collbench.analysis.runs import shortage
 from collbench.cli.terminal import PATH, harmless
 from collbench.errors import RequestError
 from collbench.report import STYLES, new_style
-from collbench.report.caveats import slowest_hosts, slowest_of
+from collbench.report.caveats import shortage_text, slowest_hosts, slowest_of
 from collbench.report.cells import launch_tables
 from collbench.report.tables import in_columns, terminal
-from collbench.schema.manifest import Manifest
+from collbench.schema.manifest import Manifest, read_manifest
 from collbench.schema.record import Record
-from collbench.schema.store import RecordStream, read_manifest
+from collbench.schema.store import RecordStream
 
 
 @click.command(name="show")
@@ -44,8 +44,9 @@ def _print(directory: Path, manifest: Manifest, records: Iterable[Record], style
         cells = cells_of(_seen(records, slowest), manifest)
         said = "".join(in_columns(line, "* ", "  ") + "\n" for line in slowest_hosts(slowest))
         sys.stdout.write(harmless(terminal(launch_tables(cells)) + said))
-        if short := few_launches(cells.values(), manifest.experiment):
-            click.echo(harmless(f"collbench: {directory}: {short}. Resume it: {finishing(directory)}"), err=True)
+        lacking = shortage(directory, manifest, cells.values())
+        if lacking.cells:
+            click.echo(harmless(f"collbench: {shortage_text(lacking)}."), err=True)
         return
     printer = new_style(style)
     sys.stdout.write(harmless(printer.begin(manifest)))

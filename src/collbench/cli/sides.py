@@ -10,14 +10,12 @@ import sys
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
-from collbench.errors import RequestError, to_install
+from collbench.errors import RequestError, suggestion, to_install
 from collbench.launch.engines.host.environments import probe
 from collbench.launch.given import LIBRARY_PATH, names_of
 from collbench.machine.facts import rank_facts
-from collbench.schema.launch_plan import LaunchPlan, Side
-from collbench.schema.plan import Plan
-from collbench.schema.untrusted import refuse_irregular
-from collbench.spelling import suggestion
+from collbench.schema.files import refuse_irregular
+from collbench.schema.plan import LaunchPlan, Plan, Side
 from collbench.units import counted
 
 #: Kinds of what a side has, and how each is written.

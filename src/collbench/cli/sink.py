@@ -21,10 +21,10 @@ from collbench.report import Style, new_style
 from collbench.run.experiment import perform, plan_experiment
 from collbench.run.facts_of_ranks import completed
 from collbench.schema.manifest import Manifest
-from collbench.schema.place import Place
 from collbench.schema.plan import Plan, check_plan, named_in_errors
 from collbench.schema.record import Record
 from collbench.schema.store import RunWriter, end_progress, note_progress
+from collbench.schema.world import Place
 from collbench.units import counted
 
 #: A rescue waits this long for a record that is being written (s).

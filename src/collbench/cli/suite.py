@@ -10,10 +10,9 @@ import click
 from collbench import workloads
 from collbench.cli.options import OUTPUT, flags
 from collbench.cli.sink import carry_out
-from collbench.errors import RequestError
+from collbench.errors import RequestError, suggestion
 from collbench.run.expand import parameters_of
 from collbench.schema.plan import USUAL_CAP, Plan
-from collbench.spelling import suggestion
 from collbench.workloads.program import Program
 
 

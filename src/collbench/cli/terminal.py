@@ -13,8 +13,7 @@ from typing import IO, Any
 
 import click
 
-from collbench.characters import in_lines, in_one_line
-from collbench.errors import RequestError, RunWriteError
+from collbench.errors import RequestError, RunWriteError, in_lines, in_one_line
 
 
 class Name(click.types.StringParamType):

@@ -5,9 +5,8 @@ from __future__ import annotations
 from functools import cache
 from typing import TYPE_CHECKING
 
-from collbench.errors import PlanError
+from collbench.errors import PlanError, suggestion
 from collbench.registry import defined, modules_of
-from collbench.spelling import suggestion
 
 if TYPE_CHECKING:
     from collbench.collectives.row import Collective

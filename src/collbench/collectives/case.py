@@ -9,7 +9,7 @@ import msgspec
 
 from collbench.schema.axes import Driver, Op, Staging, ThreadLevel, Value
 from collbench.schema.case import Case, case_of
-from collbench.schema.untrusted import Count, Name, Rank, RankCount
+from collbench.schema.files import Count, Name, Rank, RankCount
 
 
 class CollectiveCase(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

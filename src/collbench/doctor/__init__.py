@@ -8,10 +8,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from collbench.doctor.parts.finding import Finding, Problem
-from collbench.errors import RequestError
+from collbench.errors import RequestError, suggestion
 from collbench.machine import nvml
 from collbench.registry import defined, modules_of
-from collbench.spelling import suggestion
 
 if TYPE_CHECKING:
     from collbench.bindings.spec import Backend

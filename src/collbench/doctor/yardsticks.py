@@ -13,14 +13,14 @@ from collbench.analysis.planning import Cost, Movement, cost, movements
 from collbench.doctor.compiler import REINSTALL
 from collbench.doctor.parts.finding import Finding, Problem, found
 from collbench.doctor.parts.processors import Machine, allowed
-from collbench.schema.yardsticks import Reason
+from collbench.schema.store import NoReading
 from collbench.yardsticks import Readings
 
 #: Readings, and the time from one to the next (s).
 READINGS, APART = 12, 0.1
 
 _TWO_CORES = "taskset -cp 0-1 $$, in the shell that starts collbench"
-_CAUSES: dict[Reason, tuple[str, str]] = {
+_CAUSES: dict[NoReading, tuple[str, str]] = {
     "elsewhere": ("this process may use no core of this machine", _TWO_CORES),
     "not_built": ("the yardsticks in C were not built", f"in the checkout, with gcc and Python.h: {REINSTALL}"),
     "core_refused": ("this process cannot run on a core of its own list", _TWO_CORES),
@@ -52,7 +52,7 @@ def _ranges(moved: Sequence[Movement]) -> str:
                      f"{yardsticks.get(one.name).unit}" for one in moved)  # fmt: skip
 
 
-def _unread(reason: Reason | None) -> Problem | None:
+def _unread(reason: NoReading | None) -> Problem | None:
     if reason is None:
         return None
     cause, fix = _CAUSES[reason]

@@ -15,7 +15,7 @@ from collbench.errors import LaunchLost
 from collbench.launch import engines
 from collbench.launch.cells import Launch, LaunchCell, Part
 from collbench.launch.duet import Ensemble, run_together
-from collbench.launch.engines.spec import Session
+from collbench.launch.engines.spec import Session, cleaned
 from collbench.launch.expansion import ExpandedPlan, expand, refuse_too_large
 from collbench.launch.groups import Group, at_once, groups_of, key_of
 from collbench.launch.harvest import Keeper, LaunchSink, placed
@@ -29,10 +29,10 @@ from collbench.machine import facts
 from collbench.machine.facts import format_cores
 from collbench.run.facts_of_ranks import manifest_of, protocol
 from collbench.schema.case import Case, Where
-from collbench.schema.launch_plan import LaunchPlan
 from collbench.schema.manifest import Experiment, Manifest
+from collbench.schema.plan import LaunchPlan
 from collbench.schema.record import Alone, Record
-from collbench.schema.yardsticks import Moment, YardstickReading
+from collbench.schema.store import Moment, YardstickReading
 from collbench.yardsticks import resolutions
 
 
@@ -89,11 +89,11 @@ class PreparedCampaign:
         return ", ".join(session.title for session in self.sessions.values() if session.title) or "none"
 
 
-def cleaned(sessions: Mapping[str, Session]) -> contextlib.ExitStack:
+def all_cleaned(sessions: Mapping[str, Session]) -> contextlib.ExitStack:
     """A context at whose end everything is removed that the engines made in it."""
     stack = contextlib.ExitStack()
     for session in sessions.values():
-        stack.enter_context(session.cleaned())
+        stack.enter_context(cleaned(session.close))
     return stack
 
 
@@ -105,7 +105,7 @@ def connect(expanded: ExpandedPlan, check: StopCheck) -> dict[str, Session]:
     """
     names = dict.fromkeys(cell.engine for cell in expanded.cells)
     chosen = [engines.get(name) for name in names]
-    return {engine.name: engine.connect(engine.address(expanded.plan), check) for engine in chosen}
+    return {engine.name: engine.connect(expanded.plan, check) for engine in chosen}
 
 
 def prepare(
@@ -142,7 +142,7 @@ def prepare_expanded(
     """As `prepare`, of a plan that is expanded."""
     sessions = connect(expanded, check) if sessions is None else sessions
     with contextlib.ExitStack() as until_known:
-        (held or until_known).enter_context(cleaned(sessions))
+        (held or until_known).enter_context(all_cleaned(sessions))
         stacks = look_at(expanded, sessions)
     return PreparedCampaign(expanded, sessions, stacks)
 
@@ -169,7 +169,7 @@ def run_campaign(
         EngineError: an engine went away and did not come back.
     """
     campaign = _Campaign(prepared, sink, known, check)
-    with cleaned(prepared.sessions):
+    with all_cleaned(prepared.sessions):
         for block, launches in groupby(prepared.expanded.order, key=lambda launch: launch.number):
             whole = tuple(launches)
             left = tuple(launch for launch in whole if (launch.cell, launch.number) not in done)

@@ -14,8 +14,7 @@ from collbench.collectives.case import CollectiveCase
 from collbench.errors import PlanError
 from collbench.run.expand import cases_of, program_cases, refuse_cadence
 from collbench.schema.case import Case
-from collbench.schema.launch_plan import Affinity, LaunchPlan
-from collbench.schema.plan import Benchmark, Plan, name_of
+from collbench.schema.plan import Affinity, Benchmark, LaunchPlan, Plan, name_of
 from collbench.units import counted
 from collbench.workloads.program import Program, ProgramCase
 

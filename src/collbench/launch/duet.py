@@ -19,9 +19,9 @@ from collbench.errors import Interrupted
 from collbench.launch.live_world import Assignment, LiveWorld, Outcome, without_measure
 from collbench.launch.patience import LONGEST_PASS, StopCheck, limits_of
 from collbench.schema.case import Case, Gate
-from collbench.schema.launch_plan import LaunchPlan
+from collbench.schema.plan import LaunchPlan
 from collbench.schema.record import Alone, Duet, Slice
-from collbench.schema.turns import Order, Report, SliceRule
+from collbench.schema.world import Order, Report, SliceRule
 from collbench.timing.loop import LARGEST_SLACK
 
 #: Intervals at which worlds are looked at while one of them measures, and when all are about to end (s).

@@ -22,16 +22,16 @@ from collbench.launch.cells import (
     worlds_of,
 )
 from collbench.launch.engines.ladder import lacking, steps_of
-from collbench.launch.engines.spec import Engine
+from collbench.launch.engines.spec import Engine, Site
 from collbench.launch.given import refuse_given, refuse_missing_files
 from collbench.launch.placing import Placement, place
 from collbench.launch.starters.starter import PROCESS, Starter
 from collbench.machine.topology import Topology
 from collbench.run.expand import how_to_fit
+from collbench.schema.axes import DTYPES
 from collbench.schema.case import Case
-from collbench.schema.choices import DTYPES
-from collbench.schema.launch_plan import LaunchPlan, named_sides
-from collbench.schema.place import Boxes, Shape
+from collbench.schema.plan import LaunchPlan, named_sides
+from collbench.schema.world import Boxes, Shape
 from collbench.units import format_bytes
 from collbench.workloads.program import ProgramCase
 
@@ -41,7 +41,7 @@ class ExpandedPlan:
     """By cell, in the plan's order: where its ranks are placed and what its worlds measure; and the order of launches.
 
     `expected` are the cases of a cell as its worlds record them, which do not know their place. `left_out` says which
-    steps of isolation its engine lacks: they have no cells.
+    steps of isolation its engine lacks: they have no cells. `sites` are those of its engines.
     """
 
     plan: LaunchPlan
@@ -50,6 +50,7 @@ class ExpandedPlan:
     expected: dict[LaunchCell, frozenset[Case]]
     order: tuple[Launch, ...]
     left_out: tuple[str, ...] = ()
+    sites: tuple[Site, ...] = ()
 
     @property
     def cells(self) -> tuple[LaunchCell, ...]:
@@ -71,9 +72,7 @@ def expand(plan: LaunchPlan, machine: Callable[[str], Topology] | None = None) -
     check_backends(plan)
     engine_by_policy = {policy: engine_of(plan, policy) for policy in plan.policies}
     by_name = {engine.name: engine for engine in engine_by_policy.values()}
-    machines = {
-        name: machine(name) if machine else engine.machine(engine.address(plan)) for name, engine in by_name.items()
-    }
+    sites = {name: Site(machine(name)) if machine else engine.site(plan) for name, engine in by_name.items()}
     for engine in by_name.values():
         if max(plan.hosts) > 1 and not engine.starts_ranks:
             raise PlanError(
@@ -116,7 +115,7 @@ def expand(plan: LaunchPlan, machine: Callable[[str], Topology] | None = None) -
     placements: dict[LaunchCell, Placement] = {}
     for world in worlds:
         try:
-            placement = place(machines[world.engine], world, plan)
+            placement = place(sites[world.engine].machine, world, plan)
         except PlanError as error:
             raise PlanError(f"{world.title}: {error}") from error
         steps = steps_of(ladders[world.policy], len(placement.boxes), plan.isolation)
@@ -127,7 +126,7 @@ def expand(plan: LaunchPlan, machine: Callable[[str], Topology] | None = None) -
     expected = {
         cell: frozenset(identity for case in of_cell for identity in case.identities) for cell, of_cell in cases.items()
     }
-    return ExpandedPlan(plan, placements, cases, expected, order_of(plan, placements), left_out)
+    return ExpandedPlan(plan, placements, cases, expected, order_of(plan, placements), left_out, tuple(sites.values()))
 
 
 def engine_of(plan: LaunchPlan, policy: str) -> Engine:

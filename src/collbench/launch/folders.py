@@ -22,8 +22,8 @@ import msgspec
 from collbench.errors import RunReadError
 from collbench.launch.placing import Placement
 from collbench.machine.facts import format_cores, machine_id, parse_cores
-from collbench.schema.place import Place
 from collbench.schema.plan import Plan
+from collbench.schema.world import Place
 
 #: Prefix of temporary folders, and the file in each that names its driver.
 FOLDER, DRIVER = "collbench-", "driver"

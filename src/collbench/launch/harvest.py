@@ -22,8 +22,8 @@ from collbench.launch.log import whole_words
 from collbench.schema import record as records
 from collbench.schema.case import Case
 from collbench.schema.record import LOST, Record, Samples
-from collbench.schema.sample_files import decode_samples
-from collbench.schema.yardsticks import YardstickReading
+from collbench.schema.samples import decode_samples
+from collbench.schema.store import YardstickReading
 from collbench.units import counted
 
 if TYPE_CHECKING:

@@ -220,9 +220,8 @@ class Job:
     def starts(self) -> tuple[tuple[str, dict[str, str]], ...]:
         """Boxes in which the first command is started, with its variables: one, or one for each rank."""
         if len(self.world.hosts) > 1 and self.starter.direct is not None:
-            direct = self.starter.direct(self.world.hosts)
-            return tuple((name, self.world.environment | variables) for name, variables in direct)
-        return ((self.names[0], self.world.environment),)
+            return self.starter.direct(self.world.hosts)
+        return ((self.names[0], {}),)
 
     @property
     def argv(self) -> Argv:

@@ -20,7 +20,7 @@ from collbench.errors import CollbenchError, Interrupted, LaunchFailed
 from collbench.launch import engines
 from collbench.launch.cells import Launch, LaunchCell, inner_plan
 from collbench.launch.engines.spec import Session, Stack, WorldSpec
-from collbench.launch.folders import Folders, driver_identity, folders
+from collbench.launch.folders import Folders, driver_identity, folders, user_inside
 from collbench.launch.harvest import Harvested, left_behind
 from collbench.launch.job import Job, StartedJob
 from collbench.launch.log import Log
@@ -32,10 +32,9 @@ from collbench.launch.storage import Storage, storage_of
 from collbench.launch.world_links import WorldLink, linked
 from collbench.machine.facts import format_cores
 from collbench.schema.case import Case
-from collbench.schema.launch_plan import LaunchPlan
-from collbench.schema.plan import plan_of_some
+from collbench.schema.plan import LaunchPlan, plan_of_some
 from collbench.schema.record import Alone, Duet
-from collbench.schema.turns import Order, Report
+from collbench.schema.world import Order, Report
 
 #: Receives a record as it is read, with the transport; with the last one, why the launch failed, if it did.
 Keep = Callable[[Harvested, str | None, LaunchFailed | None], None]
@@ -70,10 +69,15 @@ class Outcome:
     failure: LaunchFailed | None
 
 
+def user_of(cell: LaunchCell) -> tuple[int, int]:
+    """User and group of its ranks: the driver's, but root's only where it makes no containers for them."""
+    return user_inside() if engines.get(cell.engine).makes_containers else (os.getuid(), os.getgid())
+
+
 def world_of(
     launch: Launch, stack: Stack, placement: Placement, run: str, at: Folders, storage: Storage | None = None
 ) -> WorldSpec:
-    user = engines.get(launch.cell.engine).user()
+    user = user_of(launch.cell)
     name = f"{run}-{launch.sequence}"
     return WorldSpec(run, name, driver_identity(), launch.cell, placement, stack, at, user, storage)
 
@@ -139,7 +143,7 @@ class LiveWorld:
 
     def _folders(self) -> tuple[Folders, Storage | None]:
         of, launch = self.assignment, self.launch
-        user = engines.get(launch.cell.engine).user()
+        user = user_of(launch.cell)
         storage = self._held.enter_context(storage_of(launch.cell, of.plan.folder, user))
         inner = inner_plan(of.plan, launch.cell, storage.folder if storage else "")
         if launch.only is not None:

@@ -12,13 +12,12 @@ from functools import cache
 from importlib.metadata import EntryPoint
 from itertools import groupby
 
-from collbench.errors import PlanError, RequestError
+from collbench.errors import PlanError, RequestError, suggestion
 from collbench.launch.slots import Slot
 from collbench.machine.facts import format_cores
 from collbench.machine.topology import Topology
 from collbench.registry import entry_points_of, loaded
-from collbench.schema.place import is_spelling, name_and_number, policy_order
-from collbench.spelling import suggestion
+from collbench.schema.axes import is_spelling, name_and_number, policy_order
 
 #: The group of entry points by which other packages add policies.
 ENTRY_POINTS = "collbench.policies"

@@ -15,7 +15,7 @@ from collbench.launch.cells import LaunchCell
 from collbench.launch.slots import BY_DEVICE, Slot, Wants
 from collbench.machine.facts import format_cores
 from collbench.machine.topology import Topology
-from collbench.schema.launch_plan import LaunchPlan
+from collbench.schema.plan import LaunchPlan
 from collbench.units import counted
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from collbench.errors import PlanError
+from collbench.errors import PlanError, suggestion
 from collbench.launch import engines, starters
 from collbench.launch.cells import LaunchCell
 from collbench.launch.engines.spec import Looks
@@ -16,8 +16,7 @@ from collbench.launch.placing import Placement
 from collbench.launch.shipped import dockerfiles
 from collbench.launch.stacks import Missing, StackKey, looked_at_together, refuse_missing
 from collbench.launch.storage import refuse_unusable_folder
-from collbench.schema.launch_plan import LaunchPlan, named_sides
-from collbench.spelling import suggestion
+from collbench.schema.plan import LaunchPlan, named_sides
 
 #: Sides of a plan that are looked at together; `(None,)` where it has none.
 Sides = tuple[str | None, ...]
@@ -96,7 +95,7 @@ def _look_at_host(expanded: ExpandedPlan, sides: Sides) -> Looks:
         cell: placement for cell, placement in expanded.placements_on(engines.HOST).items()
         if cell.side in sides and (not asks_engine or known(cell))
     }  # fmt: skip
-    return engines.get(engines.HOST).connect("", lambda: None).look(plan, host, {}) if host else Looks({})
+    return engines.get(engines.HOST).connect(plan, lambda: None).look(plan, host, {}) if host else Looks({})
 
 
 def unused(expanded: ExpandedPlan) -> tuple[str, ...]:

@@ -35,7 +35,7 @@ from collbench.timing.loop import native_loop
 #: count with all below them.
 MEASURING = (
     "backends", "bindings", "collectives", "machine", "run", "schema", "timing", "workloads",
-    "__init__.py", "characters.py", "errors.py", "registry.py", "spelling.py", "units.py",
+    "__init__.py", "errors.py", "registry.py", "units.py",
     "cli/options.py", "cli/plan_argument.py", "cli/run_plan.py", "cli/sink.py", "cli/terminal.py", "launch/relay.py",
     "launch/shipped.py",
 )  # fmt: skip

@@ -9,8 +9,9 @@ from collbench.launch.cells import LaunchCell
 from collbench.launch.engines.ladder import Sharing, step_of
 from collbench.launch.engines.spec import Stack
 from collbench.launch.placing import Placement
+from collbench.machine import facts
 from collbench.machine.facts import format_cores
-from collbench.schema.place import Place
+from collbench.schema.world import Place
 from collbench.units import format_bytes
 
 
@@ -19,7 +20,11 @@ def places(cell: LaunchCell, placement: Placement) -> tuple[Place, ...]:
     engine = engines.get(cell.engine)
     if engine.starts_ranks:
         return ()
-    containers = {rank: engine.container(box.name) for box in placement.boxes for rank in box.ranks}
+    containers = {
+        rank: box.name if engine.makes_containers else facts.container()
+        for box in placement.boxes
+        for rank in box.ranks
+    }
     return tuple(
         Place(container=containers[rank], cores=format_cores(slot.cores), gpu=slot.gpu)
         for rank, slot in enumerate(placement.slots)

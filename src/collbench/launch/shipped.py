@@ -5,8 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from collbench.errors import PlanError, RequestError
-from collbench.spelling import nearest_and_all
+from collbench.errors import PlanError, RequestError, nearest_and_all
 
 #: The folder of the package.
 PACKAGE = Path(__file__).resolve().parents[1]

@@ -9,12 +9,11 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from collbench.errors import PlanError
+from collbench.errors import PlanError, suggestion
 from collbench.launch import starters
 from collbench.machine.topology import Core, Topology, TopologyGpu
+from collbench.schema.files import read_toml
 from collbench.schema.plan import mistake_in
-from collbench.schema.untrusted import read_toml
-from collbench.spelling import suggestion
 
 Described = TypeVar("Described", bound=msgspec.Struct)
 

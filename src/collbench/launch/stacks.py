@@ -15,11 +15,11 @@ from collbench import backends, workloads
 from collbench.errors import EngineError, ImageMissing, LaunchFailed, PlanError, RequestError
 from collbench.launch import engines, starters
 from collbench.launch.cells import Launch, LaunchCell, backends_of, communicates
-from collbench.launch.engines.spec import Look, OpenWorld, Session, Stack
+from collbench.launch.engines.spec import Look, OpenWorld, Session, Stack, cleaned
 from collbench.launch.expansion import ExpandedPlan, expand, library_of
 from collbench.launch.folders import folders
 from collbench.launch.given import PRELOAD, given_by
-from collbench.launch.live_world import world_of
+from collbench.launch.live_world import user_of, world_of
 from collbench.launch.log import Log, whole_words
 from collbench.launch.patience import StopCheck
 from collbench.launch.probe import Contents
@@ -27,8 +27,8 @@ from collbench.launch.rank_environment import OF_EVERY_RANK, notes, places
 from collbench.launch.starters.starter import PROCESS, Argv
 from collbench.machine import facts
 from collbench.machine.digest import sha256_of
-from collbench.schema.launch_plan import LaunchPlan, Side, check_launch_plan, named_sides
 from collbench.schema.manifest import Allocation, Host, Image, Library
+from collbench.schema.plan import LaunchPlan, Side, check_launch_plan, named_sides
 from collbench.schema.record import stem_of
 from collbench.units import counted
 
@@ -364,12 +364,11 @@ def examine(expanded: ExpandedPlan, session: Session, argv: Argv, check: StopChe
         CollbenchError: no such image, no answer within the limit, or an exit code that is not doctor's.
     """
     cell = expanded.cells[0]
-    with session.cleaned():
+    with cleaned(session.close):
         looks = session.look(expanded.plan, expanded.placements_on(cell.engine), {})
         stack, placement = stack_of(expanded.plan, cell.image, looks.by_image[cell.image]), expanded.placements[cell]
         without = () if placement.shares_boxes else ("--without", "cma")  # a lone rank reads no other's memory there
-        user = engines.get(cell.engine).user()
-        with folders(expanded.plan.inner(), user, places=places(cell, placement)) as at:
+        with folders(expanded.plan.inner(), user_of(cell), places=places(cell, placement)) as at:
             world = world_of(Launch(cell, 0, 0), stack, placement, session.run, at)
             log = Log()
             with session.open(world) as opened:
@@ -382,14 +381,14 @@ def examine(expanded: ExpandedPlan, session: Session, argv: Argv, check: StopChe
     return Examined(log.lines, code, title, (*notes(cell, placement, stack), *looks.remarks))
 
 
-def expanded_for(image: str, policy: str, step: str, engine: str) -> ExpandedPlan:
+def expanded_for(image: str, policy: str, step: str, engine: str, docker_host: str = "") -> ExpandedPlan:
     """A plan of one cell: two ranks in containers of an image.
 
     Raises:
         PlanError: no such policy, step or engine.
     """
     plan = LaunchPlan(collectives=("allreduce",), images=(image,), policies=(policy,), isolation=(step,),
-                      engine=engine, ranks=(RANKS,), oversubscribe=True)  # fmt: skip
+                      engine=engine, docker_host=docker_host, ranks=(RANKS,), oversubscribe=True)  # fmt: skip
     expanded = expand(check_launch_plan(plan))
     if expanded.cells[0].isolation is None:
         raise RequestError(f"doctor --image: policy {policy} has no container; remove --image.")

@@ -19,7 +19,7 @@ import msgspec
 
 from collbench.errors import CollbenchError
 from collbench.launch.folders import make_pipe
-from collbench.schema.turns import ADDRESS, LONGEST_REPORT, ORDERS, REPORTS, UNREACHABLE, Address, Order, Report
+from collbench.schema.world import ADDRESS, LONGEST_REPORT, ORDERS, REPORTS, UNREACHABLE, Address, Order, Report
 
 #: Longest wait for the ranks' connections before an order (s): those that rank 0 reports for have asked for theirs.
 MEETING = 5.0

@@ -12,7 +12,7 @@ import msgspec
 
 from collbench.machine import cgroup
 from collbench.schema.record import Confinement
-from collbench.schema.sample_files import ALL_RANKS_LIMIT
+from collbench.schema.samples import ALL_RANKS_LIMIT
 
 #: Of a large world so many ranks of a confinement are named.
 FIRST_RANKS = 5

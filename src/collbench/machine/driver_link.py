@@ -16,7 +16,7 @@ from pathlib import Path
 
 import msgspec
 
-from collbench.schema.turns import ADDRESS, ORDERS, REPORTS, UNREACHABLE, Address, Order, Report
+from collbench.schema.world import ADDRESS, ORDERS, REPORTS, UNREACHABLE, Address, Order, Report
 
 #: How often a sleeping process looks after something else (s), and the longest wait for a connection to the driver (s).
 NAP, CONNECTING = 1.0, 5.0

@@ -14,8 +14,8 @@ from collbench.machine.cgroup import disks
 from collbench.machine.confinement import confinement, priority
 from collbench.machine.process import own_names
 from collbench.schema.manifest import Gpu, Host
-from collbench.schema.place import HOST
 from collbench.schema.record import Confinement
+from collbench.schema.world import HOST
 from collbench.timing.clocks import clock_step
 
 #: Prefixes of variables that change what any program does: threads, kernels of mathematics, memory, what is loaded.

@@ -14,17 +14,17 @@ from collbench.analysis.compare import Comparison, Reason
 from collbench.analysis.estimate import Estimate
 from collbench.analysis.gate import Answer, Cause, Doubt, Judgement
 from collbench.analysis.results import Cell
-from collbench.characters import in_one_line
-from collbench.report.caveats import LATE
+from collbench.errors import in_one_line
+from collbench.report.caveats import LATE, flaw_text
 from collbench.report.cells import entry
 from collbench.report.headings import apart, heading, size_text
 from collbench.report.numbers import between, change, difference_text
 from collbench.report.tables import INTERVAL, Table, in_columns_of
-from collbench.report.verdict import BARRIER, reason, remarks, slow_text
+from collbench.report.verdict import reason, remarks, remedy, slow_text
 from collbench.schema.case import names_in
-from collbench.schema.gate_plan import Margins
-from collbench.schema.launch_plan import Side
+from collbench.schema.plan import Side
 from collbench.schema.record import UNREAD
+from collbench.schema.store import Margins
 from collbench.units import counted, format_duration, format_size
 
 #: Rows without `--all`: of what is lost or not answered, and of the rest.
@@ -94,8 +94,9 @@ def cause_text(cause: Cause) -> str:
 
 
 def doubt_text(doubt: Doubt) -> str:
-    """`other: 9 of 10 launches`."""
-    return _words(doubt.name, doubt.values)
+    """`other: 9 of 10 launches`, with a remedy where there is one."""
+    remedies = (remedy(value) for value in doubt.values if isinstance(value, Reason))
+    return _words(doubt.name, doubt.values) + "".join(remedies)
 
 
 def _words(kind: str, values: Sequence[Any]) -> str:
@@ -141,8 +142,7 @@ WORDS: dict[str, str | Callable[..., str]] = {
     "file differs": lambda name, path, sha256, other, of_other: (
         f"{_MORE}: {name}: file {path} ({_hash(sha256)}) against {other} ({_hash(of_other)})"
     ),
-    "doubt": "{}",
-    "cut off": "{}: the last record was cut off",
+    "flaw": flaw_text,
     "not told": "{}: its ranks do not tell which {} they loaded; build the image again with this collbench",
     "none loaded": "{}: its ranks loaded no {}, so {} made no difference: name a library that they load",
     "other loaded": _other_loaded,
@@ -244,7 +244,7 @@ def _largest(passed: Sequence[Answer], names: Names, quote: Callable[[str], str]
 
 def _cause(answer: Answer) -> str:
     """`fails on the other side only, in 10 of 10 launches: it hangs`."""
-    return "" if answer.doubt is None else doubt_text(answer.doubt).removesuffix(BARRIER)
+    return "" if answer.doubt is None else _words(answer.doubt.name, answer.doubt.values)
 
 
 def why(answer: Answer) -> str:

@@ -8,9 +8,8 @@ from typing import Any
 
 from collbench.analysis.pairs import Pair
 from collbench.analysis.results import Cell
-from collbench.schema.axes import AXES, Value, axis_of, step_order
+from collbench.schema.axes import AXES, PolicyOrder, Value, axis_of, policy_order, step_order
 from collbench.schema.case import Case, Where, names_in
-from collbench.schema.place import PolicyOrder, policy_order
 from collbench.units import counted, format_size
 
 # What tells the rows of one benchmark apart: its parameters as columns, and as words.

@@ -15,6 +15,7 @@ from msgspec import to_builtins
 from collbench.analysis.change_points import FEWEST, LEAST, WAVES
 from collbench.analysis.environment import side_of
 from collbench.analysis.history import Change, Event, History, Lack, Series, TimedRun, Trend
+from collbench.report.caveats import flaw_text
 from collbench.report.headings import apart, heading, size_text
 from collbench.report.numbers import between, change, span
 from collbench.report.page.drawing import BETTER, INK, OPEN, SERIES, WORSE, draw, mark, one_unit
@@ -235,7 +236,7 @@ def caveats(history: History, names: Names) -> list[str]:
     skipped = sum(not one.points and not one.lacks for one in every)
     lines += [f"{counted(skipped, 'cell')} skipped in every run"] * (skipped > 0)
     left_out = (f"left out: {why.removeprefix(f'{history.name}/')}" for why in history.left_out)
-    return [*lines, *left_out, *history.doubts]
+    return [*lines, *left_out, *map(flaw_text, history.flaws)]
 
 
 CHANGES = ("since", "verdict", "what", "place", "size (B)", "machine", "difference (%)", "difference 95 %", "before",
@@ -308,7 +309,7 @@ def document(history: History, names: Names) -> dict[str, Any]:
             for one in history.cells
         ],
         "environment": to_builtins(history.renewals),
-        "notes": caveats(history, names), "left_out": history.left_out, "doubts": history.doubts,
+        "notes": caveats(history, names), "left_out": history.left_out, "doubts": list(map(flaw_text, history.flaws)),
     }  # fmt: skip
 
 

@@ -19,14 +19,13 @@ from collbench.analysis.pairs import Pair
 from collbench.analysis.papers import Item, Kind, Paper, Ratio, decode, kinds_of, refuse_other_machines
 from collbench.analysis.results import Cell
 from collbench.analysis.runs import Observed
-from collbench.errors import RequestError
+from collbench.errors import RequestError, nearest_and_all
 from collbench.report.caveats import cautions, disturbances, of_launches, waited
 from collbench.report.headings import case_words
 from collbench.report.numbers import change, difference_text, digits
 from collbench.report.tables import Table, without_empty
 from collbench.report.verdict import reason, slow_text
 from collbench.schema.case import Case
-from collbench.spelling import nearest_and_all
 from collbench.units import counted
 
 _FOLDER = files("collbench.report") / "reference"

@@ -13,7 +13,7 @@ import msgspec
 from collbench.report.caveats import of_records
 from collbench.report.headings import is_program, size_text
 from collbench.report.styles import Group, group_of, library_names
-from collbench.schema.choices import DTYPES, Sizes
+from collbench.schema.axes import DTYPES, Sizes
 from collbench.schema.manifest import Host, Manifest
 from collbench.schema.record import Record
 from collbench.units import parse_size

@@ -26,8 +26,7 @@ from collbench.report.tables import Table, in_columns_of, lined_up, spreadsheet_
 from collbench.schema.axes import AXES
 from collbench.schema.case import Case
 from collbench.schema.manifest import Manifest
-from collbench.schema.record import Record
-from collbench.schema.summary import Seconds
+from collbench.schema.record import Record, Seconds
 from collbench.units import counted, format_size
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import zip_longest
 from typing import TypeVar
 
-from collbench.characters import in_one_line
+from collbench.errors import in_one_line
 
 _Row = TypeVar("_Row")
 

@@ -31,8 +31,8 @@ from collbench.report.caveats import (
 from collbench.report.headings import apart, common_case, heading, shared_image, side_column, size_text, versus
 from collbench.report.numbers import change, extent, span
 from collbench.report.tables import WIDTH, Table
-from collbench.schema.gate_plan import is_gate, read_gate_plan
-from collbench.schema.launch_plan import MOST_LAUNCHES
+from collbench.schema.plan import MOST_LAUNCHES
+from collbench.schema.store import is_gate, read_gate_plan
 from collbench.units import counted
 
 #: The most rows of a grid, more sizes than these are rows, reasons that are named, and values of a column.
@@ -60,12 +60,8 @@ def _more(launches: int) -> str:
 
 
 def _differences(*differences: tuple[str, str, str]) -> str:
-    listed = "; ".join(f"{name} {base} against {other}" for name, base, other in differences)
-    return listed + BARRIER * ([name for name, *_ in differences] == ["gate"])
+    return "; ".join(f"{name} {base} against {other}" for name, base, other in differences)
 
-
-#: After a difference of the gate alone: what would make it go.
-BARRIER = '; gate = "barrier" in the plan (or --gate barrier) measures both'
 
 #: By kind, from the values of a reason.
 _WORDS: dict[str, Callable[..., str]] = {
@@ -99,10 +95,17 @@ def reason(why: Reason, in_blocks: bool = True) -> str:
     return f"{text}: tasks waited for a CPU in {counted(why.contended, *words)}"
 
 
+def remedy(why: Reason) -> str:
+    """What would make a difference of gates go; empty for other reasons."""
+    names = [name for name, *_ in why.values] if why.kind == "measured differently" else []
+    return '; gate = "barrier" in the plan (or --gate barrier) measures both' * (names == ["gate"])
+
+
 def whole_reason(comparison: Comparison) -> str:
-    """With the launches that are slow at times."""
-    slow = comparison.slow
-    return reason(comparison.why, comparison.blocks) + (f"; {slow_text(slow)}" if slow is not None else "")
+    """With its remedy, and the launches that are slow at times."""
+    slow, why = comparison.slow, comparison.why
+    text = reason(why, comparison.blocks) + remedy(why)
+    return text + (f"; {slow_text(slow)}" if slow is not None else "")
 
 
 def slow_text(slow: Slow) -> str:

@@ -13,8 +13,8 @@ from itertools import islice
 from collbench.errors import WorldMismatch
 from collbench.machine import launcher
 from collbench.machine.facts import RankFacts, format_cores, parse_cores, thread_siblings
-from collbench.schema import place
-from collbench.schema.place import Place, Shape
+from collbench.schema import world
+from collbench.schema.world import Place, Shape
 from collbench.units import counted
 
 #: Ranks of a world, each with its number.
@@ -31,7 +31,7 @@ def bind(places: Sequence[Place] | None = None, environ: MutableMapping[str, str
         WorldMismatch: this rank may not use them.
     """
     if places is None:
-        if shapes := place.shapes(environ):
+        if shapes := world.shapes(environ):
             bind_to_shape(shapes, environ)
         return
     rank = launcher.detect(environ).rank
@@ -42,7 +42,7 @@ def bind(places: Sequence[Place] | None = None, environ: MutableMapping[str, str
     except (OSError, ValueError) as error:
         usable = format_cores(os.sched_getaffinity(0))
         raise WorldMismatch(f"rank {rank} was to run on cores {places[rank].cores}, and may use {usable}.") from error
-    environ[place.GPU] = places[rank].gpu or ""
+    environ[world.GPU] = places[rank].gpu or ""
 
 
 def difference(
@@ -50,7 +50,7 @@ def difference(
 ) -> str | None:
     """How the world differs from the plan: in size, or in a rank's container, cores or GPU. None where it does not."""
     if places is None:
-        shapes = place.shapes(environ)
+        shapes = world.shapes(environ)
         return shape_difference(shapes, ranks) if shapes else None
     if len(places) != len(ranks):
         return f"{len(places)} ranks were planned and {len(ranks)} met"
@@ -68,7 +68,7 @@ def difference(
 def bind_to_shape(shapes: Sequence[Shape], environ: Mapping[str, str] = os.environ) -> None:
     """Restrict this process to as many cores as planned: a part of its own where it may use those of other ranks too.
 
-    `shapes` are as `schema.place.shapes` returns them.
+    `shapes` are as `schema.world.shapes` returns them.
 
     Raises:
         WorldMismatch: it may use fewer; or the resource manager and its PMI disagree on its rank.

@@ -10,12 +10,10 @@ import msgspec
 
 from collbench import backends, collectives, workloads
 from collbench.collectives.case import CollectiveCase, collective_case
-from collbench.errors import PlanError, UnitError
-from collbench.schema.axes import Axis, Value, choices_of
+from collbench.errors import PlanError, UnitError, suggestion
+from collbench.schema.axes import Axis, Situation, Value, choices_of
 from collbench.schema.case import Case, Where
-from collbench.schema.choices import Situation
 from collbench.schema.plan import Plan, name_of
-from collbench.spelling import suggestion
 from collbench.units import parse_size
 from collbench.workloads.program import Program, ProgramCase
 

@@ -61,8 +61,8 @@ from collbench.run.program import measure_program
 from collbench.run.sampling import Fixed, Method, agreed_method
 from collbench.run.turns import Turns
 from collbench.run.worlds_of_programs import world_for
+from collbench.schema.axes import DTYPES
 from collbench.schema.case import Case
-from collbench.schema.choices import DTYPES
 from collbench.schema.manifest import Manifest
 from collbench.schema.plan import ALL_CASES, Chosen, Plan, chosen_of
 from collbench.schema.record import Record

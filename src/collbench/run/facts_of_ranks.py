@@ -43,7 +43,7 @@ from collbench.schema.record import (
     SlowRank,
     said,
 )
-from collbench.schema.sample_files import ALL_RANKS_LIMIT
+from collbench.schema.samples import ALL_RANKS_LIMIT
 from collbench.units import counted
 
 

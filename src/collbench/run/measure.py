@@ -31,11 +31,9 @@ from collbench.run.facts_of_ranks import ranks_of
 from collbench.run.failures import Failure, Watch, cause, raise_on_all
 from collbench.run.sampling import Method, Sampling, TimedCall, Times, agree_on_driver, doubts, left_early, sample
 from collbench.run.turns import Turns, sampled_in_turns
-from collbench.schema.axes import Op
-from collbench.schema.choices import DTYPES
-from collbench.schema.record import Record, ResultCheck, Samples, Work
-from collbench.schema.sample_files import ALL_RANKS_LIMIT
-from collbench.schema.summary import Seconds, summarise
+from collbench.schema.axes import DTYPES, Op
+from collbench.schema.record import Record, ResultCheck, Samples, Seconds, Work, summarise
+from collbench.schema.samples import ALL_RANKS_LIMIT
 
 #: Primes, so that a part of a message in the wrong place does not match by chance.
 PERIODS = (4093, 1021, 251, 61, 13)

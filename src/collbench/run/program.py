@@ -26,9 +26,8 @@ from collbench.run.measure import Measured
 from collbench.run.sampling import Method
 from collbench.run.worlds_of_programs import Peers, WrongResult
 from collbench.schema.plan import Plan
-from collbench.schema.record import CpuTime, Record, ResultCheck, Samples, Status
-from collbench.schema.summary import summarise
-from collbench.schema.turns import VARIABLE
+from collbench.schema.record import CpuTime, Record, ResultCheck, Samples, Status, summarise
+from collbench.schema.world import VARIABLE
 from collbench.units import format_duration
 from collbench.workloads.program import Measure, Program, ProgramCase, Step
 

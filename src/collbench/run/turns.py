@@ -26,7 +26,7 @@ from collbench.machine.waiting import ContentionMeter
 from collbench.run.failures import Watch
 from collbench.run.sampling import Fixed, Sampling
 from collbench.schema.case import Case
-from collbench.schema.turns import TRIMMED, Order, Report
+from collbench.schema.world import TRIMMED, Order, Report
 from collbench.timing.loop import Stamps
 
 #: A line of /proc/self/maps (proc(5)): permissions, device, inode, path. A segment of System V has its number as inode.

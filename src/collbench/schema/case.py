@@ -10,7 +10,7 @@ import msgspec
 
 from collbench.errors import RunReadError
 from collbench.schema.axes import AXES, Axis, Value, axis_of
-from collbench.schema.untrusted import Name, RankCount
+from collbench.schema.files import Name, RankCount
 from collbench.units import format_size
 
 Gate = Literal["roundtime", "barrier", "none"]

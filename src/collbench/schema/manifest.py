@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
 
 from collbench.errors import RunReadError
-from collbench.schema.record import SCHEMA, refuse_other_schema
-from collbench.schema.summary import Time
-from collbench.schema.turns import SliceRule
-from collbench.schema.untrusted import Amount, Burst, Count, Name, Rank, RankCount, Size, decode_plain
+from collbench.schema import manifest as manifests
+from collbench.schema.files import Amount, Burst, Count, Name, Rank, RankCount, Size, decode_plain, read_whole
+from collbench.schema.record import SCHEMA, Time, refuse_other_schema
+from collbench.schema.world import SliceRule
 
 #: When an experiment ends: after so many launches of each cell, or earlier, when its comparisons are decided.
 Until = Literal["launches", "decided"]
@@ -195,3 +197,29 @@ def decode(text: bytes, what: str = "manifest.json") -> Manifest:
         return msgspec.convert(document, Manifest)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise RunReadError(f"{what}: {error}") from error
+
+
+#: As long a manifest is one of many ranks (bytes).
+LARGEST_MANIFEST = 64 << 20
+
+
+def read_manifest(directory: Path) -> Manifest:
+    """The manifest of a run.
+
+    Raises:
+        RunReadError: no folder, not a run, or a newer schema.
+    """
+    path = directory / "manifest.json"
+    if not os.path.lexists(directory):
+        raise RunReadError(f"{directory}: not a run (there is no such folder).")
+    try:
+        return manifests.decode(read_whole(path, LARGEST_MANIFEST), str(path))
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise RunReadError(f"{directory}: not a run ({reason}: manifest.json).{_runs_in(directory)}") from error
+
+
+def _runs_in(directory: Path) -> str:
+    """Of a folder of runs, which one could be meant."""
+    found = sorted(path.parent for path in directory.glob("*/manifest.json"))
+    return f" It holds {len(found)}; name one of them, such as {found[0]}." if found else ""

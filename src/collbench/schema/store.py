@@ -9,26 +9,36 @@ The file is removed when the run is complete. Whoever waits for the run sees by 
 from __future__ import annotations
 
 import contextlib
-import errno
 import io
-import itertools
 import os
+import stat
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING, Annotated, BinaryIO, Literal
 
 import msgspec
 
 from collbench.errors import RequestError, RunReadError, RunWriteError
 from collbench.schema import manifest as manifests
 from collbench.schema import record as records
-from collbench.schema.case import Case
-from collbench.schema.manifest import Manifest
+from collbench.schema.case import Case, Where, refuse_odd
+from collbench.schema.files import (
+    Amount,
+    Count,
+    Launch,
+    Name,
+    decode_as,
+    lines_of,
+    locked,
+    read_whole,
+    require_regular,
+    write_synced,
+)
+from collbench.schema.manifest import LARGEST_MANIFEST, Host, Manifest, read_manifest
 from collbench.schema.record import Record
-from collbench.schema.sample_files import ALL_RANKS_LIMIT, read_samples, rows_of
-from collbench.schema.untrusted import read_whole
+from collbench.schema.samples import read_samples, rows_of, save_samples
 
 if TYPE_CHECKING:
     import numpy as np
@@ -65,12 +75,6 @@ def refuse_unusable(directory: Path) -> None:
 #: A record of a thousand machines takes some hundred kilobytes.
 LONGEST_LINE = 64 << 20
 
-#: Read at a time (bytes): a system call for each few records would cost as much as decoding them.
-READ_AHEAD = 1 << 20
-
-#: As long a manifest is one of many ranks (bytes).
-LARGEST_MANIFEST = 64 << 20
-
 
 class RunWriter:
     """Creates a run directory and appends to it. Use as a context manager.
@@ -106,7 +110,7 @@ class RunWriter:
         writer, path = cls.__new__(cls), directory / "records.jsonl"
         writer.directory = directory
         try:
-            _refuse_irregular(path)
+            require_regular(path)
             file = locked(path.open("ab", buffering=0))
             (directory / "samples").mkdir(exist_ok=True)  # a packed run has none
             stream = RecordStream(directory)
@@ -225,76 +229,6 @@ def _readable(record: Record, samples: NDArray[np.int64] | None) -> bytes:
     return line
 
 
-def save_samples(path: Path, samples: NDArray[np.int64]) -> None:
-    """Write samples [ranks, n] (above 64 ranks: [1, n], the largest) as the narrowest signed integer."""
-    import numpy as np
-
-    if len(samples) > ALL_RANKS_LIMIT:
-        samples = largest(samples)
-    fits = int(samples.min()) > -(2**31) and int(samples.max()) < 2**31
-    narrow = samples.astype(np.int32 if fits else np.int64)
-    content = io.BytesIO()
-    np.save(content, narrow, allow_pickle=False)
-    with path.open("wb") as file:
-        file.write(content.getbuffer())  # not by NumPy, which forgets why a write failed
-        file.flush()
-        os.fsync(file.fileno())
-
-
-#: What file systems without locks answer.
-_NO_LOCKS = (errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOLCK)
-
-
-def locked(records: BinaryIO) -> BinaryIO:
-    """The file, which no other program writes to while this one does; the lock goes with the process."""
-    import fcntl  # Unix has it; a run is read on any system
-
-    try:
-        fcntl.flock(records.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-        if error.errno not in _NO_LOCKS:
-            records.close()
-            raise
-    return records
-
-
-def is_being_written(directory: Path) -> bool:
-    """Whether a program holds the lock of a run; False where the file system has no locks, or the system."""
-    try:
-        import fcntl
-
-        with (directory / "records.jsonl").open("rb") as records:
-            fcntl.flock(records.fileno(), fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    except (OSError, ImportError):
-        return False
-    return False
-
-
-def largest(samples: NDArray[np.int64]) -> NDArray[np.int64]:
-    """[1, n]: per sample the largest value over the ranks; a late sample stays negative."""
-    import numpy as np
-
-    sign = np.where((samples < 0).any(axis=0), -1, 1)
-    signed: NDArray[np.int64] = np.abs(samples).max(axis=0) * sign
-    return signed[np.newaxis]
-
-
-def write_synced(path: Path, content: bytes) -> None:
-    """Write a file that does not exist; it is on disk, whole, when this returns."""
-    try:
-        with path.open("xb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-    except FileExistsError:
-        raise
-    except OSError:
-        path.unlink(missing_ok=True)  # half a manifest would pass for a damaged run
-        raise
-
-
 @dataclass(frozen=True)
 class Run:
     """A run as read. `truncated` says that the last line was cut off and left out (a killed writer leaves that)."""
@@ -327,28 +261,6 @@ def read_run(directory: Path) -> Run:
     return Run(directory, manifest, tuple(stream), stream.truncated)
 
 
-def read_manifest(directory: Path) -> Manifest:
-    """The manifest of a run.
-
-    Raises:
-        RunReadError: no folder, not a run, or a newer schema.
-    """
-    path = directory / "manifest.json"
-    if not os.path.lexists(directory):
-        raise RunReadError(f"{directory}: not a run (there is no such folder).")
-    try:
-        return manifests.decode(read_whole(path, LARGEST_MANIFEST), str(path))
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise RunReadError(f"{directory}: not a run ({reason}: manifest.json).{_runs_in(directory)}") from error
-
-
-def _runs_in(directory: Path) -> str:
-    """Of a folder of runs, which one could be meant."""
-    found = sorted(path.parent for path in directory.glob("*/manifest.json"))
-    return f" It holds {len(found)}; name one of them, such as {found[0]}." if found else ""
-
-
 class RecordStream:
     """The records of a run one after the other, so that a run of any length needs the memory of one record.
 
@@ -371,33 +283,6 @@ class RecordStream:
             yield records.decode(line, f"{path} line {number}")
 
 
-def _refuse_irregular(path: Path) -> None:
-    if path.exists() and not path.is_file():
-        raise RunReadError(f"{path}: not a regular file.")
-
-
-def lines_of(path: Path, longest: int) -> Iterator[tuple[int, bytes, bool]]:
-    """The lines of a file of a run with their numbers, from 1, and whether each is complete; none where it is missing.
-
-    Raises:
-        RunReadError: it is not a regular file, or a line has `longest` bytes or more.
-    """
-    try:
-        _refuse_irregular(path)
-        with path.open("rb", buffering=READ_AHEAD) as file:
-            for number in itertools.count(1):
-                line = file.readline(longest)
-                if len(line) == longest:
-                    raise RunReadError(f"{path} line {number}: longer than {longest >> 20} MiB; this is no record.")
-                if not line:
-                    return
-                yield number, line, line.endswith(b"\n")
-    except FileNotFoundError:
-        return
-    except OSError as error:
-        raise RunReadError(f"{path}: {error.strerror}.") from error
-
-
 PROGRESS = "progress"
 
 
@@ -410,3 +295,236 @@ def note_progress(directory: Path, what: str) -> None:
 def end_progress(directory: Path) -> None:
     with contextlib.suppress(OSError):
         (directory / PROGRESS).unlink(missing_ok=True)
+
+
+def add_hosts(directory: Path, hosts: tuple[Host, ...]) -> tuple[Host, ...]:
+    """Add to the manifest of a run the hosts whose names it does not have; returns these.
+
+    A scheduler may give a run that is resumed other machines than before.
+
+    Raises:
+        RunReadError, RunWriteError: it cannot be read, or not be written; then it stays as it was.
+    """
+    before = read_manifest(directory)
+    names = {host.name for host in before.hosts}
+    added = tuple(host for host in hosts if host.name not in names)
+    if added:
+        _replace(directory, msgspec.structs.replace(before, hosts=(*before.hosts, *added)))
+    return added
+
+
+def extend(directory: Path, launches: int) -> None:
+    """From now on the run ends when it is decided, after at most so many launches; its `plan` stays as it was.
+
+    Raises:
+        RunReadError, RunWriteError: as `add_hosts`.
+    """
+    before = read_manifest(directory)
+    if before.experiment is not None:
+        experiment = msgspec.structs.replace(before.experiment, launches=launches, until="decided")
+        _replace(directory, msgspec.structs.replace(before, experiment=experiment))
+
+
+def _replace(directory: Path, manifest: Manifest) -> None:
+    path, part = directory / "manifest.json", directory / "manifest.json.part"
+    try:
+        part.unlink(missing_ok=True)
+        write_synced(part, manifests.encode(manifest))
+        part.replace(path)
+    except OSError as error:
+        raise RunWriteError(f"{path}: {error.strerror or error}.") from error
+
+
+READINGS = "yardsticks.jsonl"
+
+#: The most cells of a launch, and yardsticks of a reading.
+MOST_YARDSTICKS = 64
+
+#: No line is longer (bytes).
+LONGEST_READING = 1 << 20
+
+Moment = Literal["before", "after"]
+
+#: Why a value is null: ranks are on another machine or on cores that are not known; the part in C is missing; this
+#: process may not use a core; the cores are too few; the time limit; anything else that a thread needs and did not get.
+NoReading = Literal["elsewhere", "not_built", "core_refused", "too_few_cores", "late", "failed"]
+
+_YardstickValue = Annotated[float, msgspec.Meta(gt=0, le=1e18)]
+_CoreList = Annotated[str, msgspec.Meta(max_length=1 << 16)]
+
+
+class YardstickReading(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What the cores of a launch were like just before or after it.
+
+    `launch` and `sequence` are its block and its place in the experiment, of several worlds at once those of the first;
+    `cells` where each of them runs. `cores` in the kernel's list format; empty where they are not known. `monotonic` is
+    this machine's CLOCK_MONOTONIC, `wall` seconds since 1970. `values` by yardstick; `reason` says why the first of
+    those that are None is so.
+    """
+
+    launch: Launch
+    sequence: Launch
+    cells: Annotated[tuple[Where, ...], msgspec.Meta(min_length=1, max_length=MOST_YARDSTICKS)]
+    cores: _CoreList
+    moment: Moment
+    monotonic: Amount
+    wall: Amount
+    values: Annotated[dict[Name, _YardstickValue | None], msgspec.Meta(max_length=MOST_YARDSTICKS)]
+    reason: NoReading | None = None
+
+    def __post_init__(self) -> None:
+        if (None in self.values.values()) != (self.reason is not None):
+            raise ValueError("a reason is there where a value is null, and only there")
+
+
+def append_reading(directory: Path, reading: YardstickReading) -> None:
+    """Add a line to the readings of a run; a last line that was cut off is taken away.
+
+    Raises:
+        RunWriteError: the file is no regular one, or cannot be written; then it is as before.
+    """
+    path = directory / READINGS
+    try:
+        number = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
+        with io.FileIO(number, "r+") as file:
+            if not stat.S_ISREG(os.fstat(number).st_mode):
+                raise RunWriteError(f"{path}: not a regular file.")
+            size = os.fstat(number).st_size
+            last = os.pread(number, LONGEST_READING, max(size - LONGEST_READING, 0))
+            _write_last(file, size - len(last.rpartition(b"\n")[2]), msgspec.json.encode(reading) + b"\n")
+    except OSError as error:
+        raise RunWriteError(f"{path}: {error.strerror or error}.") from error
+
+
+def _write_last(file: io.FileIO, end: int, line: bytes) -> None:
+    """The line from `end` on, which is then the file's last; nothing of it where that fails."""
+    file.truncate(end)
+    file.seek(end)
+    try:
+        rest = memoryview(line)
+        while rest:  # what does not fit in one write tells why in the next
+            rest = rest[file.write(rest) :]
+    except OSError:
+        with contextlib.suppress(OSError):
+            file.truncate(end)
+        raise
+
+
+def read_readings(directory: Path) -> tuple[YardstickReading, ...]:
+    """All readings of a run, in order, without a last line that was cut off; none where it has none.
+
+    Raises:
+        RunReadError: not a regular file, or a line that is not a reading (the message has its number).
+    """
+    path, found = directory / READINGS, []
+    for number, line, complete in lines_of(path, LONGEST_READING):
+        if not complete:
+            break
+        try:
+            found.append(decode_as(line, YardstickReading))
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise RunReadError(f"{path} line {number}: {error}") from error
+    return tuple(found)
+
+
+#: The sides of the launch plan of a gate, and of a self-test.
+SIDES = ("base", "other")
+
+GATE_PLAN, GATE_VERSION = "gate-plan.json", 3
+
+#: An empty file in the folder from the first launch until nothing is left to measure.
+GATE_UNFINISHED = "gate-unfinished"
+
+
+class Margin(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """The `share` that an operation may lose, of sizes of at most `largest` bytes; None: of all other sizes."""
+
+    share: Amount
+    largest: Count | None = None
+
+
+#: By size, the smallest first; the last one is for all others.
+Margins = tuple[Margin, ...]
+
+
+def margin_of(margins: Margins, case: Case) -> float:
+    """The share that a case may lose; without a size that of all others."""
+    size = case["size"] if "size" in case.what else None
+    return next(one.share for one in margins if one.largest is None or (size is not None and size <= one.largest))
+
+
+def has_all_sizes(margins: Margins) -> bool:
+    """Whether they are in order, and there is one for every size."""
+    sizes = [one.largest for one in margins]
+    known = [size for size in sizes if size is not None]
+    return len(known) == len(sizes) - 1 and sizes[-1] is None and known == sorted(set(known))
+
+
+class GatePlan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`plan` names what is measured. `cells` are its cases in the order of the plan, to be measured on both sides.
+
+    `margins` and `accepted` reasons are those with which the gate began; it is judged by them unless others are given.
+    """
+
+    gate: int = GATE_VERSION
+    plan: str
+    cells: tuple[Case, ...]
+    margins: Margins = (Margin(0.05),)
+    accepted: tuple[str, ...] = ()
+
+
+def write_gate_plan(folder: Path, plan: GatePlan) -> None:
+    """Write the file into the folder of a run that has none, and note that launches are being made.
+
+    Raises:
+        RunWriteError: it cannot be written.
+    """
+    try:
+        if not (folder / GATE_PLAN).exists():
+            write_synced(folder / GATE_PLAN, msgspec.json.format(msgspec.json.encode(plan), indent=1) + b"\n")
+        (folder / GATE_UNFINISHED).touch()
+    except OSError as error:
+        raise RunWriteError(f"{folder}: {error.strerror or error}.") from error
+
+
+def is_gate(folder: Path) -> bool:
+    """Whether the run in a folder is that of a gate."""
+    return (folder / GATE_PLAN).exists()
+
+
+def is_unfinished(folder: Path) -> bool:
+    """Whether the gate of a folder was interrupted: its launches are not all made, and `--resume` makes the others."""
+    return (folder / GATE_UNFINISHED).exists()
+
+
+def mark_finished(folder: Path) -> None:
+    """Note that nothing is left to measure."""
+    (folder / GATE_UNFINISHED).unlink(missing_ok=True)
+
+
+def read_gate_plan(folder: Path) -> GatePlan:
+    """The planned cells of the gate in a folder.
+
+    Raises:
+        RunReadError: the folder is not one that `collbench gate` wrote, or the file is damaged.
+    """
+    path = folder / GATE_PLAN
+    try:
+        plan = decode_as(read_whole(path, LARGEST_MANIFEST), GatePlan)
+    except OSError as error:
+        raise RunReadError(f"{folder}: not written by collbench gate ({error.strerror}: {GATE_PLAN}).") from error
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise _damaged(path, str(error)) from error
+    if plan.gate != GATE_VERSION:
+        raise RunReadError(f"{path}: version {plan.gate}; this collbench reads {GATE_VERSION}.")
+    if not plan.cells:
+        raise _damaged(path, "it has no cells")
+    if not has_all_sizes(plan.margins):
+        raise _damaged(path, "margins are not in the order of sizes, or not of all of them")
+    for case in plan.cells:
+        refuse_odd(case, str(path))
+    return plan
+
+
+def _damaged(path: Path, why: str) -> RunReadError:
+    return RunReadError(f"{path}: damaged, or not written by collbench gate: {why}. Measure again: --out DIR.")

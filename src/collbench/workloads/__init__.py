@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from collbench.errors import PlanError, RequestError
+from collbench.errors import PlanError, RequestError, suggestion
 from collbench.registry import defined, modules_of
 from collbench.schema.plan import name_of
-from collbench.spelling import suggestion
 
 if TYPE_CHECKING:
     from collbench.schema.case import Case

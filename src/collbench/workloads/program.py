@@ -10,15 +10,13 @@ from typing import Any, Literal
 
 import msgspec
 
-from collbench.errors import PlanError
+from collbench.errors import PlanError, nearest, nearest_and_all, suggestion
 from collbench.machine.facts import own_cores
 from collbench.machine.waiting import Stretch
-from collbench.schema.axes import Axis, Kind
+from collbench.schema.axes import Axis, Choice, Kind
 from collbench.schema.case import Case
-from collbench.schema.choices import Choice
 from collbench.schema.manifest import Library
 from collbench.schema.record import Unit, Work
-from collbench.spelling import nearest, nearest_and_all, suggestion
 from collbench.units import format_size
 from collbench.workloads.software import Alternatives, Required
 

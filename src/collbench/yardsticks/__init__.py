@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from collbench.registry import defined, modules_of
-from collbench.schema.yardsticks import Reason
+from collbench.schema.store import NoReading
 
 #: A reading of one yardstick ends after so many seconds.
 LIMIT = 1.0
@@ -19,7 +19,7 @@ LIMIT = 1.0
 #: Begin and end (ns) of what each core did: `_yardsticks.run`.
 Run = Callable[[str, tuple[int, ...], int, int, float], tuple[tuple[int, int], ...]]
 
-_REASONS: dict[int | None, Reason] = {errno.EINVAL: "core_refused", errno.ETIMEDOUT: "late"}
+_REASONS: dict[int | None, NoReading] = {errno.EINVAL: "core_refused", errno.ETIMEDOUT: "late"}
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Readings:
     """Values by yardstick, and why the first of them that is None is so; None: none is."""
 
     values: dict[str, float | None]
-    reason: Reason | None = None
+    reason: NoReading | None = None
 
 
 @functools.cache
@@ -83,7 +83,7 @@ def take(cores: Iterable[int]) -> Readings:
     values: dict[str, float | None] = dict.fromkeys(names())
     if not wanted or run is None:
         return Readings(values, "not_built" if wanted else "elsewhere")
-    reasons: list[Reason] = []
+    reasons: list[NoReading] = []
     for name in values:
         yardstick = get(name)
         if len(wanted) < yardstick.fewest:

@@ -15,7 +15,7 @@ from collbench.analysis.estimate import FEWEST
 from collbench.analysis.planning import Cost
 from collbench.doctor import yardsticks
 from collbench.doctor.parts.processors import Machine, here
-from collbench.schema.yardsticks import Reason
+from collbench.schema.store import NoReading
 from collbench.yardsticks import Readings
 
 
@@ -45,8 +45,8 @@ def test_cores_that_move_more_than_the_resolution() -> None:
     assert "core" in problem.cause and "1/us" not in problem.cause, "that one stayed"
 
 
-@pytest.mark.parametrize("reason", get_args(Reason))
-def test_what_could_not_be_read(reason: Reason) -> None:
+@pytest.mark.parametrize("reason", get_args(NoReading))
+def test_what_could_not_be_read(reason: NoReading) -> None:
     none = Readings(dict.fromkeys(registry.names()), reason)
     only(yardsticks.judge([none]), "unknown")
 

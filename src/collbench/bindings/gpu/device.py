@@ -15,7 +15,7 @@ from collbench.bindings.spec import Buffer
 from collbench.collectives.case import CollectiveCase
 from collbench.collectives.row import Array, C, Collective, Part, Prepared, Step, part
 from collbench.errors import Unsupported
-from collbench.schema.choices import DTYPES
+from collbench.schema.axes import DTYPES
 from collbench.schema.manifest import Gpu
 from collbench.timing.call import Native, Stage, Stopwatch
 from collbench.units import format_bytes

@@ -36,8 +36,7 @@ from collbench.collectives.case import CollectiveCase
 from collbench.collectives.row import Array, C, Collective, Step
 from collbench.errors import LibraryError, Unsupported
 from collbench.machine.process import own_names, set_own
-from collbench.schema.axes import Op
-from collbench.schema.choices import DTYPES
+from collbench.schema.axes import DTYPES, Op
 from collbench.timing.call import Native
 
 #: ncclDataType_t and ncclRedOp_t of nccl.h.

@@ -11,8 +11,7 @@ from collbench.bindings.mpi.loading import initialise, library_path, load_mpi, r
 from collbench.bindings.spec import HostBackend, Options, Session
 from collbench.errors import RequestError, Unsupported
 from collbench.machine import launcher
-from collbench.schema.axes import Op, ThreadLevel
-from collbench.schema.choices import DTYPES
+from collbench.schema.axes import DTYPES, Op, ThreadLevel
 from collbench.schema.manifest import Library
 
 

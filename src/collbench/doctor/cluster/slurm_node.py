@@ -39,7 +39,7 @@ from collbench.launch.log import Log
 from collbench.launch.placing import Placement
 from collbench.launch.stacks import nodes_of
 from collbench.launch.starters.starter import PROCESS, Starter
-from collbench.schema.launch_plan import LaunchPlan
+from collbench.schema.plan import LaunchPlan
 from collbench.units import counted
 
 #: Longest waits (s): for nodes, because a queue may be full, and then nothing is known; for what a node says of itself

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from functools import cache
 
-from collbench.errors import PlanError
+from collbench.errors import PlanError, suggestion
 from collbench.launch.engines.spec import Engine
 from collbench.registry import defined, modules_of
-from collbench.spelling import suggestion
 
 #: Modules of this package that are not engines.
 _NO_ENGINE = ("ladder", "spec")

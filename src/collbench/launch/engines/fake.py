@@ -16,15 +16,14 @@ import collbench
 from collbench.errors import LaunchFailed, PlanError
 from collbench.launch.cells import LaunchCell
 from collbench.launch.engines.ladder import SHARING, Sharing, Step, ladder_of
-from collbench.launch.engines.spec import Engine, Look, Looks, WorldSpec
-from collbench.launch.folders import user_inside
+from collbench.launch.engines.spec import Engine, Look, Looks, Site, WorldSpec
 from collbench.launch.log import Log
 from collbench.launch.patience import StopCheck
 from collbench.launch.placing import Placement
 from collbench.launch.probe import Contents, sources
 from collbench.launch.starters.starter import Argv
 from collbench.machine.topology import Core, Topology
-from collbench.schema.launch_plan import LaunchPlan
+from collbench.schema.plan import LaunchPlan
 from collbench.schema.record import SCHEMA
 
 Playing = Generator[None, None, int]
@@ -39,26 +38,21 @@ LADDER = ladder_of(
 CORES = 16
 
 
-class FakeEngine(Engine):
-    """A machine that does not exist."""
+#: A machine that does not exist, without a GPU.
+MACHINE = Topology(tuple(Core(number, number * 2 // CORES) for number in range(CORES)))
 
-    def machine(self, address: str = "") -> Topology:
-        """Processors on two nodes, no GPU."""
-        return Topology(tuple(Core(number, number * 2 // CORES) for number in range(CORES)))
 
-    def user(self) -> tuple[int, int]:
-        return user_inside()
+def commands(world: WorldSpec) -> tuple[str, ...]:
+    step = world.cell.isolation or "no step"
+    return tuple(
+        f"fake {world.name} {step} {box.name} ranks={','.join(map(str, box.ranks))} cores={box.cores}"
+        for box in world.placement.boxes
+    )
 
-    def render(self, world: WorldSpec) -> tuple[str, ...]:
-        step = world.cell.isolation or "no step"
-        return tuple(
-            f"fake {world.name} {step} {box.name} ranks={','.join(map(str, box.ranks))} cores={box.cores}"
-            for box in world.placement.boxes
-        )
 
-    def connect(self, address: str, check: StopCheck) -> FakeSession:
-        """Raises PlanError: tests make their session themselves."""
-        raise PlanError("engine fake: is for tests and starts no ranks. Name an engine of this machine: docker.")
+def _connect(plan: LaunchPlan, check: StopCheck) -> FakeSession:
+    """Tests make their session themselves."""
+    raise PlanError("engine fake: is for tests and starts no ranks. Name an engine of this machine: docker.")
 
 
 @dataclass
@@ -112,10 +106,6 @@ class FakeWorld:
     def program(self) -> Argv:
         return ("collbench", "run", str(self.world.folders.plan), "--out", str(self.world.folders.out))
 
-    @property
-    def environment(self) -> dict[str, str]:
-        return {}
-
     def execute(self, host: str, argv: Argv, environment: dict[str, str], log: Log) -> FakeCommand:
         command = FakeCommand(self, host, argv, environment, log)
         self.commands.append(command)
@@ -150,12 +140,8 @@ class FakeSession:
     cleanings: int = 0
     readied: int = 0
 
-    @contextlib.contextmanager
-    def cleaned(self) -> Iterator[None]:
-        try:
-            yield
-        finally:
-            self.cleanings += 1
+    def close(self, at_once: bool) -> None:
+        self.cleanings += 1
 
     def look(self, plan: LaunchPlan, placements: Mapping[LaunchCell, Placement], vendors: Mapping[str, str]) -> Looks:
         names = dict.fromkeys(cell.image for cell in placements)
@@ -191,4 +177,4 @@ def contents(vendor: str = "openmpi") -> Contents:
     )  # fmt: skip
 
 
-ENGINE = FakeEngine("fake", (0.0, 0.0), LADDER)
+ENGINE = Engine("fake", _connect, (0.0, 0.0), LADDER, site=lambda plan: Site(MACHINE), commands=commands)

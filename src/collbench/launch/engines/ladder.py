@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from collbench.errors import PlanError
+from collbench.errors import PlanError, suggestion
 from collbench.schema.axes import STEPS
-from collbench.spelling import suggestion
 
 
 @dataclass(frozen=True)

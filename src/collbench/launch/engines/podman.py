@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import os
 
-from collbench.launch.engines.docker import DockerEngine
-from collbench.launch.engines.docker.connection import Service
+from collbench.launch.engines.docker import docker_engine
+from collbench.launch.engines.docker.client import Service
 
 _USER = os.getuid() if hasattr(os, "getuid") else 0
 
 #: The socket of root's service, and of other users'.
 _SOCKET = f"/run/user/{_USER}/podman/podman.sock" if _USER else "/run/podman/podman.sock"
 
-ENGINE = DockerEngine(
-    name="podman",
-    program="podman",
-    service=Service(
+ENGINE = docker_engine(
+    "podman",
+    Service(
         title="Podman",
         host=f"unix://{_SOCKET}",
         variable="CONTAINER_HOST",

@@ -6,14 +6,14 @@ launch. A box is a container, a pod, or the host itself.
 
 from __future__ import annotations
 
-import os
-from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
+from collbench.errors import EngineError
 from collbench.launch.cells import Launch, LaunchCell
 from collbench.launch.engines.ladder import Ladder
 from collbench.launch.folders import Folders
@@ -26,8 +26,8 @@ from collbench.launch.starters.starter import Argv, Starter
 from collbench.launch.storage import Storage
 from collbench.machine import topology
 from collbench.machine.topology import Topology
-from collbench.schema.launch_plan import LaunchPlan
 from collbench.schema.manifest import Allocation, Host
+from collbench.schema.plan import LaunchPlan
 
 
 @dataclass(frozen=True)
@@ -86,26 +86,23 @@ class Running(Protocol):
 class OpenWorld(Protocol):
     """The boxes of a launch while they are there.
 
-    `hosts` are their names, as ranks reach them, with their numbers of ranks: one for each box of the placement, in
-    order (an engine that starts the ranks itself may have one for all). `program` is the command of a rank,
-    `environment` what commands are given in addition to what the boxes have. What ranks write must appear in
-    `WorldSpec.folders` while they run, because that is how progress is seen; all of it once the world is closed.
+    What ranks write must appear in `WorldSpec.folders` while they run, because that is how progress is seen; all of it
+    once the world is closed.
     """
 
     @property
     def hosts(self) -> tuple[tuple[str, int], ...]:
-        """Boxes by name, with their numbers of ranks."""
+        """Boxes by name, as ranks reach them, with their numbers of ranks: one for each box of the placement, in order.
+
+        An engine that starts the ranks itself may have one for all.
+        """
 
     @property
     def program(self) -> Argv:
         """The command of a rank."""
 
-    @property
-    def environment(self) -> dict[str, str]:
-        """Variables of the first command."""
-
     def execute(self, host: str, argv: Argv, environment: dict[str, str], log: Log) -> Running:
-        """Start a command in a box; its lines go to the log.
+        """Start a command in a box, with variables beside those of the ranks; its lines go to the log.
 
         Raises:
             CollbenchError: it cannot be started.
@@ -169,13 +166,6 @@ class Session(Protocol):
     def folder(self) -> Path | None:
         """Where folders of launches are to be made; None: where this machine has temporary files."""
 
-    def cleaned(self) -> AbstractContextManager[None]:
-        """A context at whose end, however it ends, everything is removed that was made in it.
-
-        Raises:
-            EngineError: something is left. Where another error ends this, its notes say so.
-        """
-
     def look(self, plan: LaunchPlan, placements: Mapping[LaunchCell, Placement], vendors: Mapping[str, str]) -> Looks:
         """Ask every image of these cells what it holds, and try what the engine can give, GPUs too where they get some.
 
@@ -199,79 +189,76 @@ class Session(Protocol):
             EngineError: they cannot be made.
         """
 
+    def close(self, at_once: bool) -> None:
+        """Remove everything that was made over this session; `at_once`: wait for nothing. See `cleaned`.
+
+        Raises:
+            EngineError: something is left.
+        """
+
     def sweep(self) -> tuple[list[str], list[str]]:
         """Remove what dead drivers left: names of what was removed, and of what remains."""
 
 
+@contextlib.contextmanager
+def cleaned(close: Callable[[bool], None]) -> Iterator[None]:
+    """A context at whose end, however it ends, a session is closed: at once by a second signal.
+
+    Raises:
+        EngineError: something is left. Where another error ends this, its notes say so.
+    """
+    try:
+        yield
+    except BaseException as error:
+        try:
+            close(isinstance(error, KeyboardInterrupt))
+        except EngineError as left:
+            error.add_note(f"{'' if str(error)[-1:] in ('', '.') else '.'} {left}")
+        raise
+    close(False)
+
+
 @dataclass(frozen=True)
-class Engine(ABC):
-    """What is known of an engine before it is connected to: its steps, its machine, and a world as its own commands.
+class Site:
+    """What ranks run on: the processors and GPUs of each host.
+
+    All launches of a plan may take so many `seconds` together; None: any time. `cautions` are what somebody who is
+    about to measure there must know.
+    """
+
+    machine: Topology
+    seconds: float | None = None
+    cautions: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Engine:
+    """What is known of an engine before it is connected to.
 
     `name` is as plans spell it. `ladder` (see `ladder_of`) begins with the most isolated step; empty where boxes
     isolate nothing. `starts_ranks`: it starts a command on every rank by itself, as a resource manager does, and no
     launcher of an MPI is needed. `bare`: it also starts ranks without containers. `local`: ranks run on the driver's
     machine, on the cores of their slots. `overlaps`: two worlds can run on the same processors of another machine.
     `start_seconds` are estimates for a world's first box, and for each further one.
+
+    `connect` raises EngineError where it does not answer; its second argument raises when we are to stop. `site` raises
+    PlanError where the description of a site cannot be read. What a person would type is pure text: `commands` of one
+    world or, where it is given one script for all launches, `script`; that raises PlanError for what it cannot do.
     """
 
     name: str
+    connect: Callable[[LaunchPlan, StopCheck], Session]
     start_seconds: tuple[float, float]
     ladder: Ladder = ()
     starts_ranks: bool = False
     bare: bool = False
     local: bool = False
     overlaps: bool = False
+    site: Callable[[LaunchPlan], Site] = lambda plan: Site(topology.here())
+    commands: Callable[[WorldSpec], tuple[str, ...]] | None = None
+    script: Callable[[LaunchPlan, Sequence[Launch], Mapping[LaunchCell, Placement]], str] | None = None
 
-    def address(self, plan: LaunchPlan) -> str:
-        """Where a plan says that it is: a URL, or the file that describes a site; empty for its usual place."""
-        return ""
-
-    def machine(self, address: str = "") -> Topology:
-        """The processors and GPUs that it offers to ranks, on each host: the driver's own.
-
-        Raises:
-            PlanError: the description of a site cannot be read.
-        """
-        return topology.here()
-
-    def cautions(self, address: str = "") -> tuple[str, ...]:
-        """What somebody who is about to measure there must know of it.
-
-        Raises:
-            PlanError: the description of a site cannot be read.
-        """
-        return ()
-
-    def container(self, box: str) -> str | None:
-        """The name of the container that a rank in this box is in; None: in none."""
-        return box
-
-    def longest(self, plan: LaunchPlan) -> float | None:
-        """How long all launches of a plan may take together (s), where something ends them; None: any time."""
-        return None
-
-    def user(self) -> tuple[int, int]:
-        """User and group that ranks have: the driver's."""
-        return os.getuid(), os.getgid()
-
-    def render(self, world: WorldSpec) -> tuple[str, ...]:
-        """The commands by which a person would do the same, to be printed; none where there is a `script`. Pure."""
-        return ()
-
-    def script(
-        self, plan: LaunchPlan, order: Sequence[Launch], placements: Mapping[LaunchCell, Placement]
-    ) -> str | None:
-        """All launches of a plan as one script, where that is what it is given; None: as `render`. Pure.
-
-        Raises:
-            PlanError: it cannot do what the plan wants.
-        """
-        return None
-
-    @abstractmethod
-    def connect(self, address: str, check: StopCheck) -> Session:
-        """Connect to it; at its default address where `address` is empty. `check` raises when we are to stop.
-
-        Raises:
-            EngineError: it does not answer.
-        """
+    @property
+    def makes_containers(self) -> bool:
+        """Whether each box is a container, named so, which the driver makes for a user of its own choice."""
+        return bool(self.ladder) and not self.starts_ranks

@@ -30,10 +30,9 @@ from collbench.report.page.render import Chapter, Section
 from collbench.report.paper import Beside
 from collbench.report.tables import Table
 from collbench.report.verdict import sentence
-from collbench.schema.axes import step_order
+from collbench.schema.axes import PolicyOrder, policy_order, step_order
 from collbench.schema.case import Case, Where
 from collbench.schema.manifest import Image, Manifest
-from collbench.schema.place import PolicyOrder, policy_order
 
 #: Curves over so few sizes say less than the table, and are folded.
 MOST_FOLDED = 2

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from collbench.analysis.compare import Comparison
 from collbench.analysis.options import Question
-from collbench.analysis.own_sides import ONE_SIDE, Suite, by_suite, factors_of
+from collbench.analysis.own_sides import Suite, by_suite, factors_of
 from collbench.analysis.results import Cell
 from collbench.analysis.runs import Observed
 from collbench.report.caveats import differing_results
@@ -25,6 +25,8 @@ from collbench.units import counted
 
 #: How suites are called where their name is not a word.
 _TITLES = {"cpu": "CPU", "io": "I/O", "gpu": "GPU", "dl": "Deep learning"}
+
+_ONE_SIDE = "measured on one side only"
 
 
 @dataclass(frozen=True)
@@ -77,9 +79,9 @@ def _sentences(suite: Suite, margin: float) -> Iterator[str]:
         chosen += [one for one in own if one.pair.base.case["measure"] == "step"] or own
     for one in chosen:
         if one.verdict == "not comparable":
-            by_reason.setdefault(reason(one.why, one.blocks).partition(";")[0], []).append(one.pair.base.case.workload)
+            by_reason.setdefault(reason(one.why, one.blocks), []).append(one.pair.base.case.workload)
     for refused in suite.refused:
-        by_reason.setdefault(refused.why, []).append(refused.label)
+        by_reason.setdefault(refused.why or _ONE_SIDE, []).append(refused.label)
     if compared := [one for one in chosen if one.verdict != "not comparable"]:
         yield sentence(compared, margin)
     if by_reason:
@@ -144,7 +146,7 @@ def _benchmark(
             folded += strips(stored, question, f"{name}-{number}", title)
     compared = [one for suite in suites for one in suite.compared.get(benchmark, ())]
     refused = tuple(
-        f"Not compared: {one.label} ({one.why})."
+        f"Not compared: {one.label} ({one.why or _ONE_SIDE})."
         for suite in suites for one in suite.refused if one.benchmark == benchmark
     )  # fmt: skip
     launches = launch_table(cells)
@@ -155,5 +157,5 @@ def _benchmark(
 
 def _more(suites: Sequence[Suite], factor: str) -> Section:
     compared = [one for suite in suites for one in suite.comparisons]
-    refused = tuple(f"{one.label}: {one.why}." for suite in suites for one in suite.refused if one.why != ONE_SIDE)
+    refused = tuple(f"{one.label}: {one.why}." for suite in suites for one in suite.refused if one.why)
     return Section(f"Verdicts by {factor}", refused, folded_tables=tuple(compared_tables(compared)))

@@ -25,7 +25,7 @@ import torch.distributed as dist
 
 from collbench.machine.driver_link import DriverLink
 from collbench.machine.waiting import ContentionMeter, Stretch
-from collbench.schema.turns import VARIABLE, Report
+from collbench.schema.world import VARIABLE, Report
 from collbench.workloads.networks import NETWORKS
 from collbench.workloads.programs.ending import SKIPPED, Unusable, end, lacking_memory
 from collbench.workloads.programs.replica import Replica, World

@@ -2,40 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from functools import partial
 
-from collbench.launch.engines.docker.connection import DOCKER, Service
-from collbench.launch.engines.docker.session import DockerSession
-from collbench.launch.engines.docker.specs import LADDER, world_commands
-from collbench.launch.engines.ladder import Ladder
-from collbench.launch.engines.spec import Engine, WorldSpec
-from collbench.launch.folders import user_inside
+from collbench.launch.engines.docker.client import DOCKER, Service
+from collbench.launch.engines.docker.containers import DockerSession
+from collbench.launch.engines.docker.spec import LADDER, world_commands
+from collbench.launch.engines.spec import Engine
 from collbench.launch.patience import StopCheck
-from collbench.schema.launch_plan import LaunchPlan
+from collbench.schema.plan import LaunchPlan
 
 
-@dataclass(frozen=True)
-class DockerEngine(Engine):
-    """Docker on this machine. `program` is the command that people use."""
+def docker_engine(name: str, service: Service) -> Engine:
+    """An engine with Docker's API on this machine, by the name of the command that people use."""
 
-    name: str = "docker"
-    start_seconds: tuple[float, float] = (1.0, 0.4)  # seen with Docker Engine 20.10 on two cores
-    ladder: Ladder = LADDER
-    local: bool = True
-    program: str = "docker"
-    service: Service = DOCKER
+    def connect(plan: LaunchPlan, check: StopCheck) -> DockerSession:
+        return DockerSession(plan.docker_host, check, service)
 
-    def address(self, plan: LaunchPlan) -> str:
-        return plan.docker_host
-
-    def user(self) -> tuple[int, int]:
-        return user_inside()
-
-    def render(self, world: WorldSpec) -> tuple[str, ...]:
-        return world_commands(world, self.program)
-
-    def connect(self, address: str, check: StopCheck) -> DockerSession:
-        return DockerSession(address, check, self.service)
+    seen = (1.0, 0.4)  # with Docker Engine 20.10 on two cores
+    return Engine(name, connect, seen, LADDER, local=True, commands=partial(world_commands, program=name))
 
 
-ENGINE = DockerEngine()
+ENGINE = docker_engine("docker", DOCKER)

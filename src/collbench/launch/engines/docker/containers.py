@@ -1,191 +1,114 @@
-"""What runs on a container engine: networks, containers and commands in them, followed, and removed when left behind.
-
-Every call has a limit. What is created has the labels of its run and its driver, by which it is found and removed.
-"""
+"""The containers of launches: a session with an engine, the worlds that it opens, and the removal of what is left."""
 
 from __future__ import annotations
 
 import contextlib
 import datetime
 import re
-import threading
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
-from functools import partial
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
-from collbench.errors import CollbenchError, EngineError
-from collbench.launch.engines.docker.connection import Connection, each, objects, translated
-from collbench.launch.engines.docker.specs import DRIVER_LABEL, NETWORK_OPTIONS, RUN_LABEL, Spec, container_settings
-from collbench.launch.folders import YOUNG, is_dead, locks, namespace, remove_left, sweep_folders, user_inside
-from collbench.launch.log import Lines, Log
+from collbench.errors import CollbenchError, EngineError, LaunchFailed
+from collbench.launch.cells import LaunchCell
+from collbench.launch.engines.docker.client import DOCKER, Docker, Execution, ExitWatch, Service
+from collbench.launch.engines.docker.look import look_at
+from collbench.launch.engines.docker.spec import DRIVER_LABEL, SEALED, layout_of, program_of
+from collbench.launch.engines.spec import Looks, WorldSpec
+from collbench.launch.folders import (
+    YOUNG,
+    is_dead,
+    locks,
+    namespace,
+    remove_left,
+    sweep_folders,
+    user_inside,
+)  # fmt: skip
+from collbench.launch.log import Log
+from collbench.launch.patience import StopCheck
+from collbench.launch.placing import Placement
+from collbench.launch.rank_environment import sharing_of
+from collbench.launch.starters.starter import Argv
+from collbench.schema.plan import LaunchPlan
 
-#: Receives a line of a running command: (is standard error, text).
-OnLine = Callable[[bool, str], None]
+# Worlds --------------------------------------------------------------------------------------------------------------
 
 
-@dataclass
-class Execution:
-    """A command in a container. `code` is None while it runs; -1 when the engine lost it.
+@dataclass(frozen=True)
+class Containers:
+    """The containers of a world, which were created with the environment of the ranks. `names` are theirs, by host."""
 
-    `locate` asks the engine for its process on this machine, when somebody wants to know: 0 until it has one.
+    engine: Docker
+    hosts: tuple[tuple[str, int], ...]
+    names: Mapping[str, str]
+    exits: ExitWatch
+    program: Argv
+
+    def execute(self, host: str, argv: Argv, environment: dict[str, str], log: Log) -> Execution:
+        return self.engine.execute(self.names[host], argv, environment, log.add)
+
+    def died(self) -> str | None:
+        return self.exits()
+
+
+class DockerSession:
+    """An engine with Docker's API that answers.
+
+    Raises:
+        EngineError: it does not.
     """
 
-    container: str
-    code: int | None = None
-    finished: threading.Event = field(default_factory=threading.Event)
-    locate: Callable[[], int | None] = lambda: None
+    folder: Path | None = None
 
-    _pid: int | None = 0
+    def __init__(self, address: str, check: StopCheck, service: Service = DOCKER) -> None:
+        self.engine = Docker(address, check, service)
+        self.title, self.run = self.engine.title, self.engine.run
 
-    @property
-    def pid(self) -> int | None:
-        """Its process on this machine; None where the engine is on another one."""
-        if self._pid == 0:
-            self._pid = self.locate()
-        return self._pid or None
+    def look(self, plan: LaunchPlan, placements: Mapping[LaunchCell, Placement], vendors: Mapping[str, str]) -> Looks:
+        return look_at(self.engine, plan, placements)
 
-    @property
-    def how(self) -> str:
-        return f"ended with exit code {self.code}"
-
-
-class ExitWatch:
-    """Watches the engine's events for containers that end, until `stop`: after that they are removed."""
-
-    def __init__(self, events: Any) -> None:
-        self._events = events
-        self._first: str | None = None
-        self._stopped = False
-        threading.Thread(target=self._follow, daemon=True).start()
-
-    def __call__(self) -> str | None:
-        """What died first, if anything did."""
-        return self._first
-
-    def _follow(self) -> None:
-        try:
-            for event in self._events:
-                if self._stopped:
-                    return
-                name = event["Actor"]["Attributes"].get("name", event["Actor"]["ID"][:12])
-                self._first = self._first or f"container {name} died"
-        except Exception as error:  # the engine went away, in one of many ways
-            if not self._stopped:
-                self._first = self._first or f"the engine is gone ({type(error).__name__})"
-                return
-        if not self._stopped:
-            self._first = self._first or "the engine is gone"
-
-    def stop(self) -> None:
-        """Ignore what ends from now on."""
-        if not self._stopped:
-            self._stopped = True
-            with contextlib.suppress(Exception):
-                self._events.close()
-
-
-def lines(stream: Any) -> Iterator[tuple[bool, str]]:
-    """(is standard error, line) of a stream of pairs: pieces of standard output and of standard error."""
-    outputs = (Lines(), Lines())
-    for pieces in stream:
-        for which, piece in enumerate(pieces):
-            yield from ((bool(which), line) for line in outputs[which].of(piece or b""))
-    yield from ((bool(which), line) for which, output in enumerate(outputs) for line in output.last())
-
-
-#: Containers that are started at once.
-STARTING = 8
-
-
-class Docker(Connection):
-    """A container engine."""
-
-    def create_network(self, name: str, labels: dict[str, str], sealed: bool = True) -> None:
-        """A network without a way out, in which containers resolve each other's names.
-
-        `sealed`: the host has no address in it, so that containers cannot reach what listens on the host.
-        """
-        with translated(f"network {name}"):
-            self.client.api.create_network(
-                name, driver="bridge", internal=True, labels=labels, check_duplicate=True,
-                options=NETWORK_OPTIONS if sealed else None,
-            )  # fmt: skip
-
-    def start(self, spec: Spec) -> None:
-        """Create and start a container."""
-        with translated(f"container {spec.name}"):
-            api = self.client.api
-            api.start(api.create_container(**container_settings(api, spec))["Id"])
-
-    def start_together(self, specs: tuple[Spec, ...]) -> None:
-        """Create and start several containers at once."""
-        each(self.start, specs, STARTING, self.check)
-
-    def execute(self, container: str, argv: tuple[str, ...], environment: dict[str, str], on_line: OnLine) -> Execution:
-        """Start a command in a container; its lines go to `on_line` from another thread."""
-        with translated(f"container {container}: cannot execute {argv[0]}"):
-            api = self.client.api
-            number = api.exec_create(container, list(argv), environment=environment)["Id"]
-            stream = api.exec_start(number, stream=True, demux=True)
-        execution = Execution(container, locate=partial(self._locate, number))
-        threading.Thread(target=self._follow, args=(number, stream, execution, on_line), daemon=True).start()
-        return execution
-
-    def _follow(self, number: str, stream: Any, execution: Execution, on_line: OnLine) -> None:
-        code = -1
-        with contextlib.suppress(Exception):
-            for is_error, line in lines(stream):
-                on_line(is_error, line)
-            exit_code = self.client.api.exec_inspect(number)["ExitCode"]
-            code = -1 if exit_code is None else int(exit_code)
-        execution.code = code
-        execution.finished.set()
-
-    def _locate(self, number: str) -> int | None:
-        """The process of a command; None where its control group says that the engine's numbers are not ours."""
-        with contextlib.suppress(Exception):
-            told = self.client.api.exec_inspect(number)
-            pid = int(told["Pid"])
-            if pid == 0 or told["ContainerID"] in Path(f"/proc/{pid}/cgroup").read_text(encoding="ascii"):
-                return pid
-        return None
+    def ready(self) -> None:
+        """Wait for the engine, and remove what an earlier launch could not."""
+        self.engine.wait(self.engine.check)
+        clear(self.engine)
 
     @contextlib.contextmanager
-    def watch_exits(self, *labels: str) -> Iterator[ExitWatch]:
-        """Watch for the end of containers with all these labels."""
-        with translated("watching containers"):
-            events = self.client.api.events(decode=True, filters={"label": list(labels), "event": "die"})
-        exits = ExitWatch(events)
-        try:
-            yield exits
-        finally:
-            exits.stop()
+    def open(self, world: WorldSpec) -> Iterator[Containers]:
+        """A network and its containers: removed at the end, or by `close` where the engine does not answer then."""
+        engine, layout, since = self.engine, layout_of(world), time.time()
+        labels = layout.members[0].labels
+        filters = tuple(f"{name}={value}" for name, value in labels.items())
+        with contextlib.ExitStack() as stack:
+            if sharing_of(world.cell).host:
+                stack.callback(remove_left, world.user[0], since)
+            exits = stack.enter_context(engine.watch_exits(*filters))
+            try:
+                if layout.network is not None:
+                    engine.create_network(layout.network, labels, SEALED in world.stack.grants)
+                engine.check()
+                if layout.anchor is not None:
+                    engine.start(layout.anchor)
+                engine.check()
+                engine.start_together(layout.members)
+                yield Containers(engine, layout.hosts, layout.names, exits, program_of(world))
+            except LaunchFailed as error:
+                killed = killed_for_memory(engine, tuple(layout.names.values()))
+                raise LaunchFailed(f"{error}{killed}", error.log) from error
+            finally:
+                exits.stop()
+                with contextlib.suppress(EngineError):
+                    engine.remove(engine.labelled(*filters), engine.networks(*filters))
 
-    def labelled(self, *labels: str) -> list[dict[str, Any]]:
-        """Containers with all these labels (`NAME` or `NAME=VALUE`), as the engine lists them; by default all runs'."""
-        with translated("listing containers"):
-            return objects(self.client.api.containers(all=True, filters={"label": list(labels or (RUN_LABEL,))}))
+    def close(self, at_once: bool) -> None:
+        remove_all(self.engine, at_once)
 
-    def networks(self, *labels: str) -> list[dict[str, Any]]:
-        """Networks, likewise."""
-        with translated("listing networks"):
-            return objects(self.client.api.networks(filters={"label": list(labels or (RUN_LABEL,))}))
-
-    def remove(self, containers: list[dict[str, Any]], networks: list[dict[str, Any]]) -> None:
-        """Remove containers, all at once, then networks. Does not raise: what could not be removed is still listed."""
-        each(self._kill, containers, len(containers), lambda: None)
-        for network in networks:
-            with contextlib.suppress(Exception):
-                self.client.api.remove_network(network["Id"])
-
-    def _kill(self, container: dict[str, Any]) -> None:
-        with contextlib.suppress(Exception):
-            self.client.api.remove_container(container["Id"], force=True, v=True)
+    def sweep(self) -> tuple[list[str], list[str]]:
+        return sweep(self.engine)
 
 
-#: Where a control group counts such kills, in its second version and in its first.
+#: Where a control group counts processes that the kernel ended, in its second version and in its first.
 COUNTERS = ("/sys/fs/cgroup/memory.events", "/sys/fs/cgroup/memory/memory.oom_control")
 
 #: Longest wait for a container to answer (s).
@@ -194,30 +117,53 @@ ANSWER = 5.0
 _KILLED = re.compile(r"oom_kill ([0-9]{1,18})")
 
 
-class Executes(Protocol):
-    """An engine that can run a command in a container."""
-
-    def execute(self, container: str, argv: tuple[str, ...], environment: dict[str, str], on_line: OnLine) -> Execution:
-        """Start a command in a container."""
-
-
-def killed_for_memory(engine: Executes, containers: tuple[str, ...]) -> str:
+def killed_for_memory(engine: Docker, containers: tuple[str, ...]) -> str:
     """The end of a failure's reason: the containers in which it happened; empty where it happened in none.
 
     Stops asking at the first container that does not answer.
     """
     affected: list[str] = []
     with contextlib.suppress(EngineError):
-        affected.extend(name for name in containers if _has_kills(engine, name))
+        for name in containers:
+            log = Log()
+            engine.execute(name, ("cat", *COUNTERS), {}, log.add).finished.wait(ANSWER)
+            if any(int(count[1]) > 0 for count in map(_KILLED.fullmatch, log.lines) if count is not None):
+                affected.append(name)
     return f"; the kernel ended processes in {', '.join(affected)} for lack of memory" if affected else ""
 
 
-def _has_kills(engine: Executes, container: str) -> bool:
-    log = Log()
-    answer = engine.execute(container, ("cat", *COUNTERS), {}, log.add)
-    answer.finished.wait(ANSWER)
-    counts = map(_KILLED.fullmatch, log.lines)
-    return any(int(count[1]) > 0 for count in counts if count is not None)
+# What is left --------------------------------------------------------------------------------------------------------
+
+_ADVICE = "collbench launch --sweep removes them."
+
+
+def remove_all(engine: Docker, at_once: bool) -> None:
+    """Remove everything of this run, which a launch cannot do while the engine is away; `at_once`: ask for nothing.
+
+    Raises:
+        EngineError: something is left, or may be.
+    """
+    if at_once:
+        raise EngineError(f"Containers may be left; {_ADVICE}")
+    try:
+        if engine.limit.silent:  # it is asked once more, and for no more than a ping
+            engine.wait(lambda: None, limit=0)
+        number = clear(engine)
+    except CollbenchError as error:
+        raise EngineError(f"Containers may be left ({str(error).rstrip('.')}); {_ADVICE}") from error
+    if number:
+        raise EngineError(f"{number} containers and networks are left; {_ADVICE}")
+
+
+def clear(engine: Docker) -> int:
+    """Remove all containers and networks of this run; how many remain.
+
+    Raises:
+        EngineError: the engine does not answer.
+    """
+    labels = tuple(f"{name}={value}" for name, value in engine.labels.items())
+    engine.remove(engine.labelled(*labels), engine.networks(*labels))
+    return len(engine.labelled(*labels)) + len(engine.networks(*labels))
 
 
 #: A container in one of these states does nothing; `created` will, where it is young.
@@ -233,30 +179,23 @@ def sweep(engine: Docker) -> tuple[list[str], list[str]]:
     busy = {_driver(container) for container in containers if container.get("State") not in IDLE}
     busy |= {_driver(made) for made in (*containers, *networks) if is_young(made, now)}
     held = locks()
-
-    def orphaned(made: dict[str, Any]) -> bool:
-        driver = _driver(made)
-        return is_dead(driver, held.get(driver), driver in busy)
-
-    old = ([*filter(orphaned, containers)], [*filter(orphaned, networks)])
-    engine.remove(*old)
-    kept = [_name(made) for made in (*engine.labelled(), *engine.networks())]
-    removed = [_name(made) for made in (*old[0], *old[1]) if _name(made) not in kept]
-    return [*removed, *_shared_memory(old[0]), *sweep_folders(busy)], kept
-
-
-def _shared_memory(containers: list[dict[str, Any]]) -> list[str]:
-    """Remove what the ranks of such containers left in the host's /dev/shm; they have its network too.
-
-    Their driver was in the host's PID namespace. From another it cannot be seen what is in use.
-    """
-    of_host = (
-        made
-        for made in containers
-        if (made.get("HostConfig") or {}).get("NetworkMode") == "host" and f"/{namespace('pid')}/" in _driver(made)
+    old_containers, old_networks = (
+        [made for made in listed if is_dead(_driver(made), held.get(_driver(made)), _driver(made) in busy)]
+        for listed in (containers, networks)
     )
-    since = min((created for made in of_host if (created := _created(made)) is not None), default=None)
-    return [] if since is None else remove_left(user_inside()[0], since)
+    engine.remove(old_containers, old_networks)
+    kept = [_name(made) for made in (*engine.labelled(), *engine.networks())]
+    removed = [name for name in map(_name, (*old_containers, *old_networks)) if name not in kept]
+    # What their ranks left in the host's /dev/shm goes, too, where they had its network and so its namespaces. Their
+    # driver was in the host's PID namespace: from another one cannot see what is in use.
+    created = [
+        _created(made)
+        for made in old_containers
+        if (made.get("HostConfig") or {}).get("NetworkMode") == "host" and f"/{namespace('pid')}/" in _driver(made)
+    ]
+    since = min((moment for moment in created if moment is not None), default=None)
+    shared_memory = [] if since is None else remove_left(user_inside()[0], since)
+    return [*removed, *shared_memory, *sweep_folders(busy)], kept
 
 
 def is_young(made: dict[str, Any], now: float) -> bool:
@@ -283,48 +222,3 @@ def _driver(made: dict[str, Any]) -> str:
 def _name(made: dict[str, Any]) -> str:
     names = made.get("Names") or [made.get("Name", "?")]
     return str(names[0]).lstrip("/")
-
-
-_ADVICE = "collbench launch --sweep removes them."
-
-
-@contextlib.contextmanager
-def nothing_left(engine: Docker) -> Iterator[None]:
-    """A context at whose end everything made in it is removed: a launch cannot do that while the engine is away.
-
-    Raises:
-        EngineError: something is left. Where another error ends this, its notes say so.
-    """
-    try:
-        yield
-    except KeyboardInterrupt as error:  # a second signal: nothing is waited for any more
-        error.add_note(f" Containers may be left; {_ADVICE}")
-        raise
-    except BaseException as error:
-        if (leftovers := _leftovers(engine)) is not None:
-            error.add_note(f" {leftovers}")
-        raise
-    if (leftovers := _leftovers(engine)) is not None:
-        raise EngineError(leftovers)
-
-
-def clear(engine: Docker) -> int:
-    """Remove all containers and networks of this run; how many remain.
-
-    Raises:
-        EngineError: the engine does not answer.
-    """
-    labels = tuple(f"{name}={value}" for name, value in engine.labels.items())
-    engine.remove(engine.labelled(*labels), engine.networks(*labels))
-    return len(engine.labelled(*labels)) + len(engine.networks(*labels))
-
-
-def _leftovers(engine: Docker) -> str | None:
-    """Remove everything; what may be left, if anything."""
-    try:
-        if engine.silent:  # it is asked once more, and for no more than a ping
-            engine.wait(lambda: None, limit=0)
-        number = clear(engine)
-    except CollbenchError as error:
-        return f"Containers may be left ({str(error).rstrip('.')}); {_ADVICE}"
-    return f"{number} containers and networks are left; {_ADVICE}" if number else None

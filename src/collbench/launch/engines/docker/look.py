@@ -1,11 +1,13 @@
-"""What images hold and what an engine can give to their containers: tried before a launch."""
+"""The images of an engine: looked up, asked what they hold, and what the engine can give to their containers."""
 
 from __future__ import annotations
 
 import contextlib
 import secrets
 import tempfile
+import time
 from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,21 +17,22 @@ from collbench import workloads
 from collbench.errors import EngineError, ImageMissing
 from collbench.launch import starters
 from collbench.launch.cells import LaunchCell
-from collbench.launch.engines.docker.connection import Connection
-from collbench.launch.engines.docker.containers import Docker
-from collbench.launch.engines.docker.image_store import Resolved, inspect, resolve, run_once
-from collbench.launch.engines.docker.specs import (
+from collbench.launch.engines.docker.client import Docker, objects, translated
+from collbench.launch.engines.docker.spec import (
+    ACCOUNT,
     CDI,
     CDI_KIND,
     MEMLOCK,
     OUT,
+    PROCESSES,
     SEALED,
+    SECURITY,
     STEPS,
+    UNLIMITED_MEMLOCK,
     Mount,
     gpu_requests,
-    mounts_of,
+    library_mounts,
 )
-from collbench.launch.engines.docker.specs import given as mounted
 from collbench.launch.engines.spec import Look, Looks
 from collbench.launch.folders import folders, user_inside
 from collbench.launch.given import LIBRARY_PATH, NOTHING_GIVEN, Given, given_by
@@ -38,37 +41,156 @@ from collbench.launch.probe import Contents
 from collbench.launch.rank_environment import sharing_of
 from collbench.launch.storage import refuse_other_device
 from collbench.machine.cgroup import under
-from collbench.schema.launch_plan import LaunchPlan
-from collbench.schema.plan import Plan
+from collbench.schema.plan import LaunchPlan, Plan
 
-#: Settings of a container that asks an image: as at the first step of the ladder, and without a network.
-CONFINED: dict[str, Any] = {"network_mode": "none", "cap_drop": ["ALL"], "security_opt": ["no-new-privileges"]}
+#: The repository of images that are named without a slash or a colon: those that `collbench image build` makes.
+REPOSITORY = "collbench"
+
+#: Longest wait for a command in an image, and the interval of looking whether it ended (s).
+ANSWER, LOOK = 60, 0.05
+
+#: Last lines that are read of what it prints.
+LINES = 200
+
+#: How a container that asks an image is confined: as at the first step of the ladder, and without a network.
+CONFINED: dict[str, Any] = {"network_mode": "none", "cap_drop": ["ALL"], "security_opt": [SECURITY]}
+
+# Images --------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Resolved:
+    """The name of an image, for messages, and the id that the name stood for when it was looked up."""
+
+    name: str
+    id: str
+
+
+def reference_of(image: str) -> str:
+    """`openmpi` as `collbench/openmpi`; a reference as it is."""
+    return image if "/" in image or ":" in image else f"{REPOSITORY}/{image}"
+
+
+def inspect(engine: Docker, reference: str) -> dict[str, Any]:
+    """What the engine knows of an image: id, digests, labels.
+
+    Raises:
+        ImageMissing: the engine does not have it.
+    """
+    import docker.errors
+
+    with translated(f"image {reference}"):
+        try:
+            (image,) = objects([engine.api.inspect_image(reference)])
+        except docker.errors.ImageNotFound as error:
+            raise ImageMissing(f"image {reference}: not on this engine ({engine.host}).") from error
+    return image
+
+
+def resolve(engine: Docker, reference: str) -> Resolved:
+    """The image that has this name now; later another image may get it.
+
+    Raises:
+        ImageMissing: the engine does not have it.
+    """
+    return Resolved(reference, str(inspect(engine, reference)["Id"]))
+
+
+def find(engine: Docker, name: str) -> Resolved:
+    """The image that a plan names.
+
+    Raises:
+        ImageMissing: it is not on the engine; the message says how to get it.
+    """
+    try:
+        return resolve(engine, reference_of(name))
+    except ImageMissing as error:
+        hint = "Pull it, or build it." if "/" in name or ":" in name else f"Build it: collbench image build {name}"
+        raise ImageMissing(f"{error} {hint}") from error
 
 
 def ask(
-    engine: Connection, image: Resolved, argv: tuple[str, ...], variables: Mapping[str, str] | None = None,
-    **settings: Any,
-) -> tuple[int, str]:  # fmt: skip
-    """Run a command in an image as a rank's user, with these variables: exit code, and the end of what it printed."""
+    engine: Docker, image: Resolved, argv: tuple[str, ...], variables: Mapping[str, str] | None = None, **settings: Any
+) -> tuple[int, str]:
+    """Run a command in a confined container of its own, as a rank's user: exit code, and the end of its output.
+
+    The container is removed; one that cannot be is found by the labels of `engine` later (`containers.remove_all`).
+    The user has no account in the image (`ACCOUNT`). `settings` are those of `create_host_config`.
+
+    Raises:
+        EngineError: it could not be run, or did not end within `ANSWER` seconds.
+        Interrupted: told to stop.
+    """
+    what, api, number = f"image {image.name}: cannot run {argv[0]}", engine.api, None
     owner, group = user_inside()
-    given = {"variables": variables} if variables else {}
-    return run_once(engine, image, argv, f"{owner}:{group}", **given, **{**CONFINED, **settings})
-
-
-def allows_memlock(engine: Connection, image: Resolved) -> bool:
-    """Whether a container may lock memory without limit: not where the engine itself may not."""
-    import docker.types
-
-    unlimited = docker.types.Ulimit(name="memlock", soft=-1, hard=-1)
+    # The log is bounded: the engine keeps what an image prints until the container is removed.
+    log = {"Type": "json-file", "Config": {"max-size": "1m", "max-file": "1"}}
     try:
-        return ask(engine, image, ("true",), ulimits=[unlimited])[0] == 0
+        with translated(what):
+            host = api.create_host_config(init=True, log_config=log, pids_limit=PROCESSES, **{**CONFINED, **settings})
+            number = api.create_container(
+                image.id, list(argv), user=f"{owner}:{group}", environment=ACCOUNT | dict(variables or {}),
+                labels=engine.labels, host_config=host,
+            )["Id"]  # fmt: skip
+            api.start(number)
+            until = time.monotonic() + ANSWER
+            while (state := api.inspect_container(number)["State"])["Status"] not in ("exited", "dead"):
+                engine.check()
+                if time.monotonic() > until:
+                    raise EngineError(f"{what}: it did not end within {ANSWER} s.")
+                time.sleep(LOOK)
+            return int(state["ExitCode"]), api.logs(number, tail=LINES).decode("utf-8", "replace")
+    finally:
+        if number is not None:
+            with contextlib.suppress(Exception):
+                api.remove_container(number, force=True, v=True)
+
+
+def contents_of(
+    engine: Docker, image: Resolved, build: bool = False, requests: list[dict[str, Any]] | None = None,
+    benchmarks: tuple[str, ...] = (), given: Given = NOTHING_GIVEN,
+) -> Contents:  # fmt: skip
+    """What `collbench.launch.probe` prints in an image; with `build`, how its MPI was built too.
+
+    `requests` are the engine's device requests: without a GPU, backends that need one are missing. `given` is what a
+    plan sets for its ranks, and so for this.
+
+    Raises:
+        ImageMissing: it does not hold this collbench.
+    """
+    argv = ("python", "-m", "collbench.launch.probe", *(("--build",) if build else ()), *benchmarks)
+    settings: dict[str, Any] = {"device_requests": requests} if requests else {}
+    if given.mounts():
+        settings["mounts"] = [mount.setting for mount in library_mounts(given)]
+    if variables := {**given.variables, **given.inside()}:
+        settings["variables"] = variables
+    code, output = ask(engine, image, argv, **settings)
+    last = output.strip().rpartition("\n")[2]
+    try:
+        contents = msgspec.json.decode(last, type=Contents)
+    except msgspec.DecodeError as error:
+        cause = last[:200] or f"exit code {code}"
+        raise ImageMissing(f"image {image.name}: does not hold collbench ({cause}).") from error
+    if contents.another is not None:
+        again = f"collbench image build {image.name.removeprefix(f'{REPOSITORY}/')}"
+        raise ImageMissing(f"image {image.name}: {contents.another}. Build it again: {again}")
+    return contents
+
+
+# What an engine can give ---------------------------------------------------------------------------------------------
+
+
+def allows_memlock(engine: Docker, image: Resolved) -> bool:
+    """Whether a container may lock memory without limit: not where the engine itself may not."""
+    try:
+        return ask(engine, image, ("true",), ulimits=[UNLIMITED_MEMLOCK])[0] == 0
     except EngineError as error:
         if "rlimit" in str(error):
             return False
         raise
 
 
-def allowed_calls(engine: Connection, image: Resolved) -> frozenset[str]:
+def allowed_calls(engine: Docker, image: Resolved) -> frozenset[str]:
     """Of `process_vm_readv` and `kcmp`, what processes in a container without capabilities may call on each other."""
     _, output = ask(engine, image, ("python", "-m", "collbench.doctor.parts.attach_probe"))
     try:
@@ -91,7 +213,7 @@ def seals_networks(engine: Docker) -> bool:
     return True
 
 
-def refuse_unseen_folder(engine: Connection, image: Resolved, plan: Plan) -> None:
+def refuse_unseen_folder(engine: Docker, image: Resolved, plan: Plan) -> None:
     """Mount a folder as a launch does, and let the user in the container read it and write to it.
 
     Raises:
@@ -102,7 +224,7 @@ def refuse_unseen_folder(engine: Connection, image: Resolved, plan: Plan) -> Non
         (made.out / "token").write_text(token, encoding="ascii")
         command = ("sh", "-c", f"cat {OUT}/token && : > {OUT}/seen")
         try:
-            code, output = ask(engine, image, command, mounts=mounts_of((Mount(str(made.out), OUT, True),)))
+            code, output = ask(engine, image, command, mounts=[Mount(str(made.out), OUT, True).setting])
             usable = code == 0 and output.split()[-1:] == [token]  # an image's entry point may print something before
         except EngineError as error:
             if str(made.out) not in str(error):
@@ -115,7 +237,7 @@ def refuse_unseen_folder(engine: Connection, image: Resolved, plan: Plan) -> Non
         )
 
 
-def refuse_without_host(engine: Connection, image: Resolved) -> None:
+def refuse_without_host(engine: Docker, image: Resolved) -> None:
     """Try a container in the host's namespaces, which must be those of this process: it removes what ranks leave there.
 
     Raises:
@@ -132,7 +254,7 @@ def refuse_without_host(engine: Connection, image: Resolved) -> None:
 
 
 def knows_cdi(description: dict[str, Any], root: Path = Path("/")) -> bool:
-    """Whether an engine (25 and later) knows a CDI device of NVIDIA's, by its `Connection.describe`.
+    """Whether an engine (25 and later) knows a CDI device of NVIDIA's, by its `Docker.describe`.
 
     It lists devices (28.3 and later), or the folders of their specifications, which are read on this machine.
     """
@@ -146,7 +268,7 @@ def knows_cdi(description: dict[str, Any], root: Path = Path("/")) -> bool:
     return False
 
 
-def refuse_without_gpus(engine: Connection, image: Resolved, gpus: tuple[str, ...], cdi: bool) -> None:
+def refuse_without_gpus(engine: Docker, image: Resolved, gpus: tuple[str, ...], cdi: bool) -> None:
     """Try a container with GPUs of these UUIDs.
 
     Raises:
@@ -162,7 +284,7 @@ def refuse_without_gpus(engine: Connection, image: Resolved, gpus: tuple[str, ..
 
 
 def storage_root(description: dict[str, Any]) -> str:
-    """The folder of layers and volumes, by an engine's `Connection.describe`.
+    """The folder of layers and volumes, by an engine's `Docker.describe`.
 
     With containerd's image store (the default from engine 29 on) layers are containerd's.
     """
@@ -170,19 +292,11 @@ def storage_root(description: dict[str, Any]) -> str:
     return "/var/lib/containerd" if snapshots else str(description.get("DockerRootDir") or "/var/lib/docker")
 
 
-#: The repository of images that are named without a slash or a colon: those that `collbench image build` makes.
-REPOSITORY = "collbench"
-
 #: Remarks on what an engine does not grant, for readers of the numbers.
 _NOT_GRANTED = {
     MEMLOCK: "the engine cannot grant unlimited memlock: the step limits does not include it (ulimit -l)",
     SEALED: "the engine cannot keep the host's address off a network: ranks reach what listens there",
 }
-
-
-def reference_of(image: str) -> str:
-    """`openmpi` as `collbench/openmpi`; a reference as it is."""
-    return image if "/" in image or ":" in image else f"{REPOSITORY}/{image}"
 
 
 def look_at(engine: Docker, plan: LaunchPlan, placements: Mapping[LaunchCell, Placement]) -> Looks:
@@ -201,23 +315,33 @@ def look_at(engine: Docker, plan: LaunchPlan, placements: Mapping[LaunchCell, Pl
         refuse_without_gpus(engine, first, gpus, cdi)
     if any(sharing_of(cell).host for cell in placements):
         refuse_without_host(engine, first)
-    contents = {}
+    shared = any(placement.shares_boxes for placement in placements.values())  # and so ranks read each other's memory
+    looks, variable = {}, f"{LIBRARY_PATH}="
     for name, image in images.items():
         engine.check()
-        contents[name] = contents_of(
+        known = inspect(engine, image.id)
+        config = known.get("Config") or {}
+        paths = (str(text).removeprefix(variable) for text in config.get("Env") or () if str(text).startswith(variable))
+        library_path = next(paths, "")
+        contents = contents_of(
             engine, image, requests=gpu_requests(gpus, cdi), benchmarks=workloads.uses(plan.benchmarks),
-            given=given_by(plan, _library_path(engine, image)),
+            given=given_by(plan, library_path),
+        )  # fmt: skip
+        attach = starters.get(contents.vendor, name).attach if shared else frozenset()
+        looks[name] = Look(
+            contents, image.id, f"image {name}", id=str(known["Id"]), digests=tuple(known.get("RepoDigests") or ()),
+            labels={key: str(value) for key, value in (config.get("Labels") or {}).items()
+                    if key.startswith("collbench.")},
+            refused=attach - allowed_calls(engine, image) if attach else frozenset(), library_path=library_path,
         )  # fmt: skip
     memlock = all(cell.isolation == STEPS[0] for cell in placements) or allows_memlock(engine, first)
     abilities = {MEMLOCK: memlock, SEALED: seals_networks(engine), CDI: cdi}
     grants = frozenset(name for name, granted in abilities.items() if granted)
-    shared = any(placement.shares_boxes for placement in placements.values())
-    looks = {}
-    for name, image in images.items():
-        engine.check()
-        looks[name] = _look(engine, name, image, contents[name], shared, grants)
-    remarks = tuple(remark for name, remark in _NOT_GRANTED.items() if name not in grants)
-    return Looks(looks, remarks, beneath=_beneath(engine, plan, placements))
+    return Looks(
+        {name: replace(look, grants=grants) for name, look in looks.items()},
+        tuple(remark for name, remark in _NOT_GRANTED.items() if name not in grants),
+        beneath=_beneath(engine, plan, placements),
+    )
 
 
 def _beneath(engine: Docker, plan: LaunchPlan, placements: Mapping[LaunchCell, Placement]) -> dict[str, str]:
@@ -233,67 +357,3 @@ def _beneath(engine: Docker, plan: LaunchPlan, placements: Mapping[LaunchCell, P
         refuse_other_device(placements, plan.folder, root)
     here, there = (under(Path(folder)).text for folder in (plan.folder, root))
     return {"overlay": there, "volume": there, "bind": here}
-
-
-def _look(engine: Docker, name: str, image: Resolved, contents: Contents, shared: bool, grants: frozenset[str]) -> Look:
-    """What is known of an image. `shared`: ranks share a container, and may read each other's memory."""
-    attach = starters.get(contents.vendor, name).attach if shared else frozenset()
-    refused = attach - allowed_calls(engine, image) if attach else frozenset()
-    known = inspect(engine, image.id)
-    labels = (known.get("Config") or {}).get("Labels") or {}
-    return Look(
-        contents, image.id, f"image {name}", str(known["Id"]), tuple(known.get("RepoDigests") or ()),
-        {key: str(value) for key, value in labels.items() if key.startswith("collbench.")}, refused, grants,
-        _library_path(engine, image),
-    )  # fmt: skip
-
-
-def _library_path(engine: Docker, image: Resolved) -> str:
-    """The LD_LIBRARY_PATH that an image sets."""
-    variables = (inspect(engine, image.id).get("Config") or {}).get("Env") or ()
-    start = f"{LIBRARY_PATH}="
-    return next((str(one).removeprefix(start) for one in variables if str(one).startswith(start)), "")
-
-
-def find(engine: Docker, name: str) -> Resolved:
-    """The image that a plan names.
-
-    Raises:
-        ImageMissing: it is not on the engine; the message says how to get it.
-    """
-    try:
-        return resolve(engine, reference_of(name))
-    except ImageMissing as error:
-        hint = "Pull it, or build it." if "/" in name or ":" in name else f"Build it: collbench image build {name}"
-        raise ImageMissing(f"{error} {hint}") from error
-
-
-def contents_of(
-    engine: Docker, image: Resolved, build: bool = False, requests: list[Any] | None = None,
-    benchmarks: tuple[str, ...] = (), given: Given = NOTHING_GIVEN,
-) -> Contents:  # fmt: skip
-    """What `collbench.launch.probe` prints in an image; with `build`, how its MPI was built too.
-
-    `requests` are the engine's device requests: without a GPU, backends that need one are missing. `given` is what a
-    plan sets for its ranks, and so for this.
-
-    Raises:
-        ImageMissing: it does not hold this collbench.
-    """
-    argv = ("python", "-m", "collbench.launch.probe", *(("--build",) if build else ()), *benchmarks)
-    settings: dict[str, Any] = {"device_requests": requests} if requests else {}
-    if given.mounts():
-        settings["mounts"] = mounts_of(mounted(given))
-    if variables := {**given.variables, **given.inside()}:
-        settings["variables"] = variables
-    code, output = ask(engine, image, argv, **settings)
-    last = output.strip().rpartition("\n")[2]
-    try:
-        contents = msgspec.json.decode(last, type=Contents)
-    except msgspec.DecodeError as error:
-        cause = last[:200] or f"exit code {code}"
-        raise ImageMissing(f"image {image.name}: does not hold collbench ({cause}).") from error
-    if contents.another is not None:
-        again = f"collbench image build {image.name.removeprefix(f'{REPOSITORY}/')}"
-        raise ImageMissing(f"image {image.name}: {contents.another}. Build it again: {again}")
-    return contents

@@ -21,27 +21,17 @@ from collbench.launch.patience import StopCheck
 from collbench.launch.placing import Placement
 from collbench.launch.rank_environment import variables
 from collbench.launch.starters.starter import Argv
-from collbench.machine import facts
-from collbench.schema.launch_plan import LaunchPlan
+from collbench.schema.plan import LaunchPlan
 
 
-class HostEngine(Engine):
-    """The machine that the driver is on."""
-
-    def container(self, box: str) -> str | None:
-        """The container that this process is in, if it is in one."""
-        return facts.container()
-
-    def render(self, world: WorldSpec) -> tuple[str, ...]:
-        stack, cell = world.stack, world.cell
-        program = ("collbench", *_run(world.folders))
-        variables = shlex.join(f"{name}={value}" for name, value in environment_of(world).items())
-        argv = shlex.join(stack.starter.local(cell.ranks, world.placement.crowded, program))
-        links = stack.given.links(_libraries(world))
-        return (*links, f"env PATH={stack.reference}/bin:$PATH {variables} {argv}")
-
-    def connect(self, address: str, check: StopCheck) -> HostSession:
-        return HostSession(check)
+def commands(world: WorldSpec) -> tuple[str, ...]:
+    """The command that a person would type. Pure."""
+    stack, cell = world.stack, world.cell
+    program = ("collbench", *_run(world.folders))
+    variables = shlex.join(f"{name}={value}" for name, value in environment_of(world).items())
+    argv = shlex.join(stack.starter.local(cell.ranks, world.placement.crowded, program))
+    links = stack.given.links(_libraries(world))
+    return (*links, f"env PATH={stack.reference}/bin:$PATH {variables} {argv}")
 
 
 @dataclass(frozen=True)
@@ -53,9 +43,8 @@ class HostSession:
     run: str = "host"
     folder: Path | None = None
 
-    def cleaned(self) -> contextlib.AbstractContextManager[None]:
+    def close(self, at_once: bool) -> None:
         """Processes end with their world, or with the driver: nothing can be left."""
-        return contextlib.nullcontext()
 
     def look(self, plan: LaunchPlan, placements: Mapping[LaunchCell, Placement], vendors: Mapping[str, str]) -> Looks:
         """What the environment beside each image holds.
@@ -107,15 +96,11 @@ class HostWorld:
         python = str(Path(self.world.stack.reference) / "bin" / "python")
         return (python, "-m", "collbench", *_run(self.world.folders), "--style", "csv")
 
-    @property
-    def environment(self) -> dict[str, str]:
-        return environment_of(self.world)
-
     def execute(self, host: str, argv: Argv, environment: dict[str, str], log: Log) -> HostProcess:
         programs = Path(self.world.stack.reference) / "bin"
         path = f"{programs}:{os.environ.get('PATH', '')}"
         program = shutil.which(argv[0], path=path) or argv[0]  # an MPI of the system has its launcher elsewhere
-        process = job.execute((program, *argv[1:]), {**environment, "PATH": path}, log)
+        process = job.execute((program, *argv[1:]), {**environment_of(self.world), **environment, "PATH": path}, log)
         self.started.append(process)
         return process
 
@@ -147,4 +132,5 @@ def _libraries(world: WorldSpec) -> Path:
     return world.folders.plan.parent / "lib"
 
 
-ENGINE = HostEngine("host", local=True, start_seconds=(0.7, 0.0))  # seen on two cores
+#: `start_seconds` were seen on two cores.
+ENGINE = Engine("host", lambda plan, check: HostSession(check), (0.7, 0.0), local=True, commands=commands)

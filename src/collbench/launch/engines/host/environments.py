@@ -20,7 +20,7 @@ from collbench.launch.given import LIBRARY_PATH, NOTHING_GIVEN, Given, given_by
 from collbench.launch.job import end_with_parent
 from collbench.launch.probe import Contents
 from collbench.launch.shipped import source_tree
-from collbench.schema.launch_plan import LaunchPlan
+from collbench.schema.plan import LaunchPlan
 
 #: Longest wait for an environment to say what it holds (s).
 ANSWER = 60.0

@@ -13,38 +13,29 @@ from collbench.launch.engines.k8s.ladder import LADDER, refuse
 from collbench.launch.engines.k8s.objects import Launchable, Object, manifests
 from collbench.launch.engines.k8s.session import PREFIX, K8sSession
 from collbench.launch.engines.k8s.site import K8sSite, read
-from collbench.launch.engines.spec import Engine, Stack, WorldSpec
+from collbench.launch.engines.spec import Engine, Site, Stack, WorldSpec
 from collbench.launch.expansion import starter_of
 from collbench.launch.folders import folders_in
-from collbench.launch.patience import StopCheck
 from collbench.launch.placing import Placement
 from collbench.launch.site import node_of
-from collbench.machine.topology import Topology
-from collbench.schema.launch_plan import LaunchPlan
+from collbench.schema.plan import LaunchPlan
 
 
-class K8sEngine(Engine):
-    """A cluster to which kubectl has access. Its address is a site file."""
+def nodes(plan: LaunchPlan) -> Site:
+    """The nodes of a site."""
+    site = read(plan.site)
+    return Site(node_of(site.cores, site.gpus))
 
-    def address(self, plan: LaunchPlan) -> str:
-        return plan.site
 
-    def machine(self, address: str = "") -> Topology:
-        site = read(address)
-        return node_of(site.cores, site.gpus)
-
-    def script(self, plan: LaunchPlan, order: Sequence[Launch], placements: Mapping[LaunchCell, Placement]) -> str:
-        """The objects of every launch, in their order, as kubectl takes them."""
-        site = read(plan.site)
-        refuse(plan, placements, site)
-        lines = []
-        for launch in order:
-            lines.append(f"# launch {launch.sequence}: {launch.cell.title}\n")
-            lines += [f"---\n{json.dumps(one, indent=1)}\n" for one in _objects(plan, launch, placements, site)]
-        return "".join(lines)
-
-    def connect(self, address: str, check: StopCheck) -> K8sSession:
-        return K8sSession(read(address), check)
+def all_launches(plan: LaunchPlan, order: Sequence[Launch], placements: Mapping[LaunchCell, Placement]) -> str:
+    """The objects of every launch, in their order, as kubectl takes them."""
+    site = read(plan.site)
+    refuse(plan, placements, site)
+    lines = []
+    for launch in order:
+        lines.append(f"# launch {launch.sequence}: {launch.cell.title}\n")
+        lines += [f"---\n{json.dumps(one, indent=1)}\n" for one in _objects(plan, launch, placements, site)]
+    return "".join(lines)
 
 
 def _objects(
@@ -59,4 +50,5 @@ def _objects(
 
 #: `start_seconds` are an estimate: pods took 6 s with their ranks on one node. It is `bare` to refuse worlds without
 #: containers in words of its own.
-ENGINE = K8sEngine("k8s", (10.0, 0.5), LADDER, starts_ranks=True, bare=True)
+ENGINE = Engine("k8s", lambda plan, check: K8sSession(read(plan.site), check), (10.0, 0.5), LADDER,
+                starts_ranks=True, bare=True, site=nodes, script=all_launches)  # fmt: skip

@@ -12,8 +12,8 @@ from collbench.launch.engines.ladder import SHARING, Step, ladder_of
 from collbench.launch.expansion import starter_of
 from collbench.launch.placing import Placement
 from collbench.launch.starters.starter import Starter
-from collbench.schema.launch_plan import LaunchPlan
-from collbench.schema.place import name_and_number
+from collbench.schema.axes import name_and_number
+from collbench.schema.plan import LaunchPlan
 
 LADDER = ladder_of(
     Step("strict", "a pod for each container; only what it asks for; all capabilities dropped", SHARING["strict"]),

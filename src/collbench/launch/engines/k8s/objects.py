@@ -20,7 +20,7 @@ from collbench.launch.placing import Box
 from collbench.launch.rank_environment import OF_EVERY_RANK
 from collbench.launch.starters.starter import Argv
 from collbench.launch.starters.torch import PORT
-from collbench.schema.place import HOST, SHAPE
+from collbench.schema.world import HOST, SHAPE
 
 Object = dict[str, Any]
 

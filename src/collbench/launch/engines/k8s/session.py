@@ -48,8 +48,8 @@ from collbench.launch.patience import StopCheck
 from collbench.launch.placing import Placement
 from collbench.launch.stacks import contents_in, probe_of
 from collbench.launch.starters.starter import Argv
-from collbench.schema.launch_plan import LaunchPlan
 from collbench.schema.manifest import Allocation, Host
+from collbench.schema.plan import LaunchPlan
 from collbench.schema.store import PROGRESS
 
 #: Interval (s) at which Kubernetes is asked, and progress is copied.
@@ -118,11 +118,6 @@ class K8sWorld:
     @property
     def program(self) -> Argv:
         return PROGRAM
-
-    @property
-    def environment(self) -> dict[str, str]:
-        """None: the pods have theirs."""
-        return {}
 
     def execute(self, host: str, argv: Argv, environment: dict[str, str], log: Log) -> K8sRanks:
         """Make the pods, whose command starts every rank, and wait until they run.
@@ -377,28 +372,16 @@ class K8sSession:
         """Everything that this session may have made."""
         return "configmaps,services,jobs" + (",mpijobs" if self.site.objects == "mpijob" else "")
 
-    @contextlib.contextmanager
-    def cleaned(self) -> Iterator[None]:
-        """At the end all is deleted that has the label of this run."""
-        try:
-            yield
-        except BaseException as error:
-            self._released(error)
-            raise
-        else:
-            self._released(None)
-
-    def _released(self, error: BaseException | None) -> None:
+    def close(self, at_once: bool) -> None:
+        """All is deleted that has the label of this run."""
         if not self._made:
             return
         try:
             self.client.delete(self.kinds, {RUN: self.run})
             self._made = False
         except EngineError as left:
-            hint = f"{str(left).rstrip('.')}. Delete what is left: kubectl delete {self.kinds} -l {RUN}={self.run}"
-            if error is None:
-                raise EngineError(hint) from left
-            error.add_note(f"{'' if str(error).endswith('.') else '.'} {hint}")
+            hint = f"Delete what is left: kubectl delete {self.kinds} -l {RUN}={self.run}"
+            raise EngineError(f"{str(left).rstrip('.')}. {hint}") from left
 
     def look(self, plan: LaunchPlan, placements: Mapping[LaunchCell, Placement], vendors: Mapping[str, str]) -> Looks:
         """Ask every image what it holds, in a pod.

@@ -9,9 +9,8 @@ from typing import Any, Literal
 
 import msgspec
 
-from collbench.errors import PlanError, UnitError
+from collbench.errors import PlanError, UnitError, suggestion
 from collbench.launch.site import read_site, refuse_libraries, refuse_sizes, refuse_variables
-from collbench.spelling import suggestion
 from collbench.units import parse_duration
 
 

@@ -18,53 +18,35 @@ from collbench.launch.engines.slurm.script import (
 )
 from collbench.launch.engines.slurm.session import SlurmSession
 from collbench.launch.engines.slurm.site import SlurmSite, read
-from collbench.launch.engines.spec import Engine, Stack, WorldSpec
+from collbench.launch.engines.spec import Engine, Site, Stack, WorldSpec
 from collbench.launch.expansion import starter_of
 from collbench.launch.folders import folders_in
-from collbench.launch.patience import StopCheck
 from collbench.launch.placing import Placement
 from collbench.launch.site import node_of
-from collbench.machine.topology import Topology
-from collbench.schema.launch_plan import LaunchPlan
+from collbench.schema.plan import LaunchPlan
 
 
-class SlurmEngine(Engine):
-    """A cluster on which this process may submit jobs. Its address is a site file."""
+def nodes(plan: LaunchPlan) -> Site:
+    """The nodes of a site. Other jobs, this user's too, may be given the nodes or cores that ranks share with them."""
+    site, cautions = read(plan.site), list[str]()
+    if not any(option.split("=")[0] == "--exclusive" for option in site.options):
+        cautions.append(f"site {plan.site}: no --exclusive among options: unless the partition gives whole nodes "
+                        "(OverSubscribe=EXCLUSIVE), other jobs may run beside the ranks")  # fmt: skip
+    return Site(node_of(site.cores, site.gpus), site.seconds, tuple(cautions))
 
-    def address(self, plan: LaunchPlan) -> str:
-        return plan.site
 
-    def machine(self, address: str = "") -> Topology:
-        site = read(address)
-        return node_of(site.cores, site.gpus)
-
-    def cautions(self, address: str = "") -> tuple[str, ...]:
-        """Other jobs, this user's too, may be given the nodes or cores that ranks share with them."""
-        site = read(address)
-        if any(option.split("=")[0] == "--exclusive" for option in site.options):
-            return ()
-        return (f"site {address}: no --exclusive among options: unless the partition gives whole nodes "
-                "(OverSubscribe=EXCLUSIVE), other jobs may run beside the ranks",)  # fmt: skip
-
-    def longest(self, plan: LaunchPlan) -> float | None:
-        """The time of the job."""
-        return read(plan.site).seconds
-
-    def script(self, plan: LaunchPlan, order: Sequence[Launch], placements: Mapping[LaunchCell, Placement]) -> str:
-        """The job, and every step that it is given, in their order."""
-        site = read(plan.site)
-        refuse(plan, placements, site)
-        folder = Path(site.folder) / "collbench-RUN"
-        needs = resources_of(placements.items())
-        job = job_script("collbench-RUN", folder, site, needs)
-        with_servers = needs.servers is not None
-        steps = [f"\n# step {launch.sequence}: {launch.cell.title}\n"
-                 + _step(plan, launch, placements[launch.cell], site, folder, with_servers)
-                 for launch in order]  # fmt: skip
-        return job + "".join(steps)
-
-    def connect(self, address: str, check: StopCheck) -> SlurmSession:
-        return SlurmSession(read(address), check)
+def all_launches(plan: LaunchPlan, order: Sequence[Launch], placements: Mapping[LaunchCell, Placement]) -> str:
+    """The job, and every step that it is given, in their order."""
+    site = read(plan.site)
+    refuse(plan, placements, site)
+    folder = Path(site.folder) / "collbench-RUN"
+    needs = resources_of(placements.items())
+    job = job_script("collbench-RUN", folder, site, needs)
+    with_servers = needs.servers is not None
+    steps = [f"\n# step {launch.sequence}: {launch.cell.title}\n"
+             + _step(plan, launch, placements[launch.cell], site, folder, with_servers)
+             for launch in order]  # fmt: skip
+    return job + "".join(steps)
 
 
 def _step(
@@ -81,4 +63,5 @@ def _step(
 _LADDER = ladder_of(Step("files", "files and user IDs of their own; everything else is the node's", Sharing()))
 
 #: `start_seconds` were seen in a cluster of containers on two cores.
-ENGINE = SlurmEngine("slurm", (2.0, 0.1), _LADDER, starts_ranks=True, bare=True, overlaps=True)
+ENGINE = Engine("slurm", lambda plan, check: SlurmSession(read(plan.site), check), (2.0, 0.1), _LADDER,
+                starts_ranks=True, bare=True, overlaps=True, site=nodes, script=all_launches)  # fmt: skip

@@ -14,7 +14,7 @@ from collbench.launch.cells import LaunchCell
 from collbench.launch.engines.slurm.options import RUNTIMES
 from collbench.launch.engines.slurm.script import Resources
 from collbench.launch.engines.slurm.site import SlurmSite
-from collbench.schema.launch_plan import LaunchPlan
+from collbench.schema.plan import LaunchPlan
 from collbench.units import counted
 
 #: Lines that only follow from others: advice to read the help, and how srun ends the tasks that are left. A hint on

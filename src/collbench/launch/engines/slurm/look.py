@@ -24,8 +24,8 @@ from collbench.launch.placing import Box, Placement
 from collbench.launch.probe import Contents
 from collbench.launch.stacks import contents_on, nodes_of, probe_of
 from collbench.launch.starters.starter import PROCESS, Argv
-from collbench.schema.launch_plan import LaunchPlan
 from collbench.schema.manifest import Allocation, Host
+from collbench.schema.plan import LaunchPlan
 
 #: Longest wait for an answer (s): a runtime may unpack an image first.
 ANSWER = 600.0

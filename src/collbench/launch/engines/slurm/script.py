@@ -20,7 +20,7 @@ from collbench.launch.expansion import cores_of, each_of, parts_of, shapes_of
 from collbench.launch.placing import Placement
 from collbench.launch.rank_environment import OF_EVERY_RANK
 from collbench.launch.starters.starter import Argv, Starter
-from collbench.schema.place import SHAPE, text_of
+from collbench.schema.world import SHAPE, text_of
 
 #: A job without a sign of its driver ends after so long (s): folders over a network show changes late.
 ABANDONED = 300

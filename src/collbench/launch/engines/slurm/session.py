@@ -33,7 +33,7 @@ from collbench.launch.log import Log
 from collbench.launch.patience import StopCheck
 from collbench.launch.placing import Placement
 from collbench.launch.starters.starter import Argv, Starter
-from collbench.schema.launch_plan import LaunchPlan
+from collbench.schema.plan import LaunchPlan
 
 #: Names of jobs and of their folders.
 PREFIX = "collbench-"
@@ -63,27 +63,11 @@ class SlurmSession:
         """Where folders of launches are made: every node sees it."""
         return Path(self.site.folder) / self.run
 
-    @contextlib.contextmanager
-    def cleaned(self) -> Iterator[None]:
-        """At the end the job is cancelled."""
-        try:
-            yield
-        except BaseException as error:
-            self._released(error)
-            raise
-        else:
-            self._released(None)
-
-    def _released(self, error: BaseException | None) -> None:
-        if self.job is None:
-            return
-        job, self.job = self.job, None  # it is ended once: a second attempt would not know more
-        try:
+    def close(self, at_once: bool) -> None:
+        """The job is cancelled, once: a second attempt would not know more."""
+        job, self.job = self.job, None
+        if job is not None:
             job.end()
-        except EngineError as left:
-            if error is None:
-                raise
-            error.add_note(f" {left}")
 
     def look(self, plan: LaunchPlan, placements: Mapping[LaunchCell, Placement], vendors: Mapping[str, str]) -> Looks:
         """Submit the job, wait for its nodes, and ask every image and environment there what it holds.
@@ -218,16 +202,13 @@ class SlurmWorld:
     def program(self) -> Argv:
         return program_of(self.world, self.site)
 
-    @property
-    def environment(self) -> dict[str, str]:
-        return variables_of(self.world.cell, self.world.placement, self.world.stack.starter, self.site)
-
     def execute(self, host: str, argv: Argv, environment: dict[str, str], log: Log) -> SlurmStep:
         """The step that starts every rank."""
         world = self.world
         starter, with_servers = world.stack.starter, self.job.with_servers
         beside = world.folders.turns is not None
-        step = StepOf(world.name, world.cell, world.placement, starter, environment, with_servers, beside=beside)
+        variables = variables_of(world.cell, world.placement, starter, self.site) | environment
+        step = StepOf(world.name, world.cell, world.placement, starter, variables, with_servers, beside=beside)
         started = self.job.start(step_script(step, self.site, argv), world.name, log)
         self.started.append(started)
         return started

@@ -8,10 +8,9 @@ from pathlib import Path
 
 import msgspec
 
-from collbench.errors import PlanError
+from collbench.errors import PlanError, suggestion
 from collbench.launch.engines.slurm.options import RUNTIMES, measured_options, own_options, seconds_of
 from collbench.launch.site import read_site, refuse_libraries, refuse_sizes, refuse_variables
-from collbench.spelling import suggestion
 
 #: `--partition=gpu`, `-pgpu`, or without the name, which is the next word.
 _PARTITION = re.compile(r"(?:--partition(?:=|$)|-p)(?P<name>.*)")

@@ -28,8 +28,7 @@ from collbench.report.page.drawing import (
     one_unit,
     whiskers,
 )
-from collbench.schema.axes import step_order
-from collbench.schema.place import policy_order
+from collbench.schema.axes import policy_order, step_order
 from collbench.units import counted, format_duration, format_size
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from collbench.analysis.runs import Observed
 from collbench.errors import RunReadError
 from collbench.report.page.drawing import INK, Figure, draw, mark, time_axis
 from collbench.schema.case import Case
-from collbench.schema.sample_files import SampleFiles
+from collbench.schema.samples import SampleFiles
 from collbench.units import counted, format_size
 
 if TYPE_CHECKING:

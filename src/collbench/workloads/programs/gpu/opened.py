@@ -22,7 +22,7 @@ from collbench.bindings.gpu.device import Device
 from collbench.bindings.gpu.kernels import Compute, CupyCompute
 from collbench.collectives.row import Array
 from collbench.errors import BackendUnavailable, LibraryError, Unsupported
-from collbench.schema import place
+from collbench.schema import world
 from collbench.workloads.programs.ending import SKIPPED
 
 #: Bytes that are copied at once.
@@ -79,7 +79,7 @@ def opened() -> OpenGpu:
     if why is not None:
         raise BackendUnavailable(why)
     visible = cupy_device.visible()
-    uuid = os.environ.get(place.GPU) or visible[0]
+    uuid = os.environ.get(world.GPU) or visible[0]
     if uuid not in visible:
         raise BackendUnavailable(f"GPU {uuid} was planned, and this process sees {', '.join(visible)}")
     device = cupy_device.CupyDevice(uuid)

@@ -6,16 +6,22 @@ and records can be added to a packed run.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import io
 import os
 import re
 import stat
 import zipfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import zip_longest
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
-from collbench.errors import RunReadError
+from collbench.errors import RunReadError, RunWriteError
+from collbench.schema.files import locked
+from collbench.schema.manifest import read_manifest
 from collbench.schema.record import Record
 from collbench.units import format_duration
 
@@ -332,3 +338,182 @@ def _regular(number: int, path: Path) -> int:
 
 def _reason(error: Exception) -> str:
     return f"{getattr(error, 'strerror', None) or str(error) or type(error).__name__}; it cannot be read."
+
+
+def save_samples(path: Path, samples: NDArray[np.int64]) -> None:
+    """Write samples [ranks, n] (above 64 ranks: [1, n], the largest) as the narrowest signed integer."""
+    import numpy as np
+
+    if len(samples) > ALL_RANKS_LIMIT:
+        samples = largest(samples)
+    fits = int(samples.min()) > -(2**31) and int(samples.max()) < 2**31
+    narrow = samples.astype(np.int32 if fits else np.int64)
+    content = io.BytesIO()
+    np.save(content, narrow, allow_pickle=False)
+    with path.open("wb") as file:
+        file.write(content.getbuffer())  # not by NumPy, which forgets why a write failed
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def largest(samples: NDArray[np.int64]) -> NDArray[np.int64]:
+    """[1, n]: per sample the largest value over the ranks; a late sample stays negative."""
+    import numpy as np
+
+    sign = np.where((samples < 0).any(axis=0), -1, 1)
+    signed: NDArray[np.int64] = np.abs(samples).max(axis=0) * sign
+    return signed[np.newaxis]
+
+
+#: The largest samples file that is read (bytes).
+LARGEST_FILE = largest_file(1 << 20, 1 << 62)
+
+#: The archive's name while it is incomplete. Nothing reads it.
+_PARTIAL = f"{ARCHIVE}.part"
+
+_AT_ONCE = 1 << 20
+
+
+@dataclass(frozen=True)
+class Packed:
+    """How many samples files were packed; bytes on disk of the files before, and of the archive after."""
+
+    files: int
+    before: int
+    after: int
+
+
+def pack(directory: Path) -> Packed | None:
+    """Pack the samples files of a run, into the archive of an earlier call too. None where there are no files.
+
+    The same samples files give the same bytes (with one version of zlib): members are sorted, and have one date.
+
+    Raises:
+        RunReadError: not a run; the folder or the archive holds something else, or cannot be read.
+        RunWriteError: another program is writing the run, or the archive cannot be written. No sample is lost.
+    """
+    read_manifest(directory)
+    with _lock(directory):
+        sizes = _sizes(directory / FOLDER)
+        partial = directory / _PARTIAL
+        try:
+            partial.unlink(missing_ok=True)  # left by a call that was killed
+            if sizes:
+                with SampleFiles(directory) as samples:
+                    names = tuple(sorted({*samples.members(), *sizes}))
+                    _write(partial, names, samples)
+                    _verify(directory, names, samples)
+                partial.replace(directory / ARCHIVE)
+                _sync(directory)
+            return _remove_packed(directory, sizes)
+        except OSError as error:
+            raise RunWriteError(f"pack {directory}: {error.strerror or error}. No sample is lost.") from error
+        finally:
+            with contextlib.suppress(OSError):
+                partial.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def _lock(directory: Path) -> Iterator[None]:
+    """Keep other programs from writing the run."""
+    try:
+        records = locked((directory / "records.jsonl").open("r+b", buffering=0))
+    except BlockingIOError as error:
+        raise RunWriteError(f"{directory}: another program is writing this run. Wait for it, or end it.") from error
+    except OSError as error:
+        raise RunWriteError(f"{directory / 'records.jsonl'}: {error.strerror}. Nothing was packed.") from error
+    with records:
+        yield
+
+
+def _sizes(folder: Path) -> dict[str, int]:
+    """Bytes on disk of each file in the folder, by the name that records have for it.
+
+    Raises:
+        RunReadError: something else is in it, or it is not a folder.
+    """
+    sizes = {}
+    try:
+        if folder.is_symlink():
+            raise RunReadError(f"{folder}: is a link; only a folder is packed.")
+        with os.scandir(folder) as entries:
+            for entry in entries:
+                name = f"{FOLDER}/{entry.name}"
+                if NAME.fullmatch(name) is None or not entry.is_file(follow_symlinks=False):
+                    raise RunReadError(f"{folder.parent / name}: not a samples file. Move it away, and pack again.")
+                sizes[name] = 512 * entry.stat(follow_symlinks=False).st_blocks
+    except FileNotFoundError:
+        return {}
+    except OSError as error:
+        raise RunReadError(f"{folder}: {error.strerror}.") from error
+    return sizes
+
+
+def _write(path: Path, names: tuple[str, ...], samples: SampleFiles) -> None:
+    with path.open("xb") as file:
+        with zipfile.ZipFile(file, "w") as archive:
+            for name in names:
+                member = zipfile.ZipInfo(name)
+                member.compress_type = zipfile.ZIP_DEFLATED
+                member.external_attr = 0o644 << 16
+                with samples.open(name, LARGEST_FILE) as source, archive.open(member, "w") as target:
+                    for content in _pieces(source, name):
+                        target.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _verify(directory: Path, names: tuple[str, ...], samples: SampleFiles) -> None:
+    """Compare what readers find in the new archive with the files, byte by byte.
+
+    Raises:
+        RunReadError, RunWriteError: it differs, or cannot be read.
+    """
+    with SampleFiles(directory, _PARTIAL) as written:
+        same = written.members() == names
+        for name in names if same else ():
+            with samples.open(name, LARGEST_FILE) as source, written.open_member(name, LARGEST_FILE) as member:
+                pairs = zip_longest(_pieces(source, name), _pieces(member, name))
+                same = same and all(expected == actual for expected, actual in pairs)
+    if not same:
+        raise RunWriteError(f"pack {directory}: the archive does not hold what was written to it. No sample is lost.")
+
+
+def _pieces(file: IO[bytes], name: str) -> Iterator[bytes]:
+    """The content in pieces of `_AT_ONCE` bytes; the last one may be shorter."""
+    try:
+        piece = b""
+        while more := file.read(_AT_ONCE - len(piece)):
+            piece += more
+            if len(piece) == _AT_ONCE:
+                yield piece
+                piece = b""
+        if piece:
+            yield piece
+    except Exception as error:  # zipfile and zlib raise errors of many kinds
+        raise RunReadError(f"{name}: {error}") from error
+
+
+def _remove_packed(directory: Path, sizes: dict[str, int]) -> Packed | None:
+    archive, folder = directory / ARCHIVE, directory / FOLDER
+    if not archive.exists() or not folder.is_dir():
+        return None
+    opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    try:
+        for name in sizes:
+            os.unlink(Path(name).name, dir_fd=opened)
+    finally:
+        os.close(opened)
+    folder.rmdir()
+    _sync(directory)
+    if not sizes:
+        return None
+    return Packed(len(sizes), sum(sizes.values()), 512 * archive.stat().st_blocks)
+
+
+def _sync(directory: Path) -> None:
+    number = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(number)
+    finally:
+        os.close(number)

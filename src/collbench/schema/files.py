@@ -1,15 +1,17 @@
-"""Files as untrusted input: bounds of numbers, names and sizes; what lies beyond them is damage, and is refused."""
+"""Files as untrusted input: bounds of numbers, names and sizes; and how the files of runs are written and locked."""
 
 from __future__ import annotations
 
 import errno
+import itertools
+import os
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, BinaryIO, TypeVar
 
 import msgspec
 
-from collbench.characters import in_one_line
-from collbench.errors import PlanError, RunReadError
+from collbench.errors import PlanError, RunReadError, in_one_line
 
 T = TypeVar("T")
 
@@ -65,8 +67,7 @@ def read_whole(path: Path, largest: int) -> bytes:
         RunReadError: it is not a regular file, or larger.
         OSError: it cannot be read.
     """
-    if path.exists() and not path.is_file():
-        raise RunReadError(f"{path}: not a regular file.")
+    require_regular(path)
     with path.open("rb") as file:
         content = file.read(largest + 1)
     if len(content) > largest:
@@ -134,3 +135,84 @@ Figure = Annotated[float, msgspec.Meta(ge=-1e30, le=1e30)]
 
 #: A value that identifies a case. An image may be named with its registry, its tag and its digest.
 Name = Annotated[str, msgspec.Meta(max_length=512)]
+
+
+#: Read at a time (bytes): a system call for each few records would cost as much as decoding them.
+READ_AHEAD = 1 << 20
+
+
+#: What file systems without locks answer.
+_NO_LOCKS = (errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOLCK)
+
+
+def locked(records: BinaryIO) -> BinaryIO:
+    """The file, which no other program writes to while this one does; the lock goes with the process."""
+    import fcntl  # Unix has it; a run is read on any system
+
+    try:
+        fcntl.flock(records.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        if error.errno not in _NO_LOCKS:
+            records.close()
+            raise
+    return records
+
+
+def is_being_written(directory: Path) -> bool:
+    """Whether a program holds the lock of a run; False where the file system has no locks, or the system."""
+    try:
+        import fcntl
+
+        with (directory / "records.jsonl").open("rb") as records:
+            fcntl.flock(records.fileno(), fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except (OSError, ImportError):
+        return False
+    return False
+
+
+def write_synced(path: Path, content: bytes) -> None:
+    """Write a file that does not exist; it is on disk, whole, when this returns."""
+    try:
+        with path.open("xb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+    except FileExistsError:
+        raise
+    except OSError:
+        path.unlink(missing_ok=True)  # half a manifest would pass for a damaged run
+        raise
+
+
+def require_regular(path: Path) -> None:
+    """Refuse a file of a run that is a folder, a pipe or a device.
+
+    Raises:
+        RunReadError: it is.
+    """
+    if path.exists() and not path.is_file():
+        raise RunReadError(f"{path}: not a regular file.")
+
+
+def lines_of(path: Path, longest: int) -> Iterator[tuple[int, bytes, bool]]:
+    """The lines of a file of a run with their numbers, from 1, and whether each is complete; none where it is missing.
+
+    Raises:
+        RunReadError: it is not a regular file, or a line has `longest` bytes or more.
+    """
+    try:
+        require_regular(path)
+        with path.open("rb", buffering=READ_AHEAD) as file:
+            for number in itertools.count(1):
+                line = file.readline(longest)
+                if len(line) == longest:
+                    raise RunReadError(f"{path} line {number}: longer than {longest >> 20} MiB; this is no record.")
+                if not line:
+                    return
+                yield number, line, line.endswith(b"\n")
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise RunReadError(f"{path}: {error.strerror}.") from error
