@@ -21,7 +21,7 @@ from collbench.launch.campaign import PreparedCampaign, all_cleaned, prepare
 from collbench.launch.cells import Launch, LaunchCell, Part
 from collbench.launch.duet import LATE, LOOK
 from collbench.launch.live_world import Assignment, LiveWorld
-from collbench.launch.patience import StopCheck, Stopping, limits_of
+from collbench.launch.waiting import StopCheck, Stopping, limits_of
 from collbench.schema.case import Case
 from collbench.schema.plan import load_launch_plan
 from collbench.schema.world import Order, Report

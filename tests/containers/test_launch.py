@@ -16,7 +16,7 @@ from collbench.launch.cells import LaunchCell
 from collbench.launch.engines.docker import look
 from collbench.launch.engines.host.environments import probe
 from collbench.launch.expansion import expand
-from collbench.launch.placing import Placement
+from collbench.launch.placement import Placement
 from collbench.schema.plan import load_launch_plan
 from collbench.schema.record import Record
 from collbench.schema.store import Run, read_run

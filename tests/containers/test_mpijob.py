@@ -21,9 +21,9 @@ from collbench.launch.engines.docker.images import Recipe
 from collbench.launch.engines.k8s.objects import HOSTFILE, KEYS, Launchable, Object, manifests
 from collbench.launch.engines.k8s.site import K8sSite
 from collbench.launch.engines.spec import Stack, WorldSpec
-from collbench.launch.expansion import expand, starter_of
+from collbench.launch.expansion import expand, launcher_of
 from collbench.launch.folders import folders_in
-from collbench.launch.patience import Stopping
+from collbench.launch.waiting import Stopping
 from collbench.schema.plan import LaunchPlan
 from tests.containers.conftest import Started
 from tests.containers.test_launch import need
@@ -151,7 +151,7 @@ def mpi_job(library: str, folder: Path, ranks: int, policy: str) -> Object:
     )
     done = expand(msgspec.structs.replace(plan, site=str(folder / "site.toml")))
     (cell,) = done.cells
-    stack = Stack(starter_of(library, {}, plan), "")
+    stack = Stack(launcher_of(library, {}, plan), "")
     world = WorldSpec("cb", "cb-0", "", cell, done.placements[cell], stack, folders_in(Path("x")), (0, 0))
     config, job = manifests(Launchable(world, site, msgspec.json.encode(inner_plan(plan, cell)).decode()))
     (folder / "plan").mkdir()

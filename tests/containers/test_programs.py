@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from collbench.launch.storage import SHARED_MEMORY
+from collbench.launch.folders import SHARED_MEMORY
 from collbench.machine.cgroup import under
 from collbench.schema.record import Record
 from collbench.schema.store import read_run

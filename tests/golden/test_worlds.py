@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from collbench.launch import engines, starters
+from collbench.launch import engines, launchers
 from collbench.launch.cells import LaunchCell
 from collbench.launch.engines.docker.spec import MEMLOCK, SEALED
 from collbench.launch.engines.spec import Stack, WorldSpec
 from collbench.launch.folders import folders_in
-from collbench.launch.placing import place
+from collbench.launch.placement import place
 from collbench.machine import facts
 from collbench.machine.topology import Core, Topology
 from collbench.schema.plan import LaunchPlan
@@ -49,7 +49,7 @@ def test_a_world_in_commands(
     monkeypatch.setattr(os, "getuid", lambda: 1000)
     monkeypatch.setattr(facts, "container", lambda: None)
     cell = LaunchCell(vendor, policy, step, 2, engine=engine)
-    stack = Stack(starters.get(vendor, vendor), "REFERENCE", grants=frozenset({MEMLOCK, SEALED}))
+    stack = Stack(launchers.get(vendor, vendor), "REFERENCE", grants=frozenset({MEMLOCK, SEALED}))
     world = WorldSpec(
         "cb1", "cb1-0", "boot/1/2", cell, place(MACHINE, cell, PLAN), stack, folders_in(Path("/folder")), (1000, 1000)
     )
@@ -59,7 +59,7 @@ def test_a_world_in_commands(
 def test_root_is_told_to_open_mpi_twice(monkeypatch: pytest.MonkeyPatch) -> None:
     """On the host, where ranks are root's where the driver is; containers have a user of their own."""
     cell = LaunchCell("openmpi", "host", None, 2, engine="host")
-    stack = Stack(starters.get("openmpi", "openmpi"), "/venv")
+    stack = Stack(launchers.get("openmpi", "openmpi"), "/venv")
     placement = place(MACHINE, cell, PLAN)
     for user, told in ((0, True), (1000, False)):
         monkeypatch.setattr(os, "getuid", lambda user=user: user)

@@ -17,12 +17,12 @@ import numpy as np
 import pytest
 from tests.unit.made_worlds import Heard, good
 
-from collbench.launch import duet, patience
+from collbench.launch import duet, waiting
 from collbench.launch.campaign import Known, PreparedCampaign, prepare, run_campaign
 from collbench.launch.cells import LaunchCell, cases_in
+from collbench.launch.collect import placed_case
 from collbench.launch.engines import fake
 from collbench.launch.engines.fake import FakeCommand, FakeSession, Playing
-from collbench.launch.harvest import placed
 from collbench.schema import record as records
 from collbench.schema.case import Case, Gate, Where
 from collbench.schema.plan import LaunchPlan, chosen_of, load_world_plan
@@ -232,7 +232,7 @@ class _Ranks:
 
 def place_of(cell: LaunchCell) -> str:
     """What distinguishes the cells here: `single strict`, `multi files`."""
-    return placed(Case(workload="bcast", where=Where()), cell).where.text
+    return placed_case(Case(workload="bcast", where=Where()), cell).where.text
 
 
 def before(cases: list[Case], case: Case) -> int:
@@ -256,8 +256,8 @@ def turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def impatient(monkeypatch: pytest.MonkeyPatch) -> LaunchPlan:
     """The plan, of which nothing is waited for longer than a part of a second."""
-    monkeypatch.setattr(patience, "GRACE", 0.0)
-    monkeypatch.setattr(patience, "STARTING", 0.0)
+    monkeypatch.setattr(waiting, "GRACE", 0.0)
+    monkeypatch.setattr(waiting, "STARTING", 0.0)
     return msgspec.structs.replace(PLAN, timeout="0.2s", budget="0.1s")
 
 

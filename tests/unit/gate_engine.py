@@ -40,7 +40,7 @@ QUIET: Takes = lambda opened, case, noise: 100 + 0.1 * noise  # noqa: E731
 
 def slow(opened: FakeWorld, case: Case, noise: float) -> float:
     """Large messages take half as long again where the variable says so."""
-    lost = opened.world.stack.given.variables.get("SLOW") == "1" and case["size"] > 8
+    lost = opened.world.stack.overrides.variables.get("SLOW") == "1" and case["size"] > 8
     return QUIET(opened, case, noise) * (1.5 if lost else 1)
 
 
@@ -81,7 +81,7 @@ class Engine:
     @property
     def order(self) -> list[tuple[str, str]]:
         """Policy and side of every world that was opened."""
-        return [(one.world.cell.policy, one.world.stack.given.variables.get("SIDE", "")) for one in self.worlds]
+        return [(one.world.cell.policy, one.world.stack.overrides.variables.get("SIDE", "")) for one in self.worlds]
 
 
 def connected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Engine:

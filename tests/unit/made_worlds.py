@@ -11,14 +11,14 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from collbench.launch import starters
+from collbench.launch import launchers
 from collbench.launch.campaign import Known, PreparedCampaign, run_campaign
 from collbench.launch.cells import Launch
 from collbench.launch.engines.host import HostSession
 from collbench.launch.engines.spec import Stack
 from collbench.launch.expansion import expand
-from collbench.launch.patience import StopCheck
 from collbench.launch.stacks import Stacks
+from collbench.launch.waiting import StopCheck
 from collbench.machine.topology import Core, Topology
 from collbench.schema import record as records
 from collbench.schema.case import Case
@@ -78,7 +78,7 @@ def made(place_for_it: Path, body: str, plan: LaunchPlan = PLAN) -> PreparedCamp
     (programs / "mpirun").write_text(SCRIPT.format(here=place_for_it, body=body))
     (programs / "mpirun").chmod(0o755)
     leave_good(place_for_it / "good", asked)
-    stack = Stack(starters.get("openmpi", "openmpi"), str(place_for_it / "environment"))
+    stack = Stack(launchers.get("openmpi", "openmpi"), str(place_for_it / "environment"))
     sessions = {"host": HostSession(lambda: None)}
     return PreparedCampaign(expanded, sessions, Stacks({("host", "openmpi", None): stack}, (), (), ()))
 

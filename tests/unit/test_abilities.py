@@ -13,7 +13,7 @@ from collbench.launch.engines.docker import images, look
 from collbench.launch.engines.docker.client import Docker
 from collbench.launch.engines.docker.images import Recipe
 from collbench.launch.engines.docker.look import Resolved, refuse_unseen_folder, refuse_without_host, seals_networks
-from collbench.launch.patience import Stopping
+from collbench.launch.waiting import Stopping
 from collbench.schema.plan import LaunchPlan
 
 pytest.importorskip("docker", reason="the Docker SDK for Python is not installed")

@@ -17,7 +17,7 @@ from tests.unit.made_worlds import PLAN, carried_out, made
 
 from collbench.launch import job
 from collbench.launch.job import ENDING, LOOK_SELDOM, DeadRanks, HostProcess, Seen, children, ranks_below
-from collbench.launch.log import Log
+from collbench.launch.waiting import Log
 
 PROGRAM = ("/opt/program", "run", "all")
 

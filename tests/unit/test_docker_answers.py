@@ -13,7 +13,7 @@ import pytest
 from tests.unit.made_engine import made_engine
 
 from collbench.errors import EngineError, ImageMissing
-from collbench.launch import starters
+from collbench.launch import launchers
 from collbench.launch.engines.docker import look
 from collbench.launch.engines.docker.client import Docker
 from collbench.launch.engines.docker.look import (
@@ -244,7 +244,7 @@ def test_every_image_is_looked_up_once_and_asked_what_it_holds(monkeypatch: pyte
     one = found.by_image["mpich"]
     assert (one.contents, one.reference, one.title) == (contents("mpich"), "sha256:mpich", "image mpich")
     assert (one.id, one.digests, one.labels) == ("sha256:7", ("x@1",), {"collbench.a": "1"})
-    assert one.refused == starters.get("mpich", "mpich").attach - {"kcmp"}
+    assert one.refused == launchers.get("mpich", "mpich").attach - {"kcmp"}
     assert (one.grants, found.remarks) == (frozenset({MEMLOCK, SEALED}), ())
     assert [given for given, _ in asked["find"]] == [("mpich",), ("site/openmpi:5",)]
     assert "refuse_without_gpus" not in asked

@@ -14,7 +14,7 @@ import pytest
 from tests.processes import wait_for
 
 from collbench.errors import EngineError, Interrupted, LaunchFailed
-from collbench.launch import starters
+from collbench.launch import launchers
 from collbench.launch.cells import LaunchCell
 from collbench.launch.engines.docker import containers
 from collbench.launch.engines.docker.client import DOCKER, Docker, Execution, OnLine
@@ -22,8 +22,8 @@ from collbench.launch.engines.docker.containers import DockerSession, is_young
 from collbench.launch.engines.docker.spec import DRIVER_LABEL, INSIDE, LAUNCH_LABEL, RUN_LABEL, SEALED
 from collbench.launch.engines.spec import Stack, WorldSpec
 from collbench.launch.folders import YOUNG, folders_in
-from collbench.launch.log import Log
-from collbench.launch.placing import place
+from collbench.launch.placement import place
+from collbench.launch.waiting import Log
 from collbench.machine.topology import Core, Topology
 from collbench.schema.plan import LaunchPlan
 
@@ -85,7 +85,7 @@ def session(engine: Engine) -> DockerSession:
 
 def world(place_for_it: Path, step: str = "strict", sealed: bool = True) -> WorldSpec:
     cell = LaunchCell("mpich", "single", step, 2)
-    stack = Stack(starters.get("mpich", "mpich"), "sha256:1", grants=frozenset({SEALED} if sealed else ()))
+    stack = Stack(launchers.get("mpich", "mpich"), "sha256:1", grants=frozenset({SEALED} if sealed else ()))
     placement = place(Topology(tuple(map(Core, range(2)))), cell, PLAN)
     return WorldSpec("cb1", "cb1-0", "boot/1/2/3", cell, placement, stack, folders_in(place_for_it), (1, 2))
 

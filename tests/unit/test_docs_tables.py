@@ -140,7 +140,7 @@ def test_keys_of_launch_plans() -> None:
 
 def test_policies_are_those_of_the_package_and_their_fields() -> None:
     documented = rows(section("containers.md", "Policies"), "policy", "ranks in containers", "parameter server")
-    own = [placement.named(name) for name in placement.names() if hasattr(placement, name.upper())]
+    own = [placement.named_policy(name) for name in placement.policy_names() if hasattr(placement, name.upper())]
     assert {name: cells[0] for name, cells in documented.items()} == {f"`{one.spelling}`": one.summary for one in own}
     assert list(documented) == [f"`{one.spelling}`" for one in own]
     for one in own:

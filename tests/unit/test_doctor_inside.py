@@ -12,8 +12,8 @@ import pytest
 from collbench.errors import CollbenchError, EngineError, Interrupted, LaunchFailed, PlanError, RequestError
 from collbench.launch import stacks
 from collbench.launch.engines.fake import FakeCommand, FakeSession, Play, Playing
-from collbench.launch.patience import StopCheck
 from collbench.launch.stacks import Examined, examine, expanded_for
+from collbench.launch.waiting import StopCheck
 
 
 @pytest.fixture(autouse=True)

@@ -19,7 +19,7 @@ from collbench.launch import duet
 from collbench.launch.campaign import finished, run_campaign
 from collbench.launch.cells import Launch, LaunchCell, Part
 from collbench.launch.duet import CHECKED
-from collbench.launch.groups import MOST_WORLDS
+from collbench.launch.expansion import MOST_WORLDS
 from collbench.schema.case import Gate
 from collbench.schema.plan import LaunchPlan
 from collbench.schema.world import SliceRule

@@ -10,7 +10,7 @@ import pytest
 from tests.unit.conftest import Collbench
 from tests.unit.gate_engine import SIDES, SLOW, Engine, connected, slow
 
-from collbench.analysis.deciding import Standing, standing_of_sides
+from collbench.analysis.deciding import PairStatus, standing_of_sides
 from collbench.analysis.results import Cell
 from collbench.cli.gate import FILES
 from collbench.schema.store import Margin, Margins, read_run
@@ -89,7 +89,7 @@ def test_a_gate_that_is_resumed_decides_and_accepts_as_it_was_begun(
     """Half as long again is a loss by the default margin; within 60 % it is none."""
     decided: list[Margins] = []
 
-    def recording(cells: list[Cell], blocks: int, most: int, margins: Margins) -> list[Standing]:
+    def recording(cells: list[Cell], blocks: int, most: int, margins: Margins) -> list[PairStatus]:
         decided.append(margins)
         return standing_of_sides(cells, blocks, most, margins)
 

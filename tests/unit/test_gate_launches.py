@@ -102,7 +102,7 @@ def test_what_can_only_be_faster_or_the_same_is_decided(engine: Engine, here: Co
     """How much faster it is would take more launches, and nobody asked."""
 
     def perhaps_faster(opened: FakeWorld, case: Case, noise: float) -> float:
-        gains = opened.world.stack.given.variables.get("SLOW") == "1"
+        gains = opened.world.stack.overrides.variables.get("SLOW") == "1"
         return QUIET(opened, case, noise) * (1 - 0.02 * min(abs(noise), 2) if gains else 1)
 
     engine.takes = perhaps_faster
@@ -133,7 +133,7 @@ def test_a_cell_that_is_skipped_ends_the_gate_after_its_first_block(engine: Engi
 
 def test_what_breaks_on_the_other_side_is_named_first(engine: Engine, here: Collbench) -> None:
     def broken(opened: FakeWorld, case: Case) -> dict[str, Any]:
-        wrong = opened.world.stack.given.variables.get("SIDE") == "b" and case["size"] > 8
+        wrong = opened.world.stack.overrides.variables.get("SIDE") == "b" and case["size"] > 8
         return {"status": "failed", "reason": "wrong result"} if wrong else {}
 
     engine.more = broken
@@ -151,7 +151,7 @@ def test_a_side_that_does_not_start_is_told_once_and_is_the_reason_of_every_cell
     text = f": MPI_Init: {'a component, of which there are several, was not found, ' * 5}"
 
     def play(command: FakeCommand) -> int:
-        return 3 if command.world.stack.given.variables.get("SIDE") == "b" else engine.play(command)
+        return 3 if command.world.stack.overrides.variables.get("SIDE") == "b" else engine.play(command)
 
     monkeypatch.setattr(fake, "ENGINE", replace(fake.ENGINE, connect=lambda *_: FakeSession(play, remark=text)))
     found = here("gate", "plan.toml", *SIDES)
@@ -172,7 +172,7 @@ def test_a_library_that_no_rank_loads_ends_the_gate_after_its_first_block(
     found = here("gate", "plan.toml", "--other", f"lib={library}")
     assert (found.code, len(engine.worlds)) == (4, 4)
     assert "not verified: base: its ranks do not tell which libours.so they loaded" in found.out
-    assert engine.worlds[0].world.stack.given.variables["COLLBENCH_LOADED"] == "libours.so"
+    assert engine.worlds[0].world.stack.overrides.variables["COLLBENCH_LOADED"] == "libours.so"
 
 
 def test_an_image_takes_the_place_of_the_plans(engine: Engine, here: Collbench) -> None:

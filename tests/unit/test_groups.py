@@ -14,8 +14,7 @@ from collbench.bindings.host_buffers import USABLE_SHARE
 from collbench.collectives.case import CollectiveCase
 from collbench.launch.cells import Launch, Part
 from collbench.launch.engines import fake
-from collbench.launch.expansion import ExpandedPlan, buffers, expand
-from collbench.launch.groups import MOST_WORLDS, Group, groups_of, key_of, why_alone
+from collbench.launch.expansion import MOST_WORLDS, ExpandedPlan, Group, buffers, expand, groups_of, key_of, why_alone
 from collbench.machine.topology import Core, Topology, TopologyGpu
 from collbench.schema.plan import LaunchPlan, Side
 from collbench.schema.record import Alone

@@ -17,7 +17,7 @@ from tests.processes import wait_for
 from tests.unit.made_programs import gone, written
 
 from collbench.errors import CollbenchError, Interrupted, PlanError
-from collbench.launch import engines, job, starters
+from collbench.launch import engines, job, launchers
 from collbench.launch.cells import LaunchCell
 from collbench.launch.engines import host
 from collbench.launch.engines.fake import contents
@@ -25,13 +25,13 @@ from collbench.launch.engines.host import HostSession, environments
 from collbench.launch.engines.host.environments import find_environment, probe
 from collbench.launch.engines.spec import Stack, WorldSpec
 from collbench.launch.folders import folders_in
-from collbench.launch.given import NOTHING_GIVEN, Given
 from collbench.launch.live_world import user_of
-from collbench.launch.log import LONGEST_LINE, Log
-from collbench.launch.placing import place
+from collbench.launch.overrides import NO_OVERRIDES, Overrides
+from collbench.launch.placement import place
 from collbench.launch.probe import Contents
 from collbench.launch.rank_environment import places
 from collbench.launch.stacks import stack_of
+from collbench.launch.waiting import LONGEST_LINE, Log
 from collbench.machine.topology import Core, Topology
 from collbench.schema.plan import LaunchPlan
 
@@ -42,7 +42,7 @@ ENGINE = engines.get("host")
 
 def world(place_for_it: Path, ranks: int = 2, vendor: str = "openmpi") -> WorldSpec:
     cell = LaunchCell(vendor, "host", None, ranks, engine="host")
-    stack = Stack(starters.get(vendor, vendor), "/environment of/mine")
+    stack = Stack(launchers.get(vendor, vendor), "/environment of/mine")
     return WorldSpec("host", "host-0", "boot/1/2/3", cell, place(MACHINE, cell, PLAN), stack,
                      folders_in(place_for_it), (1000, 1000))  # fmt: skip
 
@@ -118,7 +118,9 @@ def test_the_environments_beside_all_images_are_asked_once_each(
 ) -> None:
     asked: list[tuple[Path, str]] = []
 
-    def ask(where: Path, wanted: str = "", benchmarks: tuple[str, ...] = (), given: Given = NOTHING_GIVEN) -> Contents:
+    def ask(
+        where: Path, wanted: str = "", benchmarks: tuple[str, ...] = (), given: Overrides = NO_OVERRIDES
+    ) -> Contents:
         asked.append((where, wanted))
         return contents(wanted)
 
@@ -144,7 +146,9 @@ def test_ranks_of_a_program_are_started_by_the_library_of_the_image(
     """Else the host would start by mpirun what torchrun starts in the container. One rank needs no library."""
     asked: list[str] = []
 
-    def ask(where: Path, wanted: str = "", benchmarks: tuple[str, ...] = (), given: Given = NOTHING_GIVEN) -> Contents:
+    def ask(
+        where: Path, wanted: str = "", benchmarks: tuple[str, ...] = (), given: Overrides = NO_OVERRIDES
+    ) -> Contents:
         asked.append(wanted)
         return contents(wanted)
 
@@ -152,7 +156,7 @@ def test_ranks_of_a_program_are_started_by_the_library_of_the_image(
     plan = LaunchPlan(images=("torch",), benchmarks=(benchmark,))
     look = environments.look_beside(plan, "torch", "torch")
     assert (asked, look.contents.vendor) == ([wanted], wanted)
-    assert stack_of(plan, "torch", look).starter.vendor == (wanted or "process")
+    assert stack_of(plan, "torch", look).launcher.vendor == (wanted or "process")
 
 
 def test_told_to_stop_no_further_environment_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -257,7 +261,7 @@ def test_programs_are_those_of_the_environment_and_all_end_with_their_world(tmp_
     )
     there = world(tmp_path)
     there = WorldSpec(there.run, there.name, there.driver, there.cell, there.placement,
-                      Stack(there.stack.starter, str(tmp_path)), there.folders, there.user)  # fmt: skip
+                      Stack(there.stack.launcher, str(tmp_path)), there.folders, there.user)  # fmt: skip
     session, log = HostSession(lambda: None), Log()
     with session.open(there) as opened:
         assert (opened.hosts, opened.died()) == ((("localhost", 2),), None)

@@ -21,9 +21,9 @@ from collbench.launch.engines.docker.images import Recipe, only, pack
 from collbench.launch.engines.docker.look import Resolved, ask, inspect, resolve
 from collbench.launch.engines.fake import contents
 from collbench.launch.folders import user_inside
-from collbench.launch.patience import Stopping
 from collbench.launch.probe import Build, Contents, sources
 from collbench.launch.shipped import dockerfiles
+from collbench.launch.waiting import Stopping
 from collbench.schema.manifest import Library
 
 pytest.importorskip("docker", reason="the Docker SDK for Python is not installed")

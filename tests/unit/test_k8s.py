@@ -20,7 +20,7 @@ from collbench.launch.engines.k8s.objects import Launchable, look_job, manifests
 from collbench.launch.engines.k8s.session import unpack
 from collbench.launch.engines.k8s.site import K8sSite, read
 from collbench.launch.engines.spec import Stack, WorldSpec
-from collbench.launch.expansion import expand, starter_of
+from collbench.launch.expansion import expand, launcher_of
 from collbench.launch.folders import folders_in
 from collbench.schema.plan import LaunchPlan
 
@@ -140,7 +140,7 @@ def test_hosts_and_their_pods(tmp_path: Path) -> None:
 def test_later_launches_have_the_nodes_of_the_first(tmp_path: Path) -> None:
     done = expand(msgspec.structs.replace(PLAN, site=site_file(tmp_path)))
     ((cell, placement),) = done.placements.items()
-    stack = Stack(starter_of("openmpi", {}, done.plan), "")
+    stack = Stack(launcher_of("openmpi", {}, done.plan), "")
     world = WorldSpec("run", "run-1", "", cell, placement, stack, folders_in(tmp_path), (0, 0))
     _, job = manifests(Launchable(world, read(done.plan.site), "{}", ("a", "b")))
     check(job)

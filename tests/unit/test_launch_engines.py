@@ -10,14 +10,14 @@ import pytest
 from tests.unit.made_engine import made_engine
 
 from collbench.errors import EngineError, PlanError
-from collbench.launch import engines, starters
+from collbench.launch import engines, launchers
 from collbench.launch.cells import LaunchCell
 from collbench.launch.engines.docker.spec import SEALED
 from collbench.launch.engines.fake import contents
 from collbench.launch.engines.host import HostSession, environments
 from collbench.launch.engines.spec import Looks, Stack, WorldSpec
 from collbench.launch.folders import folders_in
-from collbench.launch.placing import place
+from collbench.launch.placement import place
 from collbench.machine.topology import Core, Topology
 from collbench.schema.plan import LaunchPlan
 
@@ -98,7 +98,7 @@ def test_what_was_made_of_a_world_is_removed_where_the_rest_cannot_be_made(
 
     cell = LaunchCell("mpich", "multi", "strict", 2)
     grants = frozenset({SEALED}) if sealed else frozenset()
-    stack = Stack(starters.get("mpich", "mpich"), "sha256:1", grants=grants)
+    stack = Stack(launchers.get("mpich", "mpich"), "sha256:1", grants=grants)
     with made_engine(tmp_path, answer) as made:
         session = engines.get("docker").connect(msgspec.structs.replace(PLAN, docker_host=made.host), lambda: None)
         world = WorldSpec(session.run, "cb1-0", "boot/1/2", cell, place(MACHINE, cell, PLAN), stack,

@@ -9,7 +9,7 @@ from tests.unit.test_launch_placement import POLICIES, cell, plan, with_gpus
 
 from collbench.errors import PlanError
 from collbench.launch.cells import LaunchCell
-from collbench.launch.placing import place
+from collbench.launch.placement import place
 from collbench.schema.plan import LaunchPlan
 
 

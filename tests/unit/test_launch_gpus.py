@@ -14,7 +14,7 @@ import pytest
 import collbench
 from collbench.cli import launching
 from collbench.errors import ImageMissing, PlanError, RequestError
-from collbench.launch import starters
+from collbench.launch import launchers
 from collbench.launch.campaign import PreparedCampaign
 from collbench.launch.cells import Launch, LaunchCell, backends_of, check_backends
 from collbench.launch.engines.docker import look
@@ -24,7 +24,7 @@ from collbench.launch.engines.docker.spec import INHIBIT_ADDRESS, MEMLOCK, SEALE
 from collbench.launch.engines.fake import FakeSession
 from collbench.launch.engines.spec import Look, Stack
 from collbench.launch.expansion import expand
-from collbench.launch.placing import place
+from collbench.launch.placement import place
 from collbench.launch.probe import Contents, sources
 from collbench.launch.rank_environment import NCCL_CONNECTION, hides_peers, nccl_shortage, notes, variables
 from collbench.launch.shipped import dockerfiles
@@ -42,7 +42,7 @@ BASE = LaunchPlan(collectives=("allreduce",), images=("mpich",), backends=("nccl
 
 def side(image: str, nccl: bool = True) -> Stack:
     vendor = "openmpi" if image == "openmpi-cuda" else image
-    return Stack(starters.get(vendor, image), f"collbench/{image}", nccl=nccl, grants=frozenset({MEMLOCK, SEALED}))
+    return Stack(launchers.get(vendor, image), f"collbench/{image}", nccl=nccl, grants=frozenset({MEMLOCK, SEALED}))
 
 
 # Plans ----------------------------------------------------------------------------------------------------------------
@@ -324,4 +324,4 @@ def test_memory_of_other_ranks_is_tried_where_ranks_share_a_container(
     engine: Any = SimpleNamespace(check=lambda: None)
     found = look.look_at(engine, plan, expand(plan, lambda engine: MACHINE).placements).by_image["mpich"]
     assert tried == (["mpich"] if asked else [])
-    assert found.refused == (starters.get("mpich", "mpich").attach if asked else frozenset())
+    assert found.refused == (launchers.get("mpich", "mpich").attach if asked else frozenset())

@@ -11,8 +11,16 @@ import numpy as np
 import pytest
 
 from collbench.errors import LaunchFailed, RunReadError
+from collbench.launch.collect import (
+    LONGEST_LINE,
+    LONGEST_TEXT,
+    MOST_NOTES,
+    CollectedRecord,
+    cut,
+    left_behind,
+    take_over,
+)
 from collbench.launch.folders import open_folder, open_plain
-from collbench.launch.harvest import LONGEST_LINE, LONGEST_TEXT, MOST_NOTES, Harvested, cut, left_behind, take_over
 from collbench.schema import record as records
 from collbench.schema.case import case_of
 from collbench.schema.record import Record, Samples
@@ -119,7 +127,7 @@ def test_lines_are_numbered_and_those_before_one_that_is_wrong_are_taken(folder:
     other = CASE.having(size=16)
     (folder / "records.jsonl").write_bytes(line() + b"{}\n" + line(case=other))
     kept, failed = left_behind(folder, frozenset({CASE, other}))
-    assert isinstance(kept, Harvested) and kept.samples is None
+    assert isinstance(kept, CollectedRecord) and kept.samples is None
     assert isinstance(failed, LaunchFailed)
     assert str(failed).startswith("wrote a run that cannot be read further: records.jsonl line 2: ")
 

@@ -18,12 +18,11 @@ import pytest
 from tests.unit.made_worlds import PLAN, carried_out, made
 
 from collbench.errors import EngineError, LaunchFailed
-from collbench.launch import starters
+from collbench.launch import launchers
 from collbench.launch.engines.docker.client import Docker, Execution, OnLine
 from collbench.launch.engines.docker.containers import killed_for_memory
 from collbench.launch.job import Daemons, Job
-from collbench.launch.log import Log
-from collbench.launch.patience import GRACE, LONGEST_PASS, STARTING, Limits, Patience, limits_of, written_to
+from collbench.launch.waiting import GRACE, LONGEST_PASS, STARTING, Limits, Log, Timeouts, limits_of, written_to
 
 ROOT = Path(__file__).parents[2]
 SHORT = msgspec.structs.replace(PLAN, timeout="1s", budget="0.1s", launches=1)
@@ -38,7 +37,7 @@ def relay(tmp_path: Path) -> Path:
 
 def asked(relay: Path) -> list[str]:
     two: Any = SimpleNamespace(hosts=(("c0", 1), ("c1", 1)))
-    job = Job(two, starters.get("openmpi", "openmpi"), 2, False, relay)
+    job = Job(two, launchers.get("openmpi", "openmpi"), 2, False, relay)
     return [request.host for request in Daemons(job, Log()).new()]
 
 
@@ -144,7 +143,7 @@ class Clock:
         return self.now
 
 
-def waited(patience: Patience, clock: Clock, seconds: float, written: int = 0) -> str | None:
+def waited(patience: Timeouts, clock: Clock, seconds: float, written: int = 0) -> str | None:
     """What is said after so long, in passes of half a second."""
     for _ in range(int(seconds * 2)):
         clock.now += 0.5
@@ -155,7 +154,7 @@ def waited(patience: Patience, clock: Clock, seconds: float, written: int = 0) -
 
 def test_a_record_is_progress_and_a_start_takes_longer() -> None:
     clock = Clock()
-    patience = Patience(Limits(start=10.0, case=20.0, cases=3), clock)
+    patience = Timeouts(Limits(start=10.0, case=20.0, cases=3), clock)
     assert waited(patience, clock, 29) is None
     assert waited(patience, clock, 19, written=100) is None
     assert waited(patience, clock, 19, written=150) is None
@@ -173,14 +172,14 @@ def test_a_world_has_the_plans_limits_and_time_to_start_and_to_end() -> None:
 
 def test_a_limit_is_met_only_by_what_is_longer() -> None:
     clock = Clock()
-    patience = Patience(Limits(start=0.0, case=2.0, cases=1), clock)
+    patience = Timeouts(Limits(start=0.0, case=2.0, cases=1), clock)
     for _ in range(2):
         clock.now += 1.0
         assert patience.ended(5) is None, "nothing was written before: it counts from here"
     clock.now += 1.0
     assert patience.ended(5) == "it took longer than 2 s, the limit for 1 case"
     clock = Clock()
-    patience = Patience(Limits(start=3.0, case=2.0, cases=9), clock)
+    patience = Timeouts(Limits(start=3.0, case=2.0, cases=9), clock)
     assert waited(patience, clock, 5) is None, "until something is written, for as long as a start and a case"
     assert waited(patience, clock, 1) == "no record for 5 s"
 
@@ -188,7 +187,7 @@ def test_a_limit_is_met_only_by_what_is_longer() -> None:
 def test_what_becomes_less_is_no_progress() -> None:
     """A file that is written anew was as long before."""
     clock = Clock()
-    patience = Patience(Limits(start=0.0, case=2.0, cases=9), clock)
+    patience = Timeouts(Limits(start=0.0, case=2.0, cases=9), clock)
     assert waited(patience, clock, 1, written=100) is None
     assert waited(patience, clock, 1, written=50) is None
     assert waited(patience, clock, 1.5, written=99) == "no record for 2 s"
@@ -196,7 +195,7 @@ def test_what_becomes_less_is_no_progress() -> None:
 
 def test_records_without_end_are_no_progress() -> None:
     clock = Clock()
-    patience = Patience(Limits(start=10.0, case=20.0, cases=3), clock)
+    patience = Timeouts(Limits(start=10.0, case=20.0, cases=3), clock)
     said = next(text for n in range(1, 1000) if (text := waited(patience, clock, 1, written=n)) is not None)
     assert "took longer than 70 s, the limit for 3 cases" in said
     assert 69 < clock.now - 1000 < 72
@@ -204,7 +203,7 @@ def test_records_without_end_are_no_progress() -> None:
 
 def test_a_driver_that_was_stopped_has_not_waited() -> None:
     clock = Clock()
-    patience = Patience(Limits(start=0.0, case=20.0, cases=1), clock)
+    patience = Timeouts(Limits(start=0.0, case=20.0, cases=1), clock)
     for _ in range(15):
         clock.now += 3600.0
         assert patience.ended(0) is None
@@ -226,8 +225,8 @@ def test_what_is_written(tmp_path: Path) -> None:
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("collbench.launch.patience.GRACE", 0.5)
-    monkeypatch.setattr("collbench.launch.patience.STARTING", 0.5)
+    monkeypatch.setattr("collbench.launch.waiting.GRACE", 0.5)
+    monkeypatch.setattr("collbench.launch.waiting.STARTING", 0.5)
 
 
 @pytest.mark.slow
@@ -251,8 +250,8 @@ import sys
 from pathlib import Path
 from tests.unit.made_worlds import carried_out, made
 from tests.unit.test_launch_job import SHORT
-import collbench.launch.patience
-collbench.launch.patience.GRACE = collbench.launch.patience.STARTING = 0.5
+import collbench.launch.waiting
+collbench.launch.waiting.GRACE = collbench.launch.waiting.STARTING = 0.5
 heard = carried_out(made(Path(sys.argv[1]), sys.argv[2], SHORT))
 print(heard.found, [record.notes for record in heard.records])
 """

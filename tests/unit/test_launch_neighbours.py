@@ -11,7 +11,7 @@ import pytest
 
 from collbench.launch.cells import LaunchCell
 from collbench.launch.folders import UNPRIVILEGED, disturbances, folders, sign, user_inside
-from collbench.launch.placing import Placement, place
+from collbench.launch.placement import Placement, place
 from collbench.machine.topology import Core, Topology
 from collbench.schema.plan import LaunchPlan
 

@@ -12,7 +12,7 @@ import pytest
 from tests.unit.decided_worlds import TOML, Launch, Played, clear, noisy
 
 from collbench.analysis.compare import compare
-from collbench.analysis.deciding import Executed
+from collbench.analysis.deciding import OpenAtPlace
 from collbench.analysis.factors import find_factor
 from collbench.analysis.pairs import within
 from collbench.analysis.runs import observe
@@ -20,8 +20,8 @@ from collbench.cli import deciding, run_command
 from collbench.cli.duration import seconds_of_launch
 from collbench.launch.campaign import finished
 from collbench.launch.cells import Part
+from collbench.launch.collect import placed_case
 from collbench.launch.expansion import expand
-from collbench.launch.harvest import placed
 from collbench.machine.topology import Core, Topology
 from collbench.schema.case import Case
 from collbench.schema.plan import LaunchPlan
@@ -209,12 +209,12 @@ def test_a_program_is_measured_with_all_its_measures_where_one_is_open_anywhere(
     copy = next(case for case in expanded.expected[cell] if case["measure"] == "copy" and case["size"] == 8)
     bcast = next(case for case in expanded.expected[cell] if case.workload == "bcast" and case["size"] == 16)
     here, elsewhere = deciding._subject(bcast), deciding._subject(copy)
-    found = deciding._part(expanded, cell, Executed(frozenset({here}), frozenset({elsewhere})))
+    found = deciding._part(expanded, cell, OpenAtPlace(frozenset({here}), frozenset({elsewhere})))
     assert found.brief == frozenset()
     assert {(case.workload, case["size"], case["measure"]) for case in found.measured} == {
         ("bcast", 16, None), *(("stream", 8, measure) for measure in ("copy", "scale", "add", "triad"))
     }  # fmt: skip
-    turned = deciding._part(expanded, cell, Executed(frozenset({elsewhere}), frozenset({here})))
+    turned = deciding._part(expanded, cell, OpenAtPlace(frozenset({elsewhere}), frozenset({here})))
     assert turned.brief == {bcast}
 
 
@@ -236,5 +236,5 @@ def test_until_decided_a_failed_case_is_not_all_of_its_launch(until: str, done: 
     expanded = expand(plan, machine)
     cell = expanded.cells[0]
     case = next(iter(expanded.expected[cell]))
-    failed = Record(case=placed(case, cell), launch=0, status="failed")
+    failed = Record(case=placed_case(case, cell), launch=0, status="failed")
     assert finished(expanded, (failed,)) == (frozenset({(cell, 0)}) if done else frozenset())

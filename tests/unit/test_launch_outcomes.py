@@ -19,10 +19,10 @@ from collbench import backends
 from collbench.errors import EngineError, Interrupted, PlanError
 from collbench.launch import expansion
 from collbench.launch.campaign import PreparedCampaign, campaign_manifest, connect, finished, prepare, run_campaign
+from collbench.launch.collect import CollectedRecord, RecordCollector, placed_case, with_placement
 from collbench.launch.engines import fake, host
 from collbench.launch.engines.fake import FakeCommand, FakeSession, Play, contents
 from collbench.launch.folders import driver_identity, user_inside
-from collbench.launch.harvest import Harvested, Keeper, placed, stamped
 from collbench.machine import facts
 from collbench.run.facts_of_ranks import protocol
 from collbench.schema import record as records
@@ -196,11 +196,11 @@ def test_ranks_that_share_cores_are_marked() -> None:
     for own, crowded, marked in (
         (None, True, None), (False, True, True), (False, False, False), (True, False, True), (None, False, None),
     ):  # fmt: skip
-        record = stamped(good(case, oversubscribed=own), launch, None, crowded)
+        record = with_placement(good(case, oversubscribed=own), launch, None, crowded)
         assert record.oversubscribed is marked
-    assert record.case == placed(case, launch.cell)
-    assert stamped(good(case, transport="own"), launch, "told", False).transport == "own"
-    assert stamped(good(case), launch, "told", False).transport == "told"
+    assert record.case == placed_case(case, launch.cell)
+    assert with_placement(good(case, transport="own"), launch, "told", False).transport == "own"
+    assert with_placement(good(case), launch, "told", False).transport == "told"
 
 
 def test_the_first_case_that_was_not_measured_is_the_failed_one() -> None:
@@ -330,7 +330,7 @@ def test_a_variable_of_one_side_alone_is_a_difference(tmp_path: Path) -> None:
 def test_a_launch_is_finished_by_its_own_number() -> None:
     ready, _ = prepared(PLAN)
     (cell,) = ready.expanded.cells
-    whole = tuple(Record(case=placed(case, cell), launch=1, status="ok") for case in ready.expanded.expected[cell])
+    whole = tuple(Record(case=placed_case(case, cell), launch=1, status="ok") for case in ready.expanded.expected[cell])
     assert finished(ready.expanded, whole) == {(cell, 1)}
     assert finished(ready.expanded, whole[:1]) == frozenset()
 
@@ -341,9 +341,11 @@ def test_records_that_are_known_are_kept_once() -> None:
     asked = ready.expanded.expected[launch.cell]
     one, other = sorted(asked, key=lambda case: int(str(case["size"])))
     heard = Heard()
-    keeper = Keeper(launch, asked, False, ("note",), heard, frozenset({(placed(one, launch.cell), launch.number)}))
+    keeper = RecordCollector(
+        launch, asked, False, ("note",), heard, frozenset({(placed_case(one, launch.cell), launch.number)})
+    )
     for case in (one, other, other):
-        keeper.add(Harvested(good(case, notes=("own",)), None), "sm")
+        keeper.add(CollectedRecord(good(case, notes=("own",)), None), "sm")
     keeper.finish("sm", None)
     assert [(record.case["size"], record.notes, record.transport) for record in heard.records] == [
         (16, ("own", "note"), "sm")

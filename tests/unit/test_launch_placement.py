@@ -17,11 +17,11 @@ from collbench.errors import PlanError, RequestError
 from collbench.launch import engines, placement
 from collbench.launch.campaign import PreparedCampaign, finished
 from collbench.launch.cells import LaunchCell, cases_in, order_of
+from collbench.launch.collect import placed_case
 from collbench.launch.engines.docker.spec import STEPS
 from collbench.launch.engines.ladder import steps_of
 from collbench.launch.expansion import expand, refuse_too_large
-from collbench.launch.harvest import placed
-from collbench.launch.placing import place
+from collbench.launch.placement import place
 from collbench.launch.shipped import find_plan
 from collbench.launch.stacks import Stacks
 from collbench.machine.facts import parse_cores
@@ -65,7 +65,7 @@ def cells_of(asked: LaunchPlan) -> tuple[LaunchCell, ...]:
 
 
 def test_the_policies_are_known_by_their_files() -> None:
-    assert placement.names() == ("host", "multi", "numa", "packed", "single")
+    assert placement.policy_names() == ("host", "multi", "numa", "packed", "single")
 
 
 @pytest.mark.parametrize(
@@ -335,7 +335,7 @@ def test_a_launch_is_finished_when_all_its_own_cases_are_recorded_or_one_failed(
     prepared = PreparedCampaign(expand(asked, lambda engine: machine(1, 4)), {}, Stacks({}, (), (), ()))
     cases = prepared.expanded.expected
     served = next(one for one in cases if one.servers and one.ranks == 3)
-    whole = tuple(Record(case=placed(case, served), launch=0, status="ok") for case in cases[served])
+    whole = tuple(Record(case=placed_case(case, served), launch=0, status="ok") for case in cases[served])
     assert finished(prepared.expanded, whole) == {(served, 0)}
     assert finished(prepared.expanded, whole[:1]) == frozenset()
     assert finished(prepared.expanded, (msgspec.structs.replace(whole[0], status="failed"),)) == {(served, 0)}

@@ -10,8 +10,8 @@ from tests.unit.test_launch_placement import cells_of, machine, with_gpus
 from collbench.errors import PlanError
 from collbench.launch.campaign import PreparedCampaign, finished
 from collbench.launch.cells import cases_in, inner_plan
+from collbench.launch.collect import placed_case
 from collbench.launch.expansion import expand, refuse_too_large
-from collbench.launch.harvest import placed
 from collbench.launch.stacks import Stacks
 from collbench.schema.plan import LaunchPlan
 from collbench.schema.record import Record
@@ -32,7 +32,7 @@ def test_workloads_are_launched_on_one_rank_and_have_a_record_for_each_measure()
     assert {kept["backend"] for found in cases.values() for kept in found} == {""}
     prepared = PreparedCampaign(expanded, {}, Stacks({}, (), (), ()))
     host = cells[0]
-    whole = tuple(Record(case=placed(case, host), launch=0, status="ok") for case in cases[host])
+    whole = tuple(Record(case=placed_case(case, host), launch=0, status="ok") for case in cases[host])
     assert finished(prepared.expanded, whole) == {(host, 0)}
     assert finished(prepared.expanded, whole[1:]) == frozenset()
 

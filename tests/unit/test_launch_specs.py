@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from collbench.launch import starters
+from collbench.launch import launchers
 from collbench.launch.cells import LaunchCell
 from collbench.launch.engines.docker.look import knows_cdi
 from collbench.launch.engines.docker.spec import (
@@ -24,10 +24,10 @@ from collbench.launch.engines.docker.spec import (
 )
 from collbench.launch.engines.spec import Stack, WorldSpec
 from collbench.launch.folders import Folders
-from collbench.launch.given import Given
-from collbench.launch.placing import Placement, place
+from collbench.launch.launchers import PROCESS
+from collbench.launch.overrides import Overrides
+from collbench.launch.placement import Placement, place
 from collbench.launch.rank_environment import notes, places
-from collbench.launch.starters.starter import PROCESS
 from collbench.machine.topology import Core, Topology, TopologyGpu
 from collbench.schema.plan import LaunchPlan
 
@@ -37,7 +37,7 @@ AT = Folders(Path("/at/plan"), Path("/at/placement"), Path("/at/out"), Path("/at
 
 
 def world_of(cell: LaunchCell, placement: Placement, *grants: str) -> WorldSpec:
-    stack = Stack(PROCESS, "collbench/mpich", grants=frozenset(grants), given=Given({"A": "b"}))
+    stack = Stack(PROCESS, "collbench/mpich", grants=frozenset(grants), overrides=Overrides({"A": "b"}))
     return WorldSpec("cb1", "cb1-0", "boot/1/2", cell, placement, stack, AT, (1000, 1000))
 
 
@@ -145,7 +145,7 @@ def test_from_visible_on_every_container_sees_every_gpu_of_the_world() -> None:
     assert anchor.gpus == ()
     assert [spec.gpus for spec in members] == [("GPU-a", "GPU-b")] * 3
     cell = LaunchCell("mpich", "single", "visible", 2)
-    side = Stack(starters.get("mpich", "mpich"), "collbench/mpich")
+    side = Stack(launchers.get("mpich", "mpich"), "collbench/mpich")
     there = replace(MACHINE, gpus=(TopologyGpu("GPU-a"), TopologyGpu("GPU-b")))
     with_gpus = place(there, cell, msgspec.structs.replace(PLAN, device="gpu"))
     assert any("devices are not isolated" in line for line in notes(cell, with_gpus, side))

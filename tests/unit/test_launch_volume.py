@@ -16,9 +16,9 @@ from collbench.launch import engines
 from collbench.launch.campaign import PreparedCampaign
 from collbench.launch.engines.spec import Stack
 from collbench.launch.expansion import ExpandedPlan, expand
-from collbench.launch.patience import StopCheck
+from collbench.launch.launchers import PROCESS
 from collbench.launch.stacks import Stacks
-from collbench.launch.starters.starter import PROCESS
+from collbench.launch.waiting import StopCheck
 from collbench.machine.topology import Core, Topology
 from collbench.schema.plan import LaunchPlan
 from collbench.schema.store import read_run

@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 
 from collbench.errors import Interrupted, LaunchFailed
-from collbench.launch import starters
+from collbench.launch import launchers
 from collbench.launch.job import OFTEN, SELDOM, Daemons, Job, StartedJob
-from collbench.launch.log import Log
+from collbench.launch.launchers import RankLauncher, started_by_engine
 from collbench.launch.relay import LARGEST
-from collbench.launch.starters.starter import Starter, started_by_engine
+from collbench.launch.waiting import Log
 
-OPENMPI, MPICH, TORCH = (starters.get(name, name) for name in ("openmpi", "mpich", "torch"))
+OPENMPI, MPICH, TORCH = (launchers.get(name, name) for name in ("openmpi", "mpich", "torch"))
 TWO = (("c0", 1), ("c1", 2))
 NAPS: list[float] = []
 LINE = "HYDRA_LAUNCH: proxy --proxy-id {} --x"
@@ -48,7 +48,6 @@ class World:
     codes: tuple[int | None, ...] = (None, 0)
     deaths: Iterator[str | None] = field(default_factory=lambda: iter(()))
     program: tuple[str, ...] = ("program",)
-    environment: dict[str, str] = field(default_factory=lambda: {"OWN": "1"})
     started: list[tuple[str, tuple[str, ...], dict[str, str]]] = field(default_factory=list)
 
     def execute(self, host: str, argv: tuple[str, ...], environment: dict[str, str], log: Log) -> Command:
@@ -60,7 +59,7 @@ class World:
 
 
 @dataclass
-class Patience:
+class Timeouts:
     """Ends after so many looks."""
 
     looks: int = 1000
@@ -79,12 +78,12 @@ def naps() -> list[float]:
 
 
 def waited(
-    world: Any, starter: Starter = OPENMPI, log: Log | None = None, check: Callable[[], None] = lambda: None,
+    world: Any, launcher: RankLauncher = OPENMPI, log: Log | None = None, check: Callable[[], None] = lambda: None,
     patience: Any = None, relay: Path = Path("/nowhere"),
 ) -> None:  # fmt: skip
-    patience = patience or Patience()
+    patience = patience or Timeouts()
     ranks = sum(number for _, number in world.hosts)
-    job = StartedJob(Job(world, starter, ranks, False, relay), log or Log(), patience, lambda: 7)
+    job = StartedJob(Job(world, launcher, ranks, False, relay), log or Log(), patience, lambda: 7)
     check()
     while job.look():
         NAPS.append(job.pause)
@@ -95,9 +94,9 @@ def waited(
 
 
 def test_in_one_box_the_launcher_runs_once_with_the_worlds_variables(naps: list[float]) -> None:
-    world, patience = World(codes=(None, None, 0)), Patience()
+    world, patience = World(codes=(None, None, 0)), Timeouts()
     waited(world, patience=patience)
-    assert world.started == [("c0", OPENMPI.local(2, False, ("program",)), {"OWN": "1"})]
+    assert world.started == [("c0", OPENMPI.local(2, False, ("program",)), {})]
     assert (naps, patience.given) == ([SELDOM] * 2, [7] * 2)
 
 
@@ -110,8 +109,8 @@ def test_in_one_box_torch_is_started_by_its_launcher_too() -> None:
 def test_across_boxes_torch_needs_no_launcher(naps: list[float]) -> None:
     world = World(TWO)
     waited(world, TORCH)
-    assert [(host, argv, env["RANK"], env["OWN"]) for host, argv, env in world.started] == [
-        ("c0", ("program",), "0", "1"), ("c1", ("program",), "1", "1"), ("c1", ("program",), "2", "1")
+    assert [(host, argv, env["RANK"]) for host, argv, env in world.started] == [
+        ("c0", ("program",), "0"), ("c1", ("program",), "1"), ("c1", ("program",), "2")
     ]  # fmt: skip
     assert naps == [SELDOM], "nobody asks for a daemon"
 
@@ -119,10 +118,10 @@ def test_across_boxes_torch_needs_no_launcher(naps: list[float]) -> None:
 def test_where_the_engine_starts_the_ranks_there_is_one_command() -> None:
     world = World(TWO)
     waited(world, started_by_engine(MPICH))
-    assert world.started == [("c0", ("program",), {"OWN": "1"})]
+    assert world.started == [("c0", ("program",), {})]
     alone = World()
     waited(alone, started_by_engine(OPENMPI))
-    assert alone.started == [("c0", ("program",), {"OWN": "1"})]
+    assert alone.started == [("c0", ("program",), {})]
 
 
 def test_daemons_are_started_where_lines_ask_for_them_once_each(naps: list[float]) -> None:
@@ -141,9 +140,9 @@ def test_daemons_are_started_where_lines_ask_for_them_once_each(naps: list[float
     assert OFTEN < SELDOM
 
 
-def daemons(starter: Starter, relay: Path, log: Log | None = None, hosts: Any = TWO) -> Daemons:
+def daemons(launcher: RankLauncher, relay: Path, log: Log | None = None, hosts: Any = TWO) -> Daemons:
     world: Any = World(hosts)
-    return Daemons(Job(world, starter, 3, False, relay), log or Log())
+    return Daemons(Job(world, launcher, 3, False, relay), log or Log())
 
 
 def test_a_line_is_read_once() -> None:
@@ -182,9 +181,9 @@ def test_a_request_may_be_as_large_as_one_is_read(tmp_path: Path) -> None:
         daemons(OPENMPI, tmp_path).new()
 
 
-@pytest.mark.parametrize("starter", [OPENMPI, MPICH, TORCH])
-def test_one_box_is_complete(starter: Starter) -> None:
-    asked = daemons(starter, Path("/nowhere"), hosts=(("c0", 3),))
+@pytest.mark.parametrize("launcher", [OPENMPI, MPICH, TORCH])
+def test_one_box_is_complete(launcher: RankLauncher) -> None:
+    asked = daemons(launcher, Path("/nowhere"), hosts=(("c0", 3),))
     assert asked.complete and asked.new() == []
 
 
@@ -213,9 +212,9 @@ def test_a_death_ends_the_wait_at_once_or_is_seen_at_the_end(naps: list[float]) 
 
 
 def test_who_takes_too_long_is_left_but_not_who_has_just_ended() -> None:
-    assert str(failed(World(codes=(None,) * 9), patience=Patience(2))) == "no record came for 20 s"
-    waited(World(codes=(None, 0)), patience=Patience(0))
-    assert str(failed(World(codes=(None, 5)), patience=Patience(0))) == "ended with exit code 5"
+    assert str(failed(World(codes=(None,) * 9), patience=Timeouts(2))) == "no record came for 20 s"
+    waited(World(codes=(None, 0)), patience=Timeouts(0))
+    assert str(failed(World(codes=(None, 5)), patience=Timeouts(0))) == "ended with exit code 5"
 
 
 def test_told_to_stop_it_stops_before_anything_else_is_looked_at() -> None:

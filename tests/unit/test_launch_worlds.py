@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import resource
 import sys
 import tempfile
@@ -13,7 +12,6 @@ from tests.unit.made_worlds import Heard, carried_out, good, made
 
 from collbench.errors import Interrupted
 from collbench.launch import live_world as world
-from collbench.launch import starters
 from collbench.launch.campaign import run_campaign
 from collbench.launch.job import StartedJob
 from collbench.schema import record as records
@@ -205,14 +203,3 @@ def test_what_a_library_keeps_while_it_runs_goes_with_the_launch(tmp_path: Path)
         temporary, folder = line.split()
         assert temporary == folder
     assert list((tmp_path / "tmp").iterdir()) == []
-
-
-def test_too_many_open_files_are_no_missing_starter(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(path: object) -> None:
-        raise OSError(24, "Too many open files", str(path))
-
-    starters.names.cache_clear()
-    monkeypatch.setattr(os, "listdir", refuse)
-    monkeypatch.setattr(os, "scandir", refuse)
-    with pytest.raises(OSError, match="Too many open files"):
-        starters.get("openmpi", "openmpi")

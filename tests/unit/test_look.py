@@ -144,11 +144,11 @@ def test_an_image_that_only_containers_have_is_beside_nothing() -> None:
 def test_every_cell_runs_the_stack_of_its_engine_and_image() -> None:
     found = looked(*both())
     inside = found.of(LaunchCell("mpich", "single", "strict", 2, engine="fake"))
-    assert (inside.starter.vendor, inside.reference, inside.refused, inside.grants, inside.nccl) == (
+    assert (inside.launcher.vendor, inside.reference, inside.refused, inside.grants, inside.nccl) == (
         "mpich", "ref:mpich", frozenset({"kcmp"}), frozenset({"memlock"}), False
     )  # fmt: skip
     outside = found.of(LaunchCell("openmpi", "host", None, 2, engine="host"))
-    assert (outside.starter.vendor, outside.reference, outside.refused) == ("openmpi", "/venv/openmpi", frozenset())
+    assert (outside.launcher.vendor, outside.reference, outside.refused) == ("openmpi", "/venv/openmpi", frozenset())
 
 
 @pytest.mark.parametrize(

@@ -18,13 +18,13 @@ from collbench.backends.fake import FakeWorld, Hub, run_ranks
 from collbench.bindings.gpu.runtime import take_seats
 from collbench.bindings.spec import Options, World
 from collbench.errors import RequestError
-from collbench.launch import starters
+from collbench.launch import launchers
 from collbench.launch.cells import LaunchCell
 from collbench.launch.engines.docker.spec import layout_of
 from collbench.launch.engines.host import HostSession, environment_of
 from collbench.launch.engines.spec import Stack, WorldSpec
 from collbench.launch.folders import Folders, folders
-from collbench.launch.placing import place
+from collbench.launch.placement import place
 from collbench.launch.rank_environment import places
 from collbench.machine.facts import container
 from collbench.machine.topology import Core, Topology
@@ -54,7 +54,7 @@ def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]
 def world(at: Folders, engine: str, policy: str, step: str | None) -> WorldSpec:
     """One of `RANKS` ranks."""
     cell = LaunchCell("openmpi", policy, step, RANKS, engine=engine)
-    stack = Stack(starters.get("openmpi", "openmpi"), "REFERENCE")
+    stack = Stack(launchers.get("openmpi", "openmpi"), "REFERENCE")
     return WorldSpec("cb1", "cb1-0", "boot/1/2", cell, place(MACHINE, cell, PLAN), stack, at, (1000, 1000))
 
 

@@ -19,7 +19,7 @@ from collbench.launch.campaign import prepare
 from collbench.launch.engines.fake import contents
 from collbench.launch.engines.host import environments
 from collbench.launch.expansion import ExpandedPlan, expand
-from collbench.launch.preview import foreseen, indistinct_sides, unused
+from collbench.launch.preview import ignored_keys, indistinct_sides, preview_of
 from collbench.launch.shipped import find_plan
 from collbench.machine.topology import Core, Topology
 from collbench.schema.plan import LaunchPlan, Side, load_launch_plan
@@ -127,19 +127,19 @@ def test_a_folder_that_is_none_is_refused_before_an_engine_is_asked(
     for folder in ("/no/such", str(file)):
         asked = LaunchPlan(**USUAL, benchmarks=("dd",), storage=("bind",), folder=folder)
         said = f"storage bind: folder {folder}: there is no such folder; set folder to another of the host."
-        assert foreseen(expand(asked)).lines == (f"collbench launch would refuse this plan here: {said}",)
+        assert preview_of(expand(asked)).lines == (f"collbench launch would refuse this plan here: {said}",)
         with pytest.raises(PlanError) as refused:
             prepare(asked, lambda: None, {})
         assert str(refused.value) == said
-    assert foreseen(expanded(benchmarks=("dd",), storage=("bind",), folder=str(tmp_path))).lines == ()
-    assert foreseen(expanded(benchmarks=("stream",), folder="/no/such")).lines == (), "no files, no folder"
+    assert preview_of(expanded(benchmarks=("dd",), storage=("bind",), folder=str(tmp_path))).lines == ()
+    assert preview_of(expanded(benchmarks=("stream",), folder="/no/such")).lines == (), "no files, no folder"
 
 
 def test_a_folder_in_which_nothing_can_be_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Root may write everywhere, but on a device that is read-only."""
     holding(monkeypatch)
-    monkeypatch.setattr("collbench.launch.storage.os.access", lambda path, mode: path != str(tmp_path))
-    (line,) = foreseen(expanded(benchmarks=("dd",), folder=str(tmp_path))).lines
+    monkeypatch.setattr("collbench.launch.folders.os.access", lambda path, mode: path != str(tmp_path))
+    (line,) = preview_of(expanded(benchmarks=("dd",), folder=str(tmp_path))).lines
     assert line.endswith(
         f"storage overlay: folder {tmp_path}: nothing can be made in it; set folder to another of the host."
     )
@@ -147,12 +147,12 @@ def test_a_folder_in_which_nothing_can_be_made(tmp_path: Path, monkeypatch: pyte
 
 def test_programs_that_the_host_lacks(monkeypatch: pytest.MonkeyPatch) -> None:
     holding(monkeypatch, dd="dd was not found")
-    (line,) = foreseen(expanded(benchmarks=("dd",))).lines
+    (line,) = preview_of(expanded(benchmarks=("dd",))).lines
     assert line.startswith("collbench launch would refuse this plan here: the environment beside tools (")
     assert line.endswith('): benchmark dd: dd was not found. Or set unusable = "skip".')
-    (line,) = foreseen(expanded(benchmarks=("dd",), unusable="skip")).lines
+    (line,) = preview_of(expanded(benchmarks=("dd",), unusable="skip")).lines
     assert line == "collbench launch would skip dd on the host, beside the image tools: dd was not found"
-    assert foreseen(expanded(benchmarks=("dd",), policies=("multi",))).lines == (), "what an image holds is not known"
+    assert preview_of(expanded(benchmarks=("dd",), policies=("multi",))).lines == (), "what an image holds is not known"
 
 
 @pytest.mark.parametrize("policies", [("host",), ("host", "single")])
@@ -160,7 +160,7 @@ def test_what_a_side_lacks_on_the_host_is_refused_with_its_name(tmp_path: Path, 
     """Of ranks that communicate too: an environment that is none can be seen without an engine."""
     keys = {"images": ("openmpi",), "policies": policies, "ranks": (2,), "collectives": ("bcast",)}
     sides = {"good": Side(), "bad": Side(environments={"openmpi": str(tmp_path)})}
-    found = [line for line in foreseen(expanded(**keys, sides=sides)).lines if "side good: " not in line]
+    found = [line for line in preview_of(expanded(**keys, sides=sides)).lines if "side good: " not in line]
     said = f"environments: openmpi: {tmp_path} has no bin/python. Name a virtual environment."
     assert found == [f"collbench launch would refuse this plan here: side bad: {said}"]
     if policies == ("host",):
@@ -170,27 +170,27 @@ def test_what_a_side_lacks_on_the_host_is_refused_with_its_name(tmp_path: Path, 
 
 def test_an_image_of_a_side_that_nobody_knows_is_doubted_with_its_name() -> None:
     sides = {"base": Side(), "other": Side(images={"torch": "torc"})}
-    (line,) = foreseen(expanded(images=("torch",), policies=("multi",), benchmarks=("dd",), sides=sides)).lines
+    (line,) = preview_of(expanded(images=("torch",), policies=("multi",), benchmarks=("dd",), sides=sides)).lines
     assert line.startswith("side other: image torc: none that comes with collbench;")
 
 
 def test_memory_that_is_lacking(monkeypatch: pytest.MonkeyPatch) -> None:
     holding(monkeypatch)
     monkeypatch.setattr(expansion, "available_bytes", lambda: 1 << 20)
-    (line,) = foreseen(expanded(benchmarks=({"name": "linpack", "n": 2000},))).lines
+    (line,) = preview_of(expanded(benchmarks=({"name": "linpack", "n": 2000},))).lines
     assert "linpack n=2000 " in line and "and 1.00 MiB are free" in line
 
 
 def test_a_name_that_no_image_of_ours_has_is_doubted() -> None:
-    (line,) = foreseen(expanded(images=("torc",), policies=("multi",), benchmarks=("stream",))).lines
+    (line,) = preview_of(expanded(images=("torc",), policies=("multi",), benchmarks=("stream",))).lines
     assert line == "image torc: none that comes with collbench; it must be one of your own. Did you mean torch?"
     own = ("torch", "torch:mine", "registry/torc")
-    assert foreseen(expanded(images=own, policies=("multi",), benchmarks=("stream",))).lines == ()
+    assert preview_of(expanded(images=own, policies=("multi",), benchmarks=("stream",))).lines == ()
 
 
 def test_a_training_that_does_not_fit_is_seen_before(monkeypatch: pytest.MonkeyPatch) -> None:
     training = {"name": "ddp", "network": "resnet56", "batch": 1 << 20}
-    (line,) = foreseen(expanded(images=("torch",), policies=("multi",), ranks=(2,), benchmarks=(training,))).lines
+    (line,) = preview_of(expanded(images=("torch",), policies=("multi",), ranks=(2,), benchmarks=(training,))).lines
     assert line.startswith("collbench launch would refuse this plan here: torch multi strict, 2 ranks: ddp ")
     assert line.endswith("Lower the batch or the number of ranks.")
 
@@ -222,7 +222,7 @@ def test_a_training_that_does_not_fit_is_seen_before(monkeypatch: pytest.MonkeyP
     ],
 )  # fmt: skip
 def test_keys_without_effect_and_values_that_are_listed_twice(keys: dict[str, Any], lines: list[str]) -> None:
-    assert sorted(unused(expanded(**keys))) == sorted(lines)
+    assert sorted(ignored_keys(expanded(**keys))) == sorted(lines)
 
 
 @pytest.mark.parametrize(
@@ -281,4 +281,4 @@ def test_plans_that_come_with_collbench_have_no_idle_keys() -> None:
     """On a machine that has all that they ask for."""
     for name in ("quick", "suite-quick", "xu2017", "zhao2018-sysbench", "storage", "seccomp", "ladder"):
         plan = load_launch_plan(find_plan(name))
-        assert unused(expand(plan, lambda engine: Topology(tuple(map(Core, range(256)))))) == ()
+        assert ignored_keys(expand(plan, lambda engine: Topology(tuple(map(Core, range(256)))))) == ()

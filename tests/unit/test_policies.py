@@ -15,21 +15,20 @@ from tests.unit import made_packages
 
 from collbench.cli import launching
 from collbench.errors import PlanError
-from collbench.launch import placement, starters
+from collbench.launch import launchers, placement
 from collbench.launch.campaign import PreparedCampaign
 from collbench.launch.cells import Launch, LaunchCell
 from collbench.launch.engines.fake import FakeSession
 from collbench.launch.engines.spec import Stack
 from collbench.launch.expansion import expand
-from collbench.launch.placement import Policy
-from collbench.launch.placing import place
+from collbench.launch.placement import Policy, place
 from collbench.launch.rank_environment import notes
 from collbench.launch.stacks import Stacks
 from collbench.machine.topology import Core, Topology, TopologyGpu
 from collbench.schema.axes import policy_order
 from collbench.schema.plan import LaunchPlan, load_launch_plan
 
-SIDE = Stack(starters.get("openmpi", "openmpi"), "sha256:1")
+SIDE = Stack(launchers.get("openmpi", "openmpi"), "sha256:1")
 
 
 def machine(*cores: int, gpus: tuple[int, ...] = ()) -> Topology:
@@ -113,7 +112,7 @@ def test_one_container_of_numa_is_said_to_be_what_multi_is() -> None:
     ("policy", "message"),
     [
         ("singel", "policy 'singel': unknown. Did you mean single"),
-        ("nodes", f"policy 'nodes': unknown. There are: {', '.join(placement.names())}."),
+        ("nodes", f"policy 'nodes': unknown. There are: {', '.join(placement.policy_names())}."),
         ("packed", "policy 'packed': takes a number, such as packed:2"),
         ("multi:2", "policy 'multi:2': takes no number; write multi"),
     ],
@@ -206,9 +205,9 @@ def test_a_package_that_defines_no_policy_of_that_name_is_named(
     install: Install, name: str, value: str, message: str
 ) -> None:
     install(name, value)
-    assert placement.find("single")[0].name == "single"
+    assert placement.find_policy("single")[0].name == "single"
     with pytest.raises(PlanError) as caught:
-        placement.find(name)
+        placement.find_policy(name)
     assert message in str(caught.value)
 
 
@@ -217,4 +216,4 @@ def test_groups_are_all_ranks_in_order(groups: tuple[tuple[int, ...], ...]) -> N
     wrong = Policy("wrong", "", lambda ranks, k, topology: groups)
     slots = place(machine(4), LaunchCell("openmpi", "host", None, 3), plan()).slots
     with pytest.raises(PlanError, match="policy 'wrong': gives the containers"):
-        placement.groups_of(wrong, 0, slots, machine(4))
+        placement.container_groups(wrong, 0, slots, machine(4))

@@ -7,20 +7,20 @@ from pathlib import Path
 
 import pytest
 
-from collbench.launch import starters
+from collbench.launch import launchers
 from collbench.launch.cells import LaunchCell
 from collbench.launch.engines.docker.spec import layout_of
 from collbench.launch.engines.spec import Stack, WorldSpec
 from collbench.launch.folders import folders_in
-from collbench.launch.given import Given
-from collbench.launch.placing import Placement, place
+from collbench.launch.overrides import Overrides
+from collbench.launch.placement import Placement, place
 from collbench.launch.rank_environment import SHM_FOLDER, notes, refuses_cma, shares_hostname, shm_shortage, variables
 from collbench.machine.topology import Core, Topology
 from collbench.schema.plan import LaunchPlan
 
 MACHINE = Topology(tuple(Core(n) for n in range(4)))
 PLAN = LaunchPlan(collectives=("allreduce",), images=("mpich",), oversubscribe=True)
-MPICH, OPENMPI = starters.get("mpich", "x"), starters.get("openmpi", "x")
+MPICH, OPENMPI = launchers.get("mpich", "x"), launchers.get("openmpi", "x")
 
 
 def placed(cell: LaunchCell) -> Placement:
@@ -28,7 +28,7 @@ def placed(cell: LaunchCell) -> Placement:
 
 
 def test_open_mpi_takes_an_eighth_of_a_mebibyte_a_rank() -> None:
-    side = Stack(starters.get("openmpi", "x"), "x")
+    side = Stack(launchers.get("openmpi", "x"), "x")
     for ranks, short in ((512, False), (513, True)):
         cell = LaunchCell("openmpi", "multi", "strict", ranks)
         assert (shm_shortage(cell, placed(cell), side) is not None) == short
@@ -103,7 +103,7 @@ def test_the_variables_of_a_plan_win_against_those_of_library_and_launcher(name:
     cell = LaunchCell("openmpi", "packed:2", "net", 4)
     plain = Stack(OPENMPI, "x")
     assert variables(cell, placed(cell), plain)[name] != "chosen"
-    of_plan = replace(plain, given=Given({name: "chosen"}))
+    of_plan = replace(plain, overrides=Overrides({name: "chosen"}))
     assert variables(cell, placed(cell), of_plan)[name] == "chosen"
     assert not any(note.startswith(f"{name}=") for note in notes(cell, placed(cell), of_plan))
 

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 import pytest
 
 from collbench.errors import Interrupted
-from collbench.launch import patience
-from collbench.launch.patience import Stopping
+from collbench.launch import waiting
+from collbench.launch.waiting import Stopping
 from collbench.machine.process import SIGNALS
 
 #: The timer is what is tested.
@@ -57,8 +57,8 @@ def test_what_somebody_told_us_to_ignore_stays_ignored() -> None:
 
 def test_after_a_second_one_every_wait_ends_again_and_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is removed on the way out may wait too; what it says is kept."""
-    monkeypatch.setattr(patience, "MOMENT", 0.05)
-    monkeypatch.setattr(patience, "AGAIN", 0.05)
+    monkeypatch.setattr(waiting, "MOMENT", 0.05)
+    monkeypatch.setattr(waiting, "AGAIN", 0.05)
     found, ended = Stopping(), list[str]()
 
     def wait() -> None:
@@ -88,4 +88,4 @@ def test_what_else_ends_it_is_raised_as_it_is() -> None:
 
 
 def test_after_the_second_signal_there_is_a_moment() -> None:
-    assert 0.1 < patience.AGAIN < patience.MOMENT <= 1.0
+    assert 0.1 < waiting.AGAIN < waiting.MOMENT <= 1.0

@@ -22,9 +22,9 @@ from collbench.launch.engines.slurm import script as texts
 from collbench.launch.engines.slurm.job import SlurmJob, submitted, wait_for_nodes
 from collbench.launch.engines.slurm.site import read
 from collbench.launch.expansion import ExpandedPlan, expand, shape_of
-from collbench.launch.log import LONGEST_ANSWER, LONGEST_LINE, Log
-from collbench.launch.preview import unused
+from collbench.launch.preview import ignored_keys
 from collbench.launch.shipped import find_plan
+from collbench.launch.waiting import LONGEST_ANSWER, LONGEST_LINE, Log
 from collbench.schema.plan import LaunchPlan, load_launch_plan
 
 SITE: dict[str, Any] = {
@@ -109,7 +109,7 @@ def test_steps_that_slurm_lacks_are_left_out_and_named(tmp_path: Path) -> None:
     done = expanded(tmp_path, steps, runtime="charliecloud")
     assert [(cell.policy, cell.isolation) for cell in done.cells] == [("host", None), ("multi", "files")]
     assert done.left_out == ("isolation strict, net: left out; engine slurm has files",)
-    assert done.left_out[0] in unused(done)
+    assert done.left_out[0] in ignored_keys(done)
     with pytest.raises(PlanError, match=r"isolation 'flies': unknown. Did you mean files"):
         expanded(tmp_path, {"policies": ("multi",), "isolation": ("strict", "flies")})
 

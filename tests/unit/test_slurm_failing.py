@@ -15,7 +15,7 @@ import pytest
 from tests.unit.test_slurm import play, programs, site_file
 
 from collbench.errors import EngineError, LaunchFailed, LaunchLost
-from collbench.launch import starters
+from collbench.launch import launchers
 from collbench.launch.engines.slurm import client
 from collbench.launch.engines.slurm import job as jobs
 from collbench.launch.engines.slurm import script as texts
@@ -24,7 +24,7 @@ from collbench.launch.engines.slurm.job import SlurmJob, SlurmStep, in_allocatio
 from collbench.launch.engines.slurm.session import SlurmSession, SlurmWorld
 from collbench.launch.engines.slurm.site import read
 from collbench.launch.engines.spec import cleaned
-from collbench.launch.log import Log
+from collbench.launch.waiting import Log
 
 __all__ = ["programs"]  # a fixture
 
@@ -46,7 +46,7 @@ state=$(echo {" ".join(states)} | cut -d' ' -f$n); echo JobId=7 JobState=${{stat
 def world_in(folder: Path) -> Any:
     """What is asked of a world that starts nothing: where it writes, and of which library it is."""
     return SimpleNamespace(
-        folders=SimpleNamespace(out=folder), stack=SimpleNamespace(starter=starters.get("openmpi", "openmpi"))
+        folders=SimpleNamespace(out=folder), stack=SimpleNamespace(launcher=launchers.get("openmpi", "openmpi"))
     )
 
 

@@ -10,14 +10,13 @@ import pytest
 from tests.unit.made_programs import GOOD, printing, row_with, run_row
 
 from collbench.errors import EngineError
-from collbench.launch import storage
+from collbench.launch import folders
 from collbench.launch.cells import LaunchCell, inner_plan, storages_of
+from collbench.launch.collect import storage_text
 from collbench.launch.engines.docker.look import storage_root
 from collbench.launch.engines.docker.spec import Mount
 from collbench.launch.expansion import expand
-from collbench.launch.folders import signed
-from collbench.launch.harvest import witnessed
-from collbench.launch.storage import INSIDE, described, place_of, refuse_other_device, storage_of
+from collbench.launch.folders import INSIDE, described, place_of, refuse_other_device, signed, storage_of
 from collbench.machine.topology import Core, Topology
 from collbench.run import facts_of_ranks
 from collbench.run.facts_of_ranks import OwnTime
@@ -39,7 +38,7 @@ def test_a_folder_is_made_where_one_is_needed_and_removed(
     memory, disk = tmp_path / "shm", tmp_path / "disk"
     memory.mkdir()
     disk.mkdir()
-    monkeypatch.setattr(storage, "SHARED_MEMORY", str(memory))
+    monkeypatch.setattr(folders, "SHARED_MEMORY", str(memory))
     with storage_of(cell(engine, kind), str(disk), ME) as found:
         assert found is not None and found.kind == kind
         made = [path for parent in (memory, disk) for path in parent.iterdir()]
@@ -131,7 +130,7 @@ def test_a_volume_and_memory_have_no_source() -> None:
     ],
 )
 def test_a_record_has_both_witnesses(seen: str | None, told: str | None, text: str | None) -> None:
-    assert witnessed(seen, told) == text
+    assert storage_text(seen, told) == text
 
 
 def test_a_folder_that_cannot_be_made_is_said(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import pytest
 from tests.processes import wait_for
 
 from collbench.launch.engines.docker.client import Execution, ExitWatch, lines
-from collbench.launch.log import LONGEST_LINE, Lines
+from collbench.launch.waiting import LONGEST_LINE, Lines
 
 
 @pytest.mark.parametrize(

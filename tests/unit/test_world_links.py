@@ -13,8 +13,8 @@ import msgspec
 import pytest
 
 from collbench.errors import CollbenchError
-from collbench.launch import world_links
-from collbench.launch.world_links import WorldLink, linked
+from collbench.launch import live_world
+from collbench.launch.live_world import WorldLink, linked
 from collbench.machine import driver_link
 from collbench.machine.driver_link import DriverLink
 from collbench.schema.world import ADDRESS, LONGEST_REPORT, UNREACHABLE, Address, Order, Report
@@ -169,7 +169,7 @@ def test_an_order_waits_for_ranks_that_are_about_to_connect(remote: WorldLink, t
 def test_a_rank_that_is_gone_does_not_hold_up_the_others(
     remote: WorldLink, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(world_links, "MEETING", 0.2)
+    monkeypatch.setattr(live_world, "MEETING", 0.2)
     ranks = [DriverLink(tmp_path, rank) for rank in range(RANKS)]
     ranks[0].report(STANDS)
     assert remote.report(5) == STANDS
@@ -237,7 +237,7 @@ def test_strangers_are_not_served(remote: WorldLink, tmp_path: Path, said: bytes
 def test_silent_strangers_are_closed_where_there_are_many(
     remote: WorldLink, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(world_links, "_STRANGERS", 2)
+    monkeypatch.setattr(live_world, "_STRANGERS", 2)
     strangers = [socket.create_connection(("127.0.0.1", port_of(tmp_path))) for _ in range(20)]
     rank = DriverLink(tmp_path, 0)
     rank.report(STANDS)

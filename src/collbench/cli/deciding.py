@@ -6,14 +6,13 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 
-from collbench.analysis.deciding import TRIED, Executed, Standing, next_block, questions, standing, still_open
+from collbench.analysis.deciding import TRIED, OpenAtPlace, PairStatus, next_block, questions, standing, still_open
 from collbench.analysis.estimate import FEWEST
 from collbench.analysis.results import Cell, cells_of, some_from
 from collbench.cli.duration import seconds_of_launch
 from collbench.launch.cells import LaunchCell, Part
-from collbench.launch.expansion import ExpandedPlan
-from collbench.launch.groups import at_once
-from collbench.launch.harvest import placed
+from collbench.launch.collect import placed_case
+from collbench.launch.expansion import ExpandedPlan, at_once
 from collbench.report.headings import versus
 from collbench.report.verdict import whole_reason
 from collbench.schema.case import Case
@@ -24,7 +23,7 @@ from collbench.units import counted, format_long, format_size
 from collbench.workloads.program import ProgramCase
 
 #: The comparisons that decide an experiment, of its cells after so many blocks of at most so many.
-StandingOf = Callable[[list[Cell], int, int], list[Standing]]
+StandingOf = Callable[[list[Cell], int, int], list[PairStatus]]
 
 #: How many open comparisons are named.
 _NAMED = 3
@@ -32,7 +31,7 @@ _NAMED = 3
 
 def launch_cells(expanded: ExpandedPlan) -> dict[Case, LaunchCell]:
     """The launch cell that measures each case, by the case as it is recorded."""
-    return {placed(case, cell): cell for cell, cases in expanded.expected.items() for case in cases}
+    return {placed_case(case, cell): cell for cell, cases in expanded.expected.items() for case in cases}
 
 
 def decides(expanded: ExpandedPlan) -> str:
@@ -56,7 +55,7 @@ class Decider:
         self._standing_of = standing
         self._expanded, self._manifest, self._records, self._say, self._clock = expanded, manifest, records, say, clock
         self._cells, self._at_once = launch_cells(expanded), at_once(expanded)
-        self._as_asked = {placed(case, cell): case for cell, cases in expanded.expected.items() for case in cases}
+        self._as_asked = {placed_case(case, cell): case for cell, cases in expanded.expected.items() for case in cases}
         self._begun, self._before, self._over = clock(), len(records), False
         self._fixed = some_from(manifest) or 0
 
@@ -75,13 +74,13 @@ class Decider:
             self._say(f"{said}{self._next(wanted, more)}", len(wanted) * more)
         return wanted
 
-    def _standing(self, block: int, most: int) -> list[Standing]:
+    def _standing(self, block: int, most: int) -> list[PairStatus]:
         """As it stands before a block, of at most so many."""
         before = (record for record in self._records if record.launch < block)
         cells = cells_of(before, self._manifest, self._cells)
         return self._standing_of(list(cells.values()), block, most)
 
-    def _wanted(self, found: Sequence[Standing], block: int) -> dict[LaunchCell, Part]:
+    def _wanted(self, found: Sequence[PairStatus], block: int) -> dict[LaunchCell, Part]:
         sides = {case: (cell, _subject(case)) for case, cell in self._cells.items()}
         compared = [(sides[one.pair.base.case], sides[one.pair.other.case]) for one in found]
         wanted = {sides[cell.case] for cell in still_open(found)}
@@ -135,7 +134,7 @@ def _subject(case: Case) -> Case:
     return Case(workload=case.workload, what=case.what, how=case.how)
 
 
-def _part(expanded: ExpandedPlan, cell: LaunchCell, found: Executed[Case]) -> Part:
+def _part(expanded: ExpandedPlan, cell: LaunchCell, found: OpenAtPlace[Case]) -> Part:
     """What a launch of a cell executes. A brief execution of a program would take as long, so it is measured then."""
     measured, brief = set[Case](), set[Case]()
     for case in expanded.cases[cell]:
@@ -147,7 +146,7 @@ def _part(expanded: ExpandedPlan, cell: LaunchCell, found: Executed[Case]) -> Pa
     return Part(frozenset(measured), frozenset(brief))
 
 
-def _refused(found: Sequence[Standing]) -> str:
+def _refused(found: Sequence[PairStatus]) -> str:
     """` (bcast 64K, single strict vs host: gate barrier against roundtime; and 2 more)`."""
     refused = [one for one in found if one.state == "impossible"]
     if not refused:
@@ -159,7 +158,7 @@ def _refused(found: Sequence[Standing]) -> str:
     return f" ({case.workload}{size}, {sides}: {whole_reason(one.comparison)}{more})"
 
 
-def _said(found: Sequence[Standing], most: int, ended: bool = False) -> str:
+def _said(found: Sequence[PairStatus], most: int, ended: bool = False) -> str:
     """`9 of 14 comparisons decided (5 same, 4 slower), 2 given up as too noisy for 20 launches, 3 open (...)`."""
     states = Counter(one.state for one in found)
     verdicts = Counter(one.comparison.verdict for one in found if one.state == "decided").most_common()

@@ -113,8 +113,8 @@ def _cluster(engine: str, site: str, without: tuple[str, ...]) -> Examined:
 def _inside(where: tuple[str, str, str, str], address: str, flags: list[str], as_json: bool) -> int:
     """Doctor in a container as a launch would make it, of (image, policy, step, engine): its exit code."""
     from collbench.launch import engines
-    from collbench.launch.patience import Stopping
     from collbench.launch.stacks import examine, expanded_for
+    from collbench.launch.waiting import Stopping
 
     stopping = Stopping()
     with stopping.listening():

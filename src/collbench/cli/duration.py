@@ -6,8 +6,7 @@ from collbench import backends, workloads
 from collbench.collectives.case import CollectiveCase
 from collbench.launch import engines
 from collbench.launch.cells import LaunchCell, Part
-from collbench.launch.expansion import ExpandedPlan
-from collbench.launch.groups import groups_of
+from collbench.launch.expansion import ExpandedPlan, groups_of
 from collbench.schema.plan import LaunchPlan, Plan
 from collbench.units import counted, format_long
 from collbench.workloads.program import ProgramCase

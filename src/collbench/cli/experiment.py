@@ -35,7 +35,7 @@ from collbench.launch.campaign import (
 from collbench.launch.cells import Launch, LaunchCell, Part
 from collbench.launch.expansion import ExpandedPlan
 from collbench.launch.folders import disturbances
-from collbench.launch.patience import StopCheck
+from collbench.launch.waiting import StopCheck
 from collbench.schema.manifest import Manifest
 from collbench.schema.record import Record
 from collbench.schema.store import RunWriter, YardstickReading, add_hosts, append_reading, extend, refuse_unusable

@@ -26,12 +26,12 @@ from collbench.cli.launch_options import docker_host, engine, placed_on, site
 from collbench.cli.sides import ACCEPTED, KINDS, OVERSUBSCRIBED, host_plan, refuse_other_bytes, side_of
 from collbench.cli.terminal import PATH, harmless
 from collbench.errors import CollbenchError, Interrupted, NoAnswer, RequestError, RunWriteError, in_one_line
+from collbench.launch.collect import placed_case
 from collbench.launch.expansion import ExpandedPlan
-from collbench.launch.harvest import placed
-from collbench.launch.patience import Stopping
 from collbench.launch.shipped import find_plan
 from collbench.launch.stacks import sha256_of_given
-from collbench.report.gate import Names, document, junit, markdown, names_of, tables
+from collbench.launch.waiting import Stopping
+from collbench.report.gate import AnswerNames, document, junit, markdown, names_of, tables
 from collbench.schema.manifest import Until, read_manifest
 from collbench.schema.plan import (
     LaunchPlan,
@@ -255,7 +255,7 @@ def _begin(
         click.echo(harmless(f"# more ranks than cores ({crowded[0].title}): such cells do not pass without {ACCEPTED} "
                             "(times are the scheduler's)"), err=True)  # fmt: skip
     cells = dict.fromkeys(
-        placed(case, cell).having(side=None)
+        placed_case(case, cell).having(side=None)
         for cell in expanded.cells if cell.side == SIDES[0]
         for of_cell in expanded.cases[cell] for case in of_cell.identities
     )  # fmt: skip
@@ -319,7 +319,7 @@ def _judged_nevertheless(folder: Path) -> Iterator[None]:
         click.echo(harmless(f"collbench: {error}{''.join(getattr(error, '__notes__', ()))}"), err=True)
 
 
-def _write_answer(folder: Path, judgement: Judgement, names: Names) -> None:
+def _write_answer(folder: Path, judgement: Judgement, names: AnswerNames) -> None:
     """Write all of `FILES`; what an earlier judgement wrote is replaced.
 
     Raises:

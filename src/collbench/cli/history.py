@@ -13,7 +13,7 @@ from collbench.cli.analysing import COMPLETE, RUN, margin_option, say, style
 from collbench.cli.failing import FAILING_LEVELS, OUTSIDE, history_failures
 from collbench.cli.terminal import amount, harmless, refuse_folder, waiting_for, write
 from collbench.errors import RequestError, suggestion
-from collbench.report.history import Names, document, page, tables
+from collbench.report.history import SeriesNames, document, page, tables
 
 
 class Kinds(click.ParamType[tuple[str, ...]]):
@@ -80,7 +80,7 @@ def command(
         found = history(folder, given, margin)
     first = 0 if since is None else _number(found, since)
     found = since_run(found, first)
-    names = Names([one.series for one in found.cells])
+    names = SeriesNames([one.series for one in found.cells])
     shown = tables(found, names, every or style in COMPLETE)
     say(shown[1:] if style in COMPLETE else shown, document(found, names), style)
     if output is not None:
@@ -106,6 +106,6 @@ def _number(found: History, since: str) -> int:
     return next((number for number, run in enumerate(runs) if run.started >= start), len(runs))
 
 
-def _page(output: Path, found: History, names: Names) -> None:
+def _page(output: Path, found: History, names: SeriesNames) -> None:
     write(output, harmless(page(found, names)))
     click.echo(harmless(f"collbench: {output}: {amount(output.stat().st_size)}"), err=True)

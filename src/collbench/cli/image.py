@@ -16,9 +16,9 @@ from collbench.launch.engines.docker import images
 from collbench.launch.engines.docker.client import Docker
 from collbench.launch.engines.docker.images import Recipe
 from collbench.launch.engines.docker.look import inspect, reference_of
-from collbench.launch.patience import Stopping
 from collbench.launch.probe import sources
 from collbench.launch.shipped import dockerfiles
+from collbench.launch.waiting import Stopping
 
 _COLUMNS = (
     ("image", "tag"), ("id", "id"), ("code", "code"), ("MPI", "collbench.mpi"), ("from", "collbench.mpi.origin"),

@@ -20,9 +20,9 @@ from collbench.cli.launching import show_commands
 from collbench.cli.terminal import PATH, harmless
 from collbench.errors import PackageMissing, RequestError
 from collbench.launch import engines
-from collbench.launch.patience import StopCheck, Stopping
 from collbench.launch.preview import indistinct_sides
 from collbench.launch.shipped import find_plan
+from collbench.launch.waiting import StopCheck, Stopping
 from collbench.report.cells import launch_tables
 from collbench.report.tables import terminal
 from collbench.report.verdict import tables as verdict_tables

@@ -15,7 +15,7 @@ from pathlib import Path
 import click
 import msgspec
 
-from collbench.analysis.conclusions import Judgement, foreseen
+from collbench.analysis.conclusions import JudgedConclusion, foreseen
 from collbench.analysis.estimate import FEWEST
 from collbench.analysis.papers import Item, Paper, library_name, representatives
 from collbench.cli.deciding import decides, launch_cells
@@ -25,16 +25,14 @@ from collbench.errors import in_one_line
 from collbench.launch import engines
 from collbench.launch.campaign import PreparedCampaign, prepare
 from collbench.launch.cells import Launch, LaunchCell, inner_plan
-from collbench.launch.expansion import ExpandedPlan, expand
-from collbench.launch.folders import folders_in
-from collbench.launch.groups import MOST_WORLDS, at_once
+from collbench.launch.expansion import MOST_WORLDS, ExpandedPlan, at_once, expand
+from collbench.launch.folders import described, folders_in, place_of
 from collbench.launch.live_world import world_of
-from collbench.launch.patience import StopCheck
-from collbench.launch.placing import Placement
-from collbench.launch.preview import unused
+from collbench.launch.placement import Placement
+from collbench.launch.preview import ignored_keys
 from collbench.launch.rank_environment import places
 from collbench.launch.stacks import Missing
-from collbench.launch.storage import described, place_of
+from collbench.launch.waiting import StopCheck
 from collbench.report.caveats import ALONE
 from collbench.report.paper import decidable, paper
 from collbench.schema.plan import LaunchPlan
@@ -101,7 +99,7 @@ def comparisons(expanded: ExpandedPlan) -> int:
 
 def of_paper(
     expanded: ExpandedPlan, missing: Missing = NOTHING_MISSING
-) -> tuple[Paper, list[Judgement], frozenset[str]] | None:  # fmt: skip
+) -> tuple[Paper, list[JudgedConclusion], frozenset[str]] | None:  # fmt: skip
     """The plan's paper, its conclusions as the plan can decide them, and the workloads of it that are `missing`.
 
     None: it belongs to no paper. An image is taken to hold the MPI that is in its name.
@@ -127,7 +125,7 @@ def before_measuring(expanded: ExpandedPlan, missing: Missing = NOTHING_MISSING)
     """A line for each: the conclusions of a paper, keys without an effect, gates, and cautions of the engine."""
     papers = decidable(*judged) if (judged := of_paper(expanded, missing)) else ()
     cautions = (caution for site in expanded.sites for caution in site.cautions)
-    return (*papers, *_turns(expanded), *unused(expanded), *_gates(expanded), *cautions)
+    return (*papers, *_turns(expanded), *ignored_keys(expanded), *_gates(expanded), *cautions)
 
 
 def _turns(expanded: ExpandedPlan) -> Iterator[str]:

@@ -82,9 +82,9 @@ def _policies() -> None:
     from collbench.launch import placement
 
     click.echo("policies of launch plans")
-    for name in placement.names():
+    for name in placement.policy_names():
         try:
-            policy = placement.named(name)
+            policy = placement.named_policy(name)
             click.echo(harmless(f"      {policy.spelling:<15} {policy.summary}"))
         except RequestError as error:  # another package's, which does not work
             click.echo(harmless(f"  no  {name:<15} {error}"))

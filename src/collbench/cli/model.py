@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 
 from collbench import collectives
-from collbench.analysis.models import Model, Series, Unfit, model, series
+from collbench.analysis.models import LinkSeries, Model, Unfit, model, series
 from collbench.analysis.predictions import (
     COLLECTIVE,
     Prediction,
@@ -96,7 +96,7 @@ def _of_run(
     return Answers(observed.name, fits, predictions, refusals, simulated), steps
 
 
-def _series(observed: Observed, wanted: frozenset[str]) -> list[Series]:
+def _series(observed: Observed, wanted: frozenset[str]) -> list[LinkSeries]:
     """Those of the collectives; of a run that has none those of its programs, which say why they have no model."""
     measured = {case.workload for case in observed.cells}
     for name in sorted(wanted - measured):

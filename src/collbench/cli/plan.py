@@ -19,8 +19,8 @@ from collbench.cli.terminal import harmless
 from collbench.errors import RequestError, in_one_line
 from collbench.launch import engines
 from collbench.launch.expansion import ExpandedPlan, expand
-from collbench.launch.placing import Box, Placement
-from collbench.launch.preview import foreseen, indistinct_sides
+from collbench.launch.placement import Box, Placement
+from collbench.launch.preview import indistinct_sides, preview_of
 from collbench.launch.shipped import find_plan, plans, source_tree
 from collbench.machine.facts import format_cores
 from collbench.report.sensitivity import power_table
@@ -72,7 +72,7 @@ def command(
         click.echo(harmless(terminal([_power(expanded, like, margin)])), nl=False)
     elif comparisons(expanded):
         click.echo("what so many launches decide: --like RUN, an earlier run of this machine")
-    here = foreseen(expanded)
+    here = preview_of(expanded)
     for line in (*indistinct_sides(loaded), *before_measuring(expanded, here.missing), *here.lines):
         click.echo(harmless(line))
 

@@ -23,7 +23,7 @@ from collbench.cli.experiment import Purpose, perform
 from collbench.cli.sides import host_plan
 from collbench.errors import LaunchFailed, RequestError
 from collbench.launch.folders import signed_folder
-from collbench.launch.patience import Stopping
+from collbench.launch.waiting import Stopping
 from collbench.machine import launcher
 from collbench.report.sensitivity import SelfTest, document, tables
 from collbench.report.verdict import whole_reason

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from collbench.errors import RequestError, suggestion, to_install
 from collbench.launch.engines.host.environments import probe
-from collbench.launch.given import LIBRARY_PATH, names_of
+from collbench.launch.overrides import LIBRARY_PATH, names_of
 from collbench.machine.facts import rank_facts
 from collbench.schema.files import refuse_irregular
 from collbench.schema.plan import LaunchPlan, Plan, Side

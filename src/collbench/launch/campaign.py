@@ -14,17 +14,16 @@ from collbench import yardsticks
 from collbench.errors import LaunchLost
 from collbench.launch import engines
 from collbench.launch.cells import Launch, LaunchCell, Part
+from collbench.launch.collect import LaunchSink, RecordCollector, placed_case
 from collbench.launch.duet import Ensemble, run_together
 from collbench.launch.engines.spec import Session, cleaned
-from collbench.launch.expansion import ExpandedPlan, expand, refuse_too_large
-from collbench.launch.groups import Group, at_once, groups_of, key_of
-from collbench.launch.harvest import Keeper, LaunchSink, placed
+from collbench.launch.expansion import ExpandedPlan, Group, at_once, expand, groups_of, key_of, refuse_too_large
+from collbench.launch.folders import refuse_unusable_folder
 from collbench.launch.live_world import Assignment
-from collbench.launch.patience import StopCheck
-from collbench.launch.placing import Placement
+from collbench.launch.placement import Placement
 from collbench.launch.rank_environment import notes
 from collbench.launch.stacks import Stacks, look_at
-from collbench.launch.storage import refuse_unusable_folder
+from collbench.launch.waiting import StopCheck
 from collbench.machine import facts
 from collbench.machine.facts import format_cores
 from collbench.run.facts_of_ranks import manifest_of, protocol
@@ -68,7 +67,7 @@ def _taken(launches: tuple[Launch, ...], cores: frozenset[int], moment: Moment) 
 
 def _where(cell: LaunchCell) -> Where:
     """As the records of the cell have it."""
-    return placed(Case(workload="", where=Where(ranks=cell.ranks)), cell).where
+    return placed_case(Case(workload="", where=Where(ranks=cell.ranks)), cell).where
 
 
 #: The cells that are launched in a block, with what each executes; None: all.
@@ -210,7 +209,7 @@ class _Campaign:
         """The times (log of s) of a reference that was measured before the run was interrupted."""
         if reference is None:
             return {}
-        times = {case: self.known.get((placed(case, reference.cell), reference.number))
+        times = {case: self.known.get((placed_case(case, reference.cell), reference.number))
                  for case in self.prepared.expanded.expected[reference.cell]}  # fmt: skip
         return {case: math.log(seconds) for case, seconds in times.items() if seconds}
 
@@ -243,16 +242,16 @@ class _Campaign:
                 session.ready()
         return None
 
-    def _keeper(self, launch: Launch) -> Keeper:
+    def _keeper(self, launch: Launch) -> RecordCollector:
         expanded, cell = self.prepared.expanded, launch.cell
         stack, placement = self.prepared.stacks.of(cell), expanded.placements[cell]
         beneath, each = stack.beneath.get(cell.storage or ""), expanded.plan.until == "decided"
         expected = frozenset(_order_of(expanded, launch))
-        return Keeper(
+        return RecordCollector(
             launch, expected, placement.crowded, notes(cell, placement, stack), self.sink, self.known, beneath, each
         )
 
-    def _assignment(self, launch: Launch, keeper: Keeper, alone: Alone | None) -> Assignment:
+    def _assignment(self, launch: Launch, keeper: RecordCollector, alone: Alone | None) -> Assignment:
         expanded, cell = self.prepared.expanded, launch.cell
         return Assignment(
             expanded.plan, launch, self.prepared.stacks.of(cell), expanded.placements[cell],
@@ -272,7 +271,7 @@ def _of_some(
     """Those launches of a block that measure something which is not known."""
     for launch in launches:
         part = parts.get(launch.cell, Part(frozenset()))
-        if any((placed(case, launch.cell), launch.number) not in known for case in part.measured):
+        if any((placed_case(case, launch.cell), launch.number) not in known for case in part.measured):
             yield launch if part.measured == expanded.expected[launch.cell] else replace(launch, only=part)
 
 
@@ -311,7 +310,7 @@ def finished(expanded: ExpandedPlan, records: tuple[Record, ...], fixed: int = 0
     done = set()
     for launch in expanded.order:
         expected = expanded.expected[launch.cell]
-        recorded = [statuses.get((placed(case, launch.cell), launch.number)) for case in expected]
+        recorded = [statuses.get((placed_case(case, launch.cell), launch.number)) for case in expected]
         if None not in recorded or ((one_for_all or launch.number < fixed) and "failed" in recorded):
             done.add((launch.cell, launch.number))
     return frozenset(done)

@@ -17,7 +17,7 @@ from statistics import mean, median
 
 from collbench.errors import Interrupted
 from collbench.launch.live_world import Assignment, LiveWorld, Outcome, without_measure
-from collbench.launch.patience import LONGEST_PASS, StopCheck, limits_of
+from collbench.launch.waiting import LONGEST_PASS, StopCheck, limits_of
 from collbench.schema.case import Case, Gate
 from collbench.schema.plan import LaunchPlan
 from collbench.schema.record import Alone, Duet, Slice

@@ -24,10 +24,9 @@ import msgspec
 from collbench.errors import CollbenchError, LaunchFailed, RunReadError
 from collbench.launch.engines.spec import OpenWorld, Running
 from collbench.launch.folders import open_folder, open_plain
-from collbench.launch.log import Lines, Log
-from collbench.launch.patience import LONGEST_PASS, Patience
+from collbench.launch.launchers import Argv, RankLauncher, Request
 from collbench.launch.relay import LARGEST
-from collbench.launch.starters.starter import Argv, Request, Starter
+from collbench.launch.waiting import LONGEST_PASS, Lines, Log, Timeouts
 
 #: Fields of /proc/PID/stat from the state on: state, number of threads, time of the start, and status for wait(2).
 _STATE, _THREADS, _STARTED, _STATUS = 0, 17, 19, 49
@@ -207,7 +206,7 @@ class Job:
     """What is to be started in an open world. `relay` is the folder in which its first box leaves requests."""
 
     world: OpenWorld
-    starter: Starter
+    launcher: RankLauncher
     ranks: int
     crowded: bool
     relay: Path
@@ -219,16 +218,16 @@ class Job:
     @property
     def starts(self) -> tuple[tuple[str, dict[str, str]], ...]:
         """Boxes in which the first command is started, with its variables: one, or one for each rank."""
-        if len(self.world.hosts) > 1 and self.starter.direct is not None:
-            return self.starter.direct(self.world.hosts)
+        if len(self.world.hosts) > 1 and self.launcher.direct is not None:
+            return self.launcher.direct(self.world.hosts)
         return ((self.names[0], {}),)
 
     @property
     def argv(self) -> Argv:
         """The first command."""
         if len(self.world.hosts) > 1:
-            return self.starter.across(self.world.hosts, self.world.program)
-        return self.starter.local(self.ranks, self.crowded, self.world.program)
+            return self.launcher.across(self.world.hosts, self.world.program)
+        return self.launcher.local(self.ranks, self.crowded, self.world.program)
 
 
 class StartedJob:
@@ -238,7 +237,7 @@ class StartedJob:
         CollbenchError: the launcher cannot be started.
     """
 
-    def __init__(self, job: Job, log: Log, patience: Patience, written: Callable[[], int]) -> None:
+    def __init__(self, job: Job, log: Log, patience: Timeouts, written: Callable[[], int]) -> None:
         self._job, self._log, self._patience, self._written = job, log, patience, written
         self._requests, self._dead = Daemons(job, log), DeadRanks(job.argv, job.world.program, job.ranks)
         self._started = [job.world.execute(host, job.argv, variables, log) for host, variables in job.starts]
@@ -264,7 +263,7 @@ class StartedJob:
         if code is not None:  # an engine may report 0 for a command whose container was killed
             reason = world.died() or (head.how if code != 0 else None)
         if reason is not None:
-            raise LaunchFailed(reason, self._log.tail(self._job.starter.quiet))
+            raise LaunchFailed(reason, self._log.tail(self._job.launcher.quiet))
         return code is None
 
 
@@ -273,14 +272,14 @@ class Daemons:
 
     def __init__(self, job: Job, log: Log) -> None:
         self._job, self._names, self._log = job, job.names, log
-        self._expected = len(self._names) if not job.starter.relays else len(self._names) - 1
+        self._expected = len(self._names) if not job.launcher.relays else len(self._names) - 1
         self._seen: set[str] = set()
         self._read = 0
 
     @property
     def complete(self) -> bool:
         """Whether every box that needs a daemon has one."""
-        return len(self._names) <= 1 or self._job.starter.direct is not None or len(self._seen) >= self._expected
+        return len(self._names) <= 1 or self._job.launcher.direct is not None or len(self._seen) >= self._expected
 
     def new(self) -> list[Request]:
         """Those that came since the last call.
@@ -290,7 +289,7 @@ class Daemons:
         """
         if self.complete:
             return []
-        requests = self._relayed() if self._job.starter.relays else self._printed()
+        requests = self._relayed() if self._job.launcher.relays else self._printed()
         fresh = [request for request in requests if request.host not in self._seen]
         for request in fresh:
             if request.host not in self._names:
@@ -300,7 +299,7 @@ class Daemons:
 
     def _printed(self) -> list[Request]:
         lines = self._log.lines
-        requests = [self._job.starter.asks(line, self._names) for line in lines[self._read :]]
+        requests = [self._job.launcher.asks(line, self._names) for line in lines[self._read :]]
         self._read = len(lines)
         return [request for request in requests if request is not None]
 

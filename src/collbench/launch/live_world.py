@@ -1,13 +1,19 @@
 """A world while it lives: folders and boxes are made, its ranks run, their records are read, everything is removed.
 
-Whatever goes wrong in it, or lies in its folders, is a failure of this launch alone.
+Whatever goes wrong in it, or lies in its folders, is a failure of this launch alone. A world that takes turns has a
+link to the driver: orders go to all ranks, reports come from rank 0. The ranks' end is machine/driver_link.py.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
+import secrets
+import select
+import socket
+import time
 import traceback
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -19,25 +25,225 @@ import msgspec
 from collbench.errors import CollbenchError, Interrupted, LaunchFailed
 from collbench.launch import engines
 from collbench.launch.cells import Launch, LaunchCell, inner_plan
+from collbench.launch.collect import CollectedRecord, left_behind
 from collbench.launch.engines.spec import Session, Stack, WorldSpec
-from collbench.launch.folders import Folders, driver_identity, folders, user_inside
-from collbench.launch.harvest import Harvested, left_behind
+from collbench.launch.folders import Folders, Storage, driver_identity, folders, make_pipe, storage_of, user_inside
 from collbench.launch.job import Job, StartedJob
-from collbench.launch.log import Log
-from collbench.launch.patience import Patience, in_turns, limits_of, written_to
-from collbench.launch.placing import Placement
+from collbench.launch.launchers import RankLauncher, started_by_engine
+from collbench.launch.placement import Placement
 from collbench.launch.rank_environment import nccl_shortage, places, shm_shortage
-from collbench.launch.starters.starter import Starter, started_by_engine
-from collbench.launch.storage import Storage, storage_of
-from collbench.launch.world_links import WorldLink, linked
+from collbench.launch.waiting import Log, Timeouts, in_turns, limits_of, written_to
 from collbench.machine.facts import format_cores
 from collbench.schema.case import Case
 from collbench.schema.plan import LaunchPlan, plan_of_some
 from collbench.schema.record import Alone, Duet
-from collbench.schema.world import Order, Report
+from collbench.schema.world import ADDRESS, LONGEST_REPORT, ORDERS, REPORTS, UNREACHABLE, Address, Order, Report
+
+#: Longest wait for the ranks' connections before an order (s): those that rank 0 reports for have asked for theirs.
+MEETING = 5.0
+
+#: Longest first line of a connection (bytes), and most of them that have not said whose they are.
+_GREETING, _STRANGERS = 100, 64
+
+
+class WorldLink(ABC):
+    """A link to the `ranks` of a world."""
+
+    def __init__(self, ranks: int) -> None:
+        self.ranks, self._begun = ranks, b""
+
+    def order(self, order: Order) -> None:
+        """Let the ranks go on. One that is gone reads it no more, and its world is about to be seen dead."""
+        self._send(msgspec.json.encode(order) + b"\n")
+
+    def report(self, seconds: float) -> Report | None:
+        """The next report within so many seconds.
+
+        Raises:
+            CollbenchError: it is none.
+        """
+        until = time.monotonic() + seconds
+        while b"\n" not in self._begun:
+            left = until - time.monotonic()
+            received = self._received(max(left, 0.0))  # once at least, however late this process gets here
+            if not received and left <= 0:
+                return None
+            self._begun += received
+            if len(self._begun) > LONGEST_REPORT:
+                raise CollbenchError(f"it reported more than {LONGEST_REPORT} bytes at once.")
+        line, _, self._begun = self._begun.partition(b"\n")
+        try:
+            return msgspec.json.decode(line, type=Report)
+        except msgspec.DecodeError as error:
+            raise CollbenchError(f"it reported what is no report ({error}).") from error
+
+    @property
+    def unreachable(self) -> bool:
+        """Whether a rank found no way to the driver."""
+        return False
+
+    @abstractmethod
+    def _send(self, line: bytes) -> None:
+        """To every rank."""
+
+    @abstractmethod
+    def _received(self, seconds: float) -> bytes:
+        """What rank 0 sent, waiting at most so many seconds; empty: nothing."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Give it back."""
+
+
+class Pipes(WorldLink):
+    """On this machine. The driver holds both ends of each pipe: no open waits, and no end is seen too early."""
+
+    def __init__(self, folder: Path, ranks: int, user: tuple[int, int]) -> None:
+        super().__init__(ranks)
+        self._open = list[int]()
+        try:
+            for name in (REPORTS, *(ORDERS.format(rank=rank) for rank in range(ranks))):
+                make_pipe(folder / name, user)
+                self._open.append(os.open(folder / name, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC))
+        except OSError:
+            self.close()
+            raise
+        self._poll = select.poll()
+        self._poll.register(self._open[0], select.POLLIN)
+
+    def _send(self, line: bytes) -> None:
+        for pipe in self._open[1:]:
+            with contextlib.suppress(BlockingIOError):
+                os.write(pipe, line)
+
+    def _received(self, seconds: float) -> bytes:
+        return os.read(self._open[0], 1 << 16) if self._poll.poll(seconds * 1000) else b""
+
+    def close(self) -> None:
+        while self._open:
+            os.close(self._open.pop())
+
+
+class Connections(WorldLink):
+    """To ranks on other machines: they connect to an address that they read in the world's folder.
+
+    A program that a rank has started may have a connection of its own: the one that was made last is served.
+    """
+
+    def __init__(self, folder: Path, ranks: int) -> None:
+        super().__init__(ranks)
+        self._folder, self._token = folder, secrets.token_hex(16)
+        self._strangers = dict[socket.socket, bytes]()
+        self._met: list[list[socket.socket]] = [[] for _ in range(ranks)]
+        self._listener = socket.create_server(("", 0), backlog=ranks + _STRANGERS)
+        self._listener.setblocking(False)
+        address = Address(hosts=_own_names(), port=self._listener.getsockname()[1], token=self._token)
+        draft = folder / f"{ADDRESS}.part"
+        draft.write_bytes(msgspec.json.encode(address))
+        draft.rename(folder / ADDRESS)
+
+    @property
+    def unreachable(self) -> bool:
+        return (self._folder / UNREACHABLE).exists()
+
+    def _send(self, line: bytes) -> None:
+        until = time.monotonic() + MEETING
+        self._begun += self._received(0)  # connections that have ended are seen
+        while not all(self._met) and time.monotonic() < until:
+            self._begun += self._received(0.05)
+        for connections in self._met:
+            for connection in connections[-1:]:
+                with contextlib.suppress(OSError):
+                    connection.sendall(line)
+
+    def _received(self, seconds: float) -> bytes:
+        poll, received = select.poll(), b""
+        of = {one.fileno(): one for one in (self._listener, *self._strangers, *(c for met in self._met for c in met))}
+        for number in of:
+            poll.register(number, select.POLLIN)
+        for number, _ in poll.poll(seconds * 1000):
+            if of[number] is self._listener:
+                self._accept()
+            elif of[number] in self._strangers:
+                self._greeted(of[number])
+            else:
+                received += self._heard(of[number])
+        return received
+
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):
+            stranger, _ = self._listener.accept()
+            stranger.setblocking(False)
+            stranger.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            self._strangers[stranger] = b""
+        for stranger in list(self._strangers)[: -(_STRANGERS + self.ranks)]:
+            self._drop(stranger)
+
+    def _greeted(self, stranger: socket.socket) -> None:
+        """Whose a connection is, by its first line, read byte by byte. Without the token it is closed."""
+        said = self._strangers[stranger]
+        try:
+            while not said.endswith(b"\n") and len(said) < _GREETING:
+                said += (got := stranger.recv(1))
+                if not got:
+                    break
+        except BlockingIOError:
+            self._strangers[stranger] = said
+            return
+        except OSError:
+            said = b""
+        token, _, rank = said.decode(errors="replace").rstrip("\n").partition(" ")
+        if rank.isdecimal() and int(rank) < self.ranks and secrets.compare_digest(token.encode(), self._token.encode()):
+            del self._strangers[stranger]
+            self._met[int(rank)].append(stranger)
+        else:
+            self._drop(stranger)
+
+    def _heard(self, connection: socket.socket) -> bytes:
+        try:
+            received = connection.recv(1 << 16)
+        except BlockingIOError:
+            return b""
+        except OSError:
+            received = b""
+        if not received:
+            self._drop(connection)
+        return received if connection in self._met[0] else b""
+
+    def _drop(self, connection: socket.socket) -> None:
+        self._strangers.pop(connection, None)
+        for met in self._met:
+            if connection in met:
+                met.remove(connection)
+        connection.close()
+
+    def close(self) -> None:
+        for connection in (*self._strangers, *(one for met in self._met for one in met), self._listener):
+            connection.close()
+
+
+def _own_names() -> tuple[str, ...]:
+    """The name of the machine, and its addresses under it that others can reach."""
+    name, numbers = socket.gethostname(), dict[str, None]()
+    with contextlib.suppress(OSError):
+        numbers = dict.fromkeys(str(at[4][0]) for at in socket.getaddrinfo(name, None, socket.AF_INET))
+    return (name, *(number for number in numbers if not number.startswith("127.")))
+
+
+@contextlib.contextmanager
+def linked(folder: Path, ranks: int, user: tuple[int, int], local: bool) -> Iterator[WorldLink]:
+    """A link to a world whose ranks see this folder; `local`: they are on this machine.
+
+    Raises:
+        OSError: it cannot be made.
+    """
+    link = Pipes(folder, ranks, user) if local else Connections(folder, ranks)
+    with contextlib.closing(link):
+        yield link
+
 
 #: Receives a record as it is read, with the transport; with the last one, why the launch failed, if it did.
-Keep = Callable[[Harvested, str | None, LaunchFailed | None], None]
+Keep = Callable[[CollectedRecord, str | None, LaunchFailed | None], None]
 
 
 @dataclass(frozen=True)
@@ -82,8 +288,8 @@ def world_of(
     return WorldSpec(run, name, driver_identity(), launch.cell, placement, stack, at, user, storage)
 
 
-def starter_of(stack: Stack, cell: LaunchCell) -> Starter:
-    return started_by_engine(stack.starter) if engines.get(cell.engine).starts_ranks else stack.starter
+def launcher_of(stack: Stack, cell: LaunchCell) -> RankLauncher:
+    return started_by_engine(stack.launcher) if engines.get(cell.engine).starts_ranks else stack.launcher
 
 
 def without_measure(case: Case) -> Case:
@@ -123,8 +329,8 @@ class LiveWorld:
         return self.assignment.launch
 
     @cached_property
-    def _starter(self) -> Starter:
-        return starter_of(self.assignment.stack, self.launch.cell)
+    def _launcher(self) -> RankLauncher:
+        return launcher_of(self.assignment.stack, self.launch.cell)
 
     def start(self) -> None:
         """Make its folders and boxes, and start its ranks."""
@@ -136,9 +342,9 @@ class LiveWorld:
             of, cell = self.assignment, self.launch.cell
             world = world_of(self.launch, of.stack, of.placement, of.session.run, at, storage)
             opened = self._boxes.enter_context(of.session.open(world))
-            job = Job(opened, self._starter, cell.ranks, of.placement.crowded, at.relay)
+            job = Job(opened, self._launcher, cell.ranks, of.placement.crowded, at.relay)
             limits, bytes_of = limits_of(of.plan, len(of.expected)), written_to(at.out)
-            patience = Patience(in_turns(limits, self.others) if self.others else limits)
+            patience = Timeouts(in_turns(limits, self.others) if self.others else limits)
             self._job = StartedJob(job, self._log, patience, lambda: bytes_of() + self._reports)
 
     def _folders(self) -> tuple[Folders, Storage | None]:
@@ -176,7 +382,7 @@ class LiveWorld:
 
     def _failure_of(self, error: Exception) -> LaunchFailed:
         """Words of the library explain how its ranks ended, and not what else went wrong."""
-        quiet = self._starter.quiet
+        quiet = self._launcher.quiet
         if isinstance(error, LaunchFailed):
             self._quotes = True
             return error
@@ -234,7 +440,7 @@ class LiveWorld:
 
     def give_up(self, reason: str) -> None:
         """It is over: it did not do what it was to do."""
-        self._fail(LaunchFailed(reason, self._log.tail(self._starter.quiet)))
+        self._fail(LaunchFailed(reason, self._log.tail(self._launcher.quiet)))
 
     def end(self, keep: bool = True, interrupted: Interrupted | None = None) -> Outcome:
         """Remove its boxes, and read its records; without `keep` nothing is read. `close` removes its folders.
@@ -247,10 +453,10 @@ class LiveWorld:
             return Outcome(None, self.failure)
         of, cell = self.assignment, self.launch.cell
         if self.failure is not None and self._quotes:
-            quiet, starts = self._starter.quiet, engines.get(cell.engine).starts_ranks
+            quiet, starts = self._launcher.quiet, engines.get(cell.engine).starts_ranks
             said = self._log.message or ("" if starts else self._log.library_message(quiet))
             self.failure = self.failure.saying(f"{self.failure}{said}")
-        transport = of.stack.starter.transport(self._log.lines, tuple(len(box.ranks) for box in of.placement.boxes))
+        transport = of.stack.launcher.transport(self._log.lines, tuple(len(box.ranks) for box in of.placement.boxes))
         if keep:
             self._read(self._at.out, transport)
         return Outcome(transport, self.failure)
@@ -268,12 +474,12 @@ class LiveWorld:
         if not reason and self.over and count < len(expected):
             reason = f"ended early, with {count} of {len(expected)} cases"
         if self.failure is None and reason:
-            self.failure = LaunchFailed(reason, self._log.tail(self._starter.quiet))
+            self.failure = LaunchFailed(reason, self._log.tail(self._launcher.quiet))
         self.failure = self._advised()
         if last is not None:
             self.assignment.keep(last, transport, self.failure)
 
-    def _keep_all_but_last(self, out: Path, transport: str | None) -> tuple[int, Harvested | None, str]:
+    def _keep_all_but_last(self, out: Path, transport: str | None) -> tuple[int, CollectedRecord | None, str]:
         """How many records there are, the last of them, and why the rest of the run cannot be read (empty: it was)."""
         count, last = 0, None
         for harvested in left_behind(out, self.assignment.expected):
@@ -286,17 +492,17 @@ class LiveWorld:
                 count, last = count + 1, told
         return count, last, ""
 
-    def _with_turns(self, harvested: Harvested) -> Harvested | None:
+    def _with_turns(self, harvested: CollectedRecord) -> CollectedRecord | None:
         """The record with how it was measured; None: a world beside it did not complete the case, so it is no pair."""
         record, alone = harvested.record, self.assignment.alone
         if not self.others:
-            return Harvested(msgspec.structs.replace(record, how="blocks", alone=alone), harvested.samples)
+            return CollectedRecord(msgspec.structs.replace(record, how="blocks", alone=alone), harvested.samples)
         duet = self.duets.get(record.case)
         if duet is None and without_measure(record.case) not in self.broken and record.status == "ok":
             return None
         if duet is None or record.status != "ok":
-            return Harvested(msgspec.structs.replace(record, how="blocks", alone="partner"), harvested.samples)
-        return Harvested(msgspec.structs.replace(record, how="duet", duet=duet), harvested.samples)
+            return CollectedRecord(msgspec.structs.replace(record, how="blocks", alone="partner"), harvested.samples)
+        return CollectedRecord(msgspec.structs.replace(record, how="duet", duet=duet), harvested.samples)
 
     def _advised(self) -> LaunchFailed | None:
         """The failure with what would help, where a library is known to end without a message."""

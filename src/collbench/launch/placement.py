@@ -1,23 +1,188 @@
-"""Placement: which ranks share a container. Pure functions, and a table of the policies of collbench itself.
+"""Placement: the slots of ranks on a machine, and the boxes of ranks that share a container. Pure functions.
 
-Another package adds a policy by an entry point of the group `collbench.policies` that names a `Policy`; the name of the
-entry point is the policy's.
+The policies of collbench itself are a table. Another package adds one by an entry point of the group
+`collbench.policies` that names a `Policy`; the name of the entry point is the policy's.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
 from functools import cache
 from importlib.metadata import EntryPoint
 from itertools import groupby
+from typing import Literal
+
+import msgspec
 
 from collbench.errors import PlanError, RequestError, suggestion
-from collbench.launch.slots import Slot
+from collbench.launch.cells import LaunchCell
 from collbench.machine.facts import format_cores
-from collbench.machine.topology import Topology
+from collbench.machine.topology import Core, Topology, TopologyGpu, in_order
 from collbench.registry import entry_points_of, loaded
 from collbench.schema.axes import is_spelling, name_and_number, policy_order
+from collbench.schema.plan import LaunchPlan
+from collbench.units import counted
+
+
+@dataclass(frozen=True)
+class Slot:
+    """What one rank gets: processors, memory nodes, and no GPU or one (its UUID)."""
+
+    cores: tuple[int, ...]
+    nodes: tuple[int, ...]
+    gpu: str | None = None
+
+
+@dataclass(frozen=True)
+class Wants:
+    """What a world asks of a machine.
+
+    The first `servers` ranks are parameter servers, which get no GPU. `cores`: processors for each rank, or `share`:
+    all of them in equal parts. `far`: memory (and with GPUs, processors too) of another node.
+    """
+
+    ranks: int
+    servers: int = 0
+    cores: int | Literal["share"] = 1
+    far: bool = False
+    oversubscribe: bool = False
+
+
+def _far_nodes(topology: Topology, near: Collection[int], who: str) -> tuple[int, ...]:
+    """The memory nodes other than `near`, the nodes of `who`.
+
+    Raises:
+        PlanError: there is none.
+    """
+    others = tuple(node for node in topology.nodes if node not in near)
+    if others:
+        return others
+    if len(topology.nodes) == 1:
+        raise PlanError(f"affinity far: needs two memory nodes; {topology.name} has one. Leave it out.")
+    raise PlanError(f"affinity far: {who} is near to every memory node of {topology.name}. Lower cores_per_rank.")
+
+
+def _slot_of(cores: tuple[Core, ...], gpu: str | None = None) -> Slot:
+    """Processors with the memory of their own nodes."""
+    return Slot(tuple(sorted({c.number for c in cores})), tuple(sorted({c.node for c in cores})), gpu)
+
+
+def on_cores(topology: Topology, wants: Wants) -> tuple[Slot, ...]:
+    """For data in host memory: whole cores first, node by node. Ranks share them only where the plan says so.
+
+    Far: memory of all nodes but those of the rank's processors.
+
+    Raises:
+        PlanError: more processors are asked for than there are; or memory of another node, and there is none.
+    """
+    offered = len(topology.cores)
+    each = max(1, offered // wants.ranks) if wants.cores == "share" else wants.cores
+    needed = wants.ranks * each
+    if needed > offered and not wants.oversubscribe:
+        raise PlanError(
+            f"{counted(wants.ranks, 'rank')} with {counted(each, 'core')} each need {needed} cores, and "
+            f"{topology.name} offers {offered}. Lower ranks or cores_per_rank, or set oversubscribe = true "
+            "(times are then the scheduler's)."
+        )
+    ordered = in_order(topology.cores, needed)
+    cores = tuple(ordered[i % offered] for i in range(needed))
+    near = tuple(_slot_of(cores[rank * each : (rank + 1) * each]) for rank in range(wants.ranks))
+    if not wants.far:
+        return near
+    return tuple(
+        replace(slot, nodes=_far_nodes(topology, slot.nodes, f"rank {rank}")) for rank, slot in enumerate(near)
+    )
+
+
+def on_gpus(topology: Topology, wants: Wants) -> tuple[Slot, ...]:
+    """For data on GPUs, in the machine's order. Near: processors of the GPU's node; far: of the next, with its memory.
+
+    Parameter servers are placed on the first GPU's node, with cores that the other ranks leave there, or elsewhere.
+
+    Raises:
+        PlanError: more GPUs are asked for than there are, or more processors than are near (or far).
+    """
+    workers = wants.ranks - wants.servers
+    if workers > len(topology.gpus):
+        reason = f" ({topology.no_gpus})" if topology.no_gpus else ""
+        need = "1 worker needs a GPU" if workers == 1 else f"{workers} workers need a GPU each"
+        raise PlanError(
+            f"device gpu: {need}, and {topology.name} offers {len(topology.gpus) or 'none'}{reason}. "
+            'Lower ranks or workers, or use device = "cpu".'
+        )
+    gpus = topology.gpus[:workers]
+    nodes = [_node_for(topology, gpu, wants.far) for gpu in gpus]
+    each = _cores_for_each(topology, nodes, wants)
+    ranks = Counter(nodes)
+    by_node = {
+        node: in_order((core for core in topology.cores if core.node == node), each[node] * ranks[node])
+        for node in each
+    }
+    taken = Counter[int]()
+    by_rank = []
+    for gpu, node in zip(gpus, nodes, strict=True):
+        by_rank.append(_slot_of(_next_cores(by_node[node], taken[node], each[node], wants, gpu), gpu.uuid))
+        taken[node] += each[node]
+    for _ in range(wants.servers):
+        by_rank.insert(0, _slot_of(_for_server(topology, by_rank, each[nodes[0]], nodes[0], wants)))
+    return tuple(by_rank)
+
+
+def _cores_for_each(topology: Topology, nodes: list[int], wants: Wants) -> dict[int, int]:
+    """By node, the processors of each rank there."""
+    if wants.cores != "share":
+        return dict.fromkeys(nodes, wants.cores)
+    ranks = Counter(nodes)
+    ranks[nodes[0]] += wants.servers
+    cores = Counter(core.node for core in topology.cores)
+    return {node: max(1, cores[node] // number) for node, number in ranks.items()}
+
+
+def _node_for(topology: Topology, gpu: TopologyGpu, far: bool) -> int:
+    """The node whose processors a GPU's rank gets."""
+    if not far:
+        return gpu.node if gpu.node in topology.nodes else topology.nodes[0]
+    others = _far_nodes(topology, (gpu.node,), f"GPU {gpu.uuid}")
+    return next((node for node in others if node > gpu.node), others[0])
+
+
+def _next_cores(cores: tuple[Core, ...], taken: int, each: int, wants: Wants, gpu: TopologyGpu) -> tuple[Core, ...]:
+    """Processors of a node after those that are taken; from the first again where the plan says `oversubscribe`."""
+    left = len(cores) - taken
+    if left < each and not wants.oversubscribe:
+        raise PlanError(
+            f"GPU {gpu.uuid}: {each} cores {'far from' if wants.far else 'near to'} it are asked for, and {left} are "
+            "left. Lower cores_per_rank or the workers, or set oversubscribe = true."
+        )
+    return tuple(cores[(taken + i) % len(cores)] for i in range(min(each, len(cores))))
+
+
+def _for_server(topology: Topology, others: list[Slot], each: int, node: int, wants: Wants) -> tuple[Core, ...]:
+    used = {core for slot in others for core in slot.cores}
+    free = tuple(_nearest(topology, node, used))[:each]
+    if free:
+        return free
+    if not wants.oversubscribe:
+        raise PlanError(
+            "device gpu: no core is left for the parameter server. Lower cores_per_rank or the workers, or set "
+            "oversubscribe = true."
+        )
+    return topology.in_order[:each]
+
+
+def _nearest(topology: Topology, node: int, used: set[int]) -> Iterator[Core]:
+    """Those that are not used: of cores that no rank has before others, processors of a node before others."""
+    cores = topology.physical(used)
+    free = (core for core in topology.in_order if core.number not in used)
+    yield from sorted(free, key=lambda core: (core.physical in cores, core.node != node))
+
+
+#: By device, `slots(topology, wants)` -> one slot for each rank, in order. Raises PlanError where it does not fit.
+BY_DEVICE: Mapping[str, Callable[[Topology, Wants], tuple[Slot, ...]]] = {"cpu": on_cores, "gpu": on_gpus}
+
 
 #: The group of entry points by which other packages add policies.
 ENTRY_POINTS = "collbench.policies"
@@ -111,19 +276,19 @@ def _registered() -> dict[str, tuple[EntryPoint, ...]]:
     return added | {name: (point, *added.get(name, ())) for name, point in own.items()}
 
 
-def names() -> tuple[str, ...]:
+def policy_names() -> tuple[str, ...]:
     """Every policy without its number, from the least isolated to the most."""
     return tuple(sorted(_registered(), key=policy_order))
 
 
-def named(name: str) -> Policy:
+def named_policy(name: str) -> Policy:
     """The policy of that name.
 
     Raises:
         PlanError: there is none; the package that defines it cannot be imported, or defines something else.
     """
     if name not in _registered():
-        raise PlanError(f"policy {name!r}: unknown. {suggestion(name, names())}")
+        raise PlanError(f"policy {name!r}: unknown. {suggestion(name, policy_names())}")
     points = _registered()[name]
     try:
         policy = loaded(points)
@@ -134,21 +299,23 @@ def named(name: str) -> Policy:
     return policy
 
 
-def find(spelling: str) -> tuple[Policy, int]:
+def find_policy(spelling: str) -> tuple[Policy, int]:
     """The policy that a plan names, and its number; 0 where it does not take one.
 
     Raises:
-        PlanError: as `named`; or the policy takes a number and has none here, or the other way round.
+        PlanError: as `named_policy`; or the policy takes a number and has none here, or the other way round.
     """
     name, number = name_and_number(spelling)
-    policy = named(name)
+    policy = named_policy(name)
     if policy.takes_number != (number > 0):
         how = f"takes a number, such as {name}:2" if policy.takes_number else f"takes no number; write {name}"
         raise PlanError(f"policy {spelling!r}: {how}.")
     return policy, number
 
 
-def groups_of(policy: Policy, number: int, ranks: Sequence[Slot], topology: Topology, servers: int = 0) -> Groups:
+def container_groups(
+    policy: Policy, number: int, ranks: Sequence[Slot], topology: Topology, servers: int = 0
+) -> Groups:
     """The ranks of each container; on the host, of the one place they all share. `ranks` are slots by rank.
 
     With parameter servers, which are the first ranks, the policy is that of the workers where it keeps servers apart:
@@ -168,3 +335,135 @@ def groups_of(policy: Policy, number: int, ranks: Sequence[Slot], topology: Topo
             "hold a rank, and every rank has to be in one, in the order of ranks."
         )
     return groups
+
+
+@dataclass(frozen=True)
+class Box:
+    """One container (or a host): its ranks with their slots, in the same order. `host` is its machine, from 0."""
+
+    name: str
+    ranks: tuple[int, ...]
+    slots: tuple[Slot, ...]
+    host: int = 0
+
+    @property
+    def cores(self) -> str:
+        """All its processors, in the kernel's list format."""
+        return format_cores({core for slot in self.slots for core in slot.cores})
+
+    @property
+    def nodes(self) -> str:
+        """All its memory nodes, in the same format."""
+        return format_cores({node for slot in self.slots for node in slot.nodes})
+
+    @property
+    def gpus(self) -> tuple[str, ...]:
+        """UUIDs of its ranks' GPUs."""
+        return tuple(slot.gpu for slot in self.slots if slot.gpu is not None)
+
+
+@dataclass(frozen=True)
+class Placement:
+    """Where every rank of a world is placed. `crowded`: some share a core, as its hardware threads or in turns.
+
+    `load` are how many ranks are on how many cores, of the host where most share one. `idle` are processors of the
+    machine that no rank gets. `note` is the policy's remark on it; may be empty. On
+    each of several hosts processors have the same numbers.
+    """
+
+    boxes: tuple[Box, ...]
+    crowded: bool = False
+    idle: tuple[int, ...] = ()
+    note: str = ""
+    load: tuple[int, int] = (0, 0)
+
+    @property
+    def shares_boxes(self) -> bool:
+        """Whether some box holds several ranks."""
+        return any(len(box.ranks) > 1 for box in self.boxes)
+
+    @property
+    def slots(self) -> tuple[Slot, ...]:
+        """Slots by rank."""
+        by_rank = {rank: slot for box in self.boxes for rank, slot in zip(box.ranks, box.slots, strict=True)}
+        return tuple(by_rank[rank] for rank in sorted(by_rank))
+
+    @property
+    def gpus(self) -> tuple[str, ...]:
+        return tuple(uuid for box in self.boxes for uuid in box.gpus)
+
+
+def place(topology: Topology, cell: LaunchCell, plan: LaunchPlan) -> Placement:
+    """Boxes for a cell of a plan on a machine, or on several that are alike; its step makes no difference.
+
+    Raises:
+        PlanError: more is asked for than there is, and the plan does not say `oversubscribe`; there is no such policy,
+            or it does not fit; the ranks cannot be spread evenly.
+    """
+    if cell.hosts > 1:
+        return _over_hosts(topology, cell, plan)
+    policy, number = find_policy(cell.policy)
+    cores = plan.cores_per_rank or ("share" if plan.device == "gpu" else 1)
+    wants = Wants(cell.ranks, cell.servers, cores, cell.affinity == "far", plan.oversubscribe)
+    without = _without_gpus(plan, topology)
+    by_rank = BY_DEVICE["cpu" if without else plan.device](topology, wants)
+    if plan.spare == "chief":
+        by_rank = _with_spare(by_rank, cell.servers, topology)
+    groups = container_groups(policy, number, by_rank, topology, cell.servers)
+    boxes = tuple(Box(f"c{i}", ranks, tuple(by_rank[rank] for rank in ranks)) for i, ranks in enumerate(groups))
+    used = {core for slot in by_rank for core in slot.cores}
+    on_core = Counter(core for slot in by_rank for core in topology.physical(slot.cores))
+    idle = tuple(core.number for core in topology.in_order if core.number not in used)
+    crowded = any(count > 1 for count in on_core.values())
+    load = (len(by_rank), len(on_core))
+    return Placement(boxes, crowded, idle, without or policy.note(groups, topology), load)
+
+
+def _over_hosts(topology: Topology, cell: LaunchCell, plan: LaunchPlan) -> Placement:
+    """As many ranks on each host, in the order of ranks; servers on the first, with as many cores as a worker has."""
+    *servers, workers = cell.parts
+    each, left = divmod(workers.ranks, workers.hosts)
+    if left or not each:
+        who, beside = ("worker", " beside that of the servers") if servers else ("rank", "")
+        raise PlanError(
+            f"{counted(workers.ranks, who)} cannot be spread evenly over {counted(workers.hosts, 'host')}{beside}. "
+            "Take a multiple of it."
+        )
+    on_each = place(topology, replace(workers, hosts=1, ranks=each), plan)
+    hosts = [on_each] * workers.hosts
+    for part in servers:
+        cores = min(len(slot.cores) for slot in on_each.slots)
+        as_workers = msgspec.structs.replace(plan, device="cpu", cores_per_rank=cores)
+        hosts.insert(0, place(topology, part, as_workers))
+    fullest = max(hosts, key=lambda host: (host.crowded, Fraction(*host.load)))
+    return replace(on_each, boxes=_numbered(hosts), crowded=fullest.crowded, load=fullest.load)
+
+
+def _numbered(hosts: Iterable[Placement]) -> tuple[Box, ...]:
+    """The boxes of all hosts, their ranks counted over all of them."""
+    boxes: list[Box] = []
+    for number, host in enumerate(hosts):
+        first = sum(len(box.ranks) for box in boxes)
+        boxes += [Box(f"h{number}{box.name}", tuple(first + rank for rank in box.ranks), box.slots, number)
+                  for box in host.boxes]  # fmt: skip
+    return tuple(boxes)
+
+
+def _with_spare(by_rank: tuple[Slot, ...], chief: int, topology: Topology) -> tuple[Slot, ...]:
+    """The slots with the processors of cores that no other rank has added to those of the chief, the first worker."""
+    own = by_rank[chief]
+    others = topology.physical({core for slot in by_rank if slot is not own for core in slot.cores})
+    spare = [core for core in topology.in_order if core.physical not in others]
+    larger = Slot(
+        tuple(sorted({*own.cores, *(core.number for core in spare)})),
+        tuple(sorted({*own.nodes, *(core.node for core in spare)})), own.gpu,
+    )  # fmt: skip
+    return (*by_rank[:chief], larger, *by_rank[chief + 1 :])
+
+
+def _without_gpus(plan: LaunchPlan, topology: Topology) -> str:
+    """A note where benchmarks of GPUs are planned on cores, because no GPU is there and they may be skipped."""
+    if plan.device != "gpu" or topology.gpus or plan.collectives or plan.unusable != "skip":
+        return ""
+    reason = f" ({topology.no_gpus})" if topology.no_gpus else ""
+    return f"{topology.name} offers no GPU{reason}: benchmarks that need one are skipped"

@@ -7,15 +7,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from collbench.errors import PlanError, suggestion
-from collbench.launch import engines, starters
+from collbench.launch import engines, launchers
 from collbench.launch.cells import LaunchCell
 from collbench.launch.engines.spec import Looks
-from collbench.launch.expansion import ExpandedPlan, refuse_too_large
-from collbench.launch.groups import at_once
-from collbench.launch.placing import Placement
+from collbench.launch.expansion import ExpandedPlan, at_once, refuse_too_large
+from collbench.launch.folders import refuse_unusable_folder
+from collbench.launch.placement import Placement
 from collbench.launch.shipped import dockerfiles
 from collbench.launch.stacks import Missing, StackKey, looked_at_together, refuse_missing
-from collbench.launch.storage import refuse_unusable_folder
 from collbench.schema.plan import LaunchPlan, named_sides
 
 #: Sides of a plan that are looked at together; `(None,)` where it has none.
@@ -23,7 +22,7 @@ Sides = tuple[str | None, ...]
 
 
 @dataclass(frozen=True)
-class Foreseen:
+class Preview:
     """A line for each: memory and folders that are lacking, and what the host lacks of the plan or of a side.
 
     What images hold only their engine knows; of an image that nobody has heard of here the name is doubted. `missing`
@@ -34,7 +33,7 @@ class Foreseen:
     missing: Missing
 
 
-def foreseen(expanded: ExpandedPlan) -> Foreseen:
+def preview_of(expanded: ExpandedPlan) -> Preview:
     """Look at this machine, and at the environments of the host that a plan and its sides name."""
     plan = expanded.plan
     lines = [*_unknown_images(plan)]
@@ -43,7 +42,7 @@ def foreseen(expanded: ExpandedPlan) -> Foreseen:
     missing: dict[StackKey, Mapping[str, str]] = {}
     for sides in looked_at_together(plan):
         lines += _of_host(expanded, sides, missing)
-    return Foreseen(tuple(lines), missing)
+    return Preview(tuple(lines), missing)
 
 
 def _of_host(
@@ -89,7 +88,7 @@ def _look_at_host(expanded: ExpandedPlan, sides: Sides) -> Looks:
     asks_engine = bool(plan.collectives) and any(cell.engine != engines.HOST for cell in cells)
 
     def known(cell: LaunchCell) -> bool:
-        return cell.image in plan.environments and any(vendor in cell.image for vendor in starters.names())
+        return cell.image in plan.environments and any(vendor in cell.image for vendor in launchers.names())
 
     host: dict[LaunchCell, Placement] = {
         cell: placement for cell, placement in expanded.placements_on(engines.HOST).items()
@@ -98,7 +97,7 @@ def _look_at_host(expanded: ExpandedPlan, sides: Sides) -> Looks:
     return engines.get(engines.HOST).connect(plan, lambda: None).look(plan, host, {}) if host else Looks({})
 
 
-def unused(expanded: ExpandedPlan) -> tuple[str, ...]:
+def ignored_keys(expanded: ExpandedPlan) -> tuple[str, ...]:
     """A line for each; of a key only where its value is not the default."""
     return (*expanded.left_out, *_without_effect(expanded), *_listed_twice(expanded.plan))
 

@@ -8,7 +8,7 @@ from collbench.launch import engines
 from collbench.launch.cells import LaunchCell
 from collbench.launch.engines.ladder import Sharing, step_of
 from collbench.launch.engines.spec import Stack
-from collbench.launch.placing import Placement
+from collbench.launch.placement import Placement
 from collbench.machine import facts
 from collbench.machine.facts import format_cores
 from collbench.schema.world import Place
@@ -56,7 +56,7 @@ SHM_FOLDER = "/collbench/shm"
 
 def needs_shm_folder(cell: LaunchCell, placement: Placement, stack: Stack) -> bool:
     """Whether ranks in different containers would give the same name to files in the /dev/shm that they share."""
-    return bool(stack.starter.shm_folder) and shares_hostname(cell, placement) and placement.shares_boxes
+    return bool(stack.launcher.shm_folder) and shares_hostname(cell, placement) and placement.shares_boxes
 
 
 #: Bytes of /dev/shm that NCCL (2.7 to 2.30) takes for a connection through host memory, in each of its channels:
@@ -80,11 +80,11 @@ def notes(cell: LaunchCell, placement: Placement, stack: Stack) -> tuple[str, ..
     workarounds = [
         f"{name}={value}, because {reason}"
         for name, value, reason in _workarounds(cell, placement, stack)
-        if name not in stack.given.variables  # that of the plan is in force
+        if name not in stack.overrides.variables  # that of the plan is in force
     ]
     if refuses_cma(cell, placement, stack):
         calls = " and ".join(sorted(stack.refused, reverse=True))
-        workarounds.insert(0, f"{calls} refused at this step: {stack.starter.vendor} copies twice")
+        workarounds.insert(0, f"{calls} refused at this step: {stack.launcher.vendor} copies twice")
     if sharing_of(cell).all_gpus and placement.gpus and len(placement.boxes) > 1:
         workarounds.append("every container sees every GPU of this world: devices are not isolated at this step")
     return (*filter(None, (placement.note,)), *workarounds)
@@ -93,13 +93,13 @@ def notes(cell: LaunchCell, placement: Placement, stack: Stack) -> tuple[str, ..
 def _workarounds(cell: LaunchCell, placement: Placement, stack: Stack) -> Iterator[tuple[str, str, str]]:
     """Variables without which the library fails in such containers: name, value, and why it is set."""
     if refuses_cma(cell, placement, stack):
-        yield from ((*variable, "it would abort otherwise") for variable in stack.starter.without_cma.items())
+        yield from ((*variable, "it would abort otherwise") for variable in stack.launcher.without_cma.items())
     if shares_hostname(cell, placement):
-        yield from ((*variable, "it would hang otherwise") for variable in stack.starter.one_hostname.items())
+        yield from ((*variable, "it would hang otherwise") for variable in stack.launcher.one_hostname.items())
     if shares_hostname(cell, placement) and sharing_of(cell).host:
-        yield from ((*variable, "it would hang otherwise") for variable in stack.starter.host_network.items())
+        yield from ((*variable, "it would hang otherwise") for variable in stack.launcher.host_network.items())
     if needs_shm_folder(cell, placement, stack):
-        yield stack.starter.shm_folder, SHM_FOLDER, "containers would overwrite each other's shared memory otherwise"
+        yield stack.launcher.shm_folder, SHM_FOLDER, "containers would overwrite each other's shared memory otherwise"
     if hides_peers(cell, placement, stack):
         yield "NCCL_P2P_DISABLE", "1", "NCCL would take the containers for one machine and fail to reach hidden GPUs"
 
@@ -131,12 +131,12 @@ def shm_shortage(cell: LaunchCell, placement: Placement, stack: Stack) -> str | 
     """Where a container of the cell has less /dev/shm than the library needs, which then ends without a message."""
     sharing = sharing_of(cell)
     ranks = cell.ranks if sharing.ipc else max(len(box.ranks) for box in placement.boxes)
-    needed = ranks * stack.starter.shm_per_rank
+    needed = ranks * stack.launcher.shm_per_rank
     if sharing.shm_bytes is None or needed <= sharing.shm_bytes:
         return None
     larger = _step_with_more(cell)
     return (
-        f"{ranks} ranks of {stack.starter.vendor} need about {format_bytes(needed)} of shared memory, and /dev/shm at "
+        f"{ranks} ranks of {stack.launcher.vendor} need about {format_bytes(needed)} of shared memory, and /dev/shm at "
         f"the step {cell.isolation} has {format_bytes(sharing.shm_bytes)}. "
         f"Use {f'the step {larger}, or ' if larger else ''}fewer ranks per container"
     )
@@ -149,4 +149,4 @@ OF_EVERY_RANK = {"OMP_NUM_THREADS": "1"}
 def variables(cell: LaunchCell, placement: Placement, stack: Stack) -> dict[str, str]:
     """The environment that every rank shares."""
     workarounds = {name: value for name, value, _ in _workarounds(cell, placement, stack)}
-    return {**OF_EVERY_RANK, **stack.starter.environment, **workarounds, **stack.given.variables}
+    return {**OF_EVERY_RANK, **stack.launcher.environment, **workarounds, **stack.overrides.variables}

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from collbench.errors import PlanError, suggestion
-from collbench.launch import starters
+from collbench.launch import launchers
 from collbench.machine.topology import Core, Topology, TopologyGpu
 from collbench.schema.files import read_toml
 from collbench.schema.plan import mistake_in
@@ -89,14 +89,14 @@ def refuse_sizes(where: str, cores: int, gpus: int) -> None:
 
 
 def refuse_libraries(where: str, libraries: Iterable[str]) -> None:
-    """Names of libraries that no starter has.
+    """Names of libraries that no launcher has.
 
     Raises:
         PlanError: the first.
     """
     for library in libraries:
-        if library not in starters.names():
-            raise PlanError(f"{where}: library {library!r}: unknown. {suggestion(library, starters.names())}")
+        if library not in launchers.names():
+            raise PlanError(f"{where}: library {library!r}: unknown. {suggestion(library, launchers.names())}")
 
 
 def refuse_variables(where: str, variables: Mapping[str, str]) -> None:

@@ -13,18 +13,17 @@ import msgspec
 
 from collbench import backends, workloads
 from collbench.errors import EngineError, ImageMissing, LaunchFailed, PlanError, RequestError
-from collbench.launch import engines, starters
+from collbench.launch import engines, launchers
 from collbench.launch.cells import Launch, LaunchCell, backends_of, communicates
 from collbench.launch.engines.spec import Look, OpenWorld, Session, Stack, cleaned
 from collbench.launch.expansion import ExpandedPlan, expand, library_of
 from collbench.launch.folders import folders
-from collbench.launch.given import PRELOAD, given_by
+from collbench.launch.launchers import PROCESS, Argv
 from collbench.launch.live_world import user_of, world_of
-from collbench.launch.log import Log, whole_words
-from collbench.launch.patience import StopCheck
+from collbench.launch.overrides import PRELOAD, overrides_of
 from collbench.launch.probe import Contents
 from collbench.launch.rank_environment import OF_EVERY_RANK, notes, places
-from collbench.launch.starters.starter import PROCESS, Argv
+from collbench.launch.waiting import Log, StopCheck, whole_words
 from collbench.machine import facts
 from collbench.machine.digest import sha256_of
 from collbench.schema.manifest import Allocation, Host, Image, Library
@@ -153,10 +152,10 @@ def stack_of(plan: LaunchPlan, image: str, look: Look, watched: Sequence[str] = 
     Raises:
         ImageMissing: it holds no library that can be started.
     """
-    starter = starters.get(look.contents.vendor, image) if communicates(plan) else PROCESS
+    launcher = launchers.get(look.contents.vendor, image) if communicates(plan) else PROCESS
     nccl = any("nccl" in backend for backend in backends_of(plan, image))
-    given = given_by(plan, look.library_path, watched)
-    return Stack(starter, look.reference, look.refused, nccl, look.grants, given=given)
+    given = overrides_of(plan, look.library_path, watched)
+    return Stack(launcher, look.reference, look.refused, nccl, look.grants, overrides=given)
 
 
 def _image(
@@ -335,7 +334,7 @@ def _refuse_other_library(
     if communicates(plan) and contents.vendor != expected:
         raise ImageMissing(
             f"{title}: stands for {expected}, and holds {contents.vendor or 'no MPI'}; the launcher starts "
-            f"{', '.join(starters.names())}. Say in the site file which it is: libraries = {{ {image} = ... }}"
+            f"{', '.join(launchers.names())}. Say in the site file which it is: libraries = {{ {image} = ... }}"
         )
 
 

@@ -11,7 +11,7 @@ import msgspec
 from collbench.doctor.cluster import examined, said, slurm_node
 from collbench.doctor.parts.finding import Finding, Problem, Severity
 from collbench.errors import EngineError
-from collbench.launch import starters
+from collbench.launch import launchers
 from collbench.launch.engines.slurm import client
 from collbench.launch.engines.slurm.options import seconds_of
 from collbench.launch.engines.slurm.script import Resources, job_script
@@ -64,7 +64,7 @@ def _clients() -> Finding:
 
 def _used(site: SlurmSite) -> set[str]:
     """The libraries that images and environments of the site stand for."""
-    known = {image: site.libraries.get(image) or next((name for name in starters.names() if name in image), "")
+    known = {image: site.libraries.get(image) or next((name for name in launchers.names() if name in image), "")
              for image in (*site.images, *site.environments)}  # fmt: skip
     return set(known.values()) | set(site.mpi)
 

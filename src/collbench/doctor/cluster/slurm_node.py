@@ -34,11 +34,11 @@ from collbench.launch.engines.slurm.look import (
 from collbench.launch.engines.slurm.options import RUNTIMES, seconds_of
 from collbench.launch.engines.slurm.script import Resources, StepOf, job_script, python_of, step_script, variables_of
 from collbench.launch.engines.slurm.site import SlurmSite
-from collbench.launch.expansion import expand, starter_of
-from collbench.launch.log import Log
-from collbench.launch.placing import Placement
+from collbench.launch.expansion import expand, launcher_of
+from collbench.launch.launchers import PROCESS, RankLauncher
+from collbench.launch.placement import Placement
 from collbench.launch.stacks import nodes_of
-from collbench.launch.starters.starter import PROCESS, Starter
+from collbench.launch.waiting import Log
 from collbench.schema.plan import LaunchPlan
 from collbench.units import counted
 
@@ -82,7 +82,7 @@ class Software:
     plan: LaunchPlan
     cell: LaunchCell
     placement: Placement
-    starter: Starter
+    launcher: RankLauncher
 
 
 class _Busy(EngineError):
@@ -154,13 +154,13 @@ def _planned(site: SlurmSite, address: str, name: str, contained: bool, nodes: i
     policy = RUNTIMES[site.runtime].policies[0] if contained else "host"
     plan = LaunchPlan(images=(name,), policies=(policy,), collectives=("allreduce",), sizes=("8",), ranks=(ranks,),
                       launches=1, engine="slurm", site=address)  # fmt: skip
-    starter = starter_of(name, site.libraries, plan)
-    if starter.vendor == "torch":
+    launcher = launcher_of(name, site.libraries, plan)
+    if launcher.vendor == "torch":
         plan = msgspec.structs.replace(plan, backends=("torch-gloo",))
     ((cell, placement),) = expand(plan).placements.items()
     if nodes > 1:
         cell, placement = one_on_each({cell: placement}, nodes)
-    return Software(plan, cell, placement, starter)
+    return Software(plan, cell, placement, launcher)
 
 
 def _seen(site: SlurmSite, address: str, job: SlurmJob, nodes: int, check: Callable[[], None]) -> Finding:
@@ -218,12 +218,12 @@ def _met(
         title = title_of(one.cell, site)
         code, log = run_step(job, _hello(one, site, one.cell, one.placement), _NAME, check, title, HELLO)
         if code != 0:
-            cause = _cause(log, one.starter) or f"exit code {code}"
+            cause = _cause(log, one.launcher) or f"exit code {code}"
             if code is None:
                 cause = f"the ranks did not meet within {HELLO:g} s"
             where = _alone(one, site, job, nodes, check) if len(nodes) > 1 else ""
-            problems.append(Problem("fail", f"{title}: {where or cause}", f"launches of {one.cell.image} fail",
-                                    f"srun --mpi={one.starter.pmi} there; mpi and setup in the site file"))  # fmt: skip
+            remedy = f"srun --mpi={one.launcher.pmi} there; mpi and setup in the site file"
+            problems.append(Problem("fail", f"{title}: {where or cause}", f"launches of {one.cell.image} fail", remedy))
     ranks = counted(software[0].cell.ranks, "rank")
     return Finding(f"{len(software) - len(problems)} of {len(software)} meet: {ranks} on {counted(len(nodes), 'node')}",
                    tuple(problems))  # fmt: skip
@@ -236,9 +236,9 @@ _NAME = "collbench-ranks"
 def _hello(one: Software, site: SlurmSite, cell: LaunchCell, placement: Placement) -> str:
     """As a launch would start it: one all-reduce of 8 bytes."""
     argv = (python_of(cell, site), "-m", "collbench", "allreduce", "-b", "8", "-e", "8", "-n", "1", "-w", "0",
-            *(("--backend", "torch-gloo") if one.starter.vendor == "torch" else ()))  # fmt: skip
-    variables = variables_of(cell, placement, one.starter, site)
-    return step_script(StepOf(_NAME, cell, placement, one.starter, variables), site, argv)
+            *(("--backend", "torch-gloo") if one.launcher.vendor == "torch" else ()))  # fmt: skip
+    variables = variables_of(cell, placement, one.launcher, site)
+    return step_script(StepOf(_NAME, cell, placement, one.launcher, variables), site, argv)
 
 
 def _alone(one: Software, site: SlurmSite, job: SlurmJob, nodes: tuple[str, ...], check: Callable[[], None]) -> str:
@@ -258,7 +258,7 @@ def _alone(one: Software, site: SlurmSite, job: SlurmJob, nodes: tuple[str, ...]
     groups: dict[str, list[str]] = {}
     for node, lines in causes.items():
         if lines:
-            groups.setdefault(_cause(_log_of(lines), one.starter) or lines[-1], []).append(node)
+            groups.setdefault(_cause(_log_of(lines), one.launcher) or lines[-1], []).append(node)
     if not groups:
         return ""
     return "; ".join(f"{nodes_of(bad, len(nodes))}: {cause}" for cause, bad in list(groups.items())[:3])
@@ -271,7 +271,7 @@ def _log_of(lines: Iterable[str]) -> Log:
     return log
 
 
-def _cause(log: Log, starter: Starter) -> str:
+def _cause(log: Log, launcher: RankLauncher) -> str:
     """What collbench says, or srun, or the library."""
     return (log.message.removeprefix(": ") or of_srun(log.lines)
-            or log.library_message(starter.quiet).removeprefix(": "))  # fmt: skip
+            or log.library_message(launcher.quiet).removeprefix(": "))  # fmt: skip

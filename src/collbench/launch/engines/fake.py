@@ -17,11 +17,10 @@ from collbench.errors import LaunchFailed, PlanError
 from collbench.launch.cells import LaunchCell
 from collbench.launch.engines.ladder import SHARING, Sharing, Step, ladder_of
 from collbench.launch.engines.spec import Engine, Look, Looks, Site, WorldSpec
-from collbench.launch.log import Log
-from collbench.launch.patience import StopCheck
-from collbench.launch.placing import Placement
+from collbench.launch.launchers import Argv
+from collbench.launch.placement import Placement
 from collbench.launch.probe import Contents, sources
-from collbench.launch.starters.starter import Argv
+from collbench.launch.waiting import Log, StopCheck
 from collbench.machine.topology import Core, Topology
 from collbench.schema.plan import LaunchPlan
 from collbench.schema.record import SCHEMA

@@ -16,14 +16,12 @@ from typing import Protocol
 from collbench.errors import EngineError
 from collbench.launch.cells import Launch, LaunchCell
 from collbench.launch.engines.ladder import Ladder
-from collbench.launch.folders import Folders
-from collbench.launch.given import NOTHING_GIVEN, Given
-from collbench.launch.log import Log
-from collbench.launch.patience import StopCheck
-from collbench.launch.placing import Placement
+from collbench.launch.folders import Folders, Storage
+from collbench.launch.launchers import Argv, RankLauncher
+from collbench.launch.overrides import NO_OVERRIDES, Overrides
+from collbench.launch.placement import Placement
 from collbench.launch.probe import Contents
-from collbench.launch.starters.starter import Argv, Starter
-from collbench.launch.storage import Storage
+from collbench.launch.waiting import Log, StopCheck
 from collbench.machine import topology
 from collbench.machine.topology import Topology
 from collbench.schema.manifest import Allocation, Host
@@ -36,16 +34,16 @@ class Stack:
 
     `refused`: calls that the library needs to read another rank's memory, and that the engine does not allow without
     SYS_PTRACE. `nccl`: a backend uses NCCL. `grants`: what the engine can give, in its own words.
-    `beneath`: by storage, the device that the engine keeps it on. `given`: what the plan sets for every rank.
+    `beneath`: by storage, the device that the engine keeps it on. `overrides`: what the plan sets for every rank.
     """
 
-    starter: Starter
+    launcher: RankLauncher
     reference: str
     refused: frozenset[str] = frozenset()
     nccl: bool = False
     grants: frozenset[str] = frozenset()
     beneath: Mapping[str, str] = field(default_factory=dict)
-    given: Given = NOTHING_GIVEN
+    overrides: Overrides = NO_OVERRIDES
 
 
 @dataclass(frozen=True)

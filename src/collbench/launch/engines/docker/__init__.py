@@ -8,7 +8,7 @@ from collbench.launch.engines.docker.client import DOCKER, Service
 from collbench.launch.engines.docker.containers import DockerSession
 from collbench.launch.engines.docker.spec import LADDER, world_commands
 from collbench.launch.engines.spec import Engine
-from collbench.launch.patience import StopCheck
+from collbench.launch.waiting import StopCheck
 from collbench.schema.plan import LaunchPlan
 
 

@@ -23,8 +23,7 @@ from typing import Any, TypeVar
 from collbench.errors import EngineError, to_install
 from collbench.launch.engines.docker.spec import DRIVER_LABEL, NETWORK_OPTIONS, RUN_LABEL, Spec, container_settings
 from collbench.launch.folders import driver_identity
-from collbench.launch.log import Lines
-from collbench.launch.patience import StopCheck
+from collbench.launch.waiting import Lines, StopCheck
 
 #: Longest wait for a whole answer of the engine, and of an engine that may be gone (s).
 ANSWER, PING = 60, 5

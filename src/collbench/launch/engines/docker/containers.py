@@ -26,11 +26,10 @@ from collbench.launch.folders import (
     sweep_folders,
     user_inside,
 )  # fmt: skip
-from collbench.launch.log import Log
-from collbench.launch.patience import StopCheck
-from collbench.launch.placing import Placement
+from collbench.launch.launchers import Argv
+from collbench.launch.placement import Placement
 from collbench.launch.rank_environment import sharing_of
-from collbench.launch.starters.starter import Argv
+from collbench.launch.waiting import Log, StopCheck
 from collbench.schema.plan import LaunchPlan
 
 # Worlds --------------------------------------------------------------------------------------------------------------

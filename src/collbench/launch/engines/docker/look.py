@@ -15,7 +15,7 @@ import msgspec
 
 from collbench import workloads
 from collbench.errors import EngineError, ImageMissing
-from collbench.launch import starters
+from collbench.launch import launchers
 from collbench.launch.cells import LaunchCell
 from collbench.launch.engines.docker.client import Docker, objects, translated
 from collbench.launch.engines.docker.spec import (
@@ -34,12 +34,11 @@ from collbench.launch.engines.docker.spec import (
     library_mounts,
 )
 from collbench.launch.engines.spec import Look, Looks
-from collbench.launch.folders import folders, user_inside
-from collbench.launch.given import LIBRARY_PATH, NOTHING_GIVEN, Given, given_by
-from collbench.launch.placing import Placement
+from collbench.launch.folders import folders, refuse_other_device, user_inside
+from collbench.launch.overrides import LIBRARY_PATH, NO_OVERRIDES, Overrides, overrides_of
+from collbench.launch.placement import Placement
 from collbench.launch.probe import Contents
 from collbench.launch.rank_environment import sharing_of
-from collbench.launch.storage import refuse_other_device
 from collbench.machine.cgroup import under
 from collbench.schema.plan import LaunchPlan, Plan
 
@@ -148,7 +147,7 @@ def ask(
 
 def contents_of(
     engine: Docker, image: Resolved, build: bool = False, requests: list[dict[str, Any]] | None = None,
-    benchmarks: tuple[str, ...] = (), given: Given = NOTHING_GIVEN,
+    benchmarks: tuple[str, ...] = (), given: Overrides = NO_OVERRIDES,
 ) -> Contents:  # fmt: skip
     """What `collbench.launch.probe` prints in an image; with `build`, how its MPI was built too.
 
@@ -325,9 +324,9 @@ def look_at(engine: Docker, plan: LaunchPlan, placements: Mapping[LaunchCell, Pl
         library_path = next(paths, "")
         contents = contents_of(
             engine, image, requests=gpu_requests(gpus, cdi), benchmarks=workloads.uses(plan.benchmarks),
-            given=given_by(plan, library_path),
+            given=overrides_of(plan, library_path),
         )  # fmt: skip
-        attach = starters.get(contents.vendor, name).attach if shared else frozenset()
+        attach = launchers.get(contents.vendor, name).attach if shared else frozenset()
         looks[name] = Look(
             contents, image.id, f"image {name}", id=str(known["Id"]), digests=tuple(known.get("RepoDigests") or ()),
             labels={key: str(value) for key, value in (config.get("Labels") or {}).items()

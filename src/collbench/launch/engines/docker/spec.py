@@ -13,10 +13,10 @@ from typing import Any, Literal, NamedTuple
 
 from collbench.launch.engines.ladder import SHARING, USUAL_SHM, Step, ladder_of, step_of
 from collbench.launch.engines.spec import WorldSpec
-from collbench.launch.given import Given
-from collbench.launch.placing import Box
+from collbench.launch.launchers import Argv
+from collbench.launch.overrides import Overrides
+from collbench.launch.placement import Box
 from collbench.launch.rank_environment import SHM_FOLDER, needs_shm_folder, variables
-from collbench.launch.starters.starter import Argv
 
 LADDER = ladder_of(
     Step("strict", "private ipc, pid, net, uts; only its own GPU; Docker's default limits", SHARING["strict"]),
@@ -165,7 +165,7 @@ def program_of(world: WorldSpec) -> Argv:
     return INSIDE if world.folders.turns is None else (*INSIDE, *IN_TURNS)
 
 
-def library_mounts(given: Given) -> tuple[Mount, ...]:
+def library_mounts(given: Overrides) -> tuple[Mount, ...]:
     """The library files that a plan puts in front of others."""
     return tuple(Mount(source, target) for target, source in given.mounts().items())
 
@@ -180,7 +180,7 @@ def layout_of(world: WorldSpec) -> Layout:
         raise ValueError(f"{cell.title}: no step of the ladder")
     sharing, limits = step_of(LADDER, cell.isolation).sharing, STEPS.index(cell.isolation) >= STEPS.index("limits")
     capabilities = {"SYS_NICE": limits, "SYS_PTRACE": sharing.ipc}
-    environment = variables(cell, placement, stack) | stack.given.inside() | ACCOUNT
+    environment = variables(cell, placement, stack) | stack.overrides.inside() | ACCOUNT
 
     def made(name: str, box: Box, **fields: Any) -> Spec:
         return Spec(
@@ -222,7 +222,7 @@ def layout_of(world: WorldSpec) -> Layout:
 def _mounts(world: WorldSpec) -> dict[str, tuple[Mount, ...]]:
     """By box; that of rank 0 may write to the launch's folders, and has the storage of programs that work in files."""
     at, stack, storage = world.folders, world.stack, world.storage
-    common = (Mount(str(at.plan), PLAN), Mount(str(at.placement), PLACEMENT), *library_mounts(stack.given))
+    common = (Mount(str(at.plan), PLAN), Mount(str(at.placement), PLACEMENT), *library_mounts(stack.overrides))
     if at.turns is not None:
         common += (Mount(str(at.turns), TURNS),)
     if needs_shm_folder(world.cell, world.placement, stack):
@@ -344,18 +344,18 @@ def world_commands(world: WorldSpec, program: str = "docker") -> tuple[str, ...]
 
 def _starts(world: WorldSpec, layout: Layout, program: str) -> list[str]:
     """The command in the first container; across containers, what else the launcher does."""
-    starter, hosts, first = world.stack.starter, layout.hosts, layout.members[0].name
+    launcher, hosts, first = world.stack.launcher, layout.hosts, layout.members[0].name
     if len(hosts) == 1:
-        local = starter.local(world.cell.ranks, world.placement.crowded, program_of(world))
+        local = launcher.local(world.cell.ranks, world.placement.crowded, program_of(world))
         return [f"{program} exec {first} {shlex.join(local)}"]
-    argv = shlex.join(starter.across(hosts, program_of(world)))
-    if starter.direct is not None:
+    argv = shlex.join(launcher.across(hosts, program_of(world)))
+    if launcher.direct is not None:
         return [
             f"{program} exec --detach {' '.join(f'--env {k}={v}' for k, v in variables.items())} "
             f"{layout.names[name]} {argv}"
-            for name, variables in starter.direct(hosts)
+            for name, variables in launcher.direct(hosts)
         ]
-    how = "leaves in the relay folder" if starter.relays else "prints"
+    how = "leaves in the relay folder" if launcher.relays else "prints"
     return [
         f"{program} exec {first} {argv}",
         f"#   waits until the commands that it {how} run in the other containers; collbench launch starts them",

@@ -16,11 +16,10 @@ from collbench.launch.engines.host.environments import look_beside
 from collbench.launch.engines.spec import Engine, Looks, WorldSpec
 from collbench.launch.folders import Folders, sweep_folders
 from collbench.launch.job import HostProcess
-from collbench.launch.log import Log
-from collbench.launch.patience import StopCheck
-from collbench.launch.placing import Placement
+from collbench.launch.launchers import Argv
+from collbench.launch.placement import Placement
 from collbench.launch.rank_environment import variables
-from collbench.launch.starters.starter import Argv
+from collbench.launch.waiting import Log, StopCheck
 from collbench.schema.plan import LaunchPlan
 
 
@@ -29,8 +28,8 @@ def commands(world: WorldSpec) -> tuple[str, ...]:
     stack, cell = world.stack, world.cell
     program = ("collbench", *_run(world.folders))
     variables = shlex.join(f"{name}={value}" for name, value in environment_of(world).items())
-    argv = shlex.join(stack.starter.local(cell.ranks, world.placement.crowded, program))
-    links = stack.given.links(_libraries(world))
+    argv = shlex.join(stack.launcher.local(cell.ranks, world.placement.crowded, program))
+    links = stack.overrides.links(_libraries(world))
     return (*links, f"env PATH={stack.reference}/bin:$PATH {variables} {argv}")
 
 
@@ -64,7 +63,7 @@ class HostSession:
     @contextlib.contextmanager
     def open(self, world: WorldSpec) -> Iterator[HostWorld]:
         """Processes on this machine; all of them are ended."""
-        given, folder = world.stack.given, _libraries(world)
+        given, folder = world.stack.overrides, _libraries(world)
         if given.libraries:
             given.link(folder)
         opened = HostWorld(world)
@@ -122,7 +121,7 @@ def environment_of(world: WorldSpec) -> dict[str, str]:
     launch's folder, which is removed with it. Open MPI's mpirun starts something for root only where told to.
     """
     temporary = {"TMPDIR": str(world.folders.plan.parent)}
-    in_front = world.stack.given.on_host(_libraries(world))
+    in_front = world.stack.overrides.on_host(_libraries(world))
     root = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"} if os.getuid() == 0 else {}
     return variables(world.cell, world.placement, world.stack) | root | temporary | in_front
 

@@ -12,12 +12,12 @@ import msgspec
 
 from collbench import workloads
 from collbench.errors import PlanError
-from collbench.launch import starters
+from collbench.launch import launchers
 from collbench.launch.cells import communicates
 from collbench.launch.engines.spec import Look
 from collbench.launch.folders import signed_folder
-from collbench.launch.given import LIBRARY_PATH, NOTHING_GIVEN, Given, given_by
 from collbench.launch.job import end_with_parent
+from collbench.launch.overrides import LIBRARY_PATH, NO_OVERRIDES, Overrides, overrides_of
 from collbench.launch.probe import Contents
 from collbench.launch.shipped import source_tree
 from collbench.schema.plan import LaunchPlan
@@ -34,7 +34,7 @@ def look_beside(plan: LaunchPlan, image: str, in_image: str) -> Look:
     """
     environment, before = find_environment(image, plan.environments.get(image)), os.environ.get(LIBRARY_PATH, "")
     wanted = (in_image or _vendor_in(image)) if communicates(plan) else ""
-    contents = probe(environment, wanted, workloads.uses(plan.benchmarks), given_by(plan, before))
+    contents = probe(environment, wanted, workloads.uses(plan.benchmarks), overrides_of(plan, before))
     if wanted and contents.vendor != wanted:
         raise PlanError(
             f"policy host: image {image} stands for {wanted}, and the environment {environment} holds "
@@ -48,11 +48,11 @@ def look_beside(plan: LaunchPlan, image: str, in_image: str) -> Look:
 
 def _vendor_in(image: str) -> str:
     """Which library an image stands for where no engine is asked: its name has to say it."""
-    vendor = next((vendor for vendor in starters.names() if vendor in image), None)
+    vendor = next((vendor for vendor in launchers.names() if vendor in image), None)
     if vendor is None:
         raise PlanError(
             f"image {image!r}: the plan has no containers, so the image's name must say which library the host is to "
-            f"use: {', '.join(starters.names())}."
+            f"use: {', '.join(launchers.names())}."
         )
     return vendor
 
@@ -73,7 +73,7 @@ def find_environment(image: str, given: str | None) -> Path:
 
 
 def probe(
-    environment: Path, vendor: str = "", benchmarks: tuple[str, ...] = (), given: Given = NOTHING_GIVEN
+    environment: Path, vendor: str = "", benchmarks: tuple[str, ...] = (), given: Overrides = NO_OVERRIDES
 ) -> Contents:
     """What an environment holds; with vendor `torch`, what torch ranks use there, though there be an MPI too.
 

@@ -14,9 +14,9 @@ from collbench.launch.engines.k8s.objects import Launchable, Object, manifests
 from collbench.launch.engines.k8s.session import PREFIX, K8sSession
 from collbench.launch.engines.k8s.site import K8sSite, read
 from collbench.launch.engines.spec import Engine, Site, Stack, WorldSpec
-from collbench.launch.expansion import starter_of
+from collbench.launch.expansion import launcher_of
 from collbench.launch.folders import folders_in
-from collbench.launch.placing import Placement
+from collbench.launch.placement import Placement
 from collbench.launch.site import node_of
 from collbench.schema.plan import LaunchPlan
 
@@ -42,7 +42,7 @@ def _objects(
     plan: LaunchPlan, launch: Launch, placements: Mapping[LaunchCell, Placement], site: K8sSite
 ) -> tuple[Object, ...]:
     cell = launch.cell
-    stack = Stack(starter_of(cell.image, site.libraries, plan), "")
+    stack = Stack(launcher_of(cell.image, site.libraries, plan), "")
     name, at = f"{PREFIX}RUN-{launch.sequence}".lower(), folders_in(Path(PREFIX))
     world = WorldSpec(f"{PREFIX}run", name, "driver", cell, placements[cell], stack, at, (0, 0))
     return manifests(Launchable(world, site, msgspec.json.encode(inner_plan(plan, cell)).decode()))

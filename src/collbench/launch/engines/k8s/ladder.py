@@ -9,9 +9,9 @@ from collbench.errors import PlanError
 from collbench.launch.cells import LaunchCell
 from collbench.launch.engines.k8s.site import K8sSite
 from collbench.launch.engines.ladder import SHARING, Step, ladder_of
-from collbench.launch.expansion import starter_of
-from collbench.launch.placing import Placement
-from collbench.launch.starters.starter import Starter
+from collbench.launch.expansion import launcher_of
+from collbench.launch.launchers import RankLauncher
+from collbench.launch.placement import Placement
 from collbench.schema.axes import name_and_number
 from collbench.schema.plan import LaunchPlan
 
@@ -47,13 +47,13 @@ def refuse(plan: LaunchPlan, placements: Mapping[LaunchCell, Placement], site: K
     if plan.device == "gpu" and not site.gpus:
         raise PlanError('device "gpu": the nodes of the site have none. Say how many in the site file: gpus = 4.')
     for cell, placement in placements.items():
-        starter = starter_of(cell.image, site.libraries, plan)
-        for why in _reasons(plan, cell, placement, site, starter):
+        launcher = launcher_of(cell.image, site.libraries, plan)
+        for why in _reasons(plan, cell, placement, site, launcher):
             raise PlanError(why if why.startswith(("policy", "image")) else f"{cell.title}: {why}")
 
 
 def _reasons(
-    plan: LaunchPlan, cell: LaunchCell, placement: Placement, site: K8sSite, starter: Starter
+    plan: LaunchPlan, cell: LaunchCell, placement: Placement, site: K8sSite, launcher: RankLauncher
 ) -> Iterable[str]:
     policy, boxes = name_and_number(cell.policy)[0], len(placement.boxes) // cell.hosts
     if cell.isolation is None:
@@ -71,14 +71,16 @@ def _reasons(
         yield "oversubscribe: pods have cores of their own. Lower ranks or cores_per_rank"
     if cell.storage is not None or cell.servers or plan.spare != "idle":
         yield "benchmarks of storage and parameter servers are for one machine; leave them out of a plan for Kubernetes"
-    yield from _of_objects(cell, placement, site, starter, boxes)
+    yield from _of_objects(cell, placement, site, launcher, boxes)
 
 
-def _of_objects(cell: LaunchCell, placement: Placement, site: K8sSite, starter: Starter, boxes: int) -> Iterable[str]:
+def _of_objects(
+    cell: LaunchCell, placement: Placement, site: K8sSite, launcher: RankLauncher, boxes: int
+) -> Iterable[str]:
     """What Jobs and MPIJobs cannot do; `boxes` are containers on each host."""
-    by_ssh = bool(starter.operator) and len(placement.boxes) > 1
+    by_ssh = bool(launcher.operator) and len(placement.boxes) > 1
     if by_ssh and site.objects != "mpijob":
-        yield (f"{starter.vendor} reaches several pods by ssh, which the MPI Operator prepares. Where there is one, "
+        yield (f"{launcher.vendor} reaches several pods by ssh, which the MPI Operator prepares. Where there is one, "
                'set objects = "mpijob" in the site file; or use policy multi on one host, or torch')  # fmt: skip
     if by_ssh and cell.isolation == "net":
         yield 'the MPI Operator starts one container of a pod. Use torch, or the step "limits" or "files"'

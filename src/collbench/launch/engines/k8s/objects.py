@@ -16,10 +16,9 @@ from collbench.launch.engines.k8s.site import K8sSite, merged
 from collbench.launch.engines.ladder import LARGE_SHM
 from collbench.launch.engines.spec import WorldSpec
 from collbench.launch.expansion import cores_of, shape_of
-from collbench.launch.placing import Box
+from collbench.launch.launchers import PORT, Argv
+from collbench.launch.placement import Box
 from collbench.launch.rank_environment import OF_EVERY_RANK
-from collbench.launch.starters.starter import Argv
-from collbench.launch.starters.torch import PORT
 from collbench.schema.world import HOST, SHAPE
 
 Object = dict[str, Any]
@@ -133,7 +132,7 @@ class Launchable:
     @property
     def by_ssh(self) -> bool:
         """Whether a launcher starts the ranks of several pods."""
-        return bool(self.world.stack.starter.operator) and self.pods > 1
+        return bool(self.world.stack.launcher.operator) and self.pods > 1
 
 
 def template(site: K8sSite, labels: dict[str, str], more: Object, seccomp: str = "RuntimeDefault") -> Object:
@@ -238,7 +237,7 @@ def variables(launch: Launchable) -> dict[str, str]:
     """What every rank shares."""
     world = launch.world
     shape = msgspec.json.encode(shape_of(world.cell, world.placement)).decode()
-    return {SHAPE: shape, **OF_EVERY_RANK, **world.stack.starter.environment, **launch.site.variables}
+    return {SHAPE: shape, **OF_EVERY_RANK, **world.stack.launcher.environment, **launch.site.variables}
 
 
 def script_launcher(hostfile: str, argv: Argv) -> Argv:
@@ -314,7 +313,7 @@ def _containers(launch: Launchable) -> list[Object]:
     """Of a pod: one for each of its boxes. A single box starts its ranks as on one machine."""
     world, boxes = launch.world, launch.boxes
     if len(world.placement.boxes) == 1:
-        argv = world.stack.starter.local(world.cell.ranks, world.placement.crowded, PROGRAM)
+        argv = world.stack.launcher.local(world.cell.ranks, world.placement.crowded, PROGRAM)
         return [rank_container(launch, boxes[0], "ranks", ("sh", "-c", _ALONE, "launch", *argv), {})]
     more = {"WORLD_SIZE": str(world.cell.ranks), "MASTER_ADDR": f"{world.name}-0.{world.name}", "MASTER_PORT": PORT}
     if launch.pods == 1:
@@ -329,18 +328,18 @@ def _containers(launch: Launchable) -> list[Object]:
 def _mpi_job(launch: Launchable) -> Object:
     """The hosts are named in the command: the operator's variables are not those of Open MPI 5, nor all of hydra's."""
     world, box = launch.world, launch.boxes[0]
-    starter = world.stack.starter
-    argv = starter.over_ssh(HOSTFILE, world.cell.ranks, (*RANK, *PROGRAM))
+    launcher = world.stack.launcher
+    argv = launcher.over_ssh(HOSTFILE, world.cell.ranks, (*RANK, *PROGRAM))
     resources = {"cpu": str(launch.site.threads_per_core), "memory": "1Gi"}
     starts = _container(launch, "launcher", script_launcher(HOSTFILE, argv), resources, variables(launch))
-    launcher = pod(launch, "launcher", [starts])
+    first = pod(launch, "launcher", [starts])
     answers = {"tcpSocket": {"port": SSH}, "periodSeconds": 1, "failureThreshold": math.ceil(launch.site.patience)}
     ready = rank_container(launch, box, "ranks", ("sh", "-c", _WORKER), {}) | {"startupProbe": answers}
     worker = pod(launch, "ranks", [ready])
     return {
         "apiVersion": "kubeflow.org/v2beta1", "kind": "MPIJob", "metadata": _metadata(launch, queued=True),
         "spec": {
-            "mpiImplementation": starter.operator,
+            "mpiImplementation": launcher.operator,
             "slotsPerWorker": len(box.ranks),
             "sshAuthMountPath": KEYS,
             "launcherCreationPolicy": "WaitForWorkersReady",
@@ -349,7 +348,7 @@ def _mpi_job(launch: Launchable) -> Object:
                 "ttlSecondsAfterFinished": STAYS,
             },
             "mpiReplicaSpecs": {
-                "Launcher": {"replicas": 1, "restartPolicy": "Never", "template": launcher},
+                "Launcher": {"replicas": 1, "restartPolicy": "Never", "template": first},
                 "Worker": {"replicas": launch.pods, "restartPolicy": "Never", "template": worker},
             },
         },

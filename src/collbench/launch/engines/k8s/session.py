@@ -22,6 +22,7 @@ import msgspec
 from collbench.errors import CollbenchError, EngineError, LaunchFailed, LaunchLost
 from collbench.launch import job
 from collbench.launch.cells import LaunchCell
+from collbench.launch.collect import LARGEST
 from collbench.launch.engines.k8s.client import Client, end_of, head_of, missing, nodes_of, standing, writer_of
 from collbench.launch.engines.k8s.ladder import refuse
 from collbench.launch.engines.k8s.objects import (
@@ -41,13 +42,11 @@ from collbench.launch.engines.k8s.objects import (
 from collbench.launch.engines.k8s.site import K8sSite
 from collbench.launch.engines.spec import Look, Looks, WorldSpec
 from collbench.launch.folders import YOUNG, driver_identity, is_dead, locks
-from collbench.launch.harvest import LARGEST
 from collbench.launch.job import HostProcess
-from collbench.launch.log import Log
-from collbench.launch.patience import StopCheck
-from collbench.launch.placing import Placement
+from collbench.launch.launchers import Argv
+from collbench.launch.placement import Placement
 from collbench.launch.stacks import contents_in, probe_of
-from collbench.launch.starters.starter import Argv
+from collbench.launch.waiting import Log, StopCheck
 from collbench.schema.manifest import Allocation, Host
 from collbench.schema.plan import LaunchPlan
 from collbench.schema.store import PROGRESS

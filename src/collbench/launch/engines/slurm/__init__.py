@@ -19,9 +19,9 @@ from collbench.launch.engines.slurm.script import (
 from collbench.launch.engines.slurm.session import SlurmSession
 from collbench.launch.engines.slurm.site import SlurmSite, read
 from collbench.launch.engines.spec import Engine, Site, Stack, WorldSpec
-from collbench.launch.expansion import starter_of
+from collbench.launch.expansion import launcher_of
 from collbench.launch.folders import folders_in
-from collbench.launch.placing import Placement
+from collbench.launch.placement import Placement
 from collbench.launch.site import node_of
 from collbench.schema.plan import LaunchPlan
 
@@ -53,11 +53,11 @@ def _step(
     plan: LaunchPlan, launch: Launch, placement: Placement, site: SlurmSite, folder: Path, with_servers: bool
 ) -> str:
     cell = launch.cell
-    name, starter = f"collbench-RUN-{launch.sequence}", starter_of(cell.image, site.libraries, plan)
+    name, launcher = f"collbench-RUN-{launch.sequence}", launcher_of(cell.image, site.libraries, plan)
     at = folders_in(folder / str(launch.sequence))
-    world = WorldSpec("collbench-RUN", name, "", cell, placement, Stack(starter, ""), at, (0, 0))
-    variables = variables_of(cell, placement, starter, site)
-    return step_script(StepOf(name, cell, placement, starter, variables, with_servers), site, program_of(world, site))
+    world = WorldSpec("collbench-RUN", name, "", cell, placement, Stack(launcher, ""), at, (0, 0))
+    variables = variables_of(cell, placement, launcher, site)
+    return step_script(StepOf(name, cell, placement, launcher, variables, with_servers), site, program_of(world, site))
 
 
 _LADDER = ladder_of(Step("files", "files and user IDs of their own; everything else is the node's", Sharing()))

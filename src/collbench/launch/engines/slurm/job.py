@@ -19,8 +19,7 @@ from collbench.errors import EngineError
 from collbench.launch.engines.slurm import client
 from collbench.launch.engines.slurm.client import JobState, last_lines, of_srun
 from collbench.launch.folders import remove_folder
-from collbench.launch.log import Lines, Log
-from collbench.launch.patience import StopCheck
+from collbench.launch.waiting import Lines, Log, StopCheck
 
 #: Interval (s) at which Slurm is asked for the job, and at which the driver shows that it lives.
 ASK, SIGN = 2.0, 15.0

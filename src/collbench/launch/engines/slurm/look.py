@@ -18,12 +18,11 @@ from collbench.launch.engines.slurm.job import SHARED, SlurmJob
 from collbench.launch.engines.slurm.script import StepOf, python_of, resources_of, step_script
 from collbench.launch.engines.slurm.site import SlurmSite
 from collbench.launch.engines.spec import Look, Looks
-from collbench.launch.log import LONGEST_ANSWER, Log
-from collbench.launch.patience import StopCheck
-from collbench.launch.placing import Box, Placement
+from collbench.launch.launchers import PROCESS, Argv
+from collbench.launch.placement import Box, Placement
 from collbench.launch.probe import Contents
 from collbench.launch.stacks import contents_on, nodes_of, probe_of
-from collbench.launch.starters.starter import PROCESS, Argv
+from collbench.launch.waiting import LONGEST_ANSWER, Log, StopCheck
 from collbench.schema.manifest import Allocation, Host
 from collbench.schema.plan import LaunchPlan
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
-from collbench.launch.starters.starter import Argv
+from collbench.launch.launchers import Argv
 
 _PLAN, _SITE = "in the plan", "in the site file"
 

@@ -17,9 +17,9 @@ from collbench.launch.engines.slurm.options import RUNTIMES, WITHOUT_PROC_LINKS,
 from collbench.launch.engines.slurm.site import SlurmSite
 from collbench.launch.engines.spec import WorldSpec
 from collbench.launch.expansion import cores_of, each_of, parts_of, shapes_of
-from collbench.launch.placing import Placement
+from collbench.launch.launchers import Argv, RankLauncher
+from collbench.launch.placement import Placement
 from collbench.launch.rank_environment import OF_EVERY_RANK
-from collbench.launch.starters.starter import Argv, Starter
 from collbench.schema.world import SHAPE, text_of
 
 #: A job without a sign of its driver ends after so long (s): folders over a network show changes late.
@@ -151,7 +151,7 @@ class StepOf:
     name: str
     cell: LaunchCell
     placement: Placement
-    starter: Starter
+    launcher: RankLauncher
     variables: dict[str, str]
     with_servers: bool = False
     run: str = 'exec "$@"'
@@ -174,13 +174,13 @@ def _component(
     step: StepOf, site: SlurmSite, program: Argv, cell: LaunchCell, placement: Placement, group: int | None
 ) -> str:
     """Options of srun, and the command of each task. `group` is the component of the job, where it has several."""
-    starter, runtime, image = step.starter, RUNTIMES[site.runtime], site.images.get(cell.image, "")
+    launcher, runtime, image = step.launcher, RUNTIMES[site.runtime], site.images.get(cell.image, "")
     contained = cell.isolation is not None
     sharing = each_of(cell) if cell.policy == "multi" else 1
     options = [
         f"--job-name={step.name}", *([] if group is None else [f"--het-group={group}"]), "--kill-on-bad-exit=1",
         f"--nodes={cell.hosts}", f"--ntasks={cell.ranks}", f"--ntasks-per-node={each_of(cell)}",
-        f"--cpus-per-task={cores_of(placement)}", f"--mpi={site.mpi.get(starter.vendor, starter.pmi)}",
+        f"--cpus-per-task={cores_of(placement)}", f"--mpi={site.mpi.get(launcher.vendor, launcher.pmi)}",
         "--export=ALL", *placing_options(site.of_servers if group == 0 else site.options),
         *(["--overlap"] if step.beside else []), *(["--overcommit"] if placement.crowded else []),
         *(["--gpu-bind=none"] if placement.gpus else []),
@@ -193,23 +193,23 @@ def _component(
 
 def _of_task(step: StepOf, site: SlurmSite) -> list[str]:
     """What a task's shell sets, because it differs from rank to rank."""
-    lines = [f"export {name}={value}" for name, value in step.starter.task.items()]
-    if verbose := " ".join(name for name in step.starter.verbose if name not in site.variables):
+    lines = [f"export {name}={value}" for name, value in step.launcher.task.items()]
+    if verbose := " ".join(name for name in step.launcher.verbose if name not in site.variables):
         lines.append(f'[ "$SLURM_LOCALID" = 0 ] || unset {verbose}')
     if step.cell.isolation is not None:
         number = "$SLURM_NODEID" if step.cell.policy == "multi" else "$SLURM_PROCID"
         lines.append(f"export COLLBENCH_CONTAINER=c{number}")
-    if site.runtime == "pyxis" and step.starter.pmi == "pmi2":
+    if site.runtime == "pyxis" and step.launcher.pmi == "pmi2":
         lines.append("export PMI_RANK=$SLURM_PROCID")  # its hook gives all tasks of a node that of the first
     return lines
 
 
-def variables_of(cell: LaunchCell, placement: Placement, starter: Starter, site: SlurmSite) -> dict[str, str]:
+def variables_of(cell: LaunchCell, placement: Placement, launcher: RankLauncher, site: SlurmSite) -> dict[str, str]:
     """What every rank shares."""
     shapes = shapes_of(cell, replace(placement, crowded=placement.crowded or uses_threads(site.options)))
     apart = any(shape.boxes == "rank" and shape.each > 1 for shape in shapes)
-    return {SHAPE: text_of(shapes), **OF_EVERY_RANK, **starter.environment,
-            **({**WITHOUT_PROC_LINKS, **starter.without_cma} if apart else {}), **site.variables}  # fmt: skip
+    return {SHAPE: text_of(shapes), **OF_EVERY_RANK, **launcher.environment,
+            **({**WITHOUT_PROC_LINKS, **launcher.without_cma} if apart else {}), **site.variables}  # fmt: skip
 
 
 def python_of(cell: LaunchCell, site: SlurmSite) -> str:

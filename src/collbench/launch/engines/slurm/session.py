@@ -29,10 +29,9 @@ from collbench.launch.engines.slurm.script import (
 from collbench.launch.engines.slurm.site import SlurmSite
 from collbench.launch.engines.spec import Looks, WorldSpec
 from collbench.launch.folders import remove_folder
-from collbench.launch.log import Log
-from collbench.launch.patience import StopCheck
-from collbench.launch.placing import Placement
-from collbench.launch.starters.starter import Argv, Starter
+from collbench.launch.launchers import Argv, RankLauncher
+from collbench.launch.placement import Placement
+from collbench.launch.waiting import Log, StopCheck
 from collbench.schema.plan import LaunchPlan
 
 #: Names of jobs and of their folders.
@@ -141,14 +140,14 @@ class SlurmSession:
             return error
         said = "".join(step.log.message for step in opened.started).rstrip(".")
         quoted = "" if wrong_pmi.removeprefix("srun: ") in f"{error}{said}" else f": {wrong_pmi}"
-        advice = f"; {_ADVICE}" if wrong_pmi and self._may_name_another(opened.world.stack.starter, wrong_pmi) else ""
+        advice = f"; {_ADVICE}" if wrong_pmi and self._may_name_another(opened.world.stack.launcher, wrong_pmi) else ""
         self.refused = f"{error}{said}{quoted}{advice}"
         return LaunchLost(f"{error}{quoted}{advice}", error.log)
 
-    def _may_name_another(self, starter: Starter, said: str) -> bool:
+    def _may_name_another(self, launcher: RankLauncher, said: str) -> bool:
         """Whether the type of PMI in the site file is not the library's usual one, or none that srun knows."""
-        kind = self.site.mpi.get(starter.vendor, starter.pmi)
-        return not kind.startswith(starter.pmi) or _UNKNOWN_PMI in said
+        kind = self.site.mpi.get(launcher.vendor, launcher.pmi)
+        return not kind.startswith(launcher.pmi) or _UNKNOWN_PMI in said
 
     def sweep(self) -> tuple[list[str], list[str]]:
         """Jobs and folders whose driver has not shown itself for minutes."""
@@ -205,10 +204,10 @@ class SlurmWorld:
     def execute(self, host: str, argv: Argv, environment: dict[str, str], log: Log) -> SlurmStep:
         """The step that starts every rank."""
         world = self.world
-        starter, with_servers = world.stack.starter, self.job.with_servers
+        launcher, with_servers = world.stack.launcher, self.job.with_servers
         beside = world.folders.turns is not None
-        variables = variables_of(world.cell, world.placement, starter, self.site) | environment
-        step = StepOf(world.name, world.cell, world.placement, starter, variables, with_servers, beside=beside)
+        variables = variables_of(world.cell, world.placement, launcher, self.site) | environment
+        step = StepOf(world.name, world.cell, world.placement, launcher, variables, with_servers, beside=beside)
         started = self.job.start(step_script(step, self.site, argv), world.name, log)
         self.started.append(started)
         return started

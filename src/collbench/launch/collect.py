@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from collbench.errors import LaunchFailed, LaunchLost, RunReadError
 from collbench.launch.cells import Launch, LaunchCell
 from collbench.launch.folders import open_folder, open_plain
-from collbench.launch.log import whole_words
+from collbench.launch.waiting import whole_words
 from collbench.schema import record as records
 from collbench.schema.case import Case
 from collbench.schema.record import LOST, Record, Samples
@@ -41,14 +41,14 @@ MOST_NOTES, LONGEST_TEXT = 12, 2_000
 
 
 @dataclass(frozen=True)
-class Harvested:
+class CollectedRecord:
     """A record as the world wrote it, and its samples [ranks, n] in ns."""
 
     record: Record
     samples: NDArray[np.int64] | None
 
 
-def take_over(folder: Path, expected: frozenset[Case]) -> Iterator[Harvested]:
+def take_over(folder: Path, expected: frozenset[Case]) -> Iterator[CollectedRecord]:
     """The records of the run in `folder`, in order, one at a time. Stops at a line that was cut off.
 
     Raises:
@@ -63,12 +63,12 @@ def take_over(folder: Path, expected: frozenset[Case]) -> Iterator[Harvested]:
             if record.case not in expected or record.case in seen:
                 raise RunReadError(f"records.jsonl line {number}: a case that was not asked for.")
             seen.add(record.case)
-            yield Harvested(_cut(record), _samples(root, record))
+            yield CollectedRecord(_cut(record), _samples(root, record))
     finally:
         close(root)
 
 
-def left_behind(folder: Path, expected: frozenset[Case]) -> Iterator[Harvested | LaunchFailed]:
+def left_behind(folder: Path, expected: frozenset[Case]) -> Iterator[CollectedRecord | LaunchFailed]:
     """As `take_over`, but the error that prevents reading the rest of the run comes last, in place of a record."""
     try:
         yield from take_over(folder, expected)
@@ -150,7 +150,7 @@ class LaunchSink(Protocol):
         """What the cores of a launch were like just before or after it."""
 
 
-class Keeper:
+class RecordCollector:
     """Keeps the records of one launch. `known` are those that a run which is resumed holds already.
 
     `each`: launches of one cell measure different cases, so one that fails has a record of each that it lacks.
@@ -162,11 +162,11 @@ class Keeper:
     ) -> None:  # fmt: skip
         self._beneath, self._each = beneath, each
         self._launch, self._crowded, self._notes, self._sink = launch, crowded, notes, sink
-        self._missing = {case for case in expected if (placed(case, launch.cell), launch.number) not in known}
+        self._missing = {case for case in expected if (placed_case(case, launch.cell), launch.number) not in known}
         self._failed: list[str] = []  # reasons of cases
         self._cases, self._measured = len(expected), False
 
-    def add(self, harvested: Harvested, transport: str | None, failure: LaunchFailed | None = None) -> None:
+    def add(self, harvested: CollectedRecord, transport: str | None, failure: LaunchFailed | None = None) -> None:
         """A record of the launch; with the last one, how the launch ended.
 
         Where a launch fails after every case was measured, no case has failed: the last record has a note. One in which
@@ -182,7 +182,7 @@ class Keeper:
         notes = self._notes
         if failure is not None and not self._missing and self._measured and not self._failed:
             notes += (cut(f"every case was measured, and then: {failure}"),)
-        record = stamped(harvested.record, self._launch, transport, self._crowded, self._beneath)
+        record = with_placement(harvested.record, self._launch, transport, self._crowded, self._beneath)
         self._sink.add(msgspec.structs.replace(record, notes=(*record.notes, *notes)), harvested.samples)
 
     def finish(self, transport: str | None, failure: LaunchFailed | None) -> None:
@@ -197,7 +197,7 @@ class Keeper:
             reason, log = f"{lost}{cut(str(failure))}", tuple(cut(line) for line in failure.log)
             for case in missing if self._each else missing[:1]:
                 record = Record(case=case, launch=0, status="failed", reason=reason, notes=log)
-                self._sink.add(stamped(record, self._launch, transport, False), None)
+                self._sink.add(with_placement(record, self._launch, transport, False), None)
                 log = ()  # of this launch, once
             problem = f"failed: {reason}"
         elif self._failed:
@@ -207,29 +207,31 @@ class Keeper:
         self._sink.launched(self._launch, problem)
 
 
-def stamped(record: Record, launch: Launch, transport: str | None, crowded: bool, beneath: str | None = None) -> Record:
+def with_placement(
+    record: Record, launch: Launch, transport: str | None, crowded: bool, beneath: str | None = None
+) -> Record:
     """The record with what its world cannot know: place and launch; what the library printed; shared processors.
 
     `beneath` is the device that the engine says its storage is on.
     """
-    case = placed(record.case, launch.cell)
+    case = placed_case(record.case, launch.cell)
     oversubscribed = record.oversubscribed
     if oversubscribed is not None:
         oversubscribed = oversubscribed or crowded
     return msgspec.structs.replace(
-        record, case=case, launch=launch.number, transport=witnessed(record.transport or transport, beneath),
+        record, case=case, launch=launch.number, transport=storage_text(record.transport or transport, beneath),
         oversubscribed=oversubscribed,
     )  # fmt: skip
 
 
-def witnessed(seen: str | None, told: str | None) -> str | None:
+def storage_text(seen: str | None, told: str | None) -> str | None:
     """What lay under the files as seen from inside, with what the engine told: `overlay on ext4 (vda)`."""
     if seen is None or told is None or told == seen:
         return seen
     return f"{seen}; the engine keeps it on {told}" if seen.endswith(")") else f"{seen} on {told}"
 
 
-def placed(case: Case, cell: LaunchCell) -> Case:
+def placed_case(case: Case, cell: LaunchCell) -> Case:
     return case.having(engine=cell.engine, image=cell.plan_image, policy=cell.policy, isolation=cell.isolation,
                        affinity=cell.affinity, storage=cell.storage, seccomp=cell.seccomp,
                        hosts=cell.hosts, side=cell.side)  # fmt: skip

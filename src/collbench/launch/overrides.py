@@ -23,7 +23,7 @@ LIBRARY_PATH, PRELOAD = "LD_LIBRARY_PATH", "LD_PRELOAD"
 
 
 @dataclass(frozen=True)
-class Given:
+class Overrides:
     """`variables` by name; `libraries` and `preload` are paths of the host. `before`: the LD_LIBRARY_PATH of ranks."""
 
     variables: Mapping[str, str] = field(default_factory=dict)
@@ -72,17 +72,17 @@ class Given:
         return (f"install -d {folder}", *made) if made else ()
 
 
-NOTHING_GIVEN = Given()
+NO_OVERRIDES = Overrides()
 
 
-def given_by(plan: LaunchPlan, before: str, watched: Sequence[str] = ()) -> Given:
+def overrides_of(plan: LaunchPlan, before: str, watched: Sequence[str] = ()) -> Overrides:
     """What a plan gives, where ranks find LD_LIBRARY_PATH as it was `before`.
 
     They tell which file they loaded of these libraries, and of those that are `watched`.
     """
     names = dict.fromkeys((*(stem_of(path) for path in (*plan.libraries, *plan.preload)), *watched))
     told = {WATCHED: ",".join(names)} if names else {}
-    return Given({**told, **plan.variables}, plan.libraries, plan.preload, before)
+    return Overrides({**told, **plan.variables}, plan.libraries, plan.preload, before)
 
 
 def names_of(path: str) -> tuple[str, ...]:
@@ -95,7 +95,7 @@ def names_of(path: str) -> tuple[str, ...]:
     return tuple(names)
 
 
-def refuse_given(plan: LaunchPlan, engine: str) -> None:
+def refuse_overrides(plan: LaunchPlan, engine: str) -> None:
     """Whether an engine that starts the ranks itself is to give them something.
 
     Raises:

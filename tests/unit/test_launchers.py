@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from collbench.launch import starters
+from collbench.launch import launchers
 
-MPICH, OPENMPI = starters.get("mpich", "x"), starters.get("openmpi", "x")
+MPICH, OPENMPI = launchers.get("mpich", "x"), launchers.get("openmpi", "x")
 
 
 def test_mpich_asks_by_lines_and_only_for_hosts_that_there_are() -> None:
@@ -18,7 +18,7 @@ def test_mpich_asks_by_lines_and_only_for_hosts_that_there_are() -> None:
     assert MPICH.asks("HYDRA_LAUNCH_END", ("a", "b")) is None
 
 
-def test_commands_of_the_starters() -> None:
+def test_commands_of_the_launchers() -> None:
     hosts = (("a", 2), ("b", 1))
     assert MPICH.across(hosts, ("p",)) == (
         "mpiexec", "-launcher", "manual", "-genvnone", "-bind-to", "none", "-hosts", "a:2,b:1", "-n", "3", "p"
@@ -31,7 +31,7 @@ def test_commands_of_the_starters() -> None:
 
 
 def test_torch_is_started_rank_by_rank() -> None:
-    torch = starters.get("torch", "x")
+    torch = launchers.get("torch", "x")
     assert torch.local(2, False, ("p", "run"))[:3] == ("torchrun", "--standalone", "--nproc-per-node")
     assert torch.direct is not None
     started = torch.direct((("a", 2), ("b", 1)))
@@ -43,7 +43,7 @@ def test_torch_is_started_rank_by_rank() -> None:
 
 def test_launches_in_one_network_listen_on_ports_of_their_own() -> None:
     """As those in the network of the host, where other programs have most ports from 32768 on."""
-    direct = starters.get("torch", "x").direct
+    direct = launchers.get("torch", "x").direct
     assert direct is not None
     started = [direct((("localhost", 1), (f"cb{number}-0-c1", 1))) for number in range(50)]
     ports = [{variables["MASTER_PORT"] for _, variables in ranks} for ranks in started]
@@ -71,7 +71,7 @@ def test_launches_in_one_network_listen_on_ports_of_their_own() -> None:
     ],
 )
 def test_what_a_library_says_at_our_request_is_no_reason_of_a_failure(vendor: str, line: str, quiet: bool) -> None:
-    assert starters.get(vendor, "x").quiet(line) is quiet
+    assert launchers.get(vendor, "x").quiet(line) is quiet
 
 
 def test_transports_are_read_from_the_log() -> None:

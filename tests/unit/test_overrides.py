@@ -23,9 +23,9 @@ from collbench.launch.engines.host import environment_of, environments
 from collbench.launch.engines.spec import Stack
 from collbench.launch.expansion import expand
 from collbench.launch.folders import folders_in
-from collbench.launch.given import Given, given_by, names_of
+from collbench.launch.launchers import PROCESS
 from collbench.launch.live_world import world_of
-from collbench.launch.starters.starter import PROCESS
+from collbench.launch.overrides import Overrides, names_of, overrides_of
 from collbench.machine.topology import Core, Topology
 from collbench.run.facts_of_ranks import loaded, notes_on_loaded
 from collbench.schema.plan import LaunchPlan, check_launch_plan
@@ -49,7 +49,7 @@ def test_a_library_is_found_by_every_name_that_a_loader_asks_for(library: Path) 
 
 
 def test_on_the_host_links_name_this_file_alone(library: Path, tmp_path: Path) -> None:
-    given, folder = Given(libraries=(str(library),), before="/usr/before"), tmp_path / "lib"
+    given, folder = Overrides(libraries=(str(library),), before="/usr/before"), tmp_path / "lib"
     given.link(folder)
     assert {path.name for path in folder.iterdir()} == set(names_of(str(library)))
     assert {path.resolve() for path in folder.iterdir()} == {library.resolve()}
@@ -60,12 +60,14 @@ def test_on_the_host_links_name_this_file_alone(library: Path, tmp_path: Path) -
 
 
 def test_a_plans_own_search_path_comes_behind(library: Path) -> None:
-    given = Given({"LD_LIBRARY_PATH": "/mine", "LD_PRELOAD": "/first.so"}, (str(library),), (str(library),), "/before")
+    given = Overrides(
+        {"LD_LIBRARY_PATH": "/mine", "LD_PRELOAD": "/first.so"}, (str(library),), (str(library),), "/before"
+    )
     assert given.inside() == {
         "LD_LIBRARY_PATH": "/collbench/lib:/mine", "LD_PRELOAD": "/collbench/preload/libours.so:/first.so"
     }  # fmt: skip
     assert given.on_host(Path("/x"))["LD_PRELOAD"] == f"{library.resolve()}:/first.so"
-    assert Given().on_host(Path("/x")) == Given().inside() == {}
+    assert Overrides().on_host(Path("/x")) == Overrides().inside() == {}
 
 
 def plan_in_containers(library: Path) -> LaunchPlan:
@@ -79,7 +81,7 @@ def test_every_container_has_the_file_mounted_and_may_not_write_to_it(library: P
     plan = plan_in_containers(library)
     expanded = expand(plan, lambda engine: Topology(tuple(Core(number) for number in range(4))))
     (cell,) = expanded.cells
-    stack = Stack(PROCESS, "sha256:1", given=given_by(plan, "/image/lib"))
+    stack = Stack(PROCESS, "sha256:1", overrides=overrides_of(plan, "/image/lib"))
     world = world_of(Launch(cell, 0, 0), stack, expanded.placements[cell], "run", folders_in(tmp_path))
     members = layout_of(world).members
     assert len(members) == 2
@@ -95,10 +97,10 @@ def test_every_container_has_the_file_mounted_and_may_not_write_to_it(library: P
 
 def test_ranks_on_the_host_get_variables_and_links(library: Path, tmp_path: Path) -> None:
     plan = PLAN.inner()
-    given = Given({"NCCL_ALGO": "Ring"}, (str(library),))
+    given = Overrides({"NCCL_ALGO": "Ring"}, (str(library),))
     prepared = made(tmp_path, "good", PLAN)
     (cell,) = prepared.expanded.cells
-    stack = Stack(PROCESS, str(tmp_path), given=given)
+    stack = Stack(PROCESS, str(tmp_path), overrides=given)
     (tmp_path / "launch").mkdir()
     at = folders_in(tmp_path / "launch")
     world = world_of(Launch(cell, 0, 0), stack, prepared.expanded.placements[cell], "run", at)
@@ -137,7 +139,7 @@ def test_an_image_is_asked_with_what_its_ranks_will_have(library: Path, monkeypa
 
     monkeypatch.setattr(look, "ask", ask)
     engine: Any = object()
-    given = Given({"NCCL_ALGO": "Ring"}, (str(library),), before="/image/lib")
+    given = Overrides({"NCCL_ALGO": "Ring"}, (str(library),), before="/image/lib")
     look.contents_of(engine, Resolved("openmpi", "sha256:1"), given=given)
     assert seen["variables"] == {"NCCL_ALGO": "Ring", "LD_LIBRARY_PATH": "/collbench/lib:/image/lib"}
     assert {mount["Target"] for mount in seen["mounts"]} == {
