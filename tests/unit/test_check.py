@@ -176,7 +176,7 @@ def test_what_is_made_for_an_expectation_grows_with_the_ranks_and_not_with_their
         made.append((array := tiles_of(*what)).size)
         return array
 
-    monkeypatch.setattr(measure, "_tiles", counted)
+    monkeypatch.setattr(measure, "tiles", counted)
     row, ranks = collectives.get(name), 700
     measure.expectation(row, 1, ranks, 1, "int32", "sum" if row.reduces else None)
     blocks = row.blocks(1, ranks, 1)
