@@ -19,7 +19,7 @@ from collbench.analysis.pairs import across, within
 from collbench.analysis.results import Way
 from collbench.analysis.runs import observe, shortage
 from collbench.cli import run_command
-from collbench.cli.failing import failures
+from collbench.cli.compare import failures
 from collbench.report.cells import tables
 from collbench.schema import manifest as manifests
 from collbench.schema.case import Case

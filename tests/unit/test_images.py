@@ -17,8 +17,8 @@ from collbench.cli import cli
 from collbench.errors import EngineError, ImageMissing, RequestError
 from collbench.launch.engines.docker import images, look
 from collbench.launch.engines.docker.client import Docker
-from collbench.launch.engines.docker.images import Recipe, only, pack
-from collbench.launch.engines.docker.look import Resolved, ask, inspect, resolve
+from collbench.launch.engines.docker.images import Recipe, pack
+from collbench.launch.engines.docker.look import ImageRef, ask, inspect, resolve
 from collbench.launch.engines.fake import contents
 from collbench.launch.folders import user_inside
 from collbench.launch.probe import Build, Contents, sources
@@ -31,7 +31,7 @@ pytest.importorskip("docker", reason="the Docker SDK for Python is not installed
 HELD = msgspec.structs.replace(
     contents("mpich"), libraries=(Library(name="MPICH", version="5", sha256="ab"),), packages={"numpy": "2"}
 )
-IMAGE = Resolved("some/image", "sha256:1")
+IMAGE = ImageRef("some/image", "sha256:1")
 
 
 def query(path: str) -> dict[str, str]:
@@ -160,7 +160,7 @@ def test_the_same_contents_are_the_same_context_whoever_packs_them_when(tmp_path
 
 
 def test_a_context_of_a_dockerfile_alone() -> None:
-    with tarfile.open(fileobj=BytesIO(only("FROM x\n"))) as tar:
+    with tarfile.open(fileobj=BytesIO(pack({"Dockerfile": b"FROM x\n"}))) as tar:
         (member,) = tar.getmembers()
         file = tar.extractfile(member)
         assert file is not None
@@ -208,9 +208,9 @@ def building(method: str, path: str) -> tuple[int, Any] | None:
 
 
 def built(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, recipe: Recipe, answer: Any = building) -> MadeEngine:
-    def contents_of(engine: Docker, draft: Resolved, build: bool) -> Contents:
+    def contents_of(engine: Docker, draft: ImageRef, build: bool) -> Contents:
         assert build
-        assert draft == Resolved(f"collbench/mpich:unlabelled-{engine.run}", "sha256:1")
+        assert draft == ImageRef(f"collbench/mpich:unlabelled-{engine.run}", "sha256:1")
         return HELD
 
     monkeypatch.setattr(images, "contents_of", contents_of)
@@ -309,7 +309,7 @@ def test_an_image_is_known_by_its_id_or_missing(tmp_path: Path) -> None:
 
     with made_engine(tmp_path, answer) as made:
         engine = Docker(made.host)
-        assert resolve(engine, "there") == Resolved("there", "sha256:7")
+        assert resolve(engine, "there") == ImageRef("there", "sha256:7")
         assert inspect(engine, "there") == {"Id": "sha256:7", "Size": 1}
         with pytest.raises(ImageMissing) as caught:
             resolve(engine, "gone")

@@ -15,11 +15,12 @@ from tests.unit.made_worlds import PLAN, made
 
 from collbench.errors import PlanError
 from collbench.launch.cells import Launch
+from collbench.launch.engines import host
 from collbench.launch.engines.docker import look
-from collbench.launch.engines.docker.look import Resolved
+from collbench.launch.engines.docker.look import ImageRef
 from collbench.launch.engines.docker.spec import layout_of
 from collbench.launch.engines.fake import contents
-from collbench.launch.engines.host import environment_of, environments
+from collbench.launch.engines.host import environment_of
 from collbench.launch.engines.spec import Stack
 from collbench.launch.expansion import expand
 from collbench.launch.folders import folders_in
@@ -125,7 +126,7 @@ def test_an_environment_is_asked_with_what_its_ranks_will_have(
     monkeypatch.setattr("subprocess.run", run)
     plan = LaunchPlan(collectives=("bcast",), images=("openmpi",), environments={"openmpi": sys.prefix},
                       variables={"NCCL_ALGO": "Ring"}, libraries=(str(library),))  # fmt: skip
-    environments.look_beside(plan, "openmpi", "openmpi")
+    host.look_beside(plan, "openmpi", "openmpi")
     assert (seen["NCCL_ALGO"], seen[WATCHED], seen["PATH"]) == ("Ring", "libours.so", os.environ["PATH"])
     assert not Path(seen["LD_LIBRARY_PATH"].partition(":")[0]).exists()
 
@@ -140,7 +141,7 @@ def test_an_image_is_asked_with_what_its_ranks_will_have(library: Path, monkeypa
     monkeypatch.setattr(look, "ask", ask)
     engine: Any = object()
     given = Overrides({"NCCL_ALGO": "Ring"}, (str(library),), before="/image/lib")
-    look.contents_of(engine, Resolved("openmpi", "sha256:1"), given=given)
+    look.contents_of(engine, ImageRef("openmpi", "sha256:1"), overrides=given)
     assert seen["variables"] == {"NCCL_ALGO": "Ring", "LD_LIBRARY_PATH": "/collbench/lib:/image/lib"}
     assert {mount["Target"] for mount in seen["mounts"]} == {
         f"/collbench/lib/{name}" for name in names_of(str(library))

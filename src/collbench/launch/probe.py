@@ -18,14 +18,14 @@ import msgspec
 
 import collbench
 from collbench import backends, workloads
+from collbench.backends import mpi_cuda
 from collbench.bindings.gpu.nccl import SONAME, nccl_version
 from collbench.bindings.gpu.shared_library import load
-from collbench.bindings.mpi import cuda_aware
-from collbench.bindings.mpi.loading import library_path, load_mpi, vendor, version_line
+from collbench.bindings.mpi import library_path, load_mpi, vendor, version_line
 from collbench.errors import BackendUnavailable, CollbenchError
 from collbench.launch.shipped import PACKAGE
 from collbench.machine import facts
-from collbench.machine.confinement import priority
+from collbench.machine.cgroup import priority
 from collbench.run.facts_of_ranks import hashed, packages
 from collbench.schema.manifest import Library
 from collbench.schema.record import SCHEMA
@@ -36,8 +36,7 @@ from collbench.timing.loop import native_loop
 MEASURING = (
     "backends", "bindings", "collectives", "machine", "run", "schema", "timing", "workloads",
     "__init__.py", "errors.py", "registry.py", "units.py",
-    "cli/options.py", "cli/plan_argument.py", "cli/run_plan.py", "cli/sink.py", "cli/terminal.py", "launch/relay.py",
-    "launch/shipped.py",
+    "cli/measure.py", "cli/options.py", "cli/terminal.py", "launch/relay.py", "launch/shipped.py",
 )  # fmt: skip
 
 #: Endings of the files that count: code, and tables that are read while measuring.
@@ -188,8 +187,8 @@ def _cuda(kind: str, versions: dict[str, str]) -> str | None:
 
 
 def _built(version: str) -> Build:
-    line, cuda = cuda_aware.configure_line(version), cuda_aware.built(version)
-    return Build(configure=line, cuda_built=cuda, cuda_claimed=cuda_aware.claimed(library_path()))
+    line, cuda = mpi_cuda.configure_line(version), mpi_cuda.built(version)
+    return Build(configure=line, cuda_built=cuda, cuda_claimed=mpi_cuda.claimed(library_path()))
 
 
 if __name__ == "__main__":

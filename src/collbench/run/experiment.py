@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from collbench import backends, collectives, workloads
-from collbench.bindings.host_buffers import USABLE_SHARE, available_bytes
+from collbench.bindings.operations import USABLE_SHARE, available_bytes
 from collbench.bindings.spec import Backend, Options, Roles, Session
 from collbench.collectives.case import CollectiveCase
 from collbench.errors import (

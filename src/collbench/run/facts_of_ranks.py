@@ -21,13 +21,10 @@ import numpy as np
 
 import collbench
 from collbench import backends
-from collbench.bindings.agreement import first_rank, gathered_once
-from collbench.bindings.spec import Backend, Session, World
+from collbench.bindings.spec import Backend, Session, World, first_rank, gathered_once
 from collbench.errors import BackendUnavailable
 from collbench.machine import facts, launcher, nvml
-from collbench.machine.digest import sha256_of
-from collbench.machine.facts import RankFacts, format_cores, is_oversubscribed, machine_id
-from collbench.machine.waiting import Stretch
+from collbench.machine.facts import RankFacts, Stretch, format_cores, is_oversubscribed, machine_id, sha256_of
 from collbench.run.binding import shared_core
 from collbench.schema.manifest import Host, Library, Manifest, Protocol
 from collbench.schema.plan import Plan

@@ -23,8 +23,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn, Protocol
 
-from collbench.bindings.agreement import first_value
-from collbench.bindings.spec import Session, World
+from collbench.bindings.spec import Session, World, first_value
 from collbench.errors import CollbenchError, LibraryError, LostRankError, TimeOutError
 from collbench.machine.process import SIGNALS, to_handle
 from collbench.schema.record import Status

@@ -19,13 +19,12 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from collbench.bindings.agreement import first_rank
-from collbench.bindings.host_buffers import numpy_dtype
-from collbench.bindings.spec import Buffer, Operation, Seen, Session, World, allgather, merged
+from collbench.bindings.operations import numpy_dtype
+from collbench.bindings.spec import Buffer, Operation, Seen, Session, World, allgather, first_rank, merged
 from collbench.collectives.case import CollectiveCase
 from collbench.collectives.row import Array, Collective, fold
 from collbench.errors import CollbenchError, LibraryError, LostRankError, Unsupported
-from collbench.machine.waiting import ContentionMeter, Waited, now
+from collbench.machine.facts import ContentionMeter, Waited, waited_now
 from collbench.run import facts_of_ranks
 from collbench.run.facts_of_ranks import ranks_of
 from collbench.run.failures import Failure, Watch, cause, raise_on_all
@@ -406,7 +405,7 @@ def _time(
     """The samples of a case, and its record with what was observed meanwhile. Collective."""
     session = timed_call.session
     simulated = session.clock is not time.monotonic_ns
-    meter = ContentionMeter(session.clock, Waited if simulated else now)
+    meter = ContentionMeter(session.clock, Waited if simulated else waited_now)
     in_turns = None
     if turns is not None:
         quota = any(confined.cpu_quota is not None for confined in method.confinement)

@@ -14,10 +14,9 @@ import msgspec
 import numpy as np
 
 from collbench import workloads
-from collbench.bindings.agreement import first_value
-from collbench.bindings.spec import Session, allgather
+from collbench.bindings.spec import Session, allgather, first_value
 from collbench.machine import cgroup
-from collbench.machine.waiting import ContentionMeter, Stretch
+from collbench.machine.facts import ContentionMeter, Stretch
 from collbench.run import facts_of_ranks
 from collbench.run.child import Finished, ProgramFailed, ProgramSkipped, execute, working_folder
 from collbench.run.facts_of_ranks import OwnTime, ranks_of

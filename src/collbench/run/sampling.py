@@ -20,10 +20,9 @@ from typing import NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from collbench.bindings.agreement import first_value
-from collbench.bindings.spec import Operation, Session, World
+from collbench.bindings.spec import Operation, Session, World, first_value
 from collbench.errors import Interrupted
-from collbench.machine.confinement import distinct
+from collbench.machine.cgroup import distinct
 from collbench.machine.facts import RankFacts, have_common_clock, is_oversubscribed
 from collbench.run import facts_of_ranks
 from collbench.run.failures import Watch

@@ -14,8 +14,7 @@ from tests.unit.doctor.machines import FAILED, GOOD, NO_LAUNCHER, UNKNOWN, WARNE
 from collbench import doctor
 from collbench.cli import doctor as cli_doctor
 from collbench.doctor import BackendHere
-from collbench.doctor.parts.finding import Finding
-from collbench.doctor.parts.processors import Machine
+from collbench.doctor.frame import Finding, Machine
 from collbench.machine import launcher
 from collbench.machine.launcher import Launcher
 
@@ -24,7 +23,7 @@ def invoke(monkeypatch: pytest.MonkeyPatch, findings: dict[str, Finding], *argum
     monkeypatch.setattr(launcher, "detect", lambda environ=None: NO_LAUNCHER)
     monkeypatch.setattr(doctor, "examine", lambda machine, without: iter(findings.items()))
     monkeypatch.setattr(doctor, "backends_here", lambda: (BackendHere("mpi", ("MPICH 5.0.0",)),))
-    result = CliRunner().invoke(cli_doctor.command, list(arguments))
+    result = CliRunner().invoke(cli_doctor.doctor_command, list(arguments))
     return result.exit_code, result.output
 
 
@@ -66,7 +65,7 @@ def test_only_rank_0_looks(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(doctor, "examine", look)
     monkeypatch.setattr(launcher, "detect", lambda environ=None: Launcher("mpich", 1, 2))
-    result = CliRunner().invoke(cli_doctor.command, [])
+    result = CliRunner().invoke(cli_doctor.doctor_command, [])
     assert (result.exit_code, result.output) == (0, "")
 
 
@@ -77,5 +76,5 @@ def test_the_script_on_this_machine() -> None:
     found = json.loads(done.stdout)
     failed = any(row["status"] == "fail" for row in found["findings"])
     assert done.returncode == (1 if failed else 0)
-    assert tuple(row["check"] for row in found["findings"]) == doctor.names()
+    assert tuple(row["check"] for row in found["findings"]) == tuple(doctor.checks())
     assert "Traceback" not in done.stderr
