@@ -25,8 +25,7 @@ from collbench.launch.cells import (
     storages_of,
     worlds_of,
 )
-from collbench.launch.engines.ladder import lacking, steps_of
-from collbench.launch.engines.spec import Engine, Site
+from collbench.launch.engines.spec import Engine, Site, lacking, steps_of
 from collbench.launch.launchers import PROCESS, RankLauncher
 from collbench.launch.overrides import refuse_missing_files, refuse_overrides
 from collbench.launch.placement import Placement, place

@@ -14,7 +14,7 @@ from pathlib import Path
 from collbench.errors import EngineError, RequestError
 from collbench.launch.engines.docker.client import Docker, objects, translated
 from collbench.launch.engines.docker.containers import remove_all
-from collbench.launch.engines.docker.look import contents_of, find, inspect, reference_of, resolve
+from collbench.launch.engines.docker.look import contents_of, find, inspect, reference_of
 from collbench.launch.engines.spec import cleaned
 from collbench.launch.probe import Contents
 from collbench.launch.shipped import PACKAGE, dockerfiles, find_dockerfile, find_layer, source_tree
@@ -204,7 +204,7 @@ def build(engine: Docker, wanted: ImageBuild, on_line: OnLine, stopping: Stoppin
         build_context(engine, context, file, draft, wanted.arguments, wanted.no_cache, {}, on_line)
         try:
             with stopping.listening():
-                contents = contents_of(engine, resolve(engine, draft), build=True)
+                contents = contents_of(engine, find(engine, draft), build=True)
                 base = inspect(engine, wanted.base)  # one of no registry has no digest, but an id
                 labels = labels_of(contents)
                 labels["collbench.base"] = f"{wanted.base} {(base.get('RepoDigests') or [base['Id']])[0]}"

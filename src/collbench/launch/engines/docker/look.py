@@ -86,25 +86,17 @@ def inspect(engine: Docker, reference: str) -> dict[str, Any]:
     return image
 
 
-def resolve(engine: Docker, reference: str) -> ImageRef:
-    """The image that has this name now; later another image may get it.
-
-    Raises:
-        ImageMissing: the engine does not have it.
-    """
-    return ImageRef(reference, str(inspect(engine, reference)["Id"]))
-
-
 def find(engine: Docker, name: str) -> ImageRef:
-    """The image that a plan names.
+    """The image that has this name now, as a plan names it; later another image may get the name.
 
     Raises:
         ImageMissing: it is not on the engine; the message says how to get it.
     """
+    reference = reference_of(name)
     try:
-        return resolve(engine, reference_of(name))
+        return ImageRef(reference, str(inspect(engine, reference)["Id"]))
     except ImageMissing as error:
-        hint = "Pull it, or build it." if "/" in name or ":" in name else f"Build it: collbench image build {name}"
+        hint = "Pull it, or build it." if reference == name else f"Build it: collbench image build {name}"
         raise ImageMissing(f"{error} {hint}") from error
 
 

@@ -11,8 +11,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from collbench.launch.engines.ladder import SHARING, USUAL_SHM, Step, ladder_of, step_of
-from collbench.launch.engines.spec import WorldSpec
+from collbench.launch.engines.spec import SHARING, USUAL_SHM, Step, WorldSpec, ladder_of, step_of
 from collbench.launch.launchers import Argv
 from collbench.launch.overrides import Overrides
 from collbench.launch.placement import Box
