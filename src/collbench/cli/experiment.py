@@ -29,7 +29,7 @@ from collbench.launch.campaign import (
     campaign_manifest,
     expand_and_check,
     finished,
-    prepare_expanded,
+    prepare,
     run_campaign,
 )
 from collbench.launch.cells import Launch, LaunchCell, Part
@@ -133,7 +133,7 @@ def perform(
             if begun is not None:
                 held.callback(begun.writer.close)
             with looking(asked.plan):
-                prepared = prepare_expanded(expanded, check, held=held)
+                prepared = prepare(expanded, check, held=held)
             performed = _performed(prepared, out, begun, asked.extends, check, purpose)
     performed.writer.verify()
     return performed
