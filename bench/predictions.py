@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from results import keep, table
 
-from collbench.analysis.models import Model, Point, Series, model
+from collbench.analysis.models import FitPoint, LinkSeries, Model, model
 from collbench.analysis.predictions import PredictionQuestion, predict
 from collbench.schema.case import case_of
 
@@ -83,10 +83,10 @@ def measured(law: Law, ranks: Sequence[int], noise: float, draw: np.random.Gener
     for p in ranks:
         for m in SIZES:
             medians = law(m, p) * np.exp(draw.normal(0, noise, LAUNCHES))
-            points.append(Point(p, m, m, tuple(range(LAUNCHES)), tuple(map(float, medians))))
+            points.append(FitPoint(p, m, m, tuple(range(LAUNCHES)), tuple(map(float, medians))))
     case = case_of("allreduce", {"backend": "mpi", "driver": "native", "thread_level": "single", "size": 0,
         "dtype": "float32", "op": "sum", "ranks": 0})  # fmt: skip
-    made = model(Series(case, "tcp", tuple(points), (), ()))
+    made = model(LinkSeries(case, "tcp", tuple(points), (), ()))
     assert isinstance(made, Model)
     return made
 

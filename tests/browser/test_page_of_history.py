@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from collbench.analysis.history import history
-from collbench.report.history import Names
+from collbench.report.history import SeriesNames
 from collbench.report.history import page as drawn
 from tests.browser.conftest import opened
 from tests.browser.test_page import COLOURS, HIDDEN, HINTS, MARKS, Scheme
@@ -33,7 +33,7 @@ def page_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write_history(folder / "n", cells, lambda night: {"libraries": (library(version=f"5.0.{8 + (night >= 15)}"),)}, 7)
     found = history(folder / "n", (), 0.02)
     path = folder / "page.html"
-    path.write_text(drawn(found, Names([one.series for one in found.cells])), encoding="utf-8")
+    path.write_text(drawn(found, SeriesNames([one.series for one in found.cells])), encoding="utf-8")
     return path
 
 

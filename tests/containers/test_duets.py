@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from collbench.launch.engines.host.environments import probe
+from collbench.launch.engines.host import probe
 from collbench.schema.record import Record
 from collbench.schema.store import read_run
 from collbench.schema.world import SliceRule

@@ -14,7 +14,7 @@ import pytest
 from collbench.errors import ImageMissing
 from collbench.launch.cells import LaunchCell
 from collbench.launch.engines.docker import look
-from collbench.launch.engines.host.environments import probe
+from collbench.launch.engines.host import probe
 from collbench.launch.expansion import expand
 from collbench.launch.placement import Placement
 from collbench.schema.plan import load_launch_plan

@@ -12,7 +12,7 @@ from tests.unit.made_history import steps, write_history
 from tests.unit.made_runs import library, made_case
 
 from collbench.analysis.history import history
-from collbench.report.history import MOST_ROWS, WORDS, Names, sentence, tables
+from collbench.report.history import MOST_ROWS, WORDS, SeriesNames, sentence, tables
 from collbench.report.tables import terminal
 from collbench.schema.case import Case
 
@@ -59,7 +59,7 @@ def test_first_screen(golden: Callable[[str, str], None], tmp_path: Path, monkey
         monkeypatch.chdir(tmp_path / name)
         write_history(Path("nightly"), cells, newer)
         found = history(Path("nightly"), (), 0.02)
-        names = Names([one.series for one in found.cells])
+        names = SeriesNames([one.series for one in found.cells])
         (table,) = tables(found, names)
         text = terminal([table])
         assert len(sentence(found, names).split()) <= WORDS and len(table.rows) <= MOST_ROWS

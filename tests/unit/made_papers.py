@@ -8,7 +8,7 @@ from typing import Any
 
 from tests.unit.made_runs import Entry, made_record, spread, write_run
 
-from collbench.analysis.conclusions import Judgement, judge
+from collbench.analysis.conclusions import JudgedConclusion, judge
 from collbench.analysis.papers import kinds_of
 from collbench.analysis.runs import Observed, observe
 from collbench.report.paper import paper
@@ -121,7 +121,7 @@ def write(
     return observe(write_run(path, {**cells, **(more or {})}, **fields))
 
 
-def judged(reference: str, *observed: Observed) -> dict[int, Judgement]:
+def judged(reference: str, *observed: Observed) -> dict[int, JudgedConclusion]:
     """The verdicts by the first kind of container of these runs."""
     published = paper(reference)
     return {one.conclusion.number: one for one in judge(published, kinds_of(observed, published)[0])}

@@ -21,7 +21,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from collbench.analysis.results import Builder, Cell, Facts, How, Origin
+from collbench.analysis.results import Builder, Cell, Facts, Origin, Way
 from collbench.analysis.runs import Observed
 from collbench.schema.case import Case, case_of
 from collbench.schema.manifest import Experiment, Gpu, Host, Image, Library, Manifest, Protocol
@@ -80,7 +80,7 @@ def sampled(record: Record, samples: NDArray[np.int64]) -> Record:
     return msgspec.structs.replace(record, samples=taken, seconds=summarise(largest[largest > 0]))
 
 
-def made_cell(case: Case, medians: Sequence[float], ways: Sequence[How] = (), **origin: Any) -> Cell:
+def made_cell(case: Case, medians: Sequence[float], ways: Sequence[Way] = (), **origin: Any) -> Cell:
     """A cell with these launch medians (s), measured in these ways; `origin` is what holds of its run."""
     builder = Builder([case])
     for launch, median in enumerate(medians):

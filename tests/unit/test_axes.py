@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from collbench.cli.collective import make_command, plan_of
+from collbench.cli.measure import Collective, collective_command, plan_of
 from collbench.collectives.case import collective_case
 from collbench.schema.axes import AXES, STAGINGS, Axis, Choice, choices_of
 from collbench.schema.plan import LaunchPlan, Plan, Subject, with_axes
@@ -15,10 +15,8 @@ from collbench.schema.plan import LaunchPlan, Plan, Subject, with_axes
 
 def asked(*arguments: str) -> Plan:
     """The plan of `collbench allreduce` with these arguments."""
-    with make_command("allreduce").make_context("allreduce", list(arguments)) as context:
-        typed = {name: value for name, value in context.params.items()
-                 if name not in ("style", "out", "output_file", "ranks", "fault")}  # fmt: skip
-        return plan_of("allreduce", context.params["style"], typed)
+    with collective_command("allreduce").make_context("allreduce", list(arguments)) as context:
+        return plan_of("allreduce", Collective(**context.params))
 
 
 def test_without_flags_every_axis_has_the_default_of_a_plan() -> None:
@@ -93,8 +91,8 @@ def test_flags_that_mean_nothing_are_named(
     monkeypatch: pytest.MonkeyPatch, name: str, arguments: tuple[str, ...], unused: dict[str, list[str]]
 ) -> None:
     notices: list[str] = []
-    monkeypatch.setattr("collbench.cli.collective.carry_out", lambda *given: notices.extend(given[-1]))
-    command = make_command(name)
+    monkeypatch.setattr("collbench.cli.measure.carry_out", lambda plan, output, lines, **_: notices.extend(lines))
+    command = collective_command(name)
     with command.make_context(name, ["--backend", "fake", *arguments]) as context:
         command.invoke(context)
     assert notices == [f"ignored: {owner} does not use {', '.join(flags)}." for owner, flags in unused.items() if flags]

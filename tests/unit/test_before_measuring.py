@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from tests.unit.test_slurm import PLAN, site_file
 
-from collbench.cli.launching import before_measuring
+from collbench.cli.plan import before_measuring
 from collbench.launch.expansion import expand
 
 

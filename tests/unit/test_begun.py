@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from collbench.cli.continuing import changed_keys
+from collbench.cli.until import changed_keys
 from collbench.schema.plan import LaunchPlan, Side
 
 BEFORE: dict[str, Any] = {"images": ("openmpi",), "sides": {"base": Side(), "other": Side(variables={"A": "1"})}}

@@ -19,7 +19,7 @@ from tests.unit.made_programs import PLAN, replace_benchmark, run_row
 from collbench import workloads
 from collbench.bindings.spec import Options
 from collbench.errors import PlanError
-from collbench.launch.engines.host import environments
+from collbench.launch.engines import host
 from collbench.run.expand import program_cases
 from collbench.run.experiment import plan_experiment
 from collbench.run.memory_check import programs_do_not_fit
@@ -266,11 +266,11 @@ def test_environments_are_asked_about_the_libraries_of_a_plan(monkeypatch: pytes
         asked.append(benchmarks)
         return SimpleNamespace(vendor="openmpi")
 
-    monkeypatch.setattr(environments, "probe", probe)
+    monkeypatch.setattr(host, "probe", probe)
     benchmarks: tuple[Any, ...] = ("stream", {"name": "linpack", "blas": ("mkl", "system")})
     for collectives in ((), ("allreduce",)):
         plan = LaunchPlan(benchmarks=benchmarks, collectives=collectives, images=("openmpi",))
-        environments.look_beside(plan, "openmpi", "openmpi")
+        host.look_beside(plan, "openmpi", "openmpi")
     assert asked == [("stream", "linpack blas=mkl", "linpack blas=system")] * 2
 
 

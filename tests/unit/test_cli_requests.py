@@ -14,7 +14,7 @@ from click.testing import CliRunner
 from tests.unit.conftest import Collbench as Here
 
 from collbench.cli import cli
-from collbench.cli.sink import TerminalSink
+from collbench.cli.measure import TerminalSink
 
 Collbench = Callable[..., CompletedProcess[str]]
 

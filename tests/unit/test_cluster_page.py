@@ -69,12 +69,12 @@ def test_a_package_that_is_missing_is_said_with_the_command_that_was_typed(
 ) -> None:
     """Not with another one that needs it too."""
     from collbench.analysis import estimate
-    from collbench.cli import advise
+    from collbench.cli.analyse import advise_command
 
     def needs(*given: object, **options: object) -> None:
         estimate.needed("scipy.none", "SciPy")
 
-    monkeypatch.setattr(advise.command, "callback", needs)
+    monkeypatch.setattr(advise_command, "callback", needs)
     monkeypatch.setattr(sys, "argv", ["collbench", "advise", str(tmp_path)])
     assert run_command(True) == 2
     said = capsys.readouterr().err

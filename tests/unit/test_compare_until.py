@@ -13,13 +13,13 @@ from tests.unit.made_runs import experiment, made_case, made_cell, made_manifest
 
 from collbench.analysis.bounds import ALPHA, fewest_wins
 from collbench.analysis.compare import Comparison, compare
-from collbench.analysis.deciding import Standing, questions, standing, still_open
+from collbench.analysis.deciding import PairStatus, questions, standing, still_open
 from collbench.analysis.factors import find_factor
 from collbench.analysis.pairs import across, within
-from collbench.analysis.results import How
+from collbench.analysis.results import Way
 from collbench.analysis.runs import observe, shortage
 from collbench.cli import run_command
-from collbench.cli.failing import failures
+from collbench.cli.compare import failures
 from collbench.report.cells import tables
 from collbench.schema import manifest as manifests
 from collbench.schema.case import Case
@@ -155,7 +155,7 @@ def test_programs_are_compared_measure_by_measure() -> None:
     assert {name: len(pairs) for name, pairs in asked(*cells).items()} == {"policy": 2}
 
 
-def stand(times: dict[Case, list[float]], blocks: int) -> list[Standing]:
+def stand(times: dict[Case, list[float]], blocks: int) -> list[PairStatus]:
     """How comparisons stand after so many blocks of at most 20."""
     cells = [made_cell(case, medians, until_decided=True) for case, medians in times.items()]
     return standing(cells, blocks, 20)
@@ -164,7 +164,7 @@ def stand(times: dict[Case, list[float]], blocks: int) -> list[Standing]:
 def test_a_comparison_is_open_until_it_is_decided_or_hopeless() -> None:
     draw = np.random.default_rng(2)
 
-    def noisy(spread: float, blocks: int, added: float = 0.0) -> list[Standing]:
+    def noisy(spread: float, blocks: int, added: float = 0.0) -> list[PairStatus]:
         host, single = np.exp(draw.normal(0, spread, (2, blocks)))
         return stand({HOST: host.tolist(), SINGLE: (single * (1 + added)).tolist()}, blocks)
 
@@ -187,7 +187,7 @@ def test_a_side_that_always_fails_is_given_up_after_three_blocks(blocks: int, st
 
 def after_fallbacks(blocks: int, *fell_back: int) -> str:
     """How the only comparison stands where the host's launches of these numbers fell back to a barrier."""
-    ways: list[list[How]] = [[(("gate", "roundtime"),)] * blocks for _ in range(2)]
+    ways: list[list[Way]] = [[(("gate", "roundtime"),)] * blocks for _ in range(2)]
     for number in fell_back:
         ways[0][number] = (("gate", "barrier"),)
     cells = [made_cell(case, [1e-5] * blocks, own, until_decided=True)

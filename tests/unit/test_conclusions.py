@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from tests.unit.made_runs import Entry, experiment, image, library, made_case, spread, write_run
 
-from collbench.analysis.conclusions import Judgement, decide, judge
+from collbench.analysis.conclusions import JudgedConclusion, decide, judge
 from collbench.analysis.papers import Needs, Selector, decode, items_of, kinds_of, workers
 from collbench.analysis.runs import Observed, observe
 from collbench.errors import RequestError, RunReadError
@@ -55,7 +55,7 @@ def measured(path: Path, times: Times) -> Observed:
     return observe(write_run(path, cells, experiment=experiment(names, images=SIDES, environments=SIDES)))
 
 
-def judged(path: Path, times: Times) -> dict[int, Judgement]:
+def judged(path: Path, times: Times) -> dict[int, JudgedConclusion]:
     published = paper("choi2021")
     (kind,) = kinds_of([measured(path, times)], published)
     return {one.conclusion.number: one for one in judge(published, kind)}

@@ -16,10 +16,10 @@ from scipy.optimize import nnls
 from collbench.analysis.models import (
     SHAPES,
     SHARED,
+    Algorithm,
+    FitPoint,
+    LinkSeries,
     Model,
-    Point,
-    Series,
-    Shape,
     Unfit,
     designs_of,
     errors,
@@ -39,7 +39,7 @@ ALPHA, BETA = 2e-6, 1e-10
 Truth = Callable[[int, int], float]
 
 
-def costs(shape: Shape, alpha: float = ALPHA, beta: float = BETA) -> Truth:
+def costs(shape: Algorithm, alpha: float = ALPHA, beta: float = BETA) -> Truth:
     return lambda p, m: sum(a * b for a, b in zip(shape.terms(p, m), (alpha, beta), strict=True))
 
 
@@ -51,7 +51,7 @@ def made(
     launches: int = 7,
     seed: int = 0,
     misfit: float = 0.0,
-) -> Series:
+) -> LinkSeries:
     """A series of an allreduce: `noise` differs from launch to launch, `misfit` is that of the cell in all launches."""
     generator = np.random.default_rng(seed)
     points = []
@@ -59,13 +59,13 @@ def made(
         for m in sizes:
             cell = truth(p, m) * math.exp(misfit * generator.standard_normal())
             values = cell * np.exp(noise * generator.standard_normal(launches))
-            points.append(Point(p, m, m, tuple(range(launches)), tuple(float(value) for value in values)))
+            points.append(FitPoint(p, m, m, tuple(range(launches)), tuple(float(value) for value in values)))
     case = case_of("allreduce", {"backend": "mpi", "driver": "native", "thread_level": "single", "size": 0,
         "dtype": "float32", "op": "sum", "ranks": 0})  # fmt: skip
-    return Series(case, "tcp", tuple(points), (), ())
+    return LinkSeries(case, "tcp", tuple(points), (), ())
 
 
-def modelled(series: Series) -> Model:
+def modelled(series: LinkSeries) -> Model:
     found = model(series)
     assert isinstance(found, Model), found.why
     return found
@@ -73,7 +73,7 @@ def modelled(series: Series) -> Model:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("shape", [DOUBLING, RING, RABENSEIFNER, SHARED], ids=lambda shape: shape.name)
-def test_parameters_come_back(shape: Shape) -> None:
+def test_parameters_come_back(shape: Algorithm) -> None:
     """Of a median of 7 launches with 3 % of noise, over 60 cells: alpha and beta within 3 %, and the shape itself."""
     found = modelled(made(costs(shape), noise=0.03))
     (piece,) = found.fit.pieces

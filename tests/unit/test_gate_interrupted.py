@@ -10,7 +10,7 @@ import pytest
 from tests.unit.conftest import Collbench
 from tests.unit.gate_engine import SIDES, SLOW, Engine, connected, slow
 
-from collbench.analysis.deciding import Standing, standing_of_sides
+from collbench.analysis.deciding import PairStatus, standing_of_sides
 from collbench.analysis.results import Cell
 from collbench.cli.gate import FILES
 from collbench.schema.store import Margin, Margins, read_run
@@ -65,7 +65,7 @@ def test_what_is_interrupted_before_both_runs_have_begun_has_no_answer(
     def stopped(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("collbench.cli.experiment.prepare_expanded", stopped)
+    monkeypatch.setattr("collbench.cli.launch.prepare", stopped)
     found = here("gate", "plan.toml", *SIDES, "--out", "kept")
     assert (found.code, found.out) == (130, "")
 
@@ -89,7 +89,7 @@ def test_a_gate_that_is_resumed_decides_and_accepts_as_it_was_begun(
     """Half as long again is a loss by the default margin; within 60 % it is none."""
     decided: list[Margins] = []
 
-    def recording(cells: list[Cell], blocks: int, most: int, margins: Margins) -> list[Standing]:
+    def recording(cells: list[Cell], blocks: int, most: int, margins: Margins) -> list[PairStatus]:
         decided.append(margins)
         return standing_of_sides(cells, blocks, most, margins)
 
@@ -130,7 +130,7 @@ def test_a_gate_that_has_ended_is_judged_again_when_it_is_resumed(
     def stopped(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("collbench.cli.experiment.prepare_expanded", stopped)
+    monkeypatch.setattr("collbench.cli.launch.prepare", stopped)
     found = here("gate", "plan.toml", *SIDES, "--resume", "kept")
     assert (found.code, "every launch of this plan is recorded" in found.err) == (0, True)
 

@@ -12,7 +12,7 @@ import pytest
 from tests.unit.conftest import Answer, Collbench
 from tests.unit.gate_engine import QUIET, SIDES, SLOW, TOML, Engine, connected, slow
 
-from collbench.cli.analysing import MarginsType, typed_margins
+from collbench.cli.options import MarginsType, typed_margins
 from collbench.errors import RunWriteError
 from collbench.launch.engines import fake
 from collbench.launch.engines.fake import CORES, FakeCommand, FakeSession, FakeWorld

@@ -10,10 +10,10 @@ from collbench.analysis.change_points import Level
 from collbench.analysis.environment import side_of
 from collbench.analysis.estimate import Estimate
 from collbench.analysis.history import (
+    CellSeries,
     Change,
-    Point,
     Renewal,
-    Series,
+    RunTime,
     TimedRun,
     events,
     renewals,
@@ -26,8 +26,8 @@ def changed(
 ) -> Change:
     """A change of one cell of 30 runs; the `lacks` runs before it have no time."""
     kept = [number for number in range(30) if not run - lacks <= number < run]
-    points = tuple(Point(number, Estimate(1e-5, None, 1)) for number in kept)
-    series = Series(made_case(size=size), machine, Work(amount=size), points, ())
+    points = tuple(RunTime(number, Estimate(1e-5, None, 1)) for number in kept)
+    series = CellSeries(made_case(size=size), machine, Work(amount=size), points, ())
     at = kept.index(run)
     levels = Level(0, at), Level(at, len(kept), 0.01)
     return Change(series, *levels, run, between or (run, run), Estimate(ratio, None, 3))

@@ -21,8 +21,7 @@ from collbench.launch import engines, job, launchers
 from collbench.launch.cells import LaunchCell
 from collbench.launch.engines import host
 from collbench.launch.engines.fake import contents
-from collbench.launch.engines.host import HostSession, environments
-from collbench.launch.engines.host.environments import find_environment, probe
+from collbench.launch.engines.host import HostSession, find_environment, probe
 from collbench.launch.engines.spec import Stack, WorldSpec
 from collbench.launch.folders import folders_in
 from collbench.launch.live_world import user_of
@@ -124,7 +123,7 @@ def test_the_environments_beside_all_images_are_asked_once_each(
         asked.append((where, wanted))
         return contents(wanted)
 
-    monkeypatch.setattr(environments, "probe", ask)
+    monkeypatch.setattr(host, "probe", ask)
     monkeypatch.chdir(tmp_path)
     cells = [
         LaunchCell(image, "host", None, ranks, engine="host") for image in ("openmpi", "mpich") for ranks in (1, 2)
@@ -152,9 +151,9 @@ def test_ranks_of_a_program_are_started_by_the_library_of_the_image(
         asked.append(wanted)
         return contents(wanted)
 
-    monkeypatch.setattr(environments, "probe", ask)
+    monkeypatch.setattr(host, "probe", ask)
     plan = LaunchPlan(images=("torch",), benchmarks=(benchmark,))
-    look = environments.look_beside(plan, "torch", "torch")
+    look = host.look_beside(plan, "torch", "torch")
     assert (asked, look.contents.vendor) == ([wanted], wanted)
     assert stack_of(plan, "torch", look).launcher.vendor == (wanted or "process")
 
@@ -163,7 +162,7 @@ def test_told_to_stop_no_further_environment_is_asked(monkeypatch: pytest.Monkey
     def stop() -> None:
         raise Interrupted("interrupted.")
 
-    monkeypatch.setattr(environments, "probe", lambda *_: pytest.fail("was asked"))
+    monkeypatch.setattr(host, "probe", lambda *_: pytest.fail("was asked"))
     cell = LaunchCell("openmpi", "host", None, 2, engine="host")
     with pytest.raises(Interrupted):
         HostSession(stop).look(PLAN, {cell: place(MACHINE, cell, PLAN)}, {})
@@ -173,7 +172,7 @@ def test_told_to_stop_no_further_environment_is_asked(monkeypatch: pytest.Monkey
 def test_an_environment_with_another_library_is_refused_with_what_would_help(
     monkeypatch: pytest.MonkeyPatch, held: str, has: str
 ) -> None:
-    monkeypatch.setattr(environments, "probe", lambda where, wanted, benchmarks, given: contents(held))
+    monkeypatch.setattr(host, "probe", lambda where, wanted, benchmarks, given: contents(held))
     cell = LaunchCell("openmpi", "host", None, 2, engine="host")
     with pytest.raises(PlanError) as caught:
         HostSession(lambda: None).look(PLAN, {cell: place(MACHINE, cell, PLAN)}, {})
@@ -204,7 +203,7 @@ def test_an_environment_is_asked_what_it_holds(monkeypatch: pytest.MonkeyPatch) 
     probe(Path("/mine"), "torch")
     module = ("/mine/bin/python", "-m", "collbench.launch.probe")
     assert [argv for argv, _ in ran] == [module, (*module, "--torch")]
-    assert {(how["timeout"], how["cwd"]) for _, how in ran} == {(environments.ANSWER, "/")}
+    assert {(how["timeout"], how["cwd"]) for _, how in ran} == {(host.ANSWER, "/")}
 
 
 @pytest.mark.parametrize(
@@ -327,7 +326,7 @@ def test_a_child_in_a_session_of_its_own_ends_too(tmp_path: Path, monkeypatch: p
     """Hydra's ranks have one, and a proxy that hangs does not end them."""
     monkeypatch.setattr(job, "STOP", 0.2)
     pid = tmp_path / "pid"
-    inner = f"echo $$ > {pid}.part; mv {pid}.part {pid}; trap '' TERM; sleep 3600; :"
+    inner = f"trap '' TERM; sleep 3600 & echo $$ > {pid}.part; mv {pid}.part {pid}; wait; :"
     found = job.execute(("sh", "-c", 'setsid -w sh -c "$1" & wait; :', "sh", inner), {}, Log())
     child = written(pid)
     found.end()

@@ -17,7 +17,7 @@ from collbench.cli import cli
 from collbench.errors import EngineError, ImageMissing, RequestError
 from collbench.launch.engines.docker import images, look
 from collbench.launch.engines.docker.client import Docker
-from collbench.launch.engines.docker.images import Recipe, only, pack
+from collbench.launch.engines.docker.images import Recipe, pack
 from collbench.launch.engines.docker.look import Resolved, ask, inspect, resolve
 from collbench.launch.engines.fake import contents
 from collbench.launch.folders import user_inside
@@ -160,7 +160,7 @@ def test_the_same_contents_are_the_same_context_whoever_packs_them_when(tmp_path
 
 
 def test_a_context_of_a_dockerfile_alone() -> None:
-    with tarfile.open(fileobj=BytesIO(only("FROM x\n"))) as tar:
+    with tarfile.open(fileobj=BytesIO(pack({"Dockerfile": b"FROM x\n"}))) as tar:
         (member,) = tar.getmembers()
         file = tar.extractfile(member)
         assert file is not None

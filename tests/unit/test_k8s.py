@@ -15,9 +15,8 @@ import pytest
 from tests.unit.k8s_objects import check
 
 from collbench.errors import PlanError
-from collbench.launch.engines.k8s import all_launches, client
+from collbench.launch.engines.k8s import all_launches, client, unpack
 from collbench.launch.engines.k8s.objects import Launchable, look_job, manifests, script_launcher
-from collbench.launch.engines.k8s.session import unpack
 from collbench.launch.engines.k8s.site import K8sSite, read
 from collbench.launch.engines.spec import Stack, WorldSpec
 from collbench.launch.expansion import expand, launcher_of
@@ -378,12 +377,10 @@ def test_what_pods_cannot_do(tmp_path: Path, plan: dict[str, Any], site: dict[st
     assert says in str(refused.value)
 
 
-def pod(name: str = "run-0-0", part: str = "ranks", index: str | None = None, **status: Any) -> dict[str, Any]:
+def pod(name: str = "run-0-0", part: str = "ranks", index: str | None = None, **status: Any) -> client.Pod:
     annotations = {} if index is None else {"batch.kubernetes.io/job-completion-index": index}
-    return {
-        "metadata": {"name": name, "labels": {"collbench/part": part}, "annotations": annotations},
-        "status": status,
-    }
+    metadata = {"name": name, "labels": {"collbench/part": part}, "annotations": annotations}
+    return client.Pod.of({"metadata": metadata, "status": status})
 
 
 def state(**how: Any) -> dict[str, Any]:
@@ -405,7 +402,7 @@ UNSCHEDULABLE = {"type": "PodScheduled", "status": "False", "reason": "Unschedul
         ([], False, "0 of 1 pods are there", False),
     ],
 )  # fmt: skip
-def test_what_is_said_of_pods(pods: list[dict[str, Any]], running: bool, waits: str, in_vain: bool) -> None:
+def test_what_is_said_of_pods(pods: list[client.Pod], running: bool, waits: str, in_vain: bool) -> None:
     found = client.standing(pods, 1)
     assert (found.running, found.waits, found.in_vain) == (running, waits, in_vain)
 
@@ -441,10 +438,10 @@ def test_pods_that_are_not_there(warnings: list[tuple[str, str]], waits: str, in
 def test_who_writes_the_run_and_who_ends_it() -> None:
     workers = [pod("job-worker-10"), pod("job-worker-2"), pod("job-worker-0")]
     launcher = pod("job-launcher-x7", part="launcher")
-    assert client.writer_of([*workers, launcher]) == "job-worker-0"
-    assert client.head_of([*workers, launcher]) == "job-launcher-x7"
+    assert client.of_part([*workers, launcher], "ranks")[0].name == "job-worker-0"
+    assert client.of_part([*workers, launcher], "launcher", "ranks")[0].name == "job-launcher-x7"
     indexed = [pod("job-1-aaaaa", index="1"), pod("job-0-zzzzz", index="0")]
-    assert client.writer_of(indexed) == client.head_of(indexed) == "job-0-zzzzz"
+    assert client.of_part(indexed, "launcher", "ranks")[0].name == "job-0-zzzzz"
 
 
 GETENT = """\

@@ -17,9 +17,9 @@ from typing import Any
 import pytest
 
 from collbench.errors import EngineError
+from collbench.launch.engines.k8s import K8sSession
 from collbench.launch.engines.k8s.client import Client
 from collbench.launch.engines.k8s.objects import DRIVER, RUN
-from collbench.launch.engines.k8s.session import K8sSession
 from collbench.launch.engines.k8s.site import K8sSite
 from collbench.launch.engines.spec import cleaned
 from collbench.launch.folders import driver_identity
@@ -261,7 +261,7 @@ def test_what_cannot_be_deleted_is_said(cluster: Path) -> None:
 
 
 def test_a_copy_without_a_run_is_none(cluster: Path, tmp_path: Path) -> None:
-    from collbench.launch.engines.k8s.session import copy
+    from collbench.launch.engines.k8s import copy
 
     shutil.rmtree(cluster / "results", ignore_errors=True)
     copy(Client(session().site), "pod", tmp_path, everything=False)

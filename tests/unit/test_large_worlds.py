@@ -16,7 +16,7 @@ from tests.unit.made_measurements import in_world
 from tests.unit.made_runs import made_case, made_record, write_run
 from tests.unit.test_numbers import BLANK, method
 
-from collbench.cli.show import command
+from collbench.cli.analyse import show_command
 from collbench.machine.confinement import FIRST_RANKS, distinct
 from collbench.machine.facts import RankFacts, is_oversubscribed, rank_facts
 from collbench.run.describe import agreed_method
@@ -73,11 +73,11 @@ def test_show_says_on_which_host_the_slowest_rank_was(tmp_path: Path) -> None:
     for name, case in (("world", made_case()), ("launches", made_case(**where))):
         records = [made_record(case, launch, 1e-6, ranks=ranks) for launch, ranks in enumerate((slow, usual, slow))]
         run = write_run(tmp_path / name, {case: records if name == "launches" else records[:1]})
-        shown = CliRunner().invoke(command, [str(run)]).stdout
+        shown = CliRunner().invoke(show_command, [str(run)]).stdout
         (line,) = (line for line in shown.splitlines() if "slowest" in line)
         assert "n3 in 2, n0 in 1" in line if name == "launches" else "n3 in 1" in line
         assert "n3 took up to 4.00 times" in line
-        table = CliRunner().invoke(command, [str(run), "--style", "csv"]).stdout
+        table = CliRunner().invoke(show_command, [str(run), "--style", "csv"]).stdout
         assert next(csv.DictReader(io.StringIO(table)))["rank_hosts"] == "n0 x 33; n1 x 33; n2 x 33; n3 x 33"
 
 

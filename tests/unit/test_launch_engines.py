@@ -12,9 +12,10 @@ from tests.unit.made_engine import made_engine
 from collbench.errors import EngineError, PlanError
 from collbench.launch import engines, launchers
 from collbench.launch.cells import LaunchCell
+from collbench.launch.engines import host
 from collbench.launch.engines.docker.spec import SEALED
 from collbench.launch.engines.fake import contents
-from collbench.launch.engines.host import HostSession, environments
+from collbench.launch.engines.host import HostSession
 from collbench.launch.engines.spec import Looks, Stack, WorldSpec
 from collbench.launch.folders import folders_in
 from collbench.launch.placement import place
@@ -38,9 +39,7 @@ def environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An environment with MPICH."""
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin" / "python").touch()
-    monkeypatch.setattr(
-        environments, "probe", lambda environment, vendor="", benchmarks=(), given=None: contents("mpich")
-    )
+    monkeypatch.setattr(host, "probe", lambda environment, vendor="", benchmarks=(), given=None: contents("mpich"))
     return tmp_path
 
 

@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 import collbench
-from collbench.cli import launching
+from collbench.cli.plan import commands_of
 from collbench.errors import ImageMissing, PlanError, RequestError
 from collbench.launch import launchers
 from collbench.launch.campaign import PreparedCampaign
@@ -148,7 +148,7 @@ def shown(plan: LaunchPlan) -> dict[str, list[str]]:
     prepared = PreparedCampaign(expanded, sessions, Stacks(start, (), (), ()))
     found = {}
     for number, cell in enumerate(expanded.cells):
-        title, *lines = launching.commands_of(prepared, Launch(cell, 0, number))
+        title, *lines = commands_of(prepared, Launch(cell, 0, number))
         title = title.strip()
         found[title.removeprefix("# ")] = lines
     return found

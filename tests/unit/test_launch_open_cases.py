@@ -12,12 +12,12 @@ import pytest
 from tests.unit.decided_worlds import TOML, Launch, Played, clear, noisy
 
 from collbench.analysis.compare import compare
-from collbench.analysis.deciding import Executed
+from collbench.analysis.deciding import OpenAtPlace
 from collbench.analysis.factors import find_factor
 from collbench.analysis.pairs import within
 from collbench.analysis.runs import observe
-from collbench.cli import deciding, run_command
-from collbench.cli.duration import seconds_of_launch
+from collbench.cli import run_command, until
+from collbench.cli.plan import seconds_of_launch
 from collbench.launch.campaign import finished
 from collbench.launch.cells import Part
 from collbench.launch.collect import placed_case
@@ -208,13 +208,13 @@ def test_a_program_is_measured_with_all_its_measures_where_one_is_open_anywhere(
     cell = expanded.cells[0]
     copy = next(case for case in expanded.expected[cell] if case["measure"] == "copy" and case["size"] == 8)
     bcast = next(case for case in expanded.expected[cell] if case.workload == "bcast" and case["size"] == 16)
-    here, elsewhere = deciding._subject(bcast), deciding._subject(copy)
-    found = deciding._part(expanded, cell, Executed(frozenset({here}), frozenset({elsewhere})))
+    here, elsewhere = until._subject(bcast), until._subject(copy)
+    found = until._part(expanded, cell, OpenAtPlace(frozenset({here}), frozenset({elsewhere})))
     assert found.brief == frozenset()
     assert {(case.workload, case["size"], case["measure"]) for case in found.measured} == {
         ("bcast", 16, None), *(("stream", 8, measure) for measure in ("copy", "scale", "add", "triad"))
     }  # fmt: skip
-    turned = deciding._part(expanded, cell, Executed(frozenset({elsewhere}), frozenset({here})))
+    turned = until._part(expanded, cell, OpenAtPlace(frozenset({elsewhere}), frozenset({here})))
     assert turned.brief == {bcast}
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from collbench.cli.launching import undecidable
+from collbench.cli.plan import undecidable
 from collbench.errors import PlanError
 from collbench.launch.expansion import expand
 from collbench.machine.topology import Core, Topology

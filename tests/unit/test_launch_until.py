@@ -17,7 +17,8 @@ from collbench.analysis.pairs import within
 from collbench.analysis.results import Cell
 from collbench.analysis.runs import observe
 from collbench.cli import run_command
-from collbench.cli.deciding import Decider, launch_cells
+from collbench.cli.plan import launch_cells
+from collbench.cli.until import Decider
 from collbench.errors import PackageMissing
 from collbench.launch.engines import host
 from collbench.launch.engines.fake import FakeSession

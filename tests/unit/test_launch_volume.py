@@ -11,7 +11,7 @@ import pytest
 from tests.unit.conftest import Collbench
 from tests.unit.made_engine import made_engine
 
-from collbench.cli import experiment
+from collbench.cli import launch
 from collbench.launch import engines
 from collbench.launch.campaign import PreparedCampaign
 from collbench.launch.engines.spec import Stack
@@ -68,8 +68,8 @@ def test_a_volume_that_cannot_be_made(tmp_path: Path, monkeypatch: pytest.Monkey
                 expanded, {"docker": session}, Stacks({("docker", "tools", None): stack}, (), (), ())
             )
 
-        monkeypatch.setattr(experiment, "expand_and_check", expanded_on_one_core)
-        monkeypatch.setattr(experiment, "prepare_expanded", prepared)
+        monkeypatch.setattr(launch, "expand_and_check", expanded_on_one_core)
+        monkeypatch.setattr(launch, "prepare", prepared)
         done = here("launch", tmp_path / "plan.toml", "--out", tmp_path / "run")
     asked = [body["HostConfig"]["Mounts"][-1] for body in made.bodies if "HostConfig" in body]
     assert [(mount["Type"], mount["Target"]) for mount in asked] == [("volume", "/tmp")]  # noqa: S108 - in the container

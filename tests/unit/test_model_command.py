@@ -15,7 +15,7 @@ from tests.unit.made_runs import made_record
 from collbench.analysis.models import SHAPES
 from collbench.analysis.predictions import PredictionQuestion
 from collbench.cli import cli
-from collbench.cli.model import parse_point
+from collbench.cli.analyse import parse_point
 from collbench.errors import CollbenchError
 from collbench.schema.manifest import Host, Manifest
 from collbench.schema.record import Record

@@ -13,7 +13,7 @@ from tests.unit.made_gates import SMALL, made_gate
 from tests.unit.made_runs import Entry, experiment, made_case, write_run
 
 from collbench.analysis.estimate import FEWEST
-from collbench.cli.launch import command
+from collbench.cli.launch import launch_command
 from collbench.report.verdict import ALTERNATELY, EXTEND
 from collbench.schema.case import Case
 from collbench.schema.manifest import Until
@@ -65,7 +65,7 @@ def test_as_many_are_suggested_as_decide_anything(
 
 
 def test_the_command_has_the_flags_of_launch() -> None:
-    known = {name for parameter in command.params for name in parameter.opts}
+    known = {name for parameter in launch_command.params for name in parameter.opts}
     assert {"--resume", "--until", "--launches"} == set(re.findall(r"--[a-z]+", EXTEND)) <= known
 
 

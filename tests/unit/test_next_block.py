@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 
-from collbench.analysis.deciding import Executed, next_block
+from collbench.analysis.deciding import OpenAtPlace, next_block
 
 Side = tuple[str, int]
 
@@ -17,8 +17,8 @@ def both(base: str, other: str, size: int) -> set[Side]:
     return {(base, size), (other, size)}
 
 
-def executed(here: set[int], elsewhere: set[int] | None = None) -> Executed[int]:
-    return Executed(frozenset(here), frozenset(elsewhere or ()))
+def executed(here: set[int], elsewhere: set[int] | None = None) -> OpenAtPlace[int]:
+    return OpenAtPlace(frozenset(here), frozenset(elsewhere or ()))
 
 
 def test_a_place_without_anything_open_is_left_out() -> None:

@@ -15,11 +15,12 @@ from tests.unit.made_worlds import PLAN, made
 
 from collbench.errors import PlanError
 from collbench.launch.cells import Launch
+from collbench.launch.engines import host
 from collbench.launch.engines.docker import look
 from collbench.launch.engines.docker.look import Resolved
 from collbench.launch.engines.docker.spec import layout_of
 from collbench.launch.engines.fake import contents
-from collbench.launch.engines.host import environment_of, environments
+from collbench.launch.engines.host import environment_of
 from collbench.launch.engines.spec import Stack
 from collbench.launch.expansion import expand
 from collbench.launch.folders import folders_in
@@ -125,7 +126,7 @@ def test_an_environment_is_asked_with_what_its_ranks_will_have(
     monkeypatch.setattr("subprocess.run", run)
     plan = LaunchPlan(collectives=("bcast",), images=("openmpi",), environments={"openmpi": sys.prefix},
                       variables={"NCCL_ALGO": "Ring"}, libraries=(str(library),))  # fmt: skip
-    environments.look_beside(plan, "openmpi", "openmpi")
+    host.look_beside(plan, "openmpi", "openmpi")
     assert (seen["NCCL_ALGO"], seen[WATCHED], seen["PATH"]) == ("Ring", "libours.so", os.environ["PATH"])
     assert not Path(seen["LD_LIBRARY_PATH"].partition(":")[0]).exists()
 

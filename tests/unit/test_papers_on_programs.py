@@ -32,7 +32,7 @@ from tests.unit.made_papers import (
 from tests.unit.made_runs import Entry, experiment, image, library, made_failure, made_record, with_facts
 
 from collbench.analysis.compare import Reason
-from collbench.analysis.conclusions import Judgement, diff_percent
+from collbench.analysis.conclusions import JudgedConclusion, diff_percent
 from collbench.analysis.papers import decode, kinds_of
 from collbench.analysis.results import joined
 from collbench.errors import RunReadError
@@ -219,7 +219,7 @@ def test_bounds_are_those_of_the_rate_where_the_paper_shows_one(tmp_path: Path, 
     assert found[5].verdict == verdict
 
 
-def linpack_of(path: Path, ratios: dict[int, float], launches: int = 10) -> Judgement:
+def linpack_of(path: Path, ratios: dict[int, float], launches: int = 10) -> JudgedConclusion:
     """Each of these problem sizes on its own noise of 1 %."""
     rng = np.random.default_rng(7)
     more: dict[Case, list[Entry]] = {}

@@ -17,7 +17,7 @@ from tests.unit.made_papers import dd, ioping, judged, linpack, training, write
 from collbench import collectives, workloads
 from collbench.analysis.conclusions import foreseen
 from collbench.analysis.papers import Item, Scalar, Selector, matches
-from collbench.cli.launching import of_paper, show_cells
+from collbench.cli.plan import of_paper, show_cells
 from collbench.errors import RequestError
 from collbench.launch.cells import worlds_of
 from collbench.launch.expansion import expand

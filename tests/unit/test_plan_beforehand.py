@@ -11,13 +11,12 @@ import msgspec
 import pytest
 from tests.unit.conftest import Collbench
 
-from collbench.cli.duration import EXECUTION, about, seconds_of
-from collbench.cli.launching import show_cells
+from collbench.cli.plan import EXECUTION, about, seconds_of, show_cells
 from collbench.errors import PlanError
 from collbench.launch import expansion
 from collbench.launch.campaign import prepare
+from collbench.launch.engines import host
 from collbench.launch.engines.fake import contents
-from collbench.launch.engines.host import environments
 from collbench.launch.expansion import ExpandedPlan, expand
 from collbench.launch.preview import ignored_keys, indistinct_sides, preview_of
 from collbench.launch.shipped import find_plan
@@ -115,7 +114,7 @@ def test_what_tells_no_time_is_named() -> None:
 def holding(monkeypatch: pytest.MonkeyPatch, **missing: str) -> None:
     """The environment on the host lacks these benchmarks."""
     held = msgspec.structs.replace(contents(""), missing_benchmarks=missing)
-    monkeypatch.setattr(environments, "probe", lambda environment, vendor="", benchmarks=(), given=None: held)
+    monkeypatch.setattr(host, "probe", lambda environment, vendor="", benchmarks=(), given=None: held)
 
 
 def test_a_folder_that_is_none_is_refused_before_an_engine_is_asked(
@@ -255,7 +254,7 @@ def test_a_launch_with_equal_sides_says_so_once_and_a_plan_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, here: Collbench
 ) -> None:
     holding(monkeypatch)
-    monkeypatch.setattr("collbench.cli.launch.perform", lambda *_: sys.exit(0))
+    monkeypatch.setattr("collbench.cli.launch.perform", lambda *_, **__: sys.exit(0))
     text = 'images = ["tools"]\npolicies = ["host"]\nbenchmarks = ["dd"]\n[sides.a]\n[sides.b]\n'
     (tmp_path / "plan.toml").write_text(text, encoding="utf-8")
     assert here("plan", tmp_path / "plan.toml").out.count("sides: a, b are equal") == 1

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from tests.unit import made_packages
 
-from collbench.cli import launching
+from collbench.cli.plan import commands_of
 from collbench.errors import PlanError
 from collbench.launch import launchers, placement
 from collbench.launch.campaign import PreparedCampaign
@@ -173,7 +173,7 @@ def test_a_policy_of_another_package_is_expanded_placed_and_shown_as_commands(in
     assert place(machine(4), LaunchCell("openmpi", "split:9", "strict", 2), wanted).boxes[2:] == ()
     sessions = {"docker": FakeSession(lambda command: 0, run="cb1")}
     prepared = PreparedCampaign(expanded, sessions, Stacks({("docker", "openmpi", None): SIDE}, (), (), ()))
-    shown = launching.commands_of(prepared, Launch(tuple(found)[1], 0, 1))
+    shown = commands_of(prepared, Launch(tuple(found)[1], 0, 1))
     assert [line.split("--name=")[1].split()[0] for line in shown if "docker run" in line] == ["cb1-1-c0", "cb1-1-c1"]
     assert any("--host cb1-1-c0:1,cb1-1-c1:2" in line for line in shown)
 

@@ -187,7 +187,7 @@ def test_it_answers_as_json_in_one_line(
 def imported_by_ranks() -> set[str]:
     """What `collbench run` imports, directly or not, as paths below the package."""
     graph = grimp.build_graph("collbench")
-    modules = {"collbench.cli.run_plan", *graph.find_upstream_modules("collbench.cli.run_plan")}
+    modules = {"collbench.cli.measure", *graph.find_upstream_modules("collbench.cli.measure")}
     paths = {module.removeprefix("collbench").removeprefix(".").replace(".", "/") for module in modules}
     return {f"{path}/__init__.py".lstrip("/") if (PACKAGE / path).is_dir() else f"{path}.py" for path in paths}
 

@@ -13,7 +13,7 @@ from tests.unit.made_runs import experiment, made_case, made_manifest, made_reco
 from collbench.analysis.runs import observe
 from collbench.cli import cli
 from collbench.report.page.contents import chapter
-from collbench.report.page.figures.samples import Launches, StoredSamples
+from collbench.report.page.figures.samples import SamplesByLaunch, StoredSamples
 from collbench.schema import record as records
 from collbench.schema.samples import pack
 from collbench.schema.store import RunWriter
@@ -86,7 +86,7 @@ def test_a_report_opens_an_archive_for_its_check_and_for_its_plots(run: Path) ->
     assert opened.call_count == 2
 
 
-def drawn(run: Path) -> dict[str, Launches]:
+def drawn(run: Path) -> dict[str, SamplesByLaunch]:
     """What a plot of 8 B draws, every sample."""
     cells = {image: made_case(image=image, size=8) for image in ("a", "b")}
     with StoredSamples(observe(run)) as stored:
@@ -95,7 +95,7 @@ def drawn(run: Path) -> dict[str, Launches]:
     return found.samples
 
 
-def same(one: dict[str, Launches], other: dict[str, Launches]) -> bool:
+def same(one: dict[str, SamplesByLaunch], other: dict[str, SamplesByLaunch]) -> bool:
     return list(one) == list(other) and all(
         list(one[name]) == list(other[name]) and all((one[name][n] == other[name][n]).all() for n in one[name])
         for name in one

@@ -18,7 +18,7 @@ from collbench.report.page import programs
 from collbench.report.page.contents import chapter
 from collbench.report.page.drawing import BETTER, OPEN, SERIES, WORSE
 from collbench.report.page.drawing import Figure as Drawn
-from collbench.report.page.figures.pictures import Benchmark, benchmarks
+from collbench.report.page.figures.pictures import BenchmarkRow, benchmarks
 from collbench.report.page.render import Chapter, html
 from collbench.schema.record import Work
 
@@ -39,15 +39,15 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def painted(run: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[list[Benchmark], Axes]:
+def painted(run: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[list[BenchmarkRow], Axes]:
     """The rows of the picture, and the axes that they are painted on."""
     return _painted(run, monkeypatch)
 
 
-def _painted(run: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[list[Benchmark], Axes]:
-    found: list[tuple[list[Benchmark], Axes]] = []
+def _painted(run: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[list[BenchmarkRow], Axes]:
+    found: list[tuple[list[BenchmarkRow], Axes]] = []
 
-    def remember(rows: list[Benchmark], margin: float, title: str, name: str) -> Drawn:
+    def remember(rows: list[BenchmarkRow], margin: float, title: str, name: str) -> Drawn:
         shown, figure = benchmarks(rows, margin, title, name), Figure()
         shown.paint(figure.add_subplot())
         found.append((rows, figure.axes[0]))
@@ -58,7 +58,7 @@ def _painted(run: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[list[Benchmark
     return found[0]
 
 
-def test_rows_are_sorted_by_suite_and_told_apart_by_what_differs(painted: tuple[list[Benchmark], Axes]) -> None:
+def test_rows_are_sorted_by_suite_and_told_apart_by_what_differs(painted: tuple[list[BenchmarkRow], Axes]) -> None:
     rows, axes = painted
     assert [row.label for row in rows] == [
         "CPU", "linpack (n 2000, lda 2000)", "linpack (n 5000, lda 5008)", "dgemm",
@@ -70,7 +70,7 @@ def test_rows_are_sorted_by_suite_and_told_apart_by_what_differs(painted: tuple[
     assert bold == ["CPU", "I/O"]
 
 
-def test_a_verdict_has_a_colour_a_marker_and_a_word(painted: tuple[list[Benchmark], Axes]) -> None:
+def test_a_verdict_has_a_colour_a_marker_and_a_word(painted: tuple[list[BenchmarkRow], Axes]) -> None:
     rows, axes = painted
     marks = [line for line in axes.lines if line.get_gid()]
     looks = {(to_hex(str(line.get_color())), line.get_marker()) for line in marks}
@@ -80,7 +80,7 @@ def test_a_verdict_has_a_colour_a_marker_and_a_word(painted: tuple[list[Benchmar
     assert [texts[row].split()[0] for row in (0, 2, 3, 7)] == ["same", "faster", "slower", "unclear"]
 
 
-def test_whiskers_are_the_intervals_and_the_margin_is_a_band(painted: tuple[list[Benchmark], Axes]) -> None:
+def test_whiskers_are_the_intervals_and_the_margin_is_a_band(painted: tuple[list[BenchmarkRow], Axes]) -> None:
     rows, axes = painted
     compared = [row.comparison for row in rows if row.comparison is not None]
     zero, *whiskers = [np.asarray(line.get_xdata(), dtype=float) for line in axes.lines]

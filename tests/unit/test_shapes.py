@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from collbench import collectives
-from collbench.analysis.models import SHAPES, SHARED, Shape, folds, power, rounds
+from collbench.analysis.models import SHAPES, SHARED, Algorithm, folds, power, rounds
 
 #: Messages of one step: from, to, bytes. Nobody sends or receives two at a time.
 Step = list[tuple[int, int, float]]
@@ -198,7 +198,7 @@ ALL = [(name, shape) for name, shapes in SHAPES.items() for shape in shapes if s
 
 
 def named(one: object) -> str:
-    return one.name if isinstance(one, Shape) else str(one)
+    return one.name if isinstance(one, Algorithm) else str(one)
 
 
 def test_every_collective_has_shapes_and_every_shape_a_schedule() -> None:
@@ -209,7 +209,7 @@ def test_every_collective_has_shapes_and_every_shape_a_schedule() -> None:
 
 
 @pytest.mark.parametrize(("name", "shape"), ALL, ids=named)
-def test_terms_are_those_of_the_schedule(name: str, shape: Shape) -> None:
+def test_terms_are_those_of_the_schedule(name: str, shape: Algorithm) -> None:
     """With one of the two parameters at a time, and both together: the same path is the longest for each."""
     m = 5040.0
     for p in range(2, 18):
@@ -228,7 +228,7 @@ def test_ranks_that_share_a_memory_take_turns_to_pass_their_buffers() -> None:
 
 
 @pytest.mark.parametrize(("name", "shape"), ALL, ids=named)
-def test_schedules_do_what_the_collective_means(name: str, shape: Shape) -> None:
+def test_schedules_do_what_the_collective_means(name: str, shape: Algorithm) -> None:
     for p in range(2, 18):
         _, known = play(p, SCHEDULES[name][shape.name](p, 1.0), 1.0, 1.0)
         if name in EVERYBODY:

@@ -15,9 +15,10 @@ import msgspec
 import pytest
 from tests.unit.slurm_texts import without_its_loop
 
-from collbench.cli.launching import show_cells
+from collbench.cli.plan import show_cells
 from collbench.errors import EngineError, PlanError
-from collbench.launch.engines.slurm import all_launches, client
+from collbench.launch.engines.slurm import all_launches
+from collbench.launch.engines.slurm import job as jobs
 from collbench.launch.engines.slurm import script as texts
 from collbench.launch.engines.slurm.job import SlurmJob, submitted, wait_for_nodes
 from collbench.launch.engines.slurm.site import read
@@ -186,7 +187,7 @@ def play(folder: Path, name: str, text: str) -> None:
 
 def test_no_slurm_here(programs: Path) -> None:
     with pytest.raises(EngineError, match="there is no sbatch here"):
-        client.submit("#!/bin/bash\n")
+        jobs.submit("#!/bin/bash\n")
 
 
 def test_what_slurm_rejects_is_said_in_its_words(programs: Path, tmp_path: Path) -> None:
@@ -207,13 +208,13 @@ def test_what_slurm_rejects_is_said_in_its_words(programs: Path, tmp_path: Path)
 )
 def test_states_of_a_job(programs: Path, said: str, state: str, alive: bool) -> None:
     play(programs, "scontrol", f"echo '{said}'")
-    found = client.state_of("1")
+    found = jobs.state_of("1")
     assert (found.text, found.alive) == (state, alive)
 
 
 def test_a_job_that_slurm_has_forgotten_has_ended(programs: Path) -> None:
     play(programs, "scontrol", "echo 'slurm_load_jobs error: Invalid job id specified' >&2; exit 1")
-    assert not client.state_of("1").alive
+    assert not jobs.state_of("1").alive
 
 
 def test_a_job_that_ends_before_it_begins(programs: Path, tmp_path: Path) -> None:

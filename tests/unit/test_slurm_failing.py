@@ -16,12 +16,17 @@ from tests.unit.test_slurm import play, programs, site_file
 
 from collbench.errors import EngineError, LaunchFailed, LaunchLost
 from collbench.launch import launchers
-from collbench.launch.engines.slurm import client
+from collbench.launch.engines.slurm import SlurmSession, SlurmWorld
 from collbench.launch.engines.slurm import job as jobs
 from collbench.launch.engines.slurm import script as texts
-from collbench.launch.engines.slurm.client import allocated, refuse_small
-from collbench.launch.engines.slurm.job import SlurmJob, SlurmStep, in_allocation, wait_for_nodes
-from collbench.launch.engines.slurm.session import SlurmSession, SlurmWorld
+from collbench.launch.engines.slurm.job import (
+    SlurmJob,
+    SlurmStep,
+    allocated,
+    in_allocation,
+    refuse_small,
+    wait_for_nodes,
+)
 from collbench.launch.engines.slurm.site import read
 from collbench.launch.engines.spec import cleaned
 from collbench.launch.waiting import Log
@@ -139,7 +144,7 @@ def test_of_what_sbatch_says_the_cause_is_quoted(programs: Path, said: str, caus
     (programs / "said").write_text(said)
     play(programs, "sbatch", f"cat {programs}/said >&2; exit 1")
     with pytest.raises(EngineError, match=r"^engine slurm: sbatch says: ") as failed:
-        client.submit("")
+        jobs.submit("")
     assert str(failed.value).removeprefix("engine slurm: sbatch says: ") == cause
 
 
@@ -159,13 +164,13 @@ STEP_SIGNAL = "srun: launch/slurm: _step_signal: Terminating StepId=4.1"
     ],
 )  # fmt: skip
 def test_of_what_srun_says_the_cause_is_quoted(lines: list[str], cause: str) -> None:
-    assert client.of_srun(lines) == cause
+    assert jobs.of_srun(lines) == cause
 
 
 def test_of_an_image_that_is_missing_the_runtimes_words_are_quoted() -> None:
     missing = "ch-run[99]: error: can't stat: /img/openmpi: No such file or directory"
     lines = [missing, "srun: error: n0: task 0: Exited with exit code 1", STEP_SIGNAL]
-    assert client.telling(lines) == (missing,)
+    assert jobs.telling(lines) == (missing,)
 
 
 @pytest.mark.parametrize(
@@ -338,7 +343,7 @@ def test_a_second_interrupt_while_the_controller_is_away_says_what_is_left(
     def interrupt(seconds: float) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("collbench.launch.engines.slurm.client.cancelled", lambda job: False)
+    monkeypatch.setattr("collbench.launch.engines.slurm.job.cancel", lambda job: False)
     clock = SimpleNamespace(monotonic=time.monotonic, sleep=interrupt)
     monkeypatch.setattr("collbench.launch.engines.slurm.job.time", clock)
     began = time.monotonic()

@@ -13,9 +13,8 @@ from tests.unit.test_slurm import PLAN, programs, site_file
 
 from collbench.errors import EngineError, ImageMissing
 from collbench.launch.engines.fake import contents
-from collbench.launch.engines.slurm import look
+from collbench.launch.engines.slurm import Answer, SlurmSession, answers_in, hosts_of, one_on_each
 from collbench.launch.engines.slurm.job import SlurmJob
-from collbench.launch.engines.slurm.session import SlurmSession
 from collbench.launch.engines.slurm.site import read
 from collbench.launch.engines.spec import Looks, cleaned
 from collbench.launch.expansion import expand
@@ -70,16 +69,16 @@ def test_a_node_that_does_not_see_the_folder_is_named(tmp_path: Path, monkeypatc
     """The command that nodes are given, run here, where n1 has no such folder."""
     done = expand(msgspec.structs.replace(PLAN, site=site_file(tmp_path)))
 
-    def answers(job: SlurmJob, asked: Any, site: Any, argv: tuple[str, ...], *_: Any) -> tuple[look.Answer, ...]:
+    def answers(job: SlurmJob, asked: Any, site: Any, argv: tuple[str, ...], *_: Any) -> tuple[Answer, ...]:
         return tuple(
-            look.Answer(node, (subprocess.check_output((*argv[:3], str(folder), "true"), text=True).strip(),))
+            Answer(node, (subprocess.check_output((*argv[:3], str(folder), "true"), text=True).strip(),))
             for node, folder in (("n0", job.folder), ("n1", job.folder / "nosuch"))
         )
 
-    monkeypatch.setattr(look, "answers_of", answers)
-    where = look.one_on_each(done.placements)
+    monkeypatch.setattr("collbench.launch.engines.slurm.answers_of", answers)
+    where = one_on_each(done.placements)
     with pytest.raises(EngineError, match=r"node n1 does not see /\S+\."):
-        look.hosts_of(SlurmJob("7", tmp_path), read(done.plan.site), *where, lambda: None)
+        hosts_of(SlurmJob("7", tmp_path), read(done.plan.site), *where, lambda: None)
 
 
 def test_a_node_that_dies_while_images_are_looked_at_is_not_the_images_fault(programs: Path, tmp_path: Path) -> None:
@@ -97,10 +96,8 @@ fi"""
 
 def test_long_lines_of_several_nodes_are_put_together() -> None:
     """As srun forwards them: in parts, those of other nodes between them."""
-    answers, rest = look.answers_in(
-        ["@n0+one ", "@n1=two", "srun: error: n2: x", "@n0=line", "@n1=exit 0", "@n0=exit 127"]
-    )
-    assert answers == (look.Answer("n1", ("two",), 0), look.Answer("n0", ("one line",), 127))
+    answers, rest = answers_in(["@n0+one ", "@n1=two", "srun: error: n2: x", "@n0=line", "@n1=exit 0", "@n0=exit 127"])
+    assert answers == (Answer("n1", ("two",), 0), Answer("n0", ("one line",), 127))
     assert answers[1].told == ("exit code 127: one line",)
     assert rest == ("srun: error: n2: x",)
 

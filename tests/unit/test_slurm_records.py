@@ -12,9 +12,9 @@ from tests.unit.test_slurm import PLAN, play, programs, site_file
 
 from collbench.launch import campaign
 from collbench.launch.engines.fake import contents
-from collbench.launch.engines.slurm import client, look
+from collbench.launch.engines.slurm import Answer, SlurmSession, look_at
+from collbench.launch.engines.slurm import job as jobs
 from collbench.launch.engines.slurm.job import SlurmJob
-from collbench.launch.engines.slurm.session import SlurmSession
 from collbench.launch.engines.slurm.site import read
 from collbench.launch.engines.spec import Looks
 from collbench.launch.stacks import Stacks
@@ -37,15 +37,15 @@ def answers(programs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     play(programs, "scontrol", f"echo '{SAID}'")
     play(programs, "srun", "echo slurm 22.05.8")
 
-    def answer(job: Any, asked: Any, site: Any, argv: tuple[str, ...], *_: Any) -> tuple[look.Answer, ...]:
+    def answer(job: Any, asked: Any, site: Any, argv: tuple[str, ...], *_: Any) -> tuple[Answer, ...]:
         if argv[-1] == "collbench.launch.node":
-            return (look.Answer("n0", (msgspec.json.encode(facts.host()).decode(),)),)
+            return (Answer("n0", (msgspec.json.encode(facts.host()).decode(),)),)
         held = contents("openmpi")
         python = "3.12" if asked.cell.isolation is None else "3.11"
         line = msgspec.json.encode(msgspec.structs.replace(held, python=python, environment=FOUND)).decode()
-        return (look.Answer("n0", (line,)),)
+        return (Answer("n0", (line,)),)
 
-    monkeypatch.setattr(look, "answers_of", answer)
+    monkeypatch.setattr("collbench.launch.engines.slurm.answers_of", answer)
 
 
 class Session(SlurmSession):
@@ -53,7 +53,7 @@ class Session(SlurmSession):
 
     def look(self, plan: LaunchPlan, placements: Any, vendors: Any) -> Looks:
         self.job = SlurmJob("7", Path("/nowhere"))
-        return look.look_at(self.job, self.site, plan, placements, self.check)
+        return look_at(self.job, self.site, plan, placements, self.check)
 
     def close(self, at_once: bool) -> None:
         """Nothing was submitted."""
@@ -105,4 +105,4 @@ def test_partitions_of_all_components_are_read(programs: Path) -> None:
     play(
         programs, "scontrol", "echo 'JobState=RUNNING Partition=cpu NodeList=n0'; echo 'JobState=RUNNING Partition=gpu'"
     )
-    assert client.state_of("1").partition == "cpu,gpu"
+    assert jobs.state_of("1").partition == "cpu,gpu"

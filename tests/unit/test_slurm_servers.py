@@ -15,7 +15,8 @@ import pytest
 from tests.unit.slurm_texts import without_its_loop
 
 from collbench.errors import PlanError
-from collbench.launch.engines.slurm import all_launches, client
+from collbench.launch.engines.slurm import all_launches
+from collbench.launch.engines.slurm import job as jobs
 from collbench.launch.engines.slurm.job import SlurmJob
 from collbench.launch.engines.slurm.script import Resources, job_script, resources_of
 from collbench.launch.engines.slurm.site import SlurmSite
@@ -208,10 +209,10 @@ def play(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str, str]
 def test_a_job_has_ended_when_a_component_has(play: Callable[[str, str], None]) -> None:
     first = "JobId=7 HetJobId=7 JobState=RUNNING Reason=None NodeList=n0"
     play("scontrol", f"echo '{first}'; echo 'JobId=8 HetJobId=7 JobState=RUNNING Reason=None NodeList=n[1-2]'")
-    both = client.state_of("7")
+    both = jobs.state_of("7")
     assert (both.text, both.alive, both.there, both.nodes) == ("RUNNING", True, True, "n0,n[1-2]")
     play("scontrol", f"echo '{first}'; echo 'JobId=8 HetJobId=7 JobState=NODE_FAIL Reason=NodeDown NodeList=n1'")
-    lost = client.state_of("7")
+    lost = jobs.state_of("7")
     assert (lost.text, lost.alive, lost.there) == ("NODE_FAIL (NodeDown)", False, True)
 
 

@@ -10,9 +10,8 @@ import pytest
 from tests.unit.test_slurm import site_file
 
 from collbench.errors import PlanError
-from collbench.launch.engines.slurm.options import placing_options, uses_threads
 from collbench.launch.engines.slurm.script import Resources, job_script
-from collbench.launch.engines.slurm.site import read
+from collbench.launch.engines.slurm.site import placing_options, read, uses_threads
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from tests.unit.conftest import Collbench
 from tests.unit.made_programs import PLAN, run_row
 
 from collbench import workloads
-from collbench.cli import suite
+from collbench.cli import measure
 from collbench.errors import PlanError, RequestError
 from collbench.run.expand import program_cases
 from collbench.schema.plan import Plan, check_plan
@@ -22,8 +22,8 @@ from collbench.workloads.software import Software
 def asked(monkeypatch: pytest.MonkeyPatch, *words: str) -> Plan:
     """The plan that the command line stands for."""
     plans: list[Plan] = []
-    monkeypatch.setattr(suite, "carry_out", lambda plan, *_: plans.append(plan))
-    done = CliRunner().invoke(suite.command, words, catch_exceptions=False)
+    monkeypatch.setattr(measure, "carry_out", lambda plan, *_: plans.append(plan))
+    done = CliRunner().invoke(measure.suite_command, words, catch_exceptions=False)
     assert done.exit_code == 0, done.output
     (plan,) = plans
     return plan
@@ -77,7 +77,7 @@ def test_more_samples_than_the_usual_cap(monkeypatch: pytest.MonkeyPatch) -> Non
 )
 def test_bad_requests_say_what_would_work(words: tuple[str, ...], message: str) -> None:
     with pytest.raises(RequestError) as caught:
-        CliRunner().invoke(suite.command, words, catch_exceptions=False)
+        CliRunner().invoke(measure.suite_command, words, catch_exceptions=False)
     assert str(caught.value).startswith(message)
 
 
@@ -102,7 +102,7 @@ def test_a_size_below_a_block_would_never_end_and_is_refused() -> None:
 
 def test_what_is_missing_is_listed_with_what_brings_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
-    text = CliRunner().invoke(suite.command, [], catch_exceptions=False).output
+    text = CliRunner().invoke(measure.suite_command, [], catch_exceptions=False).output
     assert "no  sysbench_cpu" in text
     assert "sysbench was not found; on Debian and Ubuntu: apt-get install sysbench" in text
 
@@ -194,7 +194,7 @@ def test_a_parameter_of_one_benchmark_counts_more_than_that_of_all(monkeypatch: 
 
 
 def test_a_parameter_with_several_meanings_is_said(monkeypatch: pytest.MonkeyPatch, here: Collbench) -> None:
-    monkeypatch.setattr(suite, "carry_out", lambda *_: None)
+    monkeypatch.setattr(measure, "carry_out", lambda *_: None)
 
     def told(*words: str) -> str:
         return here("suite", *words).err
@@ -216,5 +216,5 @@ def test_a_parameter_with_several_meanings_is_said(monkeypatch: pytest.MonkeyPat
 )
 def test_a_benchmark_that_is_not_measured_takes_no_parameter(word: str, message: str) -> None:
     with pytest.raises(RequestError) as caught:
-        CliRunner().invoke(suite.command, ("linpack", word), catch_exceptions=False)
+        CliRunner().invoke(measure.suite_command, ("linpack", word), catch_exceptions=False)
     assert str(caught.value).startswith(message)

@@ -43,7 +43,7 @@ Unbounded = Literal["few launches", "drift", "dependent"]
 
 
 @dataclass(frozen=True)
-class Standing:
+class OptionResult:
     """An option at a size. `ratio`: its time over that of the fastest measured.
 
     `at_most`: its time over that of the best of these, whichever that is; else why that is not known. `out`: another
@@ -71,7 +71,7 @@ class AtSize:
     """
 
     size: int
-    options: Mapping[Option, Standing]
+    options: Mapping[Option, OptionResult]
     apart: Mapping[Option, Apart]
     failing: Mapping[Option, tuple[int, int]]
 
@@ -155,7 +155,7 @@ def _at_size(question: Question, size: int, in_blocks: bool, margin: float) -> A
     for option in cells.keys() - apart.keys():
         at_most, slower = bounded.get(option, ("few launches", False))
         out = slower and (isinstance(at_most, str) or at_most > 1 + margin)
-        standings[option] = Standing(ratios.get((best, option), 1.0), at_most, out, option in unsteady)
+        standings[option] = OptionResult(ratios.get((best, option), 1.0), at_most, out, option in unsteady)
     failing = {option: (cell.failed, cell.failed + len(cell.medians)) for option, cell in cells.items() if cell.failed}
 
     def order(option: Option) -> tuple[bool, bool, float, float, Option]:

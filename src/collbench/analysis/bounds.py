@@ -218,12 +218,12 @@ def location(cell: Launches, in_blocks: bool) -> float:
 
 
 #: Of a comparison the name of its base, and that of the other side.
-Name = TypeVar("Name", bound=Hashable)
+OptionKey = TypeVar("OptionKey", bound=Hashable)
 
 
 def of_controls(
-    pairs: Mapping[tuple[Name, Name], Launches], in_blocks: bool, alpha: float = ALPHA
-) -> dict[tuple[Name, Name], float]:
+    pairs: Mapping[tuple[OptionKey, OptionKey], Launches], in_blocks: bool, alpha: float = ALPHA
+) -> dict[tuple[OptionKey, OptionKey], float]:
     """For every option in turn as the control, how much slower than each other one it is at least (logarithms).
 
     By (other, control). The bounds of one control hold at once, so those of the best option do, whichever that is: with
@@ -236,8 +236,8 @@ def of_controls(
 
 
 def _of_controls(
-    pairs: Mapping[tuple[Name, Name], Launches], in_blocks: bool, alpha: float
-) -> Iterator[tuple[tuple[Name, Name], _Cell, float, _Kept]]:
+    pairs: Mapping[tuple[OptionKey, OptionKey], Launches], in_blocks: bool, alpha: float
+) -> Iterator[tuple[tuple[OptionKey, OptionKey], _Cell, float, _Kept]]:
     """By (other, control): its cell, 1 or -1 where that has the control's time below, and which places are kept."""
     if in_blocks:
         made: Sequence[_Cell] = _of_blocks([log_ratios(cell) for cell in pairs.values()], either=True)
@@ -604,7 +604,9 @@ def bounds_at_any_time(cells: Sequence[dict[int, float]]) -> list[Bounds]:
     return [Bounds(float(np.median(one)), _least(one, len(cells) / ALPHA), _most(one, 1 / ALPHA)) for one in each]
 
 
-def of_controls_at_any_time(pairs: Mapping[tuple[Name, Name], Launches]) -> dict[tuple[Name, Name], float]:
+def of_controls_at_any_time(
+    pairs: Mapping[tuple[OptionKey, OptionKey], Launches],
+) -> dict[tuple[OptionKey, OptionKey], float]:
     """As `bounds.of_controls`, by bets: they hold after every block. Each has its part of `ALPHA`."""
     others = Counter(name for key in pairs for name in key)
     found = {}

@@ -16,19 +16,29 @@ from itertools import chain
 from typing import Literal, get_args
 
 from collbench.analysis.bounds import Launches, intervals_of_sides
-from collbench.analysis.compare import MARGIN, Comparison, compare
-from collbench.analysis.compare import Reason as ComparisonReason
+from collbench.analysis.compare import MARGIN, Comparison, Reason, compare
 from collbench.analysis.estimate import FEWEST, Estimate, in_logarithms
 from collbench.analysis.launches import together
 from collbench.analysis.pairs import Pair
-from collbench.analysis.papers import Conclusion, Item, Kind, Needs, Opposed, Paper, Part, Scalar, Selector, two_devices
+from collbench.analysis.papers import (
+    ClaimPart,
+    Conclusion,
+    ContainerKind,
+    Item,
+    Needs,
+    Opposed,
+    Paper,
+    Scalar,
+    Selector,
+    two_devices,
+)
 from collbench.schema.case import Case
 
-Verdict = Literal["holds here", "does not hold here", "unclear", "not measured"]
-VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
+ConclusionVerdict = Literal["holds here", "does not hold here", "unclear", "not measured"]
+VERDICTS: tuple[ConclusionVerdict, ...] = get_args(ConclusionVerdict)
 
 #: Why a cell has no other verdict, apart from its interval; `Evidence.detail` is said there.
-Reason = Literal["", "references", "crowded", "devices", "not alternated", "not comparable", "launches"]
+EvidenceGap = Literal["", "references", "crowded", "devices", "not alternated", "not comparable", "launches"]
 
 #: Axes in which two ways to place ranks, and two libraries, may differ, unless a part says that they are equal.
 _FREE = ("policy", "ranks", "servers", "shard", "image", "backend", "driver", "staging", "gate", "cadence")
@@ -46,12 +56,12 @@ class Evidence:
     """
 
     sides: tuple[Item, ...]
-    verdict: Verdict | None
+    verdict: ConclusionVerdict | None
     ratio: Estimate | None = None
     beyond: float = 0.0
-    reason: Reason = ""
+    reason: EvidenceGap = ""
     detail: tuple[str, ...] = ()
-    why: ComparisonReason | None = None
+    why: Reason | None = None
     comparison: Comparison | None = None
     figures: Mapping[str, float] = field(default_factory=dict)
 
@@ -64,8 +74,8 @@ class PartVerdict:
     `refused` says by run and workload why sides were not compared.
     """
 
-    part: Part
-    verdict: Verdict
+    part: ClaimPart
+    verdict: ConclusionVerdict
     total: int
     support: int
     against: int
@@ -94,11 +104,11 @@ class PartVerdict:
 
 
 @dataclass(frozen=True)
-class Judgement:
+class JudgedConclusion:
     """The verdict on a conclusion, and its parts; `beside` is only shown."""
 
     conclusion: Conclusion
-    verdict: Verdict
+    verdict: ConclusionVerdict
     parts: tuple[PartVerdict, ...] = ()
     beside: tuple[Evidence, ...] = ()
 
@@ -129,7 +139,7 @@ class Judgement:
         return any(part.can_refute for part in self.parts) and not any(part.part.lacking for part in self.parts)
 
 
-def decide(support: int, against: int, total: int, needs: Needs) -> Verdict:
+def decide(support: int, against: int, total: int, needs: Needs) -> ConclusionVerdict:
     """Holds by as many of `total` as are needed, does not hold where too few are left, else unclear."""
     needed = needed_of(total, needs)
     if against > total - needed:
@@ -141,7 +151,7 @@ def needed_of(total: int, needs: Needs) -> int:
     return {"all": total, "most": total // 2 + 1, "some": 1}[needs]
 
 
-def judge(paper: Paper, kind: Kind, margin: float = MARGIN) -> list[Judgement]:
+def judge(paper: Paper, kind: ContainerKind, margin: float = MARGIN) -> list[JudgedConclusion]:
     """Every conclusion of the paper, in its order, by one kind of container. The margin is that of claims alone.
 
     Raises:
@@ -150,14 +160,14 @@ def judge(paper: Paper, kind: Kind, margin: float = MARGIN) -> list[Judgement]:
     return [_judged(one, kind, margin) for one in paper.conclusions]
 
 
-def foreseen(paper: Paper, items: Sequence[Item]) -> list[Judgement]:
+def foreseen(paper: Paper, items: Sequence[Item]) -> list[JudgedConclusion]:
     """The conclusions as they stand before anything is measured: each cell that `items` will have is open."""
     near = ("policy", "engine", "isolation", "seccomp", "affinity")
     measured: dict[Case, set[tuple[bool, str]]] = {}
     for item in items:
         measured.setdefault(item.case.without(near), set()).add((item.case.where.on_host, item["affinity"]))
 
-    def planned(part: Part) -> PartVerdict:
+    def planned(part: ClaimPart) -> PartVerdict:
         sides = [(one.base, one.other) for one in opposed(items, part) if not part.growth or _fewer(items, part, one)]
         if part.than is None:  # on the host, or far from its memory in a container
             other = {"policy": (True, "near"), "affinity": (False, "far")}[part.by]
@@ -167,10 +177,10 @@ def foreseen(paper: Paper, items: Sequence[Item]) -> list[Judgement]:
         absent = tuple(one for one in part.selectors if not any(map(one.takes, items)))
         return _counted(part, usable, absent)
 
-    return [Judgement(one, "unclear", tuple(map(planned, one.parts))) for one in paper.conclusions]
+    return [JudgedConclusion(one, "unclear", tuple(map(planned, one.parts))) for one in paper.conclusions]
 
 
-def _judged(conclusion: Conclusion, kind: Kind, margin: float) -> Judgement:
+def _judged(conclusion: Conclusion, kind: ContainerKind, margin: float) -> JudgedConclusion:
     needed = [(part, *_needed(part, kind)) for part in conclusion.parts]
     every = [one for part, own, others in needed if not part.growth for one in (*own, *chain.from_iterable(others))]
     at_once = _compared(every, margin, lambda pair: pair.base.case.workload)
@@ -178,10 +188,10 @@ def _judged(conclusion: Conclusion, kind: Kind, margin: float) -> Judgement:
     shown = [(selector, one) for selector in conclusion.beside for one in kind.beside_host if selector.takes(one.base)]
     alone = _compared([one for _, one in shown], margin, id)
     beside = tuple(replace(_read(one, alone[id(one)], selector), verdict=None) for selector, one in shown)
-    return Judgement(conclusion, _of_conclusion(conclusion, parts), parts, beside)
+    return JudgedConclusion(conclusion, _of_conclusion(conclusion, parts), parts, beside)
 
 
-def _of_conclusion(conclusion: Conclusion, parts: Sequence[PartVerdict]) -> Verdict:
+def _of_conclusion(conclusion: Conclusion, parts: Sequence[PartVerdict]) -> ConclusionVerdict:
     verdicts = [part.verdict for part in parts]
     unmeasured = verdicts.count("not measured")
     if any(part.part.lacking for part in parts) or unmeasured == len(parts):
@@ -193,7 +203,7 @@ def _of_conclusion(conclusion: Conclusion, parts: Sequence[PartVerdict]) -> Verd
     return "holds here" if set(verdicts) == {"holds here"} else "unclear"
 
 
-def _needed(part: Part, kind: Kind) -> tuple[list[Opposed], list[list[Opposed]]]:
+def _needed(part: ClaimPart, kind: ContainerKind) -> tuple[list[Opposed], list[list[Opposed]]]:
     """The cells of runs that a part needs: its own, and those that it compares them with."""
     beside = kind.far if part.by == "affinity" else kind.beside_host
     claimed = opposed(kind.items, part) if part.than else (one for one in beside if part.of.takes(one.base))
@@ -217,7 +227,8 @@ def _compared(
 
 
 def _of_part(
-    part: Part, kind: Kind, own: list[Opposed], others: list[list[Opposed]], compared: Mapping[int, Comparison]
+    part: ClaimPart, kind: ContainerKind, own: list[Opposed], others: list[list[Opposed]],
+    compared: Mapping[int, Comparison],
 ) -> PartVerdict:  # fmt: skip
     groups = [[_read(one, compared[id(one)], selector) for one in group]
               for selector, group in zip(part.more_than, others, strict=True)]  # fmt: skip
@@ -237,7 +248,7 @@ def _of_part(
 
 
 def _counted(
-    part: Part, evidence: Iterable[Evidence], absent: tuple[Selector, ...], held: Sequence[Evidence] = ()
+    part: ClaimPart, evidence: Iterable[Evidence], absent: tuple[Selector, ...], held: Sequence[Evidence] = ()
 ) -> PartVerdict:  # fmt: skip
     """Several measurements of one cell of the paper count once."""
     cells: dict[tuple[Scalar, ...], list[Evidence]] = {}
@@ -266,7 +277,7 @@ def diff_percent(ratio: float, shown: Literal["time", "rate"]) -> float:
     return (1 - (1 / ratio if shown == "rate" else ratio)) * 100
 
 
-def _read(one: Opposed, comparison: Comparison, selector: Selector, part: Part | None = None) -> Evidence:
+def _read(one: Opposed, comparison: Comparison, selector: Selector, part: ClaimPart | None = None) -> Evidence:
     """A cell whose verdict is open, or that is no evidence; of a claim with its `part`."""
     base, why = comparison.pair.base, comparison.why
     figures = {name: base.figures[name] for name in selector.figures if name in base.figures}
@@ -283,12 +294,12 @@ def _read(one: Opposed, comparison: Comparison, selector: Selector, part: Part |
     return replace(found, reason="launches", why=why) if doubted else found
 
 
-def _tested(found: Evidence, part: Part, references: Sequence[Sequence[Evidence]]) -> Evidence:
+def _tested(found: Evidence, part: ClaimPart, references: Sequence[Sequence[Evidence]]) -> Evidence:
     """Whether Diff% lies within bounds; or further from 0 than those of all references, which must be known."""
     sizes = _sizes(found, part.of)
     if found.ratio is None or found.ratio.interval is None or sizes is None:
         return found
-    verdict: Verdict = "unclear"
+    verdict: ConclusionVerdict = "unclear"
     if part.diff_percent is not None:
         (low, high), value, ends = _limits(part), found.ratio.value, found.ratio.interval
         if ends[1] < low or high < ends[0]:
@@ -311,7 +322,7 @@ def _tested(found: Evidence, part: Part, references: Sequence[Sequence[Evidence]
     return replace(found, verdict=verdict, beyond=beyond)
 
 
-def _limits(part: Part) -> tuple[float, float]:
+def _limits(part: ClaimPart) -> tuple[float, float]:
     """Those of the ratio of times that belong to the bounds of Diff%."""
     low, high = part.diff_percent or (None, None)
     if part.of.shown == "rate":  # grows with the ratio
@@ -331,7 +342,7 @@ def _sizes(found: Evidence, selector: Selector) -> tuple[float, float, float] | 
 # Claims: one way to place ranks, or one library, is faster than another.
 
 
-def opposed(items: Sequence[Item], part: Part) -> Iterator[Opposed]:
+def opposed(items: Sequence[Item], part: ClaimPart) -> Iterator[Opposed]:
     """Items of `part.than` and of `part.of` that are alike but for `_FREE` axes, of one run.
 
     One rank in one container is the same under every policy, and no evidence on placement.
@@ -352,16 +363,18 @@ def opposed(items: Sequence[Item], part: Part) -> Iterator[Opposed]:
                 yield Opposed(base, other, pair)
 
 
-def _of_claim(part: Part, one: Opposed, comparison: Comparison) -> Evidence:
+def _of_claim(part: ClaimPart, one: Opposed, comparison: Comparison) -> Evidence:
     found = _read(one, comparison, part.of, part)
     if found.ratio is None or found.verdict == "not measured":
         return found
     beyond = math.log(found.ratio.value) * (1 if part.faster else -1)
-    verdict: Verdict = "holds here" if (comparison.verdict == "faster") == part.faster else "does not hold here"
+    verdict: ConclusionVerdict = (
+        "holds here" if (comparison.verdict == "faster") == part.faster else "does not hold here"
+    )
     return replace(found, verdict="unclear" if comparison.verdict == "unclear" else verdict, beyond=beyond)
 
 
-def _growths(part: Part, items: Sequence[Item], cells: Iterable[Opposed]) -> list[Evidence]:
+def _growths(part: ClaimPart, items: Sequence[Item], cells: Iterable[Opposed]) -> list[Evidence]:
     """Growth from few to many workers: that of the side that is said to grow less, over that of the other."""
     questions: dict[object, list[tuple[tuple[Item, ...], Launches]]] = {}
     for one in cells:
@@ -376,14 +389,14 @@ def _growths(part: Part, items: Sequence[Item], cells: Iterable[Opposed]) -> lis
         known = intervals_of_sides([launches for _, launches in own], own[0][0][0].in_blocks)
         for (sides, launches), (value, low, high) in zip(own, known, strict=True):
             ratio = in_logarithms(Estimate(value, (low, high), len(launches.base)), 0.0)
-            verdict: Verdict = "unclear"
+            verdict: ConclusionVerdict = "unclear"
             if ratio.excludes(1.0):
                 verdict = "holds here" if value < 0 else "does not hold here"
             found.append(Evidence(sides, verdict, ratio, value))
     return found
 
 
-def _fewer(items: Sequence[Item], part: Part, one: Opposed) -> tuple[Item, ...]:
+def _fewer(items: Sequence[Item], part: ClaimPart, one: Opposed) -> tuple[Item, ...]:
     """Both sides with the fewest workers of a growth; none where these are not the ones with the most, or lack it."""
     few, many = part.growth or (0, 0)
 

@@ -59,7 +59,7 @@ def _log_beta(a: float, b: float) -> float:
 
 
 #: `impossible`: a side fails or is skipped in every block, or too few blocks can be compared. `hopeless`: too noisy.
-State = Literal["decided", "impossible", "hopeless", "open"]
+PairState = Literal["decided", "impossible", "hopeless", "open"]
 
 #: After so many blocks a side that was never measured is given up.
 TRIED = 3
@@ -72,12 +72,12 @@ _OTHERS = ("image", *(axis.spelled for axis in AXES.values() if axis.kind in ("w
 
 
 @dataclass(frozen=True)
-class Standing:
+class PairStatus:
     """A comparison by a factor, and what is known of it."""
 
     factor: str
     comparison: Comparison
-    state: State
+    state: PairState
 
     @property
     def pair(self) -> Pair:
@@ -101,20 +101,20 @@ def questions(cells: Sequence[Cell]) -> dict[str, list[Pair]]:
     return {name: pairs for name, pairs in found.items() if pairs}
 
 
-def standing(cells: Sequence[Cell], blocks: int, most: int, margin: float = MARGIN) -> list[Standing]:
+def standing(cells: Sequence[Cell], blocks: int, most: int, margin: float = MARGIN) -> list[PairStatus]:
     """Every comparison of these cells after so many blocks of at most so many; those of a question at once.
 
     Raises:
         RequestError: SciPy is not installed.
     """
     return [
-        Standing(name, comparison, state_of(comparison, blocks, most, margin))
+        PairStatus(name, comparison, state_of(comparison, blocks, most, margin))
         for name, pairs in questions(cells).items()
         for comparison in compare(pairs, margin)
     ]
 
 
-def standing_of_sides(cells: Sequence[Cell], blocks: int, most: int, margins: Margins) -> list[Standing]:
+def standing_of_sides(cells: Sequence[Cell], blocks: int, most: int, margins: Margins) -> list[PairStatus]:
     """The comparisons of a gate: of both sides of a plan, which are decided by a loss beyond the margin, or by none.
 
     Raises:
@@ -123,25 +123,25 @@ def standing_of_sides(cells: Sequence[Cell], blocks: int, most: int, margins: Ma
     found = []
     for comparison in bounded(compare(opposed(cells, FACTORS["side"])), margins):
         margin = margin_of(margins, comparison.pair.base.case)
-        found.append(Standing("side", comparison, _state_of_sides(comparison, blocks, most, margin)))
+        found.append(PairStatus("side", comparison, _state_of_sides(comparison, blocks, most, margin)))
     return found
 
 
-def _state_of_sides(comparison: Comparison, blocks: int, most: int, margin: float) -> State:
+def _state_of_sides(comparison: Comparison, blocks: int, most: int, margin: float) -> PairState:
     if no_slower(comparison, margin) or slower(comparison, margin):
         return "decided"
     open_ = comparison if comparison.verdict == "not comparable" else replace(comparison, verdict="unclear")
     return state_of(open_, blocks, most, margin)
 
 
-def still_open(found: Iterable[Standing]) -> Iterator[Cell]:
+def still_open(found: Iterable[PairStatus]) -> Iterator[Cell]:
     """Both sides of every comparison that more launches can decide."""
     for one in found:
         if one.state == "open":
             yield from (one.pair.base, one.pair.other)
 
 
-def state_of(comparison: Comparison, blocks: int, most: int, margin: float) -> State:
+def state_of(comparison: Comparison, blocks: int, most: int, margin: float) -> PairState:
     """What is known of a comparison after so many blocks of at most so many."""
     if comparison.verdict == "not comparable":
         return "open" if blocks < TRIED or _may_agree(comparison.pair, most - blocks) else "impossible"
@@ -168,32 +168,32 @@ def _may_agree(pair: Pair, later: int) -> bool:
     return ways and agreed + later >= FEWEST
 
 
-Place = TypeVar("Place", bound=Hashable)
-Subject = TypeVar("Subject", bound=Hashable)
+PlaceKey = TypeVar("PlaceKey", bound=Hashable)
+CaseKey = TypeVar("CaseKey", bound=Hashable)
 
 
-class Executed(NamedTuple, Generic[Subject]):
+class OpenAtPlace(NamedTuple, Generic[CaseKey]):
     """What is open at a place, and what only at others that it is compared with."""
 
-    here: frozenset[Subject]
-    elsewhere: frozenset[Subject]
+    here: frozenset[CaseKey]
+    elsewhere: frozenset[CaseKey]
 
 
 def next_block(
-    compared: Iterable[tuple[tuple[Place, Subject], tuple[Place, Subject]]],
-    still_open: Collection[tuple[Place, Subject]],
-) -> dict[Place, Executed[Subject]]:
+    compared: Iterable[tuple[tuple[PlaceKey, CaseKey], tuple[PlaceKey, CaseKey]]],
+    still_open: Collection[tuple[PlaceKey, CaseKey]],
+) -> dict[PlaceKey, OpenAtPlace[CaseKey]]:
     """By place what it executes; places without anything that is open are left out.
 
     `compared` are both sides of every comparison, each a place and what is measured there; `still_open` the sides of
     those that are open. What is open elsewhere may be none of a place's own cases.
     """
-    here: dict[Place, set[Subject]] = {}
+    here: dict[PlaceKey, set[CaseKey]] = {}
     for place, subject in still_open:
         here.setdefault(place, set()).add(subject)
     joined = {place: place for place in here}
 
-    def group(place: Place) -> Place:
+    def group(place: PlaceKey) -> PlaceKey:
         while joined[place] != place:
             joined[place] = place = joined[joined[place]]
         return place
@@ -201,10 +201,10 @@ def next_block(
     for base, other in {(base, other) for (base, _), (other, _) in compared}:
         if base in here and other in here:
             joined[group(base)] = group(other)
-    of_group: dict[Place, set[Subject]] = {}
+    of_group: dict[PlaceKey, set[CaseKey]] = {}
     for place, subjects in here.items():
         of_group.setdefault(group(place), set()).update(subjects)
     return {
-        place: Executed(frozenset(subjects), frozenset(of_group[group(place)] - subjects))
+        place: OpenAtPlace(frozenset(subjects), frozenset(of_group[group(place)] - subjects))
         for place, subjects in here.items()
     }

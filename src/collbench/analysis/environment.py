@@ -30,10 +30,10 @@ def facts(observed: Observed, cases: Iterable[Case]) -> dict[str, str]:
 
 #: Where software is: image, side of the plan, whether it is the environment beside that image, users of a library,
 #: backend.
-Side = tuple[str | None, str | None, bool, frozenset[str], str]
+SideKey = tuple[str | None, str | None, bool, frozenset[str], str]
 
 
-def side_of(case: Case) -> Side:
+def side_of(case: Case) -> SideKey:
     """On which side a case ran: cases of one side have the same facts.
 
     A manifest may name a case as a user of a library: `linpack`, `linpack blas=mkl`; a collective uses none.

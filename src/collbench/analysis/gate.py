@@ -45,7 +45,7 @@ class GateSide(NamedTuple):
         return self.overrides.variables
 
 
-Sides = tuple[GateSide, GateSide]
+GateSides = tuple[GateSide, GateSide]
 
 
 class Cause(NamedTuple):
@@ -63,7 +63,7 @@ class Verified(NamedTuple):
     refused: tuple[Cause, ...]
 
 
-def sides_of(manifest: Manifest, where: str) -> Sides:
+def sides_of(manifest: Manifest, where: str) -> GateSides:
     """Both sides, as the manifest of the run has them.
 
     Raises:
@@ -89,12 +89,12 @@ def _side(name: str, side: Side, software: tuple[Image, ...]) -> GateSide:
     return GateSide(name, side, {path: hashes.get(path, "") for path in (*side.libraries, *side.preload)}, software)
 
 
-def watched_of(sides: Sides) -> tuple[str, ...]:
+def watched_of(sides: GateSides) -> tuple[str, ...]:
     """The libraries of which ranks of both sides tell what they loaded."""
     return tuple(dict.fromkeys(stem_of(path) for side in sides for path in side.files))
 
 
-def unverified(sides: Sides, run: Observed, cells: Sequence[Case]) -> Verified:
+def unverified(sides: GateSides, run: Observed, cells: Sequence[Case]) -> Verified:
     """How the sides differ, by the manifest; what ranks loaded is in the cells (`not_loaded`)."""
     facts = [environment.facts(run, [case.having(side=name) for case in cells]) for name in SIDES]
     differences = environment.differences(*facts)
@@ -104,11 +104,11 @@ def unverified(sides: Sides, run: Observed, cells: Sequence[Case]) -> Verified:
     return Verified(tuple(f"{name}: {text}" for name, text in differences.items() if name in allowed), tuple(refused))
 
 
-def _images_replaced(sides: Sides) -> bool:
+def _images_replaced(sides: GateSides) -> bool:
     return any(side.overrides.images for side in sides)
 
 
-def _allowed(sides: Sides, differences: Mapping[str, str]) -> frozenset[str]:
+def _allowed(sides: GateSides, differences: Mapping[str, str]) -> frozenset[str]:
     """Names of facts that may differ."""
     if _images_replaced(sides):
         return SOFTWARE | {"python", "packages", "image-id", *(name for name in differences if name.startswith("env:"))}
@@ -118,7 +118,7 @@ def _allowed(sides: Sides, differences: Mapping[str, str]) -> frozenset[str]:
     return frozenset({*(f"env:{name}" for name in variables), *files})
 
 
-def _of_libraries(sides: Sides) -> Iterator[Cause]:
+def _of_libraries(sides: GateSides) -> Iterator[Cause]:
     """Files of libraries that differ though nobody put another version of them in front."""
     if any(name.startswith(_LOADER) for side in sides for name in side.variables):
         return
@@ -131,13 +131,13 @@ def _of_libraries(sides: Sides) -> Iterator[Cause]:
                 yield Cause("file differs", (one.name, one.path, one.sha256, two.path, two.sha256))
 
 
-def _is_watched(sides: Sides, library: Library) -> bool:
+def _is_watched(sides: GateSides, library: Library) -> bool:
     hashes = {sha256 for side in sides for sha256 in side.files.values()}
     name = Path(library.path or "").name
     return library.sha256 in hashes or any(name == stem or name.startswith(f"{stem}.") for stem in watched_of(sides))
 
 
-def not_loaded(sides: Sides, side: GateSide, cell: Cell) -> Cause | None:
+def not_loaded(sides: GateSides, side: GateSide, cell: Cell) -> Cause | None:
     """Why it is not known that ranks loaded the files of their side, or one file of those of the other; else None."""
     told = [found for note in cell.notes if (found := read(note)) is not None]
     watched = watched_of(sides)
@@ -157,7 +157,7 @@ def not_loaded(sides: Sides, side: GateSide, cell: Cell) -> Cause | None:
     return None
 
 
-def equal_sides(sides: Sides, run: Observed) -> tuple[Cause, ...]:
+def equal_sides(sides: GateSides, run: Observed) -> tuple[Cause, ...]:
     """That both sides are the same, where they are, by hash; for each library of which ranks tell it."""
     base, other = sides
     if base.overrides == other.overrides == Side():
@@ -224,7 +224,7 @@ class Doubt:
 
 
 def doubt_on(
-    sides: Sides, cells: Cells, comparison: Comparison | None, planned: int, drifting: bool
+    sides: GateSides, cells: Cells, comparison: Comparison | None, planned: int, drifting: bool
 ) -> list[Doubt]:  # fmt: skip
     """Every doubt on a cell, the gravest first. `planned` are the launches that a side should have; 0: any number."""
     found = [*_not_measured(cells)]
@@ -336,7 +336,7 @@ def _complete(launches: Sequence[tuple[int, int]]) -> int:
     return min((min(sides) for sides in launches if max(sides) >= begun - 1), default=0)
 
 
-State = Literal["broken", "loss", "no loss", "no answer"]
+AnswerState = Literal["broken", "loss", "no loss", "no answer"]
 
 #: Exit codes: nothing is lost, and all was measured; a loss, or the other side is broken; no answer, or the gate was
 #: interrupted.
@@ -354,7 +354,7 @@ class Answer:
     base: Case
     other: Case
     comparison: Comparison | None
-    state: State
+    state: AnswerState
     margin: float
     doubt: Doubt | None = None
 
@@ -369,7 +369,7 @@ class Judgement:
     """
 
     plan: GatePlan
-    sides: Sides
+    sides: GateSides
     margins: Margins
     answers: tuple[Answer, ...]
     differences: tuple[str, ...] = ()
@@ -380,7 +380,7 @@ class Judgement:
     folder: str = ""
     began: str = ""
 
-    def of(self, state: State) -> list[Answer]:
+    def of(self, state: AnswerState) -> list[Answer]:
         """Those in this state: by their size, and with a doubt by how grave it is."""
         found = [one for one in self.answers if one.state == state]
         if state in ("broken", "no answer"):

@@ -24,11 +24,11 @@ from collbench.analysis.change_points import (
     outside,
     spread_of,
 )
-from collbench.analysis.environment import Side, side_of
+from collbench.analysis.environment import SideKey, side_of
 from collbench.analysis.estimate import Estimate, centre, ratio_of_sides
 from collbench.analysis.options import given_cells, parse_given
-from collbench.analysis.results import Cell, How
-from collbench.analysis.runs import Flaw, Observed, Source, observe, refuse_same_sources, sources
+from collbench.analysis.results import Cell, Way
+from collbench.analysis.runs import Flaw, Observed, RunSource, observe, refuse_same_sources, sources
 from collbench.errors import RequestError, RunReadError
 from collbench.schema.case import Case, own_axes
 from collbench.schema.record import Work
@@ -51,10 +51,10 @@ class Lack:
 
 
 @dataclass(frozen=True)
-class Entry:
+class RunCell:
     """What a run has of a cell: the median of its launches (s) by way of measuring, and what it `lacks`."""
 
-    by_way: dict[How, Estimate]
+    by_way: dict[Way, Estimate]
     work: Work
     lacks: Lack | None = None
 
@@ -66,8 +66,8 @@ class TimedRun:
     name: str
     started: datetime
     machine: str
-    entries: dict[Case, Entry]
-    facts: dict[Side, dict[str, str]]
+    entries: dict[Case, RunCell]
+    facts: dict[SideKey, dict[str, str]]
 
     @property
     def day(self) -> str:
@@ -81,7 +81,7 @@ def _read(path: Path, given: Sequence[str]) -> tuple[tuple[TimedRun, ...], tuple
         raise RunReadError(f"{path}: not a folder.")
     if (path / "manifest.json").exists():
         raise RequestError(f"{path}: this is one run. Name the folder that holds it and the runs before it.")
-    runs, left_out, flaws, refused, read = [], list[str](), list[Flaw](), list[str](), list[Source]()
+    runs, left_out, flaws, refused, read = [], list[str](), list[Flaw](), list[str](), list[RunSource]()
     for folder in _folders(path, left_out):
         try:
             observed = observe(folder)
@@ -151,22 +151,22 @@ def _machine(facts: dict[str, str]) -> str:
     return ", ".join(part for part in parts if part)
 
 
-def _entry(cell: Cell) -> Entry:
+def _entry(cell: Cell) -> RunCell:
     """Of launches whose median is not 0, and during which nobody else used the cores of a program."""
     cell = cell.without(cell.disturbed) if cell.disturbed else cell
-    medians: dict[How, list[float]] = {}
+    medians: dict[Way, list[float]] = {}
     for way, median in zip(cell.ways, cell.medians, strict=True):
         if median > 0:
             medians.setdefault(way, []).append(median)
     reasons, lacks = "; ".join(sorted(cell.reasons)), None
     if cell.wrong:
-        return Entry({}, cell.work, Lack("wrong results", launches=cell.wrong))
+        return RunCell({}, cell.work, Lack("wrong results", launches=cell.wrong))
     if cell.failed:
         lacks = Lack("failed", reasons, cell.failed if medians else 0)
     elif not medians:
         lacks = Lack("skipped", reasons) if cell.skipped else Lack("not resolved")
     by_way = {way: centre(of_way, half_step=cell.half_step) for way, of_way in medians.items()}
-    return Entry(by_way, cell.work, lacks)
+    return RunCell(by_way, cell.work, lacks)
 
 
 #: Work that differs by more than this factor is not the same work, as for `compare`.
@@ -174,7 +174,7 @@ _SAME_WORK = 1.05
 
 
 @dataclass(frozen=True)
-class Point:
+class RunTime:
     """The time (s) of a cell in the run of that number, counted in time over all runs."""
 
     run: int
@@ -191,13 +191,13 @@ class Gap:
 
 
 @dataclass(frozen=True, eq=False)
-class Series:
+class CellSeries:
     """A cell on one machine; `missing` is the first later run of the same kind that has no record of it."""
 
     case: Case
     machine: str
     work: Work
-    points: tuple[Point, ...]
+    points: tuple[RunTime, ...]
     gaps: tuple[Gap, ...]
     missing: int | None = None
 
@@ -228,25 +228,25 @@ class Series:
         return next((gap.lacks for gap in self.gaps if gap.run == self.last), None)
 
 
-def all_series(runs: Sequence[TimedRun]) -> list[Series]:
+def all_series(runs: Sequence[TimedRun]) -> list[CellSeries]:
     """One for each cell and machine, in the order in which they first occur."""
-    found: dict[tuple[str, Case], list[tuple[int, Entry]]] = {}
+    found: dict[tuple[str, Case], list[tuple[int, RunCell]]] = {}
     for number, run in enumerate(runs):
         for case, entry in run.entries.items():
             found.setdefault((run.machine, case), []).append((number, entry))
     return [_series(case, machine, entries, runs) for (machine, case), entries in found.items()]
 
 
-def _series(case: Case, machine: str, entries: list[tuple[int, Entry]], runs: Sequence[TimedRun]) -> Series:
+def _series(case: Case, machine: str, entries: list[tuple[int, RunCell]], runs: Sequence[TimedRun]) -> CellSeries:
     counts = Counter(way for _, entry in entries for way in entry.by_way)
     latest = {way: number for number, entry in entries for way in entry.by_way}
     way = max(counts, key=lambda way: (counts[way], latest[way]), default=())  # most runs measured it so
     work = next((entry.work for _, entry in reversed(entries) if entry.by_way), Work(amount=0))
-    points, gaps = list[Point](), list[Gap]()
+    points, gaps = list[RunTime](), list[Gap]()
     for number, entry in entries:
         apart = _not_comparable(entry, way, work)
         time = None if apart else entry.by_way.get(way)
-        points += [Point(number, time)] if time else []
+        points += [RunTime(number, time)] if time else []
         gaps += [Gap(number, lacks, time is not None)] if (lacks := apart or entry.lacks) else []
     last = entries[-1][0]
     beside, missing = runs[last].entries.keys(), None  # plans may take turns: a later run with half of these or more
@@ -254,10 +254,10 @@ def _series(case: Case, machine: str, entries: list[tuple[int, Entry]], runs: Se
         like = (number for number, run in enumerate(runs) if run.machine == machine
                 and 2 * len(beside & run.entries.keys()) >= len(beside))  # fmt: skip
         missing = next((number for number in like if number > last), None)
-    return Series(case, machine, work, tuple(points), tuple(gaps), missing)
+    return CellSeries(case, machine, work, tuple(points), tuple(gaps), missing)
 
 
-def _not_comparable(entry: Entry, way: How, work: Work) -> Lack | None:
+def _not_comparable(entry: RunCell, way: Way, work: Work) -> Lack | None:
     """Why the times of a run do not belong to the series; None where they do, or there are none."""
     if not entry.by_way:
         return None
@@ -291,13 +291,13 @@ class Renewal:
 
     run: int
     machine: str
-    side: Side
+    side: SideKey
     facts: dict[str, str]
 
 
 def renewals(runs: Sequence[TimedRun]) -> tuple[Renewal, ...]:
     """In time: each run against the one before it on the same side of the same machine, without restless facts."""
-    before: dict[tuple[str, Side], dict[str, str]] = {}
+    before: dict[tuple[str, SideKey], dict[str, str]] = {}
     found: list[Renewal] = []
     steps = 0
     for number, run in enumerate(runs):
@@ -346,7 +346,7 @@ class Change:
     `ratio` is that level over the one before; `between` the first and the last run it may have begun with.
     """
 
-    series: Series
+    series: CellSeries
     before: Level
     after: Level
     run: int
@@ -407,7 +407,7 @@ def _event(run: int, slower: bool, machine: str, members: list[Change], renewed:
 class Trend:
     """A series with its levels, in time, and the changes between them."""
 
-    series: Series
+    series: CellSeries
     levels: tuple[Level, ...]
     changes: tuple[Change, ...]
 
@@ -430,7 +430,7 @@ class LatestRun:
 
     run: int
     of: int
-    cells: tuple[tuple[Series, float], ...]
+    cells: tuple[tuple[CellSeries, float], ...]
 
 
 @dataclass(frozen=True)
@@ -478,7 +478,7 @@ def history(path: Path, given: Sequence[str], margin: float) -> History:
     return History(str(path), runs, left_out, flaws, tuple(trends), told, renewed, correlation, margin, latest)
 
 
-def _change(series: Series, before: Level, after: Level, margin: float) -> Change:
+def _change(series: CellSeries, before: Level, after: Level, margin: float) -> Change:
     trace, half = series.trace, max(point.time.resolution for point in series.points)  # steps of the clock
     old, new = (np.exp(trace.values[level.start : level.stop]) for level in (before, after))
     first, last = (int(trace.runs[at]) for at in may_begin(trace.values, before, after, margin))

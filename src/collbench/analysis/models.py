@@ -45,7 +45,7 @@ Term = Callable[[int], float]
 
 
 @dataclass(frozen=True)
-class Shape:
+class Algorithm:
     """An algorithm. `travel` is in units of the collective's size; both terms are linear in it."""
 
     name: str
@@ -88,83 +88,84 @@ def _steps(p: int) -> int:
 
 
 #: Ranks of one host whose buffers all pass one memory, or one link of it; they wait for each other in rounds.
-SHARED = Shape("shared memory", rounds, lambda p: p)
+SHARED = Algorithm("shared memory", rounds, lambda p: p)
 
 #: Root to all along a binomial tree: a rank that has the data gives it to one that has not [TRG, CHPV].
-_TREE = Shape("binomial tree", rounds, rounds)
+_TREE = Algorithm("binomial tree", rounds, rounds)
 
 #: The root sends to one after the other.
-_LINEAR = Shape("linear", lambda p: p - 1, lambda p: p - 1)
+_LINEAR = Algorithm("linear", lambda p: p - 1, lambda p: p - 1)
 
 _BCAST = (
     _TREE,
     # Binomial scatter, then ring all-gather: van de Geijn's [TRG, CHPV].
-    Shape("van de Geijn, ring", lambda p: rounds(p) + p - 1, lambda p: 2 * others(p)),
+    Algorithm("van de Geijn, ring", lambda p: rounds(p) + p - 1, lambda p: 2 * others(p)),
     # The same with an all-gather that doubles (Bruck's where p is no power of two) [TRG].
-    Shape("van de Geijn, doubling", lambda p: 2 * rounds(p), lambda p: 2 * others(p)),
+    Algorithm("van de Geijn, doubling", lambda p: 2 * rounds(p), lambda p: 2 * others(p)),
     _LINEAR,
     SHARED,
 )
 
 #: Gather and scatter are each other reversed: all blocks but one pass the root's link [CHPV].
-_ROOTED = (Shape("binomial tree", rounds, others), Shape("linear", lambda p: p - 1, others))
+_ROOTED = (Algorithm("binomial tree", rounds, others), Algorithm("linear", lambda p: p - 1, others))
 
 #: The algorithms of each collective, the most usual first: it is named where the ranks measured do not tell.
-SHAPES: dict[str, tuple[Shape, ...]] = {
+SHAPES: dict[str, tuple[Algorithm, ...]] = {
     "allreduce": (
         # Partners exchange whole buffers; a fold adds a message before and one after [TRG].
-        Shape("recursive doubling", lambda p: _steps(p) + 2 * folds(p), lambda p: _steps(p) + 2 * folds(p)),
+        Algorithm("recursive doubling", lambda p: _steps(p) + 2 * folds(p), lambda p: _steps(p) + 2 * folds(p)),
         # Reduce-scatter around the ring, then all-gather around it [CHPV].
-        Shape("ring", lambda p: 2 * (p - 1), lambda p: 2 * others(p)),
+        Algorithm("ring", lambda p: 2 * (p - 1), lambda p: 2 * others(p)),
         # Rabenseifner's: reduce-scatter by halving, then all-gather by doubling [TRG].
-        Shape("Rabenseifner", lambda p: 2 * _steps(p) + 2 * folds(p), lambda p: 2 * _halved(p) + 2 * folds(p)),
+        Algorithm("Rabenseifner", lambda p: 2 * _steps(p) + 2 * folds(p), lambda p: 2 * _halved(p) + 2 * folds(p)),
         # A reduce along a binomial tree, then a broadcast along it [CHPV].
-        Shape("tree, reduce and bcast", lambda p: 2 * rounds(p), lambda p: 2 * rounds(p)),
-        Shape("linear", lambda p: 2 * (p - 1), lambda p: 2 * (p - 1)),
+        Algorithm("tree, reduce and bcast", lambda p: 2 * rounds(p), lambda p: 2 * rounds(p)),
+        Algorithm("linear", lambda p: 2 * (p - 1), lambda p: 2 * (p - 1)),
         SHARED,
     ),
     "bcast": _BCAST,
     "reduce": (
         _TREE,
         # Rabenseifner's: reduce-scatter by halving, then a binomial gather [TRG].
-        Shape("Rabenseifner", lambda p: 2 * _steps(p) + folds(p), lambda p: 2 * _halved(p) + folds(p)),
-        Shape("ring and gather", lambda p: p - 1 + rounds(p), lambda p: 2 * others(p)),
+        Algorithm("Rabenseifner", lambda p: 2 * _steps(p) + folds(p), lambda p: 2 * _halved(p) + folds(p)),
+        Algorithm("ring and gather", lambda p: p - 1 + rounds(p), lambda p: 2 * others(p)),
         _LINEAR,
         SHARED,
     ),
     "allgather": (
         # Doubling where p is a power of two, Bruck's where it is not: the same terms [TRG].
-        Shape("doubling or Bruck", rounds, others),
-        Shape("ring", lambda p: p - 1, others),  # [TRG]
-        Shape("tree, gather and bcast", lambda p: 2 * rounds(p), lambda p: others(p) + rounds(p)),  # [CHPV]
+        Algorithm("doubling or Bruck", rounds, others),
+        Algorithm("ring", lambda p: p - 1, others),  # [TRG]
+        Algorithm("tree, gather and bcast", lambda p: 2 * rounds(p), lambda p: others(p) + rounds(p)),  # [CHPV]
         SHARED,
     ),
     "gather": _ROOTED,
     "scatter": _ROOTED,
     "reduce_scatter": (
         # Halving; a fold adds whole buffers before, and a block after [TRG, simplified: equal pieces].
-        Shape("recursive halving", lambda p: _steps(p) + 2 * folds(p), lambda p: _halved(p) + folds(p) * (1 + 1 / p)),
-        Shape("ring or pairwise", lambda p: p - 1, others),  # [TRG]
-        Shape("tree, reduce and scatter", lambda p: 2 * rounds(p), lambda p: rounds(p) + others(p)),  # [CHPV]
+        Algorithm("recursive halving", lambda p: _steps(p) + 2 * folds(p),
+                  lambda p: _halved(p) + folds(p) * (1 + 1 / p)),
+        Algorithm("ring or pairwise", lambda p: p - 1, others),  # [TRG]
+        Algorithm("tree, reduce and scatter", lambda p: 2 * rounds(p), lambda p: rounds(p) + others(p)),  # [CHPV]
         SHARED,
     ),
     "alltoall": (
-        Shape("pairwise", lambda p: p - 1, others),  # [TRG]
+        Algorithm("pairwise", lambda p: p - 1, others),  # [TRG]
         # Block i travels once for every bit that is set in i, over p [TRG].
-        Shape("Bruck", rounds, lambda p: sum(i.bit_count() for i in range(p)) / p),
+        Algorithm("Bruck", rounds, lambda p: sum(i.bit_count() for i in range(p)) / p),
         SHARED,
     ),
     "barrier": (
         # D. Hensgen, R. Finkel, U. Manber, International Journal of Parallel Programming 17 (1988) 1-17.
-        Shape("dissemination", rounds),
-        Shape("recursive doubling", lambda p: _steps(p) + 2 * folds(p)),
-        Shape("tree, up and down", lambda p: 2 * rounds(p)),
-        Shape("linear", lambda p: 2 * (p - 1)),
+        Algorithm("dissemination", rounds),
+        Algorithm("recursive doubling", lambda p: _steps(p) + 2 * folds(p)),
+        Algorithm("tree, up and down", lambda p: 2 * rounds(p)),
+        Algorithm("linear", lambda p: 2 * (p - 1)),
     ),
-    "sendrecv": (Shape("exchange with neighbours", lambda p: 1, lambda p: 1),
-                 Shape(SHARED.name, lambda p: 1, lambda p: p)),
+    "sendrecv": (Algorithm("exchange with neighbours", lambda p: 1, lambda p: 1),
+                 Algorithm(SHARED.name, lambda p: 1, lambda p: p)),
     "ps_bcast": _BCAST,
-    "ps_gather": (_LINEAR, Shape("binomial tree", rounds, lambda p: p - 1)),
+    "ps_gather": (_LINEAR, Algorithm("binomial tree", rounds, lambda p: p - 1)),
 }  # fmt: skip
 
 
@@ -188,7 +189,7 @@ AS_LIKELY = 2.0
 
 
 @dataclass(frozen=True)
-class Point:
+class FitPoint:
     """A cell as the fit sees it. `size` is the size asked for, `moved` the bytes that move after rounding.
 
     `medians` are the launches' medians in seconds, `launches` their numbers, in the same order.
@@ -209,7 +210,7 @@ class Point:
 class Fitted:
     """A shape with its parameters: seconds a message, seconds a byte (which includes the time to reduce it)."""
 
-    shape: Shape
+    shape: Algorithm
     alpha: float
     beta: float
 
@@ -248,22 +249,22 @@ class Fit:
                 return (piece,)
         return (self.pieces[-1],)
 
-    def seconds(self, point: Point) -> float:
+    def seconds(self, point: FitPoint) -> float:
         return self.pieces_at(point.size)[0].fitted.seconds(point.ranks, point.moved)
 
 
-def terms_of(points: Sequence[Point], shape: Shape) -> NDArray[np.float64]:
+def terms_of(points: Sequence[FitPoint], shape: Algorithm) -> NDArray[np.float64]:
     """The terms of a shape at each point, [n, 2]: messages and bytes."""
     return np.array([shape.terms(point.ranks, point.moved) for point in points])
 
 
-def designs_of(points: Sequence[Point], shapes: Sequence[Shape]) -> dict[Shape, NDArray[np.float64]]:
+def designs_of(points: Sequence[FitPoint], shapes: Sequence[Algorithm]) -> dict[Algorithm, NDArray[np.float64]]:
     """Terms over measured times, [n, 2]: times the parameters of a perfect model these are ones."""
     seconds = np.array([point.seconds for point in points])
     return {shape: terms_of(points, shape) / seconds[:, None] for shape in shapes}
 
 
-def fit(points: Sequence[Point], shapes: Sequence[Shape]) -> Fit:
+def fit(points: Sequence[FitPoint], shapes: Sequence[Algorithm]) -> Fit:
     """Pieces, their shapes and parameters. The points are of one series, at least two of them different.
 
     Sizes are held out in turn, or rank counts where there is one size.
@@ -280,7 +281,7 @@ def fit(points: Sequence[Point], shapes: Sequence[Shape]) -> Fit:
     return Fit(tuple(pieces))
 
 
-def solve(design: NDArray[np.float64], shape: Shape) -> Fitted:
+def solve(design: NDArray[np.float64], shape: Algorithm) -> Fitted:
     """The shape with the non-negative parameters of least squared relative error."""
     (alpha, beta), _ = least(design.T @ design, design.sum(axis=0))
     return Fitted(shape, float(alpha), float(beta))
@@ -316,7 +317,7 @@ def criterion(n: int, squares: float, parameters: int) -> float:
     return n * math.log(max(squares / n, RESOLVED**2)) + parameters * math.log(n)
 
 
-def _likely(designs: dict[Shape, NDArray[np.float64]], held: NDArray[np.int64]) -> list[Shape]:
+def _likely(designs: dict[Algorithm, NDArray[np.float64]], held: NDArray[np.int64]) -> list[Algorithm]:
     """The shape with the least error on what is held out in turn, and those that are as likely, in this order."""
     errors = {shape: _held_out_error(design, held) for shape, design in designs.items()}
     ranked = sorted(errors, key=lambda shape: errors[shape])
@@ -397,7 +398,7 @@ Useless = Literal["failed", "skipped", "results wrong", "one rank", "median of 0
 
 
 @dataclass(frozen=True)
-class Series:
+class LinkSeries:
     """One case without size and ranks, over one transport (empty: not reported; launches had several: joined by `and`).
 
     `sized`: it moves data; a barrier does not, and is modelled over numbers of ranks alone. `points` are in order of
@@ -406,7 +407,7 @@ class Series:
 
     case: Case
     transport: str
-    points: tuple[Point, ...]
+    points: tuple[FitPoint, ...]
     left_out: tuple[Useless, ...]
     cells: tuple[Cell, ...]
     sized: bool = True
@@ -443,7 +444,7 @@ class Series:
         return "few" if len(known) < FEWEST_RANKS else None if folds(ranks) in map(folds, known) else "folded"
 
 
-def series(observed: Observed, wanted: frozenset[str] = frozenset()) -> list[Series]:
+def series(observed: Observed, wanted: frozenset[str] = frozenset()) -> list[LinkSeries]:
     """The series of a run in the order they were measured; with `wanted`, of these collectives only.
 
     A cell that was never measured has no transport: it goes to the first series of its case.
@@ -457,17 +458,17 @@ def series(observed: Observed, wanted: frozenset[str] = frozenset()) -> list[Ser
     return [_series(case, name, cells) for case, groups in by_case.items() for name, cells in groups.items()]
 
 
-def _series(case: Case, name: str, cells: list[Cell]) -> Series:
-    points, left_out, used = list[Point](), list[Useless](), list[Cell]()
+def _series(case: Case, name: str, cells: list[Cell]) -> LinkSeries:
+    points, left_out, used = list[FitPoint](), list[Useless](), list[Cell]()
     for cell in sorted(cells, key=lambda one: (one.case.where.ranks, one.case["size"])):
         if (why := _useless(cell)) is not None:
             left_out.append(why)
             continue
         launches, medians = zip(*sorted(zip(cell.launches, cell.medians, strict=True)), strict=True)
-        points.append(Point(cell.case.where.ranks, cell.case["size"], int(cell.work.amount), launches, medians))
+        points.append(FitPoint(cell.case.where.ranks, cell.case["size"], int(cell.work.amount), launches, medians))
         used.append(cell)
     sized = any("size" in cell.case.what for cell in cells)
-    return Series(case, name, tuple(points), tuple(left_out), tuple(used), sized)
+    return LinkSeries(case, name, tuple(points), tuple(left_out), tuple(used), sized)
 
 
 def _useless(cell: Cell) -> Useless | None:
@@ -506,7 +507,7 @@ class Model:
     than three were measured, so that no growth with the ranks would be left.
     """
 
-    series: Series
+    series: LinkSeries
     fit: Fit
     sizes: tuple[HeldOutError, ...]
     by_ranks: tuple[HeldOutError, ...]
@@ -525,11 +526,11 @@ class Model:
 class Unfit:
     """A series that is not modelled, and why."""
 
-    series: Series
+    series: LinkSeries
     why: Literal["program", "no algorithms", "no points", "few ranks", "few sizes"]
 
 
-def model(series: Series) -> Model | Unfit:
+def model(series: LinkSeries) -> Model | Unfit:
     """The model of a series with its held-out errors."""
     if not series.case["backend"]:
         return Unfit(series, "program")
@@ -547,7 +548,7 @@ def model(series: Series) -> Model | Unfit:
     return Model(series, fit(series.points, SHAPES[series.case.workload]), sizes, by_ranks)
 
 
-def _held_out(series: Series, values: Iterable[int], of: Callable[[Point], int]) -> tuple[HeldOutError, ...]:
+def _held_out(series: LinkSeries, values: Iterable[int], of: Callable[[FitPoint], int]) -> tuple[HeldOutError, ...]:
     """Points with each of these values in turn, predicted by a model that was fitted without them."""
     misses: list[HeldOutError] = []
     for value in values:

@@ -26,7 +26,7 @@ OF_PROGRAMS = ("policy", "isolation", "storage", "seccomp", "image")
 
 
 @dataclass(frozen=True)
-class Refused:
+class NotCompared:
     """What was not compared: a benchmark, or one on one storage or run in one way (`fio ioengine psync`).
 
     `why` is empty where nothing is wrong with it, but it was measured on one side only.
@@ -43,7 +43,7 @@ class Suite:
 
     name: str
     compared: Mapping[str, Sequence[Comparison]]
-    refused: tuple[Refused, ...] = ()
+    refused: tuple[NotCompared, ...] = ()
 
     @property
     def comparisons(self) -> list[Comparison]:
@@ -73,21 +73,21 @@ def by_suite(observed: Observed, factor: str, suite_of: Mapping[str, str], margi
     for comparison in compared:
         name = comparison.pair.base.case.workload
         found.setdefault(suite_of.get(name, OTHER), {}).setdefault(name, []).append(comparison)
-    lacking: dict[str, list[Refused]] = {}
+    lacking: dict[str, list[NotCompared]] = {}
     for one in refused:
         lacking.setdefault(suite_of.get(one.benchmark, OTHER), []).append(one)
     names = sorted({*found, *lacking}, key=lambda name: (name == OTHER, name))
     return tuple(Suite(name, found.get(name, {}), tuple(lacking.get(name, ()))) for name in names)
 
 
-def _pairs(observed: Observed, factor: str) -> tuple[list[Pair], list[Refused]]:
+def _pairs(observed: Observed, factor: str) -> tuple[list[Pair], list[NotCompared]]:
     """Of each benchmark, storage and way to run it by themselves: what is wrong with one stops no other."""
     apart: dict[tuple[str, tuple[tuple[str, Value], ...]], dict[Case, Cell]] = {}
     for case, cell in observed.cells.items():
         ways = {name: value for name, value in (*case.how.items(), ("storage", case.where.storage)) if name != factor}
         apart.setdefault((case.workload, tuple(ways.items())), {})[case] = cell
     pairs: list[Pair] = []
-    refused: list[Refused] = []
+    refused: list[NotCompared] = []
     for (name, ways_of), cells in apart.items():
         try:
             pairs += within(replace(observed, cells=cells), find_factor(factor), frozenset())
@@ -95,7 +95,7 @@ def _pairs(observed: Observed, factor: str) -> tuple[list[Pair], list[Refused]]:
             others = [dict(other) for workload, other in apart if workload == name]
             differing = [way for way, value in ways_of if any(other.get(way) != value for other in others)]
             label = " ".join([name, *(f"{way} {dict(ways_of)[way]}" for way in differing)])
-            refused.append(Refused(name, label, listed_facts(error) if find_factor(factor).varies(cells) else ""))
+            refused.append(NotCompared(name, label, listed_facts(error) if find_factor(factor).varies(cells) else ""))
     return pairs, refused
 
 

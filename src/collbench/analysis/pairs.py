@@ -17,7 +17,7 @@ from typing import NamedTuple
 from collbench.analysis import environment
 from collbench.analysis.estimate import FEWEST
 from collbench.analysis.factors import FACTORS, Factor, of_fact
-from collbench.analysis.results import Cell, How, methods
+from collbench.analysis.results import Cell, Way, methods
 from collbench.analysis.runs import Observed
 from collbench.errors import RequestError
 from collbench.schema.axes import AXES, SYNONYMS, Value, axis_of
@@ -443,7 +443,7 @@ def _of_sides(pair: Pair) -> Alike:
     base, other = pair.base, pair.other
     if not any(apart(of_base, of_other, pair.free) for of_base in base.how for of_other in other.how):
         return _all(base, other)
-    counts: Counter[How] = Counter()
+    counts: Counter[Way] = Counter()
     for way in base.how:
         counts[way] = min(len(_of_way(base, way, pair.free)), len(_of_way(other, way, pair.free)))
     way, most = max(counts.items(), key=lambda item: (item[1], item[0]))
@@ -458,14 +458,14 @@ def _all(base: Cell, other: Cell, refused: Differences = ()) -> Alike:
     return Alike(list(base.medians), list(other.medians), list(base.launches), list(other.launches), refused)
 
 
-def _of_way(cell: Cell, way: How, free: frozenset[str]) -> dict[int, float]:
+def _of_way(cell: Cell, way: Way, free: frozenset[str]) -> dict[int, float]:
     """By launch."""
     rows = zip(cell.launches, cell.medians, cell.ways, strict=True)
     return {launch: time for launch, time, own in rows if not apart(own, way, free)}
 
 
 @lru_cache(maxsize=1024)  # few ways, a million records
-def apart(of_base: How, of_other: How, free: frozenset[str]) -> bool:
+def apart(of_base: Way, of_other: Way, free: frozenset[str]) -> bool:
     """Whether two ways of measuring differ in what is recorded of both, but for what is free."""
     base, other = dict(of_base), dict(of_other)
     return any(base[name] != other[name] for name in base.keys() & other.keys() if name not in free)

@@ -27,11 +27,11 @@ from collbench.schema.case import Case, Where
 from collbench.units import counted
 
 #: The least and the largest Diff% (%); None: no bound.
-Bounds = tuple[float | None, float | None]
+NumberRange = tuple[float | None, float | None]
 Scalar = int | str | None
 Needs = Literal["all", "most", "some"]
 
-#: A name in `Part.grid` that begins so is an axis of the side that `than` selects.
+#: A name in `ClaimPart.grid` that begins so is an axis of the side that `than` selects.
 THAN = "than."
 
 
@@ -65,7 +65,7 @@ def matches(value: Any, wanted: Scalar) -> bool:
     return fnmatchcase(str(value), str(wanted)) if texts else bool(value == wanted)
 
 
-class Part(_Data, frozen=True, kw_only=True):
+class ClaimPart(_Data, frozen=True, kw_only=True):
     """A statement on some cells of a paper: exactly one of `diff_percent`, `more_than` and `than` is the test.
 
     `grid` spans the paper's cells: by axis the values, or how many there are where any will do. What a run has beside
@@ -84,7 +84,7 @@ class Part(_Data, frozen=True, kw_only=True):
     grid: dict[str, tuple[Scalar, ...] | int] = {}
     needs: Needs = "all"
     by: Literal["policy", "affinity"] = "policy"
-    diff_percent: Bounds | None = None
+    diff_percent: NumberRange | None = None
     more_than: tuple[Selector, ...] = ()
     than: Selector | None = None
     at: tuple[str, ...] = ()
@@ -129,7 +129,7 @@ class Conclusion(_Data, frozen=True, kw_only=True):
     number: int
     text: str
     plans: tuple[str, ...] = ()
-    parts: tuple[Part, ...] = ()
+    parts: tuple[ClaimPart, ...] = ()
     chain: bool = False
     beside: tuple[Selector, ...] = ()
     lacking: str = ""
@@ -201,7 +201,7 @@ class Paper(_Data, frozen=True, kw_only=True):
     experiments: tuple[Published, ...] = ()
 
     @property
-    def parts(self) -> Iterator[Part]:
+    def parts(self) -> Iterator[ClaimPart]:
         return (part for one in self.conclusions for part in one.parts)
 
     @property
@@ -313,7 +313,7 @@ class Opposed(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Kind:
+class ContainerKind:
     """What runs measured with one kind of container, and with files on one storage (None: no files).
 
     `beside_host` has these containers against the host, `far` the same ones far from their memory or GPU against near
@@ -330,7 +330,7 @@ class Kind:
     refused: Mapping[tuple[str, str], str] = field(default_factory=dict)
 
 
-def kinds_of(runs: Sequence[Observed], paper: Paper) -> list[Kind]:
+def kinds_of(runs: Sequence[Observed], paper: Paper) -> list[ContainerKind]:
     """What runs have of a paper, the most isolated containers first, there the writable layer first; at least one.
 
     Programs that need no files stand beside the first storage only.
@@ -348,13 +348,13 @@ def kinds_of(runs: Sequence[Observed], paper: Paper) -> list[Kind]:
                 policy_order(where.policy), where.engine)  # fmt: skip
 
     kinds = [
-        Kind(where.text, storage, where.isolation, tuple(own), tuple(far.get(where, ())),
+        ContainerKind(where.text, storage, where.isolation, tuple(own), tuple(far.get(where, ())),
              tuple(steps.pop(where.isolation, ())), refused)
         for where in sorted(beside, key=order) for storage, own in _by_storage(beside[where])
     ]  # fmt: skip
-    kinds += [Kind("", None, step, items=tuple(steps[step]), refused=refused)
+    kinds += [ContainerKind("", None, step, items=tuple(steps[step]), refused=refused)
               for step in sorted(steps, key=lambda step: -step_order(step))]  # fmt: skip
-    return kinds or [Kind(refused=refused)]
+    return kinds or [ContainerKind(refused=refused)]
 
 
 def _by_place(

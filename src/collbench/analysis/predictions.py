@@ -20,7 +20,18 @@ from msgspec.structs import replace
 
 from collbench.analysis.estimate import Estimate, centre
 from collbench.analysis.launches import together
-from collbench.analysis.models import Fitted, HeldOutError, Model, Piece, Series, Unfit, least, model, series, terms_of
+from collbench.analysis.models import (
+    Fitted,
+    HeldOutError,
+    LinkSeries,
+    Model,
+    Piece,
+    Unfit,
+    least,
+    model,
+    series,
+    terms_of,
+)
 from collbench.analysis.results import Cell
 from collbench.analysis.runs import Observed
 from collbench.schema.case import Case
@@ -37,7 +48,7 @@ NEAREST = 4
 
 #: What a prediction is worth: its errors are known; they are not, so that it has no interval; or the median measured at
 #: this very point is outside of the interval.
-Standing = Literal["within reach", "extrapolated", "contradicted"]
+Reach = Literal["within reach", "extrapolated", "contradicted"]
 
 
 @dataclass(frozen=True)
@@ -56,7 +67,7 @@ class Prediction:
     point was measured.
     """
 
-    series: Series
+    series: LinkSeries
     question: PredictionQuestion
     pieces: tuple[Piece, ...]
     seconds: float
@@ -68,7 +79,7 @@ class Prediction:
         return self.pieces[0].fitted
 
     @property
-    def standing(self) -> Standing:
+    def standing(self) -> Reach:
         if self.interval is None:
             return "extrapolated"
         low, high = self.interval
@@ -147,7 +158,7 @@ def _spread(model: Model, misses: Sequence[HeldOutError], size: int) -> tuple[fl
     return (math.sqrt(sum(log * log for log in logs) / len(logs)), freedom) if logs else None
 
 
-def _resampled(series: Series, generator: np.random.Generator) -> NDArray[np.float64]:
+def _resampled(series: LinkSeries, generator: np.random.Generator) -> NDArray[np.float64]:
     """Medians of all points, [DRAWS, points], of each resample of the launches with replacement.
 
     Points with the same launches are resampled together: what a launch does to one size it does to others too.
@@ -166,7 +177,7 @@ class Refusal:
     most: int | None = None
 
     @property
-    def series(self) -> Series:
+    def series(self) -> LinkSeries:
         return self.unfit.series
 
 
@@ -189,7 +200,7 @@ def answers(
     return found
 
 
-def _distance(series: Series, question: PredictionQuestion) -> tuple[float, float]:
+def _distance(series: LinkSeries, question: PredictionQuestion) -> tuple[float, float]:
     """Ratios of the rank counts and of the sizes of a point and the nearest cell, as logarithms."""
     every = ((abs(math.log(one.ranks / question.ranks)), abs(math.log(max(one.size, 1) / max(question.size or 0, 1))))
              for one in series.points)  # fmt: skip

@@ -32,10 +32,10 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 #: By name: driver, gate, cadence, clock, burst, in place.
-How = tuple[tuple[str, str], ...]
+Way = tuple[tuple[str, str], ...]
 
 
-def how(record: Record) -> How:
+def how(record: Record) -> Way:
     """The facts of a record that make two numbers incomparable, by name. Synchronised clocks are as a common one."""
     clock = "common" if record.clock == "synced" else record.clock
     place = None if record.in_place is None else "in" if record.in_place else "out"
@@ -45,7 +45,7 @@ def how(record: Record) -> How:
 
 
 @lru_cache
-def _shortest_burst(ways: frozenset[How]) -> float:
+def _shortest_burst(ways: frozenset[Way]) -> float:
     """The fewest operations of a sample, at least 1."""
     bursts = [float(value) for way in ways for name, value in way if name == "burst"]
     return max(min(bursts, default=1.0), 1.0)
@@ -90,7 +90,7 @@ class Facts(NamedTuple):
 
     status: Status
     work: Work = _NO_WORK
-    way: How = ()
+    way: Way = ()
     reason: str = ""
     lost: bool = False
     wrong: bool = False
@@ -244,11 +244,11 @@ class Cell:
         return [self.results.facts[code] for code in self.results.columns["fact"][self.rest].tolist()]
 
     @property
-    def ways(self) -> list[How]:
+    def ways(self) -> list[Way]:
         return [facts.way for facts in self.facts]
 
     @property
-    def how(self) -> set[How]:
+    def how(self) -> set[Way]:
         return set(self.ways)
 
     @property

@@ -196,7 +196,7 @@ def refuse_together(runs: Iterable[tuple[str, Manifest]]) -> None:
             )
 
 
-class Source(NamedTuple):
+class RunSource(NamedTuple):
     """A run on disk: where it was found, as part of what, and when and by which command it was begun."""
 
     folder: Path
@@ -208,10 +208,10 @@ class Source(NamedTuple):
         return str(self.folder) + (f" (in {self.part_of})" if str(self.folder) != self.part_of else "")
 
 
-def sources(observed: Observed) -> Iterator[Source]:
+def sources(observed: Observed) -> Iterator[RunSource]:
     """The runs on disk that were read; of a baseline none."""
     for (_, folder), manifest in zip(observed.folders, observed.manifests, strict=False):
-        yield Source(folder, observed.name, manifest.created, manifest.command)
+        yield RunSource(folder, observed.name, manifest.created, manifest.command)
 
 
 def refuse_same(runs: Iterable[Observed]) -> None:
@@ -219,14 +219,14 @@ def refuse_same(runs: Iterable[Observed]) -> None:
     refuse_same_sources(source for observed in runs for source in sources(observed))
 
 
-def refuse_same_sources(found: Iterable[Source]) -> None:
+def refuse_same_sources(found: Iterable[RunSource]) -> None:
     """Of runs that began at one moment by one command, those are the same whose first measured record is.
 
     Raises:
         RequestError: two of them are the same run.
         RunReadError: a record cannot be read.
     """
-    begun: dict[tuple[str, tuple[str, ...]], list[Source]] = {}
+    begun: dict[tuple[str, tuple[str, ...]], list[RunSource]] = {}
     for source in found:
         begun.setdefault((source.created, source.command), []).append(source)
     for alike in begun.values():
@@ -234,8 +234,8 @@ def refuse_same_sources(found: Iterable[Source]) -> None:
             _refuse_equal_records(alike)
 
 
-def _refuse_equal_records(alike: Iterable[Source]) -> None:
-    known: dict[bytes, Source] = {}
+def _refuse_equal_records(alike: Iterable[RunSource]) -> None:
+    known: dict[bytes, RunSource] = {}
     for source in alike:
         first = next((records.encode(one) for one in RecordStream(source.folder) if one.status == "ok"), None)
         if first is None:

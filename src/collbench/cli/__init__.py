@@ -1,4 +1,4 @@
-"""The command line: one file per command, imported when it is called, so that `--help` is instant."""
+"""The command line: its commands, imported when they are called, so that `--help` is instant; errors and exit codes."""
 
 from __future__ import annotations
 
@@ -19,31 +19,31 @@ from collbench.errors import CollbenchError, PackageMissing, RequestError, sugge
 from collbench.machine import launcher
 from collbench.machine.process import set_own
 
-#: What --help lists under each title: command, module in this package that defines `command`, line of help.
+#: What --help lists under each title: command, module in this package that has `NAME_command`, line of help.
 GROUPS = {
     "Measure (on Linux)": (
-        ("run", "run_plan", "Measure every case of a plan file in one world."),
-        ("suite", "suite", "Benchmarks of this machine: its processors and memory."),
+        ("run", "measure", "Measure every case of a plan file in one world."),
+        ("suite", "measure", "Benchmarks of this machine: its processors and memory."),
         ("launch", "launch", "Start ranks on the host and in containers, as a plan says: one run."),
         ("gate", "gate", "Whether a change loses time: both sides alternately, and an exit code."),
-        ("selftest", "selftest", "The same under two names: false positives, smallest difference seen."),
-        ("demo", "demo", "A first table: on this machine under mpirun, simulated without."),
+        ("selftest", "gate", "The same under two names: false positives, smallest difference seen."),
+        ("demo", "measure", "A first table: on this machine under mpirun, simulated without."),
     ),
     "Prepare": (
         ("plan", "plan", "What a launch plan amounts to: cells, order, places, time."),
-        ("list", "list_here", "What can be measured here, and why the rest cannot."),
+        ("list", "doctor", "What can be measured here, and why the rest cannot."),
         ("doctor", "doctor", "Look for what would spoil a measurement on this machine."),
-        ("image", "image", "Build the images that plans name; list what is inside them."),
-        ("completion", "completion", "Print the shell completion script for bash, zsh or fish."),
+        ("image", "images", "Build the images that plans name; list what is inside them."),
+        ("completion", "images", "Print the shell completion script for bash, zsh or fish."),
     ),
     "Read runs": (
-        ("show", "show", "Print a run again, in any style, without MPI."),
+        ("show", "analyse", "Print a run again, in any style, without MPI."),
         ("compare", "compare", "Two runs, or two sides of one: difference, interval, verdict."),
-        ("advise", "advise", "What to take for each operation, and what other options cost."),
-        ("model", "model", "Latency and bandwidth models of a run, and what they predict."),
-        ("report", "report", "A report on runs: one HTML page, Markdown, CSV or LaTeX."),
+        ("advise", "analyse", "What to take for each operation, and what other options cost."),
+        ("model", "analyse", "Latency and bandwidth models of a run, and what they predict."),
+        ("report", "analyse", "A report on runs: one HTML page, Markdown, CSV or LaTeX."),
         ("history", "history", "Runs in time: what changed, when, by how much, and together with what."),
-        ("pack", "pack", "Pack the samples files of runs: an archive for each run."),
+        ("pack", "images", "Pack the samples files of runs: an archive for each run."),
     ),
 }
 COMMANDS = tuple(command for group in GROUPS.values() for command in group)
@@ -76,13 +76,14 @@ class LazyGroup(click.Group):
         """The command, or the collective under any of its spellings."""
         module = next((module for known, module, _ in COMMANDS if known == name), None)
         if module is not None:
-            command: click.Command = import_module(f"{__name__}.{module}").command
+            command: click.Command = getattr(import_module(f"{__name__}.{module}"), f"{name}_command")
             return command
         collective = collectives.find(name)
         if collective is None:
             return None
-        loaded: click.Command = import_module(f"{__name__}.collective").make_command(collective)
-        return loaded
+        from collbench.cli.measure import collective_command
+
+        return collective_command(collective)
 
     def invoke(self, ctx: click.Context) -> object:
         """As click does; where a package is missing, the error names the command that needs it."""
@@ -157,7 +158,12 @@ def run_command(speaks: bool) -> int:
     """The exit code of the command line. Errors are printed here: by rank 0, or by the one rank that met them."""
     output = sys.stdout
     try:
-        return _called()
+        if os.environ.get("COLLBENCH_SHAPE"):
+            from collbench.run.binding import bind
+
+            bind()
+        code = cli.main(prog_name="collbench", standalone_mode=False)
+        return code if isinstance(code, int) else 0
     except click.ClickException as error:
         _explain(speaks, error)
         return error.exit_code
@@ -178,15 +184,6 @@ def run_command(speaks: bool) -> int:
         if sys.stdout is not output:  # click exits like this when it finds the output closed, and wraps it
             return 130
         return asked.code if isinstance(asked.code, int) else 1
-
-
-def _called() -> int:
-    if os.environ.get("COLLBENCH_SHAPE"):
-        from collbench.run.binding import bind
-
-        bind()
-    code = cli.main(prog_name="collbench", standalone_mode=False)
-    return code if isinstance(code, int) else 0
 
 
 def _explain(speaks: bool, error: click.ClickException) -> None:

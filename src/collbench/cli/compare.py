@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
@@ -13,121 +14,70 @@ from collbench.analysis import baseline as baselines
 from collbench.analysis import pairs as pairs_module
 from collbench.analysis.compare import Comparison, compare
 from collbench.analysis.environment import facts
+from collbench.analysis.estimate import FEWEST
 from collbench.analysis.factors import FACTORS, find_factor
+from collbench.analysis.launches import unequal
 from collbench.analysis.options import given_cells, parse_given
 from collbench.analysis.pairs import METHODS, Pair, across, axes_by_name, refuse_not_alternated, within, without_partner
+from collbench.analysis.results import Cell
 from collbench.analysis.runs import Observed, refuse_own_baseline
-from collbench.cli.analysing import COMPLETE, RUN, in_blocks, margin, names, read, read_each, say, style
-from collbench.cli.failing import FAILING, failures
-from collbench.cli.terminal import harmless, waiting_for
+from collbench.cli.analyse import COMPLETE, STYLE, names, print_tables, read, read_each
+from collbench.cli.options import (
+    ALL_CELLS,
+    EXIT_1,
+    GIVEN,
+    IN_BLOCKS,
+    MARGIN,
+    PATH,
+    RUNS,
+    Options,
+    command,
+    option,
+    several,
+    switch,
+)
+from collbench.cli.terminal import note, waiting_for
 from collbench.errors import RequestError, suggestion
 from collbench.report.caveats import flaw_text, shortage_text
 from collbench.report.cells import document, tables
 from collbench.report.paper import beside, paper, papers
-from collbench.report.tables import Table
 from collbench.report.verdict import sentence
-from collbench.report.verdict import tables as of_verdict
+from collbench.report.verdict import tables as verdict_tables
 from collbench.schema.case import own_axes
 from collbench.units import counted
 
+#: What --fail-on takes, and the verdicts that it fails on.
+FAILING = {"slower": ("slower",), "faster": ("faster",), "different": ("slower", "faster"),
+           "unclear": ("slower", "unclear")}  # fmt: skip
 
-@click.command(
-    name="compare", epilog="Exit code 1 where --fail-on found what it looks for, or something was not measured."
-)
-@click.argument("runs", nargs=-1, type=RUN, required=True)
-@click.option(
-    "--by",
-    default=None,
-    metavar="FACTOR",
-    help=f"What the sides differ in: {', '.join(FACTORS)}, library; between two runs also another fact of the environment.",
-)
-@click.option("--between", default=None, metavar="A,B", help="Only these two sides of --by: B compared with A.")
-@click.option(
-    "--given",
-    multiple=True,
-    default=None,
-    metavar="FACTOR=VALUE",
-    help="Only cells with this value, such as policy=multi. Can be repeated.",
-)
-@click.option(
-    "--ignore",
-    "ignored",
-    multiple=True,
-    default=None,
-    metavar="FACTOR",
-    help="Compare although this differs too. Can be repeated.",
-)
-@margin
-@click.option(
-    "--fail-on",
-    type=click.Choice(list(FAILING)),
-    default=None,
-    help="Exit with 1 when a cell has this verdict, failed, is missing, or has too few launches for any.",
-)
-@click.option("--baseline", type=RUN, default=None, metavar="FILE", help="Compare the run with this baseline.")
-@click.option(
-    "--save-baseline", type=RUN, default=None, metavar="FILE", help="Write the run as a baseline and compare nothing."
-)
-@click.option(
-    "--against",
-    type=click.Choice(papers()),
-    default=None,
-    help="Judge the conclusions of this paper by all RUNS together.",
-)
-@in_blocks
-@click.option("--all", "every", is_flag=True, default=False, help="Every cell in tables, not only those that differ.")
-@style
-def command(
-    runs: tuple[Path, ...],
-    by: str | None,
-    between: str | None,
-    given: tuple[str, ...],
-    ignored: tuple[str, ...],
-    margin: float,
-    fail_on: str | None,
-    baseline: Path | None,
-    save_baseline: Path | None,
-    against: str | None,
-    in_blocks: bool,
-    every: bool,
-    style: str,
-) -> int:
-    """Compare two runs, or two sides of one: collbench compare RUN --by policy.
 
-    A run is a folder that --out or launch wrote, or a folder of such folders, each of them one launch.
-    """
-    asked = {
-        "--by": by,
-        "--between": between,
-        "--given": given,
-        "--ignore": ignored,
-        "--fail-on": fail_on,
-        "--baseline": baseline,
-    }
-    unused = ", ".join(flag for flag, value in asked.items() if value)
-    if save_baseline is not None:
-        return _save(runs, save_baseline, unused)
-    if against is not None:
-        return _against(runs, against, unused, margin, every or style in COMPLETE, style)
-    if len(runs) == 1 and baseline is None:
-        pairing = _within_run(_given(read(runs[0]), given), by, between, names(ignored), in_blocks)
-    elif between:
-        raise RequestError("--between chooses sides of one run; here two are compared.")
-    else:
-        base, other = (_given(side, given) for side in _two_sides(runs, baseline, in_blocks))
-        pairing = _between_runs(base, other, by, names(ignored), in_blocks)
-    with waiting_for(f"comparing {counted(len(pairing.pairs), 'cell')}"):
-        comparisons = compare(pairing.pairs, margin, pairing.in_blocks)
-    found = document(comparisons, margin, (*pairing.shortages, *pairing.flaws)) | {
-        "answer": sentence(comparisons, margin)
-    }
-    found["notes"] = [*pairing.shortages, *found["notes"]]
-    if style in COMPLETE:
-        shown = tables(comparisons, narrow=style == "latex")
-    else:
-        shown = [*of_verdict(comparisons, margin, every), *(tables(comparisons) if every else ())]
-    say(_first_of_all(pairing.shortages, shown), found, style)
-    return _exit_code(comparisons, fail_on, pairing)
+class CompareOptions(Options):
+    """Of `compare`."""
+
+    # fmt: off
+    runs: tuple[Path, ...] = RUNS
+    by: str | None = option("--by", f"What the sides differ in: {', '.join(FACTORS)}, library; between two runs also another fact of the environment.", "FACTOR")
+    between: str | None = option("--between", "Only these two sides of --by: B compared with A.", "A,B")
+    given: tuple[str, ...] = GIVEN
+    ignored: tuple[str, ...] = several("--ignore", "Compare although this differs too.", "FACTOR")
+    margin: float = MARGIN
+    fail_on: str | None = option("--fail-on", "Exit with 1 when a cell has this verdict, failed, is missing, or has too few launches for any.", type=click.Choice(list(FAILING)))
+    baseline: Path | None = option("--baseline", "Compare the run with this baseline.", "FILE", type=PATH)
+    save_baseline: Path | None = option("--save-baseline", "Write the run as a baseline and compare nothing.", "FILE", type=PATH)
+    against: str | None = option("--against", "Judge the conclusions of this paper by all RUNS together.", type=click.Choice(papers()))
+    in_blocks: bool = IN_BLOCKS
+    every: bool = switch("--all", ALL_CELLS + "differ.")
+    style: str = STYLE
+    # fmt: on
+
+    @property
+    def unused(self) -> str:
+        """The flags of a comparison that were typed, where none takes place."""
+        compares = ("by", "between", "given", "ignored", "fail_on", "baseline")
+        flags = (
+            ("ignore" if name == "ignored" else name).replace("_", "-") for name in compares if getattr(self, name)
+        )
+        return ", ".join(f"--{flag}" for flag in flags)
 
 
 class Pairing(NamedTuple):
@@ -145,9 +95,46 @@ class Pairing(NamedTuple):
     @classmethod
     def of(cls, pairs: list[Pair], in_blocks: bool, missing: int, *runs: Observed) -> Pairing:
         flaws = tuple(flaw_text(flaw) for run in runs for flaw in run.flaws)
-        return cls(
-            pairs, in_blocks, missing, flaws, tuple(shortage_text(lack) for run in runs for lack in run.shortages)
-        )
+        shortages = tuple(shortage_text(lack) for run in runs for lack in run.shortages)
+        return cls(pairs, in_blocks, missing, flaws, shortages)
+
+
+@command("compare", CompareOptions, epilog=EXIT_1)
+def compare_command(options: CompareOptions) -> int:
+    """Compare two runs, or two sides of one: collbench compare RUN --by policy.
+
+    A run is a folder that --out or launch wrote, or a folder of such folders, each of them one launch.
+    """
+    runs, margin, style = options.runs, options.margin, options.style
+    if options.save_baseline is not None:
+        return _save(options, options.save_baseline)
+    if options.against is not None:
+        return _judge_paper(options, options.against)
+    if len(runs) == 1 and options.baseline is None:
+        pairing = _within_run(_given(read(runs[0]), options.given), options)
+    elif options.between:
+        raise RequestError("--between chooses sides of one run; here two are compared.")
+    else:
+        base, other = (_given(side, options.given) for side in _two_sides(options))
+        pairing = _between_runs(base, other, options)
+    with waiting_for(f"comparing {counted(len(pairing.pairs), 'cell')}"):
+        comparisons = compare(pairing.pairs, margin, pairing.in_blocks)
+    doubts = (*pairing.shortages, *pairing.flaws)
+    found = document(comparisons, margin, doubts) | {"answer": sentence(comparisons, margin)}
+    found["notes"] = [*pairing.shortages, *found["notes"]]
+    if style in COMPLETE:
+        shown = tables(comparisons, narrow=style == "latex")
+    else:
+        shown = [*verdict_tables(comparisons, margin, options.every), *(tables(comparisons) if options.every else ())]
+    if shown:  # first of all, what is missing
+        shown = [replace(shown[0], notes=(*pairing.shortages, *shown[0].notes)), *shown[1:]]
+    print_tables(shown, found, style)
+    fail_on = options.fail_on
+    reasons = [] if fail_on is None else failures(comparisons, fail_on, pairing.missing, doubts)
+    if reasons:
+        compared = f"{counted(len(comparisons), 'cell')} compared"
+        click.echo(f"collbench: --fail-on {fail_on}: {', '.join(reasons)}; {compared}.", err=True)
+    return 1 if reasons else 0
 
 
 def _given(observed: Observed, texts: tuple[str, ...]) -> Observed:
@@ -168,9 +155,8 @@ def _known(ignored: frozenset[str], *runs: Observed) -> frozenset[str]:
     return ignored
 
 
-def _within_run(
-    observed: Observed, by: str | None, between: str | None, ignored: frozenset[str], in_blocks: bool
-) -> Pairing:
+def _within_run(observed: Observed, options: CompareOptions) -> Pairing:
+    by, between = options.by, options.between
     sides = tuple(side.strip() for side in between.split(",")) if between else ()
     if between and (len(sides) != 2 or not all(sides)):
         raise RequestError(f"--between {between!r}: name two sides, as in --between multi,single.")
@@ -182,16 +168,17 @@ def _within_run(
     factor = find_factor(by, own=own_axes(observed.cells))
     if factor.name == "library" and FACTORS["image"].varies(observed.cells):
         factor = FACTORS["image"]  # which has the library, in containers and on the host
-    pairs = within(observed, factor, _known(ignored, observed), sides)
+    pairs = within(observed, factor, _known(names(options.ignored), observed), sides)
     alone = without_partner(observed, factor, pairs)
     _left_out(alone, "without a partner to compare with")
-    return Pairing.of(pairs, observed.interleaved or in_blocks, alone, observed)
+    return Pairing.of(pairs, observed.interleaved or options.in_blocks, alone, observed)
 
 
-def _two_sides(runs: tuple[Path, ...], baseline: Path | None, in_blocks: bool) -> tuple[Observed, Observed]:
+def _two_sides(options: CompareOptions) -> tuple[Observed, Observed]:
+    runs, baseline = options.runs, options.baseline
     if len(runs) != 2 - (baseline is not None):
         raise RequestError(f"compare: {len(runs)} runs{' and a baseline' if baseline else ''}. It takes two sides.")
-    if baseline and in_blocks:
+    if baseline and options.in_blocks:
         raise RequestError("--in-blocks: a baseline was measured at another time; only runs can alternate.")
     if not baseline and runs[0].resolve() == runs[1].resolve():
         raise RequestError(
@@ -206,49 +193,45 @@ def _two_sides(runs: tuple[Path, ...], baseline: Path | None, in_blocks: bool) -
     return base, other
 
 
-def _between_runs(base: Observed, other: Observed, by: str | None, ignored: frozenset[str], in_blocks: bool) -> Pairing:
-    if in_blocks:
+def _between_runs(base: Observed, other: Observed, options: CompareOptions) -> Pairing:
+    if options.in_blocks:
         refuse_not_alternated(base, other)
     known = sorted({*facts(base, base.cells), *facts(other, other.cells)})
-    factor = find_factor(by, known, own_axes([*base.cells, *other.cells])) if by else None
-    pairs = across(base, other, factor, _known(ignored, base, other))
+    factor = find_factor(options.by, known, own_axes([*base.cells, *other.cells])) if options.by else None
+    pairs = across(base, other, factor, _known(names(options.ignored), base, other))
     missing, more = len(base.cells) - len(pairs), len(other.cells) - len(pairs)
     _left_out(missing, f"that only {base.name} has")
     _left_out(more, f"that only {other.name} has")
-    return Pairing.of(pairs, in_blocks, missing, base, other)
-
-
-def _first_of_all(lines: tuple[str, ...], found: list[Table]) -> list[Table]:
-    """The tables with these notes before all others."""
-    return [replace(found[0], notes=(*lines, *found[0].notes)), *found[1:]] if found else found
+    return Pairing.of(pairs, options.in_blocks, missing, base, other)
 
 
 def _left_out(number: int, why: str) -> None:
     if number:
-        click.echo(harmless(f"collbench: left out: {counted(number, 'cell')} {why}."), err=True)
+        note(f"collbench: left out: {counted(number, 'cell')} {why}.")
 
 
-def _against(runs: tuple[Path, ...], reference: str, unused: str, margin: float, every: bool, style: str) -> int:
-    if unused:
-        raise RequestError(f"--against judges whole runs by the conclusions of a paper: leave out {unused}.")
-    observed = read_each(runs)
+def _judge_paper(options: CompareOptions, reference: str) -> int:
+    if options.unused:
+        raise RequestError(f"--against judges whole runs by the conclusions of a paper: leave out {options.unused}.")
+    observed = read_each(options.runs)
     with waiting_for(f"judging the conclusions of {reference}"):
-        judged = beside(observed, paper(reference), margin)
-    say([judged.screen, *(judged.more if every else ())], judged.document, style)
+        judged = beside(observed, paper(reference), options.margin)
+    every = options.every or options.style in COMPLETE
+    print_tables([judged.screen, *(judged.more if every else ())], judged.document, options.style)
     return 0
 
 
-def _save(runs: tuple[Path, ...], path: Path, unused: str) -> int:
-    """Write the baseline; `unused` are flags of a comparison, which does not take place."""
-    if unused:
-        raise RequestError(f"--save-baseline writes the whole run and compares nothing: leave out {unused}.")
-    if len(runs) != 1:
+def _save(options: CompareOptions, path: Path) -> int:
+    if options.unused:
+        raise RequestError(f"--save-baseline writes the whole run and compares nothing: leave out {options.unused}.")
+    if len(options.runs) != 1:
         raise RequestError("--save-baseline keeps one run; name one.")
-    observed = read(runs[0])
+    (run,) = options.runs
+    observed = read(run)
     failed = sum(bool(cell.failed) for cell in observed.cells.values())
     if failed or observed.flaws:
         why = f"{counted(failed, 'cell')} failed in some launches" if failed else flaw_text(observed.flaws[0])
-        raise RequestError(f"--save-baseline: {runs[0]} is not fit for a baseline: {why}. Measure it again.")
+        raise RequestError(f"--save-baseline: {run} is not fit for a baseline: {why}. Measure it again.")
     kept = baselines.keep(observed, path)
     click.echo(
         f"{path}: a baseline of {counted(kept, 'cell')}. Compare a run with it: collbench compare RUN --baseline {path}"
@@ -256,11 +239,62 @@ def _save(runs: tuple[Path, ...], path: Path, unused: str) -> int:
     return 0
 
 
-def _exit_code(comparisons: Sequence[Comparison], fail_on: str | None, pairing: Pairing) -> int:
-    reasons = (
-        [] if fail_on is None else failures(comparisons, fail_on, pairing.missing, (*pairing.shortages, *pairing.flaws))
-    )
-    if reasons:
-        compared = f"{counted(len(comparisons), 'cell')} compared"
-        click.echo(f"collbench: --fail-on {fail_on}: {', '.join(reasons)}; {compared}.", err=True)
-    return 1 if reasons else 0
+def failures(comparisons: Sequence[Comparison], fail_on: str, missing: int, flaws: Sequence[str]) -> list[str]:
+    """Why a check fails, in words; empty where it passes. `missing`: cells of the base that the other side lacks.
+
+    Besides the verdicts asked for, whatever was not measured fails every check: a cell that is missing, failed, was
+    skipped, measured differently or unchecked, whose results differ, which has launches that the other side lacks, or
+    too few for a verdict; and `flaws`, such as samples files that do not agree with their records. What both sides
+    skipped fails no check.
+    """
+    comparisons = [comparison for comparison in comparisons if not all(map(_skipped, _sides(comparison)))]
+    verdicts = Counter[str](comparison.verdict for comparison in comparisons)
+    reasons = [f"{verdicts[verdict]} {verdict}" for verdict in FAILING[fail_on] if verdicts[verdict]]
+    counts = {what: sum(map(holds, comparisons)) for what, holds in _UNMEASURED.items()}
+    counts = {"failed": counts.pop("failed"), "missing": missing, **counts}
+    reasons += [f"{number} {what}" for what, number in counts.items() if number]
+    few = [
+        comparison
+        for comparison in comparisons
+        if comparison.verdict != "not comparable" and min(comparison.launches) < FEWEST
+    ]
+    if few:
+        reasons.append(f"{len(few)} with fewer than {FEWEST} launches a side")
+    return reasons + ([f"what was read is in doubt ({flaws[0]})"] if flaws else [])
+
+
+def _sides(comparison: Comparison) -> tuple[Cell, Cell]:
+    return comparison.pair.base, comparison.pair.other
+
+
+def _skipped(cell: Cell) -> bool:
+    return cell.skipped > 0 and not cell.medians and not cell.failed
+
+
+def _lacks_launches(comparison: Comparison) -> bool:
+    most = max(len(cell.medians) for cell in _sides(comparison))
+    used = min(comparison.launches) + comparison.left_out + comparison.contended
+    paired = comparison.blocks and not comparison.pair.base.until_decided  # there each pair has launches of its own
+    return paired and comparison.verdict != "not comparable" and most > used
+
+
+#: What makes a cell count as not measured, or as measured differently from the other side.
+_UNMEASURED: dict[str, Callable[[Comparison], bool]] = {
+    "failed": lambda comparison: any(cell.failed for cell in _sides(comparison)),
+    "skipped": lambda comparison: any(cell.skipped for cell in _sides(comparison)),
+    "not comparable": lambda comparison: (
+        comparison.verdict == "not comparable" and not any(cell.failed for cell in _sides(comparison))
+    ),
+    "with launches measured differently": lambda comparison: bool(comparison.left_out),
+    "with launches that one side lacks": _lacks_launches,
+    "with unchecked results": lambda comparison: (
+        _sides(comparison)[1].unchecked > 0 and not _sides(comparison)[0].unchecked
+    ),
+    "with results that differ": lambda comparison: bool(unequal(comparison.pair)),
+    "unclear because times drift": lambda comparison: comparison.why.kind == "drift",
+    "with more launches or samples that are far slower on the other side": (  # which no median shows
+        lambda comparison: comparison.slow is not None and comparison.slow.on_other
+    ),
+    "on a shared GPU": lambda comparison: any(cell.shared_gpu for cell in _sides(comparison)),
+    "with most samples late": lambda comparison: any(2 * cell.late > cell.samples for cell in _sides(comparison)),
+}

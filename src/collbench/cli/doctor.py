@@ -1,25 +1,86 @@
-"""`collbench doctor`: what can be measured here, what would spoil it, and what to do about that."""
+"""What is here: `collbench list`, what exists and works; `collbench doctor`, what would spoil a measurement, and the fix.
+
+What a command alone needs is imported when it runs.
+"""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING
 
 import click
 
-from collbench.cli.launch_options import docker_host, engine, site
-from collbench.cli.terminal import harmless, waiting_for
+from collbench.cli.options import DOCKER_HOST, ENGINE, SITE, Options, command, option, switch
+from collbench.cli.terminal import say, waiting_for
 from collbench.errors import RequestError
-from collbench.report.tables import Table, terminal
-from collbench.schema.plan import MOST_LAUNCHES
 from collbench.units import counted
 
 if TYPE_CHECKING:
     from collbench.analysis.planning import Cost
     from collbench.doctor import BackendHere
     from collbench.doctor.parts.finding import Finding, Problem
+    from collbench.report.tables import Table
+
+# list ----------------------------------------------------------------------------------------------------------------
+
+
+@command("list", Options)
+def list_command(options: Options) -> None:
+    """Backends, drivers, collectives, benchmarks and policies, with the reason where one is not usable here."""
+    from collbench import backends, collectives, workloads
+    from collbench.launch import placement
+    from collbench.timing.loop import native_loop
+
+    click.echo("backends")
+    for name in backends.names():
+        summary = detail = ""
+        try:
+            backend = backends.get(name)
+            summary, reason = backend.summary, backend.missing()
+            if reason is None:
+                libraries = ", ".join(f"{library.name} {library.version}" for library in backend.libraries())
+                detail = f"{libraries}; dtypes {', '.join(backend.dtypes())}"
+        except RequestError as error:  # some libraries are missed only when they are loaded
+            reason = str(error)
+        _list_entry(name, backends.names(), summary, reason, detail)
+    click.echo("drivers")
+    built, why = ("yes", "") if native_loop() is not None else (
+        "no ", " (not built: no C compiler or no Python.h at installation; reinstall with them)")  # fmt: skip
+    click.echo(f"  {built} native       the C loop calls the library's function{why}")
+    click.echo("  yes python       the call as a Python program makes it")
+    click.echo("collectives")
+    for name in collectives.names():
+        click.echo(f"      {name:<15} {collectives.get(name).summary}")
+    click.echo("benchmarks of plans")
+    for name in workloads.names():
+        summary = ""
+        try:
+            program = workloads.get(name)
+            summary, reason = program.summary, program.missing()
+        except RequestError as error:
+            reason = str(error)
+        _list_entry(name, workloads.names(), summary, reason)
+    click.echo("policies of launch plans")
+    for name in placement.policy_names():
+        try:
+            policy = placement.named_policy(name)
+            say(f"      {policy.spelling:<15} {policy.summary}")
+        except RequestError as error:  # another package's, which does not work
+            say(f"  no  {name:<15} {error}")
+
+
+def _list_entry(name: str, names: Sequence[str], summary: str, reason: str | None, detail: str = "") -> None:
+    """A name and what it is, in columns as wide as the longest of all names; below, why it is not usable, or more."""
+    width = max(map(len, names))
+    say(f"  {'yes' if reason is None else 'no '} {name:<{width}} {summary}".rstrip())
+    if reason or detail:
+        say(f"      {'':<{width}} {reason or detail}")
+
+
+# doctor --------------------------------------------------------------------------------------------------------------
 
 #: Engines whose cluster is examined, each by the module of its name.
 _CLUSTERS = ("slurm", "k8s")
@@ -28,42 +89,50 @@ _CLUSTERS = ("slurm", "k8s")
 MOST_ROWS = 7
 
 
-@click.command(name="doctor")
-@click.option("--json", "as_json", is_flag=True, help="Print everything as a JSON document.")
-@click.option("--all", "every", is_flag=True, help="Every check, what problems spoil, and why backends are missing.")
-@click.option("--image", default=None, metavar="NAME", help="Examine a container of this image instead.")
-@click.option("--policy", default="single", show_default=True, metavar="NAME", help="With --image: a launch policy.")
-@click.option("--isolation", default="strict", show_default=True, metavar="STEP", help="With --image: a ladder's step.")
-@click.option("--without", multiple=True, default=None, metavar="CHECK", help="Omit a check; can be repeated.")
-@engine
-@site
-@docker_host
-def command(
-    as_json: bool, every: bool, image: str | None, policy: str, isolation: str, without: tuple[str, ...],
-    engine: str | None, site: str | None, docker_host: str | None,
-) -> None:  # fmt: skip
+class DoctorOptions(Options):
+    """Of `doctor`."""
+
+    # fmt: off
+    as_json: bool = switch("--json", "Print everything as a JSON document.")
+    every: bool = switch("--all", "Every check, what problems spoil, and why backends are missing.")
+    image: str | None = option("--image", "Examine a container of this image instead.", "NAME")
+    policy: str = option("--policy", "With --image: a launch policy.", "NAME", default="single")
+    isolation: str = option("--isolation", "With --image: a ladder's step.", "STEP", default="strict")
+    without: tuple[str, ...] = option("--without", "Omit a check; can be repeated.", "CHECK", multiple=True)
+    engine: str | None = ENGINE
+    site: str | None = SITE
+    docker_host: str | None = DOCKER_HOST
+    # fmt: on
+
+
+@command("doctor", DoctorOptions)
+def doctor_command(options: DoctorOptions) -> None:
     """Say what can be measured on this machine, what would spoil it, and the command that fixes that.
 
     Under mpirun ranks and binding are examined too; with --on slurm or --on k8s the cluster of a site file, instead of this machine. Exit code 1 when a check failed; warnings do not count.
     """
-    if image is None and (policy, isolation) != ("single", "strict"):
+    from collbench.machine import launcher
+    from collbench.report.tables import terminal
+
+    if options.image is None and (options.policy, options.isolation) != ("single", "strict"):
         raise RequestError("doctor: --policy and --isolation describe a container; add --image NAME.")
-    if image is not None:
-        flags = [word for check in without for word in ("--without", check)]
-        flags += [flag for flag, given in (("--json", as_json), ("--all", every)) if given]
-        where = (image, policy, isolation, engine or "docker")
-        raise click.exceptions.Exit(_inside(where, docker_host or "", flags, as_json))
-    if engine in _CLUSTERS:
-        examined = _cluster(engine, site or "", without)
-    elif site is not None:
+    if options.image is not None:
+        raise click.exceptions.Exit(_examine_image(options, options.image))
+    if options.engine in _CLUSTERS:
+        examine = import_module(f"collbench.doctor.cluster.{options.engine}").examine
+        with waiting_for(f"asking {options.engine}"):
+            findings = {name: finding for name, finding in examine(options.site or "") if name not in options.without}
+        examined = Examined(findings, cluster=(options.engine, options.site or ""))
+    elif options.site is not None:
         raise RequestError(f"doctor: --site describes a cluster; add --on {' or --on '.join(_CLUSTERS)}.")
     else:
-        from collbench.machine import launcher
-
         if launcher.detect().rank != 0:
             return
-        examined = _here(without)
-    click.echo(document(examined) if as_json else harmless(terminal(tables(examined, every))), nl=as_json)
+        examined = _examine_machine(options.without)
+    if options.as_json:
+        click.echo(document(examined))
+    else:
+        say(terminal(tables(examined, options.every)), nl=False)
     if examined.named("fail"):
         raise click.exceptions.Exit(1)
 
@@ -92,7 +161,7 @@ class Examined:
         return sorted(found, key=lambda row: ("fail", "warn", "unknown").index(row[1].severity))
 
 
-def _here(without: tuple[str, ...]) -> Examined:
+def _examine_machine(without: tuple[str, ...]) -> Examined:
     from collbench import doctor
     from collbench.doctor.parts.processors import here
     from collbench.machine import nvml
@@ -103,28 +172,25 @@ def _here(without: tuple[str, ...]) -> Examined:
         return Examined(findings, doctor.backends_here(), len(nvml.gpus()[0]), machine.ranks is None)
 
 
-def _cluster(engine: str, site: str, without: tuple[str, ...]) -> Examined:
-    examine = import_module(f"collbench.doctor.cluster.{engine}").examine
-    with waiting_for(f"asking {engine}"):
-        findings = {name: finding for name, finding in examine(site) if name not in without}
-    return Examined(findings, cluster=(engine, site))
-
-
-def _inside(where: tuple[str, str, str, str], address: str, flags: list[str], as_json: bool) -> int:
-    """Doctor in a container as a launch would make it, of (image, policy, step, engine): its exit code."""
+def _examine_image(options: DoctorOptions, image: str) -> int:
+    """Doctor in a container as a launch would make it: its exit code."""
     from collbench.launch import engines
     from collbench.launch.stacks import examine, expanded_for
     from collbench.launch.waiting import Stopping
 
+    flags = [word for check in options.without for word in ("--without", check)]
+    flags += [flag for flag, typed in (("--json", options.as_json), ("--all", options.every)) if typed]
     stopping = Stopping()
     with stopping.listening():
-        expanded = expanded_for(*where, address)
+        expanded = expanded_for(
+            image, options.policy, options.isolation, options.engine or "docker", options.docker_host or ""
+        )
         session = engines.get(expanded.plan.engine).connect(expanded.plan, stopping.check)
         examined = examine(expanded, session, ("collbench", "doctor", *flags), stopping.check)
-    if not as_json:
-        click.echo("\n".join((f"image {examined.title}", *(f"note: {note}" for note in examined.notes))))
+    if not options.as_json:
+        click.echo("\n".join((f"image {examined.title}", *(f"note: {line}" for line in examined.notes))))
     # What it proposes next is for somebody in the container.
-    click.echo("\n".join(line for line in examined.lines if as_json or not line.startswith("* next: ")))
+    click.echo("\n".join(line for line in examined.lines if options.as_json or not line.startswith("* next: ")))
     return examined.code
 
 
@@ -150,6 +216,8 @@ def sentence(examined: Examined) -> str:
 
 def tables(examined: Examined, every: bool = False) -> list[Table]:
     """The sentence, what is wrong and how to fix it, what noise costs, the next step; `every`: all that was seen."""
+    from collbench.report.tables import Table
+
     problems = examined.problems
     cells = tuple((name, f"{one.cause}\nfix: {one.fix}") for name, one in problems[:MOST_ROWS])
     left = f", {len(problems) - MOST_ROWS} more problems" if len(problems) > MOST_ROWS else ""
@@ -172,6 +240,8 @@ def tables(examined: Examined, every: bool = False) -> list[Table]:
 
 def cost_line(cost: Cost) -> str:
     """What launches would cost that spread as readings of the cores do."""
+    from collbench.schema.plan import MOST_LAUNCHES
+
     number = f"about {float(f'{cost.launches:.2g}'):g}" if cost.launches < MOST_LAUNCHES else f"over {MOST_LAUNCHES}"
     return (f"if launches spread as the cores do now, by {cost.spread * 100:.0f} %, a difference of "
             f"{cost.difference * 100:g} % takes {number} launches a side")  # fmt: skip

@@ -1,4 +1,7 @@
-"""`collbench gate PLAN --base A --other B`: whether a change loses performance, for those who decide on it."""
+"""Two sides of one plan: `collbench gate`, whether a change loses performance, and `selftest`, equal sides.
+
+Both are experiments as `launch` performs them; they differ in what is asked of the records.
+"""
 
 from __future__ import annotations
 
@@ -6,35 +9,67 @@ import contextlib
 import os
 import shlex
 import sys
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Hashable, Iterator, Mapping, Sequence, Set
+from importlib.resources import as_file, files
 from pathlib import Path
-from typing import Any
 
 import click
 import msgspec
 from click.core import ParameterSource
 
+from collbench.analysis.bounds import Launches, in_order
+from collbench.analysis.compare import Comparison, compare, question_of
 from collbench.analysis.deciding import standing_of_sides
 from collbench.analysis.estimate import FEWEST, stats
+from collbench.analysis.factors import FACTORS
 from collbench.analysis.gate import ACCEPTABLE, Judgement, judge
+from collbench.analysis.launches import together
+from collbench.analysis.pairs import within
+from collbench.analysis.planning import cost, false_positives, movements, smallest
 from collbench.analysis.runs import observe
-from collbench.cli import launch_options, plan_argument
-from collbench.cli.analysing import COMPLETE, MarginsType, say, style
-from collbench.cli.continuing import Continued, continued, plan_in
-from collbench.cli.experiment import Purpose, perform
-from collbench.cli.launch_options import docker_host, engine, placed_on, site
+from collbench.cli.analyse import COMPLETE, STYLE, print_tables
+from collbench.cli.launch import Purpose, perform
+from collbench.cli.options import (
+    DOCKER_HOST,
+    ENGINE,
+    MARGIN,
+    PATH,
+    PLAN,
+    SITE,
+    MarginsType,
+    Options,
+    command,
+    option,
+    several,
+    switch,
+)
+from collbench.cli.plan import LAUNCHES, UNTIL, ending, placed_on
 from collbench.cli.sides import ACCEPTED, KINDS, OVERSUBSCRIBED, host_plan, refuse_other_bytes, side_of
-from collbench.cli.terminal import PATH, harmless
-from collbench.errors import CollbenchError, Interrupted, NoAnswer, RequestError, RunWriteError, in_one_line
+from collbench.cli.terminal import note
+from collbench.cli.until import continued, plan_in
+from collbench.errors import (
+    CollbenchError,
+    Interrupted,
+    LaunchFailed,
+    NoAnswer,
+    RequestError,
+    RunWriteError,
+    in_one_line,
+)
 from collbench.launch.collect import placed_case
 from collbench.launch.expansion import ExpandedPlan
+from collbench.launch.folders import signed_folder
 from collbench.launch.shipped import find_plan
 from collbench.launch.stacks import sha256_of_given
 from collbench.launch.waiting import Stopping
-from collbench.report.gate import Names, document, junit, markdown, names_of, tables
+from collbench.machine import launcher
+from collbench.report import sensitivity
+from collbench.report.gate import AnswerNames, document, junit, markdown, names_of, tables
+from collbench.report.verdict import whole_reason
 from collbench.schema.manifest import Until, read_manifest
 from collbench.schema.plan import (
     LaunchPlan,
+    Side,
     check_launch_plan,
     load_launch_plan,
     load_plan,
@@ -51,6 +86,7 @@ from collbench.schema.store import (
     is_unfinished,
     mark_finished,
     read_gate_plan,
+    read_readings,
     write_gate_plan,
 )
 
@@ -60,62 +96,43 @@ FILES = ("gate.md", "gate.xml", "gate.json")
 #: By how `--accept` spells them, names of reasons.
 _ACCEPTED = {name.replace(" ", "-").lower(): name for name in ACCEPTABLE}
 
-_WRITTEN = ", ".join(KINDS.values())
+_RANKS, _OF_A_SIDE = click.IntRange(1, 256), "Can be repeated.  [default: the plan as it stands]"
 
 
-base_side = click.option(
-    "--base", multiple=True, default=None, metavar="SIDE",
-    help=f"The side before the change: {_WRITTEN}. Can be repeated.  [default: the plan as it stands]",
-)  # fmt: skip
+class GateOptions(Options):
+    """Of `gate`."""
 
-other_side = click.option(
-    "--other", multiple=True, default=None, metavar="SIDE",
-    help="The side with the change, likewise. Can be repeated.  [default: the plan as it stands]",
-)  # fmt: skip
+    # fmt: off
+    plan: str = PLAN
+    base: tuple[str, ...] = option("--base", f"The side before the change: {', '.join(KINDS.values())}. {_OF_A_SIDE}", "SIDE", multiple=True)
+    other: tuple[str, ...] = option("--other", f"The side with the change, likewise. {_OF_A_SIDE}", "SIDE", multiple=True)
+    margins: Margins = option("--margin", "What a change may cost; by size as in 20%:1M,10%:64M,5%: up to 1M, up to 64M, above.", "PERCENT[:SIZE,...]", type=MarginsType(), default="5%")
+    launches: int | None = LAUNCHES
+    until: Until | None = UNTIL
+    seed: int | None = option("--seed", "Of the order within blocks.  [default: the plan's]", type=int)
+    ranks: int | None = option("-n --ranks", "Ranks of a plan for one world.  [default: 2 to 4, as there are cores]", type=_RANKS)
+    accepted: tuple[str, ...] = several("--accept", "A cell has an answer in spite of this.", type=click.Choice(list(_ACCEPTED)))
+    out: Path | None = option("--out", "Folder of the run and of the answer.  [default: results/PLAN-gate]", "DIR", type=PATH)
+    resume: Path | None = option("--resume", "Resume the gate in DIR: what is recorded is not repeated.", "DIR", type=PATH)
+    every: bool = switch("--all", "Every cell in the table.")
+    style: str = STYLE
+    engine: str | None = ENGINE
+    site: str | None = SITE
+    docker_host: str | None = DOCKER_HOST
+    # fmt: on
 
 
-@click.command(
-    name="gate",
+#: Flags that do not say how a gate is measured, but how it is judged and shown.
+_JUDGING = ("plan", "margins", "accepted", "every", "style")
+
+
+@command(
+    "gate",
+    GateOptions,
     epilog="Exit codes: 0 no loss, and every cell was answered; 1 a loss, or the other side alone failed; 2 the "
     "request was wrong; 4 no answer, or interrupted.",
 )
-@plan_argument.plan
-@base_side
-@other_side
-@click.option(
-    "--margin",
-    "margins",
-    type=MarginsType(),
-    default="5%",
-    show_default=True,
-    metavar="PERCENT[:SIZE,...]",
-    help="What a change may cost; by size as in 20%:1M,10%:64M,5%: up to 1M, up to 64M, above.",
-)
-@launch_options.launches
-@launch_options.until
-@click.option("--seed", type=int, default=None, help="Of the order within blocks.  [default: the plan's]")
-@click.option(
-    "-n", "--ranks", type=click.IntRange(1, 256), default=None,
-    help="Ranks of a plan for one world.  [default: 2 to 4, as there are cores]",
-)  # fmt: skip
-@click.option(
-    "--accept",
-    "accepted",
-    type=click.Choice(list(_ACCEPTED)),
-    multiple=True,
-    default=None,
-    help="A cell has an answer in spite of this. Can be repeated.",
-)
-@click.option("--out", type=PATH, default=None, metavar="DIR",
-              help="Folder of the run and of the answer.  [default: results/PLAN-gate]")  # fmt: skip
-@click.option("--resume", type=PATH, default=None, metavar="DIR",
-              help="Resume the gate in DIR: what is recorded is not repeated.")  # fmt: skip
-@click.option("--all", "every", is_flag=True, default=False, help="Every cell in the table.")
-@style
-@engine
-@site
-@docker_host
-def command(plan: str, margins: Margins, accepted: tuple[str, ...], every: bool, style: str, **asked: Any) -> None:
+def gate_command(options: GateOptions) -> None:
     """Measure both sides of PLAN alternately, and say whether the other one loses time beyond the margin.
 
     PLAN is a TOML file, the name of a plan that comes with collbench, or the folder of an earlier gate, which is then
@@ -123,18 +140,26 @@ def command(plan: str, margins: Margins, accepted: tuple[str, ...], every: bool,
     """
     stats()
     with _no_false_loss():
-        taken = tuple(_ACCEPTED[name] for name in accepted)
-        measured = _earlier(Path(plan), asked) if Path(plan).is_dir() else None
-        begun = measured or asked["resume"]
+        margins, accepted = options.margins, tuple(_ACCEPTED[name] for name in options.accepted)
+        earlier = Path(options.plan) if Path(options.plan).is_dir() else None
+        measuring = {name: value for name, value in vars(options).items() if name not in _JUDGING}
+        if earlier and (typed := [name for name, value in measuring.items() if value not in (None, ())]):
+            flags = ", ".join(f"--{name.replace('_', '-')}" for name in typed)
+            raise RequestError(
+                f"{earlier}: is measured already, and only judged again: leave out {flags}. ({GATE_PLAN} is in it.)"
+            )
+        begun = earlier or options.resume
         if begun is not None:  # decided and judged as it was begun, where nothing else is asked for
             gate = read_gate_plan(begun)
-            typed = click.get_current_context().get_parameter_source("margins") is ParameterSource.COMMANDLINE
-            margins, taken = margins if typed else gate.margins, taken or gate.accepted
-        folder = measured or _measured(plan, margins, taken, **asked)
-        judgement = judge(read_gate_plan(folder), observe(folder), margins, taken, is_unfinished(folder))
+            typed_margins = click.get_current_context().get_parameter_source("margins") is ParameterSource.COMMANDLINE
+            margins, accepted = margins if typed_margins else gate.margins, accepted or gate.accepted
+        folder = earlier or _measured(options, margins, accepted)
+        judgement = judge(read_gate_plan(folder), observe(folder), margins, accepted, is_unfinished(folder))
         names = names_of(judgement.answers)
         _write_answer(folder, judgement, names)
-        say(tables(judgement, names, every or style in COMPLETE, style in COMPLETE), document(judgement, names), style)
+        whole = options.style in COMPLETE
+        shown = tables(judgement, names, options.every or whole, whole)
+        print_tables(shown, document(judgement, names), options.style)
         sys.stdout.flush()  # an answer that nobody can read is none
     raise click.exceptions.Exit(judgement.code)
 
@@ -162,54 +187,47 @@ def _no_false_loss() -> Iterator[None]:
         raise NoAnswer(f"gate: no answer: {type(error).__name__}: {error}") from error
 
 
-def _earlier(folder: Path, asked: dict[str, Any]) -> Path:
-    if given := [name for name, value in asked.items() if value not in (None, ())]:
-        flags = ", ".join(f"--{name.replace('_', '-')}" for name in given)
-        raise RequestError(
-            f"{folder}: is measured already, and only judged again: leave out {flags}. ({GATE_PLAN} is in it.)"
-        )
-    return folder
-
-
-def _measured(
-    text: str, margins: Margins, accepted: tuple[str, ...], base: tuple[str, ...], other: tuple[str, ...],
-    launches: int | None, until: Until | None, seed: int | None, ranks: int | None, out: Path | None,
-    resume: Path | None, engine: str | None, site: str | None, docker_host: str | None,
-) -> Path:  # fmt: skip
-    if resume is not None and out is not None:
+def _measured(options: GateOptions, margins: Margins, accepted: tuple[str, ...]) -> Path:
+    """The folder of the gate, new or resumed, when all its launches are over."""
+    text, resume = options.plan, options.resume
+    if resume is not None and options.out is not None:
         raise RequestError("gate: --resume writes to the folder of its gate; remove --out.")
-    for words in (f"gate {text}", f"--docker-host {docker_host}"):
+    for words in (f"gate {text}", f"--docker-host {options.docker_host}"):
         refuse_other_bytes(words)
     begun = None if resume is None else plan_in(read_manifest(resume))
-    path, plan = plan_for_gate(text, ranks, OVERSUBSCRIBED in accepted, begun)
-    plan = launch_options.ending(placed_on(plan, engine, site, docker_host), until, launches)
-    plan = plan if seed is None else msgspec.structs.replace(plan, seed=seed)
-    if begun is not None and not base and not other:
+    path, plan = plan_for_gate(text, options.ranks, OVERSUBSCRIBED in accepted, begun)
+    plan = placed_on(plan, options.engine, options.site, options.docker_host)
+    plan = ending(plan, options.until, options.launches)
+    plan = plan if options.seed is None else msgspec.structs.replace(plan, seed=options.seed)
+    if begun is not None and not options.base and not options.other:
         sides = begun.sides
     else:
-        sides = {"base": side_of("--base", base, plan), "other": side_of("--other", other, plan)}
-    folder = resume or out or Path("results") / f"{path.stem}-gate"
-    if resume is None:
-        _refuse_earlier(folder)
+        sides = {"base": side_of("--base", options.base, plan), "other": side_of("--other", options.other, plan)}
+    folder = resume or options.out or Path("results") / f"{path.stem}-gate"
+    if resume is None and is_gate(folder):
+        named = shlex.quote(in_one_line(str(folder)))
+        can = f"resume it: --resume {named}" if is_unfinished(folder) else f"judge it again: collbench gate {named}"
+        raise RequestError(f"--out {folder}: holds a gate already. Name a directory that does not exist yet, or {can}.")
     stopping = Stopping()
     with _judged_nevertheless(folder), stopping.listening(), named_in_errors(path):
-        plan = check_launch_plan(msgspec.structs.replace(plan, sides=sides))
+        plan, before = check_launch_plan(msgspec.structs.replace(plan, sides=sides)), None
         if plan.launches < FEWEST:
             raise RequestError(
                 f"launches {plan.launches}: with fewer than {FEWEST} launches a side no cell has an answer. Ask for "
                 f"more: --launches {FEWEST + 2}, or --until decided with as many as there is time for."
             )
-        asked = Continued(plan, plan) if resume is None else continued(plan, folder, until, launches)
-        files = {
+        if resume is not None:
+            plan, before = continued(plan, folder, options.until, options.launches)
+        loads = {
             name: {sha256_of_given(path) for path in (*side.libraries, *side.preload)} for name, side in sides.items()
         }
         purpose = Purpose(
             standing=lambda cells, blocks, most: standing_of_sides(cells, blocks, most, margins),
-            in_vain=lambda records: _in_vain(records, files),
+            in_vain=lambda records: _in_vain(records, loads),
             began=lambda expanded, where: _begin(expanded, where, text, margins, accepted, resume is not None),
         )
         try:
-            perform(asked, folder, resume, stopping.check, purpose)
+            perform(plan, folder, stopping.check, purpose, before)
         except RunWriteError as error:
             if (folder / "manifest.json").exists():
                 raise
@@ -252,8 +270,8 @@ def _begin(
     """Say what a crowded cell is worth, and write down what is to be answered; answers of before are removed."""
     crowded = [cell for cell, placement in expanded.placements.items() if placement.crowded]
     if crowded and OVERSUBSCRIBED not in accepted:
-        click.echo(harmless(f"# more ranks than cores ({crowded[0].title}): such cells do not pass without {ACCEPTED} "
-                            "(times are the scheduler's)"), err=True)  # fmt: skip
+        note(f"# more ranks than cores ({crowded[0].title}): such cells do not pass without {ACCEPTED} "
+             "(times are the scheduler's)")  # fmt: skip
     cells = dict.fromkeys(
         placed_case(case, cell).having(side=None)
         for cell in expanded.cells if cell.side == SIDES[0]
@@ -274,34 +292,16 @@ def _in_vain(records: Sequence[Record], files: Mapping[str, Set[str]]) -> str:
     """
     for name, hashes in files.items():
         new = [record for record in records if record.case.where.side == name]
-        why = next(filter(None, (_unanswerable(record, hashes) for record in new)), "")
-        if not why and new and all(record.status == "failed" for record in new):
-            why = "everything failed"
-        if why:
-            return f"{name}: {why}"
+        for record in new:
+            if record.status == "skipped":
+                return f"{name}: {record.case.workload} is skipped ({record.reason}), so not every cell can be answered"
+            if record.status == "ok" and hashes:
+                loaded = {library.sha256 for text in record.notes if (library := read(text))}
+                if not loaded & hashes:
+                    return f"{name}: its ranks did not load what was put in front of them"
+        if new and all(record.status == "failed" for record in new):
+            return f"{name}: everything failed"
     return ""
-
-
-def _unanswerable(record: Record, hashes: Set[str]) -> str:
-    if record.status == "skipped":
-        return f"{record.case.workload} is skipped ({record.reason}), so not every cell can be answered"
-    if record.status == "ok" and hashes:
-        loaded = {found.sha256 for note in record.notes if (found := read(note))}
-        if not loaded & hashes:
-            return "its ranks did not load what was put in front of them"
-    return ""
-
-
-def _refuse_earlier(folder: Path) -> None:
-    """Whether a folder holds a gate already; what can be done with it is said.
-
-    Raises:
-        RequestError: it does.
-    """
-    if is_gate(folder):
-        named = shlex.quote(in_one_line(str(folder)))
-        can = f"resume it: --resume {named}" if is_unfinished(folder) else f"judge it again: collbench gate {named}"
-        raise RequestError(f"--out {folder}: holds a gate already. Name a directory that does not exist yet, or {can}.")
 
 
 @contextlib.contextmanager
@@ -316,10 +316,10 @@ def _judged_nevertheless(folder: Path) -> Iterator[None]:
     except Interrupted as error:
         if not is_unfinished(folder):
             raise
-        click.echo(harmless(f"collbench: {error}{''.join(getattr(error, '__notes__', ()))}"), err=True)
+        note(f"collbench: {error}{''.join(getattr(error, '__notes__', ()))}")
 
 
-def _write_answer(folder: Path, judgement: Judgement, names: Names) -> None:
+def _write_answer(folder: Path, judgement: Judgement, names: AnswerNames) -> None:
     """Write all of `FILES`; what an earlier judgement wrote is replaced.
 
     Raises:
@@ -335,3 +335,75 @@ def _write_answer(folder: Path, judgement: Judgement, names: Names) -> None:
             (folder / name).write_bytes(text)
     except OSError as error:
         raise RunWriteError(f"{folder}: {error.strerror or error}.") from error
+
+
+# The same under two names --------------------------------------------------------------------------------------------
+
+
+class SelftestOptions(Options):
+    """Of `selftest`."""
+
+    # fmt: off
+    ranks: int | None = option("-n --ranks", "Ranks of each launch.  [default: 2 to 4, as there are cores]", type=_RANKS)
+    launches: int = option("--launches", "Launches a side.", type=click.IntRange(6, 1000), default=7)
+    plan: Path | None = option("--plan", "Measure this plan.  [default: all-reduce and broadcast of 8 B, 64 KiB and 1 MiB]", "FILE", type=PATH)
+    seed: int = option("--seed", "Of the order within blocks.", type=int, default=1)
+    margin: float = MARGIN
+    out: Path | None = option("--out", "Keep the run there.", "DIR", type=PATH)
+    timeout: float = option("--timeout", "Seconds without progress after which a launch is ended.", type=click.FloatRange(1, 86400), default=300.0)
+    style: str = STYLE
+    # fmt: on
+
+
+@command("selftest", SelftestOptions)
+def selftest_command(options: SelftestOptions) -> None:
+    """Compare the host with itself: the false-positive rate on this machine, and the smallest difference detected.
+
+    Starts mpirun itself, twice in each block and in random order, as launch does for every comparison.
+    """
+    if launcher.detect().kind != "none":
+        raise RequestError("selftest starts mpirun itself. Run it without mpirun: collbench selftest")
+    stopping, margin = Stopping(), options.margin
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(stopping.listening())
+        path = options.plan or stack.enter_context(as_file(files("collbench.cli") / "selftest.toml"))
+        folder = options.out or stack.enter_context(signed_folder(None, "selftest-")) / "run"
+        twice = msgspec.structs.replace(
+            host_plan(load_plan(path), options.ranks, crowded=True), sides={name: Side() for name in SIDES},
+            launches=options.launches, seed=options.seed, timeout=f"{options.timeout:g}s",
+        )  # fmt: skip
+        perform(check_launch_plan(twice), folder, stopping.check, Purpose(in_vain=_failed, resumable=False))
+        observed = observe(folder)
+        comparisons = compare(within(observed, FACTORS["side"], frozenset()), margin)
+        moved = movements(reading.values for reading in read_readings(folder))
+        stopping.check()
+    questions: dict[Hashable, list[Launches]] = {}
+    for comparison in comparisons:
+        questions.setdefault(question_of(comparison.pair), []).append(_paired(comparison))
+    order = list(questions)
+    rate = max(map(false_positives, questions.values()))
+    least = tuple(one for cells in questions.values() for one in smallest(cells, margin))
+    price = cost([one for cells in questions.values() for one in cells], margin)
+    comparisons.sort(key=lambda one: order.index(question_of(one.pair)))
+    result = sensitivity.SelfTest(tuple(comparisons), rate, least, options.launches, moved, price)
+    print_tables(sensitivity.tables(result), sensitivity.document(result), options.style)
+
+
+def _failed(records: Sequence[Record]) -> str:
+    """Why nothing more is measured: the reason of the first launch that failed; empty where none did."""
+    if records and all(record.status == "skipped" for record in records):
+        return records[0].reason or "every case is skipped"
+    return next((record.reason or "a launch failed" for record in records if record.status == "failed"), "")
+
+
+def _paired(comparison: Comparison) -> Launches:
+    cells = [comparison.pair.base, comparison.pair.other]
+    medians = together(cells, in_blocks=True)
+    if cells[0].skipped and not cells[0].failed:
+        raise RequestError(f"selftest: {cells[0].case.workload} is skipped: {sorted(cells[0].reasons)[0]}.")
+    if cells[0].reasons:
+        raise LaunchFailed(f"selftest: {cells[0].case.workload} was not measured: {sorted(cells[0].reasons)[0]}.")
+    if not len(medians) or any(min(cell.medians) <= 0 for cell in cells):
+        raise LaunchFailed(f"selftest: {cells[0].case.workload} was not measured: {whole_reason(comparison)}.")
+    base, other = medians.T.tolist()
+    return in_order(base, other)

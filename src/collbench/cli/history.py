@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -9,11 +10,24 @@ from typing import Any
 import click
 
 from collbench.analysis.history import History, history, since_run
-from collbench.cli.analysing import COMPLETE, RUN, margin_option, say, style
-from collbench.cli.failing import FAILING_LEVELS, OUTSIDE, history_failures
-from collbench.cli.terminal import amount, harmless, refuse_folder, waiting_for, write
+from collbench.cli.analyse import COMPLETE, STYLE, print_tables
+from collbench.cli.options import ALL_CELLS, EXIT_1, GIVEN, PATH, RUN, Options, command, margin, option, switch
+from collbench.cli.terminal import amount, harmless, note, refuse_folder, waiting_for, write
 from collbench.errors import RequestError, suggestion
-from collbench.report.history import Names, document, page, tables
+from collbench.report.history import SeriesNames, document, page, tables
+from collbench.units import counted
+
+#: What --fail-on takes of levels: the time now over the shortest and over the longest of the earlier levels.
+FAILING_LEVELS: dict[str, Callable[[float, float, float], bool]] = {
+    "slower": lambda over_shortest, over_longest, margin: over_shortest > 1 + margin,
+    "faster": lambda over_shortest, over_longest, margin: over_longest < 1 / (1 + margin),
+    "different": lambda over_shortest, over_longest, margin: (
+        over_shortest > 1 + margin or over_longest < 1 / (1 + margin)
+    ),
+}
+
+#: And of the latest run.
+OUTSIDE = "outside"
 
 
 class Kinds(click.ParamType[tuple[str, ...]]):
@@ -29,63 +43,44 @@ class Kinds(click.ParamType[tuple[str, ...]]):
         return kinds
 
 
-@click.command(
-    name="history", epilog="Exit code 1 where --fail-on found what it looks for, or something was not measured."
-)
-@click.argument("folder", type=RUN)
-@click.option(
-    "--given",
-    multiple=True,
-    default=None,
-    metavar="FACTOR=VALUE",
-    help="Only cells with this value, such as policy=multi. Can be repeated.",
-)
-@margin_option("2%", "Smaller changes are not reported.")
-@click.option(
-    "--since",
-    default=None,
-    metavar="RUN|DATE",
-    help="Only changes that began with this run or later; a date as 2026-11-03.",
-)
-@click.option(
-    "--fail-on",
-    type=Kinds(),
-    default=None,
-    help=f"Exit with 1 when a cell is {', '.join(FAILING_LEVELS)} now than before, or {OUTSIDE} of its level in the "
-    "latest run, or was not measured. Several with commas.",
-)
-@click.option("-o", "--output", type=RUN, default=None, metavar="FILE", help="Write a page with plots: FILE.html.")
-@click.option("--all", "every", is_flag=True, default=False, help="Every cell in tables, not only those that changed.")
-@style
-def command(
-    folder: Path,
-    given: tuple[str, ...],
-    margin: float,
-    since: str | None,
-    fail_on: tuple[str, ...] | None,
-    output: Path | None,
-    every: bool,
-    style: str,
-) -> int:
+class HistoryOptions(Options):
+    """Of `history`."""
+
+    # fmt: off
+    folder: Path = RUN
+    given: tuple[str, ...] = GIVEN
+    margin: float = margin("2%", "Smaller changes are not reported.")
+    since: str | None = option("--since", "Only changes that began with this run or later; a date as 2026-11-03.", "RUN|DATE")
+    fail_on: tuple[str, ...] | None = option("--fail-on", f"Exit with 1 when a cell is {', '.join(FAILING_LEVELS)} now than before, or {OUTSIDE} of its level in the latest run, or was not measured. Several with commas.", type=Kinds())
+    output: Path | None = option("-o --output", "Write a page with plots: FILE.html.", "FILE", type=PATH)
+    every: bool = switch("--all", ALL_CELLS + "changed.")
+    style: str = STYLE
+    # fmt: on
+
+
+@command("history", HistoryOptions, epilog=EXIT_1)
+def history_command(options: HistoryOptions) -> int:
     """What changed over the runs in FOLDER: one run a night, say, each written by --out or launch.
 
     Every folder in it is a run, or a folder of runs of which each is one launch of the same. They are taken in the
     order in which they began.
     """
+    output, fail_on, complete = options.output, options.fail_on, options.style in COMPLETE
     if output is not None:
         if output.suffix.lower() not in (".html", ".htm"):
             raise RequestError(f"-o {output}: a page of plots; the name must end in .html. For tables: --style.")
         refuse_folder(output)
-    with waiting_for(f"reading the runs in {folder}"):
-        found = history(folder, given, margin)
-    first = 0 if since is None else _number(found, since)
-    found = since_run(found, first)
-    names = Names([one.series for one in found.cells])
-    shown = tables(found, names, every or style in COMPLETE)
-    say(shown[1:] if style in COMPLETE else shown, document(found, names), style)
+    with waiting_for(f"reading the runs in {options.folder}"):
+        whole = history(options.folder, options.given, options.margin)
+    first = 0 if options.since is None else _number(whole, options.since)
+    recent = since_run(whole, first)
+    names = SeriesNames([one.series for one in recent.cells])
+    shown = tables(recent, names, options.every or complete)
+    print_tables(shown[1:] if complete else shown, document(recent, names), options.style)
     if output is not None:
-        _page(output, found, names)
-    reasons = history_failures(found, fail_on, first) if fail_on else []
+        write(output, harmless(page(recent, names)))
+        note(f"collbench: {output}: {amount(output.stat().st_size)}")
+    reasons = history_failures(recent, fail_on, first) if fail_on else []
     if reasons:
         click.echo(f"collbench: --fail-on {','.join(fail_on or ())}: {', '.join(reasons)}.", err=True)
     return 1 if reasons else 0
@@ -106,6 +101,27 @@ def _number(found: History, since: str) -> int:
     return next((number for number, run in enumerate(runs) if run.started >= start), len(runs))
 
 
-def _page(output: Path, found: History, names: Names) -> None:
-    write(output, harmless(page(found, names)))
-    click.echo(harmless(f"collbench: {output}: {amount(output.stat().st_size)}"), err=True)
+def history_failures(found: History, fail_on: Sequence[str], since: int) -> list[str]:
+    """Why a check fails, in words; empty where it passes. `since`: the number of the first run that counts.
+
+    Besides the cells of each kind in `fail_on` (of `FAILING_LEVELS`, or `OUTSIDE`), what the latest runs did not
+    measure fails every check, and so does a history without a run that counts, or without any cell that could be
+    judged.
+    """
+    reasons = []
+    for kind in fail_on:
+        if kind == OUTSIDE:
+            number, where = sum(len(one.cells) for one in found.latest), "of its level in the latest run"
+        else:
+            number = sum(FAILING_LEVELS[kind](*one.now, found.margin) for one in found.cells)
+            where = "now than before"
+        reasons += [f"{counted(number, 'cell')} {kind} {where}"] if number else []
+    current = [one for one in found.cells if one.series.last >= since or (one.series.missing or -1) >= since]
+    lacking = sum(one.series.missing is not None or bool(one.series.lacks) for one in current)
+    if lacking:
+        reasons.append(f"{counted(lacking, 'cell')} not measured in the latest run")
+    if since >= len(found.runs):
+        reasons.append("no run since then")
+    if not any(one.series.tested for one in found.cells):
+        reasons.append("too few runs to judge any cell")
+    return reasons

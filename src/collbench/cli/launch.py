@@ -1,123 +1,158 @@
-"""`collbench launch PLAN.toml`: start ranks on the host and in containers, and write one run."""
+"""`collbench launch`, and what `gate` and `selftest` share with it: an experiment, from a launch plan to its run.
+
+Begun or resumed, launched until it ends, with its progress. Experiments differ in the plan, and in what decides them.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import shlex
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import click
+import msgspec
+from numpy.typing import NDArray
 
 from collbench.analysis.compare import MARGIN, Comparison, compare
+from collbench.analysis.deciding import standing
 from collbench.analysis.estimate import stats
 from collbench.analysis.pairs import own_sides
-from collbench.analysis.runs import Observed, observe
-from collbench.cli import launch_options, plan_argument
-from collbench.cli.continuing import Continued, continued, own_plan
-from collbench.cli.experiment import perform
-from collbench.cli.launch_options import docker_host, engine, placed_on, site
-from collbench.cli.launching import show_commands
-from collbench.cli.terminal import PATH, harmless
-from collbench.errors import PackageMissing, RequestError
+from collbench.analysis.results import some_from
+from collbench.analysis.runs import observe
+from collbench.cli.options import DOCKER_HOST, ENGINE, OPTIONAL_PLAN, PATH, SITE, Options, command, option, switch
+from collbench.cli.plan import LAUNCHES, UNTIL, ending, looking, placed_on, show_cells, show_commands
+from collbench.cli.terminal import note, say
+from collbench.cli.until import (
+    BegunRun,
+    Decider,
+    StandingOf,
+    begun_run,
+    closed,
+    continued,
+    nothing_to_decide,
+    plan_in,
+    refuse_other_software,
+    resuming,
+)
+from collbench.errors import CollbenchError, PackageMissing, RequestError, RunWriteError
 from collbench.launch import engines
+from collbench.launch.campaign import (
+    PreparedCampaign,
+    campaign_manifest,
+    expand_and_check,
+    finished,
+    prepare,
+    run_campaign,
+)
+from collbench.launch.cells import Launch, LaunchCell, Part
+from collbench.launch.expansion import ExpandedPlan
+from collbench.launch.folders import disturbances
 from collbench.launch.preview import indistinct_sides
 from collbench.launch.shipped import find_plan
 from collbench.launch.waiting import StopCheck, Stopping
 from collbench.report.cells import launch_tables
 from collbench.report.tables import terminal
 from collbench.report.verdict import tables as verdict_tables
-from collbench.schema.manifest import Until
+from collbench.schema.manifest import Manifest, Until, read_manifest
 from collbench.schema.plan import LaunchPlan, load_launch_plan, named_in_errors
+from collbench.schema.record import Record
+from collbench.schema.store import (
+    RunWriter,
+    YardstickReading,
+    add_hosts,
+    append_reading,
+    extend,
+    refuse_unusable,
+)
+from collbench.units import counted
 
 #: More pairs of cells than these are not compared while somebody waits.
 MOST_COMPARED = 2000
 
 
-@click.command(name="launch")
-@plan_argument.optional_plan
-@click.option(
-    "--out",
-    type=PATH,
-    default=None,
-    metavar="DIR",
-    help="Folder of the run.  [default: results/PLAN]",
-)
-@click.option(
-    "--resume",
-    type=PATH,
-    default=None,
-    metavar="DIR",
-    help="Resume the run in DIR: what is recorded is not repeated. With more --launches, only until decided.",
-)
-@launch_options.until
-@launch_options.launches
-@click.option("--dry-run", is_flag=True, help="Print every container as a command of its engine; start no rank.")
-@click.option("--sweep", "sweeping", is_flag=True, help="Remove what killed launches left.")
-@engine
-@site
-@docker_host
-def command(
-    plan: str | None, out: Path | None, resume: Path | None, until: Until | None, launches: int | None, dry_run: bool,
-    sweeping: bool, engine: str | None, site: str | None, docker_host: str | None,
-) -> None:  # fmt: skip
+class LaunchOptions(Options):
+    """Of `launch`."""
+
+    # fmt: off
+    plan: str | None = OPTIONAL_PLAN
+    out: Path | None = option("--out", "Folder of the run.  [default: results/PLAN]", "DIR", type=PATH)
+    resume: Path | None = option("--resume", "Resume the run in DIR: what is recorded is not repeated. With more --launches, only until decided.", "DIR", type=PATH)
+    until: Until | None = UNTIL
+    launches: int | None = LAUNCHES
+    dry_run: bool = switch("--dry-run", "Print every container as a command of its engine; start no rank.")
+    sweep: bool = switch("--sweep", "Remove what killed launches left.")
+    engine: str | None = ENGINE
+    site: str | None = SITE
+    docker_host: str | None = DOCKER_HOST
+    # fmt: on
+
+
+@command("launch", LaunchOptions)
+def launch_command(options: LaunchOptions) -> None:
     """Start the ranks of PLAN on the host and in containers, and write one run.
 
     PLAN is a TOML file, or the name of a plan that comes with collbench (collbench plan lists them). With --resume it
     can be left out: the run has its own.
     """
-    if sweeping:
-        if plan is not None or out is not None or resume is not None or dry_run:
+    resume, place = options.resume, (options.engine, options.site, options.docker_host)
+    if options.sweep:
+        if options.plan is not None or options.out is not None or resume is not None or options.dry_run:
             raise RequestError("launch --sweep: takes no plan, and no flags but --on, --site and --docker-host.")
-        _sweep(placed_on(LaunchPlan(images=()), engine, site, docker_host))
+        _sweep(placed_on(LaunchPlan(images=()), *place))
         return
-    if resume is not None and out is not None:
+    if resume is not None and options.out is not None:
         raise RequestError("launch: --resume writes to the folder of its run; remove --out.")
-    if plan is not None:
-        path = find_plan(plan)
-        loaded = load_launch_plan(path, plan)
-    elif resume is not None:
-        path, loaded = resume, own_plan(resume)
-    else:
-        raise RequestError("launch: name a plan: a file, or one that collbench plan lists, such as quick (or --sweep).")
-    loaded = launch_options.ending(placed_on(loaded, engine, site, docker_host), until, launches)
-    asked = Continued(loaded, loaded) if resume is None else continued(loaded, resume, until, launches)
-    if asked.plan.until == "decided":  # it is needed after some blocks, and refused before the first
+    path, plan = _plan_of(options.plan, resume)
+    plan, before = ending(placed_on(plan, *place), options.until, options.launches), None
+    if resume is not None:
+        plan, before = continued(plan, resume, options.until, options.launches)
+    if plan.until == "decided":  # it is needed after some blocks, and refused before the first
         stats()
     stopping = Stopping()
     with stopping.listening(), named_in_errors(path):
-        if dry_run:
-            show_commands(asked.plan, stopping.check)
+        if options.dry_run:
+            show_commands(plan, stopping.check)
             return
-        for line in indistinct_sides(asked.plan):
-            click.echo(harmless(f"# {line}"), err=True)
-        code = _launch(asked, out or Path("results") / path.stem, resume, stopping.check)
+        for line in indistinct_sides(plan):
+            note(f"# {line}")
+        folder = resume or options.out or Path("results") / path.stem
+        records = perform(plan, folder, stopping.check, before=before)
+        code = _answer(folder, records)
     raise click.exceptions.Exit(code)
 
 
-def _launch(asked: Continued, out: Path, resume: Path | None, check: StopCheck) -> int:
-    performed = perform(asked, out, resume, check)
-    folder = resume or out
-    observed = observe(folder)
-    compared = _compared(observed)
+def _plan_of(text: str | None, resume: Path | None) -> tuple[Path, LaunchPlan]:
+    """The plan that is named, or that of the run; and what errors in it are said of."""
+    if text is not None:
+        path = find_plan(text)
+        return path, load_launch_plan(path, text)
+    if resume is None:
+        raise RequestError("launch: name a plan: a file, or one that collbench plan lists, such as quick (or --sweep).")
+    plan = plan_in(read_manifest(resume))
+    if plan is None:
+        raise RequestError(f"--resume {resume}: this collbench cannot read the plan that the run has. Name its PLAN.")
+    return resume, plan
+
+
+def _answer(folder: Path, records: Sequence[Record]) -> int:
+    """Print the sides of a run; what its cells took where sides are too many, or no judge is installed, as on nodes."""
+    observed, compared = observe(folder), list[Comparison]()
+    pairs = own_sides(observed)
+    with contextlib.suppress(PackageMissing):
+        compared = compare(pairs, MARGIN, observed.interleaved) if len(pairs) <= MOST_COMPARED else []
     if compared:
-        click.echo(harmless(terminal(verdict_tables(compared, MARGIN))), nl=False)
-        click.echo(harmless(f"* every cell: collbench show {shlex.quote(str(folder))}"))
+        say(terminal(verdict_tables(compared, MARGIN)), nl=False)
+        say(f"* every cell: collbench show {shlex.quote(str(folder))}")
     else:
-        click.echo(harmless(terminal(launch_tables(observed.cells))), nl=False)
-    if performed.records and all(record.status == "skipped" for record in performed.records):
-        reasons = dict.fromkeys(record.reason for record in performed.records if record.reason)
+        say(terminal(launch_tables(observed.cells)), nl=False)
+    if records and all(record.status == "skipped" for record in records):
+        reasons = dict.fromkeys(record.reason for record in records if record.reason)
         raise RequestError(f"nothing was measured: {'; '.join(reasons)}.")
     return 1 if any(cell.failed for cell in observed.cells.values()) else 0
-
-
-def _compared(observed: Observed) -> list[Comparison]:
-    """The sides of a run; none where they are too many, or where what judges them is not installed, as on nodes."""
-    pairs = own_sides(observed)
-    if len(pairs) > MOST_COMPARED:
-        return []
-    with contextlib.suppress(PackageMissing):
-        return compare(pairs, MARGIN, observed.interleaved)
-    return []
 
 
 def _sweep(plan: LaunchPlan) -> None:
@@ -126,3 +161,178 @@ def _sweep(plan: LaunchPlan) -> None:
     click.echo(f"removed {len(removed)}: {', '.join(removed)}" if removed else "nothing to remove")
     if kept:
         click.echo(f"kept {len(kept)}, whose launch may still run, or that cannot be removed: {', '.join(kept)}")
+
+
+# An experiment --------------------------------------------------------------------------------------------------------
+
+
+def _nothing(*_: object) -> str:
+    return ""
+
+
+@dataclass(frozen=True)
+class Purpose:
+    """What an experiment is for.
+
+    `standing` are the comparisons that decide it, of its cells after so many blocks of at most so many. `in_vain` says,
+    of the records of a block, why no other one is launched; empty: one is. `began` is called with the expanded plan
+    and the folder of the run before its first launch. `resumable`: the command can resume its run.
+    """
+
+    standing: StandingOf = standing
+    in_vain: Callable[[Sequence[Record]], str] = _nothing
+    began: Callable[[ExpandedPlan, Path], object] = _nothing
+    resumable: bool = True
+
+
+class RunSink:
+    """Writes records, and shows the progress of the experiment on a terminal."""
+
+    def __init__(self, writer: RunWriter, launches: int, done: int, records: list[Record]) -> None:
+        from tqdm import tqdm
+
+        self.writer, self.records = writer, records
+        self._first_with: dict[str, str] = {}  # by what was said of a launch
+        self._bar: Any = tqdm(total=launches, initial=done, unit="launch", file=sys.stderr, leave=False,
+                              dynamic_ncols=True, disable=not sys.stderr.isatty())  # fmt: skip
+
+    def add(self, record: Record, samples: NDArray[Any] | None) -> None:
+        self.records.append(self.writer.append(record, samples))
+        self._bar.set_postfix_str(f"{record.case.workload} measured")
+
+    def launched(self, launch: Launch, problem: str | None) -> None:
+        """Advance the bar; a problem is printed now, once, and the experiment continues."""
+        self._bar.set_description(launch.cell.title, refresh=False)
+        self._bar.update()
+        if problem is not None:
+            self._bar.clear()
+            title = f"launch {launch.number} ({launch.cell.title})"
+            first = self._first_with.setdefault(problem, title)
+            text = problem if first == title else f"ended as {first} did"
+            note(f"collbench: {title} {text}")
+
+    def add_reading(self, reading: YardstickReading) -> None:
+        self.writer.verify()
+        append_reading(self.writer.directory, reading)
+
+    def say(self, line: str, left: int) -> None:
+        """A line on what is decided; so many launches may still come."""
+        self._bar.total = self._bar.n + left
+        self._bar.clear()
+        note(f"# {line}")
+
+    def close(self) -> None:
+        self._bar.close()
+        self.writer.close()
+
+
+def perform(
+    plan: LaunchPlan,
+    folder: Path,
+    check: StopCheck,
+    purpose: Purpose | None = None,
+    before: LaunchPlan | None = None,
+) -> list[Record]:
+    """Perform every launch of a plan that is not recorded, and return the records of the run in the folder.
+
+    `before` is the plan that a run to resume has so far (`until.continued`); None: there is no run.
+
+    Raises:
+        CollbenchError: the plan, the machine or the folder is of no use; or what ends a campaign (`run_campaign`).
+    """
+    expanded, begun, purpose = expand_and_check(plan), None, purpose or Purpose()
+    extends = before is not None and before is not plan
+    if before is not None:
+        begun = begun_run(before, folder)
+    else:
+        try:
+            refuse_unusable(folder)
+        except RunWriteError as error:
+            error.add_note(" Name another folder: --out DIR.")
+            raise
+    if begun is not None and (why := _nothing_left(expanded, begun, extends, purpose)):
+        note(f"# {folder}: {why}")
+        begun.writer.close()
+        begun.writer.verify()
+        return list(begun.writer.before)
+    with contextlib.ExitStack() as held:
+        if begun is not None:
+            held.callback(begun.writer.close)
+        with looking(plan):
+            prepared = prepare(expanded, check, held=held)
+        writer, manifest = _opened(prepared, folder, begun)
+        records = _launched(prepared, writer, manifest, extends, check, purpose)
+    writer.verify()
+    return records
+
+
+def _nothing_left(expanded: ExpandedPlan, begun: BegunRun, extends: bool, purpose: Purpose) -> str:
+    """Why no launch would be started; empty where one may be."""
+    before = begun.writer.before
+    if len(finished(expanded, before)) == len(expanded.order):
+        return "every launch of this plan is recorded, so nothing is started"
+    return nothing_to_decide(expanded, begun.manifest, before, purpose.standing) if extends else ""
+
+
+def _opened(prepared: PreparedCampaign, folder: Path, begun: BegunRun | None) -> tuple[RunWriter, Manifest]:
+    """The run that is written, new or begun, and what its manifest says from now on."""
+    manifest = campaign_manifest(prepared, tuple(sys.argv))
+    if begun is None:
+        return RunWriter(folder, manifest), manifest
+    refuse_other_software(begun.manifest, manifest, folder)
+    if others := add_hosts(folder, manifest.hosts):
+        note(f"# hosts that had no part in the run before: {', '.join(host.name for host in others)}")
+    return begun.writer, msgspec.structs.replace(manifest, plan=begun.manifest.plan)
+
+
+def _launched(
+    prepared: PreparedCampaign, writer: RunWriter, manifest: Manifest, extends: bool, check: StopCheck, purpose: Purpose
+) -> list[Record]:  # fmt: skip
+    expanded, records = prepared.expanded, list(writer.before)
+    done = finished(expanded, writer.before, some_from(manifest) or 0)
+    done |= closed(expanded, manifest, writer.before, extends)
+    known = {(record.case, record.launch): record.duet.seconds if record.duet else None
+             for record in writer.before if not record.lost}  # fmt: skip
+    differences = (*prepared.stacks.differences, *disturbances(expanded.placements.values()))
+    show_cells(expanded, differences, prepared.stacks.missing)
+    sink = RunSink(writer, len(expanded.order), len(done), records)
+    decider = None
+    if expanded.plan.until == "decided":
+        decider = Decider(expanded, manifest, records, sink.say, standing=purpose.standing)
+    if extends:
+        sink.say("judged by bets from now on: what a fixed number of launches just decided may be open again", 0)
+        extend(writer.directory, expanded.plan.launches)
+    purpose.began(expanded, writer.directory)
+    seen = 0
+
+    def wanted(block: int) -> Mapping[LaunchCell, Part] | None:
+        """The cells that are launched in a block: none where more blocks would be in vain."""
+        nonlocal seen
+        new, seen = records[seen:], len(records)
+        if why := purpose.in_vain(new):
+            sink.say(f"stopped: {why}", 0)
+            return {}
+        return decider(block) if decider else None
+
+    try:
+        run_campaign(prepared, sink, done, known, check, wanted)
+        if decider and (more := decider.finish()):
+            sink.say(f"more launches: {resuming(writer.directory, until='decided', launches=more)}", 0)
+    except (CollbenchError, KeyboardInterrupt) as error:
+        sink.close()
+        if purpose.resumable:
+            error.add_note(_left(writer, error))
+        raise
+    sink.close()
+    return records
+
+
+def _left(writer: RunWriter, error: BaseException) -> str:
+    """What there is of a run that ended with an error, and how to continue it; without what the error says itself."""
+    said = isinstance(error, RunWriteError)
+    if writer.lost() is not None:
+        return "" if said else f" {writer.standing()}"
+    if said:
+        return f" To continue: {resuming(writer.directory)}"
+    there = f"{counted(writer.count, 'record is', 'records are')} in {writer.directory}"
+    return f" {there if writer.count else 'Nothing was recorded yet'}; continue: {resuming(writer.directory)}"

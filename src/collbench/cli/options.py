@@ -1,80 +1,211 @@
-"""The flags that several commands share. Letters are those of nccl-tests."""
+"""Flags as data: how a command declares those that it has, and those that several commands share.
+
+The options of a command are a class whose attributes are flags and arguments, in the order of `--help`; the command
+gets an instance of it, whose attributes are what was typed. Nothing here is slow to import.
+"""
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Callable
-from typing import Any, TypeVar
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import click
+from click.shell_completion import CompletionItem
 
-from collbench.cli.terminal import PATH
-from collbench.report import STYLES
-from collbench.schema.axes import AXES, Choice, choices_of
-from collbench.schema.case import CADENCES, GATES
+from collbench.errors import RequestError
+from collbench.launch.shipped import plans
+from collbench.units import parse_size
 
-Command = TypeVar("Command", bound=Callable[..., Any])
-Option = Callable[[Any], Any]
-
-SIZES = (
-    click.option("-b", "--minbytes", default="8", show_default=True, metavar="SIZE", help="Smallest size (8, 64K, 1M, 1G: powers of 1024)."),
-    click.option("-e", "--maxbytes", default=None, metavar="SIZE", help="Largest size.  [default: 4M, or -b if larger]"),
-    click.option("-f", "--stepfactor", type=int, default=None, metavar="N", help="Multiply the size by N each step.  [default: 2]"),
-    click.option("-i", "--stepbytes", default=None, metavar="SIZE", help="Add SIZE each step instead."),
-)  # fmt: skip
-
-SAMPLES = (
-    click.option("-n", "--iters", type=int, default=None, metavar="N", help="Exactly N samples a size, instead of a time budget."),
-    click.option("-w", "--warmup_iters", "warmup", type=int, default=5, show_default=True, metavar="N", help="Operations before the first sample."),
-    click.option("-c", "--check", type=click.IntRange(0, 1), default=1, show_default=True, metavar="0|1", help="Compare results with the collective's meaning, before and after timing."),
-    click.option("-z", "--blocking", type=click.IntRange(0, 1), default=None, metavar="0|1", help="1: cadence isolated; 0: streaming."),
-    click.option("--gate", type=click.Choice(["auto", *GATES]), default="auto", show_default=True, help="How ranks are lined up before a sample."),
-    click.option("--cadence", type=click.Choice(CADENCES), default=None, help="Each operation on its own, or back to back.  [default: isolated]"),
-    click.option("--burst", type=int, default=20, show_default=True, metavar="N", help="Operations of a sample in cadence streaming."),
-    click.option("--budget", default="0.25s", show_default=True, metavar="TIME", help="Time for the samples of one size."),
-    click.option("--floor", type=int, default=20, show_default=True, metavar="N", help="Samples a size at least, whatever the budget."),
-    click.option("--cap", type=int, default=10_000, show_default=True, metavar="N", help="Samples a size at most, within the budget."),
-)  # fmt: skip
-
-DEVICE = (
-    click.option("--device", type=click.Choice(["cpu", "gpu"]), default=None, help="Where the data lives.  [default: where the backend has it, cpu without one]"),
-    click.option("--share-gpu", is_flag=True, help="Let several ranks use one GPU: tests of function, no measurement."),
-)  # fmt: skip
-
-OUTPUT = (
-    click.option("--style", type=click.Choice(list(STYLES)), default="table", show_default=True, help="How results are printed."),
-    click.option("--out", type=PATH, default=None, metavar="DIR", help="Keep the run: manifest, records, every sample."),
-    click.option("-J", "--output_file", type=PATH, default=None, metavar="FILE", help="Write the json document to FILE too."),
-)  # fmt: skip
-
-WORLD = (
-    click.option("-T", "--timeout", default="300s", show_default=True, metavar="TIME", help="Longest time without progress; then every rank leaves with code 3."),
-    click.option("--ranks", type=int, default=None, metavar="N", help="Ranks of the fake backend.  [default: 4]"),
-    click.option("--fault", default=None, metavar="KIND:RANK[@N]", help="Fake backend only: corrupt, raise or hang in a rank's N-th operation."),
-)  # fmt: skip
+if TYPE_CHECKING:
+    from collbench.schema.store import Margins
 
 
-def of_axes() -> tuple[Option, ...]:
-    """A flag for each axis that has one, in the order of the table; the parameter is named as the axis."""
-    return tuple(_option(axis, choice) for axis, choice in choices_of("what", "how").items() if choice.flag is not None)
+class Declared(NamedTuple):
+    """A flag or an argument, and what click is told of it."""
+
+    kind: type[click.Parameter]
+    names: tuple[str, ...]
+    settings: dict[str, Any]
+
+    def made(self, attribute: str) -> click.Parameter:
+        """As click has it; what is typed becomes this attribute of the command's options."""
+        return self.kind([*self.names, attribute], **self.settings)
 
 
-def _option(axis: str, choice: Choice) -> Option:
-    flag = choice.flag
-    assert flag is not None
-    kind = click.Choice(list(flag.words)) if flag.words else choice.of or AXES[axis].of
-    text = f"{flag.help}  [default: {flag.default}]" if flag.default else flag.help
-    alone: dict[str, Any] = {} if flag.alone is None else {"is_flag": False, "flag_value": flag.alone}
-    return click.option(*flag.spelled, axis, type=kind, default=choice.typed, show_default=True, metavar=flag.metavar,
-                        help=text, **alone)  # fmt: skip
+def option(names: str, text: str, metavar: str | None = None, **settings: Any) -> Any:
+    """A flag with a value: `-b --minbytes`, its line of help, and what stands for its value there."""
+    return Declared(
+        click.Option,
+        tuple(names.split()),
+        {"help": text, "metavar": metavar, "default": None, "show_default": True, **settings},
+    )
 
 
-def flags(*groups: tuple[Option, ...]) -> Callable[[Command], Command]:
-    """A decorator that adds groups of options, in reading order."""
+def several(names: str, text: str, metavar: str | None = None, **settings: Any) -> Any:
+    """A flag that can be repeated: a tuple of what was typed."""
+    return option(names, f"{text} Can be repeated.", metavar, multiple=True, **settings)
 
-    def decorate(command: Command) -> Command:
-        for group in reversed(groups):
-            for option in reversed(group):
-                command = option(command)
-        return command
+
+def switch(names: str, text: str) -> Any:
+    """A flag without a value."""
+    return Declared(click.Option, tuple(names.split()), {"help": text, "is_flag": True, "default": False})
+
+
+def argument(**settings: Any) -> Any:
+    """What has no flag."""
+    return Declared(click.Argument, (), settings)
+
+
+class Options:
+    """What was typed of a command's flags and arguments."""
+
+    def __init__(self, **typed: Any) -> None:
+        vars(self).update(typed)
+
+    @classmethod
+    def parameters(cls) -> list[click.Parameter]:
+        """Those of the classes that it inherits from, one after the other, then its own."""
+        found = [parameter for base in cls.__bases__ if issubclass(base, Options) for parameter in base.parameters()]
+        own = {name: value for name, value in vars(cls).items() if isinstance(value, Declared)}
+        return found + [one.made(name) for name, one in own.items()]
+
+
+Typed = TypeVar("Typed", bound=Options)
+
+
+def command(
+    name: str, options: type[Typed], **settings: Any
+) -> Callable[[Callable[[Typed], int | None]], click.Command]:  # fmt: skip
+    """A decorator: the command of a function that gets these options. Its docstring is the help, unless one is given."""
+
+    def decorate(run: Callable[[Typed], int | None]) -> click.Command:
+        def callback(**typed: Any) -> int | None:
+            return run(options(**typed))
+
+        return click.Command(
+            name, callback=callback, params=options.parameters(), **{"help": run.__doc__, **settings}
+        )  # fmt: skip
 
     return decorate
+
+
+# Types ---------------------------------------------------------------------------------------------------------------
+
+
+class Name(click.types.StringParamType):
+    """A text that is not empty."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        if not value:
+            self.fail("it is empty. Give it a value, or leave it out.", param, ctx)
+        return super().convert(value, param, ctx)
+
+
+class NamedPath(click.Path):
+    """A path; the empty one would be this folder."""
+
+    def __init__(self) -> None:
+        super().__init__(path_type=Path)
+
+    def convert(self, value: str | os.PathLike[str], param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if not os.fspath(value):
+            self.fail("it is empty. For the folder that you are in write a dot.", param, ctx)
+        try:
+            Path(os.fsdecode(value)).resolve()
+        except RuntimeError:  # until Python 3.13
+            self.fail(f"{os.fsdecode(value)}: a link that leads to itself.", param, ctx)
+        return super().convert(value, param, ctx)
+
+
+_PERCENT = re.compile(r"([0-9]{1,4}(?:\.[0-9]{1,10})?)\s*(%?)")
+
+
+class Share(click.ParamType[float]):
+    """`2%` or `0.02`: a share, from 0 to below 100 %."""
+
+    name = "PERCENT"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """As a share."""
+        if isinstance(value, float):
+            return value
+        match = _PERCENT.fullmatch(str(value).strip())
+        share = float(match[1]) / (100 if match[2] else 1) if match else 1.0
+        if share >= 1:
+            self.fail(f"{value!r} is not a percentage from 0 to below 100. Write 2% or 0.02.", param, ctx)
+        return share
+
+
+class MarginsType(click.ParamType["Margins"]):
+    """`2%`, or by size `20%:1M,10%:64M,5%`; the last one is for all other sizes."""
+
+    name = "PERCENT[:SIZE,...]"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Margins:
+        """As the gate takes them."""
+        from collbench.schema.store import Margin, has_all_sizes
+
+        if isinstance(value, tuple):
+            return value
+        made = []
+        for part in str(value).split(","):
+            share, _, size = part.partition(":")
+            try:
+                largest = parse_size(size) if size else None
+            except RequestError as error:
+                self.fail(str(error), param, ctx)
+            made.append(Margin(Share().convert(share, param, ctx), largest))
+        if not has_all_sizes(tuple(made)):
+            self.fail(f"{value!r} is not in the order of sizes, or its last part has one. Write 20%:1M,5%.", param, ctx)
+        return tuple(made)
+
+
+def typed_share(share: float) -> str:
+    """As it can be typed: a percentage without an exponent."""
+    return f"{share * 100:.10f}".rstrip("0").rstrip(".") + "%"
+
+
+def typed_margins(margins: Margins) -> str:
+    """As they can be typed."""
+    return ",".join(typed_share(one.share) + (f":{one.largest}" if one.largest is not None else "") for one in margins)
+
+
+# Flags and arguments of several commands -----------------------------------------------------------------------------
+
+NAME = Name()
+PATH = NamedPath()
+
+ALL_CELLS = "Every cell in tables, not only those that "
+EXIT_1 = "Exit code 1 where --fail-on found what it looks for, or something was not measured."
+
+
+def _plan_names(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Names of plans that come with collbench; files where no name begins like this."""
+    names = [CompletionItem(name) for name in plans() if name.startswith(incomplete)]
+    return names or [CompletionItem(incomplete, type="file")]
+
+
+#: The path of a file, or the name of a plan that comes with collbench (`shipped.find_plan`).
+PLAN = argument(type=NAME, shell_complete=_plan_names)
+OPTIONAL_PLAN = argument(type=NAME, required=False, shell_complete=_plan_names)
+
+RUN = argument(type=PATH)
+RUNS = argument(nargs=-1, type=PATH, required=True)
+
+ENGINE = option("--on --engine", "The engine: docker, podman, slurm, k8s.  [default: the plan's, or docker]", "NAME")
+SITE = option("--site", "What slurm or k8s is to know of the cluster (docs/cluster.md).  [default: the plan's]", "FILE", type=NAME)  # fmt: skip
+DOCKER_HOST = option("--docker-host", "Address of the engine.  [default: the plan's, DOCKER_HOST, or its usual socket]", "URL", type=NAME)  # fmt: skip
+
+GIVEN = several("--given", "Only cells with this value, such as policy=multi.", "FACTOR=VALUE")
+IN_BLOCKS = switch("--in-blocks", "The runs were measured alternately: launches of equal number are paired.")
+
+
+def margin(default: str, text: str) -> Any:
+    """`--margin`, with what it means for a command."""
+    return option("--margin", text, "PERCENT", type=Share(), default=default)
+
+
+MARGIN = margin("5%", "Sides whose whole interval lies within it are the same.")

@@ -1,101 +1,181 @@
-"""`collbench plan [PLAN]`: cells, placement, order and duration of a launch plan; or the plans that there are."""
+"""`collbench plan`, and what is said of a launch plan before anything starts: cells, places, order, duration.
+
+For a launch the images are asked what they hold, and the engine what it can give; so they are for `--dry-run`, so that
+its commands have the same flags.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import json
+import shlex
+import tomllib
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
+from typing import get_args
 
 import click
+import msgspec
 
+from collbench import backends, workloads
 from collbench.analysis.compare import compare
+from collbench.analysis.conclusions import JudgedConclusion, foreseen
+from collbench.analysis.deciding import questions
 from collbench.analysis.estimate import FEWEST
 from collbench.analysis.pairs import own_sides
+from collbench.analysis.papers import Item, Paper, library_name, representatives
 from collbench.analysis.planning import power
-from collbench.cli import launch_options, plan_argument
-from collbench.cli.analysing import RUN, margin, read
-from collbench.cli.duration import about, at_most, seconds_of, too_long
-from collbench.cli.launch_options import engine, placed_on, site
-from collbench.cli.launching import before_measuring, comparisons, oversubscribed, undecidable
-from collbench.cli.terminal import harmless
+from collbench.analysis.results import cells_of
+from collbench.cli.analyse import read
+from collbench.cli.options import ENGINE, MARGIN, OPTIONAL_PLAN, PATH, SITE, Options, command, option, switch
+from collbench.cli.terminal import note, say, waiting_for
+from collbench.collectives.case import CollectiveCase
 from collbench.errors import RequestError, in_one_line
 from collbench.launch import engines
-from collbench.launch.expansion import ExpandedPlan, expand
-from collbench.launch.placement import Box, Placement
-from collbench.launch.preview import indistinct_sides, preview_of
+from collbench.launch.campaign import PreparedCampaign, prepare
+from collbench.launch.cells import Launch, LaunchCell, Part, inner_plan
+from collbench.launch.collect import placed_case
+from collbench.launch.expansion import MOST_WORLDS, ExpandedPlan, at_once, expand, groups_of
+from collbench.launch.folders import described, folders_in, place_of
+from collbench.launch.live_world import world_of
+from collbench.launch.placement import Placement
+from collbench.launch.preview import ignored_keys, indistinct_sides, preview_of
+from collbench.launch.rank_environment import places
 from collbench.launch.shipped import find_plan, plans, source_tree
+from collbench.launch.stacks import Missing
+from collbench.launch.waiting import StopCheck
 from collbench.machine.facts import format_cores
+from collbench.report.caveats import ALONE
+from collbench.report.paper import decidable, paper
 from collbench.report.sensitivity import power_table
 from collbench.report.tables import Table, terminal
+from collbench.schema.case import Case
 from collbench.schema.manifest import Until
-from collbench.schema.plan import load_launch_plan, named_in_errors
-from collbench.units import counted
+from collbench.schema.plan import MOST_LAUNCHES, LaunchPlan, Plan, check_launch_plan, load_launch_plan, named_in_errors
+from collbench.units import counted, format_long
+from collbench.workloads import use_of
+from collbench.workloads.program import ProgramCase
+
+#: Checks and warm-up of a case of a collective, and the start of a program with its steps beside it (s).
+CASE, EXECUTION = 0.05, 0.5
+
+#: In which a process imports torch to start ranks by it, and in which a rank does to meet the others (core seconds).
+MEETING = 2.6
+
+#: What an operation is taken to move in a second for each byte of its size, to tell how long a slice of it lasts.
+BYTES_PER_SECOND = 1e9
+
+#: So many loads of oversubscribed cores are named.
+_LOADS = 3
+
+#: Numbers of launches in the table beside that of the plan.
+_NUMBERS = (7, 15, 25, 50, 100)
+
+#: Every benchmark is there, as far as anybody looked.
+NOTHING_MISSING: Missing = {}
+
+_ROOT = Path("/tmp/collbench-by-hand")  # noqa: S108 - printed, not used
+
+# fmt: off
+#: Flags of every command that launches.
+UNTIL = option("--until", "End after all launches of the plan, or when its comparisons are decided.  [default: the plan's]", type=click.Choice(get_args(Until)))
+LAUNCHES = option("--launches", "Launches of each cell; until decided the most.  [default: the plan's]", type=click.IntRange(1, MOST_LAUNCHES))
+# fmt: on
 
 
-@click.command(name="plan")
-@plan_argument.optional_plan
-@engine
-@site
-@launch_options.until
-@launch_options.launches
-@click.option(
-    "--like", type=RUN, default=None, metavar="RUN", help="Say what launches decide if they spread as in RUN."
-)
-@margin
-@click.option("--order", is_flag=True, help="Print the order of launches.")
-def command(
-    plan: str | None, engine: str | None, site: str | None, until: Until | None, launches: int | None,
-    like: Path | None, margin: float, order: bool,
-) -> None:  # fmt: skip
+class PlanOptions(Options):
+    """Of `plan`."""
+
+    plan: str | None = OPTIONAL_PLAN
+    engine: str | None = ENGINE
+    site: str | None = SITE
+    until: Until | None = UNTIL
+    launches: int | None = LAUNCHES
+    like: Path | None = option("--like", "Say what launches decide if they spread as in RUN.", "RUN", type=PATH)
+    margin: float = MARGIN
+    order: bool = switch("--order", "Print the order of launches.")
+
+
+@command("plan", PlanOptions)
+def plan_command(options: PlanOptions) -> None:
     """Print the cells of PLAN, where their ranks are placed here, how long it takes, and what it can decide.
 
     Without PLAN, list the plans that come with collbench.
     """
-    if plan is None:
-        _list()
+    if options.plan is None:
+        _list_plans()
         return
-    path = find_plan(plan)
-    loaded = launch_options.ending(placed_on(load_launch_plan(path, plan), engine, site), until, launches)
+    path = find_plan(options.plan)
+    plan = placed_on(load_launch_plan(path, options.plan), options.engine, options.site)
+    plan = ending(plan, options.until, options.launches)
     with named_in_errors(path):
-        expanded = expand(loaded)
-        if script := engines.get(loaded.engine).script:  # it says what it cannot do
-            script(loaded, expanded.order, expanded.placements)
-    title = in_one_line(loaded.title or path.stem)
-    each = counted(loaded.launches, "launch", "launches")
-    click.echo(f"{title}: {counted(len(expanded.cells), 'cell')}, {at_most(loaded)}{each} each, seed {loaded.seed}")
-    _show_cells(expanded)
-    if order and len(expanded.cells) > 1:
-        _show_order(expanded)
+        expanded = expand(plan)
+        if script := engines.get(plan.engine).script:  # it says what it cannot do
+            script(plan, expanded.order, expanded.placements)
+    title = in_one_line(plan.title or path.stem)
+    each = counted(plan.launches, "launch", "launches")
+    click.echo(f"{title}: {counted(len(expanded.cells), 'cell')}, {_at_most(plan)}{each} each, seed {plan.seed}")
+    _list_cells(expanded, options.order)
     click.echo(f"{about(expanded)} (estimated for an idle machine)")
     for sentence in (too_long(expanded), undecidable(expanded)):
         if sentence is not None:
             click.echo(sentence)
-    if like is not None:
-        click.echo(harmless(terminal([_power(expanded, like, margin)])), nl=False)
+    if options.like is not None:
+        say(terminal([_power(expanded, options.like, options.margin)]), nl=False)
     elif comparisons(expanded):
         click.echo("what so many launches decide: --like RUN, an earlier run of this machine")
     here = preview_of(expanded)
-    for line in (*indistinct_sides(loaded), *before_measuring(expanded, here.missing), *here.lines):
-        click.echo(harmless(line))
+    for line in (*indistinct_sides(plan), *before_measuring(expanded, here.missing), *here.lines):
+        say(line)
 
 
-def _show_cells(expanded: ExpandedPlan) -> None:
-    for number, cell in enumerate(expanded.cells):
+def _list_plans() -> None:
+    """The command that takes each plan, and its title; one without images is for a world that mpirun starts."""
+    shipped = plans()
+    if not shipped:
+        click.echo("This collbench was installed without plans, as in an image.")
+        return
+    width = max(len(f"collbench launch {name}") for name in shipped)
+    for name, path in shipped.items():
+        document = tomllib.loads(path.read_text(encoding="utf-8"))
+        command = "launch" if "images" in document else "run"
+        title = document.get("title", "").removeprefix(f"{name}: ")
+        click.echo(f"{f'collbench {command} {name}':<{width}} {title}".rstrip())
+    click.echo(f"To change one, copy it from {source_tree() / 'launch'}.")
+
+
+def _list_cells(expanded: ExpandedPlan, order: bool) -> None:
+    """A line for each cell; then, if asked for, the `order` of their launches."""
+    numbers = {cell: number for number, cell in enumerate(expanded.cells)}
+    for cell, number in numbers.items():
         placement = expanded.placements[cell]
         where = _where(placement, cell.engine if cell.isolation is None else None)
         click.echo(f"  {number:3d}  {cell.title}: {counted(len(expanded.expected[cell]), 'case')}; {where}")
         if placement.note:
-            click.echo(harmless(f"       note: {placement.note}"))
+            say(f"       note: {placement.note}")
+    if order and len(numbers) > 1:
+        click.echo("order of launches, block by block:")
+        for block in range(expanded.plan.launches):
+            listed = " ".join(str(numbers[launch.cell]) for launch in expanded.order if launch.number == block)
+            click.echo(f"  {block:3d}  {listed}")
 
 
-def _show_order(expanded: ExpandedPlan) -> None:
-    click.echo("order of launches, block by block:")
-    numbers = {cell: number for number, cell in enumerate(expanded.cells)}
-    for block in range(expanded.plan.launches):
-        listed = " ".join(str(numbers[launch.cell]) for launch in expanded.order if launch.number == block)
-        click.echo(f"  {block:3d}  {listed}")
+def _where(placement: Placement, name: str | None) -> str:
+    """`c0: ranks 0-1 on cores 0-1; ...`, shared and idle cores. `name` is that of an engine without containers.
 
-
-#: Numbers of launches in the table beside that of the plan.
-_NUMBERS = (7, 15, 25, 50, 100)
+    Of several hosts each is named by its number.
+    """
+    several = len({box.host for box in placement.boxes}) > 1
+    boxes = []
+    for box in placement.boxes:
+        title = box.name if name is None else f"{name}, host {box.host}" if several else name
+        ranks = f"rank {box.ranks[0]}" if len(box.ranks) == 1 else f"ranks {box.ranks[0]}-{box.ranks[-1]}"
+        gpus = f", {'GPUs' if len(box.gpus) > 1 else 'GPU'} {' '.join(box.gpus)}" if box.gpus else ""
+        boxes.append(f"{title}: {ranks} on cores {box.cores}{gpus}")
+    crowded = f", {_oversubscribed(placement)}" if placement.crowded else ""
+    idle = f"; idle: cores {format_cores(placement.idle)}" if placement.idle else ""
+    return f"{'; '.join(boxes)}{crowded}{idle}"
 
 
 def _power(expanded: ExpandedPlan, run: Path, margin: float) -> Table:
@@ -116,40 +196,295 @@ def _power(expanded: ExpandedPlan, run: Path, margin: float) -> Table:
     return power_table(powers, observed.name, margin, in_turns)
 
 
-def _list() -> None:
-    """The command that takes each plan, and its title; one without images is for a world that mpirun starts."""
-    import tomllib
-
-    shipped = plans()
-    if not shipped:
-        click.echo("This collbench was installed without plans, as in an image.")
-        return
-    width = max(len(f"collbench launch {name}") for name in shipped)
-    for name, path in shipped.items():
-        document = tomllib.loads(path.read_text(encoding="utf-8"))
-        command = "launch" if "images" in document else "run"
-        title = document.get("title", "").removeprefix(f"{name}: ")
-        click.echo(f"{f'collbench {command} {name}':<{width}} {title}".rstrip())
-    click.echo(f"To change one, copy it from {source_tree() / 'launch'}.")
+# What flags say in place of a plan's keys -----------------------------------------------------------------------------
 
 
-def _where(placement: Placement, name: str | None) -> str:
-    """`c0: ranks 0-1 on cores 0-1; ...`, shared and idle cores. `name` is that of an engine without containers.
+def ending(plan: LaunchPlan, until: Until | None, launches: int | None) -> LaunchPlan:
+    """The plan with what the flags say in place of its own keys.
 
-    Of several hosts each is named by its number.
+    Raises:
+        PlanError: it has too few launches to decide anything, or too many starts.
     """
-    over = len({box.host for box in placement.boxes}) > 1
-    hosts = [f"{name}, host {box.host}" if over else name for box in placement.boxes] if name else []
-    names = hosts or [box.name for box in placement.boxes]
-    boxes = "; ".join(_described(box, title) for box, title in zip(placement.boxes, names, strict=True))
-    crowded = f", {oversubscribed(placement)}" if placement.crowded else ""
-    idle = f"; idle: cores {format_cores(placement.idle)}" if placement.idle else ""
-    return f"{boxes}{crowded}{idle}"
+    keys = {name: value for name, value in (("until", until), ("launches", launches)) if value is not None}
+    return check_launch_plan(msgspec.structs.replace(plan, **keys)) if keys else plan
 
 
-def _described(box: Box, name: str) -> str:
-    ranks = f"rank {box.ranks[0]}" if len(box.ranks) == 1 else f"ranks {box.ranks[0]}-{box.ranks[-1]}"
-    gpus = ""
-    if box.gpus:
-        gpus = f", {'GPUs' if len(box.gpus) > 1 else 'GPU'} {' '.join(box.gpus)}"
-    return f"{name}: {ranks} on cores {box.cores}{gpus}"
+def placed_on(plan: LaunchPlan, engine: str | None, site: str | None, docker_host: str | None = None) -> LaunchPlan:
+    """The plan with what the flags say in place of its own keys.
+
+    Raises:
+        PlanError: there is no such engine, which is not the plan's mistake.
+        RequestError: a site file for an engine that reads none.
+    """
+    flags = {"engine": engine, "site": site, "docker_host": docker_host}
+    if engine is not None:
+        engines.get(engine)
+    placed = msgspec.structs.replace(plan, **{name: text for name, text in flags.items() if text is not None})
+    if site is not None and not engines.get(placed.engine).starts_ranks:
+        raise RequestError(f"--site is for slurm and k8s; the engine is {placed.engine}.")
+    return placed
+
+
+# How long it takes ---------------------------------------------------------------------------------------------------
+
+
+def about(expanded: ExpandedPlan) -> str:
+    """The estimated duration of an experiment; with a fixed number of samples, without those that tell no time.
+
+    Nothing bounds it: on a machine that does other things, starts take several times as long as is estimated.
+    """
+    plan = expanded.plan
+    needed = ", if all launches are needed" if plan.until == "decided" else ""
+    text = f"about {format_long(seconds_of(expanded))}"
+    cases = [case for cases in expanded.cases.values() for case in cases]
+    untold = dict.fromkeys(_name(case) for case in cases if not _tells(case, plan))
+    samples = f"{counted(plan.iters or plan.floor, 'sample')} of each measurement"
+    if len(untold) == len({_name(case) for case in cases}):
+        text += f" to start worlds, and {samples}" if untold else ""
+    elif untold:
+        text += f", and {samples} of {', '.join(untold)}"
+    return text + needed
+
+
+def too_long(expanded: ExpandedPlan) -> str | None:
+    """A sentence where the job of a cluster is estimated to end before its last launch; None where it is not."""
+    seconds = seconds_of(expanded)
+    limit = min((site.seconds for site in expanded.sites if site.seconds is not None), default=None)
+    if limit is None or seconds <= limit:
+        return None
+    return (f"time {format_long(limit)} in the site file: all launches take about {format_long(seconds)}. Raise it, or "
+            "go on in another job with launch --resume")  # fmt: skip
+
+
+def _at_most(plan: LaunchPlan) -> str:
+    """What stands before the number of launches of a plan that may end before its last one."""
+    return "at most " if plan.until == "decided" else ""
+
+
+def seconds_of(expanded: ExpandedPlan) -> float:
+    """The estimated duration of an experiment (s); samples that tell no time take none."""
+    first = [launch for launch in expanded.order if launch.number == 0]
+    block = sum(seconds_of_launch(expanded, launch.cell, launch.only, group.alone is None)
+                for group in groups_of(expanded, first, {}) for launch in group.launches)  # fmt: skip
+    return expanded.plan.launches * block
+
+
+def seconds_of_launch(expanded: ExpandedPlan, cell: LaunchCell, part: Part | None, in_turns: bool) -> float:
+    """What a launch adds to the duration of an experiment (s), of which only this `part` is executed.
+
+    `in_turns`: other worlds live beside it.
+    """
+    placement = expanded.placements[cell]
+    first, more = engines.get(cell.engine).start_seconds
+    start = first + more * (len(placement.boxes) - 1)
+    cases = expanded.cases[cell]
+    if part is not None:
+        cases = tuple(case for case in cases if any(identity in part.measured for identity in case.identities))
+        start += CASE * len(part.brief)
+    cores = len({core for slot in placement.slots for core in slot.cores})
+    by_torch = any(  # its ranks, and what starts them, import torch
+        workloads.get(case.case.workload).distributed
+        if isinstance(case, ProgramCase)
+        else "torch" in backends.get(case.backend).packages
+        for case in cases
+    )
+    if cell.ranks > 1 and by_torch:
+        start += MEETING * (1 + cell.ranks / cores)
+    return start + sum(_seconds(case, expanded.plan, cores, in_turns) for case in cases)
+
+
+def _name(case: CollectiveCase | ProgramCase) -> str:
+    return case.case.workload if isinstance(case, ProgramCase) else case.collective
+
+
+def _tells(case: CollectiveCase | ProgramCase, plan: Plan) -> bool:
+    """Whether the parameters of a case, or the plan's budget, say how long its samples take."""
+    if plan.iters is None or not isinstance(case, ProgramCase):
+        return plan.iters is None
+    program = workloads.get(case.case.workload)
+    return program.seconds(case.case) + program.computes(case.case, 1) > 0.0
+
+
+def _seconds(case: CollectiveCase | ProgramCase, plan: LaunchPlan, cores: int, in_turns: bool) -> float:
+    budget = plan.budget_seconds if plan.iters is None else 0.0
+    if not isinstance(case, ProgramCase):
+        in_slices = in_turns and plan.iters is None
+        return CASE + (plan.slices.lasts(case.size / BYTES_PER_SECOND) if in_slices else budget)
+    program = workloads.get(case.case.workload)
+    samples = 1 if program.once else plan.warmup + (plan.iters or plan.floor)
+    executions, times = (samples, 1) if program.repeated else (1, samples)
+    each = program.seconds(case.case) + program.computes(case.case, times) / cores + EXECUTION
+    return max(executions * each, budget)
+
+
+# What it can show, and what its readers must know --------------------------------------------------------------------
+
+
+def launch_cells(expanded: ExpandedPlan) -> dict[Case, LaunchCell]:
+    """The launch cell that measures each case, by the case as it is recorded."""
+    return {placed_case(case, cell): cell for cell, cases in expanded.expected.items() for case in cases}
+
+
+def undecidable(expanded: ExpandedPlan) -> str | None:
+    """A sentence on what so few launches cannot show of the plan's cells, or on what they are to decide."""
+    plan, compared = expanded.plan, comparisons(expanded)
+    if plan.until == "decided":
+        pairs = questions([*cells_of((), cases=launch_cells(expanded)).values()])
+        number = sum(map(len, pairs.values()))
+        if not number:
+            return "decides nothing: no two of its cells are compared, so every cell has all its launches"
+        listed = ", ".join(f"{len(each)} by {name}" for name, each in pairs.items())
+        return (
+            f"decides {counted(number, 'comparison')} ({listed}), each side with the first one that it is compared with"
+        )
+    if not compared or plan.launches >= FEWEST:
+        return None
+    if plan.launches == 1:
+        several = "1 comparison takes" if compared == 1 else f"{compared} comparisons take"
+        return f"one launch gives no verdicts: {several} launches = {FEWEST}"
+    return f"{plan.launches} launches give no verdicts: launches = {FEWEST} can"
+
+
+def _oversubscribed(placement: Placement) -> str:
+    """`3 ranks on 2 cores`: of the host where most ranks share one."""
+    ranks, cores = placement.load
+    return f"{counted(ranks, 'rank')} on {counted(cores, 'core')}"
+
+
+def comparisons(expanded: ExpandedPlan) -> int:
+    """How many cells `compare --by policy` compares with another, or --by image or --by side where that is more."""
+    keys: tuple[Callable[[LaunchCell], object], ...] = (
+        lambda cell: (cell.side, cell.image, cell.ranks, cell.servers, cell.storage),
+        lambda cell: (cell.side, cell.policy, cell.isolation, cell.affinity, cell.ranks, cell.servers, cell.storage),
+        lambda cell: replace(cell, side=None, image=cell.plan_image, replaces=""),
+    )
+    most = 0
+    for key in keys:
+        opposed: dict[object, list[LaunchCell]] = {}
+        for cell in expanded.cells:
+            opposed.setdefault(key(cell), []).append(cell)
+        most = max(most, sum(len(expanded.expected[cell]) for cells in opposed.values() for cell in cells[1:]))
+    return most
+
+
+def of_paper(
+    expanded: ExpandedPlan, missing: Missing = NOTHING_MISSING
+) -> tuple[Paper, list[JudgedConclusion], frozenset[str]] | None:  # fmt: skip
+    """The plan's paper, its conclusions as the plan can decide them, and the workloads of it that are `missing`.
+
+    None: it belongs to no paper. An image is taken to hold the MPI that is in its name.
+
+    Raises:
+        RequestError: no such paper.
+    """
+    if not expanded.plan.paper:
+        return None
+    items, lacking = [], set[str]()
+    for case, cell in launch_cells(expanded).items():
+        if not case["backend"] and use_of(case) in missing.get((cell.engine, cell.image, cell.side), ()):
+            lacking.add(case.workload)
+            continue
+        names = "MPICH" if "mpich" in cell.image else "Open MPI" if "openmpi" in cell.image else ""
+        library = library_name(case["backend"], names) if case["backend"] else None
+        items.append(Item(case, library, expanded.placements[cell].crowded))
+    published = paper(expanded.plan.paper)
+    return published, foreseen(published, representatives(items)), frozenset(lacking)
+
+
+def before_measuring(expanded: ExpandedPlan, missing: Missing = NOTHING_MISSING) -> tuple[str, ...]:
+    """A line for each: the conclusions of a paper, keys without an effect, gates, and cautions of the engine."""
+    papers = decidable(*judged) if (judged := of_paper(expanded, missing)) else ()
+    cautions = (caution for site in expanded.sites for caution in site.cautions)
+    gates: tuple[str, ...] = ()  # on several hosts the gate depends on how well their clocks are known
+    if (
+        len({cell.hosts > 1 for cell in expanded.cells}) > 1
+        and expanded.plan.collectives
+        and expanded.plan.gate == "auto"
+    ):
+        gates = ('gate: "auto" may be another on one host than on several, and compare refuses to compare two gates: '
+                 'gate = "barrier" is one for all',)  # fmt: skip
+    return (*papers, *_turns(expanded), *ignored_keys(expanded), *gates, *cautions)
+
+
+def _turns(expanded: ExpandedPlan) -> Iterator[str]:
+    """How many cells live at once, and why others do not where the plan would have them."""
+    found = list(at_once(expanded).values())
+    if number := sum(isinstance(one, int) for one in found):
+        groups = f" in groups of at most {MOST_WORLDS}" if number > MOST_WORLDS else ""
+        yield f"duets: {number} of {counted(len(found), 'cell')} live at once{groups}, and measure in turns"
+    reasons = {**ALONE, "single": "no other cell has their image, ranks and cores"}
+    for reason, text in reasons.items() if len(found) > 1 else ():
+        if number := sum(one == reason for one in found):
+            yield f"{counted(number, 'cell')} in blocks, not as duets: {text}"
+
+
+def show_cells(
+    expanded: ExpandedPlan, differences: tuple[str, ...] = (), missing: Missing = NOTHING_MISSING
+) -> None:  # fmt: skip
+    """A line of numbers, and how host and image differ apart from the container."""
+    plan, cells, launches = expanded.plan, len(expanded.cells), len(expanded.order)
+    cases = sum(len(cases) for cases in expanded.expected.values()) * plan.launches
+    title = in_one_line(plan.title or "launch")
+    product = f"{counted(cells, 'cell')} x {counted(plan.launches, 'launch', 'launches')}"
+    results = f"{_at_most(plan)}{counted(launches, 'start')}, {counted(cases, 'measurement')}"
+    click.echo(f"# {title}: {product} = {results}, {about(expanded)}", err=True)
+    crowded = None
+    if loads := list(dict.fromkeys(_oversubscribed(one) for one in expanded.placements.values() if one.crowded)):
+        more = f" and {counted(len(loads) - _LOADS, 'other number')}" if len(loads) > _LOADS else ""
+        crowded = f"oversubscribed: {', '.join(loads[:_LOADS])}{more}: their times are the scheduler's"
+    of_placements = (placement.note for placement in expanded.placements.values())
+    notes = dict.fromkeys((undecidable(expanded), too_long(expanded), crowded, *of_placements))
+    for line in (*notes, *before_measuring(expanded, missing), *differences):
+        if line:
+            note(f"# {line}")
+
+
+# The commands of a launch by hand ------------------------------------------------------------------------------------
+
+
+def looking(plan: LaunchPlan) -> contextlib.AbstractContextManager[None]:
+    """A line on the terminal while an engine examines what a plan needs; engines of clusters write their own."""
+    if engines.get(plan.engine).starts_ranks:
+        return contextlib.nullcontext()
+    return waiting_for(f"examining images and environments: {', '.join(plan.images)}")
+
+
+def show_commands(plan: LaunchPlan, check: StopCheck) -> None:
+    """For every cell: its folders, the containers, the first command, and what removes everything."""
+    engine = engines.get(plan.engine)
+    if engine.script:
+        expanded = expand(plan)
+        for line in expanded.left_out:
+            click.echo(f"# {line}", err=True)
+        click.echo(engine.script(plan, expanded.order, expanded.placements), nl=False)
+        return
+    with looking(plan):
+        prepared = prepare(plan, check)
+    click.echo("# By hand, one cell at a time. Every container has collbench's labels: --sweep removes it too.")
+    for number, cell in enumerate(prepared.expanded.cells):
+        for line in commands_of(prepared, Launch(cell, 0, number)):
+            click.echo(line)
+
+
+def commands_of(prepared: PreparedCampaign, launch: Launch) -> list[str]:
+    """The commands of one launch: its folders, and then what its engine would do."""
+    expanded, cell, root = prepared.expanded, launch.cell, _ROOT / str(launch.sequence)
+    at, run = folders_in(root), prepared.sessions[cell.engine].run
+    parent = place_of(cell, expanded.plan.folder)
+    files = None if parent is None else Path(parent) / f"{_ROOT.name}-{launch.sequence}"
+    storage = described(cell, files)
+    world = world_of(launch, prepared.stacks.of(cell), expanded.placements[cell], run, at, storage)
+    plan = inner_plan(expanded.plan, cell, storage.folder if storage else "")
+    # A plan's title may hold control characters; in JSON's ASCII they are escaped.
+    inner = json.dumps(msgspec.json.decode(msgspec.json.encode(plan)))
+    planned = msgspec.json.encode(places(cell, world.placement)).decode()
+    owner, group = world.user
+    commands = engines.get(cell.engine).commands
+    own = " ".join(str(folder) for folder in (at.out, at.relay, files) if folder)
+    return [
+        f"\n# {cell.title}",
+        f"install -d {root} && install -d -m 700 -o {owner} -g {group} {own}",
+        f"printf %s {shlex.quote(inner)} > {at.plan}",
+        f"printf %s {shlex.quote(planned)} > {at.placement}",
+        *(commands(world) if commands else ()),
+    ]

@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 from collbench.errors import RequestError, suggestion, to_install
-from collbench.launch.engines.host.environments import probe
+from collbench.launch.engines.host import probe
 from collbench.launch.overrides import LIBRARY_PATH, names_of
 from collbench.machine.facts import rank_facts
 from collbench.schema.files import refuse_irregular

@@ -1,4 +1,4 @@
-"""Text for the terminal, arguments that name something, and the files of `-o` and `-J`."""
+"""Text for the terminal, and the files of `-o` and `-J`."""
 
 from __future__ import annotations
 
@@ -9,40 +9,26 @@ import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 import click
 
 from collbench.errors import RequestError, RunWriteError, in_lines, in_one_line
 
 
-class Name(click.types.StringParamType):
-    """A text that is not empty."""
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        if not value:
-            self.fail("it is empty. Give it a value, or leave it out.", param, ctx)
-        return super().convert(value, param, ctx)
+def harmless(text: str) -> str:
+    """The text with control characters, which the terminal would interpret, written out; newlines remain."""
+    return in_lines(text)
 
 
-class NamedPath(click.Path):
-    """A path; the empty one would be this folder."""
-
-    def __init__(self) -> None:
-        super().__init__(path_type=Path)
-
-    def convert(self, value: str | os.PathLike[str], param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        if not os.fspath(value):
-            self.fail("it is empty. For the folder that you are in write a dot.", param, ctx)
-        try:
-            Path(os.fsdecode(value)).resolve()
-        except RuntimeError:  # until Python 3.13
-            self.fail(f"{os.fsdecode(value)}: a link that leads to itself.", param, ctx)
-        return super().convert(value, param, ctx)
+def say(text: str, nl: bool = True) -> None:
+    """Print it on standard output, harmless."""
+    click.echo(harmless(text), nl=nl)
 
 
-NAME = Name()
-PATH = NamedPath()
+def note(text: str) -> None:
+    """Print it on standard error, harmless."""
+    click.echo(harmless(text), err=True)
 
 
 def refuse_folder(output: Path) -> None:
@@ -99,11 +85,6 @@ def write_bytes(path: Path, data: bytes) -> None:
         with contextlib.suppress(OSError):
             half.unlink(missing_ok=True)
         raise RunWriteError(f"-o {path}: {error.strerror}.") from error
-
-
-def harmless(text: str) -> str:
-    """The text with control characters, which the terminal would interpret, written out; newlines remain."""
-    return in_lines(text)
 
 
 @contextlib.contextmanager

@@ -159,7 +159,7 @@ def stack_of(plan: LaunchPlan, image: str, look: Look, watched: Sequence[str] = 
 def _image(
     look: Look, name: str, side: str | None, files: dict[str, str], replaced: Set[str], variables: Mapping[str, str]
 ) -> Image:  # fmt: skip
-    """What the manifest says of it. `files` and `variables` are those of site and plan, `replaced` those of a launch."""
+    """What the manifest says of it. `files` and `variables` are of site and plan; a launch has `replaced` variables."""
     contents = look.contents
     own = {variable: value for variable, value in contents.environment.items() if variable not in replaced}
     return Image(

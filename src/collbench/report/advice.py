@@ -12,7 +12,7 @@ from typing import Any
 
 from msgspec import to_builtins
 
-from collbench.analysis.advise import Advice, Apart, AtSize, Range, Standing
+from collbench.analysis.advise import Advice, Apart, AtSize, OptionResult, Range
 from collbench.analysis.compare import Comparison
 from collbench.analysis.estimate import FEWEST
 from collbench.analysis.guidelines import GuidelineResult
@@ -262,7 +262,7 @@ def _cell(one: AtSize, option: Option) -> str:
     return f"{_state(found)}{behind}"
 
 
-def _state(found: Standing) -> str:
+def _state(found: OptionResult) -> str:
     if found.out:
         return f"slower, {change(found.ratio)}"
     return _UNBOUNDED[found.at_most] if isinstance(found.at_most, str) else f"at most {slowdown(found.at_most)}"

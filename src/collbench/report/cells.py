@@ -43,7 +43,7 @@ from collbench.report.headings import (
     varying,
     versus,
 )
-from collbench.report.numbers import Ends, Measured, Units, between, is_numbered, percents
+from collbench.report.numbers import Ends, MeasuredWork, Units, between, is_numbered, percents
 from collbench.report.tables import INTERVAL, Table, in_columns_of
 from collbench.report.verdict import slow_text, whole_reason
 from collbench.schema.case import Case
@@ -93,7 +93,7 @@ def _transports(cells: Sequence[Cell]) -> list[str]:
 
 
 def _times(cells: Sequence[Cell]) -> dict[str, list[str]]:
-    medians: list[Measured] = [(cell.work, median(cell.medians)) if cell.medians else None for cell in cells]
+    medians: list[MeasuredWork] = [(cell.work, median(cell.medians)) if cell.medians else None for cell in cells]
     ends: list[Ends] = [(cell.work, (min(cell.medians), max(cell.medians))) if cell.medians else None for cell in cells]
     units = Units([one for one in medians if one])
     return {**units.rates("rate", medians), **units.times("median", medians),
@@ -165,7 +165,7 @@ def _narrow(rows: Sequence[Comparison]) -> Table:
     one = len(set(sides)) == 1
     apart = {} if one else {head: sides}
     shared = [heading_of(cells, cases[0].without(names)), shared_image(pairs[0]), versus(pairs[0]) * one]
-    measured: list[Measured] = [(one.pair.base.work, one.base.value) if one.base else None for one in rows]
+    measured: list[MeasuredWork] = [(one.pair.base.work, one.base.value) if one.base else None for one in rows]
     units = Units([one for one in measured if one])
     rates = {name: entries for name, entries in units.rates(base, measured).items() if all(entries)}
     judged = in_columns_of(rows, _JUDGED) | {"verdict": [one.verdict for one in rows]}
@@ -188,7 +188,7 @@ def _both_sides(rows: Sequence[Comparison], program: bool, named: bool) -> dict[
     units = Units(known if program else [])
     columns: dict[str, list[str]] = {}
     for name, side in sides.items():
-        values: list[Measured] = [(work, time.value) if time else None for work, time in side]
+        values: list[MeasuredWork] = [(work, time.value) if time else None for work, time in side]
         ends: list[Ends] = [(work, time.interval) if time and time.interval else None for work, time in side]
         columns |= units.rates(name, values, f"{name} rate") if program else {}
         columns |= units.times(name, values, f"{name} time") | {f"{name}{INTERVAL}": units.spans(ends)}

@@ -37,7 +37,7 @@ NAMED, LONGEST_NAME, LONGEST_REASON, LONGEST_LINE = 2, 60, 120, 600
 MOST_REASONS = 5
 
 
-class Names(NamedTuple):
+class AnswerNames(NamedTuple):
     """By answer, in their order: what is measured, without what is `shared`, and the size; equal names get numbers."""
 
     cells: dict[int, str]
@@ -56,7 +56,7 @@ def margins_text(margins: Margins) -> str:
     return ", ".join((*parts, f"{last.share * 100:g} %{' above' if limited else ''}"))
 
 
-def names_of(answers: Sequence[Answer]) -> Names:
+def names_of(answers: Sequence[Answer]) -> AnswerNames:
     """The names of all planned cells."""
     named, shared = apart([_parts(one) for one in answers])
     labels = [", ".join(own) or one.base.workload for own, one in zip(named, answers, strict=True)]
@@ -66,7 +66,7 @@ def names_of(answers: Sequence[Answer]) -> Names:
         seen[key] += 1
         labels[number] += f" ({seen[key]})" * (times[key] > 1)
     keys = [id(one) for one in answers]
-    return Names(dict(zip(keys, labels, strict=True)), dict(zip(keys, sizes, strict=True)), ", ".join(shared))
+    return AnswerNames(dict(zip(keys, labels, strict=True)), dict(zip(keys, sizes, strict=True)), ", ".join(shared))
 
 
 def _parts(answer: Answer) -> list[str]:
@@ -178,7 +178,7 @@ WORDS: dict[str, str | Callable[..., str]] = {
 # The sentence.
 
 
-def sentence(judgement: Judgement, names: Names, quote: Callable[[str], str] = str) -> str:
+def sentence(judgement: Judgement, names: AnswerNames, quote: Callable[[str], str] = str) -> str:
     """`FAIL 2 of 28 cells slower by more than 5 %: allreduce 64K +12 % (+9 to +15 %), ...; 26 pass`.
 
     Texts of programs and users are shortened, and passed through `quote`.
@@ -227,13 +227,13 @@ def _reasons(answers: Sequence[Answer], quote: Callable[[str], str]) -> str:
     return f"{', '.join(f'{number} {name}' for name, number in counts.items())}{more}"
 
 
-def _listed(losses: Sequence[Answer], names: Names, quote: Callable[[str], str]) -> str:
+def _listed(losses: Sequence[Answer], names: AnswerNames, quote: Callable[[str], str]) -> str:
     named = [f"{quote(shortened(names.of(one), LONGEST_NAME))} {shown_difference(one)}" for one in losses[:NAMED]]
     more = len(losses) - NAMED
     return f"{', '.join(named)}{f' and {more} more' if more > 0 else ''}"
 
 
-def _largest(passed: Sequence[Answer], names: Names, quote: Callable[[str], str]) -> str:
+def _largest(passed: Sequence[Answer], names: AnswerNames, quote: Callable[[str], str]) -> str:
     """`(at most +3.1 %, allreduce 64K)`: the largest loss that is possible; `(at least 3.1 % faster)` where none is."""
     worst = max(passed, key=upper)
     if upper(worst) < 1:
@@ -291,7 +291,7 @@ def limits(answers: Sequence[Answer]) -> list[str]:
 # The table.
 
 
-def tables(judgement: Judgement, names: Names, every: bool = False, complete: bool = False) -> list[Table]:
+def tables(judgement: Judgement, names: AnswerNames, every: bool = False, complete: bool = False) -> list[Table]:
     """The sentence, a table of cells, and below it what must be known; `complete` for programs, with each reason."""
     ordered = in_order(judgement)
     shown = ordered if every else _chosen(ordered)
@@ -376,7 +376,7 @@ def _launches(compared: Sequence[Comparison]) -> str:
     return f"{number} launches a side; at most 1 gate in 20 names a false loss, and 1 cell in 20 passes falsely"
 
 
-def document(judgement: Judgement, names: Names) -> dict[str, Any]:
+def document(judgement: Judgement, names: AnswerNames) -> dict[str, Any]:
     """`cells` has every planned cell, in the plan's order; the counts of the four answers add up to `planned`."""
     from msgspec import to_builtins
 
@@ -401,7 +401,7 @@ def document(judgement: Judgement, names: Names) -> dict[str, Any]:
     }
 
 
-def _cell(answer: Answer, names: Names) -> dict[str, Any]:
+def _cell(answer: Answer, names: AnswerNames) -> dict[str, Any]:
     from msgspec import to_builtins
 
     doubt = answer.doubt
@@ -420,7 +420,7 @@ def _cell(answer: Answer, names: Names) -> dict[str, Any]:
 _NO_XML = re.compile("[\ud800-\udfff\ufffe\uffff]")
 
 
-def junit(judgement: Judgement, names: Names) -> bytes:
+def junit(judgement: Judgement, names: AnswerNames) -> bytes:
     """The document: losses and broken cells are failures, others without an answer errors; times (s) of all samples."""
     seconds = {id(answer): measured(answer) for answer in judgement.answers}
     attributes = {"name": "collbench gate", **_totals(judgement), "time": f"{sum(seconds.values()):.6f}"}
@@ -525,7 +525,7 @@ _LONGEST_WHY, _MOST_WHYS = 5_000, 3
 _HEADINGS = {"broken": "Broken", "loss": "Losses", "no answer": "Not answered", "no loss": "No loss"}
 
 
-def markdown(judgement: Judgement, names: Names) -> str:
+def markdown(judgement: Judgement, names: AnswerNames) -> str:
     """The sentence, the first cells by their answers, notes, and how many cells were planned."""
     text = f"**{sentence(judgement, names, quoted)}**\n"
     text += f"\n{quoted(shortened(names.shared, 2 * LONGEST_NAME))}\n" if names.shared else ""
@@ -540,7 +540,7 @@ def markdown(judgement: Judgement, names: Names) -> str:
     return f"{text}\n" + "".join(f"- {line}\n" for line in (*lines, accounted(judgement)))
 
 
-def _section(title: str, group: Sequence[Answer], names: Names, folded: bool) -> str:
+def _section(title: str, group: Sequence[Answer], names: AnswerNames, folded: bool) -> str:
     """The first rows; the others are counted."""
     shown = f", of which {MOST_ROWS} are shown" if len(group) > MOST_ROWS else ""
     lines = [("what", "size (B)", "difference", "base", "other", "why"), ("---", *["---:"] * 4, "---")]

@@ -14,7 +14,7 @@ from msgspec import to_builtins
 
 from collbench.analysis.change_points import FEWEST, LEAST, WAVES
 from collbench.analysis.environment import side_of
-from collbench.analysis.history import Change, Event, History, Lack, Series, TimedRun, Trend
+from collbench.analysis.history import CellSeries, Change, Event, History, Lack, TimedRun, Trend
 from collbench.report.caveats import flaw_text
 from collbench.report.headings import apart, heading, size_text
 from collbench.report.numbers import between, change, span
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 
-class Name(NamedTuple):
+class SeriesName(NamedTuple):
     """`allreduce sum float32`, `mpich single strict`, `64K`, `EPYC 7003, 4 cores`; empty where all cells share it."""
 
     what: str
@@ -40,31 +40,31 @@ class Name(NamedTuple):
         return ", ".join(filter(None, self))
 
 
-class Names:
+class SeriesNames:
     """The names of all series of a history. `shared` is what all of them have in common."""
 
-    def __init__(self, all_series: Sequence[Series]) -> None:
+    def __init__(self, all_series: Sequence[CellSeries]) -> None:
         parts = [heading(one.case).split(", ") for one in all_series]
         settings, shared = apart([own[1:] for own in parts])  # the operation is always named
         places, machines = {_place(one.case) for one in all_series}, {one.machine for one in all_series}
         self.shared = ", ".join(shared)
         self._names = {
-            one: Name(
+            one: SeriesName(
                 ", ".join([parts[index][0], *settings[index]]), _place(one.case) if len(places) > 1 else "",
                 size_text(one.case), one.machine if len(machines) > 1 else "",
             )
             for index, one in enumerate(all_series)
         }  # fmt: skip
-        self._sizes: dict[Name, set[int]] = {}
+        self._sizes: dict[SeriesName, set[int]] = {}
         for one, name in self._names.items():
             self._sizes.setdefault(name._replace(size=""), set()).add(one.case["size"] or 0)
 
-    def __getitem__(self, series: Series) -> Name:
+    def __getitem__(self, series: CellSeries) -> SeriesName:
         return self._names[series]
 
-    def groups(self, several: Iterable[Series]) -> dict[str, list[Series]]:
+    def groups(self, several: Iterable[CellSeries]) -> dict[str, list[CellSeries]]:
         """By operation, place and machine: `allreduce 64K..1M (host)`, with neighbouring sizes as a range."""
-        found: dict[Name, list[Series]] = {}
+        found: dict[SeriesName, list[CellSeries]] = {}
         for one in several:
             found.setdefault(self[one]._replace(size=""), []).append(one)
         named = {}
@@ -74,7 +74,7 @@ class Names:
             named[f"{name.what} {sizes}".strip() + (f" ({where})" if where else "")] = members
         return named
 
-    def _ranges(self, name: Name, members: Sequence[Series]) -> str:
+    def _ranges(self, name: SeriesName, members: Sequence[CellSeries]) -> str:
         order = sorted(self._sizes[name])
         wanted = sorted(order.index(one.case["size"]) for one in members)
         if len(wanted) == len(order) > 2:
@@ -97,7 +97,7 @@ GRID = ("since", "change", "where", "with")
 WORDS, LONG, MOST_ROWS, TEXTS, MOST_LINES = 25, 100, 16, 66, 3
 
 
-def sentence(history: History, names: Names) -> str:
+def sentence(history: History, names: SeriesNames) -> str:
     """`slower by 12 % since 2026-11-03 for allreduce 64K..1M, with library Open MPI 5.0.8 -> 5.0.9`."""
     runs = history.runs
     tested = sum(one.series.tested for one in history.cells)
@@ -153,7 +153,7 @@ def in_full(facts: dict[str, str]) -> str:
     return "; ".join(f"{name} {text}" for name, text in facts.items())
 
 
-def grid(history: History, names: Names) -> Table:
+def grid(history: History, names: SeriesNames) -> Table:
     """A row for each change of an operation and place, and of the latest run where it is outside; the latest first."""
     groups = [(one.run, dict(one.cells), "latest run only") for one in history.latest]
     for event in history.events:
@@ -175,7 +175,7 @@ def _shortened(text: str, most: int) -> str:
     return text if len(text) <= most else f"{text[: most - 3]}..."
 
 
-def tables(history: History, names: Names, every: bool = False) -> list[Table]:
+def tables(history: History, names: SeriesNames, every: bool = False) -> list[Table]:
     """The answer in a sentence, a grid, what must be known of it, what to do next; with `every` all tables instead."""
     lines = [common(history, names), *caveats(history, names)]
     shown = Table("", (), ()) if every else grid(history, names)
@@ -187,7 +187,7 @@ def tables(history: History, names: Names, every: bool = False) -> list[Table]:
     return [answer, *(table for table in complete(history, names) if every and table.rows)]
 
 
-def common(history: History, names: Names) -> str:
+def common(history: History, names: SeriesNames) -> str:
     """`41 runs until 2026-11-23; 40 cells: backend mpi`."""
     runs = history.runs
     shared = f": {names.shared}" if names.shared else ""
@@ -210,10 +210,10 @@ def _lack_text(lacks: Lack) -> str:
     return words.get(lacks.kind, f"{lacks.kind}{f' in {launches}' if lacks.launches else ''}: {lacks.detail}")
 
 
-def caveats(history: History, names: Names) -> list[str]:
+def caveats(history: History, names: SeriesNames) -> list[str]:
     """What could mislead, the gravest first."""
     runs, correlation, every = history.runs, history.correlation, [one.series for one in history.cells]
-    lacking: dict[str, list[Series]] = {}
+    lacking: dict[str, list[CellSeries]] = {}
     for one in every:
         if one.missing is not None:
             lacking.setdefault(f"no record since run {runs[one.missing].name}", []).append(one)
@@ -245,7 +245,7 @@ CELLS = ("what", "place", "size (B)", "machine", "now", "now 95 %", "runs", "cha
 ENVIRONMENT = ("since", "run", "side", "what changed", "machine")
 
 
-def complete(history: History, names: Names) -> tuple[Table, Table, Table]:
+def complete(history: History, names: SeriesNames) -> tuple[Table, Table, Table]:
     """Every change, every cell, and every change of the environment."""
     runs, shared = history.runs, f": {names.shared}" if names.shared else ""
     several = len({run.machine for run in runs}) > 1
@@ -260,7 +260,7 @@ def complete(history: History, names: Names) -> tuple[Table, Table, Table]:
             without_empty(Table("what changed in the environment", ENVIRONMENT, renewed)))  # fmt: skip
 
 
-def _row(change: Change, event: Event, runs: Sequence[TimedRun], names: Names) -> tuple[str, ...]:
+def _row(change: Change, event: Event, runs: Sequence[TimedRun], names: SeriesNames) -> tuple[str, ...]:
     ratio, levels = change.ratio, (change.before, change.after)
     first, last = (runs[number].day for number in change.between)
     return (runs[change.run].day, "slower" if change.slower else "faster", *names[change.series],
@@ -276,7 +276,7 @@ def signed(ratio: float) -> str:
     return f"{(ratio - 1) * 100:+.1f}"
 
 
-def _cell(one: Trend, runs: Sequence[TimedRun], names: Names) -> tuple[str, ...]:
+def _cell(one: Trend, runs: Sequence[TimedRun], names: SeriesNames) -> tuple[str, ...]:
     series, gaps = one.series, one.series.gaps
     now = series.time(one.levels[-1]) if series.points else None
     days = ", ".join(f"{signed(change.ratio.value)} % since {runs[change.run].day}" for change in one.changes)
@@ -287,7 +287,7 @@ def _cell(one: Trend, runs: Sequence[TimedRun], names: Names) -> tuple[str, ...]
             days or ("none" if series.tested else "too few runs"), lacks)  # fmt: skip
 
 
-def document(history: History, names: Names) -> dict[str, Any]:
+def document(history: History, names: SeriesNames) -> dict[str, Any]:
     """Times in seconds; runs by their number in time; null where there is none."""
     return {
         "answer": sentence(history, names), "margin": history.margin, "correlation": to_builtins(history.correlation),
@@ -372,7 +372,7 @@ FOOTER = (
 )
 
 
-def page(history: History, names: Names) -> str:
+def page(history: History, names: SeriesNames) -> str:
     """One HTML file: the sentence, a plot of the cell that changed most with the latest change, the grid, every plot.
 
     Raises:
@@ -399,7 +399,7 @@ def page(history: History, names: Names) -> str:
     return html([run], FOOTER)
 
 
-def _plots(title: str, cells: Sequence[Trend], most: int, history: History, names: Names) -> Section:
+def _plots(title: str, cells: Sequence[Trend], most: int, history: History, names: SeriesNames) -> Section:
     """At most so many plots, of the first of these cells."""
     lines = [CAPTION] if cells else []
     lines += [f"Plots of {len(cells) - most} more cells are left out; the table has them."] if len(cells) > most else []

@@ -10,7 +10,7 @@ from typing import Any
 
 from msgspec import to_builtins
 
-from collbench.analysis.models import FEWEST_RANKS, FEWEST_SIZES, SHAPES, Fitted, Model, Series, Unfit, errors
+from collbench.analysis.models import FEWEST_RANKS, FEWEST_SIZES, SHAPES, Fitted, LinkSeries, Model, Unfit, errors
 from collbench.analysis.predictions import BACKENDS, COLLECTIVE, DTYPE, Prediction, Refusal, TrainingStep, training_of
 from collbench.analysis.results import methods
 from collbench.report.caveats import cautions, each_once
@@ -154,7 +154,7 @@ def _order(result: Model | Unfit | Prediction | Refusal) -> tuple[object, ...]:
     return (heading_key(series.case), series.case.where.image or "", place_order(series.case), series.transport)
 
 
-def _where(series: Series) -> tuple[str, str, str]:
+def _where(series: LinkSeries) -> tuple[str, str, str]:
     return heading(series.case, with_ranks=False), _place(series.case), series.transport
 
 
@@ -233,7 +233,7 @@ def reason(refusal: Refusal) -> str:
     return why_unfit(refusal.unfit) if isinstance(refusal.unfit, Unfit) else ""
 
 
-def _left_out(series: Series) -> list[str]:
+def _left_out(series: LinkSeries) -> list[str]:
     """How many cells are not used, for each reason."""
     every = counted(len(series.left_out) + len(series.cells), "cell")
     return [f"left out: {series.left_out.count(why)} of {every}: {why}" for why in dict.fromkeys(series.left_out)]

@@ -188,7 +188,7 @@ def _rounded(value: float | None) -> str:
 
 
 #: Of a row what was done and its seconds, or the ends of an interval of these; None of a row without.
-Measured = tuple[Work, float] | None
+MeasuredWork = tuple[Work, float] | None
 Ends = tuple[Work, tuple[float, float]] | None
 
 
@@ -202,12 +202,14 @@ class Units:
             unit=self._times.unit and self._times.unit + each_of(work for work, _ in shown)
         )
 
-    def rates(self, name: str, rows: Iterable[Measured], without: str = "") -> dict[str, list[str]]:
+    def rates(self, name: str, rows: Iterable[MeasuredWork], without: str = "") -> dict[str, list[str]]:
         """One column, or none where nothing is known by its rate."""
         cells = [self._rates.text(*row) if row and row[0].shown == "rate" else "" for row in rows]
         return {self._rates.heading(name, without): cells} if any(cells) else {}
 
-    def times(self, name: str, rows: Iterable[Measured], without: str = "", each: bool = True) -> dict[str, list[str]]:
+    def times(
+        self, name: str, rows: Iterable[MeasuredWork], without: str = "", each: bool = True
+    ) -> dict[str, list[str]]:
         """One column; `each`: its heading says that the times are of one request."""
         scale = self._each if each else self._times
         return {scale.heading(name, without): [scale.text(time_each(*row)) if row else "" for row in rows]}

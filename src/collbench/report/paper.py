@@ -13,10 +13,10 @@ from typing import Any
 from msgspec import to_builtins
 
 from collbench.analysis.compare import MARGIN, compare
-from collbench.analysis.conclusions import VERDICTS, Evidence, Judgement, PartVerdict, judge
+from collbench.analysis.conclusions import VERDICTS, Evidence, JudgedConclusion, PartVerdict, judge
 from collbench.analysis.estimate import Estimate
 from collbench.analysis.pairs import Pair
-from collbench.analysis.papers import Item, Kind, Paper, Ratio, decode, kinds_of, refuse_other_machines
+from collbench.analysis.papers import ContainerKind, Item, Paper, Ratio, decode, kinds_of, refuse_other_machines
 from collbench.analysis.results import Cell
 from collbench.analysis.runs import Observed
 from collbench.errors import RequestError, nearest_and_all
@@ -75,7 +75,7 @@ class Beside:
 
 
 #: A kind of container, and the verdicts on all conclusions by it.
-_Judged = tuple[Kind, Sequence[Judgement]]
+_Judged = tuple[ContainerKind, Sequence[JudgedConclusion]]
 
 
 def beside(runs: Sequence[Observed], published: Paper, margin: float = MARGIN) -> Beside:
@@ -108,7 +108,7 @@ def beside(runs: Sequence[Observed], published: Paper, margin: float = MARGIN) -
 # The first screen.
 
 
-def _grid(published: Paper, kind: Kind, verdicts: Sequence[Judgement]) -> Table:
+def _grid(published: Paper, kind: ContainerKind, verdicts: Sequence[JudgedConclusion]) -> Table:
     rows = tuple(
         (str(one.conclusion.number), one.conclusion.text, one.verdict,
          "-" if one.deciding is None else _difference(one.deciding.ratio), "{} of {}".format(*one.cells))
@@ -121,7 +121,7 @@ def _grid(published: Paper, kind: Kind, verdicts: Sequence[Judgement]) -> Table:
     return Table(sentence, ("no.", "conclusion", "verdict", "least favourable", "cells"), rows, notes)
 
 
-def title_of(kind: Kind) -> str:
+def title_of(kind: ContainerKind) -> str:
     """`multi strict, files on overlay`; `step strict` of collectives and trainings alone."""
     files = "" if kind.storage is None else f"files on {kind.storage}"
     step = f"step {kind.step}" if kind.step and not kind.place else ""
@@ -161,7 +161,7 @@ def _refused(part: PartVerdict) -> dict[str, str]:
     return {workload: f"{workload}: the sides differ in {why}" for (_, workload), why in part.refused.items()}
 
 
-def _cells(judged: Iterable[Judgement]) -> tuple[list[Cell], list[str]]:
+def _cells(judged: Iterable[JudgedConclusion]) -> tuple[list[Cell], list[str]]:
     """Those of programs, and what limits the comparisons of them."""
     compared = {id(one.comparison): one.comparison for judgement in judged for one in judgement.evidence
                 if one.comparison is not None and not one.comparison.pair.base.case["backend"]}  # fmt: skip
@@ -170,7 +170,7 @@ def _cells(judged: Iterable[Judgement]) -> tuple[list[Cell], list[str]]:
     return list(cells.values()), of_launches(rows, planned=False) if rows else []
 
 
-def _next(judged: Sequence[Judgement]) -> tuple[str, ...]:
+def _next(judged: Sequence[JudgedConclusion]) -> tuple[str, ...]:
     """The launch plans that measure the rest; else more launches, where intervals are too wide."""
     plans: dict[str, list[str]] = {}
     for one in judged:
@@ -188,7 +188,9 @@ def _next(judged: Sequence[Judgement]) -> tuple[str, ...]:
 # Behind it.
 
 
-def _evidence(published: Paper, kind: Kind, judged: Sequence[Judgement], whole: bool) -> Iterator[Table]:
+def _evidence(
+    published: Paper, kind: ContainerKind, judged: Sequence[JudgedConclusion], whole: bool
+) -> Iterator[Table]:
     """The parts of all conclusions, without `whole` of those that were measured; and every cell that bears on one."""
     at = f": {title_of(kind)}" if title_of(kind) else ""
     parts = tuple(
@@ -307,7 +309,7 @@ def _document(published: Paper, judged: Sequence[_Judged]) -> dict[str, Any]:
                 "needed": one.needed, "hold": one.support, "do_not_hold": one.against, "unclear": one.open,
                 "evidence": list(map(cell, one.evidence))}  # fmt: skip
 
-    def conclusion(one: Judgement) -> dict[str, Any]:
+    def conclusion(one: JudgedConclusion) -> dict[str, Any]:
         return {"number": one.conclusion.number, "text": one.conclusion.text, "verdict": one.verdict,
                 "measured": one.cells[0], "cells": one.cells[1], "plans": one.conclusion.plans,
                 "decided_by": None if one.deciding is None else cell(one.deciding),
@@ -319,7 +321,7 @@ def _document(published: Paper, judged: Sequence[_Judged]) -> dict[str, Any]:
     return {"paper": published.reference, "places": places}
 
 
-def decidable(published: Paper, judged: Sequence[Judgement], missing: Collection[str] = ()) -> list[str]:
+def decidable(published: Paper, judged: Sequence[JudgedConclusion], missing: Collection[str] = ()) -> list[str]:
     """What a plan can decide of a paper, in lines: `judged` are its conclusions as foreseen.
 
     The first line has all conclusions; the others say what is lacking of those that cannot be decided either way.
@@ -336,7 +338,7 @@ def decidable(published: Paper, judged: Sequence[Judgement], missing: Collection
     return [f"of the conclusions of {published.reference} this plan {'; '.join(texts)}", *lines]
 
 
-def _why_open(judgement: Judgement, missing: Collection[str]) -> Iterable[str]:
+def _why_open(judgement: JudgedConclusion, missing: Collection[str]) -> Iterable[str]:
     if judgement.conclusion.lacking:
         yield judgement.conclusion.lacking
     for part in judgement.parts:

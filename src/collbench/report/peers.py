@@ -12,7 +12,7 @@ import msgspec
 
 from collbench.report.caveats import of_records
 from collbench.report.headings import is_program, size_text
-from collbench.report.styles import Group, group_of, library_names
+from collbench.report.styles import RowGroup, group_of, library_names
 from collbench.schema.axes import DTYPES, Sizes
 from collbench.schema.manifest import Host, Manifest
 from collbench.schema.record import Record
@@ -32,7 +32,7 @@ class _Grouped(ABC):
 
     def __init__(self) -> None:
         self._manifest: Manifest | None = None
-        self._group: Group | None = None
+        self._group: RowGroup | None = None
         self._rows: list[Record] = []
 
     @property
@@ -55,7 +55,7 @@ class _Grouped(ABC):
         return (self.end() if group != self._group else "") + self._added(record, group)
 
     @abstractmethod
-    def _added(self, record: Record, group: Group) -> str: ...
+    def _added(self, record: Record, group: RowGroup) -> str: ...
 
     @abstractmethod
     def end(self) -> str: ...
@@ -68,7 +68,7 @@ class NcclTestsStyle(_Grouped):
         super().__init__()
         self._half: Record | None = None
 
-    def _added(self, record: Record, group: Group) -> str:
+    def _added(self, record: Record, group: RowGroup) -> str:
         """With the previous row when it is complete."""
         text = self._header(record) if group != self._group else ""
         self._group = group
@@ -207,7 +207,7 @@ class OsuStyle(_Grouped):
         self._held: list[Record] = []
         self._titles = 0
 
-    def _added(self, record: Record, group: Group) -> str:
+    def _added(self, record: Record, group: RowGroup) -> str:
         if self._group == group and record.case["in_place"] and not self._in_place:
             self._held.append(record)
             return ""
@@ -226,7 +226,7 @@ class OsuStyle(_Grouped):
         rows, self._rows = self._rows, []
         return "".join(f"# {line}\n" for line in of_records(rows))
 
-    def _shown(self, record: Record, group: Group) -> str:
+    def _shown(self, record: Record, group: RowGroup) -> str:
         text = ""
         if group != self._group:
             text = self._title(record)

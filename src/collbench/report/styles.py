@@ -21,7 +21,7 @@ from collbench.report.headings import (
     varying,
     without_columns,
 )
-from collbench.report.numbers import Ends, Measured, Units, between, format_rate, format_us, is_numbered, numbered
+from collbench.report.numbers import Ends, MeasuredWork, Units, between, format_rate, format_us, is_numbered, numbered
 from collbench.report.tables import Table, in_columns_of, lined_up, spreadsheet_cell
 from collbench.schema.axes import AXES
 from collbench.schema.case import Case
@@ -30,7 +30,7 @@ from collbench.schema.record import Record, Seconds
 from collbench.units import counted, format_size
 
 
-class Group(NamedTuple):
+class RowGroup(NamedTuple):
     """What rows under one heading have in common: `case` is without size, and without in or out of place."""
 
     case: Case
@@ -45,9 +45,9 @@ class Group(NamedTuple):
         return f"{software(where)}, {where.text}, {counted(where.ranks, 'rank')}, launch {self.launch}"
 
 
-def group_of(record: Record) -> Group:
+def group_of(record: Record) -> RowGroup:
     """The heading of a record; by the driver asked for, which skips and failures have too."""
-    return Group(record.case.without(("size", "in_place")), record.launch)
+    return RowGroup(record.case.without(("size", "in_place")), record.launch)
 
 
 def library_names(manifest: Manifest) -> str:
@@ -108,7 +108,7 @@ def _gpus(manifest: Manifest) -> list[str]:
             for rank, uuid in enumerate(manifest.rank_gpus)]  # fmt: skip
 
 
-def _group(record: Record) -> Group:
+def _group(record: Record) -> RowGroup:
     """The measures of a program share a table, and so do the values of its parameters."""
     group = group_of(record)
     return group._replace(case=without_columns(group.case)) if is_program(group.case) else group
@@ -209,7 +209,7 @@ def _of_program(measured: Sequence[Record], names: Sequence[str]) -> dict[str, l
     known = [(record, record.work, record.seconds) for record in measured if record.work and record.seconds]
     units = Units([(work, seconds.p50) for _, work, seconds in known])
 
-    def times(value: Callable[[Seconds], float]) -> list[Measured]:
+    def times(value: Callable[[Seconds], float]) -> list[MeasuredWork]:
         return [(work, value(seconds)) for _, work, seconds in known]
 
     ends: list[Ends] = [(work, seconds.ci95) if _valid(record) >= FEWEST else None for record, work, seconds in known]

@@ -355,12 +355,12 @@ def _grid(comparisons: Sequence[Comparison]) -> Table:
     return _cut((*columns, "difference"), _rows(comparisons, columns, []))
 
 
-Row = tuple[float, tuple[str, ...]]
+SortedRow = tuple[float, tuple[str, ...]]
 
 
 def _rows(
     comparisons: Sequence[Comparison], columns: Mapping[str, Mapping[int, str]], sizes: Sequence[str]
-) -> list[Row]:
+) -> list[SortedRow]:
     """Each with the largest difference that is known in it (the logarithm of a ratio)."""
     rows: dict[tuple[str, ...], dict[str, list[Comparison]]] = {}
     for one in comparisons:
@@ -377,7 +377,7 @@ def _known(comparison: Comparison) -> float:
     return abs(math.log(_ratio(comparison))) if comparison.verdict in ("slower", "faster") else 0.0
 
 
-def _cut(columns: tuple[str, ...], rows: Sequence[Row]) -> Table:
+def _cut(columns: tuple[str, ...], rows: Sequence[SortedRow]) -> Table:
     """All rows, or those with the largest differences."""
     left = len(rows) - MOST_ROWS
     shown = sorted(rows, key=lambda row: -row[0])[:MOST_ROWS] if left > 0 else rows

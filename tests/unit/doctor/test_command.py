@@ -24,7 +24,7 @@ def invoke(monkeypatch: pytest.MonkeyPatch, findings: dict[str, Finding], *argum
     monkeypatch.setattr(launcher, "detect", lambda environ=None: NO_LAUNCHER)
     monkeypatch.setattr(doctor, "examine", lambda machine, without: iter(findings.items()))
     monkeypatch.setattr(doctor, "backends_here", lambda: (BackendHere("mpi", ("MPICH 5.0.0",)),))
-    result = CliRunner().invoke(cli_doctor.command, list(arguments))
+    result = CliRunner().invoke(cli_doctor.doctor_command, list(arguments))
     return result.exit_code, result.output
 
 
@@ -66,7 +66,7 @@ def test_only_rank_0_looks(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(doctor, "examine", look)
     monkeypatch.setattr(launcher, "detect", lambda environ=None: Launcher("mpich", 1, 2))
-    result = CliRunner().invoke(cli_doctor.command, [])
+    result = CliRunner().invoke(cli_doctor.doctor_command, [])
     assert (result.exit_code, result.output) == (0, "")
 
 

@@ -12,10 +12,9 @@ from collbench.doctor.cluster import examined, said, slurm_node
 from collbench.doctor.parts.finding import Finding, Problem, Severity
 from collbench.errors import EngineError
 from collbench.launch import launchers
-from collbench.launch.engines.slurm import client
-from collbench.launch.engines.slurm.options import seconds_of
+from collbench.launch.engines.slurm import job as jobs
 from collbench.launch.engines.slurm.script import Resources, job_script
-from collbench.launch.engines.slurm.site import SlurmSite, read
+from collbench.launch.engines.slurm.site import SlurmSite, read, seconds_of
 from collbench.machine.launcher import PMI
 from collbench.units import counted
 
@@ -53,9 +52,9 @@ def examine(address: str) -> Iterator[tuple[str, Finding]]:
 
 def _clients() -> Finding:
     try:
-        version = client.version()
+        version = jobs.version()
         for program in _PROGRAMS:
-            client.ask(program, "--version")
+            jobs.ask(program, "--version")
     except EngineError as error:
         problem = Problem("fail", str(error), "nothing can be submitted from here", "run this on a login node")
         return Finding("none here", (problem,))
@@ -70,7 +69,7 @@ def _used(site: SlurmSite) -> set[str]:
 
 
 def _mpi(site: SlurmSite) -> Finding:
-    listed = client.ask("srun", "--mpi=list").split()
+    listed = jobs.ask("srun", "--mpi=list").split()
     if not listed:
         raise EngineError("engine slurm: srun --mpi=list prints nothing")
     used = _used(site)
@@ -91,7 +90,7 @@ def _of_type(library: str, kind: str, listed: list[str], severity: Severity) -> 
 
 
 def _nodes(site: SlurmSite) -> Finding:
-    said = client.ask("sinfo", "--noheader", "--Node", *site.partitions, "--format=%N %c").splitlines()
+    said = jobs.ask("sinfo", "--noheader", "--Node", *site.partitions, "--format=%N %c").splitlines()
     cores = {words[0]: int(words[1]) for line in said if len(words := line.split()) == 2}
     sizes = sorted(set(cores.values()))
     seen = (f"{counted(len(cores), 'node')} with {' or '.join(map(str, sizes)) or 'no'} "
@@ -105,7 +104,7 @@ def _nodes(site: SlurmSite) -> Finding:
 
 def _time(site: SlurmSite) -> Finding:
     """Slurm may take a job that is longer than its partition allows, and never begin it."""
-    said = [line.split() for line in client.ask("sinfo", "--noheader", *site.partitions, "--format=%P %l").splitlines()]
+    said = [line.split() for line in jobs.ask("sinfo", "--noheader", *site.partitions, "--format=%P %l").splitlines()]
     limits = {words[0]: words[1] for words in said if len(words) == 2}
     if not site.partitions:
         limits = {name: limit for name, limit in limits.items() if name.endswith("*")} or limits
@@ -139,7 +138,7 @@ def _job(site: SlurmSite) -> Finding:
     for what, of, needs in asked:
         text = job_script("collbench-doctor", Path(site.folder), of, needs)
         try:
-            client.ask("sbatch", "--test-only", text=text)
+            jobs.ask("sbatch", "--test-only", text=text)
         except EngineError as error:
             problem = Problem("fail", said(error), "the job is rejected", f"{what} in the site file")
             return Finding("sbatch --test-only rejects it", (problem,))

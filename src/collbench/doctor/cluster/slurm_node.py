@@ -17,10 +17,7 @@ from collbench.doctor.cluster import said
 from collbench.doctor.parts.finding import Finding, Problem
 from collbench.errors import CollbenchError, EngineError
 from collbench.launch.cells import LaunchCell
-from collbench.launch.engines.slurm import client
-from collbench.launch.engines.slurm.client import of_srun
-from collbench.launch.engines.slurm.job import SlurmJob, submitted, wait_for_nodes
-from collbench.launch.engines.slurm.look import (
+from collbench.launch.engines.slurm import (
     ANSWERED,
     LABEL,
     answers_in,
@@ -31,9 +28,10 @@ from collbench.launch.engines.slurm.look import (
     run_step,
     title_of,
 )
-from collbench.launch.engines.slurm.options import RUNTIMES, seconds_of
+from collbench.launch.engines.slurm import job as jobs
+from collbench.launch.engines.slurm.job import SlurmJob, of_srun, submitted, wait_for_nodes
 from collbench.launch.engines.slurm.script import Resources, StepOf, job_script, python_of, step_script, variables_of
-from collbench.launch.engines.slurm.site import SlurmSite
+from collbench.launch.engines.slurm.site import RUNTIMES, SlurmSite, seconds_of
 from collbench.launch.expansion import expand, launcher_of
 from collbench.launch.launchers import PROCESS, RankLauncher
 from collbench.launch.placement import Placement
@@ -125,7 +123,7 @@ def _submitted(site: SlurmSite, folder: Path) -> SlurmJob:
         needs = Resources(number, min(2, site.cores), 1, site.gpus)
         script = job_script("collbench-doctor", folder, short, needs)
         try:
-            client.ask("sbatch", "--test-only", text=script)
+            jobs.ask("sbatch", "--test-only", text=script)
             return submitted(script, folder)
         except EngineError:
             if number == 1:
@@ -135,7 +133,7 @@ def _submitted(site: SlurmSite, folder: Path) -> SlurmJob:
 
 def _idle(site: SlurmSite) -> int:
     """How many nodes of the partition are idle, of those that one job may have; at least 1."""
-    rows = [line.split() for line in client.ask("sinfo", "--noheader", "--states=idle", *site.partitions,
+    rows = [line.split() for line in jobs.ask("sinfo", "--noheader", "--states=idle", *site.partitions,
                                                 "--format=%P %D %s").splitlines()]  # fmt: skip
     rows = [words for words in rows if len(words) == 3]
     if not site.partitions:

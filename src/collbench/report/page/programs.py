@@ -16,7 +16,7 @@ from collbench.report.cells import tables as compared_tables
 from collbench.report.headings import case_words, operation, versus
 from collbench.report.page.drawing import Figure
 from collbench.report.page.figures.curves import curves
-from collbench.report.page.figures.pictures import Benchmark, benchmarks
+from collbench.report.page.figures.pictures import BenchmarkRow, benchmarks
 from collbench.report.page.figures.samples import StoredSamples, strips
 from collbench.report.page.render import Section
 from collbench.report.tables import Table
@@ -96,7 +96,7 @@ def cells_asked(observed: Observed, asked: Sequence[Question]) -> Observed:
     return replace(observed, cells=cells)
 
 
-def _numbers(rows: Sequence[Benchmark]) -> Section:
+def _numbers(rows: Sequence[BenchmarkRow]) -> Section:
     """Those of the picture, as a table."""
     body = tuple((row.label, row.words) for row in rows if not row.heading)
     table = Table("Difference in time", ("benchmark", "difference (95 % interval), verdict"), body)
@@ -108,18 +108,18 @@ def _sides(suites: Sequence[Suite]) -> str:
     return ", ".join(dict.fromkeys(versus(pair) for pair in pairs)) or "none compared"
 
 
-def _rows(suites: Sequence[Suite]) -> Iterator[Benchmark]:
+def _rows(suites: Sequence[Suite]) -> Iterator[BenchmarkRow]:
     """By suite, then by benchmark, its cases in the order of their measurement."""
     several = len({one.pair.other_name for suite in suites for one in suite.comparisons}) > 1
     for suite in suites:
-        yield Benchmark(title_of(suite.name), heading=True)
+        yield BenchmarkRow(title_of(suite.name), heading=True)
         for own in suite.compared.values():
             cases = [one.pair.base.case for one in own]
             for one in own:
                 side = f", {one.pair.other_name}" if several else ""
-                yield Benchmark(f"{case_words(one.pair.base.case, cases)}{side}", one)
+                yield BenchmarkRow(f"{case_words(one.pair.base.case, cases)}{side}", one)
         for refused in suite.refused:
-            yield Benchmark(refused.label)
+            yield BenchmarkRow(refused.label)
 
 
 def _benchmarks(

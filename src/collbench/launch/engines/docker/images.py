@@ -163,29 +163,16 @@ def _text_of(dockerfile: Path) -> str:
         raise RequestError(f"image {dockerfile}: cannot be read as UTF-8 text ({error}).") from error
 
 
-def pack(files: Mapping[str, Path]) -> bytes:
+def pack(files: Mapping[str, Path | bytes]) -> bytes:
     """A context as a tar, the same for the same contents, so that the builder can use its cache."""
-
-    def anonymous(member: tarfile.TarInfo) -> tarfile.TarInfo:
-        member.uid = member.gid = member.mtime = 0
-        member.uname = member.gname = "root"
-        member.mode = 0o644
-        return member
-
-    buffer = io.BytesIO()
-    with tarfile.open(fileobj=buffer, mode="w", dereference=True) as tar:
-        for name, path in files.items():
-            tar.add(path, name, filter=anonymous)
-    return buffer.getvalue()
-
-
-def only(dockerfile: str) -> bytes:
-    """A context with nothing but a Dockerfile of this text."""
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w") as tar:
-        member = tarfile.TarInfo("Dockerfile")
-        member.size = len(dockerfile)
-        tar.addfile(member, io.BytesIO(dockerfile.encode()))
+        for name, file in files.items():
+            content = file if isinstance(file, bytes) else file.read_bytes()
+            member = tarfile.TarInfo(name)  # with no time, and a mode that is not the file's
+            member.uname = member.gname = "root"
+            member.size = len(content)
+            tar.addfile(member, io.BytesIO(content))
     return buffer.getvalue()
 
 
@@ -221,7 +208,8 @@ def build(engine: Docker, wanted: ImageBuild, on_line: OnLine, stopping: Stoppin
                 base = inspect(engine, wanted.base)  # one of no registry has no digest, but an id
                 labels = labels_of(contents)
                 labels["collbench.base"] = f"{wanted.base} {(base.get('RepoDigests') or [base['Id']])[0]}"
-                build_context(engine, only(f"FROM {draft}\n"), "Dockerfile", tag, {}, False, labels, lambda line: None)
+                context = pack({"Dockerfile": f"FROM {draft}\n".encode()})
+                build_context(engine, context, "Dockerfile", tag, {}, False, labels, lambda line: None)
                 return contents
         finally:
             untag(engine, draft)

@@ -339,11 +339,11 @@ def look_at(engine: Docker, plan: LaunchPlan, placements: Mapping[LaunchCell, Pl
     return Looks(
         {name: replace(look, grants=grants) for name, look in looks.items()},
         tuple(remark for name, remark in _NOT_GRANTED.items() if name not in grants),
-        beneath=_beneath(engine, plan, placements),
+        beneath=_storage_devices(engine, plan, placements),
     )
 
 
-def _beneath(engine: Docker, plan: LaunchPlan, placements: Mapping[LaunchCell, Placement]) -> dict[str, str]:
+def _storage_devices(engine: Docker, plan: LaunchPlan, placements: Mapping[LaunchCell, Placement]) -> dict[str, str]:
     """By storage, the device that it is on.
 
     Raises:

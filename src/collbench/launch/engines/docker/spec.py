@@ -9,7 +9,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 from collbench.launch.engines.ladder import SHARING, USUAL_SHM, Step, ladder_of, step_of
 from collbench.launch.engines.spec import WorldSpec
@@ -77,7 +77,7 @@ CDI_KIND = "nvidia.com/gpu"
 
 @dataclass(frozen=True)
 class Mount:
-    """A file or folder of the host in a container; or without a source a new volume, or memory (`kind` tmpfs).
+    """A file or folder of the host in a container (`kind` bind); or a new volume or memory (tmpfs), without a source.
 
     By its type a source must exist; the SDK's `binds` would make it, as root. A new volume goes with its container.
     """
@@ -85,7 +85,7 @@ class Mount:
     source: str
     target: str
     writable: bool = False
-    kind: Literal["bind", "volume", "tmpfs"] = "bind"
+    kind: str = "bind"
 
     @property
     def setting(self) -> dict[str, Any]:
@@ -228,9 +228,8 @@ def _mounts(world: WorldSpec) -> dict[str, tuple[Mount, ...]]:
     if needs_shm_folder(world.cell, world.placement, stack):
         common += (Mount("", SHM_FOLDER, True, "tmpfs"),)
     first = (*common, Mount(str(at.out), OUT, True), Mount(str(at.relay), RELAY, True))
-    kinds: dict[str, Literal["bind", "volume", "tmpfs"]] = {"bind": "bind", "volume": "volume", "tmpfs": "tmpfs"}
-    if storage is not None and storage.kind in kinds:  # else programs work in the container's own layer
-        first += (Mount(storage.source or "", storage.folder, True, kinds[storage.kind]),)
+    if storage is not None and storage.kind in ("bind", "volume", "tmpfs"):  # else in the container's own layer
+        first += (Mount(storage.source or "", storage.folder, True, storage.kind),)
     return {box.name: common if number else first for number, box in enumerate(world.placement.boxes)}
 
 

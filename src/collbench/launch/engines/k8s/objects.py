@@ -134,6 +134,11 @@ class Launchable:
         """Whether a launcher starts the ranks of several pods."""
         return bool(self.world.stack.launcher.operator) and self.pods > 1
 
+    @property
+    def head(self) -> str:
+        """The part whose command ends with the launch."""
+        return "launcher" if self.by_ssh else "ranks"
+
 
 def template(site: K8sSite, labels: dict[str, str], more: Object, seccomp: str = "RuntimeDefault") -> Object:
     """A pod template: no rights, no token, the nodes of the site and its fragments. `more` is of its specification."""
@@ -156,7 +161,13 @@ def template(site: K8sSite, labels: dict[str, str], more: Object, seccomp: str =
 def pod(launch: Launchable, part: str, containers: list[Object]) -> Object:
     """A pod template. Its requests are its limits, so that a node with the static policy gives it whole cores."""
     cell = launch.world.cell
-    spec: Object = {"containers": containers, "volumes": _volumes(launch, part)}
+    volumes: list[Object] = [
+        {"name": "plan", "configMap": {"name": launch.world.name}},
+        {"name": "results", "emptyDir": {}},
+    ]
+    if _has_large_shm(launch, part):
+        volumes.append({"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": str(LARGE_SHM)}})
+    spec: Object = {"containers": containers, "volumes": volumes}
     if cell.isolation == "files" and part != "launcher":
         spec |= {"hostNetwork": True, "hostIPC": True, "hostPID": True}
     if launch.shares_pod:
@@ -178,16 +189,6 @@ def _affinity(launch: Launchable) -> Object:
             "topologyKey": "kubernetes.io/hostname"}  # fmt: skip
     kind = "podAffinity" if launch.world.cell.hosts == 1 else "podAntiAffinity"
     return affinity | {kind: {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
-
-
-def _volumes(launch: Launchable, part: str) -> list[Object]:
-    volumes: list[Object] = [
-        {"name": "plan", "configMap": {"name": launch.world.name}},
-        {"name": "results", "emptyDir": {}},
-    ]
-    if _has_large_shm(launch, part):
-        volumes.append({"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": str(LARGE_SHM)}})
-    return volumes
 
 
 def _has_large_shm(launch: Launchable, part: str) -> bool:
@@ -258,8 +259,11 @@ def manifests(launch: Launchable) -> tuple[Object, ...]:
     plan = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": _metadata(launch), "data": {"plan.json": launch.inner}}
     if launch.by_ssh:
         return (plan, _mpi_job(launch))
-    service = (_service(launch),) if launch.pods > 1 else ()
-    return (plan, *service, _job(launch))
+    service = {  # gives every pod a name, before it is ready
+        "apiVersion": "v1", "kind": "Service", "metadata": _metadata(launch),
+        "spec": {"clusterIP": "None", "publishNotReadyAddresses": True, "selector": launch.labels},
+    }  # fmt: skip
+    return (plan, *((service,) if launch.pods > 1 else ()), _job(launch))
 
 
 def look_job(site: K8sSite, run: str, name: str, driver: str, image: str, argv: Argv) -> Object:
@@ -288,16 +292,21 @@ def _metadata(launch: Launchable, queued: bool = False) -> Object:
             "annotations": {DRIVER: world.driver}}  # fmt: skip
 
 
-def _service(launch: Launchable) -> Object:
-    """Gives every pod a name, before it is ready."""
-    return {
-        "apiVersion": "v1", "kind": "Service", "metadata": _metadata(launch),
-        "spec": {"clusterIP": "None", "publishNotReadyAddresses": True, "selector": launch.labels},
-    }  # fmt: skip
-
-
 def _job(launch: Launchable) -> Object:
-    ranks = pod(launch, "ranks", _containers(launch))
+    """A pod has a container for each of its boxes. A single box starts its ranks as on one machine."""
+    world, boxes = launch.world, launch.boxes
+    if len(world.placement.boxes) == 1:
+        argv = world.stack.launcher.local(world.cell.ranks, world.placement.crowded, PROGRAM)
+        containers = [rank_container(launch, boxes[0], "ranks", ("sh", "-c", _ALONE, "launch", *argv), {})]
+    else:
+        address = "localhost" if launch.pods == 1 else f"{world.name}-0.{world.name}"
+        more = {"WORLD_SIZE": str(world.cell.ranks), "MASTER_ADDR": address, "MASTER_PORT": PORT}
+        containers = [
+            rank_container(launch, box, "ranks" if number == 0 else f"ranks-{number}",
+                           script_direct(boxes, number, PROGRAM), more)
+            for number, box in enumerate(boxes)
+        ]  # fmt: skip
+    ranks = pod(launch, "ranks", containers)
     if launch.pods > 1:
         ranks["spec"]["subdomain"] = launch.world.name
     return {
@@ -307,22 +316,6 @@ def _job(launch: Launchable) -> Object:
             "activeDeadlineSeconds": launch.site.deadline, "ttlSecondsAfterFinished": STAYS, "template": ranks,
         },
     }  # fmt: skip
-
-
-def _containers(launch: Launchable) -> list[Object]:
-    """Of a pod: one for each of its boxes. A single box starts its ranks as on one machine."""
-    world, boxes = launch.world, launch.boxes
-    if len(world.placement.boxes) == 1:
-        argv = world.stack.launcher.local(world.cell.ranks, world.placement.crowded, PROGRAM)
-        return [rank_container(launch, boxes[0], "ranks", ("sh", "-c", _ALONE, "launch", *argv), {})]
-    more = {"WORLD_SIZE": str(world.cell.ranks), "MASTER_ADDR": f"{world.name}-0.{world.name}", "MASTER_PORT": PORT}
-    if launch.pods == 1:
-        more["MASTER_ADDR"] = "localhost"
-    return [
-        rank_container(launch, box, "ranks" if number == 0 else f"ranks-{number}",
-                       script_direct(boxes, number, PROGRAM), more)
-        for number, box in enumerate(boxes)
-    ]  # fmt: skip
 
 
 def _mpi_job(launch: Launchable) -> Object:

@@ -1,29 +1,66 @@
-"""Engine `slurm`: worlds over the nodes of a cluster, started by srun, bare or in containers of its runtime."""
+"""Engine `slurm`: worlds over the nodes of a cluster, started by srun, bare or in containers of its runtime.
+
+One job holds the nodes for all launches of an experiment, which are its steps. The first steps ask what the nodes are,
+and what images and environments hold on each of them.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import contextlib
+import os
+import re
+import secrets
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 
+import msgspec
+
+from collbench.errors import EngineError, LaunchFailed, LaunchLost
 from collbench.launch.cells import Launch, LaunchCell
 from collbench.launch.engines.ladder import Sharing, Step, ladder_of
-from collbench.launch.engines.slurm.client import refuse
+from collbench.launch.engines.slurm.job import (
+    SHARED,
+    SlurmJob,
+    SlurmStep,
+    allocated,
+    cancel,
+    first_cause,
+    in_allocation,
+    not_started,
+    refuse_small,
+    submitted,
+    telling,
+    version,
+    wait_for_nodes,
+)
 from collbench.launch.engines.slurm.script import (
+    ABANDONED,
     StepOf,
     job_script,
     program_of,
+    python_of,
     resources_of,
     step_script,
     variables_of,
 )
-from collbench.launch.engines.slurm.session import SlurmSession
-from collbench.launch.engines.slurm.site import SlurmSite, read
-from collbench.launch.engines.spec import Engine, Site, Stack, WorldSpec
+from collbench.launch.engines.slurm.site import SlurmSite, read, refuse
+from collbench.launch.engines.spec import Engine, Look, Looks, Site, Stack, WorldSpec
 from collbench.launch.expansion import launcher_of
-from collbench.launch.folders import folders_in
-from collbench.launch.placement import Placement
+from collbench.launch.folders import folders_in, remove_folder
+from collbench.launch.launchers import PROCESS, Argv
+from collbench.launch.placement import Box, Placement
+from collbench.launch.probe import Contents
 from collbench.launch.site import node_of
+from collbench.launch.stacks import contents_on, nodes_of, probe_of
+from collbench.launch.waiting import LONGEST_ANSWER, Log, StopCheck
+from collbench.schema.manifest import Allocation, Host
 from collbench.schema.plan import LaunchPlan
+
+#: Names of jobs and of their folders.
+PREFIX = "collbench-"
 
 
 def nodes(plan: LaunchPlan) -> Site:
@@ -41,23 +78,382 @@ def all_launches(plan: LaunchPlan, order: Sequence[Launch], placements: Mapping[
     refuse(plan, placements, site)
     folder = Path(site.folder) / "collbench-RUN"
     needs = resources_of(placements.items())
-    job = job_script("collbench-RUN", folder, site, needs)
-    with_servers = needs.servers is not None
-    steps = [f"\n# step {launch.sequence}: {launch.cell.title}\n"
-             + _step(plan, launch, placements[launch.cell], site, folder, with_servers)
-             for launch in order]  # fmt: skip
-    return job + "".join(steps)
+    texts = [job_script("collbench-RUN", folder, site, needs)]
+    for launch in order:
+        cell, placement = launch.cell, placements[launch.cell]
+        name, launcher = f"collbench-RUN-{launch.sequence}", launcher_of(cell.image, site.libraries, plan)
+        at = folders_in(folder / str(launch.sequence))
+        world = WorldSpec("collbench-RUN", name, "", cell, placement, Stack(launcher, ""), at, (0, 0))
+        variables = variables_of(cell, placement, launcher, site)
+        step = StepOf(name, cell, placement, launcher, variables, with_servers=needs.servers is not None)
+        texts += [f"\n# step {launch.sequence}: {cell.title}\n", step_script(step, site, program_of(world, site))]
+    return "".join(texts)
 
 
-def _step(
-    plan: LaunchPlan, launch: Launch, placement: Placement, site: SlurmSite, folder: Path, with_servers: bool
-) -> str:
-    cell = launch.cell
-    name, launcher = f"collbench-RUN-{launch.sequence}", launcher_of(cell.image, site.libraries, plan)
-    at = folders_in(folder / str(launch.sequence))
-    world = WorldSpec("collbench-RUN", name, "", cell, placement, Stack(launcher, ""), at, (0, 0))
-    variables = variables_of(cell, placement, launcher, site)
-    return step_script(StepOf(name, cell, placement, launcher, variables, with_servers), site, program_of(world, site))
+#: Longest wait for an answer (s): a runtime may unpack an image first.
+ANSWER = 600.0
+
+#: What a node prints that does not see the folder of the job, and a command for `sh -c FOLDER ...` that looks.
+_BLIND = "collbench sees no folder on"
+_SEES = f'test -d "$0" || {{ echo "{_BLIND} $(uname -n)"; exit 0; }}; exec "$@"'
+
+#: Prints its input with the name of a node before each line. Longer lines are cut (`+`: the next one goes on), because
+#: srun forwards at most 1024 bytes at once, so that those of several nodes would mix.
+LABEL = """awk -v node="{node}" '{{ while (length($0) > 700) {{ print "@" node "+" substr($0, 1, 700)
+  $0 = substr($0, 701) }} print "@" node "=" $0 }}'"""
+
+#: What the shell of a task does where every node is to answer: one that fails does not end the others.
+ANSWERED = '{ "$@" 2>&1; printf "\nexit %d\n" $?; } | ' + LABEL.format(node="$SLURMD_NODENAME")
+_PROCESS = re.compile(r"(?<=[\w-])\[\d+\](?=: )")
+_PART = re.compile(r"@(?P<node>[^\s+=]+)(?P<end>[+=])(?P<text>.*)")
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a command printed on a node, without what only follows from its end, and its exit code; None: not ended."""
+
+    node: str
+    lines: tuple[str, ...]
+    code: int | None = None
+
+    @property
+    def told(self) -> tuple[str, ...]:
+        """The lines; of a command that failed the last one with its exit code, and without numbers of processes."""
+        if not self.code:
+            return self.lines
+        last = _PROCESS.sub("", self.lines[-1]) if self.lines else "nothing was printed"
+        return (*self.lines[:-1], f"exit code {self.code}: {last}")
+
+
+def look_at(
+    job: SlurmJob, site: SlurmSite, plan: LaunchPlan, placements: Mapping[LaunchCell, Placement], check: StopCheck
+) -> Looks:
+    """What every image holds, and for policy host every environment, on all nodes that start it; the nodes; the job.
+
+    Raises:
+        EngineError: the job ended, or a node does not see its folder.
+        ImageMissing: on a node there is none, or it does not hold this collbench, another library than its name says,
+            or something else than on the other nodes.
+    """
+    inside: dict[str, Look] = {}
+    bare: dict[str, Look] = {}
+    groups: dict[tuple[str, bool], dict[LaunchCell, Placement]] = {}
+    for cell, placement in placements.items():
+        groups.setdefault((cell.image, cell.isolation is not None), {})[cell] = placement
+    for (name, contained), cells in groups.items():
+        cell, placement = one_on_each(cells)
+        reference = site.images.get(name, "") if contained else python_of(cell, site)
+        held = contents_of(job, site, plan, cell, placement, check)
+        (inside if contained else bare)[name] = Look(held, reference, title_of(cell, site))
+    hosts = hosts_of(job, site, *one_on_each(placements), check)
+    state, options = job.look(at_once=True), () if job.process else site.measured
+    allocation = Allocation(job=job.number, partition=state.partition, nodes=state.nodes, options=options)
+    return Looks(inside, hosts=hosts, environments=bare, variables=site.variables, allocation=allocation)
+
+
+def one_on_each(cells: Mapping[LaunchCell, Placement], nodes: int = 0) -> tuple[LaunchCell, Placement]:
+    """A world with one rank on every node that any of these cells uses; or on so many `nodes`."""
+    needs, (some, placement) = resources_of(cells.items()), next(iter(cells.items()))
+    servers = int(needs.servers is not None)
+    number = nodes or needs.nodes + servers
+    slots = placement.boxes[0].slots[:1]
+    boxes = tuple(Box(f"h{host}", (host,), slots, host) for host in range(number))
+    return replace(some, ranks=number, hosts=number, servers=servers), replace(placement, boxes=boxes)
+
+
+def title_of(cell: LaunchCell, site: SlurmSite) -> str:
+    if cell.isolation is not None:
+        return f"image {cell.image} ({site.images.get(cell.image)})"
+    return f"environment {site.environments.get(cell.image) or 'on PATH'} for {cell.image}"
+
+
+def contents_of(
+    job: SlurmJob, site: SlurmSite, plan: LaunchPlan, cell: LaunchCell, placement: Placement, check: StopCheck,
+    limit: float = ANSWER,
+) -> Contents:  # fmt: skip
+    """What an image or an environment holds on every node of a world that has one rank on each.
+
+    Raises:
+        EngineError: the job ended, or not every node answers.
+        ImageMissing: on a node there is none, or another one.
+    """
+    argv, title = probe_of(python_of(cell, site), cell.image, site.libraries, plan), title_of(cell, site)
+    asked = StepOf(f"look-{cell.image}-{job.steps}", cell, placement, PROCESS, {}, job.with_servers, ANSWERED)
+    answers = answers_of(job, asked, site, argv, check, title, limit)
+    workers_first = (*answers[cell.servers :], *answers[: cell.servers])
+    return contents_on({one.node: one.told for one in workers_first}, title, cell.image, site.libraries, plan)
+
+
+def hosts_of(
+    job: SlurmJob, site: SlurmSite, cell: LaunchCell, placement: Placement, check: StopCheck, limit: float = ANSWER
+) -> tuple[Host, ...]:
+    """The nodes of such a world, each as it describes itself.
+
+    Raises:
+        EngineError: the job ended, not every node answers, or one does not see the folder of the job.
+    """
+    argv = ("sh", "-c", _SEES, str(job.folder), python_of(cell, site), "-m", "collbench.launch.node")
+    asked = StepOf(f"nodes-{job.steps}", cell, placement, PROCESS, {}, job.with_servers, ANSWERED)
+    answers = answers_of(job, asked, site, argv, check, "the nodes", limit)
+    blind = [one.node for one in answers if any(line.startswith(_BLIND) for line in one.lines)]
+    if blind:
+        where = nodes_of(blind, len(answers))
+        raise EngineError(f"engine slurm: {where} {'do' if len(blind) > 1 else 'does'} not see {job.folder}. {SHARED}")
+    found = []
+    for line in (line for one in answers for line in one.lines):
+        with contextlib.suppress(msgspec.DecodeError):
+            found.append(msgspec.json.decode(line, type=Host))
+    return tuple(found)
+
+
+def answers_of(
+    job: SlurmJob, asked: StepOf, site: SlurmSite, argv: Argv, check: StopCheck, title: str, limit: float
+) -> tuple[Answer, ...]:
+    """What a step prints on each of its nodes, in the order of the job's.
+
+    Raises:
+        EngineError: the job ended, or a node does not answer.
+    """
+    code, log = run_step(job, step_script(asked, site, argv), asked.name, check, title, limit)
+    answers, rest = answers_in(log.lines)
+    nodes = nodes_in(job.folder)
+    if len(answers) < asked.cell.hosts:
+        state = job.look(at_once=True)
+        late = f"no answer within {limit:g} s" if code is None else "nothing was printed"
+        said = state.text if not state.alive else first_cause("\n".join(rest)) or late
+        silent = sorted(set(nodes) - {one.node for one in answers})
+        raise EngineError(f"engine slurm: {title}: {len(answers)} of {asked.cell.hosts} nodes answer, without "
+                          f"{nodes_of(silent, 0) if silent else 'one'}: {said}.")  # fmt: skip
+    return tuple(sorted(answers, key=lambda one: (nodes.index(one.node) if one.node in nodes else -1, one.node)))
+
+
+def nodes_in(folder: Path) -> tuple[str, ...]:
+    """The nodes of the job in this folder, as it has written them down."""
+    with contextlib.suppress(OSError):
+        return tuple((folder / "nodes").read_text(encoding="utf-8", errors="replace").split())
+    return ()
+
+
+def answers_in(lines: Iterable[str]) -> tuple[tuple[Answer, ...], tuple[str, ...]]:
+    """What each node printed, of lines as `LABEL` makes them; and all other lines."""
+    printed: dict[str, list[str]] = {}
+    unfinished: dict[str, str] = {}
+    rest: list[str] = []
+    for line in lines:
+        if (part := _PART.fullmatch(line)) is None:
+            rest.append(line)
+            continue
+        node, text = part["node"], unfinished.pop(part["node"], "") + part["text"]
+        if part["end"] == "+":
+            unfinished[node] = text
+        else:
+            printed.setdefault(node, []).append(text)
+    answers = []
+    for node, said in printed.items():
+        ended = re.fullmatch(r"exit (\d+)", said[-1])
+        answers.append(Answer(node, telling(said[:-1] if ended else said), int(ended[1]) if ended else None))
+    return tuple(answers), tuple(rest)
+
+
+def run_step(
+    job: SlurmJob, script: str, name: str, check: StopCheck, title: str, limit: float = ANSWER
+) -> tuple[int | None, Log]:
+    """The exit code of a step and what it printed; without a code it did not end within its limit, and was ended.
+
+    Raises:
+        EngineError: the job ended.
+    """
+    log = Log(LONGEST_ANSWER)
+    step = job.start(script, name, log)
+    deadline = time.monotonic() + limit
+    try:
+        while (code := step.code) is None and time.monotonic() < deadline:
+            check()
+            state = job.look()
+            if not state.alive:
+                raise EngineError(f"engine slurm: job {job.number} ended while {title} was asked: {state.text}.")
+            time.sleep(0.05)
+    finally:
+        step.end()
+    return code, log
+
+
+#: What a library, srun or collbench prints where ranks and srun have different types of PMI, and what helps.
+_UNKNOWN_PMI = "Invalid MPI type"
+_WRONG_PMI = (
+    "unsupported PMI version",
+    "No PMIx server was reachable",
+    _UNKNOWN_PMI,
+    "processes, but MPI_COMM_WORLD of",
+)
+
+
+_ADVICE = 'set mpi in the site file: mpich = "pmi2", openmpi = "pmix" (srun --mpi=list names what there is)'
+
+
+@dataclass(frozen=True)
+class SlurmWorld:
+    """All ranks of a launch, started by one srun."""
+
+    world: WorldSpec
+    job: SlurmJob
+    site: SlurmSite
+    started: list[SlurmStep] = field(default_factory=list)
+
+    @property
+    def hosts(self) -> tuple[tuple[str, int], ...]:
+        return (("the job", self.world.cell.ranks),)
+
+    @property
+    def met(self) -> bool:
+        """Whether its ranks have met: they have written what they are."""
+        return (self.world.folders.out / "manifest.json").exists()
+
+    @property
+    def program(self) -> Argv:
+        return program_of(self.world, self.site)
+
+    def execute(self, host: str, argv: Argv, environment: dict[str, str], log: Log) -> SlurmStep:
+        """The step that starts every rank."""
+        world = self.world
+        launcher, with_servers = world.stack.launcher, self.job.with_servers
+        beside = world.folders.turns is not None
+        variables = variables_of(world.cell, world.placement, launcher, self.site) | environment
+        step = StepOf(world.name, world.cell, world.placement, launcher, variables, with_servers, beside=beside)
+        started = self.job.start(step_script(step, self.site, argv), world.name, log)
+        self.started.append(started)
+        return started
+
+    def died(self) -> str | None:
+        """What Slurm says where the job has ended."""
+        state = self.job.look(at_once=any(step.ended for step in self.started))
+        return None if state.alive else f"Slurm job {self.job.number} ended: {state.text}"
+
+
+@dataclass
+class SlurmSession:
+    """A cluster, as its site file describes it. `check` raises when we are to stop.
+
+    `refused`: why no launch can succeed, once one has shown it.
+    """
+
+    site: SlurmSite
+    check: StopCheck
+    run: str = field(default_factory=lambda: f"{PREFIX}{secrets.token_hex(4)}")
+    job: SlurmJob | None = None
+    refused: str = ""
+
+    @cached_property
+    def title(self) -> str:
+        """`slurm 22.05.8, charliecloud`."""
+        runtime = "" if self.site.runtime == "none" else f", {self.site.runtime}"
+        return f"{version()}{runtime}"
+
+    @property
+    def folder(self) -> Path:
+        """Where folders of launches are made: every node sees it."""
+        return Path(self.site.folder) / self.run
+
+    def close(self, at_once: bool) -> None:
+        """The job is cancelled, once: a second attempt would not know more."""
+        job, self.job = self.job, None
+        if job is not None:
+            job.end()
+
+    def look(self, plan: LaunchPlan, placements: Mapping[LaunchCell, Placement], vendors: Mapping[str, str]) -> Looks:
+        """Submit the job, wait for its nodes, and ask every image and environment there what it holds.
+
+        Within an allocation none is submitted.
+
+        Raises:
+            EngineError: Slurm rejects the job, or ends it.
+            CollbenchError: an image or an environment is missing, or holds something else.
+        """
+        refuse(plan, placements, self.site)
+        needs = resources_of(placements.items())
+        allocation = allocated()
+        if allocation is not None:
+            refuse_small(needs, allocation)
+        script = job_script(self.run, self.folder, self.site, needs)
+        if allocation is None:
+            self.job = submitted(script, self.folder, with_servers=needs.servers is not None)
+        else:
+            self.job = in_allocation(script, self.folder, allocation.job)
+        wait_for_nodes(self.job, self.check)
+        return look_at(self.job, self.site, plan, placements, self.check)
+
+    def ready(self) -> None:
+        """Whether the job still has its nodes, and ranks can meet on them.
+
+        Raises:
+            EngineError: Slurm has ended it, or the site file names a PMI that is not the library's.
+        """
+        if self.job is None:
+            raise EngineError("engine slurm: there is no job.")
+        if self.refused:
+            raise EngineError(f"engine slurm: no launch can succeed: {self.refused}.")
+        state = self.job.look(at_once=True)
+        if not state.alive:
+            state = self.job.outcome(self.check)
+            late = state.state == "TIMEOUT" and self.job.process is None
+            hint = f" Raise time in the site file ({self.site.time})." if late else ""
+            raise EngineError(f"engine slurm: job {self.job.number} has ended: {state.text}.{hint}")
+
+    @contextlib.contextmanager
+    def open(self, world: WorldSpec) -> Iterator[SlurmWorld]:
+        """A step of the job; it is cancelled at the end, if it still runs."""
+        if self.job is None:
+            raise EngineError("engine slurm: there is no job.")
+        opened = SlurmWorld(world, self.job, self.site)
+        try:
+            yield opened
+        except LaunchFailed as error:
+            raise self._explained(error, opened) from error
+        except EngineError as error:  # Slurm is away, or the folder: nothing that this launch could do about
+            raise LaunchLost(str(error)) from error
+        finally:
+            for step in opened.started:
+                step.end()
+
+    def _explained(self, error: LaunchFailed, opened: SlurmWorld) -> LaunchFailed:
+        """Why a launch failed, with what would help. One that ended with its job is lost.
+
+        So is one whose ranks cannot meet because of the site file, or because a node does not have their program: no
+        other launch of this job would do better.
+        """
+        job = opened.job
+        if not job.state.alive or any(step.ends_with_its_job for step in opened.started):
+            state = job.outcome(self.check)
+            if not state.alive:
+                return LaunchLost(f"Slurm job {job.number} ended: {state.text}", error.log)
+        lines = tuple(line for step in opened.started for line in step.log.lines)
+        wrong_pmi = next((line for line in lines if any(sign in line for sign in _WRONG_PMI)), "")
+        if opened.met or not (wrong_pmi or not_started(lines)):
+            return error
+        said = "".join(step.log.message for step in opened.started).rstrip(".")
+        quoted = "" if wrong_pmi.removeprefix("srun: ") in f"{error}{said}" else f": {wrong_pmi}"
+        launcher = opened.world.stack.launcher
+        kind = self.site.mpi.get(launcher.vendor, launcher.pmi)
+        may_be_another = not kind.startswith(launcher.pmi) or _UNKNOWN_PMI in wrong_pmi  # than the site file names
+        advice = f"; {_ADVICE}" if wrong_pmi and may_be_another else ""
+        self.refused = f"{error}{said}{quoted}{advice}"
+        return LaunchLost(f"{error}{quoted}{advice}", error.log)
+
+    def sweep(self) -> tuple[list[str], list[str]]:
+        """Jobs and folders whose driver has not shown itself for minutes."""
+        removed: list[str] = []
+        kept: list[str] = []
+        for folder in sorted(Path(self.site.folder).glob(f"{PREFIX}*")):
+            with contextlib.suppress(OSError):
+                own = folder.stat().st_uid == os.getuid()
+                silent = time.time() - (folder / "driver").stat().st_mtime > ABANDONED
+                if not own or not silent:
+                    kept += [str(folder)] if own else []
+                    continue
+                if (folder / "number").exists():
+                    cancel((folder / "number").read_text(encoding="ascii"))
+                (removed if remove_folder(folder) else kept).append(str(folder))
+        return removed, kept
 
 
 _LADDER = ladder_of(Step("files", "files and user IDs of their own; everything else is the node's", Sharing()))

@@ -13,8 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from collbench.launch.cells import LaunchCell
-from collbench.launch.engines.slurm.options import RUNTIMES, WITHOUT_PROC_LINKS, placing_options, uses_threads
-from collbench.launch.engines.slurm.site import SlurmSite
+from collbench.launch.engines.slurm.site import RUNTIMES, WITHOUT_PROC_LINKS, SlurmSite, placing_options, uses_threads
 from collbench.launch.engines.spec import WorldSpec
 from collbench.launch.expansion import cores_of, each_of, parts_of, shapes_of
 from collbench.launch.launchers import Argv, RankLauncher
@@ -86,19 +85,14 @@ def resources_of(placements: Iterable[tuple[LaunchCell, Placement]]) -> Resource
 
 def _most(parts: Iterable[tuple[LaunchCell, Placement]]) -> Resources:
     """Nodes and GPUs for every part, and the tasks and cores of the one that needs most processors of a node."""
-    needs = [
-        Resources(cell.hosts, _seats(cell, placement), cores_of(placement), len(placement.gpus) // cell.hosts)
-        for cell, placement in parts
-    ]
+    needs = []
+    for cell, placement in parts:
+        cores = {core for slot in placement.slots for core in slot.cores}
+        tasks = min(each_of(cell), len(cores) // cores_of(placement))  # those of a node that have cores of their own
+        needs.append(Resources(cell.hosts, tasks, cores_of(placement), len(placement.gpus) // cell.hosts))
     largest = max(needs, key=lambda need: (need.tasks * need.cores, need.tasks))
     nodes, gpus = max(need.nodes for need in needs), max(need.gpus for need in needs)
     return replace(largest, nodes=nodes, gpus=gpus)
-
-
-def _seats(cell: LaunchCell, placement: Placement) -> int:
-    """Tasks of a node that have cores of their own."""
-    cores = {core for slot in placement.slots for core in slot.cores}
-    return min(each_of(cell), len(cores) // cores_of(placement))
 
 
 #: Nodes of a job, in Slurm's notation; and of one with nodes for servers.
@@ -109,7 +103,9 @@ _ALL_NODES = "$SLURM_JOB_NODELIST_HET_GROUP_0,$SLURM_JOB_NODELIST_HET_GROUP_1"
 def job_script(name: str, folder: Path, site: SlurmSite, needs: Resources) -> str:
     """The script for sbatch: of a heterogeneous job where servers have a node, which is its first component."""
     at = shlex.quote(str(folder))
-    head, nodes, setup = _asked(name, folder, site.time, needs, site.options), _NODES, _setup(at, site.setup)
+    head, nodes = _asked(name, folder, site.time, needs, site.options), _NODES
+    lines = "".join(f"{line}\n" for line in site.setup)
+    setup = _SETUP.format(folder=at, lines=lines) if lines else ""
     if needs.servers is not None:
         of_servers = _asked(name, folder, site.time, needs.servers, site.of_servers)
         head, nodes = f"{of_servers}#SBATCH hetjob\n{head}", _ALL_NODES
@@ -117,11 +113,6 @@ def job_script(name: str, folder: Path, site: SlurmSite, needs: Resources) -> st
     body = _JOB.format(folder=at, setup=setup, nodes=nodes, abandoned=ABANDONED, look=LOOK,
                        seldom=SELDOM)  # fmt: skip
     return f"#!/bin/bash\n{head}{body}"
-
-
-def _setup(at: str, lines: Iterable[str]) -> str:
-    text = "".join(f"{line}\n" for line in lines)
-    return _SETUP.format(folder=at, lines=text) if text else ""
 
 
 def _asked(name: str, folder: Path, time: str, needs: Resources, options: Sequence[str]) -> str:
@@ -187,21 +178,17 @@ def _component(
         *(runtime.flags(image, site.folder, f"collbench-{cell.image}") if contained else ()),
     ]  # fmt: skip
     inside = runtime.prefix(image, site.folder, sharing) if contained else ()
-    of_task = "; ".join((*_of_task(step, site), _APART if step.beside else step.run))
-    return f"{shlex.join(options)} \\\n  {shlex.join(('sh', '-c', of_task, 'task', *inside, *program))}"
-
-
-def _of_task(step: StepOf, site: SlurmSite) -> list[str]:
-    """What a task's shell sets, because it differs from rank to rank."""
-    lines = [f"export {name}={value}" for name, value in step.launcher.task.items()]
-    if verbose := " ".join(name for name in step.launcher.verbose if name not in site.variables):
-        lines.append(f'[ "$SLURM_LOCALID" = 0 ] || unset {verbose}')
-    if step.cell.isolation is not None:
-        number = "$SLURM_NODEID" if step.cell.policy == "multi" else "$SLURM_PROCID"
-        lines.append(f"export COLLBENCH_CONTAINER=c{number}")
-    if site.runtime == "pyxis" and step.launcher.pmi == "pmi2":
-        lines.append("export PMI_RANK=$SLURM_PROCID")  # its hook gives all tasks of a node that of the first
-    return lines
+    # What a task's shell sets, because it differs from rank to rank.
+    shell = [f"export {name}={value}" for name, value in launcher.task.items()]
+    if verbose := " ".join(name for name in launcher.verbose if name not in site.variables):
+        shell.append(f'[ "$SLURM_LOCALID" = 0 ] || unset {verbose}')
+    if contained:
+        number = "$SLURM_NODEID" if cell.policy == "multi" else "$SLURM_PROCID"
+        shell.append(f"export COLLBENCH_CONTAINER=c{number}")
+    if site.runtime == "pyxis" and launcher.pmi == "pmi2":
+        shell.append("export PMI_RANK=$SLURM_PROCID")  # its hook gives all tasks of a node that of the first
+    shell.append(_APART if step.beside else step.run)
+    return f"{shlex.join(options)} \\\n  {shlex.join(('sh', '-c', '; '.join(shell), 'task', *inside, *program))}"
 
 
 def variables_of(cell: LaunchCell, placement: Placement, launcher: RankLauncher, site: SlurmSite) -> dict[str, str]:

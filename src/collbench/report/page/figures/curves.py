@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 #: Size asked for (bytes), a value, and the ends of its interval.
-Line = list[tuple[int, float, tuple[float, float] | None]]
+CurveLine = list[tuple[int, float, tuple[float, float] | None]]
 
 #: Sizes at most this many times apart are joined by a solid line.
 NEAR = 16
@@ -103,9 +103,9 @@ def _groups(options: list[Option]) -> list[list[Option]]:
     return groups
 
 
-def _times(question: Question, option: Option) -> Line:
+def _times(question: Question, option: Option) -> CurveLine:
     """Sizes that were measured, each with the median of its launches (s)."""
-    line: Line = []
+    line: CurveLine = []
     for size in question.sizes:
         cell = question.cells[size].get(option)
         if cell is not None and cell.medians and min(cell.medians) > 0 and size > 0:
@@ -114,13 +114,13 @@ def _times(question: Question, option: Option) -> Line:
     return line
 
 
-def _rates(times: Line, amounts: dict[int, float]) -> Line:
+def _rates(times: CurveLine, amounts: dict[int, float]) -> CurveLine:
     """`amounts`: the work of each size asked for; of a collective the GB that pass the busiest link."""
     return [(size, amounts[size] / time, ends and (amounts[size] / ends[1], amounts[size] / ends[0]))
             for size, time, ends in times if amounts[size] > 0]  # fmt: skip
 
 
-def _notes(series: dict[str, Line]) -> str:
+def _notes(series: dict[str, CurveLine]) -> str:
     """What whiskers and dotted lines are, where there are any."""
     whiskers = any(ends for line in series.values() for _, _, ends in line)
     gaps = any(_far(size, following) for line in series.values() for (size, *_), (following, *_) in pairwise(line))
@@ -137,7 +137,7 @@ def _rate_axis(label: str, axes: Axes) -> None:
     axes.set_ylabel(label)
 
 
-def _paint(axes: Axes, series: dict[str, Line], finish: Callable[[Axes], None]) -> None:
+def _paint(axes: Axes, series: dict[str, CurveLine], finish: Callable[[Axes], None]) -> None:
     """`finish` makes the vertical axis."""
     sizes = sorted({size for line in series.values() for size, _, _ in line})
     step = _beside(sizes, len(series)) if any(ends for line in series.values() for _, _, ends in line) else 0.0
@@ -154,7 +154,7 @@ def _beside(sizes: list[int], series: int) -> float:
     return min(0.3 * min(gaps) / series, 0.008 * sum(gaps))
 
 
-def _line(axes: Axes, number: int, aside: float, label: str, points: Line) -> None:
+def _line(axes: Axes, number: int, aside: float, label: str, points: CurveLine) -> None:
     """Solid between near sizes, dotted over gaps; sizes are multiplied by `aside`."""
     colour = SERIES[number]
     places, values = [size * aside for size, _, _ in points], [value for _, value, _ in points]

@@ -25,7 +25,7 @@ ROW, FRAME = 0.24, 1.2
 
 
 @dataclass(frozen=True)
-class Entry:
+class PanelRow:
     """A row in one panel: `words` at the edge, a marker at `value`, a line over `ends`; a row to take is shaded."""
 
     words: str
@@ -45,7 +45,7 @@ class Forest:
     """
 
     labels: Sequence[str]
-    panels: Sequence[tuple[str, Sequence[Entry | None]]]
+    panels: Sequence[tuple[str, Sequence[PanelRow | None]]]
     equal: float
     band: tuple[float, float]
     axis: str
@@ -81,7 +81,7 @@ class Forest:
         self.scale(first)
 
 
-def _entry(axes: Axes, index: int, entry: Entry, number: int) -> None:
+def _entry(axes: Axes, index: int, entry: PanelRow, number: int) -> None:
     if entry.taken:
         axes.axhspan(index - 0.45, index + 0.45, color=BETTER, alpha=0.18, linewidth=0)
     axes.annotate(entry.words, (1.015, index), xycoords=("axes fraction", "data"), ha="left", va="center", fontsize=8,
@@ -171,16 +171,18 @@ def _cost(panel: Panel, option: Option) -> float:
     return float("inf") if found is None else found.ratio
 
 
-def _of_option(panel: Panel, option: Option) -> Entry:
+def _of_option(panel: Panel, option: Option) -> PanelRow:
     found, taken = panel.at.options.get(option), option == panel.taken
     if found is None:
-        return Entry("failed" if option in panel.at.failing else "not compared", taken=taken)
+        return PanelRow("failed" if option in panel.at.failing else "not compared", taken=taken)
     value = found.ratio
     if found.out:
-        return Entry(f"{digits(value)}x", ">", WORSE, value, (value, value), taken)
+        return PanelRow(f"{digits(value)}x", ">", WORSE, value, (value, value), taken)
     if isinstance(found.at_most, str):
-        return Entry(f"{digits(value)}x, no bound", "o", OPEN, value, (value, value), taken)
-    return Entry(f"at most {slowdown(found.at_most)}", "s", SERIES[0], value, (value, max(found.at_most, value)), taken)
+        return PanelRow(f"{digits(value)}x, no bound", "o", OPEN, value, (value, value), taken)
+    return PanelRow(
+        f"at most {slowdown(found.at_most)}", "s", SERIES[0], value, (value, max(found.at_most, value)), taken
+    )
 
 
 def _in_words(panel: Panel, rows: Sequence[tuple[str, Option | None]]) -> str:
@@ -207,7 +209,7 @@ _TICKS = (
 
 
 @dataclass(frozen=True)
-class Benchmark:
+class BenchmarkRow:
     """A benchmark with its parameters; without comparison the heading of a suite, or what was not compared."""
 
     label: str
@@ -220,16 +222,16 @@ class Benchmark:
         return "not compared" if self.comparison is None else cell_text(self.comparison)
 
     @property
-    def entry(self) -> Entry | None:
+    def entry(self) -> PanelRow | None:
         """Differences in per cent; None for a heading."""
         if self.heading:
             return None
         ratio = None if self.comparison is None else self.comparison.ratio
         marker, colour = _LOOKS.get("" if self.comparison is None else self.comparison.verdict, ("", INK))
         if ratio is None:
-            return Entry(self.words, marker, colour)
+            return PanelRow(self.words, marker, colour)
         ends = None if ratio.interval is None else (_percent(ratio.interval[0]), _percent(ratio.interval[1]))
-        return Entry(self.words, marker, colour, _percent(ratio.value), ends)
+        return PanelRow(self.words, marker, colour, _percent(ratio.value), ends)
 
 
 def _percent(ratio: float) -> float:
@@ -243,7 +245,7 @@ _LOOKS = {"slower": (">", WORSE), "faster": ("<", BETTER), "same": ("s", SERIES[
 LINEAR, NARROWER = 5, 10.0
 
 
-def benchmarks(rows: Sequence[Benchmark], margin: float, title: str, name: str) -> Figure:
+def benchmarks(rows: Sequence[BenchmarkRow], margin: float, title: str, name: str) -> Figure:
     """How every benchmark differs in time; `margin` is a share."""
     entries, percent = [row.entry for row in rows], margin * 100
     values = [value for entry in entries if entry is not None and entry.value is not None

@@ -47,7 +47,7 @@ _CAPTION = (
 
 
 @dataclass(frozen=True)
-class Ladder:
+class StepCosts:
     """The first place, its time in seconds, and the other places, from the least isolated to the most."""
 
     first: str
@@ -70,7 +70,7 @@ def ladders(question: Question, size: int, compared: Sequence[Comparison], name:
     return figures
 
 
-def _ladders(question: Question, size: int, compared: Sequence[Comparison]) -> dict[Option, Ladder]:
+def _ladders(question: Question, size: int, compared: Sequence[Comparison]) -> dict[Option, StepCosts]:
     """By their first option; for each library and driver the first ladder, whatever the other factors."""
     options = {id(cell): option for option, cell in question.cells.get(size, {}).items()}
     by_base: dict[Option, list[tuple[Option, Comparison]]] = {}
@@ -78,13 +78,13 @@ def _ladders(question: Question, size: int, compared: Sequence[Comparison]) -> d
         base, other = options.get(id(comparison.pair.base)), options.get(id(comparison.pair.other))
         if base is not None and other is not None and comparison.base is not None:
             by_base.setdefault(base, []).append((other, comparison))
-    ladders: dict[tuple[str, str], tuple[Option, Ladder]] = {}
+    ladders: dict[tuple[str, str], tuple[Option, StepCosts]] = {}
     for base in sorted(by_base, key=lambda option: (option.isolation_order, option)):
         others = sorted(by_base[base], key=lambda pair: (pair[0].isolation_order, pair[0]))
         if len(others) > 1:
             seconds = centre(question.cells[size][base].medians).value
             places = tuple((_step_name(option), comparison) for option, comparison in others)
-            ladders.setdefault((base["library"], base["driver"]), (base, Ladder(_step_name(base), seconds, places)))
+            ladders.setdefault((base["library"], base["driver"]), (base, StepCosts(_step_name(base), seconds, places)))
     return {base: ladder for _, (base, ladder) in sorted(ladders.items())}
 
 
@@ -96,7 +96,7 @@ def _words(comparison: Comparison) -> str:
     return comparison.verdict if comparison.ratio is None else f"{times(comparison.ratio)}, {comparison.verdict}"
 
 
-def _paint_ladder(axes: Axes, ladder: Ladder) -> None:
+def _paint_ladder(axes: Axes, ladder: StepCosts) -> None:
     first, tops = ladder.seconds, [ladder.seconds]
     axes.axhline(first, color=INK, linewidth=0.7, linestyle="--")
     mark(axes.bar(0, first, 0.7, color=SERIES[0], linewidth=0)[0], 0)
@@ -154,18 +154,18 @@ def bars(questions: list[Question], size: int, name: str, title: str) -> list[Fi
     return figures
 
 
-Place = tuple[str, str, str]
+PlaceName = tuple[str, str, str]
 
 
-def _place(option: Option) -> Place:
+def _place(option: Option) -> PlaceName:
     return (option["policy"], option["isolation"], option["affinity"])
 
 
-def _order(place: Place) -> tuple[object, ...]:
+def _order(place: PlaceName) -> tuple[object, ...]:
     return (place[2], policy_order(place[0]), step_order(place[1] or None))
 
 
-def _of_place(questions: list[Question], size: int, place: Place, group: str | None = None) -> list[Bar]:
+def _of_place(questions: list[Question], size: int, place: PlaceName, group: str | None = None) -> list[Bar]:
     bars = []
     for question in sorted(questions, key=lambda question: question.case.where.ranks):
         for option, cell in sorted(question.cells.get(size, {}).items()):

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 #: Samples in seconds, by launch.
-Launches = dict[int, "NDArray[np.float64]"]
+SamplesByLaunch = dict[int, "NDArray[np.float64]"]
 
 #: Samples that one plot takes (8 bytes each): of more than that it draws every second, every third, and so on.
 MOST_DRAWN = 1 << 20
@@ -33,7 +33,7 @@ MOST_DRAWN = 1 << 20
 class PlottedSamples:
     """Valid samples in seconds of each named case, by launch: every `step`-th. `unread` files could not be read."""
 
-    samples: dict[str, Launches]
+    samples: dict[str, SamplesByLaunch]
     unread: int
     step: int
 
@@ -49,7 +49,7 @@ class StoredSamples:
         """The samples of each named case; a case without any has no entry. Needs the memory of `most` and of a file."""
         stored = [(name, case, file) for name, case in cells.items() for file in self._observed.sample_files(case)]
         step = max(-(-sum(file.n for *_, file in stored) // most), 1)
-        samples: dict[str, Launches] = {}
+        samples: dict[str, SamplesByLaunch] = {}
         unread = 0
         for name, case, file in sorted(stored, key=lambda one: one[-1].launch):  # one run after the other
             try:
@@ -110,7 +110,7 @@ def strips(stored: StoredSamples, question: Question, name: str, title: str) -> 
 _DOTS = ("#3b82c4", "#c2783a")
 
 
-def _paint(axes: Axes, places: Mapping[str, Launches]) -> None:
+def _paint(axes: Axes, places: Mapping[str, SamplesByLaunch]) -> None:
     number = 0
     for column, launches in enumerate(places.values()):
         width = 0.84 / max(len(launches), 1)

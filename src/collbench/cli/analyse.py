@@ -1,0 +1,408 @@
+"""What the commands that read runs have in common, and `show`, `advise`, `model` and `report`.
+
+What a command alone needs is imported when it runs: `show` needs little of it.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from itertools import chain
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+import msgspec
+
+from collbench.analysis.environment import unlike
+from collbench.analysis.factors import normalised
+from collbench.analysis.options import FACTORS
+from collbench.analysis.runs import Observed, observe, refuse_same, shortage
+from collbench.cli.options import (
+    IN_BLOCKS,
+    MARGIN,
+    PATH,
+    RUN,
+    RUNS,
+    Options,
+    command,
+    option,
+    several,
+    switch,
+)
+from collbench.cli.terminal import amount, harmless, note, refuse_folder, say, waiting_for, write, write_bytes
+from collbench.errors import RequestError
+from collbench.report import STYLES, new_style
+from collbench.report.caveats import flaw_text
+from collbench.report.tables import FORMATS, Table, csv_text, in_columns, latex, markdown, terminal
+from collbench.schema.case import own_axes
+from collbench.schema.manifest import Manifest, read_manifest
+from collbench.schema.record import Record
+from collbench.schema.store import RecordStream
+from collbench.units import parse_size
+
+if TYPE_CHECKING:
+    from collbench.analysis.models import LinkSeries
+    from collbench.analysis.predictions import PredictionQuestion, TrainingStep
+    from collbench.report.models import Answers
+    from collbench.report.page.drawing import Figure
+    from collbench.report.page.render import Chapter
+
+#: Styles for programs and for papers have every table, those for people begin with the answer.
+COMPLETE = ("csv", "latex")
+
+STYLE = option("--style", "How to print it.", type=click.Choice([*FORMATS, "json"]), default="table")
+
+#: What is not among the options that are compared.
+_FIXED = option(
+    "--given",
+    f"What cannot be chosen, such as policy=single. Can be repeated. Factors: {', '.join(FACTORS)}.",
+    "FACTOR=VALUE",
+    multiple=True,
+)
+
+
+def read(path: Path) -> Observed:
+    """A run, or a folder of runs of which each is one launch of the same; what cannot be relied on goes to stderr.
+
+    Raises:
+        RunReadError: neither of them, or damaged.
+        RequestError: the runs in the folder measured different things, or the same launches, or hold no records.
+    """
+    with waiting_for(f"reading {path}"):
+        observed = observe(path)
+    refuse_same([observed])
+    if apart := unlike(observed):
+        listed = "".join(f"\n  {name}: {values}" for name, values in apart.items())
+        raise RequestError(
+            f"{path}: the runs in this folder are not launches of the same:{listed}\n"
+            "Put each kind into a folder of its own, or name the runs one by one."
+        )
+    for flaw in observed.flaws:
+        note(f"collbench: {flaw_text(flaw)}.")
+    if not observed.cells:
+        raise RequestError(f"{path}: no records in it.")
+    return observed
+
+
+def read_each(paths: Sequence[Path]) -> list[Observed]:
+    """As `read`, of several.
+
+    Raises:
+        RequestError: also where two of them hold the same launches.
+    """
+    observed = [read(path) for path in paths]
+    refuse_same(observed)
+    return observed
+
+
+def names(texts: Sequence[str]) -> frozenset[str]:
+    """Names of factors as typed: in several options, or with commas between them."""
+    return frozenset(normalised(name.strip()) for text in texts for name in text.split(","))
+
+
+def print_tables(tables: Sequence[Table], document: Any, style: str) -> None:
+    """Print tables in a style, or the document as JSON. CSV has no room for notes: they go to stderr."""
+    text = FORMATS[style](tables) if style != "json" else msgspec.json.format(msgspec.json.encode(document)).decode()
+    sys.stdout.write(harmless(text if text.endswith("\n") else text + "\n"))
+    if style == "csv":
+        for line in dict.fromkeys(line for table in tables for line in table.notes):
+            note(f"* {line}")
+
+
+# show ----------------------------------------------------------------------------------------------------------------
+
+
+class ShowOptions(Options):
+    """Of `show`."""
+
+    directory: Path = RUN
+    style: str = option("--style", "How to print it.", type=click.Choice(list(STYLES)), default="table")
+
+
+@command("show", ShowOptions)
+def show_command(options: ShowOptions) -> None:
+    """Print the run in DIRECTORY; of one of several launches what they took, cell by cell."""
+    directory = options.directory
+    manifest, stream = read_manifest(directory), RecordStream(directory)
+    records = iter(stream)
+    first = next(records, None)
+    if first is not None:
+        _print_run(directory, manifest, chain((first,), records), options.style)
+    if stream.truncated:
+        note(f"collbench: {directory}: the last record was cut off and is left out.")
+    if first is None:
+        raise RequestError(f"{directory}: no records in it.")
+
+
+def _print_run(directory: Path, manifest: Manifest, records: Iterable[Record], style: str) -> None:
+    from collbench.analysis.results import cells_of
+    from collbench.report.caveats import shortage_text, slowest_hosts, slowest_of
+    from collbench.report.cells import launch_tables
+
+    if manifest.experiment is not None and style == "table":
+        slowest: list[tuple[str, float, str]] = []
+
+        def passing() -> Iterator[Record]:
+            for record in records:
+                if host := slowest_of(record):
+                    slowest.append(host)
+                yield record
+
+        cells = cells_of(passing(), manifest)
+        hosts = "".join(in_columns(line, "* ", "  ") + "\n" for line in slowest_hosts(slowest))
+        sys.stdout.write(harmless(terminal(launch_tables(cells)) + hosts))
+        lacking = shortage(directory, manifest, cells.values())
+        if lacking.cells:
+            note(f"collbench: {shortage_text(lacking)}.")
+        return
+    printer = new_style(style)
+    sys.stdout.write(harmless(printer.begin(manifest)))
+    for record in records:
+        sys.stdout.write(harmless(printer.add(record)))
+    sys.stdout.write(harmless(printer.end()))
+
+
+# advise --------------------------------------------------------------------------------------------------------------
+
+
+class AdviseOptions(Options):
+    """Of `advise`."""
+
+    # fmt: off
+    runs: tuple[Path, ...] = RUNS
+    given: tuple[str, ...] = _FIXED
+    margin: float = MARGIN
+    ignored: tuple[str, ...] = several("--ignore", "Take several runs together although this differs.", "FACTOR")
+    in_blocks: bool = IN_BLOCKS
+    why: bool = switch("--why", "Also the evidence: what every choice costs at every size.")
+    style: str = STYLE
+    # fmt: on
+
+
+@command("advise", AdviseOptions)
+def advise_command(options: AdviseOptions) -> None:
+    """For each operation, range of sizes and number of ranks: what to take, and what other choices cost.
+
+    Several runs of one machine are taken together: the libraries in which they differ are choices.
+    """
+    from collbench.analysis.advise import advise
+    from collbench.analysis.guidelines import check
+    from collbench.analysis.options import differing, given_cells, merged, parse_given, questions
+    from collbench.analysis.own_sides import planned
+    from collbench.analysis.pairs import refuse_not_alternated
+    from collbench.report.advice import brief, cautions, complete, document, evidence, with_answers
+
+    each, margin, style = read_each(options.runs), options.margin, options.style
+    for other in each[1:] if options.in_blocks else ():
+        refuse_not_alternated(each[0], other)
+    with waiting_for("comparing options"):
+        observed = merged(each, names(options.ignored), options.in_blocks)
+        given = parse_given(options.given, own_axes(observed.cells))
+        sides = planned(given_cells(observed, given), margin)
+        advices = complete(advise(questions(observed, given), observed.interleaved, margin), observed.interleaved)
+        guidelines = check(observed, margin)
+        misleading = cautions(advices, observed, sides, differing(each))
+    answers = brief(advices, misleading, sides, options.why or style in COMPLETE)
+    tables = evidence(advices, guidelines)
+    shown = with_answers(tables, answers) if style in COMPLETE else [*answers, *(tables if options.why else ())]
+    print_tables(shown, document(advices, guidelines, misleading), style)
+
+
+# model ---------------------------------------------------------------------------------------------------------------
+
+#: The most ranks in a prediction.
+MOST_RANKS = 1 << 24
+
+_POINT = re.compile(r"ranks\s*=\s*(?P<ranks>[0-9]{1,10})(?:\s*,\s*bytes\s*=\s*(?P<bytes>[^,=\s]+))?")
+
+
+class ModelOptions(Options):
+    """Of `model`."""
+
+    # fmt: off
+    runs: tuple[Path, ...] = RUNS
+    points: tuple[str, ...] = several("--predict", "Predict a point, such as ranks=64,bytes=1G.", "POINT")
+    collectives: tuple[str, ...] = several("--collective", "Only this collective.", "NAME")
+    every: bool = switch("--all", "Every table, with all that must be known of them.")
+    style: str = STYLE
+    # fmt: on
+
+
+@command("model", ModelOptions)
+def model_command(options: ModelOptions) -> None:
+    """Fit latency, bandwidth and algorithm to a run, judge the fit, and predict: collbench model RUN.
+
+    A run is a folder that --out or launch wrote, or a folder of such folders, each of them one launch. Several runs are
+    modelled one after the other.
+    """
+    from collbench import collectives
+    from collbench.report.models import brief, document, sentence, step_cautions, step_grid, step_tables, tables
+
+    questions = [parse_point(text) for text in options.points]
+    wanted = frozenset(collectives.get(name).name for name in options.collectives)
+    shown: list[Table] = []
+    documents = []
+    for observed in read_each(options.runs):
+        answers, steps = _modelled(observed, wanted, questions)
+        if options.style in COMPLETE:
+            made = [*tables(answers), *step_tables(steps)]
+        elif options.every:
+            made = [Table(sentence(answers), (), ()), *tables(answers, narrow=True), *step_tables(steps)]
+        else:
+            made = brief(answers, step_grid(steps), step_cautions(steps))
+        several_runs = len(options.runs) > 1
+        shown += [replace(one, title=f"{answers.name}: {one.title}") for one in made] if several_runs else made
+        documents.append(document(answers, steps))
+    print_tables(shown, {"runs": documents}, options.style)
+
+
+def _modelled(
+    observed: Observed, wanted: frozenset[str], questions: Sequence[PredictionQuestion]
+) -> tuple[Answers, Sequence[TrainingStep]]:
+    """What is known of a run (with `wanted`, of these collectives); refused where that is nothing."""
+    from collbench.analysis.models import Model, Unfit, model
+    from collbench.analysis.predictions import COLLECTIVE, Prediction, Refusal, answers, training_steps
+    from collbench.report.models import Answers, reason, why_unfit
+
+    def listed(reasons: Iterable[str]) -> str:
+        return "".join(f"\n  {reason}" for reason in dict.fromkeys(reasons))
+
+    fits = tuple(map(model, _series(observed, wanted)))
+    if not any(isinstance(one, Model) for one in fits):
+        reasons = listed(why_unfit(one) for one in fits if isinstance(one, Unfit))
+        raise RequestError(f"{observed.name}: nothing can be modelled.{reasons}")
+    found = [answer for question in questions for answer in answers(observed, fits, question)]
+    predictions = tuple(answer for answer in found if isinstance(answer, Prediction))
+    refusals = tuple(answer for answer in found if isinstance(answer, Refusal))
+    if questions and not predictions:
+        missing = " --predict needs bytes=SIZE for collectives that move data."
+        raise RequestError(f"{observed.name}: nothing can be predicted.{listed(map(reason, refusals)) or missing}")
+    simulated = any(manifest.simulated for manifest in observed.manifests)
+    steps = training_steps(observed, fits) if not wanted or COLLECTIVE in wanted else ()
+    return Answers(observed.name, fits, predictions, refusals, simulated), steps
+
+
+def _series(observed: Observed, wanted: frozenset[str]) -> list[LinkSeries]:
+    """Those of the collectives; of a run that has none those of its programs, which say why they have no model."""
+    from collbench.analysis.models import series
+
+    measured = {case.workload for case in observed.cells}
+    for name in sorted(wanted - measured):
+        raise RequestError(f"--collective {name}: not in {observed.name}, which has {', '.join(sorted(measured))}.")
+    sized = {case: cell for case, cell in observed.cells.items() if case["backend"]}
+    return series(replace(observed, cells=sized or observed.cells), wanted)
+
+
+def parse_point(text: str) -> PredictionQuestion:
+    """The question of `ranks=64,bytes=1G`; without bytes it is for collectives that move no data.
+
+    Raises:
+        RequestError: not of this form, or out of range.
+    """
+    from collbench.analysis.predictions import PredictionQuestion
+
+    match = _POINT.fullmatch(text.strip())
+    if match is None or not 2 <= int(match["ranks"]) <= MOST_RANKS:
+        raise RequestError(f"--predict {text!r}: write ranks=64,bytes=1G, with 2 to {MOST_RANKS} ranks.")
+    return PredictionQuestion(int(match["ranks"]), parse_size(match["bytes"]) if match["bytes"] else None)
+
+
+# report --------------------------------------------------------------------------------------------------------------
+
+#: What a single figure is written as.
+FIGURES = (".svg", ".pdf")
+
+#: What tables are written as, by the suffix of the file's name.
+_TABLES: dict[str, Callable[[list[Table]], str]] = {".md": markdown, ".csv": csv_text, ".tex": latex, ".txt": terminal}
+
+
+class ReportOptions(Options):
+    """Of `report`."""
+
+    # fmt: off
+    runs: tuple[Path, ...] = RUNS
+    output: Path = option("-o --output", "The file to write; its suffix chooses the format: .html, .md, .csv, .tex, .txt.", "FILE", type=PATH, default="report.html")
+    against: str | None = option("--against", "Put the runs beside the figures of this paper (choi2021, xu2017, ...), with a verdict on each conclusion by all of them.", "PAPER")
+    figure: str | None = option("--figure", "Write this figure alone, as .svg or .pdf: its number or part of its title.", "NAME")
+    given: tuple[str, ...] = _FIXED
+    margin: float = MARGIN
+    # fmt: on
+
+
+@command("report", ReportOptions)
+def report_command(options: ReportOptions) -> None:
+    """Write a report on RUNS as one HTML file that needs no network; or its tables as Markdown, CSV or LaTeX.
+
+    Several runs have a chapter each and are not compared with each other: that does `collbench compare A B`. Beside a
+    paper they are judged together, in a chapter of its own.
+    """
+    from collbench import workloads
+    from collbench.analysis.options import parse_given
+    from collbench.report.page.contents import chapter, paper_chapter
+    from collbench.report.page.drawing import as_file
+    from collbench.report.paper import beside, paper
+
+    output, figure, margin = options.output, options.figure, options.margin
+    kind = output.suffix.lower()
+    if figure is not None and kind not in FIGURES:
+        raise RequestError(f"-o {output}: --figure writes one figure. The name must end in {' or '.join(FIGURES)}.")
+    if figure is None and kind in FIGURES:
+        raise RequestError(f"-o {output}: name the figure by --figure: its number, or part of its title.")
+    if kind not in (".html", ".htm", *_TABLES, *FIGURES):
+        raise RequestError(f"-o {output}: unknown format. The name must end in .html, {', '.join(_TABLES)}.")
+    refuse_folder(output)
+    published = paper(options.against) if options.against else None
+    observed = read_each(options.runs)
+    given = parse_given(options.given, own_axes([case for run in observed for case in run.cells]))
+    suites = {name: suite for suite, members in workloads.suites().items() for name in members}
+    with waiting_for(f"writing {output}"):
+        chapters = [paper_chapter(published.reference, beside(observed, published, margin))] if published else []
+        pages = kind not in _TABLES
+        chapters += [chapter(run, given, margin, number, pages, suites) for number, run in enumerate(observed)]
+        if figure is not None:
+            write_bytes(output, as_file(_figure(chapters, figure), kind[1:]))
+        elif pages:
+            from collbench.report.page.render import html
+
+            write(output, harmless(html(chapters)))
+        else:
+            write(output, harmless(_TABLES[kind](_tables(chapters))))
+    say(f"{output}: {amount(output.stat().st_size)}")
+
+
+def _figure(chapters: Sequence[Chapter], name: str) -> Figure:
+    """The figure of this number, or the only one with these words in its title.
+
+    Raises:
+        RequestError: there is none, or more than one.
+    """
+    figures: list[Figure] = []
+    for run in chapters:
+        figures += run.picture
+        for section in run.sections:
+            figures += (*section.figures, *section.folded)
+    if name.isdecimal() and 0 < int(name) <= len(figures):
+        return figures[int(name) - 1]
+    chosen = [figure for figure in figures if name.lower() in figure.title.lower()]
+    if len(chosen) == 1:
+        return chosen[0]
+    wrong = (
+        f"{len(chosen)} figures have these words in their titles" if chosen else "no figure has this number or title"
+    )
+    listed = "".join(f"\n  {number}  {figure.title}" for number, figure in enumerate(figures, 1))
+    raise RequestError(f"--figure {name!r}: {wrong}. {'There are:' + listed if listed else 'There is none.'}")
+
+
+def _tables(chapters: Iterable[Chapter]) -> list[Table]:
+    listed = []
+    for run in chapters:
+        lines = (("answer", line) for line in run.answer)
+        warnings = (("what could mislead", line) for line in run.misleading)
+        listed.append(Table(run.question, ("what", "line"), (*lines, *warnings)))
+        for section in run.sections:
+            listed += [*section.tables, *section.folded_tables]
+        listed += run.environment
+    return listed

@@ -1,0 +1,535 @@
+"""What measures in the world that this process is part of: a collective, `run`, `suite` and `demo`.
+
+From a plan to an exit code, and where records go on rank 0: a run on disk, a style, a progress bar.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from importlib.resources import as_file, files
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+from click.core import ParameterSource
+from numpy.typing import NDArray
+
+from collbench import backends, collectives, workloads
+from collbench.bindings.spec import Options as WorldOptions
+from collbench.cli.options import PATH, PLAN, Options, argument, command, option, switch
+from collbench.cli.terminal import opened
+from collbench.errors import Interrupted, RequestError, RunWriteError, suggestion
+from collbench.launch.shipped import find_plan
+from collbench.machine import launcher
+from collbench.report import STYLES, Style, new_style
+from collbench.run.binding import bind
+from collbench.run.describe import completed
+from collbench.run.expand import parameters_of
+from collbench.run.experiment import default_backend, perform, plan_experiment
+from collbench.schema.axes import AXES, Situation, Sizes, choices_of
+from collbench.schema.case import CADENCES, GATES
+from collbench.schema.manifest import Manifest
+from collbench.schema.plan import USUAL_CAP, Plan, check_plan, load_plan, load_world_plan, named_in_errors
+from collbench.schema.record import Record
+from collbench.schema.store import RunWriter, end_progress, note_progress
+from collbench.schema.world import Place, read_places
+from collbench.units import counted, parse_size
+from collbench.workloads.program import Program
+
+#: A rescue waits this long for a record that is being written (s).
+LONGEST_WAIT = 0.2
+
+# Flags. Letters are those of nccl-tests. -----------------------------------------------------------------------------
+
+# fmt: off
+
+
+class Output(Options):
+    """Where the records go."""
+
+    style: str = option("--style", "How results are printed.", type=click.Choice(list(STYLES)), default="table")
+    out: Path | None = option("--out", "Keep the run: manifest, records, every sample.", "DIR", type=PATH)
+    output_file: Path | None = option("-J --output_file", "Write the json document to FILE too.", "FILE", type=PATH)
+
+
+class World(Output):
+    """The same, and the ranks."""
+
+    timeout: str = option("-T --timeout", "Longest time without progress; then every rank leaves with code 3.", "TIME", default="300s")
+    ranks: int | None = option("--ranks", "Ranks of the fake backend.  [default: 4]", "N", type=int)
+    fault: str | None = option("--fault", "Fake backend only: corrupt, raise or hang in a rank's N-th operation.", "KIND:RANK[@N]")
+
+
+class _Sizes(Options):
+    minbytes: str = option("-b --minbytes", "Smallest size (8, 64K, 1M, 1G: powers of 1024).", "SIZE", default="8")
+    maxbytes: str | None = option("-e --maxbytes", "Largest size.  [default: 4M, or -b if larger]", "SIZE")
+    stepfactor: int | None = option("-f --stepfactor", "Multiply the size by N each step.  [default: 2]", "N", type=int)
+    stepbytes: str | None = option("-i --stepbytes", "Add SIZE each step instead.", "SIZE")
+
+
+class _Samples(Options):
+    device: str | None = option("--device", "Where the data lives.  [default: where the backend has it, cpu without one]", type=click.Choice(["cpu", "gpu"]))
+    share_gpu: bool = switch("--share-gpu", "Let several ranks use one GPU: tests of function, no measurement.")
+    iters: int | None = option("-n --iters", "Exactly N samples a size, instead of a time budget.", "N", type=int)
+    warmup: int = option("-w --warmup_iters", "Operations before the first sample.", "N", type=int, default=5)
+    check: int = option("-c --check", "Compare results with the collective's meaning, before and after timing.", "0|1", type=click.IntRange(0, 1), default=1)
+    blocking: int | None = option("-z --blocking", "1: cadence isolated; 0: streaming.", "0|1", type=click.IntRange(0, 1))
+    gate: str = option("--gate", "How ranks are lined up before a sample.", type=click.Choice(["auto", *GATES]), default="auto")
+    cadence: str | None = option("--cadence", "Each operation on its own, or back to back.  [default: isolated]", type=click.Choice(CADENCES))
+    burst: int = option("--burst", "Operations of a sample in cadence streaming.", "N", type=int, default=20)
+    budget: str = option("--budget", "Time for the samples of one size.", "TIME", default="0.25s")
+    floor: int = option("--floor", "Samples a size at least, whatever the budget.", "N", type=int, default=20)
+    cap: int = option("--cap", "Samples a size at most, within the budget.", "N", type=int, default=10_000)
+
+
+class Collective(_Sizes, _Samples, World):
+    """The flags of a collective; beside those above, one for each axis that has one, named as the axis."""
+
+    @classmethod
+    def parameters(cls) -> list[click.Parameter]:
+        """Those of axes in the order of their table."""
+        of_axes = []
+        for axis, choice in choices_of("what", "how").items():
+            if (flag := choice.flag) is None:
+                continue
+            text = f"{flag.help}  [default: {flag.default}]" if flag.default else flag.help
+            alone: dict[str, Any] = {} if flag.alone is None else {"is_flag": False, "flag_value": flag.alone}
+            kind = click.Choice(list(flag.words)) if flag.words else choice.of or AXES[axis].of
+            spelled = " ".join(flag.spelled)
+            of_axes.append(option(spelled, text, flag.metavar, type=kind, default=choice.typed, **alone).made(axis))
+        return [*_Sizes.parameters(), *of_axes, *_Samples.parameters(), *World.parameters()]
+
+
+class Run(World):
+    """Of `run`."""
+
+    plan: str = PLAN
+    placement: Path | None = option("--placement", "Where each rank is planned to be: it takes these cores. A world that differs is refused.", "FILE", type=PATH)
+    turns: Path | None = option("--turns", "Links to a launcher that lets worlds on the same cores measure in turns.", "FOLDER", type=PATH)
+
+
+class _Benchmarks(Options):
+    words: tuple[str, ...] = argument(nargs=-1, metavar="[NAMES] [PARAMETER=VALUES]...")
+    iters: int | None = option("-n --iters", "Exactly N samples, instead of a time budget.", "N", type=int)
+    warmup: int = option("-w --warmup_iters", "Samples that are not counted, before the first.", "N", type=int, default=1)
+    budget: str = option("--budget", "Time for the samples of a benchmark.", "TIME", default="5s")
+    floor: int = option("--floor", "Samples at least, whatever the budget.", "N", type=int, default=3)
+    timeout: str = option("-T --timeout", "Longest time of one execution.", "TIME", default="300s")
+    folder: str = option("--folder", "Where benchmarks that work in files make theirs.", "DIR", default=".")
+
+
+class Suite(_Benchmarks, Output):
+    """Of `suite`."""
+
+
+# fmt: on
+# Commands ------------------------------------------------------------------------------------------------------------
+
+
+def collective_command(name: str) -> click.Command:
+    """The command of a collective."""
+    row = collectives.get(name)
+
+    @command(name, Collective, help=f"{row.title}: {row.summary}.")
+    def measure(options: Collective) -> None:
+        plan = plan_of(name, options)
+        source = click.get_current_context().get_parameter_source
+        (backend,) = plan["backends"] or (default_backend(),)
+        situation = Situation(row, backends.get(backend), ranks=1)
+        unused: dict[str, list[str]] = {row.name: [], f"backend {backend}": []}  # typed, and meaning nothing to it
+        for axis, choice in choices_of("what", "how").items():
+            flags = {axis: choice.flag.spelled[0]} if choice.flag else {"minbytes": "-b", "maxbytes": "-e"}
+            if not situation.has(axis, choice):
+                unused[f"backend {backend}" if choice.row(row) else row.name] += [
+                    flag for name, flag in flags.items() if source(name) is ParameterSource.COMMANDLINE
+                ]
+        notices = [f"ignored: {one} does not use {', '.join(flags)}." for one, flags in unused.items() if flags]
+        carry_out(plan, options, notices, ranks=options.ranks, fault=options.fault)
+
+    return measure
+
+
+def plan_of(name: str, options: Collective) -> Plan:
+    """The plan that the flags of a collective stand for; those that are no axis have the names of the plan's keys.
+
+    Raises:
+        RequestError: flags that contradict each other.
+    """
+    low, high, cadence, blocking = options.minbytes, options.maxbytes, options.cadence, options.blocking
+    if options.stepbytes is not None and options.stepfactor is not None:
+        raise RequestError("-i/--stepbytes and -f/--stepfactor: use one of them.")
+    if high is None:
+        high = "4M" if parse_size(low) <= parse_size("4M") else low
+    if low == "8" and parse_size(high) < 8:
+        raise RequestError(f"-e {high}: is below -b, which is 8 by default; give -b too.")
+    factor = 2 if options.stepfactor is None else options.stepfactor
+    sizes = Sizes(min=low, max=high, factor=factor, step=options.stepbytes)
+    if cadence is not None and blocking is not None and (cadence == "isolated") != bool(blocking):
+        raise RequestError(f"--cadence {cadence} and -z {blocking} contradict each other; use one of them.")
+    keys = {name: value for name, value in vars(options).items() if name not in _NO_KEYS}
+    keys["cadence"] = cadence or ("streaming" if blocking == 0 else "isolated")
+    keys["backend"] = _backend_on(options.device, keys["backend"])
+    if keys["in_place"] is None and options.style == "nccl-tests":
+        keys["in_place"] = "both"
+    for axis, choice in choices_of("what", "how").items():
+        if choice.flag is not None:
+            keys[choice.key] = choice.read(keys.pop(axis))
+    return Plan(title=f"{name} {sizes.min} to {sizes.max}", collectives=(name,), sizes=sizes, **keys)
+
+
+#: Flags of a collective that are neither an axis nor a key of a plan.
+_NO_KEYS = frozenset(("minbytes", "maxbytes", "stepfactor", "stepbytes", "blocking", "device", "style", "out",
+                      "output_file", "ranks", "fault"))  # fmt: skip
+
+_OTHER_DEVICE = {"cpu": "GPU (gpu)", "gpu": "host (cpu)"}
+
+
+def _backend_on(device: str | None, backend: str | None) -> str | None:
+    """The backend that was asked for, or the usual one on that device.
+
+    Raises:
+        RequestError: the backend has its data elsewhere.
+    """
+    if device is None:
+        return backend
+    if backend is None:
+        return default_backend(device)
+    if backends.get(backend).device != device:
+        usable = ", ".join(other.name for other in backends.every() if other.device == device)
+        on = _OTHER_DEVICE[device]
+        raise RequestError(f"--device {device}: {backend} has its data on the {on}. There are: {usable}.")
+    return backend
+
+
+@command("run", Run)
+def run_command(options: Run) -> None:
+    """Measure every case of PLAN in the world that mpirun or torchrun started.
+
+    PLAN is a TOML file, or the name of a plan that comes with collbench (collbench plan lists them).
+    The time-out is the plan's unless -T is given.
+    """
+    places = None if options.placement is None else read_places(options.placement)
+    if places is not None:
+        bind(places)  # before anything starts a thread
+    path = find_plan(options.plan)
+    plan = load_world_plan(path, options.plan)
+    if options.output_file is not None and options.output_file.resolve() == path.resolve():
+        raise RequestError(f"-J {options.output_file}: would overwrite the plan. Name another file.")
+    source = click.get_current_context().get_parameter_source("timeout")
+    if source is not None and source is not ParameterSource.DEFAULT:
+        plan = msgspec.structs.replace(plan, timeout=options.timeout)
+    carry_out(plan, options, (), path, options.ranks, options.fault, places, options.turns)
+
+
+@command("demo", Output)
+def demo_command(options: Output) -> None:
+    """Measure the demo plan: under mpirun or torchrun on this machine, else with simulated ranks and times."""
+    with as_file(files("collbench.cli") / "demo.toml") as path:
+        plan = load_plan(path)
+    if launcher.detect().kind == "none":
+        click.echo("collbench: no mpirun started this, so ranks and times are simulated. "
+                   "For real ones: mpirun -n 2 collbench demo", err=True)  # fmt: skip
+        plan = msgspec.structs.replace(plan, backends=("fake",), drivers=("python",))
+    carry_out(plan, options)
+
+
+@command("suite", Suite)
+def suite_command(options: Suite) -> None:
+    """Measure benchmarks of this machine, without MPI and without an engine.
+
+    NAMES are suites or benchmarks; without any, what there is is listed. PARAMETER=VALUES is a parameter of these
+    benchmarks with values between commas: threads=1,2 measures both. linpack.n=500 is a parameter of one of them.
+    """
+    words = options.words
+    if not words:
+        _list_suites()
+        return
+    programs = _programs([word for word in words if "=" not in word])
+    asked = _parameters(programs, [word for word in words if "=" in word])
+    for line in _ambiguous(programs, asked):
+        click.echo(f"collbench: {line}", err=True)
+    benchmarks = []
+    for program in programs:  # what is given to it alone counts more than what is given to all
+        values = {name: asked.get(f"{program.name}.{name}", asked.get(name)) for name in parameters_of(program)}
+        benchmarks.append({"name": program.name, **{name: own for name, own in values.items() if own is not None}})
+    plan = Plan(
+        title=f"suite {' '.join(words)}", benchmarks=tuple(benchmarks),
+        iters=options.iters, warmup=options.warmup, budget=options.budget, floor=options.floor,
+        cap=max(options.floor, USUAL_CAP), timeout=options.timeout, folder=options.folder,
+    )  # fmt: skip
+    carry_out(plan, options)
+
+
+def _list_suites() -> None:
+    for suite, names in workloads.suites().items():
+        click.echo(suite)
+        for name in names:
+            program = workloads.get(name)
+            reason = program.missing()
+            click.echo(f"  {'yes' if reason is None else 'no '} {name:<17} {program.summary}")
+            if reason is not None:
+                click.echo(f"      {'':<17} {reason}")
+            if program.distributed:
+                click.echo(f"      {'':<17} on several ranks: mpirun -n 2 collbench suite {name}, or torchrun")
+            for axis in program.axes:
+                click.echo(f"      {'':<17} {axis.name}={axis.neutral}: {axis.means}")
+            if program.sizes:
+                click.echo(f"      {'':<17} size={','.join(map(str, program.sizes))}")
+
+
+def _programs(names: Sequence[str]) -> list[Program]:
+    """The benchmarks that these names stand for, each once.
+
+    Raises:
+        RequestError: a name of neither a suite nor a benchmark; none at all.
+    """
+    suites = workloads.suites()
+    if not names:
+        raise RequestError(f"no benchmark is named. There are the suites {', '.join(suites)}: see collbench suite.")
+    chosen: dict[str, None] = {}
+    for name in names:
+        if name not in suites and name not in workloads.names():
+            known = (*suites, *workloads.names())
+            raise RequestError(f"{name!r} is neither a suite nor a benchmark. {suggestion(name, known)}")
+        chosen |= dict.fromkeys(suites.get(name, (name,)))
+    return [workloads.get(name) for name in chosen]
+
+
+def _parameters(programs: Sequence[Program], words: Sequence[str]) -> dict[str, tuple[str, ...]]:
+    """Values by parameter, as they were typed: `n` of all benchmarks that have it, `linpack.n` of one.
+
+    Raises:
+        RequestError: none of the benchmarks has the parameter, or it is given twice.
+    """
+    shared = dict.fromkeys(name for program in programs for name in parameters_of(program))
+    known = (*shared, *(f"{program.name}.{name}" for program in programs for name in parameters_of(program)))
+    values: dict[str, tuple[str, ...]] = {}
+    for word in words:
+        name, _, text = word.partition("=")
+        if name not in known:
+            named = ", ".join(program.name for program in programs)
+            hint = suggestion(name, known if "." in name else tuple(shared))
+            raise RequestError(f"{word}: {named} has no parameter {name!r}. {hint}")
+        if name in values:
+            both = ",".join((*values[name], text))
+            raise RequestError(f"{word}: {name} is given twice. Write its values between commas: {name}={both}.")
+        values[name] = tuple(text.split(","))
+    return values
+
+
+def _ambiguous(programs: Sequence[Program], asked: Iterable[str]) -> Iterator[str]:
+    """A line for each parameter that means different things to the benchmarks to which it is given."""
+    for name in asked:
+        users: dict[str, list[str]] = {}
+        for program in programs:
+            for axis in program.axes:
+                if axis.name == name:
+                    users.setdefault(axis.means, []).append(program.name)
+        if len(users) > 1:
+            listed = "; ".join(f"{', '.join(own)}: {means}" for means, own in users.items())
+            one = next(iter(users.values()))[0]
+            yield f"{name} means different things ({listed}); {one}.{name}= is that of one benchmark"
+
+
+class TerminalSink:
+    """Writes first to disk, then prints. Counts what was measured, failed and skipped.
+
+    Every rank has one; only that of rank 0 (`speaks`) writes.
+    """
+
+    def __init__(self, style: str, out: Path | None, output_file: Path | None = None, speaks: bool = True) -> None:
+        self._speaks, self._style_name = speaks, style
+        self._style: Style = new_style(style)
+        self._document: Style | None = None if output_file is None else new_style("json")
+        self._out, self._output_file = out, output_file
+        self._writer: RunWriter | None = None
+        self._bar: Any = None
+        self._listening = True
+        self._lock = threading.RLock()
+        self.measured = self.failed = self.skipped = 0
+        self.reasons: dict[str, None] = {}
+
+    def begin(self, manifest: Manifest, cases: int) -> None:
+        """Create the run, print the heading."""
+        self._try_output_file()
+        if self._out is not None or self._document is not None or self._style_name == "json":
+            manifest = completed(manifest)
+        if self._out is not None:
+            self._writer = RunWriter(self._out, manifest)
+        if self._document is not None:
+            self._document.begin(manifest)
+        self._print(self._style.begin(manifest))
+        if sys.stderr.isatty():
+            from tqdm import tqdm
+
+            self._bar = tqdm(total=cases, unit="case", file=sys.stderr, leave=False, dynamic_ncols=True)
+
+    def _try_output_file(self) -> None:
+        """Check before measuring that -J can be written."""
+        if self._output_file is not None:
+            try:
+                opened(self._output_file, "a").close()
+            except OSError as error:
+                raise RunWriteError(f"-J {self._output_file}: {error.strerror}. Nothing was measured.") from error
+
+    def add(self, record: Record, samples: NDArray[Any] | None) -> None:
+        with self._alone():
+            self._add(record, samples)
+
+    def doing(self, what: str) -> None:
+        with self._alone():
+            if self._writer is not None:
+                note_progress(self._writer.directory, what)
+            if self._bar is not None:
+                self._bar.set_description(what)
+
+    def _add(self, record: Record, samples: NDArray[Any] | None) -> None:
+        if self._writer is not None:
+            record = self._writer.append(record, samples)
+        self.measured += record.status == "ok"
+        self.failed += record.status == "failed"
+        self.skipped += record.status == "skipped"
+        if record.reason is not None:
+            self.reasons[record.reason] = None
+        if self._document is not None:
+            self._document.add(record)
+        self._print(self._style.add(record))
+        if self._bar is not None:
+            self._bar.set_description(record.case.short, refresh=False)
+            self._bar.update()
+
+    def finish(self) -> None:
+        """Print what the style still holds, write `-J`, close the run. Safe to call twice.
+
+        Raises:
+            RunWriteError: the output file cannot be written, or the run does not exist any more.
+            Interrupted: nobody reads standard output.
+        """
+        if self._speaks:
+            with self._alone():
+                self._finish()
+
+    def _finish(self) -> None:
+        if self._bar is not None:
+            self._bar.close()
+            self._bar = None
+        if self._writer is not None:
+            self._writer.close()
+            end_progress(self._writer.directory)
+        self._print(self._style.end())
+        if self._writer is not None:
+            self._writer.verify()
+        if self._document is not None and self._output_file is not None:
+            document, self._document = self._document, None
+            try:
+                with opened(self._output_file, "w") as file:
+                    file.write(document.end())
+            except OSError as error:
+                raise RunWriteError(f"-J {self._output_file}: {error.strerror}.") from error
+
+    def rescue(self) -> str:
+        """Print what is still held; returns where the records are. Called when the process is about to end."""
+        try:
+            self.finish()
+            sys.stdout.flush()
+        except Exception as error:
+            return f" ({error})"
+        return self.saved()
+
+    def saved(self) -> str:
+        """Where the records are, in a sentence."""
+        if self._writer is None:
+            return "" if self._speaks or self._out is None else f" What was measured before is in {self._out}."
+        n, where = self._writer.count, self._writer.directory
+        if n == 0:
+            return " Nothing was recorded."
+        return f" {counted(n, 'record is', 'records are')} in {where}: collbench show {where}"
+
+    @contextlib.contextmanager
+    def _alone(self) -> Iterator[None]:
+        """The watchdog's thread may call `rescue` while a record is added; it does not wait for a stuck disk."""
+        held = self._lock.acquire(timeout=LONGEST_WAIT)
+        try:
+            yield
+        finally:
+            if held:
+                self._lock.release()
+
+    def _print(self, text: str) -> None:
+        if not text or not self._listening:
+            return
+        if self._bar is not None:
+            self._bar.clear()
+        try:
+            sys.stdout.write(text)
+            sys.stdout.flush()
+        except BrokenPipeError:
+            self._stop_listening()
+        except OSError as error:
+            raise RunWriteError(f"standard output: {error.strerror}.") from error
+
+    def _stop_listening(self) -> None:
+        """Nobody reads standard output any more. With a run on disk, or -J, measuring continues."""
+        self._listening = False
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())
+        os.close(nowhere)
+        if self._writer is None and self._output_file is None:
+            raise Interrupted("standard output was closed; stopping. With --out DIR measuring would continue to disk.")
+
+    def verdict(self) -> int:
+        """Exit code for what was measured.
+
+        Raises:
+            RequestError: every case was skipped.
+        """
+        if self.failed:
+            return 1
+        if self.measured == 0 and self.skipped:
+            raise RequestError(f"nothing was measured: {'; '.join(self.reasons)}.")
+        return 0
+
+
+def carry_out(
+    plan: Plan,
+    output: Output,
+    notices: Iterable[str] = (),
+    plan_file: Path | None = None,
+    ranks: int | None = None,
+    fault: str | None = None,
+    places: tuple[Place, ...] | None = None,
+    turns: Path | None = None,
+) -> None:
+    """Measure a plan, print and keep its records, end with the exit code of what was found.
+
+    `notices` are printed first, unless the plan is refused. Errors name the `plan_file`. `places` are those planned for
+    the ranks, `turns` is the folder of pipes by which they take turns with other worlds.
+
+    Raises:
+        CollbenchError: see `collbench.run.experiment`; what was measured before is printed and kept.
+    """
+    check_plan(plan)
+    out, output_file = output.out, output.output_file
+    if out is not None and output_file is not None and output_file.resolve().is_relative_to(out.resolve()):
+        raise RequestError(f"-J {output_file}: is inside --out {out}. Name a file elsewhere.")
+    world = WorldOptions(plan["thread_level"], plan.timeout_seconds, ranks, fault, places=places, turns=turns)
+    with named_in_errors(plan_file):
+        experiment = plan_experiment(plan, world, tuple(sys.argv))
+    speaks = launcher.detect().rank == 0
+    for notice in notices if speaks else ():
+        click.echo(f"collbench: {notice}", err=True)
+    sink = TerminalSink(output.style, out, output_file, speaks=speaks)
+    try:
+        perform(experiment, sink)
+    except BaseException as error:
+        where = sink.rescue()
+        if where and not isinstance(error, RunWriteError):  # which says itself what is on disk
+            error.add_note(where)
+        raise
+    sink.finish()
+    raise click.exceptions.Exit(sink.verdict())

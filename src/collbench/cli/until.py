@@ -1,0 +1,385 @@
+"""Until when an experiment launches: until its comparisons are decided, and the run that `--resume` continues.
+
+A run until decided may be given more launches at any time, whatever was seen of it: its verdicts are bets, which hold
+after any number of blocks. So may a run with a fixed number of launches, if it is judged by bets from then on.
+"""
+
+from __future__ import annotations
+
+import shlex
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+from click.core import ParameterSource
+
+from collbench.analysis.deciding import TRIED, OpenAtPlace, PairStatus, next_block, standing, still_open
+from collbench.analysis.estimate import FEWEST
+from collbench.analysis.results import Cell, cells_of, some_from
+from collbench.analysis.runs import shortage
+from collbench.cli.options import typed_margins, typed_share
+from collbench.cli.plan import launch_cells, seconds_of_launch
+from collbench.errors import RequestError
+from collbench.launch.cells import LaunchCell, Part
+from collbench.launch.collect import placed_case
+from collbench.launch.expansion import ExpandedPlan, at_once
+from collbench.report.headings import versus
+from collbench.report.verdict import whole_reason
+from collbench.schema.case import Case
+from collbench.schema.manifest import Manifest, Until, read_manifest
+from collbench.schema.plan import MOST_LAUNCHES, LaunchPlan, check_launch_plan
+from collbench.schema.record import Record
+from collbench.schema.store import RecordStream, RunWriter
+from collbench.units import counted, format_long, format_size
+from collbench.workloads.program import ProgramCase
+
+#: Where something runs is no part of the experiment.
+_ADDRESSES = {"docker_host": "", "site": ""}
+
+#: Most keys of a plan whose values are told, and most open comparisons.
+_TOLD, _NAMED = 3, 3
+
+#: What of an image or environment makes it another build, as the manifest calls it.
+_SOFTWARE = ("id", "libraries", "sources", "files")
+
+#: The comparisons that decide an experiment, of its cells after so many blocks of at most so many.
+StandingOf = Callable[[list[Cell], int, int], list[PairStatus]]
+
+# Until decided -------------------------------------------------------------------------------------------------------
+
+
+class Decider:
+    """Asked before each block, with the records so far. `say` gets a line, and how many launches may still come."""
+
+    def __init__(
+        self, expanded: ExpandedPlan, manifest: Manifest, records: Sequence[Record], say: Callable[[str, int], None],
+        clock: Callable[[], float] = time.monotonic,
+        standing: StandingOf = standing,
+    ) -> None:  # fmt: skip
+        self._standing_of = standing
+        self._expanded, self._manifest, self._records, self._say, self._clock = expanded, manifest, records, say, clock
+        self._cells, self._at_once = launch_cells(expanded), at_once(expanded)
+        self._as_asked = {placed_case(case, cell): case for cell, cases in expanded.expected.items() for case in cases}
+        self._started, self._before, self._over = clock(), len(records), False
+        self._fixed = some_from(manifest) or 0
+
+    def __call__(self, block: int) -> Mapping[LaunchCell, Part] | None:
+        """What is executed in a block, by what is open. The records of the blocks before it decide alone."""
+        if block < max(TRIED, self._fixed):
+            return None
+        found = self._standing(block, self._expanded.plan.launches)
+        if not found:
+            return None
+        wanted = self._wanted(found, block)
+        self._over = not wanted
+        if all(record.launch < block for record in self._records):  # else it was said before the run was interrupted
+            more = self._expanded.plan.launches - block
+            said = f"after {counted(block, 'block')}: {_said(found, self._expanded.plan.launches)}"
+            self._say(f"{said}{self._next(wanted, more)}", len(wanted) * more)
+        return wanted
+
+    def _standing(self, block: int, most: int) -> list[PairStatus]:
+        """As it stands before a block, of at most so many."""
+        before = (record for record in self._records if record.launch < block)
+        cells = cells_of(before, self._manifest, self._cells)
+        return self._standing_of(list(cells.values()), block, most)
+
+    def _wanted(self, found: Sequence[PairStatus], block: int) -> dict[LaunchCell, Part]:
+        sides = {case: (cell, _subject(case)) for case, cell in self._cells.items()}
+        compared = [(sides[one.pair.base.case], sides[one.pair.other.case]) for one in found]
+        wanted = {sides[cell.case] for cell in still_open(found)}
+        if block < FEWEST:  # what is compared with nothing gets as many launches as an interval needs
+            wanted |= set(sides.values()).difference(*compared)
+        return {cell: _part(self._expanded, cell, open_) for cell, open_ in next_block(compared, wanted).items()}
+
+    def finish(self) -> int | None:
+        """Say how it ended, unless that was said when nothing was left; and what was measured of all that could be.
+
+        Returns the number of launches with which it can be resumed, and would start some; None: there is none.
+        """
+        most = self._expanded.plan.launches
+        if not (found := self._standing(most, most)):
+            return None
+        if not self._over:
+            self._say(f"in the end: {_said(found, most, ended=True)}", 0)
+        launches = {(record.case.where, record.launch) for record in self._records}
+        measured = {(record.case, record.launch) for record in self._records}
+        of_launches, of_cases = len(self._expanded.order), most * len(self._cells)
+        self._say(f"{len(launches)} of {of_launches} launches, {len(measured)} of {of_cases} measurements", 0)
+        more, block = min(2 * most, MOST_LAUNCHES), 1 + max(record.launch for record in self._records)
+        return more if more > most and any(True for _ in still_open(self._standing(block, more))) else None
+
+    def _next(self, wanted: Mapping[LaunchCell, Part], more: int) -> str:
+        if not wanted:
+            return ". Nothing is left to decide"
+        launches, cases = len(wanted) * more, sum(len(part.measured) for part in wanted.values())
+        each = f"{len(wanted)} of {counted(len(self._expanded.cells), 'cell')}"
+        again = f"{cases} of {counted(len(self._cells), 'case')} measured again, in {each}"
+        return f"; {again}; at most {counted(launches, 'launch', 'launches')}{self._time_left(wanted, more)}"
+
+    def _time_left(self, wanted: Mapping[LaunchCell, Part], more: int) -> str:
+        """`, 3 min`: as it took so far, by what the launches measured; empty where none was performed."""
+        performed: dict[tuple[LaunchCell, int], set[Case]] = {}
+        for record in self._records[self._before :]:
+            launch = (self._cells[record.case], record.launch)
+            performed.setdefault(launch, set()).add(self._as_asked[record.case])
+        estimated = sum(self._seconds(cell, Part(frozenset(cases))) for (cell, _), cases in performed.items())
+        if not estimated:
+            return ""
+        later = more * sum(self._seconds(cell, part) for cell, part in wanted.items())
+        return f", {format_long((self._clock() - self._started) / estimated * later)}"
+
+    def _seconds(self, cell: LaunchCell, part: Part) -> float:
+        return seconds_of_launch(self._expanded, cell, part, isinstance(self._at_once[cell], int))
+
+
+def _subject(case: Case) -> Case:
+    """What is measured, and how, wherever."""
+    return Case(workload=case.workload, what=case.what, how=case.how)
+
+
+def _part(expanded: ExpandedPlan, cell: LaunchCell, found: OpenAtPlace[Case]) -> Part:
+    """What a launch of a cell executes. A brief execution of a program would take as long, so it is measured then."""
+    measured, brief = set[Case](), set[Case]()
+    for case in expanded.cases[cell]:
+        subjects = {_subject(identity) for identity in case.identities}
+        if subjects & found.here or (isinstance(case, ProgramCase) and subjects & found.elsewhere):
+            measured.update(case.identities)
+        elif subjects & found.elsewhere:
+            brief.update(case.identities)
+    return Part(frozenset(measured), frozenset(brief))
+
+
+def _said(found: Sequence[PairStatus], most: int, ended: bool = False) -> str:
+    """`9 of 14 comparisons decided (5 same, 4 slower), 2 given up as too noisy for 20 launches, 3 open (...)`."""
+    states = Counter(one.state for one in found)
+    refused = ""  # ` (bcast 64K, single strict vs host: gate barrier against roundtime; and 2 more)`
+    if impossible := [one for one in found if one.state == "impossible"]:
+        one = min(impossible, key=lambda one: (one.pair.base.case.workload, one.pair.base.case["size"] or 0))
+        case = one.pair.base.case
+        size = f" {format_size(case['size'])}" if "size" in case.what else ""
+        others = f"; and {len(impossible) - 1} more" if len(impossible) > 1 else ""
+        refused = f" ({case.workload}{size}, {versus(one.pair)}: {whole_reason(one.comparison)}{others})"
+    verdicts = Counter(one.comparison.verdict for one in found if one.state == "decided").most_common()
+    listed = f" ({', '.join(f'{number} {verdict}' for verdict, number in verdicts)})" if verdicts else ""
+    names = dict.fromkeys(versus(one.pair) for one in found if one.state == "open")
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    parts = {
+        f"of {counted(len(found), 'comparison')} decided{listed}": states["decided"],
+        f"given up as too noisy for {counted(most, 'launch', 'launches')}": 0 if ended else states["hopeless"],
+        f"not comparable{refused}": states["impossible"],
+        f"open ({', '.join(list(names)[:_NAMED])}{more})": 0 if ended else states["open"],
+        "not decided": states["open"] + states["hopeless"] if ended else 0,
+    }
+    return ", ".join(f"{number} {text}" for text, number in parts.items() if number or text.startswith("of "))
+
+
+# Runs that are continued ---------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class BegunRun:
+    """A run that is gone on with, and that nobody else writes meanwhile."""
+
+    manifest: Manifest
+    writer: RunWriter
+
+
+def begun_run(plan: LaunchPlan, where: Path) -> BegunRun:
+    """The run in a folder, opened to be gone on with.
+
+    Raises:
+        RequestError: it was made with another plan, or not by `collbench launch`.
+        RunReadError, RunWriteError: it cannot be read or written, or another program writes it.
+    """
+    manifest = read_manifest(where)
+    if manifest.experiment is None:
+        raise RequestError(f"--resume {where}: was not written by collbench launch.")
+    before = plan_in(manifest)
+    if before is None:
+        raise RequestError(f"--resume {where}: was made with another plan, which this collbench cannot read. "
+                           "Begin a run with --out.")  # fmt: skip
+    if changed := changed_keys(before, _plain(plan)):
+        told = [f"{key}: {_as_json(old)} then, {_as_json(new)} now" for key, (old, new) in changed.items()][:_TOLD]
+        more = f"; and {len(changed) - _TOLD} more keys" if len(changed) > _TOLD else ""
+        raise RequestError(
+            f"--resume {where}: was made with another plan ({'; '.join(told)}{more}). Use that plan, or begin a run "
+            "with --out."
+        )
+    return BegunRun(manifest, RunWriter.resume(where))
+
+
+def _as_json(value: object) -> str:
+    return "absent" if value is None else msgspec.json.encode(value).decode("utf-8")
+
+
+def refuse_other_software(before: Manifest, now: Manifest, where: Path) -> None:
+    """A run is one experiment: the same images and environments (the engine may have another address).
+
+    Raises:
+        RequestError: one of them is not the same.
+    """
+    for kind in ("images", "environments"):
+        old, new = (
+            {(image.side, image.name): {part: getattr(image, part) for part in _SOFTWARE}
+             for image in getattr(manifest.experiment, kind)}
+            for manifest in (before, now)
+        )  # fmt: skip
+        for (side, name), was in old.items():
+            has = new.get((side, name), dict.fromkeys(_SOFTWARE))
+            if parts := [part for part in _SOFTWARE if was[part] != has[part]]:
+                of_side = f" of side {side}" if side else ""
+                raise RequestError(
+                    f"--resume {where}: {kind.removesuffix('s')} {name}{of_side} has changed since the run began "
+                    f"({', '.join(parts)}). Two builds in one run would be compared as one; begin a run with --out."
+                )
+
+
+def plan_in(manifest: Manifest) -> LaunchPlan | None:
+    """The plan that a run has now, with defaults for keys that it does not have; None: this version cannot read it.
+
+    A run that was continued until decided has another end than the plan that it was begun with.
+    """
+    try:
+        plan = _plain(manifest.plan)
+    except msgspec.ValidationError:
+        return None
+    end = manifest.experiment
+    return plan if end is None else msgspec.structs.replace(plan, launches=end.launches, until=end.until)
+
+
+def _plain(plan: LaunchPlan | dict[str, Any] | None) -> LaunchPlan:
+    """A plan as it comes back from a manifest, wherever it runs."""
+    read = msgspec.convert(msgspec.json.decode(msgspec.json.encode(plan)), LaunchPlan)
+    return msgspec.structs.replace(read, **_ADDRESSES)
+
+
+def changed_keys(before: LaunchPlan, now: LaunchPlan) -> dict[str, tuple[object, object]]:
+    """Both values of each key that differs, by its dotted name such as `sides.other.variables.A`.
+
+    Values are scalars and lists of them, or None where a table lacks the key. `sides` are the names of the sides; where
+    these differ, what the sides hold is left out.
+    """
+    old, new = ({**dict(_leaves(msgspec.to_builtins(plan))), "sides": sorted(plan.sides)} for plan in (before, now))
+    keys = {key: (old.get(key), new.get(key)) for key in (*old, *new) if old.get(key) != new.get(key)}
+    return {key: values for key, values in keys.items() if "sides" not in keys or not key.startswith("sides.")}
+
+
+def _leaves(value: Any, key: str = "") -> Iterator[tuple[str, object]]:
+    """What is in tables within tables, or in lists of tables, by dotted name."""
+    if isinstance(value, dict):
+        for name, inner in value.items():
+            yield from _leaves(inner, f"{key}.{name}" if key else name)
+    elif isinstance(value, list | tuple) and any(isinstance(one, dict) for one in value):
+        for number, one in enumerate(value, 1):
+            yield from _leaves(one, f"{key}[{number}]")
+    else:
+        yield key, value
+
+
+def continued(
+    plan: LaunchPlan, where: Path, until: Until | None, launches: int | None
+) -> tuple[LaunchPlan, LaunchPlan]:  # fmt: skip
+    """The plan with the end of the run in a folder, where flags do not ask for another (None: no such flag).
+
+    Returns this plan, and the one that the run has so far; another one only where the run gets more launches now.
+
+    Raises:
+        RequestError: this run cannot be continued to that end; where other keys differ, `begun_run` refuses it.
+        RunReadError: there is no run.
+    """
+    run = plan_in(read_manifest(where))
+    if run is None:
+        return plan, plan
+    if run.until == "decided":
+        if launches is not None and launches < run.launches and until != "launches":
+            raise RequestError(
+                f"--resume {where} --launches {launches}: the run has at most {run.launches} launches of each cell. "
+                f"Ask for {run.launches} or more, or leave out --launches."
+            )
+        most = plan.launches if launches is not None else max(plan.launches, run.launches)
+        plan = msgspec.structs.replace(plan, until=until or run.until, launches=most)
+    if plan.until == "launches" and run.until == "launches" and plan.launches > run.launches:
+        raise RequestError(
+            f"--resume {where}: has {run.launches} launches of each cell, and {plan.launches} are asked for. Looking "
+            "at a run and then measuring more makes false alarms, unless its verdicts allow for it: add --until "
+            "decided. Or begin a run with --out."
+        )
+    if plan.until == "decided" and run.until == "launches" and plan.launches <= run.launches:
+        raise RequestError(_no_more(where, run, plan.launches, until))
+    if plan.until == "decided" and plan.launches > run.launches:
+        before = msgspec.structs.replace(plan, until=run.until, launches=run.launches)
+        return check_launch_plan(plan), before
+    return plan, plan
+
+
+def _no_more(where: Path, run: LaunchPlan, most: int, until: Until | None) -> str:
+    """Why a run with a fixed number of launches cannot be continued until decided with at most so many."""
+    request, more = f"--resume {where} --until decided", f"--launches {2 * run.launches}."
+    manifest, cells = read_manifest(where), cells_of(RecordStream(where))
+    if manifest.experiment is None or (cells and not shortage(where, manifest, cells.values()).cells):
+        return (f"{request}: has {run.launches} launches of each cell, and at most {most} are asked for. "
+                f"Ask for more: {more}")  # fmt: skip
+    same = f"--resume {shlex.quote(str(where))}"
+    finish = f"{same} alone (without --until)" if until else f"{same} --until launches"  # else the plan says decided
+    return (f"{request}: {run.launches} launches of each cell are planned, and not all measured: finish it first with "
+            f"{finish}, or ask for more: {more}")  # fmt: skip
+
+
+def closed(
+    expanded: ExpandedPlan, manifest: Manifest, records: tuple[Record, ...], extends: bool
+) -> frozenset[tuple[LaunchCell, int]]:
+    """Launches of blocks that are over: what was left out of them before is not measured long after the rest.
+
+    Of a run that was given more launches: all before the last block with records, and this one too if the run `extends`
+    now. Blocks that were to be measured whole are completed.
+    """
+    planned = (manifest.plan or {}).get("launches")
+    if manifest.experiment is None or not records or expanded.plan.launches == planned:
+        return frozenset()
+    first, last = some_from(manifest) or 0, max(record.launch for record in records)
+    over = range(first, last + 1 if extends else last)
+    return frozenset((launch.cell, launch.number) for launch in expanded.order if launch.number in over)
+
+
+def nothing_to_decide(
+    expanded: ExpandedPlan, manifest: Manifest, records: tuple[Record, ...], standing: StandingOf
+) -> str:  # fmt: skip
+    """Why more launches than the run has would decide nothing, so that it stays as it is; empty where they may."""
+    most, end = expanded.plan.launches, manifest.experiment
+    if end is not None:
+        end = msgspec.structs.replace(end, launches=most, until=expanded.plan.until)
+    now = msgspec.structs.replace(manifest, experiment=end)
+    fixed, measured = some_from(now) or 0, max((record.launch for record in records), default=-1) + 1
+    if measured < fixed:
+        return ""
+    said: list[str] = []
+    wanted = Decider(expanded, now, records, lambda line, left: said.append(line), standing=standing)(measured)
+    if wanted is None or wanted:
+        return ""
+    return f"{'; '.join(said)} with at most {most} launches, so nothing is started, and the run stays as it was"
+
+
+def resuming(folder: Path, **changed: Any) -> str:
+    """`collbench launch 'my plan.toml' --resume 'k 9' --site n.toml`; options that are `changed` have these values."""
+    context = click.get_current_context()
+    plan = context.params["plan"]
+    words = [str(context.command.name), *([] if plan is None else [str(plan)]), "--resume", str(folder)]
+    for option in context.command.params:
+        name = option.name or ""
+        typed = name in changed or context.get_parameter_source(name) is ParameterSource.COMMANDLINE
+        if not isinstance(option, click.Option) or name in ("out", "resume") or not typed:
+            continue
+        value = changed.get(name, context.params[name])
+        for one in value if option.multiple else (value,):
+            words.append(next(form for form in option.opts if form.startswith("--")))
+            if isinstance(one, tuple):
+                words.append(typed_margins(one))
+            elif not option.is_flag:
+                words.append(typed_share(one) if isinstance(one, float) else str(one))
+    return shlex.join(["collbench", *words])

@@ -1,0 +1,226 @@
+"""Engine `host`: no containers: commands of an environment on this machine that holds the same library as an image."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import msgspec
+
+from collbench import workloads
+from collbench.errors import PlanError
+from collbench.launch import job, launchers
+from collbench.launch.cells import LaunchCell, communicates
+from collbench.launch.engines.spec import Engine, Look, Looks, WorldSpec
+from collbench.launch.folders import Folders, signed_folder, sweep_folders
+from collbench.launch.job import HostProcess, end_with_parent
+from collbench.launch.launchers import Argv
+from collbench.launch.overrides import LIBRARY_PATH, NO_OVERRIDES, Overrides, overrides_of
+from collbench.launch.placement import Placement
+from collbench.launch.probe import Contents
+from collbench.launch.rank_environment import variables
+from collbench.launch.shipped import source_tree
+from collbench.launch.waiting import Log, StopCheck
+from collbench.schema.plan import LaunchPlan
+
+#: Longest wait for an environment to say what it holds (s).
+ANSWER = 60.0
+
+# Worlds --------------------------------------------------------------------------------------------------------------
+
+
+def commands(world: WorldSpec) -> tuple[str, ...]:
+    """The command that a person would type. Pure."""
+    stack, cell = world.stack, world.cell
+    program = ("collbench", *_run(world.folders))
+    variables = shlex.join(f"{name}={value}" for name, value in environment_of(world).items())
+    argv = shlex.join(stack.launcher.local(cell.ranks, world.placement.crowded, program))
+    return (*stack.overrides.links(_libraries(world)), f"env PATH={stack.reference}/bin:$PATH {variables} {argv}")
+
+
+@dataclass(frozen=True)
+class HostSession:
+    """The environments of this machine. `check` raises when we are to stop."""
+
+    check: StopCheck
+    title: str = ""
+    run: str = "host"
+    folder: Path | None = None
+
+    def look(self, plan: LaunchPlan, placements: Mapping[LaunchCell, Placement], vendors: Mapping[str, str]) -> Looks:
+        """What the environment beside each image holds.
+
+        Raises:
+            PlanError: it holds another library than the image, or none.
+        """
+        looks = {}
+        for image in dict.fromkeys(cell.image for cell in placements):
+            self.check()
+            looks[image] = look_beside(plan, image, vendors.get(image, ""))
+        return Looks(looks)
+
+    def ready(self) -> None:
+        """It always is."""
+
+    @contextlib.contextmanager
+    def open(self, world: WorldSpec) -> Iterator[HostWorld]:
+        """Processes on this machine; all of them are ended."""
+        world.stack.overrides.link(_libraries(world))
+        opened = HostWorld(world)
+        try:
+            yield opened
+        finally:
+            for process in opened.started:
+                process.end()
+
+    def close(self, at_once: bool) -> None:
+        """Processes end with their world, or with the driver: nothing can be left."""
+
+    def sweep(self) -> tuple[list[str], list[str]]:
+        """Temporary folders: processes end with their driver."""
+        return sweep_folders(set()), []
+
+
+@dataclass(frozen=True)
+class HostWorld:
+    """All ranks in one place."""
+
+    world: WorldSpec
+    started: list[HostProcess] = field(default_factory=list)
+
+    @property
+    def hosts(self) -> tuple[tuple[str, int], ...]:
+        return (("localhost", self.world.cell.ranks),)
+
+    @property
+    def program(self) -> Argv:
+        """The environment's own interpreter, whatever PATH says."""
+        python = str(Path(self.world.stack.reference) / "bin" / "python")
+        return (python, "-m", "collbench", *_run(self.world.folders), "--style", "csv")
+
+    def execute(self, host: str, argv: Argv, environment: dict[str, str], log: Log) -> HostProcess:
+        path = f"{Path(self.world.stack.reference) / 'bin'}:{os.environ.get('PATH', '')}"
+        program = shutil.which(argv[0], path=path) or argv[0]  # an MPI of the system has its launcher elsewhere
+        process = job.execute((program, *argv[1:]), {**environment_of(self.world), **environment, "PATH": path}, log)
+        self.started.append(process)
+        return process
+
+    def died(self) -> str | None:
+        """The host does not die alone: this process would be gone too."""
+        return None
+
+
+def _run(folders: Folders) -> Argv:
+    """What a rank runs."""
+    turns = () if folders.turns is None else ("--turns", str(folders.turns))
+    return ("run", str(folders.plan), "--placement", str(folders.placement), "--out", str(folders.out), *turns)
+
+
+def environment_of(world: WorldSpec) -> dict[str, str]:
+    """Variables of the ranks.
+
+    What the library keeps while it runs (Open MPI's session folder stays when its daemon is killed) goes to the
+    launch's folder, which is removed with it. Open MPI's mpirun starts something for root only where told to.
+    """
+    temporary = {"TMPDIR": str(world.folders.plan.parent)}
+    in_front = world.stack.overrides.on_host(_libraries(world))
+    root = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"} if os.getuid() == 0 else {}
+    return variables(world.cell, world.placement, world.stack) | root | temporary | in_front
+
+
+def _libraries(world: WorldSpec) -> Path:
+    """The folder of links to the plan's libraries, which is removed with the launch."""
+    return world.folders.plan.parent / "lib"
+
+
+# Environments --------------------------------------------------------------------------------------------------------
+
+
+def look_beside(plan: LaunchPlan, image: str, in_image: str) -> Look:
+    """What the environment beside an image holds. `in_image` is the library in the image; empty: nobody looked.
+
+    Raises:
+        PlanError: it holds another library than the image, or it is not known which one the image holds.
+    """
+    environment, before = find_environment(image, plan.environments.get(image)), os.environ.get(LIBRARY_PATH, "")
+    vendor = in_image if communicates(plan) else ""
+    if communicates(plan) and not in_image:  # no engine was asked, so that the image's name has to say it
+        vendor = next((vendor for vendor in launchers.names() if vendor in image), "")
+        if not vendor:
+            raise PlanError(
+                f"image {image!r}: the plan has no containers, so the image's name must say which library the host is "
+                f"to use: {', '.join(launchers.names())}."
+            )
+    contents = probe(environment, vendor, workloads.uses(plan.benchmarks), overrides_of(plan, before))
+    if vendor and contents.vendor != vendor:
+        raise PlanError(
+            f"policy host: image {image} stands for {vendor}, and the environment {environment} holds "
+            f"{contents.vendor or 'no library that can be started'}. Name one that holds the same: "
+            f'environments = {{ {image} = "PATH" }}; or make one (python3 -m venv .venvs/{image} && '
+            f".venvs/{image}/bin/pip install '.[{vendor}]' in a clone, or with a wheel for the dot); or leave host out."
+        )
+    title = f"the environment beside {image} ({environment})"
+    return Look(contents, str(environment), title, library_path=before)
+
+
+def find_environment(image: str, given: str | None) -> Path:
+    """The environment beside an image: the plan's, else `.venvs/IMAGE`, else the one that this program runs in.
+
+    Raises:
+        PlanError: the plan names a folder that is not an environment.
+    """
+    if given is not None:
+        named = Path(given).expanduser()
+        if not (named / "bin" / "python").exists():
+            raise PlanError(f"environments: {image}: {given} has no bin/python. Name a virtual environment.")
+        return named.absolute()
+    beside = Path(".venvs") / image
+    return beside.absolute() if (beside / "bin" / "python").exists() else Path(sys.prefix)
+
+
+def probe(
+    environment: Path, vendor: str = "", benchmarks: tuple[str, ...] = (), given: Overrides = NO_OVERRIDES
+) -> Contents:
+    """What an environment holds; with vendor `torch`, what torch ranks use there, though there be an MPI too.
+
+    `given` is what a plan sets for its ranks, and so for this.
+
+    Raises:
+        PlanError: collbench is not installed there, or it does not answer.
+    """
+    clone = source_tree()
+    source = shlex.quote(str(clone)) if (clone / "src").is_dir() else "WHEEL"
+    install = f"Install this collbench there: {environment}/bin/pip install --force-reinstall --no-deps {source}"
+    flags = ("--torch",) if vendor == "torch" else ()
+    argv = (str(environment / "bin" / "python"), "-m", "collbench.launch.probe", *flags, *benchmarks)
+    try:
+        with signed_folder(None) as folder:
+            given.link(folder / "lib")
+            variables = {**os.environ, **given.variables, **given.on_host(folder / "lib")}
+            done = subprocess.run(
+                argv, capture_output=True, timeout=ANSWER, check=False, cwd="/", env=variables,
+                start_new_session=True, preexec_fn=end_with_parent,  # Ctrl-C ends the driver, at a safe point
+            )  # fmt: skip
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise PlanError(f"environment {environment}: {error}.") from error
+    try:
+        contents = msgspec.json.decode(done.stdout, type=Contents)
+    except msgspec.DecodeError as error:
+        errors = done.stderr.decode("utf-8", "replace").strip().splitlines()
+        raise PlanError(
+            f"environment {environment}: does not say what it holds ({errors[-1] if errors else error}). {install}"
+        ) from error
+    if contents.another is not None:
+        raise PlanError(f"environment {environment}: {contents.another}. {install}")
+    return contents
+
+
+#: `start_seconds` were seen on two cores.
+ENGINE = Engine("host", lambda plan, check: HostSession(check), (0.7, 0.0), local=True, commands=commands)
