@@ -237,7 +237,7 @@ class _Campaign:
         stack, placement = self.prepared.stacks.of(cell), expanded.placements[cell]
         return RecordCollector(
             launch, frozenset(_order_of(expanded, launch)), placement.crowded, notes(cell, placement, stack), self.sink,
-            self.known, stack.beneath.get(cell.storage or ""), expanded.plan.until == "decided",
+            self.known, stack.storage_devices.get(cell.storage or ""), expanded.plan.until == "decided",
         )  # fmt: skip
 
 

@@ -149,32 +149,32 @@ class RecordCollector:
 
     def __init__(
         self, launch: Launch, expected: frozenset[Case], crowded: bool, notes: tuple[str, ...], sink: LaunchSink,
-        known: Container[tuple[Case, int]], beneath: str | None = None, each: bool = False,
+        known: Container[tuple[Case, int]], device: str | None = None, each: bool = False,
     ) -> None:  # fmt: skip
-        self._beneath, self._each = beneath, each
         self._launch, self._crowded, self._notes, self._sink = launch, crowded, notes, sink
+        self._device, self._each = device, each
         self._missing = {case for case in expected if (placed_case(case, launch.cell), launch.number) not in known}
         self._failed: list[str] = []  # reasons of cases
         self._cases, self._measured = len(expected), False
 
-    def add(self, harvested: CollectedRecord, transport: str | None, failure: LaunchFailed | None = None) -> None:
+    def add(self, collected: CollectedRecord, transport: str | None, failure: LaunchFailed | None = None) -> None:
         """A record of the launch; with the last one, how the launch ended.
 
         Where a launch fails after every case was measured, no case has failed: the last record has a note. One in which
         every case was skipped ends so, and each record says why.
         """
-        case = harvested.record.case
-        if harvested.record.status == "failed":
-            self._failed.append(harvested.record.reason or "no reason")
-        self._measured |= harvested.record.status == "ok"
+        case = collected.record.case
+        if collected.record.status == "failed":
+            self._failed.append(collected.record.reason or "no reason")
+        self._measured |= collected.record.status == "ok"
         if case not in self._missing:
             return
         self._missing.remove(case)
         notes = self._notes
         if failure is not None and not self._missing and self._measured and not self._failed:
             notes += (cut(f"every case was measured, and then: {failure}"),)
-        record = with_placement(harvested.record, self._launch, transport, self._crowded, self._beneath)
-        self._sink.add(msgspec.structs.replace(record, notes=(*record.notes, *notes)), harvested.samples)
+        record = with_placement(collected.record, self._launch, transport, self._crowded, self._device)
+        self._sink.add(msgspec.structs.replace(record, notes=(*record.notes, *notes)), collected.samples)
 
     def finish(self, transport: str | None, failure: LaunchFailed | None) -> None:
         """A launch that failed before its end is one failed record: of the first case that it did not measure.
@@ -199,27 +199,25 @@ class RecordCollector:
 
 
 def with_placement(
-    record: Record, launch: Launch, transport: str | None, crowded: bool, beneath: str | None = None
+    record: Record, launch: Launch, transport: str | None, crowded: bool, device: str | None = None
 ) -> Record:
     """The record with what its world cannot know: place and launch; what the library printed; shared processors.
 
-    `beneath` is the device that the engine says its storage is on.
+    `device` is the one that the engine says its storage is on.
     """
-    case = placed_case(record.case, launch.cell)
-    oversubscribed = record.oversubscribed
-    if oversubscribed is not None:
-        oversubscribed = oversubscribed or crowded
+    known = record.oversubscribed is not None
     return msgspec.structs.replace(
-        record, case=case, launch=launch.number, transport=storage_text(record.transport or transport, beneath),
-        oversubscribed=oversubscribed,
+        record, case=placed_case(record.case, launch.cell), launch=launch.number,
+        transport=storage_text(record.transport or transport, device),
+        oversubscribed=record.oversubscribed or crowded if known else None,
     )  # fmt: skip
 
 
-def storage_text(seen: str | None, told: str | None) -> str | None:
-    """What lay under the files as seen from inside, with what the engine told: `overlay on ext4 (vda)`."""
-    if seen is None or told is None or told == seen:
+def storage_text(seen: str | None, device: str | None) -> str | None:
+    """What lay under the files as seen from inside, with the engine's device: `overlay on ext4 (vda)`."""
+    if seen is None or device is None or device == seen:
         return seen
-    return f"{seen}; the engine keeps it on {told}" if seen.endswith(")") else f"{seen} on {told}"
+    return f"{seen}; the engine keeps it on {device}" if seen.endswith(")") else f"{seen} on {device}"
 
 
 def placed_case(case: Case, cell: LaunchCell) -> Case:

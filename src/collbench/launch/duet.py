@@ -97,7 +97,9 @@ def run_together(ensemble: Ensemble, check: StopCheck) -> Played:
             if len(worlds) > 1:
                 refused = _Conversation(ensemble, worlds, check).held()
             if refused is None:
-                _wait(worlds, check)
+                while running := [world for world in worlds if world.look()]:
+                    check()
+                    time.sleep(ENDING if len(worlds) > 1 else max(world.pause for world in running))
         except Interrupted as error:
             interrupted = error
         unkept = ensemble.reference if ensemble.repeats else None
@@ -105,13 +107,6 @@ def run_together(ensemble: Ensemble, check: StopCheck) -> Played:
     if interrupted is not None:
         raise interrupted
     return Played(tuple(outcomes), refused)
-
-
-def _wait(worlds: Sequence[LiveWorld], check: StopCheck) -> None:
-    """Until all are over."""
-    while running := [world for world in worlds if world.look()]:
-        check()
-        time.sleep(ENDING if len(worlds) > 1 else max(world.pause for world in running))
 
 
 class _Conversation:
@@ -132,7 +127,8 @@ class _Conversation:
             return "unreachable"
         if len({world.cores for world in self._alive}) > 1:
             return "elsewhere"
-        if _in_common(self._alive):
+        holds = [held for world in self._alive for held in set(world.holds)]
+        if len(holds) > len(set(holds)):
             return "shared"
         while standing := [world for world in self._alive if world.stands is not None]:
             case = min((world.stands for world in standing if world.stands), key=self._numbers.__getitem__)
@@ -277,15 +273,6 @@ class _Conversation:
                 reference=world is reference,
             )  # fmt: skip
         return duets
-
-
-def _in_common(worlds: Sequence[LiveWorld]) -> frozenset[str]:
-    """What two of them hold."""
-    seen, common = set[str](), set[str]()
-    for world in worlds:
-        common |= seen & set(world.holds)
-        seen |= set(world.holds)
-    return frozenset(common)
 
 
 def _operations(samples: int, number: int, rule: SliceRule) -> int:

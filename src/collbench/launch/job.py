@@ -56,10 +56,10 @@ def children(number: int) -> Iterator[Child]:
 
 def descendants(number: int) -> list[Child]:
     """The children of a process, their children, and so on."""
-    found = list(children(number))
-    for child in found:  # which becomes longer meanwhile
-        found.extend(children(child.number))
-    return found
+    below = list(children(number))
+    for child in below:  # which becomes longer meanwhile
+        below.extend(children(child.number))
+    return below
 
 
 def runs(child: Child) -> bool:

@@ -32,7 +32,7 @@ from collbench.launch.job import Job
 from collbench.launch.launchers import RankLauncher, started_by_engine
 from collbench.launch.placement import Placement
 from collbench.launch.rank_environment import nccl_shortage, places, shm_shortage
-from collbench.launch.waiting import Log, Timeouts, in_turns, limits_of, written_to
+from collbench.launch.waiting import Log, Timeouts, limits_of, written_to
 from collbench.machine.facts import format_cores
 from collbench.schema.case import Case
 from collbench.schema.plan import LaunchPlan, plan_of_some
@@ -336,8 +336,7 @@ class LiveWorld:
             of, cell = self.assignment, self.launch.cell
             world = world_of(self.launch, of.stack, of.placement, of.session.run, at, storage)
             opened = self._boxes.enter_context(of.session.open(world))
-            limits, bytes_of = limits_of(of.plan, len(of.expected)), written_to(at.out)
-            timeouts = Timeouts(in_turns(limits, self.others) if self.others else limits)
+            bytes_of, timeouts = written_to(at.out), Timeouts(limits_of(of.plan, len(of.expected), self.others))
             self._job = Job(opened, self._launcher, cell.ranks, of.placement.crowded, at.relay, self._log, timeouts,
                             lambda: bytes_of() + self._reports)  # fmt: skip
 
@@ -394,9 +393,9 @@ class LiveWorld:
         except (Interrupted, KeyboardInterrupt):
             if error is None:
                 raise
-        except Exception as told:
-            if told is not error:
-                self.over, self.failure = True, self._failure_of(told)
+        except Exception as last:
+            if last is not error:
+                self.over, self.failure = True, self._failure_of(last)
 
     @property
     def pause(self) -> float:

@@ -45,10 +45,7 @@ def read_site(path: str, engine: str, kind: type[Described]) -> Described:
             raise PlanError(f"site {path}: unknown table [{name}]. {suggestion(name, TABLES)}")
     if engine not in document:
         raise PlanError(f"site {path}: has no table [{engine}]. docs/cluster.md shows one.")
-    return _described(document[engine], f"site {path}: [{engine}]", kind)
-
-
-def _described(table: dict[str, Any], where: str, kind: type[Described]) -> Described:
+    table, where = document[engine], f"site {path}: [{engine}]"
     _refuse_unknown(table, where, kind)
     fields = msgspec.structs.fields(kind)
     if lacking := [field.name for field in fields if field.required and field.name not in table]:

@@ -100,11 +100,11 @@ def look_at(expanded: ExpandedPlan, sessions: Mapping[str, Session]) -> Stacks:
             replaced = {*OF_EVERY_RANK, *((PRELOAD,) if plan.preload else ())}  # every launch sets these itself
             files = {path: sha256_of_given(path) for path in (*plan.libraries, *plan.preload)}
             for (side, image), name in names.items():
-                for found, known in ((within, inside), (beside, bare)):
-                    if (look_ := found.get(image)) is not None:
+                for seen, known in ((within, inside), (beside, bare)):
+                    if (look_ := seen.get(image)) is not None:
                         known[side, name] = look_.contents, _image(look_, name, side, files, replaced, variables)
                         stack = stack_of(plan, image, look_, watched)
-                        start[engine, image, side] = replace(stack, beneath=looks.beneath)
+                        start[engine, image, side] = replace(stack, storage_devices=looks.storage_devices)
                         missing[engine, image, side] = look_.contents.missing_benchmarks
     differences = list[str]()
     for side, name in (key for key in inside if key in bare):
@@ -302,14 +302,14 @@ def _differences(said: Mapping[str, Contents]) -> dict[str, list[str]]:
     for node, contents in said.items():
         alike.setdefault(tuple(contents.identity.items()), []).append(node)
     (most, usual), *others = sorted(alike.items(), key=lambda group: -len(group[1]))
-    found: dict[str, list[str]] = {}
+    causes: dict[str, list[str]] = {}
     for other, nodes in others:
         ours, theirs = dict(most), dict(other)
         name = next(name for name in ours | theirs if ours.get(name) != theirs.get(name))
         cause = (f"{name} is {theirs.get(name, 'missing')}, and {ours.get(name, 'missing')} on "
                  f"{nodes_of(usual, len(said))}. Install the same on every node.")  # fmt: skip
-        found.setdefault(cause, []).extend(nodes)
-    return found
+        causes.setdefault(cause, []).extend(nodes)
+    return causes
 
 
 def nodes_of(nodes: Sequence[str], all_nodes: int) -> str:
