@@ -16,9 +16,8 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from collbench.bindings.agreement import Reductions, digest_of
-from collbench.bindings.host_buffers import HostArguments, HostBuffer, as_parts, on_host
-from collbench.bindings.spec import HostSession, Operation, World
+from collbench.bindings.operations import HostArguments, HostBuffer, as_parts, on_host
+from collbench.bindings.spec import Operation, Reductions, Session, World, digest_of
 from collbench.collectives.case import CollectiveCase
 from collbench.collectives.row import Collective
 from collbench.machine.facts import RankFacts, rank_facts
@@ -91,7 +90,7 @@ def _length(value: Any) -> int:
     return len(pickle.dumps(value))
 
 
-class MadeUpSession(HostSession):
+class MadeUpSession(Session):
     """Rank 0, whose operations have the right result in no time."""
 
     clock = staticmethod(time.monotonic_ns)

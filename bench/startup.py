@@ -29,8 +29,7 @@ COLLBENCH = ("allreduce", "-b", "8", "-e", "8", "-n", "10")
 HELLO = "from mpi4py import MPI; print('hello', MPI.COMM_WORLD.rank)"
 #: What a rank imports; MPI is loaded, but not initialised.
 NEEDED = (
-    "import collbench.run.experiment, collbench.backends.mpi; "
-    "from collbench.bindings.mpi.loading import load_mpi; load_mpi()"
+    "import collbench.run.experiment, collbench.backends.mpi; from collbench.bindings.mpi import load_mpi; load_mpi()"
 )
 HELLO_WITH_COLLBENCH = (
     f"{NEEDED}; from mpi4py import MPI; MPI.Init(); print('hello', MPI.COMM_WORLD.rank); MPI.Finalize()"

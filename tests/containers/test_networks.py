@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from collbench.launch.engines.docker.client import Docker
-from collbench.launch.engines.docker.look import ask, resolve
+from collbench.launch.engines.docker.look import ask, find
 from collbench.launch.engines.docker.spec import NETWORK_OPTIONS
 
 #: Tries addresses from inside a container; prints, for each, what was read there or the error's name.
@@ -70,7 +70,7 @@ def network(engine: Docker) -> Iterator[Any]:
 
 def tried(engine: Docker, name: str, port: int, addresses: tuple[str, ...]) -> dict[str, str]:
     argv = ("python", "-c", TRY, str(port), *addresses)
-    code, said = ask(engine, resolve(engine, "collbench/mpich"), argv, network_mode=name)
+    code, said = ask(engine, find(engine, "collbench/mpich"), argv, network_mode=name)
     assert code == 0, said
     found: dict[str, str] = json.loads(said)
     return found

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from collbench.launch.engines.docker.client import Docker
-from collbench.launch.engines.docker.look import allowed_calls, resolve
+from collbench.launch.engines.docker.look import allowed_calls, find
 from collbench.schema.record import Record
 from collbench.schema.store import read_run
 from tests.containers.conftest import Launch, Started, ended
@@ -50,7 +50,7 @@ def test_ranks_that_may_not_read_each_others_memory(clean: Started, launch: Laun
     }
     assert len(found) == 4
     needed = {"process_vm_readv"} if image == "mpich" else {"process_vm_readv", "kcmp"}
-    refused = bool(needed - allowed_calls(clean.engine, resolve(clean.engine, f"collbench/{image}")))
+    refused = bool(needed - allowed_calls(clean.engine, find(clean.engine, f"collbench/{image}")))
     said = {key: any("refused at this step" in note for note in record.notes) for key, record in found.items()}
     assert said == {(step, size): refused and step == "strict" for step in ("strict", "ipc") for size in (8, 131072)}
     off = {

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from collbench.launch.engines.docker.client import Docker
-from collbench.launch.engines.docker.look import ask, resolve
+from collbench.launch.engines.docker.look import ask, find
 from tests.containers.conftest import LIMIT, Launch, Started, ended, skip_or_fail
 from tests.containers.worlds import LONG, ranks_of, wait_for
 
@@ -22,7 +22,7 @@ MOST = 2 << 20
 @pytest.mark.docker
 def test_of_what_an_image_prints_the_end_is_read(engine: Docker) -> None:
     flood = "import sys\nfor _ in range(64): sys.stdout.write(('x' * 1023 + '\\n') * 1024)\nprint('the end')"
-    code, said = ask(engine, resolve(engine, "collbench/mpich"), ("python", "-c", flood))
+    code, said = ask(engine, find(engine, "collbench/mpich"), ("python", "-c", flood))
     assert (code, said.splitlines()[-1]) == (0, "the end")
     assert len(said) < MOST
 
@@ -30,7 +30,7 @@ def test_of_what_an_image_prints_the_end_is_read(engine: Docker) -> None:
 @pytest.mark.docker
 def test_who_asks_an_image_has_a_folder_to_write_to(engine: Docker) -> None:
     """CuPy makes one in the home folder when it is imported; the number that asks belongs to nobody in the image."""
-    code, said = ask(engine, resolve(engine, "collbench/mpich"), ("sh", "-c", "touch $HOME/x && echo $USER"))
+    code, said = ask(engine, find(engine, "collbench/mpich"), ("sh", "-c", "touch $HOME/x && echo $USER"))
     assert (code, said.strip()) == (0, "collbench")
 
 

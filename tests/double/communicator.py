@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from collbench.bindings.gpu.nccl import DATATYPE, OP
-from collbench.bindings.host_buffers import numpy_dtype
-from collbench.bindings.mpi.loading import load_mpi
+from collbench.bindings.mpi import load_mpi
+from collbench.bindings.operations import numpy_dtype
 from collbench.collectives.row import Array
 from tests.double.device import Aborted, DoubleDevice
 from tests.double.functions import Code, crash

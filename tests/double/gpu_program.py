@@ -12,7 +12,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from collbench.bindings.gpu import cupy_device, kernels
+from collbench.bindings.gpu import cupy_device
 from tests.double.device import DoubleDevice
 from tests.double.kernels import DoubleCompute
 
@@ -34,6 +34,6 @@ if __name__ == "__main__":
     vars(cupy_device)["missing"] = lambda: None if gpus else "no CUDA device is visible (the double has none)"
     vars(cupy_device)["visible"] = lambda: gpus
     vars(cupy_device)["CupyDevice"] = DoubleDevice
-    vars(kernels)["CupyCompute"] = compute
+    vars(cupy_device)["CupyCompute"] = compute
     module = sys.argv.pop(1)
     runpy.run_module(module, run_name="__main__", alter_sys=True)

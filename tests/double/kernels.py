@@ -16,8 +16,8 @@ from typing import Any
 
 import numpy as np
 
+from collbench.bindings.gpu.cupy_device import Argument, Grid, Launch
 from collbench.bindings.gpu.device import Memory
-from collbench.bindings.gpu.kernels import Argument, Grid, Launch
 from collbench.collectives.row import C
 from collbench.timing.call import Stage
 from tests.double.device import STREAM, DoubleDevice
@@ -49,7 +49,7 @@ def built(source: str, macros: Mapping[str, int], folder: Path) -> ctypes.CDLL:
 
 
 class DoubleKernels:
-    """See `collbench.bindings.gpu.kernels.Kernels`."""
+    """See `collbench.bindings.gpu.cupy_device.Kernels`."""
 
     def __init__(self, compute: DoubleCompute, library: ctypes.CDLL) -> None:
         self._compute, self._library = compute, library
@@ -67,7 +67,7 @@ class DoubleKernels:
 
 
 class DoubleCompute:
-    """See `collbench.bindings.gpu.kernels.Compute`. `edit` changes a source before it is compiled."""
+    """See `collbench.bindings.gpu.cupy_device.Compute`. `edit` changes a source before it is compiled."""
 
     def __init__(self, device: DoubleDevice, folder: Path, edit: Callable[[str], str] = str) -> None:
         self.device, self._folder, self._edit = device, folder, edit

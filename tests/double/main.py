@@ -16,7 +16,7 @@ import os
 import sys
 
 from collbench.backends import mpi_cuda
-from collbench.bindings.gpu.device_session import DeviceMpiBackend
+from collbench.bindings.gpu.assignment import DeviceMpiBackend
 from collbench.cli import main
 from collbench.errors import BackendUnavailable
 from collbench.machine import launcher
@@ -29,7 +29,7 @@ from tests.double.spoil import spoil
 
 
 class DoubleRuntime:
-    """See `collbench.bindings.gpu.runtime.Runtime`."""
+    """See `collbench.bindings.gpu.assignment.Runtime`."""
 
     def __init__(self) -> None:
         self.device: DoubleDevice | None = None

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from collbench.bindings.mpi.loading import load_mpi
+from collbench.bindings.mpi import load_mpi
 from collbench.collectives.row import C
 from collbench.machine import launcher
 from collbench.timing.call import Native

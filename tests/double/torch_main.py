@@ -17,7 +17,7 @@ from weakref import finalize
 
 import torch
 
-from collbench.bindings.gpu import torch_gpu
+from collbench.backends import torch_nccl
 from collbench.cli import main
 from collbench.schema.manifest import Gpu
 from collbench.timing.call import Stage, Stopwatch
@@ -84,13 +84,13 @@ def install() -> None:
     """Host memory and gloo in the GPU's place."""
     uuids = tuple(f"GPU-{number}" for number in range(int(os.environ.get("DOUBLE_GPUS", "8"))))
     replaced: dict[str, Any] = {
-        "missing": lambda: None,
-        "visible": lambda: uuids,
-        "facts": lambda _, uuid: Gpu(uuid=uuid, name="Double", memory=1 << 30, bus="0"),
-        "nccl": lambda _: torch_gpu.TorchNccl("2.30.1", "/nowhere/libdouble.so", None),
+        "missing_gpu": lambda: None,
+        "visible_gpus": lambda: uuids,
+        "gpu_facts": lambda _, uuid: Gpu(uuid=uuid, name="Double", memory=1 << 30, bus="0"),
+        "nccl_of": lambda _: torch_nccl.TorchNccl("2.30.1", "/nowhere/libdouble.so", None),
         "stopwatch": stopwatch,
     }
-    vars(torch_gpu).update(replaced)
+    vars(torch_nccl).update(replaced)
     new_group = torch.distributed.new_group
     distributed: Any = torch.distributed
     gpus, memory = Gpus(), Memory()

@@ -11,8 +11,8 @@ from collbench import yardsticks
 from collbench.analysis.planning import Cost
 from collbench.cli.doctor import Examined, tables
 from collbench.doctor import BackendHere
-from collbench.doctor.parts.finding import Finding, Problem
-from collbench.doctor.yardsticks import judge
+from collbench.doctor.frame import Finding, Problem
+from collbench.doctor.processors import judge_yardsticks as judge
 from collbench.report.tables import LONGEST_LINE, terminal
 from collbench.schema.store import NoReading
 from collbench.yardsticks import Readings

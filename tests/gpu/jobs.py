@@ -28,7 +28,7 @@ from collbench.bindings.gpu import cupy_device
 why = cupy_device.missing()
 print(json.dumps([why, [] if why else cupy_device.visible()]))
 """
-_TORCH = "from collbench.bindings.gpu import torch_gpu; print(torch_gpu.missing() or '')"
+_TORCH = "from collbench.backends import torch_nccl; print(torch_nccl.missing_gpu() or '')"
 
 
 def double_gpus() -> int:

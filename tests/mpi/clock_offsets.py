@@ -31,7 +31,7 @@ def compare(session: Session) -> None:
     clocks = host_clocks(session, allgather(session.world, facts), facts.clock_id)
     assert clocks is not None
     if sys.argv[2] == "python":
-        session.clock = lambda: time.monotonic_ns()  # type: ignore[misc]
+        session.clock = lambda: time.monotonic_ns()
     truth = allgather(session.world, true_offset())
     error, half, crossed = [], [], []
     for _ in range(int(sys.argv[1])):

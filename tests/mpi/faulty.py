@@ -14,7 +14,7 @@ import time
 from typing import Any
 
 from collbench.backends.torch_gloo import GlooSession
-from collbench.bindings.mpi.session import MpiSession
+from collbench.bindings.mpi import MpiSession
 from collbench.bindings.spec import Operation
 from collbench.cli import main
 from collbench.run import experiment

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from collbench.bindings.mpi.loading import library_path, load_mpi
+from collbench.bindings.mpi import library_path, load_mpi
 from tests.mpi.jobs import Ended, finish, mpi_vendor
 
 pytestmark = [pytest.mark.mpi, pytest.mark.one_mpi]

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from collbench.bindings.host_buffers import HostBuffer
+from collbench.bindings.operations import HostBuffer
 from collbench.collectives.row import Array
 from collbench.run import measure
 from collbench.schema.axes import DTYPES, Op

@@ -8,7 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from collbench.bindings.spec import Numbers
+from collbench.bindings.spec import Numbers, Operation, Session
+from collbench.collectives.case import CollectiveCase
+from collbench.collectives.row import Collective
 
 
 class Pair:
@@ -35,3 +37,16 @@ class Pair:
     def total(self, values: Numbers) -> NDArray[np.int64]:
         summed: NDArray[np.int64] = np.array(values, np.int64) + np.array(self.other(values), np.int64)
         return summed
+
+
+class PairSession(Session):
+    """A rank that performs nothing."""
+
+    def prepare(self, case: CollectiveCase, row: Collective, count: int) -> Operation:
+        raise NotImplementedError
+
+    def is_lost_rank(self, error: BaseException) -> bool:
+        return False
+
+    def abort(self, code: int) -> None:
+        raise SystemExit(code)

@@ -12,8 +12,7 @@ from tests.unit.made_measurements import in_world
 from tests.unit.made_pairs import Pair
 
 from collbench.backends.fake import FakeWorld
-from collbench.bindings.agreement import first_rank, first_value, gathered_once
-from collbench.bindings.spec import World
+from collbench.bindings.spec import World, first_rank, first_value, gathered_once
 from collbench.run.worlds_of_programs import AloneWorld
 
 #: What int64 holds besides its smallest number, whose opposite it does not hold.

@@ -8,8 +8,7 @@ import time
 import pytest
 from tests.unit.made_pairs import Pair
 
-from collbench.machine.facts import CoreTimes, core_times
-from collbench.machine.waiting import ContentionMeter, Stretch, Waited
+from collbench.machine.facts import ContentionMeter, CoreTimes, Stretch, Waited, core_times
 from collbench.run.contention import COMMUNICATES, OwnTime, contended
 
 

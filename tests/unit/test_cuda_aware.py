@@ -7,11 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from collbench.bindings.mpi import cuda_aware as levels_of
-from collbench.bindings.mpi.cuda_aware import Levels
-from collbench.doctor import cuda_aware
-from collbench.doctor.parts.finding import Finding, Problem
-from collbench.doctor.parts.processors import Machine, execute
+from collbench.backends import mpi_cuda as levels_of
+from collbench.backends.mpi_cuda import Levels
+from collbench.doctor import gpus
+from collbench.doctor.frame import Finding, Machine, Problem, execute
 from collbench.errors import BackendUnavailable
 from collbench.machine.launcher import Launcher
 
@@ -38,7 +37,7 @@ NAME = "Open MPI 5.0.11"
     ],
 )
 def test_levels_without_a_problem(levels: Levels, seen: str) -> None:
-    assert cuda_aware.judge("openmpi", NAME, levels, gpu=True) == Finding(f"{NAME}: {seen}")
+    assert gpus.judge_cuda_aware("openmpi", NAME, levels, gpu=True) == Finding(f"{NAME}: {seen}")
 
 
 @pytest.mark.parametrize(
@@ -46,14 +45,14 @@ def test_levels_without_a_problem(levels: Levels, seen: str) -> None:
     [("openmpi", "export OMPI_MCA_accelerator=cuda"), ("mpich", "export MPIR_CVAR_ENABLE_GPU=1"), ("x", "export MPIR")],
 )
 def test_built_and_not_claimed(vendor: str, fix: str) -> None:
-    problem = only(cuda_aware.judge(vendor, NAME, Levels(True, False), gpu=True), "warn")
+    problem = only(gpus.judge_cuda_aware(vendor, NAME, Levels(True, False), gpu=True), "warn")
     assert "mpi-cuda is refused" in problem.effect
     assert problem.fix.startswith(fix)
-    assert cuda_aware.judge(vendor, NAME, Levels(True, False), gpu=False).status == "ok"
+    assert gpus.judge_cuda_aware(vendor, NAME, Levels(True, False), gpu=False).status == "ok"
 
 
 def test_claimed_and_not_true() -> None:
-    problem = only(cuda_aware.judge("openmpi", NAME, Levels(True, True, False), gpu=True), "warn")
+    problem = only(gpus.judge_cuda_aware("openmpi", NAME, Levels(True, True, False), gpu=True), "warn")
     assert "did not send a device buffer" in problem.cause
     assert "mpi-cuda is refused" in problem.effect
     assert problem.fix.startswith("--backend mpi-staged")
@@ -86,18 +85,18 @@ def told(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., list[str]]]:
 
 def test_levels_are_asked_in_turn(told: Callable[..., list[str]]) -> None:
     """Each only where the one before does not deny it; the third on the first GPU."""
-    gpus = ("GPU-a", "GPU-b")
+    uuids = ("GPU-a", "GPU-b")
     asked = told(True, True, False, "no arrival")
-    assert cuda_aware.look("", "/lib", gpus) == Levels(True, True, False, "no arrival")
+    assert gpus.cuda_levels("", "/lib", uuids) == Levels(True, True, False, "no arrival")
     assert asked == ["claimed", "GPU-a"]
     asked = told(None, None, True)
-    assert cuda_aware.look("", "/lib", gpus) == Levels(None, None, True, levels_of.NOT_TRIED)
+    assert gpus.cuda_levels("", "/lib", uuids) == Levels(None, None, True, levels_of.NOT_TRIED)
     assert asked == ["claimed", "GPU-a"]
     asked = told(True, False, True)
-    assert cuda_aware.look("", "/lib", gpus) == Levels(True, False, why="its CUDA component did not start")
+    assert gpus.cuda_levels("", "/lib", uuids) == Levels(True, False, why="its CUDA component did not start")
     assert asked == ["claimed"]
     asked = told(False, True, True)
-    assert cuda_aware.look("", "/lib", gpus) == Levels(
+    assert gpus.cuda_levels("", "/lib", uuids) == Levels(
         False, why="backend mpi-cuda needs an MPI that is built with CUDA"
     )
     assert levels_of.levels("", "/lib", "GPU-a") == Levels(False, why="it was built without CUDA")
@@ -106,7 +105,7 @@ def test_levels_are_asked_in_turn(told: Callable[..., list[str]]) -> None:
 
 def test_levels_without_a_gpu_end_with_the_claim(told: Callable[..., list[str]]) -> None:
     asked = told(True, True, True)
-    assert cuda_aware.look("", "/lib", ()) == Levels(True, True, why="no GPU here to try it on")
+    assert gpus.cuda_levels("", "/lib", ()) == Levels(True, True, why="no GPU here to try it on")
     assert asked == ["claimed"]
 
 
@@ -156,7 +155,7 @@ def test_what_works_says_what_was_not_tried(told: Callable[..., list[str]]) -> N
     """Between two processes other code of the library runs."""
     told(True, True, True)
     levels = levels_of.levels("", "/lib", "GPU-a")
-    assert cuda_aware.judge("openmpi", NAME, levels, gpu=True).seen == (
+    assert gpus.judge_cuda_aware("openmpi", NAME, levels, gpu=True).seen == (
         f"{NAME}: built: yes, claimed: yes, works: yes (from one rank to itself; between two ranks was not tried)"
     )
 
@@ -165,5 +164,5 @@ def test_no_mpi(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def lack() -> None:
         raise BackendUnavailable("mpi4py is not installed")
 
-    monkeypatch.setattr(cuda_aware, "load_mpi", lack)
-    assert cuda_aware.run(Machine(tmp_path, {}, Launcher("none"), 1000, None, execute)).status == "ok"
+    monkeypatch.setattr(gpus, "load_mpi", lack)
+    assert gpus.cuda_aware(Machine(tmp_path, {}, Launcher("none"), 1000, None, execute)).status == "ok"

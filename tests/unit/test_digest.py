@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from collbench.machine.digest import sha256_of
+from collbench.machine.facts import sha256_of
 
 
 def test_a_file_is_read_once_until_it_changes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,7 +18,7 @@ from collbench.launch.engines.docker import images, look
 from collbench.launch.engines.docker.client import Docker
 from collbench.launch.engines.docker.images import Recipe
 from collbench.launch.engines.docker.look import (
-    Resolved,
+    ImageRef,
     allowed_calls,
     allows_memlock,
     knows_cdi,
@@ -36,7 +36,7 @@ from collbench.schema.plan import LaunchPlan
 
 pytest.importorskip("docker", reason="the Docker SDK for Python is not installed")
 
-IMAGE = Resolved("some/image", "sha256:1")
+IMAGE = ImageRef("some/image", "sha256:1")
 PLAN = LaunchPlan(collectives=("allreduce",), images=("mpich", "site/openmpi:5"), policies=("multi",))
 NOBODY: Any = SimpleNamespace(check=lambda: None, host="unix:///x")
 
@@ -92,7 +92,7 @@ def test_which_calls_are_allowed_is_what_a_probe_in_a_container_says(
 ) -> None:
     asked = answering(monkeypatch, said=said)
     assert allowed_calls(NOBODY, IMAGE) == allowed
-    assert asked[0][0] == ("python", "-m", "collbench.doctor.parts.attach_probe")
+    assert asked[0][0] == ("python", "-m", "collbench.doctor.attach_probe")
 
 
 @pytest.mark.parametrize(
@@ -229,7 +229,7 @@ def looked(monkeypatch: pytest.MonkeyPatch, plan: LaunchPlan, **more: Any) -> tu
 
     known = {"Id": "sha256:7", "RepoDigests": ["x@1"], "Config": {"Labels": {"collbench.a": 1, "other": 2}}}
     said: dict[str, Any] = {
-        "find": lambda name: Resolved(name, f"sha256:{name}"), "refuse_unseen_folder": None,
+        "find": lambda name: ImageRef(name, f"sha256:{name}"), "refuse_unseen_folder": None,
         "refuse_without_gpus": None, "refuse_without_host": None,
         "inspect": known, "seals_networks": True, "allows_memlock": True,
         "allowed_calls": frozenset({"kcmp"}), "contents_of": lambda image: contents("mpich"),
@@ -283,7 +283,7 @@ def test_the_namespaces_of_the_host_are_tried_where_a_step_has_them(
     monkeypatch: pytest.MonkeyPatch, steps: tuple[str, ...], tried: int
 ) -> None:
     _, asked = looked(monkeypatch, msgspec.structs.replace(PLAN, isolation=steps))
-    image = Resolved("mpich", "sha256:mpich")
+    image = ImageRef("mpich", "sha256:mpich")
     assert asked.get("refuse_without_host", []) == [((image,), {})] * tried
 
 
@@ -291,7 +291,7 @@ def test_the_most_gpus_of_a_world_are_tried_before_images_are_asked_with_them(mo
     plan = msgspec.structs.replace(PLAN, device="gpu", backends=("nccl",), ranks=(1, 3, 2), images=("mpich",))
     found, asked = looked(monkeypatch, plan)
     assert asked["refuse_without_gpus"] == [
-        ((Resolved("mpich", "sha256:mpich"), ("GPU-a", "GPU-b", "GPU-c"), True), {})
+        ((ImageRef("mpich", "sha256:mpich"), ("GPU-a", "GPU-b", "GPU-c"), True), {})
     ]
     (request,) = asked["contents_of"][0][1]["requests"]
     assert request["DeviceIDs"] == ["nvidia.com/gpu=GPU-a", "nvidia.com/gpu=GPU-b", "nvidia.com/gpu=GPU-c"]
@@ -350,7 +350,7 @@ def test_two_builds_of_one_image_have_two_drafts(tmp_path: Path, monkeypatch: py
     """The second would take the tag from the first one's draft, which is just being asked what it holds."""
     drafts = []
 
-    def contents_of(engine: Docker, draft: Resolved, build: bool) -> None:
+    def contents_of(engine: Docker, draft: ImageRef, build: bool) -> None:
         drafts.append(draft.name)
         raise EngineError("enough")
 
@@ -379,7 +379,7 @@ def test_the_hosts_namespaces_must_be_those_of_the_driver(
     """Else what killed ranks leave in /dev/shm is out of its reach, or their processes are."""
     asked: list[dict[str, Any]] = []
 
-    def ask(engine: Any, image: Resolved, argv: tuple[str, ...], **settings: Any) -> tuple[int, str]:
+    def ask(engine: Any, image: ImageRef, argv: tuple[str, ...], **settings: Any) -> tuple[int, str]:
         asked.append(settings)
         return 0, "an entry point says hello\n" + "\n".join(
             f"{name}:[1]" if (name := Path(space).name) == other else str(Path(space).readlink()) for space in argv[1:]

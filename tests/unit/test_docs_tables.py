@@ -219,4 +219,4 @@ def test_styles_and_columns() -> None:
 
 def test_checks_of_doctor() -> None:
     listed = rows(section("commands.md", "`collbench doctor`"), "check", "what it looks at")
-    assert tuple(name.strip("`") for name in listed) == doctor.names()
+    assert tuple(name.strip("`") for name in listed) == tuple(doctor.checks())

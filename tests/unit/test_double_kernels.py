@@ -16,7 +16,7 @@ from tests.double.functions import Code
 from tests.double.kernels import DoubleCompute
 from tests.mpi.jobs import skip_or_fail
 
-from collbench.bindings.gpu.kernels import Grid
+from collbench.bindings.gpu.cupy_device import Grid
 from collbench.collectives.row import Array
 from collbench.workloads.programs.gpu.copy import DEVICE_TO_DEVICE
 

@@ -20,7 +20,7 @@ from collbench.launch import engines
 from collbench.launch.engines.docker import client
 from collbench.launch.engines.docker.client import Docker
 from collbench.launch.engines.docker.containers import clear, remove_all
-from collbench.launch.engines.docker.look import Resolved, ask, inspect
+from collbench.launch.engines.docker.look import ImageRef, ask, inspect
 from collbench.launch.engines.spec import cleaned
 from collbench.launch.folders import driver_identity
 from collbench.schema.plan import LaunchPlan
@@ -28,7 +28,7 @@ from collbench.schema.plan import LaunchPlan
 pytest.importorskip("docker", reason="the Docker SDK for Python is not installed")
 
 PLAN = LaunchPlan(images=("openmpi",))
-IMAGE = Resolved("some/image", "sha256:1")
+IMAGE = ImageRef("some/image", "sha256:1")
 
 #: The state of a container that did what it was to do.
 ENDED = {"Status": "exited", "ExitCode": 0}

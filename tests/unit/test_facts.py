@@ -14,7 +14,7 @@ from tests.processes import LIMIT
 
 from collbench import backends
 from collbench.machine import facts, process
-from collbench.machine.confinement import confinement
+from collbench.machine.cgroup import confinement
 from collbench.machine.facts import RankFacts
 
 
@@ -223,7 +223,7 @@ def test_a_container_is_named_by_its_launcher(monkeypatch: pytest.MonkeyPatch) -
     ],
 )
 def test_waiting_for_a_cpu(monkeypatch: pytest.MonkeyPatch, text: str | None, seconds: float | None) -> None:
-    monkeypatch.setattr(facts, "_read", lambda path: text if path == "/proc/pressure/cpu" else None)
+    monkeypatch.setattr(facts, "text_of", lambda path: text if path == "/proc/pressure/cpu" else None)
     assert facts.cpu_stall_seconds() == seconds
 
 
@@ -253,6 +253,6 @@ def test_the_priority_of_a_process_is_what_it_was_started_with(command: tuple[st
         pytest.skip("these tests have a priority of their own")
     if command and shutil.which(command[0]) is None:
         pytest.skip(f"there is no {command[0]} here")
-    program = "from collbench.machine.confinement import priority; print(priority())"
+    program = "from collbench.machine.cgroup import priority; print(priority())"
     argv = (*command, sys.executable, "-c", program)
     assert subprocess.run(argv, capture_output=True, text=True, timeout=LIMIT, check=True).stdout.strip() == told

@@ -13,7 +13,7 @@ from collbench import collectives
 from collbench.bindings.gpu import device as device_module
 from collbench.bindings.gpu.device import CudaMpiArguments, DeviceBlocks, DeviceBuffer
 from collbench.bindings.gpu.nccl import DATATYPE, ServerArguments, WorkerArguments, chief_of
-from collbench.bindings.host_buffers import HostBuffer
+from collbench.bindings.operations import HostBuffer
 from collbench.collectives.case import CollectiveCase
 from collbench.collectives.row import Part, Prepared
 from collbench.schema.axes import Op

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 from tests.double.device import DoubleDevice
 
-from collbench.bindings.gpu import kernels
-from collbench.bindings.gpu.kernels import CupyCompute, Grid
+from collbench.bindings.gpu import cupy_device
+from collbench.bindings.gpu.cupy_device import CupyCompute, Grid
 from collbench.errors import BackendUnavailable
 from collbench.timing.call import Native
 
@@ -52,7 +52,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> Calls:
     monkeypatch.setitem(sys.modules, "cupy", cupy)
     monkeypatch.setitem(sys.modules, "cupy.cuda", cuda)
     library = SimpleNamespace(native=lambda call, explain: Native((1, *call.arguments), explain))
-    monkeypatch.setattr(kernels, "driver_library", lambda: library)
+    monkeypatch.setattr(cupy_device, "driver_library", lambda: library)
     return made
 
 
@@ -117,4 +117,4 @@ def test_the_driver_explains_its_codes() -> None:
         return 0
 
     library = SimpleNamespace(handle=SimpleNamespace(cuGetErrorString=words(get_error_string)))
-    assert kernels.explained(library, 1) == "invalid argument"  # type: ignore[arg-type]
+    assert cupy_device.explained(library, 1) == "invalid argument"  # type: ignore[arg-type]

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 from tests.unit.duet_worlds import PLAN, place_of
 
-from collbench.bindings.host_buffers import USABLE_SHARE
+from collbench.bindings.operations import USABLE_SHARE
 from collbench.collectives.case import CollectiveCase
 from collbench.launch.cells import Launch, Part
 from collbench.launch.engines import fake

@@ -16,8 +16,7 @@ from collbench import backends
 from collbench.analysis.results import how
 from collbench.backends.fake import SimulatedClock
 from collbench.bindings.spec import Operation
-from collbench.machine.facts import RankFacts, rank_facts
-from collbench.machine.waiting import ContentionMeter
+from collbench.machine.facts import ContentionMeter, RankFacts, rank_facts
 from collbench.report.styles import TableStyle
 from collbench.run.driver import TimedCall
 from collbench.run.host_clocks import DIFFER, HostClocks, doubts, host_clocks, readers_of, trusted

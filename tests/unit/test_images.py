@@ -18,7 +18,7 @@ from collbench.errors import EngineError, ImageMissing, RequestError
 from collbench.launch.engines.docker import images, look
 from collbench.launch.engines.docker.client import Docker
 from collbench.launch.engines.docker.images import Recipe, pack
-from collbench.launch.engines.docker.look import Resolved, ask, inspect, resolve
+from collbench.launch.engines.docker.look import ImageRef, ask, find, inspect
 from collbench.launch.engines.fake import contents
 from collbench.launch.folders import user_inside
 from collbench.launch.probe import Build, Contents, sources
@@ -31,7 +31,7 @@ pytest.importorskip("docker", reason="the Docker SDK for Python is not installed
 HELD = msgspec.structs.replace(
     contents("mpich"), libraries=(Library(name="MPICH", version="5", sha256="ab"),), packages={"numpy": "2"}
 )
-IMAGE = Resolved("some/image", "sha256:1")
+IMAGE = ImageRef("some/image", "sha256:1")
 
 
 def query(path: str) -> dict[str, str]:
@@ -208,9 +208,9 @@ def building(method: str, path: str) -> tuple[int, Any] | None:
 
 
 def built(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, recipe: Recipe, answer: Any = building) -> MadeEngine:
-    def contents_of(engine: Docker, draft: Resolved, build: bool) -> Contents:
+    def contents_of(engine: Docker, draft: ImageRef, build: bool) -> Contents:
         assert build
-        assert draft == Resolved(f"collbench/mpich:unlabelled-{engine.run}", "sha256:1")
+        assert draft == ImageRef(f"collbench/mpich:unlabelled-{engine.run}", "sha256:1")
         return HELD
 
     monkeypatch.setattr(images, "contents_of", contents_of)
@@ -303,17 +303,17 @@ def test_the_list_says_which_images_have_other_code(tmp_path: Path, capsys: pyte
 
 def test_an_image_is_known_by_its_id_or_missing(tmp_path: Path) -> None:
     def answer(method: str, path: str) -> tuple[int, Any] | None:
-        if path.startswith("/images/there"):
+        if path.startswith("/images/site/there"):
             return 200, {"Id": "sha256:7", "Size": 1}
-        return (404, {"message": "No such image: gone"}) if path.startswith("/images/") else None
+        return (404, {"message": "No such image: site/gone"}) if path.startswith("/images/") else None
 
     with made_engine(tmp_path, answer) as made:
         engine = Docker(made.host)
-        assert resolve(engine, "there") == Resolved("there", "sha256:7")
-        assert inspect(engine, "there") == {"Id": "sha256:7", "Size": 1}
+        assert find(engine, "site/there") == ImageRef("site/there", "sha256:7")
+        assert inspect(engine, "site/there") == {"Id": "sha256:7", "Size": 1}
         with pytest.raises(ImageMissing) as caught:
-            resolve(engine, "gone")
-        assert str(caught.value) == f"image gone: not on this engine ({made.host})."
+            find(engine, "site/gone")
+        assert str(caught.value) == f"image site/gone: not on this engine ({made.host}). Pull it, or build it."
 
 
 def test_an_image_is_asked_as_a_ranks_user_and_confined_and_its_container_removed(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from tests.unit.made_runs import made_case, made_record, write_run
 from tests.unit.test_numbers import BLANK, method
 
 from collbench.cli.analyse import show_command
-from collbench.machine.confinement import FIRST_RANKS, distinct
+from collbench.machine.cgroup import FIRST_RANKS, distinct
 from collbench.machine.facts import RankFacts, is_oversubscribed, rank_facts
 from collbench.run.describe import agreed_method
 from collbench.run.facts_of_ranks import SLOWEST, facts_of_all, ranks_of

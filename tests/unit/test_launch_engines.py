@@ -39,7 +39,7 @@ def environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An environment with MPICH."""
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin" / "python").touch()
-    monkeypatch.setattr(host, "probe", lambda environment, vendor="", benchmarks=(), given=None: contents("mpich"))
+    monkeypatch.setattr(host, "probe", lambda environment, vendor="", benchmarks=(), overrides=None: contents("mpich"))
     return tmp_path
 
 

@@ -19,7 +19,7 @@ from collbench.launch.campaign import PreparedCampaign
 from collbench.launch.cells import Launch, LaunchCell, backends_of, check_backends
 from collbench.launch.engines.docker import look
 from collbench.launch.engines.docker.images import Recipe, arguments_of, labels_of
-from collbench.launch.engines.docker.look import Resolved
+from collbench.launch.engines.docker.look import ImageRef
 from collbench.launch.engines.docker.spec import INHIBIT_ADDRESS, MEMLOCK, SEALED, STEPS
 from collbench.launch.engines.fake import FakeSession
 from collbench.launch.engines.spec import Look, Stack
@@ -247,14 +247,14 @@ def test_an_image_is_asked_with_the_gpus_that_its_ranks_will_have(monkeypatch: p
     """Without one, every backend of GPUs would be missing in it."""
     asked: list[dict[str, Any]] = []
 
-    def ask(engine: object, image: Resolved, argv: tuple[str, ...], **settings: Any) -> tuple[int, str]:
+    def ask(engine: object, image: ImageRef, argv: tuple[str, ...], **settings: Any) -> tuple[int, str]:
         asked.append(settings)
         return 0, msgspec.json.encode(contents()).decode()
 
     monkeypatch.setattr(look, "ask", ask)
     nobody: Any = None
-    look.contents_of(nobody, Resolved("mpich", "sha256:1"), requests=[{"Count": -1}])
-    look.contents_of(nobody, Resolved("mpich", "sha256:1"))
+    look.contents_of(nobody, ImageRef("mpich", "sha256:1"), requests=[{"Count": -1}])
+    look.contents_of(nobody, ImageRef("mpich", "sha256:1"))
     assert [one.get("device_requests") for one in asked] == [[{"Count": -1}], None]
 
 
@@ -274,7 +274,7 @@ def test_an_image_of_another_collbench_is_refused_though_its_version_is_the_same
     monkeypatch.setattr(look, "ask", lambda *_, **__: (0, msgspec.json.encode(contents(**of)).decode()))
     nobody: Any = None
     with pytest.raises(ImageMissing, match=rf"{said}.*Build it again: collbench image build mpich"):
-        look.contents_of(nobody, Resolved("collbench/mpich", "sha256:1"))
+        look.contents_of(nobody, ImageRef("collbench/mpich", "sha256:1"))
 
 
 def image_with(held: Contents) -> Look:
@@ -309,12 +309,12 @@ def test_memory_of_other_ranks_is_tried_where_ranks_share_a_container(
 ) -> None:
     tried = list[str]()
 
-    def allowed(engine: object, image: Resolved) -> frozenset[str]:
+    def allowed(engine: object, image: ImageRef) -> frozenset[str]:
         tried.append(image.name)
         return frozenset()
 
     said: dict[str, Any] = {
-        "find": lambda engine, name: Resolved(name, "sha256:1"), "refuse_unseen_folder": lambda *_: None,
+        "find": lambda engine, name: ImageRef(name, "sha256:1"), "refuse_unseen_folder": lambda *_: None,
         "contents_of": lambda *_, **__: contents(), "inspect": lambda *_: {"Id": "sha256:1"},
         "seals_networks": lambda _: True, "allowed_calls": allowed,
     }  # fmt: skip

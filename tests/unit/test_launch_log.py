@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from collbench.bindings.mpi.arguments import error_text
+from collbench.bindings.mpi import error_text
 from collbench.launch.waiting import LONGEST_LINE, LONGEST_MESSAGE, MESSAGE_LINES, MOST_LINES, TAIL, Log, whole_words
 
 

@@ -19,7 +19,7 @@ from collbench.launch.campaign import PreparedCampaign, finished
 from collbench.launch.cells import LaunchCell, cases_in, order_of
 from collbench.launch.collect import placed_case
 from collbench.launch.engines.docker.spec import STEPS
-from collbench.launch.engines.ladder import steps_of
+from collbench.launch.engines.spec import steps_of
 from collbench.launch.expansion import expand, refuse_too_large
 from collbench.launch.placement import place
 from collbench.launch.shipped import find_plan

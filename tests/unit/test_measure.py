@@ -17,9 +17,8 @@ from collbench.bindings.spec import Operation, Seen
 from collbench.collectives.case import CollectiveCase
 from collbench.errors import LibraryError, LostRankError, RunError, Unsupported
 from collbench.machine import nvml
-from collbench.machine.confinement import distinct
-from collbench.machine.facts import rank_facts
-from collbench.machine.waiting import Stretch, Waited
+from collbench.machine.cgroup import distinct
+from collbench.machine.facts import Stretch, Waited, rank_facts
 from collbench.run import contention
 from collbench.run import measure as measure_module
 from collbench.run.failures import AgreedError
@@ -128,7 +127,7 @@ def test_where_time_is_real_waiting_for_processors_is_noted(monkeypatch: pytest.
         return True, ("held up",)
 
     monkeypatch.setattr(time, "monotonic_ns", clock)
-    monkeypatch.setattr(measure_module, "now", now)
+    monkeypatch.setattr(measure_module, "waited_now", now)
     monkeypatch.setattr(contention, "contended", contended)
 
     def real(session: Any) -> None:

@@ -13,7 +13,7 @@ from tests.unit.made_measurements import Change, Heard, case, on_ranks, preparin
 from tests.unit.made_pairs import Pair
 from tests.unit.test_case import CASE
 
-from collbench.bindings.host_buffers import USABLE_SHARE
+from collbench.bindings.operations import USABLE_SHARE
 from collbench.bindings.spec import Operation, Options
 from collbench.collectives.case import CollectiveCase
 from collbench.errors import DoesNotFit, LibraryError, Unsupported

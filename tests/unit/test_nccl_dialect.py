@@ -17,7 +17,7 @@ from collbench import collectives
 from collbench.bindings.gpu.device import DeviceBlocks
 from collbench.bindings.gpu.nccl import DATATYPE, OP, NcclArguments, ServerArguments, WorkerArguments, says_lost
 from collbench.bindings.gpu.shared_library import to_word
-from collbench.bindings.host_buffers import as_parts
+from collbench.bindings.operations import as_parts
 from collbench.collectives.case import CollectiveCase
 from collbench.collectives.row import C, Collective, Prepared
 from collbench.errors import LibraryError, Unsupported

@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 from tests.unit.made_measurements import in_world
-from tests.unit.made_pairs import Pair
+from tests.unit.made_pairs import Pair, PairSession
 from tests.unit.test_case import CASE
 
-from collbench.bindings.spec import HostSession, Operation, World
+from collbench.bindings.spec import Operation, World
 from collbench.collectives.case import CollectiveCase
 from collbench.machine.facts import rank_facts
 from collbench.run.driver import MOST_CALLS, TimedCall, agree_on_driver
@@ -119,7 +119,7 @@ def test_ranks_without_gpus_name_none() -> None:
     assert record.ranks.gpu == ()
 
 
-class Session(HostSession):
+class MadeSession(PairSession):
     thread_level, transport, clock = "single", None, staticmethod(lambda: 0)
 
     def __init__(self, other: Callable[[Any], Any]) -> None:
@@ -151,7 +151,7 @@ def like_me(value: Any) -> Any:
 
 def test_the_devices_time_is_that_of_the_slowest_rank() -> None:
     order: list[str] = []
-    form = form_of(order, Session(like_me), 1)
+    form = form_of(order, MadeSession(like_me), 1)
     found = device_seconds(form, sampled(form, 10**8))
     assert found is not None
     assert order == ["start", "issue", "stop", "completion"] * 5
@@ -161,20 +161,20 @@ def test_the_devices_time_is_that_of_the_slowest_rank() -> None:
 def test_the_devices_time_of_a_burst_is_shared_out() -> None:
     """Two launches of a graph of five operations."""
     order: list[str] = []
-    found = form_of(order, Session(like_me), 2, 5).device_times(3)
+    found = form_of(order, MadeSession(like_me), 2, 5).device_times(3)
     assert order == ["start", "issue", "issue", "stop", "completion"] * 3
     assert found == pytest.approx([1e-4, 2e-4, 3e-4])
 
 
 def test_a_rank_without_a_device_performs_the_same_operations() -> None:
     order: list[str] = []
-    assert form_of(order, Session(like_me), 2, with_device=False).device_times(3) is None
+    assert form_of(order, MadeSession(like_me), 2, with_device=False).device_times(3) is None
     assert order == ["issue", "issue", "completion"] * 3
 
 
 def test_no_device_anywhere_and_nothing_is_performed() -> None:
     order: list[str] = []
-    form = form_of(order, Session(like_me), 2, with_device=False)
+    form = form_of(order, MadeSession(like_me), 2, with_device=False)
     assert device_seconds(form, sampled(form, 10**6)) is None
     assert order == []
 
@@ -185,7 +185,7 @@ def test_no_device_anywhere_and_nothing_is_performed() -> None:
 def test_a_burst_on_the_device_is_what_the_loop_can_hold_on_every_rank(calls: int, issued: int) -> None:
     """The other rank has more C calls than this one: the root of a gather, say. Both issue as many operations."""
     order: list[str] = []
-    form_of(order, Session(lambda value: [calls]), 7).device_times(1)
+    form_of(order, MadeSession(lambda value: [calls]), 7).device_times(1)
     assert order.count("issue") == issued
     assert MOST_CALLS == 4096 - 2, "the loop's most calls, two of which are the events"
 
@@ -208,14 +208,14 @@ def test_all_ranks_take_the_driver_that_all_of_them_have(
 ) -> None:
     """This rank has no C form: it says so wherever one was asked for."""
     operation = Operation(None, (), Call((Stage(int),), why_not_native="the library has none"), False, 0)
-    session: Any = Session(saying(theirs))
+    session: Any = MadeSession(saying(theirs))
     found = agree_on_driver(operation, asked, "none", session, 3, 2)
     assert (found.driver, found.note, found.burst, found.operations) == (driver, note, 3, 2)
 
 
 def test_one_rank_without_the_c_form_is_enough() -> None:
     operation = Operation(None, (), Call((Stage(int, ()),)), False, 0)
-    session: Any = Session(saying("no compiler there"))
+    session: Any = MadeSession(saying("no compiler there"))
     session.clock = time.monotonic_ns
     found = agree_on_driver(operation, "native", "none", session, 1, 1)
     assert (found.driver, found.note) == ("python", "driver python: no compiler there")

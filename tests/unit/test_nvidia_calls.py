@@ -25,7 +25,7 @@ def _libraries() -> None:
 #: Rows of nccl prepared on a communicator that is none, as rank 0 of two.
 ROWS = """
 from collbench import collectives
-from collbench.bindings.calls import AllOf, make_call
+from collbench.bindings.operations import AllOf, make_call
 from collbench.bindings.gpu.nccl import NcclArguments
 from collbench.collectives.case import CollectiveCase
 

@@ -17,7 +17,7 @@ from collbench.errors import PlanError
 from collbench.launch.cells import Launch
 from collbench.launch.engines import host
 from collbench.launch.engines.docker import look
-from collbench.launch.engines.docker.look import Resolved
+from collbench.launch.engines.docker.look import ImageRef
 from collbench.launch.engines.docker.spec import layout_of
 from collbench.launch.engines.fake import contents
 from collbench.launch.engines.host import environment_of
@@ -141,7 +141,7 @@ def test_an_image_is_asked_with_what_its_ranks_will_have(library: Path, monkeypa
     monkeypatch.setattr(look, "ask", ask)
     engine: Any = object()
     given = Overrides({"NCCL_ALGO": "Ring"}, (str(library),), before="/image/lib")
-    look.contents_of(engine, Resolved("openmpi", "sha256:1"), given=given)
+    look.contents_of(engine, ImageRef("openmpi", "sha256:1"), overrides=given)
     assert seen["variables"] == {"NCCL_ALGO": "Ring", "LD_LIBRARY_PATH": "/collbench/lib:/image/lib"}
     assert {mount["Target"] for mount in seen["mounts"]} == {
         f"/collbench/lib/{name}" for name in names_of(str(library))

@@ -114,7 +114,7 @@ def test_what_tells_no_time_is_named() -> None:
 def holding(monkeypatch: pytest.MonkeyPatch, **missing: str) -> None:
     """The environment on the host lacks these benchmarks."""
     held = msgspec.structs.replace(contents(""), missing_benchmarks=missing)
-    monkeypatch.setattr(host, "probe", lambda environment, vendor="", benchmarks=(), given=None: held)
+    monkeypatch.setattr(host, "probe", lambda environment, vendor="", benchmarks=(), overrides=None: held)
 
 
 def test_a_folder_that_is_none_is_refused_before_an_engine_is_asked(

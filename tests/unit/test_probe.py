@@ -18,13 +18,14 @@ import pytest
 
 import collbench
 from collbench import backends
+from collbench.backends import mpi_cuda as cuda_aware
+from collbench.bindings import mpi as loading
 from collbench.bindings.gpu import shared_library
-from collbench.bindings.mpi import cuda_aware, loading
 from collbench.errors import BackendUnavailable, CollbenchError
 from collbench.launch import probe
 from collbench.launch.probe import MEASURING, Build, Contents, contents, source_files, sources
 from collbench.launch.shipped import PACKAGE
-from collbench.machine.confinement import priority
+from collbench.machine.cgroup import priority
 from collbench.run.describe import packages
 from collbench.schema.manifest import Library
 from collbench.schema.record import SCHEMA
@@ -214,7 +215,7 @@ def test_only_a_change_of_code_that_measures_makes_another_hash(tmp_path: Path) 
     ignored = shutil.ignore_patterns("__pycache__", "*.so")
     clone = Path(shutil.copytree(PACKAGE, tmp_path / "collbench", ignore=ignored))
     assert (before := sources(clone)) == sources()
-    for number, path in enumerate(("report/table.py", "analysis/pair.py", "doctor/shm.py", "cli/gate.py", "x.so")):
+    for number, path in enumerate(("report/table.py", "analysis/pair.py", "doctor/mpi.py", "cli/gate.py", "x.so")):
         with (clone / path).open("a", encoding="utf-8") as file:
             file.write(f"# {number}\n")
     (clone / "timing" / "__pycache__").mkdir()

@@ -103,7 +103,7 @@ def test_more_cases_than_are_remembered_are_read(first: Record, monkeypatch: pyt
 
 
 def test_a_case_with_a_long_text_is_read_and_not_remembered(first: Record) -> None:
-    line = records.encode(first).replace(b'{"case":{', b'{"case":{' + b" " * records.LONGEST_CASE, 1)
+    line = records.encode(first).replace(b'{"case":{', b'{"case":{' + b" " * records.LONGEST_PART, 1)
     before = dict(records._CASES)
     assert records.decode(line) == first
     assert before == records._CASES
@@ -114,3 +114,40 @@ def test_launches_of_another_program_share_their_case(stored_run: Path) -> None:
     line = json.dumps(json.loads((stored_run / "records.jsonl").read_bytes().splitlines()[0])).encode()
     assert b'", "' in line
     assert records.decode(line).case is records.decode(line).case
+
+
+def test_what_the_records_of_a_world_share_is_read_once(first: Record) -> None:
+    assert first.seconds is not None and first.ranks is not None
+    for launch in range(5):
+        seconds = msgspec.structs.replace(first.seconds, lag1=launch / 8)
+        ranks = msgspec.structs.replace(first.ranks, p50=tuple(launch * p50 for p50 in first.ranks.p50))
+        record = msgspec.structs.replace(first, launch=launch, seconds=seconds, ranks=ranks)
+        assert records.decode(records.encode(record)) == record
+    parts = [part for part in records._PARTS.values() if part is not None]
+    assert any(part.ranks is not None and part.ranks.binding == first.ranks.binding for part in parts)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "why"),
+    [
+        (b'"n":', b'"n":-', "samples.n"),
+        (b'"status":"ok"', b'"status":"fine"', "fine"),
+        (b'"status":"ok"', b'"status":"ok","speed":1', "speed"),
+        (b'"binding":[', b'"binding":[1,', "binding"),
+        (b'"shared_gpu":false', b'"shared_gpu":0', "shared_gpu"),
+    ],
+)
+def test_damage_is_refused_after_a_record_of_the_same_world(first: Record, old: bytes, new: bytes, why: str) -> None:
+    line = records.encode(first)
+    assert old in line
+    for _ in range(3):
+        assert records.decode(line) == first
+        with pytest.raises(RunReadError, match=f"here: .*{why}"):
+            records.decode(line.replace(old, new, 1), "here")
+
+
+def test_the_last_of_two_values_counts_in_what_records_share(first: Record) -> None:
+    twice = records.encode(first)[:-1] + b',"launch":9}'
+    for _ in range(3):
+        assert records.decode(twice).launch == 9
+        assert records.decode(records.encode(first)) == first

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from collbench.bindings.gpu.runtime import Seat, Seating, assign
+from collbench.bindings.gpu.assignment import Assignment, VisibleGpus, assign
 from collbench.bindings.spec import Roles
 from collbench.errors import RequestError
 
@@ -16,13 +16,13 @@ SERVED = Roles(all_work=False, servers=frozenset({0}))
 MIXED = Roles(all_work=True, servers=frozenset({0}))
 
 
-def sees(*visible: str, host: str = "one", planned: str | None = None, why: str | None = None) -> Seat:
-    return Seat(host, f"kernel of {host}", visible, planned, why)
+def sees(*visible: str, host: str = "one", planned: str | None = None, why: str | None = None) -> VisibleGpus:
+    return VisibleGpus(host, f"kernel of {host}", visible, planned, why)
 
 
 def test_one_each_in_cudas_order() -> None:
-    assert assign((sees(*FOUR),) * 4, EVERYBODY, share=False) == Seating(FOUR)
-    assert assign((sees(*FOUR),) * 2, EVERYBODY, share=False) == Seating(FOUR[:2])
+    assert assign((sees(*FOUR),) * 4, EVERYBODY, share=False) == Assignment(FOUR)
+    assert assign((sees(*FOUR),) * 2, EVERYBODY, share=False) == Assignment(FOUR[:2])
 
 
 def test_machines_are_seated_by_themselves() -> None:
@@ -34,7 +34,7 @@ def test_machines_are_seated_by_themselves() -> None:
 def test_each_rank_was_shown_its_own() -> None:
     """CUDA_VISIBLE_DEVICES of each rank, in any order; or a container with one GPU for each."""
     assert assign(tuple(map(sees, reversed(FOUR))), EVERYBODY, share=False).gpus == tuple(reversed(FOUR))
-    boxes = tuple(Seat(f"box-{gpu}", "one kernel", (gpu,)) for gpu in FOUR)
+    boxes = tuple(VisibleGpus(f"box-{gpu}", "one kernel", (gpu,)) for gpu in FOUR)
     assert assign(boxes, EVERYBODY, share=False).gpus == FOUR
 
 
@@ -63,7 +63,7 @@ def test_two_ranks_on_one_gpu_are_refused_unless_told() -> None:
     assert said.startswith("ranks 0 and 1 on one would use one GPU (GPU-a): 2 ranks and 1 GPU. ")
     assert "--share-gpu" in said
     assert "share_gpu = true" in said
-    assert assign(seats, EVERYBODY, share=True) == Seating(("GPU-a", "GPU-a"))
+    assert assign(seats, EVERYBODY, share=True) == Assignment(("GPU-a", "GPU-a"))
 
 
 def test_shared_gpus_are_shared_out_evenly() -> None:
@@ -112,7 +112,7 @@ def test_two_servers_in_turn_are_workers_too() -> None:
 
 
 def test_a_mixed_plan_has_a_gpu_for_everybody_where_there_is_one() -> None:
-    assert assign((sees(*FOUR),) * 4, MIXED, share=False) == Seating(FOUR)
+    assert assign((sees(*FOUR),) * 4, MIXED, share=False) == Assignment(FOUR)
 
 
 def test_a_mixed_plan_falls_back_to_the_workers_and_says_what_it_refuses() -> None:

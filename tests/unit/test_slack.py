@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.unit.made_pairs import Pair
+from tests.unit.made_pairs import Pair, PairSession
 
-from collbench.bindings.spec import HostSession, Operation
+from collbench.bindings.spec import Operation
 from collbench.errors import Interrupted
 from collbench.machine.facts import rank_facts
 from collbench.run.driver import TimedCall
@@ -32,7 +32,7 @@ FACTS = (rank_facts(), rank_facts())
 MANY = Fixed(10_000)
 
 
-class Session(HostSession):
+class MadeSession(PairSession):
     """A clock that stands where it is put, or moves by `step` whenever it is read, and signals that cost nothing."""
 
     thread_level, transport = "single", None
@@ -56,8 +56,8 @@ def timed_call(session: Any, performed: list[str] | None = None) -> TimedCall:
     return TimedCall(Operation(None, (), call, False, 0), session, "python", None)
 
 
-def sampling(how: Method | None = None) -> tuple[Sampling, Session]:
-    session, how = Session(), how or method()
+def sampling(how: Method | None = None) -> tuple[Sampling, MadeSession]:
+    session, how = MadeSession(), how or method()
     return Sampling(timed_call(session), how, GateSetting(how.gate, session.signals, SLACK), []), session
 
 
@@ -185,7 +185,7 @@ class Listening(Unwatched):
 
 
 def test_warm_up_comes_in_portions_and_does_not_count() -> None:
-    session, performed, watch = Session(), list[str](), Listening()
+    session, performed, watch = MadeSession(), list[str](), Listening()
     found = sample(timed_call(session, performed), method("barrier", stop=Fixed(12), warmup=25), watch, "bcast")
     assert len(found.stamps.late) == 12
     assert len(performed) == 25 + 12
@@ -195,7 +195,7 @@ def test_warm_up_comes_in_portions_and_does_not_count() -> None:
 @pytest.mark.parametrize(("step", "other", "slack"), [(40_000, 0, 80_000), (40_000, 90_000, 180_000), (1, 0, 1_000)])
 def test_the_first_slack_is_twice_the_announcement_to_the_slowest_rank(step: int, other: int, slack: int) -> None:
     """An announcement takes one step of the clock here. The other rank says how long it took there."""
-    session = Session()
+    session = MadeSession()
     session.step = step
     session.world.other = lambda mine: [other] if isinstance(mine, list) else mine
     found = sample(timed_call(session), method(stop=Fixed(0)), Unwatched(), "bcast")
@@ -204,7 +204,7 @@ def test_the_first_slack_is_twice_the_announcement_to_the_slowest_rank(step: int
 
 
 def test_the_first_third_of_the_announcements_is_warming_up() -> None:
-    session = Session()
+    session = MadeSession()
     steps = iter([10**6] * (2 * PILOT_ANNOUNCEMENTS // 3) + [5_000] * (2 * 18) + [1_000] * 1000)
 
     def clock() -> int:
@@ -217,6 +217,6 @@ def test_the_first_third_of_the_announcements_is_warming_up() -> None:
 
 
 def test_other_gates_have_no_slack() -> None:
-    session = Session()
+    session = MadeSession()
     session.step = 40_000
     assert sample(timed_call(session), method("barrier", stop=Fixed(1)), Unwatched(), "bcast").gate.slack == 0

@@ -98,7 +98,7 @@ def test_long_lines_of_several_nodes_are_put_together() -> None:
     """As srun forwards them: in parts, those of other nodes between them."""
     answers, rest = answers_in(["@n0+one ", "@n1=two", "srun: error: n2: x", "@n0=line", "@n1=exit 0", "@n0=exit 127"])
     assert answers == (Answer("n1", ("two",), 0), Answer("n0", ("one line",), 127))
-    assert answers[1].told == ("exit code 127: one line",)
+    assert answers[1].summary == ("exit code 127: one line",)
     assert rest == ("srun: error: n2: x",)
 
 

@@ -102,7 +102,7 @@ def test_times_as_slurm_reads_them(tmp_path: Path, time: str, seconds: float | N
     [
         ("[slrum]\ncores = 1", "unknown table [slrum]. Did you mean slurm?"),
         ("cores = 1\n[slurm]", "cores: stands in no table. Write it below [slurm]."),
-        ("[slurm]\ngpus = 1", "[slurm]: lacks folder, cores. docs/cluster.md says what they are."),
+        ("[slurm]\ngpus = 1", "[slurm]: lacks cores, folder. docs/cluster.md says what they are."),
     ],
 )
 def test_a_site_file_whose_tables_make_no_sense(tmp_path: Path, text: str, says: str) -> None:

@@ -15,8 +15,7 @@ from tests.unit.made_programs import GOOD, printing, row_with, run_row, shell
 from collbench import workloads
 from collbench.bindings.spec import Options
 from collbench.errors import PlanError, RequestError
-from collbench.machine.facts import last_level_cache, rank_facts
-from collbench.machine.waiting import Stretch, Waited
+from collbench.machine.facts import Stretch, Waited, last_level_cache, rank_facts
 from collbench.registry import defined
 from collbench.report.caveats import of_records as cautions
 from collbench.run import contention

@@ -61,7 +61,8 @@ def get(name: str) -> Backend:
 def _mistake_in(backend: Any, name: str) -> str | None:
     from collbench.bindings import spec
 
-    lacking = [member for member in vars(spec.Backend) if member[0] != "_" and not hasattr(backend, member)]
+    members = (*spec.Backend.__annotations__, *vars(spec.Backend))
+    lacking = [name for name in dict.fromkeys(members) if name[0] != "_" and not hasattr(backend, name)]
     if lacking:
         return f"it lacks {', '.join(lacking)}"
     if backend.name != name:

@@ -24,9 +24,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from collbench.bindings.agreement import Reductions
-from collbench.bindings.host_buffers import HostArguments, HostBuffer, as_parts, on_host
-from collbench.bindings.spec import HostBackend, HostSession, Operation, Options, Session, World
+from collbench.bindings.operations import HostArguments, HostBuffer, as_parts, on_host
+from collbench.bindings.spec import Backend, Operation, Options, Reductions, Session
 from collbench.collectives.case import CollectiveCase
 from collbench.collectives.row import Array, Collective, fold
 from collbench.errors import LostRankError, RequestError, Unsupported
@@ -192,10 +191,10 @@ _LATENCY, _BANDWIDTH, _NOISE, _CLOCK_READ, _BARRIER = 2_000.0, 10.0, 0.02, 20, 3
 _MESSAGE, _JITTER = 1_000, 300
 
 
-class FakeSession(HostSession):
+class FakeSession(Session):
     """One rank, which is a thread."""
 
-    transport: str | None = "simulated"
+    transport = "simulated"
 
     def __init__(
         self, hub: Hub, rank: int, level: ThreadLevel, fault: Fault | None, clocks: tuple[SimulatedClock, ...] = ()
@@ -208,7 +207,7 @@ class FakeSession(HostSession):
         self._fault = fault if fault is not None and fault.rank == rank else None
         self._operations = 0
         self.thread_level = level
-        self.world: World = FakeWorld(hub, rank)
+        self.world = FakeWorld(hub, rank)
         self.clock = self._read_clock
         self.signals = self._signals()
 
@@ -350,7 +349,7 @@ class FakeOperation:
         return self._row.meaning(self._buffers.rank, inputs, self._case.root or 0, fold(self._case.op))
 
 
-class FakeBackend(HostBackend):
+class FakeBackend(Backend):
     """See the module."""
 
     name = "fake"

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from collbench.bindings.mpi.backend import MpiBackend
-from collbench.bindings.mpi.session import MpiSession
+from collbench.bindings.mpi import MpiBackend, MpiSession
 from collbench.bindings.spec import Options, Session
 from collbench.schema.axes import ThreadLevel
 

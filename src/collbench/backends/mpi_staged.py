@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from collbench.bindings.calls import AllOf, binder_of, make_call
+from collbench.bindings.gpu.assignment import DeviceMpiBackend, DeviceMpiSession
 from collbench.bindings.gpu.device import StagedArguments, buffers_of, staged_parts
-from collbench.bindings.gpu.device_session import DeviceMpiBackend, DeviceMpiSession
-from collbench.bindings.mpi.arguments import MpiSymbols
+from collbench.bindings.mpi import MpiSymbols
+from collbench.bindings.operations import AllOf, binder_of, make_call
 from collbench.bindings.spec import Operation, Options, Session
 from collbench.collectives.case import CollectiveCase
 from collbench.collectives.row import Collective
@@ -20,7 +20,7 @@ class StagedSession(DeviceMpiSession):
 
     def prepare(self, case: CollectiveCase, row: Collective, count: int) -> Operation:
         """Host buffers, each with a twin on the device; the row's MPI call between copies."""
-        self.taken.refuse(row)
+        self.assigned.refuse(row)
         device = self.device
         arguments = StagedArguments(self._mpi, case, row, count, device)
         prepared = binder_of(self.backend, row, "mpi", "MPI")(arguments)

@@ -7,10 +7,8 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from collbench.bindings.agreement import first_value
-from collbench.bindings.calls import AllOf, binder_of, make_call
+from collbench.bindings.gpu.assignment import DeviceMpiBackend, DeviceMpiSession, agree, on_all
 from collbench.bindings.gpu.device import Device, device_buffers
-from collbench.bindings.gpu.device_session import DeviceMpiBackend, DeviceMpiSession
 from collbench.bindings.gpu.nccl import (
     COMMUNICATOR_VARIABLES,
     DATATYPE,
@@ -28,9 +26,9 @@ from collbench.bindings.gpu.nccl import (
     settings,
     share_variables,
 )
-from collbench.bindings.gpu.runtime import agree, on_all
-from collbench.bindings.mpi.arguments import MpiSymbols
-from collbench.bindings.spec import Operation, Options, Session
+from collbench.bindings.mpi import MpiSymbols
+from collbench.bindings.operations import AllOf, binder_of, make_call
+from collbench.bindings.spec import Operation, Options, Session, first_value
 from collbench.collectives.case import CollectiveCase
 from collbench.collectives.row import Binder, C, Collective, Prepared
 from collbench.errors import LibraryError
@@ -55,7 +53,7 @@ class NcclSession(DeviceMpiSession):
         self._reread()  # it may be loaded already, with another log
         version = ".".join(map(str, self._nccl.version))
         agree(self.world, backend.name, "NCCL", f"{version} ({self._nccl.path})")
-        set_own(share_variables(self._nccl.version, self.world.rank) if self.taken.shared else {})
+        set_own(share_variables(self._nccl.version, self.world.rank) if self.assigned.shared else {})
         reserve_settings()
         self._comms = Communicators()
         self._in_use: Hashable = None  # the communicator of the last case
@@ -64,7 +62,7 @@ class NcclSession(DeviceMpiSession):
     def prepare(self, case: CollectiveCase, row: Collective, count: int) -> Operation:
         """Buffers on the device, the row's NCCL call, completed by a wait for the stream."""
         binder = binder_of(self.backend, row, "nccl", "NCCL")
-        self.taken.refuse(row)
+        self.assigned.refuse(row)
         self._log.forget_warnings()
         comm, device = self._communicator(case, row), self.device
         if row.has_server:
@@ -156,7 +154,7 @@ class NcclSession(DeviceMpiSession):
             raise LibraryError(f"no communicator of {size} ranks: {self.explained(error)}") from error
 
     @property
-    def transport(self) -> str | None:  # type: ignore[override]
+    def transport(self) -> str | None:
         return self._log.transport()
 
     def trouble(self) -> str | None:

@@ -5,29 +5,215 @@ Control plane, gates and the messages of a parameter server go over gloo: torch 
 
 from __future__ import annotations
 
+import ctypes
 import importlib.util
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import timedelta
-from functools import partial
+from functools import cache, cached_property, partial
 from typing import Any, Literal
 
-from collbench.bindings.calls import binder_of
-from collbench.bindings.gpu import torch_gpu
-from collbench.bindings.gpu.nccl import NCCL_PACKAGES, NCCL_VARIABLES, NcclLog, says_lost, share_variables
-from collbench.bindings.gpu.runtime import CUDA_VARIABLES, agree, on_all, take_seats
-from collbench.bindings.gpu.torch_gpu import GpuTorchArguments, ServedTorchArguments
+from collbench.backends.torch_gloo import (
+    TorchArguments,
+    TorchBackend,
+    TorchSession,
+    join,
+    missing_torch,
+    torch_buffers,
+    torch_call,
+    torch_version,
+)
+from collbench.bindings.gpu.assignment import CUDA_VARIABLES, agree, assign_gpus, on_all
+from collbench.bindings.gpu.nccl import (
+    NCCL_PACKAGES,
+    NCCL_VARIABLES,
+    SONAME,
+    NcclLog,
+    nccl_version,
+    says_lost,
+    share_variables,
+)
+from collbench.bindings.gpu.shared_library import load, loaded
+from collbench.bindings.operations import binder_of
 from collbench.bindings.spec import Backend, Operation, Options, Session
-from collbench.bindings.torch.arguments import TorchArguments, torch_buffers, torch_call
-from collbench.bindings.torch.world import TorchBackend, TorchSession, join, missing_torch, torch_version
 from collbench.collectives.case import CollectiveCase
 from collbench.collectives.row import Collective
 from collbench.errors import BackendUnavailable, Unsupported
-from collbench.machine import launcher
+from collbench.machine import launcher, nvml
 from collbench.machine.process import set_own
 from collbench.schema.axes import Op, ThreadLevel
 from collbench.schema.manifest import Gpu, Library
-from collbench.timing.call import Stage
+from collbench.timing.call import Stage, Stopwatch
+from collbench.units import format_bytes
+
+
+def missing_gpu() -> str | None:
+    """Why this torch finds no GPU or no NCCL here; None when it does. Imports torch."""
+    import torch
+
+    if torch.version.cuda is None:
+        return "this torch was built without CUDA; install a CUDA build of torch"
+    if not torch.distributed.is_available() or not torch.distributed.is_nccl_available():
+        return "this torch was built without NCCL"
+    if torch.cuda.is_available():
+        return None
+    return f"torch (CUDA {torch.version.cuda}) sees no usable GPU: none is visible, or the driver is too old for it"
+
+
+@cache
+def visible_gpus() -> tuple[str, ...]:
+    """UUIDs in CUDA's order."""
+    import torch
+
+    gpus = (torch.cuda.get_device_properties(number) for number in range(torch.cuda.device_count()))
+    return tuple(nvml.spelled(str(gpu.uuid)) for gpu in gpus)
+
+
+def gpu_facts(torch: Any, uuid: str) -> Gpu:
+    nvml_facts = {gpu.uuid: gpu for gpu in nvml.gpus()[0]}.get(uuid)
+    properties = torch.cuda.get_device_properties(visible_gpus().index(uuid))
+    return Gpu(
+        uuid=uuid,
+        name=properties.name,
+        memory=int(properties.total_memory),
+        bus="" if nvml_facts is None else nvml_facts.bus_id,
+        node=None if nvml_facts is None else nvml_facts.node,
+        driver=nvml.driver()[0],
+    )
+
+
+def stopwatch(torch: Any) -> Stopwatch:
+    """Two torch events; torch has no C form."""
+    start, stop = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+    return Stopwatch(Stage(start.record), Stage(stop.record), lambda: float(start.elapsed_time(stop)))
+
+
+@dataclass(frozen=True)
+class TorchNccl:
+    """The NCCL that torch calls. Without a `handle` it is compiled into torch, and `path` is torch's."""
+
+    version: str
+    path: str
+    handle: ctypes.CDLL | None
+
+    @property
+    def numbers(self) -> tuple[int, ...]:
+        return tuple(map(int, self.version.split(".")))
+
+    def reread_settings(self) -> bool:
+        """Make it look at NCCL_DEBUG and its like again; False where this version cannot."""
+        function = getattr(self.handle, "ncclResetDebugInit", None)
+        if function is not None:
+            function()
+        return function is not None
+
+
+def nccl_of(torch: Any) -> TorchNccl:
+    """What torch calls.
+
+    Raises:
+        BackendUnavailable: two libnccl are in this process, or the only one is not torch's.
+    """
+    version = ".".join(map(str, torch.cuda.nccl.version()[:3]))
+    if not loaded("nccl"):
+        return TorchNccl(version, str(torch.__file__), None)
+    library = load("nccl", SONAME)
+    loaded_version = ".".join(map(str, nccl_version(library.handle)))
+    if loaded_version != version:
+        raise BackendUnavailable(
+            f"torch calls NCCL {version}, and libnccl {loaded_version} ({library.path}) is in this process too. "
+            "Measure torch-nccl in a separate run"
+        )
+    return TorchNccl(version, library.path, library.handle)
+
+
+class GroupOf:
+    """torch.distributed with every call made in one group, on this rank's GPU."""
+
+    def __init__(self, torch: Any, group: Any) -> None:
+        self._torch, self._dist, self._group = torch, torch.distributed, group
+
+    @cached_property
+    def barrier(self) -> Callable[[], object]:
+        """With this rank's GPU, which no tensor names: some versions of torch would guess it from the rank."""
+        return partial(self._dist.barrier, group=self._group, device_ids=[self._torch.cuda.current_device()])
+
+    def __getattr__(self, name: str) -> Any:
+        return partial(getattr(self._dist, name), group=self._group)
+
+
+class GpuTorchArguments(TorchArguments):
+    """Tensors on a GPU; calls go to the group of those that have one."""
+
+    def __init__(self, torch: Any, case: CollectiveCase, row: Collective, count: int, rank: int, group: Any) -> None:
+        super().__init__(torch, case, row, count, rank)
+        self._group = group
+        self.dist = GroupOf(torch, group)
+
+    def buffer(self, blocks: int) -> Any:
+        """A tensor [blocks, count] from torch's own allocator.
+
+        Raises:
+            MemoryError: it does not fit; torch says how much is free.
+        """
+        try:
+            return self._torch.empty((blocks, self.count), dtype=getattr(self._torch, self.dtype), device="cuda")
+        except self._torch.cuda.OutOfMemoryError as error:
+            raise MemoryError(str(error).splitlines()[0]) from error
+
+    def exchange(self, send: Any, after: int, recv: Any, before: int) -> Callable[[], object]:
+        """In one batch: issued one after the other, NCCL's send and receive would wait for each other."""
+        dist = self._torch.distributed
+        operations = [
+            dist.P2POp(dist.isend, send, after, self._group),
+            dist.P2POp(dist.irecv, recv, before, self._group),
+        ]
+
+        def perform() -> None:
+            for request in dist.batch_isend_irecv(operations):
+                request.wait()
+
+        return perform
+
+
+class ServedTorchArguments(GpuTorchArguments):
+    """See `collbench.collectives.dialects.TorchServedArguments`."""
+
+    def __init__(
+        self,
+        torch: Any,
+        case: CollectiveCase,
+        row: Collective,
+        count: int,
+        rank: int,
+        group: Any,
+        wait: Callable[[], None],
+    ) -> None:
+        super().__init__(torch, case, row, count, rank, group)
+        self.serving = rank == self.root
+        self.chief_rank = int(self.root == 0)
+        self.chief = rank == self.chief_rank
+        self.link, self.wait = torch.distributed, wait
+        self._pinned = case.staging == "pinned"
+
+    def buffer(self, blocks: int) -> Any:
+        """On the GPU; the server's is on the host."""
+        return TorchArguments.buffer(self, blocks) if self.serving else super().buffer(blocks)
+
+    def landing(self, blocks: int) -> Any:
+        """Pinned or pageable, as the case says.
+
+        Raises:
+            MemoryError: the system cannot page-lock that much.
+        """
+        plain = TorchArguments.buffer(self, blocks)
+        try:
+            return plain.pin_memory() if self._pinned else plain
+        except RuntimeError as error:
+            size = format_bytes(plain.numel() * plain.element_size())
+            reason = str(error).splitlines()[0]
+            raise MemoryError(f"{size} of host memory cannot be page-locked: {reason}") from error
+
 
 #: The dtypes that torch's process group passes to NCCL (torch 2.4 to 2.13).
 _DTYPES = ("int8", "uint8", "int32", "int64", "float16", "bfloat16", "float32", "float64")
@@ -38,13 +224,13 @@ class TorchNcclSession(TorchSession):
 
     def __init__(self, backend: Backend, torch: Any, level: ThreadLevel, options: Options) -> None:
         super().__init__(backend, torch, level)
-        self.taken = take_seats(backend.name, self.world, options, torch_gpu.missing(), torch_gpu.visible)
-        self._nccl = on_all(self.world, backend.name, lambda: torch_gpu.nccl(torch))
+        self.assigned = assign_gpus(backend.name, self.world, options, missing_gpu(), visible_gpus)
+        self._nccl = on_all(self.world, backend.name, lambda: nccl_of(torch))
         agree(self.world, backend.name, "NCCL", f"{self._nccl.version} ({self._nccl.path})")
         self._log = NcclLog()
         self._log.begin()
         self._nccl.reread_settings()  # it may be loaded already, with another log
-        set_own(share_variables(self._nccl.numbers, self.world.rank) if self.taken.shared else {})
+        set_own(share_variables(self._nccl.numbers, self.world.rank) if self.assigned.shared else {})
         self.gpu = on_all(self.world, backend.name, self._open)
         # Longer than the watchdog's, which can say what was being done.
         self._timeout = timedelta(seconds=options.timeout + 10)
@@ -52,11 +238,11 @@ class TorchNcclSession(TorchSession):
 
     def _open(self) -> Gpu | None:
         """Make the GPU current; the synchronisation makes a context, and fails where the GPU cannot be used."""
-        if self.taken.gpu is None:
+        if self.assigned.gpu is None:
             return None
-        self._torch.cuda.set_device(torch_gpu.visible().index(self.taken.gpu))
+        self._torch.cuda.set_device(visible_gpus().index(self.assigned.gpu))
         self._torch.cuda.current_stream().synchronize()
-        return torch_gpu.facts(self._torch, self.taken.gpu)
+        return gpu_facts(self._torch, self.assigned.gpu)
 
     def _group(self, server: int | None) -> Any:
         """The NCCL group of all ranks, or of the workers. Collective."""
@@ -71,23 +257,18 @@ class TorchNcclSession(TorchSession):
         binder = binder_of(self.backend, row, dialect, "torch.distributed")
         if case.dtype not in _DTYPES and row.moves_data:
             raise Unsupported(f"torch passes no {case.dtype} to NCCL (it passes {', '.join(_DTYPES)})")
-        self.taken.refuse(row)
+        self.assigned.refuse(row)
         self._torch.cuda.empty_cache()  # what earlier cases freed, NCCL may need
         group = self._group(case.root if row.has_server else None)
-        arguments = self._arguments(case, row, count, group)
+        how = (self._torch, case, row, count, self.world.rank, group)
+        arguments = ServedTorchArguments(*how, self._wait) if row.has_server else GpuTorchArguments(*how)
         prepared = binder(arguments)
         call = torch_call(prepared, arguments)
         if not row.has_server:
-            call = replace(call, completion=Stage(self._wait), stopwatch=torch_gpu.stopwatch(self._torch))
+            call = replace(call, completion=Stage(self._wait), stopwatch=stopwatch(self._torch))
         buffers = torch_buffers(self._torch, prepared, case.dtype)
         observe = partial(self._log.observe, self._nccl.reread_settings)
         return Operation(*buffers, call, prepared.in_place, arguments.blocks_held, observe)
-
-    def _arguments(self, case: CollectiveCase, row: Collective, count: int, group: Any) -> TorchArguments:
-        torch, rank = self._torch, self.world.rank
-        if row.has_server:
-            return ServedTorchArguments(torch, case, row, count, rank, group, self._wait)
-        return GpuTorchArguments(torch, case, row, count, rank, group)
 
     def _wait(self) -> None:
         self._torch.cuda.current_stream().synchronize()
@@ -118,7 +299,7 @@ class TorchNcclBackend(TorchBackend):
         import torch
 
         if torch.version.cuda is None or launcher.detect().size == 1:
-            return torch_gpu.missing()
+            return missing_gpu()
         return None
 
     def dtypes(self) -> tuple[str, ...]:
@@ -130,7 +311,7 @@ class TorchNcclBackend(TorchBackend):
 
         spec = importlib.util.find_spec("torch")
         own = Library(name="torch", version=torch_version(), path=spec.origin if spec else None)
-        nccl = torch_gpu.nccl(torch)
+        nccl = nccl_of(torch)
         return (own, Library(name="NCCL", version=nccl.version, path=nccl.path))
 
     def run(self, options: Options, body: Callable[[Session], None]) -> None:

@@ -1,4 +1,4 @@
-"""What a backend is: a library that moves the data, seen from the timing side.
+"""What a backend is: a library that moves the data, seen from the timing side; and how its ranks agree.
 
 A `Backend` is cheap to import and says whether it can be used here. `run` starts its world and calls a body once per
 rank of this process (once for MPI and torch, n times in threads for the fake). The body gets a `Session`.
@@ -6,11 +6,15 @@ rank of this process (once for MPI and torch, n times in threads for the fake). 
 
 from __future__ import annotations
 
+import hashlib
+import pickle
+import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +26,8 @@ from collbench.schema.manifest import Gpu, Library
 from collbench.schema.world import Place
 from collbench.timing.call import Call
 from collbench.timing.gates import Signals
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -152,6 +158,55 @@ def allgather(world: World, value: Any) -> list[Any]:
     return gathered
 
 
+def first_rank(world: World, here: bool) -> int | None:
+    """The first rank for which `here` is true, on all ranks. Collective."""
+    lowest, _ = world.extremes([world.rank if here else world.size])
+    return None if lowest[0] == world.size else int(lowest[0])
+
+
+def first_value(world: World, value: T | None) -> T | None:
+    """The value of the first rank that has one, on all ranks. Collective."""
+    source = first_rank(world, value is not None)
+    return None if source is None else world.tell(value, source)
+
+
+def digest_of(value: object) -> bytes:
+    """8 bytes that are the same on all ranks where the value is."""
+    return hashlib.blake2b(pickle.dumps(value), digest_size=8).digest()
+
+
+def gathered_once(world: World, value: T) -> list[T] | None:
+    """The values of all ranks on rank 0, None elsewhere: a hash of each, and each different value once. Collective.
+
+    Equal values are one object on rank 0.
+    """
+    digests = world.gather(digest_of(value))
+    first: dict[bytes, int] = {}
+    for rank, found in enumerate(digests or ()):
+        first.setdefault(found, rank)
+    senders: frozenset[int] = world.bcast(frozenset(first.values()))
+    sent = world.gather(value if world.rank in senders else None)
+    return None if digests is None or sent is None else [sent[first[found]] for found in digests]
+
+
+class Reductions(ABC):
+    """The reductions of a `World`. The least and the largest take one message, because max(x) is -min(-x)."""
+
+    @abstractmethod
+    def reduced(self, values: NDArray[np.int64], smallest: bool) -> NDArray[np.int64]:
+        """Of each number [n] the smallest over the ranks, or the sum, in a new array on every rank. Collective."""
+
+    def extremes(self, values: Numbers) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """As `World`."""
+        own = np.asarray(values, np.int64)
+        found = self.reduced(np.concatenate((own, -own)), smallest=True)
+        return found[: len(own)], -found[len(own) :]
+
+    def total(self, values: Numbers) -> NDArray[np.int64]:
+        """As `World`."""
+        return self.reduced(np.array(values, np.int64), smallest=False)
+
+
 class Failures(Protocol):
     """What ranks tell each other of the part that each has in an act. All of them begin the same acts."""
 
@@ -166,39 +221,27 @@ class Failures(Protocol):
 
 
 class Session(Protocol):
-    """One rank's open backend. `clock` gives ns; `simulated` worlds share it by construction."""
+    """One rank's open backend. Defaults: calls report their own errors, and end with the process."""
 
-    @property
-    def world(self) -> World:
-        """The control plane."""
-
-    @property
-    def signals(self) -> Signals:
-        """Barrier and announcement for the gates."""
-
-    @property
-    def clock(self) -> Callable[[], int]:
-        """Nanoseconds, `time.monotonic_ns` unless the backend simulates."""
-
-    @property
-    def clock_id(self) -> str | None:
-        """Names a simulated clock, where ranks have several; None: the machine's, or one for all."""
-
-    @property
-    def thread_level(self) -> ThreadLevel:
-        """The thread level that was granted."""
+    #: The control plane.
+    world: World
+    #: Barrier and announcement for the gates.
+    signals: Signals
+    #: The thread level that was granted.
+    thread_level: ThreadLevel
+    #: Nanoseconds; another than this where the backend simulates, whose worlds share it by construction.
+    clock: Callable[[], int] = staticmethod(time.monotonic_ns)
+    #: Names a simulated clock, where ranks have several; None: the machine's, or one for all.
+    clock_id: str | None = None
+    #: The GPU that this rank uses; None: it uses none.
+    gpu: Gpu | None = None
+    #: By which ranks hear of a failure elsewhere; None: by the control plane alone.
+    failures: Failures | None = None
 
     @property
     def transport(self) -> str | None:
         """How bytes travel; None where the library does not say."""
-
-    @property
-    def gpu(self) -> Gpu | None:
-        """The GPU that this rank uses; None: it uses none."""
-
-    @property
-    def failures(self) -> Failures | None:
-        """By which ranks hear of a failure elsewhere; None: by the control plane alone."""
+        return None
 
     def prepare(self, case: CollectiveCase, row: Collective, count: int) -> Operation:
         """Allocate buffers and make the call. Collective.
@@ -211,92 +254,53 @@ class Session(Protocol):
     def is_lost_rank(self, error: BaseException) -> bool:
         """Whether an error of the library means that another rank is gone."""
 
-    def explained(self, error: Exception) -> str:
-        """An error of the library in its words, with what its log says of the cause."""
-
-    def trouble(self) -> str | None:
-        """An asynchronous error of the library, which no call has returned. From any thread; cheap."""
-
-    def break_off(self) -> None:
-        """Make a call that waits for a lost rank return, before this process ends. From any thread."""
-
-    def start_over(self) -> None:
-        """A call of the last case has failed: what it used is not to be used again. Collective."""
-
-    def close(self) -> None:
-        """Free what the library holds, after the last case. Collective."""
-
     def abort(self, code: int) -> None:
         """End every rank of the job with `code`; does not return."""
 
-
-class HostSession:
-    """Answers of a session whose calls report their own errors and end with the process."""
-
-    gpu: Gpu | None = None
-    failures: Failures | None = None
-    clock_id: str | None = None
-
     def explained(self, error: Exception) -> str:
-        """As it is."""
+        """An error of the library in its words, with what its log says of the cause."""
         return str(error)
 
     def trouble(self) -> str | None:
-        """There are no asynchronous errors."""
+        """An asynchronous error of the library, which no call has returned. From any thread; cheap."""
         return None
 
     def break_off(self) -> None:
-        """Calls end with the process."""
+        """Make a call that waits for a lost rank return, before this process ends. From any thread."""
+        return
 
     def start_over(self) -> None:
-        """A call that has failed leaves nothing behind."""
+        """A call of the last case has failed: what it used is not to be used again. Collective."""
+        return
 
     def close(self) -> None:
-        """There is nothing to be freed."""
+        """Free what the library holds, after the last case. Collective."""
+        return
 
 
 class Backend(Protocol):
-    """What `backends` finds by its name."""
+    """What `backends` finds by its name. Defaults: data on the host, an existing dialect, nothing of its own."""
 
-    @property
-    def name(self) -> str:
-        """That of its file or entry point."""
-
-    @property
-    def summary(self) -> str:
-        """One line."""
-
-    @property
-    def simulated(self) -> bool:
-        """Whether its times are simulated."""
-
-    @property
-    def device(self) -> Literal["cpu", "gpu"]:
-        """Where the data lives."""
-
-    @property
-    def streams(self) -> bool:
-        """Whether operations can be issued back to back and completed once."""
-
-    @property
-    def axes(self) -> frozenset[str]:
-        """Axes of a case (`schema.axes`) that only some backends vary, and this one does."""
-
-    @property
-    def ops(self) -> tuple[Op, ...]:
-        """The reductions that it has."""
-
-    @property
-    def binders(self) -> Mapping[str, Binder]:
-        """By the name of a collective, how it is called here instead of as its row says."""
-
-    @property
-    def variables(self) -> tuple[str, ...]:
-        """Prefixes of the environment variables by which users change what is measured, for the manifest."""
-
-    @property
-    def packages(self) -> tuple[str, ...]:
-        """Distributions whose versions matter, for the manifest."""
+    #: That of its file or entry point.
+    name: str
+    #: One line.
+    summary: str
+    #: The reductions that it has.
+    ops: tuple[Op, ...]
+    #: Whether its times are simulated.
+    simulated: bool = False
+    #: Where the data lives.
+    device: Literal["cpu", "gpu"] = "cpu"
+    #: Whether operations can be issued back to back and completed once.
+    streams: bool = False
+    #: Axes of a case (`schema.axes`) that only some backends vary, and this one does.
+    axes: frozenset[str] = frozenset()
+    #: By the name of a collective, how it is called here instead of as its row says.
+    binders: Mapping[str, Binder] = MappingProxyType({})
+    #: Prefixes of the environment variables by which users change what is measured, for the manifest.
+    variables: tuple[str, ...] = ()
+    #: Distributions whose versions matter, for the manifest.
+    packages: tuple[str, ...] = ()
 
     def missing(self) -> str | None:
         """Why it cannot be used here, with what would help; None when it can. Does not initialise anything."""
@@ -317,15 +321,3 @@ class Backend(Protocol):
             BackendUnavailable: as `missing`.
             WorldMismatch: the world is not the one that was started.
         """
-
-
-class HostBackend:
-    """Defaults of a backend: data on the host, an existing dialect, nothing of its own."""
-
-    simulated = False
-    device: Literal["cpu", "gpu"] = "cpu"
-    streams = False
-    axes: frozenset[str] = frozenset()
-    binders: Mapping[str, Binder] = MappingProxyType({})
-    variables: tuple[str, ...] = ()
-    packages: tuple[str, ...] = ()

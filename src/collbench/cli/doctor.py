@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from importlib import import_module
 from typing import TYPE_CHECKING
 
 import click
@@ -21,7 +20,7 @@ from collbench.units import counted
 if TYPE_CHECKING:
     from collbench.analysis.planning import Cost
     from collbench.doctor import BackendHere
-    from collbench.doctor.parts.finding import Finding, Problem
+    from collbench.doctor.frame import Finding, Problem
     from collbench.report.tables import Table
 
 # list ----------------------------------------------------------------------------------------------------------------
@@ -82,7 +81,7 @@ def _list_entry(name: str, names: Sequence[str], summary: str, reason: str | Non
 
 # doctor --------------------------------------------------------------------------------------------------------------
 
-#: Engines whose cluster is examined, each by the module of its name.
+#: Engines whose cluster is examined.
 _CLUSTERS = ("slurm", "k8s")
 
 #: Problems of the first screen, which then has some 25 lines.
@@ -119,7 +118,9 @@ def doctor_command(options: DoctorOptions) -> None:
     if options.image is not None:
         raise click.exceptions.Exit(_examine_image(options, options.image))
     if options.engine in _CLUSTERS:
-        examine = import_module(f"collbench.doctor.cluster.{options.engine}").examine
+        from collbench.doctor.clusters import CLUSTERS
+
+        examine = CLUSTERS[options.engine]
         with waiting_for(f"asking {options.engine}"):
             findings = {name: finding for name, finding in examine(options.site or "") if name not in options.without}
         examined = Examined(findings, cluster=(options.engine, options.site or ""))
@@ -163,7 +164,7 @@ class Examined:
 
 def _examine_machine(without: tuple[str, ...]) -> Examined:
     from collbench import doctor
-    from collbench.doctor.parts.processors import here
+    from collbench.doctor.frame import here
     from collbench.machine import nvml
 
     machine = here()

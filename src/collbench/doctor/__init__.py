@@ -1,26 +1,31 @@
-"""Checks of the machine: one file each, found by being here. A file `NAME.py` here defines `run(machine)`."""
+"""What would spoil a measurement on this machine: checks by `@check`, in processors.py, gpus.py and mpi.py.
+
+`clusters.py` has the checks of a cluster, from where jobs are submitted.
+"""
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterator
 from dataclasses import dataclass
+from importlib import import_module
 from typing import TYPE_CHECKING
 
-from collbench.doctor.parts.finding import Finding, Problem
 from collbench.errors import RequestError, suggestion
-from collbench.machine import nvml
-from collbench.registry import defined, modules_of
 
 if TYPE_CHECKING:
     from collbench.bindings.spec import Backend
-    from collbench.doctor.parts.processors import Machine
+    from collbench.doctor.frame import Check, Finding, Machine
+
+_MODULES = ("gpus", "mpi", "processors")
 
 
-@functools.cache
-def names() -> tuple[str, ...]:
-    """Every check, in alphabetical order, without importing any."""
-    return modules_of(__path__)
+def checks() -> dict[str, Check]:
+    """Every check by its name, in alphabetical order."""
+    from collbench.doctor.frame import CHECKS
+
+    for module in _MODULES:
+        import_module(f"{__name__}.{module}")
+    return dict(sorted(CHECKS.items()))
 
 
 def examine(machine: Machine, without: tuple[str, ...] = ()) -> Iterator[tuple[str, Finding]]:
@@ -29,27 +34,27 @@ def examine(machine: Machine, without: tuple[str, ...] = ()) -> Iterator[tuple[s
     Raises:
         RequestError: there is no check of a name in `without`.
     """
+    from collbench.doctor.frame import Finding, Problem
+
+    known = checks()
     for name in without:
-        if name not in names():
-            raise RequestError(f"doctor --without {name}: no such check. {suggestion(name, names())}")
-    for name in names():
-        if name not in without:
-            yield name, _run(name, machine)
-
-
-def _run(name: str, machine: Machine) -> Finding:
-    try:
-        finding: Finding = defined(__name__, name, "run")(machine)
-        return finding
-    except Exception as error:
-        problem = Problem(
-            "unknown",
-            cause=f"{type(error).__name__}: {error}".strip().rstrip(":"),
-            effect="not known: what this check looks at may spoil a measurement, or not",
-            fix=f'python -c "from collbench.doctor import {name}; from collbench.doctor.parts.processors import here; '
-            f'{name}.run(here())" shows where it failed',
-        )
-        return Finding("the check itself failed", (problem,))
+        if name not in known:
+            raise RequestError(f"doctor --without {name}: no such check. {suggestion(name, tuple(known))}")
+    for name, run in known.items():
+        if name in without:
+            continue
+        try:
+            finding = run(machine)
+        except Exception as error:
+            problem = Problem(
+                "unknown",
+                cause=f"{type(error).__name__}: {error}".strip().rstrip(":"),
+                effect="not known: what this check looks at may spoil a measurement, or not",
+                fix='python -c "from collbench.doctor import checks; from collbench.doctor.frame import here; '
+                f"checks()['{name}'](here())\" shows where it failed",
+            )
+            finding = Finding("the check itself failed", (problem,))
+        yield name, finding
 
 
 @dataclass(frozen=True)
@@ -71,6 +76,7 @@ def backends_here() -> tuple[BackendHere, ...]:
 
 def _backend_here(backend: Backend) -> BackendHere:
     from collbench.backends import missing
+    from collbench.machine import nvml
 
     on_gpu, libraries, reason = backend.device == "gpu", tuple[str, ...](), missing(backend.name)
     if reason is None and on_gpu and not nvml.gpus()[0]:  # of several ranks others may have one

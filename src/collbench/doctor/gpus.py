@@ -1,17 +1,27 @@
-"""Check `gpus`: driver, GPUs and their memory nodes, MIG, throttling, whether CUDA starts in a child process.
+"""Checks of GPUs: driver and devices, how they are connected, NCCL, and whether MPI takes their memory.
 
 Where NVML lists no GPU: whether there is none, or one that cannot be used, and what a container lacks.
 """
 
 from __future__ import annotations
 
+import importlib.metadata
 import json
+import re
 import sys
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from itertools import combinations
+from pathlib import Path
 
-from collbench.doctor.parts.finding import Finding, Problem, found
-from collbench.doctor.parts.processors import Machine, allowed, launcher_cores
+from collbench.backends import mpi_cuda as support
+from collbench.backends.mpi_cuda import LEVELS, YES_NO, Levels
+from collbench.bindings.gpu.nccl import SONAME
+from collbench.bindings.gpu.shared_library import package_folders
+from collbench.bindings.mpi import library_path, load_mpi, vendor, version_line
+from collbench.doctor.frame import Finding, Machine, Problem, check, finding
+from collbench.errors import BackendUnavailable
 from collbench.machine import nvml
 from collbench.machine.facts import format_cores, parse_cores
 from collbench.machine.nvml import GpuFacts
@@ -34,58 +44,69 @@ GIVE_GPUS = "docker run --gpus all ..."
 CAPABLE = f"{GIVE_GPUS[:-4]} -e NVIDIA_DRIVER_CAPABILITIES=compute,utility ..."
 
 
-def devices(machine: Machine) -> tuple[str, ...]:
-    """The files of the NVIDIA driver in /dev."""
-    return tuple(sorted(path.name for path in machine.path("dev").glob("nvidia*")))
+@check
+def gpus(machine: Machine) -> Finding:
+    """Driver, GPUs and their memory nodes, MIG, throttling, whether CUDA starts in a child process."""
+    devices, reason = nvml.gpus(machine.root)
+    if not devices:
+        return _without_gpus(machine, reason)
+    version, cuda = nvml.driver()
+    cores = machine.launcher_cores or machine.allowed()  # of all ranks: this one may be bound to fewer
+    nodes = frozenset(node for node, own in _cores_of_nodes(machine).items() if own & cores)
+    kinds: dict[str, list[int]] = defaultdict(list)
+    for gpu in devices:
+        size = "memory unknown" if gpu.memory is None else format_bytes(gpu.memory)
+        node = "node unknown" if gpu.node is None else f"node {gpu.node}"
+        kinds[f"{gpu.name}, {size}, {node}{', MIG on' if gpu.mig else ''}"].append(gpu.index)
+    titles = (f"GPU{'s' if len(alike) > 1 else ''} {format_cores(alike)}: {kind}" for kind, alike in kinds.items())
+    where = f"cores {format_cores(cores)}" + (f" on node {format_cores(nodes)}" if nodes else "")
+    seen = "; ".join((f"driver {version or 'unknown'} (CUDA up to {cuda or 'unknown'})", *titles, where))
+    slowed = _slowed(devices, nvml.readings([gpu.uuid for gpu in devices]))
+    return finding(seen, _cuda_refused(machine), *_far(machine, devices, nodes), _mig(devices), *slowed)
 
 
-def on_bus(machine: Machine) -> int:
-    """How many NVIDIA devices of PCI class display there are. A container sees all of its host's."""
+def _without_gpus(machine: Machine, reason: str) -> Finding:
+    """The finding where NVML lists no GPU; `reason` is its own."""
+    files = tuple(sorted(path.name for path in machine.path("dev").glob("nvidia*")))
     folders = machine.path("sys/bus/pci/devices").glob("*")
     ids = ((machine.read(f"{folder}/vendor"), machine.read(f"{folder}/class") or "") for folder in folders)
-    return sum(vendor == "0x10de" and kind.startswith("0x03") for vendor, kind in ids)
-
-
-def explain(machine: Machine, reason: str) -> Finding:
-    """The finding where NVML lists no GPU; `reason` is its own."""
-    files, cards = devices(machine), on_bus(machine)
+    # NVIDIA's, of PCI class display; a container sees all of its host's.
+    cards = sum(maker == "0x10de" and kind.startswith("0x03") for maker, kind in ids)
     if not files and not cards:
-        return found(NONE_HERE)
+        return finding(NONE_HERE)
     seen = f"NVIDIA devices: {cards} on the PCI bus, {', '.join(files) or 'none'} in /dev"
     if machine.container is not None and not files:
-        return found(f"no GPU in this container; {seen}", _not_given(machine))
+        # A warning only: backends without a GPU work in a container without GPUs.
+        requested = machine.environ.get("NVIDIA_VISIBLE_DEVICES")
+        setting = f" (NVIDIA_VISIBLE_DEVICES={requested})" if requested is not None else ""
+        problem = Problem(
+            "warn",
+            f"this container was given none of its host's GPUs{setting}: no nvidia* in its /dev",
+            _UNUSABLE,
+            f"{GIVE_GPUS}; where the engine refuses that, on the host: sudo apt-get install -y "
+            "nvidia-container-toolkit && "
+            "sudo nvidia-ctk runtime configure --runtime=docker && sudo systemctl restart docker",
+        )
+        return finding(f"no GPU in this container; {seen}", problem)
     cause = f"{seen}, but {reason}"
     if "not installed" in reason:
         effect = "GPUs, their driver, clocks and connections cannot be examined"
-        return found(seen, Problem("unknown", cause, effect, "pip install nvidia-ml-py"))
+        return finding(seen, Problem("unknown", cause, effect, "pip install nvidia-ml-py"))
     fix = _HOST_FIXES.get(reason.removeprefix("NVML: "), _ASK_KERNEL)
     if machine.container is not None:
         fix = f"{GIVE_GPUS} (a new container: a running one loses its GPUs when the host reloads systemd)"
         if "Library Not Found" in reason:
-            cause, fix = f"{cause}; {capabilities(machine)}", CAPABLE
-    return found(f"{seen}; {reason}", Problem("fail", cause, _UNUSABLE, fix))
+            cause, fix = f"{cause}; {_capabilities(machine)}", CAPABLE
+    return finding(f"{seen}; {reason}", Problem("fail", cause, _UNUSABLE, fix))
 
 
-def _not_given(machine: Machine) -> Problem:
-    """A warning only: backends without a GPU work in a container without GPUs."""
-    requested = machine.environ.get("NVIDIA_VISIBLE_DEVICES")
-    setting = f" (NVIDIA_VISIBLE_DEVICES={requested})" if requested is not None else ""
-    return Problem(
-        "warn",
-        f"this container was given none of its host's GPUs{setting}: no nvidia* in its /dev",
-        _UNUSABLE,
-        f"{GIVE_GPUS}; where the engine refuses that, on the host: sudo apt-get install -y nvidia-container-toolkit && "
-        "sudo nvidia-ctk runtime configure --runtime=docker && sudo systemctl restart docker",
-    )
-
-
-def capabilities(machine: Machine) -> str:
+def _capabilities(machine: Machine) -> str:
     """What the container requested of the NVIDIA runtime, by which that mounts the driver's libraries."""
     requested = machine.environ.get("NVIDIA_DRIVER_CAPABILITIES")
     return f"NVIDIA_DRIVER_CAPABILITIES is {requested or 'not set'}: libcuda needs compute, NVML needs utility"
 
 
-_TRY = """
+_CU_INIT = """
 import ctypes, json
 try:
     library = ctypes.CDLL("libcuda.so.1")
@@ -98,19 +119,18 @@ else:
 _NO_COMPAT = "unset LD_LIBRARY_PATH (if it puts a CUDA compat folder before the driver's libcuda)"
 
 #: By the error of cuInit: what it means, what to do.
-_ERRORS = {
+_CU_ERRORS = {
     100: ("no device is visible to CUDA", "unset CUDA_VISIBLE_DEVICES"),
     802: ("the system is not ready: NVSwitches need their fabric manager", "sudo systemctl start nvidia-fabricmanager"),
     803: ("libcuda is not that of the loaded driver", _NO_COMPAT),
     804: ("this GPU does not support a newer libcuda", _NO_COMPAT),
 }
-_OTHER = ("an error without an explanation", _ASK_KERNEL)
 
 
-def refusal(machine: Machine) -> Problem | None:
+def _cuda_refused(machine: Machine) -> Problem | None:
     """Why CUDA does not start here; None where it does."""
     try:
-        output = machine.execute((sys.executable, "-I", "-S", "-c", _TRY))
+        output = machine.execute((sys.executable, "-I", "-S", "-c", _CU_INIT))
         answer: int | str = json.loads(output.text.strip().splitlines()[-1])
     except (OSError, TimeoutError, ValueError, IndexError) as error:
         cause = f"the child process that starts CUDA did not answer: {error or type(error).__name__}"
@@ -118,13 +138,13 @@ def refusal(machine: Machine) -> Problem | None:
         return Problem("unknown", cause, f"if CUDA does not start, {_UNUSABLE}", command)
     if isinstance(answer, str):
         if machine.container is not None:
-            cause = f"no libcuda.so.1 in this container ({answer}); {capabilities(machine)}"
+            cause = f"no libcuda.so.1 in this container ({answer}); {_capabilities(machine)}"
             return Problem("fail", cause, _UNUSABLE, CAPABLE)
         fix = "sudo ldconfig; where libcuda.so.1 is not installed: sudo apt-get install -y libcuda1 (Debian)"
         return Problem("fail", f"the driver's libcuda.so.1 is not loaded: {answer}", _UNUSABLE, fix)
     if answer == 0:
         return None
-    meaning, fix = _ERRORS.get(answer, _OTHER)
+    meaning, fix = _CU_ERRORS.get(answer, ("an error without an explanation", _ASK_KERNEL))
     return Problem("fail", f"CUDA does not start: cuInit returns {answer}, {meaning}", _UNUSABLE, fix)
 
 
@@ -140,55 +160,26 @@ _SPREAD = {
 }
 
 
-def judge(machine: Machine, gpus: tuple[GpuFacts, ...], readings: tuple[Reading, ...]) -> Finding:
-    """`gpus` are those that NVML shows, `readings` their clocks and throttling now."""
-    version, cuda = nvml.driver()
-    cores = launcher_cores(machine) or allowed(machine)  # of all ranks: this one may be bound to fewer
-    nodes = nodes_of(machine, cores)
-    kinds: dict[str, list[int]] = defaultdict(list)
-    for gpu in gpus:
-        kinds[_describe(gpu)].append(gpu.index)
-    titles = (f"GPU{'s' if len(alike) > 1 else ''} {format_cores(alike)}: {kind}" for kind, alike in kinds.items())
-    where = f"cores {format_cores(cores)}" + (f" on node {format_cores(nodes)}" if nodes else "")
-    seen = "; ".join((f"driver {version or 'unknown'} (CUDA up to {cuda or 'unknown'})", *titles, where))
-    far = _far(machine, used(machine, gpus), nodes)
-    return found(seen, refusal(machine), *far, _mig(gpus), *_slowed(gpus, readings))
-
-
-def _describe(gpu: GpuFacts) -> str:
-    memory = "memory unknown" if gpu.memory is None else format_bytes(gpu.memory)
-    node = "node unknown" if gpu.node is None else f"node {gpu.node}"
-    return f"{gpu.name}, {memory}, {node}{', MIG on' if gpu.mig else ''}"
-
-
-def nodes_of(machine: Machine, cores: Iterable[int]) -> frozenset[int]:
-    """The memory nodes of the cores; none where the kernel does not say."""
-    wanted = {*cores}
-    return frozenset(node for node, own in _cores_of_nodes(machine).items() if own & wanted)
-
-
 def _cores_of_nodes(machine: Machine) -> dict[int, frozenset[int]]:
+    """By memory node; empty where the kernel does not say."""
     names = (folder.name for folder in machine.path(_NODES).glob("node[0-9]*"))
     return {int(name[4:]): parse_cores(machine.read(f"{_NODES}/{name}/cpulist") or "") for name in names}
 
 
-def used(machine: Machine, gpus: tuple[GpuFacts, ...]) -> tuple[GpuFacts, ...]:
-    """Those that CUDA_VISIBLE_DEVICES names by index or by the beginning of a UUID; all where it is not set."""
-    visible = machine.environ.get("CUDA_VISIBLE_DEVICES")
-    if visible is None:
-        return gpus
-    names = [name.strip() for name in visible.split(",") if name.strip()]
-    return tuple(gpu for gpu in gpus if any(name == str(gpu.index) or gpu.uuid.startswith(name) for name in names))
+def _far(machine: Machine, devices: tuple[GpuFacts, ...], nodes: frozenset[int]) -> list[Problem]:
+    """A problem for each node with GPUs and without cores. Which GPU a rank will use is not known here.
 
-
-def _far(machine: Machine, gpus: tuple[GpuFacts, ...], nodes: frozenset[int]) -> list[Problem]:
-    """A problem for each node with GPUs and without cores. Which GPU a rank will use is not known here."""
-    unknown = machine.launcher.kind != "none" and launcher_cores(machine) is None
+    Of the GPUs that CUDA_VISIBLE_DEVICES names by index or by the beginning of a UUID; of all where it is not set.
+    """
+    unknown = machine.launcher.kind != "none" and machine.launcher_cores is None
     if unknown or not nodes:
         return []
+    visible = machine.environ.get("CUDA_VISIBLE_DEVICES")
+    names = [name.strip() for name in (visible or "").split(",") if name.strip()]
     far: dict[int, list[int]] = defaultdict(list)
-    for gpu in gpus:
-        if gpu.node is not None and gpu.node not in nodes:
+    for gpu in devices:
+        used = visible is None or any(name == str(gpu.index) or gpu.uuid.startswith(name) for name in names)
+        if used and gpu.node is not None and gpu.node not in nodes:
             far[gpu.node].append(gpu.index)
     return [
         Problem(
@@ -202,18 +193,17 @@ def _far(machine: Machine, gpus: tuple[GpuFacts, ...], nodes: frozenset[int]) ->
     ]
 
 
-def _nearer(machine: Machine, node: int, nodes: frozenset[int]) -> str:
+def _nearer(machine: Machine, node: int, nodes: Iterable[int]) -> str:
     cores = format_cores(_cores_of_nodes(machine).get(node, frozenset()))
     if machine.container is not None:
         return f"docker run --cpuset-cpus={cores} --cpuset-mems={node} ..."
     if machine.launcher.kind == "none":
         return f"numactl --cpunodebind={node} --membind={node} collbench ... (or taskset -c {cores} collbench ...)"
-    both = format_cores({*nodes, node})
-    return f"numactl --cpunodebind={both} {_SPREAD[machine.launcher.kind]} ..."
+    return f"numactl --cpunodebind={format_cores({*nodes, node})} {_SPREAD[machine.launcher.kind]} ..."
 
 
-def _mig(gpus: tuple[GpuFacts, ...]) -> Problem | None:
-    split = [gpu.index for gpu in gpus if gpu.mig]
+def _mig(devices: tuple[GpuFacts, ...]) -> Problem | None:
+    split = [gpu.index for gpu in devices if gpu.mig]
     if not split:
         return None
     return Problem(
@@ -225,9 +215,9 @@ def _mig(gpus: tuple[GpuFacts, ...]) -> Problem | None:
     )
 
 
-def _slowed(gpus: tuple[GpuFacts, ...], readings: tuple[Reading, ...]) -> list[Problem]:
+def _slowed(devices: tuple[GpuFacts, ...], readings: tuple[Reading, ...]) -> list[Problem]:
     """A problem for each set of reasons, with the GPUs that are throttled by it."""
-    number = {gpu.uuid: gpu.index for gpu in gpus}
+    number = {gpu.uuid: gpu.index for gpu in devices}
     slow: dict[str, list[int]] = defaultdict(list)
     for reading in readings:
         if reading.throttled:
@@ -244,8 +234,225 @@ def _slowed(gpus: tuple[GpuFacts, ...], readings: tuple[Reading, ...]) -> list[P
     ]
 
 
-def run(machine: Machine) -> Finding:
-    gpus, reason = nvml.gpus(machine.root)
-    if not gpus:
-        return explain(machine, reason)
-    return judge(machine, gpus, nvml.readings([gpu.uuid for gpu in gpus]))
+Pair = tuple[int, int]
+
+
+@check
+def peers(machine: Machine) -> Finding:
+    """How the GPUs of this machine are connected, and whether each can access the memory of the others.
+
+    GPUs split by MIG are left out: between their instances there is no peer access.
+    """
+    devices = tuple(gpu for gpu in nvml.gpus(machine.root)[0] if not gpu.mig)
+    if len(devices) < 2:
+        return finding("fewer than two GPUs")
+    uuids = [gpu.uuid for gpu in devices]
+    access: dict[Pair, bool | None] = {}
+    for i, j in combinations(range(len(devices)), 2):
+        directions = (nvml.peer_access(uuids[i], uuids[j]), nvml.peer_access(uuids[j], uuids[i]))
+        access[i, j] = False if False in directions else None if None in directions else True
+    return judge_peers(devices, nvml.peers(uuids), access)
+
+
+def judge_peers(
+    devices: tuple[GpuFacts, ...], links: Mapping[Pair, str], access: Mapping[Pair, bool | None]
+) -> Finding:
+    """`links` has both orders of a pair, `access` one (true: in both directions); pairs are indices of `devices`."""
+    refused = [pair for pair, allowed in access.items() if allowed is False]
+    unknown = [pair for pair, allowed in access.items() if allowed is None]
+    show = "nvidia-smi topo -p2p r names the reason for each pair"
+    problems = []
+    if refused:
+        connected = next((pair for pair, allowed in access.items() if allowed), None)
+        fix = show
+        if connected is not None:
+            # By UUID, because CUDA may number GPUs differently than NVML.
+            visible = ",".join(devices[index].uuid for index in connected)
+            fix = f"export CUDA_VISIBLE_DEVICES={visible} measures on two with peer access; {show}"
+        cause = f"no peer access between GPUs {_pairs_text(devices, refused)}"
+        effect = "NCCL and CUDA-aware MPI go through host memory between them: another path, several times slower"
+        problems.append(Problem("warn", cause, effect, fix))
+    if unknown:
+        cause = f"NVML does not report peer access between GPUs {_pairs_text(devices, unknown)}"
+        problems.append(Problem("unknown", cause, "NCCL may go through host memory between them", show))
+    lacking = len(refused) + len(unknown)
+    extent = f"between {len(access) - lacking} of {len(access)} pairs" if lacking else "between all"
+    extent = "between none" if lacking == len(access) else extent
+    return finding(f"{_matrix(devices, links)}; peer access {extent}", *problems)
+
+
+def _matrix(devices: tuple[GpuFacts, ...], links: Mapping[Pair, str]) -> str:
+    """A row for each GPU, with a dash for itself; one word where all pairs are alike."""
+    kinds = {*links.values()}
+    if len(kinds) == 1:
+        return f"{len(devices)} GPUs, each pair {kinds.pop()}"
+    places = range(len(devices))
+    rows = (" ".join("-" if i == j else links.get((i, j), nvml.UNKNOWN) for j in places) for i in places)
+    return "; ".join(f"GPU {gpu.index}: {row}" for gpu, row in zip(devices, rows, strict=True))
+
+
+def _pairs_text(devices: tuple[GpuFacts, ...], pairs: list[Pair], most: int = 4) -> str:
+    """The first pairs, as NVML numbers GPUs."""
+    shown = ", ".join(f"{devices[i].index}-{devices[j].index}" for i, j in pairs[:most])
+    return shown if len(pairs) <= most else f"{shown} and {len(pairs) - most} more"
+
+
+#: Prints file and version of a libnccl. In a child process, because two in one process would disturb each other.
+_NCCL_VERSION = """
+import ctypes, json, re, sys
+library, version = ctypes.CDLL(sys.argv[1]), ctypes.c_int()
+error = library.ncclGetVersion(ctypes.byref(version))
+path = re.search(r"(/.*/libnccl\\.so.*)$", open("/proc/self/maps").read(), re.MULTILINE)
+print(json.dumps([path and path[1], None if error else version.value]))
+"""
+
+#: Distributions that are built for one CUDA, by the number in their name.
+_BUILT_FOR = re.compile(r"(?:cupy-cuda|nvidia-nccl-cu)(\d+)x?")
+
+
+@dataclass(frozen=True)
+class NcclInstallation:
+    """A libnccl: where it comes from (`nvidia-nccl wheel`, `torch`, `dynamic linker`), its file, its version.
+
+    The version is None where the library cannot be loaded or does not say it.
+    """
+
+    origin: str
+    path: str
+    version: str | None
+
+
+@check
+def nccl(machine: Machine) -> Finding:
+    """Which libnccl a process here would load, whether there are several, and whether the driver is too old."""
+    gpu = bool(nvml.gpus(machine.root)[0])
+    return judge_nccl(nccl_libraries(machine), nccl_wheels(), nvml.driver()[1], gpu)
+
+
+def nccl_wheels() -> frozenset[str]:
+    """The installed distributions that are built for one CUDA: `cupy-cuda12x`, `nvidia-nccl-cu12`."""
+    distributions = importlib.metadata.distributions()
+    names = (str(distribution.metadata["Name"]).lower().replace("_", "-") for distribution in distributions)
+    return frozenset(name for name in names if _BUILT_FOR.fullmatch(name))
+
+
+def nccl_libraries(machine: Machine) -> tuple[NcclInstallation, ...]:
+    """Those of Python packages, then what the dynamic linker finds; each file once."""
+    files = [(origin, folder / "lib" / SONAME)
+             for origin, package in (("torch", "torch"), ("nvidia-nccl wheel", "nvidia.nccl"))
+             for folder in package_folders(package)]  # fmt: skip
+    candidates = [(origin, str(file)) for origin, file in files if file.exists()]
+    by_path: dict[str, NcclInstallation] = {}
+    for origin, name in (*candidates, ("dynamic linker", SONAME)):
+        try:
+            output = machine.execute((sys.executable, "-I", "-S", "-c", _NCCL_VERSION, name))
+            loaded, code = json.loads(output.text.strip().splitlines()[-1])
+        except (OSError, TimeoutError, ValueError, IndexError, TypeError):
+            if name == SONAME:
+                continue
+            loaded, code = None, None  # a path that cannot be loaded is kept
+        path = str(Path(loaded or name).resolve())
+        by_path.setdefault(path, NcclInstallation(origin, path, None if code is None else nccl_version(code)))
+    return tuple(by_path.values())
+
+
+def nccl_version(code: int) -> str:
+    """`2.27.5` for 22705. Before NCCL 2.9 the minor version had one digit less: 2804."""
+    unit = 10000 if code >= 10000 else 1000
+    return f"{code // unit}.{code % unit // 100}.{code % 100}"
+
+
+def judge_nccl(
+    installations: tuple[NcclInstallation, ...], wheels: frozenset[str], cuda: str | None, gpu: bool
+) -> Finding:
+    """`cuda` is the highest version that the driver supports, None without a driver; `gpu`: there is one."""
+    major = int(cuda.partition(".")[0]) if cuda else None
+    seen = "; ".join(f"{one.version or 'version unknown'} ({one.origin}: {one.path})" for one in installations)
+    problems = []
+    if gpu and not installations:
+        cause = f"there is a GPU, but no {SONAME} that can be loaded"
+        effect = "backends nccl and torch-nccl are not usable (unless NCCL is built into torch, which is not checked)"
+        problems.append(Problem("warn", cause, effect, f"pip install nvidia-nccl-cu{major or 12}"))
+    same_folder = sorted(name for name in wheels if name.startswith("nvidia-nccl-"))
+    if len(same_folder) > 1:
+        kept = next((name for name in reversed(same_folder) if major and int(name[-2:]) <= major), same_folder[0])
+        cause = f"{' and '.join(same_folder)} are installed in the same folder"
+        effect = (
+            "the one that was installed last has overwritten the other: which NCCL is measured depends on the order"
+        )
+        fix = f"pip uninstall -y {' '.join(same_folder)} && pip install {kept}"
+        problems.append(Problem("warn", cause, effect, fix))
+    if len(installations) > 1:
+        cause = f"{len(installations)} different libraries: {', '.join(one.path for one in installations)}"
+        effect = "two backends could measure different libraries; collbench refuses two in one process"
+        fix = f"export LD_LIBRARY_PATH={Path(installations[0].path).parent}:$LD_LIBRARY_PATH"
+        problems.append(Problem("warn", cause, effect, fix))
+    for one in installations:
+        if one.version is None:
+            cause = f"{one.path} ({one.origin}) cannot be loaded, or does not say its version"
+            fix = f"{sys.executable} -c 'import ctypes; ctypes.CDLL(\"{one.path}\").ncclGetVersion'"
+            problems.append(Problem("warn", cause, "a backend that uses it does not start", fix))
+    too_old = (_driver_too_old(name, cuda, major) for name in sorted(wheels))
+    return finding("; ".join(filter(None, (seen or "not installed", ", ".join(sorted(wheels))))), *problems, *too_old)
+
+
+def _driver_too_old(wheel: str, cuda: str | None, major: int | None) -> Problem | None:
+    match = _BUILT_FOR.fullmatch(wheel)
+    if match is None or major is None or int(match[1]) <= major:
+        return None
+    fitting = wheel.replace(f"cu{match[1]}", f"cu{major}").replace(f"cuda{match[1]}", f"cuda{major}")
+    cause = f"{wheel} is built for CUDA {match[1]}, and the driver supports CUDA up to {cuda}: the driver is too old"
+    effect = "it cannot use a GPU (cudaErrorInsufficientDriver)"
+    return Problem("fail", cause, effect, f"pip uninstall -y {wheel} && pip install {fitting}, or update the driver")
+
+
+#: How each MPI is made to look for CUDA at its start, and to print what it finds.
+_CLAIM = {
+    "openmpi": "export OMPI_MCA_accelerator=cuda (mpirun --mca accelerator_base_verbose 10 shows why it was not taken)",
+    "mpich": "export MPIR_CVAR_ENABLE_GPU=1 MPICH_GPU_SUPPORT_ENABLED=1 (the second is Cray's)",
+}
+
+
+@check
+def cuda_aware(machine: Machine) -> Finding:
+    """Whether the MPI of mpi4py is built for device pointers, claims to take them, and takes them."""
+    try:
+        mpi = load_mpi()
+    except BackendUnavailable:
+        return finding("no MPI library for mpi4py")
+    uuids = tuple(gpu.uuid for gpu in nvml.gpus(machine.root)[0])
+    levels = cuda_levels(mpi.Get_library_version(), library_path(), uuids)
+    return judge_cuda_aware(vendor(mpi), version_line(mpi), levels, bool(uuids))
+
+
+def cuda_levels(version: str, library: str | None, uuids: tuple[str, ...]) -> Levels:
+    """What can be found out here. `version` is the text of MPI_Get_library_version, `uuids` are those of the GPUs."""
+    built = support.built(version)
+    if built is False:
+        return Levels(built, why="backend mpi-cuda needs an MPI that is built with CUDA")
+    if uuids:
+        return support.levels(version, library, uuids[0])
+    return Levels(built, support.claimed(library), why="no GPU here to try it on")
+
+
+def judge_cuda_aware(library: str, name: str, levels: Levels, gpu: bool) -> Finding:
+    """`library` is the MPI's vendor, `name` with its version. Without a GPU no level is a problem."""
+    words = []
+    for level in LEVELS:  # up to the first that is not reached, which decides the others
+        reached = getattr(levels, level)
+        words.append(f"{level}: {YES_NO[reached]}")
+        if not reached:
+            break
+    seen = f"{name}: {', '.join(words)}" + (f" ({levels.why})" if levels.why else "")
+    effect = "backend mpi-cuda is refused: it would abort the job, or send what is not in the buffer"
+    staged = "--backend mpi-staged (measures copies through the host instead)"
+    if gpu and levels.built and levels.claimed is False:
+        cause = (
+            f"{name} was built with CUDA, and says that it takes no device pointers: its CUDA component did not start"
+        )
+        return finding(seen, Problem("warn", cause, effect, f"{_CLAIM.get(library, _CLAIM['mpich'])}; or {staged}"))
+    if gpu and levels.claimed and levels.works is False:
+        cause = f"{name} says that it takes device pointers, but did not send a device buffer correctly"
+        fix = f"{staged}; ucx_info -d | grep -i cuda shows whether its UCX knows CUDA"
+        return finding(seen, Problem("warn", cause, effect, fix))
+    return finding(seen)

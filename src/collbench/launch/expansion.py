@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, replace
 
 from collbench import collectives, workloads
-from collbench.bindings.host_buffers import USABLE_SHARE, available_bytes
+from collbench.bindings.operations import USABLE_SHARE, available_bytes
 from collbench.collectives.case import CollectiveCase
 from collbench.errors import PlanError
 from collbench.launch import engines, launchers
@@ -25,8 +25,7 @@ from collbench.launch.cells import (
     storages_of,
     worlds_of,
 )
-from collbench.launch.engines.ladder import lacking, steps_of
-from collbench.launch.engines.spec import Engine, Site
+from collbench.launch.engines.spec import Engine, Site, lacking, steps_of
 from collbench.launch.launchers import PROCESS, RankLauncher
 from collbench.launch.overrides import refuse_missing_files, refuse_overrides
 from collbench.launch.placement import Placement, place

@@ -18,14 +18,14 @@ import msgspec
 
 import collbench
 from collbench import backends, workloads
+from collbench.backends import mpi_cuda
 from collbench.bindings.gpu.nccl import SONAME, nccl_version
 from collbench.bindings.gpu.shared_library import load
-from collbench.bindings.mpi import cuda_aware
-from collbench.bindings.mpi.loading import library_path, load_mpi, vendor, version_line
+from collbench.bindings.mpi import library_path, load_mpi, vendor, version_line
 from collbench.errors import BackendUnavailable, CollbenchError
 from collbench.launch.shipped import PACKAGE
 from collbench.machine import facts
-from collbench.machine.confinement import priority
+from collbench.machine.cgroup import priority
 from collbench.run.describe import hashed, packages
 from collbench.schema.manifest import Library
 from collbench.schema.record import SCHEMA
@@ -139,8 +139,8 @@ def contents(build: bool = False, torch: bool = False, benchmarks: tuple[str, ..
         libraries = (hashed(Library(name=name, version=version, path=library_path())),)
         if build:
             said = mpi.Get_library_version()
-            how_built = Build(configure=cuda_aware.configure_line(said), cuda_built=cuda_aware.built(said),
-                              cuda_claimed=cuda_aware.claimed(library_path()))  # fmt: skip
+            how_built = Build(configure=mpi_cuda.configure_line(said), cuda_built=mpi_cuda.built(said),
+                              cuda_claimed=mpi_cuda.claimed(library_path()))  # fmt: skip
     elif importlib.util.find_spec("torch") is not None:
         kind, libraries = "torch", tuple(map(hashed, backends.get("torch-gloo").libraries()))
     versions = packages()

@@ -6,8 +6,7 @@ from collections.abc import Iterator
 
 from collbench.launch import engines
 from collbench.launch.cells import LaunchCell
-from collbench.launch.engines.ladder import Sharing, step_of
-from collbench.launch.engines.spec import Stack
+from collbench.launch.engines.spec import Sharing, Stack, step_of
 from collbench.launch.placement import Placement
 from collbench.machine import facts
 from collbench.machine.facts import format_cores

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -14,8 +14,6 @@ from collbench.launch import launchers
 from collbench.machine.topology import Core, Topology, TopologyGpu
 from collbench.schema.files import read_toml
 from collbench.schema.plan import mistake_in
-
-Described = TypeVar("Described", bound=msgspec.Struct)
 
 #: The tables of a site file: a cluster may be known to both engines.
 TABLES = ("slurm", "k8s")
@@ -28,12 +26,37 @@ MOST_CORES, MOST_GPUS = 16_384, 1_024
 _VARIABLE, _OWN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*"), "COLLBENCH_"
 
 
+class Cluster(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What every engine needs to know of a cluster.
+
+    `cores` and `gpus` are those of a node that ranks may have. `images` are references by the names in plans,
+    `libraries` the library by image where its name does not say it. `variables` are set for every rank.
+    """
+
+    cores: int
+    gpus: int = 0
+    images: dict[str, str] = {}
+    libraries: dict[str, str] = {}
+    variables: dict[str, str] = {}
+
+    @property
+    def node(self) -> Topology:
+        """A node: its processors are numbered, which of them ranks get the cluster decides."""
+        of_node = tuple(TopologyGpu(f"GPU {number} of the node") for number in range(self.gpus))
+        why_none = "" if self.gpus else "gpus in the site file"
+        return Topology(tuple(map(Core, range(self.cores))), of_node, why_none, "a node of the site")
+
+
+Described = TypeVar("Described", bound=Cluster)
+
+
 def read_site(path: str, engine: str, kind: type[Described]) -> Described:
     """The table of an engine in a site file.
 
     Raises:
         PlanError: no file was named, it cannot be read, has no such table, lacks a key, or has one that is unknown or
-            of another type.
+            of another type; cores or GPUs that no node has, a library that collbench does not know, a variable that no
+            shell takes or that collbench sets itself.
     """
     if not path:
         raise PlanError(f"engine {engine}: needs a site file, which describes the cluster. Name it: --site site.toml.")
@@ -45,7 +68,25 @@ def read_site(path: str, engine: str, kind: type[Described]) -> Described:
             raise PlanError(f"site {path}: unknown table [{name}]. {suggestion(name, TABLES)}")
     if engine not in document:
         raise PlanError(f"site {path}: has no table [{engine}]. docs/cluster.md shows one.")
-    table, where = document[engine], f"site {path}: [{engine}]"
+    site = _described(document[engine], f"site {path}: [{engine}]", kind)
+    _refuse_nonsense(f"site {path}", site)
+    return site
+
+
+def _refuse_nonsense(where: str, site: Cluster) -> None:
+    for name, number, least, most in (("cores", site.cores, 1, MOST_CORES), ("gpus", site.gpus, 0, MOST_GPUS)):
+        if not least <= number <= most:
+            shown = str(number) if number.bit_length() < 64 else "that"
+            raise PlanError(f"{where}: {name} = {shown}: must be {least} or more, and at most {most}: of one node.")
+    refuse_libraries(f"{where}: libraries", site.libraries.values())
+    for name in site.variables:
+        if _VARIABLE.fullmatch(name) is None:
+            raise PlanError(f"{where}: variables: {name!r} is no name of a variable: letters, digits and _.")
+        if name.startswith(_OWN):
+            raise PlanError(f"{where}: variables: {name} is set by collbench itself. Leave it out.")
+
+
+def _described(table: dict[str, Any], where: str, kind: type[Described]) -> Described:
     _refuse_unknown(table, where, kind)
     fields = msgspec.structs.fields(kind)
     if lacking := [field.name for field in fields if field.required and field.name not in table]:
@@ -65,26 +106,6 @@ def _refuse_unknown(table: dict[str, Any], where: str, kind: type[msgspec.Struct
             _refuse_unknown(value, f"{where} {key}", of)
 
 
-def node_of(cores: int, gpus: int) -> Topology:
-    """A node as a site file describes it: its processors are numbered, which of them ranks get the cluster decides."""
-    of_node = tuple(TopologyGpu(f"GPU {number} of the node") for number in range(gpus))
-    return Topology(
-        tuple(map(Core, range(cores))), of_node, "" if gpus else "gpus in the site file", "a node of the site"
-    )
-
-
-def refuse_sizes(where: str, cores: int, gpus: int) -> None:
-    """Numbers of cores and GPUs that no node has.
-
-    Raises:
-        PlanError: the first, with its bounds.
-    """
-    for name, number, least, most in (("cores", cores, 1, MOST_CORES), ("gpus", gpus, 0, MOST_GPUS)):
-        if not least <= number <= most:
-            shown = str(number) if number.bit_length() < 64 else "that"
-            raise PlanError(f"{where}: {name} = {shown}: must be {least} or more, and at most {most}: of one node.")
-
-
 def refuse_libraries(where: str, libraries: Iterable[str]) -> None:
     """Names of libraries that no launcher has.
 
@@ -94,16 +115,3 @@ def refuse_libraries(where: str, libraries: Iterable[str]) -> None:
     for library in libraries:
         if library not in launchers.names():
             raise PlanError(f"{where}: library {library!r}: unknown. {suggestion(library, launchers.names())}")
-
-
-def refuse_variables(where: str, variables: Mapping[str, str]) -> None:
-    """What no shell takes as the name of a variable, and what collbench sets itself.
-
-    Raises:
-        PlanError: the first.
-    """
-    for name in variables:
-        if _VARIABLE.fullmatch(name) is None:
-            raise PlanError(f"{where}: variables: {name!r} is no name of a variable: letters, digits and _.")
-        if name.startswith(_OWN):
-            raise PlanError(f"{where}: variables: {name} is set by collbench itself. Leave it out.")

@@ -25,7 +25,7 @@ from collbench.launch.probe import Contents
 from collbench.launch.rank_environment import OF_EVERY_RANK, notes, places
 from collbench.launch.waiting import Log, StopCheck, whole_words
 from collbench.machine import facts
-from collbench.machine.digest import sha256_of
+from collbench.machine.facts import sha256_of
 from collbench.schema.manifest import Allocation, Host, Image, Library
 from collbench.schema.plan import LaunchPlan, Side, check_launch_plan, named_sides
 from collbench.schema.record import stem_of

@@ -1,4 +1,4 @@
-"""Control groups and mounts: limits of this process on processor time and memory, and devices under paths.
+"""What confines this process, read from the kernel: control groups, namespaces, capabilities, priority; and mounts.
 
 Every group above the process may have a limit, so all of them are read. In a container only those can be read that its
 namespace shows.
@@ -6,21 +6,36 @@ namespace shows.
 
 from __future__ import annotations
 
+import ctypes
+import os
+import platform
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
+import msgspec
+
 from collbench.schema.manifest import Disk
+from collbench.schema.record import Confinement
+from collbench.schema.samples import ALL_RANKS_LIMIT
 
 _MOUNT = "sys/fs/cgroup"
 #: Version 1 writes `no limit` as a number near 2**63.
 _UNLIMITED = 1 << 60
 
 
+def text_of(path: Path | str) -> str | None:
+    """A file's text without surrounding blanks; None where it cannot be read."""
+    try:
+        return Path(path).read_text(encoding="utf-8", errors="replace").strip()
+    except OSError:
+        return None
+
+
 def _groups(root: Path, controller: str) -> Iterator[tuple[bool, Path]]:
     """(is version 2, folder) of every group that the process is in for `controller`, inner ones first."""
-    for line in (_read(root / "proc/self/cgroup") or "").splitlines():
+    for line in (text_of(root / "proc/self/cgroup") or "").splitlines():
         _, controllers, group = line.split(":", 2)
         if controllers and controller not in controllers.split(","):
             continue
@@ -30,21 +45,14 @@ def _groups(root: Path, controller: str) -> Iterator[tuple[bool, Path]]:
                 yield not controllers, root / _MOUNT / mount / level
 
 
-def _read(path: Path) -> str | None:
-    try:
-        return path.read_text(encoding="utf-8", errors="replace").strip()
-    except OSError:
-        return None
-
-
 def cpu_quota(root: Path = Path("/")) -> float | None:
     """Processor time in cores that the smallest quota allows; None without a limit."""
     limits = []
     for unified, folder in _groups(root, "cpu"):
         if unified:
-            quota = (_read(folder / "cpu.max") or "").split()
+            quota = (text_of(folder / "cpu.max") or "").split()
         else:
-            quota = [_read(folder / "cpu.cfs_quota_us") or "", _read(folder / "cpu.cfs_period_us") or ""]
+            quota = [text_of(folder / "cpu.cfs_quota_us") or "", text_of(folder / "cpu.cfs_period_us") or ""]
         if len(quota) == 2 and all(word.isdecimal() for word in quota):
             limits.append(int(quota[0]) / int(quota[1]))
     return min(limits, default=None)
@@ -55,7 +63,7 @@ def throttled_seconds(root: Path = Path("/")) -> dict[str, float]:
     seconds = {}
     for unified, folder in _groups(root, "cpu"):
         name, unit = ("throttled_usec", 1e-6) if unified else ("throttled_time", 1e-9)
-        for line in (_read(folder / "cpu.stat") or "").splitlines():
+        for line in (text_of(folder / "cpu.stat") or "").splitlines():
             key, _, value = line.partition(" ")
             if key == name and value.isdecimal():
                 seconds[str(folder)] = int(value) * unit
@@ -65,7 +73,7 @@ def throttled_seconds(root: Path = Path("/")) -> dict[str, float]:
 def cpu_weight(root: Path = Path("/")) -> int | None:
     """The weight of the innermost group against its neighbours: `cpu.shares` (version 1) or `cpu.weight` (2)."""
     for unified, folder in _groups(root, "cpu"):
-        weight = _read(folder / ("cpu.weight" if unified else "cpu.shares")) or ""
+        weight = text_of(folder / ("cpu.weight" if unified else "cpu.shares")) or ""
         if weight.isdecimal():
             return int(weight)
     return None
@@ -75,7 +83,7 @@ def _memory(root: Path) -> Iterator[tuple[int, int]]:
     """(limit, used) in bytes of every group that has a limit."""
     for unified, folder in _groups(root, "memory"):
         names = ("memory.max", "memory.current") if unified else ("memory.limit_in_bytes", "memory.usage_in_bytes")
-        limit, used = (_read(folder / name) or "" for name in names)
+        limit, used = (text_of(folder / name) or "" for name in names)
         if limit.isdecimal() and int(limit) < _UNLIMITED:
             yield int(limit), int(used) if used.isdecimal() else 0
 
@@ -111,24 +119,16 @@ class Mount:
 def under(folder: Path, root: Path = Path("/")) -> Mount:
     """The mount that a folder is in: the last one whose mount point is above it. Unknown without /proc."""
     path = folder.resolve()
-    found = Mount("unknown")
-    try:
-        lines = (root / "proc/self/mountinfo").read_text(encoding="utf-8", errors="replace").splitlines()
-    except OSError:
-        return found
-    for line in lines:
+    mount = Mount("unknown")
+    for line in (text_of(root / "proc/self/mountinfo") or "").splitlines():
         before, _, after = line.partition(" - ")
         fields, kind = before.split(), after.split()
         if len(fields) < 5 or len(kind) < 2:
             continue
-        point = _plain(fields[4])
-        if (path == Path(point) or Path(point) in path.parents) and len(point) >= len(found.point):
-            found = Mount(kind[0], _device(fields[2], root), point)
-    return found
-
-
-def _plain(text: str) -> str:
-    return _ESCAPE.sub(lambda match: chr(int(match[1], 8)), text)
+        point = _ESCAPE.sub(lambda match: chr(int(match[1], 8)), fields[4])
+        if (path == Path(point) or Path(point) in path.parents) and len(point) >= len(mount.point):
+            mount = Mount(kind[0], _device(fields[2], root), point)
+    return mount
 
 
 def _device(numbers: str, root: Path) -> str:
@@ -147,21 +147,139 @@ def disks(root: Path = Path("/")) -> tuple[Disk, ...]:
         if not (block / "device").exists():  # loop devices, RAM disks
             continue
         queue = block / "queue"
-        rotational = _read_or_none(queue / "rotational")
-        scheduler = re.search(r"\[(.+)\]", _read_or_none(queue / "scheduler") or "")
+        rotational = text_of(queue / "rotational")
+        scheduler = re.search(r"\[(.+)\]", text_of(queue / "scheduler") or "")
         known.append(
             Disk(
                 name=block.name,
-                model=_read_or_none(block / "device/model"),
-                rotational=None if rotational is None else rotational == "1",
+                model=text_of(block / "device/model") or None,
+                rotational=rotational == "1" if rotational else None,
                 scheduler=scheduler[1] if scheduler else None,
             )
         )
     return tuple(known)
 
 
-def _read_or_none(path: Path) -> str | None:
+#: Of a large world so many ranks of a confinement are named.
+FIRST_RANKS = 5
+
+_NAMESPACES = ("ipc", "mnt", "net", "pid", "time", "user", "uts")
+
+#: By bit, as linux/capability.h numbers them.
+_CAPABILITIES = (
+    "CHOWN", "DAC_OVERRIDE", "DAC_READ_SEARCH", "FOWNER", "FSETID", "KILL", "SETGID", "SETUID", "SETPCAP",
+    "LINUX_IMMUTABLE", "NET_BIND_SERVICE", "NET_BROADCAST", "NET_ADMIN", "NET_RAW", "IPC_LOCK", "IPC_OWNER",
+    "SYS_MODULE", "SYS_RAWIO", "SYS_CHROOT", "SYS_PTRACE", "SYS_PACCT", "SYS_ADMIN", "SYS_BOOT", "SYS_NICE",
+    "SYS_RESOURCE", "SYS_TIME", "SYS_TTY_CONFIG", "MKNOD", "LEASE", "AUDIT_WRITE", "AUDIT_CONTROL", "SETFCAP",
+    "MAC_OVERRIDE", "MAC_ADMIN", "SYSLOG", "WAKE_ALARM", "BLOCK_SUSPEND", "AUDIT_READ", "PERFMON", "BPF",
+    "CHECKPOINT_RESTORE",
+)  # fmt: skip
+
+
+def confinement() -> Confinement:
+    """Of this process; `ranks` is empty."""
+    import resource  # Unix has it
+
+    lines = (text_of("/proc/self/status") or "").splitlines()
+    status = {name: value.strip() for name, _, value in (line.partition(":") for line in lines)}
+    bounding = status.get("CapBnd", "0")
+    soft, _ = resource.getrlimit(resource.RLIMIT_MEMLOCK)
+    return Confinement(
+        ranks=(),
+        namespaces={name: number for name in _NAMESPACES if (number := _namespace(name)) is not None},
+        shm=_size("/dev/shm"),  # noqa: S108 - its size, not a file in it
+        memlock=None if soft == resource.RLIM_INFINITY else soft,
+        capabilities=capabilities(int(bounding, 16)),
+        seccomp=status.get("Seccomp", "0") == "2",
+        no_new_privileges=status.get("NoNewPrivs", "0") == "1",
+        cpu_quota=cpu_quota(),
+        memory_limit=memory_limit(),
+        speculation={name: value for name, value in status.items() if name.lower().startswith("specul")},
+        cpu_weight=cpu_weight(),
+        priority=priority(),
+    )
+
+
+#: Number of the system call ioprio_get, by machine.
+_IOPRIO_GET = {"x86_64": 252, "aarch64": 31, "riscv64": 31}
+
+_SCHEDULERS = {os.SCHED_OTHER: "other", os.SCHED_FIFO: "fifo", os.SCHED_RR: "rr", os.SCHED_BATCH: "batch",
+               os.SCHED_IDLE: "idle", 6: "deadline"}  # fmt: skip
+_IO_CLASSES = {1: "realtime", 2: "best-effort", 3: "idle"}
+
+
+def priority() -> str:
+    """Niceness, scheduling policy and I/O class of this process: `nice 0, other`, `nice 0, fifo 50, io idle`.
+
+    The I/O class is named where somebody set one that does not follow from the niceness (ioprio_set(2)).
+    """
+    nice = os.getpriority(os.PRIO_PROCESS, 0)
+    number, realtime = os.sched_getscheduler(0), os.sched_getparam(0).sched_priority
+    policy = _SCHEDULERS.get(number & ~os.SCHED_RESET_ON_FORK, str(number))
+    words = [f"nice {nice}", f"{policy} {realtime}" if realtime else policy]
+    call = _IOPRIO_GET.get(platform.machine())
+    value = ctypes.CDLL(None).syscall(call, 1, 0) if call is not None else 0
+    io, level = value >> 13, value & 0x1FFF
+    if io in _IO_CLASSES and (io, level) != (2, (nice + 20) // 5):
+        words.append(f"io {_IO_CLASSES[io]}" + (f" {level}" if io != 3 else ""))
+    return ", ".join(words)
+
+
+def capabilities(mask: int) -> tuple[str, ...]:
+    """Names of the bits, without CAP_; `all` where none is missing."""
+    names = tuple(name for bit, name in enumerate(_CAPABILITIES) if mask >> bit & 1)
+    return ("all",) if names == _CAPABILITIES else names
+
+
+def distinct(by_rank: Sequence[Confinement], machines: Sequence[str]) -> tuple[Confinement, ...]:
+    """Each different one, with the ranks that have it. `machines` are the identities of the machine of each rank.
+
+    In a large world namespaces differ where ranks have them for their own or share them with all of their machine, not
+    by their numbers: a container for each rank makes one confinement, not as many as ranks.
+    """
+    own, many = _own_namespaces(by_rank, machines), len(by_rank) > ALL_RANKS_LIMIT
+    members: dict[tuple[bytes, tuple[str, ...]], list[int]] = {}
+    for rank, (confinement, machine) in enumerate(zip(by_rank, machines, strict=True)):
+        apart = tuple(name for name in confinement.namespaces if (machine, name) in own)
+        told = msgspec.structs.replace(confinement, namespaces={}) if many else confinement
+        members.setdefault((msgspec.json.encode(told, order="sorted"), apart), []).append(rank)
+    return tuple(_of(ranks, by_rank, apart) for (_, apart), ranks in members.items())
+
+
+def _own_namespaces(by_rank: Sequence[Confinement], machines: Sequence[str]) -> set[tuple[str, str]]:
+    """(machine, name) of the namespaces of which the ranks of the machine have several."""
+    first: dict[tuple[str, str], int] = {}
+    return {
+        place
+        for confinement, machine in zip(by_rank, machines, strict=True)
+        for name, number in confinement.namespaces.items()
+        if first.setdefault(place := (machine, name), number) != number
+    }
+
+
+def _of(ranks: list[int], by_rank: Sequence[Confinement], own: tuple[str, ...]) -> Confinement:
+    """The confinement that these ranks have in common."""
+    first, many = by_rank[ranks[0]], len(by_rank) > ALL_RANKS_LIMIT
+    common = set(first.namespaces.items()).intersection(*(by_rank[rank].namespaces.items() for rank in ranks[1:]))
+    return msgspec.structs.replace(
+        first,
+        ranks=tuple(ranks[:FIRST_RANKS] if many else ranks),
+        count=len(ranks) if many else None,
+        namespaces={name: number for name, number in first.namespaces.items() if (name, number) in common},
+        own=own,
+    )
+
+
+def _namespace(name: str) -> int | None:
     try:
-        return path.read_text(encoding="utf-8", errors="replace").strip() or None
+        return Path(f"/proc/self/ns/{name}").stat().st_ino
     except OSError:
         return None
+
+
+def _size(folder: str) -> int | None:
+    try:
+        space = os.statvfs(folder)
+    except OSError:
+        return None
+    return space.f_blocks * space.f_frsize

@@ -1,17 +1,19 @@
-"""Facts of this machine and process: host, cores, container, clocks, contention, environment."""
+"""Facts of this machine and process: host, cores, container, clocks, contention, environment, digests of files."""
 
 from __future__ import annotations
 
 import os
 import re
+import time
 from collections import Counter
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
+from typing import Literal
 
 from collbench.machine import cgroup
-from collbench.machine.cgroup import disks
-from collbench.machine.confinement import confinement, priority
+from collbench.machine.cgroup import confinement, disks, priority, text_of
 from collbench.machine.process import own_names
 from collbench.schema.manifest import Gpu, Host
 from collbench.schema.record import Confinement
@@ -35,13 +37,6 @@ _SECRET_VALUE = re.compile(r"://\S*@")
 CONTENDED_SHARE = 0.10
 
 
-def _read(path: str) -> str | None:
-    try:
-        return Path(path).read_text(encoding="utf-8", errors="replace").strip()
-    except OSError:
-        return None
-
-
 def environment(prefixes: tuple[str, ...], environ: Mapping[str, str] = os.environ) -> dict[str, str]:
     """The variables with one of these prefixes or a common one, without those that a backend set for itself.
 
@@ -52,12 +47,9 @@ def environment(prefixes: tuple[str, ...], environ: Mapping[str, str] = os.envir
     return {
         name: printable(value)
         for name, value in sorted(environ.items())
-        if name.startswith(recorded) and name not in own and not _may_be_secret(name, value)
-    }
-
-
-def _may_be_secret(name: str, value: str) -> bool:
-    return bool(_SECRET_NAME.search(name.upper()) or _SECRET_VALUE.search(value))
+        if name.startswith(recorded) and name not in own
+        and not _SECRET_NAME.search(name.upper()) and not _SECRET_VALUE.search(value)
+    }  # fmt: skip
 
 
 def printable(text: str) -> str:
@@ -89,7 +81,7 @@ def parse_cores(text: str) -> frozenset[int]:
 
 def thread_siblings(cpu: int, root: Path = Path("/")) -> tuple[int, ...]:
     """The hardware threads of a processor's core, ascending, itself among them; it alone where the kernel is silent."""
-    listed = _read(str(root / f"sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list"))
+    listed = text_of(root / f"sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list")
     return tuple(sorted(parse_cores(listed or str(cpu))))
 
 
@@ -136,7 +128,7 @@ class RankFacts:
 
 def boot_id() -> str | None:
     """Identifies this boot of the machine; None where the kernel does not say."""
-    return _read("/proc/sys/kernel/random/boot_id")
+    return text_of("/proc/sys/kernel/random/boot_id")
 
 
 def host_name() -> str:
@@ -152,7 +144,7 @@ def machine_id() -> str:
 def rank_facts(gpu: str | None = None, clock: str | None = None) -> RankFacts:
     """Of this process; `gpu` is the UUID of the GPU that it uses, `clock` names one that is not the machine's."""
     boot = machine_id()
-    offsets = " ".join((_read("/proc/self/timens_offsets") or "").split())
+    offsets = " ".join((text_of("/proc/self/timens_offsets") or "").split())
     cores = own_cores()
     return RankFacts(
         host=host_name(),
@@ -183,7 +175,7 @@ def is_oversubscribed(facts: Iterable[RankFacts]) -> bool:
 
 def cpu_stall_seconds() -> float | None:
     """Seconds in which some task waited for a CPU, since boot (PSI); None where the kernel does not say."""
-    for line in (_read("/proc/pressure/cpu") or "").splitlines():
+    for line in (text_of("/proc/pressure/cpu") or "").splitlines():
         if line.startswith("some"):
             return int(line.rpartition("total=")[2]) * 1e-6
     return None
@@ -206,7 +198,7 @@ def core_times() -> CoreTimes | None:
     """
     cores = own_cores()
     names = {f"cpu{core}" for core in cores}
-    lines = [line.split() for line in (_read("/proc/stat") or "").splitlines()]
+    lines = [line.split() for line in (text_of("/proc/stat") or "").splitlines()]
     ticks = [[int(word) for word in words[1:9]] for words in lines if words and words[0] in names]
     if len(ticks) != len(cores) or any(len(words) < 8 for words in ticks):
         return None
@@ -216,18 +208,93 @@ def core_times() -> CoreTimes | None:
     return CoreTimes(len(cores), user + nice - own.user, system + irq + softirq - own.system, steal)
 
 
+@dataclass(frozen=True)
+class Waited:
+    """Seconds since boot that tasks of this machine waited for a CPU; by control group, CPU seconds of throttling.
+
+    `used` is what the cores of this process were used for, without what it used itself. None: the kernel does not say.
+    """
+
+    stalled: float | None = None
+    throttled: Mapping[str, float] = field(default_factory=dict)
+    used: CoreTimes | None = None
+
+    def since(self, before: Waited) -> Waited:
+        """The increase since an earlier look."""
+        return _combined(self, before, -1)
+
+
+def _combined(one: Waited, two: Waited, sign: Literal[1, -1]) -> Waited:
+    """Sum or difference; unknown where one of the two is."""
+    stalled = None if one.stalled is None or two.stalled is None else one.stalled + sign * two.stalled
+    groups = one.throttled.keys() & two.throttled
+    throttled = {group: one.throttled[group] + sign * two.throttled[group] for group in groups}
+    if one.used is None or two.used is None:
+        return Waited(stalled, throttled)
+    user, system, steal = (
+        getattr(one.used, name) + sign * getattr(two.used, name) for name in ("user", "system", "steal")
+    )
+    return Waited(stalled, throttled, CoreTimes(one.used.cores, user, system, steal))
+
+
+def waited_now() -> Waited:
+    return Waited(cpu_stall_seconds(), cgroup.throttled_seconds(), core_times())
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """The increase in so many seconds, which need not be in one piece."""
+
+    seconds: float
+    added: Waited
+
+    def and_then(self, other: Stretch) -> Stretch:
+        """Both together."""
+        return Stretch(self.seconds + other.seconds, _combined(self.added, other.added, 1))
+
+
+class ContentionMeter:
+    """The time in which something is measured, without what lies between `stop` and `start`. `clock` is in ns."""
+
+    def __init__(self, clock: Callable[[], int] = time.monotonic_ns, look: Callable[[], Waited] = waited_now) -> None:
+        self._clock, self._look = clock, look
+        self._began: tuple[Waited, int] | None = None
+        self._passed: Stretch | None = None
+
+    def start(self) -> None:
+        self._began = (self._look(), self._clock())
+
+    def stop(self) -> None:
+        """Without effect where it does not run."""
+        if self._began is not None:
+            before, began = self._began
+            stretch = Stretch((self._clock() - began) * 1e-9, self._look().since(before))
+            self._passed = stretch if self._passed is None else self._passed.and_then(stretch)
+            self._began = None
+
+    def reset(self) -> None:
+        """Forget what has passed."""
+        self._began = self._passed = None
+
+    @property
+    def passed(self) -> Stretch:
+        return self._passed or Stretch(0.0, Waited())
+
+
 def host(ranks: Iterable[int] = (), gpus: Iterable[Gpu] = ()) -> Host:
     """Of this machine, for the manifest; `ranks` run on it and use `gpus`."""
+    cpuinfo = (text_of("/proc/cpuinfo") or "").splitlines()
+    models = (line.partition(":")[2].strip() for line in cpuinfo if line.startswith("model name"))
     return Host(
         name=host_name(),
         ranks=tuple(ranks),
         kernel=os.uname().release,
-        cpu=_cpu_model(),
+        cpu=next(models, os.uname().machine),
         cores=os.cpu_count() or 1,
         memory=memory_size(),
         cgroup_cpus=cgroup.cpu_quota(),
         cgroup_memory=cgroup.memory_limit(),
-        governor=_read("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
+        governor=text_of("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
         boot_id=boot_id(),
         clock_step=clock_step() * 1e-9,
         gpus=tuple(gpus),
@@ -240,7 +307,7 @@ def host(ranks: Iterable[int] = (), gpus: Iterable[Gpu] = ()) -> Host:
 
 def huge_pages(root: Path = Path("/")) -> str | None:
     """Which memory gets transparent huge pages: `always`, `madvise` (on request), `never`; None: it cannot be known."""
-    text = _read(f"{root}/sys/kernel/mm/transparent_hugepage/enabled") or ""
+    text = text_of(root / "sys/kernel/mm/transparent_hugepage/enabled") or ""
     return text.partition("[")[2].partition("]")[0] or None
 
 
@@ -260,14 +327,25 @@ def last_level_cache(root: Path = Path("/")) -> int | None:
     """Bytes of the highest cache of the first processor; None where the kernel does not say."""
     levels: list[tuple[int, int]] = []
     for index in sorted((root / "sys/devices/system/cpu/cpu0/cache").glob("index*")):
-        level, size = _read(f"{index}/level"), _read(f"{index}/size")
+        level, size = text_of(index / "level"), text_of(index / "size")
         if level and size and size.endswith("K"):
             levels.append((int(level), int(size[:-1]) * 1024))
     return max(levels, default=(0, None))[1]
 
 
-def _cpu_model() -> str:
-    for line in (_read("/proc/cpuinfo") or "").splitlines():
-        if line.startswith("model name"):
-            return line.partition(":")[2].strip()
-    return os.uname().machine
+def sha256_of(path: str) -> str:
+    """SHA-256 of a file, in hexadecimal. Read once by a process as long as it stays what it is.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    status = Path(path).stat()
+    return _digest(path, status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
+
+
+@lru_cache(maxsize=256)
+def _digest(path: str, *version: int) -> str:
+    import hashlib  # where nothing is hashed, the start is faster without it
+
+    with Path(path).open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -8,6 +8,7 @@ from functools import cached_property
 from pathlib import Path
 
 from collbench.machine import nvml
+from collbench.machine.cgroup import text_of
 from collbench.machine.facts import own_cores, parse_cores, thread_siblings
 
 
@@ -85,25 +86,10 @@ def in_order(cores: Iterable[Core], needed: int = 0) -> tuple[Core, ...]:
 def here(root: Path = Path("/")) -> Topology:
     """The part of this machine that this process may use."""
     allowed = sorted(own_cores())
-    nodes = _nodes(root)
+    folders = (root / "sys/devices/system/node").glob("node[0-9]*")
+    nodes = {core: int(folder.name.removeprefix("node"))
+             for folder in folders for core in parse_cores(text_of(folder / "cpulist") or "")}  # fmt: skip
     cores = tuple(Core(number, nodes.get(number, 0), thread_siblings(number, root)[0]) for number in allowed)
     facts, no_gpus = nvml.gpus(root)
     gpus = tuple(TopologyGpu(gpu.uuid, gpu.node or 0) for gpu in facts)  # node 0 where it is unknown
     return Topology(cores, gpus, no_gpus)
-
-
-def _nodes(root: Path) -> dict[int, int]:
-    """By number of a processor, its memory node."""
-    folders = (root / "sys/devices/system/node").glob("node[0-9]*")
-    return {
-        core: int(folder.name.removeprefix("node"))
-        for folder in folders
-        for core in parse_cores(_read(folder / "cpulist"))
-    }
-
-
-def _read(path: Path) -> str:
-    try:
-        return path.read_text(encoding="ascii").strip()
-    except OSError:
-        return ""

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from collbench.bindings.agreement import first_rank
-from collbench.bindings.spec import World
+from collbench.bindings.spec import World, first_rank
 from collbench.machine import facts
-from collbench.machine.waiting import Stretch
+from collbench.machine.facts import Stretch
 
 #: Share of time (in CPU seconds) that a quota may throttle a rank's groups before it counts as contention.
 THROTTLED_SHARE = 0.01

@@ -15,8 +15,7 @@ from collbench import backends
 from collbench.bindings.spec import Backend, Session, World
 from collbench.errors import BackendUnavailable
 from collbench.machine import facts, launcher
-from collbench.machine.digest import sha256_of
-from collbench.machine.facts import RankFacts, have_common_clock, is_oversubscribed
+from collbench.machine.facts import RankFacts, have_common_clock, is_oversubscribed, sha256_of
 from collbench.run.host_clocks import HostClocks
 from collbench.run.sampling import Method
 from collbench.schema.case import GATES, Gate

@@ -7,8 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from collbench.bindings.agreement import first_value
-from collbench.bindings.spec import Operation, Session
+from collbench.bindings.spec import Operation, Session, first_value
 from collbench.schema.axes import Driver
 from collbench.schema.case import Gate
 from collbench.timing.gates import GateSetting

@@ -12,12 +12,10 @@ import msgspec
 import numpy as np
 
 import collbench
-from collbench.bindings.agreement import first_rank, gathered_once
-from collbench.bindings.spec import Backend, Session, World
+from collbench.bindings.spec import Backend, Session, World, first_rank, gathered_once
 from collbench.errors import BackendUnavailable
 from collbench.machine import nvml
-from collbench.machine.digest import sha256_of
-from collbench.machine.facts import RankFacts, format_cores, is_oversubscribed, machine_id
+from collbench.machine.facts import RankFacts, format_cores, is_oversubscribed, machine_id, sha256_of
 from collbench.run.shape import shared_core
 from collbench.schema.record import (
     UNREAD,

@@ -20,8 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn, Protocol
 
-from collbench.bindings.agreement import first_value
-from collbench.bindings.spec import Session, World
+from collbench.bindings.spec import Session, World, first_value
 from collbench.errors import CollbenchError, LibraryError, LostRankError, TimeOutError
 from collbench.run.program import remove_held
 from collbench.run.sampling import Watch

@@ -18,13 +18,12 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from collbench.bindings.agreement import first_rank
-from collbench.bindings.host_buffers import numpy_dtype
-from collbench.bindings.spec import Buffer, Operation, Seen, Session, World, allgather, merged
+from collbench.bindings.operations import numpy_dtype
+from collbench.bindings.spec import Buffer, Operation, Seen, Session, World, allgather, first_rank, merged
 from collbench.collectives.case import CollectiveCase
 from collbench.collectives.row import Array, Collective, fold
 from collbench.errors import CollbenchError, LibraryError, LostRankError, Unsupported
-from collbench.machine.waiting import ContentionMeter, Waited, now
+from collbench.machine.facts import ContentionMeter, Waited, waited_now
 from collbench.run import contention, facts_of_ranks
 from collbench.run.driver import TimedCall, agree_on_driver
 from collbench.run.failures import Failure, cause, raise_on_all
@@ -379,7 +378,7 @@ class _Timing:
 def _time(timed_call: TimedCall, method: Method, watch: Watch, doing: str, turns: Turns | None) -> _Timing:
     session = timed_call.session
     simulated = session.clock is not time.monotonic_ns
-    meter = ContentionMeter(session.clock, Waited if simulated else now)
+    meter = ContentionMeter(session.clock, Waited if simulated else waited_now)
     gpu_before = facts_of_ranks.gpu_readings(session)
     meter.start()
     sampling = sample(timed_call, method, watch, doing, _in_turns(method, watch, doing, turns, meter))

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import msgspec
 
 from collbench import collectives, workloads
-from collbench.bindings.host_buffers import USABLE_SHARE, available_bytes
+from collbench.bindings.operations import USABLE_SHARE, available_bytes
 from collbench.bindings.spec import Session
 from collbench.collectives.case import CollectiveCase
 from collbench.errors import CollbenchError, DoesNotFit, LibraryError, Unsupported

@@ -21,10 +21,9 @@ import msgspec
 import numpy as np
 
 from collbench import workloads
-from collbench.bindings.agreement import first_value
-from collbench.bindings.spec import Session, World, allgather
+from collbench.bindings.spec import Session, World, allgather, first_value
 from collbench.machine import cgroup
-from collbench.machine.waiting import ContentionMeter, Stretch
+from collbench.machine.facts import ContentionMeter, Stretch
 from collbench.run import contention, facts_of_ranks
 from collbench.run.child import Finished, ProgramFailed, ProgramSkipped, execute
 from collbench.run.contention import OwnTime

@@ -17,7 +17,7 @@ import numpy as np
 
 from collbench.bindings.spec import Session
 from collbench.errors import Interrupted
-from collbench.machine.confinement import distinct
+from collbench.machine.cgroup import distinct
 from collbench.machine.facts import RankFacts
 from collbench.run import facts_of_ranks
 from collbench.run.driver import TimedCall

@@ -14,19 +14,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from collbench import workloads
-from collbench.bindings.agreement import Reductions
+from collbench.backends.torch_gloo import TorchSession, join, missing_torch
 from collbench.bindings.spec import (
     Backend,
     Failures,
-    HostBackend,
-    HostSession,
     Operation,
     Options,
+    Reductions,
     Session,
     World,
     allgather,
 )
-from collbench.bindings.torch.world import TorchSession, join, missing_torch
 from collbench.collectives.case import CollectiveCase
 from collbench.collectives.row import Collective
 from collbench.errors import BackendUnavailable, Interrupted, RequestError, Unsupported
@@ -189,7 +187,7 @@ class AloneWorld(Reductions):
         return values
 
 
-class AloneSession(HostSession):
+class AloneSession(Session):
     """The only rank."""
 
     clock = staticmethod(time.monotonic_ns)
@@ -210,7 +208,7 @@ class AloneSession(HostSession):
         os._exit(code)
 
 
-class _Programs(HostBackend):
+class _Programs(Backend):
     """Stands where a backend stands, and is not one of those that a plan can name."""
 
     name = "workloads"

@@ -39,7 +39,7 @@ Time = Annotated[float, msgspec.Meta(ge=0, le=1e10)]
 _ROUNDING = 1e-9
 
 
-class Seconds(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Seconds(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, gc=False):
     """The distribution of the valid samples of one case in one launch, in seconds. No outliers are removed.
 
     `ci95` is a confidence interval of the median over the samples of this launch, which are not independent: for
@@ -59,20 +59,13 @@ class Seconds(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 def in_order(seconds: Seconds) -> bool:
     """Whether, up to rounding, quantiles rise, and the mean and the interval of the median are possible."""
-    least, median, most, (low, high) = seconds.min, seconds.p50, seconds.max, seconds.ci95
-    loose = 1 + _ROUNDING
-    return (
-        least <= median * loose
-        and median <= seconds.p95 * loose
-        and seconds.p95 <= seconds.p99 * loose
-        and seconds.p99 <= most * loose
-        and least <= seconds.mean * loose
-        and seconds.mean <= most * loose
-        and least <= low * loose
-        and low <= median * loose
-        and median <= high * loose
-        and high <= most * loose
-    )
+    least, median, most, mean, (low, high) = seconds.min, seconds.p50, seconds.max, seconds.mean, seconds.ci95
+    p95, p99 = seconds.p95, seconds.p99
+    if least <= low <= median <= high <= most and median <= p95 <= p99 <= most and least <= mean <= most:
+        return True
+    pairs = ((least, median), (median, p95), (p95, p99), (p99, most), (least, mean), (mean, most), (least, low),
+             (low, median), (median, high), (high, most))  # fmt: skip
+    return all(lower <= upper * (1 + _ROUNDING) for lower, upper in pairs)
 
 
 def median_interval_ranks(n: int, confidence: float = 0.95) -> tuple[int, int]:
@@ -195,7 +188,7 @@ LOST = "lost: "
 Unit = Literal["bytes", "flop", "requests", "events", "batches", "launches", "steps", "pixels"]
 
 
-class Work(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Work(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, gc=False):
     """What one operation did: the time of a record is the time for `amount` of `unit`.
 
     Of a collective these are the bytes that move, and `count` the elements of a block, after rounding to whole blocks,
@@ -210,7 +203,7 @@ class Work(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     bus_factor: Annotated[float, msgspec.Meta(ge=0, le=1e6)] | None = None
 
 
-class ResultCheck(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+class ResultCheck(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, gc=False, omit_defaults=True):
     """Elements that differed from the meaning, over all ranks, before and after timing. None: not checked.
 
     `figures` are what a program's check measured, by name: a residual, the share of a file that was in the cache.
@@ -223,7 +216,7 @@ class ResultCheck(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     repeatable: dict[Name, Figure] = {}
 
 
-class CpuTime(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class CpuTime(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, gc=False):
     """All executions of a program together: processor time, user and system, and the time that passed (s)."""
 
     user: Time
@@ -231,7 +224,7 @@ class CpuTime(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     wall: Time
 
 
-class Samples(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Samples(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, gc=False):
     """`n` timed operations, `invalid` of them late at the gate; `file` relative to the run, None if not kept."""
 
     n: Count
@@ -418,11 +411,36 @@ def encode(record: Record) -> bytes:
     return msgspec.json.encode(record)
 
 
-_DECODER = msgspec.json.Decoder(Record)
-_CURRENT = b'"schema":%d' % SCHEMA
-_CASE, _NEXT = b'{"case":', b',"launch":'
-#: Stands for the case while the rest of a record is decoded.
-_BLANK = Case(workload="-")
+class _Varying(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, gc=False):
+    """What differs between the records of a world; `p50` are the medians of its ranks."""
+
+    launch: Launch
+    status: Status
+    p50: tuple[Time, ...]
+    reason: str | None = None
+    work: Work | None = None
+    check: ResultCheck | None = None
+    samples: Samples | None = None
+    seconds: Seconds | None = None
+
+
+_RECORD, _VARYING = msgspec.json.Decoder(Record), msgspec.json.Decoder(_Varying)
+
+#: Where the text of a record is cut: its case, what varies, the medians of its ranks, and what a world's records share.
+_CASE, _NEXT, _MEDIANS, _SHARED = b'{"case":', b',"launch":', b',"ranks":{"p50":', b',"binding":'
+_CURRENT = b'"schema":%d}' % SCHEMA
+
+#: Stands for the case while the rest of a record is decoded, and for all that varies while the shared part is.
+_BLANK = Record(case=Case(workload="-"), launch=0, status="skipped", ranks=Ranks(p50=(), binding=(), container=()))
+_BLANK_CASE = _CASE + msgspec.json.encode(_BLANK.case) + _NEXT
+_BLANK_START = b"".join(encode(_BLANK).partition(_SHARED)[:2])
+
+#: Parts that were read, by their text, and cases also by themselves: caches, which change no answer. So many are
+#: remembered, none with a longer text (bytes), which could fill the memory. A shared part that was seen once is None.
+_CASES: dict[bytes, Case] = {}
+_EQUAL: dict[Case, Case] = {}
+_PARTS: dict[bytes, Record | None] = {}
+MOST_CASES, MOST_PARTS, LONGEST_PART = 1 << 18, 1 << 10, 1 << 14
 
 
 def decode(line: bytes, what: str = "record") -> Record:
@@ -432,48 +450,79 @@ def decode(line: bytes, what: str = "record") -> Record:
         RunReadError: not JSON, another schema, an unknown or a missing field, a number that cannot be, a record that
             contradicts itself; `what` names the place.
     """
-    try:
-        record = _decode_current(line, what) if line.rfind(_CURRENT) >= 0 and is_plain(line) else None
-        if record is None or record.schema != SCHEMA:
-            record = _decode_other(line, what)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise RunReadError(f"{what}: {error}") from error
+    record = _decode_usual(line)
+    if record is None:
+        try:
+            document = decode_plain(line)
+            if not isinstance(document, dict):
+                raise RunReadError(f"{what}: not a record.")
+            refuse_other_schema(document, what)
+            record = msgspec.convert(document, Record)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise RunReadError(f"{what}: {error}") from error
+        case = _EQUAL.get(record.case)
+        if case is None:
+            case = record.case
+            refuse_odd(case, what)
+            _remember(_EQUAL, case, case, MOST_CASES)
+        msgspec.structs.force_setattr(record, "case", case)
     return _taken(record, what)
 
 
-def _decode_current(line: bytes, what: str) -> Record | None:
-    """A line as this program writes it: its case comes first, and is decoded once for all its launches.
+def _decode_usual(line: bytes) -> Record | None:
+    """A line as this program writes it, of which what was read before is not decoded again.
 
-    None where the line was written by another program. No text in a plain line holds a quotation mark, so what stands
-    before the first `,"launch":` is the whole case if it is a JSON object at all.
+    None where another program wrote it, or where it is damaged. No text in a plain line holds a quotation mark, so what
+    stands before the first `,"launch":` is the whole case if it is a JSON object at all, and so it is with the other
+    cuts: each part must be complete, and none has a key of another.
     """
-    head, _, rest = line.partition(_NEXT)
-    case = _CASES.get(head)
-    if case is None:
-        if not head.startswith(_CASE):
+    text, _, rest = line.partition(_NEXT)
+    varying, _, shared = rest.partition(_SHARED)
+    try:
+        case = _CASES.get(text) or _usual_case(text)
+        usual = _PARTS.get(shared)
+        if usual is not None and is_plain(varying):
+            varying, _, medians = varying.rpartition(_MEDIANS)
+            part = _VARYING.decode(b'{"launch":%b,"p50":%b}' % (varying, medians))
+            assert usual.ranks is not None
+            return msgspec.structs.replace(
+                usual, case=case, launch=part.launch, status=part.status, reason=part.reason, work=part.work,
+                check=part.check, samples=part.samples, seconds=part.seconds,
+                ranks=msgspec.structs.replace(usual.ranks, p50=part.p50),
+            )  # fmt: skip
+        if not is_plain(rest) or not rest.rstrip().endswith(_CURRENT):
             return None
-        try:
-            case = msgspec.json.decode(head.removeprefix(_CASE), type=Case)
-        except msgspec.DecodeError:
-            return None
-        refuse_odd(case, what)
-        msgspec.structs.force_setattr(case, "where", _place(case.where))
-        if len(head) <= LONGEST_CASE:
-            _remember(_CASES, head, case)
-    record = _DECODER.decode(_BLANK_CASE + rest)
-    if record.case != _BLANK:  # a second case in the line
+        record = _RECORD.decode(_BLANK_CASE + rest)
+    except (msgspec.DecodeError, RunReadError, UnicodeDecodeError, RecursionError):
         return None
+    if record.case != _BLANK.case:  # a second case in the line
+        return None
+    if shared and len(shared) <= LONGEST_PART:
+        _remember(_PARTS, shared, _shared_part(shared) if shared in _PARTS else None, MOST_PARTS)
     msgspec.structs.force_setattr(record, "case", case)
     return record
 
 
-_BLANK_CASE = _CASE + msgspec.json.encode(_BLANK) + _NEXT
+def _shared_part(text: bytes) -> Record | None:
+    """The part after the medians of ranks, where it has no key of what stands before."""
+    try:
+        part = _RECORD.decode(_BLANK_START + text)
+    except msgspec.DecodeError:  # it was cut elsewhere
+        return None
+    names = (*_Varying.__struct_fields__, "case")
+    same = all(getattr(part, name) == getattr(_BLANK, name) for name in names if name != "p50")
+    return part if same and part.ranks is not None and not part.ranks.p50 else None
 
-#: Cases that were read, by their text and by themselves: caches, which change no answer. So many are remembered, none
-#: with a longer text (bytes), which could fill the memory.
-_CASES: dict[bytes, Case] = {}
-_EQUAL: dict[Case, Case] = {}
-MOST_CASES, LONGEST_CASE = 1 << 18, 1 << 14
+
+def _usual_case(text: bytes) -> Case:
+    if not text.startswith(_CASE) or not is_plain(text):
+        raise RunReadError("no case stands first")
+    case = msgspec.json.decode(text.removeprefix(_CASE), type=Case)
+    refuse_odd(case, "case")
+    msgspec.structs.force_setattr(case, "where", _place(case.where))
+    if len(text) <= LONGEST_PART:
+        _remember(_CASES, text, case, MOST_CASES)
+    return case
 
 
 @lru_cache(maxsize=1 << 10)
@@ -482,26 +531,10 @@ def _place(where: Where) -> Where:
     return where
 
 
-def _remember(cache: dict[Any, Case], key: object, case: Case) -> None:
-    if len(cache) >= MOST_CASES:
+def _remember(cache: dict[Any, Any], key: object, value: object, most: int) -> None:
+    if len(cache) >= most:
         cache.clear()
-    cache[key] = case
-
-
-def _decode_other(line: bytes, what: str) -> Record:
-    """A record that another program wrote, or with texts that must be written out."""
-    document = decode_plain(line)
-    if not isinstance(document, dict):
-        raise RunReadError(f"{what}: not a record.")
-    refuse_other_schema(document, what)
-    record = msgspec.convert(document, Record)
-    case = _EQUAL.get(record.case)
-    if case is None:
-        case = record.case
-        refuse_odd(case, what)
-        _remember(_EQUAL, case, case)
-    msgspec.structs.force_setattr(record, "case", case)
-    return record
+    cache[key] = value
 
 
 def _taken(record: Record, what: str) -> Record:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from collbench.machine.waiting import Stretch
+from collbench.machine.facts import Stretch
 from collbench.schema.case import Case
 from collbench.workloads._own import loss, notes, started, times
 from collbench.workloads._torch import START, Torch

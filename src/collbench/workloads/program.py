@@ -11,8 +11,7 @@ from typing import Any, Literal
 import msgspec
 
 from collbench.errors import PlanError, nearest, nearest_and_all, suggestion
-from collbench.machine.facts import own_cores
-from collbench.machine.waiting import Stretch
+from collbench.machine.facts import Stretch, own_cores
 from collbench.schema.axes import Axis, Choice, Kind
 from collbench.schema.case import Case
 from collbench.schema.manifest import Library

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from tests.unit.doctor.machines import NO_LAUNCHER, no_program, write
 
-from collbench.doctor.parts.processors import Machine
+from collbench.doctor.frame import Machine
 
 
 @pytest.fixture

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import re
 
-from collbench.doctor.parts.finding import Finding, Problem
-from collbench.doctor.parts.processors import Machine, Output
+from collbench.doctor.frame import Finding, Machine, Output, Problem
 from collbench.machine.launcher import Launcher
 
 NO_LAUNCHER = Launcher("none")

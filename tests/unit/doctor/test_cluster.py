@@ -10,9 +10,8 @@ from tests.unit.played_slurm import environment, play_cluster
 from tests.unit.test_slurm import play, programs, site_file
 
 from collbench.cli import cli
-from collbench.doctor.cluster import slurm_node
-from collbench.doctor.cluster.slurm import examine
-from collbench.doctor.parts.finding import Finding
+from collbench.doctor import clusters
+from collbench.doctor.frame import Finding
 
 __all__ = ["programs"]
 
@@ -22,7 +21,7 @@ def found(tmp_path: Path, **site: Any) -> dict[str, Finding]:
     where.mkdir(exist_ok=True)
     if "environments" not in site:
         site["environments"] = {"openmpi": environment(tmp_path / "env")}
-    findings = dict(examine(site_file(tmp_path, **({"folder": str(where)} | site))))
+    findings = dict(clusters.slurm_cluster(site_file(tmp_path, **({"folder": str(where)} | site))))
     assert not list(where.iterdir()), "nothing is left"
     return findings
 
@@ -68,7 +67,7 @@ def test_faults_that_slurm_says_without_a_node(
     programs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: dict[str, Any], site: dict[str, Any],
     check: str, status: str, says: str,
 ) -> None:  # fmt: skip
-    monkeypatch.setattr(slurm_node, "examine", lambda *_: ())
+    monkeypatch.setattr(clusters, "on_nodes", lambda *_: ())
     play_cluster(programs, **fault)
     finding = found(tmp_path, **site)[check]
     assert finding.status == status
@@ -79,7 +78,7 @@ def test_faults_that_slurm_says_without_a_node(
 def test_sinfo_is_asked_for_the_partition_of_the_options(
     programs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, option: str
 ) -> None:
-    monkeypatch.setattr(slurm_node, "examine", lambda *_: ())
+    monkeypatch.setattr(clusters, "on_nodes", lambda *_: ())
     play_cluster(programs)
     play(programs, "sinfo", f'echo "$*" >> {programs}/asked; case "$*" in *%c*) echo n0 8;; esac')
     found(tmp_path, options=["--exclusive", option])
@@ -103,7 +102,7 @@ ON_N1 = [
 def test_what_is_wrong_on_one_node_is_found_and_the_node_is_named(
     programs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, does: str, check: str, says: tuple[str, ...]
 ) -> None:
-    monkeypatch.setattr(slurm_node, "HELLO", 1.5)
+    monkeypatch.setattr(clusters, "HELLO", 1.5)
     play_cluster(programs, number=3)
     findings = found(tmp_path, environments={"openmpi": environment(tmp_path / "env", n1=does)})
     assert {name for name, finding in findings.items() if finding.status == "fail"} == {check}
@@ -130,7 +129,7 @@ def test_an_image_whose_runtime_is_not_there(programs: Path, tmp_path: Path) -> 
 def test_without_an_answer_of_a_node(
     programs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, state: str, status: str
 ) -> None:
-    monkeypatch.setattr(slurm_node, "QUEUE", 0.3)
+    monkeypatch.setattr(clusters, "QUEUE", 0.3)
     play_cluster(programs)
     play(programs, "sbatch", "[ $1 = --parsable ] && echo 7 || echo slurm 23.11")
     play(programs, "scontrol", f"[ -e {programs}/gone ] && s=CANCELLED || s={state}; echo JobId=7 JobState=$s Reason=x")

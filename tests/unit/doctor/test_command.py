@@ -14,8 +14,7 @@ from tests.unit.doctor.machines import FAILED, GOOD, NO_LAUNCHER, UNKNOWN, WARNE
 from collbench import doctor
 from collbench.cli import doctor as cli_doctor
 from collbench.doctor import BackendHere
-from collbench.doctor.parts.finding import Finding
-from collbench.doctor.parts.processors import Machine
+from collbench.doctor.frame import Finding, Machine
 from collbench.machine import launcher
 from collbench.machine.launcher import Launcher
 
@@ -77,5 +76,5 @@ def test_the_script_on_this_machine() -> None:
     found = json.loads(done.stdout)
     failed = any(row["status"] == "fail" for row in found["findings"])
     assert done.returncode == (1 if failed else 0)
-    assert tuple(row["check"] for row in found["findings"]) == doctor.names()
+    assert tuple(row["check"] for row in found["findings"]) == tuple(doctor.checks())
     assert "Traceback" not in done.stderr

@@ -11,22 +11,19 @@ from tests.processes import wait_for
 from tests.unit.doctor.machines import FAILED, FOUR_RANKS, UNKNOWN, WARNED, only
 
 from collbench import backends, doctor
-from collbench.doctor import contention
-from collbench.doctor.parts.finding import Finding
-from collbench.doctor.parts.processors import Machine, execute, here
+from collbench.doctor.frame import CHECKS, Finding, Machine, execute, here
 from collbench.errors import RequestError
 from collbench.machine import nvml
 
 
 def test_every_check_is_found() -> None:
-    files = sorted(path.stem for path in Path(str(doctor.__file__)).parent.glob("[!_]*.py"))
-    assert list(doctor.names()) == files
-    assert len(files) >= 18
+    assert list(doctor.checks()) == sorted(CHECKS)
+    assert len(CHECKS) >= 18
 
 
 def test_every_check_ends_with_a_finding_here() -> None:
     found = dict(doctor.examine(here()))
-    assert tuple(found) == doctor.names()
+    assert tuple(found) == tuple(doctor.checks())
     broken = {name: finding.problems for name, finding in found.items() if "itself failed" in finding.seen}
     assert broken == {}
     for finding in found.values():
@@ -37,9 +34,9 @@ def test_a_check_that_raises_is_unknown_and_the_others_go_on(machine: Machine, m
     def fall(machine: Machine) -> Finding:
         raise PermissionError("not for you")
 
-    monkeypatch.setattr(contention, "run", fall)
+    monkeypatch.setitem(CHECKS, "contention", fall)
     found = dict(doctor.examine(machine))
-    assert tuple(found) == doctor.names()
+    assert tuple(found) == tuple(doctor.checks())
     assert only(found["contention"], "unknown").cause == "PermissionError: not for you"
     assert found["cores"].status == "ok"
 

@@ -11,9 +11,8 @@ from pathlib import Path
 import pytest
 from tests.unit.doctor.machines import only, write
 
-from collbench.doctor import blas, cache, governor, speculation, storage
-from collbench.doctor.parts.finding import Finding
-from collbench.doctor.parts.processors import Machine, Output, execute
+from collbench.doctor import mpi, processors
+from collbench.doctor.frame import Finding, Machine, Output, execute
 
 CPUS = "sys/devices/system/cpu"
 
@@ -25,12 +24,14 @@ def with_governors(machine: Machine, *names: str) -> Machine:
 
 
 def test_cores_that_keep_their_clock(machine: Machine) -> None:
-    finding = governor.run(with_governors(machine, *["performance"] * 4))
+    finding = processors.governor(with_governors(machine, *["performance"] * 4))
     assert (finding.status, finding.seen) == ("ok", "performance on 4 cores")
 
 
 def test_a_governor_that_saves_power(machine: Machine) -> None:
-    finding = governor.run(with_governors(machine, "performance", "powersave", "powersave", "performance", "ondemand"))
+    finding = processors.governor(
+        with_governors(machine, "performance", "powersave", "powersave", "performance", "ondemand")
+    )
     assert finding.seen == "performance on 2 cores, powersave on 2 cores", "core 4 is not online"
     problem = only(finding, "warn")
     assert "2 cores with governor powersave" in problem.cause
@@ -40,7 +41,7 @@ def test_a_governor_that_saves_power(machine: Machine) -> None:
 @pytest.mark.parametrize(("flags", "who"), [("fpu avx2 hypervisor", "hypervisor"), ("fpu avx2", "firmware")])
 def test_without_a_governor_somebody_else_decides(machine: Machine, flags: str, who: str) -> None:
     write(machine, "proc/cpuinfo", f"processor\t: 0\nflags\t\t: {flags}\n\nprocessor\t: 1\nflags\t\t: none\n")
-    finding = governor.run(machine)
+    finding = processors.governor(machine)
     assert (finding.status, finding.seen) == ("ok", f"none visible: the {who} decides on clocks")
 
 
@@ -52,21 +53,21 @@ def with_cache(machine: Machine, **sizes: str) -> Machine:
 
 
 def test_arrays_that_no_cache_holds(machine: Machine) -> None:
-    finding = cache.judge(with_cache(machine, l1="32K", l3="32768K", l2="1024K"), 384 << 20)
+    finding = processors.judge_cache(with_cache(machine, l1="32K", l3="32768K", l2="1024K"), 384 << 20)
     assert finding.status == "ok"
     assert finding.seen == ("last level 32.00 MiB: arrays from 128.00 MiB on measure memory; "
                             "3 arrays of 4 x 32.00 MiB take 384.00 MiB")  # fmt: skip
 
 
 def test_memory_does_not_hold_them(machine: Machine) -> None:
-    problem = only(cache.judge(with_cache(machine, l3="266240K"), 3 << 30), "warn")
+    problem = only(processors.judge_cache(with_cache(machine, l3="266240K"), 3 << 30), "warn")
     assert problem.cause == "3 arrays of 4 x 260.00 MiB take 3.05 GiB, and 3.00 GiB are available"
-    assert cache.judge(machine, None).status == "ok", "what is available is the matter of another check"
+    assert processors.judge_cache(machine, None).status == "ok", "what is available is the matter of another check"
 
 
 def test_a_cache_of_unknown_size(machine: Machine) -> None:
-    assert "lscpu" in only(cache.judge(machine, 1 << 40), "unknown").fix
-    assert "itself failed" not in cache.run(machine).seen
+    assert "lscpu" in only(processors.judge_cache(machine, 1 << 40), "unknown").fix
+    assert "itself failed" not in processors.cache(machine).seen
 
 
 def with_blas(machine: Machine, kernels: Mapping[str, str], flags: str, **environ: str) -> Machine:
@@ -91,7 +92,7 @@ DEBIAN, WHEEL = "libopenblas.so.0", "openblas"
     [("avx2 avx512f", "Prescott", "SkylakeX"), ("avx2", "Nehalem", "Haswell"), ("avx avx2", "Sandybridge", "Haswell")],
 )
 def test_kernels_for_an_old_processor(machine: Machine, flags: str, kernel: str, better: str) -> None:
-    finding = blas.run(with_blas(machine, {DEBIAN: kernel, WHEEL: better}, flags))
+    finding = processors.blas(with_blas(machine, {DEBIAN: kernel, WHEEL: better}, flags))
     assert finding.seen == f"the distribution's OpenBLAS 0.3.21: {kernel}; scipy-openblas32 0.3.21: {better}"
     problem = only(finding, "warn")
     assert f"kernels for {kernel}" in problem.cause and "distribution" in problem.cause
@@ -104,25 +105,25 @@ def test_kernels_for_an_old_processor(machine: Machine, flags: str, kernel: str,
                           ("avx2 avx512f", "Haswell"), ("asimd", "ARMV8")],
 )  # fmt: skip
 def test_kernels_for_this_processor(machine: Machine, flags: str, kernel: str) -> None:
-    assert blas.run(with_blas(machine, {DEBIAN: kernel}, flags)).status == "ok"
+    assert processors.blas(with_blas(machine, {DEBIAN: kernel}, flags)).status == "ok"
 
 
 def test_kernels_that_somebody_asked_for(machine: Machine) -> None:
-    finding = blas.run(with_blas(machine, {WHEEL: "Prescott"}, "avx2", OPENBLAS_CORETYPE="Prescott"))
+    finding = processors.blas(with_blas(machine, {WHEEL: "Prescott"}, "avx2", OPENBLAS_CORETYPE="Prescott"))
     assert finding.seen.endswith("(OPENBLAS_CORETYPE=Prescott)")
     assert only(finding, "warn").fix.startswith("unset OPENBLAS_CORETYPE")
 
 
 def test_without_an_openblas(machine: Machine) -> None:
-    assert blas.run(with_blas(machine, {DEBIAN: ""}, "avx2")).seen.startswith("no OpenBLAS"), "another library"
-    finding = blas.run(with_blas(machine, {}, "avx2"))
+    assert processors.blas(with_blas(machine, {DEBIAN: ""}, "avx2")).seen.startswith("no OpenBLAS"), "another library"
+    finding = processors.blas(with_blas(machine, {}, "avx2"))
     assert finding.status == "ok" and "pip install scipy-openblas32" in finding.seen
-    assert blas.run(machine).seen == finding.seen, "nor where no process can be started"
+    assert processors.blas(machine).seen == finding.seen, "nor where no process can be started"
 
 
 def test_a_library_that_is_here_is_asked(machine: Machine) -> None:
     pytest.importorskip("scipy_openblas32")
-    finding = blas.run(replace(machine, execute=execute))
+    finding = processors.blas(replace(machine, execute=execute))
     assert "scipy-openblas32 0." in finding.seen
 
 
@@ -149,7 +150,7 @@ def with_mounts(machine: Machine, **devices: str) -> Machine:
 
 def stored(machine: Machine) -> Finding:
     machine.path("var/lib/docker").mkdir(parents=True)
-    return storage.judge(machine, Path("/work"))
+    return mpi.judge_storage(machine, Path("/work"))
 
 
 def test_files_on_one_device(machine: Machine) -> None:
@@ -169,12 +170,12 @@ def test_an_engine_on_a_device_of_its_own(machine: Machine) -> None:
 
 
 def test_a_machine_without_an_engine_or_with_devices_unknown(machine: Machine) -> None:
-    without = storage.judge(with_mounts(machine, _="vda"), Path("/work"))
+    without = mpi.judge_storage(with_mounts(machine, _="vda"), Path("/work"))
     assert without.status == "ok" and "docker" not in without.seen
     assert (
         stored(with_mounts(replace(machine, root=machine.path("2")), _="overlay", var_lib_docker="vdb")).status == "ok"
     )
-    bare = storage.run(replace(machine, root=machine.path("3")))
+    bare = mpi.storage(replace(machine, root=machine.path("3")))
     assert (bare.status, "unknown" in bare.seen) == ("ok", True)
 
 
@@ -186,7 +187,7 @@ def speculating(machine: Machine, state: str, bypass: str, kernel: str = "6.1.0"
     write(machine, "proc/self/status", STATUS.format(state))
     write(machine, "proc/sys/kernel/osrelease", kernel)
     write(machine, f"{CPUS}/vulnerabilities/spec_store_bypass", f"{bypass}\n")
-    return speculation.run(machine)
+    return processors.speculation(machine)
 
 
 def test_no_mitigation_by_filters(machine: Machine) -> None:
@@ -210,5 +211,5 @@ def test_a_process_that_is_mitigated_by_itself(machine: Machine) -> None:
 
 
 def test_a_kernel_that_says_nothing_of_speculation(machine: Machine) -> None:
-    finding = speculation.run(machine)
+    finding = processors.speculation(machine)
     assert (finding.status, finding.seen) == ("ok", "the kernel does not say")

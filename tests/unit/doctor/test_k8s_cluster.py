@@ -12,8 +12,8 @@ import pytest
 from tests.unit.test_k8s_session import SITE, cluster, says
 
 from collbench.cli import cli
-from collbench.doctor.cluster.k8s import examine, rights
-from collbench.doctor.parts.finding import Finding
+from collbench.doctor.clusters import k8s_cluster, rights
+from collbench.doctor.frame import Finding
 from collbench.launch.engines.k8s.site import read
 
 __all__ = ["cluster"]
@@ -28,7 +28,7 @@ NODES = [{"cpu": "7910m"}, {"cpu": "4", "nvidia.com/gpu": "2"}]
 def examined(folder: Path, more: str = "", **what: Any) -> Iterator[tuple[str, Finding]]:
     (folder / "site.toml").write_text(f'[k8s]\nobjects = "mpijob"\n{more}{SITE}')
     says(folder / "played", **({"nodes": NODES} | what))
-    return examine(str(folder / "site.toml"))
+    return k8s_cluster(str(folder / "site.toml"))
 
 
 def found(check: str, folder: Path, more: str = "", **what: Any) -> Finding:

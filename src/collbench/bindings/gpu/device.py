@@ -9,8 +9,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from collbench.bindings.host_buffers import HostBuffer, as_parts, numpy_dtype
-from collbench.bindings.mpi.arguments import HostMpiArguments
+from collbench.bindings.mpi import HostMpiArguments
+from collbench.bindings.operations import HostBuffer, as_parts, numpy_dtype
 from collbench.bindings.spec import Buffer
 from collbench.collectives.case import CollectiveCase
 from collbench.collectives.row import Array, C, Collective, Part, Prepared, Step, part

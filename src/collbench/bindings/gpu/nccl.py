@@ -29,8 +29,8 @@ from collbench.bindings.gpu.device import (
     wait_step,
 )
 from collbench.bindings.gpu.shared_library import SharedLibrary, load
-from collbench.bindings.host_buffers import HostArguments, page_aligned
-from collbench.bindings.mpi.arguments import LARGEST_COUNT
+from collbench.bindings.mpi import LARGEST_COUNT
+from collbench.bindings.operations import HostArguments, page_aligned
 from collbench.bindings.spec import Seen
 from collbench.collectives.case import CollectiveCase
 from collbench.collectives.row import Array, C, Collective, Step

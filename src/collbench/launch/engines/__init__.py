@@ -8,8 +8,8 @@ from collbench.errors import PlanError, suggestion
 from collbench.launch.engines.spec import Engine
 from collbench.registry import defined, modules_of
 
-#: Modules of this package that are not engines.
-_NO_ENGINE = ("ladder", "spec")
+#: The module of this package that is no engine.
+_NO_ENGINE = ("spec",)
 
 #: The engine of cells without containers, whichever engine a plan names.
 HOST = "host"

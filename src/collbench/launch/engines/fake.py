@@ -15,8 +15,7 @@ from pathlib import Path
 import collbench
 from collbench.errors import LaunchFailed, PlanError
 from collbench.launch.cells import LaunchCell
-from collbench.launch.engines.ladder import SHARING, Sharing, Step, ladder_of
-from collbench.launch.engines.spec import Engine, Look, Looks, Site, WorldSpec
+from collbench.launch.engines.spec import SHARING, Engine, Look, Looks, Sharing, Site, Step, WorldSpec, ladder_of
 from collbench.launch.launchers import Argv
 from collbench.launch.placement import Placement
 from collbench.launch.probe import Contents, sources

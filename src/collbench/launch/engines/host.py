@@ -170,27 +170,27 @@ def look_beside(plan: LaunchPlan, image: str, in_image: str) -> Look:
     return Look(contents, str(environment), title, library_path=before)
 
 
-def find_environment(image: str, given: str | None) -> Path:
+def find_environment(image: str, folder: str | None) -> Path:
     """The environment beside an image: the plan's, else `.venvs/IMAGE`, else the one that this program runs in.
 
     Raises:
         PlanError: the plan names a folder that is not an environment.
     """
-    if given is not None:
-        named = Path(given).expanduser()
+    if folder is not None:
+        named = Path(folder).expanduser()
         if not (named / "bin" / "python").exists():
-            raise PlanError(f"environments: {image}: {given} has no bin/python. Name a virtual environment.")
+            raise PlanError(f"environments: {image}: {folder} has no bin/python. Name a virtual environment.")
         return named.absolute()
     beside = Path(".venvs") / image
     return beside.absolute() if (beside / "bin" / "python").exists() else Path(sys.prefix)
 
 
 def probe(
-    environment: Path, vendor: str = "", benchmarks: tuple[str, ...] = (), given: Overrides = NO_OVERRIDES
+    environment: Path, vendor: str = "", benchmarks: tuple[str, ...] = (), overrides: Overrides = NO_OVERRIDES
 ) -> Contents:
     """What an environment holds; with vendor `torch`, what torch ranks use there, though there be an MPI too.
 
-    `given` is what a plan sets for its ranks, and so for this.
+    `overrides` is what a plan sets for its ranks, and so for this.
 
     Raises:
         PlanError: collbench is not installed there, or it does not answer.
@@ -202,8 +202,8 @@ def probe(
     argv = (str(environment / "bin" / "python"), "-m", "collbench.launch.probe", *flags, *benchmarks)
     try:
         with signed_folder(None) as folder:
-            given.link(folder / "lib")
-            variables = {**os.environ, **given.variables, **given.on_host(folder / "lib")}
+            overrides.link(folder / "lib")
+            variables = {**os.environ, **overrides.variables, **overrides.on_host(folder / "lib")}
             done = subprocess.run(
                 argv, capture_output=True, timeout=ANSWER, check=False, cwd="/", env=variables,
                 start_new_session=True, preexec_fn=end_with_parent,  # Ctrl-C ends the driver, at a safe point

@@ -1,7 +1,9 @@
 """What an engine is. A launch knows ranks, places and records; an engine starts commands in boxes and removes these.
 
+A box is a container, a pod, or the host itself. A ladder lists the steps of isolation that boxes of an engine can have.
+
 `Engine` is what is known without connecting to it, `Session` an engine that answers, `OpenWorld` the boxes of one
-launch. A box is a container, a pod, or the host itself.
+launch.
 """
 
 from __future__ import annotations
@@ -9,13 +11,12 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol
 
-from collbench.errors import EngineError
+from collbench.errors import EngineError, PlanError, suggestion
 from collbench.launch.cells import Launch, LaunchCell
-from collbench.launch.engines.ladder import Ladder
 from collbench.launch.folders import Folders, Storage
 from collbench.launch.launchers import Argv, RankLauncher
 from collbench.launch.overrides import NO_OVERRIDES, Overrides
@@ -24,8 +25,104 @@ from collbench.launch.probe import Contents
 from collbench.launch.waiting import Log, StopCheck
 from collbench.machine import topology
 from collbench.machine.topology import Topology
+from collbench.schema.axes import STEPS
 from collbench.schema.manifest import Allocation, Host
 from collbench.schema.plan import LaunchPlan
+
+
+@dataclass(frozen=True)
+class Sharing:
+    """What the boxes of a world share: the IPC namespace, the network with its hostname, all GPUs.
+
+    `host`: they share it with the host too, whose IPC, PID, network and UTS namespaces they are in. `shm_bytes` is the
+    size of a box's /dev/shm; None where it is the host's.
+    """
+
+    ipc: bool = True
+    net: bool = True
+    all_gpus: bool = True
+    host: bool = True
+    shm_bytes: int | None = None
+
+
+@dataclass(frozen=True)
+class Step:
+    """A step of an engine's ladder: `adds` says what it adds to the steps before, `sharing` what is shared then.
+
+    `between`: it adds nothing to a single box, which is at the step before instead.
+    """
+
+    name: str
+    adds: str
+    sharing: Sharing
+    between: bool = False
+
+
+Ladder = tuple[Step, ...]
+
+#: Size of /dev/shm from the step `limits` on, and that of a container otherwise (bytes).
+LARGE_SHM, USUAL_SHM = 1 << 30, 64 << 20
+
+_NOTHING = Sharing(ipc=False, net=False, all_gpus=False, host=False, shm_bytes=LARGE_SHM)
+
+#: What containers share at each step.
+SHARING = {
+    "strict": replace(_NOTHING, shm_bytes=USUAL_SHM),
+    "limits": _NOTHING,
+    "ipc": replace(_NOTHING, ipc=True),
+    "net": replace(_NOTHING, ipc=True, net=True),
+    "visible": replace(_NOTHING, ipc=True, net=True, all_gpus=True),
+    "files": Sharing(),
+}
+
+
+def ladder_of(*steps: Step) -> Ladder:
+    """The ladder with these steps. Their order is that of `schema.axes.STEPS`, by which runs are read too.
+
+    Raises:
+        ValueError: a step has a name that is not among them.
+    """
+    return tuple(sorted(steps, key=lambda step: STEPS.index(step.name), reverse=True))
+
+
+def step_of(ladder: Ladder, name: str) -> Step:
+    """The step of that name.
+
+    Raises:
+        PlanError: the ladder has none.
+    """
+    for step in ladder:
+        if step.name == name:
+            return step
+    known = tuple(step.name for step in ladder)
+    raise PlanError(f"isolation {name!r}: unknown to this engine. {suggestion(name, known)}")
+
+
+def steps_of(ladder: Ladder, boxes: int, wanted: tuple[str, ...]) -> tuple[str | None, ...]:
+    """The steps that differ in worlds of so many boxes, each once; a single None where boxes isolate nothing.
+
+    Where none is wanted it is the first, the most isolated. Those that the ladder lacks are left out.
+    """
+    if not ladder:
+        return (None,)
+    steps = [step for name in wanted for step in ladder if step.name == name] if wanted else [ladder[0]]
+    if boxes == 1:
+        steps = [next(before for before in reversed(ladder[: ladder.index(step) + 1]) if not before.between)
+                 for step in steps]  # fmt: skip
+    return tuple(dict.fromkeys(step.name for step in steps))
+
+
+def lacking(ladder: Ladder, wanted: tuple[str, ...]) -> tuple[str, ...]:
+    """The steps that are wanted and that the ladder lacks, though another engine's has them.
+
+    Raises:
+        PlanError: no engine has a step of that name.
+    """
+    known = tuple(step.name for step in ladder)
+    for name in wanted:
+        if name not in (*STEPS[1:], *known):
+            raise PlanError(f"isolation {name!r}: unknown. {suggestion(name, known)}")
+    return tuple(dict.fromkeys(name for name in wanted if name not in known))
 
 
 @dataclass(frozen=True)

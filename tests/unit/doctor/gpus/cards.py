@@ -7,7 +7,7 @@ from collections.abc import Callable
 from tests.unit.doctor.machines import write
 from tests.unit.made_nvml import MadeNvml
 
-from collbench.doctor.parts.processors import Machine, Output
+from collbench.doctor.frame import Machine, Output
 
 Install = Callable[[MadeNvml], MadeNvml]
 

@@ -12,7 +12,7 @@ from tests.unit.doctor.gpus.cards import Install, answering
 from tests.unit.doctor.machines import write
 from tests.unit.made_nvml import MadeNvml
 
-from collbench.doctor.parts.processors import Machine
+from collbench.doctor.frame import Machine
 from collbench.machine import nvml
 from collbench.machine.launcher import Launcher
 

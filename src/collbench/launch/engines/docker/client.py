@@ -225,12 +225,12 @@ class Docker:
             raise EngineError(f"containers: {missing}") from error
         self.host, self.check = host or os.environ.get(service.variable) or service.host, check
         self.service, self.run, self.limit = service, f"cb{secrets.token_hex(4)}", Limit(check)
-        made = partial(docker.APIClient, base_url=self.host, timeout=ANSWER, tls=_tls(self.host))
+        client = partial(docker.APIClient, base_url=self.host, timeout=ANSWER, tls=_tls(self.host))
         try:
             # One that is told a version asks for nothing while it is made, when it has no limit yet.
-            with self.limit.on(made(version=docker.constants.DEFAULT_DOCKER_API_VERSION)) as first:
+            with self.limit.on(client(version=docker.constants.DEFAULT_DOCKER_API_VERSION)) as first:
                 version = first.version(api_version=False)
-            self.api: Any = self.limit.on(made(version=version["ApiVersion"]))
+            self.api: Any = self.limit.on(client(version=version["ApiVersion"]))
             components = [str(component["Name"]) for component in version.get("Components") or ()]
             name = components[0] if components else "Engine"  # Podman's may listen on the same socket
             self.title = f"{'Docker Engine' if name == 'Engine' else name} {version['Version']}"

@@ -94,7 +94,7 @@ class DockerSession:
                 yield Containers(engine, layout.hosts, layout.names, exits, program_of(world))
             except LaunchFailed as error:
                 killed = killed_for_memory(engine, tuple(layout.names.values()))
-                raise LaunchFailed(f"{error}{killed}", error.log) from error
+                raise error.saying(f"{error}{killed}") from error
             finally:
                 exits.stop()
                 with contextlib.suppress(EngineError):

@@ -14,7 +14,7 @@ from pathlib import Path
 from collbench.errors import EngineError, RequestError
 from collbench.launch.engines.docker.client import Docker, objects, translated
 from collbench.launch.engines.docker.containers import remove_all
-from collbench.launch.engines.docker.look import contents_of, find, inspect, reference_of, resolve
+from collbench.launch.engines.docker.look import contents_of, find, inspect, reference_of
 from collbench.launch.engines.spec import cleaned
 from collbench.launch.probe import Contents
 from collbench.launch.shipped import PACKAGE, dockerfiles, find_dockerfile, find_layer, source_tree
@@ -204,7 +204,7 @@ def build(engine: Docker, wanted: ImageBuild, on_line: OnLine, stopping: Stoppin
         build_context(engine, context, file, draft, wanted.arguments, wanted.no_cache, {}, on_line)
         try:
             with stopping.listening():
-                contents = contents_of(engine, resolve(engine, draft), build=True)
+                contents = contents_of(engine, find(engine, draft), build=True)
                 base = inspect(engine, wanted.base)  # one of no registry has no digest, but an id
                 labels = labels_of(contents)
                 labels["collbench.base"] = f"{wanted.base} {(base.get('RepoDigests') or [base['Id']])[0]}"
@@ -255,11 +255,11 @@ def labels_of(contents: Contents) -> dict[str, str]:
     if contents.libraries and contents.vendor not in ("torch", ""):  # one MPI per image
         labels["collbench.mpi"] = f"{contents.libraries[0].name} {contents.libraries[0].version}"
         labels["collbench.mpi.sha256"] = contents.libraries[0].sha256 or ""
-    if (made := contents.build) is not None:
+    if (mpi := contents.build) is not None:
         words: dict[bool | None, str] = {True: "yes", False: "no", None: "unknown"}
-        labels["collbench.mpi.configure"] = made.configure or ""
+        labels["collbench.mpi.configure"] = mpi.configure or ""
         # Whether it works is not known: finding out takes a GPU.
-        labels["collbench.mpi.cuda"] = f"built {words[made.cuda_built]}, claimed {words[made.cuda_claimed]}"
+        labels["collbench.mpi.cuda"] = f"built {words[mpi.cuda_built]}, claimed {words[mpi.cuda_claimed]}"
     if contents.cuda is not None:
         labels["collbench.cuda"] = contents.cuda
     for library in contents.libraries:

@@ -58,7 +58,7 @@ CONFINED: dict[str, Any] = {"network_mode": "none", "cap_drop": ["ALL"], "securi
 
 
 @dataclass(frozen=True)
-class Resolved:
+class ImageRef:
     """The name of an image, for messages, and the id that the name stood for when it was looked up."""
 
     name: str
@@ -86,30 +86,22 @@ def inspect(engine: Docker, reference: str) -> dict[str, Any]:
     return image
 
 
-def resolve(engine: Docker, reference: str) -> Resolved:
-    """The image that has this name now; later another image may get it.
-
-    Raises:
-        ImageMissing: the engine does not have it.
-    """
-    return Resolved(reference, str(inspect(engine, reference)["Id"]))
-
-
-def find(engine: Docker, name: str) -> Resolved:
-    """The image that a plan names.
+def find(engine: Docker, name: str) -> ImageRef:
+    """The image that has this name now, as a plan names it; later another image may get the name.
 
     Raises:
         ImageMissing: it is not on the engine; the message says how to get it.
     """
+    reference = reference_of(name)
     try:
-        return resolve(engine, reference_of(name))
+        return ImageRef(reference, str(inspect(engine, reference)["Id"]))
     except ImageMissing as error:
-        hint = "Pull it, or build it." if "/" in name or ":" in name else f"Build it: collbench image build {name}"
+        hint = "Pull it, or build it." if reference == name else f"Build it: collbench image build {name}"
         raise ImageMissing(f"{error} {hint}") from error
 
 
 def ask(
-    engine: Docker, image: Resolved, argv: tuple[str, ...], variables: Mapping[str, str] | None = None, **settings: Any
+    engine: Docker, image: ImageRef, argv: tuple[str, ...], variables: Mapping[str, str] | None = None, **settings: Any
 ) -> tuple[int, str]:
     """Run a command in a confined container of its own, as a rank's user: exit code, and the end of its output.
 
@@ -146,22 +138,22 @@ def ask(
 
 
 def contents_of(
-    engine: Docker, image: Resolved, build: bool = False, requests: list[dict[str, Any]] | None = None,
-    benchmarks: tuple[str, ...] = (), given: Overrides = NO_OVERRIDES,
+    engine: Docker, image: ImageRef, build: bool = False, requests: list[dict[str, Any]] | None = None,
+    benchmarks: tuple[str, ...] = (), overrides: Overrides = NO_OVERRIDES,
 ) -> Contents:  # fmt: skip
     """What `collbench.launch.probe` prints in an image; with `build`, how its MPI was built too.
 
-    `requests` are the engine's device requests: without a GPU, backends that need one are missing. `given` is what a
-    plan sets for its ranks, and so for this.
+    `requests` are the engine's device requests: without a GPU, backends that need one are missing. `overrides` are what
+    a plan sets for its ranks, and so for this.
 
     Raises:
         ImageMissing: it does not hold this collbench.
     """
     argv = ("python", "-m", "collbench.launch.probe", *(("--build",) if build else ()), *benchmarks)
     settings: dict[str, Any] = {"device_requests": requests} if requests else {}
-    if given.mounts():
-        settings["mounts"] = [mount.setting for mount in library_mounts(given)]
-    if variables := {**given.variables, **given.inside()}:
+    if overrides.mounts():
+        settings["mounts"] = [mount.setting for mount in library_mounts(overrides)]
+    if variables := {**overrides.variables, **overrides.inside()}:
         settings["variables"] = variables
     code, output = ask(engine, image, argv, **settings)
     last = output.strip().rpartition("\n")[2]
@@ -179,7 +171,7 @@ def contents_of(
 # What an engine can give ---------------------------------------------------------------------------------------------
 
 
-def allows_memlock(engine: Docker, image: Resolved) -> bool:
+def allows_memlock(engine: Docker, image: ImageRef) -> bool:
     """Whether a container may lock memory without limit: not where the engine itself may not."""
     try:
         return ask(engine, image, ("true",), ulimits=[UNLIMITED_MEMLOCK])[0] == 0
@@ -189,9 +181,9 @@ def allows_memlock(engine: Docker, image: Resolved) -> bool:
         raise
 
 
-def allowed_calls(engine: Docker, image: Resolved) -> frozenset[str]:
+def allowed_calls(engine: Docker, image: ImageRef) -> frozenset[str]:
     """Of `process_vm_readv` and `kcmp`, what processes in a container without capabilities may call on each other."""
-    _, output = ask(engine, image, ("python", "-m", "collbench.doctor.parts.attach_probe"))
+    _, output = ask(engine, image, ("python", "-m", "collbench.doctor.attach_probe"))
     try:
         errors = msgspec.json.decode(output.strip(), type=dict[str, dict[str, int | None]])["plain"]
     except (msgspec.DecodeError, KeyError):
@@ -212,21 +204,21 @@ def seals_networks(engine: Docker) -> bool:
     return True
 
 
-def refuse_unseen_folder(engine: Docker, image: Resolved, plan: Plan) -> None:
+def refuse_unseen_folder(engine: Docker, image: ImageRef, plan: Plan) -> None:
     """Mount a folder as a launch does, and let the user in the container read it and write to it.
 
     Raises:
         EngineError: the engine is on another machine, or in another mount namespace, or the user may not write there.
     """
     token = secrets.token_hex(8)
-    with folders(plan, user_inside()) as made:
-        (made.out / "token").write_text(token, encoding="ascii")
+    with folders(plan, user_inside()) as at:
+        (at.out / "token").write_text(token, encoding="ascii")
         command = ("sh", "-c", f"cat {OUT}/token && : > {OUT}/seen")
         try:
-            code, output = ask(engine, image, command, mounts=[Mount(str(made.out), OUT, True).setting])
+            code, output = ask(engine, image, command, mounts=[Mount(str(at.out), OUT, True).setting])
             usable = code == 0 and output.split()[-1:] == [token]  # an image's entry point may print something before
         except EngineError as error:
-            if str(made.out) not in str(error):
+            if str(at.out) not in str(error):
                 raise
             usable = False
     if not usable:
@@ -236,7 +228,7 @@ def refuse_unseen_folder(engine: Docker, image: Resolved, plan: Plan) -> None:
         )
 
 
-def refuse_without_host(engine: Docker, image: Resolved) -> None:
+def refuse_without_host(engine: Docker, image: ImageRef) -> None:
     """Try a container in the host's namespaces, which must be those of this process: it removes what ranks leave there.
 
     Raises:
@@ -267,7 +259,7 @@ def knows_cdi(description: dict[str, Any], root: Path = Path("/")) -> bool:
     return False
 
 
-def refuse_without_gpus(engine: Docker, image: Resolved, gpus: tuple[str, ...], cdi: bool) -> None:
+def refuse_without_gpus(engine: Docker, image: ImageRef, gpus: tuple[str, ...], cdi: bool) -> None:
     """Try a container with GPUs of these UUIDs.
 
     Raises:
@@ -318,17 +310,17 @@ def look_at(engine: Docker, plan: LaunchPlan, placements: Mapping[LaunchCell, Pl
     looks, variable = {}, f"{LIBRARY_PATH}="
     for name, image in images.items():
         engine.check()
-        known = inspect(engine, image.id)
-        config = known.get("Config") or {}
+        details = inspect(engine, image.id)
+        config = details.get("Config") or {}
         paths = (str(text).removeprefix(variable) for text in config.get("Env") or () if str(text).startswith(variable))
         library_path = next(paths, "")
         contents = contents_of(
             engine, image, requests=gpu_requests(gpus, cdi), benchmarks=workloads.uses(plan.benchmarks),
-            given=overrides_of(plan, library_path),
+            overrides=overrides_of(plan, library_path),
         )  # fmt: skip
         attach = launchers.get(contents.vendor, name).attach if shared else frozenset()
         looks[name] = Look(
-            contents, image.id, f"image {name}", id=str(known["Id"]), digests=tuple(known.get("RepoDigests") or ()),
+            contents, image.id, f"image {name}", id=str(details["Id"]), digests=tuple(details.get("RepoDigests") or ()),
             labels={key: str(value) for key, value in (config.get("Labels") or {}).items()
                     if key.startswith("collbench.")},
             refused=attach - allowed_calls(engine, image) if attach else frozenset(), library_path=library_path,

@@ -11,8 +11,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from collbench.launch.engines.ladder import SHARING, USUAL_SHM, Step, ladder_of, step_of
-from collbench.launch.engines.spec import WorldSpec
+from collbench.launch.engines.spec import SHARING, USUAL_SHM, Step, WorldSpec, ladder_of, step_of
 from collbench.launch.launchers import Argv
 from collbench.launch.overrides import Overrides
 from collbench.launch.placement import Box
@@ -165,9 +164,9 @@ def program_of(world: WorldSpec) -> Argv:
     return INSIDE if world.folders.turns is None else (*INSIDE, *IN_TURNS)
 
 
-def library_mounts(given: Overrides) -> tuple[Mount, ...]:
+def library_mounts(overrides: Overrides) -> tuple[Mount, ...]:
     """The library files that a plan puts in front of others."""
-    return tuple(Mount(source, target) for target, source in given.mounts().items())
+    return tuple(Mount(source, target) for target, source in overrides.mounts().items())
 
 
 def layout_of(world: WorldSpec) -> Layout:
@@ -182,7 +181,7 @@ def layout_of(world: WorldSpec) -> Layout:
     capabilities = {"SYS_NICE": limits, "SYS_PTRACE": sharing.ipc}
     environment = variables(cell, placement, stack) | stack.overrides.inside() | ACCOUNT
 
-    def made(name: str, box: Box, **fields: Any) -> Spec:
+    def container(name: str, box: Box, **fields: Any) -> Spec:
         return Spec(
             name=name, image=stack.reference, user=f"{world.user[0]}:{world.user[1]}", cores=box.cores, nodes=box.nodes,
             labels={RUN_LABEL: world.run, LAUNCH_LABEL: world.name, DRIVER_LABEL: world.driver},
@@ -196,16 +195,17 @@ def layout_of(world: WorldSpec) -> Layout:
     names, mounts = tuple(f"{world.name}-{box.name}" for box in placement.boxes), _mounts(world)
     network, anchor = None if sharing.host else f"{world.name}-net", None
     if (sharing.ipc or sharing.net) and not sharing.host and len(names) > 1:
-        aliases = names if sharing.net else ()
-        # Open MPI's mpirun must find its own host, by this name, among those that it is given.
-        hostname = aliases[0] if aliases else f"{world.name}-anchor"
-        anchor = made(f"{world.name}-anchor", Box("anchor", (), placement.slots), hostname=hostname, network=network,
-                      aliases=aliases, donates=True)  # fmt: skip
+        name, aliases = f"{world.name}-anchor", names if sharing.net else ()
+        anchor = container(
+            name, Box("anchor", (), placement.slots), network=network, aliases=aliases, donates=True,
+            # Open MPI's mpirun must find its own host, by this name, among those that it is given.
+            hostname=aliases[0] if aliases else name,
+        )  # fmt: skip
     joins = None if anchor is None else anchor.name
     joins_net = joins if sharing.net else None
     connected = not (joins_net or sharing.host)
     members = tuple(
-        made(
+        container(
             name, box, mounts=mounts[box.name], gpus=placement.gpus if sharing.all_gpus else box.gpus,
             hostname=name if connected else None, network=network if connected else None,
             joins_ipc=joins if sharing.ipc else None, joins_net=joins_net, of_host=sharing.host,
@@ -312,8 +312,8 @@ def container_settings(api: Any, spec: Spec) -> dict[str, Any]:
     """Keyword arguments of `create_container`. `api` is the SDK's client."""
     values = {option.key: option.value for option in options(spec)}
     end = {"Aliases": aliases} if (aliases := values.pop("aliases")) else {}
-    own = {key: values.pop(key) for key in ("name", "user", "hostname", "labels", "environment")}
-    return own | {
+    container = {key: values.pop(key) for key in ("name", "user", "hostname", "labels", "environment")}
+    return container | {
         "image": spec.image,
         "command": list(WAITS),
         "host_config": api.create_host_config(**{key: value for key, value in values.items() if value is not None}),
@@ -331,13 +331,13 @@ def world_commands(world: WorldSpec, program: str = "docker") -> tuple[str, ...]
     """The network, the containers, what starts the ranks, and what removes everything."""
     layout = layout_of(world)
     sealed = f" --opt {INHIBIT_ADDRESS}=true" if SEALED in world.stack.grants else ""
-    made = [f"{program} network create --internal{sealed} {layout.network}"] if layout.network else []
-    removed = [f"{program} network rm {layout.network}"] if layout.network else []
+    creates = [f"{program} network create --internal{sealed} {layout.network}"] if layout.network else []
+    removes = [f"{program} network rm {layout.network}"] if layout.network else []
     return (
-        *made,
+        *creates,
         *(container_command(spec, program) for spec in layout.specs),
         *_starts(world, layout, program),
-        "; ".join((f"{program} rm -f {' '.join(spec.name for spec in layout.specs)}", *removed)),
+        "; ".join((f"{program} rm -f {' '.join(spec.name for spec in layout.specs)}", *removes)),
     )
 
 

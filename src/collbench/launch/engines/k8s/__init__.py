@@ -49,7 +49,6 @@ from collbench.launch.folders import YOUNG, driver_identity, folders_in, is_dead
 from collbench.launch.job import HostProcess
 from collbench.launch.launchers import Argv
 from collbench.launch.placement import Placement
-from collbench.launch.site import node_of
 from collbench.launch.stacks import contents_in, probe_of
 from collbench.launch.waiting import Log, StopCheck
 from collbench.schema.manifest import Allocation, Host
@@ -77,8 +76,7 @@ COPY, MOST_FILES = 600.0, 20_000
 
 def nodes(plan: LaunchPlan) -> Site:
     """The nodes of a site."""
-    site = read(plan.site)
-    return Site(node_of(site.cores, site.gpus))
+    return Site(read(plan.site).node)
 
 
 def all_launches(plan: LaunchPlan, order: Sequence[Launch], placements: Mapping[LaunchCell, Placement]) -> str:
@@ -107,22 +105,22 @@ def wait_for_pods(client: Client, launch: str, expected: int, check: StopCheck) 
     while True:
         check()
         pods = client.pods(launch)
-        found = standing(pods, expected)
-        if found.running:
+        state = standing(pods, expected)
+        if not state.waits:
             return pods
         if (died := end_of(pods)) is not None:
             raise LaunchFailed(died)
-        if len(pods) < expected and not found.in_vain and (warnings := client.warnings(launch)):
-            found = missing(warnings)
-        if found.in_vain:
-            raise EngineError(f"engine k8s: {found.waits}")
+        if len(pods) < expected and not state.in_vain and (warnings := client.warnings(launch)):
+            state = missing(warnings)
+        if state.in_vain:
+            raise EngineError(f"engine k8s: {state.waits}")
         if time.monotonic() > end:
             raise EngineError(
-                f"engine k8s: the pods of {launch} do not run after {client.site.timeout}: {found.waits}. Raise "
+                f"engine k8s: the pods of {launch} do not run after {client.site.timeout}: {state.waits}. Raise "
                 "timeout in the site file, or ask for less."
             )
-        if found.waits != said:
-            said = found.waits
+        if state.waits != said:
+            said = state.waits
             sys.stderr.write(f"# Kubernetes: {said}\n")
         time.sleep(ASK)
 

@@ -120,6 +120,7 @@ class Pod:
 
     @staticmethod
     def of(pod: Object) -> Pod:
+        """As kubectl prints it: any field may be missing."""
         metadata, status = pod.get("metadata", {}), pod.get("status", {})
         name = str(metadata.get("name", "?"))
         # Of a Job's pod as its annotation says, of the operator's as its name ends.
@@ -152,9 +153,8 @@ def _text(said: Object) -> str:
 
 @dataclass(frozen=True)
 class Standing:
-    """Whether all pods run; else what they wait for, and whether in vain."""
+    """What pods wait for, and whether in vain; they wait for nothing: all run."""
 
-    running: bool
     waits: str = ""
     in_vain: bool = False
 
@@ -162,8 +162,8 @@ class Standing:
 def standing(pods: Sequence[Pod], expected: int) -> Standing:
     """Of the pods that there are, of so many."""
     for pod in (*(pod for pod in pods if pod.in_vain), *(pod for pod in pods if pod.waits)):
-        return Standing(False, f"{pod.name}: {pod.waits}", pod.in_vain)
-    return Standing(True) if len(pods) >= expected else Standing(False, f"{len(pods)} of {expected} pods are there")
+        return Standing(f"{pod.name}: {pod.waits}", pod.in_vain)
+    return Standing() if len(pods) >= expected else Standing(f"{len(pods)} of {expected} pods are there")
 
 
 def missing(warnings: Sequence[tuple[str, str]]) -> Standing:
@@ -175,7 +175,7 @@ def missing(warnings: Sequence[tuple[str, str]]) -> Standing:
         (reason, message) for reason, message in warnings
         if reason == "FailedCreate" or (reason == "MPIJobFailed" and any(word in message for word in _REFUSALS))
     ]  # fmt: skip
-    return Standing(False, ": ".join((refused or warnings)[-1]), in_vain=bool(refused))
+    return Standing(": ".join((refused or warnings)[-1]), in_vain=bool(refused))
 
 
 def end_of(pods: Sequence[Pod]) -> str | None:

@@ -13,8 +13,7 @@ from typing import Any
 import msgspec
 
 from collbench.launch.engines.k8s.site import K8sSite, merged
-from collbench.launch.engines.ladder import LARGE_SHM
-from collbench.launch.engines.spec import WorldSpec
+from collbench.launch.engines.spec import LARGE_SHM, WorldSpec
 from collbench.launch.expansion import cores_of, shape_of
 from collbench.launch.launchers import PORT, Argv
 from collbench.launch.placement import Box

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -12,46 +12,40 @@ import msgspec
 
 from collbench.errors import PlanError, UnitError, suggestion
 from collbench.launch.cells import LaunchCell
-from collbench.launch.engines.ladder import SHARING, Step, ladder_of
+from collbench.launch.engines.spec import SHARING, Step, ladder_of
 from collbench.launch.expansion import launcher_of
-from collbench.launch.launchers import RankLauncher
 from collbench.launch.placement import Placement
-from collbench.launch.site import read_site, refuse_libraries, refuse_sizes, refuse_variables
+from collbench.launch.site import Cluster, read_site
 from collbench.schema.axes import name_and_number
 from collbench.schema.plan import LaunchPlan
 from collbench.units import parse_duration
 
 
-class K8sSite(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class K8sSite(Cluster, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What Kubernetes needs to know of a cluster.
 
-    `cores` and `gpus` are those of a node that pods may have. `images` are references in a registry, by the names in
-    plans, `libraries` the library by image where its name does not say it. `objects` says what the cluster has: Jobs
-    alone, or the MPI Operator's MPIJobs too. `memory` is that of a container. `node_selector` chooses nodes by labels,
-    `queue` is a local queue of Kueue. `variables` are set for every rank. Pods may take `timeout` to run, and a launch
-    `time`; Kubernetes ends it then. `context` is kubectl's; empty for its current one.
+    `images` are references in a registry. `objects` says what the cluster has: Jobs alone, or the MPI Operator's
+    MPIJobs too. `memory` is that of a container. `node_selector` chooses nodes by labels, `queue` is a local queue of
+    Kueue. Pods may take `timeout` to run, and a launch `time`; Kubernetes ends it then. `context` is kubectl's; empty
+    for its current one.
 
     Of a core pods get all `threads_per_core`, the hardware threads that kubelet counts as CPUs.
     `gpu_resource` is the resource that counts GPUs. `resources` are further requests, and limits, of each container
     with ranks. `pod` is a fragment of a pod template, `container` one of a container: they are merged into every one.
     """
 
-    cores: int
     images: dict[str, str]
     namespace: str = "default"
     context: str = ""
     objects: Literal["job", "mpijob"] = "job"
     threads_per_core: int = 1
-    gpus: int = 0
     gpu_resource: str = "nvidia.com/gpu"
     memory: str = "4Gi"
-    resources: dict[str, int | str] = {}
-    pod: dict[str, Any] = {}
-    container: dict[str, Any] = {}
-    libraries: dict[str, str] = {}
-    node_selector: dict[str, str] = {}
+    resources: dict[str, int | str] = msgspec.field(default_factory=dict)
+    pod: dict[str, Any] = msgspec.field(default_factory=dict)
+    container: dict[str, Any] = msgspec.field(default_factory=dict)
+    node_selector: dict[str, str] = msgspec.field(default_factory=dict)
     queue: str = ""
-    variables: dict[str, str] = {}
     timeout: str = "10m"
     time: str = "120m"
 
@@ -241,13 +235,9 @@ def read(path: str) -> K8sSite:
         PlanError: it cannot be read, or a value makes no sense.
     """
     site = read_site(path, "k8s", K8sSite)
-    refuse_sizes(f"site {path}", site.cores, site.gpus)
-    where = f"site {path}"
-    refuse_libraries(f"{where}: libraries", site.libraries.values())
-    refuse_variables(where, site.variables)
-    refuse_formats(where, site)
+    refuse_formats(f"site {path}", site)
     for key, fragment in (("pod", site.pod), ("container", site.container)):
-        _refuse_values(where, key, fragment)
+        _refuse_values(f"site {path}", key, fragment)
     if not 1 <= site.threads_per_core <= _MOST_THREADS:
         raise PlanError(f"site {path}: threads_per_core must be from 1 to {_MOST_THREADS}: 2 with hyper-threading.")
     for name in ("timeout", "time"):
@@ -291,44 +281,35 @@ def refuse(plan: LaunchPlan, placements: Mapping[LaunchCell, Placement], site: K
         raise PlanError('device "gpu": the nodes of the site have none. Say how many in the site file: gpus = 4.')
     for cell, placement in placements.items():
         launcher = launcher_of(cell.image, site.libraries, plan)
-        for why in _reasons(plan, cell, placement, site, launcher):
-            raise PlanError(why if why.startswith(("policy", "image")) else f"{cell.title}: {why}")
-
-
-def _reasons(
-    plan: LaunchPlan, cell: LaunchCell, placement: Placement, site: K8sSite, launcher: RankLauncher
-) -> Iterable[str]:
-    policy, boxes = name_and_number(cell.policy)[0], len(placement.boxes) // cell.hosts
-    if cell.isolation is None:
-        yield ("policy host: pods are containers. Leave it out, or compare with the nodes themselves: --on slurm, or a "
-               "plan of its own on a node")  # fmt: skip
-    if policy not in POLICIES:
-        yield f"policy {cell.policy}: where memory nodes are, only a node knows. Use {', '.join(POLICIES)}:2"
-    if cell.image not in site.images:
-        yield f"image {cell.image}: the site file does not say where it is. Add it to [k8s.images]."
-    if cell.isolation in _NO_STEP:
-        yield _NO_STEP[cell.isolation]
-    if cell.affinity == "far":
-        yield "affinity far: the node chooses memory (topologyManagerPolicy), and cannot be asked for far memory"
-    if placement.crowded:
-        yield "oversubscribe: pods have cores of their own. Lower ranks or cores_per_rank"
-    if cell.storage is not None or cell.servers or plan.spare != "idle":
-        yield "benchmarks of storage and parameter servers are for one machine; leave them out of a plan for Kubernetes"
-    yield from _of_objects(cell, placement, site, launcher, boxes)
-
-
-def _of_objects(
-    cell: LaunchCell, placement: Placement, site: K8sSite, launcher: RankLauncher, boxes: int
-) -> Iterable[str]:
-    """What Jobs and MPIJobs cannot do; `boxes` are containers on each host."""
-    by_ssh = bool(launcher.operator) and len(placement.boxes) > 1
-    if by_ssh and site.objects != "mpijob":
-        yield (f"{launcher.vendor} reaches several pods by ssh, which the MPI Operator prepares. Where there is one, "
-               'set objects = "mpijob" in the site file; or use policy multi on one host, or torch')  # fmt: skip
-    if by_ssh and cell.isolation == "net":
-        yield 'the MPI Operator starts one container of a pod. Use torch, or the step "limits" or "files"'
-    if boxes > 1 and cell.hosts > 1 and cell.isolation != "net":
-        yield (f"Kubernetes cannot be asked for {boxes} pods on each of {cell.hosts} hosts. Use policy multi, as many "
-               'hosts as pods, or for torch the step "net"')  # fmt: skip
-    if by_ssh and boxes > 1 and (cell.isolation == "files" or site.host_network):
-        yield "several pods of a node share its network, and so one port for sshd. Use policy multi, or the step limits"
+        policy, boxes = name_and_number(cell.policy)[0], len(placement.boxes) // cell.hosts  # boxes of each host
+        by_ssh = bool(launcher.operator) and len(placement.boxes) > 1
+        reasons = (
+            (cell.isolation is None,
+             "policy host: pods are containers. Leave it out, or compare with the nodes themselves: --on slurm, or a "
+             "plan of its own on a node"),
+            (policy not in POLICIES,
+             f"policy {cell.policy}: where memory nodes are, only a node knows. Use {', '.join(POLICIES)}:2"),
+            (cell.image not in site.images,
+             f"image {cell.image}: the site file does not say where it is. Add it to [k8s.images]."),
+            (cell.isolation in _NO_STEP, _NO_STEP.get(cell.isolation or "", "")),
+            (cell.affinity == "far",
+             "affinity far: the node chooses memory (topologyManagerPolicy), and cannot be asked for far memory"),
+            (placement.crowded, "oversubscribe: pods have cores of their own. Lower ranks or cores_per_rank"),
+            (cell.storage is not None or cell.servers or plan.spare != "idle",
+             "benchmarks of storage and parameter servers are for one machine; leave them out of a plan for "
+             "Kubernetes"),
+            (by_ssh and site.objects != "mpijob",
+             f"{launcher.vendor} reaches several pods by ssh, which the MPI Operator prepares. Where there is one, set "
+             'objects = "mpijob" in the site file; or use policy multi on one host, or torch'),
+            (by_ssh and cell.isolation == "net",
+             'the MPI Operator starts one container of a pod. Use torch, or the step "limits" or "files"'),
+            (boxes > 1 and cell.hosts > 1 and cell.isolation != "net",
+             f"Kubernetes cannot be asked for {boxes} pods on each of {cell.hosts} hosts. Use policy multi, as many "
+             'hosts as pods, or for torch the step "net"'),
+            (by_ssh and boxes > 1 and (cell.isolation == "files" or site.host_network),
+             "several pods of a node share its network, and so one port for sshd. Use policy multi, or the step "
+             "limits"),
+        )  # fmt: skip
+        for holds, why in reasons:
+            if holds:
+                raise PlanError(why if why.startswith(("policy", "image")) else f"{cell.title}: {why}")

@@ -20,7 +20,6 @@ import msgspec
 
 from collbench.errors import EngineError, LaunchFailed, LaunchLost
 from collbench.launch.cells import Launch, LaunchCell
-from collbench.launch.engines.ladder import Sharing, Step, ladder_of
 from collbench.launch.engines.slurm.job import (
     SHARED,
     SlurmJob,
@@ -47,13 +46,12 @@ from collbench.launch.engines.slurm.script import (
     variables_of,
 )
 from collbench.launch.engines.slurm.site import SlurmSite, read, refuse
-from collbench.launch.engines.spec import Engine, Look, Looks, Site, Stack, WorldSpec
+from collbench.launch.engines.spec import Engine, Look, Looks, Sharing, Site, Stack, Step, WorldSpec, ladder_of
 from collbench.launch.expansion import launcher_of
 from collbench.launch.folders import folders_in, remove_folder
 from collbench.launch.launchers import PROCESS, Argv
 from collbench.launch.placement import Box, Placement
 from collbench.launch.probe import Contents
-from collbench.launch.site import node_of
 from collbench.launch.stacks import contents_on, nodes_of, probe_of
 from collbench.launch.waiting import LONGEST_ANSWER, Log, StopCheck
 from collbench.schema.manifest import Allocation, Host
@@ -69,7 +67,7 @@ def nodes(plan: LaunchPlan) -> Site:
     if not any(option.split("=")[0] == "--exclusive" for option in site.options):
         cautions.append(f"site {plan.site}: no --exclusive among options: unless the partition gives whole nodes "
                         "(OverSubscribe=EXCLUSIVE), other jobs may run beside the ranks")  # fmt: skip
-    return Site(node_of(site.cores, site.gpus), site.seconds, tuple(cautions))
+    return Site(site.node, site.seconds, tuple(cautions))
 
 
 def all_launches(plan: LaunchPlan, order: Sequence[Launch], placements: Mapping[LaunchCell, Placement]) -> str:
@@ -117,7 +115,7 @@ class Answer:
     code: int | None = None
 
     @property
-    def told(self) -> tuple[str, ...]:
+    def summary(self) -> tuple[str, ...]:
         """The lines; of a command that failed the last one with its exit code, and without numbers of processes."""
         if not self.code:
             return self.lines
@@ -178,10 +176,10 @@ def contents_of(
         ImageMissing: on a node there is none, or another one.
     """
     argv, title = probe_of(python_of(cell, site), cell.image, site.libraries, plan), title_of(cell, site)
-    asked = StepOf(f"look-{cell.image}-{job.steps}", cell, placement, PROCESS, {}, job.with_servers, ANSWERED)
-    answers = answers_of(job, asked, site, argv, check, title, limit)
+    step = StepOf(f"look-{cell.image}-{job.steps}", cell, placement, PROCESS, {}, job.with_servers, ANSWERED)
+    answers = answers_of(job, step, site, argv, check, title, limit)
     workers_first = (*answers[cell.servers :], *answers[: cell.servers])
-    return contents_on({one.node: one.told for one in workers_first}, title, cell.image, site.libraries, plan)
+    return contents_on({one.node: one.summary for one in workers_first}, title, cell.image, site.libraries, plan)
 
 
 def hosts_of(
@@ -193,36 +191,36 @@ def hosts_of(
         EngineError: the job ended, not every node answers, or one does not see the folder of the job.
     """
     argv = ("sh", "-c", _SEES, str(job.folder), python_of(cell, site), "-m", "collbench.launch.node")
-    asked = StepOf(f"nodes-{job.steps}", cell, placement, PROCESS, {}, job.with_servers, ANSWERED)
-    answers = answers_of(job, asked, site, argv, check, "the nodes", limit)
+    step = StepOf(f"nodes-{job.steps}", cell, placement, PROCESS, {}, job.with_servers, ANSWERED)
+    answers = answers_of(job, step, site, argv, check, "the nodes", limit)
     blind = [one.node for one in answers if any(line.startswith(_BLIND) for line in one.lines)]
     if blind:
         where = nodes_of(blind, len(answers))
         raise EngineError(f"engine slurm: {where} {'do' if len(blind) > 1 else 'does'} not see {job.folder}. {SHARED}")
-    found = []
+    hosts = []
     for line in (line for one in answers for line in one.lines):
         with contextlib.suppress(msgspec.DecodeError):
-            found.append(msgspec.json.decode(line, type=Host))
-    return tuple(found)
+            hosts.append(msgspec.json.decode(line, type=Host))
+    return tuple(hosts)
 
 
 def answers_of(
-    job: SlurmJob, asked: StepOf, site: SlurmSite, argv: Argv, check: StopCheck, title: str, limit: float
+    job: SlurmJob, step: StepOf, site: SlurmSite, argv: Argv, check: StopCheck, title: str, limit: float
 ) -> tuple[Answer, ...]:
     """What a step prints on each of its nodes, in the order of the job's.
 
     Raises:
         EngineError: the job ended, or a node does not answer.
     """
-    code, log = run_step(job, step_script(asked, site, argv), asked.name, check, title, limit)
+    code, log = run_step(job, step_script(step, site, argv), step.name, check, title, limit)
     answers, rest = answers_in(log.lines)
     nodes = nodes_in(job.folder)
-    if len(answers) < asked.cell.hosts:
+    if len(answers) < step.cell.hosts:
         state = job.look(at_once=True)
         late = f"no answer within {limit:g} s" if code is None else "nothing was printed"
         said = state.text if not state.alive else first_cause("\n".join(rest)) or late
         silent = sorted(set(nodes) - {one.node for one in answers})
-        raise EngineError(f"engine slurm: {title}: {len(answers)} of {asked.cell.hosts} nodes answer, without "
+        raise EngineError(f"engine slurm: {title}: {len(answers)} of {step.cell.hosts} nodes answer, without "
                           f"{nodes_of(silent, 0) if silent else 'one'}: {said}.")  # fmt: skip
     return tuple(sorted(answers, key=lambda one: (nodes.index(one.node) if one.node in nodes else -1, one.node)))
 
@@ -445,10 +443,10 @@ class SlurmSession:
         kept: list[str] = []
         for folder in sorted(Path(self.site.folder).glob(f"{PREFIX}*")):
             with contextlib.suppress(OSError):
-                own = folder.stat().st_uid == os.getuid()
-                silent = time.time() - (folder / "driver").stat().st_mtime > ABANDONED
-                if not own or not silent:
-                    kept += [str(folder)] if own else []
+                if folder.stat().st_uid != os.getuid():
+                    continue
+                if time.time() - (folder / "driver").stat().st_mtime <= ABANDONED:
+                    kept.append(str(folder))
                     continue
                 if (folder / "number").exists():
                     cancel((folder / "number").read_text(encoding="ascii"))

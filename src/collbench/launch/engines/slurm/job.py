@@ -244,7 +244,7 @@ def allocated(environ: Mapping[str, str] = os.environ) -> Allocated | None:
     return Allocated(job, tuple(cpus), state.gpus)
 
 
-def refuse_small(needs: Resources, given: Allocated) -> None:
+def refuse_small(needs: Resources, allocation: Allocated) -> None:
     """What a plan needs, and an allocation does not have.
 
     Raises:
@@ -252,20 +252,20 @@ def refuse_small(needs: Resources, given: Allocated) -> None:
     """
     if needs.servers is not None:
         raise EngineError(
-            f"engine slurm: job {given.job} is one allocation, and parameter servers with a node to themselves need a "
-            "heterogeneous job. Launch from a login node, or take hosts = [1]."
+            f"engine slurm: job {allocation.job} is one allocation, and parameter servers with a node to themselves "
+            "need a heterogeneous job. Launch from a login node, or take hosts = [1]."
         )
     cores = needs.tasks * needs.cores
-    for what, needed, found in (
-        ("node", needs.nodes, len(given.cpus)),
-        ("core", cores, sorted(given.cpus, reverse=True)[: needs.nodes][-1] if given.cpus else 0),
-        ("GPU", needs.gpus * needs.nodes, given.gpus),
+    for what, needed, available in (
+        ("node", needs.nodes, len(allocation.cpus)),
+        ("core", cores, sorted(allocation.cpus, reverse=True)[: needs.nodes][-1] if allocation.cpus else 0),
+        ("GPU", needs.gpus * needs.nodes, allocation.gpus),
     ):
-        if needed > found:
+        if needed > available:
             where = " of each node" if what == "core" else ""
             raise EngineError(
-                f"engine slurm: the plan needs {counted(needed, what)}{where}, and the allocation of job {given.job} "
-                f"has {found}. Allocate more, or launch from a login node, which submits a job."
+                f"engine slurm: the plan needs {counted(needed, what)}{where}, and the allocation of job "
+                f"{allocation.job} has {available}. Allocate more, or launch from a login node, which submits a job."
             )
 
 

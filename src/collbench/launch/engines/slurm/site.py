@@ -13,7 +13,7 @@ import msgspec
 from collbench.errors import PlanError, suggestion
 from collbench.launch.cells import LaunchCell
 from collbench.launch.launchers import Argv
-from collbench.launch.site import read_site, refuse_libraries, refuse_sizes, refuse_variables
+from collbench.launch.site import Cluster, read_site, refuse_libraries
 from collbench.schema.plan import LaunchPlan
 
 _PLAN, _SITE = "in the plan", "in the site file"
@@ -75,8 +75,8 @@ _THREADS = re.compile(r"--hint[= ]multithread|--threads-per-core[= ]([2-9]|\d\d)
 
 def placing_options(options: Iterable[str]) -> list[str]:
     """What the job and every step are given beside the options of a site."""
-    given = tuple(options)
-    return [option for option, same in _PLACING.items() if not any(_begins(one, same) for one in given)]
+    of_site = tuple(options)
+    return [option for option, same in _PLACING.items() if not any(_begins(name, same) for name in of_site)]
 
 
 def uses_threads(options: Iterable[str]) -> bool:
@@ -179,28 +179,22 @@ class ServerNodes(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     options: tuple[str, ...] | None = None
 
 
-class SlurmSite(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class SlurmSite(Cluster, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What Slurm needs to know of a cluster.
 
-    `folder` is one that every node and the driver see under one path. `cores` and `gpus` are those of a node. `runtime`
-    starts containers, of `images` by the names in plans: files or references, as the runtime spells them.
-    `environments` are Python environments by the same names, for policy `host`. `mpi` is the type of PMI by library,
-    `libraries` the library by image where its name does not say it. `options` are given to sbatch, `setup` are lines of
-    shell before everything else, `variables` are set for every rank. `time` limits the job (as Slurm spells it).
-    `servers` are the nodes of parameter servers, where these have a host to themselves.
+    `folder` is one that every node and the driver see under one path. `runtime` starts containers, of `images` as the
+    runtime spells them: files or references. `environments` are Python environments by the same names, for policy
+    `host`. `mpi` is the type of PMI by library. `options` are given to sbatch, `setup` are lines of shell before
+    everything else. `time` limits the job (as Slurm spells it). `servers` are the nodes of parameter servers, where
+    these have a host to themselves.
     """
 
     folder: str
-    cores: int
-    gpus: int = 0
     runtime: str = "none"
-    images: dict[str, str] = {}
-    environments: dict[str, str] = {}
-    libraries: dict[str, str] = {}
-    mpi: dict[str, str] = {}
+    environments: dict[str, str] = msgspec.field(default_factory=dict)
+    mpi: dict[str, str] = msgspec.field(default_factory=dict)
     options: tuple[str, ...] = ()
     setup: tuple[str, ...] = ()
-    variables: dict[str, str] = {}
     time: str = "2:00:00"
     servers: ServerNodes = ServerNodes()
 
@@ -248,13 +242,10 @@ def read(path: str) -> SlurmSite:
         raise PlanError(f"site {path}: folder {site.folder!r}: must be an absolute path that every node sees.")
     if not site.folder.isprintable():
         raise PlanError(f"site {path}: folder {site.folder!r}: must be one line without control characters.")
-    refuse_sizes(f"site {path}", site.cores, site.gpus)
     for name, environment in site.environments.items():
         if not Path(environment).is_absolute():
             raise PlanError(f"site {path}: environments: {name} {environment!r}: must be an absolute path.")
     refuse_libraries(f"site {path}: mpi", site.mpi)
-    refuse_libraries(f"site {path}: libraries", site.libraries.values())
-    refuse_variables(f"site {path}", site.variables)
     options = (*site.options, *site.of_servers)
     for option in options:
         if not option.startswith("-") or "\n" in option:

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from collbench.bindings.gpu.device import DEVICE_TO_HOST, HOST_TO_DEVICE, Device
-from collbench.bindings.host_buffers import page_aligned
+from collbench.bindings.operations import page_aligned
 from collbench.collectives.row import Array
 from collbench.workloads.programs.gpu.opened import OpenGpu, printed
 from collbench.workloads.programs.gpu.timer import Timer, copying

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from collbench.bindings.gpu.kernels import Grid
+from collbench.bindings.gpu.cupy_device import Grid
 from collbench.collectives.row import Array
 from collbench.workloads.programs.gpu.opened import OpenGpu, printed, source
 from collbench.workloads.programs.gpu.timer import Timer, in_turn

@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from collbench.bindings.gpu.cupy_device import Grid
 from collbench.bindings.gpu.device import Device
-from collbench.bindings.gpu.kernels import Grid
 from collbench.timing.call import Stage
 from collbench.workloads.programs.gpu.opened import OpenGpu, printed, source
 from collbench.workloads.programs.gpu.timer import Timer, in_turn, waiting

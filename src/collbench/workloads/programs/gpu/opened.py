@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 
 from collbench.bindings.gpu import cupy_device
+from collbench.bindings.gpu.cupy_device import Compute, CupyCompute
 from collbench.bindings.gpu.device import Device
-from collbench.bindings.gpu.kernels import Compute, CupyCompute
 from collbench.collectives.row import Array
 from collbench.errors import BackendUnavailable, LibraryError, Unsupported
 from collbench.schema import world

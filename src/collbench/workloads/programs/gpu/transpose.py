@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from collbench.bindings.gpu.kernels import Grid, Kernels
+from collbench.bindings.gpu.cupy_device import Grid, Kernels
 from collbench.collectives.row import Array
 from collbench.timing.call import Stage
 from collbench.workloads.programs.gpu.opened import OpenGpu, Rows, printed, source

@@ -1,4 +1,4 @@
-"""From a world of ranks to their GPUs: what each sees, who gets which, and the device opened."""
+"""From a world of ranks to their GPUs: what each sees, who gets which, and the device opened, in a world of MPI."""
 
 from __future__ import annotations
 
@@ -6,20 +6,22 @@ import os
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from typing import Any, Literal, Protocol, TypeVar
 
-from collbench.bindings.agreement import first_rank
 from collbench.bindings.gpu import cupy_device
 from collbench.bindings.gpu.device import Device
 from collbench.bindings.gpu.nccl import Nccl, cupy_nccl
-from collbench.bindings.spec import Options, Roles, World, allgather
+from collbench.bindings.mpi import MpiBackend, MpiSession
+from collbench.bindings.spec import Options, Roles, World, allgather, first_rank
 from collbench.collectives.row import Collective
 from collbench.errors import BackendUnavailable, CollbenchError, RequestError, Unsupported
+from collbench.machine import launcher
 from collbench.machine.facts import machine_id
+from collbench.schema.axes import ThreadLevel
 
 
 @dataclass(frozen=True)
-class Seat:
+class VisibleGpus:
     """What a rank sees: its machine, the GPUs that it may use in CUDA's order, and the one that a launcher planned.
 
     `why`: the reason where it sees none.
@@ -33,24 +35,24 @@ class Seat:
 
 
 @dataclass(frozen=True)
-class Seating:
+class Assignment:
     """The GPU of every rank. `refused`: why cases in which every rank needs one cannot be measured."""
 
     gpus: tuple[str | None, ...]
     refused: str | None = None
 
 
-def assign(seats: tuple[Seat, ...], roles: Roles, share: bool) -> Seating:
+def assign(views: tuple[VisibleGpus, ...], roles: Roles, share: bool) -> Assignment:
     """A GPU for every rank that needs one. A parameter server needs none where it is nothing else.
 
     Raises:
         RequestError: a rank sees no GPU, or two would use the same one, and `share` does not allow it.
     """
-    every_rank = frozenset(range(len(seats)))
+    every_rank = frozenset(range(len(views)))
     workers = every_rank - roles.servers if len(roles.servers) == 1 else every_rank
     if not roles.all_work:
         try:
-            return Seating(_assigned(seats, workers, share))
+            return Assignment(_assigned(views, workers, share))
         except RequestError as error:
             if len(roles.servers) < 2:
                 raise
@@ -60,46 +62,46 @@ def assign(seats: tuple[Seat, ...], roles: Roles, share: bool) -> Seating:
                 "(-r) needs one GPU less."
             ) from error
     try:
-        return Seating(_assigned(seats, every_rank, share))
+        return Assignment(_assigned(views, every_rank, share))
     except RequestError as error:
-        if workers == every_rank or len(seats) == 1:
+        if workers == every_rank or len(views) == 1:
             raise
-        return Seating(_assigned(seats, workers, share), refused=str(error).rstrip("."))
+        return Assignment(_assigned(views, workers, share), refused=str(error).rstrip("."))
 
 
-def _assigned(seats: tuple[Seat, ...], needing: frozenset[int], share: bool) -> tuple[str | None, ...]:
-    gpus = tuple(_gpu_of(rank, seats, needing) if rank in needing else None for rank in range(len(seats)))
-    uses = Counter((seat.kernel_id, gpu) for seat, gpu in zip(seats, gpus, strict=True) if gpu is not None)
+def _assigned(views: tuple[VisibleGpus, ...], needing: frozenset[int], share: bool) -> tuple[str | None, ...]:
+    gpus = tuple(_gpu_of(rank, views, needing) if rank in needing else None for rank in range(len(views)))
+    uses = Counter((view.kernel_id, gpu) for view, gpu in zip(views, gpus, strict=True) if gpu is not None)
     shared = [place for place, ranks in uses.items() if ranks > 1]
     if shared and not share:
         machine, gpu = shared[0]
-        users = [rank for rank, seat in enumerate(seats) if (seat.kernel_id, gpus[rank]) == shared[0]]
-        neighbours = [seat for seat in seats if seat.kernel_id == machine]
-        visible = len({gpu for seat in neighbours for gpu in seat.visible})
+        users = [rank for rank, view in enumerate(views) if (view.kernel_id, gpus[rank]) == shared[0]]
+        neighbours = [view for view in views if view.kernel_id == machine]
+        visible = len({gpu for view in neighbours for gpu in view.visible})
         raise RequestError(
-            f"ranks {' and '.join(map(str, users))} on {seats[users[0]].host} would use one GPU ({gpu}): "
+            f"ranks {' and '.join(map(str, users))} on {views[users[0]].host} would use one GPU ({gpu}): "
             f"{len(neighbours)} ranks and {visible} GPU{'s' if visible > 1 else ''}. "
             "Start fewer ranks; or, to test function and not to measure, add --share-gpu (share_gpu = true in a plan)."
         )
     return gpus
 
 
-def _gpu_of(rank: int, seats: tuple[Seat, ...], needing: frozenset[int]) -> str:
-    seat = seats[rank]
-    if seat.planned is not None:
-        if seat.planned not in seat.visible:
-            visible = ", ".join(seat.visible) or "none"
-            raise RequestError(f"rank {rank} was planned on GPU {seat.planned}, and sees {visible}.")
-        return seat.planned
-    if not seat.visible:
-        why = seat.why or "no CUDA device is visible"
-        raise RequestError(f"rank {rank} on {seat.host} has no GPU to use: {why}. See: collbench doctor")
+def _gpu_of(rank: int, views: tuple[VisibleGpus, ...], needing: frozenset[int]) -> str:
+    view = views[rank]
+    if view.planned is not None:
+        if view.planned not in view.visible:
+            visible = ", ".join(view.visible) or "none"
+            raise RequestError(f"rank {rank} was planned on GPU {view.planned}, and sees {visible}.")
+        return view.planned
+    if not view.visible:
+        why = view.why or "no CUDA device is visible"
+        raise RequestError(f"rank {rank} on {view.host} has no GPU to use: {why}. See: collbench doctor")
     alike = [
         other
         for other in range(rank)
-        if other in needing and (seats[other].kernel_id, seats[other].visible) == (seat.kernel_id, seat.visible)
+        if other in needing and (views[other].kernel_id, views[other].visible) == (view.kernel_id, view.visible)
     ]
-    return seat.visible[len(alike) % len(seat.visible)]
+    return view.visible[len(alike) % len(view.visible)]
 
 
 Result = TypeVar("Result")
@@ -146,16 +148,16 @@ class AssignedGpu:
     """The GPU of this rank (its UUID; None: it needs none), and those of all ranks."""
 
     gpu: str | None
-    seating: Seating
+    assignment: Assignment
     shared: bool
 
     def refuse(self, row: Collective) -> None:
         """Raises `Unsupported`, on all ranks, where a row needs a GPU on every rank and some have none."""
-        if not row.has_server and self.seating.refused is not None:
-            raise Unsupported(self.seating.refused)
+        if not row.has_server and self.assignment.refused is not None:
+            raise Unsupported(self.assignment.refused)
 
 
-def take_seats(
+def assign_gpus(
     backend: str, world: World, options: Options, why: str | None, visible: Callable[[], tuple[str, ...]]
 ) -> AssignedGpu:
     """Agree on who uses which GPU. `why` this rank sees none, or the UUIDs that it sees. Collective.
@@ -165,14 +167,14 @@ def take_seats(
     """
     plan = options.places or ()
     planned = plan[world.rank].gpu if world.rank < len(plan) else None
-    seat = Seat(os.uname().nodename, machine_id(), () if why else visible(), planned, why)
-    seats = tuple(allgather(world, seat))
+    view = VisibleGpus(os.uname().nodename, machine_id(), () if why else visible(), planned, why)
+    views = tuple(allgather(world, view))
     try:
-        seating = assign(seats, options.roles, options.share_gpu)
+        assignment = assign(views, options.roles, options.share_gpu)
     except RequestError as error:
         raise BackendUnavailable(f"backend {backend}: {error}") from error
-    used = [(seat.kernel_id, uuid) for seat, uuid in zip(seats, seating.gpus, strict=True) if uuid is not None]
-    return AssignedGpu(seating.gpus[world.rank], seating, len(set(used)) < len(used))
+    used = [(view.kernel_id, uuid) for view, uuid in zip(views, assignment.gpus, strict=True) if uuid is not None]
+    return AssignedGpu(assignment.gpus[world.rank], assignment, len(set(used)) < len(used))
 
 
 def on_all(world: World, backend: str, action: Callable[[], Result]) -> Result:
@@ -202,3 +204,34 @@ def agree(world: World, backend: str, what: str, version: str) -> None:
             f"backend {backend}: {what} differs: rank 0 has {versions[0]}, rank {other} has {versions[other]}. "
             "Start all ranks in the same environment."
         )
+
+
+class DeviceMpiSession(MpiSession):
+    """One rank of an MPI world, with a GPU or as parameter server without one."""
+
+    def __init__(self, backend: DeviceMpiBackend, mpi: Any, level: ThreadLevel, options: Options) -> None:
+        super().__init__(backend, mpi, level)
+        self.runtime = runtime = backend.runtime
+        self.assigned = assign_gpus(backend.name, self.world, options, runtime.missing(), runtime.visible)
+        gpu = self.assigned.gpu
+        self.device: Device | None = on_all(
+            self.world, backend.name, lambda: None if gpu is None else runtime.open(gpu)
+        )
+        self.gpu = None if self.device is None else self.device.facts
+
+
+class DeviceMpiBackend(MpiBackend):
+    """A backend over MPI that needs GPUs."""
+
+    device: Literal["cpu", "gpu"] = "gpu"
+    runtime: Runtime = CupyRuntime()
+    variables: tuple[str, ...] = (*MpiBackend.variables, *CUDA_VARIABLES)
+    packages: tuple[str, ...] = (*MpiBackend.packages, *CUPY_PACKAGES)
+
+    def missing(self) -> str | None:
+        """Whether there is an MPI that belongs to our mpiexec, and a GPU that this process may use.
+
+        A rank of a larger world may be a parameter server, which needs none: then `assign_gpus` refuses, when the ranks
+        have exchanged what they see.
+        """
+        return super().missing() or (self.runtime.missing() if launcher.detect().size == 1 else None)

@@ -1,1 +1,0 @@
-"""MPI libraries, through mpi4py and by the addresses of their functions."""

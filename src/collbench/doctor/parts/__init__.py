@@ -1,1 +1,0 @@
-"""What several checks share. The checks themselves are the modules beside this package."""
