@@ -116,8 +116,5 @@ class MadeUpSession(Session):
         call = whole(perform, why_not_native="nothing is called")
         return Operation(on_host(buffers.send), received, call, False, buffers.blocks_held)
 
-    def is_lost_rank(self, error: BaseException) -> bool:
-        return False
-
     def abort(self, code: int) -> None:
         raise SystemExit(code)

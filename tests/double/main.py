@@ -16,7 +16,7 @@ import os
 import sys
 
 from collbench.backends import mpi_cuda
-from collbench.bindings.gpu.assignment import DeviceMpiBackend
+from collbench.bindings.gpu.assignment import DeviceMpiBackend, GpuRuntime
 from collbench.cli import main
 from collbench.errors import BackendUnavailable
 from collbench.machine import launcher
@@ -28,8 +28,8 @@ from tests.double.nccl import DoubleNccl
 from tests.double.spoil import spoil
 
 
-class DoubleRuntime:
-    """See `collbench.bindings.gpu.assignment.Runtime`."""
+class DoubleRuntime(GpuRuntime):
+    """The double in place of CuPy."""
 
     def __init__(self) -> None:
         self.device: DoubleDevice | None = None

@@ -8,23 +8,23 @@ from functools import partial
 from typing import Any
 
 from collbench.backends import mpi_staged, nccl
-from collbench.bindings.gpu import device as device_module
-from collbench.bindings.gpu.nccl import DATATYPE, NcclArguments
+from collbench.backends.nccl import NcclArguments
+from collbench.bindings.gpu.nccl import DATATYPE
 from collbench.collectives.row import Part, Step, idle, in_turn
 from collbench.timing.call import Call
 
 
 def no_copy(name: str) -> None:
-    copying: Callable[..., Part] = device_module.copying
+    copying: Callable[..., Part] = mpi_staged.copying
 
     def without(part: str, *arguments: Any) -> Part:
         return Part(part, idle, ()) if part == name else copying(part, *arguments)
 
-    vars(device_module)["copying"] = without
+    vars(mpi_staged)["copying"] = without
 
 
 def no_wait_after_copies() -> None:
-    copying: Callable[..., Part] = device_module.copying
+    copying: Callable[..., Part] = mpi_staged.copying
 
     def hasty(name: str, device: Any, copies: Any) -> Part:
         whole = copying(name, device, copies)
@@ -36,7 +36,7 @@ def no_wait_after_copies() -> None:
 
         return Part(name, python, (whole.c or ())[:-1]) if whole.c else whole
 
-    vars(device_module)["copying"] = hasty
+    vars(mpi_staged)["copying"] = hasty
 
 
 def no_completion() -> None:
@@ -86,8 +86,8 @@ def receives_as_another_type() -> None:
 
 KINDS: dict[str, Callable[[], None]] = {
     "": lambda: None,
-    "no copy to host": lambda: no_copy(device_module.TO_HOST),
-    "no copy to device": lambda: no_copy(device_module.TO_DEVICE),
+    "no copy to host": lambda: no_copy(mpi_staged.TO_HOST),
+    "no copy to device": lambda: no_copy(mpi_staged.TO_DEVICE),
     "no wait after copies": no_wait_after_copies,
     "no completion": no_completion,
     "result stays on the host": result_stays_on_the_host,

@@ -45,8 +45,5 @@ class PairSession(Session):
     def prepare(self, case: CollectiveCase, row: Collective, count: int) -> Operation:
         raise NotImplementedError
 
-    def is_lost_rank(self, error: BaseException) -> bool:
-        return False
-
     def abort(self, code: int) -> None:
         raise SystemExit(code)

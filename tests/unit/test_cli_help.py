@@ -108,6 +108,15 @@ def test_columns_of_lists_are_as_wide_as_their_longest_name(collbench: Collbench
     assert len(set(map(len, plans))) == len(set(map(len, names))) == 1
 
 
+def test_help_comes_before_slow_imports(bare_environment: dict[str, str]) -> None:
+    """Before a command is chosen, no library is loaded but click."""
+    asks = "import sys, collbench.cli; print(*{'msgspec', 'numpy', 'scipy', 'tqdm'} & sys.modules.keys())"
+    done = subprocess.run(
+        [sys.executable, "-c", asks], env=bare_environment, capture_output=True, text=True, timeout=LIMIT, check=True
+    )
+    assert done.stdout.split() == []
+
+
 def test_help_is_a_command_too(collbench: Collbench) -> None:
     for words in ([], ["compare"], ["image", "build"]):
         assert collbench("help", *words).stdout == collbench(*words, "--help").stdout

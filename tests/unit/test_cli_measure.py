@@ -187,7 +187,8 @@ def test_an_experiment_that_was_stopped_is_shown_as_one(collbench: Collbench, tm
     shown = collbench("show", cut)
     assert shown.returncode == 0
     command = f"collbench launch PLAN --resume '{cut}'"
-    assert f"fewer launches than its 10 in 1 cell. Resume it: {command}\n" in shown.stderr
+    stopped = f"{cut} was stopped before its 10 launches: 1 cell has fewer"
+    assert shown.stderr == f"collbench: {stopped} (to finish it: {command}).\n"
 
 
 def test_arguments_that_are_no_text_can_be_kept(collbench: Collbench, tmp_path: Path) -> None:

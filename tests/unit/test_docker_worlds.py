@@ -43,12 +43,10 @@ class Engine(Docker):
         self.stopped = 0
         self.check = lambda: self.did.append("check")
 
-    @contextlib.contextmanager
-    def watch_exits(self, *labels: str) -> Iterator[Any]:
+    def watch_exits(self, *labels: str) -> Any:
         self.did.append(("watch", labels))
         found: Any = lambda: next(iter(self.gone), None)  # noqa: E731
-        watch = type("Watch", (), {"__call__": lambda _: found(), "stop": lambda _: self.did.append("stop")})()
-        yield watch
+        return type("Watch", (), {"__call__": lambda _: found(), "stop": lambda _: self.did.append("stop")})()
 
     def create_network(self, name: str, labels: dict[str, str], sealed: bool = True) -> None:
         self.did.append(("network", name, labels, sealed))
@@ -238,9 +236,10 @@ def test_deaths_are_heard_of_containers_with_all_these_labels() -> None:
         asked.append((decode, filters))
         return Events()
 
-    with engine_with(SimpleNamespace(events=events)).watch_exits("a=1", "b=2") as exits:
-        assert wait_for(exits) == "container c1 died"
-        assert Events.closed == 0
+    exits = engine_with(SimpleNamespace(events=events)).watch_exits("a=1", "b=2")
+    assert wait_for(exits) == "container c1 died"
+    assert Events.closed == 0
+    exits.stop()
     assert Events.closed == 1
     assert asked == [(True, {"label": ["a=1", "b=2"], "event": "die"})]
 

@@ -10,9 +10,11 @@ import pytest
 from tests.double.device import STREAM, DoubleDevice
 
 from collbench import collectives
-from collbench.bindings.gpu import device as device_module
-from collbench.bindings.gpu.device import CudaMpiArguments, DeviceBlocks, DeviceBuffer
-from collbench.bindings.gpu.nccl import DATATYPE, ServerArguments, WorkerArguments, chief_of
+from collbench.backends import mpi_staged
+from collbench.backends.mpi_cuda import CudaMpiArguments
+from collbench.backends.nccl import ServerArguments, WorkerArguments, chief_of
+from collbench.bindings.gpu.device import DeviceBlocks, DeviceBuffer
+from collbench.bindings.gpu.nccl import DATATYPE
 from collbench.bindings.operations import HostBuffer
 from collbench.collectives.case import CollectiveCase
 from collbench.collectives.row import Part, Prepared
@@ -127,11 +129,9 @@ def test_the_broadcast_among_workers_starts_at_the_chief() -> None:
 def staged(collective: str, rank: int, root: int, in_place: bool = False) -> tuple[tuple[Part, ...], Any, Any]:
     row, one = collectives.get(collective), case(collective, 3, root, in_place)
     device = None if row.has_server and rank == root else DoubleDevice("GPU-0")
-    arguments = device_module.StagedArguments(made_mpi(rank), one, row, COUNT, device)
+    arguments = mpi_staged.StagedArguments(made_mpi(rank), one, row, COUNT, device)
     prepared = row.dialects["mpi"](arguments)
-    return device_module.staged_parts(prepared, arguments, device), *device_module.buffers_of(
-        prepared, arguments, device
-    )
+    return mpi_staged.staged_parts(prepared, arguments, device), *mpi_staged.buffers_of(prepared, arguments, device)
 
 
 OUT, BACK, MPI = "device to host", "host to device", "communication"

@@ -14,8 +14,9 @@ from tests.unit.test_case import CASE
 from tests.unit.traced import COMM, STREAM, WORLD, Call, Device, Trace
 
 from collbench import collectives
+from collbench.backends.nccl import NcclArguments, ServerArguments, WorkerArguments
 from collbench.bindings.gpu.device import DeviceBlocks
-from collbench.bindings.gpu.nccl import DATATYPE, OP, NcclArguments, ServerArguments, WorkerArguments, says_lost
+from collbench.bindings.gpu.nccl import DATATYPE, OP, says_lost
 from collbench.bindings.gpu.shared_library import to_word
 from collbench.bindings.operations import as_parts
 from collbench.collectives.case import CollectiveCase

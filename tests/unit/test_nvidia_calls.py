@@ -26,7 +26,7 @@ def _libraries() -> None:
 ROWS = """
 from collbench import collectives
 from collbench.bindings.operations import AllOf, make_call
-from collbench.bindings.gpu.nccl import NcclArguments
+from collbench.backends.nccl import NcclArguments
 from collbench.collectives.case import CollectiveCase
 
 from collbench.timing.call import Stage

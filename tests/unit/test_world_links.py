@@ -15,8 +15,8 @@ import pytest
 from collbench.errors import CollbenchError
 from collbench.launch import live_world
 from collbench.launch.live_world import WorldLink, linked
-from collbench.machine import launcher
-from collbench.machine.launcher import DriverLink
+from collbench.machine import driver_link
+from collbench.machine.driver_link import DriverLink
 from collbench.schema.world import ADDRESS, LONGEST_REPORT, UNREACHABLE, Address, Order, Report
 
 RANKS = 3
@@ -102,7 +102,7 @@ def test_what_is_no_report_is_refused(link: WorldLink, ranks: list[DriverLink], 
 def test_a_rank_wakes_up_for_its_nap_and_for_the_end_of_its_driver(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(launcher, "NAP", 0.02)
+    monkeypatch.setattr(driver_link, "NAP", 0.02)
     naps: list[float] = []
     for local in (True, False):
         folder = tmp_path / str(local)

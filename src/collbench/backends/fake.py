@@ -127,9 +127,6 @@ class FakeWorld(Reductions):
         values = self._hub.exchange(self.rank, value)
         return values if self.rank == 0 else None
 
-    def bcast(self, value: Any) -> Any:
-        return self.tell(value, 0)
-
     def tell(self, value: Any, source: int) -> Any:
         return self._hub.exchange(self.rank, value)[source]
 

@@ -18,14 +18,14 @@ from pathlib import Path
 from typing import Any
 
 from collbench.bindings.gpu.assignment import DeviceMpiBackend, DeviceMpiSession
-from collbench.bindings.gpu.device import CudaMpiArguments, device_buffers
-from collbench.bindings.mpi import MpiSymbols, library_path, load_mpi, version_line
+from collbench.bindings.gpu.device import Device, DeviceBlocks, device_buffers
+from collbench.bindings.mpi import HostMpiArguments, MpiSymbols, library_path, load_mpi, version_line
 from collbench.bindings.operations import binder_of, make_call
 from collbench.bindings.spec import Operation, Options, Session, allgather
 from collbench.collectives.case import CollectiveCase
 from collbench.collectives.row import Collective
 from collbench.errors import BackendUnavailable
-from collbench.schema.axes import ThreadLevel
+from collbench.schema.axes import DTYPES, ThreadLevel
 
 #: Longest wait for a library to answer (s).
 ANSWER = 30.0
@@ -167,6 +167,25 @@ def _ompi_info() -> str:
         return subprocess.run(argv, capture_output=True, text=True, timeout=ANSWER, check=False).stdout
     except (OSError, subprocess.TimeoutExpired):
         return ""
+
+
+class CudaMpiArguments(HostMpiArguments):
+    """`MpiArguments` in device memory; of a rank without a device in host memory."""
+
+    def __init__(self, mpi: Any, case: CollectiveCase, row: Collective, count: int, device: Device | None) -> None:
+        super().__init__(mpi, case, row, count)
+        self._device = device
+
+    def buffer(self, blocks: int) -> Any:
+        """[blocks, count]."""
+        if self._device is None:
+            return super().buffer(blocks)
+        memory = self._device.allocate(blocks * self.count * DTYPES[self.dtype])
+        return DeviceBlocks(self._device, memory, blocks, self.count, self.dtype)
+
+    def spec(self, buffer: Any) -> Any:
+        """Device memory as the array that a Python user would pass."""
+        return [buffer.array(), self.datatype] if isinstance(buffer, DeviceBlocks) else super().spec(buffer)
 
 
 class CudaSession(DeviceMpiSession):

@@ -3,16 +3,89 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from collbench.bindings.gpu.assignment import DeviceMpiBackend, DeviceMpiSession
-from collbench.bindings.gpu.device import StagedArguments, buffers_of, staged_parts
-from collbench.bindings.mpi import MpiSymbols
-from collbench.bindings.operations import AllOf, binder_of, make_call
-from collbench.bindings.spec import Operation, Options, Session
+from collbench.bindings.gpu.device import (
+    DEVICE_TO_HOST,
+    HOST_TO_DEVICE,
+    Device,
+    DeviceBlocks,
+    copy_step,
+    device_buffers,
+    host_blocks,
+    wait_step,
+)
+from collbench.bindings.mpi import HostMpiArguments, MpiSymbols
+from collbench.bindings.operations import AllOf, as_parts, binder_of, make_call
+from collbench.bindings.spec import Buffer, Operation, Options, Session
 from collbench.collectives.case import CollectiveCase
-from collbench.collectives.row import Collective
+from collbench.collectives.row import Array, Collective, Part, Prepared, part
 from collbench.schema.axes import ThreadLevel
+
+#: The parts of an operation, in their order.
+TO_HOST, COMMUNICATION, TO_DEVICE = "device to host", "communication", "host to device"
+
+
+class StagedArguments(HostMpiArguments):
+    """`MpiArguments` in host memory; on a rank with a device every buffer has a twin there."""
+
+    def __init__(self, mpi: Any, case: CollectiveCase, row: Collective, count: int, device: Device | None) -> None:
+        super().__init__(mpi, case, row, count)
+        self._case, self._device = case, device
+        self._twins: list[tuple[Array, DeviceBlocks]] = []
+
+    def buffer(self, blocks: int) -> Array:
+        """[blocks, count] in host memory."""
+        pageable = partial(super().buffer, blocks)
+        array = host_blocks(self._device, self._case, blocks, self.count, pageable)
+        if self._device is not None:
+            memory = self._device.allocate(array.nbytes)
+            self._twins.append((array, DeviceBlocks(self._device, memory, blocks, self.count, self.dtype)))
+        return array
+
+    def twin(self, view: Array) -> DeviceBlocks:
+        """The same blocks on the device, of a buffer or a slice of one."""
+        for whole, twin in self._twins:
+            if view.nbytes == 0:  # NumPy gives no address inside an empty array
+                return DeviceBlocks(twin.device, twin.memory, len(view), self.count, self.dtype)
+            offset = view.ctypes.data - whole.ctypes.data
+            if offset >= 0 and offset + view.nbytes <= whole.nbytes:
+                first = offset // twin.block_size if twin.block_size else 0
+                return twin[first : first + view.shape[0]]
+        raise AssertionError("a binder used a buffer that its arguments did not make")
+
+
+def staged_parts(prepared: Prepared, arguments: StagedArguments, device: Device | None) -> tuple[Part, ...]:
+    """The row's call between the copies that this rank's input and result need."""
+    given = [] if prepared.input is None or device is None else [prepared.input]
+    received = [] if prepared.untouched or device is None else list(as_parts(prepared.output))
+    out = [(view.ctypes.data, arguments.twin(view).address, view.nbytes, DEVICE_TO_HOST) for view in given]
+    back = [(arguments.twin(view).address, view.ctypes.data, view.nbytes, HOST_TO_DEVICE) for view in received]
+    return (
+        copying(TO_HOST, device, out),
+        Part(COMMUNICATION, prepared.python, prepared.c),
+        copying(TO_DEVICE, device, back),
+    )
+
+
+def copying(name: str, device: Device | None, copies: list[tuple[int, int, int, int]]) -> Part:
+    """Copies (target, source, bytes, kind) as a part that is complete when it ends; empty ones are left out."""
+    copies = [copy for copy in copies if copy[2] > 0]
+    if device is None or not copies:
+        return part(name)
+    return part(name, *(copy_step(device, *copy) for copy in copies), wait_step(device))
+
+
+def buffers_of(
+    prepared: Prepared, arguments: StagedArguments, device: Device | None
+) -> tuple[Buffer | None, tuple[Buffer, ...]]:
+    """Where the input is written and the result appears: on the device, or on a rank without one on the host."""
+    if device is None:
+        return device_buffers(prepared)
+    given = None if prepared.input is None else arguments.twin(prepared.input)
+    return device_buffers(replace(prepared, input=given, output=tuple(map(arguments.twin, as_parts(prepared.output)))))
 
 
 class StagedSession(DeviceMpiSession):

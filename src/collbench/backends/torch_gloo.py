@@ -45,9 +45,6 @@ class TorchWorld(Reductions):
         self._dist.gather_object(value, values, 0)
         return values
 
-    def bcast(self, value: Any) -> Any:
-        return self.tell(value, 0)
-
     def tell(self, value: Any, source: int) -> Any:
         values = [value]
         self._dist.broadcast_object_list(values, source)

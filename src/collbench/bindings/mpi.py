@@ -166,9 +166,6 @@ class MpiWorld(Reductions):
         values: list[Any] | None = self._comm.gather(value, 0)
         return values
 
-    def bcast(self, value: Any) -> Any:
-        return self.tell(value, 0)
-
     def tell(self, value: Any, source: int) -> Any:
         return self._comm.bcast(value, source)
 
@@ -294,10 +291,6 @@ class MpiSession(Session):
         call = make_call(prepared, MpiSymbols(self._mpi), (arguments,))
         received = tuple(HostBuffer(part) for part in as_parts(prepared.output))
         return Operation(on_host(prepared.input), received, call, prepared.in_place, arguments.blocks_held)
-
-    def is_lost_rank(self, error: BaseException) -> bool:
-        """Never: mpirun ends the job before a call returns an error."""
-        return False
 
     def abort(self, code: int) -> None:
         self._mpi.COMM_WORLD.Abort(code)

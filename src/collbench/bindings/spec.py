@@ -190,7 +190,18 @@ def gathered_once(world: World, value: T) -> list[T] | None:
 
 
 class Reductions(ABC):
-    """The reductions of a `World`. The least and the largest take one message, because max(x) is -min(-x)."""
+    """Of a `World`, what follows from `tell` and one reduction.
+
+    The least and the largest take one message, because max(x) is -min(-x).
+    """
+
+    @abstractmethod
+    def tell(self, value: Any, source: int) -> Any:
+        """As `World`."""
+
+    def bcast(self, value: Any) -> Any:
+        """As `World`."""
+        return self.tell(value, 0)
 
     @abstractmethod
     def reduced(self, values: NDArray[np.int64], smallest: bool) -> NDArray[np.int64]:
@@ -252,7 +263,8 @@ class Session(Protocol):
         """
 
     def is_lost_rank(self, error: BaseException) -> bool:
-        """Whether an error of the library means that another rank is gone."""
+        """Whether an error of the library means that another rank is gone; False where its launcher ends the job."""
+        return False
 
     def abort(self, code: int) -> None:
         """End every rank of the job with `code`; does not return."""

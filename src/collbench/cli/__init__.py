@@ -9,7 +9,7 @@ import re
 import sys
 import time
 from importlib import import_module
-from typing import IO, NoReturn
+from typing import NoReturn
 
 import click
 
@@ -134,7 +134,10 @@ def main() -> NoReturn:
     if sys.stderr is None:  # closed when the process was started
         sys.stderr = open(os.devnull, "w")  # noqa: SIM115, PTH123 - for the rest of the process
     if sys.stdout is None:
-        sys.stdout = _unread()
+        # A pipe without a reader: output closed from the start is treated like output that is closed early.
+        reading, writing = os.pipe()
+        os.close(reading)
+        sys.stdout = os.fdopen(writing, "w")
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # a letter that the terminal lacks is not an error
@@ -145,13 +148,6 @@ def main() -> NoReturn:
     if code and not speaks:
         time.sleep(DEFERENCE)
     leave(code)
-
-
-def _unread() -> IO[str]:
-    """A pipe without a reader: output closed from the start is treated like output that is closed early."""
-    reading, writing = os.pipe()
-    os.close(reading)
-    return os.fdopen(writing, "w")
 
 
 def run_command(speaks: bool) -> int:
@@ -214,12 +210,7 @@ def leave(code: int) -> NoReturn:
     try:
         sys.stdout.flush()
     except OSError as error:  # its reader is gone, or its disk is full
-        _silence(sys.stdout)
+        with open(os.devnull, "w") as nowhere:  # noqa: PTH123
+            os.dup2(nowhere.fileno(), sys.stdout.fileno())  # else the interpreter complains when it flushes at exit
         code = code or (130 if isinstance(error, BrokenPipeError) else 1)
     sys.exit(code)
-
-
-def _silence(stream: IO[str]) -> None:
-    """Keep the interpreter from complaining about a closed pipe when it flushes at exit."""
-    with open(os.devnull, "w") as nowhere:  # noqa: PTH123
-        os.dup2(nowhere.fileno(), stream.fileno())

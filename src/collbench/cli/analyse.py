@@ -20,18 +20,7 @@ from collbench.analysis.environment import unlike
 from collbench.analysis.factors import normalised
 from collbench.analysis.options import FACTORS
 from collbench.analysis.runs import Observed, observe, refuse_same, shortage
-from collbench.cli.options import (
-    IN_BLOCKS,
-    MARGIN,
-    PATH,
-    RUN,
-    RUNS,
-    Options,
-    command,
-    option,
-    several,
-    switch,
-)
+from collbench.cli import options as flags
 from collbench.cli.terminal import amount, harmless, note, refuse_folder, say, waiting_for, write, write_bytes
 from collbench.errors import RequestError
 from collbench.report import STYLES, new_style
@@ -53,10 +42,10 @@ if TYPE_CHECKING:
 #: Styles for programs and for papers have every table, those for people begin with the answer.
 COMPLETE = ("csv", "latex")
 
-STYLE = option("--style", "How to print it.", type=click.Choice([*FORMATS, "json"]), default="table")
+STYLE = flags.option("--style", "How to print it.", type=click.Choice([*FORMATS, "json"]), default="table")
 
 #: What is not among the options that are compared.
-_FIXED = option(
+_FIXED = flags.option(
     "--given",
     f"What cannot be chosen, such as policy=single. Can be repeated. Factors: {', '.join(FACTORS)}.",
     "FACTOR=VALUE",
@@ -115,15 +104,13 @@ def print_tables(tables: Sequence[Table], document: Any, style: str) -> None:
 # show ----------------------------------------------------------------------------------------------------------------
 
 
-class ShowOptions(Options):
-    """Of `show`."""
-
-    directory: Path = RUN
-    style: str = option("--style", "How to print it.", type=click.Choice(list(STYLES)), default="table")
+class _ShowOptions(flags.Options):
+    directory: Path = flags.RUN
+    style: str = flags.option("--style", "How to print it.", type=click.Choice(list(STYLES)), default="table")
 
 
-@command("show", ShowOptions)
-def show_command(options: ShowOptions) -> None:
+@flags.command("show", _ShowOptions)
+def show_command(options: _ShowOptions) -> None:
     """Print the run in DIRECTORY; of one of several launches what they took, cell by cell."""
     directory = options.directory
     manifest, stream = read_manifest(directory), RecordStream(directory)
@@ -168,22 +155,20 @@ def _print_run(directory: Path, manifest: Manifest, records: Iterable[Record], s
 # advise --------------------------------------------------------------------------------------------------------------
 
 
-class AdviseOptions(Options):
-    """Of `advise`."""
-
+class _AdviseOptions(flags.Options):
     # fmt: off
-    runs: tuple[Path, ...] = RUNS
+    runs: tuple[Path, ...] = flags.RUNS
     given: tuple[str, ...] = _FIXED
-    margin: float = MARGIN
-    ignored: tuple[str, ...] = several("--ignore", "Take several runs together although this differs.", "FACTOR")
-    in_blocks: bool = IN_BLOCKS
-    why: bool = switch("--why", "Also the evidence: what every choice costs at every size.")
+    margin: float = flags.MARGIN
+    ignored: tuple[str, ...] = flags.several("--ignore", "Take several runs together although this differs.", "FACTOR")
+    in_blocks: bool = flags.IN_BLOCKS
+    why: bool = flags.switch("--why", "Also the evidence: what every choice costs at every size.")
     style: str = STYLE
     # fmt: on
 
 
-@command("advise", AdviseOptions)
-def advise_command(options: AdviseOptions) -> None:
+@flags.command("advise", _AdviseOptions)
+def advise_command(options: _AdviseOptions) -> None:
     """For each operation, range of sizes and number of ranks: what to take, and what other choices cost.
 
     Several runs of one machine are taken together: the libraries in which they differ are choices.
@@ -219,20 +204,18 @@ MOST_RANKS = 1 << 24
 _POINT = re.compile(r"ranks\s*=\s*(?P<ranks>[0-9]{1,10})(?:\s*,\s*bytes\s*=\s*(?P<bytes>[^,=\s]+))?")
 
 
-class ModelOptions(Options):
-    """Of `model`."""
-
+class _ModelOptions(flags.Options):
     # fmt: off
-    runs: tuple[Path, ...] = RUNS
-    points: tuple[str, ...] = several("--predict", "Predict a point, such as ranks=64,bytes=1G.", "POINT")
-    collectives: tuple[str, ...] = several("--collective", "Only this collective.", "NAME")
-    every: bool = switch("--all", "Every table, with all that must be known of them.")
+    runs: tuple[Path, ...] = flags.RUNS
+    points: tuple[str, ...] = flags.several("--predict", "Predict a point, such as ranks=64,bytes=1G.", "POINT")
+    collectives: tuple[str, ...] = flags.several("--collective", "Only this collective.", "NAME")
+    every: bool = flags.switch("--all", "Every table, with all that must be known of them.")
     style: str = STYLE
     # fmt: on
 
 
-@command("model", ModelOptions)
-def model_command(options: ModelOptions) -> None:
+@flags.command("model", _ModelOptions)
+def model_command(options: _ModelOptions) -> None:
     """Fit latency, bandwidth and algorithm to a run, judge the fit, and predict: collbench model RUN.
 
     A run is a folder that --out or launch wrote, or a folder of such folders, each of them one launch. Several runs are
@@ -319,21 +302,19 @@ FIGURES = (".svg", ".pdf")
 _TABLES: dict[str, Callable[[list[Table]], str]] = {".md": markdown, ".csv": csv_text, ".tex": latex, ".txt": terminal}
 
 
-class ReportOptions(Options):
-    """Of `report`."""
-
+class _ReportOptions(flags.Options):
     # fmt: off
-    runs: tuple[Path, ...] = RUNS
-    output: Path = option("-o --output", "The file to write; its suffix chooses the format: .html, .md, .csv, .tex, .txt.", "FILE", type=PATH, default="report.html")
-    against: str | None = option("--against", "Put the runs beside the figures of this paper (choi2021, xu2017, ...), with a verdict on each conclusion by all of them.", "PAPER")
-    figure: str | None = option("--figure", "Write this figure alone, as .svg or .pdf: its number or part of its title.", "NAME")
+    runs: tuple[Path, ...] = flags.RUNS
+    output: Path = flags.option("-o --output", "The file to write; its suffix chooses the format: .html, .md, .csv, .tex, .txt.", "FILE", type=flags.PATH, default="report.html")
+    against: str | None = flags.option("--against", "Put the runs beside the figures of this paper (choi2021, xu2017, ...), with a verdict on each conclusion by all of them.", "PAPER")
+    figure: str | None = flags.option("--figure", "Write this figure alone, as .svg or .pdf: its number or part of its title.", "NAME")
     given: tuple[str, ...] = _FIXED
-    margin: float = MARGIN
+    margin: float = flags.MARGIN
     # fmt: on
 
 
-@command("report", ReportOptions)
-def report_command(options: ReportOptions) -> None:
+@flags.command("report", _ReportOptions)
+def report_command(options: _ReportOptions) -> None:
     """Write a report on RUNS as one HTML file that needs no network; or its tables as Markdown, CSV or LaTeX.
 
     Several runs have a chapter each and are not compared with each other: that does `collbench compare A B`. Beside a

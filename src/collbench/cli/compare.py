@@ -21,21 +21,8 @@ from collbench.analysis.options import given_cells, parse_given
 from collbench.analysis.pairs import METHODS, Pair, across, axes_by_name, refuse_not_alternated, within, without_partner
 from collbench.analysis.results import Cell
 from collbench.analysis.runs import Observed, refuse_own_baseline
+from collbench.cli import options as flags
 from collbench.cli.analyse import COMPLETE, STYLE, names, print_tables, read, read_each
-from collbench.cli.options import (
-    ALL_CELLS,
-    EXIT_1,
-    GIVEN,
-    IN_BLOCKS,
-    MARGIN,
-    PATH,
-    RUNS,
-    Options,
-    command,
-    option,
-    several,
-    switch,
-)
 from collbench.cli.terminal import note, waiting_for
 from collbench.errors import RequestError, suggestion
 from collbench.report.caveats import flaw_text, shortage_text
@@ -51,22 +38,20 @@ FAILING = {"slower": ("slower",), "faster": ("faster",), "different": ("slower",
            "unclear": ("slower", "unclear")}  # fmt: skip
 
 
-class CompareOptions(Options):
-    """Of `compare`."""
-
+class _CompareOptions(flags.Options):
     # fmt: off
-    runs: tuple[Path, ...] = RUNS
-    by: str | None = option("--by", f"What the sides differ in: {', '.join(FACTORS)}, library; between two runs also another fact of the environment.", "FACTOR")
-    between: str | None = option("--between", "Only these two sides of --by: B compared with A.", "A,B")
-    given: tuple[str, ...] = GIVEN
-    ignored: tuple[str, ...] = several("--ignore", "Compare although this differs too.", "FACTOR")
-    margin: float = MARGIN
-    fail_on: str | None = option("--fail-on", "Exit with 1 when a cell has this verdict, failed, is missing, or has too few launches for any.", type=click.Choice(list(FAILING)))
-    baseline: Path | None = option("--baseline", "Compare the run with this baseline.", "FILE", type=PATH)
-    save_baseline: Path | None = option("--save-baseline", "Write the run as a baseline and compare nothing.", "FILE", type=PATH)
-    against: str | None = option("--against", "Judge the conclusions of this paper by all RUNS together.", type=click.Choice(papers()))
-    in_blocks: bool = IN_BLOCKS
-    every: bool = switch("--all", ALL_CELLS + "differ.")
+    runs: tuple[Path, ...] = flags.RUNS
+    by: str | None = flags.option("--by", f"What the sides differ in: {', '.join(FACTORS)}, library; between two runs also another fact of the environment.", "FACTOR")
+    between: str | None = flags.option("--between", "Only these two sides of --by: B compared with A.", "A,B")
+    given: tuple[str, ...] = flags.GIVEN
+    ignored: tuple[str, ...] = flags.several("--ignore", "Compare although this differs too.", "FACTOR")
+    margin: float = flags.MARGIN
+    fail_on: str | None = flags.option("--fail-on", "Exit with 1 when a cell has this verdict, failed, is missing, or has too few launches for any.", type=click.Choice(list(FAILING)))
+    baseline: Path | None = flags.option("--baseline", "Compare the run with this baseline.", "FILE", type=flags.PATH)
+    save_baseline: Path | None = flags.option("--save-baseline", "Write the run as a baseline and compare nothing.", "FILE", type=flags.PATH)
+    against: str | None = flags.option("--against", "Judge the conclusions of this paper by all RUNS together.", type=click.Choice(papers()))
+    in_blocks: bool = flags.IN_BLOCKS
+    every: bool = flags.switch("--all", flags.ALL_CELLS + "differ.")
     style: str = STYLE
     # fmt: on
 
@@ -74,10 +59,10 @@ class CompareOptions(Options):
     def unused(self) -> str:
         """The flags of a comparison that were typed, where none takes place."""
         compares = ("by", "between", "given", "ignored", "fail_on", "baseline")
-        flags = (
+        spelled = (
             ("ignore" if name == "ignored" else name).replace("_", "-") for name in compares if getattr(self, name)
         )
-        return ", ".join(f"--{flag}" for flag in flags)
+        return ", ".join(f"--{flag}" for flag in spelled)
 
 
 class Pairing(NamedTuple):
@@ -99,8 +84,8 @@ class Pairing(NamedTuple):
         return cls(pairs, in_blocks, missing, flaws, shortages)
 
 
-@command("compare", CompareOptions, epilog=EXIT_1)
-def compare_command(options: CompareOptions) -> int:
+@flags.command("compare", _CompareOptions, epilog=flags.EXIT_1)
+def compare_command(options: _CompareOptions) -> int:
     """Compare two runs, or two sides of one: collbench compare RUN --by policy.
 
     A run is a folder that --out or launch wrote, or a folder of such folders, each of them one launch.
@@ -155,7 +140,7 @@ def _known(ignored: frozenset[str], *runs: Observed) -> frozenset[str]:
     return ignored
 
 
-def _within_run(observed: Observed, options: CompareOptions) -> Pairing:
+def _within_run(observed: Observed, options: _CompareOptions) -> Pairing:
     by, between = options.by, options.between
     sides = tuple(side.strip() for side in between.split(",")) if between else ()
     if between and (len(sides) != 2 or not all(sides)):
@@ -174,7 +159,7 @@ def _within_run(observed: Observed, options: CompareOptions) -> Pairing:
     return Pairing.of(pairs, observed.interleaved or options.in_blocks, alone, observed)
 
 
-def _two_sides(options: CompareOptions) -> tuple[Observed, Observed]:
+def _two_sides(options: _CompareOptions) -> tuple[Observed, Observed]:
     runs, baseline = options.runs, options.baseline
     if len(runs) != 2 - (baseline is not None):
         raise RequestError(f"compare: {len(runs)} runs{' and a baseline' if baseline else ''}. It takes two sides.")
@@ -193,7 +178,7 @@ def _two_sides(options: CompareOptions) -> tuple[Observed, Observed]:
     return base, other
 
 
-def _between_runs(base: Observed, other: Observed, options: CompareOptions) -> Pairing:
+def _between_runs(base: Observed, other: Observed, options: _CompareOptions) -> Pairing:
     if options.in_blocks:
         refuse_not_alternated(base, other)
     known = sorted({*facts(base, base.cells), *facts(other, other.cells)})
@@ -210,7 +195,7 @@ def _left_out(number: int, why: str) -> None:
         note(f"collbench: left out: {counted(number, 'cell')} {why}.")
 
 
-def _judge_paper(options: CompareOptions, reference: str) -> int:
+def _judge_paper(options: _CompareOptions, reference: str) -> int:
     if options.unused:
         raise RequestError(f"--against judges whole runs by the conclusions of a paper: leave out {options.unused}.")
     observed = read_each(options.runs)
@@ -221,7 +206,7 @@ def _judge_paper(options: CompareOptions, reference: str) -> int:
     return 0
 
 
-def _save(options: CompareOptions, path: Path) -> int:
+def _save(options: _CompareOptions, path: Path) -> int:
     if options.unused:
         raise RequestError(f"--save-baseline writes the whole run and compares nothing: leave out {options.unused}.")
     if len(options.runs) != 1:

@@ -88,9 +88,7 @@ _CLUSTERS = ("slurm", "k8s")
 MOST_ROWS = 7
 
 
-class DoctorOptions(Options):
-    """Of `doctor`."""
-
+class _DoctorOptions(Options):
     # fmt: off
     as_json: bool = switch("--json", "Print everything as a JSON document.")
     every: bool = switch("--all", "Every check, what problems spoil, and why backends are missing.")
@@ -104,8 +102,8 @@ class DoctorOptions(Options):
     # fmt: on
 
 
-@command("doctor", DoctorOptions)
-def doctor_command(options: DoctorOptions) -> None:
+@command("doctor", _DoctorOptions)
+def doctor_command(options: _DoctorOptions) -> None:
     """Say what can be measured on this machine, what would spoil it, and the command that fixes that.
 
     Under mpirun ranks and binding are examined too; with --on slurm or --on k8s the cluster of a site file, instead of this machine. Exit code 1 when a check failed; warnings do not count.
@@ -173,7 +171,7 @@ def _examine_machine(without: tuple[str, ...]) -> Examined:
         return Examined(findings, doctor.backends_here(), len(nvml.gpus()[0]), machine.ranks is None)
 
 
-def _examine_image(options: DoctorOptions, image: str) -> int:
+def _examine_image(options: _DoctorOptions, image: str) -> int:
     """Doctor in a container as a launch would make it: its exit code."""
     from collbench.launch import engines
     from collbench.launch.stacks import examine, expanded_for

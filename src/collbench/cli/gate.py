@@ -27,23 +27,10 @@ from collbench.analysis.launches import together
 from collbench.analysis.pairs import within
 from collbench.analysis.planning import cost, false_positives, movements, smallest
 from collbench.analysis.runs import observe
+from collbench.cli import options as flags
 from collbench.cli.analyse import COMPLETE, STYLE, print_tables
 from collbench.cli.launch import Purpose, perform
-from collbench.cli.options import (
-    DOCKER_HOST,
-    ENGINE,
-    MARGIN,
-    PATH,
-    PLAN,
-    SITE,
-    MarginsType,
-    Options,
-    command,
-    option,
-    several,
-    switch,
-)
-from collbench.cli.plan import LAUNCHES, UNTIL, ending, placed_on
+from collbench.cli.plan import LAUNCHES, UNTIL, Launching, ending, placed_on
 from collbench.cli.sides import ACCEPTED, KINDS, OVERSUBSCRIBED, host_plan, refuse_other_bytes, side_of
 from collbench.cli.terminal import note
 from collbench.cli.until import continued, plan_in
@@ -99,26 +86,24 @@ _ACCEPTED = {name.replace(" ", "-").lower(): name for name in ACCEPTABLE}
 _RANKS, _OF_A_SIDE = click.IntRange(1, 256), "Can be repeated.  [default: the plan as it stands]"
 
 
-class GateOptions(Options):
-    """Of `gate`."""
-
+class _GateOptions(Launching):
     # fmt: off
-    plan: str = PLAN
-    base: tuple[str, ...] = option("--base", f"The side before the change: {', '.join(KINDS.values())}. {_OF_A_SIDE}", "SIDE", multiple=True)
-    other: tuple[str, ...] = option("--other", f"The side with the change, likewise. {_OF_A_SIDE}", "SIDE", multiple=True)
-    margins: Margins = option("--margin", "What a change may cost; by size as in 20%:1M,10%:64M,5%: up to 1M, up to 64M, above.", "PERCENT[:SIZE,...]", type=MarginsType(), default="5%")
+    plan: str = flags.PLAN
+    base: tuple[str, ...] = flags.option("--base", f"The side before the change: {', '.join(KINDS.values())}. {_OF_A_SIDE}", "SIDE", multiple=True)
+    other: tuple[str, ...] = flags.option("--other", f"The side with the change, likewise. {_OF_A_SIDE}", "SIDE", multiple=True)
+    margins: Margins = flags.option("--margin", "What a change may cost; by size as in 20%:1M,10%:64M,5%: up to 1M, up to 64M, above.", "PERCENT[:SIZE,...]", type=flags.MarginsType(), default="5%")
     launches: int | None = LAUNCHES
     until: Until | None = UNTIL
-    seed: int | None = option("--seed", "Of the order within blocks.  [default: the plan's]", type=int)
-    ranks: int | None = option("-n --ranks", "Ranks of a plan for one world.  [default: 2 to 4, as there are cores]", type=_RANKS)
-    accepted: tuple[str, ...] = several("--accept", "A cell has an answer in spite of this.", type=click.Choice(list(_ACCEPTED)))
-    out: Path | None = option("--out", "Folder of the run and of the answer.  [default: results/PLAN-gate]", "DIR", type=PATH)
-    resume: Path | None = option("--resume", "Resume the gate in DIR: what is recorded is not repeated.", "DIR", type=PATH)
-    every: bool = switch("--all", "Every cell in the table.")
+    seed: int | None = flags.option("--seed", "Of the order within blocks.  [default: the plan's]", type=int)
+    ranks: int | None = flags.option("-n --ranks", "Ranks of a plan for one world.  [default: 2 to 4, as there are cores]", type=_RANKS)
+    accepted: tuple[str, ...] = flags.several("--accept", "A cell has an answer in spite of this.", type=click.Choice(list(_ACCEPTED)))
+    out: Path | None = flags.option("--out", "Folder of the run and of the answer.  [default: results/PLAN-gate]", "DIR", type=flags.PATH)
+    resume: Path | None = flags.option("--resume", "Resume the gate in DIR: what is recorded is not repeated.", "DIR", type=flags.PATH)
+    every: bool = flags.switch("--all", "Every cell in the table.")
     style: str = STYLE
-    engine: str | None = ENGINE
-    site: str | None = SITE
-    docker_host: str | None = DOCKER_HOST
+    engine: str | None = flags.ENGINE
+    site: str | None = flags.SITE
+    docker_host: str | None = flags.DOCKER_HOST
     # fmt: on
 
 
@@ -126,13 +111,13 @@ class GateOptions(Options):
 _JUDGING = ("plan", "margins", "accepted", "every", "style")
 
 
-@command(
+@flags.command(
     "gate",
-    GateOptions,
+    _GateOptions,
     epilog="Exit codes: 0 no loss, and every cell was answered; 1 a loss, or the other side alone failed; 2 the "
     "request was wrong; 4 no answer, or interrupted.",
 )
-def gate_command(options: GateOptions) -> None:
+def gate_command(options: _GateOptions) -> None:
     """Measure both sides of PLAN alternately, and say whether the other one loses time beyond the margin.
 
     PLAN is a TOML file, the name of a plan that comes with collbench, or the folder of an earlier gate, which is then
@@ -144,9 +129,9 @@ def gate_command(options: GateOptions) -> None:
         earlier = Path(options.plan) if Path(options.plan).is_dir() else None
         measuring = {name: value for name, value in vars(options).items() if name not in _JUDGING}
         if earlier and (typed := [name for name, value in measuring.items() if value not in (None, ())]):
-            flags = ", ".join(f"--{name.replace('_', '-')}" for name in typed)
+            listed = ", ".join(f"--{name.replace('_', '-')}" for name in typed)
             raise RequestError(
-                f"{earlier}: is measured already, and only judged again: leave out {flags}. ({GATE_PLAN} is in it.)"
+                f"{earlier}: is measured already, and only judged again: leave out {listed}. ({GATE_PLAN} is in it.)"
             )
         begun = earlier or options.resume
         if begun is not None:  # decided and judged as it was begun, where nothing else is asked for
@@ -187,7 +172,7 @@ def _no_false_loss() -> Iterator[None]:
         raise NoAnswer(f"gate: no answer: {type(error).__name__}: {error}") from error
 
 
-def _measured(options: GateOptions, margins: Margins, accepted: tuple[str, ...]) -> Path:
+def _measured(options: _GateOptions, margins: Margins, accepted: tuple[str, ...]) -> Path:
     """The folder of the gate, new or resumed, when all its launches are over."""
     text, resume = options.plan, options.resume
     if resume is not None and options.out is not None:
@@ -196,8 +181,7 @@ def _measured(options: GateOptions, margins: Margins, accepted: tuple[str, ...])
         refuse_other_bytes(words)
     begun = None if resume is None else plan_in(read_manifest(resume))
     path, plan = plan_for_gate(text, options.ranks, OVERSUBSCRIBED in accepted, begun)
-    plan = placed_on(plan, options.engine, options.site, options.docker_host)
-    plan = ending(plan, options.until, options.launches)
+    plan = ending(placed_on(plan, options), options)
     plan = plan if options.seed is None else msgspec.structs.replace(plan, seed=options.seed)
     if begun is not None and not options.base and not options.other:
         sides = begun.sides
@@ -340,23 +324,21 @@ def _write_answer(folder: Path, judgement: Judgement, names: AnswerNames) -> Non
 # The same under two names --------------------------------------------------------------------------------------------
 
 
-class SelftestOptions(Options):
-    """Of `selftest`."""
-
+class _SelftestOptions(flags.Options):
     # fmt: off
-    ranks: int | None = option("-n --ranks", "Ranks of each launch.  [default: 2 to 4, as there are cores]", type=_RANKS)
-    launches: int = option("--launches", "Launches a side.", type=click.IntRange(6, 1000), default=7)
-    plan: Path | None = option("--plan", "Measure this plan.  [default: all-reduce and broadcast of 8 B, 64 KiB and 1 MiB]", "FILE", type=PATH)
-    seed: int = option("--seed", "Of the order within blocks.", type=int, default=1)
-    margin: float = MARGIN
-    out: Path | None = option("--out", "Keep the run there.", "DIR", type=PATH)
-    timeout: float = option("--timeout", "Seconds without progress after which a launch is ended.", type=click.FloatRange(1, 86400), default=300.0)
+    ranks: int | None = flags.option("-n --ranks", "Ranks of each launch.  [default: 2 to 4, as there are cores]", type=_RANKS)
+    launches: int = flags.option("--launches", "Launches a side.", type=click.IntRange(6, 1000), default=7)
+    plan: Path | None = flags.option("--plan", "Measure this plan.  [default: all-reduce and broadcast of 8 B, 64 KiB and 1 MiB]", "FILE", type=flags.PATH)
+    seed: int = flags.option("--seed", "Of the order within blocks.", type=int, default=1)
+    margin: float = flags.MARGIN
+    out: Path | None = flags.option("--out", "Keep the run there.", "DIR", type=flags.PATH)
+    timeout: float = flags.option("--timeout", "Seconds without progress after which a launch is ended.", type=click.FloatRange(1, 86400), default=300.0)
     style: str = STYLE
     # fmt: on
 
 
-@command("selftest", SelftestOptions)
-def selftest_command(options: SelftestOptions) -> None:
+@flags.command("selftest", _SelftestOptions)
+def selftest_command(options: _SelftestOptions) -> None:
     """Compare the host with itself: the false-positive rate on this machine, and the smallest difference detected.
 
     Starts mpirun itself, twice in each block and in random order, as launch does for every comparison.

@@ -43,9 +43,7 @@ class Kinds(click.ParamType[tuple[str, ...]]):
         return kinds
 
 
-class HistoryOptions(Options):
-    """Of `history`."""
-
+class _HistoryOptions(Options):
     # fmt: off
     folder: Path = RUN
     given: tuple[str, ...] = GIVEN
@@ -58,8 +56,8 @@ class HistoryOptions(Options):
     # fmt: on
 
 
-@command("history", HistoryOptions, epilog=EXIT_1)
-def history_command(options: HistoryOptions) -> int:
+@command("history", _HistoryOptions, epilog=EXIT_1)
+def history_command(options: _HistoryOptions) -> int:
     """What changed over the runs in FOLDER: one run a night, say, each written by --out or launch.
 
     Every folder in it is a run, or a folder of runs of which each is one launch of the same. They are taken in the

@@ -30,9 +30,7 @@ _COLUMNS = (
 )  # fmt: skip
 
 
-class BuildOptions(Options):
-    """Of `image build`."""
-
+class _BuildOptions(Options):
     # fmt: off
     names: tuple[str, ...] = argument(nargs=-1, metavar="NAME...")
     base: str | None = option("--base", "Base image, instead of the Dockerfile's.", "IMAGE")
@@ -48,8 +46,8 @@ class BuildOptions(Options):
     # fmt: on
 
 
-@command("build", BuildOptions)
-def build_command(options: BuildOptions) -> None:
+@command("build", _BuildOptions)
+def build_command(options: _BuildOptions) -> None:
     """Build each NAME, an image that comes with collbench or the path of a NAME.Dockerfile, as collbench/NAME.
 
     Without a name, all of them are listed.
@@ -98,15 +96,13 @@ def _show_build(build: ImageBuild) -> None:
     say(shlex.join(command_of(build)))
 
 
-class ImagesOptions(Options):
-    """Of `image list`."""
-
+class _ImagesOptions(Options):
     names: tuple[str, ...] = argument(nargs=-1, metavar="[NAME]...")
     docker_host: str | None = DOCKER_HOST
 
 
-@command("list", ImagesOptions)
-def images_command(options: ImagesOptions) -> None:
+@command("list", _ImagesOptions)
+def images_command(options: _ImagesOptions) -> None:
     """What each image holds, from its labels; with a NAME, every label of that image."""
     from tabulate import tabulate
 
@@ -139,14 +135,12 @@ image_command = click.Group(
 )
 
 
-class PackOptions(Options):
-    """Of `pack`."""
-
+class _PackOptions(Options):
     runs: tuple[Path, ...] = RUNS
 
 
-@command("pack", PackOptions)
-def pack_command(options: PackOptions) -> None:
+@command("pack", _PackOptions)
+def pack_command(options: _PackOptions) -> None:
     """Pack the samples files of each of RUNS into its samples.zip. Every command reads the run as before."""
     from collbench.schema.samples import ARCHIVE, pack
 
@@ -163,14 +157,12 @@ def pack_command(options: PackOptions) -> None:
 SHELLS = ("bash", "zsh", "fish")
 
 
-class CompletionOptions(Options):
-    """Of `completion`."""
-
+class _CompletionOptions(Options):
     shell: str | None = argument(type=click.Choice(SHELLS), required=False, metavar="SHELL")
 
 
-@command("completion", CompletionOptions)
-def completion_command(options: CompletionOptions) -> None:
+@command("completion", _CompletionOptions)
+def completion_command(options: _CompletionOptions) -> None:
     """Print the completion script for SHELL: bash, zsh or fish. For bash: eval "$(collbench completion bash)"."""
     from collbench.cli import cli
 

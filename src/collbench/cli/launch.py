@@ -23,8 +23,8 @@ from collbench.analysis.estimate import stats
 from collbench.analysis.pairs import own_sides
 from collbench.analysis.results import some_from
 from collbench.analysis.runs import observe
-from collbench.cli.options import DOCKER_HOST, ENGINE, OPTIONAL_PLAN, PATH, SITE, Options, command, option, switch
-from collbench.cli.plan import LAUNCHES, UNTIL, ending, looking, placed_on, show_cells, show_commands
+from collbench.cli.options import DOCKER_HOST, ENGINE, OPTIONAL_PLAN, PATH, SITE, command, option, switch
+from collbench.cli.plan import LAUNCHES, UNTIL, Launching, ending, looking, placed_on, show_cells, show_commands
 from collbench.cli.terminal import note, say
 from collbench.cli.until import (
     BegunRun,
@@ -74,9 +74,7 @@ from collbench.units import counted
 MOST_COMPARED = 2000
 
 
-class LaunchOptions(Options):
-    """Of `launch`."""
-
+class _LaunchOptions(Launching):
     # fmt: off
     plan: str | None = OPTIONAL_PLAN
     out: Path | None = option("--out", "Folder of the run.  [default: results/PLAN]", "DIR", type=PATH)
@@ -91,23 +89,23 @@ class LaunchOptions(Options):
     # fmt: on
 
 
-@command("launch", LaunchOptions)
-def launch_command(options: LaunchOptions) -> None:
+@command("launch", _LaunchOptions)
+def launch_command(options: _LaunchOptions) -> None:
     """Start the ranks of PLAN on the host and in containers, and write one run.
 
     PLAN is a TOML file, or the name of a plan that comes with collbench (collbench plan lists them). With --resume it
     can be left out: the run has its own.
     """
-    resume, place = options.resume, (options.engine, options.site, options.docker_host)
+    resume = options.resume
     if options.sweep:
         if options.plan is not None or options.out is not None or resume is not None or options.dry_run:
             raise RequestError("launch --sweep: takes no plan, and no flags but --on, --site and --docker-host.")
-        _sweep(placed_on(LaunchPlan(images=()), *place))
+        _sweep(placed_on(LaunchPlan(images=()), options))
         return
     if resume is not None and options.out is not None:
         raise RequestError("launch: --resume writes to the folder of its run; remove --out.")
     path, plan = _plan_of(options.plan, resume)
-    plan, before = ending(placed_on(plan, *place), options.until, options.launches), None
+    plan, before = ending(placed_on(plan, options), options), None
     if resume is not None:
         plan, before = continued(plan, resume, options.until, options.launches)
     if plan.until == "decided":  # it is needed after some blocks, and refused before the first

@@ -105,9 +105,7 @@ class Collective(_Sizes, _Samples, World):
         return [*_Sizes.parameters(), *of_axes, *_Samples.parameters(), *World.parameters()]
 
 
-class Run(World):
-    """Of `run`."""
-
+class _Run(World):
     plan: str = PLAN
     placement: Path | None = option("--placement", "Where each rank is planned to be: it takes these cores. A world that differs is refused.", "FILE", type=PATH)
     turns: Path | None = option("--turns", "Links to a launcher that lets worlds on the same cores measure in turns.", "FOLDER", type=PATH)
@@ -123,8 +121,8 @@ class _Benchmarks(Options):
     folder: str = option("--folder", "Where benchmarks that work in files make theirs.", "DIR", default=".")
 
 
-class Suite(_Benchmarks, Output):
-    """Of `suite`."""
+class _Suite(_Benchmarks, Output):
+    pass
 
 
 # fmt: on
@@ -206,8 +204,8 @@ def _backend_on(device: str | None, backend: str | None) -> str | None:
     return backend
 
 
-@command("run", Run)
-def run_command(options: Run) -> None:
+@command("run", _Run)
+def run_command(options: _Run) -> None:
     """Measure every case of PLAN in the world that mpirun or torchrun started.
 
     PLAN is a TOML file, or the name of a plan that comes with collbench (collbench plan lists them).
@@ -238,8 +236,8 @@ def demo_command(options: Output) -> None:
     carry_out(plan, options)
 
 
-@command("suite", Suite)
-def suite_command(options: Suite) -> None:
+@command("suite", _Suite)
+def suite_command(options: _Suite) -> None:
     """Measure benchmarks of this machine, without MPI and without an engine.
 
     NAMES are suites or benchmarks; without any, what there is is listed. PARAMETER=VALUES is a parameter of these
@@ -251,8 +249,16 @@ def suite_command(options: Suite) -> None:
         return
     programs = _programs([word for word in words if "=" not in word])
     asked = _parameters(programs, [word for word in words if "=" in word])
-    for line in _ambiguous(programs, asked):
-        click.echo(f"collbench: {line}", err=True)
+    for name in asked:  # it may mean different things to the benchmarks to which it is given
+        users: dict[str, list[str]] = {}
+        for program in programs:
+            for axis in program.axes:
+                if axis.name == name:
+                    users.setdefault(axis.means, []).append(program.name)
+        if len(users) > 1:
+            listed = "; ".join(f"{', '.join(those)}: {means}" for means, those in users.items())
+            alone = f"{next(iter(users.values()))[0]}.{name}= is that of one benchmark"
+            click.echo(f"collbench: {name} means different things ({listed}); {alone}", err=True)
     benchmarks = []
     for program in programs:  # what is given to it alone counts more than what is given to all
         values = {name: asked.get(f"{program.name}.{name}", asked.get(name)) for name in parameters_of(program)}
@@ -322,20 +328,6 @@ def _parameters(programs: Sequence[Program], words: Sequence[str]) -> dict[str, 
     return values
 
 
-def _ambiguous(programs: Sequence[Program], asked: Iterable[str]) -> Iterator[str]:
-    """A line for each parameter that means different things to the benchmarks to which it is given."""
-    for name in asked:
-        users: dict[str, list[str]] = {}
-        for program in programs:
-            for axis in program.axes:
-                if axis.name == name:
-                    users.setdefault(axis.means, []).append(program.name)
-        if len(users) > 1:
-            listed = "; ".join(f"{', '.join(own)}: {means}" for means, own in users.items())
-            one = next(iter(users.values()))[0]
-            yield f"{name} means different things ({listed}); {one}.{name}= is that of one benchmark"
-
-
 class TerminalSink:
     """Writes first to disk, then prints. Counts what was measured, failed and skipped.
 
@@ -356,7 +348,11 @@ class TerminalSink:
 
     def begin(self, manifest: Manifest, cases: int) -> None:
         """Create the run, print the heading."""
-        self._try_output_file()
+        if self._output_file is not None:  # it is tried before anything is measured
+            try:
+                opened(self._output_file, "a").close()
+            except OSError as error:
+                raise RunWriteError(f"-J {self._output_file}: {error.strerror}. Nothing was measured.") from error
         if self._out is not None or self._document is not None or self._style_name == "json":
             manifest = completed(manifest)
         if self._out is not None:
@@ -369,18 +365,6 @@ class TerminalSink:
 
             self._bar = tqdm(total=cases, unit="case", file=sys.stderr, leave=False, dynamic_ncols=True)
 
-    def _try_output_file(self) -> None:
-        """Check before measuring that -J can be written."""
-        if self._output_file is not None:
-            try:
-                opened(self._output_file, "a").close()
-            except OSError as error:
-                raise RunWriteError(f"-J {self._output_file}: {error.strerror}. Nothing was measured.") from error
-
-    def add(self, record: Record, samples: NDArray[Any] | None) -> None:
-        with self._alone():
-            self._add(record, samples)
-
     def doing(self, what: str) -> None:
         with self._alone():
             if self._writer is not None:
@@ -388,20 +372,22 @@ class TerminalSink:
             if self._bar is not None:
                 self._bar.set_description(what)
 
-    def _add(self, record: Record, samples: NDArray[Any] | None) -> None:
-        if self._writer is not None:
-            record = self._writer.append(record, samples)
-        self.measured += record.status == "ok"
-        self.failed += record.status == "failed"
-        self.skipped += record.status == "skipped"
-        if record.reason is not None:
-            self.reasons[record.reason] = None
-        if self._document is not None:
-            self._document.add(record)
-        self._print(self._style.add(record))
-        if self._bar is not None:
-            self._bar.set_description(record.case.short, refresh=False)
-            self._bar.update()
+    def add(self, record: Record, samples: NDArray[Any] | None) -> None:
+        """Write a record, count it, and print what the style has to say of it."""
+        with self._alone():
+            if self._writer is not None:
+                record = self._writer.append(record, samples)
+            self.measured += record.status == "ok"
+            self.failed += record.status == "failed"
+            self.skipped += record.status == "skipped"
+            if record.reason is not None:
+                self.reasons[record.reason] = None
+            if self._document is not None:
+                self._document.add(record)
+            self._print(self._style.add(record))
+            if self._bar is not None:
+                self._bar.set_description(record.case.short, refresh=False)
+                self._bar.update()
 
     def finish(self) -> None:
         """Print what the style still holds, write `-J`, close the run. Safe to call twice.
@@ -410,27 +396,25 @@ class TerminalSink:
             RunWriteError: the output file cannot be written, or the run does not exist any more.
             Interrupted: nobody reads standard output.
         """
-        if self._speaks:
-            with self._alone():
-                self._finish()
-
-    def _finish(self) -> None:
-        if self._bar is not None:
-            self._bar.close()
-            self._bar = None
-        if self._writer is not None:
-            self._writer.close()
-            end_progress(self._writer.directory)
-        self._print(self._style.end())
-        if self._writer is not None:
-            self._writer.verify()
-        if self._document is not None and self._output_file is not None:
-            document, self._document = self._document, None
-            try:
-                with opened(self._output_file, "w") as file:
-                    file.write(document.end())
-            except OSError as error:
-                raise RunWriteError(f"-J {self._output_file}: {error.strerror}.") from error
+        if not self._speaks:
+            return
+        with self._alone():
+            if self._bar is not None:
+                self._bar.close()
+                self._bar = None
+            if self._writer is not None:
+                self._writer.close()
+                end_progress(self._writer.directory)
+            self._print(self._style.end())
+            if self._writer is not None:
+                self._writer.verify()
+            if self._document is not None and self._output_file is not None:
+                document, self._document = self._document, None
+                try:
+                    with opened(self._output_file, "w") as file:
+                        file.write(document.end())
+                except OSError as error:
+                    raise RunWriteError(f"-J {self._output_file}: {error.strerror}.") from error
 
     def rescue(self) -> str:
         """Print what is still held; returns where the records are. Called when the process is about to end."""
@@ -468,19 +452,16 @@ class TerminalSink:
         try:
             sys.stdout.write(text)
             sys.stdout.flush()
-        except BrokenPipeError:
-            self._stop_listening()
+        except BrokenPipeError:  # nobody reads it any more; with a run on disk, or -J, measuring continues
+            self._listening = False
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nowhere, sys.stdout.fileno())
+            os.close(nowhere)
+            if self._writer is None and self._output_file is None:
+                text = "standard output was closed; stopping. With --out DIR measuring would continue to disk."
+                raise Interrupted(text) from None
         except OSError as error:
             raise RunWriteError(f"standard output: {error.strerror}.") from error
-
-    def _stop_listening(self) -> None:
-        """Nobody reads standard output any more. With a run on disk, or -J, measuring continues."""
-        self._listening = False
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, sys.stdout.fileno())
-        os.close(nowhere)
-        if self._writer is None and self._output_file is None:
-            raise Interrupted("standard output was closed; stopping. With --out DIR measuring would continue to disk.")
 
     def verdict(self) -> int:
         """Exit code for what was measured.

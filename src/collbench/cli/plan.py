@@ -84,9 +84,17 @@ LAUNCHES = option("--launches", "Launches of each cell; until decided the most. 
 # fmt: on
 
 
-class PlanOptions(Options):
-    """Of `plan`."""
+class Launching(Options):
+    """What every command that launches says in place of a plan's keys."""
 
+    engine: str | None
+    site: str | None
+    until: Until | None
+    launches: int | None
+    docker_host: str | None = None
+
+
+class _PlanOptions(Launching):
     plan: str | None = OPTIONAL_PLAN
     engine: str | None = ENGINE
     site: str | None = SITE
@@ -97,8 +105,8 @@ class PlanOptions(Options):
     order: bool = switch("--order", "Print the order of launches.")
 
 
-@command("plan", PlanOptions)
-def plan_command(options: PlanOptions) -> None:
+@command("plan", _PlanOptions)
+def plan_command(options: _PlanOptions) -> None:
     """Print the cells of PLAN, where their ranks are placed here, how long it takes, and what it can decide.
 
     Without PLAN, list the plans that come with collbench.
@@ -107,8 +115,7 @@ def plan_command(options: PlanOptions) -> None:
         _list_plans()
         return
     path = find_plan(options.plan)
-    plan = placed_on(load_launch_plan(path, options.plan), options.engine, options.site)
-    plan = ending(plan, options.until, options.launches)
+    plan = ending(placed_on(load_launch_plan(path, options.plan), options), options)
     with named_in_errors(path):
         expanded = expand(plan)
         if script := engines.get(plan.engine).script:  # it says what it cannot do
@@ -199,28 +206,29 @@ def _power(expanded: ExpandedPlan, run: Path, margin: float) -> Table:
 # What flags say in place of a plan's keys -----------------------------------------------------------------------------
 
 
-def ending(plan: LaunchPlan, until: Until | None, launches: int | None) -> LaunchPlan:
-    """The plan with what the flags say in place of its own keys.
+def ending(plan: LaunchPlan, options: Launching) -> LaunchPlan:
+    """The plan with what the flags say of its launches in place of its own keys.
 
     Raises:
         PlanError: it has too few launches to decide anything, or too many starts.
     """
-    keys = {name: value for name, value in (("until", until), ("launches", launches)) if value is not None}
+    flags = {"until": options.until, "launches": options.launches}
+    keys = {name: value for name, value in flags.items() if value is not None}
     return check_launch_plan(msgspec.structs.replace(plan, **keys)) if keys else plan
 
 
-def placed_on(plan: LaunchPlan, engine: str | None, site: str | None, docker_host: str | None = None) -> LaunchPlan:
-    """The plan with what the flags say in place of its own keys.
+def placed_on(plan: LaunchPlan, options: Launching) -> LaunchPlan:
+    """The plan with what the flags say of its engine in place of its own keys.
 
     Raises:
         PlanError: there is no such engine, which is not the plan's mistake.
         RequestError: a site file for an engine that reads none.
     """
-    flags = {"engine": engine, "site": site, "docker_host": docker_host}
-    if engine is not None:
-        engines.get(engine)
+    flags = {"engine": options.engine, "site": options.site, "docker_host": options.docker_host}
+    if options.engine is not None:
+        engines.get(options.engine)
     placed = msgspec.structs.replace(plan, **{name: text for name, text in flags.items() if text is not None})
-    if site is not None and not engines.get(placed.engine).starts_ranks:
+    if options.site is not None and not engines.get(placed.engine).starts_ranks:
         raise RequestError(f"--site is for slurm and k8s; the engine is {placed.engine}.")
     return placed
 

@@ -75,14 +75,12 @@ def _images(flag: str, values: Sequence[str], plan: LaunchPlan) -> dict[str, str
         name, equals, reference = value.partition("=")
         if not equals:
             name, reference = plan.images[0], value
-        several = len(plan.images) > 1 and not equals
-        if several or name not in plan.images:
+        if name not in plan.images or (len(plan.images) > 1 and not equals):
             listed = ", ".join(plan.images)
             raise RequestError(
                 f"{flag} image={value}: the plan's images are {listed}: write image={plan.images[0]}=REF."
             )
-        _refuse_second(flag, f"image={name}", images.get(name), reference)
-        images[name] = reference
+        _add(images, flag, "image", name, reference)
     if images and "host" in plan.policies:
         raise RequestError(
             f"{flag} image={values[0]}: the plan has policy host, whose ranks are in no image. Give it policies = "
@@ -97,19 +95,16 @@ def _variables(flag: str, values: Sequence[str]) -> dict[str, str]:
         name, equals, setting = value.partition("=")
         if not equals:
             raise RequestError(f"{flag} env={value}: write env={value}=VALUE.")
-        _refuse_second(flag, f"env={name}", variables.get(name), setting)
-        variables[name] = setting
+        _add(variables, flag, "env", name, setting)
     return variables
 
 
-def _refuse_second(flag: str, key: str, first: str | None, second: str) -> None:
-    """Two values of one key of a side, of which the last would win; None: there is no first.
-
-    Raises:
-        RequestError: there are two.
-    """
-    if first is not None:
-        raise RequestError(f"{flag}: has {key}={first} and {key}={second}. Keep one of them.")
+def _add(values: dict[str, str], flag: str, kind: str, name: str, value: str) -> None:
+    """Set a key of a side; a second value of it is refused, where the last one would win."""
+    if name in values:
+        first, second = f"{kind}={name}={values[name]}", f"{kind}={name}={value}"
+        raise RequestError(f"{flag}: has {first} and {second}. Keep one of them.")
+    values[name] = value
 
 
 def host_plan(plan: Plan, ranks: int | None, crowded: bool) -> LaunchPlan:
@@ -187,24 +182,18 @@ def _refuse_missing_needs(flag: str, paths: Collection[str], variables: Mapping[
     """Refuse library files that need another one which is not found on this host, with these variables.
 
     Raises:
-        RequestError: one does.
+        RequestError: one does. None does where the dynamic linker cannot be asked.
     """
     given = {name for path in paths for name in names_of(path)}
+    environment = {**os.environ, **variables, "LC_ALL": "C"}
     for path in paths:
-        if lacking := [name for name in _not_found(path, variables) if name not in given]:
+        try:
+            done = subprocess.run(("ldd", path), capture_output=True, text=True, errors="replace", timeout=_LIMIT,
+                                  check=False, stdin=subprocess.DEVNULL, env=environment)  # fmt: skip
+        except (OSError, subprocess.TimeoutExpired):
+            continue
+        if lacking := [name for name in dict.fromkeys(_NOT_FOUND.findall(done.stdout)) if name not in given]:
             raise RequestError(
                 f"{flag}: {path}: needs {', '.join(lacking)}, which is not found on this host, so no rank could load "
                 f"it. Give both sides the folder that has it: env={LIBRARY_PATH}=FOLDER."
             )
-
-
-def _not_found(path: str, variables: Mapping[str, str]) -> list[str]:
-    """Libraries that the dynamic linker misses; none where it cannot be asked."""
-    try:
-        done = subprocess.run(
-            ("ldd", path), capture_output=True, text=True, errors="replace", timeout=_LIMIT, check=False,
-            stdin=subprocess.DEVNULL, env={**os.environ, **variables, "LC_ALL": "C"},
-        )  # fmt: skip
-    except (OSError, subprocess.TimeoutExpired):
-        return []
-    return list(dict.fromkeys(_NOT_FOUND.findall(done.stdout)))

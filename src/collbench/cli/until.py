@@ -80,7 +80,11 @@ class Decider:
         if all(record.launch < block for record in self._records):  # else it was said before the run was interrupted
             more = self._expanded.plan.launches - block
             said = f"after {counted(block, 'block')}: {_said(found, self._expanded.plan.launches)}"
-            self._say(f"{said}{self._next(wanted, more)}", len(wanted) * more)
+            launches, cases = len(wanted) * more, sum(len(part.measured) for part in wanted.values())
+            each = f"{len(wanted)} of {counted(len(self._expanded.cells), 'cell')}"
+            again = f"{cases} of {counted(len(self._cells), 'case')} measured again, in {each}"
+            left = f"at most {counted(launches, 'launch', 'launches')}{self._time_left(wanted, more)}"
+            self._say(f"{said}; {again}; {left}" if wanted else f"{said}. Nothing is left to decide", launches)
         return wanted
 
     def _standing(self, block: int, most: int) -> list[PairStatus]:
@@ -114,28 +118,21 @@ class Decider:
         more, block = min(2 * most, MOST_LAUNCHES), 1 + max(record.launch for record in self._records)
         return more if more > most and any(True for _ in still_open(self._standing(block, more))) else None
 
-    def _next(self, wanted: Mapping[LaunchCell, Part], more: int) -> str:
-        if not wanted:
-            return ". Nothing is left to decide"
-        launches, cases = len(wanted) * more, sum(len(part.measured) for part in wanted.values())
-        each = f"{len(wanted)} of {counted(len(self._expanded.cells), 'cell')}"
-        again = f"{cases} of {counted(len(self._cells), 'case')} measured again, in {each}"
-        return f"; {again}; at most {counted(launches, 'launch', 'launches')}{self._time_left(wanted, more)}"
-
     def _time_left(self, wanted: Mapping[LaunchCell, Part], more: int) -> str:
         """`, 3 min`: as it took so far, by what the launches measured; empty where none was performed."""
+
+        def seconds(cell: LaunchCell, part: Part) -> float:
+            return seconds_of_launch(self._expanded, cell, part, isinstance(self._at_once[cell], int))
+
         performed: dict[tuple[LaunchCell, int], set[Case]] = {}
         for record in self._records[self._before :]:
             launch = (self._cells[record.case], record.launch)
             performed.setdefault(launch, set()).add(self._as_asked[record.case])
-        estimated = sum(self._seconds(cell, Part(frozenset(cases))) for (cell, _), cases in performed.items())
+        estimated = sum(seconds(cell, Part(frozenset(cases))) for (cell, _), cases in performed.items())
         if not estimated:
             return ""
-        later = more * sum(self._seconds(cell, part) for cell, part in wanted.items())
+        later = more * sum(seconds(cell, part) for cell, part in wanted.items())
         return f", {format_long((self._clock() - self._started) / estimated * later)}"
-
-    def _seconds(self, cell: LaunchCell, part: Part) -> float:
-        return seconds_of_launch(self._expanded, cell, part, isinstance(self._at_once[cell], int))
 
 
 def _subject(case: Case) -> Case:

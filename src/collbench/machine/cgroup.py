@@ -241,9 +241,22 @@ def distinct(by_rank: Sequence[Confinement], machines: Sequence[str]) -> tuple[C
     members: dict[tuple[bytes, tuple[str, ...]], list[int]] = {}
     for rank, (confinement, machine) in enumerate(zip(by_rank, machines, strict=True)):
         apart = tuple(name for name in confinement.namespaces if (machine, name) in own)
-        told = msgspec.structs.replace(confinement, namespaces={}) if many else confinement
-        members.setdefault((msgspec.json.encode(told, order="sorted"), apart), []).append(rank)
-    return tuple(_of(ranks, by_rank, apart) for (_, apart), ranks in members.items())
+        unnumbered = msgspec.structs.replace(confinement, namespaces={}) if many else confinement
+        members.setdefault((msgspec.json.encode(unnumbered, order="sorted"), apart), []).append(rank)
+    differing = []
+    for (_, apart), ranks in members.items():
+        first, *others = (by_rank[rank].namespaces for rank in ranks)
+        common = dict(set(first.items()).intersection(*(other.items() for other in others)))
+        differing.append(
+            msgspec.structs.replace(
+                by_rank[ranks[0]],
+                ranks=tuple(ranks[:FIRST_RANKS] if many else ranks),
+                count=len(ranks) if many else None,
+                namespaces={name: number for name, number in first.items() if name in common},
+                own=apart,
+            )
+        )
+    return tuple(differing)
 
 
 def _own_namespaces(by_rank: Sequence[Confinement], machines: Sequence[str]) -> set[tuple[str, str]]:
@@ -255,19 +268,6 @@ def _own_namespaces(by_rank: Sequence[Confinement], machines: Sequence[str]) -> 
         for name, number in confinement.namespaces.items()
         if first.setdefault(place := (machine, name), number) != number
     }
-
-
-def _of(ranks: list[int], by_rank: Sequence[Confinement], own: tuple[str, ...]) -> Confinement:
-    """The confinement that these ranks have in common."""
-    first, many = by_rank[ranks[0]], len(by_rank) > ALL_RANKS_LIMIT
-    common = set(first.namespaces.items()).intersection(*(by_rank[rank].namespaces.items() for rank in ranks[1:]))
-    return msgspec.structs.replace(
-        first,
-        ranks=tuple(ranks[:FIRST_RANKS] if many else ranks),
-        count=len(ranks) if many else None,
-        namespaces={name: number for name, number in first.namespaces.items() if (name, number) in common},
-        own=own,
-    )
 
 
 def _namespace(name: str) -> int | None:

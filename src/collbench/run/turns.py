@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 
 from collbench.bindings.spec import World
 from collbench.errors import Interrupted, RequestError
+from collbench.machine.driver_link import DriverLink
 from collbench.machine.facts import ContentionMeter, format_cores, machine_id, own_cores
-from collbench.machine.launcher import DriverLink
 from collbench.run.sampling import Sampling, Watch
 from collbench.schema.case import Case
 from collbench.schema.world import TRIMMED, Order, Report

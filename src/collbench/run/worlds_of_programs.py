@@ -177,9 +177,6 @@ class AloneWorld(Reductions):
     def gather(self, value: Any) -> list[Any]:
         return [value]
 
-    def bcast(self, value: Any) -> Any:
-        return value
-
     def tell(self, value: Any, source: int) -> Any:
         return value
 
@@ -200,9 +197,6 @@ class AloneSession(Session):
 
     def prepare(self, case: CollectiveCase, row: Collective, count: int) -> Operation:
         raise Unsupported(f"{row.name}: needs a communication library")
-
-    def is_lost_rank(self, error: BaseException) -> bool:
-        return False
 
     def abort(self, code: int) -> NoReturn:
         os._exit(code)

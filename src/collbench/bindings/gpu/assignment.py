@@ -6,7 +6,7 @@ import os
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol, TypeVar
+from typing import Any, Literal, TypeVar
 
 from collbench.bindings.gpu import cupy_device
 from collbench.bindings.gpu.device import Device
@@ -111,35 +111,23 @@ CUDA_VARIABLES = ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER")
 CUPY_PACKAGES = ("cupy-cuda12x", "cupy-cuda13x")
 
 
-class Runtime(Protocol):
-    """The package through which this process uses GPUs."""
+class GpuRuntime:
+    """The package through which this process uses GPUs: CuPy, and the NCCL that it was made for."""
 
     def missing(self) -> str | None:
         """Why it finds no GPU; None when it does."""
-
-    def visible(self) -> tuple[str, ...]:
-        """UUIDs of the GPUs that this process may use, in CUDA's order."""
-
-    def open(self, uuid: str) -> Device:
-        """The GPU of that UUID, made current."""
-
-    def nccl(self) -> Nccl:
-        """The NCCL of this process."""
-
-
-class CupyRuntime:
-    """CuPy, and the NCCL that it was made for."""
-
-    def missing(self) -> str | None:
         return cupy_device.missing()
 
     def visible(self) -> tuple[str, ...]:
+        """UUIDs of the GPUs that this process may use, in CUDA's order."""
         return cupy_device.visible()
 
     def open(self, uuid: str) -> Device:
+        """The GPU of that UUID, made current."""
         return cupy_device.CupyDevice(uuid)
 
     def nccl(self) -> Nccl:
+        """The NCCL of this process."""
         return cupy_nccl()
 
 
@@ -224,7 +212,7 @@ class DeviceMpiBackend(MpiBackend):
     """A backend over MPI that needs GPUs."""
 
     device: Literal["cpu", "gpu"] = "gpu"
-    runtime: Runtime = CupyRuntime()
+    runtime: GpuRuntime = GpuRuntime()
     variables: tuple[str, ...] = (*MpiBackend.variables, *CUDA_VARIABLES)
     packages: tuple[str, ...] = (*MpiBackend.packages, *CUPY_PACKAGES)
 

@@ -13,30 +13,15 @@ import os
 import re
 import threading
 from collections.abc import Callable, Hashable, Iterator
-from functools import cache, cached_property, partial
+from functools import cache, partial
 from typing import Any, Protocol
 
-from collbench.bindings.gpu.device import (
-    DEVICE_TO_HOST,
-    HOST_TO_DEVICE,
-    Device,
-    DeviceBlocks,
-    Memory,
-    copy_step,
-    host_blocks,
-    no_room,
-    refuse_dtype,
-    wait_step,
-)
 from collbench.bindings.gpu.shared_library import SharedLibrary, load
-from collbench.bindings.mpi import LARGEST_COUNT
-from collbench.bindings.operations import HostArguments, page_aligned
 from collbench.bindings.spec import Seen
-from collbench.collectives.case import CollectiveCase
-from collbench.collectives.row import Array, C, Collective, Step
-from collbench.errors import LibraryError, Unsupported
+from collbench.collectives.row import C
+from collbench.errors import LibraryError
 from collbench.machine.process import own_names, set_own
-from collbench.schema.axes import DTYPES, Op
+from collbench.schema.axes import Op
 from collbench.timing.call import Native
 
 #: ncclDataType_t and ncclRedOp_t of nccl.h.
@@ -240,109 +225,6 @@ def settings(variables: dict[str, str]) -> Iterator[None]:
                 os.environ[name] = value
 
 
-class NcclArguments:
-    """See `collbench.collectives.dialects.NcclDialectArguments`."""
-
-    def __init__(
-        self,
-        nccl: Nccl,
-        comm: Communicator,
-        device: Device,
-        case: CollectiveCase,
-        row: Collective,
-        count: int,
-        rank: int,
-    ) -> None:
-        refuse_dtype(tuple(DATATYPE), case.dtype, "NCCL")
-        self.rank, self.ranks, self.root = rank, case.ranks, case.root or 0
-        self.count, self.in_place = count, case.in_place
-        self.comm, self.stream = comm, device.stream
-        self.datatype, self.op = DATATYPE[case.dtype], OP[case.op or "sum"]
-        self._nccl, self._device, self._case = nccl, device, case
-        self._blocks = row.blocks(rank, case.ranks, self.root)
-
-    def buffer(self, blocks: int) -> DeviceBlocks:
-        """Device memory [blocks, count]; registered with the communicator where the case says so."""
-        size = blocks * self.count * DTYPES[self._case.dtype]
-        memory: Memory
-        if self._case.registered and size > 0:
-            memory = Registered(self._nccl, self.comm, self._device, size)
-        else:
-            memory = self._device.allocate(size)
-        return DeviceBlocks(self._device, memory, blocks, self.count, self._case.dtype)
-
-    @cached_property
-    def send(self) -> Any:
-        return self.buffer(self._blocks.send)
-
-    @cached_property
-    def recv(self) -> Any:
-        return self.buffer(self._blocks.recv)
-
-    def send_to(self, blocks: DeviceBlocks, peer: int) -> Step:
-        """ncclSend."""
-        numbers = (len(blocks) * self.count, self.datatype, peer)
-        python = partial(self.comm.send, blocks.address, *numbers, self.stream)
-        return Step(python, (C("ncclSend", blocks, *numbers, self.comm, self.stream),))
-
-    def recv_from(self, blocks: DeviceBlocks, peer: int) -> Step:
-        """ncclRecv."""
-        numbers = (len(blocks) * self.count, self.datatype, peer)
-        python = partial(self.comm.recv, blocks.address, *numbers, self.stream)
-        return Step(python, (C("ncclRecv", blocks, *numbers, self.comm, self.stream),))
-
-    def grouped(self, *steps: Step) -> Step:
-        """Between ncclGroupStart and ncclGroupEnd, which is called after a failure too.
-
-        A group that stays open takes in every later call of this thread, and none of them is ever launched.
-        """
-        start, end = self._nccl.group_start, self._nccl.group_end
-        pythons = tuple(step.python for step in steps)
-
-        def python() -> None:
-            start()
-            try:
-                for call in pythons:
-                    call()
-            except BaseException:
-                with contextlib.suppress(RuntimeError):  # it repeats the error
-                    end()
-                raise
-            end()
-
-        close = C("ncclGroupEnd")
-        calls = (C(call.function, *call.arguments, after_error=close) for step in steps for call in step.c)
-        return Step(python, (C("ncclGroupStart"), *calls, close))
-
-
-class Registered:
-    """`Memory` from ncclMemAlloc, registered with a communicator until it is freed."""
-
-    def __init__(self, nccl: Nccl, comm: Communicator, device: Device, size: int) -> None:
-        self._device, self._size = device, size
-        self._nccl, self._owner, self._comm = nccl, comm, ctypes.c_void_p(comm.address)
-        self._pointer, self._handle = ctypes.c_void_p(), ctypes.c_void_p()
-        self._call("ncclMemAlloc", ctypes.byref(self._pointer), ctypes.c_size_t(size))
-        self.address = self._pointer.value or 0
-        self._call("ncclCommRegister", self._comm, self._pointer, ctypes.c_size_t(size), ctypes.byref(self._handle))
-
-    def _call(self, function: str, *arguments: Any) -> None:
-        code = self._nccl.call(function, *arguments)
-        if code is None:
-            version = ".".join(map(str, self._nccl.version))
-            raise Unsupported(f"NCCL {version} registers no buffers ({function}); 2.19 and later do")
-        if code and self._device.free()[0] < self._size:
-            raise MemoryError(no_room(self._device, self._size))
-        if code:
-            raise LibraryError(f"{function} returned error {code}")
-
-    def __del__(self) -> None:
-        if self._handle and not self._owner.freed:
-            self._nccl.call("ncclCommDeregister", self._comm, self._handle)
-        if self._pointer:
-            self._nccl.call("ncclMemFree", self._pointer)
-
-
 #: What is logged outside of `observe`, and in it.
 _CONNECTIONS, _CHOICES = "INIT,P2P,SHM,NET", "TUNING"
 _SETTINGS = ("NCCL_DEBUG", "NCCL_DEBUG_SUBSYS", "NCCL_DEBUG_FILE")
@@ -495,96 +377,3 @@ class Communicators:
         for comm in reversed(list(self._made.values())):
             if comm is not None:
                 comm.abort()
-
-
-#: Tag of the messages between server and chief.
-TAG = 27
-
-#: MPI's datatypes by item size: messages between server and chief are not reduced.
-_CARRIED = {1: "UINT8_T", 2: "UINT16_T", 4: "UINT32_T", 8: "UINT64_T"}
-
-
-def chief_of(root: int) -> int:
-    """The first worker, where `root` is the server."""
-    return int(root == 0)
-
-
-class ServerLink:
-    """Messages between the server and the chief, as either of them."""
-
-    def __init__(self, mpi: Any, case: CollectiveCase, count: int, rank: int) -> None:
-        if max(1, case.ranks - 1) * count > LARGEST_COUNT:
-            raise Unsupported(
-                f"{count} elements of each worker in one message; MPI's int counts end at {LARGEST_COUNT}"
-            )
-        server = case.root or 0
-        self._other = chief_of(server) if rank == server else server
-        self._mpi, self._world, self._itemsize = mpi, mpi.COMM_WORLD, DTYPES[case.dtype]
-
-    def send(self, blocks: Array) -> Step:
-        """MPI_Send."""
-        return self._pass(self._world.Send, "MPI_Send", blocks)
-
-    def recv(self, blocks: Array) -> Step:
-        """MPI_Recv."""
-        return self._pass(self._world.Recv, "MPI_Recv", blocks, self._mpi.Status())
-
-    def _pass(self, python: Callable[..., object], function: str, blocks: Array, *status: Any) -> Step:
-        datatype = getattr(self._mpi, _CARRIED[self._itemsize])
-        raw = blocks.view(f"u{self._itemsize}")
-        call = C(function, raw, raw.size, datatype, self._other, TAG, self._world, *status)
-        return Step(partial(python, [raw, datatype], self._other, TAG), (call,))
-
-
-class ServerArguments(HostArguments):
-    """See `collbench.collectives.dialects.ServedArguments`: of the server, which has host memory and its link."""
-
-    serving, chief = True, False
-
-    def __init__(self, mpi: Any, case: CollectiveCase, row: Collective, count: int, rank: int) -> None:
-        super().__init__(case, row, count, rank)
-        link = ServerLink(mpi, case, count, rank)
-        self.link_send, self.link_recv = link.send, link.recv
-
-
-class WorkerArguments(NcclArguments):
-    """See `collbench.collectives.dialects.ServedArguments`: of a worker. `rank` is the world's."""
-
-    serving = False
-
-    def __init__(
-        self,
-        mpi: Any,
-        nccl: Nccl,
-        comm: Communicator,
-        device: Device,
-        case: CollectiveCase,
-        row: Collective,
-        count: int,
-        rank: int,
-    ) -> None:
-        super().__init__(nccl, comm, device, case, row, count, rank)
-        self.chief = rank == chief_of(self.root)
-        self.blocks_held = 0
-        link = ServerLink(mpi, case, count, rank)
-        self.link_send, self.link_recv = link.send, link.recv
-
-    def _pageable(self, blocks: int) -> Array:
-        return page_aligned(blocks, self.count, self._case.dtype)
-
-    def landing(self, blocks: int) -> Array:
-        """Pinned or pageable, as the case says."""
-        self.blocks_held += blocks
-        return host_blocks(self._device, self._case, blocks, self.count, partial(self._pageable, blocks))
-
-    def copy_in(self, target: DeviceBlocks, source: Array) -> Step:
-        """Host memory to device memory."""
-        return copy_step(self._device, target.address, source.ctypes.data, source.nbytes, HOST_TO_DEVICE)
-
-    def copy_out(self, target: Array, source: DeviceBlocks) -> Step:
-        """Device memory to host memory."""
-        return copy_step(self._device, target.ctypes.data, source.address, target.nbytes, DEVICE_TO_HOST)
-
-    def wait(self) -> Step:
-        """Until everything in the stream is done."""
-        return wait_step(self._device)

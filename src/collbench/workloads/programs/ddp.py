@@ -23,8 +23,8 @@ import msgspec
 import torch
 import torch.distributed as dist
 
+from collbench.machine.driver_link import DriverLink
 from collbench.machine.facts import ContentionMeter, Stretch
-from collbench.machine.launcher import DriverLink
 from collbench.schema.world import VARIABLE, Report
 from collbench.workloads.networks import NETWORKS
 from collbench.workloads.programs.ending import SKIPPED, Unusable, end, lacking_memory

@@ -335,16 +335,10 @@ class Docker:
                 return pid
         return None
 
-    @contextlib.contextmanager
-    def watch_exits(self, *labels: str) -> Iterator[ExitWatch]:
+    def watch_exits(self, *labels: str) -> ExitWatch:
         """Watch for the end of containers with all these labels."""
         with translated("watching containers"):
-            events = self.api.events(decode=True, filters={"label": list(labels), "event": "die"})
-        exits = ExitWatch(events)
-        try:
-            yield exits
-        finally:
-            exits.stop()
+            return ExitWatch(self.api.events(decode=True, filters={"label": list(labels), "event": "die"}))
 
     def labelled(self, *labels: str) -> list[dict[str, Any]]:
         """Containers with all these labels (`NAME` or `NAME=VALUE`), as the engine lists them; by default all runs'."""

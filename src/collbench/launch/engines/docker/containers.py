@@ -82,7 +82,7 @@ class DockerSession:
         with contextlib.ExitStack() as stack:
             if sharing_of(world.cell).host:
                 stack.callback(remove_left, world.user[0], since)
-            exits = stack.enter_context(engine.watch_exits(*filters))
+            exits = engine.watch_exits(*filters)
             try:
                 if layout.network is not None:
                     engine.create_network(layout.network, labels, SEALED in world.stack.grants)
