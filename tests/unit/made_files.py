@@ -22,7 +22,7 @@ from collbench.run.worlds_of_programs import AloneSession
 from collbench.schema.case import Case
 from collbench.schema.plan import Plan
 from collbench.schema.record import Record
-from collbench.workloads._files import kind_of
+from collbench.workloads.host.files import kind_of
 
 OUTPUTS = Path(__file__).parents[1] / "data" / "outputs"
 

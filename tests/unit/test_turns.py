@@ -544,7 +544,7 @@ def test_a_training_in_turns_forgets_what_came_before_it_began_again(
 ) -> None:
     """Its samples, and what was seen of its cores; each slice begins with a sample that does not count."""
     pytest.importorskip("torch")
-    from collbench.workloads.programs import ddp
+    from collbench.workloads.dl import ddp
 
     numbers, looked = iter(range(1, 100)), list[float]()
 

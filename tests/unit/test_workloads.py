@@ -26,8 +26,9 @@ from collbench.schema.axes import Axis
 from collbench.schema.case import Case, Where
 from collbench.schema.plan import Plan, check_plan, load_plan
 from collbench.schema.record import Record, Work, summarise
+from collbench.workloads import dl, gpu, host
+from collbench.workloads.host import stream as stream_program
 from collbench.workloads.program import Measure, Program
-from collbench.workloads.programs import stream as stream_program
 
 built = pytest.mark.skipif(workloads.get("stream").needs() is not None, reason=workloads.get("stream").needs() or "")
 
@@ -308,7 +309,8 @@ def compiler() -> str:
 
 
 def test_families_have_the_benchmarks_that_are_listed() -> None:
-    for family, names in workloads._FAMILIES.items():
-        programs = defined("collbench.workloads", family, "WORKLOADS")
+    families = [(group, *family) for group in (dl, gpu, host) for family in group.FAMILIES.items()]
+    for group, family, names in families:
+        programs = defined(group.__name__, family, "WORKLOADS")
         assert tuple(programs) == names
         assert all(programs[name].name == name for name in names)

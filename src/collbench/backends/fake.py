@@ -132,8 +132,8 @@ class FakeWorld(Reductions):
 
     def reduced(self, values: NDArray[np.int64], smallest: bool) -> NDArray[np.int64]:
         fold = np.minimum if smallest else np.add
-        found: NDArray[np.int64] = fold.reduce(self._hub.exchange(self.rank, values))
-        return found
+        result: NDArray[np.int64] = fold.reduce(self._hub.exchange(self.rank, values))
+        return result
 
 
 def run_ranks(hub: Hub, body: Callable[[int], None], timeout: float) -> None:

@@ -429,8 +429,8 @@ class NcclBackend(DeviceMpiBackend):
     def libraries(self) -> tuple[Library, ...]:
         """NCCL, and the MPI of the control plane and of the server's messages."""
         nccl = self.runtime.nccl()
-        own = Library(name="NCCL", version=".".join(map(str, nccl.version)), path=nccl.path)
-        return (own, *super().libraries())
+        library = Library(name="NCCL", version=".".join(map(str, nccl.version)), path=nccl.path)
+        return (library, *super().libraries())
 
     def session(self, mpi: Any, level: ThreadLevel, options: Options) -> Session:
         return NcclSession(self, mpi, level, options)

@@ -170,9 +170,9 @@ class MpiWorld(Reductions):
         return self._comm.bcast(value, source)
 
     def reduced(self, values: NDArray[np.int64], smallest: bool) -> NDArray[np.int64]:
-        found, kind = np.empty_like(values), self._mpi.INT64_T
-        self._comm.Allreduce([values, kind], [found, kind], self._mpi.MIN if smallest else self._mpi.SUM)
-        return found
+        result, kind = np.empty_like(values), self._mpi.INT64_T
+        self._comm.Allreduce([values, kind], [result, kind], self._mpi.MIN if smallest else self._mpi.SUM)
+        return result
 
 
 _DATATYPE = {

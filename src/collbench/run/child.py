@@ -16,7 +16,7 @@ from collbench.errors import CollbenchError, Interrupted
 from collbench.machine.process import own_names
 from collbench.run.sampling import Watch
 from collbench.units import format_duration
-from collbench.workloads.programs.ending import SKIPPED
+from collbench.workloads.protocol import SKIPPED
 
 #: Interval (s) at which signals are checked: after SIGTERM the watchdog gives the main thread 0.1 s.
 TICK = 0.05
