@@ -23,7 +23,7 @@ from collbench.machine.facts import CONTENDED_SHARE, format_cores, last_level_ca
 from collbench.schema.store import NoReading
 from collbench.timing.loop import native_loop
 from collbench.units import counted, format_bytes
-from collbench.workloads.programs.stream import TIMES_CACHE
+from collbench.workloads.host.stream import TIMES_CACHE
 from collbench.yardsticks import Readings
 
 _BIND = {
@@ -442,7 +442,7 @@ def blas(machine: Machine) -> Finding:
 def _open_blas(machine: Machine, name: str, title: str) -> OpenBlas | None:
     """What a library says of itself, loaded in a process of its own; None where it is not there."""
     try:
-        output = machine.execute((sys.executable, "-m", "collbench.workloads.programs.blas", name))
+        output = machine.execute((sys.executable, "-m", "collbench.workloads.host.blas", name))
         answer = json.loads(output.text.strip().rpartition("\n")[2]) if output.code == 0 else {}
         return OpenBlas(title, answer["version"], answer["kernel"]) if answer.get("kernel") else None
     except (OSError, ValueError):
