@@ -164,13 +164,13 @@ STEP_SIGNAL = "srun: launch/slurm: _step_signal: Terminating StepId=4.1"
     ],
 )  # fmt: skip
 def test_of_what_srun_says_the_cause_is_quoted(lines: list[str], cause: str) -> None:
-    assert jobs.of_srun(lines) == cause
+    assert texts.of_srun(lines) == cause
 
 
 def test_of_an_image_that_is_missing_the_runtimes_words_are_quoted() -> None:
     missing = "ch-run[99]: error: can't stat: /img/openmpi: No such file or directory"
     lines = [missing, "srun: error: n0: task 0: Exited with exit code 1", STEP_SIGNAL]
-    assert jobs.telling(lines) == (missing,)
+    assert texts.telling(lines) == (missing,)
 
 
 @pytest.mark.parametrize(

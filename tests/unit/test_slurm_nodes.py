@@ -13,8 +13,9 @@ from tests.unit.test_slurm import PLAN, programs, site_file
 
 from collbench.errors import EngineError, ImageMissing
 from collbench.launch.engines.fake import contents
-from collbench.launch.engines.slurm import Answer, SlurmSession, answers_in, hosts_of, one_on_each
+from collbench.launch.engines.slurm import SlurmSession, hosts_of, one_on_each
 from collbench.launch.engines.slurm.job import SlurmJob
+from collbench.launch.engines.slurm.script import Answer, answers_in
 from collbench.launch.engines.slurm.site import read
 from collbench.launch.engines.spec import Looks, cleaned
 from collbench.launch.expansion import expand

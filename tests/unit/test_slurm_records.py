@@ -12,9 +12,10 @@ from tests.unit.test_slurm import PLAN, play, programs, site_file
 
 from collbench.launch import campaign
 from collbench.launch.engines.fake import contents
-from collbench.launch.engines.slurm import Answer, SlurmSession, look_at
+from collbench.launch.engines.slurm import SlurmSession, look_at
 from collbench.launch.engines.slurm import job as jobs
 from collbench.launch.engines.slurm.job import SlurmJob
+from collbench.launch.engines.slurm.script import Answer
 from collbench.launch.engines.slurm.site import read
 from collbench.launch.engines.spec import Looks
 from collbench.launch.stacks import Stacks

@@ -28,9 +28,6 @@ from collbench.launch.engines.k8s.client import Client
 from collbench.launch.engines.k8s.objects import Object, look_job
 from collbench.launch.engines.k8s.site import K8sSite
 from collbench.launch.engines.slurm import (
-    ANSWERED,
-    LABEL,
-    answers_in,
     answers_of,
     contents_of,
     nodes_in,
@@ -41,7 +38,18 @@ from collbench.launch.engines.slurm import (
 from collbench.launch.engines.slurm import job as slurm
 from collbench.launch.engines.slurm import site as slurm_site
 from collbench.launch.engines.slurm.job import SlurmJob, submitted, wait_for_nodes
-from collbench.launch.engines.slurm.script import Resources, StepOf, job_script, python_of, step_script, variables_of
+from collbench.launch.engines.slurm.script import (
+    ANSWERED,
+    LABEL,
+    Resources,
+    StepOf,
+    answers_in,
+    job_script,
+    of_srun,
+    python_of,
+    step_script,
+    variables_of,
+)
 from collbench.launch.engines.slurm.site import RUNTIMES, SlurmSite, seconds_of
 from collbench.launch.expansion import expand, launcher_of
 from collbench.launch.launchers import PROCESS, RankLauncher
@@ -565,7 +573,7 @@ def _log_of(lines: Iterable[str]) -> Log:
 
 def _cause(log: Log, launcher: RankLauncher) -> str:
     """What collbench says, or srun, or the library."""
-    return (log.message.removeprefix(": ") or slurm.of_srun(log.lines)
+    return (log.message.removeprefix(": ") or of_srun(log.lines)
             or log.library_message(launcher.quiet).removeprefix(": "))  # fmt: skip
 
 

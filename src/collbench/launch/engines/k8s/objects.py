@@ -112,6 +112,9 @@ class Launchable:
     def labels(self) -> dict[str, str]:
         return {RUN: self.world.run, LAUNCH: self.world.name}
 
+    def metadata(self, queued: bool = False) -> Object:
+        return _metadata(self.site, self.labels, self.world.driver, queued)
+
     @property
     def shares_pod(self) -> bool:
         """Whether the containers of a host are in one pod."""
@@ -255,11 +258,11 @@ def script_direct(boxes: tuple[Box, ...], box: int, argv: Argv) -> Argv:
 
 def manifests(launch: Launchable) -> tuple[Object, ...]:
     """All objects of a launch."""
-    plan = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": _metadata(launch), "data": {"plan.json": launch.inner}}
+    plan = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": launch.metadata(), "data": {"plan.json": launch.inner}}
     if launch.by_ssh:
         return (plan, _mpi_job(launch))
     service = {  # gives every pod a name, before it is ready
-        "apiVersion": "v1", "kind": "Service", "metadata": _metadata(launch),
+        "apiVersion": "v1", "kind": "Service", "metadata": launch.metadata(),
         "spec": {"clusterIP": "None", "publishNotReadyAddresses": True, "selector": launch.labels},
     }  # fmt: skip
     return (plan, *((service,) if launch.pods > 1 else ()), _job(launch))
@@ -269,13 +272,11 @@ def look_job(site: K8sSite, run: str, name: str, driver: str, image: str, argv: 
     """A pod that prints what an image holds."""
     labels = {RUN: run, LAUNCH: name}
     resources = {"cpu": str(site.threads_per_core), "memory": site.memory}
-    asked = container(site, "ranks", image, ("sh", "-c", _LOOK, "look", *argv), resources)
-    queue = {QUEUE: site.queue} if site.queue else {}
-    metadata = {"name": name, "namespace": site.namespace, "labels": labels | queue, "annotations": {DRIVER: driver}}
+    looks = container(site, "ranks", image, ("sh", "-c", _LOOK, "look", *argv), resources)
     return {
-        "apiVersion": "batch/v1", "kind": "Job", "metadata": metadata,
+        "apiVersion": "batch/v1", "kind": "Job", "metadata": _metadata(site, labels, driver, queued=True),
         "spec": {"backoffLimit": 0, "activeDeadlineSeconds": STAYS, "ttlSecondsAfterFinished": STAYS,
-                 "template": template(site, labels | {PART: "ranks"}, {"containers": [asked]})},
+                 "template": template(site, labels | {PART: "ranks"}, {"containers": [looks]})},
     }  # fmt: skip
 
 
@@ -284,11 +285,10 @@ def kinds(launch: Launchable) -> str:
     return "configmaps,mpijobs" if launch.by_ssh else "configmaps,services,jobs"
 
 
-def _metadata(launch: Launchable, queued: bool = False) -> Object:
-    world, site = launch.world, launch.site
+def _metadata(site: K8sSite, labels: dict[str, str], driver: str, queued: bool = False) -> Object:
     queue = {QUEUE: site.queue} if queued and site.queue else {}
-    return {"name": world.name, "namespace": site.namespace, "labels": launch.labels | queue,
-            "annotations": {DRIVER: world.driver}}  # fmt: skip
+    return {"name": labels[LAUNCH], "namespace": site.namespace, "labels": labels | queue,
+            "annotations": {DRIVER: driver}}  # fmt: skip
 
 
 def _job(launch: Launchable) -> Object:
@@ -309,7 +309,7 @@ def _job(launch: Launchable) -> Object:
     if launch.pods > 1:
         ranks["spec"]["subdomain"] = launch.world.name
     return {
-        "apiVersion": "batch/v1", "kind": "Job", "metadata": _metadata(launch, queued=True),
+        "apiVersion": "batch/v1", "kind": "Job", "metadata": launch.metadata(queued=True),
         "spec": {
             "completionMode": "Indexed", "completions": launch.pods, "parallelism": launch.pods, "backoffLimit": 0,
             "activeDeadlineSeconds": launch.site.deadline, "ttlSecondsAfterFinished": STAYS, "template": ranks,
@@ -329,7 +329,7 @@ def _mpi_job(launch: Launchable) -> Object:
     ready = rank_container(launch, box, "ranks", ("sh", "-c", _WORKER), {}) | {"startupProbe": answers}
     worker = pod(launch, "ranks", [ready])
     return {
-        "apiVersion": "kubeflow.org/v2beta1", "kind": "MPIJob", "metadata": _metadata(launch, queued=True),
+        "apiVersion": "kubeflow.org/v2beta1", "kind": "MPIJob", "metadata": launch.metadata(queued=True),
         "spec": {
             "mpiImplementation": launcher.operator,
             "slotsPerWorker": len(box.ranks),

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 import secrets
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -26,24 +25,26 @@ from collbench.launch.engines.slurm.job import (
     SlurmStep,
     allocated,
     cancel,
-    first_cause,
     in_allocation,
-    not_started,
     refuse_small,
     submitted,
-    telling,
     version,
     wait_for_nodes,
 )
 from collbench.launch.engines.slurm.script import (
     ABANDONED,
+    ANSWERED,
+    Answer,
     StepOf,
+    answers_in,
+    first_cause,
     job_script,
+    launch_script,
+    not_started,
     program_of,
     python_of,
     resources_of,
     step_script,
-    variables_of,
 )
 from collbench.launch.engines.slurm.site import SlurmSite, read, refuse
 from collbench.launch.engines.spec import Engine, Look, Looks, Sharing, Site, Stack, Step, WorldSpec, ladder_of
@@ -82,9 +83,8 @@ def all_launches(plan: LaunchPlan, order: Sequence[Launch], placements: Mapping[
         name, launcher = f"collbench-RUN-{launch.sequence}", launcher_of(cell.image, site.libraries, plan)
         at = folders_in(folder / str(launch.sequence))
         world = WorldSpec("collbench-RUN", name, "", cell, placement, Stack(launcher, ""), at, (0, 0))
-        variables = variables_of(cell, placement, launcher, site)
-        step = StepOf(name, cell, placement, launcher, variables, with_servers=needs.servers is not None)
-        texts += [f"\n# step {launch.sequence}: {cell.title}\n", step_script(step, site, program_of(world, site))]
+        step = launch_script(world, site, program_of(world, site), {}, with_servers=needs.servers is not None)
+        texts += [f"\n# step {launch.sequence}: {cell.title}\n", step]
     return "".join(texts)
 
 
@@ -94,33 +94,6 @@ ANSWER = 600.0
 #: What a node prints that does not see the folder of the job, and a command for `sh -c FOLDER ...` that looks.
 _BLIND = "collbench sees no folder on"
 _SEES = f'test -d "$0" || {{ echo "{_BLIND} $(uname -n)"; exit 0; }}; exec "$@"'
-
-#: Prints its input with the name of a node before each line. Longer lines are cut (`+`: the next one goes on), because
-#: srun forwards at most 1024 bytes at once, so that those of several nodes would mix.
-LABEL = """awk -v node="{node}" '{{ while (length($0) > 700) {{ print "@" node "+" substr($0, 1, 700)
-  $0 = substr($0, 701) }} print "@" node "=" $0 }}'"""
-
-#: What the shell of a task does where every node is to answer: one that fails does not end the others.
-ANSWERED = '{ "$@" 2>&1; printf "\nexit %d\n" $?; } | ' + LABEL.format(node="$SLURMD_NODENAME")
-_PROCESS = re.compile(r"(?<=[\w-])\[\d+\](?=: )")
-_PART = re.compile(r"@(?P<node>[^\s+=]+)(?P<end>[+=])(?P<text>.*)")
-
-
-@dataclass(frozen=True)
-class Answer:
-    """What a command printed on a node, without what only follows from its end, and its exit code; None: not ended."""
-
-    node: str
-    lines: tuple[str, ...]
-    code: int | None = None
-
-    @property
-    def summary(self) -> tuple[str, ...]:
-        """The lines; of a command that failed the last one with its exit code, and without numbers of processes."""
-        if not self.code:
-            return self.lines
-        last = _PROCESS.sub("", self.lines[-1]) if self.lines else "nothing was printed"
-        return (*self.lines[:-1], f"exit code {self.code}: {last}")
 
 
 def look_at(
@@ -232,27 +205,6 @@ def nodes_in(folder: Path) -> tuple[str, ...]:
     return ()
 
 
-def answers_in(lines: Iterable[str]) -> tuple[tuple[Answer, ...], tuple[str, ...]]:
-    """What each node printed, of lines as `LABEL` makes them; and all other lines."""
-    printed: dict[str, list[str]] = {}
-    unfinished: dict[str, str] = {}
-    rest: list[str] = []
-    for line in lines:
-        if (part := _PART.fullmatch(line)) is None:
-            rest.append(line)
-            continue
-        node, text = part["node"], unfinished.pop(part["node"], "") + part["text"]
-        if part["end"] == "+":
-            unfinished[node] = text
-        else:
-            printed.setdefault(node, []).append(text)
-    answers = []
-    for node, said in printed.items():
-        ended = re.fullmatch(r"exit (\d+)", said[-1])
-        answers.append(Answer(node, telling(said[:-1] if ended else said), int(ended[1]) if ended else None))
-    return tuple(answers), tuple(rest)
-
-
 def run_step(
     job: SlurmJob, script: str, name: str, check: StopCheck, title: str, limit: float = ANSWER
 ) -> tuple[int | None, Log]:
@@ -278,14 +230,8 @@ def run_step(
 
 #: What a library, srun or collbench prints where ranks and srun have different types of PMI, and what helps.
 _UNKNOWN_PMI = "Invalid MPI type"
-_WRONG_PMI = (
-    "unsupported PMI version",
-    "No PMIx server was reachable",
-    _UNKNOWN_PMI,
-    "processes, but MPI_COMM_WORLD of",
-)
-
-
+_WRONG_PMI = ("unsupported PMI version", "No PMIx server was reachable", _UNKNOWN_PMI,
+              "processes, but MPI_COMM_WORLD of")  # fmt: skip
 _ADVICE = 'set mpi in the site file: mpich = "pmi2", openmpi = "pmix" (srun --mpi=list names what there is)'
 
 
@@ -303,24 +249,14 @@ class SlurmWorld:
         return (("the job", self.world.cell.ranks),)
 
     @property
-    def met(self) -> bool:
-        """Whether its ranks have met: they have written what they are."""
-        return (self.world.folders.out / "manifest.json").exists()
-
-    @property
     def program(self) -> Argv:
         return program_of(self.world, self.site)
 
     def execute(self, host: str, argv: Argv, environment: dict[str, str], log: Log) -> SlurmStep:
         """The step that starts every rank."""
-        world = self.world
-        launcher, with_servers = world.stack.launcher, self.job.with_servers
-        beside = world.folders.turns is not None
-        variables = variables_of(world.cell, world.placement, launcher, self.site) | environment
-        step = StepOf(world.name, world.cell, world.placement, launcher, variables, with_servers, beside=beside)
-        started = self.job.start(step_script(step, self.site, argv), world.name, log)
-        self.started.append(started)
-        return started
+        text = launch_script(self.world, self.site, argv, environment, self.job.with_servers)
+        self.started.append(self.job.start(text, self.world.name, log))
+        return self.started[-1]
 
     def died(self) -> str | None:
         """What Slurm says where the job has ended."""
@@ -426,7 +362,8 @@ class SlurmSession:
                 return LaunchLost(f"Slurm job {job.number} ended: {state.text}", error.log)
         lines = tuple(line for step in opened.started for line in step.log.lines)
         wrong_pmi = next((line for line in lines if any(sign in line for sign in _WRONG_PMI)), "")
-        if opened.met or not (wrong_pmi or not_started(lines)):
+        met = (opened.world.folders.out / "manifest.json").exists()  # ranks that have met write what they are
+        if met or not (wrong_pmi or not_started(lines)):
             return error
         said = "".join(step.log.message for step in opened.started).rstrip(".")
         quoted = "" if wrong_pmi.removeprefix("srun: ") in f"{error}{said}" else f": {wrong_pmi}"

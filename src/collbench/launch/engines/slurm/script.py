@@ -1,4 +1,4 @@
-"""The texts that Slurm is given: a job that performs steps as they come, and the step of a launch. Pure.
+"""The texts that Slurm is given, a job that performs steps as they come and the step of a launch; what it prints. Pure.
 
 One job holds the nodes for all launches, so that every cell meets the same ones. It performs the files `step-N` of its
 folder as they appear: output goes to `log-N`, and `code-N`, which appears last and whole, holds the exit code. The file
@@ -7,6 +7,7 @@ folder as they appear: output goes to `log-N`, and `code-N`, which appears last 
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -191,6 +192,16 @@ def _component(
     return f"{shlex.join(options)} \\\n  {shlex.join(('sh', '-c', '; '.join(shell), 'task', *inside, *program))}"
 
 
+def launch_script(
+    world: WorldSpec, site: SlurmSite, program: Argv, environment: dict[str, str], with_servers: bool
+) -> str:
+    """The step of a launch: `program` on every rank, with an environment beside what ranks have anyway."""
+    launcher, beside = world.stack.launcher, world.folders.turns is not None
+    variables = variables_of(world.cell, world.placement, launcher, site) | environment
+    step = StepOf(world.name, world.cell, world.placement, launcher, variables, with_servers, beside=beside)
+    return step_script(step, site, program)
+
+
 def variables_of(cell: LaunchCell, placement: Placement, launcher: RankLauncher, site: SlurmSite) -> dict[str, str]:
     """What every rank shares."""
     shapes = shapes_of(cell, replace(placement, crowded=placement.crowded or uses_threads(site.options)))
@@ -211,3 +222,104 @@ def program_of(world: WorldSpec, site: SlurmSite) -> Argv:
     turns = () if folders.turns is None else ("--turns", str(folders.turns))
     return (python_of(world.cell, site), "-m", "collbench", "run", str(folders.plan), "--out", str(folders.out),
             "--style", "csv", *turns)  # fmt: skip
+
+
+#: Lines that only follow from others: advice to read the help, and how srun ends the tasks that are left. A hint on
+#: hardware threads is kept without task/affinity, but for the binding of a task, which ranks do themselves.
+_FOLLOWS = re.compile(
+    r"^\s*$|^Try [\"'`]|_step_signal: Terminating|Force Terminated|Job step aborted|Exited with exit code"
+    r"|\*\*\* (STEP|JOB) |: tasks? [\d,-]+: Terminated|lacks support for cpu binding"
+)
+
+#: Tasks that were killed: often because of another, sometimes all that is known.
+_KILLED = re.compile(r": tasks? [\d,-]+: Killed")
+
+#: A task whose program could not be started, as srun says it, and how the shell of a task (named so) says why.
+_NOT_STARTED = re.compile(r"srun: error: (\S+: tasks? [\d,-]+: Exited with exit code 12[67])\b")
+_OF_SHELL = re.compile(r"task: (?:(?:line )?\d+: )?(.+)")
+
+_ERROR = re.compile(r"^\w+: (?:error|fatal): ")
+_PROGRAM = re.compile(r"^\w+: (?:(?:error|fatal): )?")
+
+#: Most lines that are quoted in a message.
+MOST_LINES = 3
+
+
+def telling(lines: Iterable[str]) -> tuple[str, ...]:
+    """Lines that do not merely follow from others."""
+    left = tuple(line for line in lines if not _FOLLOWS.search(line))
+    return tuple(line for line in left if not _KILLED.search(line)) or left
+
+
+def first_cause(text: str) -> str:
+    """Why a program of Slurm failed: its first errors; without any, its first lines."""
+    lines = telling(text.splitlines())
+    errors = [line for line in lines if _ERROR.match(line)] or lines
+    return "; ".join(_PROGRAM.sub("", line) for line in errors[:MOST_LINES])
+
+
+def of_srun(lines: Iterable[str]) -> str:
+    """What srun says of a step, in a log that the ranks print to as well: its first error, or its first words."""
+    lines = tuple(lines)
+    if cause := not_started(lines):
+        return cause
+    said = telling(line for line in lines if line.startswith("srun: "))
+    first = next((line for line in said if _ERROR.match(line)), next(iter(said), ""))
+    return first.removeprefix("srun: ")
+
+
+def not_started(lines: Iterable[str]) -> str:
+    """Node and cause where a program is not there, or cannot be executed; empty: every task has started its own."""
+    lines = tuple(lines)
+    where = next((match[1] for match in map(_NOT_STARTED.match, lines) if match), "")
+    why = next((f" ({match[1]})" for match in map(_OF_SHELL.fullmatch, lines) if match), "")
+    return f"{where}{why}" if where else ""
+
+
+#: Prints its input with the name of a node before each line. Longer lines are cut (`+`: the next one goes on), because
+#: srun forwards at most 1024 bytes at once, so that those of several nodes would mix.
+LABEL = """awk -v node="{node}" '{{ while (length($0) > 700) {{ print "@" node "+" substr($0, 1, 700)
+  $0 = substr($0, 701) }} print "@" node "=" $0 }}'"""
+
+#: What the shell of a task does where every node is to answer: one that fails does not end the others.
+ANSWERED = '{ "$@" 2>&1; printf "\nexit %d\n" $?; } | ' + LABEL.format(node="$SLURMD_NODENAME")
+_PROCESS = re.compile(r"(?<=[\w-])\[\d+\](?=: )")
+_PART = re.compile(r"@(?P<node>[^\s+=]+)(?P<end>[+=])(?P<text>.*)")
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a command printed on a node, without what only follows from its end, and its exit code; None: not ended."""
+
+    node: str
+    lines: tuple[str, ...]
+    code: int | None = None
+
+    @property
+    def summary(self) -> tuple[str, ...]:
+        """The lines; of a command that failed the last one with its exit code, and without numbers of processes."""
+        if not self.code:
+            return self.lines
+        last = _PROCESS.sub("", self.lines[-1]) if self.lines else "nothing was printed"
+        return (*self.lines[:-1], f"exit code {self.code}: {last}")
+
+
+def answers_in(lines: Iterable[str]) -> tuple[tuple[Answer, ...], tuple[str, ...]]:
+    """What each node printed, of lines as `LABEL` makes them; and all other lines."""
+    printed: dict[str, list[str]] = {}
+    unfinished: dict[str, str] = {}
+    rest: list[str] = []
+    for line in lines:
+        if (part := _PART.fullmatch(line)) is None:
+            rest.append(line)
+            continue
+        node, text = part["node"], unfinished.pop(part["node"], "") + part["text"]
+        if part["end"] == "+":
+            unfinished[node] = text
+        else:
+            printed.setdefault(node, []).append(text)
+    answers = []
+    for node, said in printed.items():
+        ended = re.fullmatch(r"exit (\d+)", said[-1])
+        answers.append(Answer(node, telling(said[:-1] if ended else said), int(ended[1]) if ended else None))
+    return tuple(answers), tuple(rest)
