@@ -29,7 +29,7 @@ Taken = tuple[float, float]
 
 
 def command(events: int) -> tuple[str, ...]:
-    """As collbench spells it (workloads/sysbench_cpu.py)."""
+    """As collbench spells it (workloads/host/sysbench.py)."""
     limits = ("--threads=1", f"--events={events}", "--time=0", "--cpu-max-prime=20000")
     return ("sysbench", "cpu", *limits, "run")
 

@@ -13,7 +13,7 @@ import time
 
 import torch
 
-from collbench.workloads.networks import NETWORKS
+from collbench.workloads.dl.networks import NETWORKS
 
 MOMENTUM = 0.9
 

@@ -36,7 +36,7 @@ COPY --from=build /opt/hpcg/bin/ /usr/local/bin/
 COPY --from=build /opt/collbench /opt/collbench
 # Files of a layer, which a container copies when it opens them for writing (benchmark copyup).
 ENV PATH=/opt/collbench/bin:$PATH
-RUN python -m collbench.workloads.programs.copyup make /collbench/layer
+RUN python -m collbench.workloads.host.copyup make /collbench/layer
 LABEL collbench.image=tools
 # No GPU, whatever the default of the base or of the engine is.
 ENV NVIDIA_VISIBLE_DEVICES=void NVIDIA_DRIVER_CAPABILITIES=compute,utility

@@ -25,7 +25,7 @@ timeout = "120s"
 {more}
 """
 
-SERVER = "collbench.workloads.programs.parameter_server"
+SERVER = "collbench.workloads.dl.parameter_server"
 
 
 def records(run: Path) -> dict[tuple[str, str], Record]:

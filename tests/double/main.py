@@ -22,7 +22,8 @@ from collbench.errors import BackendUnavailable
 from collbench.machine import launcher
 from collbench.run import experiment
 from collbench.run.failures import StartLimit
-from collbench.workloads import _own, gpu
+from collbench.workloads import protocol
+from collbench.workloads.gpu import suite as gpu
 from tests.double.device import READABLE, DoubleDevice
 from tests.double.nccl import DoubleNccl
 from tests.double.spoil import spoil
@@ -60,8 +61,8 @@ if __name__ == "__main__":
     if READABLE:
         vars(mpi_cuda)["refusal"] = lambda *_: None
     spoil(os.environ.get("DOUBLE_SPOIL", ""))
-    vars(gpu)["started"] = lambda program, **flags: (
-        sys.executable, "-m", "tests.double.gpu_program", *_own.started(program, **flags)[2:]
+    vars(gpu)["started"] = lambda program, *words, **flags: (
+        sys.executable, "-m", "tests.double.gpu_program", *protocol.started(program, *words, **flags)[2:]
     )  # fmt: skip
     sys.argv[0] = "collbench"
     main()

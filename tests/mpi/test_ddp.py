@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from collbench.launch.job import Child, command_line, descendants, runs
-from collbench.workloads.networks import NETWORKS
+from collbench.workloads.dl.networks import NETWORKS
 from tests.mpi.jobs import Command, environment, finish
 from tests.processes import wait_for
 
@@ -78,7 +78,7 @@ def test_ranks_and_their_trainings_end_when_mpirun_is_killed(mpirun: Command, tm
 
             def training() -> bool:
                 below[:] = descendants(process.pid)
-                named = [child for child in below if b"collbench.workloads.programs." in command_line(child.number)]
+                named = [child for child in below if b"collbench.workloads.dl." in command_line(child.number)]
                 return len(named) == 2 or process.poll() is not None
 
             wait_for(training)

@@ -21,15 +21,14 @@ from collbench.bindings.spec import Options
 from collbench.errors import PlanError
 from collbench.launch.engines import host
 from collbench.run.expand import program_cases
-from collbench.run.experiment import plan_experiment
-from collbench.run.memory_check import programs_do_not_fit
+from collbench.run.experiment import plan_experiment, programs_do_not_fit
 from collbench.schema.case import Case
 from collbench.schema.manifest import Library
 from collbench.schema.plan import LaunchPlan, Plan
-from collbench.workloads import blas as workload
-from collbench.workloads.programs import blas as blas_program
-from collbench.workloads.programs import dense, dgemm, linpack
-from collbench.workloads.programs.ending import Unusable
+from collbench.workloads import software
+from collbench.workloads.host import blas as blas_program
+from collbench.workloads.host import dense
+from collbench.workloads.protocol import Unusable
 
 OUTPUTS = Path(__file__).parents[1] / "data" / "outputs"
 
@@ -86,15 +85,19 @@ def last(value: float) -> Callable[[Any], None]:
     return spoil
 
 
+#: A command line.
+DGEMM = ["x", "dgemm", "--n", "5", "--threads", "8", "--times", "1", "--blas", "system"]
+
+
 # Programs ------------------------------------------------------------------------------------------------------------
 
 
 def judged(program: Any, name: str, blas: Plain, **values: Any) -> int:
     """How many results the benchmark counts as wrong."""
-    return workloads.get(name).verify(case_of(name, n=50), json.dumps(program.run(blas, flags(**values))))
+    return workloads.get(name).verify(case_of(name, n=50), json.dumps(program(blas, flags(**values))))
 
 
-@pytest.mark.parametrize(("program", "name"), [(linpack, "linpack"), (dgemm, "dgemm")])
+@pytest.mark.parametrize(("program", "name"), [(dense.linpack, "linpack"), (dense.dgemm, "dgemm")])
 def test_right_results_are_right_and_each_spoilt_one_is_counted(program: Any, name: str) -> None:
     assert judged(program, name, Plain()) == 0
     assert judged(program, name, Plain(last(1e-9))) == 3
@@ -109,14 +112,14 @@ def test_a_product_that_was_not_computed_is_no_older_one() -> None:
                 super().multiply(a, b, c)
             self.shapes.append(c.shape)
 
-    assert judged(dgemm, "dgemm", Once()) == 2
+    assert judged(dense.dgemm, "dgemm", Once()) == 2
 
 
 def test_the_residual_is_that_of_hpl() -> None:
     """Of an error in one element of the solution, by hand."""
     columns, x = np.diag([2.0, 4.0]), np.array([1.0, 1.0])
-    assert linpack.residual(columns, x, np.array([2.0, 4.0])) == 0.0
-    assert linpack.residual(columns, x, np.array([2.0, 3.0])) == pytest.approx(1 / (dense.EPS * (4 + 3) * 2))
+    assert dense.residual(columns, x, np.array([2.0, 4.0])) == 0.0
+    assert dense.residual(columns, x, np.array([2.0, 3.0])) == pytest.approx(1 / (dense.EPS * (4 + 3) * 2))
     many = np.random.default_rng(1).random((3 * dense.ROWS + 1,) * 2)
     ones = np.ones(len(many))
     assert np.allclose(dense.magnitudes_times(-many, ones), many.sum(axis=1))
@@ -124,7 +127,7 @@ def test_the_residual_is_that_of_hpl() -> None:
 
 def test_every_sample_is_another_system_and_has_the_leading_dimension() -> None:
     blas = Plain()
-    result = linpack.run(blas, flags(n=10, lda=12))
+    result = dense.linpack(blas, flags(n=10, lda=12))
     assert blas.shapes == [(10, 12)] * 3
     assert len(set(result["figures"])) == len(result["ns"]) == 3
 
@@ -135,7 +138,7 @@ def test_every_sample_is_another_system_and_has_the_leading_dimension() -> None:
 @pytest.mark.parametrize("library", ["openblas", "system", pytest.param("mkl", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", NAMES)
 def test_real_libraries_give_right_results(name: str, library: str) -> None:
-    if (reason := workload.Blas(library).missing()) is not None:
+    if (reason := blas_program.library_of(library).missing()) is not None:
         pytest.skip(reason)
     program, case = workloads.get(name), case_of(name, blas=library, n=130, threads=1)
     argv = program.argv(case, 2)
@@ -146,7 +149,7 @@ def test_real_libraries_give_right_results(name: str, library: str) -> None:
 
 def test_the_leading_dimension_is_the_librarys() -> None:
     """With the order in its place dgesv would take the padding for a part of the matrix."""
-    if (reason := workload.Blas("openblas").missing()) is not None:
+    if (reason := blas_program.library_of("openblas").missing()) is not None:
         pytest.skip(reason)
     case = case_of("linpack", n=100, lda=133)
     argv = workloads.get("linpack").argv(case, 1)
@@ -156,7 +159,7 @@ def test_the_leading_dimension_is_the_librarys() -> None:
 
 
 def test_a_matrix_that_cannot_be_solved_is_an_error() -> None:
-    if (reason := workload.Blas("openblas").missing()) is not None:
+    if (reason := blas_program.library_of("openblas").missing()) is not None:
         pytest.skip(reason)
     with pytest.raises(ArithmeticError, match="dgesv returned info 1"):
         blas_program.opened("openblas").solve(np.zeros((3, 3)), np.ones(3))
@@ -166,8 +169,9 @@ def test_the_threads_that_a_library_uses_are_printed(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(dense, "opened", lambda name: SimpleNamespace(threads=lambda asked: 1, described=dict))
-    monkeypatch.setattr(sys, "argv", ["x", "--n", "5", "--threads", "8", "--times", "1", "--blas", "system"])
-    dense.main("", lambda blas, flags: {"ns": [1]})
+    monkeypatch.setattr(sys, "argv", DGEMM)
+    monkeypatch.setitem(dense.RUNS, "dgemm", lambda blas, flags: {"ns": [1]})
+    dense.main()
     assert json.loads(capsys.readouterr().out) == {"ns": [1], "n": 5, "threads": 1, "asked": 8}
 
 
@@ -175,32 +179,33 @@ def test_a_library_that_cannot_be_used_skips_the_case(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(blas_program, "SYSTEM", ("libnowhere.so.0",))
-    monkeypatch.setattr(sys, "argv", ["x", "--n", "5", "--threads", "8", "--times", "1", "--blas", "system"])
+    monkeypatch.setattr(sys, "argv", DGEMM)
+    monkeypatch.setitem(dense.RUNS, "dgemm", lambda blas, flags: pytest.fail("was run"))
     with pytest.raises(SystemExit) as ended:
-        dense.main("", lambda blas, flags: pytest.fail("was run"))
+        dense.main()
     assert ended.value.code == 77
     assert capsys.readouterr().err.startswith("there is no libnowhere.so.0; on Debian and Ubuntu: ")
 
 
 def test_the_kernel_of_mkl_stands_in_its_own_words() -> None:
     text = (OUTPUTS / "blas-mkl.txt").read_text(encoding="utf-8")
-    assert workload.read(text) == Library(
+    assert blas_program.read(text) == Library(
         name="MKL", version="2024.2", path="/usr/lib/libtorch_cpu.so", kernel="Intel(R) Architecture processors"
     )
     plain = '{"name": "OpenBLAS", "version": "0.3.21", "kernel": "Prescott", "path": "/usr/lib/x.so"}\n'
-    assert workload.read(plain).kernel == "Prescott"
+    assert blas_program.read(plain).kernel == "Prescott"
 
 
 @pytest.mark.parametrize("output", ["", "{}", "Core: Prescott", '{"name": "OpenBLAS", "vers'])
 def test_a_library_that_says_something_else_is_missing(monkeypatch: pytest.MonkeyPatch, output: str) -> None:
     argv = (sys.executable, "-c", f"print({output!r})")
-    monkeypatch.setattr(workload, "started", lambda *words: argv)
-    workload._found.cache_clear()
+    monkeypatch.setattr(blas_program, "started", lambda *words: argv)
+    software.describe.cache_clear()
     try:
-        assert str(workload.Blas("openblas").missing()).startswith("BLAS openblas: ")
-        assert workload.Blas("openblas").library() is None
+        assert str(blas_program.library_of("openblas").missing()).startswith("BLAS openblas: ")
+        assert blas_program.library_of("openblas").library() is None
     finally:
-        workload._found.cache_clear()
+        software.describe.cache_clear()
 
 
 @pytest.mark.parametrize(
@@ -226,7 +231,7 @@ def test_no_library_of_the_system(monkeypatch: pytest.MonkeyPatch) -> None:
 def made(monkeypatch: pytest.MonkeyPatch, **missing: str | None) -> None:
     """Libraries of which some are missing."""
     found = {name: missing.get(name) or Library(name=name, version="1") for name in LIBRARIES}
-    monkeypatch.setattr(workload, "_found", found.__getitem__)
+    monkeypatch.setattr(software, "describe", lambda asked: found[asked.name.removeprefix("BLAS ")])
 
 
 def test_only_the_cases_whose_library_is_missing_are_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -277,7 +282,7 @@ def test_environments_are_asked_about_the_libraries_of_a_plan(monkeypatch: pytes
 def test_memory_is_not_asked_for_by_what_cannot_run(monkeypatch: pytest.MonkeyPatch) -> None:
     cases = program_cases(Plan(benchmarks=({"name": "linpack", "n": 50_000, "blas": "mkl"},)), 1)
     assert cases[0].memory == 2 * 8 * 50_000**2
-    monkeypatch.setattr("collbench.run.memory_check.available_bytes", lambda: 1 << 30)
+    monkeypatch.setattr("collbench.run.experiment.available_bytes", lambda: 1 << 30)
     made(monkeypatch)
     assert programs_do_not_fit(cases) is not None
     made(monkeypatch, mkl="no torch")
@@ -302,7 +307,7 @@ def test_work_memory_and_command() -> None:
     assert row.measures[0].work(case.case).amount == pytest.approx(2 / 3 * 1e9 + 3 / 2 * 1e6)
     assert case.memory == 8 * 1000 * 1008
     assert tuple(row.argv(case.case, 5))[1:] == (
-        "-m", "collbench.workloads.programs.linpack", "--n", "1000", "--threads", "3", "--blas", "openblas",
+        "-m", "collbench.workloads.host.dense", "linpack", "--n", "1000", "--threads", "3", "--blas", "openblas",
         "--times", "5", "--lda", "1008",
     )  # fmt: skip
     (case,) = program_cases(Plan(benchmarks=({"name": "dgemm", "n": 1000},)), 1)

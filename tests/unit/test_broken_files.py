@@ -13,6 +13,7 @@ from click.testing import CliRunner
 from collbench import backends, workloads
 from collbench.cli import cli
 from collbench.errors import BackendUnavailable, RequestError
+from collbench.workloads import host
 
 Put = Callable[..., None]
 
@@ -25,7 +26,7 @@ def put(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Put]:
 
     def add(text: str) -> None:
         (tmp_path / "faulty.py").write_text(text, encoding="utf-8")
-        for package, cached in ((backends, backends._own), (workloads, workloads.names)):
+        for package, cached in ((backends, backends._own), (host, workloads._modules)):
             monkeypatch.setattr(package, "__path__", [*package.__path__, str(tmp_path)])
             cached.cache_clear()
             monkeypatch.delitem(sys.modules, f"{package.__name__}.faulty", raising=False)
@@ -33,7 +34,7 @@ def put(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Put]:
     yield add
     monkeypatch.undo()
     backends._own.cache_clear()
-    workloads.names.cache_clear()
+    workloads._modules.cache_clear()
 
 
 def test_it_is_listed_with_the_reason(put: Put) -> None:
@@ -41,7 +42,7 @@ def test_it_is_listed_with_the_reason(put: Put) -> None:
     listed = CliRunner().invoke(cli, ["list"], catch_exceptions=False).stdout
     assert re.search(rf"^  no  faulty\n +backend 'faulty': collbench.backends.faulty {REASON}$", listed, re.MULTILINE)
     assert re.search(
-        rf"^  no  faulty\n +benchmark 'faulty': collbench.workloads.faulty {REASON}$", listed, re.MULTILINE
+        rf"^  no  faulty\n +benchmark 'faulty': collbench.workloads.host.faulty {REASON}$", listed, re.MULTILINE
     )
     assert "in-process ranks with simulated times" in listed
 
@@ -53,7 +54,7 @@ def test_who_asks_for_it_gets_the_reason(put: Put) -> None:
     assert str(caught.value) == f"backend 'faulty': collbench.backends.faulty {REASON}"
     with pytest.raises(RequestError) as refused:
         workloads.get("faulty")
-    assert str(refused.value) == f"benchmark 'faulty': collbench.workloads.faulty {REASON}"
+    assert str(refused.value) == f"benchmark 'faulty': collbench.workloads.host.faulty {REASON}"
 
 
 @pytest.mark.parametrize(

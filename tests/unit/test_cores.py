@@ -17,10 +17,10 @@ from collbench import workloads
 from collbench.backends.fake import FakeWorld, Hub, run_ranks
 from collbench.machine.facts import RankFacts, parse_cores, rank_facts
 from collbench.run import facts_of_ranks
-from collbench.run.describe import choose_method
 from collbench.run.expand import program_cases
+from collbench.run.failures import Unwatched
 from collbench.run.program import measure_program
-from collbench.run.watchdog import Unwatched
+from collbench.run.sampling import choose_method
 from collbench.run.worlds_of_programs import AloneWorld, Peers
 from collbench.schema.case import case_of
 from collbench.schema.record import Record
@@ -95,13 +95,13 @@ def test_a_process_takes_the_threads_that_its_rank_has() -> None:
 @pytest.mark.torch
 def test_torch_is_given_them(monkeypatch: pytest.MonkeyPatch) -> None:
     torch = pytest.importorskip("torch", reason="torch is not installed")
-    from collbench.workloads.programs import replica
+    from collbench.workloads.dl import ddp
 
     asked: list[int] = []
     monkeypatch.setattr(torch, "set_num_threads", asked.append)
     monkeypatch.setenv("OMP_NUM_THREADS", "7")
-    replica.World("cpu", 0)
-    replica.World("cpu", 2)
+    ddp.World("cpu", 0)
+    ddp.World("cpu", 2)
     assert asked == [7, 2]
 
 

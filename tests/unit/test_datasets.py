@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from collbench.workloads import _datasets as datasets
-from collbench.workloads._datasets import SOURCES, VARIABLE, BadData, Examples, Table
-from collbench.workloads.networks import NETWORKS
+from collbench.workloads.dl import datasets
+from collbench.workloads.dl.datasets import SOURCES, VARIABLE, BadData, Examples, Table
+from collbench.workloads.dl.networks import NETWORKS
 
 MNIST, CIFAR10, PTB = SOURCES["mnist"], SOURCES["cifar10"], SOURCES["ptb"]
 
@@ -86,7 +86,7 @@ def test_images_of_a_package(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setattr("collbench.workloads._datasets.version", lambda package: "9.9")
+    monkeypatch.setattr("collbench.workloads.dl.datasets.version", lambda package: "9.9")
     table = np.random.RandomState(1).randint(0, highest + 1, (shape[0], shape[1] + 1))
     table[:, -1] %= 10
     package(tmp_path, module, file, table)

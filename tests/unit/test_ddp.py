@@ -18,16 +18,16 @@ from tests.processes import LIMIT
 
 from collbench import workloads
 from collbench.schema.case import Case, case_of
-from collbench.workloads.networks import NETWORKS
+from collbench.workloads.dl.networks import NETWORKS
 
 RANKS = 2
-PROGRAM = ("-m", "collbench.workloads.programs.ddp")
+PROGRAM = ("-m", "collbench.workloads.dl.ddp")
 
 #: The program with `before(rank, number)` called before each step of a training.
 CHANGED = """
 import os, signal
-from collbench.workloads.programs import ddp
-from collbench.workloads.programs.replica import Replica
+from collbench.workloads.dl import ddp
+from collbench.workloads.dl.ddp import Replica
 step, numbers = Replica.step, []
 def changed(replica):
     numbers.append(len(numbers))

@@ -16,7 +16,7 @@ from collbench.run.expand import program_cases
 from collbench.schema.axes import sizes_in_bytes
 from collbench.schema.case import Case
 from collbench.schema.plan import Plan, load_launch_plan
-from collbench.workloads.deepbench import Conv, Gemm, Rnn, problem, problems, table
+from collbench.workloads.dl.deepbench import Conv, Gemm, Rnn, problem, problems, table
 
 LAUNCH = Path(__file__).parents[2] / "launch"
 NAMES = ("deepbench_conv", "deepbench_gemm", "deepbench_rnn")
@@ -120,8 +120,8 @@ def test_what_is_started() -> None:
     (case,) = cases_of("deepbench_gemm", problem="512x16x512_NT", threads=3, device="cuda", blas="cupy")
     _, *words = workloads.get("deepbench_gemm").argv(case, 7)
     assert words == [
-        "-m", "collbench.workloads.programs.deepbench_gemm", "--problem", "512x16x512_NT", "--precision", "float32",
-        "--device", "cuda", "--threads", "3", "--times", "7", "--blas", "cupy"]  # fmt: skip
+        "-m", "collbench.workloads.dl.deepbench_programs", "gemm", "--problem", "512x16x512_NT",
+        "--precision", "float32", "--device", "cuda", "--threads", "3", "--times", "7", "--blas", "cupy"]  # fmt: skip
 
 
 def test_what_is_printed_is_read() -> None:

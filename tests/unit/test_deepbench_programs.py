@@ -16,10 +16,10 @@ import pytest
 from tests.mpi.jobs import skip_or_fail
 from tests.processes import LIMIT
 
-from collbench.workloads.deepbench import Conv, Gemm, Rnn
-from collbench.workloads.programs import deepbench, deepbench_conv, deepbench_gemm, deepbench_rnn
-from collbench.workloads.programs.deepbench import Machine, Pass
-from collbench.workloads.programs.ending import Unusable
+from collbench.workloads.dl import deepbench_programs as programs
+from collbench.workloads.dl.deepbench import Conv, Gemm, Rnn
+from collbench.workloads.dl.deepbench_programs import Machine, Pass
+from collbench.workloads.protocol import Unusable
 
 pytestmark = [pytest.mark.torch, pytest.mark.slow]
 
@@ -43,8 +43,8 @@ def torch() -> Any:
 
 def passes_of(machine: Machine, row: Conv | Rnn) -> dict[str, Pass]:
     if isinstance(row, Conv):
-        return deepbench_conv.passes(machine, row)
-    return deepbench_rnn.passes(machine, row, deepbench_rnn.layer_of(machine, row))
+        return programs.conv_passes(machine, row)
+    return programs.rnn_passes(machine, row, programs.layer_of(machine, row))
 
 
 def spoilt(one: Pass, spoil: Callable[[Any], None]) -> Pass:
@@ -113,12 +113,12 @@ def test_shorter_types_are_compared_by_their_rounding(torch: Any, row: Conv | Rn
 def test_a_longer_gru_has_more_operators_and_all_are_counted(torch: Any) -> None:
     machine, counts = Machine(torch), list[int]()
     for row in (Rnn("gru", 8, 2, 5), Rnn("gru", 8, 2, 10)):
-        layer = deepbench_rnn.layer_of(machine, row)
+        layer = programs.layer_of(machine, row)
         x = machine.uniform(row.t, row.n, row.h)
-        counts.append(deepbench_rnn.counted(machine, lambda layer=layer, x=x: layer(x))["operators"])  # type: ignore[misc]
+        counts.append(programs.operations(machine, lambda layer=layer, x=x: layer(x))["operators"])  # type: ignore[misc]
     assert counts[0] > 5 * 5 and counts[1] - counts[0] > 5 * 5
     x = machine.uniform(4, 4)
-    assert deepbench_rnn.counted(machine, lambda: x + x)["operators"] == 1
+    assert programs.operations(machine, lambda: x + x)["operators"] == 1
 
 
 def test_on_a_gpu_what_it_executes_is_counted() -> None:
@@ -144,7 +144,7 @@ def test_on_a_gpu_what_it_executes_is_counted() -> None:
         profiler=profiler, autograd=SimpleNamespace(DeviceType=SimpleNamespace(CUDA="CUDA")),
         cuda=SimpleNamespace(synchronize=lambda: done.append("waited")),
     )  # fmt: skip
-    assert deepbench_rnn.counted(Machine(fake, "cuda"), lambda: done.append("called")) == {"kernels": 3}
+    assert programs.operations(Machine(fake, "cuda"), lambda: done.append("called")) == {"kernels": 3}
     assert done == ["CUDA", "called", "waited", "left"]
 
 
@@ -184,14 +184,14 @@ def test_only_the_gradient_that_is_timed_is_computed(torch: Any) -> None:
     x, w = machine.uniform(CONV.n, CONV.c, CONV.h, CONV.w), machine.uniform(CONV.k, CONV.c, CONV.r, CONV.s)
     g = machine.uniform(CONV.n, CONV.k, height, width)
     for data in (True, False):
-        of_images, of_filters, of_bias = deepbench_conv.backward(machine, CONV, x, w, g, data=data)
+        of_images, of_filters, of_bias = programs.backward(machine, CONV, x, w, g, data=data)
         assert ((of_images is not None), (of_filters is not None), of_bias) == (data, not data, None)
 
 
 # gemm ----------------------------------------------------------------------------------------------------------------
 
 
-class Spoiling(deepbench_gemm.OfTorch):
+class Spoiling(programs.OfTorch):
     """Changes C after it was computed; `skip` computes nothing."""
 
     def __init__(self, machine: Machine, value: float, skip: bool = False) -> None:
@@ -208,22 +208,22 @@ class Spoiling(deepbench_gemm.OfTorch):
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
 def test_products_are_exact_in_every_form(torch: Any, forms: str, precision: str) -> None:
     row = Gemm(17, 5, 300, forms)
-    result = deepbench_gemm.sampled(deepbench_gemm.OfTorch(Machine(torch, precision=precision)), row, precision, 3)
+    result = programs.products(programs.OfTorch(Machine(torch, precision=precision)), row, precision, 3)
     assert (result["wrong"], len(result["ns"]["multiply"])) == (0, 3)
 
 
 def test_a_row_with_a_wrong_element_is_counted_in_each_product(torch: Any) -> None:
     row, machine = Gemm(6, 4, 9, "NN"), Machine(torch)
-    assert deepbench_gemm.sampled(Spoiling(machine, 1.0), row, "float32", 3)["wrong"] == 3
-    assert deepbench_gemm.sampled(Spoiling(machine, float("nan")), row, "float32", 3)["wrong"] == 3
-    assert deepbench_gemm.sampled(Spoiling(machine, 0.0, skip=True), row, "float32", 1)["wrong"] > 3
+    assert programs.products(Spoiling(machine, 1.0), row, "float32", 3)["wrong"] == 3
+    assert programs.products(Spoiling(machine, float("nan")), row, "float32", 3)["wrong"] == 3
+    assert programs.products(Spoiling(machine, 0.0, skip=True), row, "float32", 1)["wrong"] > 3
 
 
 def test_matrices_are_column_major_and_sums_stay_exact(torch: Any) -> None:
-    library = deepbench_gemm.OfTorch(Machine(torch))
+    library = programs.OfTorch(Machine(torch))
     assert library.matrix(np.ones((3, 5), np.int8)).stride() == (1, 3)
-    dense = deepbench_gemm.signs(np.random.default_rng(1), (100, 100), 1.0)
-    sparse = deepbench_gemm.signs(np.random.default_rng(1), (100, 100), 0.25)
+    dense = programs.signs(np.random.default_rng(1), (100, 100), 1.0)
+    sparse = programs.signs(np.random.default_rng(1), (100, 100), 0.25)
     assert set(np.unique(dense)) == {-1, 1} and set(np.unique(sparse)) == {-1, 0, 1}
     assert 0.2 < np.abs(sparse).mean() < 0.3
 
@@ -248,9 +248,9 @@ def test_cupy_is_given_the_same_matrices(monkeypatch: pytest.MonkeyPatch) -> Non
     )  # fmt: skip
     monkeypatch.setitem(sys.modules, "cupy", cupy)
     monkeypatch.setitem(sys.modules, "cupy.cublas", cublas)
-    library = deepbench_gemm.OfCupy(cupy)
+    library = programs.OfCupy(cupy)
     for forms in ("NN", "TN", "NT"):
-        assert deepbench_gemm.sampled(library, Gemm(7, 3, 11, forms), "float32", 2)["wrong"] == 0
+        assert programs.products(library, Gemm(7, 3, 11, forms), "float32", 2)["wrong"] == 0
     assert given[-1] == ("N", "T", 1.0, 1.0) and len(waited) == 12
     assert library.described() == "CuPy 14, made up"
 
@@ -258,11 +258,13 @@ def test_cupy_is_given_the_same_matrices(monkeypatch: pytest.MonkeyPatch) -> Non
 # Programs ------------------------------------------------------------------------------------------------------------
 
 
+PROGRAMS = "collbench.workloads.dl.deepbench_programs"
+
+
 def started(name: str, *words: str) -> subprocess.CompletedProcess[str]:
-    program = f"collbench.workloads.programs.deepbench_{name}"
     return subprocess.run(
-        [sys.executable, "-m", program, "--times", "2", *words], capture_output=True, text=True, timeout=LIMIT,
-        check=False,
+        [sys.executable, "-m", PROGRAMS, name, "--times", "2", "--threads", "1", *words],
+        capture_output=True, text=True, timeout=LIMIT, check=False,
     )  # fmt: skip
 
 
@@ -307,7 +309,7 @@ def test_what_cannot_be_had_is_one_line(
         raise error
 
     with pytest.raises(SystemExit) as ended:
-        deepbench.main(argparse.Namespace(problem="gemm1", precision="float16", device="cpu"), run)
+        programs.print_result(argparse.Namespace(problem="gemm1", precision="float16", device="cpu"), run)
     lines = capsys.readouterr().err.splitlines()
     assert (ended.value.code, len(lines)) == (code, 1) and lines[0].startswith(said)
 
@@ -317,4 +319,4 @@ def test_other_errors_keep_their_traceback() -> None:
         raise RuntimeError("something else")
 
     with pytest.raises(RuntimeError, match="something else"):
-        deepbench.main(argparse.Namespace(problem="gemm1", precision="float32", device="cpu"), run)
+        programs.print_result(argparse.Namespace(problem="gemm1", precision="float32", device="cpu"), run)

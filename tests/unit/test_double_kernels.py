@@ -18,7 +18,7 @@ from tests.mpi.jobs import skip_or_fail
 
 from collbench.bindings.gpu.cupy_device import Grid
 from collbench.collectives.row import Array
-from collbench.workloads.programs.gpu.copy import DEVICE_TO_DEVICE
+from collbench.workloads.gpu.transfers import DEVICE_TO_DEVICE
 
 SOURCE = """
 extern "C" __global__ void reversed(const int *in, int *out, int length) {

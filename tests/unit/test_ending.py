@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from collbench.workloads.programs.ending import Unusable, lacking_memory, printed, refuse_without_gpu
+from collbench.workloads.protocol import Unusable, lacking_memory, printed, refuse_without_gpu
 
 #: As torch says it.
 ALLOCATOR = (

@@ -17,8 +17,8 @@ from tests.processes import LIMIT
 from collbench import workloads
 from collbench.run.expand import program_cases
 from collbench.schema.plan import Plan
-from collbench.workloads.fathom_networks import NETWORKS
-from collbench.workloads.programs import fathom
+from collbench.workloads.dl import fathom
+from collbench.workloads.dl.fathom import NETWORKS
 
 pytestmark = [pytest.mark.torch, pytest.mark.slow]
 
@@ -57,9 +57,7 @@ def batch_of(network: Any, size: int) -> Any:
 @pytest.fixture
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
     """Fewer frames of speech."""
-    networks = "collbench.workloads.fathom_networks"
-    for module in ("speech", "speech_recurrent"):
-        monkeypatch.setattr(f"{networks}.{module}.FRAMES", 80)
+    monkeypatch.setattr("collbench.workloads.dl.fathom_sequences.FRAMES", 80)
 
 
 @pytest.mark.parametrize("name", NETWORKS)
@@ -191,7 +189,7 @@ def test_ratings_below_zero_count_as_zero() -> None:
 def test_sentences_are_in_the_bucket_that_holds_them() -> None:
     import torch
 
-    from collbench.workloads.fathom_networks import seq2seq
+    from collbench.workloads.dl import fathom_sequences as seq2seq
 
     network: Any = fathom.made("seq2seq")
     source, fed, wanted, weights = batch_of(network, 3)
@@ -204,7 +202,7 @@ def test_sentences_are_in_the_bucket_that_holds_them() -> None:
 
 
 def test_samples_are_as_likely_as_the_correction_says() -> None:
-    from collbench.workloads.fathom_networks import network as sampled_softmax
+    from collbench.workloads.dl import fathom_sequences as sampled_softmax
 
     assert sampled_softmax.chances(40_000).sum().item() == pytest.approx(1.0)
     assert sampled_softmax.expected(40_000).exp().sum().item() == pytest.approx(sampled_softmax.SAMPLES, rel=0.01)

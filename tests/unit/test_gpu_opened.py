@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -13,8 +12,8 @@ import pytest
 from collbench.bindings.gpu import cupy_device
 from collbench.errors import BackendUnavailable, LibraryError, Unsupported
 from collbench.schema import world
-from collbench.workloads.programs.gpu import opened
-from collbench.workloads.programs.gpu.opened import OpenGpu
+from collbench.workloads.gpu import device
+from collbench.workloads.gpu.device import OpenGpu
 
 
 @pytest.fixture(autouse=True)
@@ -23,27 +22,26 @@ def two_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cupy_device, "missing", lambda: None)
     monkeypatch.setattr(cupy_device, "visible", lambda: ("GPU-0", "GPU-1"))
     monkeypatch.setattr(cupy_device, "CupyDevice", str)
-    monkeypatch.setattr(opened, "CupyCompute", lambda device: f"compute on {device}")
+    monkeypatch.setattr(device, "CupyCompute", lambda device: f"compute on {device}")
     monkeypatch.delenv(world.GPU, raising=False)
-    monkeypatch.setattr(sys, "argv", ["program", "--side", "7", "--times", "3"])
 
 
 def test_the_first_gpu_or_the_one_that_was_planned(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert opened.opened() == OpenGpu("GPU-0", "compute on GPU-0")  # type: ignore[arg-type]
+    assert device.opened() == OpenGpu("GPU-0", "compute on GPU-0")  # type: ignore[arg-type]
     monkeypatch.setenv(world.GPU, "")
-    assert str(opened.opened().device) == "GPU-0"
+    assert str(device.opened().device) == "GPU-0"
     monkeypatch.setenv(world.GPU, "GPU-1")
-    assert str(opened.opened().device) == "GPU-1"
+    assert str(device.opened().device) == "GPU-1"
     monkeypatch.setenv(world.GPU, "GPU-7")
     with pytest.raises(BackendUnavailable, match="GPU GPU-7 was planned, and this process sees GPU-0, GPU-1"):
-        opened.opened()
+        device.opened()
 
 
 def ended(
     capsys: pytest.CaptureFixture[str], run: Callable[[OpenGpu, argparse.Namespace], Any]
 ) -> tuple[int, str, str]:
     """Exit code, standard output, standard error."""
-    code = opened.printed("", (("side", int, "rows"),), run)
+    code = device.printed(lambda: run(device.opened(), argparse.Namespace(side=7, times=3)))
     text = capsys.readouterr()
     return code, text.out, text.err
 
@@ -74,4 +72,4 @@ def test_a_program_that_cannot_says_why_in_one_line(
 def test_without_a_gpu_it_is_skipped(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cupy_device, "missing", lambda: "no driver is loaded")
     assert ended(capsys, lambda *_: pytest.fail("it ran")) == (77, "", "no driver is loaded\n")
-    assert opened.main() == 77
+    assert device.printed(device.described) == 77

@@ -22,7 +22,8 @@ from collbench.errors import PlanError, to_install
 from collbench.launch.expansion import expand
 from collbench.run.expand import program_cases
 from collbench.schema.plan import Plan, load_launch_plan
-from collbench.workloads import gpu
+from collbench.workloads import software
+from collbench.workloads.gpu import suite as gpu
 
 ROOT = Path(__file__).parents[2]
 SMALL = (
@@ -113,12 +114,12 @@ def test_what_cupy_is_comes_from_a_process_that_tried_it(monkeypatch: pytest.Mon
         "import sys; sys.exit(3)": (None, "CuPy: its exit code is 3"),
     }
     for program, (version, reason) in answers.items():
-        monkeypatch.setattr(gpu, "started", lambda name, program=program: (sys.executable, "-c", program))
-        gpu._found.cache_clear()
-        library, missing = gpu.Cupy().library(), gpu.Cupy().missing()
+        monkeypatch.setattr(gpu, "started", lambda *words, program=program: (sys.executable, "-c", program))
+        software.describe.cache_clear()
+        library, missing = gpu.CUPY.library(), gpu.CUPY.missing()
         assert (library.version if library else None) == version
         assert missing is None if reason is None else str(missing).startswith(reason)
-    gpu._found.cache_clear()
+    software.describe.cache_clear()
 
 
 @pytest.mark.parametrize(("benchmark", "message"), [
@@ -139,7 +140,7 @@ def test_flags_are_those_of_the_program() -> None:
     (case,) = program_cases(Plan(benchmarks=({"name": "gpu_histogram", "size": "64", "bins": 64},)), 1)
     argv = workloads.get("gpu_histogram").argv(case.case, 7)
     assert argv[1:] == (
-        "-m", "collbench.workloads.programs.gpu.histogram", "--bins", "64", "--size", "64", "--times", "7"
+        "-m", "collbench.workloads.gpu.suite", "histogram", "--bins", "64", "--size", "64", "--times", "7"
     )  # fmt: skip
 
 

@@ -16,25 +16,26 @@ from tests.mpi.jobs import skip_or_fail
 
 from collbench.collectives.row import Array
 from collbench.timing.call import Stage
-from collbench.workloads import get, gpu
-from collbench.workloads.programs.gpu import convolution, copy, gemm, histogram, launch, opened, timer, transpose
-from collbench.workloads.programs.gpu.opened import OpenGpu
+from collbench.workloads import get
+from collbench.workloads.gpu import device, kernels, transfers
+from collbench.workloads.gpu.device import OpenGpu
+from collbench.workloads.gpu.suite import VARIANTS
 
 pytestmark = pytest.mark.slow  # most compile kernels
 
 Run = Callable[[OpenGpu, argparse.Namespace], dict[str, Any]]
 
 RUNS: dict[str, tuple[Run, dict[str, Any]]] = {
-    "copy": (copy.run, {"size": 5000, "memory": "pinned"}),
-    "copy pageable": (copy.run, {"size": 1, "memory": "pageable"}),
-    "convolution": (convolution.run, {"side": 70}),
-    "convolution of one pixel": (convolution.run, {"side": 1}),
-    "gemm": (gemm.run, {"m": 7, "n": 9, "k": 11}),
-    "gemm of one product": (gemm.run, {"m": 1, "n": 1, "k": 1}),
-    "histogram": (histogram.run, {"size": 4096, "bins": 64}),
-    "histogram 256": (histogram.run, {"size": 4, "bins": 256}),
-    **{f"transpose {variant}": (transpose.run, {"side": 48, "variant": variant}) for variant in gpu.VARIANTS},
-    "launch": (launch.run, {"burst": 200}),
+    "copy": (transfers.copy, {"size": 5000, "memory": "pinned"}),
+    "copy pageable": (transfers.copy, {"size": 1, "memory": "pageable"}),
+    "convolution": (kernels.convolution, {"side": 70}),
+    "convolution of one pixel": (kernels.convolution, {"side": 1}),
+    "gemm": (kernels.gemm, {"m": 7, "n": 9, "k": 11}),
+    "gemm of one product": (kernels.gemm, {"m": 1, "n": 1, "k": 1}),
+    "histogram": (kernels.histogram, {"size": 4096, "bins": 64}),
+    "histogram 256": (kernels.histogram, {"size": 4, "bins": 256}),
+    **{f"transpose {variant}": (kernels.transpose, {"side": 48, "variant": variant}) for variant in VARIANTS},
+    "launch": (transfers.launch, {"burst": 200}),
 }  # fmt: skip
 
 
@@ -60,9 +61,9 @@ def result(folder: Path) -> Result:
                 source = source.replace(old, new)
             return source
 
-        device = DoubleDevice("GPU-0")
+        double = DoubleDevice("GPU-0")
         function, usual = RUNS[name]
-        gpu = OpenGpu(device, compute(device, folder, edited))
+        gpu = OpenGpu(double, compute(double, folder, edited))
         return function(gpu, argparse.Namespace(**({"times": 3} | usual | flags)))
 
     return run
@@ -84,7 +85,7 @@ def test_results_are_right_and_every_measure_has_its_samples(result: Result, nam
 
 @pytest.mark.parametrize("name", ["copy", "convolution", "histogram", "transpose optimized", "launch"])
 def test_in_python_they_are_right_too(result: Result, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(timer, "why_not_native", lambda *_: "it was forbidden")
+    monkeypatch.setattr(device, "why_not_native", lambda *_: "it was forbidden")
     found = result(name)
     assert found["wrong"] == 0
     assert found["notes"][1] == "driver python: it was forbidden"
@@ -123,7 +124,7 @@ def test_a_wrong_kernel_is_noticed(result: Result, name: str, edit: tuple[str, s
 @pytest.mark.parametrize("name", ["coarse_grained", "fine_grained"])
 def test_a_whole_transpose_is_not_taken_for_half_of_one(result: Result, name: str) -> None:
     """With a copy as the other half, both together would still transpose."""
-    other = transpose.OTHER_HALF[name]
+    other = kernels.OTHER_HALF[name]
     edits = [(f"void {one}(", f"void was_{one}(") for one in (name, other)]
     edits += [("void optimized(", f"void {name}("), ("void shared_memory_copy(", f"void {other}(")]
     assert result(f"transpose {name}", *edits)["wrong"] > 0
@@ -159,10 +160,10 @@ def test_a_wrong_product_is_noticed(result: Result, compute: type[DoubleCompute]
 
 
 def test_factors_are_whole_numbers_whose_sums_are_exact() -> None:
-    for k in (1, 70_000, 500_000, gpu.MOST_PRODUCTS):
-        most = gemm.largest(k)
+    for k in (1, 70_000, 500_000, kernels.MOST_PRODUCTS):
+        most = kernels.largest(k)
         assert 1 <= most <= 15
-        assert k * most**2 + gemm.ODD * most < 2**24
+        assert k * most**2 + kernels.ODD * most < 2**24
 
 
 @pytest.mark.parametrize("memory", ["pinned", "pageable"])
@@ -199,11 +200,11 @@ def test_samples_begin_with_an_empty_stream_and_issue_does_not_wait(result: Resu
 
 
 def test_rows_of_an_image_are_the_same_however_they_are_asked_for() -> None:
-    whole = convolution.image(130, 0, 130)
-    assert (convolution.image(130, 50, 70) == whole[50:70]).all()
-    assert not convolution.image(130, -8, 0).any()
-    assert not convolution.image(130, 130, 140).any()
-    assert [last - first for first, last in convolution.checked_rows(18432)] == [16, 32, 16]
+    whole = kernels.image(130, 0, 130)
+    assert (kernels.image(130, 50, 70) == whole[50:70]).all()
+    assert not kernels.image(130, -8, 0).any()
+    assert not kernels.image(130, 130, 140).any()
+    assert [last - first for first, last in kernels.checked_rows(18432)] == [16, 32, 16]
 
 
 class OnlyInPython(DoubleCompute):
@@ -240,9 +241,9 @@ def test_the_order_of_calls(result: Result) -> None:
 
 def test_bytes_are_counted_by_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     values = np.arange(1000, dtype=np.uint16).astype(np.uint8)
-    whole = histogram.counted(values, 64)
-    monkeypatch.setattr(histogram, "AT_ONCE", 7)
-    assert (histogram.counted(values, 64) == whole).all()
+    whole = kernels.counted(values, 64)
+    monkeypatch.setattr(kernels, "AT_ONCE", 7)
+    assert (kernels.counted(values, 64) == whole).all()
     assert whole.sum() == 1000 and whole[0] == np.count_nonzero(values < 4)
 
 
@@ -250,12 +251,11 @@ def test_bytes_are_counted_by_parts(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("name", ["gemm", "convolution", "transpose fine_grained"])
 def test_arrays_are_copied_by_parts(result: Result, name: str, part: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Down to a row at a time; what is checked does not depend on it."""
-    monkeypatch.setattr(opened, "PART", part)
+    monkeypatch.setattr(device, "PART", part)
     assert result(name)["wrong"] == 0
     if name == "gemm":
         assert result(name, compute=Tf32)["wrong"] > 0
 
 
 def test_what_a_case_is_refused_for_is_what_the_program_needs() -> None:
-    assert (gpu.TILE, gpu.GRAPH) == (transpose.TILE, launch.GRAPH)
-    assert gemm.largest(gpu.MOST_PRODUCTS) >= 1
+    assert kernels.largest(kernels.MOST_PRODUCTS) >= 1

@@ -20,7 +20,7 @@ from collbench.schema.case import Case
 from collbench.schema.manifest import Library
 from collbench.schema.plan import Plan
 from collbench.schema.record import Record
-from collbench.workloads import hpcg
+from collbench.workloads.host import hpcg
 
 STORED = (Path(__file__).parents[1] / "data" / "outputs" / "hpcg-3.1.txt").read_text(encoding="utf-8")
 #: The same of an execution that took no time.

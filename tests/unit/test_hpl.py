@@ -18,8 +18,7 @@ from collbench.run.expand import program_cases
 from collbench.schema.case import Case
 from collbench.schema.plan import Plan
 from collbench.schema.record import Record
-from collbench.workloads import blas, hpl
-from collbench.workloads.programs import hpl as wrapper
+from collbench.workloads.host import blas, hpl
 
 STORED = (Path(__file__).parents[1] / "data" / "outputs" / "hpcc-1.5.0.txt").read_text(encoding="utf-8")
 
@@ -157,7 +156,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_xhpl_reads_its_input_and_prints_its_result(tmp_path: Path, here: Path) -> None:
-    said = wrapper.run(script(tmp_path, "xhpl", "cat HPL.dat"), 700, 64, 1, 1)
+    said = hpl.run(script(tmp_path, "xhpl", "cat HPL.dat"), 700, 64, 1, 1)
     lines = said.splitlines()
     assert (len(lines), lines[3].split()[0], lines[5].split(), lines[7].split()) == (
         31,
@@ -171,7 +170,7 @@ def test_xhpl_reads_its_input_and_prints_its_result(tmp_path: Path, here: Path) 
 def test_hpcc_writes_a_report_and_appends_to_none(tmp_path: Path, here: Path) -> None:
     program = script(tmp_path, "hpcc", "sed -n 6p hpccinf.txt >> hpccoutf.txt; wc -l < hpccinf.txt >> hpccoutf.txt")
     for n in ("500", "600"):
-        assert wrapper.run(program, int(n), 64, 1, 1).split() == [n, "Ns", "36"]
+        assert hpl.run(program, int(n), 64, 1, 1).split() == [n, "Ns", "36"]
 
 
 def test_several_processes_have_the_mpirun_beside_and_a_thread_each(
@@ -183,10 +182,10 @@ def test_several_processes_have_the_mpirun_beside_and_a_thread_each(
     script(tmp_path / "other", "mpirun", "echo another")
     monkeypatch.setenv("PATH", str(tmp_path / "other"), prepend=":")
     program = script(tmp_path / "mpi", "xhpl", told)
-    assert wrapper.run(program, 100, 10, 1, 1) == "with  8  \n"
-    assert wrapper.run(program, 100, 10, 2, 2) == "another\n"
+    assert hpl.run(program, 100, 10, 1, 1) == "with  8  \n"
+    assert hpl.run(program, 100, 10, 2, 2) == "another\n"
     script(tmp_path / "mpi", "mpirun", told)
-    assert wrapper.run(program, 100, 10, 2, 2) == f"with -n 4 {program} 1 1 1\n"
+    assert hpl.run(program, 100, 10, 2, 2) == f"with -n 4 {program} 1 1 1\n"
 
 
 def test_without_mpirun_several_processes_are_skipped(
@@ -195,7 +194,7 @@ def test_without_mpirun_several_processes_are_skipped(
     program = script(tmp_path, "xhpl", "")
     monkeypatch.setenv("PATH", str(here))
     with pytest.raises(SystemExit) as ended:
-        wrapper.run(program, 100, 10, 1, 2)
+        hpl.run(program, 100, 10, 1, 2)
     assert ended.value.code == 77
     assert capsys.readouterr().err == f"2 processes: there is no mpirun, neither beside {program} nor in PATH\n"
 

@@ -18,10 +18,10 @@ from tests.unit.made_files import case_of, in_memory, measured, mounted, stored
 
 from collbench import workloads
 from collbench.run.child import ProgramFailed, execute
-from collbench.run.watchdog import Unwatched
+from collbench.run.failures import Unwatched
 from collbench.schema.record import Status
-from collbench.workloads import _files
-from collbench.workloads.fio import layout, verified
+from collbench.workloads.host import files as _files
+from collbench.workloads.host.fio import layout, verified
 
 #: What a test asks of each benchmark: little.
 SMALL: dict[str, dict[str, Any]] = {
@@ -278,7 +278,7 @@ def test_without_io_uring_it_is_skipped(number: int, tmp_path: Path, monkeypatch
 
 
 def test_another_engine_does_not_ask_for_io_uring(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("collbench.workloads.fio.no_io_uring", lambda: "refused")
+    monkeypatch.setattr("collbench.workloads.host.fio.no_io_uring", lambda: "refused")
     lacks = workloads.get("fio").lacks
     assert lacks(case_of("fio", direct=0), tmp_path) is None
     assert lacks(case_of("fio", direct=0, ioengine="io_uring"), tmp_path) == "refused"

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from collbench.workloads.networks import NETWORKS
+from collbench.workloads.dl.networks import NETWORKS
 
 pytestmark = pytest.mark.torch
 
@@ -24,7 +24,7 @@ KNOWN = {
 
 def test_they_are_listed_without_torch() -> None:
     script = (
-        "import sys; sys.modules['torch'] = None; from collbench.workloads.networks import NETWORKS; "
+        "import sys; sys.modules['torch'] = None; from collbench.workloads.dl.networks import NETWORKS; "
         "from collbench.run.expand import program_cases; from collbench.schema.plan import Plan; "
         "asked = {'name': 'train', 'network': tuple(NETWORKS)}; "
         "print(len(program_cases(Plan(benchmarks=(asked,)), 1)))"

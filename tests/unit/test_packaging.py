@@ -93,14 +93,14 @@ def test_the_package_is_the_installed_one(installed: Path, tmp_path: Path) -> No
 
 
 def test_the_kernels_of_programs_are_installed(installed: Path) -> None:
-    folder = "collbench/workloads/programs/gpu"
+    folder = "collbench/workloads/gpu"
     assert {path.name for path in (installed / folder).glob("*.cu")} == {
         path.name for path in (ROOT / "src" / folder).glob("*.cu")
     }
 
 
 def test_benchmarks_have_their_tables(installed: Path, tmp_path: Path) -> None:
-    table = "from collbench.workloads.deepbench import TABLE, table; print(TABLE, *table())"
+    table = "from collbench.workloads.dl.deepbench import TABLE, table; print(TABLE, *table())"
     done = run(installed, tmp_path, "-c", table)
     path, *kinds = done.stdout.split()
     assert (Path(path).is_relative_to(installed), kinds) == (True, ["gemm", "conv", "rnn", "all_reduce"]), done.stderr

@@ -28,7 +28,7 @@ from collbench.schema.axes import AXES
 from collbench.schema.case import case_of
 from collbench.schema.plan import load_launch_plan
 from collbench.workloads import use_of
-from collbench.workloads.deepbench import Conv, Gemm, Rnn, problems
+from collbench.workloads.dl.deepbench import Conv, Gemm, Rnn, problems
 
 
 def test_differences_of_the_paper_stand_beside_those_of_the_run(tmp_path: Path) -> None:

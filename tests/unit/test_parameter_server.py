@@ -15,8 +15,8 @@ from collbench.run.expand import program_cases
 from collbench.schema.case import Case
 from collbench.schema.plan import Plan
 from collbench.schema.record import Work
+from collbench.workloads.dl.parameter_server import PLACES, WEIGHTS, length, shares
 from collbench.workloads.program import Program
-from collbench.workloads.programs.parameter_server.network import PLACES, WEIGHTS, length, shares
 
 #: What one process alone prints.
 ALONE = {"ns": [5_000_000_000], "steps": [40], "applied": [], "bytes": [], "accuracy": 0.5, "loss": 1.23456789,

@@ -20,7 +20,7 @@ from tests.processes import LIMIT
 from collbench import workloads
 from collbench.run.expand import program_cases
 from collbench.schema.plan import Plan
-from collbench.workloads._datasets import Examples
+from collbench.workloads.dl.datasets import Examples
 
 pytestmark = [pytest.mark.torch, pytest.mark.slow]
 
@@ -28,8 +28,7 @@ pytestmark = [pytest.mark.torch, pytest.mark.slow]
 KILLED = """
 import os, signal, sys
 import torch.distributed as dist
-from collbench.workloads.programs.parameter_server.__main__ import main
-from collbench.workloads.programs.parameter_server.network import Network
+from collbench.workloads.dl.parameter_server import Network, main
 
 def mortal(call):
     calls = []
@@ -85,7 +84,7 @@ def said(ranks: int, **values: Any) -> dict[str, Any]:
 def test_adam_is_that_of_torch() -> None:
     import torch
 
-    from collbench.workloads.programs.parameter_server.network import RATE, Adam
+    from collbench.workloads.dl.parameter_server import RATE, Adam
 
     random = torch.Generator().manual_seed(1)
     weights = torch.rand(100, generator=random)
@@ -100,7 +99,7 @@ def test_adam_is_that_of_torch() -> None:
 
 
 def test_real_images_are_shuffled_and_a_twelfth_is_held_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    from collbench.workloads.programs.parameter_server import network as examples
+    from collbench.workloads.dl import parameter_server as examples
 
     rows = np.zeros((1200, 785), np.uint8)
     rows[:, 0] = rows[:, -1] = np.repeat(np.arange(10), 120)

@@ -26,7 +26,7 @@ from collbench.launch import probe
 from collbench.launch.probe import MEASURING, Build, Contents, contents, source_files, sources
 from collbench.launch.shipped import PACKAGE
 from collbench.machine.cgroup import priority
-from collbench.run.describe import packages
+from collbench.run.facts_of_ranks import packages
 from collbench.schema.manifest import Library
 from collbench.schema.record import SCHEMA
 
@@ -196,8 +196,8 @@ def imported_by_ranks() -> set[str]:
 def test_the_code_that_measures_is_what_an_inner_run_imports_apart_from_tables() -> None:
     covered = {path.relative_to(PACKAGE).as_posix() for path in source_files()}
     assert {path for path in imported_by_ranks() - covered if not path.startswith("report/")} == set()
-    assert {"timing/_loop.c", "timing/_loop_timed.h", "workloads/_stream.c", "workloads/tables/deepbench.toml",
-            "workloads/programs/gpu/transpose.cu"} <= covered  # fmt: skip
+    assert {"timing/_loop.c", "timing/_loop_timed.h", "workloads/_stream.c", "workloads/dl/deepbench.toml",
+            "workloads/gpu/transpose.cu"} <= covered  # fmt: skip
 
 
 def test_its_packages_are_those_that_may_import_no_analysis() -> None:
@@ -222,7 +222,7 @@ def test_only_a_change_of_code_that_measures_makes_another_hash(tmp_path: Path) 
     (clone / "timing" / "__pycache__" / "loop.pyc").touch()
     sources.cache_clear()
     assert sources(clone) == before
-    for path in ("workloads/sysbench_cpu.py", "timing/_loop.c", "collectives/row.py", "errors.py", "run/new.py"):
+    for path in ("workloads/host/sysbench.py", "timing/_loop.c", "collectives/row.py", "errors.py", "run/new.py"):
         with (clone / path).open("a", encoding="utf-8") as file:
             file.write("\n")
         sources.cache_clear()

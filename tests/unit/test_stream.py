@@ -17,7 +17,7 @@ from collbench.run.expand import program_cases
 from collbench.run.experiment import plan_experiment
 from collbench.schema.plan import Plan, check_plan
 from collbench.schema.store import read_run
-from collbench.workloads.programs import stream as stream_program
+from collbench.workloads.host import stream as stream_program
 
 built = pytest.mark.skipif(workloads.get("stream").needs() is not None, reason=workloads.get("stream").needs() or "")
 
@@ -141,7 +141,7 @@ def test_arrays_that_are_in_the_cache_are_noted() -> None:
 def test_the_usual_size_is_accepted_where_the_cache_is_too_large_for_the_memory(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    from collbench.workloads import stream
+    from collbench.workloads.host import stream
 
     monkeypatch.setattr(stream, "last_level_cache", lambda: 480 << 20)
     monkeypatch.setattr(stream, "USUAL", "1506M")
@@ -154,7 +154,7 @@ def test_the_usual_size_is_accepted_where_the_cache_is_too_large_for_the_memory(
 def test_stream_refuses_arrays_that_measure_the_cache_unless_they_are_asked_for(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    from collbench.workloads import stream
+    from collbench.workloads.host import stream
 
     monkeypatch.setattr(stream, "last_level_cache", lambda: 1 << 20)
     monkeypatch.setattr(stream, "USUAL", "4M")

@@ -22,10 +22,10 @@ from collbench.launch.expansion import expand
 from collbench.launch.shipped import find_plan
 from collbench.schema.plan import load_launch_plan
 from collbench.schema.record import Record
-from collbench.workloads import _torch
-from collbench.workloads._datasets import SOURCES, VARIABLE
-from collbench.workloads._files import kind_of
-from collbench.workloads.networks import NETWORKS
+from collbench.workloads import software
+from collbench.workloads.dl.datasets import SOURCES, VARIABLE
+from collbench.workloads.dl.networks import NETWORKS
+from collbench.workloads.host.files import kind_of
 from collbench.workloads.program import threads_of
 
 TRAIN = workloads.get("train")
@@ -37,7 +37,7 @@ def test_a_case_is_of_the_network_s_own_sizes() -> None:
     case, first = case_of("train"), TRAIN.measures[1]
     assert (case["network"], case["batch"], case["data"], case.how["data"]) == ("fcn5", 0, "made-up", "made-up")
     assert TRAIN.argv(case, 7)[1:] == (
-        "-m", "collbench.workloads.programs.train", "--network", "fcn5", "--device", "cpu", "--batch", "512",
+        "-m", "collbench.workloads.dl.train", "--network", "fcn5", "--device", "cpu", "--batch", "512",
         "--steps", "4", "--threads", str(threads_of(0)), "--loaders", "0", "--times", "7",
     )  # fmt: skip
     assert [(one.name, one.amount(case), one.unit, one.shown, one.once) for one in TRAIN.measures] == [
@@ -48,7 +48,7 @@ def test_a_case_is_of_the_network_s_own_sizes() -> None:
     (made,) = TRAIN.prepare(case_of("train", network="lstm", batch=3, epoch=5))
     assert made.argv[-6:] == ("--network", "lstm", "--data", "made-up", "--examples", "15")
     (dropped,) = TRAIN.before(case_of("train", cache="warm"))
-    assert dropped.argv[-3:] == ("collbench.workloads.programs.page_cache", "warm", "data")
+    assert dropped.argv[-3:] == ("collbench.workloads.host.files", "warm", "data")
 
 
 def test_memory_is_that_of_parameters_and_layers_or_of_the_file() -> None:
@@ -96,12 +96,12 @@ def test_only_cases_whose_data_cannot_be_had_are_skipped(monkeypatch: pytest.Mon
     monkeypatch.delenv(VARIABLE, raising=False)
     uses = workloads.uses(({"name": "train", "data": ("made-up", "mnist")},))
     assert uses == ("train data=made-up", "train data=mnist")
-    monkeypatch.setattr(_torch, "_folder", lambda: None)
+    monkeypatch.setattr(software, "_folder", lambda: None)
     said = "torch is not installed; pip install torch"
     assert {TRAIN.missing(), TRAIN.missing("made-up"), TRAIN.missing("mnist")} == {said}
     assert TRAIN.libraries("made-up") == ()
-    monkeypatch.setattr(_torch, "_folder", lambda: Path("/opt/torch"))
-    monkeypatch.setattr(_torch, "version", lambda name: "2.13.0+cpu")
+    monkeypatch.setattr(software, "_folder", lambda: Path("/opt/torch"))
+    monkeypatch.setattr(software, "version", lambda name: "2.13.0+cpu")
     assert (TRAIN.missing(), TRAIN.missing("made-up")) == (None, None)
     assert VARIABLE in str(TRAIN.missing("mnist"))
     (torch,) = TRAIN.libraries("made-up")
@@ -175,8 +175,8 @@ def test_batches_have_the_shape_that_a_network_takes(
 ) -> None:
     import torch
 
-    from collbench.workloads.programs.train import Batches
-    from collbench.workloads.programs.train_data import FILE, write
+    from collbench.workloads.dl.datasets import FILE, write
+    from collbench.workloads.dl.train import Batches
 
     monkeypatch.chdir(tmp_path)
     of = NETWORKS[network]
@@ -196,10 +196,10 @@ FLAGS = ("--network", "alexnet", "--batch", "2", "--steps", "1", "--threads", "1
 
 def patched(folder: Path, patch: str, device: str) -> subprocess.CompletedProcess[str]:
     """The program after a line of Python, on two batches of made-up examples."""
-    make = "collbench.workloads.programs.train_data"
+    make = "collbench.workloads.dl.datasets"
     examples = ("--network", "alexnet", "--data", "made-up", "--examples", "4")
     subprocess.run((sys.executable, "-m", make, *examples), cwd=folder, check=True, timeout=300)
-    script = f"import sys, torch; from collbench.workloads.programs import train; {patch}; train.main()"
+    script = f"import sys, torch; from collbench.workloads.dl import train; {patch}; train.main()"
     argv = (sys.executable, "-c", script, *FLAGS, "--device", device)
     return subprocess.run(argv, cwd=folder, capture_output=True, text=True, check=False, timeout=300)
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from collbench.workloads._datasets import Examples
-from collbench.workloads.programs.train_data import as_many, told
+from collbench.workloads.dl.datasets import Examples, as_many, described
 
 
 def test_rows_come_in_random_order_and_again_where_they_are_few() -> None:
@@ -18,7 +17,7 @@ def test_rows_come_in_random_order_and_again_where_they_are_few() -> None:
 
 def test_a_label_says_how_many_of_them_and_from_which_files() -> None:
     rows, files = np.zeros((10, 3), np.uint8), {"a": "0123456789abcdef", "b": "f" * 64}
-    assert told(Examples(rows, "made-up 10 x 2"), 10) == "made-up 10 x 2"
+    assert described(Examples(rows, "made-up 10 x 2"), 10) == "made-up 10 x 2"
     of_files = "(a sha256 0123456789ab, b sha256 ffffffffffff)"
-    assert told(Examples(rows, "MNIST", files), 4) == f"MNIST, 4 of 10 examples {of_files}"
-    assert told(Examples(rows, "MNIST", files), 12) == f"MNIST, 10 examples, repeated up to 12 {of_files}"
+    assert described(Examples(rows, "MNIST", files), 4) == f"MNIST, 4 of 10 examples {of_files}"
+    assert described(Examples(rows, "MNIST", files), 12) == f"MNIST, 10 examples, repeated up to 12 {of_files}"

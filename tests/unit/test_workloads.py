@@ -18,7 +18,7 @@ from collbench.errors import PlanError, RequestError
 from collbench.machine.facts import Stretch, Waited, last_level_cache, rank_facts
 from collbench.registry import defined
 from collbench.report.caveats import of_records as cautions
-from collbench.run import contention
+from collbench.run import facts_of_ranks
 from collbench.run.expand import program_cases
 from collbench.run.experiment import plan_experiment
 from collbench.run.worlds_of_programs import Alone, AloneSession
@@ -26,8 +26,9 @@ from collbench.schema.axes import Axis
 from collbench.schema.case import Case, Where
 from collbench.schema.plan import Plan, check_plan, load_plan
 from collbench.schema.record import Record, Work, summarise
+from collbench.workloads import dl, gpu, host
+from collbench.workloads.host import stream as stream_program
 from collbench.workloads.program import Measure, Program
-from collbench.workloads.programs import stream as stream_program
 
 built = pytest.mark.skipif(workloads.get("stream").needs() is not None, reason=workloads.get("stream").needs() or "")
 
@@ -84,7 +85,7 @@ def test_a_program_is_watched_for_as_long_as_it_runs(monkeypatch: pytest.MonkeyP
         return True, ("held up",)
 
     monkeypatch.setattr(AloneSession, "clock", staticmethod(lambda: next(clock)))
-    monkeypatch.setattr(contention, "contended", contended)
+    monkeypatch.setattr(facts_of_ranks, "contended", contended)
     for record, _ in run_row(monkeypatch, row_with(printing(GOOD))):
         assert (record.contended, record.notes) == (True, ("held up", "kernels compiled by C"))
         assert (record.clock, record.oversubscribed, len(record.confinement)) == ("local", False, 1)
@@ -102,7 +103,7 @@ def test_of_a_program_in_turns_only_its_slices_are_watched(monkeypatch: pytest.M
         given.append((watched[0], watched[2:]))
         return False, ()
 
-    monkeypatch.setattr(contention, "contended", contended)
+    monkeypatch.setattr(facts_of_ranks, "contended", contended)
     run_row(monkeypatch, replace(row_with(printing(GOOD)), slices=lambda output: slices))
     assert given == [(slices, ())]
 
@@ -308,7 +309,8 @@ def compiler() -> str:
 
 
 def test_families_have_the_benchmarks_that_are_listed() -> None:
-    for family, names in workloads._FAMILIES.items():
-        programs = defined("collbench.workloads", family, "WORKLOADS")
+    families = [(group, *family) for group in (dl, gpu, host) for family in group.FAMILIES.items()]
+    for group, family, names in families:
+        programs = defined(group.__name__, family, "WORKLOADS")
         assert tuple(programs) == names
         assert all(programs[name].name == name for name in names)

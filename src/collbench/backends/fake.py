@@ -31,8 +31,7 @@ from collbench.collectives.row import Array, Collective, fold
 from collbench.errors import LostRankError, RequestError, Unsupported
 from collbench.schema.axes import DTYPES, OPS, Op, ThreadLevel
 from collbench.schema.manifest import Library
-from collbench.timing.call import whole
-from collbench.timing.gates import Messages, Signals
+from collbench.timing.call import Messages, Signals, whole
 
 
 @dataclass(frozen=True)
@@ -132,8 +131,8 @@ class FakeWorld(Reductions):
 
     def reduced(self, values: NDArray[np.int64], smallest: bool) -> NDArray[np.int64]:
         fold = np.minimum if smallest else np.add
-        found: NDArray[np.int64] = fold.reduce(self._hub.exchange(self.rank, values))
-        return found
+        result: NDArray[np.int64] = fold.reduce(self._hub.exchange(self.rank, values))
+        return result
 
 
 def run_ranks(hub: Hub, body: Callable[[int], None], timeout: float) -> None:

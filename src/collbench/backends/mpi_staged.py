@@ -59,9 +59,9 @@ class StagedArguments(HostMpiArguments):
 
 def staged_parts(prepared: Prepared, arguments: StagedArguments, device: Device | None) -> tuple[Part, ...]:
     """The row's call between the copies that this rank's input and result need."""
-    given = [] if prepared.input is None or device is None else [prepared.input]
+    sent = [] if prepared.input is None or device is None else [prepared.input]
     received = [] if prepared.untouched or device is None else list(as_parts(prepared.output))
-    out = [(view.ctypes.data, arguments.twin(view).address, view.nbytes, DEVICE_TO_HOST) for view in given]
+    out = [(view.ctypes.data, arguments.twin(view).address, view.nbytes, DEVICE_TO_HOST) for view in sent]
     back = [(arguments.twin(view).address, view.ctypes.data, view.nbytes, HOST_TO_DEVICE) for view in received]
     return (
         copying(TO_HOST, device, out),
@@ -84,8 +84,8 @@ def buffers_of(
     """Where the input is written and the result appears: on the device, or on a rank without one on the host."""
     if device is None:
         return device_buffers(prepared)
-    given = None if prepared.input is None else arguments.twin(prepared.input)
-    return device_buffers(replace(prepared, input=given, output=tuple(map(arguments.twin, as_parts(prepared.output)))))
+    source = None if prepared.input is None else arguments.twin(prepared.input)
+    return device_buffers(replace(prepared, input=source, output=tuple(map(arguments.twin, as_parts(prepared.output)))))
 
 
 class StagedSession(DeviceMpiSession):

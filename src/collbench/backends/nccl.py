@@ -47,8 +47,7 @@ from collbench.errors import LibraryError, Unsupported
 from collbench.machine.process import set_own
 from collbench.schema.axes import DTYPES, Op, ThreadLevel
 from collbench.schema.manifest import Library
-from collbench.timing.call import Call, Stage
-from collbench.timing.halt import Halt
+from collbench.timing.call import Call, Halt, Stage
 
 
 class NcclArguments:
@@ -429,8 +428,8 @@ class NcclBackend(DeviceMpiBackend):
     def libraries(self) -> tuple[Library, ...]:
         """NCCL, and the MPI of the control plane and of the server's messages."""
         nccl = self.runtime.nccl()
-        own = Library(name="NCCL", version=".".join(map(str, nccl.version)), path=nccl.path)
-        return (own, *super().libraries())
+        library = Library(name="NCCL", version=".".join(map(str, nccl.version)), path=nccl.path)
+        return (library, *super().libraries())
 
     def session(self, mpi: Any, level: ThreadLevel, options: Options) -> Session:
         return NcclSession(self, mpi, level, options)

@@ -27,8 +27,7 @@ from collbench.errors import BackendUnavailable, LostRankError, RequestError, Un
 from collbench.machine import launcher
 from collbench.schema.axes import DTYPES, Op, ThreadLevel
 from collbench.schema.manifest import Library
-from collbench.timing.call import Call, Stage
-from collbench.timing.gates import Messages, Signals
+from collbench.timing.call import Call, Messages, Signals, Stage
 
 _LOST = re.compile(r"closed by peer|reset by peer|Broken pipe|Connection refused|Timed out|timed out", re.IGNORECASE)
 
@@ -51,9 +50,9 @@ class TorchWorld(Reductions):
         return values[0]
 
     def reduced(self, values: NDArray[np.int64], smallest: bool) -> NDArray[np.int64]:
-        found, ops = values.copy(), self._dist.ReduceOp
-        self._dist.all_reduce(self._torch.from_numpy(found), ops.MIN if smallest else ops.SUM)
-        return found
+        result, ops = values.copy(), self._dist.ReduceOp
+        self._dist.all_reduce(self._torch.from_numpy(result), ops.MIN if smallest else ops.SUM)
+        return result
 
 
 class TorchSession(Session):
@@ -132,13 +131,13 @@ def join(backend: str, dist: Any, started_by: launcher.Launcher, options: Option
         try:
             store, rank, size = _meeting_place(dist, timeout)
             # The store outlives a group: the next one must not meet at the addresses of the one before.
-            own = dist.PrefixStore(backend, store)
-            dist.init_process_group("gloo", store=own, rank=rank, world_size=size, timeout=timeout)
+            prefixed = dist.PrefixStore(backend, store)
+            dist.init_process_group("gloo", store=prefixed, rank=rank, world_size=size, timeout=timeout)
         except ValueError as error:
             raise WorldMismatch(f"backend {backend}: {error} Start it with torchrun.") from error
         except RuntimeError as error:
             raise LostRankError(f"backend {backend}: rendezvous failed ({str(error).splitlines()[0]})") from error
-        return options.thread_level, own
+        return options.thread_level, prefixed
     level = options.thread_level
     world: World | None = None
     if started_by.size > 1:
@@ -165,8 +164,8 @@ def _meeting_place(dist: Any, timeout: timedelta) -> tuple[Any, int, int]:
     Across containers rank 0 holds the store itself, at a fixed port. If it opened another one there for the next group,
     a rank that is earlier would still reach the first, and lose its connection.
     """
-    found: tuple[Any, int, int] = next(dist.rendezvous("env://", timeout=timeout))
-    return found
+    place: tuple[Any, int, int] = next(dist.rendezvous("env://", timeout=timeout))
+    return place
 
 
 def _address(world: World | None) -> str:

@@ -310,9 +310,9 @@ class TorchNcclBackend(TorchBackend):
         import torch
 
         spec = importlib.util.find_spec("torch")
-        own = Library(name="torch", version=torch_version(), path=spec.origin if spec else None)
+        library = Library(name="torch", version=torch_version(), path=spec.origin if spec else None)
         nccl = nccl_of(torch)
-        return (own, Library(name="NCCL", version=nccl.version, path=nccl.path))
+        return (library, Library(name="NCCL", version=nccl.version, path=nccl.path))
 
     def run(self, options: Options, body: Callable[[Session], None]) -> None:
         """Rendezvous over gloo, the body, destruction of the process group and of the allocator's cache."""

@@ -30,8 +30,7 @@ from collbench.machine import launcher
 from collbench.machine.launcher import PMI, Launcher
 from collbench.schema.axes import DTYPES, THREAD_LEVELS, Op, ThreadLevel
 from collbench.schema.manifest import Library
-from collbench.timing.call import Native, Words
-from collbench.timing.gates import Messages, Signals
+from collbench.timing.call import Messages, Native, Signals, Words
 
 
 def how_to_install() -> str:
@@ -170,9 +169,9 @@ class MpiWorld(Reductions):
         return self._comm.bcast(value, source)
 
     def reduced(self, values: NDArray[np.int64], smallest: bool) -> NDArray[np.int64]:
-        found, kind = np.empty_like(values), self._mpi.INT64_T
-        self._comm.Allreduce([values, kind], [found, kind], self._mpi.MIN if smallest else self._mpi.SUM)
-        return found
+        result, kind = np.empty_like(values), self._mpi.INT64_T
+        self._comm.Allreduce([values, kind], [result, kind], self._mpi.MIN if smallest else self._mpi.SUM)
+        return result
 
 
 _DATATYPE = {

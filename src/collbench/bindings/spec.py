@@ -24,8 +24,7 @@ from collbench.collectives.row import Array, Binder, Collective
 from collbench.schema.axes import Op, ThreadLevel
 from collbench.schema.manifest import Gpu, Library
 from collbench.schema.world import Place
-from collbench.timing.call import Call
-from collbench.timing.gates import Signals
+from collbench.timing.call import Call, Signals
 
 T = TypeVar("T")
 
@@ -182,11 +181,11 @@ def gathered_once(world: World, value: T) -> list[T] | None:
     """
     digests = world.gather(digest_of(value))
     first: dict[bytes, int] = {}
-    for rank, found in enumerate(digests or ()):
-        first.setdefault(found, rank)
+    for rank, digest in enumerate(digests or ()):
+        first.setdefault(digest, rank)
     senders: frozenset[int] = world.bcast(frozenset(first.values()))
     sent = world.gather(value if world.rank in senders else None)
-    return None if digests is None or sent is None else [sent[first[found]] for found in digests]
+    return None if digests is None or sent is None else [sent[first[digest]] for digest in digests]
 
 
 class Reductions(ABC):
@@ -209,9 +208,9 @@ class Reductions(ABC):
 
     def extremes(self, values: Numbers) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """As `World`."""
-        own = np.asarray(values, np.int64)
-        found = self.reduced(np.concatenate((own, -own)), smallest=True)
-        return found[: len(own)], -found[len(own) :]
+        mine = np.asarray(values, np.int64)
+        least = self.reduced(np.concatenate((mine, -mine)), smallest=True)
+        return least[: len(mine)], -least[len(mine) :]
 
     def total(self, values: Numbers) -> NDArray[np.int64]:
         """As `World`."""

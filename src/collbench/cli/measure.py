@@ -28,9 +28,9 @@ from collbench.launch.shipped import find_plan
 from collbench.machine import launcher
 from collbench.report import STYLES, Style, new_style
 from collbench.run.binding import bind
-from collbench.run.describe import completed
 from collbench.run.expand import parameters_of
 from collbench.run.experiment import default_backend, perform, plan_experiment
+from collbench.run.facts_of_ranks import completed
 from collbench.schema.axes import AXES, Situation, Sizes, choices_of
 from collbench.schema.case import CADENCES, GATES
 from collbench.schema.manifest import Manifest

@@ -52,7 +52,7 @@ def gpus(machine: Machine) -> Finding:
         return _without_gpus(machine, reason)
     version, cuda = nvml.driver()
     cores = machine.launcher_cores or machine.allowed()  # of all ranks: this one may be bound to fewer
-    nodes = frozenset(node for node, own in _cores_of_nodes(machine).items() if own & cores)
+    nodes = frozenset(node for node, local in _cores_of_nodes(machine).items() if local & cores)
     kinds: dict[str, list[int]] = defaultdict(list)
     for gpu in devices:
         size = "memory unknown" if gpu.memory is None else format_bytes(gpu.memory)

@@ -23,7 +23,7 @@ from collbench.machine.facts import CONTENDED_SHARE, format_cores, last_level_ca
 from collbench.schema.store import NoReading
 from collbench.timing.loop import native_loop
 from collbench.units import counted, format_bytes
-from collbench.workloads.programs.stream import TIMES_CACHE
+from collbench.workloads.host.stream import TIMES_CACHE
 from collbench.yardsticks import Readings
 
 _BIND = {
@@ -36,25 +36,27 @@ _BIND = {
 @check
 def cores(machine: Machine) -> Finding:
     """The cores that this process and its launcher may use, and their quota, against the ranks; and the binding."""
-    own = machine.allowed()
+    allowed = machine.allowed()
     quota = cpu_quota(machine.root)
     limit = "no quota" if quota is None else f"quota {quota:g}"
     if machine.ranks is None:
-        seen = f"{len(own)} of {len(machine.online)} usable ({format_cores(own)}), {limit}; no launcher: one rank"
-        return finding(seen, _throttled(machine, quota, own, 1), _single(machine, own))
+        seen = (
+            f"{len(allowed)} of {len(machine.online)} usable ({format_cores(allowed)}), {limit}; no launcher: one rank"
+        )
+        return finding(seen, _throttled(machine, quota, allowed, 1), _single(machine, allowed))
     of_launcher = machine.launcher_cores
     # The launcher may be outside this container and not visible: then its ranks may have all cores.
-    shared = own | (machine.online if of_launcher is None else of_launcher)
+    shared = allowed | (machine.online if of_launcher is None else of_launcher)
     seen = (
         f"{machine.ranks} ranks on {len(shared)} cores ({format_cores(shared)}), {limit}; "
-        f"rank {machine.launcher.rank} bound to {format_cores(own)}"
+        f"rank {machine.launcher.rank} bound to {format_cores(allowed)}"
     )
     return finding(seen, _throttled(machine, quota, shared, machine.ranks),
-                   *_placed(machine, machine.ranks, own, shared))  # fmt: skip
+                   *_placed(machine, machine.ranks, allowed, shared))  # fmt: skip
 
 
-def _single(machine: Machine, own: frozenset[int]) -> Problem | None:
-    if len(own) > 1:
+def _single(machine: Machine, allowed: frozenset[int]) -> Problem | None:
+    if len(allowed) > 1:
         return None
     present = machine.online
     fix = f"taskset -cp {format_cores(present)} $$"
@@ -62,7 +64,7 @@ def _single(machine: Machine, own: frozenset[int]) -> Problem | None:
         fix = "use a machine with a core for each rank"
     elif machine.container is not None:
         fix = f"docker run --cpuset-cpus={format_cores(present)} ..."
-    cause = f"this process may use one core ({format_cores(own)})"
+    cause = f"this process may use one core ({format_cores(allowed)})"
     effect = "two ranks would take turns on it: times would be those of the scheduler, not of the library"
     return Problem("warn", cause, effect, fix)
 
@@ -82,7 +84,7 @@ def _throttled(machine: Machine, quota: float | None, cores: frozenset[int], ran
     )
 
 
-def _placed(machine: Machine, ranks: int, own: frozenset[int], shared: frozenset[int]) -> list[Problem]:
+def _placed(machine: Machine, ranks: int, allowed: frozenset[int], shared: frozenset[int]) -> list[Problem]:
     """Too few cores for the ranks; else too few physical ones, and a rank that is not bound."""
     if ranks > len(shared):
         effect = "ranks wait for a core, not for data: small operations take 100 us and more instead of less than 1 us"
@@ -93,9 +95,9 @@ def _placed(machine: Machine, ranks: int, own: frozenset[int], shared: frozenset
         cause = f"{ranks} ranks on {count} physical cores: the {len(shared)} cores above are hardware threads"
         effect = "two ranks share one core's execution units and caches: copies and reductions slow each other down"
         problems.append(Problem("warn", cause, effect, f"mpirun -n {count} collbench ..."))
-    if ranks > 1 and len(own) > 1 and own == shared:
+    if ranks > 1 and len(allowed) > 1 and allowed == shared:
         bind = _BIND.get(machine.launcher.kind, "mpirun --bind-to core -n {ranks} collbench ...")
-        cause = f"rank {machine.launcher.rank} may run on every core ({format_cores(own)}): it is not bound"
+        cause = f"rank {machine.launcher.rank} may run on every core ({format_cores(allowed)}): it is not bound"
         effect = "the kernel moves ranks between cores while they are timed: launches differ more, p99 and max rise"
         problems.append(Problem("warn", cause, effect, bind.format(ranks=ranks)))
     return problems
@@ -440,7 +442,7 @@ def blas(machine: Machine) -> Finding:
 def _open_blas(machine: Machine, name: str, title: str) -> OpenBlas | None:
     """What a library says of itself, loaded in a process of its own; None where it is not there."""
     try:
-        output = machine.execute((sys.executable, "-m", "collbench.workloads.programs.blas", name))
+        output = machine.execute((sys.executable, "-m", "collbench.workloads.host.blas", name))
         answer = json.loads(output.text.strip().rpartition("\n")[2]) if output.code == 0 else {}
         return OpenBlas(title, answer["version"], answer["kernel"]) if answer.get("kernel") else None
     except (OSError, ValueError):

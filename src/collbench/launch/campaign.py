@@ -26,7 +26,7 @@ from collbench.launch.stacks import Stacks, look_at
 from collbench.launch.waiting import StopCheck
 from collbench.machine import facts
 from collbench.machine.facts import format_cores
-from collbench.run.describe import manifest_of, protocol
+from collbench.run.facts_of_ranks import manifest_of, protocol
 from collbench.schema.case import Case, Where
 from collbench.schema.manifest import Experiment, Manifest
 from collbench.schema.plan import LaunchPlan

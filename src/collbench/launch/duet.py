@@ -22,7 +22,7 @@ from collbench.schema.case import Case, Gate
 from collbench.schema.plan import LaunchPlan
 from collbench.schema.record import Alone, Duet, Slice
 from collbench.schema.world import Order, Report, SliceRule
-from collbench.timing.gates import LARGEST_SLACK
+from collbench.timing.loop import LARGEST_SLACK
 
 #: Intervals at which worlds are looked at while one of them measures, and when all are about to end (s).
 LOOK, ENDING = 0.25, 0.02

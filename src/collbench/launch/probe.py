@@ -26,7 +26,7 @@ from collbench.errors import BackendUnavailable, CollbenchError
 from collbench.launch.shipped import PACKAGE
 from collbench.machine import facts
 from collbench.machine.cgroup import priority
-from collbench.run.describe import hashed, packages
+from collbench.run.facts_of_ranks import hashed, packages
 from collbench.schema.manifest import Library
 from collbench.schema.record import SCHEMA
 from collbench.timing.loop import native_loop

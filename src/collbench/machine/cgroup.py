@@ -237,10 +237,10 @@ def distinct(by_rank: Sequence[Confinement], machines: Sequence[str]) -> tuple[C
     In a large world namespaces differ where ranks have them for their own or share them with all of their machine, not
     by their numbers: a container for each rank makes one confinement, not as many as ranks.
     """
-    own, many = _own_namespaces(by_rank, machines), len(by_rank) > ALL_RANKS_LIMIT
+    private, many = _own_namespaces(by_rank, machines), len(by_rank) > ALL_RANKS_LIMIT
     members: dict[tuple[bytes, tuple[str, ...]], list[int]] = {}
     for rank, (confinement, machine) in enumerate(zip(by_rank, machines, strict=True)):
-        apart = tuple(name for name in confinement.namespaces if (machine, name) in own)
+        apart = tuple(name for name in confinement.namespaces if (machine, name) in private)
         unnumbered = msgspec.structs.replace(confinement, namespaces={}) if many else confinement
         members.setdefault((msgspec.json.encode(unnumbered, order="sorted"), apart), []).append(rank)
     differing = []

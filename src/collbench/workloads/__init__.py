@@ -1,9 +1,11 @@
-"""Workloads that are programs: `WORKLOAD` in a file `NAME.py` of this folder, or one of a family's `WORKLOADS`."""
+"""Workloads that are programs: the `WORKLOAD` of a file `GROUP/NAME.py` here, or one of a family's `WORKLOADS`."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import cache
+from importlib import import_module
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -17,21 +19,26 @@ if TYPE_CHECKING:
     from collbench.schema.manifest import Library
     from collbench.workloads.program import Program
 
-_OTHERS = {"program", "software"}
-
-#: Files whose `WORKLOADS` has several by name.
-_FAMILIES = {
-    "blas": ("dgemm", "linpack"),
-    "deepbench": ("deepbench_conv", "deepbench_gemm", "deepbench_rnn"),
-    "gpu": ("gpu_convolution", "gpu_copy", "gpu_gemm", "gpu_histogram", "gpu_launch", "gpu_transpose"),
-    "sysbench": ("sysbench_cpu", "sysbench_fileio", "sysbench_memory", "sysbench_threads"),
-}
-_FAMILY = {name: family for family, members in _FAMILIES.items() for name in members}
+#: Packages with workloads. Each tells its `FAMILIES`, files whose `WORKLOADS` has several by name, and its `HELPERS`,
+#: files without any.
+GROUPS = ("dl", "gpu", "host")
 
 
 @cache
+def _modules() -> Mapping[str, tuple[str, str]]:
+    """By the name of a workload, in alphabetical order, its group and the module in it. Imports no workload."""
+    found: dict[str, tuple[str, str]] = {}
+    for group in GROUPS:
+        package: Any = import_module(f"{__name__}.{group}")
+        for name in modules_of(package.__path__, {*package.HELPERS, *package.FAMILIES}):
+            found[name] = group, name
+        for module, members in package.FAMILIES.items():
+            found |= dict.fromkeys(members, (group, module))
+    return MappingProxyType(dict(sorted(found.items())))
+
+
 def names() -> tuple[str, ...]:
-    return tuple(sorted((*modules_of(__path__, _OTHERS | _FAMILIES.keys()), *_FAMILY)))
+    return tuple(_modules())
 
 
 def get(name: str) -> Program:
@@ -40,13 +47,14 @@ def get(name: str) -> Program:
     Raises:
         PlanError: no such workload, and the message names the most similar one; or its file is broken.
     """
-    if name not in names():
+    if name not in _modules():
         raise PlanError(f"benchmark {name!r}: unknown. {suggestion(name, names())}")
+    group, module = _modules()[name]
     try:
-        if name in _FAMILY:
-            program: Program = defined(__name__, _FAMILY[name], "WORKLOADS")[name]
+        if module == name:
+            program: Program = defined(f"{__name__}.{group}", module, "WORKLOAD")
         else:
-            program = defined(__name__, name, "WORKLOAD")
+            program = defined(f"{__name__}.{group}", module, "WORKLOADS")[name]
     except RequestError as error:
         raise PlanError(f"benchmark {name!r}: {error}") from error
     return program
@@ -61,8 +69,7 @@ def uses(benchmarks: Iterable[str | dict[str, Any]]) -> tuple[str, ...]:
         if alternatives is None:
             found[name] = None
         else:
-            choices = alternatives.asked(benchmark)
-            found |= dict.fromkeys(alternatives.use(name, choice) for choice in choices)
+            found |= dict.fromkeys(alternatives.use(name, value) for value in alternatives.chosen(benchmark))
     return tuple(found)
 
 

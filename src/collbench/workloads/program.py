@@ -83,7 +83,7 @@ class Program:
     step that ends with exit code 77 skips the case, with the last line of its standard error as the reason.
     `repeatable(case, output)` are those figures that must come out equal wherever the same software runs the case.
 
-    One that `takes_turns` lets its world measure in turns with others (programs/ddp.py); `slices(output)` is what was
+    One that `takes_turns` lets its world measure in turns with others (dl/ddp.py); `slices(output)` is what was
     added on its cores while it measured, less what it used itself (None: it measured alone).
     A `distributed` program is started once on every rank of the world, with the same command, and finds the others by
     torch.distributed's variables (RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, MASTER_PORT). Each rank reads the output
@@ -137,10 +137,10 @@ class Program:
 
     def missing(self, choice: str = "") -> str | None:
         """Why it cannot run here, and what would help; None: it can. `choice` is one of its alternatives."""
-        asked = (software.missing for software in self._used(choice))
-        any_of_them = () if choice or self.alternatives is None else (self.alternatives.missing,)
-        reasons = (missing() for missing in (*asked, *any_of_them, self.needs))
-        return next((reason for reason in reasons if reason is not None), None)
+        needed = [software.missing for software in self._used(choice)]
+        if self.alternatives is not None and not choice:
+            needed.append(self.alternatives.missing)
+        return next((reason for missing in (*needed, self.needs) if (reason := missing()) is not None), None)
 
     def libraries(self, choice: str = "") -> tuple[Library, ...]:
         """What the manifest says of what it starts or loads, with that `choice` of its alternatives."""
@@ -188,7 +188,14 @@ def parameter(
 
     def check(key: str, value: Any) -> None:
         if among and value not in among:
-            raise PlanError(f"{key} {value!r}: {_advice(str(value), among, tuple(groups or ()))}")
+            known = (*(groups or ()), *among)
+            if len(known) > MOST_LISTED:
+                advice = suggestion(str(value), known)
+            elif nearest(str(value), known):
+                advice = nearest_and_all(str(value), known)
+            else:
+                advice = f"choose one of {', '.join(known)}."
+            raise PlanError(f"{key} {value!r}: {advice}")
         if least is not None and value < least:
             raise PlanError(f"{key} {value}: must be at least {least}.")
         if most is not None and value > most:
@@ -199,14 +206,6 @@ def parameter(
 
     choice = Choice(name, (default,), check=check, groups=groups or {})
     return Axis(name, kind, means, default, of=type(default), words=words, choice=choice)
-
-
-def _advice(value: str, among: tuple[str, ...], groups: tuple[str, ...]) -> str:
-    """The most similar word, and all of them where they are few."""
-    known = (*groups, *among)
-    if len(known) > MOST_LISTED:
-        return suggestion(value, known)
-    return nearest_and_all(value, known) if nearest(value, known) else f"choose one of {', '.join(known)}."
 
 
 class ProgramCase(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import importlib.util
 import re
 import shutil
 import subprocess
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Protocol
 
 import msgspec
 
+from collbench.errors import to_install
 from collbench.schema.manifest import Library
 
 #: How long a program may take to print its version (s).
@@ -51,15 +53,29 @@ class Software:
         if path is None:
             ways = self.ways or f"on Debian and Ubuntu: apt-get install {self.package}"
             return f"{self.name} was not found; {ways}"
-        found = _version(self, path) if self.oldest else ""
-        if found and tuple(map(int, found.split("."))) < self.oldest:
+        installed = _version(self, path) if self.oldest else ""
+        if installed and tuple(map(int, installed.split("."))) < self.oldest:
             needed = ".".join(map(str, self.oldest))
-            return f"{self.name} {found} ({path}) is too old; install {needed} or later"
+            return f"{self.name} {installed} ({path}) is too old; install {needed} or later"
         return None
 
     def library(self) -> Library | None:
         path = shutil.which(self.name)
         return None if path is None else Library(name=self.name, version=_version(self, path), path=path)
+
+
+@cache
+def _version(software: Software, path: str) -> str:
+    try:
+        if software.version:
+            done = run((path, *software.version))
+            text = done.stdout + done.stderr
+        else:
+            text = Path(path).read_bytes().decode("latin-1")
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    match = re.search(software.pattern, text)
+    return match[1] if match is not None else ""
 
 
 @dataclass(frozen=True)
@@ -69,18 +85,18 @@ class FirstOf:
     name: str
     programs: tuple[Software, ...]
 
-    def found(self) -> Software | None:
+    def installed(self) -> Software | None:
         return next((program for program in self.programs if program.missing() is None), None)
 
     def missing(self) -> str | None:
-        if self.found() is not None:
+        if self.installed() is not None:
             return None
         others = ", ".join(program.name for program in self.programs[:-1])
         return f"there is no {others}, and {self.programs[-1].missing()}"
 
     def library(self) -> Library | None:
-        found = self.found()
-        library = None if found is None else found.library()
+        program = self.installed()
+        library = None if program is None else program.library()
         return None if library is None else msgspec.structs.replace(library, name=self.name)
 
 
@@ -91,7 +107,7 @@ class Alternatives:
     parameter: str
     by_value: Mapping[str, Required]
 
-    def asked(self, benchmark: str | Mapping[str, Any]) -> tuple[str, ...]:
+    def chosen(self, benchmark: str | Mapping[str, Any]) -> tuple[str, ...]:
         """The values that a benchmark of a plan names, of those that there are."""
         usual = next(iter(self.by_value))
         named = usual if isinstance(benchmark, str) else benchmark.get(self.parameter, usual)
@@ -112,18 +128,63 @@ class Alternatives:
         return reasons[0]
 
 
+@dataclass(frozen=True)
+class Described:
+    """A library that a `command` loads and describes in a process of its own, once by its name; `read` reads that.
+
+    `absent` says why that need not be tried (None: it must be).
+    """
+
+    name: str
+    command: Callable[[], Sequence[str]] = field(compare=False)
+    read: Callable[[str], Library] = field(compare=False)
+    limit: float = LIMIT
+    absent: Callable[[], str | None] = field(default=lambda: None, compare=False)
+
+    def missing(self) -> str | None:
+        described = describe(self)
+        return described if isinstance(described, str) else None
+
+    def library(self) -> Library | None:
+        described = describe(self)
+        return None if isinstance(described, str) else described
+
+
 @cache
-def _version(software: Software, path: str) -> str:
+def describe(asked: Described) -> Library | str:
+    """The library, or why it cannot be used."""
+    if (reason := asked.absent()) is not None:
+        return reason
     try:
-        if software.version:
-            done = run((path, *software.version))
-            text = done.stdout + done.stderr
-        else:
-            text = Path(path).read_bytes().decode("latin-1")
-    except (OSError, subprocess.TimeoutExpired):
-        return ""
-    match = re.search(software.pattern, text)
-    return match[1] if match is not None else ""
+        done = run(asked.command(), asked.limit)
+        if done.returncode == 0:
+            return asked.read(done.stdout)
+    except (OSError, subprocess.TimeoutExpired, ValueError, TypeError) as error:
+        return f"{asked.name}: {error}"
+    return (done.stderr.strip().splitlines() or [f"{asked.name}: its exit code is {done.returncode}"])[-1]
+
+
+@dataclass(frozen=True)
+class Torch:
+    """torch, which two sides of a comparison must have in one version and build. Asking imports none of it."""
+
+    def missing(self) -> str | None:
+        return f"torch is not installed; {to_install('torch')}" if self._folder() is None else None
+
+    def library(self) -> Library | None:
+        """Its file is the one with the kernels for processors."""
+        folder = self._folder()
+        if folder is None:
+            return None
+        try:
+            number = version("torch")
+        except PackageNotFoundError:  # built by hand, and not installed by pip
+            number = ""
+        return Library(name="torch", version=number, path=str(folder / "lib" / "libtorch_cpu.so"))
+
+    def _folder(self) -> Path | None:
+        spec = importlib.util.find_spec("torch")
+        return Path(spec.origin).resolve().parent if spec is not None and spec.origin else None
 
 
 def run(argv: Sequence[str], limit: float = LIMIT) -> subprocess.CompletedProcess[str]:
@@ -135,30 +196,3 @@ def run(argv: Sequence[str], limit: float = LIMIT) -> subprocess.CompletedProces
     return subprocess.run(
         argv, capture_output=True, text=True, errors="replace", timeout=limit, check=False, stdin=subprocess.DEVNULL
     )
-
-
-class Described(ABC):
-    """A library that is loaded, and described, in a process of its own."""
-
-    @abstractmethod
-    def found(self) -> Library | str:
-        """It, or why it cannot be used."""
-
-    def missing(self) -> str | None:
-        found = self.found()
-        return found if isinstance(found, str) else None
-
-    def library(self) -> Library | None:
-        found = self.found()
-        return None if isinstance(found, str) else found
-
-
-def described(name: str, argv: Sequence[str], read: Callable[[str], Library], limit: float = LIMIT) -> Library | str:
-    """What a program tells of the library of that name, or why that cannot be used."""
-    try:
-        done = run(argv, limit)
-        if done.returncode == 0:
-            return read(done.stdout)
-    except (OSError, subprocess.TimeoutExpired, ValueError, TypeError) as error:
-        return f"{name}: {error}"
-    return (done.stderr.strip().splitlines() or [f"{name}: its exit code is {done.returncode}"])[-1]

@@ -75,7 +75,7 @@ def with_blas(machine: Machine, kernels: Mapping[str, str], flags: str, **enviro
     write(machine, "proc/cpuinfo", f"flags\t\t: fpu {flags}\n")
 
     def answer(argv: tuple[str, ...]) -> Output:
-        assert argv[:-1] == (sys.executable, "-m", "collbench.workloads.programs.blas"), "in a process of its own"
+        assert argv[:-1] == (sys.executable, "-m", "collbench.workloads.host.blas"), "in a process of its own"
         if argv[-1] not in kernels:
             return Output(1, "OSError: not there")
         said = json.dumps({"name": "OpenBLAS", "version": "0.3.21", "kernel": kernels[argv[-1]], "path": "/x"})

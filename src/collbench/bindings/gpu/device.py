@@ -150,8 +150,8 @@ class DeviceBuffer:
 
 def device_buffers(prepared: Prepared) -> tuple[Buffer | None, tuple[Buffer, ...]]:
     """Where a row's input is written and its result appears: on the device, or on a rank without one on the host."""
-    given = None if prepared.input is None else _buffer(prepared.input)
-    return given, tuple(_buffer(blocks) for blocks in as_parts(prepared.output))
+    source = None if prepared.input is None else _buffer(prepared.input)
+    return source, tuple(_buffer(blocks) for blocks in as_parts(prepared.output))
 
 
 def _buffer(blocks: DeviceBlocks | Array) -> Buffer:

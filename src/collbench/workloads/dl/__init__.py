@@ -1,0 +1,13 @@
+"""Deep learning by torch: training, alone and by many ranks, and the operations that training consists of.
+
+Nothing but the registry knows this package. Plans are made of it without torch; what runs in a rank imports it.
+"""
+
+FAMILIES = {
+    "deepbench": ("deepbench_conv", "deepbench_gemm", "deepbench_rnn"),
+    "suite": ("ddp", "parameter_server", "train"),
+}
+HELPERS = (
+    "datasets", "ddp", "deepbench_programs", "fathom_networks", "fathom_sequences", "network_modules", "networks",
+    "parameter_server", "train",
+)  # fmt: skip

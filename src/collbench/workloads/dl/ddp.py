@@ -1,0 +1,286 @@
+"""`python -m collbench.workloads.dl.ddp`: steps of data-parallel training, also in turns with other worlds.
+
+A rank of a data-parallel training; the variables of torch.distributed say which. Prints JSON: `ns`, by measure the
+times of K samples; `slices`, what was added on its cores while it measured in turns, else null; `messages`, bytes of
+the all-reduces of a step in their order; `loss`, that of rank 0 after `STEPS` steps; `nonfinite`, how many losses are
+no finite numbers, of that one and the last; `apart`, how many ranks have other parameters than rank 0 at the end; and
+`notes`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import math
+import os
+import sys
+import time
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.nn.parallel import DistributedDataParallel
+
+from collbench.machine.driver_link import DriverLink
+from collbench.machine.facts import ContentionMeter, Stretch
+from collbench.schema.world import VARIABLE, Report
+from collbench.units import counted
+from collbench.workloads.dl.networks import NETWORKS, Network
+from collbench.workloads.dl.suite import DDP
+from collbench.workloads.program import threads_of_rank
+from collbench.workloads.protocol import SKIPPED, Unusable, arguments, end, lacking_memory, refuse_without_gpu
+
+#: The network begins with the same parameters everywhere, and each rank has examples of its own.
+SEED = 2017
+
+#: Of stochastic gradient descent, as in the benchmark `train`.
+MOMENTUM = 0.9
+
+#: Which of torch's libraries reduces on a device.
+LIBRARIES = {"cpu": "gloo", "cuda": "nccl"}
+
+
+def _gpu() -> int:
+    """That of this rank: the only one it sees, or the one of its number.
+
+    Raises:
+        Unusable: there are too few.
+    """
+    refuse_without_gpu(torch, "cuda")
+    known, ranks = torch.cuda.device_count(), int(os.environ.get("LOCAL_WORLD_SIZE", os.environ["WORLD_SIZE"]))
+    if known == 0 or 1 < known < ranks:
+        raise Unusable(f"device=cuda: {counted(known, 'GPU')} for {counted(ranks, 'rank')}, and each needs one; "
+                       "start fewer ranks, or use device=cpu")  # fmt: skip
+    return int(os.environ["LOCAL_RANK"]) if known > 1 else 0
+
+
+class World:
+    """The ranks of torch's default process group, on one kind of device. Entered to join them."""
+
+    def __init__(self, device: str, threads: int) -> None:
+        torch.set_num_threads(threads_of_rank(threads))
+        torch.backends.cudnn.deterministic = True  # or losses would differ by the order of atomic additions
+        self.device = torch.device("cuda", _gpu()) if device == "cuda" else torch.device(device)
+
+    def __enter__(self) -> World:
+        bound = None
+        if self.device.type == "cuda":
+            torch.cuda.set_device(self.device)
+            bound = self.device
+        dist.init_process_group(LIBRARIES[self.device.type], init_method="env://", device_id=bound)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        """After an error the other ranks are not waited for."""
+        if kind is None:
+            dist.barrier()
+            dist.destroy_process_group()
+
+    @property
+    def rank(self) -> int:
+        return dist.get_rank()
+
+    @property
+    def about(self) -> str:
+        """`torch 2.13.0+cpu, gloo, 1 thread a rank`."""
+        threads = counted(torch.get_num_threads(), "thread")
+        return f"torch {torch.__version__}, {LIBRARIES[self.device.type]}, {threads} a rank"
+
+    def wait(self) -> None:
+        """Until the device has done what it was given."""
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
+
+    def of_first(self, value: float) -> float:
+        """What rank 0 has."""
+        tensor = torch.tensor([value], dtype=torch.float64, device=self.device)
+        dist.broadcast(tensor, 0)
+        return float(tensor)
+
+    def apart(self, parameters: Iterable[Tensor]) -> int:
+        """How many ranks have other parameters than rank 0, by the bits of every one."""
+        digest = hashlib.blake2b(digest_size=7)
+        for parameter in parameters:
+            digest.update(parameter.detach().cpu().numpy().tobytes())
+        own = torch.tensor([int.from_bytes(digest.digest(), "big")], device=self.device)
+        every = [torch.empty_like(own) for _ in range(dist.get_world_size())]
+        dist.all_gather(every, own)
+        return sum(int(other) != int(every[0]) for other in every)
+
+
+class Replica:
+    """A network with a batch of made-up examples, trained by gradient descent over all ranks.
+
+    Without `reduces` a hook takes the place of DDP's all-reduces and leaves each rank its own gradients; nothing else
+    differs. `messages` are then the bytes that would have been reduced in the last step. Buffers, such as statistics
+    of a batch norm, stay each rank's own, so that gradients are all that is communicated.
+    """
+
+    def __init__(self, network: Network, batch: int, bucket: int, world: World, reduces: bool = True) -> None:
+        torch.manual_seed(SEED)
+        self._network = network
+        on_gpu = world.device.type == "cuda"
+        self._module: Any = DistributedDataParallel(
+            network.build().to(world.device),
+            device_ids=[world.device] if on_gpu else None,
+            bucket_cap_mb=bucket or None,  # its own choice is not its cap of 25 for all: the first bucket is smaller
+            broadcast_buffers=False,
+        )
+        self.messages: list[int] = []
+        if not reduces:
+            self._module.register_comm_hook(None, lambda state, bucket: self._kept(bucket.buffer()))
+        self._optimizer = torch.optim.SGD(self.parameters, lr=network.learning_rate, momentum=MOMENTUM)
+        torch.manual_seed(SEED + 1 + world.rank)
+        shape = (batch, *network.example)
+        inputs = torch.randint(network.classes, shape) if network.tokens else torch.rand(shape)
+        targets = torch.randint(network.classes, (batch, *network.targets))
+        self._inputs, self._targets = inputs.to(world.device), targets.to(world.device)
+        self._loss = torch.tensor(float("nan"))
+
+    def step(self) -> None:
+        """Forward, loss, backward, and the optimizer's step."""
+        self.messages.clear()
+        self._optimizer.zero_grad()
+        loss: Any = self._network.loss(self._module, self._inputs, self._targets)
+        loss.backward()
+        self._optimizer.step()
+        self._loss = loss.detach()
+
+    @property
+    def loss(self) -> float:
+        """Of the last step."""
+        return float(self._loss)
+
+    @property
+    def parameters(self) -> list[Tensor]:
+        return list(self._module.parameters())
+
+    def _kept(self, gradients: Tensor) -> torch.futures.Future[Tensor]:
+        """In the place of an all-reduce, done at once."""
+        self.messages.append(gradients.numel() * gradients.element_size())
+        done = torch.futures.Future[Tensor](devices=[gradients.device] if gradients.is_cuda else None)
+        done.set_result(gradients)
+        return done
+
+
+#: Takes so many samples of each measure, in ns.
+Take = Callable[[int], Mapping[str, list[int]]]
+
+
+def sampled_in_turns(take: Take, times: int, world: World) -> tuple[dict[str, list[int]], Stretch] | None:
+    """Nanoseconds of `times` samples of each measure, in slices as they are ordered, and what was added in these.
+
+    None: take them alone.
+
+    Each slice begins with one sample that does not count.
+
+    Raises:
+        RuntimeError: the driver is gone.
+    """
+    folder = os.environ.get(VARIABLE)
+    if folder is None:
+        return None
+    link = DriverLink(Path(folder), world.rank)
+    taken, meter = dict[str, list[int]](), ContentionMeter()
+    report = Report(at="ready", samples=times)
+    try:
+        while True:
+            asleep = float(_over_ranks([link.asleep], dist.ReduceOp.SUM, world)[0])
+            link.report(msgspec.structs.replace(report, asleep=asleep, slept=link.slept))
+            order = link.sleep()
+            if order.act != "slice":
+                return (taken, meter.passed) if order.act == "end" else None
+            if order.anew:
+                taken = {}
+                meter.reset()
+            take(1)
+            meter.start()
+            new = take(order.operations)
+            meter.stop()
+            for name, samples in new.items():
+                taken.setdefault(name, []).extend(samples)
+            slowest = {name: _over_ranks(list(map(float, ns)), dist.ReduceOp.MAX, world) for name, ns in new.items()}
+            means = {name: float(ns.mean()) * 1e-9 for name, ns in slowest.items()}
+            report = Report(at="slice", n=order.operations, measures=means)
+    except EOFError as error:
+        raise RuntimeError("the driver of this launch is gone") from error
+    finally:
+        link.close()
+
+
+def _over_ranks(values: list[float], how: dist.ReduceOp.RedOpType, world: World) -> torch.Tensor:
+    tensor = torch.tensor(values, dtype=torch.float64, device=world.device)
+    dist.all_reduce(tensor, how)
+    return tensor
+
+
+#: Steps before the first sample. After the first one DDP makes its buckets anew, in the order of the gradients.
+STEPS = 3
+
+
+def train(flags: argparse.Namespace, world: World) -> dict[str, Any]:
+    """What is printed: the training, and a second one without all-reduces, sampled in turns."""
+    network = NETWORKS[flags.network]
+    batch = flags.batch or network.batch
+    whole = Replica(network, batch, flags.bucket, world)
+    silent = Replica(network, batch, flags.bucket, world, reduces=False)
+    for _ in range(STEPS):
+        whole.step()
+        silent.step()
+    loss = world.of_first(whole.loss)
+    buffers = [torch.zeros(size // 4, device=world.device) for size in silent.messages]
+
+    def reduce_alone() -> None:
+        for buffer in buffers:
+            dist.all_reduce(buffer)
+
+    doing = {"step": whole.step, "compute": silent.step, "communication": reduce_alone}
+    in_turns = sampled_in_turns(lambda times: sampled(doing, times, world), flags.times, world)
+    taken, slices = in_turns or (sampled(doing, flags.times, world), None)
+    return {
+        "ns": taken, "slices": msgspec.to_builtins(slices), "messages": silent.messages, "loss": loss,
+        "notes": [f"{world.about}, batches of {batch}"],
+        "apart": world.apart(whole.parameters),
+        "nonfinite": sum(not math.isfinite(value) for value in (loss, whole.loss)),
+    }  # fmt: skip
+
+
+def sampled(doing: Mapping[str, Callable[[], object]], times: int, world: World) -> dict[str, list[int]]:
+    """Nanoseconds of `times` samples of each, which all ranks begin together; in turns, every second time backwards."""
+    taken: dict[str, list[int]] = {name: [] for name in doing}
+    order = list(doing)
+    for _ in range(times):
+        for name in order:
+            dist.barrier()
+            began = time.perf_counter_ns()
+            doing[name]()
+            world.wait()
+            taken[name].append(time.perf_counter_ns() - began)
+        order.reverse()
+    return taken
+
+
+def main() -> None:
+    """Print the result; on an error a line that says what it was, without waiting for other ranks."""
+    flags = arguments(__doc__, DDP)
+    try:
+        with World(flags.device, flags.threads) as world:
+            result = train(flags, world)
+    except Unusable as error:
+        end(SKIPPED, str(error))
+    except (MemoryError, RuntimeError) as error:  # of torch: no memory, a rank that is gone
+        said = next(iter(str(error).splitlines()), repr(error))
+        why = lacking_memory(error, f"{flags.network} with a batch of {flags.batch}") or said
+        sys.stderr.write(f"rank {os.environ.get('RANK', '?')}: {why}\n")
+        sys.stderr.flush()
+        os._exit(1)  # its threads wait for other ranks
+    sys.stdout.write(json.dumps(result) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,395 @@
+"""The programs of DeepBench: passes of convolutions and recurrent layers, and matrix products, that are checked.
+
+`python -m collbench.workloads.dl.deepbench_programs conv|gemm|rnn --problem NAME --times N` prints JSON: `ns`, the
+times of each pass; `wrong`, `figures` and `notes`.
+
+conv and rnn: `wrong` are results that differ from float64 by more than rounding, and among the figures is the largest
+relative error; of rnn also how many kernels a pass forward starts on a GPU, or operators of torch that it executes on a
+processor. All images or sequences of the batch are the same, and so are the gradients of their results, so that one of
+each is enough for the comparison.
+
+gemm: C = A B + C; `wrong` are rows of all products. Matrices are column-major, and hold integers so small that every
+sum is exact in the precision: for a random vector r, C r must be A (B r) plus what was in C before (R. Freivalds,
+"Probabilistic machines can use less running time", IFIP 1977). NumPy computes that, with integers, and without a BLAS.
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from collbench.units import counted
+from collbench.workloads.dl.deepbench import GATES, WORKLOADS, Conv, Gemm, Rnn, problem
+from collbench.workloads.host.dense import times_vector
+from collbench.workloads.protocol import Unusable, arguments_of, printed, refuse_without_gpu
+
+#: Sums of K products differ from the exact ones by about sqrt(K) u with high probability, where u is the unit roundoff
+#: (N. J. Higham, T. Mary, "A New Approach to Probabilistic Rounding Error Analysis", SIAM J. Sci. Comput. 41(5), 2019).
+#: This times as much is allowed, for the steps of a recurrent network and for fast algorithms of convolution.
+SLACK = 32.0
+
+#: Of float32, in which all three precisions are summed.
+ROUNDOFF = 2.0**-24
+
+#: A result that is kept in a shorter type is rounded to it, and so are the states between steps: this times at most.
+ROUNDINGS = 32.0
+
+
+@dataclass(frozen=True)
+class Pass:
+    """One operation that is timed: `call` gets what `before`, which is not timed, returned, and returns its results.
+
+    `expected` has for each result the value in float64, of one image or sequence, of which all of the batch are the
+    same; `batch` is the axis of the results that counts these, None where they are summed. `terms` are the products
+    that a value is the sum of.
+    """
+
+    call: Callable[[Any], Sequence[Any]]
+    expected: Sequence[Any]
+    terms: int
+    batch: int | None
+    before: Callable[[], Any] = lambda: None
+
+    def error(self, results: Sequence[Any]) -> float:
+        """The largest difference of any value, relative to the largest one expected; infinite where it is no number."""
+        errors: list[float] = []
+        for result, expected in zip(results, self.expected, strict=True):
+            largest = float(expected.abs().max()) or 1.0  # where all are 0, as what depends on a state of 0 may be
+            parts = (result,) if self.batch is None else result.unbind(self.batch)
+            errors += [float((part.double() - expected).abs().max()) / largest for part in parts]
+        return max(errors) if all(map(math.isfinite, errors)) else math.inf
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What computes: torch on a device, in one precision."""
+
+    torch: Any
+    device: str = "cpu"
+    precision: str = "float32"
+
+    @property
+    def dtype(self) -> Any:
+        return getattr(self.torch, self.precision)
+
+    def uniform(self, *shape: int) -> Any:
+        """Values in [-1, 1), the next ones of torch's generator, rounded to the precision."""
+        values = self.torch.rand(shape, device=self.device) * 2 - 1
+        return values.to(self.dtype)
+
+    def wait(self) -> None:
+        """Until everything that was issued is complete."""
+        if self.device == "cuda":
+            self.torch.cuda.synchronize()
+
+    def timed(self, call: Callable[[], Any]) -> tuple[int, Any]:
+        """Nanoseconds from the call until all that it issued is complete; and what it returned."""
+        self.wait()
+        began = time.perf_counter_ns()
+        result = call()
+        self.wait()
+        return time.perf_counter_ns() - began, result
+
+    def tolerance(self, terms: int) -> float:
+        """The largest relative error of a right result whose values are sums of so many products."""
+        rounding: float = self.torch.finfo(self.dtype).eps / 2
+        return SLACK * math.sqrt(terms) * ROUNDOFF + ROUNDINGS * rounding
+
+    def sampled(self, passes: Mapping[str, Pass], times: int) -> dict[str, Any]:
+        """Nanoseconds of `times` samples of each pass, how many results are wrong, and the largest relative error."""
+        ns: dict[str, list[int]] = {name: [] for name in passes}
+        wrong, largest = 0, 0.0
+        for _ in range(times):
+            for name, operation in passes.items():
+                inputs = operation.before()
+                taken, results = self.timed(lambda: operation.call(inputs))  # noqa: B023 - called at once
+                ns[name].append(taken)
+                error = operation.error(results)
+                wrong += not error <= self.tolerance(operation.terms)
+                largest = max(largest, error)
+        return {"ns": ns, "wrong": wrong, "figures": {"relative error": largest}}
+
+    def described(self) -> str:
+        """`torch 2.13.0, 2 threads`, or with cuDNN and the GPU."""
+        torch = self.torch
+        if self.device == "cuda":
+            return f"torch {torch.__version__}, cuDNN {torch.backends.cudnn.version()}, {torch.cuda.get_device_name()}"
+        return f"torch {torch.__version__}, {counted(torch.get_num_threads(), 'thread')}"
+
+
+def opened(flags: argparse.Namespace) -> Machine:
+    """The device that the flags name, in float32 without TF32.
+
+    Raises:
+        Unusable: there is no such device, or it lacks the precision.
+    """
+    import torch
+
+    refuse_without_gpu(torch, flags.device)
+    if flags.device == "cuda" and flags.precision == "bfloat16" and not torch.cuda.is_bf16_supported():
+        raise Unusable(f"{torch.cuda.get_device_name()} has no bfloat16; use precision=float16")
+    torch.set_num_threads(flags.threads)
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
+    torch.manual_seed(1)
+    return Machine(torch, flags.device, flags.precision)
+
+
+# conv ----------------------------------------------------------------------------------------------------------------
+
+
+def conv_passes(machine: Machine, row: Conv) -> dict[str, Pass]:
+    """Forward, and the two gradients by themselves: torch's operator is told which of them to compute."""
+
+    def forward(x: Any, w: Any) -> Any:
+        return machine.torch.nn.functional.conv2d(x, w, None, row.stride, row.pad)
+
+    height, width = row.out
+    x, g = machine.uniform(1, row.c, row.h, row.w), machine.uniform(1, row.k, height, width)
+    w = machine.uniform(row.k, row.c, row.r, row.s)
+    batch = x.repeat(row.n, 1, 1, 1), w, g.repeat(row.n, 1, 1, 1)
+    exact = x.double(), w.double(), g.double()
+    y = forward(*exact[:2])
+    dx, dw = backward(machine, row, *exact, data=True)[0], backward(machine, row, *exact, data=False)[1]
+    return {
+        "forward": Pass(lambda _: (forward(*batch[:2]),), (y[0],), row.c * row.r * row.s, 0),
+        "backward_data": Pass(
+            lambda _: (backward(machine, row, *batch, data=True)[0],), (dx[0],), row.k * row.r * row.s, 0),
+        "backward_weights": Pass(
+            lambda _: (backward(machine, row, *batch, data=False)[1],), (dw * row.n,), row.n * height * width, None),
+    }  # fmt: skip
+
+
+def backward(machine: Machine, row: Conv, x: Any, w: Any, g: Any, *, data: bool) -> Any:
+    """Gradients of the images and of the filters, of which only one is computed."""
+    sides = [row.stride] * 2, [row.pad] * 2, [1, 1]
+    mask = [data, not data, False]
+    return machine.torch.ops.aten.convolution_backward(g, x, w, None, *sides, False, [0, 0], 1, mask)
+
+
+# rnn -----------------------------------------------------------------------------------------------------------------
+
+CELLS = {"vanilla": "RNN", "lstm": "LSTM", "gru": "GRU"}
+
+#: What a reader of the numbers must know beside torch's version.
+NOTE = "the weights' gradients run through time too, as autograd computes them"
+
+
+def layer_of(machine: Machine, row: Rnn) -> Any:
+    """Its weights are random, small enough that states and gradients die away in time."""
+    layer = getattr(machine.torch.nn, CELLS[row.cell])(row.h, row.h)
+    return layer.to(machine.device, machine.dtype)
+
+
+def rnn_passes(machine: Machine, row: Rnn, layer: Any) -> dict[str, Pass]:
+    """Forward, and the two gradients, each by autograd from a pass forward of its own, which is not timed."""
+    x, g = (machine.uniform(row.t, 1, row.h) for _ in range(2))
+    exact, exact_x = copy.deepcopy(layer).double(), x.double().requires_grad_()  # one sequence in float64
+    exact_y = exact(exact_x)[0]
+    dx, *dw = machine.torch.autograd.grad(exact_y, (exact_x, *exact.parameters()), g.double())
+    all_x, all_g = (values.repeat(1, row.n, 1) for values in (x, g))
+    all_x.requires_grad_()
+    weights = tuple(layer.parameters())
+
+    def forward() -> Any:
+        return layer(all_x)[0]
+
+    def gradients(of: tuple[Any, ...]) -> Callable[[Any], Any]:
+        return lambda result: machine.torch.autograd.grad(result, of, all_g)
+
+    expected = tuple(gradient * row.n for gradient in dw)
+    return {
+        "forward": Pass(lambda _: (forward().detach(),), (exact_y.detach()[:, 0],), 2 * row.h, 1),
+        "backward_data": Pass(gradients((all_x,)), (dx[:, 0],), 2 * GATES[row.cell] * row.h, 1, forward),
+        "backward_weights": Pass(gradients(weights), expected, row.n * row.t, None, forward),
+    }
+
+
+def operations(machine: Machine, call: Callable[[], Any]) -> dict[str, int]:
+    """`kernels` that a call starts on a GPU, copies among them; or torch's `operators` that call no other ones."""
+    profiler = machine.torch.profiler
+    activity = profiler.ProfilerActivity
+    on_gpu = machine.device == "cuda"
+    with profiler.profile(activities=[activity.CUDA if on_gpu else activity.CPU]) as profile:
+        call()
+        machine.wait()
+    if on_gpu:
+        gpu = machine.torch.autograd.DeviceType.CUDA
+        return {"kernels": sum(event.device_type == gpu for event in profile.events())}
+    return {"operators": sum(not event.cpu_children for event in profile.events())}
+
+
+# gemm ----------------------------------------------------------------------------------------------------------------
+
+Whole = npt.NDArray[np.integer[Any]]
+
+#: Up to this every integer is exact.
+EXACT = {"float32": 2**24, "float16": 2**11, "bfloat16": 2**8}
+
+#: A sum of random signs stays within so many standard deviations.
+DEVIATIONS = 16
+
+#: What is in C before.
+BEFORE = 1
+
+
+class Library(Protocol):
+    """What multiplies."""
+
+    def matrix(self, values: Whole) -> Any:
+        """A column-major matrix on the device."""
+
+    def multiply(self, a: Any, b: Any, c: Any, forms: str) -> int:
+        """Add the product of a and b, transposed where `forms` has a T, to c. Returns nanoseconds."""
+
+    def values(self, matrix: Any) -> npt.NDArray[np.float32]: ...
+
+    def described(self) -> str: ...
+
+
+class OfTorch:
+    """torch on any device."""
+
+    def __init__(self, machine: Machine) -> None:
+        self._machine = machine
+
+    def matrix(self, values: Whole) -> Any:
+        host = self._machine.torch.from_numpy(np.asfortranarray(values, np.float32))
+        return host.to(self._machine.device, self._machine.dtype)
+
+    def multiply(self, a: Any, b: Any, c: Any, forms: str) -> int:
+        a, b = (matrix.T if form == "T" else matrix for matrix, form in zip((a, b), forms, strict=True))
+        return self._machine.timed(lambda: c.addmm_(a, b))[0]
+
+    def values(self, matrix: Any) -> npt.NDArray[np.float32]:
+        values: npt.NDArray[np.float32] = matrix.float().cpu().numpy()
+        return values
+
+    def described(self) -> str:
+        return self._machine.described()
+
+
+class OfCupy:
+    """cuBLAS as CuPy calls it."""
+
+    def __init__(self, cupy: Any) -> None:
+        self._cupy = cupy
+
+    def matrix(self, values: Whole) -> Any:
+        return self._cupy.asarray(np.asfortranarray(values, np.float32), order="F")
+
+    def multiply(self, a: Any, b: Any, c: Any, forms: str) -> int:
+        from cupy.cublas import gemm
+
+        wait = self._cupy.cuda.get_current_stream().synchronize
+        wait()
+        began = time.perf_counter_ns()
+        gemm(*forms, a, b, out=c, alpha=1.0, beta=1.0)
+        wait()
+        return time.perf_counter_ns() - began
+
+    def values(self, matrix: Any) -> npt.NDArray[np.float32]:
+        values: npt.NDArray[np.float32] = self._cupy.asnumpy(matrix)
+        return values
+
+    def described(self) -> str:
+        name = self._cupy.cuda.runtime.getDeviceProperties(0)["name"].decode()
+        return f"CuPy {self._cupy.__version__}, {name}"
+
+
+def signs(random: np.random.Generator, shape: tuple[int, int], share: float) -> Whole:
+    """1 and -1, of which only this share is left; the others are 0."""
+    values = 2 * random.integers(0, 2, shape, np.int8) - np.int8(1)
+    if share < 1:
+        values *= random.random(shape, np.float32) < share
+    return values
+
+
+def products(library: Library, row: Gemm, precision: str, times: int) -> dict[str, Any]:
+    """Nanoseconds of `times` products, and the wrong rows of all. Before each, C is as it was at the beginning."""
+    random = np.random.default_rng(1)
+    share = min(1.0, EXACT[precision] / DEVIATIONS / math.sqrt(row.k))
+    a, b = signs(random, (row.m, row.k), share), signs(random, (row.k, row.n), share)
+    r = random.integers(1, 1024, row.n)
+    expected = times_vector(a, times_vector(b, r)) + BEFORE * r.sum()  # type: ignore[arg-type]
+    first, second = (library.matrix(values.T if form == "T" else values)
+                     for values, form in zip((a, b), row.forms, strict=True))  # fmt: skip
+    ns, wrong = [], 0
+    c = library.matrix(np.full((row.m, row.n), BEFORE, np.int8))
+    for _ in range(times):
+        c[:] = BEFORE
+        ns.append(library.multiply(first, second, c, row.forms))
+        product = times_vector(library.values(c), r.astype(np.float64))  # type: ignore[arg-type]
+        wrong += int((product != expected).sum())
+    return {"ns": {"multiply": ns}, "wrong": wrong, "figures": {}}
+
+
+def library_of(flags: argparse.Namespace) -> Library:
+    """What the flags name.
+
+    Raises:
+        Unusable: it cannot be used here.
+    """
+    if flags.blas == "torch":
+        return OfTorch(opened(flags))
+    import cupy
+
+    try:
+        cupy.cuda.runtime.getDeviceCount()
+    except cupy.cuda.runtime.CUDARuntimeError as error:
+        raise Unusable(f"CuPy {cupy.__version__} finds no GPU that it can use: {error}") from error
+    return OfCupy(cupy)
+
+
+def conv(flags: argparse.Namespace) -> dict[str, Any]:
+    machine = opened(flags)
+    result = machine.sampled(conv_passes(machine, problem(Conv, flags.problem)), flags.times)
+    return result | {"notes": [machine.described()]}
+
+
+def gemm(flags: argparse.Namespace) -> dict[str, Any]:
+    library = library_of(flags)
+    result = products(library, problem(Gemm, flags.problem), flags.precision, flags.times)
+    return result | {"notes": [library.described()]}
+
+
+def rnn(flags: argparse.Namespace) -> dict[str, Any]:
+    machine, row = opened(flags), problem(Rnn, flags.problem)
+    passes = rnn_passes(machine, row, layer_of(machine, row))
+    result = machine.sampled(passes, flags.times)
+    result["figures"] |= operations(machine, lambda: passes["forward"].call(None))
+    return result | {"notes": [machine.described(), NOTE]}
+
+
+RUNS = {"conv": conv, "gemm": gemm, "rnn": rnn}
+
+
+def print_result(flags: argparse.Namespace, run: Callable[[argparse.Namespace], dict[str, Any]]) -> None:
+    """Print the result of `run` as JSON; exit code 77 where it cannot be had here, 1 where memory is too small."""
+
+    def result() -> dict[str, Any]:
+        try:
+            return run(flags)
+        except RuntimeError as error:
+            said = str(error).strip().partition("\n")[0]
+            if isinstance(error, NotImplementedError) or "not implemented for" in said:  # no kernel for that type
+                raise Unusable(f"{flags.precision} on {flags.device}: {said}") from error
+            raise
+
+    printed(result, flags.problem, "a smaller problem")
+
+
+def main() -> None:
+    flags = arguments_of(__doc__, {name: WORKLOADS[f"deepbench_{name}"] for name in RUNS})
+    print_result(flags, RUNS[flags.name])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,257 @@
+"""The suite `dl`: training of a network by one process, data-parallel on all ranks, or with parameter servers.
+
+train: the first epoch with its loading is timed, and batches. After P. Xu, S. Shi and X. Chu, "Performance Evaluation
+of Deep Learning Tools in Docker Containers", BigCom 2017.
+
+ddp: a step, the same step without its all-reduces, and these alone. torch's DistributedDataParallel averages gradients
+while the backward pass computes; the step less the step without all-reduces is the communication that is not hidden
+behind computing.
+
+parameter_server: the network, the batches and the optimizer of TensorFlow's example mnist_replica, which Zhao, Goin and
+Cotton (2018) measured: 784-100-10 with ReLU, batches of 100, Adam on the servers, 10,000 steps of all workers together.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from math import prod
+
+import msgspec
+
+from collbench.machine.facts import Stretch
+from collbench.schema.axes import Axis
+from collbench.schema.case import Case
+from collbench.units import counted
+from collbench.workloads.dl.datasets import FILE, SOURCES
+from collbench.workloads.dl.networks import NETWORKS, Network
+from collbench.workloads.host.files import cached
+from collbench.workloads.program import ALL_CORES, Measure, Program, Step, parameter, threads_of
+from collbench.workloads.protocol import compared, loss, notes, started, times
+from collbench.workloads.software import Alternatives, Torch
+
+#: Core seconds until a process has imported torch, and what is imported with the first optimizer; seen on a core of an
+#: AMD EPYC. A process that only meets others needs as long.
+START = 2.6
+
+
+def network(case: Case) -> Network:
+    return NETWORKS[case["network"]]
+
+
+def batch(case: Case) -> int:
+    """Examples of a batch."""
+    return case["batch"] or network(case).batch
+
+
+def _networks() -> Axis:
+    return parameter("network", "fcn5", f"what is trained: {', '.join(NETWORKS)}", among=tuple(NETWORKS))
+
+
+def _threads(usual: int, means: str) -> Axis:
+    return parameter("threads", usual, means, least=0, most=4096, kind="how")
+
+
+# train ---------------------------------------------------------------------------------------------------------------
+
+
+def epoch(case: Case) -> int:
+    """Batches of an epoch: whole ones."""
+    return case["epoch"] or max(network(case).examples // batch(case), 1)
+
+
+def _train_memory(case: Case) -> int:
+    """About: of the training, with gradient and momentum of each parameter, or of making its file."""
+    of = network(case)
+    written = epoch(case) * batch(case) * (prod(of.example) + 1) * (2 if of.tokens else 1)
+    return max(of.memory(3, batch(case), case["device"]), 2 * written)
+
+
+def _train_computes(case: Case, times: int) -> float:
+    """Core seconds: the file, the first epoch, the samples, and steps up to the one whose loss is compared.
+
+    What a GPU takes is not known.
+    """
+    if case["device"] != "cpu":
+        return 0.0
+    steps = max(epoch(case) + times, int(case["steps"]))
+    return 1.0 + START + steps * network(case).step(batch(case))
+
+
+def _train_refuses(case: Case) -> str | None:
+    source = SOURCES[case["data"]]
+    if source.takes(network(case)):
+        return None
+    fitting = [name for name, other in NETWORKS.items() if source.takes(other)]
+    return f"its examples have another shape; use data=made-up, or network={' or '.join(fitting)}"
+
+
+def _train_argv(case: Case, times: int) -> Sequence[str]:
+    return started(
+        "dl.train", network=case["network"], device=case["device"], batch=batch(case), steps=case["steps"],
+        threads=threads_of(case["threads"]), loaders=case["loaders"], times=times,
+    )  # fmt: skip
+
+
+def _train_parse(output: str) -> Mapping[str, Sequence[float]]:
+    said = json.loads(output)
+    return {"batch": [ns * 1e-9 for ns in said["ns"]], "first": [said["first"] * 1e-9]}
+
+
+TRAIN = Program(
+    name="train", suite="dl", title="training",
+    summary="train a network by torch: seconds a batch, and the first epoch with what it loads",
+    measures=(
+        Measure("batch", lambda case: 1, "batches", shown="time"),
+        Measure("first", epoch, "batches", shown="time", once=True),
+    ),
+    argv=_train_argv, parse=_train_parse, verify=lambda case, output: int(json.loads(output)["nonfinite"]),
+    repeatable=loss, notes=notes, files=True,
+    prepare=lambda case: (Step(started(
+        "dl.datasets", network=case["network"], data=case["data"], examples=epoch(case) * batch(case)
+    )),),
+    before=lambda case: (cached(case["cache"], FILE),),
+    refuses=_train_refuses, memory=_train_memory, computes=_train_computes,
+    software=(Torch(),), alternatives=Alternatives("data", SOURCES),
+    axes=(
+        _networks(),
+        parameter("batch", 0, "examples of a batch; 0: the network's default", least=0, most=1 << 20),
+        parameter("epoch", 4, "batches of an epoch; 0: those of the network's data set", least=0, most=1 << 20),
+        parameter("steps", 4, "the step whose loss must come out equal", least=1, most=1 << 20),
+        parameter("data", "made-up", f"the examples, made up or real: {', '.join(SOURCES)}", among=tuple(SOURCES),
+                  kind="how"),
+        parameter("loaders", 0, "processes that load batches; 0: the one that trains", least=0, most=64, kind="how"),
+        _threads(ALL_CORES, "threads of torch; 0: as many as cores"),
+        parameter("device", "cpu", "where it is trained", among=("cpu", "cuda"), kind="how"),
+        parameter("cache", "cold", "of the file, before the first epoch", among=("cold", "warm"), kind="how"),
+    ),
+)  # fmt: skip
+
+
+# ddp -----------------------------------------------------------------------------------------------------------------
+
+#: Numbers that are kept of a parameter: in two trainings it, gradient, momentum and place in a bucket; what is reduced.
+_COPIES = 2 * 4 + 1
+
+#: Steps of each training before the first sample; all-reduces alone in steps, about.
+_BEFORE, _REDUCED = 3, 0.3
+
+
+def _ddp_verify(case: Case, output: str) -> int:
+    """Ranks with other parameters than rank 0 after the steps, and losses that are no finite numbers."""
+    said = json.loads(output)
+    return int(said["apart"]) + int(said["nonfinite"])
+
+
+def _ddp_computes(case: Case, times: int) -> float:
+    """Core seconds of all ranks: of each sample a step, one without its all-reduces, and these alone.
+
+    What a GPU takes is not known.
+    """
+    if case["device"] != "cpu":
+        return 0.0
+    steps = 2 * (_BEFORE + times) + _REDUCED * times
+    return int(case["ranks"]) * (START + steps * network(case).step(batch(case)))
+
+
+DDP = Program(
+    name="ddp", suite="dl", title="data-parallel training",
+    summary="a training step on all ranks by torch's DistributedDataParallel, and what of it is communication",
+    measures=tuple(
+        Measure(name, lambda case: 1, "steps", shown="time") for name in ("step", "compute", "communication")
+    ),
+    argv=lambda case, times: started("dl.ddp", **{
+        name: case[name] for name in ("network", "batch", "bucket", "device", "threads")
+    }, times=times),
+    parse=times, verify=_ddp_verify, repeatable=loss, notes=notes,
+    messages=lambda case, output: [int(size) for size in json.loads(output)["messages"]],
+    memory=lambda case: int(case["ranks"]) * network(case).memory(_COPIES, batch(case), case["device"]),
+    computes=_ddp_computes, distributed=True, takes_turns=True,
+    slices=lambda output: msgspec.convert(json.loads(output)["slices"], Stretch | None),
+    software=(Torch(),),
+    axes=(
+        _networks(),
+        parameter("batch", 0, "examples of each rank in a step; 0: the network's default", least=0, most=1 << 20),
+        parameter("bucket", 0, "MiB of a bucket of gradients; 0: torch's choice", least=0, most=1 << 14, kind="how"),
+        _threads(ALL_CORES, "threads of torch; 0: as many as a rank has cores for itself"),
+        parameter("device", "cpu", "where it is trained: cpu (gloo), cuda (NCCL)", among=("cpu", "cuda"), kind="how"),
+    ),
+)  # fmt: skip
+
+
+# parameter_server ----------------------------------------------------------------------------------------------------
+
+#: Core seconds in which a worker makes its images, and of a step in a worker and in each server.
+_IMAGES, _STEP, _SERVED = 0.5, 1e-3, 1.1e-3
+
+#: Bytes of a worker that makes its images: 60,000 of 784 pixels, at most five times at once.
+_WORKER = 5 * 60_000 * 784
+
+#: Data sets of images of 28 x 28 pixels in ten classes.
+IMAGE_SETS = {name: source for name, source in SOURCES.items() if source.takes(NETWORKS["fcn5"])}
+
+
+def _servers_verify(case: Case, output: str) -> int:
+    """Steps that no worker took, or one took too many; gradients that a server did not apply, or applied twice."""
+    said, steps = json.loads(output), case["steps"]
+    return sum(abs(number - steps) for number in (sum(said["steps"]), *said["applied"]))
+
+
+def _servers_figures(case: Case, output: str) -> Mapping[str, float]:
+    """Accuracy; with servers also the steps of each worker, and the bytes of weights that each server holds."""
+    said = json.loads(output)
+    figures = {"accuracy": said["accuracy"]}
+    if said["bytes"]:
+        figures |= {f"steps of worker {number}": steps for number, steps in enumerate(said["steps"])}
+        figures |= {f"bytes of server {number}": held for number, held in enumerate(said["bytes"])}
+    return figures
+
+
+def _servers_repeatable(case: Case, output: str) -> Mapping[str, float]:
+    """With several workers the loss depends on which of them is first."""
+    said = json.loads(output)
+    return {"loss": compared(said["loss"])} if len(said["steps"]) == 1 else {}
+
+
+def _servers_computes(case: Case, times: int) -> float:
+    """Core seconds of all ranks: each begins, a worker makes its images, and each server changes weights every step."""
+    servers, ranks = int(case["servers"]), int(case["ranks"])
+    return ranks * START + (ranks - servers) * _IMAGES + int(case["steps"]) * (_STEP + _SERVED * servers)
+
+
+def _servers_refuses(case: Case) -> str | None:
+    servers, ranks = case["servers"], case["ranks"]
+    if servers >= ranks:
+        return f"servers={servers} leave no worker among {counted(ranks, 'rank')}; start {servers + 1} or more ranks"
+    if ranks > 1 and not servers:
+        return f"servers=0 is one process alone, and there are {ranks} ranks; use servers=1"
+    return None
+
+
+PARAMETER_SERVER = Program(
+    name="parameter_server", suite="dl", title="training with parameter servers",
+    summary="steps of asynchronous workers whose weights parameter servers hold, or (servers=0) of one process",
+    measures=(Measure("steps", lambda case: case["steps"], "steps", shown="time"),),
+    argv=lambda case, times: started("dl.parameter_server", **{
+        name: case[name] for name in ("servers", "shard", "steps", "data", "seed", "threads")
+    }),
+    parse=lambda output: {"steps": [ns * 1e-9 for ns in json.loads(output)["ns"]]},
+    verify=_servers_verify, figures=_servers_figures, repeatable=_servers_repeatable,
+    notes=lambda output: (f"accuracy on images held out of: {json.loads(output)['data']}",),
+    computes=_servers_computes, software=(Torch(),), alternatives=Alternatives("data", IMAGE_SETS),
+    refuses=_servers_refuses, memory=lambda case: (case["ranks"] - case["servers"]) * _WORKER,
+    repeated=True, distributed=True, servers="servers",
+    axes=(
+        parameter("steps", 10_000, "of all workers together", least=1, most=100_000_000),
+        parameter("servers", 0, "ranks that hold the weights; 0: one process alone", least=0, most=4, kind="how"),
+        parameter("shard", "variable", "a server holds whole variables in turn, or an even part of all weights",
+                  among=("variable", "even"), kind="how"),
+        parameter("data", "made-up", f"what is learned, made-up images or real ones: {', '.join(IMAGE_SETS)}",
+                  among=tuple(IMAGE_SETS)),
+        parameter("seed", 1, "of data, weights and batches", least=0, most=1 << 62),
+        _threads(1, "threads of each rank; 0: as many as it has cores for itself"),
+    ),
+)  # fmt: skip
+
+#: By name.
+WORKLOADS = {program.name: program for program in (DDP, PARAMETER_SERVER, TRAIN)}

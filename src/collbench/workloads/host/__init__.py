@@ -1,0 +1,7 @@
+"""Workloads of a host's processors, memory and storage. A program of ours is in the file of its workload."""
+
+FAMILIES = {
+    "dense": ("dgemm", "linpack"),
+    "sysbench": ("sysbench_cpu", "sysbench_fileio", "sysbench_memory", "sysbench_threads"),
+}
+HELPERS = ("blas", "files")

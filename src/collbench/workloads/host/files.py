@@ -1,0 +1,144 @@
+"""What workloads that work in files ask of a folder, of the kernel and of its page cache.
+
+`python -m collbench.workloads.host.files cold|warm FILE` drops a file from the page cache, or reads it in. Cold is
+fsync and then posix_fadvise(DONTNEED), which needs no right but to open the file: pages that are not on the device yet
+cannot be dropped. Prints JSON: `resident`, the share of the file's pages that are then in the cache (mincore). Where
+files are nothing but pages of the cache (tmpfs), it ends with exit code 77.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import ctypes
+import json
+import mmap
+import os
+import sys
+from pathlib import Path
+
+from collbench.workloads.program import Step
+from collbench.workloads.protocol import SKIPPED, end, started
+
+#: File systems by the number that statfs(2) gives.
+_KINDS = {0x01021994: "tmpfs", 0x794C7630: "overlay", 0xEF53: "ext4", 0x58465342: "xfs", 0x9123683E: "btrfs"}
+
+#: The system call io_uring_setup: one number on all architectures that containers run on.
+_IO_URING_SETUP = 425
+
+#: Least part of the time asked for that a program measures: it looks at its clock after each request.
+SHORTEST = 0.9
+
+_EXPLAINED = 'said=$("$@" 2>&1) && echo "$said" && exit; echo "$said" | grep -m 1 -e "$0" >&2; exit 1'
+
+
+def explained(pattern: str, *argv: str) -> tuple[str, ...]:
+    """The command, with its standard error in its output; where it fails, the first line with the pattern says why."""
+    return ("sh", "-c", _EXPLAINED, pattern, *argv)
+
+
+def kind_of(path: Path) -> str:
+    """The file system that a path is on, as `tmpfs`; by its number where it has no name here.
+
+    Raises:
+        OSError: no such path.
+    """
+    status = (ctypes.c_long * 64)()  # longer than struct statfs, which begins with the type
+    if ctypes.CDLL(None, use_errno=True).statfs(os.fsencode(path), status):
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number), str(path))
+    kind = status[0] & 0xFFFFFFFF
+    return _KINDS.get(kind, f"file system {kind:#x}")
+
+
+def no_direct(folder: Path) -> str | None:
+    """Why files of a folder cannot be opened with O_DIRECT; None: they can."""
+    path = folder / "direct"
+    try:
+        os.close(os.open(path, os.O_CREAT | os.O_RDWR | os.O_DIRECT, 0o600))
+    except OSError as error:
+        return f"direct I/O: {kind_of(folder)} refuses to open a file with O_DIRECT ({error.strerror})"
+    finally:
+        with contextlib.suppress(FileNotFoundError):
+            path.unlink()
+    return None
+
+
+def no_io_uring() -> str | None:
+    """Why the system call io_uring_setup cannot be used; None: it can."""
+    queue = ctypes.CDLL(None, use_errno=True).syscall(_IO_URING_SETUP, 1, (ctypes.c_char * 120)())
+    if queue >= 0:
+        os.close(queue)
+        return None
+    refused = os.strerror(ctypes.get_errno())
+    return (f"io_uring is refused here ({refused}): by the kernel, or by the seccomp profile of the container engine, "
+            'which seccomp = "unconfined" leaves out')  # fmt: skip
+
+
+def cached(state: str, name: str) -> Step:
+    """Bring a file into the page cache (`warm`), or out of it (`cold`); the record's check has what `main` prints."""
+    return Step(started("host.files", state, name), json.loads)
+
+
+#: Share of the pages that may be where they should not.
+STRAY = 0.01
+
+CHUNK = 1 << 20
+
+
+def resident(file: int) -> float:
+    """Share of the pages of an open file that are in the cache; 0 for an empty one.
+
+    Raises:
+        OSError: the kernel does not tell.
+    """
+    size = os.fstat(file).st_size
+    if size == 0:
+        return 0.0
+    pages = (ctypes.c_ubyte * -(-size // mmap.PAGESIZE))()
+    libc = ctypes.CDLL(None, use_errno=True)
+    with mmap.mmap(file, size) as mapping:  # which touches no page
+        first = ctypes.c_char.from_buffer(mapping)
+        failed = libc.mincore(ctypes.byref(first), ctypes.c_size_t(size), pages)
+        del first
+    if failed:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))
+    return sum(page & 1 for page in pages) / len(pages)
+
+
+def drop(file: int) -> None:
+    os.fsync(file)
+    os.posix_fadvise(file, 0, 0, os.POSIX_FADV_DONTNEED)
+
+
+def read(file: int) -> None:
+    os.lseek(file, 0, os.SEEK_SET)
+    while os.read(file, CHUNK):
+        pass
+
+
+def main() -> None:
+    """Do what the arguments say, and print the share."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("state", choices=("cold", "warm"))
+    parser.add_argument("file", type=Path)
+    flags = parser.parse_args()
+    cold = flags.state == "cold"
+    try:
+        file = os.open(flags.file, os.O_RDWR)
+        (drop if cold else read)(file)
+        share = resident(file)
+        os.close(file)
+    except OSError as error:
+        end(1, f"page cache of {flags.file}: {error.strerror}")
+    if cold and kind_of(flags.file) == "tmpfs":
+        end(SKIPPED, "cache=cold: a file on tmpfs is always in memory")
+    if (share if cold else 1 - share) > STRAY:
+        why = "fsync and posix_fadvise(DONTNEED)" if cold else "it was read; is there memory for it?"
+        end(1, f"{share:.1%} of {flags.file} is in the page cache after {why}")
+    sys.stdout.write(json.dumps({"resident": share}) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,112 @@
+"""hpcg: High Performance Conjugate Gradients, by an xhpcg that is there, and its summary."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from collbench.schema.case import Case
+from collbench.units import counted
+from collbench.workloads.program import Measure, Program, parameter
+from collbench.workloads.software import Software
+
+#: Tests whose results say that the solution is right: spectrum, symmetry, iterations, reproducibility.
+TESTS = 4
+
+_RATING = "Final Summary::HPCG result is VALID with a GFLOP/s rating of"
+_INVALID = "Final Summary::HPCG result is"
+
+
+def _values(output: str) -> dict[str, str]:
+    lines = (line.rpartition("=") for line in output.splitlines())
+    return {key.strip(): value.strip() for key, _, value in lines if key}
+
+
+def rating(output: str) -> float:
+    """Flop in a nanosecond, with the time that preparations took (GFLOP/s).
+
+    Raises:
+        ValueError, ZeroDivisionError: there is none.
+    """
+    return float(_value(_values(output), _RATING))
+
+
+def elapsed(case: Case, output: str) -> float:
+    """Seconds of the part that is rated; a sample is the time of 1e9 flop, at its rating.
+
+    Raises:
+        ValueError: it is missing.
+    """
+    return float(_value(_values(output), "Benchmark Time Summary::Total"))
+
+
+def wrong(case: Case, output: str) -> int:
+    """How many tests it did not pass, and whether it says that its result is invalid or of another size.
+
+    It ends with exit code 0 in any case.
+
+    Raises:
+        ValueError: a test or the result is missing.
+    """
+    values = _values(output)
+    results = [value for key, value in values.items() if key.endswith("::Result")]
+    if len(results) != TESTS:
+        raise ValueError(f"{counted(len(results), 'test')} in the summary, not {TESTS}")
+    if _INVALID not in values:
+        float(_value(values, _RATING))
+    other = _value(values, "Local Domain Dimensions::nx") != str(case["n"])
+    return sum(result != "PASSED" for result in results) + int(_INVALID in values) + int(other)
+
+
+def figures(case: Case, output: str) -> Mapping[str, float]:
+    return {"residual": float(_value(_values(output), "Reproducibility Information::Scaled residual mean"))}
+
+
+def notes(output: str) -> Sequence[str]:
+    """Which HPCG, and whether it was optimised for any machine."""
+    values = _values(output)
+    processes, threads = (int(_value(values, f"Machine Summary::{key}"))
+                          for key in ("Distributed Processes", "Threads per processes"))  # fmt: skip
+    kind = "reference" if any(key.startswith("Final Summary::Reference version") for key in values) else "optimised"
+    ran = f"{counted(processes, 'process', 'processes')} of {counted(threads, 'thread')}"
+    return (f"HPCG {_value(values, 'version')}, {kind} version, {ran}",)
+
+
+def _value(values: Mapping[str, str], key: str) -> str:
+    if key not in values:
+        raise ValueError(f"no {key!r} in the summary")
+    return values[key]
+
+
+WAYS = (
+    "put one into PATH, in the image or on the host; or put its source into containers/site/hpcg.tar.gz and build the "
+    "image tools with --build-arg HPCG_SHA256=; or with --build-arg HPCG_URL= as well, to download it"
+)
+
+#: Bytes for each equation: measured, from 16 to 192 a side.
+BYTES = 720
+
+
+def argv(case: Case, times: int) -> Sequence[str]:
+    """The summary is in a file, whose name has the version and the time in it."""
+    sizes = " ".join(f"--{side}={case['n']}" for side in ("nx", "ny", "nz"))
+    run = f"xhpcg {sizes} --rt={case['seconds']} >&2"
+    return ("sh", "-c", f"rm -f HPCG-Benchmark* && {run} && cat HPCG-Benchmark*.txt")
+
+
+def refuses(case: Case) -> str | None:
+    return f"n={case['n']}: three coarser grids need a multiple of 8" if case["n"] % 8 else None
+
+
+WORKLOAD = Program(
+    name="hpcg", suite="cpu", title="HPCG",
+    summary="conjugate gradients with a multigrid preconditioner on a sparse system",
+    measures=(Measure("rating", lambda case: 1e9, "flop"),),
+    argv=argv, parse=lambda output: {"rating": [1.0 / rating(output)]}, verify=wrong, elapsed=elapsed, figures=figures,
+    notes=notes, memory=lambda case: BYTES * case["n"] ** 3, refuses=refuses,
+    seconds=lambda case: float(case["seconds"]), scratch=True, repeated=True,
+    software=(Software("xhpcg", version=(), pattern=r"HPCG-Benchmark_(\d+(?:\.\d+)+)", ways=WAYS),),
+    axes=(
+        parameter("n", 64, "equations along each side of a cube", least=16, most=4096),
+        parameter("seconds", 60, "time of the part that is rated", least=1, most=86_400),
+    ),
+)  # fmt: skip

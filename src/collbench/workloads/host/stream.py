@@ -1,0 +1,131 @@
+"""stream: the memory bandwidth of one core, by copy, scale, add and triad.
+
+After J. D. McCalpin, "Memory Bandwidth and Machine Balance in Current High Performance Computers", IEEE TCCA
+Newsletter, December 1995: the kernels, and bytes as the program reads and writes them, not those that a cache reads.
+
+`python -m collbench.workloads.host.stream --size BYTES --times N` prints JSON: `ns`, the N times of each kernel;
+`wrong`, the number of wrong elements; `notes`, on the compiler of the kernels and on arrays that are too small.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import json
+import mmap
+import sys
+
+from collbench.machine.facts import last_level_cache, memory_size
+from collbench.schema.case import Case
+from collbench.units import format_bytes, parse_size
+from collbench.workloads.program import Measure, Program, parameter
+from collbench.workloads.protocol import notes, started, times, wrong
+
+ITEM = 8
+
+#: An array of this many times the last-level cache finds nothing there of the round before (McCalpin's rule).
+TIMES_CACHE = 4
+
+#: An array of usual size takes at most this part of the memory: the three of them less than a fifth.
+SHARE = 16
+
+#: Each round multiplies the values by 15: arrays are checked and refilled before a double overflows.
+MOST_ROUNDS = 100
+
+#: Largest relative error of an element.
+TOLERANCE = 1e-13
+
+
+#: The kernels, and how many arrays each reads and writes.
+KERNELS = {"copy": 2, "scale": 2, "add": 3, "triad": 3}
+
+
+def usual_size(cache: int | None, memory: int) -> str:
+    """As McCalpin's rule asks for, or 256 MiB where the kernel does not tell the cache, if the memory is that large."""
+    mib = -(-TIMES_CACHE * cache // 2**20) if cache is not None else 256
+    return f"{max(1, min(mib, memory // SHARE // 2**20))}M"
+
+
+def in_cache(size: int, cache: int | None) -> tuple[str, ...]:
+    """What a reader must know of arrays that are smaller than McCalpin's rule asks for."""
+    if cache is None or size >= TIMES_CACHE * cache:
+        return ()
+    if 3 * size <= cache:
+        return (f"three arrays of {format_bytes(size)} fit into the last-level cache of {format_bytes(cache)}: "
+                "this is its bandwidth, not that of the memory",)  # fmt: skip
+    return (f"arrays of {format_bytes(size)} are smaller than {TIMES_CACHE} x the last-level cache of "
+            f"{format_bytes(cache)}: this is in part its bandwidth",)  # fmt: skip
+
+
+USUAL = usual_size(last_level_cache(), memory_size())
+
+
+def needs() -> str | None:
+    if importlib.util.find_spec("collbench.workloads._stream") is None:
+        return "stream's kernels were not built: no C compiler or no Python.h at installation; reinstall with them"
+    return None
+
+
+def refuses(case: Case) -> str | None:
+    if case["size"] < ITEM or case["size"] % ITEM:
+        return f"the size must be a multiple of {ITEM} bytes, and at least {ITEM}"
+    allowed = case["arrays"] == "any" or case["size"] >= parse_size(USUAL)  # no more fits beside a cache of this size
+    small = () if allowed else in_cache(case["size"], last_level_cache())
+    return f"{small[0]}. Use size={USUAL} or more, or arrays=any" if small else None
+
+
+WORKLOAD = Program(
+    name="stream", suite="cpu", title="STREAM",
+    summary="memory bandwidth by copy, scale, add and triad; the size is that of one array",
+    measures=tuple(
+        Measure(name, lambda case, arrays=arrays: arrays * case["size"])  # type: ignore[misc]
+        for name, arrays in KERNELS.items()
+    ),
+    argv=lambda case, times: started("host.stream", size=case["size"], times=times),
+    parse=times, verify=wrong, needs=needs, notes=notes, memory=lambda case: 3 * int(case["size"]), refuses=refuses,
+    sizes=(USUAL,),
+    axes=(parameter("arrays", "memory", "larger than the cache, or of any size", among=("memory", "any"), kind="how"),),
+)  # fmt: skip
+
+
+def run(size: int, times: int) -> tuple[dict[str, list[int]], int]:
+    """Nanoseconds of each kernel, [times], and the number of wrong elements, for three arrays of `size` bytes.
+
+    They are private memory, which gets huge pages where the static arrays of stream.c get them.
+    """
+    from collbench.workloads import _stream
+
+    a, b, c = (mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS) for _ in range(3))
+    rounds: list[tuple[int, int, int, int]] = []
+    wrong = 0
+    while len(rounds) < times:
+        n = min(MOST_ROUNDS, times - len(rounds))
+        _stream.fill(a, b, c)
+        rounds += [_stream.kernels(a, b, c) for _ in range(n)]
+        wrong += _stream.wrong(a, b, c, n, TOLERANCE)
+    by_kernel = map(list, zip(*rounds, strict=True))
+    return dict(zip(KERNELS, by_kernel, strict=True)), wrong
+
+
+def main() -> None:
+    """Run the kernels as the flags say, and print the result."""
+    from collbench.workloads._stream import COMPILER
+
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--size", type=int, required=True, help="bytes of one array")
+    parser.add_argument("--times", type=int, required=True, help="how often each kernel runs")
+    flags = parser.parse_args()
+    if flags.size < ITEM or flags.times < 1:
+        parser.error(f"--size {flags.size} --times {flags.times}: needs at least {ITEM} bytes and 1 time")
+    if flags.size % ITEM:
+        parser.error(f"--size {flags.size}: an element has {ITEM} bytes; use a multiple of {ITEM}")
+    try:
+        ns, wrong = run(flags.size, flags.times)
+    except (OSError, OverflowError) as error:
+        parser.error(f"three arrays of {flags.size} bytes: {error}")
+    notes = (f"kernels compiled by {COMPILER}", *in_cache(flags.size, last_level_cache()))
+    sys.stdout.write(json.dumps({"ns": ns, "wrong": wrong, "notes": notes}) + "\n")
+
+
+if __name__ == "__main__":
+    main()

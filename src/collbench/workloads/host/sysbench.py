@@ -1,0 +1,153 @@
+"""Tests of sysbench: its command lines, and what it prints.
+
+Since 1.0 sysbench stops after ten seconds unless it is told otherwise, so the number of events is fixed and the time
+for them is the sample; the events that it counted are compared with those asked for.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from collbench.schema.axes import Axis
+from collbench.schema.case import Case
+from collbench.units import format_size
+from collbench.workloads.host.files import explained
+from collbench.workloads.program import Measure, Program, Step, parameter, threads_of
+from collbench.workloads.software import Software
+
+#: It prints times with four decimals (s).
+STEP = 1e-4
+
+_TIME = re.compile(r"^ *total time: +([0-9.]+)s$", re.MULTILINE)
+_EVENTS = re.compile(r"^ *total number of events: +([0-9]+)$", re.MULTILINE)
+_VERSION = re.compile(r"^sysbench ([0-9]+)\.", re.MULTILINE)
+
+
+def benchmark(
+    test: str, summary: str, *axes: Axis, events: Callable[[Case], int], options: Callable[[Case], Sequence[str]],
+    threads: int = 1, measure: Measure | None = None, sizes: tuple[str, ...] = (),
+    prepare: Callable[[Case], Sequence[Step]] | None = None, refuses: Callable[[Case], str | None] = lambda case: None,
+) -> Program:  # fmt: skip
+    """A benchmark that is a test of sysbench, with a fixed number of events; `options` are the test's own.
+
+    The work of a sample is these events, unless a `measure` says otherwise. A test that works in files has to
+    `prepare` them, and belongs to the suite io. `refuses` is what else no execution can take.
+    """
+
+    def argv(case: Case, times: int) -> Sequence[str]:
+        limits = (f"--threads={threads_of(case['threads'])}", f"--events={events(case)}", "--time=0")
+        return ("sysbench", test, *limits, *options(case), "run")
+
+    def refused(case: Case) -> str | None:
+        return refuses(case) if events(case) else f"no event in it, and {test} without a limit has no end"
+
+    return Program(
+        name=f"sysbench_{test}", suite="cpu" if prepare is None else "io", title=f"sysbench {test}", summary=summary,
+        measures=(replace(measure or Measure("total", events, "events"), step=STEP),),
+        argv=argv, parse=lambda output: {"total": [seconds(output)]},
+        verify=lambda case, output: abs(events_in(output) - events(case)), refuses=refused,
+        files=prepare is not None, disk=lambda case: 0 if prepare is None else int(case["size"]),
+        prepare=prepare or (lambda case: ()), software=(Software("sysbench", "sysbench"),), repeated=True, sizes=sizes,
+        axes=(parameter("threads", threads, "threads of the program; 0: as many as cores", least=0, most=4096), *axes),
+    )  # fmt: skip
+
+
+def seconds(output: str) -> float:
+    """Time for all events.
+
+    Raises:
+        ValueError: it was not printed.
+    """
+    match = _TIME.search(output)
+    if match is None:
+        raise ValueError("no line 'total time'")
+    return float(match[1])
+
+
+def events_in(output: str) -> int:
+    """Events that were performed.
+
+    Raises:
+        ValueError: they were not printed, or the version is older than 1.0, which counts otherwise.
+    """
+    version, match = _VERSION.search(output), _EVENTS.search(output)
+    if version is not None and int(version[1]) < 1:
+        raise ValueError("sysbench 1.0 or later is needed")
+    if match is None:
+        raise ValueError("no line 'total number of events'")
+    return int(match[1])
+
+
+def _fileio_options(case: Case) -> Sequence[str]:
+    return (f"--file-num={case['files']}", f"--file-total-size={case['size']}", f"--file-block-size={case['block']}",
+            f"--file-test-mode={case['mode']}", f"--file-fsync-freq={case['fsync_freq']}")  # fmt: skip
+
+
+def prepare(case: Case) -> Sequence[Step]:
+    """It says on its standard output why it fails."""
+    return (Step(explained("^FATAL", "sysbench", "fileio", *_fileio_options(case), "prepare")),)
+
+
+def _fileio_refuses(case: Case) -> str | None:
+    each = case["size"] // case["files"]
+    return None if each >= case["block"] else f"a file would have {each} bytes, less than a block ({case['block']})"
+
+
+def blocks(case: Case) -> int:
+    """Whole blocks of the size of the case."""
+    return int(case["size"] // case["block"])
+
+
+def moved(case: Case) -> int:
+    return blocks(case) * int(case["block"])
+
+
+def _memory_refuses(case: Case) -> str | None:
+    """sysbench gives every thread as many blocks."""
+    threads = threads_of(case["threads"])
+    if blocks(case) % threads == 0:
+        return None
+    whole = format_size(threads * case["block"])
+    return f"{blocks(case)} blocks cannot be shared by {threads} threads; use a multiple of {whole} as the size"
+
+
+#: By name.
+WORKLOADS = {program.name: program for program in (
+    benchmark(
+        "cpu", "prime numbers by trial division: integer arithmetic of the cores",
+        parameter("max_prime", 20_000, "limit of the numbers that an event tries", least=3, most=1_000_000),
+        parameter("events", 1000, "events of a sample", least=1, most=100_000_000),
+        events=lambda case: case["events"],
+        options=lambda case: (f"--cpu-max-prime={case['max_prime']}",),
+    ),
+    benchmark(
+        "fileio", "requests to many files, with fsync; the size is that of all files together",
+        parameter("mode", "rndrw", "which requests", among=("rndrw", "rndrd", "rndwr", "seqwr", "seqrd")),
+        parameter("block", 16_384, "bytes of a request", least=512, most=1 << 30),
+        parameter("files", 128, "files", least=1, most=65_536),
+        parameter("fsync_freq", 100, "requests before each fsync of all files; 0: none before the end", least=0),
+        parameter("events", 10_000, "requests of a sample", least=1, most=100_000_000),
+        events=lambda case: case["events"], options=_fileio_options,
+        measure=Measure("total", lambda case: case["events"], "requests"), sizes=("1G",),
+        prepare=prepare, refuses=_fileio_refuses,
+    ),
+    benchmark(
+        "memory", "a buffer that is written or read by blocks; the size is what all threads move together",
+        parameter("block", 1024, "bytes of a block", least=8, most=1 << 30),
+        parameter("access", "write", "whether blocks are written or read", among=("write", "read")),
+        events=blocks,
+        options=lambda case: (f"--memory-block-size={case['block']}", f"--memory-total-size={moved(case)}",
+                              f"--memory-oper={case['access']}"),
+        refuses=_memory_refuses, measure=Measure("total", moved), sizes=("1G",),
+    ),
+    benchmark(
+        "threads", "many threads that compete for a few locks, on however few cores: the scheduler",
+        parameter("yields", 1000, "how often a thread yields in an event", least=1, most=1_000_000),
+        parameter("locks", 8, "locks that the threads compete for", least=1, most=1024),
+        parameter("events", 500, "events of a sample", least=1, most=100_000_000),
+        threads=128, events=lambda case: case["events"],
+        options=lambda case: (f"--thread-yields={case['yields']}", f"--thread-locks={case['locks']}"),
+    ),
+)}  # fmt: skip

@@ -1,1 +1,0 @@
-"""Programs of this package that workloads start as processes."""

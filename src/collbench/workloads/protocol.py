@@ -1,0 +1,129 @@
+"""What passes between a workload and its program where both are ours: the command, its JSON, and how it ends."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import sys
+from collections.abc import Callable, Mapping
+from typing import Any, NoReturn
+
+from collbench.schema.case import Case
+from collbench.workloads.program import Program
+
+#: With this exit code a program says that it cannot be used here, as test programs do (GNU Automake's manual).
+SKIPPED = 77
+
+#: Significant digits of a loss that are compared: it is summed in float32, which has seven.
+DIGITS = 6
+
+#: What torch's allocators say.
+_TRIED = re.compile(r"ried to (allocate [0-9.]+ [A-Za-z]+)")
+
+
+class Unusable(Exception):
+    """A device or a library is not there; the text says why, and what would work."""
+
+
+def started(program: str, /, *words: str, **flags: object) -> tuple[str, ...]:
+    """The command of a program, `host.stream`, with words and flags: `--name value`."""
+    named = (word for name, value in flags.items() for word in (f"--{name}", str(value)))
+    return (sys.executable, "-m", f"collbench.workloads.{program}", *words, *named)
+
+
+def add_flags(parser: argparse.ArgumentParser, workload: Program, *names: str) -> None:
+    """Flags of a program: the parameters of its workload, or those of these names; its size, and how many samples."""
+    for axis in workload.axes:
+        if axis.name in names or not names:
+            parser.add_argument(f"--{axis.name}", type=axis.of, default=axis.neutral, help=axis.means)
+    if workload.sizes:
+        parser.add_argument("--size", type=int, required=True, help="bytes")
+    parser.add_argument("--times", type=int, default=1, help="how many samples")
+
+
+def arguments(doc: str | None, workload: Program, *names: str) -> argparse.Namespace:
+    """The command line of a program of one workload; see `add_flags`."""
+    parser = argparse.ArgumentParser(description=doc)
+    add_flags(parser, workload, *names)
+    return parser.parse_args()
+
+
+def arguments_of(doc: str | None, workloads: Mapping[str, Program]) -> argparse.Namespace:
+    """The command line of several programs in one, of which `name` says which."""
+    parser = argparse.ArgumentParser(description=doc)
+    programs = parser.add_subparsers(dest="name", required=True)
+    for name, workload in workloads.items():
+        add_flags(programs.add_parser(name), workload)
+    return parser.parse_args()
+
+
+def times(output: str) -> dict[str, list[float]]:
+    """Seconds of each measure, of which `ns` has nanoseconds."""
+    return {measure: [ns * 1e-9 for ns in taken] for measure, taken in json.loads(output)["ns"].items()}
+
+
+def wrong(case: Case, output: str) -> int:
+    return int(json.loads(output)["wrong"])
+
+
+def figures(case: Case, output: str) -> Mapping[str, float]:
+    return json.loads(output)["figures"]  # type: ignore[no-any-return]
+
+
+def notes(output: str) -> tuple[str, ...]:
+    return tuple(json.loads(output)["notes"])
+
+
+def loss(case: Case, output: str) -> Mapping[str, float]:
+    """That of a training, which must come out equal."""
+    return {"loss": compared(json.loads(output)["loss"])}
+
+
+def compared(loss: float) -> float:
+    """The loss of a training as it is compared between sides."""
+    return float(f"{loss:.{DIGITS}g}")
+
+
+def refuse_without_gpu(torch: Any, device: str) -> None:
+    """Whether torch can use the device.
+
+    Raises:
+        Unusable: it finds no GPU, or is built without CUDA.
+    """
+    if device == "cuda" and not torch.cuda.is_available():
+        why = "finds no GPU that it can use" if torch.version.cuda else "is built without CUDA"
+        raise Unusable(f"device=cuda: torch {torch.__version__} {why}; use device=cpu")
+
+
+def printed(run: Callable[[], dict[str, Any]], asked: str, less: str = "a smaller batch") -> None:
+    """Print the result of `run` as JSON, or end with the reason; `asked` may not fit into memory, where `less` may."""
+    try:
+        result = run()
+    except Unusable as error:
+        end(SKIPPED, str(error))
+    except (MemoryError, RuntimeError) as error:
+        if (why := lacking_memory(error, asked, less)) is None:
+            raise
+        end(1, why)
+    sys.stdout.write(json.dumps(result) + "\n")
+
+
+def lacking_memory(error: Exception, asked: str, less: str = "a smaller batch") -> str | None:
+    """What failed, and what would work, where memory was too small; None where the error says something else."""
+    said = str(error)
+    if "DataLoader worker" in said and "killed" in said:
+        loader = said.partition("\n")[0].rstrip(". ")
+        return f"{asked}: {loader}, perhaps because memory ran out; use fewer loaders, or {less}"
+    words = said.lower()
+    if isinstance(error, MemoryError) or "out of memory" in words or "can't allocate memory" in words:
+        where = "the memory of the GPU" if "CUDA" in said else "memory"
+        tried = _TRIED.search(said)
+        return f"{asked} does not fit into {where}; use {less}{f' (it tried to {tried[1]})' if tried else ''}"
+    return None
+
+
+def end(code: int, text: str) -> NoReturn:
+    """The last line on standard error is the reason."""
+    sys.stderr.write(f"{text}\n")
+    sys.exit(code)
