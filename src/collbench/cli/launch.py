@@ -34,7 +34,7 @@ from collbench.launch.campaign import (
     campaign_manifest,
     expand_and_check,
     finished,
-    prepare_expanded,
+    prepare,
     run_campaign,
 )
 from collbench.launch.cells import Launch, LaunchCell, Part
@@ -246,7 +246,7 @@ def perform(
         if begun is not None:
             held.callback(begun.writer.close)
         with looking(plan):
-            prepared = prepare_expanded(expanded, check, held=held)
+            prepared = prepare(expanded, check, held=held)
         writer, manifest = _opened(prepared, folder, begun)
         records = _launched(prepared, writer, manifest, extends, check, purpose)
     writer.verify()
