@@ -80,7 +80,7 @@ class Contents(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     of the code that measures; 0 and empty: an older collbench, which does not say it. Of the benchmarks asked about,
     with their choices (`workloads.uses`), `libraries` has what they start, and `missing_benchmarks` why one cannot be
     measured there. `environment` are the variables there that change what is measured. `priority` is that of a process
-    there (`machine.confinement.priority`).
+    there (`machine.cgroup.priority`).
     """
 
     collbench: str

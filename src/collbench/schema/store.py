@@ -280,7 +280,7 @@ class RecordStream:
             if not complete:
                 self.truncated = True
                 return
-            yield records.decode(line, f"{path} line {number}")
+            yield records.decode(line, path, number)
 
 
 PROGRESS = "progress"
