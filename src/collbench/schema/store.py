@@ -6,7 +6,8 @@ is to answer.
 A record is on disk before the next case begins. A writer that fails half-way takes its half line back, so what was
 measured before stays readable.
 
-The file `progress` is removed when the run is complete. Whoever waits for the run sees by it that a silent program makes progress.
+The file `progress` is removed when the run is complete. Whoever waits for the run sees by it that a silent program
+makes progress.
 """
 
 from __future__ import annotations
