@@ -152,8 +152,8 @@ def stack_of(plan: LaunchPlan, image: str, look: Look, watched: Sequence[str] = 
     """
     launcher = launchers.get(look.contents.vendor, image) if communicates(plan) else PROCESS
     nccl = any("nccl" in backend for backend in backends_of(plan, image))
-    given = overrides_of(plan, look.library_path, watched)
-    return Stack(launcher, look.reference, look.refused, nccl, look.grants, overrides=given)
+    overrides = overrides_of(plan, look.library_path, watched)
+    return Stack(launcher, look.reference, look.refused, nccl, look.grants, overrides=overrides)
 
 
 def _image(
