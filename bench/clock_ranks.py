@@ -21,11 +21,11 @@ from collbench import collectives
 from collbench.backends import get
 from collbench.bindings.spec import Options, Session, allgather
 from collbench.machine.facts import rank_facts
-from collbench.run.describe import choose_method
 from collbench.run.expand import cases_of
+from collbench.run.failures import Unwatched
 from collbench.run.host_clocks import HostClocks, readers_of
 from collbench.run.measure import measure
-from collbench.run.watchdog import Unwatched
+from collbench.run.sampling import choose_method
 from collbench.schema.plan import Plan
 from collbench.timing.loop import Stamps
 

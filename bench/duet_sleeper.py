@@ -25,7 +25,7 @@ from collbench.launch.waiting import StopCheck, Stopping, limits_of
 from collbench.schema.case import Case
 from collbench.schema.plan import load_launch_plan
 from collbench.schema.world import Order, Report
-from collbench.timing.gates import LARGEST_SLACK
+from collbench.timing.loop import LARGEST_SLACK
 from collbench.units import format_size
 
 #: Slices in a phase, with a sleeper or without; lives of sleepers for each size; slices until few samples are late.

@@ -23,8 +23,7 @@ from collbench.collectives.row import Collective
 from collbench.machine.facts import RankFacts, rank_facts
 from collbench.run import measure
 from collbench.run.facts_of_ranks import parts_of
-from collbench.timing.call import whole
-from collbench.timing.gates import Signals
+from collbench.timing.call import Signals, whole
 
 
 def made_up_facts(ranks: int, each: int, containers: bool) -> list[RankFacts]:

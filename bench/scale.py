@@ -38,12 +38,12 @@ def made_up(ranks: int, collective: str, containers: bool, samples: int = SAMPLE
 
     from collbench import collectives
     from collbench.collectives.case import CollectiveCase
-    from collbench.run import describe
-    from collbench.run.describe import agreed_method
+    from collbench.run import facts_of_ranks
+    from collbench.run.experiment import does_not_fit
     from collbench.run.facts_of_ranks import facts_of_all
+    from collbench.run.failures import Unwatched
     from collbench.run.measure import measure
-    from collbench.run.memory_check import does_not_fit
-    from collbench.run.watchdog import Unwatched
+    from collbench.run.sampling import agreed_method
     from collbench.schema.plan import Plan
     from collbench.schema.store import RunWriter
 
@@ -60,7 +60,7 @@ def made_up(ranks: int, collective: str, containers: bool, samples: int = SAMPLE
     known = facts_of_all(world, facts[0])
     assert does_not_fit(session, known, (case,), Unwatched()) is None
     method = agreed_method(world, plan, known, simulated=False)
-    manifest = describe.manifest(plan, (), (), session, known, method)
+    manifest = facts_of_ranks.manifest(plan, (), (), session, known, method.gate, method.cadence)
     started, start_calls, start_bytes = time.perf_counter(), world.calls.copy(), world.received
     record, matrix = measure(case, row, session, method, Unwatched())
     with tempfile.TemporaryDirectory() as folder, RunWriter(Path(folder) / "run", manifest) as writer:

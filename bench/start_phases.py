@@ -19,7 +19,7 @@ def load_mpi() -> Any:
 
 
 def load_collbench() -> None:
-    for name in ("cli.collective", "run.experiment", "backends.mpi", "report.table"):
+    for name in ("cli.measure", "run.experiment", "backends.mpi", "report.styles"):
         import_module(f"collbench.{name}")
 
 

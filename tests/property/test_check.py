@@ -16,6 +16,12 @@ blocks = st.integers(1, 4)
 periods = st.sampled_from(measure.PERIODS)
 
 
+def tile(rank: int, ranks: int, blocks: int, period: int, dtype: str, op: Op | None) -> Array:
+    """One period of a rank's input, [blocks, period]."""
+    made: Array = measure.tiles(range(rank, rank + 1), ranks, range(blocks), period, dtype, op)[0]
+    return made
+
+
 def written(tile: Array, count: int) -> Array:
     target = np.empty((len(tile), count), tile.dtype)
     measure.poison(HostBuffer(target))
@@ -30,8 +36,8 @@ def cases(draw: st.DrawFn, least: int = 0) -> tuple[Array, Array]:
     counts = [n for n in (period - 1, period, 2 * period, 2 * period + 1) if n >= least] or [least]
     count = draw(st.integers(least, least + 3 * period) | st.sampled_from(counts))
     op: Op | None = draw(st.sampled_from([None, "sum"]))
-    tile = measure.tile(draw(st.integers(0, 4)), 5, draw(blocks), period, draw(dtypes), op)
-    return tile, written(tile, count)
+    period_of_input = tile(draw(st.integers(0, 4)), 5, draw(blocks), period, draw(dtypes), op)
+    return period_of_input, written(period_of_input, count)
 
 
 @given(cases())

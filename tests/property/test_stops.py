@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from collbench.timing.gates import LARGEST_BATCH, LONGEST_BATCH, Budget, Fixed, StopRule
+from collbench.run.sampling import LARGEST_BATCH, LONGEST_BATCH, Budget, Fixed, StopRule
 
 paces = st.lists(st.floats(0.0, 1e6), min_size=1, max_size=5)
 

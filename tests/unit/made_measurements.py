@@ -13,11 +13,10 @@ from collbench.backends.fake import FakeWorld, Hub, run_ranks
 from collbench.bindings.spec import Operation, Options, World
 from collbench.collectives.case import CollectiveCase
 from collbench.machine.facts import rank_facts
+from collbench.run.failures import Unwatched
 from collbench.run.measure import measure
-from collbench.run.sampling import Method
-from collbench.run.watchdog import Unwatched
+from collbench.run.sampling import Fixed, Method
 from collbench.schema.record import Record
-from collbench.timing.gates import Fixed
 
 Found = TypeVar("Found")
 

@@ -8,35 +8,17 @@ from typing import Any
 
 import pytest
 
-from collbench.run.experiment import _Before
+from collbench.run.experiment import reports_in_turns
 
 
-class Heard:
-    """Turns that remember before which sizes a world stood; None: after its last case."""
-
-    def __init__(self) -> None:
-        self.sizes: list[int | None] = []
-
-    def stands(self, case: Any, world: object, watch: object) -> None:
-        self.sizes.append(case)
-
-
-def stood(measured: Sequence[int], backends: Sequence[Sequence[int]]) -> list[int | None]:
+def stood(measured: Sequence[int], backends: Sequence[Sequence[int]]) -> list[Any]:
     """Of backends whose cases have these sizes, of which some are measured and the others executed briefly."""
     cases = [[SimpleNamespace(identities=(size,)) for size in sizes] for sizes in backends]
     experiment: Any = SimpleNamespace(
         executed=lambda number: tuple(cases[number]), executed_last=len(cases) - 1,
         chosen=SimpleNamespace(measures=lambda identities: identities[0] in measured),
     )  # fmt: skip
-    heard: Any = Heard()
-    session: Any = SimpleNamespace(world=None)
-    for number, of_backend in enumerate(cases):
-        before = _Before(experiment, number, session, SimpleNamespace(), heard)
-        for case in of_backend:
-            before(case)  # type: ignore[arg-type]
-        before(None)
-    sizes: list[int | None] = heard.sizes
-    return sizes
+    return [size for number in range(len(cases)) for size in reports_in_turns(experiment, number).values()]
 
 
 @pytest.mark.parametrize(

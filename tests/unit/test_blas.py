@@ -21,8 +21,7 @@ from collbench.bindings.spec import Options
 from collbench.errors import PlanError
 from collbench.launch.engines import host
 from collbench.run.expand import program_cases
-from collbench.run.experiment import plan_experiment
-from collbench.run.memory_check import programs_do_not_fit
+from collbench.run.experiment import plan_experiment, programs_do_not_fit
 from collbench.schema.case import Case
 from collbench.schema.manifest import Library
 from collbench.schema.plan import LaunchPlan, Plan
@@ -283,7 +282,7 @@ def test_environments_are_asked_about_the_libraries_of_a_plan(monkeypatch: pytes
 def test_memory_is_not_asked_for_by_what_cannot_run(monkeypatch: pytest.MonkeyPatch) -> None:
     cases = program_cases(Plan(benchmarks=({"name": "linpack", "n": 50_000, "blas": "mkl"},)), 1)
     assert cases[0].memory == 2 * 8 * 50_000**2
-    monkeypatch.setattr("collbench.run.memory_check.available_bytes", lambda: 1 << 30)
+    monkeypatch.setattr("collbench.run.experiment.available_bytes", lambda: 1 << 30)
     made(monkeypatch)
     assert programs_do_not_fit(cases) is not None
     made(monkeypatch, mkl="no torch")

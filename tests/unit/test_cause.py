@@ -11,9 +11,8 @@ from tests.unit.made_measurements import Change, case, method, on_ranks, prepari
 from collbench import collectives
 from collbench.bindings.spec import Operation
 from collbench.errors import LibraryError
-from collbench.run.failures import Failure, cause
+from collbench.run.failures import Failure, Unwatched, cause
 from collbench.run.measure import measure
-from collbench.run.watchdog import Unwatched
 from collbench.timing.call import Stage
 
 OWN = Failure("failed", "no memory", 1, inside=True)

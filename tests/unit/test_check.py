@@ -14,6 +14,13 @@ from collbench.collectives.row import Array, fold
 from collbench.run import measure
 from collbench.schema.axes import DTYPES, Op
 
+
+def tile(rank: int, ranks: int, blocks: int, period: int, dtype: str, op: Op | None) -> Array:
+    """One period of a rank's input, [blocks, period]."""
+    made: Array = measure.tiles(range(rank, rank + 1), ranks, range(blocks), period, dtype, op)[0]
+    return made
+
+
 PERIOD = 251
 #: What a sum of whole numbers may reach and still be exact in the dtype.
 LARGEST = {
@@ -24,7 +31,7 @@ LARGEST = {
 
 
 def tiles(ranks: int, dtype: str, op: Op | None) -> list[Array]:
-    return [measure.tile(rank, ranks, 2, PERIOD, dtype, op) for rank in range(ranks)]
+    return [tile(rank, ranks, 2, PERIOD, dtype, op) for rank in range(ranks)]
 
 
 def exactly(arrays: list[Array], op: Op) -> np.ndarray[Any, np.dtype[np.int64]]:
@@ -134,10 +141,10 @@ def test_no_two_ranks_or_blocks_hold_the_same(dtype: str) -> None:
 
 def test_inputs_repeat_on_every_machine() -> None:
     """Ranks on different machines make their inputs by themselves."""
-    assert measure.tile(1, 3, 2, 5, "int32", "sum").tolist() == [[60, 14, 0, 39, 85], [54, 43, 11, 110, 84]]
-    assert measure.tile(0, 3, 2, 7, "int32", "prod").tolist() == [[1, 2, 1, 1, 1, 4, 1], [1, 1, 4, 1, 5, 12, 3]]
-    assert measure.tile(1, 3, 2, 7, "int32", "prod").tolist() == [[2, 5, 3, 3, 1, 1, 3], [3, 1, 1, 1, 3, 1, 2]]
-    assert measure.tile(2, 300, 1, 12, "int8", "avg").tolist() == [[0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0]]
+    assert tile(1, 3, 2, 5, "int32", "sum").tolist() == [[60, 14, 0, 39, 85], [54, 43, 11, 110, 84]]
+    assert tile(0, 3, 2, 7, "int32", "prod").tolist() == [[1, 2, 1, 1, 1, 4, 1], [1, 1, 4, 1, 5, 12, 3]]
+    assert tile(1, 3, 2, 7, "int32", "prod").tolist() == [[2, 5, 3, 3, 1, 1, 3], [3, 1, 1, 1, 3, 1, 2]]
+    assert tile(2, 300, 1, 12, "int8", "avg").tolist() == [[0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0]]
 
 
 @pytest.mark.parametrize("name", collectives.names())
@@ -146,7 +153,7 @@ def test_an_expectation_is_the_meaning_of_everybodys_tiles(name: str, ranks: int
     row = collectives.get(name)
     op: Op | None = "sum" if row.reduces else None
     period = measure.period_of(row, ranks)
-    inputs = [measure.tile(r, ranks, row.blocks(r, ranks, 1).send, period, "float32", op) for r in range(ranks)]
+    inputs = [tile(r, ranks, row.blocks(r, ranks, 1).send, period, "float32", op) for r in range(ranks)]
     for rank in range(ranks):
         expected = row.meaning(rank, inputs, 1, fold(op))
         given, result = measure.expectation(row, rank, ranks, 1, "float32", op)
@@ -163,13 +170,13 @@ def test_what_is_made_for_an_expectation_grows_with_the_ranks_and_not_with_their
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made: list[int] = []
-    tiles_of = measure._tiles
+    tiles_of = measure.tiles
 
     def counted(*what: Any) -> Array:
         made.append((array := tiles_of(*what)).size)
         return array
 
-    monkeypatch.setattr(measure, "_tiles", counted)
+    monkeypatch.setattr(measure, "tiles", counted)
     row, ranks = collectives.get(name), 700
     measure.expectation(row, 1, ranks, 1, "int32", "sum" if row.reduces else None)
     blocks = row.blocks(1, ranks, 1)
@@ -181,7 +188,7 @@ def test_inputs_are_the_same_in_whatever_order_they_are_asked_for(asked: tuple[i
     alltoall, ranks = collectives.get("alltoall"), 5
     tiles = measure._Tiles(alltoall, ranks, 0, PERIOD, "int32", None)
     for rank in asked:
-        whole = measure.tile(rank, ranks, ranks, PERIOD, "int32", None)
+        whole = tile(rank, ranks, ranks, PERIOD, "int32", None)
         assert (tiles.get(rank, slice(None)) == whole).all()
         assert (tiles.get(rank, slice(1, 3)) == whole[1:3]).all()
 
@@ -279,7 +286,7 @@ def test_where_nothing_is_sent_the_period_is_the_longest() -> None:
 
 @pytest.mark.parametrize(("ranks", "largest"), [(1057, 31), (1058, 30), (32767, 1)])
 def test_wide_dtypes_are_summed_up_to_what_fits_16_bits(ranks: int, largest: int) -> None:
-    assert measure.tile(0, ranks, 1, 4093, "int32", "sum").max() == largest
+    assert tile(0, ranks, 1, 4093, "int32", "sum").max() == largest
 
 
 @pytest.mark.parametrize(
@@ -295,7 +302,7 @@ def test_sums_are_exact_and_use_what_the_dtype_has(dtype: str, ranks: int, large
 
     With more ranks than that only every second rank, or every third, holds anything but 0 in a column.
     """
-    found = np.stack([measure.tile(rank, ranks, 1, 4093, dtype, "sum")[0] for rank in range(ranks)]).astype(np.int64)
+    found = np.stack([tile(rank, ranks, 1, 4093, dtype, "sum")[0] for rank in range(ranks)]).astype(np.int64)
     assert found.max() == largest
     every = -(-ranks // holders)
     for rank in (0, ranks // 2, ranks - 1):

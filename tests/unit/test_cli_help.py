@@ -160,7 +160,7 @@ def interrupted(
 @pytest.mark.parametrize(
     ("command", "module"),
     [("gate", "click"), ("gate", "collbench.cli.launch"),
-     ("launch", "collbench.cli.until"), ("selftest", "collbench.analysis.planning")],
+     ("launch", "collbench.cli.plan"), ("selftest", "collbench.analysis.planning")],
 )  # fmt: skip
 def test_an_experiment_ends_with_a_line_before_it_asks_an_engine(
     command: str, module: str, number: signal.Signals, bare_environment: dict[str, str]

@@ -9,7 +9,7 @@ import pytest
 from tests.unit.made_pairs import Pair
 
 from collbench.machine.facts import ContentionMeter, CoreTimes, Stretch, Waited, core_times
-from collbench.run.contention import COMMUNICATES, OwnTime, contended
+from collbench.run.facts_of_ranks import COMMUNICATES, OwnTime, contended
 
 
 def second(other: float, disturbed: bool = False) -> Pair:

@@ -17,10 +17,10 @@ from collbench import workloads
 from collbench.backends.fake import FakeWorld, Hub, run_ranks
 from collbench.machine.facts import RankFacts, parse_cores, rank_facts
 from collbench.run import facts_of_ranks
-from collbench.run.describe import choose_method
 from collbench.run.expand import program_cases
+from collbench.run.failures import Unwatched
 from collbench.run.program import measure_program
-from collbench.run.watchdog import Unwatched
+from collbench.run.sampling import choose_method
 from collbench.run.worlds_of_programs import AloneWorld, Peers
 from collbench.schema.case import case_of
 from collbench.schema.record import Record

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.unit.made_measurements import method, on_ranks
+from tests.unit.made_measurements import on_ranks
 
 import collbench
 from collbench import backends
@@ -19,7 +19,7 @@ from collbench.errors import BackendUnavailable
 from collbench.machine import launcher
 from collbench.machine.facts import RankFacts, rank_facts
 from collbench.machine.launcher import Launcher
-from collbench.run.describe import completed, hashed, manifest, packages, protocol
+from collbench.run.facts_of_ranks import completed, hashed, manifest, packages, protocol
 from collbench.schema.manifest import Gpu, Library, Manifest
 from collbench.schema.plan import Plan
 from collbench.schema.samples import ALL_RANKS_LIMIT
@@ -50,7 +50,7 @@ def described(
     def body(session: Any) -> Manifest:
         change(session)
         known = ranks if session.world.rank == 0 else ()
-        return manifest(PLAN, ("run", "caf\udce9"), there, session, known, method(len(ranks), gate="none"))
+        return manifest(PLAN, ("run", "caf\udce9"), there, session, known, "none", "isolated")
 
     return on_ranks(len(ranks), body)
 

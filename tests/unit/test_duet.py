@@ -23,7 +23,7 @@ from collbench.launch.expansion import MOST_WORLDS
 from collbench.schema.case import Gate
 from collbench.schema.plan import LaunchPlan
 from collbench.schema.world import SliceRule
-from collbench.timing.gates import LARGEST_SLACK
+from collbench.timing.loop import LARGEST_SLACK
 
 __all__ = ["turns"]
 

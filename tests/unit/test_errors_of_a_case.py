@@ -10,7 +10,7 @@ from tests.unit.made_measurements import case, method
 
 from collbench.errors import LibraryError
 from collbench.run import experiment
-from collbench.run.watchdog import Unwatched
+from collbench.run.failures import Unwatched
 
 
 def met(monkeypatch: pytest.MonkeyPatch, error: Exception, lost: bool = False) -> Exception:

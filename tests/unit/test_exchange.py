@@ -12,8 +12,8 @@ from tests.unit.c_functions import Library
 
 from collbench.errors import LibraryError
 from collbench.run.host_clocks import answer, ask
+from collbench.timing.call import Messages
 from collbench.timing.clocks import Offset
-from collbench.timing.gates import Messages
 from collbench.timing.loop import native_loop
 
 HOUR = 3_600 * 10**9

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -288,3 +290,12 @@ def test_what_a_rank_meets_alone_ends_the_job_with_one_message(
     with pytest.raises(SystemExit) as left:
         carried_out(plan(), replace(OPTIONS, ranks=1))
     assert (left.value.code, capfd.readouterr().err) == (code, f"collbench: {said}\n")
+
+
+def test_a_rank_imports_nothing_that_only_other_commands_need() -> None:
+    program = (
+        "import sys, collbench.run.experiment, collbench.backends.mpi; "
+        "print(sorted({'argparse', 'importlib.metadata', 'torch', 'click'} & set(sys.modules)))"
+    )
+    done = subprocess.run((sys.executable, "-c", program), capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout == "[]\n"

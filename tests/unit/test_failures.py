@@ -180,10 +180,11 @@ def test_the_shared_file_is_new_and_for_us_alone(monkeypatch: pytest.MonkeyPatch
     """What lies there already under that name, whoever put it there, is not taken."""
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr("collbench.run.failures.time", SimpleNamespace(monotonic_ns=lambda: 7))
-    path = failures._new_file()
-    assert path is not None
-    assert stat.S_IMODE(os.stat(path).st_mode) == 0o600  # noqa: PTH116
-    assert failures._new_file() is None
+    file = FirstReporter(world_of())._file
+    assert file is not None
+    assert stat.S_IMODE(os.fstat(file).st_mode) == 0o600
+    (tmp_path / f"collbench-{os.getpid()}-7").touch()
+    assert FirstReporter(world_of())._file is None
 
 
 # What a watchdog says ------------------------------------------------------------------------------------------------

@@ -23,8 +23,7 @@ CHANGES = {
     "launch/live_world.py": {"LiveWorld"},
     "launch/job.py": {"HostProcess"},
     "run/child.py": {"_Pipes"},
-    "run/program.py": {"Executed"},
-    "run/experiment.py": {"_Before"},
+    "run/program.py": {"RankOutcome"},
     "run/sampling.py": {"Sampling"},
 }
 

@@ -65,7 +65,7 @@ def test_what_is_interrupted_before_both_runs_have_begun_has_no_answer(
     def stopped(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("collbench.cli.launch.prepare_expanded", stopped)
+    monkeypatch.setattr("collbench.cli.launch.prepare", stopped)
     found = here("gate", "plan.toml", *SIDES, "--out", "kept")
     assert (found.code, found.out) == (130, "")
 
@@ -130,7 +130,7 @@ def test_a_gate_that_has_ended_is_judged_again_when_it_is_resumed(
     def stopped(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("collbench.cli.launch.prepare_expanded", stopped)
+    monkeypatch.setattr("collbench.cli.launch.prepare", stopped)
     found = here("gate", "plan.toml", *SIDES, "--resume", "kept")
     assert (found.code, "every launch of this plan is recorded" in found.err) == (0, True)
 

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from collbench.schema.case import Gate
+from collbench.timing.call import Signals
 from collbench.timing.clocks import Line
-from collbench.timing.gates import LARGEST_SLACK, GateSetting, Signals, announcement_delays
+from collbench.timing.loop import LARGEST_SLACK, GateSetting, announcement_delays
 
 ROOT_SAID = 5_000
 

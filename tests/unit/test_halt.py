@@ -11,10 +11,8 @@ import pytest
 from tests.unit.c_functions import Library
 
 from collbench.errors import LibraryError
-from collbench.timing.call import Call, Native, Stage, Stopwatch
-from collbench.timing.gates import GateSetting, Signals
-from collbench.timing.halt import Halt
-from collbench.timing.loop import native_loop, python_device_times, run_native, run_python
+from collbench.timing.call import Call, Halt, Native, Signals, Stage, Stopwatch
+from collbench.timing.loop import GateSetting, native_loop, python_device_times, run_native, run_python
 
 compiled = pytest.param(
     "native", marks=pytest.mark.skipif(native_loop() is None, reason="no native loop was built here")

@@ -18,19 +18,17 @@ from collbench.backends.fake import SimulatedClock
 from collbench.bindings.spec import Operation
 from collbench.machine.facts import ContentionMeter, RankFacts, rank_facts
 from collbench.report.styles import TableStyle
-from collbench.run.driver import TimedCall
-from collbench.run.host_clocks import DIFFER, HostClocks, doubts, host_clocks, readers_of, trusted
-from collbench.run.sampling import Sampling
+from collbench.run.failures import Unwatched
+from collbench.run.host_clocks import HostClocks, host_clocks, readers_of
+from collbench.run.sampling import DIFFER, Sampling, TimedCall, doubts, trusted
 from collbench.run.turns import _slice, sampled_in_turns
-from collbench.run.watchdog import Unwatched
 from collbench.run.worlds_of_programs import AloneWorld
 from collbench.schema.plan import Plan
 from collbench.schema.record import ClockError, Record
 from collbench.schema.world import Order, Report, SliceRule
 from collbench.timing.call import Call, Stage
 from collbench.timing.clocks import BASELINE, LARGEST_RATE, Synchronisation
-from collbench.timing.gates import GateSetting
-from collbench.timing.loop import Stamps
+from collbench.timing.loop import GateSetting, Stamps
 
 AHEAD = SimulatedClock(offset=10**13, drift=5e-6)
 BEHIND = SimulatedClock(offset=-5 * 10**9, drift=-3e-6)

@@ -18,7 +18,7 @@ from tests.unit.made_files import case_of, in_memory, measured, mounted, stored
 
 from collbench import workloads
 from collbench.run.child import ProgramFailed, execute
-from collbench.run.watchdog import Unwatched
+from collbench.run.failures import Unwatched
 from collbench.schema.record import Status
 from collbench.workloads.host import files as _files
 from collbench.workloads.host.fio import layout, verified

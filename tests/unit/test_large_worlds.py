@@ -19,9 +19,9 @@ from tests.unit.test_numbers import BLANK, method
 from collbench.cli.analyse import show_command
 from collbench.machine.cgroup import FIRST_RANKS, distinct
 from collbench.machine.facts import RankFacts, is_oversubscribed, rank_facts
-from collbench.run.describe import agreed_method
 from collbench.run.facts_of_ranks import SLOWEST, facts_of_all, ranks_of
-from collbench.run.results import Gathered, fill_results
+from collbench.run.measure import Gathered, fill_results
+from collbench.run.sampling import agreed_method
 from collbench.schema import record as records
 from collbench.schema.plan import Plan
 from collbench.schema.record import Confinement, MachineRanks, SlowRank

@@ -10,8 +10,6 @@ import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import msgspec
 import pytest
@@ -21,7 +19,7 @@ from collbench.errors import EngineError, LaunchFailed
 from collbench.launch import launchers
 from collbench.launch.engines.docker.client import Docker, Execution, OnLine
 from collbench.launch.engines.docker.containers import killed_for_memory
-from collbench.launch.job import Daemons, Job
+from collbench.launch.job import Daemons
 from collbench.launch.waiting import GRACE, LONGEST_PASS, STARTING, Limits, Log, Timeouts, limits_of, written_to
 
 ROOT = Path(__file__).parents[2]
@@ -36,9 +34,8 @@ def relay(tmp_path: Path) -> Path:
 
 
 def asked(relay: Path) -> list[str]:
-    two: Any = SimpleNamespace(hosts=(("c0", 1), ("c1", 1)))
-    job = Job(two, launchers.get("openmpi", "openmpi"), 2, False, relay)
-    return [request.host for request in Daemons(job, Log()).new()]
+    daemons = Daemons(("c0", "c1"), launchers.get("openmpi", "openmpi"), relay, Log())
+    return [request.host for request in daemons.new()]
 
 
 def test_a_request_is_taken_away(relay: Path) -> None:

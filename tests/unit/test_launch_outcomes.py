@@ -24,7 +24,7 @@ from collbench.launch.engines import fake, host
 from collbench.launch.engines.fake import FakeCommand, FakeSession, Play, contents
 from collbench.launch.folders import driver_identity, user_inside
 from collbench.machine import facts
-from collbench.run.describe import protocol
+from collbench.run.facts_of_ranks import protocol
 from collbench.schema import record as records
 from collbench.schema.manifest import Library
 from collbench.schema.plan import LaunchPlan

@@ -69,7 +69,7 @@ def test_a_volume_that_cannot_be_made(tmp_path: Path, monkeypatch: pytest.Monkey
             )
 
         monkeypatch.setattr(launch, "expand_and_check", expanded_on_one_core)
-        monkeypatch.setattr(launch, "prepare_expanded", prepared)
+        monkeypatch.setattr(launch, "prepare", prepared)
         done = here("launch", tmp_path / "plan.toml", "--out", tmp_path / "run")
     asked = [body["HostConfig"]["Mounts"][-1] for body in made.bodies if "HostConfig" in body]
     assert [(mount["Type"], mount["Target"]) for mount in asked] == [("volume", "/tmp")]  # noqa: S108 - in the container

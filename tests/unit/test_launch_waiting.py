@@ -11,7 +11,7 @@ import pytest
 
 from collbench.errors import Interrupted, LaunchFailed
 from collbench.launch import launchers
-from collbench.launch.job import OFTEN, SELDOM, Daemons, Job, StartedJob
+from collbench.launch.job import OFTEN, SELDOM, Daemons, Job
 from collbench.launch.launchers import RankLauncher, started_by_engine
 from collbench.launch.relay import LARGEST
 from collbench.launch.waiting import Log
@@ -83,7 +83,7 @@ def waited(
 ) -> None:  # fmt: skip
     patience = patience or Timeouts()
     ranks = sum(number for _, number in world.hosts)
-    job = StartedJob(Job(world, launcher, ranks, False, relay), log or Log(), patience, lambda: 7)
+    job = Job(world, launcher, ranks, False, relay, log or Log(), patience, lambda: 7)
     check()
     while job.look():
         NAPS.append(job.pause)
@@ -141,8 +141,7 @@ def test_daemons_are_started_where_lines_ask_for_them_once_each(naps: list[float
 
 
 def daemons(launcher: RankLauncher, relay: Path, log: Log | None = None, hosts: Any = TWO) -> Daemons:
-    world: Any = World(hosts)
-    return Daemons(Job(world, launcher, 3, False, relay), log or Log())
+    return Daemons(tuple(name for name, _ in hosts), launcher, relay, log or Log())
 
 
 def test_a_line_is_read_once() -> None:

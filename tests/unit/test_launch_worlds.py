@@ -13,7 +13,7 @@ from tests.unit.made_worlds import Heard, carried_out, good, made
 from collbench.errors import Interrupted
 from collbench.launch import live_world as world
 from collbench.launch.campaign import run_campaign
-from collbench.launch.job import StartedJob
+from collbench.launch.job import Job
 from collbench.schema import record as records
 
 GOOD = [(1, 8, "ok"), (1, 16, "ok")]
@@ -142,10 +142,10 @@ def test_an_exception_of_ours_is_one_failed_record(tmp_path: Path, monkeypatch: 
     prepared = made(tmp_path, "good")
 
     def fail_once(*arguments: object) -> None:
-        monkeypatch.setattr(world, "StartedJob", StartedJob)
+        monkeypatch.setattr(world, "Job", Job)
         raise RuntimeError("never seen \udcff")
 
-    monkeypatch.setattr(world, "StartedJob", fail_once)
+    monkeypatch.setattr(world, "Job", fail_once)
     heard = carried_out(prepared)
     assert heard.found == [(0, 8, "failed"), *GOOD]
     assert heard.records[0].reason == "RuntimeError: never seen \\udcff"

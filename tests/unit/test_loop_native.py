@@ -10,9 +10,8 @@ import pytest
 from tests.unit.c_functions import Library
 
 from collbench.errors import LibraryError
-from collbench.timing.call import Native, whole
-from collbench.timing.gates import GateSetting, Signals
-from collbench.timing.loop import native_loop, run_native
+from collbench.timing.call import Native, Signals, whole
+from collbench.timing.loop import GateSetting, native_loop, run_native
 
 loop: Any = native_loop()
 pytestmark = pytest.mark.skipif(loop is None, reason="no native loop was built here (no C compiler at installation)")

@@ -11,9 +11,8 @@ import numpy as np
 import pytest
 
 from collbench.timing import loop
-from collbench.timing.call import Native, whole
-from collbench.timing.gates import TOLERANCE_PYTHON, GateSetting, Signals
-from collbench.timing.loop import Stamps, native_loop, run_python, why_not_native
+from collbench.timing.call import Native, Signals, whole
+from collbench.timing.loop import TOLERANCE_PYTHON, GateSetting, Stamps, native_loop, run_python, why_not_native
 
 
 def nothing() -> None:

@@ -12,9 +12,15 @@ import pytest
 from tests.unit.c_functions import Library
 
 from collbench.errors import LibraryError
-from collbench.timing.call import Call, Native, Stage, Stopwatch, whole
-from collbench.timing.gates import GateSetting, Signals
-from collbench.timing.loop import native_device_times, native_loop, python_device_times, run_native, run_python
+from collbench.timing.call import Call, Native, Signals, Stage, Stopwatch, whole
+from collbench.timing.loop import (
+    GateSetting,
+    native_device_times,
+    native_loop,
+    python_device_times,
+    run_native,
+    run_python,
+)
 
 compiled = pytest.mark.skipif(
     native_loop() is None, reason="no native loop was built here (no C compiler at installation)"

@@ -19,14 +19,14 @@ from collbench.errors import LibraryError, LostRankError, RunError, Unsupported
 from collbench.machine import nvml
 from collbench.machine.cgroup import distinct
 from collbench.machine.facts import Stretch, Waited, rank_facts
-from collbench.run import contention
+from collbench.run import facts_of_ranks
 from collbench.run import measure as measure_module
 from collbench.run.failures import AgreedError
 from collbench.run.measure import measure
+from collbench.run.sampling import Fixed
 from collbench.schema.manifest import Gpu
 from collbench.schema.record import Reading, Record
 from collbench.timing.call import Stage, Stopwatch
-from collbench.timing.gates import Fixed
 
 # What is recorded ----------------------------------------------------------------------------------------------------
 
@@ -128,7 +128,7 @@ def test_where_time_is_real_waiting_for_processors_is_noted(monkeypatch: pytest.
 
     monkeypatch.setattr(time, "monotonic_ns", clock)
     monkeypatch.setattr(measure_module, "waited_now", now)
-    monkeypatch.setattr(contention, "contended", contended)
+    monkeypatch.setattr(facts_of_ranks, "contended", contended)
 
     def real(session: Any) -> None:
         session.clock = clock

@@ -19,11 +19,10 @@ from collbench.collectives.case import CollectiveCase
 from collbench.errors import DoesNotFit, LibraryError, Unsupported
 from collbench.machine import cgroup
 from collbench.machine.facts import rank_facts
-from collbench.run import facts_of_ranks, memory_check
+from collbench.run import experiment, facts_of_ranks
 from collbench.run.expand import program_cases
-from collbench.run.experiment import perform, plan_experiment
-from collbench.run.memory_check import does_not_fit, programs_do_not_fit
-from collbench.run.watchdog import Unwatched
+from collbench.run.experiment import does_not_fit, perform, plan_experiment, programs_do_not_fit
+from collbench.run.failures import Unwatched
 from collbench.schema.plan import Plan
 
 HERE = replace(rank_facts(), kernel_id="here", host="node")
@@ -33,8 +32,8 @@ NEED = 1000
 
 def refused(monkeypatch: pytest.MonkeyPatch, *reports: tuple[str, int | None]) -> str:
     """What rank 0 says where all ranks need 1000 bytes; `reports` are machine and free bytes of each rank."""
-    monkeypatch.setattr(memory_check, "_needed_bytes", lambda session, case, size, watch: NEED * (size == 64))
-    monkeypatch.setattr(memory_check, "available_bytes", lambda: reports[0][1])
+    monkeypatch.setattr(experiment, "_needed_bytes", lambda session, case, size, watch: NEED * (size == 64))
+    monkeypatch.setattr(experiment, "available_bytes", lambda: reports[0][1])
 
     def gather(mine: Any) -> list[Any]:
         return [mine, *((NEED, left) for _, left in reports[1:])]
@@ -99,7 +98,7 @@ def test_files_have_to_fit_into_what_is_free_in_their_folder(
     monkeypatch: pytest.MonkeyPatch, benchmark: dict[str, Any], needed: int, blocks: int
 ) -> None:
     """A file system without blocks does not tell what is free."""
-    monkeypatch.setattr(memory_check, "_missing", lambda case: None)
+    monkeypatch.setattr(experiment, "_missing", lambda case: None)
     cases, enough = program_cases(Plan(benchmarks=(benchmark,)), 1), int(needed / USABLE_SHARE) + 1
     for free, fits in ((enough, True), (max(enough - 2, 0), needed == 0 or blocks == 0)):
         disk = SimpleNamespace(f_blocks=blocks, f_bavail=free, f_frsize=1)
@@ -122,11 +121,11 @@ def test_files_have_to_fit_into_what_is_free_in_their_folder(
 def test_the_ranks_of_a_training_have_to_fit_into_their_machine(
     monkeypatch: pytest.MonkeyPatch, here: int, ranks: int, room: float, said: str
 ) -> None:
-    monkeypatch.setattr(memory_check, "_missing", lambda case: None)
+    monkeypatch.setattr(experiment, "_missing", lambda case: None)
     asked = {"name": "ddp", "network": "resnet50", "batch": 1 << 20}
     cases = program_cases(Plan(benchmarks=(asked,)), ranks)
     one = cases[0].memory / ranks
-    monkeypatch.setattr(memory_check, "available_bytes", lambda: room * one / USABLE_SHARE + 1)
+    monkeypatch.setattr(experiment, "available_bytes", lambda: room * one / USABLE_SHARE + 1)
     refused = programs_do_not_fit(cases, here)
     assert (refused is not None) == bool(said)
     assert re.search(said, str(refused))
@@ -164,7 +163,7 @@ def test_the_machine_that_is_too_small_is_named(
     monkeypatch: pytest.MonkeyPatch, machines: str, hosts: str, said: str
 ) -> None:
     """There is room on machine `a`, and none on `b`; each rank is in a container with a hostname of its own."""
-    monkeypatch.setattr(memory_check, "available_bytes", lambda: 4096)
+    monkeypatch.setattr(experiment, "available_bytes", lambda: 4096)
     facts = tuple(replace(HERE, kernel_id=one, host=host) for one, host in zip(machines, hosts, strict=True))
     counts: list[int] = []
 
@@ -193,7 +192,7 @@ def tried(
     change: Change = lambda session: None,
 ) -> str:  # fmt: skip
     """What all ranks of the fake backend find on one machine with so much memory."""
-    monkeypatch.setattr(memory_check, "available_bytes", lambda: free)
+    monkeypatch.setattr(experiment, "available_bytes", lambda: free)
 
     def body(session: Any) -> str:
         change(session)

@@ -8,10 +8,8 @@ from dataclasses import replace
 import pytest
 
 from collbench.machine.facts import RankFacts, rank_facts
-from collbench.run.describe import SIMULATED_CAP, choose_method
-from collbench.run.sampling import Method
+from collbench.run.sampling import SIMULATED_CAP, Budget, Fixed, Method, choose_method
 from collbench.schema.plan import Plan
-from collbench.timing.gates import Budget, Fixed
 
 ONE = replace(rank_facts(), cores=frozenset({0, 1}))
 TWO_RANKS = (ONE, ONE)

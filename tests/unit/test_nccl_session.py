@@ -18,7 +18,7 @@ from tests.unit.test_case import CASE
 from collbench import collectives
 from collbench.backends.nccl import NcclSession
 from collbench.bindings.gpu.nccl import Communicators
-from collbench.timing.halt import Halt
+from collbench.timing.call import Halt
 
 ALLREDUCE = msgspec.structs.replace(CASE, collective="allreduce", backend="nccl")
 

@@ -18,8 +18,7 @@ from tests.unit.test_case import CASE
 from collbench.bindings.spec import Operation, World
 from collbench.collectives.case import CollectiveCase
 from collbench.machine.facts import rank_facts
-from collbench.run.driver import MOST_CALLS, TimedCall, agree_on_driver
-from collbench.run.results import (
+from collbench.run.measure import (
     DEVICE_BUDGET,
     DEVICE_SAMPLES,
     Gathered,
@@ -29,14 +28,12 @@ from collbench.run.results import (
     gathered,
     operations_on_device,
 )
-from collbench.run.samples import times_of
-from collbench.run.sampling import Method, Sampling
+from collbench.run.sampling import MOST_CALLS, Fixed, Method, Sampling, TimedCall, agree_on_driver, times_of
 from collbench.schema.axes import Driver
 from collbench.schema.case import Cadence
 from collbench.schema.record import Record
-from collbench.timing.call import Call, Stage, Stopwatch
-from collbench.timing.gates import Fixed, GateSetting, Signals
-from collbench.timing.loop import Stamps
+from collbench.timing.call import Call, Signals, Stage, Stopwatch
+from collbench.timing.loop import GateSetting, Stamps
 
 
 def method(cadence: Cadence = "isolated", **fields: Any) -> Method:

@@ -30,7 +30,8 @@ from collbench.backends.nccl import NcclArguments
 from collbench.collectives.case import CollectiveCase
 
 from collbench.timing.call import Stage
-from collbench.timing.gates import GateSetting, Signals
+from collbench.timing.loop import GateSetting
+from collbench.timing.call import Signals
 from collbench.timing.loop import native_loop, run_native, run_python
 import json, time
 

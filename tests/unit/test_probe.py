@@ -26,7 +26,7 @@ from collbench.launch import probe
 from collbench.launch.probe import MEASURING, Build, Contents, contents, source_files, sources
 from collbench.launch.shipped import PACKAGE
 from collbench.machine.cgroup import priority
-from collbench.run.describe import packages
+from collbench.run.facts_of_ranks import packages
 from collbench.schema.manifest import Library
 from collbench.schema.record import SCHEMA
 

@@ -21,7 +21,7 @@ from collbench import workloads
 from collbench.errors import Interrupted
 from collbench.machine import process
 from collbench.run.child import ProgramFailed, execute
-from collbench.run.watchdog import Unwatched
+from collbench.run.failures import Unwatched
 
 built = pytest.mark.skipif(workloads.get("stream").needs() is not None, reason=workloads.get("stream").needs() or "")
 
@@ -133,7 +133,7 @@ def test_told_to_stop_it_ends_the_program(monkeypatch: pytest.MonkeyPatch, tmp_p
 
 ALONE = """\
 from collbench.run.child import execute
-from collbench.run.watchdog import Unwatched
+from collbench.run.failures import Unwatched
 import sys
 script = f"echo $$ > {sys.argv[1]}.part; mv {sys.argv[1]}.part {sys.argv[1]}; exec sleep 3600"
 execute(("sh", "-c", script), 3600, Unwatched(), "")

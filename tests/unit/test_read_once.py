@@ -43,9 +43,9 @@ def decoded(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     found: list[str] = []
     real = records.decode
 
-    def counting(line: bytes, what: str = "record") -> records.Record:
-        found.append(what)
-        return real(line, what)
+    def counting(line: bytes, what: str = "record", number: int = 0) -> records.Record:
+        found.append(f"{what} {number}")
+        return real(line, what, number)
 
     monkeypatch.setattr(records, "decode", counting)
     return found

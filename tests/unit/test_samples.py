@@ -12,8 +12,8 @@ from hypothesis.extra.numpy import arrays
 from numpy.typing import NDArray
 from tests.unit.made_measurements import in_world
 
-from collbench.run import samples
-from collbench.run.samples import Times, left_early, per_operation, times_of
+from collbench.run import sampling
+from collbench.run.sampling import Times, left_early, per_operation, times_of
 from collbench.schema.case import SampleClock
 from collbench.timing.loop import Stamps
 
@@ -182,7 +182,7 @@ def test_reductions_give_what_all_stamps_in_one_place_would(clock: Clock, ranks:
 def test_many_samples_are_reduced_in_portions(monkeypatch: pytest.MonkeyPatch) -> None:
     ranks = [stamps([0, 10, 20, 30, 40], [5, 16, 27, 38, 49]), stamps([1, 9, 20, 30, 40], [6, 15, 28, 30, 41])]
     whole = found_of(ranks, "common")
-    monkeypatch.setattr(samples, "PORTION", 2)
+    monkeypatch.setattr(sampling, "PORTION", 2)
     parts = found_of(ranks, "common")
     assert [times.own.tolist() for times in parts] == [times.own.tolist() for times in whole]
     assert parts[0].samples.tolist() == whole[0].samples.tolist() == [6, 7, 8, 8, 9]

@@ -11,9 +11,10 @@ import numpy as np
 import pytest
 from tests.unit.made_pairs import Pair
 
-from collbench.run.sampling import MOST_DISPLACEMENTS, Decision, Sampling
+from collbench.run.sampling import MOST_DISPLACEMENTS, Decision, Fixed, Sampling
 from collbench.schema.case import Gate
-from collbench.timing.gates import Fixed, GateSetting, Signals
+from collbench.timing.call import Signals
+from collbench.timing.loop import GateSetting
 
 WATCH: Any = SimpleNamespace(stopped=None)
 

@@ -12,8 +12,8 @@ import pytest
 from collbench.errors import WorldMismatch
 from collbench.machine import launcher
 from collbench.machine.facts import RankFacts, host, rank_facts
-from collbench.run import binding, shape
-from collbench.run.shape import compared
+from collbench.run import binding
+from collbench.run.binding import shape_difference
 from collbench.schema.record import Confinement
 from collbench.schema.world import HOST, SHAPE, Boxes, Shape
 from collbench.schema.world import shapes as planned_shapes
@@ -35,7 +35,7 @@ SRUN = {"SLURM_PROCID": "3", "SLURM_STEP_NUM_TASKS": "4", "SLURM_LOCALID": "1", 
 
 
 def test_a_world_as_planned() -> None:
-    assert compared((PLANNED,), SEATS) is None
+    assert shape_difference((PLANNED,), SEATS) is None
 
 
 def changed(rank: int, **fields: Any) -> tuple[RankFacts, ...]:
@@ -62,11 +62,13 @@ def changed(rank: int, **fields: Any) -> tuple[RankFacts, ...]:
     ],
 )  # fmt: skip
 def test_what_differs_is_said(planned: Shape, seats: tuple[RankFacts, ...], says: str) -> None:
-    assert compared((planned,), seats) == says
+    assert shape_difference((planned,), seats) == says
 
 
 def test_ranks_may_share_cores_where_the_plan_says_so() -> None:
-    assert compared((msgspec.structs.replace(PLANNED, crowded=True),), changed(1, cores=frozenset({0, 1}))) is None
+    assert (
+        shape_difference((msgspec.structs.replace(PLANNED, crowded=True),), changed(1, cores=frozenset({0, 1}))) is None
+    )
 
 
 #: Processors 0 and 1 are the hardware threads of one core, 2 and 3 those of the next.
@@ -76,9 +78,9 @@ THREADS = ((0, 1), (2, 3))
 def test_ranks_on_hardware_threads_of_one_core_are_refused() -> None:
     planned = Shape(hosts=1, each=2, cores=1)
     pair = [replace(SEATS[0], cores=frozenset({cpu}), siblings=THREADS) for cpu in (0, 1)]
-    assert compared((planned,), pair) == "ranks 0 and 1 share core 0 (threads 0, 1) of n0"
-    assert compared((msgspec.structs.replace(planned, crowded=True),), pair) is None
-    assert compared((planned,), [pair[0], replace(pair[1], cores=frozenset({2}))]) is None
+    assert shape_difference((planned,), pair) == "ranks 0 and 1 share core 0 (threads 0, 1) of n0"
+    assert shape_difference((msgspec.structs.replace(planned, crowded=True),), pair) is None
+    assert shape_difference((planned,), [pair[0], replace(pair[1], cores=frozenset({2}))]) is None
 
 
 @pytest.mark.parametrize(
@@ -94,11 +96,11 @@ def test_a_rank_takes_one_hardware_thread_of_each_core_first(
     monkeypatch: pytest.MonkeyPatch, mask: set[int], each: int, cores: int, taken: list[set[int]]
 ) -> None:
     asked: list[set[int]] = []
-    monkeypatch.setattr(shape, "thread_siblings", lambda cpu: THREADS[cpu // 2])
+    monkeypatch.setattr(binding, "thread_siblings", lambda cpu: THREADS[cpu // 2])
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: mask)
     monkeypatch.setattr(os, "sched_setaffinity", lambda pid, wanted: asked.append(set(wanted)))
     for local in range(each):
-        shape.bind((Shape(hosts=2, each=each, cores=cores),), SRUN | {"SLURM_LOCALID": str(local)})
+        binding.bind_to_shape((Shape(hosts=2, each=each, cores=cores),), SRUN | {"SLURM_LOCALID": str(local)})
     assert asked == taken
 
 
@@ -138,7 +140,7 @@ def test_a_pod_is_on_the_node_that_it_is_told(monkeypatch: pytest.MonkeyPatch) -
 def test_too_few_cores_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {5})
     with pytest.raises(WorldMismatch, match="rank 3 was to have 2 cores, and may use 5"):
-        shape.bind((PLANNED,), SRUN)
+        binding.bind_to_shape((PLANNED,), SRUN)
 
 
 def test_a_shape_that_no_launcher_wrote() -> None:
@@ -160,4 +162,4 @@ def test_a_rank_that_two_give_differently_is_refused_before_it_hangs() -> None:
     crossed = SRUN | {"PMI_RANK": "2", "PMI_SIZE": "4"}
     assert str(launcher.contradiction(crossed)).startswith("PMI_RANK is 2 and SLURM_PROCID is 3")
     with pytest.raises(WorldMismatch, match=r"PMI_RANK=\$SLURM_PROCID"):
-        shape.bind((PLANNED,), crossed)
+        binding.bind_to_shape((PLANNED,), crossed)

@@ -11,21 +11,23 @@ from tests.unit.made_pairs import Pair, PairSession
 from collbench.bindings.spec import Operation
 from collbench.errors import Interrupted
 from collbench.machine.facts import rank_facts
-from collbench.run.driver import TimedCall
+from collbench.run.failures import Unwatched
 from collbench.run.sampling import (
+    FIRST_BATCH,
     HOPELESS_BATCHES,
     PILOT_ANNOUNCEMENTS,
     SMALLEST_SLACK,
-    BatchReport,
+    Budget,
+    Fixed,
     Method,
     Sampling,
+    StopRule,
+    TimedCall,
     sample,
 )
-from collbench.run.watchdog import Unwatched
 from collbench.schema.case import Gate
-from collbench.timing.call import Call, Stage
-from collbench.timing.gates import FIRST_BATCH, Budget, Fixed, GateSetting, Signals, StopRule
-from collbench.timing.loop import Stamps
+from collbench.timing.call import Call, Signals, Stage
+from collbench.timing.loop import GateSetting, Stamps
 
 SLACK = 1_000
 FACTS = (rank_facts(), rank_facts())
@@ -92,7 +94,7 @@ def test_late_samples_make_the_slack_grow(late: int, times: int, short: bool) ->
 
 def test_the_rank_with_most_late_samples_decides() -> None:
     current, session = sampling()
-    session.world.other = lambda mine: BatchReport(100, 100, 0)
+    session.world.other = lambda mine: (100, 100, 0)
     after(current, 100, 0)
     assert current.gate.slack == 4 * SLACK
 
@@ -160,14 +162,14 @@ def test_the_budget_begins_after_the_warm_up_and_is_in_seconds() -> None:
 
 def test_a_stop_of_any_rank_interrupts_all() -> None:
     current, session = sampling()
-    session.world.other = lambda mine: BatchReport(0, 0, 2)
+    session.world.other = lambda mine: (0, 0, 2)
     with pytest.raises(Interrupted):
         current.agree(Unwatched())
 
 
 def test_a_stop_of_this_rank_interrupts_it_too() -> None:
     current, session = sampling()
-    session.world.other = lambda mine: BatchReport(0, 0, 0)
+    session.world.other = lambda mine: (0, 0, 0)
     told = Unwatched()
     told.stopped = 15
     with pytest.raises(Interrupted):
@@ -197,7 +199,7 @@ def test_the_first_slack_is_twice_the_announcement_to_the_slowest_rank(step: int
     """An announcement takes one step of the clock here. The other rank says how long it took there."""
     session = MadeSession()
     session.step = step
-    session.world.other = lambda mine: [other] if isinstance(mine, list) else mine
+    session.world.other = lambda mine: [other] if len(mine) == 1 else mine
     found = sample(timed_call(session), method(stop=Fixed(0)), Unwatched(), "bcast")
     assert found.gate.slack == slack
     assert slack >= SMALLEST_SLACK

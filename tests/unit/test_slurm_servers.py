@@ -23,7 +23,7 @@ from collbench.launch.engines.slurm.site import SlurmSite
 from collbench.launch.expansion import ExpandedPlan, expand, shapes_of
 from collbench.machine.facts import RankFacts, rank_facts
 from collbench.run import binding
-from collbench.run.shape import compared
+from collbench.run.binding import shape_difference
 from collbench.schema.plan import LaunchPlan
 from collbench.schema.world import SHAPE, Shape, shapes, text_of
 
@@ -154,7 +154,7 @@ PLACES = (("n0", 0), ("n1", 0), ("n1", 1), ("n2", 0), ("n2", 1))
 
 
 def test_a_world_with_a_host_for_servers_as_planned() -> None:
-    assert compared(WORLD, seats(*PLACES)) is None
+    assert shape_difference(WORLD, seats(*PLACES)) is None
     assert binding.difference(seats(*PLACES), None, {SHAPE: text_of(WORLD)}) is None
 
 
@@ -169,7 +169,7 @@ def test_a_world_with_a_host_for_servers_as_planned() -> None:
     ],
 )
 def test_what_differs_is_said(places: tuple[tuple[str, int], ...], says: str) -> None:
-    assert compared(WORLD, seats(*places)) == says
+    assert shape_difference(WORLD, seats(*places)) == says
 
 
 def test_a_shape_is_read_as_it_was_written() -> None:

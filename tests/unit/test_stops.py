@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from collbench.timing.gates import FIRST_BATCH, LARGEST_BATCH, LONGEST_BATCH, Budget, Fixed, StopRule
+from collbench.run.sampling import FIRST_BATCH, LARGEST_BATCH, LONGEST_BATCH, Budget, Fixed, StopRule
 
 
 def batches(rule: StopRule, pace: float) -> list[int]:

@@ -18,8 +18,8 @@ from collbench.launch.engines.docker.spec import Mount
 from collbench.launch.expansion import expand
 from collbench.launch.folders import INSIDE, described, place_of, refuse_other_device, signed, storage_of
 from collbench.machine.topology import Core, Topology
-from collbench.run import contention
-from collbench.run.contention import OwnTime
+from collbench.run import facts_of_ranks
+from collbench.run.facts_of_ranks import OwnTime
 from collbench.schema.plan import LaunchPlan
 from collbench.workloads.program import Step
 
@@ -158,7 +158,7 @@ def test_the_own_time_of_a_program_includes_the_steps_beside_it(monkeypatch: pyt
         given.append(own)
         return False, ()
 
-    monkeypatch.setattr(contention, "contended", contended)
+    monkeypatch.setattr(facts_of_ranks, "contended", contended)
     busy = Step(("sh", "-c", "i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done"))
     row = replace(row_with(printing(GOOD)), after=lambda case: (busy,))
     (record, _), *_ = run_row(monkeypatch, row)

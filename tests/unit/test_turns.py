@@ -19,17 +19,17 @@ from numpy.typing import NDArray
 from tests.unit.made_measurements import case
 
 from collbench.errors import Interrupted, RequestError
-from collbench.machine import launcher
+from collbench.machine import driver_link
 from collbench.machine.facts import ContentionMeter, Waited, format_cores, machine_id
 from collbench.run import sampling as sampling_module
 from collbench.run import turns as under_test
-from collbench.run.sampling import Sampling
+from collbench.run.sampling import Budget, Fixed, Sampling, StopRule
 from collbench.run.turns import BATCH, QUOTA_SLICE, Turns, sampled_in_turns
 from collbench.run.worlds_of_programs import AloneWorld
 from collbench.schema.case import Gate
 from collbench.schema.world import LONGEST_ORDER, VARIABLE, Order, Report, SliceRule
-from collbench.timing.gates import Budget, Fixed, GateSetting, Signals, StopRule
-from collbench.timing.loop import Stamps
+from collbench.timing.call import Signals
+from collbench.timing.loop import GateSetting, Stamps
 
 
 class Watched:
@@ -200,7 +200,7 @@ def test_what_all_ranks_used_is_added_up(driver: Driver, rank: Turns) -> None:
 
 
 def test_a_sleeper_gives_signs_of_life(driver: Driver, rank: Turns, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(launcher, "NAP", 0.02)
+    monkeypatch.setattr(driver_link, "NAP", 0.02)
     watch, thread = Watched(), driver.leads([END], pause=0.3)
     wait(rank, watch=watch)
     thread.join()
@@ -222,7 +222,7 @@ def test_without_a_driver_it_ends(driver: Driver, rank: Turns) -> None:
 
 
 def test_a_signal_wakes_it_up(driver: Driver, rank: Turns, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(launcher, "NAP", 0.02)
+    monkeypatch.setattr(driver_link, "NAP", 0.02)
     watch = Watched()
     threading.Timer(0.1, lambda: setattr(watch, "stopped", 15)).start()
     began = time.monotonic()

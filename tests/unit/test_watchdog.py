@@ -13,9 +13,8 @@ from typing import Any, NoReturn
 import pytest
 from tests.processes import LIMIT, wait_for
 
-from collbench.run import watchdog
-from collbench.run.failures import FirstReporter, on_watchdog
-from collbench.run.watchdog import Unwatched, Watchdog
+from collbench.run import failures
+from collbench.run.failures import FirstReporter, Unwatched, Watchdog, on_watchdog
 
 PROGRAM = Path(__file__).with_name("watched.py")
 LONG = "600"
@@ -110,13 +109,13 @@ def test_others_have_some_time_to_come_out_of_a_call_and_no_end_follows_when_the
         looked = len(looks)
         wait_for(lambda: len(looks) > looked + 2)
 
-    monkeypatch.setattr(watchdog, "select", SimpleNamespace(select=looking))
-    monkeypatch.setattr(watchdog, "time", SimpleNamespace(monotonic=lambda: clock[0]))
+    monkeypatch.setattr(failures, "select", SimpleNamespace(select=looking))
+    monkeypatch.setattr(failures, "time", SimpleNamespace(monotonic=lambda: clock[0]))
     with Watchdog(600.0, lambda kind, doing: ended.append(f"{kind} in {doing}")) as watched_by:
         for came_out in (True, False):
             watched_by.beat("the test")
             watched_by.failed("no memory.")
-            clock[0] += watchdog.PATIENCE - 1
+            clock[0] += failures.PATIENCE - 1
             look()
             assert not ended
             if came_out:
@@ -202,7 +201,7 @@ def test_after_a_signal_it_is_looked_often(monkeypatch: pytest.MonkeyPatch) -> N
         naps.append(wait)
         return select.select(read, write, odd, 0.01)
 
-    monkeypatch.setattr("collbench.run.watchdog.select", SimpleNamespace(select=looking))
+    monkeypatch.setattr("collbench.run.failures.select", SimpleNamespace(select=looking))
     with Watchdog(600.0, lambda kind, doing: ended.append(f"{kind} in {doing}")) as watched_by:
         watched_by.beat("the test")
         wait_for(lambda: len(naps) > 2)

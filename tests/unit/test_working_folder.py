@@ -14,14 +14,13 @@ from pathlib import Path
 import pytest
 from tests.processes import LIMIT
 
-from collbench.run import program as module
-from collbench.run.child import ProgramFailed
-from collbench.run.program import prefix, working_folder
+from collbench.run import child as module
+from collbench.run.child import ProgramFailed, prefix, working_folder
 
 #: Works in a folder, says which, and waits.
 WORKS = """
 import sys, time
-from collbench.run.program import working_folder
+from collbench.run.child import working_folder
 with working_folder(sys.argv[1]) as folder:
     (folder / "data").write_text("large")
     print(folder, flush=True)

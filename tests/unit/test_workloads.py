@@ -18,7 +18,7 @@ from collbench.errors import PlanError, RequestError
 from collbench.machine.facts import Stretch, Waited, last_level_cache, rank_facts
 from collbench.registry import defined
 from collbench.report.caveats import of_records as cautions
-from collbench.run import contention
+from collbench.run import facts_of_ranks
 from collbench.run.expand import program_cases
 from collbench.run.experiment import plan_experiment
 from collbench.run.worlds_of_programs import Alone, AloneSession
@@ -85,7 +85,7 @@ def test_a_program_is_watched_for_as_long_as_it_runs(monkeypatch: pytest.MonkeyP
         return True, ("held up",)
 
     monkeypatch.setattr(AloneSession, "clock", staticmethod(lambda: next(clock)))
-    monkeypatch.setattr(contention, "contended", contended)
+    monkeypatch.setattr(facts_of_ranks, "contended", contended)
     for record, _ in run_row(monkeypatch, row_with(printing(GOOD))):
         assert (record.contended, record.notes) == (True, ("held up", "kernels compiled by C"))
         assert (record.clock, record.oversubscribed, len(record.confinement)) == ("local", False, 1)
@@ -103,7 +103,7 @@ def test_of_a_program_in_turns_only_its_slices_are_watched(monkeypatch: pytest.M
         given.append((watched[0], watched[2:]))
         return False, ()
 
-    monkeypatch.setattr(contention, "contended", contended)
+    monkeypatch.setattr(facts_of_ranks, "contended", contended)
     run_row(monkeypatch, replace(row_with(printing(GOOD)), slices=lambda output: slices))
     assert given == [(slices, ())]
 

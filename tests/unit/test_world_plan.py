@@ -15,9 +15,8 @@ from collbench.bindings.spec import Roles
 from collbench.errors import PlanError
 from collbench.run.experiment import plan_experiment
 from collbench.run.measure import measure
-from collbench.run.sampling import Method
+from collbench.run.sampling import Fixed, Method, StopRule
 from collbench.schema.plan import Plan, WorldPlan, load_world_plan, plan_of_some
-from collbench.timing.gates import Fixed, StopRule
 
 __all__ = ["made"]  # a fixture
 

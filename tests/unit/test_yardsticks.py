@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 
 from collbench import yardsticks
-from collbench.yardsticks import _yardsticks, copy, core_distance, core_speed
-from collbench.yardsticks.yardstick import LIMIT, Run
+from collbench.yardsticks import LIMIT, Run, _yardsticks, copy, core_distance, core_speed
 
 CORES = tuple(sorted(os.sched_getaffinity(0))[:2])
 #: In an image of another machine a core of this number does not exist either.

@@ -14,8 +14,8 @@ import time
 from types import SimpleNamespace
 from typing import NoReturn
 
-from collbench.run import watchdog as watchdog_module
-from collbench.run.watchdog import Watchdog
+from collbench.run import failures
+from collbench.run.failures import Watchdog
 
 
 def last_words(kind: str, doing: str) -> NoReturn:
@@ -65,7 +65,7 @@ def main(kind: str, timeout: str, *graces: str) -> int:
     looks: list[float] = []
     clock = [0.0]
     if kind in ("beating", "deaf"):
-        vars(watchdog_module)["time"] = SimpleNamespace(monotonic=lambda: clock[0])
+        vars(failures)["time"] = SimpleNamespace(monotonic=lambda: clock[0])
 
     def trouble() -> str | None:
         looks.append(clock[0])

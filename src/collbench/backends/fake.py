@@ -31,8 +31,7 @@ from collbench.collectives.row import Array, Collective, fold
 from collbench.errors import LostRankError, RequestError, Unsupported
 from collbench.schema.axes import DTYPES, OPS, Op, ThreadLevel
 from collbench.schema.manifest import Library
-from collbench.timing.call import whole
-from collbench.timing.gates import Messages, Signals
+from collbench.timing.call import Messages, Signals, whole
 
 
 @dataclass(frozen=True)

@@ -47,8 +47,7 @@ from collbench.errors import LibraryError, Unsupported
 from collbench.machine.process import set_own
 from collbench.schema.axes import DTYPES, Op, ThreadLevel
 from collbench.schema.manifest import Library
-from collbench.timing.call import Call, Stage
-from collbench.timing.halt import Halt
+from collbench.timing.call import Call, Halt, Stage
 
 
 class NcclArguments:

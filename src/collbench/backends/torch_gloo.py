@@ -27,8 +27,7 @@ from collbench.errors import BackendUnavailable, LostRankError, RequestError, Un
 from collbench.machine import launcher
 from collbench.schema.axes import DTYPES, Op, ThreadLevel
 from collbench.schema.manifest import Library
-from collbench.timing.call import Call, Stage
-from collbench.timing.gates import Messages, Signals
+from collbench.timing.call import Call, Messages, Signals, Stage
 
 _LOST = re.compile(r"closed by peer|reset by peer|Broken pipe|Connection refused|Timed out|timed out", re.IGNORECASE)
 

@@ -30,8 +30,7 @@ from collbench.machine import launcher
 from collbench.machine.launcher import PMI, Launcher
 from collbench.schema.axes import DTYPES, THREAD_LEVELS, Op, ThreadLevel
 from collbench.schema.manifest import Library
-from collbench.timing.call import Native, Words
-from collbench.timing.gates import Messages, Signals
+from collbench.timing.call import Messages, Native, Signals, Words
 
 
 def how_to_install() -> str:

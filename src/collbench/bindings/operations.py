@@ -15,8 +15,7 @@ from collbench.collectives.row import Array, Binder, C, Collective, Part, Prepar
 from collbench.errors import Unsupported
 from collbench.machine import cgroup
 from collbench.schema.axes import DTYPES
-from collbench.timing.call import Call, Native, Stage, Stopwatch
-from collbench.timing.halt import Halt
+from collbench.timing.call import Call, Halt, Native, Stage, Stopwatch
 
 PAGE = 4096
 

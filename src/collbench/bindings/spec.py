@@ -24,8 +24,7 @@ from collbench.collectives.row import Array, Binder, Collective
 from collbench.schema.axes import Op, ThreadLevel
 from collbench.schema.manifest import Gpu, Library
 from collbench.schema.world import Place
-from collbench.timing.call import Call
-from collbench.timing.gates import Signals
+from collbench.timing.call import Call, Signals
 
 T = TypeVar("T")
 

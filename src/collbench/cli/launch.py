@@ -23,21 +23,10 @@ from collbench.analysis.estimate import stats
 from collbench.analysis.pairs import own_sides
 from collbench.analysis.results import some_from
 from collbench.analysis.runs import observe
-from collbench.cli.options import DOCKER_HOST, ENGINE, OPTIONAL_PLAN, PATH, SITE, command, option, switch
+from collbench.cli import options as flags
+from collbench.cli import until
 from collbench.cli.plan import LAUNCHES, UNTIL, Launching, ending, looking, placed_on, show_cells, show_commands
 from collbench.cli.terminal import note, say
-from collbench.cli.until import (
-    BegunRun,
-    Decider,
-    StandingOf,
-    begun_run,
-    closed,
-    continued,
-    nothing_to_decide,
-    plan_in,
-    refuse_other_software,
-    resuming,
-)
 from collbench.errors import CollbenchError, PackageMissing, RequestError, RunWriteError
 from collbench.launch import engines
 from collbench.launch.campaign import (
@@ -45,7 +34,7 @@ from collbench.launch.campaign import (
     campaign_manifest,
     expand_and_check,
     finished,
-    prepare_expanded,
+    prepare,
     run_campaign,
 )
 from collbench.launch.cells import Launch, LaunchCell, Part
@@ -76,20 +65,20 @@ MOST_COMPARED = 2000
 
 class _LaunchOptions(Launching):
     # fmt: off
-    plan: str | None = OPTIONAL_PLAN
-    out: Path | None = option("--out", "Folder of the run.  [default: results/PLAN]", "DIR", type=PATH)
-    resume: Path | None = option("--resume", "Resume the run in DIR: what is recorded is not repeated. With more --launches, only until decided.", "DIR", type=PATH)
+    plan: str | None = flags.OPTIONAL_PLAN
+    out: Path | None = flags.option("--out", "Folder of the run.  [default: results/PLAN]", "DIR", type=flags.PATH)
+    resume: Path | None = flags.option("--resume", "Resume the run in DIR: what is recorded is not repeated. With more --launches, only until decided.", "DIR", type=flags.PATH)
     until: Until | None = UNTIL
     launches: int | None = LAUNCHES
-    dry_run: bool = switch("--dry-run", "Print every container as a command of its engine; start no rank.")
-    sweep: bool = switch("--sweep", "Remove what killed launches left.")
-    engine: str | None = ENGINE
-    site: str | None = SITE
-    docker_host: str | None = DOCKER_HOST
+    dry_run: bool = flags.switch("--dry-run", "Print every container as a command of its engine; start no rank.")
+    sweep: bool = flags.switch("--sweep", "Remove what killed launches left.")
+    engine: str | None = flags.ENGINE
+    site: str | None = flags.SITE
+    docker_host: str | None = flags.DOCKER_HOST
     # fmt: on
 
 
-@command("launch", _LaunchOptions)
+@flags.command("launch", _LaunchOptions)
 def launch_command(options: _LaunchOptions) -> None:
     """Start the ranks of PLAN on the host and in containers, and write one run.
 
@@ -107,7 +96,7 @@ def launch_command(options: _LaunchOptions) -> None:
     path, plan = _plan_of(options.plan, resume)
     plan, before = ending(placed_on(plan, options), options), None
     if resume is not None:
-        plan, before = continued(plan, resume, options.until, options.launches)
+        plan, before = until.continued(plan, resume, options.until, options.launches)
     if plan.until == "decided":  # it is needed after some blocks, and refused before the first
         stats()
     stopping = Stopping()
@@ -130,7 +119,7 @@ def _plan_of(text: str | None, resume: Path | None) -> tuple[Path, LaunchPlan]:
         return path, load_launch_plan(path, text)
     if resume is None:
         raise RequestError("launch: name a plan: a file, or one that collbench plan lists, such as quick (or --sweep).")
-    plan = plan_in(read_manifest(resume))
+    plan = until.plan_in(read_manifest(resume))
     if plan is None:
         raise RequestError(f"--resume {resume}: this collbench cannot read the plan that the run has. Name its PLAN.")
     return resume, plan
@@ -177,7 +166,7 @@ class Purpose:
     and the folder of the run before its first launch. `resumable`: the command can resume its run.
     """
 
-    standing: StandingOf = standing
+    standing: until.StandingOf = standing
     in_vain: Callable[[Sequence[Record]], str] = _nothing
     began: Callable[[ExpandedPlan, Path], object] = _nothing
     resumable: bool = True
@@ -241,7 +230,7 @@ def perform(
     expanded, begun, purpose = expand_and_check(plan), None, purpose or Purpose()
     extends = before is not None and before is not plan
     if before is not None:
-        begun = begun_run(before, folder)
+        begun = until.begun_run(before, folder)
     else:
         try:
             refuse_unusable(folder)
@@ -257,27 +246,27 @@ def perform(
         if begun is not None:
             held.callback(begun.writer.close)
         with looking(plan):
-            prepared = prepare_expanded(expanded, check, held=held)
+            prepared = prepare(expanded, check, held=held)
         writer, manifest = _opened(prepared, folder, begun)
         records = _launched(prepared, writer, manifest, extends, check, purpose)
     writer.verify()
     return records
 
 
-def _nothing_left(expanded: ExpandedPlan, begun: BegunRun, extends: bool, purpose: Purpose) -> str:
+def _nothing_left(expanded: ExpandedPlan, begun: until.BegunRun, extends: bool, purpose: Purpose) -> str:
     """Why no launch would be started; empty where one may be."""
     before = begun.writer.before
     if len(finished(expanded, before)) == len(expanded.order):
         return "every launch of this plan is recorded, so nothing is started"
-    return nothing_to_decide(expanded, begun.manifest, before, purpose.standing) if extends else ""
+    return until.nothing_to_decide(expanded, begun.manifest, before, purpose.standing) if extends else ""
 
 
-def _opened(prepared: PreparedCampaign, folder: Path, begun: BegunRun | None) -> tuple[RunWriter, Manifest]:
+def _opened(prepared: PreparedCampaign, folder: Path, begun: until.BegunRun | None) -> tuple[RunWriter, Manifest]:
     """The run that is written, new or begun, and what its manifest says from now on."""
     manifest = campaign_manifest(prepared, tuple(sys.argv))
     if begun is None:
         return RunWriter(folder, manifest), manifest
-    refuse_other_software(begun.manifest, manifest, folder)
+    until.refuse_other_software(begun.manifest, manifest, folder)
     if others := add_hosts(folder, manifest.hosts):
         note(f"# hosts that had no part in the run before: {', '.join(host.name for host in others)}")
     return begun.writer, msgspec.structs.replace(manifest, plan=begun.manifest.plan)
@@ -288,7 +277,7 @@ def _launched(
 ) -> list[Record]:  # fmt: skip
     expanded, records = prepared.expanded, list(writer.before)
     done = finished(expanded, writer.before, some_from(manifest) or 0)
-    done |= closed(expanded, manifest, writer.before, extends)
+    done |= until.closed(expanded, manifest, writer.before, extends)
     known = {(record.case, record.launch): record.duet.seconds if record.duet else None
              for record in writer.before if not record.lost}  # fmt: skip
     differences = (*prepared.stacks.differences, *disturbances(expanded.placements.values()))
@@ -296,7 +285,7 @@ def _launched(
     sink = RunSink(writer, len(expanded.order), len(done), records)
     decider = None
     if expanded.plan.until == "decided":
-        decider = Decider(expanded, manifest, records, sink.say, standing=purpose.standing)
+        decider = until.Decider(expanded, manifest, records, sink.say, standing=purpose.standing)
     if extends:
         sink.say("judged by bets from now on: what a fixed number of launches just decided may be open again", 0)
         extend(writer.directory, expanded.plan.launches)
@@ -315,7 +304,7 @@ def _launched(
     try:
         run_campaign(prepared, sink, done, known, check, wanted)
         if decider and (more := decider.finish()):
-            sink.say(f"more launches: {resuming(writer.directory, until='decided', launches=more)}", 0)
+            sink.say(f"more launches: {until.resuming(writer.directory, until='decided', launches=more)}", 0)
     except (CollbenchError, KeyboardInterrupt) as error:
         sink.close()
         if purpose.resumable:
@@ -331,6 +320,6 @@ def _left(writer: RunWriter, error: BaseException) -> str:
     if writer.lost() is not None:
         return "" if said else f" {writer.standing()}"
     if said:
-        return f" To continue: {resuming(writer.directory)}"
+        return f" To continue: {until.resuming(writer.directory)}"
     there = f"{counted(writer.count, 'record is', 'records are')} in {writer.directory}"
-    return f" {there if writer.count else 'Nothing was recorded yet'}; continue: {resuming(writer.directory)}"
+    return f" {there if writer.count else 'Nothing was recorded yet'}; continue: {until.resuming(writer.directory)}"

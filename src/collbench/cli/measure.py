@@ -10,7 +10,6 @@ import os
 import sys
 import threading
 from collections.abc import Iterable, Iterator, Sequence
-from importlib.resources import as_file, files
 from pathlib import Path
 from typing import Any
 
@@ -28,9 +27,9 @@ from collbench.launch.shipped import find_plan
 from collbench.machine import launcher
 from collbench.report import STYLES, Style, new_style
 from collbench.run.binding import bind
-from collbench.run.describe import completed
 from collbench.run.expand import parameters_of
 from collbench.run.experiment import default_backend, perform, plan_experiment
+from collbench.run.facts_of_ranks import completed
 from collbench.schema.axes import AXES, Situation, Sizes, choices_of
 from collbench.schema.case import CADENCES, GATES
 from collbench.schema.manifest import Manifest
@@ -227,6 +226,8 @@ def run_command(options: _Run) -> None:
 @command("demo", Output)
 def demo_command(options: Output) -> None:
     """Measure the demo plan: under mpirun or torchrun on this machine, else with simulated ranks and times."""
+    from importlib.resources import as_file, files  # which every rank of other commands would load
+
     with as_file(files("collbench.cli") / "demo.toml") as path:
         plan = load_plan(path)
     if launcher.detect().kind == "none":

@@ -13,13 +13,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import click
-from click.shell_completion import CompletionItem
 
 from collbench.errors import RequestError
 from collbench.launch.shipped import plans
 from collbench.units import parse_size
 
 if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
     from collbench.schema.store import Margins
 
 
@@ -184,6 +185,8 @@ EXIT_1 = "Exit code 1 where --fail-on found what it looks for, or something was 
 
 def _plan_names(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Names of plans that come with collbench; files where no name begins like this."""
+    from click.shell_completion import CompletionItem
+
     names = [CompletionItem(name) for name in plans() if name.startswith(incomplete)]
     return names or [CompletionItem(incomplete, type="file")]
 

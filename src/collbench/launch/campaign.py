@@ -26,8 +26,8 @@ from collbench.launch.stacks import Stacks, look_at
 from collbench.launch.waiting import StopCheck
 from collbench.machine import facts
 from collbench.machine.facts import format_cores
-from collbench.run.describe import manifest_of, protocol
-from collbench.schema.case import Case, Where
+from collbench.run.facts_of_ranks import manifest_of, protocol
+from collbench.schema.case import Case
 from collbench.schema.manifest import Experiment, Manifest
 from collbench.schema.plan import LaunchPlan
 from collbench.schema.record import Alone, Record
@@ -51,23 +51,18 @@ def read_around(sink: LaunchSink, launches: tuple[Launch, ...], cores: frozenset
     Raises:
         Exception: what the sink raises.
     """
-    sink.add_reading(_taken(launches, cores, "before"))
+
+    def take(moment: Moment) -> YardstickReading:
+        readings = yardsticks.take(cores)
+        return YardstickReading(
+            launch=launches[0].number, sequence=launches[0].sequence,
+            cells=tuple(launch.cell.where for launch in launches), cores=format_cores(cores), moment=moment,
+            monotonic=time.monotonic(), wall=time.time(), values=readings.values, reason=readings.reason,
+        )  # fmt: skip
+
+    sink.add_reading(take("before"))
     yield
-    sink.add_reading(_taken(launches, cores, "after"))
-
-
-def _taken(launches: tuple[Launch, ...], cores: frozenset[int], moment: Moment) -> YardstickReading:
-    readings = yardsticks.take(cores)
-    return YardstickReading(
-        launch=launches[0].number, sequence=launches[0].sequence,
-        cells=tuple(_where(launch.cell) for launch in launches), cores=format_cores(cores), moment=moment,
-        monotonic=time.monotonic(), wall=time.time(), values=readings.values, reason=readings.reason,
-    )  # fmt: skip
-
-
-def _where(cell: LaunchCell) -> Where:
-    """As the records of the cell have it."""
-    return placed_case(Case(workload="", where=Where(ranks=cell.ranks)), cell).where
+    sink.add_reading(take("after"))
 
 
 #: The cells that are launched in a block, with what each executes; None: all.
@@ -107,21 +102,6 @@ def connect(expanded: ExpandedPlan, check: StopCheck) -> dict[str, Session]:
     return {engine.name: engine.connect(expanded.plan, check) for engine in chosen}
 
 
-def prepare(
-    plan: LaunchPlan, check: StopCheck, sessions: Mapping[str, Session] | None = None,
-    held: contextlib.ExitStack | None = None,
-) -> PreparedCampaign:  # fmt: skip
-    """Look at machine, engines, images and environments. Starts no rank. `check` raises when we are to stop.
-
-    Without `sessions` the engines that the plan names are connected to. What an engine keeps for the launches, such as
-    the nodes of a job, it keeps until `held` is closed; without, until this returns.
-
-    Raises:
-        CollbenchError: the plan needs something that does not exist here.
-    """
-    return prepare_expanded(expand_and_check(plan), check, sessions, held)
-
-
 def expand_and_check(plan: LaunchPlan) -> ExpandedPlan:
     """The plan, expanded, and refused where this can be told without an engine.
 
@@ -134,11 +114,19 @@ def expand_and_check(plan: LaunchPlan) -> ExpandedPlan:
     return expanded
 
 
-def prepare_expanded(
-    expanded: ExpandedPlan, check: StopCheck, sessions: Mapping[str, Session] | None = None,
+def prepare(
+    plan: LaunchPlan | ExpandedPlan, check: StopCheck, sessions: Mapping[str, Session] | None = None,
     held: contextlib.ExitStack | None = None,
 ) -> PreparedCampaign:  # fmt: skip
-    """As `prepare`, of a plan that is expanded."""
+    """Look at machine, engines, images and environments. Starts no rank. `check` raises when we are to stop.
+
+    Without `sessions` the engines that the plan names are connected to. What an engine keeps for the launches, such as
+    the nodes of a job, it keeps until `held` is closed; without, until this returns.
+
+    Raises:
+        CollbenchError: the plan needs something that does not exist here.
+    """
+    expanded = expand_and_check(plan) if isinstance(plan, LaunchPlan) else plan
     sessions = connect(expanded, check) if sessions is None else sessions
     with contextlib.ExitStack() as until_known:
         (held or until_known).enter_context(all_cleaned(sessions))
@@ -176,7 +164,7 @@ def run_campaign(
             if parts is not None:
                 if not parts:
                     return
-                whole = left = tuple(_of_some(prepared.expanded, left, parts, known))
+                whole = left = tuple(_with_unknown(prepared.expanded, left, parts, known))
             campaign.block(whole, left)
 
 
@@ -197,7 +185,7 @@ class _Campaign:
             key = key_of(self.prepared.expanded, group.launches[0].cell)
             refused = self.refused.get(key) if group.alone is None else None  # since the groups were made
             if key not in levels:
-                levels[key] = self._levels(group.reference)
+                levels[key] = {} if group.reference is None else self._levels(group.reference)
             refused = refused or self._perform(group, levels[key])
             if refused is not None:
                 self.refused[key] = refused
@@ -205,10 +193,8 @@ class _Campaign:
                     if not (group.repeats and launch is group.reference):
                         self._perform(Group((launch,), refused), {})
 
-    def _levels(self, reference: Launch | None) -> dict[Case, float]:
+    def _levels(self, reference: Launch) -> dict[Case, float]:
         """The times (log of s) of a reference that was measured before the run was interrupted."""
-        if reference is None:
-            return {}
         times = {case: self.known.get((placed_case(case, reference.cell), reference.number))
                  for case in self.prepared.expanded.expected[reference.cell]}  # fmt: skip
         return {case: math.log(seconds) for case, seconds in times.items() if seconds}
@@ -219,11 +205,15 @@ class _Campaign:
         sessions = {launch.cell.engine: self.prepared.sessions[launch.cell.engine] for launch in group.launches}
         for session in sessions.values():
             session.ready()
-        keepers = [self._keeper(launch) for launch in group.launches]
+        collectors = [self._collector(launch) for launch in group.launches]
+        assignments = [
+            Assignment(expanded.plan, launch, self.prepared.stacks.of(launch.cell), expanded.placements[launch.cell],
+                       sessions[launch.cell.engine], _order_of(expanded, launch), collector.add, group.alone)
+            for launch, collector in zip(group.launches, collectors, strict=True)
+        ]  # fmt: skip
         ensemble = Ensemble(
-            [self._assignment(launch, keeper, group.alone)
-             for launch, keeper in zip(group.launches, keepers, strict=True)],
-            expanded.plan.slices, random.Random(f"{expanded.plan.seed}/{group.launches[0].sequence}"),  # noqa: S311
+            assignments, expanded.plan.slices,
+            random.Random(f"{expanded.plan.seed}/{group.launches[0].sequence}"),  # noqa: S311 - an order, not a secret
             _order_of(expanded, replace(group.launches[0], only=None)),
             None if group.reference is None else group.launches.index(group.reference), group.repeats, levels,
         )  # fmt: skip
@@ -233,29 +223,21 @@ class _Campaign:
         if played.refused is not None:
             check()
             return played.refused
-        for launch, keeper, outcome in zip(group.launches, keepers, played.outcomes, strict=True):
+        for launch, collector, outcome in zip(group.launches, collectors, played.outcomes, strict=True):
             if not (group.repeats and launch is group.reference):
-                keeper.finish(outcome.transport, outcome.failure)
+                collector.finish(outcome.transport, outcome.failure)
         check()
         if any(isinstance(outcome.failure, LaunchLost) for outcome in played.outcomes):
             for session in sessions.values():  # the last launch has no next one, before which this would come out
                 session.ready()
         return None
 
-    def _keeper(self, launch: Launch) -> RecordCollector:
+    def _collector(self, launch: Launch) -> RecordCollector:
         expanded, cell = self.prepared.expanded, launch.cell
         stack, placement = self.prepared.stacks.of(cell), expanded.placements[cell]
-        beneath, each = stack.beneath.get(cell.storage or ""), expanded.plan.until == "decided"
-        expected = frozenset(_order_of(expanded, launch))
         return RecordCollector(
-            launch, expected, placement.crowded, notes(cell, placement, stack), self.sink, self.known, beneath, each
-        )
-
-    def _assignment(self, launch: Launch, keeper: RecordCollector, alone: Alone | None) -> Assignment:
-        expanded, cell = self.prepared.expanded, launch.cell
-        return Assignment(
-            expanded.plan, launch, self.prepared.stacks.of(cell), expanded.placements[cell],
-            self.prepared.sessions[cell.engine], _order_of(expanded, launch), keeper.add, alone,
+            launch, frozenset(_order_of(expanded, launch)), placement.crowded, notes(cell, placement, stack), self.sink,
+            self.known, stack.storage_devices.get(cell.storage or ""), expanded.plan.until == "decided",
         )  # fmt: skip
 
 
@@ -265,7 +247,7 @@ def _order_of(expanded: ExpandedPlan, launch: Launch) -> tuple[Case, ...]:
     return tuple(case for case in every if launch.only is None or case in launch.only.measured)
 
 
-def _of_some(
+def _with_unknown(
     expanded: ExpandedPlan, launches: Iterable[Launch], parts: Mapping[LaunchCell, Part], known: Known
 ) -> Iterator[Launch]:
     """Those launches of a block that measure something which is not known."""

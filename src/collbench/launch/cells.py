@@ -13,7 +13,7 @@ from collbench import backends, collectives, workloads
 from collbench.collectives.case import CollectiveCase
 from collbench.errors import PlanError
 from collbench.run.expand import cases_of, program_cases, refuse_cadence
-from collbench.schema.case import Case
+from collbench.schema.case import Case, Where
 from collbench.schema.plan import Affinity, Benchmark, LaunchPlan, Plan, name_of
 from collbench.units import counted
 from collbench.workloads.program import Program, ProgramCase
@@ -24,12 +24,13 @@ DEFAULT_RANKS, DEFAULT_BACKENDS, RANKS_OF_PROGRAMS = (2,), ("mpi",), (1,)
 
 @dataclass(frozen=True)
 class LaunchCell:
-    """One way to start a world. `isolation` is a step of the engine's ladder; None where its boxes isolate nothing.
+    """One way to start a world: a `Where`, and what the records of its ranks do not say.
 
-    On the host `image` names the environment to use. The first `servers` ranks are parameter servers for the others.
-    `storage` is what lies under the files of its programs; None where it measures none that works in files. `seccomp`
-    is the filter of system calls in containers. `side` is one of the plan's; where it has `image` in place of one of
-    the plan's images, it `replaces` that one.
+    `isolation` is a step of the engine's ladder; None where its boxes isolate nothing. On the host `image` names the
+    environment to use. The first `servers` ranks are parameter servers for the others. `storage` is what lies under the
+    files of its programs; None where it measures none that works in files. `seccomp` is the filter of system calls in
+    containers. `side` is one of the plan's; where it has `image` in place of one of the plan's images, it `replaces`
+    that one.
     """
 
     image: str
@@ -46,12 +47,15 @@ class LaunchCell:
     replaces: str = ""
 
     @property
+    def where(self) -> Where:
+        """As the records of its worlds have it, whose image is the plan's."""
+        values = {name: getattr(self, name) for name in Where.__struct_fields__}
+        return Where(**values | {"image": self.plan_image})
+
+    @property
     def title(self) -> str:
         """`openmpi single strict, 2 ranks`, or `... 1 server and 2 workers`."""
-        filtered = None if self.seccomp == "default" else f"seccomp {self.seccomp}"
-        place = (self.side and f"{self.side}:", self.plan_image, self.policy, self.isolation,
-                 None if self.affinity == "near" else self.affinity, filtered,
-                 self.storage and f"on {self.storage}")  # fmt: skip
+        place = (self.side and f"{self.side}:", self.plan_image, self.where.text, self.storage and f"on {self.storage}")
         world = counted(self.ranks, "rank")
         if self.servers:
             world = f"{counted(self.servers, 'server')} and {counted(self.ranks - self.servers, 'worker')}"
@@ -133,14 +137,11 @@ def cases_in(plan: LaunchPlan, cell: LaunchCell) -> tuple[CollectiveCase | Progr
         PlanError: an unknown name, a root that is not a rank, or a program on several ranks.
     """
     inner = inner_plan(plan, cell)
-    return (*(_collective_cases(inner, cell) if inner.collectives else ()), *program_cases(inner, cell.ranks))
-
-
-def _collective_cases(inner: Plan, cell: LaunchCell) -> tuple[CollectiveCase, ...]:
-    cases = tuple(dict.fromkeys(case for name in inner["backends"] for case in cases_of(inner, name, cell.ranks)))
-    if all(cell.ranks < collectives.get(case.collective).min_ranks for case in cases):
+    backends_used = inner["backends"] if inner.collectives else ()
+    cases = tuple(dict.fromkeys(case for name in backends_used for case in cases_of(inner, name, cell.ranks)))
+    if inner.collectives and all(cell.ranks < collectives.get(case.collective).min_ranks for case in cases):
         raise PlanError(f"{cell.title}: {', '.join(inner.collectives)} needs more ranks. Raise ranks or workers.")
-    return cases
+    return (*cases, *program_cases(inner, cell.ranks))
 
 
 def check_backends(plan: LaunchPlan) -> None:
@@ -200,15 +201,12 @@ def _with_servers(plan: LaunchPlan, cell: LaunchCell, benchmark: Benchmark) -> B
         return benchmark
     own: dict[str, Any] = {"name": benchmark} if isinstance(benchmark, str) else dict(benchmark)
     if counts in own:
+        listed = list(own[counts]) if isinstance(own[counts], list | tuple) else [own[counts]]
         raise PlanError(
             f"benchmark {own['name']}: {counts} = {own[counts]!r}, and of a plan with workers servers says how many "
-            f"there are. Remove it from the benchmark, and write servers = {_listed(own[counts])} beside workers."
+            f"there are. Remove it from the benchmark, and write servers = {listed} beside workers."
         )
     return own | {counts: cell.servers}
-
-
-def _listed(servers: Any) -> list[Any]:
-    return list(servers) if isinstance(servers, list | tuple) else [servers]
 
 
 def communicates(plan: LaunchPlan) -> bool:

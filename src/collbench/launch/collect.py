@@ -21,7 +21,7 @@ from collbench.launch.folders import open_folder, open_plain
 from collbench.launch.waiting import whole_words
 from collbench.schema import record as records
 from collbench.schema.case import Case
-from collbench.schema.record import LOST, Record, Samples
+from collbench.schema.record import LOST, Record
 from collbench.schema.samples import decode_samples
 from collbench.schema.store import YardstickReading
 from collbench.units import counted
@@ -48,7 +48,7 @@ class CollectedRecord:
     samples: NDArray[np.int64] | None
 
 
-def take_over(folder: Path, expected: frozenset[Case]) -> Iterator[CollectedRecord]:
+def collect(folder: Path, expected: frozenset[Case]) -> Iterator[CollectedRecord]:
     """The records of the run in `folder`, in order, one at a time. Stops at a line that was cut off.
 
     Raises:
@@ -63,34 +63,29 @@ def take_over(folder: Path, expected: frozenset[Case]) -> Iterator[CollectedReco
             if record.case not in expected or record.case in seen:
                 raise RunReadError(f"records.jsonl line {number}: a case that was not asked for.")
             seen.add(record.case)
-            yield CollectedRecord(_cut(record), _samples(root, record))
+            notes = tuple(cut(note) for note in record.notes[:MOST_NOTES])
+            if len(record.notes) > MOST_NOTES:
+                notes += (f"{len(record.notes) - MOST_NOTES} more notes were left out",)
+            texts = {name: getattr(record, name) for name in ("reason", "transport", "algorithm", "protocol")}
+            texts = {name: cut(text) for name, text in texts.items() if text is not None}
+            yield CollectedRecord(msgspec.structs.replace(record, notes=notes, **texts), _samples(root, record))
     finally:
         close(root)
 
 
 def left_behind(folder: Path, expected: frozenset[Case]) -> Iterator[CollectedRecord | LaunchFailed]:
-    """As `take_over`, but the error that prevents reading the rest of the run comes last, in place of a record."""
+    """As `collect`, but the error that prevents reading the rest of the run comes last, in place of a record."""
     try:
-        yield from take_over(folder, expected)
-    except RunReadError as error:
-        yield LaunchFailed(f"wrote a run that cannot be read further: {error}")
+        yield from collect(folder, expected)
     except Exception as error:
-        yield LaunchFailed(f"wrote a run that cannot be read further: {type(error).__name__}: {error}")
+        why = str(error) if isinstance(error, RunReadError) else f"{type(error).__name__}: {error}"
+        yield LaunchFailed(f"wrote a run that cannot be read further: {why}")
 
 
 def cut(text: str) -> str:
     """A text from a world, as a record may hold it: of bounded length, and encodable."""
     plain = text.encode("utf-8", "backslashreplace").decode("utf-8")
     return plain if len(plain) <= LONGEST_TEXT else f"{whole_words(plain, LONGEST_TEXT)} ..."
-
-
-def _cut(record: Record) -> Record:
-    notes = tuple(cut(note) for note in record.notes[:MOST_NOTES])
-    if len(record.notes) > MOST_NOTES:
-        notes += (f"{len(record.notes) - MOST_NOTES} more notes were left out",)
-    texts = {name: getattr(record, name) for name in ("reason", "transport", "algorithm", "protocol")}
-    bounded = {name: cut(text) for name, text in texts.items() if text is not None}
-    return msgspec.structs.replace(record, notes=notes, **bounded)
 
 
 def _lines(root: int) -> Iterator[bytes]:
@@ -124,17 +119,13 @@ def _samples(root: int, record: Record) -> NDArray[np.int64] | None:
         close(inner)
     with file:
         samples = decode_samples(file, f"{description.file!a}", record)
-    _refuse_other_values(samples, description)
-    return samples
-
-
-def _refuse_other_values(samples: NDArray[np.int64], description: Samples) -> None:
-    """Samples are times of 1 ns and more; for an operation that was late at the gate every rank's is negative."""
+    # times of 1 ns and more; for an operation that was late at the gate every rank's is negative
     late = samples < 0
     if not (late.any(axis=0) == late.all(axis=0)).all() or int(late[0].sum()) != description.invalid:
         raise RunReadError(f"{description.file!a}: its late samples are not the {description.invalid} of its record.")
     if not samples.all():
         raise RunReadError(f"{description.file!a}: holds a time of 0 ns.")
+    return samples
 
 
 class LaunchSink(Protocol):
@@ -158,32 +149,32 @@ class RecordCollector:
 
     def __init__(
         self, launch: Launch, expected: frozenset[Case], crowded: bool, notes: tuple[str, ...], sink: LaunchSink,
-        known: Container[tuple[Case, int]], beneath: str | None = None, each: bool = False,
+        known: Container[tuple[Case, int]], device: str | None = None, each: bool = False,
     ) -> None:  # fmt: skip
-        self._beneath, self._each = beneath, each
         self._launch, self._crowded, self._notes, self._sink = launch, crowded, notes, sink
+        self._device, self._each = device, each
         self._missing = {case for case in expected if (placed_case(case, launch.cell), launch.number) not in known}
         self._failed: list[str] = []  # reasons of cases
         self._cases, self._measured = len(expected), False
 
-    def add(self, harvested: CollectedRecord, transport: str | None, failure: LaunchFailed | None = None) -> None:
+    def add(self, collected: CollectedRecord, transport: str | None, failure: LaunchFailed | None = None) -> None:
         """A record of the launch; with the last one, how the launch ended.
 
         Where a launch fails after every case was measured, no case has failed: the last record has a note. One in which
         every case was skipped ends so, and each record says why.
         """
-        case = harvested.record.case
-        if harvested.record.status == "failed":
-            self._failed.append(harvested.record.reason or "no reason")
-        self._measured |= harvested.record.status == "ok"
+        case = collected.record.case
+        if collected.record.status == "failed":
+            self._failed.append(collected.record.reason or "no reason")
+        self._measured |= collected.record.status == "ok"
         if case not in self._missing:
             return
         self._missing.remove(case)
         notes = self._notes
         if failure is not None and not self._missing and self._measured and not self._failed:
             notes += (cut(f"every case was measured, and then: {failure}"),)
-        record = with_placement(harvested.record, self._launch, transport, self._crowded, self._beneath)
-        self._sink.add(msgspec.structs.replace(record, notes=(*record.notes, *notes)), harvested.samples)
+        record = with_placement(collected.record, self._launch, transport, self._crowded, self._device)
+        self._sink.add(msgspec.structs.replace(record, notes=(*record.notes, *notes)), collected.samples)
 
     def finish(self, transport: str | None, failure: LaunchFailed | None) -> None:
         """A launch that failed before its end is one failed record: of the first case that it did not measure.
@@ -208,30 +199,27 @@ class RecordCollector:
 
 
 def with_placement(
-    record: Record, launch: Launch, transport: str | None, crowded: bool, beneath: str | None = None
+    record: Record, launch: Launch, transport: str | None, crowded: bool, device: str | None = None
 ) -> Record:
     """The record with what its world cannot know: place and launch; what the library printed; shared processors.
 
-    `beneath` is the device that the engine says its storage is on.
+    `device` is the one that the engine says its storage is on.
     """
-    case = placed_case(record.case, launch.cell)
-    oversubscribed = record.oversubscribed
-    if oversubscribed is not None:
-        oversubscribed = oversubscribed or crowded
+    known = record.oversubscribed is not None
     return msgspec.structs.replace(
-        record, case=case, launch=launch.number, transport=storage_text(record.transport or transport, beneath),
-        oversubscribed=oversubscribed,
+        record, case=placed_case(record.case, launch.cell), launch=launch.number,
+        transport=storage_text(record.transport or transport, device),
+        oversubscribed=record.oversubscribed or crowded if known else None,
     )  # fmt: skip
 
 
-def storage_text(seen: str | None, told: str | None) -> str | None:
-    """What lay under the files as seen from inside, with what the engine told: `overlay on ext4 (vda)`."""
-    if seen is None or told is None or told == seen:
+def storage_text(seen: str | None, device: str | None) -> str | None:
+    """What lay under the files as seen from inside, with the engine's device: `overlay on ext4 (vda)`."""
+    if seen is None or device is None or device == seen:
         return seen
-    return f"{seen}; the engine keeps it on {told}" if seen.endswith(")") else f"{seen} on {told}"
+    return f"{seen}; the engine keeps it on {device}" if seen.endswith(")") else f"{seen} on {device}"
 
 
 def placed_case(case: Case, cell: LaunchCell) -> Case:
-    return case.having(engine=cell.engine, image=cell.plan_image, policy=cell.policy, isolation=cell.isolation,
-                       affinity=cell.affinity, storage=cell.storage, seccomp=cell.seccomp,
-                       hosts=cell.hosts, side=cell.side)  # fmt: skip
+    """A case as its world recorded it, with the place of the cell."""
+    return msgspec.structs.replace(case, where=msgspec.structs.replace(cell.where, ranks=case.where.ranks))

@@ -11,9 +11,10 @@ import contextlib
 import math
 import random
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import mean, median
+from typing import Literal
 
 from collbench.errors import Interrupted
 from collbench.launch.live_world import Assignment, LiveWorld, Outcome, without_measure
@@ -22,7 +23,7 @@ from collbench.schema.case import Case, Gate
 from collbench.schema.plan import LaunchPlan
 from collbench.schema.record import Alone, Duet, Slice
 from collbench.schema.world import Order, Report, SliceRule
-from collbench.timing.gates import LARGEST_SLACK
+from collbench.timing.loop import LARGEST_SLACK
 
 #: Intervals at which worlds are looked at while one of them measures, and when all are about to end (s).
 LOOK, ENDING = 0.25, 0.02
@@ -49,7 +50,7 @@ class Turn:
 
 
 #: One turn of each world, in order.
-Round = Sequence[tuple[LiveWorld, Turn]]
+Round = Mapping[LiveWorld, Turn]
 
 
 @dataclass(frozen=True)
@@ -96,7 +97,9 @@ def run_together(ensemble: Ensemble, check: StopCheck) -> Played:
             if len(worlds) > 1:
                 refused = _Conversation(ensemble, worlds, check).held()
             if refused is None:
-                _wait(worlds, check)
+                while running := [world for world in worlds if world.look()]:
+                    check()
+                    time.sleep(ENDING if len(worlds) > 1 else max(world.pause for world in running))
         except Interrupted as error:
             interrupted = error
         unkept = ensemble.reference if ensemble.repeats else None
@@ -104,13 +107,6 @@ def run_together(ensemble: Ensemble, check: StopCheck) -> Played:
     if interrupted is not None:
         raise interrupted
     return Played(tuple(outcomes), refused)
-
-
-def _wait(worlds: Sequence[LiveWorld], check: StopCheck) -> None:
-    """Until all are over."""
-    while running := [world for world in worlds if world.look()]:
-        check()
-        time.sleep(ENDING if len(worlds) > 1 else max(world.pause for world in running))
 
 
 class _Conversation:
@@ -126,12 +122,13 @@ class _Conversation:
     def held(self) -> Alone | None:
         """Why these worlds cannot live at once; None: they did, to the end of each."""
         for world in self._worlds:
-            self._heard(world, ("stands",), self._limit + limits_of(self._plan, 1).start)
+            self._wait_for(world, ("stands",), self._limit + limits_of(self._plan, 1).start)
         if any(world.over and world.unreachable for world in self._worlds):
             return "unreachable"
         if len({world.cores for world in self._alive}) > 1:
             return "elsewhere"
-        if _in_common(self._alive):
+        holds = [held for world in self._alive for held in set(world.holds)]
+        if len(holds) > len(set(holds)):
             return "shared"
         while standing := [world for world in self._alive if world.stands is not None]:
             case = min((world.stands for world in standing if world.stands), key=self._numbers.__getitem__)
@@ -151,7 +148,7 @@ class _Conversation:
         """The longest wait for a report (s)."""
         return limits_of(self._plan, 1).case
 
-    def _heard(self, world: LiveWorld, expected: Collection[str], limit: float | None = None) -> Report | None:
+    def _wait_for(self, world: LiveWorld, expected: Collection[str], limit: float | None = None) -> Report | None:
         """What a world reports next, one of what is `expected`, while the others are looked at; None: it is over."""
         limit = self._limit if limit is None else limit
         waited, last = 0.0, time.monotonic()
@@ -180,44 +177,39 @@ class _Conversation:
         last = -1 if world.stands is None else self._numbers[world.stands]
         return report.case in world.assignment.expected and self._numbers[report.case] > last
 
-    def _asked(self, world: LiveWorld, order: Order, *expected: str) -> Report | None:
+    def _ask(self, world: LiveWorld, order: Order, *expected: str) -> Report | None:
         world.order(order)
-        return self._heard(world, expected)
+        return self._wait_for(world, expected)
 
     def _case(self, case: Case, worlds: Sequence[LiveWorld]) -> None:
         """Measure a case in the worlds that stand before it, and bring them to their next one."""
-        ready: dict[int, Report] = {}
+        ready: dict[LiveWorld, Report] = {}
         for world in worlds:
-            report = self._asked(world, Order(act="begin"), "ready", "stands")
+            report = self._ask(world, Order(act="begin"), "ready", "stands")
             if report is not None and report.at == "ready":
-                ready[id(world)] = report  # else it is over, or it skipped the case
+                ready[world] = report  # else it is over, or it skipped the case
             elif report is not None:
                 world.broken.add(without_measure(case))
-        members = [world for world in worlds if id(world) in ready]
-        turns: list[Round] | None = None
-        while len(members) > 1:
-            turns = self._rounds(members, [ready[id(world)] for world in members])
+        members, turns = list(ready), list[Round]()
+        while len(members) > 1 and not turns:
+            turns = self._rounds(members, [ready[world] for world in members])
+            if self._refused is not None:
+                return
             members = [world for world in members if not world.over]
-            if turns is not None or self._refused is not None:
-                break
-        if self._refused is None:
-            self._ended(case, members, turns)
-
-    def _ended(self, case: Case, members: Sequence[LiveWorld], turns: list[Round] | None) -> None:
-        """Let each check its results and record the case; a pair counts where all did."""
-        order = Order(act="end" if turns is not None and len(members) > 1 else "alone")
-        ended = [self._asked(world, order, "stands") for world in members]
-        whole = turns is not None and len(members) > 1 and None not in ended
-        for name in _measures(turns) if whole and turns is not None else ():
-            measured = case.having(measure=name) if name else case
-            for world, duet in zip(members, self._duets(measured, members, turns or (), name), strict=True):
-                if duet is not None:
+        # each checks its results and records the case; a pair counts where all did
+        in_pair = bool(turns) and len(members) > 1
+        ended = [self._ask(world, Order(act="end" if in_pair else "alone"), "stands") for world in members]
+        if in_pair and None not in ended:
+            first = next(iter(turns[0].values())).report
+            for name in first.measures or ("",):
+                measured = case.having(measure=name) if name else case
+                for world, duet in self._duets(measured, members, turns, name).items():
                     world.duets[measured] = duet
         for world in members:
             world.broken.add(without_measure(case))  # what is not in a duet has no partner
 
-    def _rounds(self, members: list[LiveWorld], ready: Sequence[Report]) -> list[Round] | None:
-        """All rounds of a case; None: a world died, so that the case begins again with the others."""
+    def _rounds(self, members: list[LiveWorld], ready: Sequence[Report]) -> list[Round]:
+        """All rounds of a case; none: a world died, so that the case begins again with the others."""
         gate: Gate = "barrier" if any(one.gate == "barrier" for one in ready) else ready[0].gate
         slack, seconds = max(one.slack for one in ready), max(self._rule.seconds, *(one.shortest for one in ready))
         samples, rounds, anew, hopeless, enough = max(one.samples for one in ready), list[Round](), True, 0, False
@@ -227,65 +219,60 @@ class _Conversation:
                           operations=_operations(samples, len(rounds), self._rule), rule=self._rule)  # fmt: skip
             played = self._round(members, order)
             if played is None:
-                return None
+                return []
             rounds.append(played)
-            late = max(turn.report.late / max(turn.report.n, 1) for _, turn in played)
+            late = max(turn.report.late / max(turn.report.n, 1) for turn in played.values())
             hopeless = hopeless + 1 if late > MOSTLY_LATE else 0
             slack = min(slack * (4 if late > MOSTLY_LATE else 2 if late > LATE else 1), LARGEST_SLACK)
             anew, passed = False, (time.monotonic() - began) / len(members)
             enough = _enough(len(rounds), samples, passed, self._rule)
-            mostly = enough and 2 * sum(map(_late, rounds)) > sum(map(_taken, rounds))
+            mostly = enough and 2 * _most(rounds, "late") > _most(rounds, "n")
             if gate == "roundtime" and self._plan.gate == "auto" and (hopeless >= HOPELESS or mostly):
                 gate, anew, hopeless, rounds, enough, began = "barrier", True, 0, [], False, time.monotonic()
-        self._slept += [_slept(world, turn.report, self._rule) for one in rounds for world, turn in one]
-        if self._slept.count(False) > _too_many(len(self._slept), self._rule.invalid):
+        self._slept += [_slept(world, turn.report, self._rule) for one in rounds for world, turn in one.items()]
+        share, sleeps = self._rule.invalid, len(self._slept)
+        if self._slept.count(False) > share * sleeps + STANDARD_ERRORS * math.sqrt(share * (1 - share) * sleeps):
             self._refused = "awake"
         return rounds
 
     def _round(self, members: Sequence[LiveWorld], order: Order) -> Round | None:
-        played = []
+        played: dict[LiveWorld, Turn] = {}
         for place, world in enumerate(self._ensemble.generator.sample(members, len(members))):
             started = time.monotonic()
-            if (report := self._asked(world, order, "slice")) is None:
+            if (report := self._ask(world, order, "slice")) is None:
                 return None
-            played.append((world, Turn(started, place, report)))
+            played[world] = Turn(started, place, report)
         return played
 
-    def _duets(self, case: Case, members: Sequence[LiveWorld], rounds: Sequence[Round], name: str) -> list[Duet | None]:
-        """Of each member its part in a case, of one measure where these have names; None: too little was in time."""
-        valid = _valid(rounds, self._rule)
+    def _duets(
+        self, case: Case, members: Sequence[LiveWorld], rounds: Sequence[Round], name: str
+    ) -> dict[LiveWorld, Duet]:  # fmt: skip
+        """Of each member its part in a case, of one measure where these have names; none: too little was in time."""
+        # a round counts where all worlds slept before their turns in it and in the next one
+        slept = [all(_slept(world, turn.report, self._rule) for world, turn in one.items()) for one in rounds]
+        valid = [before and after for before, after in zip(slept, (*slept[1:], True), strict=True)]
         reference = None if self._ensemble.reference is None else self._worlds[self._ensemble.reference]
-        times = {
-            id(world): [_time_of(one, world, name) for one, counts in zip(rounds, valid, strict=True) if counts]
-            for world in members
-        }
-        complete = [k for k in range(valid.count(True)) if all(times[id(world)][k] for world in members)]
-        logs = {key: [math.log(taken[k] or 1.0) for k in complete] for key, taken in times.items()}
-        if not complete or (reference is not None and id(reference) not in logs):
-            return [None] * len(members)
-        middles = [mean(column) for column in zip(*logs.values(), strict=True)]
-        if reference is not None:
-            middles = logs[id(reference)]
-        level = mean(middles)
-        if reference is not None:
-            level = self._ensemble.levels.setdefault(case, level)
-        began, found = rounds[0][0][1].started, list[Duet | None]()
+        times = {world: [_time_of(one[world], name) for one in rounds] for world in members}
+        complete = [k for k, counts in enumerate(valid) if counts and all(times[world][k] for world in members)]
+        logs = {world: [math.log(taken[k] or 1.0) for k in complete] for world, taken in times.items()}
+        if not complete or (reference is not None and reference not in logs):
+            return {}
+        if reference is None:
+            middles = [mean(column) for column in zip(*logs.values(), strict=True)]
+            level = mean(middles)
+        else:
+            middles = logs[reference]
+            level = self._ensemble.levels.setdefault(case, mean(middles))
+        began, duets = next(iter(rounds[0].values())).started, dict[LiveWorld, Duet]()
         for world in members:
-            relative = median(log - middle for log, middle in zip(logs[id(world)], middles, strict=True))
-            slices = tuple(_slice(one, world, name, began, counts) for one, counts in zip(rounds, valid, strict=True))
-            found.append(Duet(worlds=len(members), started=self._worlds.index(world),
-                              seconds=math.exp(level + relative), slices=slices, checked=CHECKED,
-                              reference=world is reference))  # fmt: skip
-        return found
-
-
-def _in_common(worlds: Sequence[LiveWorld]) -> frozenset[str]:
-    """What two of them hold."""
-    seen, common = set[str](), set[str]()
-    for world in worlds:
-        common |= seen & set(world.holds)
-        seen |= set(world.holds)
-    return frozenset(common)
+            relative = median(log - middle for log, middle in zip(logs[world], middles, strict=True))
+            turns = zip((one[world] for one in rounds), valid, strict=True)
+            duets[world] = Duet(
+                worlds=len(members), started=self._worlds.index(world), seconds=math.exp(level + relative),
+                slices=tuple(_slice(turn, name, began, counts) for turn, counts in turns), checked=CHECKED,
+                reference=world is reference,
+            )  # fmt: skip
+        return duets
 
 
 def _operations(samples: int, number: int, rule: SliceRule) -> int:
@@ -301,46 +288,21 @@ def _enough(rounds: int, samples: int, passed: float, rule: SliceRule) -> bool:
     return rounds >= rule.rounds or (rounds >= rule.fewest and passed > 2 * rule.usual)
 
 
-def _valid(rounds: Sequence[Round], rule: SliceRule) -> list[bool]:
-    """Of each round, whether all worlds slept before their turns in it and in the next one."""
-    slept = [all(_slept(world, turn.report, rule) for world, turn in one) for one in rounds]
-    return [before and after for before, after in zip(slept, (*slept[1:], True), strict=True)]
-
-
-def _too_many(sleeps: int, share: float) -> float:
-    """Above how many of these sleeps the share that were none is established to be larger than this one."""
-    return share * sleeps + STANDARD_ERRORS * math.sqrt(share * (1 - share) * sleeps)
-
-
 def _slept(world: LiveWorld, report: Report, rule: SliceRule) -> bool:
     ranks = world.launch.cell.ranks
     return report.asleep <= ranks * max(rule.asleep * report.slept, rule.waking)
 
 
-def _late(one: Round) -> int:
-    return max(turn.report.late for _, turn in one)
+def _most(rounds: Sequence[Round], count: Literal["late", "n"]) -> int:
+    """Over all rounds, the largest number of late samples, or of samples, of a world."""
+    return sum(max(getattr(turn.report, count) for turn in one.values()) for one in rounds)
 
 
-def _taken(one: Round) -> int:
-    return max(turn.report.n for _, turn in one)
+def _time_of(turn: Turn, name: str) -> float | None:
+    return turn.report.measures.get(name) if name else turn.report.seconds
 
 
-def _turn_of(one: Round, world: LiveWorld) -> Turn:
-    return next(turn for other, turn in one if other is world)
-
-
-def _measures(rounds: Sequence[Round]) -> Sequence[str]:
-    """Names of what a slice has a time of each; one without a name where it has one time."""
-    return tuple(rounds[0][0][1].report.measures) or ("",)
-
-
-def _time_of(one: Round, world: LiveWorld, name: str) -> float | None:
-    report = _turn_of(one, world).report
-    return report.measures.get(name) if name else report.seconds
-
-
-def _slice(one: Round, world: LiveWorld, name: str, began: float, valid: bool) -> Slice:
-    turn, seconds = _turn_of(one, world), _time_of(one, world, name) or 0.0
-    report = turn.report
-    return Slice(start=max(turn.started - began, 0.0), place=turn.place, n=report.n, seconds=seconds,
-                 halves=report.halves, asleep=report.asleep, slept=report.slept, valid=valid)  # fmt: skip
+def _slice(turn: Turn, name: str, began: float, valid: bool) -> Slice:
+    report, start = turn.report, max(turn.started - began, 0.0)
+    return Slice(start=start, place=turn.place, n=report.n, seconds=_time_of(turn, name) or 0.0, halves=report.halves,
+                 asleep=report.asleep, slept=report.slept, valid=valid)  # fmt: skip

@@ -30,7 +30,7 @@ from collbench.launch.launchers import PROCESS, RankLauncher
 from collbench.launch.overrides import refuse_missing_files, refuse_overrides
 from collbench.launch.placement import Placement, place
 from collbench.machine.topology import Topology
-from collbench.run.memory_check import how_to_fit
+from collbench.run.expand import how_to_fit
 from collbench.schema.axes import DTYPES
 from collbench.schema.case import Case
 from collbench.schema.plan import LaunchPlan, named_sides
@@ -93,20 +93,8 @@ def expand(plan: LaunchPlan, machine: Callable[[str], Topology] | None = None) -
                for policy, engine in engine_by_policy.items()}  # fmt: skip
     left_out = _left_out(plan, [engine for policy, engine in engine_by_policy.items() if ladders[policy]])
     worlds = dict.fromkeys(
-        LaunchCell(
-            plan.image_of(side, image),
-            policy,
-            None,
-            ranks,
-            affinity,
-            server,
-            engine_by_policy[policy].name,
-            storage,
-            seccomp,
-            hosts,
-            side,
-            image if plan.image_of(side, image) != image else "",
-        )
+        LaunchCell(plan.image_of(side, image), policy, None, ranks, affinity, server, engine_by_policy[policy].name,
+                   storage, seccomp, hosts, side, image if plan.image_of(side, image) != image else "")
         for ranks, server in worlds_of(plan)
         for image in plan.images
         for policy in plan.policies
@@ -115,15 +103,15 @@ def expand(plan: LaunchPlan, machine: Callable[[str], Topology] | None = None) -
         for seccomp in (plan.seccomp if ladders[policy] else ("default",))
         for hosts in plan.hosts
         for side in plan.sides or (None,)
-    )
+    )  # fmt: skip
     placements: dict[LaunchCell, Placement] = {}
     for world in worlds:
         try:
             placement = place(sites[world.engine].machine, world, plan)
         except PlanError as error:
             raise PlanError(f"{world.title}: {error}") from error
-        steps = steps_of(ladders[world.policy], len(placement.boxes), plan.isolation)
-        placements |= {replace(world, isolation=step): placement for step in steps}
+        for step in steps_of(ladders[world.policy], len(placement.boxes), plan.isolation):
+            placements[replace(world, isolation=step)] = placement
     if not placements:
         raise PlanError(f"{'; '.join(left_out)}, and no cell is left. Name a step that it has.")
     cases = {cell: cases_in(plan, cell) for cell in placements}
@@ -166,12 +154,12 @@ def each_of(cell: LaunchCell) -> int:
 
 def parts_of(cell: LaunchCell, placement: Placement) -> tuple[tuple[LaunchCell, Placement], ...]:
     """The parts of a cell, each with the boxes of its hosts."""
-    found, first = [], 0
+    parts, first = [], 0
     for part in cell.parts:
         boxes = tuple(box for box in placement.boxes if first <= box.host < first + part.hosts)
-        found.append((part, replace(placement, boxes=boxes)))
+        parts.append((part, replace(placement, boxes=boxes)))
         first += part.hosts
-    return tuple(found)
+    return tuple(parts)
 
 
 def cores_of(placement: Placement) -> int:
@@ -282,29 +270,29 @@ def groups_of(
     for launch in launches:
         alone = why_alone(expanded, launch.cell)
         together.setdefault(launch if alone else key_of(expanded, launch.cell), []).append(launch)
-    found: list[Group] = []
+    groups: list[Group] = []
     for key, whole in together.items():
         members = tuple(launch for launch in whole if launch in remaining)
         alone = why_alone(expanded, whole[0].cell) or refused.get(key) or _too_large(expanded, whole, free)
         if alone is None and len(whole) > MOST_WORLDS:
-            found += _around_reference(expanded, whole, remaining)
+            groups += _around_reference(expanded, whole, remaining)
             continue
         alone = alone or ("single" if len(members) == 1 else None)
         if alone is not None:
-            found += [Group((launch,), alone) for launch in members]
+            groups += [Group((launch,), alone) for launch in members]
         elif members:
-            found.append(Group(members))
-    return tuple(found)
+            groups.append(Group(members))
+    return tuple(groups)
 
 
 def at_once(expanded: ExpandedPlan) -> dict[LaunchCell, Alone | int]:
     """Of each cell how many worlds live at once where its own does, in a block of all cells; or why it is alone."""
     first = [launch for launch in expanded.order if launch.number == 0]
-    found: dict[LaunchCell, Alone | int] = {}
+    living: dict[LaunchCell, Alone | int] = {}
     for group in groups_of(expanded, first, {}):
         for launch in group.launches:
-            found.setdefault(launch.cell, group.alone or len(group.launches))
-    return {cell: found[cell] for cell in expanded.cells}
+            living.setdefault(launch.cell, group.alone or len(group.launches))
+    return {cell: living[cell] for cell in expanded.cells}
 
 
 def key_of(expanded: ExpandedPlan, cell: LaunchCell) -> object:
@@ -320,18 +308,16 @@ def why_alone(expanded: ExpandedPlan, cell: LaunchCell) -> Alone | None:
         (expanded.plan.how == "blocks", "plan"),
         (not (engine.local or engine.overlaps), "engine"),
         (bool(placement.gpus) or expanded.plan.device == "gpu", "gpus"),
-        (not all(map(_takes_turns, expanded.cases[cell])), "programs"),
+        (
+            not all(
+                isinstance(case, CollectiveCase) or workloads.get(case.case.workload).takes_turns
+                for case in expanded.cases[cell]
+            ),
+            "programs",
+        ),
         (placement.crowded, "oversubscribed"),
     )
     return next((reason for holds, reason in reasons if holds), None)
-
-
-def _takes_turns(case: CollectiveCase | ProgramCase) -> bool:
-    return isinstance(case, CollectiveCase) or workloads.get(case.case.workload).takes_turns
-
-
-def _memory(case: CollectiveCase | ProgramCase) -> int:
-    return case.memory if isinstance(case, ProgramCase) else buffers(case)
 
 
 def _too_large(expanded: ExpandedPlan, members: Sequence[Launch], free: int | None) -> Alone | None:
@@ -339,7 +325,7 @@ def _too_large(expanded: ExpandedPlan, members: Sequence[Launch], free: int | No
     if not engines.get(members[0].cell.engine).local:
         return None
     free = available_bytes() if free is None else free
-    largest = [max(map(_memory, expanded.cases[launch.cell])) for launch in members]
+    largest = [max(_needed(case, "cpu")[0] for case in expanded.cases[launch.cell]) for launch in members]
     needed = sum(sorted(largest)[-MOST_WORLDS:])
     return "memory" if free is not None and needed > free * USABLE_SHARE else None
 

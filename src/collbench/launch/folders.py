@@ -18,7 +18,7 @@ import stat
 import tempfile
 import time
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, BinaryIO, Literal
 
@@ -141,7 +141,7 @@ def signature_of(folder: Path) -> tuple[str, bool | None]:
 
 def signed() -> Iterator[tuple[Path, str, bool | None]]:
     """Temporary folders of launches, of all users: path, driver, whether its lock is held."""
-    places = dict.fromkeys((*_usual_places(), *_named_places()))
+    places = dict.fromkeys((*_usual_places(), *_signposted()))
     for folder in sorted(folder for place in places for folder in Path(place).glob(f"{FOLDER}*")):
         try:
             if not folder.is_symlink():
@@ -155,8 +155,8 @@ def _usual_places() -> tuple[str, ...]:
     return (tempfile.gettempdir(), *_MORE_PLACES)
 
 
-def _named_places() -> Iterator[str]:
-    """Absolute paths, as signposts name them."""
+def _signposted() -> Iterator[str]:
+    """Absolute paths of other places."""
     for post in (post for place in _usual_places() for post in Path(place).glob(f"{FOLDER}*/{ELSEWHERE}")):
         with contextlib.suppress(OSError, UnicodeDecodeError):
             if _is_trusted(post.parent) and not post.parent.is_symlink():
@@ -280,8 +280,8 @@ class Folders:
 
 
 def folders_in(root: Path, turns: bool = False) -> Folders:
-    at = Folders(root / "plan.json", root / "placement.json", root / "out", root / "relay")
-    return replace(at, turns=root / "turns") if turns else at
+    links = root / "turns" if turns else None
+    return Folders(root / "plan.json", root / "placement.json", root / "out", root / "relay", links)
 
 
 @contextlib.contextmanager
@@ -298,13 +298,12 @@ def folders(
     with signed_folder(parent) as root:
         (root / CORES).write_text(cores, encoding="ascii")
         made = folders_in(root, turns)
-        _write(made.plan, plan)
-        if places:
-            _write(made.placement, places)
-        for folder in (made.out, made.relay):
+        for file, content in ((made.plan, plan), (made.placement, places)):
+            if content:
+                file.write_bytes(msgspec.json.encode(content))
+                file.chmod(0o644)
+        for folder in filter(None, (made.out, made.relay, made.turns)):
             make_folder(folder, user)
-        if made.turns is not None:
-            make_folder(made.turns, user)
         root.chmod(0o711)
         yield made
 
@@ -344,26 +343,18 @@ def make_pipe(pipe: Path, user: tuple[int, int]) -> None:
         os.chown(pipe, *user)
 
 
-def _write(file: Path, content: object) -> None:
-    file.write_bytes(msgspec.json.encode(content))
-    file.chmod(0o644)
-
-
 def user_inside() -> tuple[int, int]:
     """The driver's user and group; where that is root, a number that no account on this machine has."""
-    if os.getuid() != 0:
-        return os.getuid(), os.getgid()
-    number = next(number for number in itertools.count(UNPRIVILEGED) if not _is_known(number))
-    return number, number
-
-
-def _is_known(number: int) -> bool:
     import pwd  # Unix has it
 
-    try:
-        return bool(pwd.getpwuid(number))
-    except KeyError:
-        return False
+    if os.getuid() != 0:
+        return os.getuid(), os.getgid()
+    for number in itertools.count(UNPRIVILEGED):
+        try:
+            pwd.getpwuid(number)
+        except KeyError:
+            break
+    return number, number
 
 
 def open_folder(name: str | Path, parent: int | None = None) -> int:
@@ -411,16 +402,17 @@ def _why(error: OSError | ValueError) -> str:
     return getattr(error, "strerror", None) or str(error)
 
 
-PLACE = Path("/dev/shm")  # noqa: S108 - files of others in it
+#: Memory as a folder of the host.
+SHARED_MEMORY = "/dev/shm"  # noqa: S108 - a folder in it
 
-#: How MPICH (5.0.2), Open MPI (5.0.11) and NCCL (2.30) name theirs.
+#: How MPICH (5.0.2), Open MPI (5.0.11) and NCCL (2.30) name their files in it.
 NAMES = ("mpich_shm_*", "sm_segment.*", "nccl-*")
 
 #: How long ranks that were killed may take to let go of theirs, and the interval of looking whether they did (s).
 PATIENCE, LOOK = 2.0, 0.05
 
 
-def remove_left(owner: int, since: float, place: Path = PLACE) -> list[str]:
+def remove_left(owner: int, since: float, place: Path = Path(SHARED_MEMORY)) -> list[str]:
     """Remove such files of a user that are not older than `since` and that no process uses any more; their names.
 
     `since` is in seconds since the epoch. The processes of all ranks must be seen from here.
@@ -456,25 +448,17 @@ def _used() -> set[tuple[int, int]]:
     used: set[tuple[int, int]] = set()
     for process in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
-            used.update(_mapped((process / "maps").read_text("utf-8", "replace")))
+            for line in (process / "maps").read_text("utf-8", "replace").splitlines():
+                # address, permissions, offset, device, number, and perhaps a path (proc(5))
+                _, _, _, device, number, *_ = line.split(None, 5)
+                major, _, minor = device.partition(":")
+                used.add((os.makedev(int(major, 16), int(minor, 16)), int(number)))
         with contextlib.suppress(OSError):
-            used.update(_opened(process / "fd"))
+            for descriptor in (process / "fd").iterdir():
+                with contextlib.suppress(OSError):  # closed meanwhile
+                    status = descriptor.stat()
+                    used.add((status.st_dev, status.st_ino))
     return used
-
-
-def _mapped(maps: str) -> Iterator[tuple[int, int]]:
-    """Of the lines of /proc/PID/maps: address, permissions, offset, device, number, and perhaps a path (proc(5))."""
-    for line in maps.splitlines():
-        _, _, _, device, number, *_ = line.split(None, 5)
-        major, _, minor = device.partition(":")
-        yield os.makedev(int(major, 16), int(minor, 16)), int(number)
-
-
-def _opened(descriptors: Path) -> Iterator[tuple[int, int]]:
-    for descriptor in descriptors.iterdir():
-        with contextlib.suppress(OSError):  # closed meanwhile
-            status = descriptor.stat()
-            yield status.st_dev, status.st_ino
 
 
 #: Something younger than this (s) may belong to a launch that is just being made, by a driver not known otherwise.
@@ -522,16 +506,11 @@ def is_dead(driver: str, locked: bool | None, busy: bool) -> bool:
     if booted != machine_id():
         return not busy
     of_here = int(pid_namespace) == namespace("pid")
-    if of_here and Path("/proc/self").readlink() == Path(str(os.getpid())):  # /proc is of this namespace
-        return _is_gone(number, started if int(time_namespace) == namespace("time") else None)
-    return locked is False or not busy
-
-
-def _is_gone(number: str, started: str | None) -> bool:
-    """`started`: when the process did; None: by another clock."""
+    if not of_here or Path("/proc/self").readlink() != Path(str(os.getpid())):  # /proc is of another namespace
+        return locked is False or not busy
     try:
         os.kill(int(number), 0)
-        return started is not None and started_at(number) != started
+        return int(time_namespace) == namespace("time") and started_at(number) != started  # else by another clock
     except ProcessLookupError:
         return True
     except OSError:  # of another user, which /proc may hide
@@ -540,9 +519,6 @@ def _is_gone(number: str, started: str | None) -> bool:
 
 #: Where containers have it: every image has this folder, and every user may write to it.
 INSIDE = "/tmp"  # noqa: S108 - in the container
-
-#: Memory as a folder of the host.
-SHARED_MEMORY = "/dev/shm"  # noqa: S108 - a folder in it
 
 
 @dataclass(frozen=True)
@@ -578,10 +554,8 @@ def storage_of(cell: LaunchCell, parent: str, user: tuple[int, int]) -> Iterator
 
 def described(cell: LaunchCell, source: Path | None = None) -> Storage | None:
     """The storage of a cell, with the folder of the host that was made for it, where one is needed."""
-    if cell.storage is None:
-        return None
     made = None if source is None else str(source)
-    return Storage(cell.storage, made or "" if cell.engine == "host" else INSIDE, made)
+    return Storage(cell.storage, made or "" if cell.engine == "host" else INSIDE, made) if cell.storage else None
 
 
 def place_of(cell: LaunchCell, parent: str) -> str | None:

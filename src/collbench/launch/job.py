@@ -56,10 +56,10 @@ def children(number: int) -> Iterator[Child]:
 
 def descendants(number: int) -> list[Child]:
     """The children of a process, their children, and so on."""
-    found = list(children(number))
-    for child in found:  # which becomes longer meanwhile
-        found.extend(children(child.number))
-    return found
+    below = list(children(number))
+    for child in below:  # which becomes longer meanwhile
+        below.extend(children(child.number))
+    return below
 
 
 def runs(child: Child) -> bool:
@@ -161,16 +161,14 @@ class DeadRanks:
                 self._since = 0.0
         if self._problem is None or self._since < ENDING:
             return None
-        return f"{self._problem}, and {self._others} did not end within {ENDING:g} s of it"
-
-    @property
-    def _others(self) -> str:
-        return "the others" if self._launcher == self._program else Path(self._launcher[0]).name
+        others = "the others" if self._launcher == self._program else Path(self._launcher[0]).name
+        return f"{self._problem}, and {others} did not end within {ENDING:g} s of it"
 
     def _look(self, started: Sequence[Running]) -> str | None:
         met = self._written > 0
+        orderly = ORDERLY if met else (0,)  # before the ranks have met, none of them ends well but all together
         for command in started[1:]:
-            if (command.code or 0) > 0 and _too_early(command.code or 0, met):
+            if (command.code or 0) > 0 and command.code not in orderly:
                 return f"what was started beside rank 0 {command.how}"
         if self._launcher == self._program:
             return None
@@ -178,74 +176,48 @@ class DeadRanks:
         seen = ranks_below([pid for pid in launchers if pid is not None], self._program)
         self._known |= seen.running
         codes = [os.waitstatus_to_exitcode(status) for status in seen.ended]
-        dead, gone = [code for code in codes if _too_early(code, met)], self._known - seen.running
+        dead, gone = [code for code in codes if code not in orderly], self._known - seen.running
         if not seen.running and (dead or len(gone) >= (self._ranks if met else 1)):
             return "all ranks have ended"
+        if dead and dead[0] >= 0:
+            return f"a rank ended with exit code {dead[0]}"
         if dead:
-            return _how(dead[0])
+            return f"a rank was ended by signal {-dead[0]} ({signal.strsignal(-dead[0])})"
         return "a rank ended before the ranks had met" if gone and not met else None
-
-
-def _too_early(code: int, met: bool) -> bool:
-    """Before the ranks have met, none of them ends well but all together."""
-    return code not in (ORDERLY if met else (0,))
-
-
-def _how(code: int) -> str:
-    if code >= 0:
-        return f"a rank ended with exit code {code}"
-    return f"a rank was ended by signal {-code} ({signal.strsignal(-code)})"
 
 
 #: Intervals at which the waiting thread looks (s): short while daemons may be asked for, long while ranks measure.
 OFTEN, SELDOM = 0.02, 0.25
 
 
-@dataclass(frozen=True)
 class Job:
-    """What is to be started in an open world. `relay` is the folder in which its first box leaves requests."""
+    """The ranks of a world from their start on. `relay` is the folder in which its first box leaves requests.
 
-    world: OpenWorld
-    launcher: RankLauncher
-    ranks: int
-    crowded: bool
-    relay: Path
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        return tuple(name for name, _ in self.world.hosts)
-
-    @property
-    def starts(self) -> tuple[tuple[str, dict[str, str]], ...]:
-        """Boxes in which the first command is started, with its variables: one, or one for each rank."""
-        if len(self.world.hosts) > 1 and self.launcher.direct is not None:
-            return self.launcher.direct(self.world.hosts)
-        return ((self.names[0], {}),)
-
-    @property
-    def argv(self) -> Argv:
-        """The first command."""
-        if len(self.world.hosts) > 1:
-            return self.launcher.across(self.world.hosts, self.world.program)
-        return self.launcher.local(self.ranks, self.crowded, self.world.program)
-
-
-class StartedJob:
-    """The ranks of a world from their start on. `written` says how many bytes of records there are.
+    `written` says how many bytes of records there are.
 
     Raises:
         CollbenchError: the launcher cannot be started.
     """
 
-    def __init__(self, job: Job, log: Log, patience: Timeouts, written: Callable[[], int]) -> None:
-        self._job, self._log, self._patience, self._written = job, log, patience, written
-        self._requests, self._dead = Daemons(job, log), DeadRanks(job.argv, job.world.program, job.ranks)
-        self._started = [job.world.execute(host, job.argv, variables, log) for host, variables in job.starts]
+    def __init__(
+        self, world: OpenWorld, launcher: RankLauncher, ranks: int, crowded: bool, relay: Path, log: Log,
+        timeouts: Timeouts, written: Callable[[], int],
+    ) -> None:  # fmt: skip
+        self._world, self._quiet, self._log = world, launcher.quiet, log
+        self._timeouts, self._written = timeouts, written
+        self._daemons = Daemons(tuple(name for name, _ in world.hosts), launcher, relay, log)
+        argv = launcher.local(ranks, crowded, world.program)
+        starts: Iterable[tuple[str, dict[str, str]]] = ((world.hosts[0][0], {}),)
+        if len(world.hosts) > 1:
+            argv = launcher.across(world.hosts, world.program)
+            starts = launcher.direct(world.hosts) if launcher.direct is not None else starts
+        self._dead = DeadRanks(argv, world.program, ranks)
+        self._started = [world.execute(host, argv, variables, log) for host, variables in starts]
 
     @property
     def pause(self) -> float:
         """How long to wait before the next look (s)."""
-        return SELDOM if self._requests.complete else OFTEN
+        return SELDOM if self._daemons.complete else OFTEN
 
     def look(self) -> bool:
         """One pass of the wait for its end; whether it still runs.
@@ -253,33 +225,35 @@ class StartedJob:
         Raises:
             LaunchFailed: a box died, a daemon could not be started, it took too long, or its exit code is not 0.
         """
-        world, head, reason = self._job.world, self._started[0], None
+        world, head, reason = self._world, self._started[0], None
         if (code := head.code) is None:
-            for request in self._requests.new():
+            for request in self._daemons.new():
                 self._started.append(world.execute(request.host, ("sh", "-c", request.shell), {}, self._log))
             size = self._written()
-            reason = world.died() or self._dead.ended(self._started, size) or self._patience.ended(size)
+            reason = world.died() or self._dead.ended(self._started, size) or self._timeouts.ended(size)
             code = None if reason is None else head.code  # it may have ended meanwhile
         if code is not None:  # an engine may report 0 for a command whose container was killed
             reason = world.died() or (head.how if code != 0 else None)
         if reason is not None:
-            raise LaunchFailed(reason, self._log.tail(self._job.launcher.quiet))
+            raise LaunchFailed(reason, self._log.tail(self._quiet))
         return code is None
 
 
 class Daemons:
-    """The requests for daemons, each returned once."""
+    """The requests of a launcher for daemons in the boxes of these names, each returned once."""
 
-    def __init__(self, job: Job, log: Log) -> None:
-        self._job, self._names, self._log = job, job.names, log
-        self._expected = len(self._names) if not job.launcher.relays else len(self._names) - 1
+    def __init__(self, boxes: tuple[str, ...], launcher: RankLauncher, relay: Path, log: Log) -> None:
+        self._boxes, self._launcher, self._relay, self._log = boxes, launcher, relay, log
+        self._expected = len(boxes) - 1 if launcher.relays else len(boxes)
+        if len(boxes) <= 1 or launcher.direct is not None:
+            self._expected = 0
         self._seen: set[str] = set()
         self._read = 0
 
     @property
     def complete(self) -> bool:
         """Whether every box that needs a daemon has one."""
-        return len(self._names) <= 1 or self._job.launcher.direct is not None or len(self._seen) >= self._expected
+        return len(self._seen) >= self._expected
 
     def new(self) -> list[Request]:
         """Those that came since the last call.
@@ -289,40 +263,38 @@ class Daemons:
         """
         if self.complete:
             return []
-        requests = self._relayed() if self._job.launcher.relays else self._printed()
+        requests = self._relayed() if self._launcher.relays else self._printed()
         fresh = [request for request in requests if request.host not in self._seen]
         for request in fresh:
-            if request.host not in self._names:
+            if request.host not in self._boxes:
                 raise LaunchFailed(f"a daemon was requested in {request.host!r}, which is not part of this launch")
             self._seen.add(request.host)
         return fresh
 
     def _printed(self) -> list[Request]:
         lines = self._log.lines
-        requests = [self._job.launcher.asks(line, self._names) for line in lines[self._read :]]
+        requests = [self._launcher.asks(line, self._boxes) for line in lines[self._read :]]
         self._read = len(lines)
         return [request for request in requests if request is not None]
 
     def _relayed(self) -> list[Request]:
+        """Those of the relay folder, in which a container may have written anything; they are removed from it."""
+        requests: list[Request] = []
         try:
-            folder = open_folder(self._job.relay)
+            folder = open_folder(self._relay)
             try:
-                names = [name for name in os.listdir(folder) if name.endswith(".request")]  # noqa: PTH208 - an open folder
-                return [_take(folder, name) for name in sorted(names)]
+                for name in sorted(name for name in os.listdir(folder) if name.endswith(".request")):  # noqa: PTH208 - an open folder
+                    with open_plain(folder, name, LARGEST) as file:
+                        host, *words = msgspec.json.decode(file.read(), type=list[str]) or ("",)
+                    os.unlink(name, dir_fd=folder)
+                    if not words:
+                        raise LaunchFailed("a request for a daemon has no command")
+                    requests.append(Request(host, " ".join(words)))
             finally:
                 os.close(folder)
         except (RunReadError, OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
             raise LaunchFailed(f"a request for a daemon cannot be read ({error})") from error
-
-
-def _take(folder: int, name: str) -> Request:
-    """Read a request and remove it from the relay folder, in which a container may have written anything."""
-    with open_plain(folder, name, LARGEST) as file:
-        words = msgspec.json.decode(file.read(), type=list[str])
-    os.unlink(name, dir_fd=folder)
-    if len(words) < 2:
-        raise LaunchFailed("a request for a daemon has no command")
-    return Request(words[0], " ".join(words[1:]))
+        return requests
 
 
 #: Longest wait for a process to end when told to (s).
@@ -402,20 +374,18 @@ def execute(argv: Argv, environment: dict[str, str], log: Log) -> HostProcess:
         )  # fmt: skip
     except OSError as error:
         raise CollbenchError(f"host: cannot start {argv[0]}: {error.strerror}.") from error
-    streams = ((False, process.stdout), (True, process.stderr))
-    readers = tuple(
-        threading.Thread(target=_follow, args=(stream, is_error, log), daemon=True) for is_error, stream in streams
-    )
+
+    def follow(stream: IO[bytes], is_error: bool) -> None:
+        lines = Lines(log.longest)
+        with stream:
+            while piece := os.read(stream.fileno(), PIECE):
+                for line in lines.of(piece):
+                    log.add(is_error, line)
+        for line in lines.last():
+            log.add(is_error, line)
+
+    streams = ((process.stdout, False), (process.stderr, True))
+    readers = tuple(threading.Thread(target=follow, args=stream, daemon=True) for stream in streams)
     for reader in readers:
         reader.start()
     return HostProcess(Path(argv[0]).name, process, readers)
-
-
-def _follow(stream: IO[bytes], is_error: bool, log: Log) -> None:
-    lines = Lines(log.longest)
-    with stream:
-        while piece := os.read(stream.fileno(), PIECE):
-            for line in lines.of(piece):
-                log.add(is_error, line)
-    for line in lines.last():
-        log.add(is_error, line)

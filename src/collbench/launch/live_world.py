@@ -28,11 +28,11 @@ from collbench.launch.cells import Launch, LaunchCell, inner_plan
 from collbench.launch.collect import CollectedRecord, left_behind
 from collbench.launch.engines.spec import Session, Stack, WorldSpec
 from collbench.launch.folders import Folders, Storage, driver_identity, folders, make_pipe, storage_of, user_inside
-from collbench.launch.job import Job, StartedJob
+from collbench.launch.job import Job
 from collbench.launch.launchers import RankLauncher, started_by_engine
 from collbench.launch.placement import Placement
 from collbench.launch.rank_environment import nccl_shortage, places, shm_shortage
-from collbench.launch.waiting import Log, Timeouts, in_turns, limits_of, written_to
+from collbench.launch.waiting import Log, Timeouts, limits_of, written_to
 from collbench.machine.facts import format_cores
 from collbench.schema.case import Case
 from collbench.schema.plan import LaunchPlan, plan_of_some
@@ -137,7 +137,11 @@ class Connections(WorldLink):
         self._met: list[list[socket.socket]] = [[] for _ in range(ranks)]
         self._listener = socket.create_server(("", 0), backlog=ranks + _STRANGERS)
         self._listener.setblocking(False)
-        address = Address(hosts=_own_names(), port=self._listener.getsockname()[1], token=self._token)
+        name, numbers = socket.gethostname(), dict[str, None]()  # and its addresses under it that others can reach
+        with contextlib.suppress(OSError):
+            numbers = dict.fromkeys(str(at[4][0]) for at in socket.getaddrinfo(name, None, socket.AF_INET))
+        hosts = (name, *(number for number in numbers if not number.startswith("127.")))
+        address = Address(hosts=hosts, port=self._listener.getsockname()[1], token=self._token)
         draft = folder / f"{ADDRESS}.part"
         draft.write_bytes(msgspec.json.encode(address))
         draft.rename(folder / ADDRESS)
@@ -222,14 +226,6 @@ class Connections(WorldLink):
             connection.close()
 
 
-def _own_names() -> tuple[str, ...]:
-    """The name of the machine, and its addresses under it that others can reach."""
-    name, numbers = socket.gethostname(), dict[str, None]()
-    with contextlib.suppress(OSError):
-        numbers = dict.fromkeys(str(at[4][0]) for at in socket.getaddrinfo(name, None, socket.AF_INET))
-    return (name, *(number for number in numbers if not number.startswith("127.")))
-
-
 @contextlib.contextmanager
 def linked(folder: Path, ranks: int, user: tuple[int, int], local: bool) -> Iterator[WorldLink]:
     """A link to a world whose ranks see this folder; `local`: they are on this machine.
@@ -288,16 +284,12 @@ def world_of(
     return WorldSpec(run, name, driver_identity(), launch.cell, placement, stack, at, user, storage)
 
 
-def launcher_of(stack: Stack, cell: LaunchCell) -> RankLauncher:
-    return started_by_engine(stack.launcher) if engines.get(cell.engine).starts_ranks else stack.launcher
-
-
 def without_measure(case: Case) -> Case:
     """The same for all measures of an execution."""
     return case.without(("measure",))
 
 
-@dataclass
+@dataclass(eq=False)
 class LiveWorld:
     """A world of one launch, beside `others` or none. `failure`: it is over, and has failed.
 
@@ -321,7 +313,7 @@ class LiveWorld:
     _boxes: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
     _log: Log = field(default_factory=Log)
     _at: Folders | None = None
-    _job: StartedJob | None = None
+    _job: Job | None = None
     _link: WorldLink | None = None
 
     @property
@@ -330,24 +322,25 @@ class LiveWorld:
 
     @cached_property
     def _launcher(self) -> RankLauncher:
-        return launcher_of(self.assignment.stack, self.launch.cell)
+        launcher = self.assignment.stack.launcher
+        return started_by_engine(launcher) if engines.get(self.launch.cell.engine).starts_ranks else launcher
 
     def start(self) -> None:
         """Make its folders and boxes, and start its ranks."""
         with self._failing():
             try:
-                at, storage = self._folders()
+                at, storage = self._make_folders()
             except OSError as error:
                 raise LaunchFailed(f"temporary folder: {error}") from error
+            self._at = at
             of, cell = self.assignment, self.launch.cell
             world = world_of(self.launch, of.stack, of.placement, of.session.run, at, storage)
             opened = self._boxes.enter_context(of.session.open(world))
-            job = Job(opened, self._launcher, cell.ranks, of.placement.crowded, at.relay)
-            limits, bytes_of = limits_of(of.plan, len(of.expected)), written_to(at.out)
-            patience = Timeouts(in_turns(limits, self.others) if self.others else limits)
-            self._job = StartedJob(job, self._log, patience, lambda: bytes_of() + self._reports)
+            bytes_of, timeouts = written_to(at.out), Timeouts(limits_of(of.plan, len(of.expected), self.others))
+            self._job = Job(opened, self._launcher, cell.ranks, of.placement.crowded, at.relay, self._log, timeouts,
+                            lambda: bytes_of() + self._reports)  # fmt: skip
 
-    def _folders(self) -> tuple[Folders, Storage | None]:
+    def _make_folders(self) -> tuple[Folders, Storage | None]:
         of, launch = self.assignment, self.launch
         user = user_of(launch.cell)
         storage = self._held.enter_context(storage_of(launch.cell, of.plan.folder, user))
@@ -361,7 +354,6 @@ class LiveWorld:
         if at.turns is not None:
             local = engines.get(launch.cell.engine).local
             self._link = self._held.enter_context(linked(at.turns, launch.cell.ranks, user, local))
-        self._at = at
         return at, storage
 
     @contextlib.contextmanager
@@ -401,9 +393,9 @@ class LiveWorld:
         except (Interrupted, KeyboardInterrupt):
             if error is None:
                 raise
-        except Exception as told:
-            if told is not error:
-                self.over, self.failure = True, self._failure_of(told)
+        except Exception as last:
+            if last is not error:
+                self.over, self.failure = True, self._failure_of(last)
 
     @property
     def pause(self) -> float:
@@ -469,46 +461,37 @@ class LiveWorld:
             self._held.__exit__(*how)
 
     def _read(self, out: Path, transport: str | None) -> None:
-        expected = self.assignment.expected
-        count, last, reason = self._keep_all_but_last(out, transport)
+        """Keep its records, the last one with how it ended, which is known when all are read."""
+        expected, keep = self.assignment.expected, self.assignment.keep
+        count, last, reason = 0, None, ""
+        for collected in left_behind(out, expected):
+            if isinstance(collected, LaunchFailed):
+                reason = str(collected)
+            elif (with_turns := self._with_turns(collected)) is not None:
+                if last is not None:
+                    keep(last, transport, None)
+                count, last = count + 1, with_turns
         if not reason and self.over and count < len(expected):
             reason = f"ended early, with {count} of {len(expected)} cases"
         if self.failure is None and reason:
             self.failure = LaunchFailed(reason, self._log.tail(self._launcher.quiet))
-        self.failure = self._advised()
+        if self.failure is not None:  # a library is known to end without a message
+            of, cell = self.assignment, self.launch.cell
+            output = "\n".join((str(self.failure), *self.failure.log))
+            shortage = shm_shortage(cell, of.placement, of.stack)
+            shortage = shortage or nccl_shortage(cell, of.placement, of.stack, output)
+            self.failure = self.failure if shortage is None else self.failure.saying(f"{self.failure}; {shortage}")
         if last is not None:
-            self.assignment.keep(last, transport, self.failure)
+            keep(last, transport, self.failure)
 
-    def _keep_all_but_last(self, out: Path, transport: str | None) -> tuple[int, CollectedRecord | None, str]:
-        """How many records there are, the last of them, and why the rest of the run cannot be read (empty: it was)."""
-        count, last = 0, None
-        for harvested in left_behind(out, self.assignment.expected):
-            if isinstance(harvested, LaunchFailed):
-                return count, last, str(harvested)
-            told = self._with_turns(harvested)
-            if told is not None:
-                if last is not None:
-                    self.assignment.keep(last, transport, None)
-                count, last = count + 1, told
-        return count, last, ""
-
-    def _with_turns(self, harvested: CollectedRecord) -> CollectedRecord | None:
+    def _with_turns(self, collected: CollectedRecord) -> CollectedRecord | None:
         """The record with how it was measured; None: a world beside it did not complete the case, so it is no pair."""
-        record, alone = harvested.record, self.assignment.alone
-        if not self.others:
-            return CollectedRecord(msgspec.structs.replace(record, how="blocks", alone=alone), harvested.samples)
-        duet = self.duets.get(record.case)
-        if duet is None and without_measure(record.case) not in self.broken and record.status == "ok":
+        record, alone = collected.record, self.assignment.alone
+        duet, broken = self.duets.get(record.case), without_measure(record.case) in self.broken
+        if self.others and duet is not None and record.status == "ok":
+            record = msgspec.structs.replace(record, how="duet", duet=duet)
+        elif not self.others or duet is not None or broken or record.status != "ok":
+            record = msgspec.structs.replace(record, how="blocks", alone="partner" if self.others else alone)
+        else:
             return None
-        if duet is None or record.status != "ok":
-            return CollectedRecord(msgspec.structs.replace(record, how="blocks", alone="partner"), harvested.samples)
-        return CollectedRecord(msgspec.structs.replace(record, how="duet", duet=duet), harvested.samples)
-
-    def _advised(self) -> LaunchFailed | None:
-        """The failure with what would help, where a library is known to end without a message."""
-        if self.failure is None:
-            return None
-        of, cell = self.assignment, self.launch.cell
-        output = "\n".join((str(self.failure), *self.failure.log))
-        shortage = shm_shortage(cell, of.placement, of.stack) or nccl_shortage(cell, of.placement, of.stack, output)
-        return self.failure if shortage is None else self.failure.saying(f"{self.failure}; {shortage}")
+        return CollectedRecord(record, collected.samples)

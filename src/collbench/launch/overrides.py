@@ -81,8 +81,8 @@ def overrides_of(plan: LaunchPlan, before: str, watched: Sequence[str] = ()) -> 
     They tell which file they loaded of these libraries, and of those that are `watched`.
     """
     names = dict.fromkeys((*(stem_of(path) for path in (*plan.libraries, *plan.preload)), *watched))
-    told = {WATCHED: ",".join(names)} if names else {}
-    return Overrides({**told, **plan.variables}, plan.libraries, plan.preload, before)
+    watching = {WATCHED: ",".join(names)} if names else {}
+    return Overrides({**watching, **plan.variables}, plan.libraries, plan.preload, before)
 
 
 def names_of(path: str) -> tuple[str, ...]:

@@ -7,7 +7,7 @@ The policies of collbench itself are a table. Another package adds one by an ent
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cache
@@ -161,27 +161,19 @@ def _next_cores(cores: tuple[Core, ...], taken: int, each: int, wants: Wants, gp
 
 
 def _for_server(topology: Topology, others: list[Slot], each: int, node: int, wants: Wants) -> tuple[Core, ...]:
+    """Of cores that no rank has before others, then processors of a node before others."""
     used = {core for slot in others for core in slot.cores}
-    free = tuple(_nearest(topology, node, used))[:each]
+    shared = topology.physical(used)
+    free = [core for core in topology.in_order if core.number not in used]
+    free.sort(key=lambda core: (core.physical in shared, core.node != node))
     if free:
-        return free
+        return tuple(free[:each])
     if not wants.oversubscribe:
         raise PlanError(
             "device gpu: no core is left for the parameter server. Lower cores_per_rank or the workers, or set "
             "oversubscribe = true."
         )
     return topology.in_order[:each]
-
-
-def _nearest(topology: Topology, node: int, used: set[int]) -> Iterator[Core]:
-    """Those that are not used: of cores that no rank has before others, processors of a node before others."""
-    cores = topology.physical(used)
-    free = (core for core in topology.in_order if core.number not in used)
-    yield from sorted(free, key=lambda core: (core.physical in cores, core.node != node))
-
-
-#: By device, `slots(topology, wants)` -> one slot for each rank, in order. Raises PlanError where it does not fit.
-BY_DEVICE: Mapping[str, Callable[[Topology, Wants], tuple[Slot, ...]]] = {"cpu": on_cores, "gpu": on_gpus}
 
 
 #: The group of entry points by which other packages add policies.
@@ -230,7 +222,14 @@ def _by_node(ranks: Sequence[Slot], k: int, topology: Topology) -> Groups:
     Raises:
         PlanError: a rank has cores of several nodes, or the nodes of the ranks take turns.
     """
-    nodes = [_node_of(rank, slot, topology) for rank, slot in enumerate(ranks)]
+    nodes = []
+    for rank, of_rank in enumerate(topology.nodes_of(slot.cores) for slot in ranks):
+        if len(of_rank) > 1:
+            raise PlanError(
+                f"policy numa: rank {rank} has cores of the memory nodes {format_cores(of_rank)}, and a container is "
+                "on one. Choose cores_per_rank so that a whole number of ranks fits on a node."
+            )
+        nodes.append(of_rank[0])
     by_node = tuple(tuple(group) for _, group in groupby(range(len(nodes)), key=nodes.__getitem__))
     if len(by_node) > len(set(nodes)):
         raise PlanError(
@@ -246,16 +245,6 @@ def _one_node(groups: Groups, topology: Topology) -> str:
         return ""
     where = f"{topology.name} has one memory node" if len(topology.nodes) == 1 else "all ranks are on one memory node"
     return f"{where}: policy numa is one container, as multi is"
-
-
-def _node_of(rank: int, slot: Slot, topology: Topology) -> int:
-    nodes = topology.nodes_of(slot.cores)
-    if len(nodes) > 1:
-        raise PlanError(
-            f"policy numa: rank {rank} has cores of the memory nodes {format_cores(nodes)}, and a container is on one. "
-            "Choose cores_per_rank so that a whole number of ranks fits on a node."
-        )
-    return nodes[0]
 
 
 HOST = Policy("host", "no container: the ranks run on the host", lambda ranks, k, topology: (tuple(range(len(ranks))),),
@@ -405,8 +394,11 @@ def place(topology: Topology, cell: LaunchCell, plan: LaunchPlan) -> Placement:
     policy, number = find_policy(cell.policy)
     cores = plan.cores_per_rank or ("share" if plan.device == "gpu" else 1)
     wants = Wants(cell.ranks, cell.servers, cores, cell.affinity == "far", plan.oversubscribe)
-    without = _without_gpus(plan, topology)
-    by_rank = BY_DEVICE["cpu" if without else plan.device](topology, wants)
+    without = ""  # benchmarks of GPUs are planned on cores, where no GPU is there and they may be skipped
+    if plan.device == "gpu" and not (topology.gpus or plan.collectives) and plan.unusable == "skip":
+        reason = f" ({topology.no_gpus})" if topology.no_gpus else ""
+        without = f"{topology.name} offers no GPU{reason}: benchmarks that need one are skipped"
+    by_rank = on_gpus(topology, wants) if plan.device == "gpu" and not without else on_cores(topology, wants)
     if plan.spare == "chief":
         by_rank = _with_spare(by_rank, cell.servers, topology)
     groups = container_groups(policy, number, by_rank, topology, cell.servers)
@@ -436,17 +428,12 @@ def _over_hosts(topology: Topology, cell: LaunchCell, plan: LaunchPlan) -> Place
         as_workers = msgspec.structs.replace(plan, device="cpu", cores_per_rank=cores)
         hosts.insert(0, place(topology, part, as_workers))
     fullest = max(hosts, key=lambda host: (host.crowded, Fraction(*host.load)))
-    return replace(on_each, boxes=_numbered(hosts), crowded=fullest.crowded, load=fullest.load)
-
-
-def _numbered(hosts: Iterable[Placement]) -> tuple[Box, ...]:
-    """The boxes of all hosts, their ranks counted over all of them."""
     boxes: list[Box] = []
     for number, host in enumerate(hosts):
         first = sum(len(box.ranks) for box in boxes)
         boxes += [Box(f"h{number}{box.name}", tuple(first + rank for rank in box.ranks), box.slots, number)
                   for box in host.boxes]  # fmt: skip
-    return tuple(boxes)
+    return replace(on_each, boxes=tuple(boxes), crowded=fullest.crowded, load=fullest.load)
 
 
 def _with_spare(by_rank: tuple[Slot, ...], chief: int, topology: Topology) -> tuple[Slot, ...]:
@@ -459,11 +446,3 @@ def _with_spare(by_rank: tuple[Slot, ...], chief: int, topology: Topology) -> tu
         tuple(sorted({*own.nodes, *(core.node for core in spare)})), own.gpu,
     )  # fmt: skip
     return (*by_rank[:chief], larger, *by_rank[chief + 1 :])
-
-
-def _without_gpus(plan: LaunchPlan, topology: Topology) -> str:
-    """A note where benchmarks of GPUs are planned on cores, because no GPU is there and they may be skipped."""
-    if plan.device != "gpu" or topology.gpus or plan.collectives or plan.unusable != "skip":
-        return ""
-    reason = f" ({topology.no_gpus})" if topology.no_gpus else ""
-    return f"{topology.name} offers no GPU{reason}: benchmarks that need one are skipped"

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import contextlib
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -35,28 +36,34 @@ class Preview:
 
 def preview_of(expanded: ExpandedPlan) -> Preview:
     """Look at this machine, and at the environments of the host that a plan and its sides name."""
-    plan = expanded.plan
-    lines = [*_unknown_images(plan)]
-    lines += _refused(lambda: refuse_too_large(plan, expanded.cases))
-    lines += _refused(lambda: refuse_unusable_folder(expanded.cells, plan.folder))
+    plan, lines = expanded.plan, list[str]()
     missing: dict[StackKey, Mapping[str, str]] = {}
+
+    @contextlib.contextmanager
+    def refusing(sides: Sides = (None,)) -> Iterator[None]:
+        try:
+            with named_sides(sides):
+                yield
+        except PlanError as error:
+            lines.append(f"collbench launch would refuse this plan here: {error}")
+
+    lines += _unknown_images(plan)
+    with refusing():
+        refuse_too_large(plan, expanded.cases)
+    with refusing():
+        refuse_unusable_folder(expanded.cells, plan.folder)
     for sides in looked_at_together(plan):
-        lines += _of_host(expanded, sides, missing)
+        looks, of_sides = Looks({}), plan.of_sides(sides)
+        with refusing(sides):
+            looks = _look_at_host(expanded, sides)
+        for image, look in looks.by_image.items():
+            missing |= {(engines.HOST, image, side): look.contents.missing_benchmarks for side in sides}
+            if plan.unusable == "skip":
+                lines += [f"collbench launch would skip {benchmark} on the host, beside the image {image}: {why}"
+                          for benchmark, why in look.contents.missing_benchmarks.items()]  # fmt: skip
+            with refusing(sides):
+                refuse_missing(of_sides, image, look)
     return Preview(tuple(lines), missing)
-
-
-def _of_host(
-    expanded: ExpandedPlan, sides: Sides, missing: dict[StackKey, Mapping[str, str]]
-) -> Iterator[str]:  # fmt: skip
-    """What launch would refuse or skip of some sides because of their environments on the host; adds to `missing`."""
-    plan, looks = expanded.plan.of_sides(sides), list[Looks]()
-    yield from _refused(lambda: looks.append(_look_at_host(expanded, sides)), sides)
-    for image, look in (item for seen in looks for item in seen.by_image.items()):
-        missing |= {(engines.HOST, image, side): look.contents.missing_benchmarks for side in sides}
-        if plan.unusable == "skip":
-            for benchmark, why in look.contents.missing_benchmarks.items():
-                yield f"collbench launch would skip {benchmark} on the host, beside the image {image}: {why}"
-        yield from _refused(lambda image=image, look=look: refuse_missing(plan, image, look), sides)  # type: ignore[misc]
 
 
 def _unknown_images(plan: LaunchPlan) -> Iterator[str]:
@@ -68,14 +75,6 @@ def _unknown_images(plan: LaunchPlan) -> Iterator[str]:
             names = [name for name, side in plan.sides.items() if image in side.images.values()]
             of_side = f"side {', '.join(names)}: " if names and image not in plan.images else ""
             yield f"{of_side}image {image}: none that comes with collbench; it must be one of your own. {hint}"
-
-
-def _refused(refuse: Callable[[], None], sides: Sides = (None,)) -> Iterator[str]:
-    try:
-        with named_sides(sides):
-            refuse()
-    except PlanError as error:
-        yield f"collbench launch would refuse this plan here: {error}"
 
 
 def _look_at_host(expanded: ExpandedPlan, sides: Sides) -> Looks:

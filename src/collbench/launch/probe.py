@@ -6,13 +6,13 @@ what they start, and what they lack.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import importlib.util
 import os
 import sys
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
@@ -26,7 +26,7 @@ from collbench.errors import BackendUnavailable, CollbenchError
 from collbench.launch.shipped import PACKAGE
 from collbench.machine import facts
 from collbench.machine.cgroup import priority
-from collbench.run.describe import hashed, packages
+from collbench.run.facts_of_ranks import hashed, packages
 from collbench.schema.manifest import Library
 from collbench.schema.record import SCHEMA
 from collbench.timing.loop import native_loop
@@ -80,7 +80,7 @@ class Contents(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     of the code that measures; 0 and empty: an older collbench, which does not say it. Of the benchmarks asked about,
     with their choices (`workloads.uses`), `libraries` has what they start, and `missing_benchmarks` why one cannot be
     measured there. `environment` are the variables there that change what is measured. `priority` is that of a process
-    there (`machine.confinement.priority`).
+    there (`machine.cgroup.priority`).
     """
 
     collbench: str
@@ -128,13 +128,19 @@ def contents(build: bool = False, torch: bool = False, benchmarks: tuple[str, ..
     """What this process holds. `build`: with how the MPI was built. `torch`: what torch ranks use, MPI or not."""
     missing = {name: why for name in benchmarks if (why := workloads.missing(name)) is not None}
     programs = workloads.libraries(name for name in benchmarks if name not in missing)
-    mpi = None if torch else _mpi()
+    mpi, how_built = None, None
+    with contextlib.suppress(CollbenchError):
+        mpi = None if torch else load_mpi()
     libraries: tuple[Library, ...] = ()
     kind = ""
     if mpi is not None:
         kind = vendor(mpi)
         name, _, version = version_line(mpi).rpartition(" ")
         libraries = (hashed(Library(name=name, version=version, path=library_path())),)
+        if build:
+            said = mpi.Get_library_version()
+            how_built = Build(configure=mpi_cuda.configure_line(said), cuda_built=mpi_cuda.built(said),
+                              cuda_claimed=mpi_cuda.claimed(library_path()))  # fmt: skip
     elif importlib.util.find_spec("torch") is not None:
         kind, libraries = "torch", tuple(map(hashed, backends.get("torch-gloo").libraries()))
     versions = packages()
@@ -147,7 +153,7 @@ def contents(build: bool = False, torch: bool = False, benchmarks: tuple[str, ..
         native=native_loop() is not None,
         missing={name: why for name in backends.names() if (why := backends.missing(name)) is not None},
         cuda=_cuda(kind, versions),
-        build=_built(mpi.Get_library_version()) if build and mpi is not None else None,
+        build=how_built,
         schema=SCHEMA,
         sources=sources(),
         priority=priority(),
@@ -155,14 +161,6 @@ def contents(build: bool = False, torch: bool = False, benchmarks: tuple[str, ..
         missing_benchmarks=missing,
         environment=facts.environment(backends.variables()),
     )
-
-
-def _mpi() -> Any:
-    """`mpi4py.MPI`; None where there is none."""
-    try:
-        return load_mpi()
-    except CollbenchError:
-        return None
 
 
 def _nccl(kind: str) -> tuple[Library, ...]:
@@ -186,13 +184,8 @@ def _cuda(kind: str, versions: dict[str, str]) -> str | None:
     return next((name[9:-1] for name in versions if name.startswith("cupy-cuda")), None)
 
 
-def _built(version: str) -> Build:
-    line, cuda = mpi_cuda.configure_line(version), mpi_cuda.built(version)
-    return Build(configure=line, cuda_built=cuda, cuda_claimed=mpi_cuda.claimed(library_path()))
-
-
 if __name__ == "__main__":
     os.environ.pop("SLURM_STEP_NUM_TASKS", None)  # a probe is a task on every node, and no rank of a world
-    asked = tuple(word for word in sys.argv[1:] if not word.startswith("-"))
-    found = contents("--build" in sys.argv, "--torch" in sys.argv, asked)
-    sys.stdout.write(msgspec.json.encode(found).decode() + "\n")
+    benchmarks = tuple(word for word in sys.argv[1:] if not word.startswith("-"))
+    answer = contents("--build" in sys.argv, "--torch" in sys.argv, benchmarks)
+    sys.stdout.write(msgspec.json.encode(answer).decode() + "\n")

@@ -15,7 +15,7 @@ from collbench import backends, workloads
 from collbench.errors import EngineError, ImageMissing, LaunchFailed, PlanError, RequestError
 from collbench.launch import engines, launchers
 from collbench.launch.cells import Launch, LaunchCell, backends_of, communicates
-from collbench.launch.engines.spec import Look, OpenWorld, Session, Stack, cleaned
+from collbench.launch.engines.spec import Look, Session, Stack, cleaned
 from collbench.launch.expansion import ExpandedPlan, expand, library_of
 from collbench.launch.folders import folders
 from collbench.launch.launchers import PROCESS, Argv
@@ -97,30 +97,28 @@ def look_at(expanded: ExpandedPlan, sessions: Mapping[str, Session]) -> Stacks:
                     refuse_missing(plan, image, look)
                 vendors.setdefault(image, look.contents.vendor)
             variables = {**looks.variables, **plan.variables}
-            replaced = {*OF_EVERY_RANK, *((PRELOAD,) if plan.preload else ())}
+            replaced = {*OF_EVERY_RANK, *((PRELOAD,) if plan.preload else ())}  # every launch sets these itself
             files = {path: sha256_of_given(path) for path in (*plan.libraries, *plan.preload)}
             for (side, image), name in names.items():
-                for found, known in ((within, inside), (beside, bare)):
-                    if (look_ := found.get(image)) is not None:
-                        known[side, name] = (look_.contents, _image(name, side, look_, replaced, variables, files))
+                for seen, known in ((within, inside), (beside, bare)):
+                    if (look_ := seen.get(image)) is not None:
+                        known[side, name] = look_.contents, _image(look_, name, side, files, replaced, variables)
                         stack = stack_of(plan, image, look_, watched)
-                        start[engine, image, side] = replace(stack, beneath=looks.beneath)
+                        start[engine, image, side] = replace(stack, storage_devices=looks.storage_devices)
                         missing[engine, image, side] = look_.contents.missing_benchmarks
-    for key, (contents, _) in inside.items():
-        if key in bare:
-            refuse_other_priority(key[1], bare[key][0].priority, contents.priority)
-    differences = [
-        f"{f'{side}: ' if side else ''}{name}: apart from the container, host and image differ: {line}"
-        for (side, name), (contents, image) in inside.items()
-        if (side, name) in bare
-        for line in (
-            *differences_of(bare[side, name][0], contents, communicate=communicates(expanded.plan)),
-            *_variables_differ(bare[side, name][1], image),
-        )
-    ]
+    differences = list[str]()
+    for side, name in (key for key in inside if key in bare):
+        (here, environment), (there, image_) = bare[side, name], inside[side, name]
+        refuse_other_priority(name, here.priority, there.priority)
+        lines = differences_of(here, there, communicate=communicates(expanded.plan))
+        ours, theirs = environment.environment or {}, image_.environment or {}  # a user's shell or an image sets them
+        for variable in sorted({*ours, *theirs}):
+            lines += _differs(variable, ours.get(variable), theirs.get(variable))
+        head = f"{f'{side}: ' if side else ''}{name}: apart from the container, host and image differ: "
+        differences += [f"{head}{line}" for line in lines]
     images, environments = tuple(image for _, image in inside.values()), tuple(image for _, image in bare.values())
-    lines = tuple(dict.fromkeys((*differences, *remarks)))
-    return Stacks(start, images, environments, lines, tuple(hosts), allocation, missing)
+    said = tuple(dict.fromkeys((*differences, *remarks)))
+    return Stacks(start, images, environments, said, tuple(hosts), allocation, missing)
 
 
 def looked_at_together(plan: LaunchPlan) -> list[tuple[str | None, ...]]:
@@ -154,23 +152,20 @@ def stack_of(plan: LaunchPlan, image: str, look: Look, watched: Sequence[str] = 
     """
     launcher = launchers.get(look.contents.vendor, image) if communicates(plan) else PROCESS
     nccl = any("nccl" in backend for backend in backends_of(plan, image))
-    given = overrides_of(plan, look.library_path, watched)
-    return Stack(launcher, look.reference, look.refused, nccl, look.grants, overrides=given)
+    overrides = overrides_of(plan, look.library_path, watched)
+    return Stack(launcher, look.reference, look.refused, nccl, look.grants, overrides=overrides)
 
 
 def _image(
-    name: str, side: str | None, look: Look, replaced: Set[str], variables: Mapping[str, str], files: dict[str, str]
+    look: Look, name: str, side: str | None, files: dict[str, str], replaced: Set[str], variables: Mapping[str, str]
 ) -> Image:  # fmt: skip
-    """What the manifest says of it; `variables` are those that site and plan set for every rank, `files` its own.
-
-    `replaced` are names of those which every launch sets itself, whatever was there.
-    """
+    """What the manifest says of it. `files` and `variables` are of site and plan; a launch has `replaced` variables."""
     contents = look.contents
-    found = {variable: value for variable, value in contents.environment.items() if variable not in replaced}
+    own = {variable: value for variable, value in contents.environment.items() if variable not in replaced}
     return Image(
         name=name, side=side, files=files, id=look.id, digests=look.digests, labels=look.labels, python=contents.python,
         libraries=contents.libraries, packages=contents.packages, sources=contents.sources,
-        environment=facts.environment(backends.variables(), {**found, **variables}),
+        environment=facts.environment(backends.variables(), {**own, **variables}),
     )  # fmt: skip
 
 
@@ -235,12 +230,6 @@ def differences_of(host: Contents, image: Contents, communicate: bool = True) ->
     return differences
 
 
-def _variables_differ(host: Image, image: Image) -> list[str]:
-    """Variables that a user's shell, or an image, sets for one side alone."""
-    ours, theirs = host.environment or {}, image.environment or {}
-    return [line for name in sorted({*ours, *theirs}) for line in _differs(name, ours.get(name), theirs.get(name))]
-
-
 def _differs(name: str, host: str | None, image: str | None) -> list[str]:
     return [] if host == image else [f"{name} {host or 'missing'} on the host, {image or 'missing'} in the image"]
 
@@ -270,7 +259,12 @@ def contents_in(
             continue
         if contents.another is not None:
             raise ImageMissing(f"{title}: {contents.another}. Make it again with this collbench.")
-        _refuse_other_library(title, image, libraries, plan, contents)
+        expected = library_of(image, libraries, plan)
+        if communicates(plan) and contents.vendor != expected:
+            raise ImageMissing(
+                f"{title}: stands for {expected}, and holds {contents.vendor or 'no MPI'}; the launcher starts "
+                f"{', '.join(launchers.names())}. Say in the site file which it is: libraries = {{ {image} = ... }}"
+            )
         return contents
     said = next((line for line in reversed(lines) if line.strip()), "nothing was printed")
     quoted = whole_words(said, _QUOTED)
@@ -308,14 +302,14 @@ def _differences(said: Mapping[str, Contents]) -> dict[str, list[str]]:
     for node, contents in said.items():
         alike.setdefault(tuple(contents.identity.items()), []).append(node)
     (most, usual), *others = sorted(alike.items(), key=lambda group: -len(group[1]))
-    found: dict[str, list[str]] = {}
+    causes: dict[str, list[str]] = {}
     for other, nodes in others:
         ours, theirs = dict(most), dict(other)
         name = next(name for name in ours | theirs if ours.get(name) != theirs.get(name))
         cause = (f"{name} is {theirs.get(name, 'missing')}, and {ours.get(name, 'missing')} on "
                  f"{nodes_of(usual, len(said))}. Install the same on every node.")  # fmt: skip
-        found.setdefault(cause, []).extend(nodes)
-    return found
+        causes.setdefault(cause, []).extend(nodes)
+    return causes
 
 
 def nodes_of(nodes: Sequence[str], all_nodes: int) -> str:
@@ -325,17 +319,6 @@ def nodes_of(nodes: Sequence[str], all_nodes: int) -> str:
     if len(nodes) == 1:
         return f"node {nodes[0]}"
     return f"{len(nodes)} nodes ({', '.join((*nodes[:_NAMED], *(('...',) if len(nodes) > _NAMED else ())))})"
-
-
-def _refuse_other_library(
-    title: str, image: str, libraries: Mapping[str, str], plan: LaunchPlan, contents: Contents
-) -> None:
-    expected = library_of(image, libraries, plan)
-    if communicates(plan) and contents.vendor != expected:
-        raise ImageMissing(
-            f"{title}: stands for {expected}, and holds {contents.vendor or 'no MPI'}; the launcher starts "
-            f"{', '.join(launchers.names())}. Say in the site file which it is: libraries = {{ {image} = ... }}"
-        )
 
 
 #: Longest wait for the command (s), the interval of looking whether it ended (s), and the ranks whose containers are
@@ -371,7 +354,14 @@ def examine(expanded: ExpandedPlan, session: Session, argv: Argv, check: StopChe
             world = world_of(Launch(cell, 0, 0), stack, placement, session.run, at)
             log = Log()
             with session.open(world) as opened:
-                code = _run_in_first(opened, (*argv, *without), log, check)
+                host = opened.hosts[0][0]
+                running = opened.execute(host, (*argv, *without), {}, log)
+                until = time.monotonic() + LIMIT
+                while (code := running.code) is None:
+                    check()
+                    if time.monotonic() > until:
+                        raise EngineError(f"container {host}: {argv[0]} did not end within {LIMIT:g} s.")
+                    time.sleep(LOOK)
     if code not in EXIT_CODES:
         last = "; ".join(log.tail()[-1:]) or "without output"
         raise LaunchFailed(f"image {cell.image}: {argv[0]} in a container ended with exit code {code}: {last}")
@@ -392,16 +382,3 @@ def expanded_for(image: str, policy: str, step: str, engine: str, docker_host: s
     if expanded.cells[0].isolation is None:
         raise RequestError(f"doctor --image: policy {policy} has no container; remove --image.")
     return expanded
-
-
-def _run_in_first(opened: OpenWorld, argv: Argv, log: Log, check: StopCheck) -> int:
-    """Exit code of a command in the first container."""
-    host = opened.hosts[0][0]
-    running = opened.execute(host, argv, {}, log)
-    until = time.monotonic() + LIMIT
-    while (code := running.code) is None:
-        check()
-        if time.monotonic() > until:
-            raise EngineError(f"container {host}: {argv[0]} did not end within {LIMIT:g} s.")
-        time.sleep(LOOK)
-    return code

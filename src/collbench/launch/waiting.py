@@ -13,7 +13,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import takewhile
 from pathlib import Path
 from typing import Any
@@ -162,21 +162,17 @@ class Limits:
         return self.start + self.case * max(self.cases, 1) * self.executions
 
 
-def limits_of(plan: Plan, cases: int) -> Limits:
+def limits_of(plan: Plan, cases: int, others: int = 0) -> Limits:
     """A rank may show no progress for the time-out, when the ranks meet and in each case; a case has its budget too.
 
-    A program may take the time-out in each of its executions, before which it says that it makes progress.
+    A program may take the time-out in each of its executions, before which it says that it makes progress. Each of the
+    `others` that take turns with a world may take as long while it sleeps.
     """
     executions = 1
     if plan.benchmarks:
         executions = plan.warmup + (plan.floor if plan.iters is None else plan.iters) + OTHER_EXECUTIONS
     case = plan.budget_seconds + plan.timeout_seconds + GRACE
-    return Limits(plan.timeout_seconds + STARTING, case, cases, executions)
-
-
-def in_turns(limits: Limits, worlds: int) -> Limits:
-    """Of a world beside others, each of which may take as long while it sleeps, and a little more."""
-    return replace(limits, case=limits.case * (worlds + 1))
+    return Limits(plan.timeout_seconds + STARTING, case * (others + 1), cases, executions)
 
 
 class Timeouts:
@@ -206,14 +202,15 @@ class Timeouts:
 
 def written_to(out: Path) -> Callable[[], int]:
     """A function that says how many bytes of manifest, records and progress there are in a world's folder."""
-    return lambda: sum(_size(out / name) for name in ("manifest.json", "records.jsonl", PROGRESS))
 
+    def written() -> int:
+        total = 0
+        for name in ("manifest.json", "records.jsonl", PROGRESS):
+            with contextlib.suppress(OSError):
+                total += (out / name).lstat().st_size
+        return total
 
-def _size(path: Path) -> int:
-    try:
-        return path.lstat().st_size
-    except OSError:
-        return 0
+    return written
 
 
 #: Called at a safe point; raises Interrupted after a signal.
@@ -249,8 +246,10 @@ class Stopping:
         """
 
         def on_signal(number: int, frame: object) -> None:
+            if number == signal.SIGALRM:
+                raise KeyboardInterrupt
             if self.requested and signal.SIGALRM not in before:
-                before[signal.SIGALRM] = signal.signal(signal.SIGALRM, _interrupt)
+                before[signal.SIGALRM] = signal.signal(signal.SIGALRM, on_signal)
                 signal.setitimer(signal.ITIMER_REAL, MOMENT, AGAIN)
             self.requested = True
 
@@ -267,7 +266,3 @@ class Stopping:
                 signal.setitimer(signal.ITIMER_REAL, 0)
             for number, handler in before.items():
                 signal.signal(number, handler)
-
-
-def _interrupt(number: int, frame: object) -> None:
-    raise KeyboardInterrupt

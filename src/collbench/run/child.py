@@ -1,12 +1,18 @@
-"""Runs a program as a child process, with limits on its time and its output."""
+"""A program as a child process, with limits on its time and its output, and the folder in which it works.
+
+A process that is killed leaves its folder, which the next one removes: a folder is locked while its process lives.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import os
+import re
 import selectors
+import shutil
 import signal
 import subprocess
+import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,7 +20,7 @@ from pathlib import Path
 
 from collbench.errors import CollbenchError, Interrupted
 from collbench.machine.process import own_names
-from collbench.run.sampling import Watch
+from collbench.run.failures import Watch
 from collbench.units import format_duration
 from collbench.workloads.protocol import SKIPPED
 
@@ -61,8 +67,54 @@ def execute(
         ProgramSkipped: it ended with exit code 77.
         Interrupted: this process was told to stop.
     """
+    variables = variables or {}
+    inherited = {name: value for name, value in os.environ.items() if name not in own_names()}
+    threads = {"OMP_NUM_THREADS": str(len(os.sched_getaffinity(0)))}
     with _guarded_group() as group:
-        return _executed(argv, limit, watch, doing, folder, group, variables or {})
+        began = time.monotonic()
+        try:
+            process = subprocess.Popen(
+                argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, process_group=group,
+                env={**inherited, **threads, **variables, "LC_ALL": "C"}, cwd=folder,
+            )  # fmt: skip
+        except OSError as error:
+            raise ProgramFailed(f"cannot start {argv[0]}: {error.strerror}") from error
+        with _Pipes(process) as pipes:
+            try:
+                _wait(process, pipes, argv[0], limit, began + limit, watch, doing)
+            finally:
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(group, signal.SIGKILL)  # its leader is not reaped yet, so the number is still its own
+                _, status, usage = os.wait4(process.pid, 0)
+                wall = time.monotonic() - began
+                process.returncode = code = os.waitstatus_to_exitcode(status)
+    if code == SKIPPED:
+        raise ProgramSkipped(pipes.last_line or f"{argv[0]} cannot be used here")
+    if code != 0:
+        rank, line = "", pipes.last_line
+        ended = f"exit code {code}" if code > 0 else f"signal {-code} ({signal.strsignal(-code)})"
+        if code < 0 and "RANK" in variables:
+            rank = f" of rank {variables['RANK']}"
+        if code == -signal.SIGKILL:  # nobody has said a last word before it
+            line = "perhaps by the kernel, because memory ran out (dmesg would say so)"
+        raise ProgramFailed(f"{argv[0]}{rank} ended with {': '.join(filter(None, (ended, line)))}")
+    return Finished(pipes.output.decode("utf-8", "replace"), usage.ru_utime, usage.ru_stime, wall)
+
+
+def _wait(
+    process: subprocess.Popen[bytes], pipes: _Pipes, name: str, limit: float, deadline: float, watch: Watch, doing: str
+) -> None:
+    """Read what a program prints until it has ended. It is not reaped: its number is still needed to kill its group."""
+    while os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
+        pipes.read(TICK)
+        watch.beat(doing)
+        if watch.stopped is not None:
+            raise Interrupted("interrupted.")
+        if time.monotonic() > deadline:
+            raise ProgramFailed(
+                f"{name} did not end within {format_duration(limit)} (the limit is -T, or timeout in a plan)"
+            )
+    pipes.read(0.0)
 
 
 @contextlib.contextmanager
@@ -85,60 +137,6 @@ def _guarded_group() -> Iterator[int]:
         leader.wait()
         if leader.stdin is not None:
             leader.stdin.close()
-
-
-def _executed(
-    argv: Sequence[str], limit: float, watch: Watch, doing: str, folder: Path | None, group: int,
-    variables: Mapping[str, str],
-) -> Finished:  # fmt: skip
-    inherited = {name: value for name, value in os.environ.items() if name not in own_names()}
-    threads = {"OMP_NUM_THREADS": str(len(os.sched_getaffinity(0)))}
-    began = time.monotonic()
-    try:
-        process = subprocess.Popen(
-            argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, process_group=group,
-            env={**inherited, **threads, **variables, "LC_ALL": "C"}, cwd=folder,
-        )  # fmt: skip
-    except OSError as error:
-        raise ProgramFailed(f"cannot start {argv[0]}: {error.strerror}") from error
-    with _Pipes(process) as pipes:
-        try:
-            deadline = began + limit
-            while not _has_ended(process):
-                pipes.read(TICK)
-                watch.beat(doing)
-                if watch.stopped is not None:
-                    raise Interrupted("interrupted.")
-                if time.monotonic() > deadline:
-                    raise ProgramFailed(
-                        f"{argv[0]} did not end within {format_duration(limit)} (the limit is -T, or timeout in a plan)"
-                    )
-            pipes.read(0.0)
-        finally:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(group, signal.SIGKILL)  # its leader is not reaped yet, so the number is still its own
-            _, status, usage = os.wait4(process.pid, 0)
-            wall = time.monotonic() - began
-            process.returncode = code = os.waitstatus_to_exitcode(status)
-    if code == SKIPPED:
-        raise ProgramSkipped(pipes.last_line or f"{argv[0]} cannot be used here")
-    if code != 0:
-        rank = f" of rank {variables['RANK']}" if "RANK" in variables and code < 0 else ""
-        raise ProgramFailed(f"{argv[0]}{rank} ended with {_ended(code, pipes.last_line)}")
-    return Finished(pipes.output.decode("utf-8", "replace"), usage.ru_utime, usage.ru_stime, wall)
-
-
-def _ended(code: int, line: str) -> str:
-    """`exit code 1: the last line`; nobody has said a last word before signal 9."""
-    if code == -signal.SIGKILL:
-        line = "perhaps by the kernel, because memory ran out (dmesg would say so)"
-    ended = f"exit code {code}" if code > 0 else f"signal {-code} ({signal.strsignal(-code)})"
-    return ": ".join(filter(None, (ended, line)))
-
-
-def _has_ended(process: subprocess.Popen[bytes]) -> bool:
-    """Checks without reaping the process, whose number is still needed to kill its group."""
-    return os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
 
 
 @dataclass
@@ -185,17 +183,94 @@ class _Pipes:
         if not self._ready.get_map():
             time.sleep(wait)
         for key, _ in self._ready.select(wait):
-            if key.fd != self._end:
-                self._drain(key.fd, key.data)
+            if key.fd == self._end:
+                continue
+            kept = key.data
+            with contextlib.suppress(BlockingIOError):
+                for _ in range(MOST_CHUNKS):
+                    chunk = os.read(key.fd, CHUNK)
+                    if not chunk:
+                        self._ready.unregister(key.fd)
+                        break
+                    kept += chunk
+                    del self.errors[:-KEPT_ERRORS]
         if len(self.output) > MOST_OUTPUT:
             raise ProgramFailed(f"it printed more than {MOST_OUTPUT >> 20} MiB")
 
-    def _drain(self, stream: int, kept: bytearray) -> None:
-        with contextlib.suppress(BlockingIOError):
-            for _ in range(MOST_CHUNKS):
-                chunk = os.read(stream, CHUNK)
-                if not chunk:
-                    self._ready.unregister(stream)
-                    return
-                kept += chunk
-                del self.errors[:-KEPT_ERRORS]
+
+#: How names of such folders begin, and that of one which is not locked yet.
+PREFIX, DRAFT = "collbench-files-", "collbench-new-"
+
+#: The folders of this process, for a thread that ends it.
+_HELD: set[Path] = set()
+
+#: How often removal is tried again, while the program that works there may still make files.
+_TRIES = 3
+
+
+def prefix() -> str:
+    """Names have this machine's in them: where several machines share a folder, one may not see another's locks."""
+    return f"{PREFIX}{re.sub(r'[^A-Za-z0-9.-]', '_', os.uname().nodename)}-"
+
+
+@contextlib.contextmanager
+def working_folder(parent: str | None) -> Iterator[Path]:
+    """An empty folder in `parent` (None: where temporary files are). It and what killed processes left is removed.
+
+    Raises:
+        ProgramFailed: it cannot be made.
+    """
+    try:
+        remove_abandoned(Path(parent or tempfile.gettempdir()))
+        folder, lock = _made(parent)
+    except OSError as error:
+        where, name = (parent, "name") if parent else ("of temporary files", "set TMPDIR to")
+        raise ProgramFailed(f"folder {where}: {error.strerror}; {name} one in which files can be made") from error
+    _HELD.add(folder)
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+        _HELD.discard(folder)
+        os.close(lock)
+
+
+def remove_held() -> None:
+    """Remove the folders of this process, which ends without leaving their contexts."""
+    for folder in tuple(_HELD):
+        for _ in range(_TRIES):
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _made(parent: str | None) -> tuple[Path, int]:
+    """A folder, and the open file whose lock says that this process lives.
+
+    It gets its name when it is locked, so that nobody meets an unlocked folder of a living process.
+    """
+    import fcntl  # Unix has it
+
+    draft = Path(tempfile.mkdtemp(prefix=DRAFT, dir=parent))
+    lock = os.open(draft, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        with contextlib.suppress(OSError):  # a file system without locks, where nothing is removed either
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return draft.rename(draft.with_name(prefix() + draft.name.removeprefix(DRAFT))), lock
+    except BaseException:
+        os.close(lock)
+        draft.rmdir()
+        raise
+
+
+def remove_abandoned(parent: Path) -> None:
+    """Remove this user's folders in `parent` whose process is gone."""
+    import fcntl
+
+    for folder in parent.glob(f"{prefix()}*"):
+        with contextlib.suppress(OSError):  # of a living process, or of one that removed it meanwhile
+            opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+            try:
+                if os.fstat(opened).st_uid == os.getuid():
+                    fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    shutil.rmtree(folder, ignore_errors=True)
+            finally:
+                os.close(opened)

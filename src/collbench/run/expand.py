@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
 import msgspec
 
 from collbench import backends, collectives, workloads
-from collbench.bindings.spec import Backend
 from collbench.collectives.case import CollectiveCase, collective_case
 from collbench.errors import PlanError, UnitError, suggestion
 from collbench.schema.axes import Axis, Situation, Value, choices_of
@@ -28,21 +27,18 @@ def refuse_cadence(plan: Plan, names: Iterable[str]) -> None:
     chosen = [backends.get(name) for name in names]
     if not plan.collectives:
         return
+    listed = ", ".join(backend.name for backend in chosen)
     if plan.cadence == "streaming" and not any(backend.streams for backend in chosen):
         raise PlanError(
-            f"cadence streaming: {_listed(chosen)} completes every call before it returns; use cadence isolated, or "
+            f"cadence streaming: {listed} completes every call before it returns; use cadence isolated, or "
             "nccl or torch-nccl."
         )
     if plan["cudagraph"] and not any("graph" in backend.axes for backend in chosen):
-        raise PlanError(f"cudagraph {plan['cudagraph']}: {_listed(chosen)} has no CUDA graphs; use nccl.")
-
-
-def _listed(chosen: list[Backend]) -> str:
-    return ", ".join(backend.name for backend in chosen)
+        raise PlanError(f"cudagraph {plan['cudagraph']}: {listed} has no CUDA graphs; use nccl.")
 
 
 def cases_of(plan: Plan, backend: str, ranks: int) -> tuple[CollectiveCase, ...]:
-    """The cases of one backend, each once.
+    """The cases of one backend, each once: of each collective every combination of values, the innermost loop fastest.
 
     Raises:
         PlanError: an unknown collective, dtype or operation, or a root that is no rank.
@@ -50,23 +46,19 @@ def cases_of(plan: Plan, backend: str, ranks: int) -> tuple[CollectiveCase, ...]
     """
     rows = [collectives.get(name) for name in plan.collectives]
     operations = plan.burst if plan.cadence == "streaming" else 1
-    situations = [Situation(row, backends.get(backend), ranks, operations) for row in rows]
-    return tuple(dict.fromkeys(case for situation in situations for case in _cases_in(situation, plan)))
+    axes = sorted(choices_of("what", "how").items(), key=lambda item: item[1].nested)
+    cases: dict[CollectiveCase, None] = {}
+    for situation in [Situation(row, backends.get(backend), ranks, operations) for row in rows]:
+        values = {
+            axis: choice.values(plan[choice.key], situation) for axis, choice in axes if situation.has(axis, choice)
+        }
+        for combination in itertools.product(*values.values()):
+            chosen = dict(zip(values, combination, strict=True))
+            cases[collective_case(situation.row.name, chosen | {"ranks": ranks})] = None
+    return tuple(cases)
 
 
-def _cases_in(situation: Situation, plan: Plan) -> Iterator[CollectiveCase]:
-    """Every combination of the values on the axes that are there, those of the innermost loop fastest."""
-    values = {
-        axis: choice.values(plan[choice.key], situation)
-        for axis, choice in sorted(choices_of("what", "how").items(), key=lambda item: item[1].nested)
-        if situation.has(axis, choice)
-    }
-    for combination in itertools.product(*values.values()):
-        chosen = dict(zip(values, combination, strict=True))
-        yield collective_case(situation.row.name, chosen | {"ranks": situation.ranks})
-
-
-Told = TypeVar("Told")
+Answer = TypeVar("Answer")
 
 
 def program_cases(plan: Plan, ranks: int) -> tuple[ProgramCase, ...]:
@@ -84,8 +76,19 @@ def program_cases(plan: Plan, ranks: int) -> tuple[ProgramCase, ...]:
     cases: dict[ProgramCase, None] = {}
     for benchmark in plan.benchmarks:
         row = workloads.get(name_of(benchmark))
-        asked = {} if isinstance(benchmark, str) else {key: benchmark[key] for key in benchmark if key != "name"}
-        cases |= dict.fromkeys(_cases_of_row(row, _values_by_axis(row, asked), ranks))
+        how = {axis.name for axis in row.axes if axis.kind == "how"}
+        wanted = {} if isinstance(benchmark, str) else {key: benchmark[key] for key in benchmark if key != "name"}
+        values = _values_by_axis(row, wanted)
+        for combination in itertools.product(*values.values()):
+            settings = dict(zip(values, combination, strict=True))
+            case = Case(
+                workload=row.name,
+                what={name: value for name, value in settings.items() if name not in how},
+                how={name: value for name, value in settings.items() if name in how},
+                where=Where(ranks=ranks),
+            )
+            program = ProgramCase(case=case, measures=tuple(measure.name for measure in row.measures))
+            cases[_complete(row, program)] = None
     return tuple(cases)
 
 
@@ -94,14 +97,18 @@ def parameters_of(row: Program) -> tuple[str, ...]:
     return (*(axis.name for axis in row.axes), *(("size",) if row.sizes else ()))
 
 
-def _values_by_axis(row: Program, asked: dict[str, Any]) -> dict[str, tuple[Value, ...]]:
+def _values_by_axis(row: Program, wanted: dict[str, Any]) -> dict[str, tuple[Value, ...]]:
     known = parameters_of(row)
-    for name in asked:
+    for name in wanted:
         if name not in known:
             hint = suggestion(name, known) if known else "It has none."
             raise PlanError(f"benchmark {row.name}: has no parameter {name!r}. {hint}")
-    listed = {name: values if isinstance(values, tuple | list) else (values,) for name, values in asked.items()}
-    listed |= {axis.name: _with_groups(axis, listed[axis.name]) for axis in row.axes if axis.name in listed}
+    listed = {name: values if isinstance(values, tuple | list) else (values,) for name, values in wanted.items()}
+    for axis in row.axes:
+        if axis.name in listed:  # names of groups stand for several values, each of which counts once
+            groups = {} if axis.choice is None else axis.choice.groups
+            named = (groups.get(value, (value,)) if isinstance(value, str) else (value,) for value in listed[axis.name])
+            listed[axis.name] = tuple(dict.fromkeys(itertools.chain.from_iterable(named)))
     for name, values in listed.items():
         if not values:
             raise PlanError(f"benchmark {row.name}: {name}: the list is empty; nothing would be measured.")
@@ -109,13 +116,6 @@ def _values_by_axis(row: Program, asked: dict[str, Any]) -> dict[str, tuple[Valu
     own = {axis.name: tuple(_value(row, axis, value) for value in listed.get(axis.name, (axis.neutral,)))
            for axis in row.axes}  # fmt: skip
     return own | sizes
-
-
-def _with_groups(axis: Axis, values: Sequence[Value]) -> tuple[Value, ...]:
-    """Names of groups replaced by what they stand for; each value once."""
-    groups = {} if axis.choice is None else axis.choice.groups
-    named = [groups.get(value, (value,)) if isinstance(value, str) else (value,) for value in values]
-    return tuple(dict.fromkeys(itertools.chain.from_iterable(named)))
 
 
 def _size(value: Any) -> int:
@@ -149,33 +149,29 @@ def _whole(text: str) -> int:
     return int(text) if text.strip().removeprefix("-").isdecimal() else parse_size(text)
 
 
-def _cases_of_row(row: Program, values: dict[str, tuple[Value, ...]], ranks: int) -> Iterator[ProgramCase]:
-    how = {axis.name for axis in row.axes if axis.kind == "how"}
-    for combination in itertools.product(*values.values()):
-        settings = dict(zip(values, combination, strict=True))
-        case = Case(
-            workload=row.name,
-            what={name: value for name, value in settings.items() if name not in how},
-            how={name: value for name, value in settings.items() if name in how},
-            where=Where(ranks=ranks),
-        )
-        yield _taken(row, ProgramCase(case=case, measures=tuple(measure.name for measure in row.measures)))
+def _complete(row: Program, case: ProgramCase) -> ProgramCase:
+    """With its memory and disk space, and without parameters that have no effect.
 
+    Raises:
+        PlanError: the benchmark refuses the case, or cannot tell what it takes.
+    """
 
-def _taken(row: Program, case: ProgramCase) -> ProgramCase:
-    """With its memory and disk space, and without parameters that have no effect, where the benchmark takes it."""
-    reason = _told(case, "refuses", row.refuses)
+    def ask(field: str, function: Callable[[Case], Answer]) -> Answer:
+        try:
+            return function(case.case)
+        except Exception as error:  # somebody else's function: whatever it raises
+            raise PlanError(f"benchmark {case.title}: its {field} raised {type(error).__name__}: {error}.") from error
+
+    reason = ask("refuses", row.refuses)
     if reason is not None:
         raise PlanError(f"benchmark {case.title}: {reason}.")
     for measure in row.measures:
-        _told(case, f"amount of {measure.name}", measure.amount)
-    memory, disk = _told(case, "memory", row.memory), _told(case, "disk", row.disk)
-    unused = _told(case, "unused", row.unused)
+        ask(f"amount of {measure.name}", measure.amount)
+    memory, disk, unused = ask("memory", row.memory), ask("disk", row.disk), ask("unused", row.unused)
     return msgspec.structs.replace(case, memory=memory, disk=disk, case=case.case.without(unused))
 
 
-def _told(case: ProgramCase, field: str, tell: Callable[[Case], Told]) -> Told:
-    try:
-        return tell(case.case)
-    except Exception as error:  # somebody else's function: whatever it raises
-        raise PlanError(f"benchmark {case.title}: its {field} raised {type(error).__name__}: {error}.") from error
+def how_to_fit(case: ProgramCase) -> str:
+    """What takes less memory."""
+    what = "the batch" if "batch" in case.case.what else "the sizes"
+    return f"Lower {what}{' or the number of ranks' if case.case.where.ranks > 1 else ''}."

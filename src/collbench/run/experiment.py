@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import os
 import zlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
@@ -18,48 +18,54 @@ import numpy as np
 from numpy.typing import NDArray
 
 from collbench import backends, collectives, workloads
+from collbench.bindings.operations import USABLE_SHARE, available_bytes
 from collbench.bindings.spec import Backend, Options, Roles, Session
 from collbench.collectives.case import CollectiveCase
 from collbench.errors import (
     BackendUnavailable,
     CollbenchError,
+    DoesNotFit,
     Interrupted,
     LibraryError,
     LostRankError,
     PlanError,
     RequestError,
+    Unsupported,
     WorldMismatch,
 )
 from collbench.machine import launcher
 from collbench.machine.facts import RankFacts, have_common_clock, rank_facts
-from collbench.run import binding, describe
-from collbench.run.describe import agreed_method
-from collbench.run.expand import cases_of, program_cases, refuse_cadence
+from collbench.run import binding, facts_of_ranks
+from collbench.run.child import remove_held
+from collbench.run.expand import cases_of, how_to_fit, program_cases, refuse_cadence
 from collbench.run.facts_of_ranks import facts_of_all, notes_on_loaded, ranks_here, software, software_difference
 from collbench.run.failures import (
+    DEFERENCE,
     AgreedError,
+    Failure,
     FirstReporter,
     Rescue,
     StartLimit,
+    Unwatched,
+    Watch,
+    Watchdog,
     abort_job,
+    cause,
     on_rank_0,
     on_watchdog,
     raise_on_all,
 )
 from collbench.run.host_clocks import host_clocks
-from collbench.run.measure import measure
-from collbench.run.memory_check import does_not_fit, programs_do_not_fit
+from collbench.run.measure import Measured, measure
 from collbench.run.program import measure_program
-from collbench.run.results import Measured
-from collbench.run.sampling import Method, Watch
+from collbench.run.sampling import Fixed, Method, agreed_method
 from collbench.run.turns import Turns
-from collbench.run.watchdog import DEFERENCE, Unwatched, Watchdog
 from collbench.run.worlds_of_programs import world_for
+from collbench.schema.axes import DTYPES
 from collbench.schema.case import Case
 from collbench.schema.manifest import Manifest
 from collbench.schema.plan import ALL_CASES, Chosen, Plan, chosen_of
 from collbench.schema.record import Record
-from collbench.timing.gates import Fixed
 from collbench.units import format_bytes
 from collbench.workloads.program import ProgramCase
 
@@ -160,7 +166,11 @@ def plan_experiment(plan: Plan, options: Options, command: tuple[str, ...]) -> P
     refuse_cadence(plan, (backend.name for backend in usable))
     ranks = max((backend.world_size(options) for backend in starting), default=1)
     programs = program_cases(plan, ranks)
-    _refuse_folder(plan)
+    in_files = [name for name in plan.workloads if workloads.get(name).files]
+    if in_files and not Path(plan.folder or ".").is_dir():
+        raise PlanError(
+            f"folder {plan.folder}: there is no such folder, and {in_files[0]} works in files. Name another."
+        )
     cases = tuple(cases_of(plan, backend.name, backend.world_size(options)) for backend in usable)
     options, chosen = replace(options, roles=roles_of(cases), share_gpu=plan.share_gpu), chosen_of(plan)
     skipped = tuple(
@@ -175,19 +185,6 @@ def plan_experiment(plan: Plan, options: Options, command: tuple[str, ...]) -> P
     )
 
 
-def _refuse_folder(plan: Plan) -> None:
-    """Raise where programs that work in files have no folder to make theirs in.
-
-    Raises:
-        PlanError: it is none.
-    """
-    in_files = [name for name in plan.workloads if workloads.get(name).files]
-    if in_files and not Path(plan.folder or ".").is_dir():
-        raise PlanError(
-            f"folder {plan.folder}: there is no such folder, and {in_files[0]} works in files. Name another."
-        )
-
-
 def perform(experiment: PlanRunner, sink: RecordSink) -> None:
     """Measure every case. Collective over the processes that a launcher started.
 
@@ -196,13 +193,13 @@ def perform(experiment: PlanRunner, sink: RecordSink) -> None:
     """
     refused: list[Record] = []
     begun = False
-    asked = [number for number in range(len(experiment.backends)) if experiment.executed(number)]
-    for number in asked:
+    numbers = [number for number in range(len(experiment.backends)) if experiment.executed(number)]
+    for number in numbers:
         try:
             _run_backend(experiment, number, sink, begins=not begun)
             begun = True
         except BackendUnavailable as error:  # raised after the ranks had met; all of them know
-            last = number == asked[-1]
+            last = number == numbers[-1]
             error.everywhere = True
             if experiment.plan.unusable == "refuse" or (last and not begun):
                 raise
@@ -213,117 +210,100 @@ def perform(experiment: PlanRunner, sink: RecordSink) -> None:
             sink.add(record, None)
 
 
-def _run_backend(experiment: PlanRunner, number: int, sink: RecordSink, begins: bool) -> None:
-    backend, options = experiment.backends[number], experiment.options
-    parent = None if launcher.detect().kind == "none" else os.getppid()
-    with StartLimit(options.timeout, backend.name) as start:
-        backend.run(options, lambda session: _guarded(experiment, number, session, sink, begins, start, parent))
-
-
 def _skip(case: CollectiveCase | ProgramCase, reason: str) -> Iterable[Record]:
     return (Record(case=identity, launch=0, status="skipped", reason=reason) for identity in case.identities)
 
 
-def _guarded(
-    experiment: PlanRunner, number: int, session: Session, sink: RecordSink, begins: bool, start: StartLimit,
-    parent: int | None,
-) -> None:  # fmt: skip
-    """Measure one backend's cases under a watchdog. An error is raised on all ranks, or aborts the job.
+def _run_backend(experiment: PlanRunner, number: int, sink: RecordSink, begins: bool) -> None:
+    """Measure one backend's cases under a watchdog. An error is raised on all ranks, or aborts the job."""
+    backend, options = experiment.backends[number], experiment.options
+    launched_by = None if launcher.detect().kind == "none" else os.getppid()  # without which the rank ends
 
-    `parent` is the launcher's process that started this rank, without which the rank ends.
-    """
-    rank = session.world.rank
-    reporter = FirstReporter(session.world)
-    with contextlib.ExitStack() as stack:
-        watch: Watch = Unwatched()
-        if rank == 0 or not experiment.backends[number].simulated:  # signals reach only the main thread
-            timeout = experiment.options.timeout
-            on_end = on_watchdog(rank, reporter, sink, timeout, session.break_off)
-            deference = 0.0 if rank == 0 else DEFERENCE
-            watch = stack.enter_context(Watchdog(timeout, on_end, deference, session.trouble, parent))
-        start.reached()  # the watchdog takes over
-        try:
-            _measure_backend(experiment, number, session, sink, watch, begins)
-        except AgreedError as agreed:
-            agreed.error.everywhere = True
-            raise agreed.error from None
-        except LostRankError:
-            raise
-        except Exception as error:
-            abort_job(session, error, reporter, sink)
+    def guarded(session: Session) -> None:
+        rank, reporter = session.world.rank, FirstReporter(session.world)
+        with contextlib.ExitStack() as stack:
+            watch: Watch = Unwatched()
+            if rank == 0 or not backend.simulated:  # signals reach only the main thread
+                on_end = on_watchdog(rank, reporter, sink, options.timeout, session.break_off, remove_held)
+                deference = 0.0 if rank == 0 else DEFERENCE
+                watchdog = Watchdog(options.timeout, on_end, deference, session.trouble, launched_by)
+                watch = stack.enter_context(watchdog)
+            start.reached()  # the watchdog takes over
+            try:
+                _measure_backend(experiment, number, session, sink, watch, begins)
+            except AgreedError as agreed:
+                agreed.error.everywhere = True
+                raise agreed.error from None
+            except LostRankError:
+                raise
+            except Exception as error:
+                abort_job(session, error, reporter, sink)
+
+    with StartLimit(options.timeout, backend.name) as start:
+        backend.run(options, guarded)
 
 
 def _measure_backend(
     experiment: PlanRunner, number: int, session: Session, sink: RecordSink, watch: Watch, begins: bool
 ) -> None:
-    backend, cases = experiment.backends[number], experiment.cases[number]
+    backend, cases, world = experiment.backends[number], experiment.cases[number], session.world
     watch.beat(f"starting {backend.name}")
     raise_on_all(session, _refuse_other_software(session, backend))
     raise_on_all(session, _refuse_other_request(experiment, session, cases))
     facts = rank_facts(None if session.gpu is None else session.gpu.uuid, session.clock_id)
-    ranks, messages = facts_of_all(session.world, facts), session.signals.messages is not None
-    raise_on_all(session, _refuse(experiment, ranks, messages) if session.world.rank == 0 else None)
+    ranks, messages = facts_of_all(world, facts), session.signals.messages is not None
+    raise_on_all(session, _refuse(experiment, ranks, messages) if world.rank == 0 else None)
     programs = tuple(case for case in cases if isinstance(case, ProgramCase))
-    here = ranks_here(session.world, ranks)
-    raise_on_all(session, programs_do_not_fit(programs, here, experiment.plan.folder or "."))
+    raise_on_all(session, programs_do_not_fit(programs, ranks_here(world, ranks), experiment.plan.folder or "."))
     collective = tuple(case for case in cases if isinstance(case, CollectiveCase))
     raise_on_all(session, does_not_fit(session, ranks, collective, watch))
     clocks = host_clocks(session, ranks, facts.clock_id)
-    method = agreed_method(session.world, experiment.plan, ranks, backend.simulated, clocks)
+    method = agreed_method(world, experiment.plan, ranks, backend.simulated, clocks)
     if begins:
-        manifest = describe.manifest(experiment.plan, experiment.command, experiment.backends, session, ranks, method)
+        manifest = facts_of_ranks.manifest(
+            experiment.plan, experiment.command, experiment.backends, session, ranks, method.gate, method.cadence
+        )
         on_rank_0(session, lambda: sink.begin(manifest, len(experiment.identities)))
     folder = experiment.options.turns  # of all ranks, or of none
-    turns = None if folder is None else Turns(folder, session.world.rank)
-    before = _Before(experiment, number, session, watch, turns)
-    for case in experiment.executed(number):
-        before(case)
+    turns = None if folder is None else Turns(folder, world.rank)
+    reports = {} if turns is None else reports_in_turns(experiment, number)
+    for position, case in enumerate((*experiment.executed(number), None)):
+        if turns is not None and position in reports:
+            try:
+                turns.stands(reports[position], world, watch)
+            except Interrupted as error:
+                raise AgreedError(error) from None
+        if case is None:
+            break
         if not experiment.chosen.measures(case.identities):
             _measured(case, experiment.plan, session, replace(method, stop=Fixed(1)), watch, sink)
             continue
         measured = _measured(case, experiment.plan, session, method, watch, sink, turns)
-        notes = notes_on_loaded(session.world)
+        notes = notes_on_loaded(world)
         for record, samples in measured:
             record = msgspec.structs.replace(record, notes=(*notes, *record.notes)) if notes else record
             on_rank_0(session, lambda record=record, samples=samples: sink.add(record, samples))  # type: ignore[misc]
-    before(None)
     watch.beat(f"ending {backend.name}")
     if turns is not None:
         turns.close()
     session.close()
 
 
-@dataclass
-class _Before:
-    """Waits for the world's turn before each case that is measured, and before those that lead up to it.
+def reports_in_turns(experiment: PlanRunner, number: int) -> dict[int, Case | None]:
+    """Where a world in turns stands, by the position in the backend's executed cases before which it says so.
 
-    Called with the case that is executed next; None: the last one is over. Of several backends the last one says so.
+    It stands before each case that is measured, or before the first of those that lead up to it. None: the last one is
+    over, which of several backends the last one says.
     """
-
-    experiment: PlanRunner
-    number: int
-    session: Session
-    watch: Watch
-    turns: Turns | None
-    stands: Case | None = None
-    over: bool = False
-
-    def __call__(self, case: CollectiveCase | ProgramCase | None) -> None:
-        following = self._following(case)
-        ends = following is None and self.experiment.executed_last == self.number and not self.over
-        if self.turns is not None and (ends or following not in (None, self.stands)):
-            self.stands, self.over = following, ends
-            try:
-                self.turns.stands(following, self.session.world, self.watch)
-            except Interrupted as error:
-                raise AgreedError(error) from None
-
-    def _following(self, case: CollectiveCase | ProgramCase | None) -> Case | None:
-        """The first identity of the next case that is measured, from this one on."""
-        executed = self.experiment.executed(self.number)
-        later = () if case is None else executed[executed.index(case) :]
-        measured = (one.identities[0] for one in later if self.experiment.chosen.measures(one.identities))
-        return next(measured, None)
+    executed, reports = experiment.executed(number), dict[int, Case | None]()
+    for position in range(len(executed) + 1):
+        later = (case.identities for case in executed[position:])
+        following = next((identities[0] for identities in later if experiment.chosen.measures(identities)), None)
+        if following is None and experiment.executed_last != number:
+            break
+        if following not in reports.values():
+            reports[position] = following
+    return reports
 
 
 def _measured(
@@ -383,3 +363,91 @@ def _refuse(experiment: PlanRunner, ranks: tuple[RankFacts, ...], messages: bool
     if (differs := binding.difference(ranks, experiment.options.places)) is not None:
         return WorldMismatch(f"{differs}.")
     return None
+
+
+def programs_do_not_fit(cases: tuple[ProgramCase, ...], here: int = 1, folder: str = ".") -> DoesNotFit | None:
+    """Why the program that allocates or writes the most does not fit on this machine, which has so many of the ranks.
+
+    None where it does. Programs run one by one, with their files in `folder`. One that cannot run here is skipped
+    later, with the reason.
+    """
+    able = [case for case in cases if _missing(case) is None]
+    on_machine = ((case.memory * here // case.case.where.ranks, case) for case in able)
+    needed, largest = max(on_machine, key=lambda item: item[0], default=(0, None))
+    free = available_bytes()
+    if largest is not None and free is not None and needed > free * USABLE_SHARE:
+        ranks = f" for the {here} ranks on this machine" if here > 1 else ""
+        return DoesNotFit(
+            f"{largest.title}: needs {format_bytes(needed)} of memory{ranks}, and {format_bytes(free)} are free. "
+            f"{how_to_fit(largest)}"
+        )
+    needed, largest = max(((case.disk, case) for case in able), key=lambda item: item[0], default=(0, None))
+    if largest is None or needed == 0:
+        return None
+    disk = os.statvfs(folder)
+    free = disk.f_bavail * disk.f_frsize
+    if not disk.f_blocks or needed <= free * USABLE_SHARE:  # some file systems do not tell
+        return None
+    return DoesNotFit(
+        f"{largest.title}: needs {format_bytes(needed)} in the folder {folder}, and {format_bytes(free)} are free. "
+        "Lower the size of its files, or name a folder on another device."
+    )
+
+
+def _missing(case: ProgramCase) -> str | None:
+    program = workloads.get(case.case.workload)
+    return program.missing(program.choice(case.case))
+
+
+def does_not_fit(
+    session: Session, ranks: tuple[RankFacts, ...], cases: tuple[CollectiveCase, ...], watch: Watch
+) -> DoesNotFit | None:
+    """Why they do not fit; None where they do. Collective: all ranks get the answer of rank 0, which has the facts."""
+    largest: dict[CollectiveCase, int] = {}  # of cases that differ only in size
+    for case in cases:
+        kind = msgspec.structs.replace(case, size=0)
+        largest[kind] = max(largest.get(kind, 0), case.size)
+    needed = max((_needed_bytes(session, kind, size, watch) for kind, size in largest.items()), default=0)
+    reports = session.world.gather((needed, available_bytes()))
+    answer: DoesNotFit | None = session.world.bcast(
+        None if reports is None else _too_small(ranks, reports, max(largest.values(), default=0))
+    )
+    return answer
+
+
+def _too_small(ranks: Sequence[RankFacts], reports: Sequence[tuple[int, int | None]], size: int) -> DoesNotFit | None:
+    """The first machine that is too small, where one is; `reports` are needed and free bytes by rank."""
+    machines: dict[str, list[int]] = {}
+    for number, rank in enumerate(ranks):
+        machines.setdefault(rank.kernel_id, []).append(number)
+    for members in machines.values():
+        total = sum(reports[number][0] for number in members)
+        free = min((free for number in members if (free := reports[number][1]) is not None), default=None)
+        if free is not None and total > free * USABLE_SHARE:
+            return DoesNotFit(
+                f"size {format_bytes(size)}: the buffers of {len(members)} ranks on {ranks[members[0]].host} "
+                f"need {format_bytes(total)}, and {format_bytes(free)} are free. "
+                "Lower the sizes or the ranks per host."
+            )
+    return None
+
+
+def _needed_bytes(session: Session, case: CollectiveCase, size: int, watch: Watch) -> int:
+    """Bytes of a rank's buffers for a case of that size, found by preparing it with one element per block.
+
+    The library's own memory is not included. 0 for a case that will be skipped or will fail: its record says why.
+    Collective: the next case is tried when all ranks have come out of this one.
+    """
+    watch.beat(f"trying {case.collective} on {case.backend} with one element")
+    row, itemsize = collectives.get(case.collective), DTYPES[case.dtype]
+    if case.ranks < row.min_ranks or (case.in_place and not row.has_in_place):
+        return 0
+    held, failure = 0, None
+    try:
+        held = session.prepare(case, row, 1).blocks_held
+    except LibraryError as error:
+        failure = Failure.of(session, error)
+    except (Unsupported, CollbenchError, MemoryError):
+        pass
+    cause(session, failure, watch)
+    return held * row.count(size, itemsize, case.ranks) * itemsize

@@ -12,29 +12,176 @@ from __future__ import annotations
 import contextlib
 import faulthandler
 import os
+import select
+import signal
 import sys
 import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NoReturn, Protocol
+from types import FrameType
+from typing import Any, NoReturn, Protocol
 
 from collbench.bindings.spec import Session, World, first_value
 from collbench.errors import CollbenchError, LibraryError, LostRankError, TimeOutError
-from collbench.run.program import remove_held
-from collbench.run.sampling import Watch
-from collbench.run.watchdog import OnEnd
+from collbench.machine.process import SIGNALS, to_handle
 from collbench.schema.record import Status
 from collbench.timing.loop import native_loop
 from collbench.units import format_duration
+
+
+class Watch(Protocol):
+    """A watchdog as seen by what it watches."""
+
+    @property
+    def stopped(self) -> int | None:
+        """The number of the signal that told the process to stop."""
+
+    def beat(self, doing: str) -> None:
+        """The process makes progress; `doing` is what comes next."""
+
+    def failed(self, reason: str | None, lost: bool = False) -> None:
+        """A call has failed on this rank, and others may wait inside theirs; None: they have come out of it."""
+
+
+#: After a signal the main thread has so long to finish its batch and agree with the other ranks (s). Open MPI's mpirun
+#: sends SIGTERM when it ends a job (Ctrl-C, a lost rank) and SIGKILL 0.4 s later; MPICH's forwards Ctrl-C as SIGINT.
+_GRACE = {int(number): 0.1 if number == signal.SIGTERM else 0.8 for number in SIGNALS}
+
+#: Ranks other than 0 wait this much longer (s), so that rank 0 reports first.
+DEFERENCE = 2.0
+
+#: A rank whose call has failed waits so long for the others to come out of theirs (s), but no longer than half of the
+#: time-out, so that it reports before those who only wait.
+PATIENCE = 15.0
+
+#: Called with a kind and what the process was doing; ends the process.
+OnEnd = Callable[[str, str], None]
+
+
+class Watchdog:
+    """Watches one process. Use as a context manager in the main thread; `beat` from anywhere.
+
+    `on_end(kind, doing)` is called from the watchdog's thread with kind `timeout`, `interrupted` (SIGINT, SIGHUP,
+    SIGQUIT), `terminated` (SIGTERM), `orphaned`, when `parent` is no longer the parent of this process, `trouble`,
+    where `doing` includes the text of `trouble()`, or `failed`, where it includes why a call has failed on this rank
+    alone. It must end the process.
+    """
+
+    def __init__(
+        self,
+        timeout: float,
+        on_end: OnEnd,
+        deference: float = 0.0,
+        trouble: Callable[[], str | None] = lambda: None,
+        parent: int | None = None,
+    ) -> None:
+        self._parent = parent
+        self._timeout = timeout
+        self._trouble = trouble
+        self._deference = deference
+        self._on_end = on_end
+        self._doing = "starting"
+        self._beat = time.monotonic()
+        self._failure: tuple[str, str, float] | None = None
+        self._finished = threading.Event()
+        self._previous: dict[int, Any] = {}
+        self.stopped: int | None = None
+
+    def beat(self, doing: str) -> None:
+        """The process makes progress; `doing` is what comes next."""
+        self._doing = doing
+        self._beat = time.monotonic()
+
+    def failed(self, reason: str | None, lost: bool = False) -> None:
+        """A call has failed on this rank, and others may wait inside theirs; None: they have come out of it.
+
+        `lost`: the reason is that another rank is gone.
+        """
+        limit = time.monotonic() + min(PATIENCE, self._timeout / 2)
+        kind, doing = "trouble" if lost else "failed", self._doing
+        self._failure = None if reason is None else (kind, f"{doing}: {reason.strip().rstrip('.')}", limit)
+
+    def __enter__(self) -> Watchdog:
+        self._read, self._write = os.pipe()
+        os.set_blocking(self._write, False)
+        os.set_blocking(self._read, False)
+        self._previous_fd = signal.set_wakeup_fd(self._write, warn_on_full_buffer=False)
+        self._previous = {number: signal.signal(number, self._note) for number in to_handle()}
+        self._beat = time.monotonic()
+        self._thread = threading.Thread(target=self._watch, name="watchdog", daemon=True)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._finished.set()
+        signal.set_wakeup_fd(self._previous_fd)
+        for number, handler in self._previous.items():
+            signal.signal(number, handler)
+        os.write(self._write, b"\0")
+        self._thread.join(timeout=1.0)
+        os.close(self._write)
+        os.close(self._read)
+
+    def _note(self, number: int, _frame: FrameType | None) -> None:
+        self.stopped = number
+
+    def _watch(self) -> None:
+        deadline, kind = float("inf"), "interrupted"
+        while not self._finished.is_set():
+            ready, _, _ = select.select([self._read], [], [], 0.5 if deadline == float("inf") else 0.02)
+            now = time.monotonic()
+            for number in os.read(self._read, 64) if ready else b"":
+                deadline = min(deadline, now + _GRACE.get(number, float("inf")))
+                kind = "terminated" if number == signal.SIGTERM else "interrupted"
+            if now > deadline:
+                self._end(kind)
+            elif (failure := self._failure) is not None and now > failure[2]:
+                self._end(*failure[:2])
+            elif self._parent is not None and os.getppid() != self._parent:
+                self._end("orphaned")
+            elif now > self._beat + self._timeout + self._deference:
+                self._end("timeout")
+            elif (text := self._trouble_text()) is not None:
+                self._end("trouble", f"{self._doing}: {text}")
+
+    def _trouble_text(self) -> str | None:
+        """The library's own error; an error of asking does not end the watch."""
+        try:
+            return self._trouble()
+        except Exception:
+            return None
+
+    def _end(self, kind: str, doing: str | None = None) -> None:
+        if not self._finished.is_set():
+            self._on_end(kind, self._doing if doing is None else doing)
+
+
+class Unwatched:
+    """Stands in for a watchdog on ranks that another thread's watchdog covers."""
+
+    stopped: int | None = None
+
+    def beat(self, doing: str) -> None:
+        pass
+
+    def failed(self, reason: str | None, lost: bool = False) -> None:
+        pass
 
 
 class FirstReporter:
     """Lets one rank report an error. Collective to create."""
 
     def __init__(self, world: World) -> None:
-        path = world.bcast(_new_file() if world.rank == 0 else None)
+        path: str | None = None
+        if world.rank == 0:
+            path = f"{os.environ.get('TMPDIR', '/tmp')}/collbench-{os.getpid()}-{time.monotonic_ns()}"  # noqa: S108
+            try:
+                os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
+            except OSError:  # the temporary folder cannot be written
+                path = None
+        path = world.bcast(path)
         self._file: int | None = None
         if path is not None:
             with contextlib.suppress(OSError):
@@ -56,16 +203,6 @@ class FirstReporter:
             return first
         finally:
             fcntl.flock(self._file, fcntl.LOCK_UN)
-
-
-def _new_file() -> str | None:
-    """The path of a new empty file; None where the temporary folder cannot be written."""
-    path = f"{os.environ.get('TMPDIR', '/tmp')}/collbench-{os.getpid()}-{time.monotonic_ns()}"  # noqa: S108
-    try:
-        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
-    except OSError:
-        return None
-    return path
 
 
 #: A rank that only sees that another one is gone waits so long before it reports (s).
@@ -151,53 +288,49 @@ def say(text: str) -> None:
 
 
 def on_watchdog(
-    rank: int, reporter: FirstReporter, sink: Rescue, limit: float, break_off: Callable[[], None] = lambda: None
-) -> OnEnd:
+    rank: int, reporter: FirstReporter, sink: Rescue, limit: float, break_off: Callable[[], None] = lambda: None,
+    clean_up: Callable[[], None] = lambda: None,
+) -> OnEnd:  # fmt: skip
     """The function that a watchdog calls when its process must end.
 
     That is after `limit` seconds without progress, on a signal, when the launcher has ended, when the library has
     failed, or when a call has failed that other ranks are still in. `break_off` makes the library give up the call it
-    is in.
+    is in; `clean_up` removes what this process leaves nobody to remove.
     """
-
-    def leave(text: str, code: int) -> NoReturn:
-        saved = sink.rescue()
-        if reporter.claim():
-            say(f"rank {rank}: {text}{saved}")
-        _exit_after(break_off, code)
+    #: By kind what is said before and after what the process was doing, and the exit code.
+    ends = {
+        "trouble": ("", ". Another rank may be gone; the job ends here.", LostRankError.exit_code),
+        "failed": ("", ". The other ranks wait in this call; the job ends here.", LibraryError.exit_code),
+        "orphaned": ("the launcher of the ranks ended in ", "; the job ends here.", LostRankError.exit_code),
+        "timeout": (
+            f"no progress for {format_duration(limit)} in ",
+            ": a rank hangs, or one batch takes longer (the limit is -T, or timeout in a plan).",
+            TimeOutError.exit_code,
+        ),
+    }
 
     def end(kind: str, doing: str) -> None:
-        if kind == "trouble":
-            leave(f"{doing}. Another rank may be gone; the job ends here.", LostRankError.exit_code)
-        if kind == "failed":
-            leave(f"{doing}. The other ranks wait in this call; the job ends here.", LibraryError.exit_code)
-        if kind == "orphaned":
-            leave(f"the launcher of the ranks ended in {doing}; the job ends here.", LostRankError.exit_code)
-        if kind == "timeout":
-            stuck = f"no progress for {format_duration(limit)} in {doing}"
-            leave(
-                f"{stuck}: a rank hangs, or one batch takes longer (the limit is -T, or timeout in a plan).",
-                TimeOutError.exit_code,
-            )
+        if kind in ends:
+            before, after, code = ends[kind]
+            saved = sink.rescue()
+            if reporter.claim():
+                say(f"rank {rank}: {before}{doing}{after}{saved}")
+            # The library has a moment to give up a call that waits for a lost rank.
+            thread = threading.Thread(target=break_off, daemon=True)
+            thread.start()
+            thread.join(LETTING_GO)
+            clean_up()
+            os._exit(code)
         reason = "interrupted"
         if kind == "terminated":
             reason = "ended by SIGTERM (a rank was lost, or the job was stopped)"
         if rank == 0 and reporter.claim():  # first of all, because the launcher soon kills this process
             say(f"{reason} in {doing}.{sink.saved()}")
         sink.rescue()
-        remove_held()
+        clean_up()
         os._exit(130)
 
     return end
-
-
-def _exit_after(break_off: Callable[[], None], code: int) -> NoReturn:
-    """Give the library a moment to give up a call that waits for a lost rank, then exit in any case."""
-    thread = threading.Thread(target=break_off, daemon=True)
-    thread.start()
-    thread.join(LETTING_GO)
-    remove_held()
-    os._exit(code)
 
 
 class StartLimit:

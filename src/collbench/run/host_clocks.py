@@ -16,9 +16,8 @@ from numpy.typing import NDArray
 from collbench.bindings.spec import Session
 from collbench.errors import LibraryError
 from collbench.machine.facts import RankFacts
-from collbench.run.driver import TimedCall
-from collbench.schema.case import Gate
 from collbench.schema.record import ClockError
+from collbench.timing.call import Messages
 from collbench.timing.clocks import (
     BASELINE,
     EXCHANGES,
@@ -35,10 +34,10 @@ from collbench.timing.clocks import (
     surprise,
     synchronisation,
 )
-from collbench.timing.gates import GateSetting, Messages
 from collbench.timing.loop import Stamps, error_in_words, native_loop
 
 Clock = Callable[[], int]
+
 Times = NDArray[np.int64] | None
 
 
@@ -84,17 +83,8 @@ def _in_c(messages: Messages, other: int, clock: Clock, n: int, before: Times, t
     return True
 
 
-#: Clocks are good enough for a common start if they differ, as seen, by at most this share of the operation's time, or
-#: by at most this (ns).
-GOOD_SHARE, GOOD = 0.05, 200
-
 #: In the place of what another host measures: less than any time.
 UNKNOWN = -(2**62)
-
-#: Operations behind a barrier, from which the operation's time is known well enough for that.
-PILOT = 10
-
-DIFFER = f"as seen, the hosts' clocks differ by more than {GOOD_SHARE:.0%} of the operation and than {GOOD} ns"
 
 
 class HostClocks:
@@ -132,7 +122,7 @@ class HostClocks:
                 time.sleep(1.25e-9 * BASELINE)
         self.synchronise()
         self.seen = self.past[-1].crossed
-        self.bound = max(int(found.half.max()) for found in self.past)  # the rate is made of them
+        self.bound = max(int(sync.half.max()) for sync in self.past)  # the rate is made of them
 
     def resume(self) -> None:
         """Synchronise after a sleep, over which the clocks may have gone anywhere."""
@@ -151,11 +141,11 @@ class HostClocks:
         if world.rank == self.readers[self.host]:
             for row, offset in zip(table[self.host], self._exchanged(), strict=False):
                 row[:] = offset
-        found = _assembled(world.extremes(table.ravel())[1].reshape(table.shape))
+        latest = _assembled(world.extremes(table.ravel())[1].reshape(table.shape))
         if self.past:
-            self.seen = max(self.seen, found.crossed, surprise(found, self.past))
-        self.bound = max(self.bound, int(found.half.max()))
-        self.past = recent([*self.past, found])
+            self.seen = max(self.seen, latest.crossed, surprise(latest, self.past))
+        self.bound = max(self.bound, int(latest.half.max()))
+        self.past = recent([*self.past, latest])
         self.lasted = self.session.clock() - began
 
     def _exchanged(self) -> list[Offset]:
@@ -163,15 +153,15 @@ class HostClocks:
         session, hosts = self.session, len(self.readers)
         messages, clock = session.signals.messages, session.clock
         assert messages is not None
-        asked = [(pair[0], True) for pair in direct_pairs(hosts) if pair[1] == self.host]
-        answered = [(pair[1], False) for pair in direct_pairs(hosts) if pair[0] == self.host]
-        found = []
-        for other, asks in (*partners(self.host, hosts), *asked, *answered):
+        to_ask = [(pair[0], True) for pair in direct_pairs(hosts) if pair[1] == self.host]
+        to_answer = [(pair[1], False) for pair in direct_pairs(hosts) if pair[0] == self.host]
+        offsets = []
+        for other, asks in (*partners(self.host, hosts), *to_ask, *to_answer):
             if asks:
-                found.append(ask(messages, self.readers[other], clock))
+                offsets.append(ask(messages, self.readers[other], clock))
             else:
                 answer(messages, self.readers[other], clock)
-        return found if self.host else [Offset(clock(), 0, 0)]
+        return offsets if self.host else [Offset(clock(), 0, 0)]
 
     def common(self, stamps: Stamps) -> Stamps:
         """Stamps of this rank between the last two synchronisations, on rank 0's clock. Their bound counts."""
@@ -206,25 +196,3 @@ def host_clocks(session: Session, ranks: Sequence[RankFacts], clock_id: str) -> 
     if len(readers) == 1 or session.signals.messages is None:
         return None
     return HostClocks(session, readers, clock_id)
-
-
-def trusted(clocks: HostClocks | None, timed_call: TimedCall, gate: Gate, may_change: bool) -> str | None:
-    """Synchronise before a case. Why its samples cannot be taken on these clocks; None where they can. Collective.
-
-    A round-time gate that was asked for is taken whatever the clocks are like.
-    """
-    if clocks is None:
-        return None
-    world, signals = timed_call.session.world, timed_call.session.signals
-    clocks.begin()
-    pilot = timed_call.run(GateSetting("barrier", signals), PILOT)
-    clocks.synchronise()
-    longest = world.extremes([int(np.median(pilot.left - pilot.entered))])[1][0]
-    if clocks.seen <= max(GOOD, GOOD_SHARE * longest) or (gate == "roundtime" and not may_change):
-        return None
-    return f"{'gate barrier, ' if may_change else ''}largest local time: {DIFFER}"
-
-
-def doubts(error: ClockError | None, sample: float) -> tuple[str, ...]:
-    """A note on samples of this length (s) whose clocks turned out worse than they may be."""
-    return () if error is None or error.seen <= max(GOOD * 1e-9, GOOD_SHARE * sample) else (DIFFER,)

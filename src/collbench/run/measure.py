@@ -11,10 +11,11 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -24,15 +25,14 @@ from collbench.collectives.case import CollectiveCase
 from collbench.collectives.row import Array, Collective, fold
 from collbench.errors import CollbenchError, LibraryError, LostRankError, Unsupported
 from collbench.machine.facts import ContentionMeter, Waited, waited_now
-from collbench.run import contention, facts_of_ranks
-from collbench.run.driver import TimedCall, agree_on_driver
-from collbench.run.failures import Failure, cause, raise_on_all
-from collbench.run.results import Measured, calls_of, device_seconds, fill_results, gathered
-from collbench.run.samples import left_early
-from collbench.run.sampling import Method, Sampling, Watch, sample
+from collbench.run import facts_of_ranks
+from collbench.run.facts_of_ranks import ranks_of
+from collbench.run.failures import Failure, Watch, cause, raise_on_all
+from collbench.run.sampling import Method, Sampling, TimedCall, Times, agree_on_driver, doubts, left_early, sample
 from collbench.run.turns import Turns, sampled_in_turns
 from collbench.schema.axes import DTYPES, Op
-from collbench.schema.record import ClockError, GpuState, Record, ResultCheck, Seconds, Work
+from collbench.schema.record import Record, ResultCheck, Samples, Seconds, Work, summarise
+from collbench.schema.samples import ALL_RANKS_LIMIT
 
 #: Primes, so that a part of a message in the wrong place does not match by chance.
 PERIODS = (4093, 1021, 251, 61, 13)
@@ -43,6 +43,7 @@ _CHUNK = 1 << 20  # elements written or compared at a time, to need no large buf
 #: No sum over all ranks exceeds this; all integers up to it are exact in the dtype (or fit it).
 _EXACT = {"int8": 126, "uint8": 126, "float16": 2048, "bfloat16": 256}
 _EXACT_ELSEWHERE = (1 << 15) - 1
+
 #: Spacing of the numbers just above 1, where it is not that of float32.
 _EPSILON = {"float16": 2.0**-10, "bfloat16": 2.0**-7, "float64": 2.0**-52}
 _VALUES = 126  # the largest input: below the poison in every dtype
@@ -66,14 +67,8 @@ def _hash(*parts: int | NDArray[np.uint64]) -> NDArray[np.uint64]:
     return mixed
 
 
-def tile(rank: int, ranks: int, blocks: int, period: int, dtype: str, op: Op | None) -> Array:
-    """One period of a rank's input, [blocks, period]."""
-    own: Array = _tiles(range(rank, rank + 1), ranks, range(blocks), period, dtype, op)[0]
-    return own
-
-
-def _tiles(of: range, ranks: int, blocks: range, period: int, dtype: str, op: Op | None) -> Array:
-    """One period of some blocks of some ranks' inputs, [ranks, blocks, period].
+def tiles(of: range, ranks: int, blocks: range, period: int, dtype: str, op: Op | None) -> Array:
+    """One period of some blocks `of` some ranks' inputs, [ranks, blocks, period].
 
     `sum` and `avg`: integers so small that the sum over all ranks is exact; with very many ranks some hold 0.
     `prod`: in every column one rank holds a factor 2 or 3 and one rank a factor 1 to 5, the others 1.
@@ -114,9 +109,9 @@ class _Tiles:
         if rank not in self._of or wanted != self._blocks:
             number = _TILES_AT_ONCE // (self._period * max(len(wanted), 1))
             self._of, self._blocks = range(rank, min(rank + max(number, 1), self._ranks)), wanted
-            self._made = _tiles(self._of, self._ranks, wanted, self._period, self._dtype, self._op)
-        tile: Array = self._made[rank - self._of.start]
-        return tile
+            self._made = tiles(self._of, self._ranks, wanted, self._period, self._dtype, self._op)
+        made: Array = self._made[rank - self._of.start]
+        return made
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,8 +130,8 @@ def expectation(
     row: Collective, rank: int, ranks: int, root: int, dtype: str, op: Op | None
 ) -> tuple[Array, Array | None]:
     """One period of a rank's input [blocks.send, period] and of its result [blocks.recv, period]."""
-    tiles = _Tiles(row, ranks, root, period_of(row, ranks), dtype, op)
-    inputs = [_InputOf(tiles, r) for r in range(ranks)]
+    all_ranks = _Tiles(row, ranks, root, period_of(row, ranks), dtype, op)
+    inputs = [_InputOf(all_ranks, r) for r in range(ranks)]
     return inputs[rank][:], row.meaning(rank, inputs, root, fold(op))
 
 
@@ -173,20 +168,19 @@ def poison(target: Buffer) -> None:
 def count_wrong(result: Buffer, period: Array, tolerance: float = 0.0) -> int:
     """How many elements [blocks, count] differ relatively by more than `tolerance` from [blocks, period] repeated."""
     count, length = result.shape[1], period.shape[1]
-    wrong = 0
+    right = 0
     for block, pattern in enumerate(period):
         repeated = np.resize(pattern, min(count, max(_CHUNK // length, 1) * length))
         for start, stop in _spans(count, length):
-            wrong += _differing(result.load(block, start, stop), repeated[: stop - start], tolerance)
+            values, expected = result.load(block, start, stop), repeated[: stop - start]
+            if tolerance == 0.0:
+                right += int(np.count_nonzero(values == expected))
+            else:
+                exact = expected.astype(np.float64)
+                within = np.abs(values.astype(np.float64) - exact) <= tolerance * np.abs(exact)  # a NaN is not within
+                right += int(np.count_nonzero(within))
+    wrong: int = len(period) * count - right
     return wrong
-
-
-def _differing(result: Array, expected: Array, tolerance: float) -> int:
-    if tolerance == 0.0:
-        return int(np.count_nonzero(result != expected))
-    exact = expected.astype(np.float64)
-    within = np.abs(result.astype(np.float64) - exact) <= tolerance * np.abs(exact)  # a NaN is not within
-    return int(np.count_nonzero(~within))
 
 
 def tolerance_of(dtype: str, op: Op | None, ranks: int) -> float:
@@ -268,19 +262,15 @@ def check_result(
     tolerance = tolerance_of(case.dtype, case.op, case.ranks)
     wrong = 0 if expected is None else count_wrong_parts(operation.output, expected, tolerance)
     everywhere = int(world.total([wrong])[0])
-    return everywhere, _places(wrong, world, case, row) if everywhere else ""
-
-
-def _places(wrong: int, world: World, case: CollectiveCase, row: Collective) -> str:
-    """Which ranks have how many wrong elements. Collective."""
-    ranks = [(r, n) for r, n in enumerate(allgather(world, wrong)) if n]
-    places = [f"rank {r}: {n} of {_received(case, row, r)} elements" for r, n in ranks[:MOST_NAMED]]
-    return ", ".join(places) + (f", and on {len(ranks) - MOST_NAMED} more ranks" if len(ranks) > MOST_NAMED else "")
-
-
-def _received(case: CollectiveCase, row: Collective, rank: int) -> int:
-    """Elements that a rank receives."""
-    return row.blocks(rank, case.ranks, case.root or 0).recv * block_count(case, row)
+    if everywhere == 0:
+        return 0, ""
+    count, places = block_count(case, row), []
+    for rank, n in enumerate(allgather(world, wrong)):
+        if n:
+            received = row.blocks(rank, case.ranks, case.root or 0).recv * count
+            places.append(f"rank {rank}: {n} of {received} elements")
+    more = [f"and on {len(places) - MOST_NAMED} more ranks"] if len(places) > MOST_NAMED else []
+    return everywhere, ", ".join([*places[:MOST_NAMED], *more])
 
 
 def _checked_barrier(timed_call: TimedCall, method: Method) -> tuple[int | None, str]:
@@ -314,6 +304,10 @@ def block_count(case: CollectiveCase, row: Collective) -> int:
     return row.count(case.size, DTYPES[case.dtype], case.ranks)
 
 
+#: A record, and on rank 0 its samples in ns: [ranks, n], above 64 ranks [1, n].
+Measured = tuple[Record, NDArray[np.int64] | None]
+
+
 def measure(
     case: CollectiveCase, row: Collective, session: Session, method: Method, watch: Watch, turns: Turns | None = None
 ) -> Measured:
@@ -344,106 +338,41 @@ def _measured(
     timed_call = agree_on_driver(
         prepared, case.driver, method.gate, session, calls_of(case, method), max(case.graph, 1)
     )
+    count = block_count(case, row)
+    work = Work(
+        amount=row.size(count, DTYPES[case.dtype], case.ranks), count=count, bus_factor=row.bus_factor(case.ranks)
+    )
+    blank = Record(case=case.identity, launch=0, status="ok", work=work)
+
+    def failed(wrong: int, where: str) -> Measured:
+        check, reason = ResultCheck(wrong=wrong), f"wrong result {where}"
+        return msgspec.structs.replace(blank, status="failed", reason=reason, check=check), None
+
     watch.beat(f"{doing}: checking")
     wrong, where = check_result(timed_call, case, row, method, watch)
     if wrong:
-        return _wrong(case, row, wrong, f"before timing: {where}"), None
+        return failed(wrong, f"before timing: {where}")
     seen = Seen() if prepared.observe is None else prepared.observe(timed_call.once)
-    timing = _time(timed_call, method, watch, doing, turns)
+    sampling, record = _time(blank, timed_call, method, watch, doing, turns)
     watch.beat(f"{doing}: checking again")
     wrong, where = check_result(timed_call, case, row, method, watch)
     if wrong:
-        return _wrong(case, row, wrong, f"after timing: {where}"), None
-    found = gathered(timing.sampling.times(timing.sampling.stamps), session.world)
+        return failed(wrong, f"after timing: {where}")
+    samples = gathered(sampling.times(sampling.stamps), session.world)
     if first_rank(session.world, seen != Seen()) is not None:  # most libraries say nothing
         seen = merged(session.world.gather(seen) or ())
-    if found is None:
+    if samples is None:
         return Record(case=case.identity, launch=0, status="ok"), None
-    blank = _record(case, row, timed_call, timing, method, seen, wrong)
-    return fill_results(blank, found, tuple(stage.name for stage in prepared.call.stages), method)
-
-
-@dataclass(frozen=True)
-class _Timing:
-    """The samples of a case, the time on devices, and what else was observed meanwhile."""
-
-    sampling: Sampling
-    device: Seconds | None
-    contended: bool | None
-    notes: tuple[str, ...]
-    gpus: tuple[GpuState, ...]
-    clock_error: ClockError | None
-
-
-def _time(timed_call: TimedCall, method: Method, watch: Watch, doing: str, turns: Turns | None) -> _Timing:
-    session = timed_call.session
-    simulated = session.clock is not time.monotonic_ns
-    meter = ContentionMeter(session.clock, Waited if simulated else waited_now)
-    gpu_before = facts_of_ranks.gpu_readings(session)
-    meter.start()
-    sampling = sample(timed_call, method, watch, doing, _in_turns(method, watch, doing, turns, meter))
-    meter.stop()
-    contended, notes = contention.contended(meter.passed, session.world)
-    gpus = facts_of_ranks.gpu_states(gpu_before, facts_of_ranks.gpu_readings(session), session.world)
-    watch.beat(f"{doing}: timing on the device")
-    device = device_seconds(timed_call, sampling)
-    trouble = session.trouble()  # outside the library's calls; a short case is over before the watchdog asks for it
-    lost = None if trouble is None else LostRankError(f"rank {session.world.rank}: {doing}: {trouble}.")
-    raise_on_all(session, lost)
-    clock_error = None if sampling.clocks is None else sampling.clocks.error
-    return _Timing(sampling, device, contended, notes, gpus, clock_error)
-
-
-def _in_turns(
-    method: Method, watch: Watch, doing: str, turns: Turns | None, meter: ContentionMeter
-) -> Callable[[Sampling], bool] | None:
-    """What samples in the world's turns, where it has any."""
-    if turns is None:
-        return None
-    quota = any(one.cpu_quota is not None for one in method.confinement)
-    return lambda sampling: sampled_in_turns(sampling, turns, watch, doing, quota, meter)
-
-
-def _record(
-    case: CollectiveCase,
-    row: Collective,
-    timed_call: TimedCall,
-    timing: _Timing,
-    method: Method,
-    seen: Seen,
-    wrong: int | None,
-) -> Record:
-    """The record of a measured case, without what is computed from the samples."""
-    return Record(
-        case=case.identity,
-        launch=0,
-        status="ok",
-        work=_work(case, row),
+    record = msgspec.structs.replace(
+        record,
         check=ResultCheck(wrong=wrong),
-        driver=timed_call.driver,
-        gate=timing.sampling.gate.kind,
-        cadence=method.cadence,
-        clock=timing.sampling.clock,
-        clock_error=timing.clock_error,
-        in_place=timed_call.operation.in_place,
-        transport=seen.transport or timed_call.session.transport,
+        transport=seen.transport or session.transport,
         algorithm=seen.algorithm,
         protocol=seen.protocol,
-        confinement=method.confinement,
-        contended=timing.contended,
-        oversubscribed=method.oversubscribed,
-        notes=(
-            *timing.sampling.notes,
-            *timing.notes,
-            *seen.notes,
-            *facts_of_ranks.cramped(method.ranks),
-            *method.siblings,
-        ),
-        burst=timed_call.burst * timed_call.operations,
-        device=timing.device,
-        gpus=timing.gpus,
+        notes=(*record.notes, *seen.notes, *facts_of_ranks.cramped(method.ranks), *method.siblings),
         shared_gpu=facts_of_ranks.is_shared(method.ranks),
     )
+    return fill_results(record, samples, tuple(stage.name for stage in prepared.call.stages), method)
 
 
 def _prepare(
@@ -470,18 +399,118 @@ def _prepare(
     return cause(session, failure, watch) or operation
 
 
-def _wrong(case: CollectiveCase, row: Collective, wrong: int, where: str) -> Record:
-    return Record(
-        case=case.identity,
-        launch=0,
-        status="failed",
-        reason=f"wrong result {where}",
-        work=_work(case, row),
-        check=ResultCheck(wrong=wrong),
+def _time(
+    blank: Record, timed_call: TimedCall, method: Method, watch: Watch, doing: str, turns: Turns | None
+) -> tuple[Sampling, Record]:
+    """The samples of a case, and its record with what was observed meanwhile. Collective."""
+    session = timed_call.session
+    simulated = session.clock is not time.monotonic_ns
+    meter = ContentionMeter(session.clock, Waited if simulated else waited_now)
+    in_turns = None
+    if turns is not None:
+        quota = any(confined.cpu_quota is not None for confined in method.confinement)
+        in_turns = partial(sampled_in_turns, turns=turns, watch=watch, doing=doing, quota=quota, meter=meter)
+    gpu_before = facts_of_ranks.gpu_readings(session)
+    meter.start()
+    sampling = sample(timed_call, method, watch, doing, in_turns)
+    meter.stop()
+    contended, notes = facts_of_ranks.contended(meter.passed, session.world)
+    gpus = facts_of_ranks.gpu_states(gpu_before, facts_of_ranks.gpu_readings(session), session.world)
+    watch.beat(f"{doing}: timing on the device")
+    device = device_seconds(timed_call, sampling)
+    trouble = session.trouble()  # outside the library's calls; a short case is over before the watchdog asks for it
+    lost = None if trouble is None else LostRankError(f"rank {session.world.rank}: {doing}: {trouble}.")
+    raise_on_all(session, lost)
+    return sampling, msgspec.structs.replace(
+        blank,
+        driver=timed_call.driver,
+        gate=sampling.gate.kind,
+        cadence=method.cadence,
+        clock=sampling.clock,
+        clock_error=None if sampling.clocks is None else sampling.clocks.error,
+        in_place=timed_call.operation.in_place,
+        confinement=method.confinement,
+        contended=contended,
+        oversubscribed=method.oversubscribed,
+        notes=(*sampling.notes, *notes),
+        burst=timed_call.burst * timed_call.operations,
+        device=device,
+        gpus=gpus,
     )
 
 
-def _work(case: CollectiveCase, row: Collective) -> Work:
-    count = block_count(case, row)
-    size = row.size(count, DTYPES[case.dtype], case.ranks)
-    return Work(amount=size, count=count, bus_factor=row.bus_factor(case.ranks))
+#: Most operations that are timed on the device, and how long that may take (s).
+DEVICE_SAMPLES, DEVICE_BUDGET = 50, 0.5
+FEWEST_DEVICE_SAMPLES = 3
+
+
+def calls_of(case: CollectiveCase, method: Method) -> int:
+    """Calls in a sample: one, or a burst in streaming cadence; a graph contains a burst itself."""
+    if method.cadence == "isolated":
+        return 1
+    return method.launches if case.graph else method.burst
+
+
+def device_seconds(timed_call: TimedCall, sampling: Sampling) -> Seconds | None:
+    """The operation's time on the slowest device, by the devices' own clocks; None without devices. Collective."""
+    world = timed_call.session.world
+    stamps = sampling.stamps
+    median = round(float(np.median(stamps.left - stamps.entered)))
+    _, (device, slowest) = world.extremes([timed_call.operation.call.stopwatch is not None, median])
+    if not device:
+        return None
+    n = operations_on_device(int(slowest) * 1e-9)
+    own = timed_call.device_times(n)
+    _, times = world.extremes(np.zeros(n, np.int64) if own is None else np.rint(own * 1e9).astype(np.int64))
+    return summarise(np.maximum(times, 1))
+
+
+def operations_on_device(seconds: float) -> int:
+    """Operations to time on the device, from the median time of the slowest rank."""
+    return max(FEWEST_DEVICE_SAMPLES, min(DEVICE_SAMPLES, int(DEVICE_BUDGET / max(seconds, 1e-9))))
+
+
+@dataclass(frozen=True)
+class Gathered:
+    """What rank 0 has of the samples of a case.
+
+    `matrix` in ns is [ranks, n], above 64 ranks the samples alone, [1, n]; late samples are negative. `legs` are
+    [stages, n] in ns. `p50` is each rank's median over the samples in time, in ns; empty where all were late.
+    """
+
+    matrix: NDArray[np.int64]
+    legs: NDArray[np.int64]
+    p50: list[float]
+
+
+def gathered(times: Times, world: World) -> Gathered | None:
+    """On rank 0, from the times of every rank; None elsewhere. Collective."""
+    rows = world.gather(times.own) if world.size <= ALL_RANKS_LIMIT else None
+    p50: list[float] | None = []
+    if times.in_time.any():
+        p50 = world.gather(float(np.quantile(times.own[times.in_time], 0.5)))
+    if world.rank != 0 or p50 is None:
+        return None
+    return Gathered(times.samples[np.newaxis] if rows is None else np.stack(rows), times.legs, p50)
+
+
+def fill_results(
+    blank: Record, results: Gathered, stages: Sequence[str], method: Method
+) -> tuple[Record, NDArray[np.int64]]:
+    """The record with all that is computed from the samples, and the samples as they are stored."""
+    largest = results.matrix.max(axis=0)
+    in_time = largest > 0
+    n, valid = len(largest), largest[in_time]
+    samples = Samples(n=n, invalid=n - len(valid), warmup=method.warmup)
+    if len(valid) == 0:
+        reason = f"all {n} samples were late at the gate: too few cores, or a busy machine. Use gate barrier"
+        return msgspec.structs.replace(blank, status="failed", reason=reason, samples=samples), results.matrix
+    legs = {}
+    if len(stages) > 1:
+        times = results.legs[:, in_time]
+        legs = {name: summarise(np.maximum(leg, 1)) for name, leg in zip(stages, times, strict=True)}
+    ranks = ranks_of([median * 1e-9 for median in results.p50], method.ranks)
+    seconds = summarise(valid)
+    notes = (*blank.notes, *doubts(blank.clock_error, seconds.p50 * blank.burst))
+    filled = msgspec.structs.replace(blank, samples=samples, seconds=seconds, ranks=ranks, legs=legs, notes=notes)
+    return filled, results.matrix

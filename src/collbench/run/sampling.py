@@ -1,4 +1,7 @@
-"""The timed part of a case: warm up, then batch after batch until the stop rule is met.
+"""The timed part of a case: warm up, then batch after batch until the stop rule is met; from stamps to samples.
+
+A sample is last rank out minus first rank in, or the largest local time. It is made by reductions: no rank holds the
+stamps of another, so that time and memory grow with the samples, and hardly with the ranks.
 
 Between batches rank 0 decides for all ranks how many samples come next, how much slack the gate has, whether the gate
 changes and whether to stop, so that all ranks make the same calls.
@@ -6,6 +9,7 @@ changes and whether to stop, so that all ranks make the same calls.
 
 from __future__ import annotations
 
+import math
 import random
 import time
 from collections.abc import Callable
@@ -14,47 +18,208 @@ from functools import cached_property
 from typing import NamedTuple, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
-from collbench.bindings.spec import Session
+from collbench.bindings.spec import Operation, Session, World, first_value
 from collbench.errors import Interrupted
 from collbench.machine.cgroup import distinct
-from collbench.machine.facts import RankFacts
+from collbench.machine.facts import RankFacts, have_common_clock, is_oversubscribed
 from collbench.run import facts_of_ranks
-from collbench.run.driver import TimedCall
-from collbench.run.host_clocks import HostClocks, trusted
-from collbench.run.samples import Times, times_of
-from collbench.schema.case import Cadence, Gate, SampleClock
-from collbench.schema.plan import USUAL_CAP
-from collbench.schema.record import Confinement
-from collbench.timing.gates import FIRST_BATCH, GateSetting, StopRule, announcement_delays
-from collbench.timing.loop import Stamps
+from collbench.run.failures import Watch
+from collbench.run.host_clocks import HostClocks
+from collbench.schema.axes import Driver
+from collbench.schema.case import GATES, Cadence, Gate, SampleClock
+from collbench.schema.plan import USUAL_CAP, Plan
+from collbench.schema.record import ClockError, Confinement
+from collbench.timing.loop import (
+    GateSetting,
+    Stamps,
+    announcement_delays,
+    native_device_times,
+    python_device_times,
+    run_native,
+    run_python,
+    why_not_native,
+)
 
-#: How the slack of a round-time gate is found: this many announcements, twice their slowest tenth, doubled while late.
-PILOT_ANNOUNCEMENTS = 30
-SMALLEST_SLACK = 1_000
-LATE_SHARE = 0.05
-#: A batch with a larger share of late samples quadruples the slack; after this many in a row, or when that share of all
-#: samples is late, an automatic gate changes from round time to a barrier.
-HOPELESS_SHARE = 0.5
-HOPELESS_BATCHES = 6
-#: Before a batch with a barrier gate rank 0 makes a random number of announcements below this. Where a transport keeps
-#: small messages in rings, the cost of a message depends on how many were sent before. Open MPI's rings of 4 KiB hold
-#: 127 (opal/mca/btl/sm/btl_sm_fbox.h).
-MOST_DISPLACEMENTS = 127
+#: No batch is planned to take longer than this (s): between batches ranks agree, feed the watchdog and can be stopped.
+LONGEST_BATCH = 0.5
+FIRST_BATCH = 10
+LARGEST_BATCH = 2_000
 
 
-class Watch(Protocol):
-    """A watchdog as seen by what it watches."""
+class StopRule(Protocol):
+    """Decides after every batch."""
+
+    def next_batch(self, done: int, seconds: float) -> int:
+        """Samples to take next, 0 to stop, after `done` samples that took `seconds` including their gates."""
+
+
+def _batch(remaining: int, done: int, seconds: float) -> int:
+    if done == 0:
+        return min(remaining, FIRST_BATCH)
+    affordable = LONGEST_BATCH * done / seconds if seconds > 0 else math.inf
+    return max(1, min(remaining, int(min(affordable, LARGEST_BATCH))))
+
+
+@dataclass(frozen=True)
+class Fixed:
+    """Exactly `n` samples."""
+
+    n: int
+
+    def next_batch(self, done: int, seconds: float) -> int:
+        return 0 if done >= self.n else _batch(self.n - done, done, seconds)
+
+
+@dataclass(frozen=True)
+class Budget:
+    """As many samples as fit into `seconds`, but at least `floor` and at most `cap`."""
+
+    seconds: float
+    floor: int
+    cap: int
+
+    def next_batch(self, done: int, seconds: float) -> int:
+        """What the remaining budget allows at the pace so far."""
+        if done >= self.cap or (done >= self.floor and seconds >= self.seconds):
+            return 0
+        if done == 0:
+            return min(self.cap, FIRST_BATCH)
+        affordable = done * max(self.seconds - seconds, 0.0) / seconds if seconds > 0 else math.inf
+        wanted = max(int(min(affordable, self.cap)), self.floor - done)
+        return _batch(min(wanted, self.cap - done), done, seconds) if wanted > 0 else 0
+
+
+#: The compiled loop takes 4096 calls as one stage, the two events among them.
+MOST_CALLS = 4094
+
+
+@dataclass(frozen=True)
+class TimedCall:
+    """An operation with its driver. `note` says why it is not the requested one.
+
+    A sample is `burst` calls, each of `operations` operations.
+    """
+
+    operation: Operation
+    session: Session
+    driver: Driver
+    note: str | None
+    burst: int = 1
+    operations: int = 1
+
+    def run(self, gate: GateSetting, n: int) -> Stamps:
+        """Take `n` samples behind the gate.
+
+        Raises:
+            LibraryError: the library returned an error on this rank.
+        """
+        return self._run(gate, n, self.burst)
+
+    def _run(self, gate: GateSetting, n: int, burst: int) -> Stamps:
+        call, session = self.operation.call, self.session
+        if self.driver == "native":
+            return run_native(call, gate, n, burst)
+        return run_python(call, gate, n, session.clock, burst)
+
+    def once(self) -> Stamps:
+        """Make one call, without a gate."""
+        return self._run(GateSetting("none", self.session.signals), 1, 1)
+
+    def device_times(self, n: int) -> NDArray[np.float64] | None:
+        """Seconds [n] of `n` operations by the device's clock; None where this rank has no device. Collective."""
+        call, gate = self.operation.call, GateSetting("barrier", self.session.signals)
+        _, calls = self.session.world.extremes([sum(len(stage.native or ()) for stage in call.stages)])
+        burst = max(min(self.burst, MOST_CALLS // max(int(calls[0]), 1)), 1)
+        if call.stopwatch is None:
+            self._run(gate, n, burst)
+            return None
+        repeated = replace(call, stages=call.stages * burst)
+        if self.driver == "native":
+            times = native_device_times(repeated, call.stopwatch, gate, n)
+        else:
+            times = python_device_times(repeated, call.stopwatch, gate, n, self.session.clock)
+        return times / (burst * self.operations)
+
+
+def agree_on_driver(
+    operation: Operation, requested: Driver, gate: Gate, session: Session, burst: int, operations: int
+) -> TimedCall:
+    """The requested driver if it works on every rank, else Python on all of them. Collective."""
+    reason = None
+    if requested == "native":
+        reason = why_not_native(operation.call, GateSetting(gate, session.signals), session.clock)
+    reason = first_value(session.world, reason)
+    if reason is None:
+        return TimedCall(operation, session, requested, None, burst, operations)
+    return TimedCall(operation, session, "python", f"driver python: {reason}", burst, operations)
+
+
+#: Samples that are reduced at once: a message of half a megabyte for an operation of one stage.
+PORTION = 1 << 14
+
+
+@dataclass(frozen=True)
+class Times:
+    """The samples of a case on one rank, in ns. A late sample is negative on every rank, and none is 0.
+
+    `samples` [n] are the same on every rank, `own` [n] are this rank's part in them: with a common clock from when the
+    first rank entered to when this one left, without the time between its own two stamps. The largest of all ranks is
+    the sample. `legs` [stages, n] is how much each stage adds to the time of an operation, the same on every rank.
+    """
+
+    samples: NDArray[np.int64]
+    own: NDArray[np.int64]
+    legs: NDArray[np.int64]
 
     @property
-    def stopped(self) -> int | None:
-        """The number of the signal that told the process to stop."""
+    def in_time(self) -> NDArray[np.bool_]:
+        """[n]: which samples were not late, on all ranks alike."""
+        return self.samples > 0
 
-    def beat(self, doing: str) -> None:
-        """The process makes progress; `doing` is what comes next."""
 
-    def failed(self, reason: str | None, lost: bool = False) -> None:
-        """A call has failed on this rank, and others may wait inside theirs; None: they have come out of it."""
+def times_of(stamps: Stamps, world: World, clock: SampleClock, burst: int = 1) -> Times:
+    """The times of one operation, from the stamps of `burst`. Collective; all ranks took as many samples.
+
+    With a common clock a stage lasts from the last rank's end of the previous stage to the last rank's end of this one,
+    so that the stages add up to the sample. Without, it is the largest local time.
+    """
+    parts = []
+    for begin in range(0, max(len(stamps.late), 1), PORTION):
+        part = stamps[begin : begin + PORTION]
+        n = len(part.late)
+        ends = np.column_stack((part.marks, part.left))  # [n, stages]
+        if clock == "local":
+            own = part.left - part.entered
+            stages = ends - np.column_stack((part.entered, part.marks))
+            _, highest = world.extremes(np.concatenate((own, part.late, stages.ravel())))
+            samples, legs = highest[:n], highest[2 * n :].reshape(ends.shape)
+        else:
+            lowest, highest = world.extremes(np.concatenate((part.entered, part.late, ends.ravel())))
+            first, last = lowest[:n], highest[2 * n :].reshape(ends.shape)
+            legs = last - np.column_stack((first, last[:, :-1]))
+            samples, own = last[:, -1] - first, part.left - first
+        sign = 1 - 2 * highest[n : 2 * n]
+        parts.append((sign * np.maximum(samples, 1), sign * np.maximum(own, 1), np.ascontiguousarray(legs.T)))
+    samples, own, legs = (np.concatenate(each, axis=-1) for each in zip(*parts, strict=True))
+    return Times(per_operation(samples, burst), per_operation(own, burst), legs)
+
+
+def per_operation(times: NDArray[np.int64], burst: int) -> NDArray[np.int64]:
+    """Times in ns for one operation, from the times of `burst`; signs are kept, and nothing rounds to 0."""
+    shared = np.rint(np.abs(times) / burst).astype(np.int64)
+    signed: NDArray[np.int64] = np.sign(times) * np.maximum(shared, 1)
+    return signed
+
+
+def left_early(stamps: Stamps, world: World, tolerance: int = 0) -> int:
+    """How often a rank left a barrier more than `tolerance` ns before the last one had entered.
+
+    Over all samples and ranks. Collective.
+    """
+    _, entered = world.extremes(stamps.entered)
+    return int(world.total([int(np.count_nonzero(stamps.left + tolerance < entered))])[0])
 
 
 @dataclass(frozen=True)
@@ -91,15 +256,93 @@ class Method:
         return facts_of_ranks.siblings(self.ranks)
 
 
-class BatchReport(NamedTuple):
-    """What a rank reports after a batch: its late samples, of the batch and of all, and the signal that stopped it (0).
+#: Most samples within a time budget of a simulation, whose samples take real time that its clock does not show.
+SIMULATED_CAP = 30
 
-    Of all ranks: the largest of each.
+
+def agreed_method(
+    world: World, plan: Plan, ranks: tuple[RankFacts, ...], simulated: bool, clocks: HostClocks | None = None
+) -> Method:
+    """The choice of rank 0, on all ranks; without the facts of all ranks on the others. Collective."""
+    if world.rank != 0:
+        method: Method = world.bcast(None)
+        return replace(method, clocks=clocks)
+    chosen = choose_method(plan, ranks, simulated, clocks)
+    world.bcast(replace(chosen, ranks=(), clocks=None))
+    return chosen
+
+
+def choose_method(
+    plan: Plan, ranks: tuple[RankFacts, ...], simulated: bool, clocks: HostClocks | None = None
+) -> Method:
+    """The gate that fits the machines, and the plan's stop rule. `clocks` are those of hosts that share none."""
+    common = have_common_clock(ranks)
+    oversubscribed = not simulated and is_oversubscribed(ranks)
+    automatic: Gate = "roundtime" if (common or clocks) and not oversubscribed else "barrier"
+    cap = max(plan.floor, min(plan.cap, SIMULATED_CAP)) if simulated else plan.cap
+    stop: StopRule = Budget(plan.budget_seconds, plan.floor, cap) if plan.iters is None else Fixed(plan.iters)
+    return Method(
+        gate=next((gate for gate in GATES if gate == plan.gate), automatic),
+        gate_may_change=plan.gate == "auto",
+        clock="common" if common else "synced" if clocks else "local",
+        stop=stop,
+        warmup=plan.warmup,
+        check=plan.check,
+        cadence="streaming" if plan.cadence == "streaming" else "isolated",
+        ranks=ranks,
+        oversubscribed=oversubscribed,
+        burst=plan.burst,
+        launches=plan["cudagraph"],
+        most=cap if plan.iters is None else plan.iters,
+        clocks=clocks,
+    )
+
+
+#: Clocks are good enough for a common start if they differ, as seen, by at most this share of the operation's time, or
+#: by at most this (ns).
+GOOD_SHARE, GOOD = 0.05, 200
+
+#: Operations behind a barrier, from which the operation's time is known well enough for that.
+PILOT = 10
+DIFFER = f"as seen, the hosts' clocks differ by more than {GOOD_SHARE:.0%} of the operation and than {GOOD} ns"
+
+
+def trusted(clocks: HostClocks | None, timed_call: TimedCall, gate: Gate, may_change: bool) -> str | None:
+    """Synchronise before a case. Why its samples cannot be taken on these clocks; None where they can. Collective.
+
+    A round-time gate that was asked for is taken whatever the clocks are like.
     """
+    if clocks is None:
+        return None
+    world, signals = timed_call.session.world, timed_call.session.signals
+    clocks.begin()
+    pilot = timed_call.run(GateSetting("barrier", signals), PILOT)
+    clocks.synchronise()
+    longest = world.extremes([int(np.median(pilot.left - pilot.entered))])[1][0]
+    if clocks.seen <= max(GOOD, GOOD_SHARE * longest) or (gate == "roundtime" and not may_change):
+        return None
+    return f"{'gate barrier, ' if may_change else ''}largest local time: {DIFFER}"
 
-    late: int
-    late_in_all: int
-    stopped: int
+
+def doubts(error: ClockError | None, sample: float) -> tuple[str, ...]:
+    """A note on samples of this length (s) whose clocks turned out worse than they may be."""
+    return () if error is None or error.seen <= max(GOOD * 1e-9, GOOD_SHARE * sample) else (DIFFER,)
+
+
+#: How the slack of a round-time gate is found: this many announcements, twice their slowest tenth, doubled while late.
+PILOT_ANNOUNCEMENTS = 30
+SMALLEST_SLACK = 1_000
+LATE_SHARE = 0.05
+
+#: A batch with a larger share of late samples quadruples the slack; after this many in a row, or when that share of all
+#: samples is late, an automatic gate changes from round time to a barrier.
+HOPELESS_SHARE = 0.5
+HOPELESS_BATCHES = 6
+
+#: Before a batch with a barrier gate rank 0 makes a random number of announcements below this. Where a transport keeps
+#: small messages in rings, the cost of a message depends on how many were sent before. Open MPI's rings of 4 KiB hold
+#: 127 (opal/mca/btl/sm/btl_sm_fbox.h).
+MOST_DISPLACEMENTS = 127
 
 
 class Decision(NamedTuple):
@@ -142,7 +385,7 @@ class Sampling:
     def keep(self, stamps: Stamps, portions: int) -> None:
         """Keep samples evenly, of so many portions in all no more than the plan wants of a case."""
         step = -(-len(stamps.late) * portions // self.method.most)
-        self.done.append(stamps.every(step))
+        self.done.append(stamps[::step])
 
     def anew(self, gate: Gate) -> None:
         """Forget all samples, and begin again, with this gate."""
@@ -186,8 +429,8 @@ class Sampling:
         """
         session = self.timed_call.session
         late = [int(batch.late.sum()) for batch in self.done]
-        _, largest = session.world.extremes(BatchReport(late[-1] if late else 0, sum(late), watch.stopped or 0))
-        decided = self._decide(BatchReport(*largest.tolist())) if session.world.rank == 0 else None
+        _, largest = session.world.extremes([late[-1] if late else 0, sum(late), watch.stopped or 0])
+        decided = self._decide(*largest.tolist()) if session.world.rank == 0 else None
         decision: Decision = session.world.bcast(decided)
         if decision.stop:
             raise Interrupted("interrupted.")
@@ -198,10 +441,13 @@ class Sampling:
             session.signals.announce()
         return decision.samples
 
-    def _decide(self, largest: BatchReport) -> Decision:
-        """More slack after late samples; after a hopeless batch also a short one, to see whether it was enough."""
-        stop = largest.stopped > 0
-        share = largest.late / len(self.done[-1].late) if self.done else 0.0
+    def _decide(self, late: int, late_in_all: int, stopped: int) -> Decision:
+        """More slack after late samples; after a hopeless batch also a short one, to see whether it was enough.
+
+        Of all ranks the most late samples of the last batch and of all, and the signal that stopped one (0: none).
+        """
+        stop = stopped > 0
+        share = late / len(self.done[-1].late) if self.done else 0.0
         done = sum(len(batch.late) for batch in self.done)
         n = self.method.stop.next_batch(done, (self.timed_call.session.clock() - self.began) * 1e-9)
         slack = self.gate.slack
@@ -212,7 +458,7 @@ class Sampling:
         else:
             self.hopeless = 0
             slack *= 2 if share > LATE_SHARE else 1
-        mostly_late = largest.late_in_all > HOPELESS_SHARE * done
+        mostly_late = late_in_all > HOPELESS_SHARE * done
         give_up = self.hopeless >= HOPELESS_BATCHES or (n == 0 and mostly_late)
         if self.method.gate_may_change and give_up:
             return Decision(self.method.stop.next_batch(0, 0.0), slack, "barrier", stop, self._displacements("barrier"))
@@ -261,17 +507,12 @@ def _warmed_up(timed_call: TimedCall, method: Method, watch: Watch, doing: str) 
     if clocks is not None:
         gate = replace(gate, line=clocks.line)
     if gate.kind == "roundtime":
-        gate = gate.with_slack(_pilot_slack(session, gate))
+        delays = announcement_delays(gate, session.clock, PILOT_ANNOUNCEMENTS)
+        _, slowest = session.world.extremes([int(np.quantile(delays[PILOT_ANNOUNCEMENTS // 3 :], 0.9))])
+        gate = gate.with_slack(max(2 * int(slowest[0]), SMALLEST_SLACK))
     notes = [note for note in (timed_call.note, why_not) if note is not None]
     sampling = Sampling(timed_call, method, gate, notes, clocks=clocks)
     for start in range(0, method.warmup, FIRST_BATCH):  # so that the watchdog notices the progress of a long one
         watch.beat(f"{doing}: warming up")
         timed_call.run(sampling.gate, min(FIRST_BATCH, method.warmup - start))
     return sampling
-
-
-def _pilot_slack(session: Session, gate: GateSetting) -> int:
-    """Twice the ninth decile of the announcement's delay on the slowest rank, in ns."""
-    delays = announcement_delays(gate, session.clock, PILOT_ANNOUNCEMENTS)
-    _, slowest = session.world.extremes([int(np.quantile(delays[PILOT_ANNOUNCEMENTS // 3 :], 0.9))])
-    return max(2 * int(slowest[0]), SMALLEST_SLACK)

@@ -22,10 +22,10 @@ from collbench.bindings.spec import World
 from collbench.errors import Interrupted, RequestError
 from collbench.machine.driver_link import DriverLink
 from collbench.machine.facts import ContentionMeter, format_cores, machine_id, own_cores
-from collbench.run.sampling import Sampling, Watch
+from collbench.run.failures import Watch
+from collbench.run.sampling import Fixed, Sampling
 from collbench.schema.case import Case
 from collbench.schema.world import TRIMMED, Order, Report
-from collbench.timing.gates import Fixed
 from collbench.timing.loop import Stamps
 
 #: A line of /proc/self/maps (proc(5)): permissions, device, inode, path. A segment of System V has its number as inode.
@@ -44,18 +44,18 @@ def shareable(own: frozenset[int] = frozenset()) -> frozenset[str]:
 
     The descriptors in `own` are left out, and what the kernel does not tell.
     """
-    found = {*_mapped(), *_opened(own), *_connected()}
+    names = {*_mapped(), *_opened(own), *_connected()}
     with contextlib.suppress(OSError):
         status = Path(tempfile.gettempdir()).stat()
-        found.add(f"temporary folder {status.st_dev} {status.st_ino}")
-    return frozenset(found)
+        names.add(f"temporary folder {status.st_dev} {status.st_ino}")
+    return frozenset(names)
 
 
 def _mapped() -> Iterator[str]:
     for line in _text("/proc/self/maps").splitlines():
-        if (found := _MAP.match(line)) is None:
+        if (match := _MAP.match(line)) is None:
             continue
-        permissions, device, inode, path = found.groups()
+        permissions, device, inode, path = match.groups()
         if permissions[1] != "w" or permissions[3] != "s" or inode == "0":
             continue
         yield f"segment {inode} of {_namespace('ipc')}" if path.startswith(_SEGMENT) else f"memory {device} {inode}"
@@ -67,16 +67,13 @@ def _opened(own: frozenset[int]) -> Iterator[str]:
             if int(name) in own | _STANDARD:
                 continue
             status = os.fstat(int(name))
-            if stat.S_ISREG(status.st_mode) and _flags(name) & os.O_ACCMODE in _WRITES:
+            # How it was opened (proc_pid_fdinfo(5)); where the kernel does not tell, any way.
+            flags = re.search(r"^flags:\s*([0-7]+)", _text(f"/proc/self/fdinfo/{name}"), re.MULTILINE)
+            mode = os.O_RDWR if flags is None else int(flags[1], 8) & os.O_ACCMODE
+            if stat.S_ISREG(status.st_mode) and mode in _WRITES:
                 yield f"file {status.st_dev} {status.st_ino}"
             elif stat.S_ISFIFO(status.st_mode):
                 yield f"pipe {status.st_dev} {status.st_ino}"
-
-
-def _flags(descriptor: str) -> int:
-    """Those under which it was opened (proc_pid_fdinfo(5)); where the kernel does not tell, any."""
-    found = re.search(r"^flags:\s*([0-7]+)", _text(f"/proc/self/fdinfo/{descriptor}"), re.MULTILINE)
-    return os.O_RDWR if found is None else int(found[1], 8)
 
 
 def _connected() -> Iterator[str]:
@@ -138,8 +135,14 @@ class Turns:
         asleep = int(world.total([round(link.asleep * 1e9)])[0]) * 1e-9
         if not self._met:
             self._met = True
-            holds, cores = self._held(world)
-            report = msgspec.structs.replace(report, holds=holds, cores=cores)
+            # What the ranks hold that others may hold too, on which machine, and the processors that they are on.
+            held, cores = set[str](), dict[str, set[int]]()
+            own = shareable(link.descriptors), machine_id(), own_cores()
+            for names, machine, processors in world.gather(own) or ():
+                held |= {f"{name} on {machine}" for name in names}
+                cores.setdefault(machine, set()).update(processors)
+            on_machines = tuple(f"{machine} {format_cores(cores[machine])}" for machine in sorted(cores))
+            report = msgspec.structs.replace(report, holds=tuple(sorted(held)), cores=on_machines)
         link.report(msgspec.structs.replace(report, asleep=asleep, slept=link.slept))
 
         def nap() -> None:
@@ -163,15 +166,6 @@ class Turns:
     def close(self) -> None:
         """Give the link back."""
         self._link.close()
-
-    def _held(self, world: World) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """What the ranks hold that others may hold too, on which machine, and the processors that they are on."""
-        own = shareable(self._link.descriptors), machine_id(), own_cores()
-        held, cores = set[str](), dict[str, set[int]]()
-        for names, machine, processors in world.gather(own) or ():
-            held |= {f"{name} on {machine}" for name in names}
-            cores.setdefault(machine, set()).update(processors)
-        return tuple(sorted(held)), tuple(f"{machine} {format_cores(cores[machine])}" for machine in sorted(cores))
 
 
 def sampled_in_turns(

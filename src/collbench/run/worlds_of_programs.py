@@ -30,10 +30,10 @@ from collbench.collectives.row import Collective
 from collbench.errors import BackendUnavailable, Interrupted, RequestError, Unsupported
 from collbench.machine import launcher
 from collbench.run.child import ProgramFailed, ProgramSkipped
-from collbench.run.sampling import Watch
+from collbench.run.failures import Watch
 from collbench.schema.axes import Op, ThreadLevel
 from collbench.schema.manifest import Library
-from collbench.timing.gates import Signals
+from collbench.timing.call import Signals
 from collbench.units import counted
 
 Value = TypeVar("Value")
@@ -44,7 +44,10 @@ class WrongResult(Exception):
 
     def __init__(self, name: str, wrong: int) -> None:
         super().__init__(f"wrong result: {name} counted {counted(wrong, 'wrong value')}")
-        self.wrong = wrong
+        self.name, self.wrong = name, wrong
+
+    def __reduce__(self) -> tuple[object, ...]:  # it is made of other arguments than its text
+        return WrongResult, (self.name, self.wrong)
 
 
 class FailedElsewhere(ProgramFailed):
@@ -64,17 +67,6 @@ class _End:
 
     clock: float
     error: Exception
-
-    def __reduce__(self) -> tuple[object, ...]:  # WrongResult is made of other arguments than its text
-        return _end_of, (self.clock, type(self.error), str(self.error), getattr(self.error, "wrong", 0))
-
-
-def _end_of(clock: float, kind: type[Exception], text: str, wrong: int) -> _End:
-    error = kind.__new__(kind)
-    Exception.__init__(error, text)
-    if isinstance(error, WrongResult):
-        error.wrong = wrong
-    return _End(clock, error)
 
 
 class Listening:
@@ -134,12 +126,12 @@ class Peers:
             if self.failures is not None:
                 self.failures.tell()
         self.watch.beat("waiting for the other ranks")
-        ends = [found for found in allgather(self.world, end) if found is not None]
+        ends = [end for end in allgather(self.world, end) if end is not None]
         if not ends:
             return value  # type: ignore[return-value]
-        interrupted = [found for found in ends if isinstance(found.error, Interrupted)]
-        first = [found for found in ends if not isinstance(found.error, FailedElsewhere)]
-        raise min(interrupted or first or ends, key=lambda found: found.clock).error
+        interrupted = [end for end in ends if isinstance(end.error, Interrupted)]
+        first = [end for end in ends if not isinstance(end.error, FailedElsewhere)]
+        raise min(interrupted or first or ends, key=lambda end: end.clock).error
 
     def decided(self, value: Value) -> Value:
         """That of rank 0, on all ranks."""
@@ -147,26 +139,22 @@ class Peers:
 
     def variables(self) -> dict[str, str]:
         """The environment by which torch.distributed finds its world (`env://`), with a port that nobody uses yet."""
-        address = os.environ.get("MASTER_ADDR") or _address(self.world)
-        port = self.decided(_free_port() if self.world.rank == 0 else "")
+        address = os.environ.get("MASTER_ADDR")
+        if not address:  # of rank 0; the loopback where all ranks have one hostname
+            names = allgather(self.world, socket.gethostname())
+            address = "127.0.0.1" if len(set(names)) == 1 else str(names[0])
+        port = ""
+        if self.world.rank == 0:
+            with socket.socket() as free:
+                free.bind(("", 0))
+                port = str(free.getsockname()[1])
+        port = self.decided(port)
         rank = str(self.world.rank)
         return {
             "RANK": rank, "LOCAL_RANK": os.environ.get("LOCAL_RANK", rank), "WORLD_SIZE": str(self.world.size),
             "MASTER_ADDR": address, "MASTER_PORT": port, "OMP_NUM_THREADS": str(self.threads),
             "TORCHELASTIC_USE_AGENT_STORE": "False",  # torchrun's store knows our ranks, not their processes
         }  # fmt: skip
-
-
-def _address(world: World) -> str:
-    """Of rank 0; the loopback where all ranks have one hostname."""
-    names = allgather(world, socket.gethostname())
-    return "127.0.0.1" if len(set(names)) == 1 else str(names[0])
-
-
-def _free_port() -> str:
-    with socket.socket() as free:
-        free.bind(("", 0))
-        return str(free.getsockname()[1])
 
 
 class AloneWorld(Reductions):

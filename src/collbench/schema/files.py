@@ -1,4 +1,7 @@
-"""Files as untrusted input: bounds of numbers, names and sizes; and how the files of runs are written and locked."""
+"""Files as untrusted input, and how the files of runs are written and locked.
+
+What lies beyond the bounds of numbers, names and sizes is damage, and is refused.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""A plan: which cases to measure, how, and where their ranks are to sit."""
+"""A plan: which cases to measure, how, and where their ranks are to sit.
+
+A `LaunchPlan` says the last, and every combination of its placing lists is one cell. A `WorldPlan` is what a launch
+gives to its world.
+"""
 
 from __future__ import annotations
 

@@ -443,30 +443,38 @@ _PARTS: dict[bytes, Record | None] = {}
 MOST_CASES, MOST_PARTS, LONGEST_PART = 1 << 18, 1 << 10, 1 << 14
 
 
-def decode(line: bytes, what: str = "record") -> Record:
+class _Contradiction(ValueError):
+    """A part of a record contradicts another."""
+
+
+def decode(line: bytes, what: str = "record", number: int = 0) -> Record:
     """The record of one line, as a reader takes it: see `_taken`.
 
     Raises:
         RunReadError: not JSON, another schema, an unknown or a missing field, a number that cannot be, a record that
-            contradicts itself; `what` names the place.
+            contradicts itself; `what`, and the `number` of a line, name the place.
     """
     record = _decode_usual(line)
-    if record is None:
-        try:
-            document = decode_plain(line)
-            if not isinstance(document, dict):
-                raise RunReadError(f"{what}: not a record.")
-            refuse_other_schema(document, what)
-            record = msgspec.convert(document, Record)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise RunReadError(f"{what}: {error}") from error
-        case = _EQUAL.get(record.case)
-        if case is None:
-            case = record.case
-            refuse_odd(case, what)
-            _remember(_EQUAL, case, case, MOST_CASES)
-        msgspec.structs.force_setattr(record, "case", case)
-    return _taken(record, what)
+    try:
+        return _taken(record or _decode_any(line, f"{what} line {number}" if number else what))
+    except (msgspec.DecodeError, UnicodeDecodeError, _Contradiction) as error:
+        raise RunReadError(f"{what} line {number}: {error}" if number else f"{what}: {error}") from error
+
+
+def _decode_any(line: bytes, what: str) -> Record:
+    """A record that another program wrote, or with texts that must be escaped, or a damaged one."""
+    document = decode_plain(line)
+    if not isinstance(document, dict):
+        raise RunReadError(f"{what}: not a record.")
+    refuse_other_schema(document, what)
+    record = msgspec.convert(document, Record)
+    case = _EQUAL.get(record.case)
+    if case is None:
+        case = record.case
+        refuse_odd(case, what)
+        _remember(_EQUAL, case, case, MOST_CASES)
+    msgspec.structs.force_setattr(record, "case", case)
+    return record
 
 
 def _decode_usual(line: bytes) -> Record | None:
@@ -537,38 +545,38 @@ def _remember(cache: dict[Any, Any], key: object, value: object, most: int) -> N
     cache[key] = value
 
 
-def _taken(record: Record, what: str) -> Record:
+def _taken(record: Record) -> Record:
     """A measured case whose result was wrong has failed, whatever its status says; what failed has no times.
 
     Raises:
-        RunReadError: a part contradicts another.
+        _Contradiction: a part contradicts another.
     """
     samples = record.samples
     if samples is not None and samples.invalid > samples.n:
-        raise RunReadError(f"{what}: {samples.invalid} of {samples.n} samples were late.")
+        raise _Contradiction(f"{samples.invalid} of {samples.n} samples were late.")
     if record.status != "ok":
         times = record.seconds is not None or record.device is not None or record.legs or record.duet is not None
         return _without_times(record) if times else record
     if record.work is None or samples is None or record.seconds is None:
         lacking = [name for name in ("work", "samples", "seconds") if getattr(record, name) is None]
-        raise RunReadError(f"{what}: status ok without {', '.join(lacking)}.")
+        raise _Contradiction(f"status ok without {', '.join(lacking)}.")
     if record.device is not None or record.legs or not in_order(record.seconds):
-        _refuse_disorder(record, what)
+        _refuse_disorder(record)
     if samples.invalid == samples.n:
-        raise RunReadError(f"{what}: status ok without a valid sample.")
+        raise _Contradiction("status ok without a valid sample.")
     if record.check is not None and record.check.wrong:
         reason = f"wrong result: {record.check.wrong} elements are not what {record.case.workload} means"
         return _without_times(msgspec.structs.replace(record, status="failed", reason=reason))
     return record
 
 
-def _refuse_disorder(record: Record, what: str) -> None:
+def _refuse_disorder(record: Record) -> None:
     """Quantiles that fall: somebody changed a summary, or another program computed it wrongly."""
     for name, seconds in (("seconds", record.seconds), ("device", record.device), *record.legs.items()):
         if seconds is not None and not in_order(seconds):
             values = ", ".join(f"{field} {getattr(seconds, field):g}" for field in ("min", "p50", "p95", "p99", "max"))
             ends = "{:g} to {:g}".format(*seconds.ci95)
-            raise RunReadError(f"{what}: {name} are not in order: {values}, mean {seconds.mean:g}, ci95 {ends} s.")
+            raise _Contradiction(f"{name} are not in order: {values}, mean {seconds.mean:g}, ci95 {ends} s.")
 
 
 def _without_times(record: Record) -> Record:

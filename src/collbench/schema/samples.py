@@ -2,6 +2,10 @@
 
 A file in the folder takes precedence over the member of the same name, so that a run can be read while it is packed,
 and records can be added to a packed run.
+
+Packing makes one archive of the files, so that a run is a few files: for repositories and transfers. Whenever it is
+interrupted, every samples file is complete in the folder or in the archive, and packing again finishes: the archive is
+written under a temporary name, synced, compared with the files and renamed; then the files are removed.
 """
 
 from __future__ import annotations

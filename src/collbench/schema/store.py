@@ -1,9 +1,13 @@
 """A run on disk: `manifest.json`, `records.jsonl`, samples files. Written as it is measured.
 
+Beside them are `yardsticks.jsonl`, the readings of yardsticks around launches, and of a gate `gate-plan.json`, what it
+is to answer.
+
 A record is on disk before the next case begins. A writer that fails half-way takes its half line back, so what was
 measured before stays readable.
 
-The file is removed when the run is complete. Whoever waits for the run sees by it that a silent program makes progress.
+The file `progress` is removed when the run is complete. Whoever waits for the run sees by it that a silent program
+makes progress.
 """
 
 from __future__ import annotations
@@ -280,7 +284,7 @@ class RecordStream:
             if not complete:
                 self.truncated = True
                 return
-            yield records.decode(line, f"{path} line {number}")
+            yield records.decode(line, path, number)
 
 
 PROGRESS = "progress"
@@ -391,23 +395,19 @@ def append_reading(directory: Path, reading: YardstickReading) -> None:
                 raise RunWriteError(f"{path}: not a regular file.")
             size = os.fstat(number).st_size
             last = os.pread(number, LONGEST_READING, max(size - LONGEST_READING, 0))
-            _write_last(file, size - len(last.rpartition(b"\n")[2]), msgspec.json.encode(reading) + b"\n")
+            end, line = size - len(last.rpartition(b"\n")[2]), msgspec.json.encode(reading) + b"\n"
+            file.truncate(end)
+            file.seek(end)
+            try:
+                rest = memoryview(line)
+                while rest:  # what does not fit in one write tells why in the next
+                    rest = rest[file.write(rest) :]
+            except OSError:
+                with contextlib.suppress(OSError):
+                    file.truncate(end)
+                raise
     except OSError as error:
         raise RunWriteError(f"{path}: {error.strerror or error}.") from error
-
-
-def _write_last(file: io.FileIO, end: int, line: bytes) -> None:
-    """The line from `end` on, which is then the file's last; nothing of it where that fails."""
-    file.truncate(end)
-    file.seek(end)
-    try:
-        rest = memoryview(line)
-        while rest:  # what does not fit in one write tells why in the next
-            rest = rest[file.write(rest) :]
-    except OSError:
-        with contextlib.suppress(OSError):
-            file.truncate(end)
-        raise
 
 
 def read_readings(directory: Path) -> tuple[YardstickReading, ...]:

@@ -1,4 +1,9 @@
-"""What a launcher tells the ranks of a world: their places, its shape, their turns; and what they report."""
+"""What a launcher tells the ranks of a world: their places, its shape, their turns; and what they report.
+
+Orders and reports are a line of JSON each. The lines go through pipes in a folder of the world, or through TCP
+connections to an `Address` that is there. Between a report and the next order every rank of a world sleeps in the
+kernel, outside of its library.
+"""
 
 from __future__ import annotations
 

@@ -109,12 +109,14 @@ def synchronisation(to_parent: Sequence[Offset], direct: Sequence[tuple[int, int
     offset, half = np.zeros(hosts, np.int64), np.zeros(hosts, np.int64)
     for host in range(1, hosts):
         parent = host & (host - 1)
-        found = to_parent[host]
-        apart = abs(found.at - found.offset - to_parent[parent].at) if parent else 0
-        offset[host] = found.offset + offset[parent]
-        half[host] = found.half + half[parent] + math.ceil(apart * LARGEST_RATE)
-    crossed = [abs(found.offset - int(offset[asks] - offset[asked])) for asked, asks, found in direct]
-    return Synchronisation(np.array([found.at for found in to_parent], np.int64), offset, half, max(crossed, default=0))
+        measured = to_parent[host]
+        apart = abs(measured.at - measured.offset - to_parent[parent].at) if parent else 0
+        offset[host] = measured.offset + offset[parent]
+        half[host] = measured.half + half[parent] + math.ceil(apart * LARGEST_RATE)
+    crossed = [abs(measured.offset - int(offset[second] - offset[first])) for first, second, measured in direct]
+    return Synchronisation(
+        np.array([measured.at for measured in to_parent], np.int64), offset, half, max(crossed, default=0)
+    )
 
 
 @dataclass(frozen=True)
@@ -142,7 +144,7 @@ def line_of(host: int, past: Sequence[Synchronisation]) -> Line:
     """
     last = past[-1]
     now = int(last.when[host])
-    earlier = [found for found in past[:-1] if now - int(found.when[host]) >= BASELINE]
+    earlier = [sync for sync in past[:-1] if now - int(sync.when[host]) >= BASELINE]
     slope = 0.0
     if earlier:
         first = earlier[-1]
@@ -154,14 +156,14 @@ def line_of(host: int, past: Sequence[Synchronisation]) -> Line:
 
 def recent(past: Sequence[Synchronisation]) -> list[Synchronisation]:
     """Those that `line_of` may need from now on."""
-    far = [n for n, found in enumerate(past) if int(past[-1].when[0] - found.when[0]) >= BASELINE]
+    far = [n for n, sync in enumerate(past) if int(past[-1].when[0] - sync.when[0]) >= BASELINE]
     return list(past[max(far, default=0) :])
 
 
-def surprise(found: Synchronisation, past: Sequence[Synchronisation]) -> int:
+def surprise(latest: Synchronisation, past: Sequence[Synchronisation]) -> int:
     """How far the clocks are from where the synchronisations before said that they would be, on the worst host."""
-    hosts = range(len(found.offset))
-    return max(abs(int(found.at[host]) - line_of(host, past).local(int(found.when[host]))) for host in hosts)
+    hosts = range(len(latest.offset))
+    return max(abs(int(latest.at[host]) - line_of(host, past).local(int(latest.when[host]))) for host in hosts)
 
 
 def bound_between(before: Synchronisation, after: Synchronisation) -> int:

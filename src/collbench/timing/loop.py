@@ -1,6 +1,12 @@
-"""The timing loop in its two forms, with one result: when this rank entered and left each operation.
+"""Gates, which line ranks up before a sample, and the timing loop behind them in its two forms, in C and in Python.
 
-The events cost host time, so the operations timed here are not samples: they run after the samples were taken.
+Both loops have one result: when this rank entered and left each operation.
+
+`roundtime`: after a barrier the root announces a start a little in the future, and every rank spins until then. A rank
+that is late marks the sample invalid. `barrier`: leave a barrier, start. `none`: start.
+After Hunold and Carpen-Amarie, "Hierarchical clock synchronization in MPI", IEEE Cluster 2018 (round-time scheme).
+
+Events of a device cost host time, so the operations that they time are no samples: they run after those were taken.
 """
 
 from __future__ import annotations
@@ -10,7 +16,7 @@ import gc
 import itertools
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from types import ModuleType
 
@@ -18,9 +24,81 @@ import numpy as np
 from numpy.typing import NDArray
 
 from collbench.errors import LibraryError
-from collbench.timing.call import Call, Native, Stage, Stopwatch
-from collbench.timing.gates import TOLERANCE_PYTHON, GateSetting
-from collbench.timing.halt import Halt
+from collbench.schema.case import Gate
+from collbench.timing.call import Call, Halt, Native, Signals, Stage, Stopwatch, Words
+from collbench.timing.clocks import SAME, Line
+
+#: A rank that enters this much after the announced start is late (ns): a few reads of the clock.
+TOLERANCE_NATIVE = 200
+TOLERANCE_PYTHON = 1_000
+
+#: Slack grows up to this (ns). Where ranks are late even then, there is no common start.
+LARGEST_SLACK = 20_000_000
+
+_KIND: dict[Gate, int] = {"none": 0, "barrier": 1, "roundtime": 2}
+
+
+@dataclass(frozen=True)
+class GateSetting:
+    """A gate ready to use: its kind, and how far in the future (ns) the root announces the start.
+
+    The start is announced on the root's clock; `line` makes it one of this rank's.
+    """
+
+    kind: Gate
+    signals: Signals
+    slack: int = 0
+    line: Line = SAME
+
+    def native_fields(self) -> tuple[object, ...]:
+        """The gate as an argument of the native loop."""
+        s, line = self.signals, self.line
+        calls = (_KIND[self.kind], s.native_barrier, s.native_announce)
+        return (*calls, s.start, s.announces, self.slack, TOLERANCE_NATIVE, line.offset, line.slope, line.origin)
+
+    @property
+    def has_native(self) -> bool:
+        """Whether the native loop can pass this gate."""
+        needed: dict[Gate, tuple[Words | None, ...]] = {
+            "none": (),
+            "barrier": (self.signals.native_barrier,),
+            "roundtime": (self.signals.native_barrier, self.signals.native_announce),
+        }
+        return None not in needed[self.kind]
+
+    def wait(self, clock: Callable[[], int]) -> int:
+        """Pass the gate from Python. Returns the announced start on this rank's clock, or 0 for the other kinds."""
+        if self.kind == "none":
+            return 0
+        self.signals.barrier()
+        if self.kind == "barrier":
+            return 0
+        if self.signals.announces:
+            self.signals.start[0] = clock() + self.slack
+        self.signals.announce()
+        target = self.line.local(int(self.signals.start[0]))
+        relax = self.signals.relax
+        while clock() < target:
+            if relax is not None:
+                relax()
+        return target
+
+    def with_slack(self, slack: int) -> GateSetting:
+        """The same gate with another slack in nanoseconds."""
+        return replace(self, slack=min(slack, LARGEST_SLACK))
+
+
+def announcement_delays(gate: GateSetting, clock: Callable[[], int], repetitions: int) -> NDArray[np.int64]:
+    """Time from the root's stamp to this rank's receipt, [repetitions] in ns. Collective."""
+    signals, delays = gate.signals, np.empty(repetitions, np.int64)
+    for i in range(repetitions):
+        signals.barrier()
+        if signals.announces:
+            signals.start[0] = clock()
+        signals.announce()
+        delays[i] = clock() - gate.line.local(int(signals.start[0]))
+    return delays
+
 
 Clock = Callable[[], int]
 
@@ -69,13 +147,9 @@ class Stamps:
             np.concatenate([batch.marks for batch in batches]),
         )
 
-    def part(self, begin: int, end: int) -> Stamps:
-        """Those of samples `begin` to `end`, as far as there are so many."""
-        return Stamps(self.entered[begin:end], self.left[begin:end], self.late[begin:end], self.marks[begin:end])
-
-    def every(self, step: int) -> Stamps:
-        """Each sample whose number is a multiple of `step`."""
-        return Stamps(self.entered[::step], self.left[::step], self.late[::step], self.marks[::step])
+    def __getitem__(self, samples: slice) -> Stamps:
+        """Those of some samples, as far as there are so many."""
+        return Stamps(self.entered[samples], self.left[samples], self.late[samples], self.marks[samples])
 
 
 def empty_stamps(call: Call, n: int) -> Stamps:
@@ -147,7 +221,7 @@ def run_python(call: Call, gate: GateSetting, n: int, clock: Clock, burst: int =
     plain = burst == 1 and len(call.stages) == 1 and call.completion is None
     perform = call.stages[0].python if plain else _sample_of(call, stamps, burst, clock)
     halt = call.halt.block_if_set
-    with gc_paused(), block_at_exit(call.halt):
+    with _undisturbed(call.halt):
         for i in range(n):
             target = gate.wait(clock)
             halt()
@@ -185,23 +259,16 @@ def _sample_of(call: Call, stamps: Stamps, burst: int, clock: Clock) -> Callable
 
 
 @contextlib.contextmanager
-def gc_paused() -> Iterator[None]:
+def _undisturbed(halt: Halt) -> Iterator[None]:
+    """No garbage is collected. Once the library is being shut down, block instead of leaving, even by an error."""
     collecting = gc.isenabled()
     gc.disable()
     try:
         yield
     finally:
+        halt.block_if_set()
         if collecting:
             gc.enable()
-
-
-@contextlib.contextmanager
-def block_at_exit(halt: Halt) -> Iterator[None]:
-    """Block instead of leaving, even by an error, once the library is being shut down."""
-    try:
-        yield
-    finally:
-        halt.block_if_set()
 
 
 def native_device_times(call: Call, watch: Stopwatch, gate: GateSetting, n: int) -> NDArray[np.float64]:
@@ -223,7 +290,7 @@ def python_device_times(call: Call, watch: Stopwatch, gate: GateSetting, n: int,
     """Seconds [n]; Python issues operations and events."""
     seconds = np.zeros(n)
     complete = (lambda: None) if call.completion is None else call.completion.python
-    with gc_paused(), block_at_exit(call.halt):
+    with _undisturbed(call.halt):
         for i in range(n):
             gate.wait(clock)
             watch.start.python()

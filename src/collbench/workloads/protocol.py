@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import re
 import sys
 from collections.abc import Callable, Mapping
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from collbench.schema.case import Case
 from collbench.workloads.program import Program
+
+if TYPE_CHECKING:
+    import argparse  # a rank imports this module, and needs no flags
 
 #: With this exit code a program says that it cannot be used here, as test programs do (GNU Automake's manual).
 SKIPPED = 77
@@ -44,6 +46,8 @@ def add_flags(parser: argparse.ArgumentParser, workload: Program, *names: str) -
 
 def arguments(doc: str | None, workload: Program, *names: str) -> argparse.Namespace:
     """The command line of a program of one workload; see `add_flags`."""
+    import argparse
+
     parser = argparse.ArgumentParser(description=doc)
     add_flags(parser, workload, *names)
     return parser.parse_args()
@@ -51,6 +55,8 @@ def arguments(doc: str | None, workload: Program, *names: str) -> argparse.Names
 
 def arguments_of(doc: str | None, workloads: Mapping[str, Program]) -> argparse.Namespace:
     """The command line of several programs in one, of which `name` says which."""
+    import argparse
+
     parser = argparse.ArgumentParser(description=doc)
     programs = parser.add_subparsers(dest="name", required=True)
     for name, workload in workloads.items():

@@ -9,7 +9,6 @@ import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -65,6 +64,13 @@ class Software:
 
 
 @cache
+def version(package: str) -> str:
+    """Of an installed package; ModuleNotFoundError where there is none."""
+    from importlib import metadata  # a rank imports this module, and rarely asks
+
+    return metadata.version(package)
+
+
 def _version(software: Software, path: str) -> str:
     try:
         if software.version:
@@ -178,7 +184,7 @@ class Torch:
             return None
         try:
             number = version("torch")
-        except PackageNotFoundError:  # built by hand, and not installed by pip
+        except ModuleNotFoundError:  # built by hand, and not installed by pip
             number = ""
         return Library(name="torch", version=number, path=str(folder / "lib" / "libtorch_cpu.so"))
 

@@ -1,20 +1,42 @@
-"""Yardsticks: one file each, found by being here. A file `NAME.py` in this package defines `YARDSTICK`."""
+"""Yardsticks: what the cores of a machine are like now, each in one number that knows nothing of what is compared.
+
+One file each, found by being here: a file `NAME.py` in this package defines `YARDSTICK`.
+"""
 
 from __future__ import annotations
 
 import errno
 import functools
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from collbench.registry import defined, modules_of
 from collbench.schema.store import NoReading
-from collbench.yardsticks.yardstick import Run, Yardstick
 
-#: Modules of this package that are no yardsticks.
-_COMMON = ("yardstick",)
+#: A reading of one yardstick ends after so many seconds.
+LIMIT = 1.0
+
+#: Begin and end (ns) of what each core did: `_yardsticks.run`.
+Run = Callable[[str, tuple[int, ...], int, int, float], tuple[tuple[int, int], ...]]
 
 _REASONS: dict[int | None, NoReading] = {errno.EINVAL: "core_refused", errno.ETIMEDOUT: "late"}
+
+
+@dataclass(frozen=True)
+class Yardstick:
+    """A row of readings. `read` takes the C function and the cores, ascending, and gives a value in `unit`.
+
+    A change by more than the share `resolution` counts as one. `fewest` are the cores that it needs.
+
+    `read` raises:
+        OSError: EINVAL for a core that this process may not use, ETIMEDOUT after `LIMIT`, else what is lacking.
+    """
+
+    name: str
+    unit: str
+    resolution: float
+    read: Callable[[Run, tuple[int, ...]], float]
+    fewest: int = 1
 
 
 @dataclass(frozen=True)
@@ -28,7 +50,7 @@ class Readings:
 @functools.cache
 def names() -> tuple[str, ...]:
     """Every yardstick, in alphabetical order, without importing any."""
-    return modules_of(__path__, _COMMON)
+    return modules_of(__path__)
 
 
 def get(name: str) -> Yardstick:

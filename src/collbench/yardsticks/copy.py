@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collbench.yardsticks.yardstick import LIMIT, Run, Yardstick
+from collbench.yardsticks import LIMIT, Run, Yardstick
 
 #: Bytes of a core's block, of all blocks together at most, and how often it is copied.
 BLOCK, MOST, ROUNDS = 4 << 20, 128 << 20, 8

@@ -8,7 +8,7 @@ from __future__ import annotations
 import random
 from itertools import combinations
 
-from collbench.yardsticks.yardstick import LIMIT, Run, Yardstick
+from collbench.yardsticks import LIMIT, Run, Yardstick
 
 #: Trips in a batch, and batches of a pair.
 TRIPS, BATCHES = 500, 40

@@ -5,7 +5,7 @@ It changes with the clock rate, and where a hypervisor or another process takes 
 
 from __future__ import annotations
 
-from collbench.yardsticks.yardstick import LIMIT, Run, Yardstick
+from collbench.yardsticks import LIMIT, Run, Yardstick
 
 #: Steps of a piece, and pieces: some 10 ms.
 STEPS, PIECES = 1_000_000, 8

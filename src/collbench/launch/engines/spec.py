@@ -131,7 +131,7 @@ class Stack:
 
     `refused`: calls that the library needs to read another rank's memory, and that the engine does not allow without
     SYS_PTRACE. `nccl`: a backend uses NCCL. `grants`: what the engine can give, in its own words.
-    `beneath`: by storage, the device that the engine keeps it on. `overrides`: what the plan sets for every rank.
+    `storage_devices`: by storage, where the engine keeps it. `overrides`: what the plan sets for every rank.
     """
 
     launcher: RankLauncher
@@ -139,7 +139,7 @@ class Stack:
     refused: frozenset[str] = frozenset()
     nccl: bool = False
     grants: frozenset[str] = frozenset()
-    beneath: Mapping[str, str] = field(default_factory=dict)
+    storage_devices: Mapping[str, str] = field(default_factory=dict)
     overrides: Overrides = NO_OVERRIDES
 
 
@@ -231,16 +231,16 @@ class Look:
 class Looks:
     """What is known of each image, and remarks on what the engine cannot give, for readers of the numbers.
 
-    `beneath`: by storage, the file system and device that the engine keeps it on. `hosts` are the machines that ranks
-    will run on; none: the driver's. `environments` are those beside images, where an engine with containers also starts
-    ranks without. `variables` are set for every rank because the site says so. `allocation`: what a resource manager
-    gave.
+    `storage_devices`: by storage, the file system and device that the engine keeps it on. `hosts` are the machines
+    that ranks will run on; none: the driver's. `environments` are those beside images, where an engine with
+    containers also starts ranks without. `variables` are set for every rank because the site says so. `allocation`:
+    what a resource manager gave.
     """
 
     by_image: dict[str, Look]
     remarks: tuple[str, ...] = ()
     hosts: tuple[Host, ...] = ()
-    beneath: Mapping[str, str] = field(default_factory=dict)
+    storage_devices: Mapping[str, str] = field(default_factory=dict)
     environments: Mapping[str, Look] = field(default_factory=dict)
     variables: Mapping[str, str] = field(default_factory=dict)
     allocation: Allocation | None = None

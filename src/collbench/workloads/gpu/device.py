@@ -26,9 +26,15 @@ from collbench.bindings.gpu.device import Device
 from collbench.collectives.row import Array, C
 from collbench.errors import BackendUnavailable, LibraryError, Unsupported
 from collbench.schema import world
-from collbench.timing.call import Call, Native, Stage
-from collbench.timing.gates import GateSetting, Signals
-from collbench.timing.loop import native_device_times, python_device_times, run_native, run_python, why_not_native
+from collbench.timing.call import Call, Native, Signals, Stage
+from collbench.timing.loop import (
+    GateSetting,
+    native_device_times,
+    python_device_times,
+    run_native,
+    run_python,
+    why_not_native,
+)
 from collbench.workloads.protocol import SKIPPED
 
 #: Bytes that are copied at once.

@@ -331,7 +331,7 @@ def look_at(engine: Docker, plan: LaunchPlan, placements: Mapping[LaunchCell, Pl
     return Looks(
         {name: replace(look, grants=grants) for name, look in looks.items()},
         tuple(remark for name, remark in _NOT_GRANTED.items() if name not in grants),
-        beneath=_storage_devices(engine, plan, placements),
+        storage_devices=_storage_devices(engine, plan, placements),
     )
 
 

@@ -16,9 +16,9 @@ from collbench.launch.collect import (
     LONGEST_TEXT,
     MOST_NOTES,
     CollectedRecord,
+    collect,
     cut,
     left_behind,
-    take_over,
 )
 from collbench.launch.folders import open_folder, open_plain
 from collbench.schema import record as records
@@ -47,14 +47,14 @@ def folder(tmp_path: Path) -> Path:
 
 def test_records_and_samples(folder: Path) -> None:
     (folder / "records.jsonl").write_bytes(line(samples=samples()) + b'{"cut off')
-    (found,) = take_over(folder, ASKED)
+    (found,) = collect(folder, ASKED)
     assert found.record.case == CASE
     assert found.samples is not None
     assert found.samples.tolist() == [[1, 2, 3], [4, 5, 6]]
 
 
 def test_nothing_was_written(tmp_path: Path) -> None:
-    assert list(take_over(tmp_path, ASKED)) == []
+    assert list(collect(tmp_path, ASKED)) == []
 
 
 @pytest.mark.parametrize("what", ["records.jsonl", "samples", "samples/a.npy"])
@@ -64,27 +64,27 @@ def test_links_are_not_followed(folder: Path, tmp_path: Path, what: str) -> None
     (folder / what).rename(secret)
     (folder / what).symlink_to(secret)
     with pytest.raises(RunReadError):
-        list(take_over(folder, ASKED))
+        list(collect(folder, ASKED))
 
 
 def test_a_pipe_does_not_hang(folder: Path) -> None:
     os.mkfifo(folder / "records.jsonl")
     with pytest.raises(RunReadError, match="not a plain file"):
-        list(take_over(folder, ASKED))
+        list(collect(folder, ASKED))
 
 
 @pytest.mark.parametrize("name", ["../a.npy", "samples/../../a.npy", "/etc/passwd", "samples/", "samples/b.npy"])
 def test_samples_stay_inside(folder: Path, name: str) -> None:
     (folder / "records.jsonl").write_bytes(line(samples=samples(name)))
     with pytest.raises(RunReadError):
-        list(take_over(folder, ASKED))
+        list(collect(folder, ASKED))
 
 
 def test_pickles_are_refused(folder: Path) -> None:
     np.save(folder / "samples" / "a.npy", np.array([object()]), allow_pickle=True)
     (folder / "records.jsonl").write_bytes(line(samples=samples()))
     with pytest.raises(RunReadError):
-        list(take_over(folder, ASKED))
+        list(collect(folder, ASKED))
 
 
 @pytest.mark.parametrize("twice", [False, True])
@@ -92,7 +92,7 @@ def test_only_what_was_asked_for_and_once(folder: Path, twice: bool) -> None:
     other = CASE.having(size=16)
     (folder / "records.jsonl").write_bytes(line() + line() if twice else line(case=other))
     with pytest.raises(RunReadError, match="not asked for"):
-        list(take_over(folder, ASKED))
+        list(collect(folder, ASKED))
 
 
 @pytest.mark.parametrize(
@@ -116,11 +116,11 @@ def test_a_sample_that_is_late_is_late_on_every_rank(
     counted = Samples(n=3, invalid=invalid, warmup=0, file="samples/a.npy")
     (folder / "records.jsonl").write_bytes(line(samples=counted))
     if said is None:
-        (found,) = take_over(folder, ASKED)
+        (found,) = collect(folder, ASKED)
         assert found.samples is not None and found.samples.tolist() == times
     else:
         with pytest.raises(RunReadError, match=f"^'samples/a.npy': {said}"):
-            list(take_over(folder, ASKED))
+            list(collect(folder, ASKED))
 
 
 def test_lines_are_numbered_and_those_before_one_that_is_wrong_are_taken(folder: Path) -> None:
@@ -137,15 +137,15 @@ def test_a_line_may_be_so_long_and_no_longer(folder: Path) -> None:
     long = short[:-2] + b" " * (LONGEST_LINE - len(short)) + b"}\n"
     assert len(long) == LONGEST_LINE == 1 << 20
     (folder / "records.jsonl").write_bytes(long)
-    assert len(list(take_over(folder, ASKED))) == 1
+    assert len(list(collect(folder, ASKED))) == 1
     (folder / "records.jsonl").write_bytes(line() + long[:-2] + b" }\n")
     with pytest.raises(RunReadError, match=r"^records\.jsonl line 2: longer than 1048576 bytes\.$"):
-        list(take_over(folder, ASKED))
+        list(collect(folder, ASKED))
 
 
 def test_a_line_that_was_cut_off_just_there_is_no_record(folder: Path) -> None:
     (folder / "records.jsonl").write_bytes(line() + b" " * (LONGEST_LINE - 1))
-    assert len(list(take_over(folder, ASKED))) == 1
+    assert len(list(collect(folder, ASKED))) == 1
 
 
 def test_whatever_goes_wrong_comes_last_in_place_of_a_record(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -164,13 +164,13 @@ def test_of_many_words_the_first_are_kept(folder: Path) -> None:
     (folder / "records.jsonl").write_bytes(
         line(notes=notes, reason=long + "x", transport=long, algorithm="a", protocol=None)
     )
-    (found,) = take_over(folder, ASKED)
+    (found,) = collect(folder, ASKED)
     record = found.record
     assert record.notes == (*(f"{note[:2000]} ..." for note in notes[:12]), "3 more notes were left out")
     assert (record.reason, record.transport, record.protocol) == (f"{long} ...", long, None)
     assert MOST_NOTES == 12
     (folder / "records.jsonl").write_bytes(line(notes=notes[:MOST_NOTES]))
-    (found,) = take_over(folder, ASKED)
+    (found,) = collect(folder, ASKED)
     assert len(found.record.notes) == 12
 
 
@@ -182,10 +182,10 @@ def test_words_are_of_letters_that_can_be_written() -> None:
 def test_nothing_stays_open(folder: Path) -> None:
     (folder / "records.jsonl").write_bytes(line(samples=samples()))
     before = sorted(os.listdir("/proc/self/fd"))  # noqa: PTH208
-    list(take_over(folder, ASKED))
+    list(collect(folder, ASKED))
     (folder / "samples" / "a.npy").unlink()
     with pytest.raises(RunReadError, match=r"^a\.npy: is missing\.$"):
-        list(take_over(folder, ASKED))
+        list(collect(folder, ASKED))
     assert sorted(os.listdir("/proc/self/fd")) == before  # noqa: PTH208
 
 
