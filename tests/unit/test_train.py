@@ -96,11 +96,11 @@ def test_only_cases_whose_data_cannot_be_had_are_skipped(monkeypatch: pytest.Mon
     monkeypatch.delenv(VARIABLE, raising=False)
     uses = workloads.uses(({"name": "train", "data": ("made-up", "mnist")},))
     assert uses == ("train data=made-up", "train data=mnist")
-    monkeypatch.setattr(software, "_folder", lambda: None)
+    monkeypatch.setattr(software.Torch, "_folder", lambda self: None)
     said = "torch is not installed; pip install torch"
     assert {TRAIN.missing(), TRAIN.missing("made-up"), TRAIN.missing("mnist")} == {said}
     assert TRAIN.libraries("made-up") == ()
-    monkeypatch.setattr(software, "_folder", lambda: Path("/opt/torch"))
+    monkeypatch.setattr(software.Torch, "_folder", lambda self: Path("/opt/torch"))
     monkeypatch.setattr(software, "version", lambda name: "2.13.0+cpu")
     assert (TRAIN.missing(), TRAIN.missing("made-up")) == (None, None)
     assert VARIABLE in str(TRAIN.missing("mnist"))
