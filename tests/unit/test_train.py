@@ -100,7 +100,7 @@ def test_only_cases_whose_data_cannot_be_had_are_skipped(monkeypatch: pytest.Mon
     said = "torch is not installed; pip install torch"
     assert {TRAIN.missing(), TRAIN.missing("made-up"), TRAIN.missing("mnist")} == {said}
     assert TRAIN.libraries("made-up") == ()
-    monkeypatch.setattr(software, "_folder", lambda: Path("/opt/torch"))
+    monkeypatch.setattr(software.Torch, "_folder", lambda self: Path("/opt/torch"))
     monkeypatch.setattr(software, "version", lambda name: "2.13.0+cpu")
     assert (TRAIN.missing(), TRAIN.missing("made-up")) == (None, None)
     assert VARIABLE in str(TRAIN.missing("mnist"))
