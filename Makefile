@@ -11,7 +11,7 @@ DEMO := $(VENVS)/demo
 SOURCES := pyproject.toml setup.py constraints.txt $(wildcard src/collbench/*/_*.[ch])
 # The images to build, and what the site needs instead of the Dockerfiles' defaults: a base, certificates, a folder with
 # torch's wheel (the image torch is then built too).
-IMAGES ?= openmpi mpich
+IMAGES ?= openmpi
 BASE ?=
 CA_BUNDLE ?=
 WHEELHOUSE ?=
@@ -23,7 +23,7 @@ ON_OPENMPI = PATH=$(abspath $(OPENMPI))/bin:$$PATH COLLBENCH_REQUIRE=$(REQUIRE) 
 # Launchers and engines fail now and then by themselves: once in thousands of launches. A test that fails runs once more,
 # and the summary lists it as RERUN.
 AGAIN := --reruns=1
-# `make test` runs one test of each kind; `make test-all` every one.
+# `make test` runs what is fast and a few tests with ranks, containers and a browser; `make test-all` every one.
 RARE ?= not rare
 RANKS := $(shell n=$$(nproc); echo $$(( n > 4 ? 4 : n < 2 ? 2 : n )))
 CROWDED := $(shell [ $$(nproc) -ge 2 ] || echo "--map-by :OVERSUBSCRIBE")
@@ -42,7 +42,7 @@ help: ## list the commands
 demo: $(DEMO)/.ready ## measure all-reduce on this machine and print a table
 	$(DEMO)/bin/mpirun $(CROWDED) -n $(RANKS) $(DEMO)/bin/collbench demo
 
-test: $(OPENMPI)/.ready ## set up the environments, then lint, types and tests of each kind on both MPIs
+test: $(OPENMPI)/.ready ## set up the environments, then lint, types, fast tests, and a few on both MPIs and in containers
 	$(MAKE) --no-print-directory --jobs=2 --output-sync=target test-containers test-mpis
 
 test-all: $(OPENMPI)/.ready ## every test, with all images: hours

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from collbench import collectives
 from collbench.backends import get
-from collbench.bindings.spec import Options, Session, allgather
+from collbench.bindings.spec import Session, WorldSettings, allgather
 from collbench.machine.facts import rank_facts
 from collbench.run.expand import cases_of
 from collbench.run.failures import Unwatched
@@ -104,4 +104,4 @@ def work(session: Session) -> None:
 
 
 if __name__ == "__main__":
-    get("mpi").run(Options(), work)
+    get("mpi").run(WorldSettings(), work)

@@ -18,9 +18,9 @@ from statistics import median
 from typing import Any
 
 from collbench.launch.campaign import PreparedCampaign, all_cleaned, prepare
-from collbench.launch.cells import Launch, LaunchCell, Part
+from collbench.launch.cells import Launch, LaunchCell, LaunchPart
 from collbench.launch.duet import LATE, LOOK
-from collbench.launch.live_world import Assignment, LiveWorld
+from collbench.launch.live_world import LaunchTask, LiveWorld
 from collbench.launch.waiting import StopCheck, Stopping, limits_of
 from collbench.schema.case import Case
 from collbench.schema.plan import load_launch_plan
@@ -57,10 +57,10 @@ class Stage:
         """A world that stands before the first of these cases; at the end it has measured them, or is removed."""
         expanded, prepared = self.prepared.expanded, self.prepared
         self.sequence += 1
-        launch = Launch(cell, 0, self.sequence, Part(frozenset(cases)))
+        launch = Launch(cell, 0, self.sequence, LaunchPart(frozenset(cases)))
         session, stack = prepared.sessions[cell.engine], prepared.stacks.of(cell)
         session.ready()
-        assignment = Assignment(expanded.plan, launch, stack, expanded.placements[cell], session, cases, _drop)
+        assignment = LaunchTask(expanded.plan, launch, stack, expanded.placements[cell], session, cases, _drop)
         world = LiveWorld(assignment, others=1)
         try:
             world.start()

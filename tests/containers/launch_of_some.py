@@ -6,7 +6,7 @@ import json
 import sys
 
 from collbench.launch.campaign import prepare, run_campaign
-from collbench.launch.cells import LaunchCell, Part
+from collbench.launch.cells import LaunchCell, LaunchPart
 from collbench.schema.case import Case
 from collbench.schema.plan import LaunchPlan
 from tests.unit.made_worlds import Heard
@@ -24,8 +24,11 @@ def main(image: str) -> None:
     def some(cell: LaunchCell, *sizes: int) -> frozenset[Case]:
         return frozenset(case for case in prepared.expanded.expected[cell] if case["size"] in sizes)
 
-    first = {host: Part(some(host, 64, 16), some(host, 32)), single: Part(some(single, 32, 16), some(single, 64))}
-    blocks = [first, {single: Part(some(single, 8))}]
+    first = {
+        host: LaunchPart(some(host, 64, 16), some(host, 32)),
+        single: LaunchPart(some(single, 32, 16), some(single, 64)),
+    }
+    blocks = [first, {single: LaunchPart(some(single, 8))}]
     heard = Heard()
     run_campaign(prepared, heard, frozenset(), {}, lambda: None, lambda block: blocks[block])
     found = [[one.launch, one.case.where.policy, one.case["size"], one.status] for one in heard.records]

@@ -8,7 +8,7 @@ import pytest
 from numpy.typing import NDArray
 
 from collbench import collectives
-from collbench.bindings.spec import Options
+from collbench.bindings.spec import WorldSettings
 from collbench.run.experiment import perform, plan_experiment
 from collbench.schema.axes import DTYPES
 from collbench.schema.manifest import Manifest
@@ -47,7 +47,7 @@ EVERY_DTYPE = 5
 
 def measured(plan: Plan, ranks: int, fault: str | None = None) -> Kept:
     kept = Kept()
-    options = Options(timeout=60.0, ranks=ranks, fault=fault)
+    options = WorldSettings(timeout=60.0, ranks=ranks, fault=fault)
     perform(plan_experiment(plan, options, ("test",)), kept)
     return kept
 

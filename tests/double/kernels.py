@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from collbench.bindings.gpu.cupy_device import Argument, Grid, Launch
+from collbench.bindings.gpu.cupy_device import Argument, Grid, KernelLaunch
 from collbench.bindings.gpu.device import Memory
 from collbench.collectives.row import C
 from collbench.timing.call import Stage
@@ -56,11 +56,11 @@ class DoubleKernels:
 
     def launch(self, name: str, grid: Grid, *arguments: Argument) -> Stage:
         device = self._compute.device
-        launch = Launch(self._compute.number(self._library, name), grid, STREAM, arguments)
+        launch = KernelLaunch(self._compute.number(self._library, name), grid, STREAM, arguments)
         native = device.native(C("cuLaunchKernel", *launch.words))
         assert native is not None
 
-        def python(held: Launch = launch) -> None:
+        def python(held: KernelLaunch = launch) -> None:
             self._compute.launch(*held.words)
 
         return Stage(python, (native,))

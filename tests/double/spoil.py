@@ -10,7 +10,7 @@ from typing import Any
 from collbench.backends import mpi_staged, nccl
 from collbench.backends.nccl import NcclArguments
 from collbench.bindings.gpu.nccl import DATATYPE
-from collbench.collectives.row import Part, Step, idle, in_turn
+from collbench.collectives.row import CallStep, Part, idle, in_turn
 from collbench.timing.call import Call
 
 
@@ -62,19 +62,19 @@ def does_not_say_that_gpus_are_shared() -> None:
 
 
 def leaves_groups_open() -> None:
-    grouped: Callable[..., Step] = NcclArguments.grouped
+    grouped: Callable[..., CallStep] = NcclArguments.grouped
 
-    def without(self: Any, *steps: Step) -> Step:
+    def without(self: Any, *steps: CallStep) -> CallStep:
         whole = grouped(self, *steps)
-        return Step(in_turn(self._nccl.group_start, *(step.python for step in steps)), whole.c[:-1])
+        return CallStep(in_turn(self._nccl.group_start, *(step.python for step in steps)), whole.c[:-1])
 
     setattr(NcclArguments, "grouped", without)  # noqa: B010 - mypy forbids the plain form
 
 
 def receives_as_another_type() -> None:
-    recv_from: Callable[..., Step] = NcclArguments.recv_from
+    recv_from: Callable[..., CallStep] = NcclArguments.recv_from
 
-    def wrong(self: Any, blocks: Any, peer: int) -> Step:
+    def wrong(self: Any, blocks: Any, peer: int) -> CallStep:
         datatype, self.datatype = self.datatype, DATATYPE["int8"]
         try:
             return recv_from(self, blocks, peer)

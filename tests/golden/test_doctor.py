@@ -9,7 +9,7 @@ import pytest
 
 from collbench import yardsticks
 from collbench.analysis.planning import Cost
-from collbench.cli.doctor import Examined, tables
+from collbench.cli.doctor import DoctorReport, tables
 from collbench.doctor import BackendHere
 from collbench.doctor.frame import Finding, Problem
 from collbench.doctor.processors import judge_yardsticks as judge
@@ -39,13 +39,13 @@ QUIET = {"yardsticks": Finding("12 readings: core distance 93 to 96 ns", cost=Co
 NOISY = {"yardsticks": judge([Readings(CALM | {"core_distance": 100.0 + 9 * number**2}) for number in range(8)])}
 
 SCREENS = {
-    "ready": Examined(FINE | QUIET, (MPI, *WITH_GPU, TORCH), 2, alone=True),
-    "noisy": Examined(
+    "ready": DoctorReport(FINE | QUIET, (MPI, *WITH_GPU, TORCH), 2, alone=True),
+    "noisy": DoctorReport(
         {"contention": PRESSURE, "governor": GOVERNOR} | FINE | NOISY, (MPI, *OF_GPUS, TORCH), alone=True
     ),
-    "not-ready": Examined({"governor": GOVERNOR, "shm": SHM} | FINE, (*OF_GPUS, TORCH)),
-    "many": Examined({f"check{number}": GOVERNOR for number in range(12)} | {"shm": SHM}, (MPI,)),
-    "cluster": Examined({"clients": Finding("slurm 23.11.4"), "nodes": PRESSURE}, cluster=("slurm", "site.toml")),
+    "not-ready": DoctorReport({"governor": GOVERNOR, "shm": SHM} | FINE, (*OF_GPUS, TORCH)),
+    "many": DoctorReport({f"check{number}": GOVERNOR for number in range(12)} | {"shm": SHM}, (MPI,)),
+    "cluster": DoctorReport({"clients": Finding("slurm 23.11.4"), "nodes": PRESSURE}, cluster=("slurm", "site.toml")),
 }
 
 
@@ -70,4 +70,4 @@ def test_yardsticks(golden: Callable[[str, str], None]) -> None:
         "restless": judge([Readings({**CALM}), Readings(CALM | {"core_distance": 310.0, "core_speed": 700.0})]),
         **{reason: judge([Readings({**none}, reason)]) for reason in get_args(NoReading)},
     }
-    golden("doctor-yardsticks.txt", terminal(tables(Examined(findings), every=True)))
+    golden("doctor-yardsticks.txt", terminal(tables(DoctorReport(findings), every=True)))

@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 
 from collbench.backends import get
-from collbench.bindings.spec import Options, Session, allgather
+from collbench.bindings.spec import Session, WorldSettings, allgather
 from collbench.machine.facts import rank_facts
 from collbench.run.host_clocks import host_clocks
 
@@ -46,4 +46,4 @@ def compare(session: Session) -> None:
 
 
 if __name__ == "__main__":
-    get((*sys.argv[3:], "mpi")[0]).run(Options(), compare)
+    get((*sys.argv[3:], "mpi")[0]).run(WorldSettings(), compare)

@@ -8,7 +8,7 @@ import sys
 import numpy as np
 
 from collbench import backends
-from collbench.bindings.spec import Options, Session, allgather
+from collbench.bindings.spec import Session, WorldSettings, allgather
 
 
 def tried(session: Session) -> None:
@@ -32,4 +32,4 @@ def tried(session: Session) -> None:
 
 
 if __name__ == "__main__":
-    backends.usable(sys.argv[1]).run(Options(), tried)
+    backends.usable(sys.argv[1]).run(WorldSettings(), tried)

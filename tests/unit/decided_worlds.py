@@ -16,7 +16,7 @@ from collbench.cli import run_command
 from collbench.errors import Interrupted
 from collbench.launch.cells import LaunchCell, cases_in
 from collbench.launch.engines import fake
-from collbench.launch.engines.fake import FakeCommand, FakeSession, Play
+from collbench.launch.engines.fake import FakeCommand, FakeEngineSession, Play
 from collbench.schema import record as records
 from collbench.schema.case import Case
 from collbench.schema.plan import Chosen, LaunchPlan, chosen_of, load_launch_plan, load_world_plan
@@ -100,7 +100,7 @@ class Launch:
         (self.folder / "plan.toml").write_text(toml)
         self.played.clear()
         plan = load_launch_plan(self.folder / "plan.toml")
-        session = FakeSession(taking(takes, plan, self.played, stop_at, cut))
+        session = FakeEngineSession(taking(takes, plan, self.played, stop_at, cut))
         self.monkeypatch.setattr(fake, "ENGINE", replace(fake.ENGINE, connect=lambda *_: session))
         where = () if "--resume" in flags else ("--out", str(self.folder / "run"))
         plans = () if without_plan else (str(self.folder / "plan.toml"),)

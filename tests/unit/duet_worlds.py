@@ -22,7 +22,7 @@ from collbench.launch.campaign import Known, PreparedCampaign, prepare, run_camp
 from collbench.launch.cells import LaunchCell, cases_in
 from collbench.launch.collect import placed_case
 from collbench.launch.engines import fake
-from collbench.launch.engines.fake import FakeCommand, FakeSession, Playing
+from collbench.launch.engines.fake import FakeCommand, FakeEngineSession, Playing
 from collbench.schema import record as records
 from collbench.schema.case import Case, Gate, Where
 from collbench.schema.plan import LaunchPlan, chosen_of, load_world_plan
@@ -261,9 +261,9 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> LaunchPlan:
     return msgspec.structs.replace(PLAN, timeout="0.2s", budget="0.1s")
 
 
-def made_ready(worlds: Worlds, plan: LaunchPlan = PLAN) -> tuple[PreparedCampaign, FakeSession]:
+def made_ready(worlds: Worlds, plan: LaunchPlan = PLAN) -> tuple[PreparedCampaign, FakeEngineSession]:
     """The campaign, and the engine that plays it."""
-    session = FakeSession(worlds.play(plan))
+    session = FakeEngineSession(worlds.play(plan))
     return prepare(plan, lambda: None, {"fake": session}), session
 
 

@@ -14,7 +14,7 @@ from tests.unit.made_worlds import good
 
 from collbench.launch.cells import cases_in
 from collbench.launch.engines import fake
-from collbench.launch.engines.fake import FakeCommand, FakeSession, FakeWorld
+from collbench.launch.engines.fake import FakeCommand, FakeEngineSession, FakeEngineWorld
 from collbench.schema import record as records
 from collbench.schema.case import Case
 from collbench.schema.plan import chosen_of, load_launch_plan, load_world_plan
@@ -33,12 +33,12 @@ engine = "fake"
 """
 
 #: How long a case takes (us) on a side, by its variables and image, with the noise of its launch (standard normal).
-Takes = Callable[[FakeWorld, Case, float], float]
+Takes = Callable[[FakeEngineWorld, Case, float], float]
 
 QUIET: Takes = lambda opened, case, noise: 100 + 0.1 * noise  # noqa: E731
 
 
-def slow(opened: FakeWorld, case: Case, noise: float) -> float:
+def slow(opened: FakeEngineWorld, case: Case, noise: float) -> float:
     """Large messages take half as long again where the variable says so."""
     lost = opened.world.stack.overrides.variables.get("SLOW") == "1" and case["size"] > 8
     return QUIET(opened, case, noise) * (1.5 if lost else 1)
@@ -48,9 +48,9 @@ class Engine:
     """Worlds that take as long as is said. `worlds` are all that were opened; one of them may be interrupted."""
 
     def __init__(self, path: Path) -> None:
-        self.path, self.takes, self.worlds = path, QUIET, list[FakeWorld]()
+        self.path, self.takes, self.worlds = path, QUIET, list[FakeEngineWorld]()
         self.stop_at: int | None = None
-        self.more: Callable[[FakeWorld, Case], dict[str, Any]] = lambda opened, case: {}
+        self.more: Callable[[FakeEngineWorld, Case], dict[str, Any]] = lambda opened, case: {}
         self._draw = np.random.default_rng(1)
 
     def play(self, command: FakeCommand) -> int:
@@ -68,7 +68,7 @@ class Engine:
         (out / "records.jsonl").write_bytes(b"".join(lines))
         return 0
 
-    def _record(self, opened: FakeWorld, case: Case) -> Record:
+    def _record(self, opened: FakeEngineWorld, case: Case) -> Record:
         fields = self.more(opened, case)
         if "status" in fields:
             return Record(case=case, launch=0, **fields)
@@ -91,7 +91,7 @@ def connected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Engine:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
     (tmp_path / "plan.toml").write_text(TOML)
     made = Engine(tmp_path / "plan.toml")
-    monkeypatch.setattr(fake, "ENGINE", replace(fake.ENGINE, connect=lambda *_: FakeSession(made.play)))
+    monkeypatch.setattr(fake, "ENGINE", replace(fake.ENGINE, connect=lambda *_: FakeEngineSession(made.play)))
     return made
 
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from collbench import backends, collectives
 from collbench.backends.fake import FakeWorld, Hub, run_ranks
-from collbench.bindings.spec import Operation, Options, World
+from collbench.bindings.spec import Operation, World, WorldSettings
 from collbench.collectives.case import CollectiveCase
 from collbench.machine.facts import rank_facts
 from collbench.run.failures import Unwatched
@@ -31,7 +31,7 @@ def on_ranks(ranks: int, body: Callable[[Any], Found], fault: str | None = None)
     def run(session: Any) -> None:
         found[session.world.rank] = body(session)
 
-    backends.get("fake").run(Options(ranks=ranks, timeout=60.0, fault=fault), run)
+    backends.get("fake").run(WorldSettings(ranks=ranks, timeout=60.0, fault=fault), run)
     return [found[rank] for rank in range(ranks)]
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from collbench.cli.measure import Collective, collective_command, plan_of
+from collbench.cli.measure import CollectiveOptions, collective_command, plan_of
 from collbench.collectives.case import collective_case
 from collbench.schema.axes import AXES, STAGINGS, Axis, Choice, choices_of
 from collbench.schema.plan import LaunchPlan, Plan, Subject, with_axes
@@ -16,7 +16,7 @@ from collbench.schema.plan import LaunchPlan, Plan, Subject, with_axes
 def asked(*arguments: str) -> Plan:
     """The plan of `collbench allreduce` with these arguments."""
     with collective_command("allreduce").make_context("allreduce", list(arguments)) as context:
-        return plan_of("allreduce", Collective(**context.params))
+        return plan_of("allreduce", CollectiveOptions(**context.params))
 
 
 def test_without_flags_every_axis_has_the_default_of_a_plan() -> None:

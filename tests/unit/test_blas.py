@@ -17,7 +17,7 @@ import pytest
 from tests.unit.made_programs import PLAN, replace_benchmark, run_row
 
 from collbench import workloads
-from collbench.bindings.spec import Options
+from collbench.bindings.spec import WorldSettings
 from collbench.errors import PlanError
 from collbench.launch.engines import host
 from collbench.run.expand import program_cases
@@ -260,7 +260,7 @@ def test_a_manifest_has_the_libraries_that_the_cases_use(monkeypatch: pytest.Mon
 def test_a_run_has_the_libraries_of_its_plan(monkeypatch: pytest.MonkeyPatch) -> None:
     made(monkeypatch)
     plan = Plan(benchmarks=({"name": "linpack", "blas": "system"},))
-    (alone,) = plan_experiment(plan, Options(), ()).backends
+    (alone,) = plan_experiment(plan, WorldSettings(), ()).backends
     assert [library.name for library in alone.libraries()] == ["system"]
 
 
@@ -341,7 +341,7 @@ def test_an_openblas_says_its_kernel_whatever_integers_it_has(end: str) -> None:
         def __call__(self) -> bytes:
             return self.text
 
-    library: Any = blas_program.Native.__new__(blas_program.Native)
+    library: Any = blas_program.FortranBlas.__new__(blas_program.FortranBlas)
     texts = {"openblas_get_config": b"OpenBLAS 0.3.21 DYNAMIC_ARCH", "openblas_get_corename": b"Zen"}
     symbols = {f"scipy_{name}{end}": Text(text) for name, text in texts.items()}
     library._library, library._prefix = SimpleNamespace(**symbols, **{f"scipy_dgemm_{end}": PYTHON}), "scipy_"

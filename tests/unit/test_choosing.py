@@ -51,7 +51,7 @@ def test_what_is_usable_is_measured_without_what_is_not(monkeypatch: pytest.Monk
     [("none", "mpi", "nccl"), ("openmpi", "mpi", "nccl"), ("torchrun", "torch-gloo", "torch-nccl")],
 )
 def test_the_default_is_what_the_launcher_starts(
-    monkeypatch: pytest.MonkeyPatch, kind: launcher.Kind, cpu: str, gpu: str
+    monkeypatch: pytest.MonkeyPatch, kind: launcher.LauncherKind, cpu: str, gpu: str
 ) -> None:
     monkeypatch.setattr(launcher, "detect", lambda: launcher.Launcher(kind))
     assert (default_backend(), default_backend("gpu")) == (cpu, gpu)

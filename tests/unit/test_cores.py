@@ -100,8 +100,8 @@ def test_torch_is_given_them(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[int] = []
     monkeypatch.setattr(torch, "set_num_threads", asked.append)
     monkeypatch.setenv("OMP_NUM_THREADS", "7")
-    ddp.World("cpu", 0)
-    ddp.World("cpu", 2)
+    ddp.TorchRanks("cpu", 0)
+    ddp.TorchRanks("cpu", 2)
     assert asked == [7, 2]
 
 

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from collbench.workloads.dl import datasets
-from collbench.workloads.dl.datasets import SOURCES, VARIABLE, BadData, Examples, Table
+from collbench.workloads.dl.datasets import SOURCES, VARIABLE, BadData, Examples, PackageTable
 from collbench.workloads.dl.networks import NETWORKS
 
 MNIST, CIFAR10, PTB = SOURCES["mnist"], SOURCES["cifar10"], SOURCES["ptb"]
@@ -91,7 +91,7 @@ def test_images_of_a_package(
     table[:, -1] %= 10
     package(tmp_path, module, file, table)
     usual = SOURCES[name]
-    assert isinstance(usual, Table) and usual.images == (1797 if name == "digits" else 5000)
+    assert isinstance(usual, PackageTable) and usual.images == (1797 if name == "digits" else 5000)
     source = replace(usual, images=20)
     library = source.library()
     assert source.missing() is None and library is not None

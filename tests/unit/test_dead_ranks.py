@@ -16,7 +16,7 @@ from tests.processes import wait_for
 from tests.unit.made_worlds import PLAN, carried_out, made
 
 from collbench.launch import job
-from collbench.launch.job import ENDING, LOOK_SELDOM, DeadRanks, HostProcess, Seen, children, ranks_below
+from collbench.launch.job import ENDING, LOOK_SELDOM, DeadRanks, HostProcess, RankStates, children, ranks_below
 from collbench.launch.waiting import Log
 
 PROGRAM = ("/opt/program", "run", "all")
@@ -86,7 +86,7 @@ class World:
         return None
 
 
-def seen(launcher: HostProcess, running: int, ended: int = 0) -> Seen:
+def seen(launcher: HostProcess, running: int, ended: int = 0) -> RankStates:
     """So many ranks, once they are there."""
 
     def there() -> bool:
@@ -146,7 +146,7 @@ def test_what_is_gone_has_no_children() -> None:
     done = job.execute(("true",), {}, Log())
     wait_for(lambda: done.code is not None)
     assert list(children(done.pid)) == []
-    assert ranks_below([done.pid], PROGRAM) == Seen(frozenset(), ())
+    assert ranks_below([done.pid], PROGRAM) == RankStates(frozenset(), ())
 
 
 # What ends the wait --------------------------------------------------------------------------------------------------
@@ -276,9 +276,9 @@ def test_while_records_come_no_process_is_looked_at(launched: Launched, monkeypa
     launcher, looks = launched(WORKS), list[float]()
     world = World(launcher)
 
-    def look(*_: object) -> Seen:
+    def look(*_: object) -> RankStates:
         looks.append(world.clock.now)
-        return Seen(frozenset(), ())
+        return RankStates(frozenset(), ())
 
     def write() -> None:
         world.written += 1

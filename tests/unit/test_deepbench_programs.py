@@ -18,7 +18,7 @@ from tests.processes import LIMIT
 
 from collbench.workloads.dl import deepbench_programs as programs
 from collbench.workloads.dl.deepbench import Conv, Gemm, Rnn
-from collbench.workloads.dl.deepbench_programs import Machine, Pass
+from collbench.workloads.dl.deepbench_programs import Pass, TorchMachine
 from collbench.workloads.protocol import Unusable
 
 pytestmark = [pytest.mark.torch, pytest.mark.slow]
@@ -41,7 +41,7 @@ def torch() -> Any:
     return torch
 
 
-def passes_of(machine: Machine, row: Conv | Rnn) -> dict[str, Pass]:
+def passes_of(machine: TorchMachine, row: Conv | Rnn) -> dict[str, Pass]:
     if isinstance(row, Conv):
         return programs.conv_passes(machine, row)
     return programs.rnn_passes(machine, row, programs.layer_of(machine, row))
@@ -76,7 +76,7 @@ SPOILS = {
 
 @pytest.mark.parametrize("row", [CONV, *RNNS], ids=lambda row: row.name)
 def test_right_results_are_right_and_each_spoilt_one_is_counted(torch: Any, row: Conv | Rnn) -> None:
-    machine = Machine(torch)
+    machine = TorchMachine(torch)
     passes = passes_of(machine, row)
     result = machine.sampled(passes, TIMES)
     assert (result["wrong"], tuple(result["ns"])) == (0, PASSES)
@@ -90,7 +90,7 @@ def test_right_results_are_right_and_each_spoilt_one_is_counted(torch: Any, row:
 
 def test_a_term_that_is_left_out_is_found(torch: Any) -> None:
     """Of the 288 products of a value, in one channel of the smallest convolution that has so many."""
-    machine, row = Machine(torch), Conv(w=6, h=6, c=32, n=2, k=4, s=3, r=3, stride=1, pad=1)
+    machine, row = TorchMachine(torch), Conv(w=6, h=6, c=32, n=2, k=4, s=3, r=3, stride=1, pad=1)
     passes = passes_of(machine, row)
     assert machine.sampled(passes, 1)["wrong"] == 0
     error = passes["forward"].error(passes["forward"].call(None))
@@ -100,7 +100,7 @@ def test_a_term_that_is_left_out_is_found(torch: Any) -> None:
 @pytest.mark.parametrize("precision", ["bfloat16", "float16"])
 @pytest.mark.parametrize("row", [CONV, *RNNS], ids=lambda row: row.name)
 def test_shorter_types_are_compared_by_their_rounding(torch: Any, row: Conv | Rnn, precision: str) -> None:
-    machine = Machine(torch, precision=precision)
+    machine = TorchMachine(torch, precision=precision)
     try:
         passes = passes_of(machine, row)
         result = machine.sampled(passes, 1)
@@ -111,7 +111,7 @@ def test_shorter_types_are_compared_by_their_rounding(torch: Any, row: Conv | Rn
 
 
 def test_a_longer_gru_has_more_operators_and_all_are_counted(torch: Any) -> None:
-    machine, counts = Machine(torch), list[int]()
+    machine, counts = TorchMachine(torch), list[int]()
     for row in (Rnn("gru", 8, 2, 5), Rnn("gru", 8, 2, 10)):
         layer = programs.layer_of(machine, row)
         x = machine.uniform(row.t, row.n, row.h)
@@ -144,7 +144,7 @@ def test_on_a_gpu_what_it_executes_is_counted() -> None:
         profiler=profiler, autograd=SimpleNamespace(DeviceType=SimpleNamespace(CUDA="CUDA")),
         cuda=SimpleNamespace(synchronize=lambda: done.append("waited")),
     )  # fmt: skip
-    assert programs.operations(Machine(fake, "cuda"), lambda: done.append("called")) == {"kernels": 3}
+    assert programs.operations(TorchMachine(fake, "cuda"), lambda: done.append("called")) == {"kernels": 3}
     assert done == ["CUDA", "called", "waited", "left"]
 
 
@@ -174,12 +174,12 @@ def test_a_sample_ends_when_the_gpu_has_finished(monkeypatch: pytest.MonkeyPatch
 
     one = Unjudged(lambda given: told("called"), (), 1, None, lambda: told("prepared"))
     monkeypatch.setattr("time.perf_counter_ns", read)
-    assert Machine(fake, "cuda").sampled({"forward": one}, 1)["ns"] == {"forward": [250]}
+    assert TorchMachine(fake, "cuda").sampled({"forward": one}, 1)["ns"] == {"forward": [250]}
     assert done == ["prepared", "waited", "read", "called", "waited", "read"]
 
 
 def test_only_the_gradient_that_is_timed_is_computed(torch: Any) -> None:
-    machine = Machine(torch)
+    machine = TorchMachine(torch)
     height, width = CONV.out
     x, w = machine.uniform(CONV.n, CONV.c, CONV.h, CONV.w), machine.uniform(CONV.k, CONV.c, CONV.r, CONV.s)
     g = machine.uniform(CONV.n, CONV.k, height, width)
@@ -194,7 +194,7 @@ def test_only_the_gradient_that_is_timed_is_computed(torch: Any) -> None:
 class Spoiling(programs.OfTorch):
     """Changes C after it was computed; `skip` computes nothing."""
 
-    def __init__(self, machine: Machine, value: float, skip: bool = False) -> None:
+    def __init__(self, machine: TorchMachine, value: float, skip: bool = False) -> None:
         super().__init__(machine)
         self._value, self._skip = value, skip
 
@@ -208,19 +208,19 @@ class Spoiling(programs.OfTorch):
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
 def test_products_are_exact_in_every_form(torch: Any, forms: str, precision: str) -> None:
     row = Gemm(17, 5, 300, forms)
-    result = programs.products(programs.OfTorch(Machine(torch, precision=precision)), row, precision, 3)
+    result = programs.products(programs.OfTorch(TorchMachine(torch, precision=precision)), row, precision, 3)
     assert (result["wrong"], len(result["ns"]["multiply"])) == (0, 3)
 
 
 def test_a_row_with_a_wrong_element_is_counted_in_each_product(torch: Any) -> None:
-    row, machine = Gemm(6, 4, 9, "NN"), Machine(torch)
+    row, machine = Gemm(6, 4, 9, "NN"), TorchMachine(torch)
     assert programs.products(Spoiling(machine, 1.0), row, "float32", 3)["wrong"] == 3
     assert programs.products(Spoiling(machine, float("nan")), row, "float32", 3)["wrong"] == 3
     assert programs.products(Spoiling(machine, 0.0, skip=True), row, "float32", 1)["wrong"] > 3
 
 
 def test_matrices_are_column_major_and_sums_stay_exact(torch: Any) -> None:
-    library = programs.OfTorch(Machine(torch))
+    library = programs.OfTorch(TorchMachine(torch))
     assert library.matrix(np.ones((3, 5), np.int8)).stride() == (1, 3)
     dense = programs.signs(np.random.default_rng(1), (100, 100), 1.0)
     sparse = programs.signs(np.random.default_rng(1), (100, 100), 0.25)

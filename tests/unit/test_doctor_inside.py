@@ -11,8 +11,8 @@ import pytest
 
 from collbench.errors import CollbenchError, EngineError, Interrupted, LaunchFailed, PlanError, RequestError
 from collbench.launch import stacks
-from collbench.launch.engines.fake import FakeCommand, FakeSession, Play, Playing
-from collbench.launch.stacks import Examined, examine, expanded_for
+from collbench.launch.engines.fake import FakeCommand, FakeEngineSession, Play, Playing
+from collbench.launch.stacks import ExaminedStack, examine, expanded_for
 from collbench.launch.waiting import StopCheck
 
 
@@ -37,8 +37,8 @@ def saying(code: int, *lines: str) -> Play:
 
 def examined(
     play: Play, policy: str = "single", check: StopCheck = lambda: None, **session: Any
-) -> tuple[Examined, FakeSession]:
-    made = FakeSession(play, **session)
+) -> tuple[ExaminedStack, FakeEngineSession]:
+    made = FakeEngineSession(play, **session)
     expanded = expanded_for("openmpi", policy, "strict", "fake")
     return examine(expanded, made, ("collbench", "doctor"), check), made
 

@@ -17,7 +17,7 @@ from tests.unit.made_worlds import Heard
 from collbench.analysis.results import cells_of
 from collbench.launch import duet
 from collbench.launch.campaign import finished, run_campaign
-from collbench.launch.cells import Launch, LaunchCell, Part
+from collbench.launch.cells import Launch, LaunchCell, LaunchPart
 from collbench.launch.duet import CHECKED
 from collbench.launch.expansion import MOST_WORLDS
 from collbench.schema.case import Gate
@@ -299,9 +299,9 @@ def in_parts(parts: dict[str, tuple[int, ...]], worlds: Worlds) -> Heard:
     """A block in which each place measures these sizes alone."""
     (ready, session), heard = made_ready(worlds), Heard()
 
-    def wanted(number: int) -> dict[LaunchCell, Part]:
+    def wanted(number: int) -> dict[LaunchCell, LaunchPart]:
         return {
-            cell: Part(frozenset(case for case in cases if case["size"] in parts[place_of(cell)]))
+            cell: LaunchPart(frozenset(case for case in cases if case["size"] in parts[place_of(cell)]))
             for cell, cases in ready.expanded.expected.items()
         }
 

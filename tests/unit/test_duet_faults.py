@@ -33,7 +33,7 @@ from collbench.errors import Interrupted
 from collbench.launch import duet
 from collbench.launch.campaign import finished, run_campaign
 from collbench.launch.engines import fake
-from collbench.launch.engines.fake import FakeSession
+from collbench.launch.engines.fake import FakeEngineSession
 from collbench.schema.plan import LaunchPlan
 from collbench.schema.world import SliceRule
 
@@ -165,7 +165,7 @@ def test_a_driver_that_was_stopped_blames_no_world(monkeypatch: pytest.MonkeyPat
 # Ctrl-C --------------------------------------------------------------------------------------------------------------
 
 
-def interrupted_at(number: int, worlds: Worlds, plan: LaunchPlan) -> tuple[Heard, FakeSession, bool]:
+def interrupted_at(number: int, worlds: Worlds, plan: LaunchPlan) -> tuple[Heard, FakeEngineSession, bool]:
     """What was recorded when the driver is told to stop after so many orders; whether it was."""
     (ready, session), heard = made_ready(worlds, plan), Heard()
 

@@ -13,7 +13,7 @@ from tests.contract.test_fake import Kept
 
 from collbench import backends
 from collbench.backends.fake import FakeBackend
-from collbench.bindings.spec import Options, Roles, Session
+from collbench.bindings.spec import Roles, Session, WorldSettings
 from collbench.errors import (
     BackendUnavailable,
     CollbenchError,
@@ -41,12 +41,12 @@ class MadeBackend(FakeBackend):
     why: str | None = None
     late: str | None = None
     change: Change = lambda session: None
-    given: list[Options] = field(default_factory=list)
+    given: list[WorldSettings] = field(default_factory=list)
 
     def missing(self) -> str | None:
         return self.why
 
-    def run(self, options: Options, body: Callable[[Session], None]) -> None:
+    def run(self, options: WorldSettings, body: Callable[[Session], None]) -> None:
         self.given.append(options)
         if self.late is not None:
             raise BackendUnavailable(self.late)
@@ -75,10 +75,10 @@ def plan(*names: str, **fields: Any) -> Plan:
     return Plan(**(usual | {"backends": names or ("one",)} | fields))
 
 
-OPTIONS = Options(timeout=60.0, ranks=2)
+OPTIONS = WorldSettings(timeout=60.0, ranks=2)
 
 
-def carried_out(asked: Plan, options: Options = OPTIONS, kept: Kept | None = None) -> Kept:
+def carried_out(asked: Plan, options: WorldSettings = OPTIONS, kept: Kept | None = None) -> Kept:
     kept = kept or Kept()
     perform(plan_experiment(asked, options, ("collbench", "bcast")), kept)
     return kept

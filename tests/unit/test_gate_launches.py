@@ -15,7 +15,7 @@ from tests.unit.gate_engine import QUIET, SIDES, SLOW, TOML, Engine, connected, 
 from collbench.cli.options import MarginsType, typed_margins
 from collbench.errors import RunWriteError
 from collbench.launch.engines import fake
-from collbench.launch.engines.fake import CORES, FakeCommand, FakeSession, FakeWorld
+from collbench.launch.engines.fake import CORES, FakeCommand, FakeEngineSession, FakeEngineWorld
 from collbench.schema.case import Case
 from collbench.schema.store import Margin, Margins, RunWriter, read_run
 from collbench.timing import _loop
@@ -101,7 +101,7 @@ def test_until_decided_ends_when_every_cell_has_its_answer(engine: Engine, here:
 def test_what_can_only_be_faster_or_the_same_is_decided(engine: Engine, here: Collbench) -> None:
     """How much faster it is would take more launches, and nobody asked."""
 
-    def perhaps_faster(opened: FakeWorld, case: Case, noise: float) -> float:
+    def perhaps_faster(opened: FakeEngineWorld, case: Case, noise: float) -> float:
         gains = opened.world.stack.overrides.variables.get("SLOW") == "1"
         return QUIET(opened, case, noise) * (1 - 0.02 * min(abs(noise), 2) if gains else 1)
 
@@ -111,7 +111,7 @@ def test_what_can_only_be_faster_or_the_same_is_decided(engine: Engine, here: Co
 
 
 def test_cells_that_are_decided_are_not_launched_again(engine: Engine, here: Collbench) -> None:
-    def noisy(opened: FakeWorld, case: Case, noise: float) -> float:
+    def noisy(opened: FakeEngineWorld, case: Case, noise: float) -> float:
         return 100 + (4 if opened.world.cell.policy == "multi" else 0.1) * noise
 
     engine.takes = noisy
@@ -132,7 +132,7 @@ def test_a_cell_that_is_skipped_ends_the_gate_after_its_first_block(engine: Engi
 
 
 def test_what_breaks_on_the_other_side_is_named_first(engine: Engine, here: Collbench) -> None:
-    def broken(opened: FakeWorld, case: Case) -> dict[str, Any]:
+    def broken(opened: FakeEngineWorld, case: Case) -> dict[str, Any]:
         wrong = opened.world.stack.overrides.variables.get("SIDE") == "b" and case["size"] > 8
         return {"status": "failed", "reason": "wrong result"} if wrong else {}
 
@@ -153,7 +153,7 @@ def test_a_side_that_does_not_start_is_told_once_and_is_the_reason_of_every_cell
     def play(command: FakeCommand) -> int:
         return 3 if command.world.stack.overrides.variables.get("SIDE") == "b" else engine.play(command)
 
-    monkeypatch.setattr(fake, "ENGINE", replace(fake.ENGINE, connect=lambda *_: FakeSession(play, remark=text)))
+    monkeypatch.setattr(fake, "ENGINE", replace(fake.ENGINE, connect=lambda *_: FakeEngineSession(play, remark=text)))
     found = here("gate", "plan.toml", *SIDES)
     assert (found.code, len(engine.worlds)) == (1, 2)
     told = json.loads(Path("results/plan-gate/gate.json").read_text())

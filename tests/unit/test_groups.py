@@ -12,7 +12,7 @@ from tests.unit.duet_worlds import PLAN, place_of
 
 from collbench.bindings.operations import USABLE_SHARE
 from collbench.collectives.case import CollectiveCase
-from collbench.launch.cells import Launch, Part
+from collbench.launch.cells import Launch, LaunchPart
 from collbench.launch.engines import fake
 from collbench.launch.expansion import MOST_WORLDS, ExpandedPlan, Group, buffers, expand, groups_of, key_of, why_alone
 from collbench.machine.topology import Core, Topology, TopologyGpu
@@ -252,13 +252,13 @@ def test_one_that_is_left_of_a_small_block_is_alone() -> None:
 def test_the_reference_measures_again_what_the_others_do() -> None:
     of = expanded(**MANY)
     cases = sorted(of.expected[of.cells[0]], key=lambda case: int(str(case["size"])))
-    parts = {cell: Part(frozenset(cases[:1]), frozenset(cases[1:2])) for cell in of.cells}
+    parts = {cell: LaunchPart(frozenset(cases[:1]), frozenset(cases[1:2])) for cell in of.cells}
     launches = [replace(launch, only=parts[launch.cell]) for launch in block(of)]
     first, *more = groups_of(of, launches, {}, 1 << 40)
     assert first.reference is not None and first.reference.only == parts[of.cells[0]]
     for group in more:
         assert group.reference is not None
-        assert group.reference.only == Part(frozenset(cases[:1]), frozenset(cases[1:2]))
+        assert group.reference.only == LaunchPart(frozenset(cases[:1]), frozenset(cases[1:2]))
     whole = [replace(launch, only=None) if launch.cell != of.cells[0] else launch for launch in launches]
     for group in groups_of(of, whole, {}, 1 << 40)[1:]:
         assert group.reference is not None and group.reference.only is None

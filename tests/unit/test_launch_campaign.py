@@ -16,7 +16,7 @@ from collbench.errors import EngineError, ImageMissing, Interrupted, LaunchLost,
 from collbench.launch.campaign import Known, PreparedCampaign, campaign_manifest, finished, prepare, run_campaign
 from collbench.launch.cells import cases_in
 from collbench.launch.engines import fake
-from collbench.launch.engines.fake import FakeCommand, FakeSession, Play, Playing, contents
+from collbench.launch.engines.fake import FakeCommand, FakeEngineSession, Play, Playing, contents
 from collbench.launch.probe import Contents
 from collbench.schema.manifest import Library
 from collbench.schema.plan import LaunchPlan
@@ -57,15 +57,15 @@ def only_first(oddity: Play) -> Play:
 
 def carried_out(
     play: Play, plan: LaunchPlan = PLAN, check: Callable[[], None] = lambda: None, remark: str = ""
-) -> tuple[Heard, FakeSession]:
+) -> tuple[Heard, FakeEngineSession]:
     """A whole experiment."""
-    session, heard = FakeSession(play, remark=remark), Heard()
+    session, heard = FakeEngineSession(play, remark=remark), Heard()
     prepared = prepare(plan, check, {"fake": session})
     run_campaign(prepared, heard, frozenset(), {}, check)
     return heard, session
 
 
-def one_failed(oddity: Play, temporary: Path, remark: str = "") -> tuple[str, FakeSession]:
+def one_failed(oddity: Play, temporary: Path, remark: str = "") -> tuple[str, FakeEngineSession]:
     """The reason of the first launch; the second one went well, and nothing is left."""
     heard, session = carried_out(only_first(oddity), remark=remark)
     (failed,) = [record for record in heard.records if record.status == "failed"]
@@ -187,7 +187,7 @@ def test_told_to_stop_the_world_is_closed_and_what_it_measured_is_kept(temporary
         while True:
             yield
 
-    session, heard = FakeSession(play), Heard()
+    session, heard = FakeEngineSession(play), Heard()
     prepared = prepare(PLAN, check, {"fake": session})
     with pytest.raises(Interrupted):
         run_campaign(prepared, heard, frozenset(), {}, check)
@@ -210,7 +210,7 @@ def test_an_engine_is_asked_why_a_launch_was_lost_even_if_it_is_the_last() -> No
 def test_records_that_are_known_are_not_written_again() -> None:
     heard, _ = carried_out(lambda command: leave(command, cases=1) if first(command) else leave(command))
     kept = [record for record in heard.records if record.status == "ok"]
-    session = FakeSession(leave)
+    session = FakeEngineSession(leave)
     prepared = prepare(PLAN, lambda: None, {"fake": session})
     done, again = finished(prepared.expanded, tuple(kept)), Heard()
     assert {number for _, number in done} == {1}
@@ -232,8 +232,8 @@ def beside(host: str, inside: str) -> PreparedCampaign:
     """The host and a container of one image, each with a build of the library; and a step that this engine lacks."""
     plan = msgspec.structs.replace(PLAN, policies=("host", "single"), isolation=("strict", "limits"))
     sessions = {
-        "fake": FakeSession(leave, held=held(inside), ids={"openmpi": "sha256:4711"}),
-        "host": FakeSession(leave, held=held(host), title=""),
+        "fake": FakeEngineSession(leave, held=held(inside), ids={"openmpi": "sha256:4711"}),
+        "host": FakeEngineSession(leave, held=held(host), title=""),
     }
     return prepare(plan, lambda: None, sessions)
 
@@ -254,7 +254,7 @@ def test_a_run_holds_cells_of_several_engines() -> None:
     assert places == {("host", "host", None), ("fake", "single", "strict")}
     assert [status for _, _, status in heard.found] == ["ok"] * 8
     for name, session in prepared.sessions.items():
-        assert isinstance(session, FakeSession)
+        assert isinstance(session, FakeEngineSession)
         assert {opened.world.cell.engine for opened in session.worlds} == {name}
     experiment = campaign_manifest(prepared, ("collbench",)).experiment
     assert experiment is not None
@@ -270,7 +270,7 @@ BARE = {"bare": msgspec.structs.replace(contents(""), missing={"mpi": "mpi4py is
 
 
 def test_programs_are_started_in_an_image_without_an_mpi(temporary: Path) -> None:
-    session, heard = FakeSession(lambda command: leave(command, PROGRAMS), held=BARE), Heard()
+    session, heard = FakeEngineSession(lambda command: leave(command, PROGRAMS), held=BARE), Heard()
     run_campaign(prepare(PROGRAMS, lambda: None, {"fake": session}), heard, frozenset(), {}, lambda: None)
     assert [status for _, _, status in heard.found] == ["ok"] * 8
     ((command,),) = (opened.commands for opened in session.worlds)
@@ -280,9 +280,9 @@ def test_programs_are_started_in_an_image_without_an_mpi(temporary: Path) -> Non
 def test_a_collective_needs_an_image_with_a_library() -> None:
     plan = msgspec.structs.replace(PROGRAMS, collectives=("bcast",), sizes=("8",), ranks=(1,))
     with pytest.raises(PlanError, match="image bare: backend mpi: mpi4py is not installed"):
-        prepare(plan, lambda: None, {"fake": FakeSession(leave, held=BARE)})
+        prepare(plan, lambda: None, {"fake": FakeEngineSession(leave, held=BARE)})
     with pytest.raises(ImageMissing, match="image bare: holds no MPI; the launcher starts mpich, openmpi, torch"):
-        prepare(plan, lambda: None, {"fake": FakeSession(leave, held={"bare": contents("")})})
+        prepare(plan, lambda: None, {"fake": FakeEngineSession(leave, held={"bare": contents("")})})
 
 
 # Engines --------------------------------------------------------------------------------------------------------------

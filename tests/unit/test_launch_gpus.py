@@ -21,7 +21,7 @@ from collbench.launch.engines.docker import look
 from collbench.launch.engines.docker.images import Recipe, arguments_of, labels_of
 from collbench.launch.engines.docker.look import ImageRef
 from collbench.launch.engines.docker.spec import INHIBIT_ADDRESS, MEMLOCK, SEALED, STEPS
-from collbench.launch.engines.fake import FakeSession
+from collbench.launch.engines.fake import FakeEngineSession
 from collbench.launch.engines.spec import Look, Stack
 from collbench.launch.expansion import expand
 from collbench.launch.placement import place
@@ -144,7 +144,7 @@ def shown(plan: LaunchPlan) -> dict[str, list[str]]:
         )
         for cell in expanded.cells
     }
-    sessions = {name: FakeSession(lambda command: 0) for name in ("docker", "host")}
+    sessions = {name: FakeEngineSession(lambda command: 0) for name in ("docker", "host")}
     prepared = PreparedCampaign(expanded, sessions, Stacks(start, (), (), ()))
     found = {}
     for number, cell in enumerate(expanded.cells):

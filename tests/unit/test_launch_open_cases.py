@@ -19,7 +19,7 @@ from collbench.analysis.runs import observe
 from collbench.cli import run_command, until
 from collbench.cli.plan import seconds_of_launch
 from collbench.launch.campaign import finished
-from collbench.launch.cells import Part
+from collbench.launch.cells import LaunchPart
 from collbench.launch.collect import placed_case
 from collbench.launch.expansion import expand
 from collbench.machine.topology import Core, Topology
@@ -224,7 +224,12 @@ def test_a_launch_of_a_part_is_estimated_shorter() -> None:
     one = next(iter(expanded.expected[cell]))
     none, part, brief, all_of_it = (
         seconds_of_launch(expanded, cell, asked, False)
-        for asked in (Part(frozenset()), Part(frozenset({one})), Part(frozenset(), frozenset({one})), None)
+        for asked in (
+            LaunchPart(frozenset()),
+            LaunchPart(frozenset({one})),
+            LaunchPart(frozenset(), frozenset({one})),
+            None,
+        )
     )
     assert none < brief < part < all_of_it
     assert all_of_it - part == pytest.approx(part - none)

@@ -21,7 +21,7 @@ from collbench.launch import expansion
 from collbench.launch.campaign import PreparedCampaign, campaign_manifest, connect, finished, prepare, run_campaign
 from collbench.launch.collect import CollectedRecord, RecordCollector, placed_case, with_placement
 from collbench.launch.engines import fake, host
-from collbench.launch.engines.fake import FakeCommand, FakeSession, Play, contents
+from collbench.launch.engines.fake import FakeCommand, FakeEngineSession, Play, contents
 from collbench.launch.folders import driver_identity, user_inside
 from collbench.machine import facts
 from collbench.run.facts_of_ranks import protocol
@@ -42,12 +42,12 @@ def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def prepared(
     plan: LaunchPlan, play: Play = leave, check: Callable[[], None] = lambda: None, **session: Any
-) -> tuple[PreparedCampaign, FakeSession]:
-    made = FakeSession(play, **session)
+) -> tuple[PreparedCampaign, FakeEngineSession]:
+    made = FakeEngineSession(play, **session)
     return prepare(plan, check, {"fake": made}), made
 
 
-def carried_out(plan: LaunchPlan, play: Play = leave, **session: Any) -> tuple[Heard, FakeSession]:
+def carried_out(plan: LaunchPlan, play: Play = leave, **session: Any) -> tuple[Heard, FakeEngineSession]:
     ready, made = prepared(plan, play, **session)
     heard = Heard()
     run_campaign(ready, heard, frozenset(), {}, lambda: None)
@@ -261,7 +261,7 @@ def test_every_engine_of_a_plan_is_connected_to_once(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(fake, "ENGINE", replace(fake.ENGINE, connect=connecting("fake")))
     monkeypatch.setattr(host, "ENGINE", replace(host.ENGINE, connect=connecting("host")))
     plan = msgspec.structs.replace(PLAN, policies=("host", "single", "multi"), docker_host="tcp://x")
-    sessions: Mapping[str, Any] = {"fake": FakeSession(leave), "host": FakeSession(leave, title="")}
+    sessions: Mapping[str, Any] = {"fake": FakeEngineSession(leave), "host": FakeEngineSession(leave, title="")}
     ready = prepare(plan, lambda: None, sessions)
     check: Any = object()
     found: Any = connect(ready.expanded, check)
@@ -283,7 +283,7 @@ def test_the_manifest_says_what_was_compared() -> None:
     one, other = (Library(name=name, version="1") for name in ("MPI", "NCCL"))
     held = {"openmpi": msgspec.structs.replace(contents(), libraries=(one,))}
     more = {"openmpi": msgspec.structs.replace(contents(), libraries=(one, other))}
-    sessions = {"fake": FakeSession(leave, held=more), "host": FakeSession(leave, held=held, title="")}
+    sessions = {"fake": FakeEngineSession(leave, held=more), "host": FakeEngineSession(leave, held=held, title="")}
     found = campaign_manifest(prepare(plan, lambda: None, sessions), ("launch", "caf\udce9"))
     assert (found.title, found.ranks, found.command, found.launcher) == (
         "a title", 3, ("launch", "caf\ufffd"), "collbench launch"
@@ -318,7 +318,10 @@ def test_a_variable_of_one_side_alone_is_a_difference(tmp_path: Path) -> None:
     (tmp_path / "b.so").touch()
     for preload, named in (((), {"GLIBC_TUNABLES", "LD_PRELOAD"}), ((str(tmp_path / "b.so"),), {"GLIBC_TUNABLES"})):
         plan = msgspec.structs.replace(PLAN, policies=("host", "single"), preload=preload)
-        sessions = {"fake": FakeSession(leave, held=held), "host": FakeSession(leave, held=beside, title="")}
+        sessions = {
+            "fake": FakeEngineSession(leave, held=held),
+            "host": FakeEngineSession(leave, held=beside, title=""),
+        }
         experiment = campaign_manifest(prepare(plan, lambda: None, sessions), ("launch",)).experiment
         assert experiment is not None
         assert {line.partition("differ: ")[2].partition(" ")[0] for line in experiment.differences} == named

@@ -18,7 +18,7 @@ from collbench.cli import run_command
 from collbench.errors import LaunchLost
 from collbench.launch import campaign, expansion
 from collbench.launch.engines import fake, host
-from collbench.launch.engines.fake import FakeCommand, FakeSession, Play, contents
+from collbench.launch.engines.fake import FakeCommand, FakeEngineSession, Play, contents
 from collbench.machine import facts
 from collbench.schema import manifest as manifests
 from collbench.schema.store import RecordStream, RunWriter, read_run
@@ -45,7 +45,7 @@ def launch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captu
     (tmp_path / "plan.toml").write_text(TOML)
 
     def call(play: Play, *flags: str, **session: Any) -> tuple[int, str]:
-        monkeypatch.setattr(fake, "ENGINE", replace(fake.ENGINE, connect=lambda *_: FakeSession(play, **session)))
+        monkeypatch.setattr(fake, "ENGINE", replace(fake.ENGINE, connect=lambda *_: FakeEngineSession(play, **session)))
         where = () if "--resume" in flags else ("--out", str(tmp_path / "run"))
         monkeypatch.setattr(sys, "argv", ["collbench", "launch", str(tmp_path / "plan.toml"), *where, *flags])
         return run_command(speaks=True), capsys.readouterr().err
@@ -229,7 +229,7 @@ def test_another_engine_is_named_by_a_flag(launch: Launch) -> None:
 def test_a_run_with_cells_of_two_engines_is_compared_by_engine(
     launch: Launch, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    on_host = FakeSession(leave, title="")
+    on_host = FakeEngineSession(leave, title="")
     monkeypatch.setattr(host, "ENGINE", replace(host.ENGINE, connect=lambda *_: on_host))
     plan = TOML.replace('["single"]', '["host", "single", "multi"]').replace("launches = 2", "launches = 8")
     (tmp_path / "plan.toml").write_text(plan)

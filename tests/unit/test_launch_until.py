@@ -21,7 +21,7 @@ from collbench.cli.plan import launch_cells
 from collbench.cli.until import Decider
 from collbench.errors import PackageMissing
 from collbench.launch.engines import host
-from collbench.launch.engines.fake import FakeSession
+from collbench.launch.engines.fake import FakeEngineSession
 from collbench.launch.expansion import expand
 from collbench.report.tables import Table
 from collbench.schema.case import Case
@@ -221,7 +221,7 @@ def test_the_answer_at_the_end_has_intervals_that_hold_at_any_time(
     toml = TOML.replace('"single", "multi"', '"host", "single"').replace('"strict", "files"', '"strict"')
     (tmp_path / "plan.toml").write_text(toml)
     plan = load_launch_plan(tmp_path / "plan.toml")
-    on_host = FakeSession(taking(wide, plan, []), title="")
+    on_host = FakeEngineSession(taking(wide, plan, []), title="")
     monkeypatch.setattr(host, "ENGINE", replace(host.ENGINE, connect=lambda *_: on_host))
     answers: list[list[Comparison]] = []
 

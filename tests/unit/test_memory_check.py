@@ -14,7 +14,7 @@ from tests.unit.made_pairs import Pair
 from tests.unit.test_case import CASE
 
 from collbench.bindings.operations import USABLE_SHARE
-from collbench.bindings.spec import Operation, Options
+from collbench.bindings.spec import Operation, WorldSettings
 from collbench.collectives.case import CollectiveCase
 from collbench.errors import DoesNotFit, LibraryError, Unsupported
 from collbench.machine import cgroup
@@ -143,7 +143,7 @@ def test_ranks_on_other_machines_need_none_of_this_one(
 
 def test_a_run_whose_program_does_not_fit_starts_none() -> None:
     plan = plan_experiment(
-        Plan(benchmarks=({"name": "stream", "arrays": "any", "size": "4096T"},), iters=1), Options(), ()
+        Plan(benchmarks=({"name": "stream", "arrays": "any", "size": "4096T"},), iters=1), WorldSettings(), ()
     )
     with pytest.raises(DoesNotFit, match=r"stream size=4096T arrays=any: needs 12288\.00 TiB of memory"):
         perform(plan, cast("Any", None))

@@ -16,7 +16,7 @@ import pytest
 
 from collbench.backends.fake import FakeWorld, Hub, run_ranks
 from collbench.bindings.gpu.assignment import assign_gpus
-from collbench.bindings.spec import Options, World
+from collbench.bindings.spec import World, WorldSettings
 from collbench.errors import RequestError
 from collbench.launch import launchers
 from collbench.launch.cells import LaunchCell
@@ -155,7 +155,7 @@ def test_backends_give_every_rank_the_gpu_of_its_place(monkeypatch: pytest.Monke
     taken: dict[int, str | None] = {}
 
     def take(world: World) -> None:
-        found = assign_gpus("mpi-cuda", world, Options(places=planned), None, lambda: ("GPU-a", "GPU-b"))
+        found = assign_gpus("mpi-cuda", world, WorldSettings(places=planned), None, lambda: ("GPU-a", "GPU-b"))
         taken[world.rank] = found.gpu
 
     hub = Hub(2, 60.0)

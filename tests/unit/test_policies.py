@@ -18,7 +18,7 @@ from collbench.errors import PlanError
 from collbench.launch import launchers, placement
 from collbench.launch.campaign import PreparedCampaign
 from collbench.launch.cells import Launch, LaunchCell
-from collbench.launch.engines.fake import FakeSession
+from collbench.launch.engines.fake import FakeEngineSession
 from collbench.launch.engines.spec import Stack
 from collbench.launch.expansion import expand
 from collbench.launch.placement import Policy, place
@@ -171,7 +171,7 @@ def test_a_policy_of_another_package_is_expanded_placed_and_shown_as_commands(in
         ("openmpi host, 3 ranks", [(0, 1, 2)]), ("openmpi split:2 strict, 3 ranks", [(0,), (1, 2)])
     ]  # fmt: skip
     assert place(machine(4), LaunchCell("openmpi", "split:9", "strict", 2), wanted).boxes[2:] == ()
-    sessions = {"docker": FakeSession(lambda command: 0, run="cb1")}
+    sessions = {"docker": FakeEngineSession(lambda command: 0, run="cb1")}
     prepared = PreparedCampaign(expanded, sessions, Stacks({("docker", "openmpi", None): SIDE}, (), (), ()))
     shown = commands_of(prepared, Launch(tuple(found)[1], 0, 1))
     assert [line.split("--name=")[1].split()[0] for line in shown if "docker run" in line] == ["cb1-1-c0", "cb1-1-c1"]

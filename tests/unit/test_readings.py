@@ -17,7 +17,7 @@ from collbench.errors import EngineError, Interrupted
 from collbench.launch.campaign import campaign_manifest, prepare, read_around, run_campaign
 from collbench.launch.cells import Launch, LaunchCell
 from collbench.launch.engines import fake
-from collbench.launch.engines.fake import FakeCommand, FakeSession
+from collbench.launch.engines.fake import FakeCommand, FakeEngineSession
 from collbench.yardsticks import Readings
 
 GOOD = Readings({"core_distance": 100.0}, None)
@@ -68,7 +68,7 @@ def test_a_launch_that_fails_has_both(tmp_path: Path, taken: list[frozenset[int]
 
 def test_where_ranks_are_on_a_machine_that_is_not_this_one_there_is_a_reason(taken: list[frozenset[int]]) -> None:
     heard = Heard()
-    run_campaign(prepare(PLAN, lambda: None, {"fake": FakeSession(leave)}), heard, frozenset(), {}, lambda: None)
+    run_campaign(prepare(PLAN, lambda: None, {"fake": FakeEngineSession(leave)}), heard, frozenset(), {}, lambda: None)
     assert [(one.values, one.cores, one.reason) for one in heard.readings] == [
         ({"core_distance": None}, "", "elsewhere")
     ] * 4
@@ -78,7 +78,7 @@ def test_where_ranks_are_on_a_machine_that_is_not_this_one_there_is_a_reason(tak
 def test_an_engine_on_this_machine_is_read(monkeypatch: pytest.MonkeyPatch, taken: list[frozenset[int]]) -> None:
     monkeypatch.setattr(fake, "ENGINE", replace(fake.ENGINE, local=True))
     heard = Heard()
-    run_campaign(prepare(PLAN, lambda: None, {"fake": FakeSession(leave)}), heard, frozenset(), {}, lambda: None)
+    run_campaign(prepare(PLAN, lambda: None, {"fake": FakeEngineSession(leave)}), heard, frozenset(), {}, lambda: None)
     assert set(taken) == {frozenset((0, 1))}
 
 
@@ -88,7 +88,9 @@ def test_an_interrupted_launch_has_none_after_it(taken: list[frozenset[int]]) ->
 
     heard = Heard()
     with pytest.raises(Interrupted):
-        run_campaign(prepare(PLAN, lambda: None, {"fake": FakeSession(stop)}), heard, frozenset(), {}, lambda: None)
+        run_campaign(
+            prepare(PLAN, lambda: None, {"fake": FakeEngineSession(stop)}), heard, frozenset(), {}, lambda: None
+        )
     assert [one.moment for one in heard.readings] == ["before"]
 
 
@@ -107,7 +109,7 @@ def test_what_ends_inside_is_not_hidden(taken: list[frozenset[int]]) -> None:
 
 
 def test_yardsticks_are_fixed_in_the_manifest() -> None:
-    experiment = campaign_manifest(prepare(PLAN, lambda: None, {"fake": FakeSession(leave)}), ()).experiment
+    experiment = campaign_manifest(prepare(PLAN, lambda: None, {"fake": FakeEngineSession(leave)}), ()).experiment
     assert experiment is not None
     assert experiment.yardsticks == yardsticks.resolutions()
     assert msgspec.json.decode(msgspec.json.encode(experiment))["yardsticks"] == yardsticks.resolutions()

@@ -15,7 +15,7 @@ from collbench.errors import EngineError, ImageMissing
 from collbench.launch.engines.fake import contents
 from collbench.launch.engines.slurm import SlurmSession, hosts_of, one_on_each
 from collbench.launch.engines.slurm.job import SlurmJob
-from collbench.launch.engines.slurm.script import Answer, answers_in
+from collbench.launch.engines.slurm.script import NodeOutput, answers_in
 from collbench.launch.engines.slurm.site import read
 from collbench.launch.engines.spec import Looks, cleaned
 from collbench.launch.expansion import expand
@@ -70,9 +70,9 @@ def test_a_node_that_does_not_see_the_folder_is_named(tmp_path: Path, monkeypatc
     """The command that nodes are given, run here, where n1 has no such folder."""
     done = expand(msgspec.structs.replace(PLAN, site=site_file(tmp_path)))
 
-    def answers(job: SlurmJob, asked: Any, site: Any, argv: tuple[str, ...], *_: Any) -> tuple[Answer, ...]:
+    def answers(job: SlurmJob, asked: Any, site: Any, argv: tuple[str, ...], *_: Any) -> tuple[NodeOutput, ...]:
         return tuple(
-            Answer(node, (subprocess.check_output((*argv[:3], str(folder), "true"), text=True).strip(),))
+            NodeOutput(node, (subprocess.check_output((*argv[:3], str(folder), "true"), text=True).strip(),))
             for node, folder in (("n0", job.folder), ("n1", job.folder / "nosuch"))
         )
 
@@ -98,7 +98,7 @@ fi"""
 def test_long_lines_of_several_nodes_are_put_together() -> None:
     """As srun forwards them: in parts, those of other nodes between them."""
     answers, rest = answers_in(["@n0+one ", "@n1=two", "srun: error: n2: x", "@n0=line", "@n1=exit 0", "@n0=exit 127"])
-    assert answers == (Answer("n1", ("two",), 0), Answer("n0", ("one line",), 127))
+    assert answers == (NodeOutput("n1", ("two",), 0), NodeOutput("n0", ("one line",), 127))
     assert answers[1].summary == ("exit code 127: one line",)
     assert rest == ("srun: error: n2: x",)
 

@@ -15,7 +15,7 @@ from collbench.launch.engines.fake import contents
 from collbench.launch.engines.slurm import SlurmSession, look_at
 from collbench.launch.engines.slurm import job as jobs
 from collbench.launch.engines.slurm.job import SlurmJob
-from collbench.launch.engines.slurm.script import Answer
+from collbench.launch.engines.slurm.script import NodeOutput
 from collbench.launch.engines.slurm.site import read
 from collbench.launch.engines.spec import Looks
 from collbench.launch.stacks import Stacks
@@ -38,13 +38,13 @@ def answers(programs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     play(programs, "scontrol", f"echo '{SAID}'")
     play(programs, "srun", "echo slurm 22.05.8")
 
-    def answer(job: Any, asked: Any, site: Any, argv: tuple[str, ...], *_: Any) -> tuple[Answer, ...]:
+    def answer(job: Any, asked: Any, site: Any, argv: tuple[str, ...], *_: Any) -> tuple[NodeOutput, ...]:
         if argv[-1] == "collbench.launch.node":
-            return (Answer("n0", (msgspec.json.encode(facts.host()).decode(),)),)
+            return (NodeOutput("n0", (msgspec.json.encode(facts.host()).decode(),)),)
         held = contents("openmpi")
         python = "3.12" if asked.cell.isolation is None else "3.11"
         line = msgspec.json.encode(msgspec.structs.replace(held, python=python, environment=FOUND)).decode()
-        return (Answer("n0", (line,)),)
+        return (NodeOutput("n0", (line,)),)
 
     monkeypatch.setattr("collbench.launch.engines.slurm.answers_of", answer)
 

@@ -14,14 +14,14 @@ from collbench.launch import folders
 from collbench.launch.cells import LaunchCell, inner_plan, storages_of
 from collbench.launch.collect import storage_text
 from collbench.launch.engines.docker.look import storage_root
-from collbench.launch.engines.docker.spec import Mount
+from collbench.launch.engines.docker.spec import ContainerMount
 from collbench.launch.expansion import expand
 from collbench.launch.folders import INSIDE, described, place_of, refuse_other_device, signed, storage_of
 from collbench.machine.topology import Core, Topology
 from collbench.run import facts_of_ranks
 from collbench.run.facts_of_ranks import OwnTime
 from collbench.schema.plan import LaunchPlan
-from collbench.workloads.program import Step
+from collbench.workloads.program import SideCommand
 
 ME = (os.getuid(), os.getgid())
 
@@ -112,8 +112,8 @@ def test_the_engine_says_where_its_layers_are() -> None:
 
 
 def test_a_volume_and_memory_have_no_source() -> None:
-    volume = Mount("", "/tmp", True, "volume").setting  # noqa: S108
-    memory, folder = Mount("", "/tmp", True, "tmpfs").setting, Mount("/a", "/b").setting  # noqa: S108
+    volume = ContainerMount("", "/tmp", True, "volume").setting  # noqa: S108
+    memory, folder = ContainerMount("", "/tmp", True, "tmpfs").setting, ContainerMount("/a", "/b").setting  # noqa: S108
     assert (volume["Type"], volume.get("Source"), volume["ReadOnly"]) == ("volume", None, False)
     assert (memory["Type"], memory.get("Source")) == ("tmpfs", None)
     assert (folder["Type"], folder["Source"], folder["ReadOnly"]) == ("bind", "/a", True)
@@ -159,7 +159,7 @@ def test_the_own_time_of_a_program_includes_the_steps_beside_it(monkeypatch: pyt
         return False, ()
 
     monkeypatch.setattr(facts_of_ranks, "contended", contended)
-    busy = Step(("sh", "-c", "i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done"))
+    busy = SideCommand(("sh", "-c", "i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done"))
     row = replace(row_with(printing(GOOD)), after=lambda case: (busy,))
     (record, _), *_ = run_row(monkeypatch, row)
     assert record.cpu is not None

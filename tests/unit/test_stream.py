@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from collbench import workloads
-from collbench.bindings.spec import Options
+from collbench.bindings.spec import WorldSettings
 from collbench.errors import PlanError
 from collbench.machine.facts import last_level_cache
 from collbench.run.expand import program_cases
@@ -73,7 +73,7 @@ def test_stream_refuses_sizes_that_are_no_whole_elements(size: str) -> None:
     plan = Plan(benchmarks=({"name": "stream", "arrays": "any", "size": ("8", size)},))
     message = rf"^benchmark stream size={size} arrays=any: the size must be a multiple of 8 bytes, and at least 8\.$"
     with pytest.raises(PlanError, match=message):
-        plan_experiment(check_plan(plan), Options(), ())
+        plan_experiment(check_plan(plan), WorldSettings(), ())
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from collbench.cli import measure
 from collbench.errors import PlanError, RequestError
 from collbench.run.expand import program_cases
 from collbench.schema.plan import Plan, check_plan
-from collbench.workloads.program import Measure, Program, Step
+from collbench.workloads.program import Measure, Program, SideCommand
 from collbench.workloads.software import Software
 
 
@@ -162,7 +162,7 @@ def test_the_steps_after_the_samples_are_done_once_and_may_fail_the_case(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def after(script: str) -> Program:
-        step = Step(("sh", "-c", script), lambda output: {"read": float(output)})
+        step = SideCommand(("sh", "-c", script), lambda output: {"read": float(output)})
         return replace(counting(tmp_path), after=lambda case: (step,))
 
     ((record, _),) = run_row(monkeypatch, after(f"wc -l < {tmp_path}/count"), replaced(iters=3, warmup=0))

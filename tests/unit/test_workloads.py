@@ -13,7 +13,7 @@ import pytest
 from tests.unit.made_programs import GOOD, printing, row_with, run_row, shell
 
 from collbench import workloads
-from collbench.bindings.spec import Options
+from collbench.bindings.spec import WorldSettings
 from collbench.errors import PlanError, RequestError
 from collbench.machine.facts import Stretch, Waited, last_level_cache, rank_facts
 from collbench.registry import defined
@@ -21,7 +21,7 @@ from collbench.report.caveats import of_records as cautions
 from collbench.run import facts_of_ranks
 from collbench.run.expand import program_cases
 from collbench.run.experiment import plan_experiment
-from collbench.run.worlds_of_programs import Alone, AloneSession
+from collbench.run.worlds_of_programs import AloneSession, OneStarter
 from collbench.schema.axes import Axis
 from collbench.schema.case import Case, Where
 from collbench.schema.plan import Plan, check_plan, load_plan
@@ -207,25 +207,29 @@ def test_parameters_that_the_program_does_not_have(monkeypatch: pytest.MonkeyPat
 @pytest.mark.parametrize(
     ("plan", "options", "message"),
     [
-        (Plan(), Options(), "collectives: the list is empty, and so is benchmarks"),
-        (Plan(benchmarks=("stream",), sizes=("8",)), Options(), "sizes: those of collectives, and there are none."),
-        (Plan(benchmarks=({"size": 8},)), Options(), "benchmarks: {'size': 8} has no name."),
-        (Plan(benchmarks=("streem",)), Options(), "benchmark 'streem': unknown. Did you mean stream?"),
-        (Plan(benchmarks=({"name": "stream", "a": 1},)), Options(), "benchmark stream: has no parameter 'a'."),
+        (Plan(), WorldSettings(), "collectives: the list is empty, and so is benchmarks"),
+        (
+            Plan(benchmarks=("stream",), sizes=("8",)),
+            WorldSettings(),
+            "sizes: those of collectives, and there are none.",
+        ),
+        (Plan(benchmarks=({"size": 8},)), WorldSettings(), "benchmarks: {'size': 8} has no name."),
+        (Plan(benchmarks=("streem",)), WorldSettings(), "benchmark 'streem': unknown. Did you mean stream?"),
+        (Plan(benchmarks=({"name": "stream", "a": 1},)), WorldSettings(), "benchmark stream: has no parameter 'a'."),
         (
             Plan(benchmarks=("stream",)),
-            Options(ranks=2),
+            WorldSettings(ranks=2),
             "benchmarks stream: run on one rank, and there are 2.",
         ),
-        (Plan(benchmarks=("stream",)), Options(fault="hang:0"), "--fault: only the fake backend"),
+        (Plan(benchmarks=("stream",)), WorldSettings(fault="hang:0"), "--fault: only the fake backend"),
         (
             Plan(collectives=("bcast",), backends=("fake",), benchmarks=("stream",)),
-            Options(),
+            WorldSettings(),
             "the times of fake are simulated",
         ),
     ],
 )
-def test_plans_that_cannot_be(plan: Plan, options: Options, message: str) -> None:
+def test_plans_that_cannot_be(plan: Plan, options: WorldSettings, message: str) -> None:
     with pytest.raises(RequestError, match=re.escape(message)):
         plan_experiment(check_plan(plan), options, ())
 
@@ -250,9 +254,9 @@ def test_several_ranks_are_refused_with_one_message(collbench: Any, tmp_path: Pa
 
 
 def test_those_that_take_several_ranks_are_named_beside_one_that_does_not() -> None:
-    alone = Alone(("ddp", "train data=made-up", "train data=digits", "parameter_server data=made-up"))
+    alone = OneStarter(("ddp", "train data=made-up", "train data=digits", "parameter_server data=made-up"))
     with pytest.raises(RequestError) as refused:
-        alone.world_size(Options(ranks=2))
+        alone.world_size(WorldSettings(ranks=2))
     assert str(refused.value) == (
         "benchmarks train: run on one rank, and there are 2. Start one rank, or name ddp, parameter_server alone, "
         "which run on several."

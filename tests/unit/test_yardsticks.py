@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from collbench import yardsticks
-from collbench.yardsticks import LIMIT, Run, _yardsticks, copy, core_distance, core_speed
+from collbench.yardsticks import LIMIT, RunYardstick, _yardsticks, copy, core_distance, core_speed
 
 CORES = tuple(sorted(os.sched_getaffinity(0))[:2])
 #: In an image of another machine a core of this number does not exist either.
@@ -151,7 +151,7 @@ def test_reasons_of_what_went_wrong(number: int, reason: str, monkeypatch: pytes
     assert [name for name, value in found.values.items() if value is None] == ["copy"]
 
 
-def played(spans: dict[int, tuple[int, int]], asked: list[tuple[int, ...]]) -> Run:
+def played(spans: dict[int, tuple[int, int]], asked: list[tuple[int, ...]]) -> RunYardstick:
     """Begin and end by core."""
 
     def run(work: str, cores: tuple[int, ...], amount: int, repeats: int, limit: float) -> tuple[tuple[int, int], ...]:

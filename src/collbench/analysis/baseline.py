@@ -13,7 +13,7 @@ from collbench.analysis.results import Builder, Cell, Extra, Facts, Origin, orig
 from collbench.analysis.runs import Observed
 from collbench.errors import RunReadError, RunWriteError
 from collbench.schema.case import Case
-from collbench.schema.files import Count, Figure, Name, decode_as, read_whole
+from collbench.schema.files import Count, FigureValue, ShortText, decode_as, read_whole
 from collbench.schema.manifest import Manifest
 from collbench.schema.record import Time, Work
 
@@ -44,7 +44,7 @@ class BaselineCell(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     transports: tuple[str, ...] = ()
     contended: tuple[Count, ...] = ()
     cpu: dict[Count, tuple[Time, Time]] = {}
-    repeatable: dict[Name, tuple[Figure, ...]] = {}
+    repeatable: dict[ShortText, tuple[FigureValue, ...]] = {}
 
 
 class Baseline(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

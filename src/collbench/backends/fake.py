@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from collbench.bindings.operations import HostArguments, HostBuffer, as_parts, on_host
-from collbench.bindings.spec import Backend, Operation, Options, Reductions, Session
+from collbench.bindings.spec import Backend, Operation, Reductions, Session, WorldSettings
 from collbench.collectives.case import CollectiveCase
 from collbench.collectives.row import Array, Collective, fold
 from collbench.errors import LostRankError, RequestError, Unsupported
@@ -358,7 +358,7 @@ class FakeBackend(Backend):
     def missing(self) -> str | None:
         return None
 
-    def world_size(self, options: Options) -> int:
+    def world_size(self, options: WorldSettings) -> int:
         """`--ranks`, 4 without it.
 
         Raises:
@@ -377,7 +377,7 @@ class FakeBackend(Backend):
     def libraries(self) -> tuple[Library, ...]:
         return (Library(name="fake (simulated times)", version="1"),)
 
-    def run(self, options: Options, body: Callable[[Session], None]) -> None:
+    def run(self, options: WorldSettings, body: Callable[[Session], None]) -> None:
         fault = None if options.fault is None else Fault.parse(options.fault)
         hub = Hub(self.world_size(options), options.timeout + 5.0)
         run_ranks(

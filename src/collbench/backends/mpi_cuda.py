@@ -21,7 +21,7 @@ from collbench.bindings.gpu.assignment import DeviceMpiBackend, DeviceMpiSession
 from collbench.bindings.gpu.device import Device, DeviceBlocks, device_buffers
 from collbench.bindings.mpi import HostMpiArguments, MpiSymbols, library_path, load_mpi, version_line
 from collbench.bindings.operations import binder_of, make_call
-from collbench.bindings.spec import Operation, Options, Session, allgather
+from collbench.bindings.spec import Operation, Session, WorldSettings, allgather
 from collbench.collectives.case import CollectiveCase
 from collbench.collectives.row import Collective
 from collbench.errors import BackendUnavailable
@@ -191,7 +191,7 @@ class CudaMpiArguments(HostMpiArguments):
 class CudaSession(DeviceMpiSession):
     """One rank, with a GPU or as parameter server without one."""
 
-    def __init__(self, backend: DeviceMpiBackend, mpi: Any, level: ThreadLevel, options: Options) -> None:
+    def __init__(self, backend: DeviceMpiBackend, mpi: Any, level: ThreadLevel, options: WorldSettings) -> None:
         super().__init__(backend, mpi, level, options)
         reasons = allgather(self.world, None if self.gpu is None else refusal(mpi, self.gpu.uuid))
         for rank, reason in enumerate(reasons):
@@ -229,7 +229,7 @@ class MpiCudaBackend(DeviceMpiBackend):
     name = "mpi-cuda"
     summary = "CUDA-aware MPI on device buffers"
 
-    def session(self, mpi: Any, level: ThreadLevel, options: Options) -> Session:
+    def session(self, mpi: Any, level: ThreadLevel, options: WorldSettings) -> Session:
         return CudaSession(self, mpi, level, options)
 
 

@@ -19,7 +19,7 @@ from collbench.bindings.gpu.device import (
 )
 from collbench.bindings.mpi import HostMpiArguments, MpiSymbols
 from collbench.bindings.operations import AllOf, as_parts, binder_of, make_call
-from collbench.bindings.spec import Buffer, Operation, Options, Session
+from collbench.bindings.spec import Buffer, Operation, Session, WorldSettings
 from collbench.collectives.case import CollectiveCase
 from collbench.collectives.row import Array, Collective, Part, Prepared, part
 from collbench.schema.axes import ThreadLevel
@@ -111,7 +111,7 @@ class MpiStagedBackend(DeviceMpiBackend):
     summary = "MPI on host memory, with copies from and to the GPUs"
     axes: frozenset[str] = frozenset({"staging"})
 
-    def session(self, mpi: Any, level: ThreadLevel, options: Options) -> Session:
+    def session(self, mpi: Any, level: ThreadLevel, options: WorldSettings) -> Session:
         return StagedSession(self, mpi, level, options)
 
 

@@ -40,9 +40,9 @@ from collbench.bindings.gpu.nccl import (
 )
 from collbench.bindings.mpi import LARGEST_COUNT, MpiSymbols
 from collbench.bindings.operations import AllOf, HostArguments, binder_of, make_call, page_aligned
-from collbench.bindings.spec import Operation, Options, Session, first_value
+from collbench.bindings.spec import Operation, Session, WorldSettings, first_value
 from collbench.collectives.case import CollectiveCase
-from collbench.collectives.row import Array, Binder, C, Collective, Prepared, Step
+from collbench.collectives.row import Array, Binder, C, CallStep, Collective, Prepared
 from collbench.errors import LibraryError, Unsupported
 from collbench.machine.process import set_own
 from collbench.schema.axes import DTYPES, Op, ThreadLevel
@@ -89,19 +89,19 @@ class NcclArguments:
     def recv(self) -> Any:
         return self.buffer(self._blocks.recv)
 
-    def send_to(self, blocks: DeviceBlocks, peer: int) -> Step:
+    def send_to(self, blocks: DeviceBlocks, peer: int) -> CallStep:
         """ncclSend."""
         numbers = (len(blocks) * self.count, self.datatype, peer)
         python = partial(self.comm.send, blocks.address, *numbers, self.stream)
-        return Step(python, (C("ncclSend", blocks, *numbers, self.comm, self.stream),))
+        return CallStep(python, (C("ncclSend", blocks, *numbers, self.comm, self.stream),))
 
-    def recv_from(self, blocks: DeviceBlocks, peer: int) -> Step:
+    def recv_from(self, blocks: DeviceBlocks, peer: int) -> CallStep:
         """ncclRecv."""
         numbers = (len(blocks) * self.count, self.datatype, peer)
         python = partial(self.comm.recv, blocks.address, *numbers, self.stream)
-        return Step(python, (C("ncclRecv", blocks, *numbers, self.comm, self.stream),))
+        return CallStep(python, (C("ncclRecv", blocks, *numbers, self.comm, self.stream),))
 
-    def grouped(self, *steps: Step) -> Step:
+    def grouped(self, *steps: CallStep) -> CallStep:
         """Between ncclGroupStart and ncclGroupEnd, which is called after a failure too.
 
         A group that stays open takes in every later call of this thread, and none of them is ever launched.
@@ -122,7 +122,7 @@ class NcclArguments:
 
         close = C("ncclGroupEnd")
         calls = (C(call.function, *call.arguments, after_error=close) for step in steps for call in step.c)
-        return Step(python, (C("ncclGroupStart"), *calls, close))
+        return CallStep(python, (C("ncclGroupStart"), *calls, close))
 
 
 class Registered:
@@ -178,19 +178,19 @@ class ServerLink:
         self._other = chief_of(server) if rank == server else server
         self._mpi, self._world, self._itemsize = mpi, mpi.COMM_WORLD, DTYPES[case.dtype]
 
-    def send(self, blocks: Array) -> Step:
+    def send(self, blocks: Array) -> CallStep:
         """MPI_Send."""
         return self._pass(self._world.Send, "MPI_Send", blocks)
 
-    def recv(self, blocks: Array) -> Step:
+    def recv(self, blocks: Array) -> CallStep:
         """MPI_Recv."""
         return self._pass(self._world.Recv, "MPI_Recv", blocks, self._mpi.Status())
 
-    def _pass(self, python: Callable[..., object], function: str, blocks: Array, *status: Any) -> Step:
+    def _pass(self, python: Callable[..., object], function: str, blocks: Array, *status: Any) -> CallStep:
         datatype = getattr(self._mpi, _CARRIED[self._itemsize])
         raw = blocks.view(f"u{self._itemsize}")
         call = C(function, raw, raw.size, datatype, self._other, TAG, self._world, *status)
-        return Step(partial(python, [raw, datatype], self._other, TAG), (call,))
+        return CallStep(partial(python, [raw, datatype], self._other, TAG), (call,))
 
 
 class ServerArguments(HostArguments):
@@ -232,15 +232,15 @@ class WorkerArguments(NcclArguments):
         pageable = partial(page_aligned, blocks, self.count, self._case.dtype)
         return host_blocks(self._device, self._case, blocks, self.count, pageable)
 
-    def copy_in(self, target: DeviceBlocks, source: Array) -> Step:
+    def copy_in(self, target: DeviceBlocks, source: Array) -> CallStep:
         """Host memory to device memory."""
         return copy_step(self._device, target.address, source.ctypes.data, source.nbytes, HOST_TO_DEVICE)
 
-    def copy_out(self, target: Array, source: DeviceBlocks) -> Step:
+    def copy_out(self, target: Array, source: DeviceBlocks) -> CallStep:
         """Device memory to host memory."""
         return copy_step(self._device, target.ctypes.data, source.address, target.nbytes, DEVICE_TO_HOST)
 
-    def wait(self) -> Step:
+    def wait(self) -> CallStep:
         """Until everything in the stream is done."""
         return wait_step(self._device)
 
@@ -252,7 +252,7 @@ CALLS_END = 0.5
 class NcclSession(DeviceMpiSession):
     """One rank, with a GPU or as parameter server without one."""
 
-    def __init__(self, backend: DeviceMpiBackend, mpi: Any, level: ThreadLevel, options: Options) -> None:
+    def __init__(self, backend: DeviceMpiBackend, mpi: Any, level: ThreadLevel, options: WorldSettings) -> None:
         super().__init__(backend, mpi, level, options)
         self._log = NcclLog()
         self._log.begin()
@@ -431,7 +431,7 @@ class NcclBackend(DeviceMpiBackend):
         library = Library(name="NCCL", version=".".join(map(str, nccl.version)), path=nccl.path)
         return (library, *super().libraries())
 
-    def session(self, mpi: Any, level: ThreadLevel, options: Options) -> Session:
+    def session(self, mpi: Any, level: ThreadLevel, options: WorldSettings) -> Session:
         return NcclSession(self, mpi, level, options)
 
 

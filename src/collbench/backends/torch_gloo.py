@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from collbench.bindings.mpi import MpiWorld, initialise, load_mpi
 from collbench.bindings.operations import HostArguments, as_parts, binder_of, numpy_dtype
-from collbench.bindings.spec import Backend, Operation, Options, Reductions, Session, World
+from collbench.bindings.spec import Backend, Operation, Reductions, Session, World, WorldSettings
 from collbench.collectives.case import CollectiveCase
 from collbench.collectives.row import Array, Collective, Prepared
 from collbench.errors import BackendUnavailable, LostRankError, RequestError, Unsupported, WorldMismatch, to_install
@@ -90,7 +90,7 @@ class TorchBackend(Backend):
     variables: tuple[str, ...] = ("GLOO_",)
     packages: tuple[str, ...] = ("torch",)
 
-    def world_size(self, options: Options) -> int:
+    def world_size(self, options: WorldSettings) -> int:
         """As many as the launcher started.
 
         Raises:
@@ -123,7 +123,7 @@ def torch_version() -> str:
         return "unknown"
 
 
-def join(backend: str, dist: Any, started_by: launcher.Launcher, options: Options) -> tuple[ThreadLevel, Any]:
+def join(backend: str, dist: Any, started_by: launcher.Launcher, options: WorldSettings) -> tuple[ThreadLevel, Any]:
     """Join the default group, as the launcher allows; returns the thread level in force, and the group's store."""
     # Longer than the watchdog's, which can say what was being done.
     timeout = timedelta(seconds=options.timeout + 10)
@@ -299,7 +299,7 @@ class TorchGlooBackend(TorchBackend):
         spec = importlib.util.find_spec("torch")
         return (Library(name="torch (gloo)", version=torch_version(), path=spec.origin if spec else None),)
 
-    def run(self, options: Options, body: Callable[[Session], None]) -> None:
+    def run(self, options: WorldSettings, body: Callable[[Session], None]) -> None:
         """Rendezvous, the body, and destruction of the process group."""
         import torch
 

@@ -35,7 +35,7 @@ from collbench.bindings.gpu.nccl import (
 )
 from collbench.bindings.gpu.shared_library import load, loaded
 from collbench.bindings.operations import binder_of
-from collbench.bindings.spec import Backend, Operation, Options, Session
+from collbench.bindings.spec import Backend, Operation, Session, WorldSettings
 from collbench.collectives.case import CollectiveCase
 from collbench.collectives.row import Collective
 from collbench.errors import BackendUnavailable, Unsupported
@@ -222,7 +222,7 @@ _DTYPES = ("int8", "uint8", "int32", "int64", "float16", "bfloat16", "float32", 
 class TorchNcclSession(TorchSession):
     """One rank, with a GPU or as parameter server without one."""
 
-    def __init__(self, backend: Backend, torch: Any, level: ThreadLevel, options: Options) -> None:
+    def __init__(self, backend: Backend, torch: Any, level: ThreadLevel, options: WorldSettings) -> None:
         super().__init__(backend, torch, level)
         self.assigned = assign_gpus(backend.name, self.world, options, missing_gpu(), visible_gpus)
         self._nccl = on_all(self.world, backend.name, lambda: nccl_of(torch))
@@ -314,7 +314,7 @@ class TorchNcclBackend(TorchBackend):
         nccl = nccl_of(torch)
         return (library, Library(name="NCCL", version=nccl.version, path=nccl.path))
 
-    def run(self, options: Options, body: Callable[[Session], None]) -> None:
+    def run(self, options: WorldSettings, body: Callable[[Session], None]) -> None:
         """Rendezvous over gloo, the body, destruction of the process group and of the allocator's cache."""
         import torch
 

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from collbench.bindings.operations import HostArguments, HostBuffer, as_parts, binder_of, make_call, on_host
-from collbench.bindings.spec import Backend, Operation, Options, Reductions, Session
+from collbench.bindings.spec import Backend, Operation, Reductions, Session, WorldSettings
 from collbench.collectives.case import CollectiveCase
 from collbench.collectives.row import C, Collective
 from collbench.errors import BackendUnavailable, RequestError, Unsupported, WorldMismatch, to_install
@@ -346,7 +346,7 @@ class MpiBackend(Backend, ABC):
             return str(error)
         return None
 
-    def world_size(self, options: Options) -> int:
+    def world_size(self, options: WorldSettings) -> int:
         """As many as mpiexec started.
 
         Raises:
@@ -369,12 +369,12 @@ class MpiBackend(Backend, ABC):
         name, _, version = version_line(load_mpi()).rpartition(" ")
         return (Library(name=name, version=version, path=library_path()),)
 
-    def run(self, options: Options, body: Callable[[Session], None]) -> None:
+    def run(self, options: WorldSettings, body: Callable[[Session], None]) -> None:
         """MPI_Init_thread, then the body; MPI_Finalize at exit."""
         mpi = load_mpi()
         granted = initialise(mpi, launcher.detect(), options.thread_level)
         body(self.session(mpi, granted, options))
 
     @abstractmethod
-    def session(self, mpi: Any, level: ThreadLevel, options: Options) -> Session:
+    def session(self, mpi: Any, level: ThreadLevel, options: WorldSettings) -> Session:
         """Open the session of this rank. Collective."""

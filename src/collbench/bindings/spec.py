@@ -62,7 +62,7 @@ def merged(by_rank: Sequence[Seen]) -> Seen:
 
 
 @dataclass(frozen=True)
-class Options:
+class WorldSettings:
     """How a world is to be started. `ranks` is used by backends that start their own ranks; `fault` by `fake` alone.
 
     `roles` and `share_gpu` (several ranks may use one GPU) matter to backends whose data is on GPUs. `places` are those
@@ -316,7 +316,7 @@ class Backend(Protocol):
     def missing(self) -> str | None:
         """Why it cannot be used here, with what would help; None when it can. Does not initialise anything."""
 
-    def world_size(self, options: Options) -> int:
+    def world_size(self, options: WorldSettings) -> int:
         """Number of ranks that `run` will start."""
 
     def dtypes(self) -> tuple[str, ...]:
@@ -325,7 +325,7 @@ class Backend(Protocol):
     def libraries(self) -> tuple[Library, ...]:
         """The libraries that move the data."""
 
-    def run(self, options: Options, body: Callable[[Session], None]) -> None:
+    def run(self, options: WorldSettings, body: Callable[[Session], None]) -> None:
         """Start the world, call `body` for every rank of this process, shut the world down.
 
         Raises:

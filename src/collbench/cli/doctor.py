@@ -121,7 +121,7 @@ def doctor_command(options: _DoctorOptions) -> None:
         examine = CLUSTERS[options.engine]
         with waiting_for(f"asking {options.engine}"):
             findings = {name: finding for name, finding in examine(options.site or "") if name not in options.without}
-        examined = Examined(findings, cluster=(options.engine, options.site or ""))
+        examined = DoctorReport(findings, cluster=(options.engine, options.site or ""))
     elif options.site is not None:
         raise RequestError(f"doctor: --site describes a cluster; add --on {' or --on '.join(_CLUSTERS)}.")
     else:
@@ -137,7 +137,7 @@ def doctor_command(options: _DoctorOptions) -> None:
 
 
 @dataclass(frozen=True)
-class Examined:
+class DoctorReport:
     """What was found, by check. Of a machine: backends, number of GPUs; of a cluster: its engine and the site file.
 
     `alone`: no launcher started this process.
@@ -160,7 +160,7 @@ class Examined:
         return sorted(found, key=lambda row: ("fail", "warn", "unknown").index(row[1].severity))
 
 
-def _examine_machine(without: tuple[str, ...]) -> Examined:
+def _examine_machine(without: tuple[str, ...]) -> DoctorReport:
     from collbench import doctor
     from collbench.doctor.frame import here
     from collbench.machine import nvml
@@ -168,7 +168,7 @@ def _examine_machine(without: tuple[str, ...]) -> Examined:
     machine = here()
     with waiting_for("examining this machine"):
         findings = dict(doctor.examine(machine, without))
-        return Examined(findings, doctor.backends_here(), len(nvml.gpus()[0]), machine.ranks is None)
+        return DoctorReport(findings, doctor.backends_here(), len(nvml.gpus()[0]), machine.ranks is None)
 
 
 def _examine_image(options: _DoctorOptions, image: str) -> int:
@@ -193,7 +193,7 @@ def _examine_image(options: _DoctorOptions, image: str) -> int:
     return examined.code
 
 
-def sentence(examined: Examined) -> str:
+def sentence(examined: DoctorReport) -> str:
     """`ready: mpi (Open MPI 5.0.11), torch-gloo (torch 2.13.0); no GPU for mpi-cuda, mpi-staged, nccl, torch-nccl`."""
     failed, warned = examined.named("fail"), len(examined.named("warn"))
     standing = "ready, as far as is known" if examined.named("unknown") else "ready"
@@ -213,7 +213,7 @@ def sentence(examined: Examined) -> str:
     return f"{standing}: {'; '.join(parts)}"
 
 
-def tables(examined: Examined, every: bool = False) -> list[Table]:
+def tables(examined: DoctorReport, every: bool = False) -> list[Table]:
     """The sentence, what is wrong and how to fix it, what noise costs, the next step; `every`: all that was seen."""
     from collbench.report.tables import Table
 
@@ -246,7 +246,7 @@ def cost_line(cost: Cost) -> str:
             f"{cost.difference * 100:g} % takes {number} launches a side")  # fmt: skip
 
 
-def next_step(examined: Examined) -> str:
+def next_step(examined: DoctorReport) -> str:
     """What to do after a fix, else what to measure first."""
     failed = examined.named("fail")
     if failed:
@@ -258,7 +258,7 @@ def next_step(examined: Examined) -> str:
     return "collbench demo"
 
 
-def document(examined: Examined) -> str:
+def document(examined: DoctorReport) -> str:
     """`{"verdict": ..., "backends": [...], "findings": [{"check", "status", "seen", "problems": [...], "cost"}]}`."""
     rows = [{"check": name, "status": finding.status, **asdict(finding)} for name, finding in examined.findings.items()]
     found = {"verdict": sentence(examined), "backends": list(map(asdict, examined.backends)), "findings": rows}

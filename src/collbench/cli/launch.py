@@ -37,7 +37,7 @@ from collbench.launch.campaign import (
     prepare,
     run_campaign,
 )
-from collbench.launch.cells import Launch, LaunchCell, Part
+from collbench.launch.cells import Launch, LaunchCell, LaunchPart
 from collbench.launch.expansion import ExpandedPlan
 from collbench.launch.folders import disturbances
 from collbench.launch.preview import indistinct_sides
@@ -292,7 +292,7 @@ def _launched(
     purpose.began(expanded, writer.directory)
     seen = 0
 
-    def wanted(block: int) -> Mapping[LaunchCell, Part] | None:
+    def wanted(block: int) -> Mapping[LaunchCell, LaunchPart] | None:
         """The cells that are launched in a block: none where more blocks would be in vain."""
         nonlocal seen
         new, seen = records[seen:], len(records)

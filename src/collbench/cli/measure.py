@@ -19,7 +19,7 @@ from click.core import ParameterSource
 from numpy.typing import NDArray
 
 from collbench import backends, collectives, workloads
-from collbench.bindings.spec import Options as WorldOptions
+from collbench.bindings.spec import WorldSettings
 from collbench.cli.options import PATH, PLAN, Options, argument, command, option, switch
 from collbench.cli.terminal import opened
 from collbench.errors import Interrupted, RequestError, RunWriteError, suggestion
@@ -48,7 +48,7 @@ LONGEST_WAIT = 0.2
 # fmt: off
 
 
-class Output(Options):
+class OutputOptions(Options):
     """Where the records go."""
 
     style: str = option("--style", "How results are printed.", type=click.Choice(list(STYLES)), default="table")
@@ -56,7 +56,7 @@ class Output(Options):
     output_file: Path | None = option("-J --output_file", "Write the json document to FILE too.", "FILE", type=PATH)
 
 
-class World(Output):
+class WorldOptions(OutputOptions):
     """The same, and the ranks."""
 
     timeout: str = option("-T --timeout", "Longest time without progress; then every rank leaves with code 3.", "TIME", default="300s")
@@ -86,7 +86,7 @@ class _Samples(Options):
     cap: int = option("--cap", "Samples a size at most, within the budget.", "N", type=int, default=10_000)
 
 
-class Collective(_Sizes, _Samples, World):
+class CollectiveOptions(_Sizes, _Samples, WorldOptions):
     """The flags of a collective; beside those above, one for each axis that has one, named as the axis."""
 
     @classmethod
@@ -101,10 +101,10 @@ class Collective(_Sizes, _Samples, World):
             kind = click.Choice(list(flag.words)) if flag.words else choice.of or AXES[axis].of
             spelled = " ".join(flag.spelled)
             of_axes.append(option(spelled, text, flag.metavar, type=kind, default=choice.typed, **alone).made(axis))
-        return [*_Sizes.parameters(), *of_axes, *_Samples.parameters(), *World.parameters()]
+        return [*_Sizes.parameters(), *of_axes, *_Samples.parameters(), *WorldOptions.parameters()]
 
 
-class _Run(World):
+class _Run(WorldOptions):
     plan: str = PLAN
     placement: Path | None = option("--placement", "Where each rank is planned to be: it takes these cores. A world that differs is refused.", "FILE", type=PATH)
     turns: Path | None = option("--turns", "Links to a launcher that lets worlds on the same cores measure in turns.", "FOLDER", type=PATH)
@@ -120,7 +120,7 @@ class _Benchmarks(Options):
     folder: str = option("--folder", "Where benchmarks that work in files make theirs.", "DIR", default=".")
 
 
-class _Suite(_Benchmarks, Output):
+class _Suite(_Benchmarks, OutputOptions):
     pass
 
 
@@ -132,8 +132,8 @@ def collective_command(name: str) -> click.Command:
     """The command of a collective."""
     row = collectives.get(name)
 
-    @command(name, Collective, help=f"{row.title}: {row.summary}.")
-    def measure(options: Collective) -> None:
+    @command(name, CollectiveOptions, help=f"{row.title}: {row.summary}.")
+    def measure(options: CollectiveOptions) -> None:
         plan = plan_of(name, options)
         source = click.get_current_context().get_parameter_source
         (backend,) = plan["backends"] or (default_backend(),)
@@ -151,7 +151,7 @@ def collective_command(name: str) -> click.Command:
     return measure
 
 
-def plan_of(name: str, options: Collective) -> Plan:
+def plan_of(name: str, options: CollectiveOptions) -> Plan:
     """The plan that the flags of a collective stand for; those that are no axis have the names of the plan's keys.
 
     Raises:
@@ -223,8 +223,8 @@ def run_command(options: _Run) -> None:
     carry_out(plan, options, (), path, options.ranks, options.fault, places, options.turns)
 
 
-@command("demo", Output)
-def demo_command(options: Output) -> None:
+@command("demo", OutputOptions)
+def demo_command(options: OutputOptions) -> None:
     """Measure the demo plan: under mpirun or torchrun on this machine, else with simulated ranks and times."""
     from importlib.resources import as_file, files  # which every rank of other commands would load
 
@@ -479,7 +479,7 @@ class TerminalSink:
 
 def carry_out(
     plan: Plan,
-    output: Output,
+    output: OutputOptions,
     notices: Iterable[str] = (),
     plan_file: Path | None = None,
     ranks: int | None = None,
@@ -499,7 +499,7 @@ def carry_out(
     out, output_file = output.out, output.output_file
     if out is not None and output_file is not None and output_file.resolve().is_relative_to(out.resolve()):
         raise RequestError(f"-J {output_file}: is inside --out {out}. Name a file elsewhere.")
-    world = WorldOptions(plan["thread_level"], plan.timeout_seconds, ranks, fault, places=places, turns=turns)
+    world = WorldSettings(plan["thread_level"], plan.timeout_seconds, ranks, fault, places=places, turns=turns)
     with named_in_errors(plan_file):
         experiment = plan_experiment(plan, world, tuple(sys.argv))
     speaks = launcher.detect().rank == 0

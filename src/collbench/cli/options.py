@@ -96,7 +96,7 @@ def command(
 # Types ---------------------------------------------------------------------------------------------------------------
 
 
-class Name(click.types.StringParamType):
+class NonEmptyText(click.types.StringParamType):
     """A text that is not empty."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
@@ -176,7 +176,7 @@ def typed_margins(margins: Margins) -> str:
 
 # Flags and arguments of several commands -----------------------------------------------------------------------------
 
-NAME = Name()
+NAME = NonEmptyText()
 PATH = NamedPath()
 
 ALL_CELLS = "Every cell in tables, not only those that "

@@ -34,7 +34,7 @@ from collbench.collectives.case import CollectiveCase
 from collbench.errors import RequestError, in_one_line
 from collbench.launch import engines
 from collbench.launch.campaign import PreparedCampaign, prepare
-from collbench.launch.cells import Launch, LaunchCell, Part, inner_plan
+from collbench.launch.cells import Launch, LaunchCell, LaunchPart, inner_plan
 from collbench.launch.collect import placed_case
 from collbench.launch.expansion import MOST_WORLDS, ExpandedPlan, at_once, expand, groups_of
 from collbench.launch.folders import described, folders_in, place_of
@@ -277,7 +277,7 @@ def seconds_of(expanded: ExpandedPlan) -> float:
     return expanded.plan.launches * block
 
 
-def seconds_of_launch(expanded: ExpandedPlan, cell: LaunchCell, part: Part | None, in_turns: bool) -> float:
+def seconds_of_launch(expanded: ExpandedPlan, cell: LaunchCell, part: LaunchPart | None, in_turns: bool) -> float:
     """What a launch adds to the duration of an experiment (s), of which only this `part` is executed.
 
     `in_turns`: other worlds live beside it.

@@ -25,7 +25,7 @@ from collbench.analysis.runs import shortage
 from collbench.cli.options import typed_margins, typed_share
 from collbench.cli.plan import launch_cells, seconds_of_launch
 from collbench.errors import RequestError
-from collbench.launch.cells import LaunchCell, Part
+from collbench.launch.cells import LaunchCell, LaunchPart
 from collbench.launch.collect import placed_case
 from collbench.launch.expansion import ExpandedPlan, at_once
 from collbench.report.headings import versus
@@ -68,7 +68,7 @@ class Decider:
         self._started, self._before, self._over = clock(), len(records), False
         self._fixed = some_from(manifest) or 0
 
-    def __call__(self, block: int) -> Mapping[LaunchCell, Part] | None:
+    def __call__(self, block: int) -> Mapping[LaunchCell, LaunchPart] | None:
         """What is executed in a block, by what is open. The records of the blocks before it decide alone."""
         if block < max(TRIED, self._fixed):
             return None
@@ -93,7 +93,7 @@ class Decider:
         cells = cells_of(before, self._manifest, self._cells)
         return self._standing_of(list(cells.values()), block, most)
 
-    def _wanted(self, found: Sequence[PairStatus], block: int) -> dict[LaunchCell, Part]:
+    def _wanted(self, found: Sequence[PairStatus], block: int) -> dict[LaunchCell, LaunchPart]:
         sides = {case: (cell, _subject(case)) for case, cell in self._cells.items()}
         compared = [(sides[one.pair.base.case], sides[one.pair.other.case]) for one in found]
         wanted = {sides[cell.case] for cell in still_open(found)}
@@ -118,17 +118,17 @@ class Decider:
         more, block = min(2 * most, MOST_LAUNCHES), 1 + max(record.launch for record in self._records)
         return more if more > most and any(True for _ in still_open(self._standing(block, more))) else None
 
-    def _time_left(self, wanted: Mapping[LaunchCell, Part], more: int) -> str:
+    def _time_left(self, wanted: Mapping[LaunchCell, LaunchPart], more: int) -> str:
         """`, 3 min`: as it took so far, by what the launches measured; empty where none was performed."""
 
-        def seconds(cell: LaunchCell, part: Part) -> float:
+        def seconds(cell: LaunchCell, part: LaunchPart) -> float:
             return seconds_of_launch(self._expanded, cell, part, isinstance(self._at_once[cell], int))
 
         performed: dict[tuple[LaunchCell, int], set[Case]] = {}
         for record in self._records[self._before :]:
             launch = (self._cells[record.case], record.launch)
             performed.setdefault(launch, set()).add(self._as_asked[record.case])
-        estimated = sum(seconds(cell, Part(frozenset(cases))) for (cell, _), cases in performed.items())
+        estimated = sum(seconds(cell, LaunchPart(frozenset(cases))) for (cell, _), cases in performed.items())
         if not estimated:
             return ""
         later = more * sum(seconds(cell, part) for cell, part in wanted.items())
@@ -140,7 +140,7 @@ def _subject(case: Case) -> Case:
     return Case(workload=case.workload, what=case.what, how=case.how)
 
 
-def _part(expanded: ExpandedPlan, cell: LaunchCell, found: OpenAtPlace[Case]) -> Part:
+def _part(expanded: ExpandedPlan, cell: LaunchCell, found: OpenAtPlace[Case]) -> LaunchPart:
     """What a launch of a cell executes. A brief execution of a program would take as long, so it is measured then."""
     measured, brief = set[Case](), set[Case]()
     for case in expanded.cases[cell]:
@@ -149,7 +149,7 @@ def _part(expanded: ExpandedPlan, cell: LaunchCell, found: OpenAtPlace[Case]) ->
             measured.update(case.identities)
         elif subjects & found.elsewhere:
             brief.update(case.identities)
-    return Part(frozenset(measured), frozenset(brief))
+    return LaunchPart(frozenset(measured), frozenset(brief))
 
 
 def _said(found: Sequence[PairStatus], most: int, ended: bool = False) -> str:

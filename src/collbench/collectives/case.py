@@ -9,7 +9,7 @@ import msgspec
 
 from collbench.schema.axes import Driver, Op, Staging, ThreadLevel, Value
 from collbench.schema.case import Case, case_of
-from collbench.schema.files import Count, Name, Rank, RankCount
+from collbench.schema.files import Count, Rank, RankCount, ShortText
 
 
 class CollectiveCase(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -22,22 +22,22 @@ class CollectiveCase(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     is launched instead of calls (0: none). `others` are values on axes without a field: `case["chunk"]`.
     """
 
-    collective: Name
-    backend: Name
+    collective: ShortText
+    backend: ShortText
     driver: Driver
     thread_level: ThreadLevel
     size: Count = 0
-    dtype: Name = "int8"
+    dtype: ShortText = "int8"
     op: Op | None = None
     root: Rank | None = None
     ranks: RankCount
     in_place: bool = False
     staging: Staging | None = None
-    algorithm: Name | None = None
-    protocol: Name | None = None
+    algorithm: ShortText | None = None
+    protocol: ShortText | None = None
     registered: bool = False
     graph: Annotated[int, msgspec.Meta(ge=0, le=1 << 31)] = 0
-    others: tuple[tuple[Name, Value], ...] = ()
+    others: tuple[tuple[ShortText, Value], ...] = ()
 
     def __getitem__(self, axis: str) -> Any:
         """The value on an axis."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from collbench.collectives.row import Arguments, Step
+from collbench.collectives.row import Arguments, CallStep
 
 
 class MpiArguments(Arguments, Protocol):
@@ -45,13 +45,13 @@ class NcclDialectArguments(Arguments, Protocol):
     def buffer(self, blocks: int) -> Any:
         """Other device memory [blocks, count] than `send` and `recv`."""
 
-    def send_to(self, blocks: Any, peer: int) -> Step:
+    def send_to(self, blocks: Any, peer: int) -> CallStep:
         """ncclSend."""
 
-    def recv_from(self, blocks: Any, peer: int) -> Step:
+    def recv_from(self, blocks: Any, peer: int) -> CallStep:
         """ncclRecv."""
 
-    def grouped(self, *steps: Step) -> Step:
+    def grouped(self, *steps: CallStep) -> CallStep:
         """Steps between ncclGroupStart and ncclGroupEnd."""
 
 
@@ -67,19 +67,19 @@ class ServedArguments(NcclDialectArguments, Protocol):
     def landing(self, blocks: int) -> Any:
         """The chief's host memory [blocks, count], for what goes to or comes from the server."""
 
-    def link_send(self, blocks: Any) -> Step:
+    def link_send(self, blocks: Any) -> CallStep:
         """MPI_Send of host memory, from the server to the chief or from the chief to the server."""
 
-    def link_recv(self, blocks: Any) -> Step:
+    def link_recv(self, blocks: Any) -> CallStep:
         """MPI_Recv into host memory, between the same two."""
 
-    def copy_in(self, target: Any, source: Any) -> Step:
+    def copy_in(self, target: Any, source: Any) -> CallStep:
         """Host memory to device memory, in the stream."""
 
-    def copy_out(self, target: Any, source: Any) -> Step:
+    def copy_out(self, target: Any, source: Any) -> CallStep:
         """Device memory to host memory, in the stream."""
 
-    def wait(self) -> Step:
+    def wait(self) -> CallStep:
         """Until everything in the stream is done."""
 
 

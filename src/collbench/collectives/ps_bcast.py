@@ -10,12 +10,12 @@ from collbench.collectives.row import (
     Array,
     Blocks,
     C,
+    CallStep,
     Collective,
     Input,
     Part,
     Prepared,
     Reduce,
-    Step,
     in_turn,
     part,
     server_link,
@@ -47,7 +47,7 @@ def nccl(a: ServedArguments) -> Prepared:
     if a.serving:
         return Prepared(a.send, None, parts=(part(LINK, a.link_send(a.send)), part(GPUS)))
     buffer, numbers = a.recv, (a.count, a.datatype, 0)
-    broadcast = Step(
+    broadcast = CallStep(
         partial(a.comm.broadcast, buffer.address, buffer.address, *numbers, a.stream),
         (C("ncclBroadcast", buffer, buffer, *numbers, a.comm, a.stream),),
     )

@@ -15,12 +15,12 @@ from collbench.collectives.row import (
     Array,
     Blocks,
     C,
+    CallStep,
     Collective,
     Input,
     Part,
     Prepared,
     Reduce,
-    Step,
     in_turn,
     part,
     server_link,
@@ -57,7 +57,7 @@ def nccl(a: ServedArguments) -> Prepared:
     if a.serving:
         return Prepared(None, a.recv, parts=(part(GPUS), part(LINK, a.link_recv(a.recv))))
     gathered, numbers = a.buffer(a.ranks - 1), (a.count, a.datatype)
-    gather = Step(
+    gather = CallStep(
         partial(a.comm.all_gather, a.send.address, gathered.address, *numbers, a.stream),
         (C("ncclAllGather", a.send, gathered, *numbers, a.comm, a.stream),),
     )

@@ -93,7 +93,7 @@ def idle() -> None:
 
 
 @dataclass(frozen=True)
-class Step:
+class CallStep:
     """An action in both forms: a Python callable, and the C calls that do the same."""
 
     python: Callable[[], object]
@@ -110,7 +110,7 @@ def in_turn(*steps: Callable[[], object]) -> Callable[[], None]:
     return perform
 
 
-def part(name: str, *steps: Step) -> Part:
+def part(name: str, *steps: CallStep) -> Part:
     """A part that performs these steps, one after the other."""
     python = in_turn(*(step.python for step in steps)) if steps else idle
     return Part(name, python, tuple(call for step in steps for call in step.c))

@@ -387,7 +387,7 @@ class _Busy(EngineError):
 
 
 @dataclass(frozen=True)
-class Software:
+class NodeSoftware:
     """An image or an environment as a launch would start it: a plan with one world over all nodes of the job."""
 
     plan: LaunchPlan
@@ -454,7 +454,7 @@ class _Nodes:
     names: tuple[str, ...]
     check: Callable[[], None]
 
-    def _planned(self, name: str, contained: bool) -> Software:
+    def _planned(self, name: str, contained: bool) -> NodeSoftware:
         """An image or environment in one world with a rank on each node; of one node with two, where it has the cores.
 
         Raises:
@@ -471,7 +471,7 @@ class _Nodes:
         ((cell, placement),) = expand(plan).placements.items()
         if several:
             cell, placement = one_on_each({cell: placement}, len(self.names))
-        return Software(plan, cell, placement, launcher)
+        return NodeSoftware(plan, cell, placement, launcher)
 
     def seen(self) -> Finding:
         """The folder and the cores, as a task on each node sees them."""
@@ -491,7 +491,7 @@ class _Nodes:
         return Finding(f"{counted(number, 'node')}, with {' or '.join(cores)} {'core' if cores == ['1'] else 'cores'} "
                        "for a task", tuple(problems))  # fmt: skip
 
-    def software(self) -> tuple[Finding, list[Software]]:
+    def software(self) -> tuple[Finding, list[NodeSoftware]]:
         """What images and environments hold on every node; those that are the same on all of them."""
         site, number = self.site, len(self.names)
         names = [(name, False) for name in site.environments]
@@ -515,7 +515,7 @@ class _Nodes:
         seen = f"{len(sound)} of {len(names)} the same on {where_text}" if names else "none named"
         return Finding("; ".join((seen, *held)), tuple(problems)), sound
 
-    def ranks_meet(self, software: list[Software]) -> Finding:
+    def ranks_meet(self, software: list[NodeSoftware]) -> Finding:
         """Whether the ranks of each library meet: one all-reduce over all nodes; where that fails on each alone."""
         problems = []
         for one in software:
@@ -534,14 +534,14 @@ class _Nodes:
         return Finding(f"{len(software) - len(problems)} of {len(software)} meet: {ranks} on "
                        f"{counted(len(self.names), 'node')}", tuple(problems))  # fmt: skip
 
-    def _allreduce(self, one: Software, cell: LaunchCell, placement: Placement) -> str:
+    def _allreduce(self, one: NodeSoftware, cell: LaunchCell, placement: Placement) -> str:
         """The step, as a launch would start it: one all-reduce of 8 bytes."""
         argv = (python_of(cell, self.site), "-m", "collbench", "allreduce", "-b", "8", "-e", "8", "-n", "1", "-w", "0",
                 *(("--backend", "torch-gloo") if one.launcher.vendor == "torch" else ()))  # fmt: skip
         variables = variables_of(cell, placement, one.launcher, self.site)
         return step_script(StepOf(_STEP, cell, placement, one.launcher, variables), self.site, argv)
 
-    def _alone(self, one: Software) -> str:
+    def _alone(self, one: NodeSoftware) -> str:
         """The nodes on which not even one rank starts, with the cause; all at once. Empty: there are none."""
         text = self._allreduce(one, *one_on_each({one.cell: one.placement}, 1))
         on_node = {node: text.replace("exec srun ", f"exec srun --nodelist={node} ", 1) for node in self.names}

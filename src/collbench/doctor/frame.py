@@ -21,11 +21,11 @@ from collbench.machine.facts import container, parse_cores, thread_siblings
 from collbench.machine.launcher import Launcher, detect
 
 Severity = Literal["unknown", "warn", "fail"]
-Status = Literal["ok", "unknown", "warn", "fail"]
+CheckStatus = Literal["ok", "unknown", "warn", "fail"]
 
 #: From harmless to worst. `warn`: a measurement works, and may mislead. `fail`: it does not work, or measures the wrong
 #: thing.
-STATUSES: tuple[Status, ...] = ("ok", "unknown", "warn", "fail")
+STATUSES: tuple[CheckStatus, ...] = ("ok", "unknown", "warn", "fail")
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class Finding:
     cost: Cost | None = None
 
     @property
-    def status(self) -> Status:
+    def status(self) -> CheckStatus:
         """That of the worst problem; `ok` where there is none."""
         return max((problem.severity for problem in self.problems), key=STATUSES.index, default="ok")
 
@@ -70,14 +70,14 @@ _CPUS_ONLINE = "sys/devices/system/cpu/online"
 
 
 @dataclass(frozen=True)
-class Output:
+class ProgramOutput:
     """What a program left: exit code, and standard output and error together."""
 
     code: int
     text: str
 
 
-def execute(argv: tuple[str, ...], limit: float = LIMIT) -> Output:
+def execute(argv: tuple[str, ...], limit: float = LIMIT) -> ProgramOutput:
     """Run a program in a session of its own; after the limit (seconds) it is killed with all its children.
 
     Raises:
@@ -95,7 +95,7 @@ def execute(argv: tuple[str, ...], limit: float = LIMIT) -> Output:
             if isinstance(error, subprocess.TimeoutExpired):
                 raise TimeoutError(f"{argv[0]} did not end within {limit:g} s") from error
             raise
-    return Output(process.returncode, text.decode("utf-8", "replace"))
+    return ProgramOutput(process.returncode, text.decode("utf-8", "replace"))
 
 
 @dataclass(frozen=True)
@@ -110,7 +110,7 @@ class Machine:
     launcher: Launcher
     user: int
     container: str | None
-    execute: Callable[[tuple[str, ...]], Output] = execute
+    execute: Callable[[tuple[str, ...]], ProgramOutput] = execute
 
     def path(self, name: str) -> Path:
         """Where `name`, given from the root without a leading slash, is."""

@@ -234,7 +234,7 @@ def _slowed(devices: tuple[GpuFacts, ...], readings: tuple[Reading, ...]) -> lis
     ]
 
 
-Pair = tuple[int, int]
+GpuPair = tuple[int, int]
 
 
 @check
@@ -247,7 +247,7 @@ def peers(machine: Machine) -> Finding:
     if len(devices) < 2:
         return finding("fewer than two GPUs")
     uuids = [gpu.uuid for gpu in devices]
-    access: dict[Pair, bool | None] = {}
+    access: dict[GpuPair, bool | None] = {}
     for i, j in combinations(range(len(devices)), 2):
         directions = (nvml.peer_access(uuids[i], uuids[j]), nvml.peer_access(uuids[j], uuids[i]))
         access[i, j] = False if False in directions else None if None in directions else True
@@ -255,7 +255,7 @@ def peers(machine: Machine) -> Finding:
 
 
 def judge_peers(
-    devices: tuple[GpuFacts, ...], links: Mapping[Pair, str], access: Mapping[Pair, bool | None]
+    devices: tuple[GpuFacts, ...], links: Mapping[GpuPair, str], access: Mapping[GpuPair, bool | None]
 ) -> Finding:
     """`links` has both orders of a pair, `access` one (true: in both directions); pairs are indices of `devices`."""
     refused = [pair for pair, allowed in access.items() if allowed is False]
@@ -281,7 +281,7 @@ def judge_peers(
     return finding(f"{_matrix(devices, links)}; peer access {extent}", *problems)
 
 
-def _matrix(devices: tuple[GpuFacts, ...], links: Mapping[Pair, str]) -> str:
+def _matrix(devices: tuple[GpuFacts, ...], links: Mapping[GpuPair, str]) -> str:
     """A row for each GPU, with a dash for itself; one word where all pairs are alike."""
     kinds = {*links.values()}
     if len(kinds) == 1:
@@ -291,7 +291,7 @@ def _matrix(devices: tuple[GpuFacts, ...], links: Mapping[Pair, str]) -> str:
     return "; ".join(f"GPU {gpu.index}: {row}" for gpu, row in zip(devices, rows, strict=True))
 
 
-def _pairs_text(devices: tuple[GpuFacts, ...], pairs: list[Pair], most: int = 4) -> str:
+def _pairs_text(devices: tuple[GpuFacts, ...], pairs: list[GpuPair], most: int = 4) -> str:
     """The first pairs, as NVML numbers GPUs."""
     shown = ", ".join(f"{devices[i].index}-{devices[j].index}" for i, j in pairs[:most])
     return shown if len(pairs) <= most else f"{shown} and {len(pairs) - most} more"

@@ -13,13 +13,13 @@ from itertools import groupby
 from collbench import yardsticks
 from collbench.errors import LaunchLost
 from collbench.launch import engines
-from collbench.launch.cells import Launch, LaunchCell, Part
+from collbench.launch.cells import Launch, LaunchCell, LaunchPart
 from collbench.launch.collect import LaunchSink, RecordCollector, placed_case
 from collbench.launch.duet import Ensemble, run_together
-from collbench.launch.engines.spec import Session, cleaned
+from collbench.launch.engines.spec import LaunchSession, cleaned
 from collbench.launch.expansion import ExpandedPlan, Group, at_once, expand, groups_of, key_of, refuse_too_large
 from collbench.launch.folders import refuse_unusable_folder
-from collbench.launch.live_world import Assignment
+from collbench.launch.live_world import LaunchTask
 from collbench.launch.placement import Placement
 from collbench.launch.rank_environment import notes
 from collbench.launch.stacks import Stacks, look_at
@@ -66,7 +66,7 @@ def read_around(sink: LaunchSink, launches: tuple[Launch, ...], cores: frozenset
 
 
 #: The cells that are launched in a block, with what each executes; None: all.
-Wanted = Callable[[int], Mapping[LaunchCell, Part] | None]
+Wanted = Callable[[int], Mapping[LaunchCell, LaunchPart] | None]
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ class PreparedCampaign:
     """A plan with everything that is known before the first launch. `sessions` are by the names of their engines."""
 
     expanded: ExpandedPlan
-    sessions: Mapping[str, Session]
+    sessions: Mapping[str, LaunchSession]
     stacks: Stacks
 
     @property
@@ -83,7 +83,7 @@ class PreparedCampaign:
         return ", ".join(session.title for session in self.sessions.values() if session.title) or "none"
 
 
-def all_cleaned(sessions: Mapping[str, Session]) -> contextlib.ExitStack:
+def all_cleaned(sessions: Mapping[str, LaunchSession]) -> contextlib.ExitStack:
     """A context at whose end everything is removed that the engines made in it."""
     stack = contextlib.ExitStack()
     for session in sessions.values():
@@ -91,7 +91,7 @@ def all_cleaned(sessions: Mapping[str, Session]) -> contextlib.ExitStack:
     return stack
 
 
-def connect(expanded: ExpandedPlan, check: StopCheck) -> dict[str, Session]:
+def connect(expanded: ExpandedPlan, check: StopCheck) -> dict[str, LaunchSession]:
     """The engines that a plan's cells name.
 
     Raises:
@@ -115,7 +115,7 @@ def expand_and_check(plan: LaunchPlan) -> ExpandedPlan:
 
 
 def prepare(
-    plan: LaunchPlan | ExpandedPlan, check: StopCheck, sessions: Mapping[str, Session] | None = None,
+    plan: LaunchPlan | ExpandedPlan, check: StopCheck, sessions: Mapping[str, LaunchSession] | None = None,
     held: contextlib.ExitStack | None = None,
 ) -> PreparedCampaign:  # fmt: skip
     """Look at machine, engines, images and environments. Starts no rank. `check` raises when we are to stop.
@@ -207,7 +207,7 @@ class _Campaign:
             session.ready()
         collectors = [self._collector(launch) for launch in group.launches]
         assignments = [
-            Assignment(expanded.plan, launch, self.prepared.stacks.of(launch.cell), expanded.placements[launch.cell],
+            LaunchTask(expanded.plan, launch, self.prepared.stacks.of(launch.cell), expanded.placements[launch.cell],
                        sessions[launch.cell.engine], _order_of(expanded, launch), collector.add, group.alone)
             for launch, collector in zip(group.launches, collectors, strict=True)
         ]  # fmt: skip
@@ -248,11 +248,11 @@ def _order_of(expanded: ExpandedPlan, launch: Launch) -> tuple[Case, ...]:
 
 
 def _with_unknown(
-    expanded: ExpandedPlan, launches: Iterable[Launch], parts: Mapping[LaunchCell, Part], known: Known
+    expanded: ExpandedPlan, launches: Iterable[Launch], parts: Mapping[LaunchCell, LaunchPart], known: Known
 ) -> Iterator[Launch]:
     """Those launches of a block that measure something which is not known."""
     for launch in launches:
-        part = parts.get(launch.cell, Part(frozenset()))
+        part = parts.get(launch.cell, LaunchPart(frozenset()))
         if any((placed_case(case, launch.cell), launch.number) not in known for case in part.measured):
             yield launch if part.measured == expanded.expected[launch.cell] else replace(launch, only=part)
 

@@ -78,7 +78,7 @@ class LaunchCell:
 
 
 @dataclass(frozen=True)
-class Part:
+class LaunchPart:
     """What a launch executes of its cell's cases, as its world records them: `brief` are those without a record.
 
     They are executed in their places, so that what follows them finds the same as where they are measured.
@@ -98,7 +98,7 @@ class Launch:
     cell: LaunchCell
     number: int
     sequence: int
-    only: Part | None = None
+    only: LaunchPart | None = None
 
 
 def worlds_of(plan: LaunchPlan) -> tuple[tuple[int, int], ...]:

@@ -17,7 +17,7 @@ from statistics import mean, median
 from typing import Literal
 
 from collbench.errors import Interrupted
-from collbench.launch.live_world import Assignment, LiveWorld, Outcome, without_measure
+from collbench.launch.live_world import LaunchTask, LiveWorld, Outcome, without_measure
 from collbench.launch.waiting import LONGEST_PASS, StopCheck, limits_of
 from collbench.schema.case import Case, Gate
 from collbench.schema.plan import LaunchPlan
@@ -61,7 +61,7 @@ class Ensemble:
     block, by case. The order of turns is drawn by `generator`. Each assignment measures some cases of `order`.
     """
 
-    assignments: Sequence[Assignment]
+    assignments: Sequence[LaunchTask]
     rule: SliceRule
     generator: random.Random
     order: Sequence[Case]

@@ -17,7 +17,7 @@ from collbench.launch import placement as policies
 from collbench.launch.cells import (
     Launch,
     LaunchCell,
-    Part,
+    LaunchPart,
     cases_in,
     check_backends,
     communicates,
@@ -358,11 +358,11 @@ def _measuring(expanded: ExpandedPlan, reference: Launch, others: Iterable[Launc
     wanted: set[Case] = set()
     brief: set[Case] = set()
     for launch in others:
-        part = launch.only or Part(expanded.expected[launch.cell])
+        part = launch.only or LaunchPart(expanded.expected[launch.cell])
         wanted |= part.measured
         brief |= part.brief
     own = expanded.expected[reference.cell]
     measured = frozenset(wanted & own)
     if measured == own:
         return replace(reference, only=None)
-    return replace(reference, only=Part(measured, frozenset(brief & own) - measured))
+    return replace(reference, only=LaunchPart(measured, frozenset(brief & own) - measured))

@@ -99,14 +99,14 @@ ORDERLY = (0, 1, 2)
 
 
 @dataclass(frozen=True)
-class Seen:
+class RankStates:
     """Ranks at one moment: numbers of those that run, and statuses of those that nobody has waited for."""
 
     running: frozenset[int]
     ended: tuple[int, ...]
 
 
-def ranks_below(launchers: Iterable[int], program: Argv) -> Seen:
+def ranks_below(launchers: Iterable[int], program: Argv) -> RankStates:
     """The ranks that these processes, or their children, have started: those whose command ends as the program does.
 
     A rank's own children are none. Where a container starts the program by its interpreter, its first word differs. A
@@ -124,7 +124,7 @@ def ranks_below(launchers: Iterable[int], program: Argv) -> Seen:
                 running.add(child.number)
             else:
                 unseen.append(child.number)
-    return Seen(frozenset(running), tuple(ended))
+    return RankStates(frozenset(running), tuple(ended))
 
 
 class DeadRanks:

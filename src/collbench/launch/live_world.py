@@ -26,7 +26,7 @@ from collbench.errors import CollbenchError, Interrupted, LaunchFailed
 from collbench.launch import engines
 from collbench.launch.cells import Launch, LaunchCell, inner_plan
 from collbench.launch.collect import CollectedRecord, left_behind
-from collbench.launch.engines.spec import Session, Stack, WorldSpec
+from collbench.launch.engines.spec import LaunchSession, Stack, WorldSpec
 from collbench.launch.folders import Folders, Storage, driver_identity, folders, make_pipe, storage_of, user_inside
 from collbench.launch.job import Job
 from collbench.launch.launchers import RankLauncher, started_by_engine
@@ -243,7 +243,7 @@ Keep = Callable[[CollectedRecord, str | None, LaunchFailed | None], None]
 
 
 @dataclass(frozen=True)
-class Assignment:
+class LaunchTask:
     """One launch with all that it needs. `order` are the cases that it measures, as it does; `keep` gets their records.
 
     `alone` is why no other world lives beside it; None: others do.
@@ -253,7 +253,7 @@ class Assignment:
     launch: Launch
     stack: Stack
     placement: Placement
-    session: Session
+    session: LaunchSession
     order: tuple[Case, ...]
     keep: Keep
     alone: Alone | None = None
@@ -298,7 +298,7 @@ class LiveWorld:
     folders.
     """
 
-    assignment: Assignment
+    assignment: LaunchTask
     others: int = 0
     failure: LaunchFailed | None = None
     over: bool = False

@@ -47,10 +47,10 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         return Topology(tuple(map(Core, range(self.cores))), of_node, why_none, "a node of the site")
 
 
-Described = TypeVar("Described", bound=Cluster)
+ClusterT = TypeVar("ClusterT", bound=Cluster)
 
 
-def read_site(path: str, engine: str, kind: type[Described]) -> Described:
+def read_site(path: str, engine: str, kind: type[ClusterT]) -> ClusterT:
     """The table of an engine in a site file.
 
     Raises:
@@ -86,7 +86,7 @@ def _refuse_nonsense(where: str, site: Cluster) -> None:
             raise PlanError(f"{where}: variables: {name} is set by collbench itself. Leave it out.")
 
 
-def _described(table: dict[str, Any], where: str, kind: type[Described]) -> Described:
+def _described(table: dict[str, Any], where: str, kind: type[ClusterT]) -> ClusterT:
     _refuse_unknown(table, where, kind)
     fields = msgspec.structs.fields(kind)
     if lacking := [field.name for field in fields if field.required and field.name not in table]:

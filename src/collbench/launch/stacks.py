@@ -15,7 +15,7 @@ from collbench import backends, workloads
 from collbench.errors import EngineError, ImageMissing, LaunchFailed, PlanError, RequestError
 from collbench.launch import engines, launchers
 from collbench.launch.cells import Launch, LaunchCell, backends_of, communicates
-from collbench.launch.engines.spec import Look, Session, Stack, cleaned
+from collbench.launch.engines.spec import LaunchSession, Look, Stack, cleaned
 from collbench.launch.expansion import ExpandedPlan, expand, library_of
 from collbench.launch.folders import folders
 from collbench.launch.launchers import PROCESS, Argv
@@ -65,7 +65,7 @@ class Stacks:
         return self.start[cell.engine, cell.image, cell.side]
 
 
-def look_at(expanded: ExpandedPlan, sessions: Mapping[str, Session]) -> Stacks:
+def look_at(expanded: ExpandedPlan, sessions: Mapping[str, LaunchSession]) -> Stacks:
     """Ask every engine of a plan what the images hold there; the host last, which needs the same of an environment.
 
     Raises:
@@ -330,7 +330,7 @@ EXIT_CODES = frozenset({0, 1, 2})
 
 
 @dataclass(frozen=True)
-class Examined:
+class ExaminedStack:
     """What the command printed in the first container, its exit code, and what the launcher would set by itself."""
 
     lines: tuple[str, ...]
@@ -339,7 +339,7 @@ class Examined:
     notes: tuple[str, ...]
 
 
-def examine(expanded: ExpandedPlan, session: Session, argv: Argv, check: StopCheck) -> Examined:
+def examine(expanded: ExpandedPlan, session: LaunchSession, argv: Argv, check: StopCheck) -> ExaminedStack:
     """Make the containers of the plan's first cell, run the command in the first one, remove them.
 
     Raises:
@@ -367,7 +367,7 @@ def examine(expanded: ExpandedPlan, session: Session, argv: Argv, check: StopChe
         raise LaunchFailed(f"image {cell.image}: {argv[0]} in a container ended with exit code {code}: {last}")
     containers = counted(len(placement.boxes), "container")
     title = f"{cell.image}, {cell.policy}, {cell.isolation}: the first of {containers}"
-    return Examined(log.lines, code, title, (*notes(cell, placement, stack), *looks.remarks))
+    return ExaminedStack(log.lines, code, title, (*notes(cell, placement, stack), *looks.remarks))
 
 
 def expanded_for(image: str, policy: str, step: str, engine: str, docker_host: str = "") -> ExpandedPlan:

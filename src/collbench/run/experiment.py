@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from collbench import backends, collectives, workloads
 from collbench.bindings.operations import USABLE_SHARE, available_bytes
-from collbench.bindings.spec import Backend, Options, Roles, Session
+from collbench.bindings.spec import Backend, Roles, Session, WorldSettings
 from collbench.collectives.case import CollectiveCase
 from collbench.errors import (
     BackendUnavailable,
@@ -129,7 +129,7 @@ class PlanRunner:
     """
 
     plan: Plan
-    options: Options
+    options: WorldSettings
     command: tuple[str, ...]
     backends: tuple[Backend, ...]
     cases: tuple[tuple[CollectiveCase | ProgramCase, ...], ...]
@@ -152,7 +152,7 @@ class PlanRunner:
         return max((number for number in range(len(self.backends)) if self.executed(number)), default=-1)
 
 
-def plan_experiment(plan: Plan, options: Options, command: tuple[str, ...]) -> PlanRunner:
+def plan_experiment(plan: Plan, options: WorldSettings, command: tuple[str, ...]) -> PlanRunner:
     """Check names and numbers, expand the cases. Starts nothing.
 
     Raises:

@@ -7,7 +7,7 @@ reduction tells all ranks what they found.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -34,11 +34,9 @@ from collbench.timing.clocks import (
     surprise,
     synchronisation,
 )
-from collbench.timing.loop import Stamps, error_in_words, native_loop
+from collbench.timing.loop import Clock, Stamps, error_in_words, native_loop
 
-Clock = Callable[[], int]
-
-Times = NDArray[np.int64] | None
+ClockTimes = NDArray[np.int64] | None
 
 
 def ask(messages: Messages, other: int, clock: Clock, n: int = EXCHANGES) -> Offset:
@@ -71,7 +69,9 @@ def answer(messages: Messages, other: int, clock: Clock, n: int = EXCHANGES) -> 
             messages.send(other)
 
 
-def _in_c(messages: Messages, other: int, clock: Clock, n: int, before: Times, theirs: Times, after: Times) -> bool:
+def _in_c(
+    messages: Messages, other: int, clock: Clock, n: int, before: ClockTimes, theirs: ClockTimes, after: ClockTimes
+) -> bool:
     """Exchange in C, where that is possible; whether it was."""
     loop, send, receive = native_loop(), messages.native_send(other), messages.native_receive(other)
     if loop is None or send is None or receive is None or clock is not time.monotonic_ns:

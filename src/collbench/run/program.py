@@ -28,9 +28,9 @@ from collbench.schema.plan import Plan
 from collbench.schema.record import CpuTime, Record, ResultCheck, Samples, Status, summarise
 from collbench.schema.world import VARIABLE
 from collbench.units import format_duration
-from collbench.workloads.program import Measure, Program, ProgramCase, Step
+from collbench.workloads.program import Measure, Program, ProgramCase, SideCommand
 
-Value = TypeVar("Value")
+ValueT = TypeVar("ValueT")
 
 _NO_TIME = CpuTime(user=0.0, system=0.0, wall=0.0)
 
@@ -126,7 +126,7 @@ class ProgramRun:
         done.messages = self._read(lambda: tuple(program.messages(case, output)))
         done.stretch = self._read(lambda: program.slices(output))
 
-    def _untimed(self, name: str, steps: Callable[..., Sequence[Step]]) -> None:
+    def _untimed(self, name: str, steps: Callable[..., Sequence[SideCommand]]) -> None:
         """Run commands beside the timed one."""
         for step in self._ask(name, lambda: steps(self.case.case)):
             output = self._start(step.argv).output
@@ -150,14 +150,14 @@ class ProgramRun:
                 raise ProgramFailed(f"{self.program.name}: {name} is {value}")
         return values
 
-    def _ask(self, name: str, ask: Callable[[], Value]) -> Value:
+    def _ask(self, name: str, ask: Callable[[], ValueT]) -> ValueT:
         try:
             return ask()
         except Exception as error:  # somebody else's function: whatever it raises
             raised = f"raised {type(error).__name__}: {error}"
             raise ProgramFailed(f"benchmark {self.case.title}: its {name} {raised}") from error
 
-    def _read(self, read: Callable[[], Value]) -> Value:
+    def _read(self, read: Callable[[], ValueT]) -> ValueT:
         """The result of `read`, which reads what the program printed."""
         try:
             return read()

@@ -19,10 +19,10 @@ from collbench.bindings.spec import (
     Backend,
     Failures,
     Operation,
-    Options,
     Reductions,
     Session,
     World,
+    WorldSettings,
     allgather,
 )
 from collbench.collectives.case import CollectiveCase
@@ -36,7 +36,7 @@ from collbench.schema.manifest import Library
 from collbench.timing.call import Signals
 from collbench.units import counted
 
-Value = TypeVar("Value")
+CollectedT = TypeVar("CollectedT")
 
 
 class WrongResult(Exception):
@@ -107,7 +107,7 @@ class Peers:
         """The watch of what this rank does within `agreed`, which ends soon after another rank has failed."""
         return Listening(self.watch, lambda: self.failures is not None and self.failures.told())
 
-    def agreed(self, act: Callable[[], Value]) -> Value:
+    def agreed(self, act: Callable[[], CollectedT]) -> CollectedT:
         """The result of `act` on this rank, once it succeeded on all.
 
         Raises:
@@ -133,7 +133,7 @@ class Peers:
         first = [end for end in ends if not isinstance(end.error, FailedElsewhere)]
         raise min(interrupted or first or ends, key=lambda end: end.clock).error
 
-    def decided(self, value: Value) -> Value:
+    def decided(self, value: CollectedT) -> CollectedT:
         """That of rank 0, on all ranks."""
         return value if self.world.size == 1 else self.world.bcast(value)
 
@@ -207,7 +207,7 @@ class _Programs(Backend):
         return workloads.libraries(self._programs)
 
 
-class Alone(_Programs):
+class OneStarter(_Programs):
     """One rank that starts programs."""
 
     summary = "one rank that starts programs"
@@ -215,7 +215,7 @@ class Alone(_Programs):
     def missing(self) -> str | None:
         return None
 
-    def world_size(self, options: Options) -> int:
+    def world_size(self, options: WorldSettings) -> int:
         """Always 1.
 
         Raises:
@@ -231,7 +231,7 @@ class Alone(_Programs):
             raise RequestError(f"{what}: run on one rank, and there are {ranks}. Start one rank{way_out}.")
         return 1
 
-    def run(self, options: Options, body: Callable[[Session], None]) -> None:
+    def run(self, options: WorldSettings, body: Callable[[Session], None]) -> None:
         body(AloneSession(options.thread_level))
 
 
@@ -276,11 +276,11 @@ class Together(_Programs):
     def missing(self) -> str | None:
         return missing_torch()
 
-    def world_size(self, options: Options) -> int:
+    def world_size(self, options: WorldSettings) -> int:
         """As many as the launcher started."""
         return launcher.detect().size
 
-    def run(self, options: Options, body: Callable[[Session], None]) -> None:
+    def run(self, options: WorldSettings, body: Callable[[Session], None]) -> None:
         """Rendezvous, the body, and destruction of the process group.
 
         Raises:
@@ -297,7 +297,7 @@ class Together(_Programs):
             torch.distributed.destroy_process_group()
 
 
-def world_for(benchmarks: tuple[str, ...], uses: tuple[str, ...]) -> Alone | Together:
+def world_for(benchmarks: tuple[str, ...], uses: tuple[str, ...]) -> OneStarter | Together:
     """What starts these programs: ranks together where all of them take several and the launcher started several."""
     distributed = all(workloads.get(name).distributed for name in benchmarks)
-    return Together(uses) if distributed and launcher.detect().size > 1 else Alone(uses)
+    return Together(uses) if distributed and launcher.detect().size > 1 else OneStarter(uses)

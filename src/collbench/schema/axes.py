@@ -18,7 +18,7 @@ from collbench.errors import PlanError, suggestion
 from collbench.units import parse_size
 
 
-class Row(Protocol):
+class CollectiveAxes(Protocol):
     """What a collective says about axes (`collectives.row.Collective`)."""
 
     @property
@@ -35,7 +35,7 @@ class Row(Protocol):
     def has_server(self) -> bool: ...
 
 
-class Library(Protocol):
+class BackendAxes(Protocol):
     """What a backend says about axes (`bindings.spec.Backend`)."""
 
     @property
@@ -68,8 +68,8 @@ class Flag:
 class Situation:
     """A collective on a backend, on so many ranks. `operations` are those of a burst; one in cadence isolated."""
 
-    row: Row
-    backend: Library
+    row: CollectiveAxes
+    backend: BackendAxes
     ranks: int
     operations: int = 1
 
@@ -101,7 +101,7 @@ class Choice:
     default: Any = ()
     flag: Flag | None = None
     of: Any = None
-    row: Callable[[Row], bool] = lambda row: True
+    row: Callable[[CollectiveAxes], bool] = lambda row: True
     optional: bool = False
     values: Callable[[Any, Situation], tuple[Any, ...]] = as_asked
     groups: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
@@ -248,7 +248,7 @@ _SIDE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,31}", re.ASCII)
 
 
 def named(
-    known: Iterable[str], everything: Callable[[Library], Iterable[str]], aliases: Mapping[str, str]
+    known: Iterable[str], everything: Callable[[BackendAxes], Iterable[str]], aliases: Mapping[str, str]
 ) -> Callable[[Any, Situation], tuple[str, ...]]:
     """Values that are names, in any case of letters; `all` is whatever the backend has. `name_of` checked them."""
     proper = {name: name for name in known} | dict(aliases)
@@ -342,7 +342,7 @@ def side_name(key: str, value: Any) -> None:
 
 
 Value = str | int | float | bool | None
-Kind = Literal["what", "how", "where"]
+AxisKind = Literal["what", "how", "where"]
 
 Driver = Literal["native", "python"]
 ThreadLevel = Literal["single", "funneled", "serialized", "multiple"]
@@ -400,7 +400,7 @@ class Axis:
     """
 
     name: str
-    kind: Kind
+    kind: AxisKind
     means: str
     neutral: Value = None
     of: type = str
@@ -602,11 +602,11 @@ AXES: dict[str, Axis] = {
 }  # fmt: skip
 
 
-def axis_of(name: str, kind: Kind = "what") -> Axis:
+def axis_of(name: str, kind: AxisKind = "what") -> Axis:
     """The axis of that name; one that is not in the table is a workload's own."""
     return AXES.get(name) or Axis(name, kind, "", words=_after(f"{name.replace('_', ' ')} "))
 
 
-def choices_of(*kinds: Kind) -> dict[str, Choice]:
+def choices_of(*kinds: AxisKind) -> dict[str, Choice]:
     """How values are asked for on every axis of these kinds that a plan can vary, by the name of the axis."""
     return {axis.name: axis.choice for axis in AXES.values() if axis.choice is not None and axis.kind in kinds}

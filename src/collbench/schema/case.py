@@ -10,7 +10,7 @@ import msgspec
 
 from collbench.errors import RunReadError
 from collbench.schema.axes import AXES, Axis, Value, axis_of
-from collbench.schema.files import Name, RankCount
+from collbench.schema.files import RankCount, ShortText
 from collbench.units import format_size
 
 Gate = Literal["roundtime", "barrier", "none"]
@@ -22,7 +22,7 @@ CADENCES: tuple[Cadence, ...] = get_args(Cadence)
 
 _Text = Annotated[str, msgspec.Meta(max_length=512)]
 _Whole = Annotated[int, msgspec.Meta(ge=-(1 << 62), le=1 << 62)]
-Settings = dict[Name, _Text | _Whole | float | bool | None]
+Settings = dict[ShortText, _Text | _Whole | float | bool | None]
 
 #: Most settings that a case may have.
 MOST_SETTINGS = 64
@@ -40,15 +40,15 @@ class Where(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """
 
     ranks: RankCount = 1
-    engine: Name = "host"
-    image: Name | None = None
-    policy: Name = "host"
-    isolation: Name | None = None
-    affinity: Name = "near"
-    storage: Name | None = None
-    seccomp: Name = "default"
+    engine: ShortText = "host"
+    image: ShortText | None = None
+    policy: ShortText = "host"
+    isolation: ShortText | None = None
+    affinity: ShortText = "near"
+    storage: ShortText | None = None
+    seccomp: ShortText = "default"
     hosts: RankCount = 1
-    side: Name | None = None
+    side: ShortText | None = None
 
     def __post_init__(self) -> None:
         for name, neutral in _NEUTRAL_PLACES:  # msgspec leaves out what is the default itself, not what equals it
@@ -83,7 +83,7 @@ class Case(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     the bytes that move after rounding to whole blocks are `Record.work.amount`.
     """
 
-    workload: Name
+    workload: ShortText
     what: Settings = {}
     how: Settings = {}
     where: Where = Where()

@@ -10,7 +10,7 @@ import msgspec
 
 from collbench.errors import RunReadError
 from collbench.schema import manifest as manifests
-from collbench.schema.files import Amount, Burst, Count, Name, Rank, RankCount, Size, decode_plain, read_whole
+from collbench.schema.files import Amount, Burst, ByteCount, Count, Rank, RankCount, ShortText, decode_plain, read_whole
 from collbench.schema.record import SCHEMA, Time, refuse_other_schema
 from collbench.schema.world import SliceRule
 
@@ -38,7 +38,7 @@ class Gpu(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
 
     uuid: str
     name: str
-    memory: Size
+    memory: ByteCount
     bus: str
     node: Count | None = None
     driver: str | None = None
@@ -66,14 +66,14 @@ class Host(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     kernel: str
     cpu: str
     cores: Count
-    memory: Size | None = None
+    memory: ByteCount | None = None
     cgroup_cpus: Amount | None = None
-    cgroup_memory: Size | None = None
+    cgroup_memory: ByteCount | None = None
     governor: str | None = None
     boot_id: str | None = None
     clock_step: Time | None = None
     gpus: tuple[Gpu, ...] = ()
-    cache: Size | None = None
+    cache: ByteCount | None = None
     priority: str | None = None
     disks: tuple[Disk, ...] = ()
     huge_pages: str | None = None
@@ -149,7 +149,7 @@ class Experiment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     left_out: tuple[str, ...] = ()
     until: Until = "launches"
     slices: SliceRule | None = None
-    yardsticks: dict[Name, Amount] = {}
+    yardsticks: dict[ShortText, Amount] = {}
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

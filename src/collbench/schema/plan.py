@@ -277,7 +277,7 @@ def _check_numbers(plan: Plan) -> None:
         raise PlanError(f"cap {plan.cap}: is below floor {plan.floor}; lower the floor too.")
 
 
-Kind = TypeVar("Kind", bound=Plan)
+PlanT = TypeVar("PlanT", bound=Plan)
 
 
 @contextlib.contextmanager
@@ -323,7 +323,7 @@ def read_document(path: Path) -> dict[str, Any]:
         raise PlanError(f"plan {path}: not JSON: {why}.") from error
 
 
-def plan_from(document: dict[str, Any], kind: type[Kind], path: Path) -> Kind:
+def plan_from(document: dict[str, Any], kind: type[PlanT], path: Path) -> PlanT:
     """The plan of a kind in a document.
 
     Raises:

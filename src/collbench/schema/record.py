@@ -16,13 +16,13 @@ from collbench.schema.case import Cadence, Case, Gate, SampleClock, Where, refus
 from collbench.schema.files import (
     Amount,
     Burst,
+    ByteCount,
     Count,
-    Figure,
-    Launch,
-    Name,
+    FigureValue,
+    LaunchNumber,
     Rank,
     RankCount,
-    Size,
+    ShortText,
     decode_plain,
     is_plain,
 )
@@ -212,8 +212,8 @@ class ResultCheck(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """
 
     wrong: Count | None
-    figures: dict[Name, Figure] = {}
-    repeatable: dict[Name, Figure] = {}
+    figures: dict[ShortText, FigureValue] = {}
+    repeatable: dict[ShortText, FigureValue] = {}
 
 
 class CpuTime(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, gc=False):
@@ -266,17 +266,17 @@ class Confinement(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
     ranks: tuple[Rank, ...]
     namespaces: dict[str, Count]
-    shm: Size | None
-    memlock: Size | None
+    shm: ByteCount | None
+    memlock: ByteCount | None
     capabilities: tuple[str, ...]
     seccomp: bool
     no_new_privileges: bool
     cpu_quota: Amount | None
-    memory_limit: Size | None
-    speculation: dict[Name, Name] = {}
+    memory_limit: ByteCount | None
+    speculation: dict[ShortText, ShortText] = {}
     cpu_weight: Count | None = None
-    priority: Name | None = None
-    own: tuple[Name, ...] | None = None
+    priority: ShortText | None = None
+    own: tuple[ShortText, ...] | None = None
     count: RankCount | None = None
 
 
@@ -310,7 +310,7 @@ class Duet(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     started: Count
     seconds: Time
     slices: tuple[Slice, ...]
-    checked: tuple[Name, ...] = ()
+    checked: tuple[ShortText, ...] = ()
     reference: bool = False
 
 
@@ -340,7 +340,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """
 
     case: Case
-    launch: Launch
+    launch: LaunchNumber
     status: Status
     reason: str | None = None
     work: Work | None = None
@@ -414,7 +414,7 @@ def encode(record: Record) -> bytes:
 class _Varying(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, gc=False):
     """What differs between the records of a world; `p50` are the medians of its ranks."""
 
-    launch: Launch
+    launch: LaunchNumber
     status: Status
     p50: tuple[Time, ...]
     reason: str | None = None

@@ -31,8 +31,8 @@ from collbench.schema.case import Case, Where, refuse_odd
 from collbench.schema.files import (
     Amount,
     Count,
-    Launch,
-    Name,
+    LaunchNumber,
+    ShortText,
     decode_as,
     lines_of,
     locked,
@@ -366,14 +366,14 @@ class YardstickReading(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     those that are None is so.
     """
 
-    launch: Launch
-    sequence: Launch
+    launch: LaunchNumber
+    sequence: LaunchNumber
     cells: Annotated[tuple[Where, ...], msgspec.Meta(min_length=1, max_length=MOST_YARDSTICKS)]
     cores: _CoreList
     moment: Moment
     monotonic: Amount
     wall: Amount
-    values: Annotated[dict[Name, _YardstickValue | None], msgspec.Meta(max_length=MOST_YARDSTICKS)]
+    values: Annotated[dict[ShortText, _YardstickValue | None], msgspec.Meta(max_length=MOST_YARDSTICKS)]
     reason: NoReading | None = None
 
     def __post_init__(self) -> None:

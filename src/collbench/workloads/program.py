@@ -12,7 +12,7 @@ import msgspec
 
 from collbench.errors import PlanError, nearest, nearest_and_all, suggestion
 from collbench.machine.facts import Stretch, own_cores
-from collbench.schema.axes import Axis, Choice, Kind
+from collbench.schema.axes import Axis, AxisKind, Choice
 from collbench.schema.case import Case
 from collbench.schema.manifest import Library
 from collbench.schema.record import Unit, Work
@@ -40,7 +40,7 @@ class Measure:
 
 
 @dataclass(frozen=True)
-class Step:
+class SideCommand:
     """A command beside the timed one. `figures` reads what it printed, for the check of the record.
 
     It fails the case with an exit code other than 0 (and 77, see `Program`), or where `figures` raises.
@@ -107,9 +107,9 @@ class Program:
     notes: Callable[[str], Sequence[str]] = lambda output: ()
     files: bool = False
     scratch: bool = False
-    prepare: Callable[[Case], Sequence[Step]] = lambda case: ()
-    before: Callable[[Case], Sequence[Step]] = lambda case: ()
-    after: Callable[[Case], Sequence[Step]] = lambda case: ()
+    prepare: Callable[[Case], Sequence[SideCommand]] = lambda case: ()
+    before: Callable[[Case], Sequence[SideCommand]] = lambda case: ()
+    after: Callable[[Case], Sequence[SideCommand]] = lambda case: ()
     figures: Callable[[Case, str], Mapping[str, float]] = lambda case, output: {}
     repeatable: Callable[[Case, str], Mapping[str, float]] = lambda case, output: {}
     lacks: Callable[[Case, Path], str | None] = lambda case, folder: None
@@ -178,7 +178,7 @@ def threads_of_rank(asked: int, environ: Mapping[str, str] = os.environ) -> int:
 
 def parameter(
     name: str, default: int | str, means: str, *, least: int | None = None, most: int | None = None,
-    among: tuple[str, ...] = (), groups: Mapping[str, tuple[str, ...]] | None = None, kind: Kind = "what",
+    among: tuple[str, ...] = (), groups: Mapping[str, tuple[str, ...]] | None = None, kind: AxisKind = "what",
 ) -> Axis:  # fmt: skip
     """An axis of a benchmark; its values have the type of the default.
 

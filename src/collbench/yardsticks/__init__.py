@@ -17,7 +17,7 @@ from collbench.schema.store import NoReading
 LIMIT = 1.0
 
 #: Begin and end (ns) of what each core did: `_yardsticks.run`.
-Run = Callable[[str, tuple[int, ...], int, int, float], tuple[tuple[int, int], ...]]
+RunYardstick = Callable[[str, tuple[int, ...], int, int, float], tuple[tuple[int, int], ...]]
 
 _REASONS: dict[int | None, NoReading] = {errno.EINVAL: "core_refused", errno.ETIMEDOUT: "late"}
 
@@ -35,7 +35,7 @@ class Yardstick:
     name: str
     unit: str
     resolution: float
-    read: Callable[[Run, tuple[int, ...]], float]
+    read: Callable[[RunYardstick, tuple[int, ...]], float]
     fewest: int = 1
 
 
@@ -64,13 +64,13 @@ def resolutions() -> dict[str, float]:
     return {name: get(name).resolution for name in names()}
 
 
-def native_run() -> Run | None:
+def native_run() -> RunYardstick | None:
     """The part in C; None where it could not be built."""
     try:
         from collbench.yardsticks import _yardsticks
     except ImportError:
         return None
-    run: Run = _yardsticks.run  # type: ignore[assignment]
+    run: RunYardstick = _yardsticks.run  # type: ignore[assignment]
     return run
 
 

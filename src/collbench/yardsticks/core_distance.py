@@ -8,7 +8,7 @@ from __future__ import annotations
 import random
 from itertools import combinations
 
-from collbench.yardsticks import LIMIT, Run, Yardstick
+from collbench.yardsticks import LIMIT, RunYardstick, Yardstick
 
 #: Trips in a batch, and batches of a pair.
 TRIPS, BATCHES = 500, 40
@@ -22,7 +22,7 @@ def pairs_of(cores: tuple[int, ...]) -> list[tuple[int, int]]:
     return pairs if len(pairs) <= PAIRS else random.Random(1).sample(pairs, PAIRS)  # noqa: S311 - no secret
 
 
-def read(run: Run, cores: tuple[int, ...]) -> float:
+def read(run: RunYardstick, cores: tuple[int, ...]) -> float:
     pairs = pairs_of(cores)
     batches = [run("exchange", pair, TRIPS, BATCHES, LIMIT / len(pairs))[0] for pair in pairs]
     return sum(ended - began for began, ended in batches) / TRIPS / len(pairs)

@@ -5,13 +5,13 @@ It changes with the clock rate, and where a hypervisor or another process takes 
 
 from __future__ import annotations
 
-from collbench.yardsticks import LIMIT, Run, Yardstick
+from collbench.yardsticks import LIMIT, RunYardstick, Yardstick
 
 #: Steps of a piece, and pieces: some 10 ms.
 STEPS, PIECES = 1_000_000, 8
 
 
-def read(run: Run, cores: tuple[int, ...]) -> float:
+def read(run: RunYardstick, cores: tuple[int, ...]) -> float:
     slowest = max(ended - began for began, ended in run("compute", cores, STEPS, PIECES, LIMIT))
     return STEPS * PIECES * 1e3 / slowest
 

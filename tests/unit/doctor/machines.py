@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import re
 
-from collbench.doctor.frame import Finding, Machine, Output, Problem
+from collbench.doctor.frame import Finding, Machine, Problem, ProgramOutput
 from collbench.machine.launcher import Launcher
 
 NO_LAUNCHER = Launcher("none")
 FOUR_RANKS = Launcher("openmpi", 0, 4, 0)
 
 
-def no_program(argv: tuple[str, ...]) -> Output:
+def no_program(argv: tuple[str, ...]) -> ProgramOutput:
     raise FileNotFoundError(argv[0])
 
 

@@ -12,7 +12,7 @@ import pytest
 from tests.unit.doctor.machines import only, write
 
 from collbench.doctor import mpi, processors
-from collbench.doctor.frame import Finding, Machine, Output, execute
+from collbench.doctor.frame import Finding, Machine, ProgramOutput, execute
 
 CPUS = "sys/devices/system/cpu"
 
@@ -74,12 +74,12 @@ def with_blas(machine: Machine, kernels: Mapping[str, str], flags: str, **enviro
     """A processor with these flags, and libraries that choose these kernels."""
     write(machine, "proc/cpuinfo", f"flags\t\t: fpu {flags}\n")
 
-    def answer(argv: tuple[str, ...]) -> Output:
+    def answer(argv: tuple[str, ...]) -> ProgramOutput:
         assert argv[:-1] == (sys.executable, "-m", "collbench.workloads.host.blas"), "in a process of its own"
         if argv[-1] not in kernels:
-            return Output(1, "OSError: not there")
+            return ProgramOutput(1, "OSError: not there")
         said = json.dumps({"name": "OpenBLAS", "version": "0.3.21", "kernel": kernels[argv[-1]], "path": "/x"})
-        return Output(0, f"Core: {kernels[argv[-1]]}\n{said}\n")
+        return ProgramOutput(0, f"Core: {kernels[argv[-1]]}\n{said}\n")
 
     return replace(machine, execute=answer, environ={**machine.environ, **environ})
 

@@ -14,7 +14,7 @@ from tests.unit.doctor.machines import FOUR_RANKS, only, program, write
 
 from collbench.bindings import mpi as loading
 from collbench.doctor import attach_probe, mpi
-from collbench.doctor.frame import Machine, Output, Severity, execute
+from collbench.doctor.frame import Machine, ProgramOutput, Severity, execute
 from collbench.doctor.mpi import MpiLibrary
 from collbench.errors import BackendUnavailable
 from collbench.machine.launcher import Launcher
@@ -29,9 +29,9 @@ INTEL = "Intel(R) MPI Library for Linux* OS, Version 2021.13 Build 20240701"
 def answering(machine: Machine, text: str, name: str = "mpirun") -> Machine:
     path = program(machine, name)
 
-    def answer(argv: tuple[str, ...]) -> Output:
+    def answer(argv: tuple[str, ...]) -> ProgramOutput:
         assert argv == (path, "--version")
-        return Output(0, text)
+        return ProgramOutput(0, text)
 
     return replace(machine, execute=answer)
 
@@ -79,7 +79,7 @@ def test_an_mpirun_that_says_nothing_known(machine: Machine) -> None:
 
 
 def test_an_mpirun_that_hangs(machine: Machine) -> None:
-    def hang(argv: tuple[str, ...]) -> Output:
+    def hang(argv: tuple[str, ...]) -> ProgramOutput:
         raise TimeoutError("gave no answer within 10 s")
 
     program(machine, "mpirun")
@@ -189,11 +189,11 @@ def test_without_a_library_both_are_warned_of(machine: Machine) -> None:
 
 
 def test_the_attempt_reads_the_childs_answer(machine: Machine) -> None:
-    assert mpi.attempt_attach(replace(machine, execute=lambda argv: Output(0, json.dumps(tried(readv=38))))) == tried(
-        readv=38
-    )
+    assert mpi.attempt_attach(
+        replace(machine, execute=lambda argv: ProgramOutput(0, json.dumps(tried(readv=38))))
+    ) == tried(readv=38)
     with pytest.raises(OSError, match="ended with 1: no ctypes"):
-        mpi.attempt_attach(replace(machine, execute=lambda argv: Output(1, "no ctypes")))
+        mpi.attempt_attach(replace(machine, execute=lambda argv: ProgramOutput(1, "no ctypes")))
 
 
 #: Runs the probe as an ordinary user, who may not be able to read Python's own files, in a process that the kernel

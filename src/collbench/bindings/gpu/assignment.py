@@ -12,7 +12,7 @@ from collbench.bindings.gpu import cupy_device
 from collbench.bindings.gpu.device import Device
 from collbench.bindings.gpu.nccl import Nccl, cupy_nccl
 from collbench.bindings.mpi import MpiBackend, MpiSession
-from collbench.bindings.spec import Options, Roles, World, allgather, first_rank
+from collbench.bindings.spec import Roles, World, WorldSettings, allgather, first_rank
 from collbench.collectives.row import Collective
 from collbench.errors import BackendUnavailable, CollbenchError, RequestError, Unsupported
 from collbench.machine import launcher
@@ -146,7 +146,7 @@ class AssignedGpu:
 
 
 def assign_gpus(
-    backend: str, world: World, options: Options, why: str | None, visible: Callable[[], tuple[str, ...]]
+    backend: str, world: World, options: WorldSettings, why: str | None, visible: Callable[[], tuple[str, ...]]
 ) -> AssignedGpu:
     """Agree on who uses which GPU. `why` this rank sees none, or the UUIDs that it sees. Collective.
 
@@ -197,7 +197,7 @@ def agree(world: World, backend: str, what: str, version: str) -> None:
 class DeviceMpiSession(MpiSession):
     """One rank of an MPI world, with a GPU or as parameter server without one."""
 
-    def __init__(self, backend: DeviceMpiBackend, mpi: Any, level: ThreadLevel, options: Options) -> None:
+    def __init__(self, backend: DeviceMpiBackend, mpi: Any, level: ThreadLevel, options: WorldSettings) -> None:
         super().__init__(backend, mpi, level)
         self.runtime = runtime = backend.runtime
         self.assigned = assign_gpus(backend.name, self.world, options, runtime.missing(), runtime.visible)

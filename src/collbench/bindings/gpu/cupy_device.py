@@ -281,7 +281,7 @@ class Compute(Protocol):
         """
 
 
-class Launch:
+class KernelLaunch:
     """A launch as C sees it: the eleven words of cuLaunchKernel. Holds what they point to."""
 
     def __init__(self, function: int, grid: Grid, stream: int, arguments: tuple[Argument, ...]) -> None:
@@ -348,7 +348,7 @@ class _CupyKernels:
 
     def launch(self, name: str, grid: Grid, *arguments: Argument) -> Stage:
         function = self._module.get_function(name).kernel  # compiles at the first
-        launch = Launch(int(function.ptr), grid, self._device.stream, arguments)
+        launch = KernelLaunch(int(function.ptr), grid, self._device.stream, arguments)
         library = driver_library()
         native = library.native(C("cuLaunchKernel", *launch.words), partial(explained, library))
         python = partial(self._cupy.cuda.driver.launchKernel, *launch.words)

@@ -11,7 +11,7 @@ import numpy as np
 from collbench.bindings.operations import HostBuffer, as_parts, numpy_dtype
 from collbench.bindings.spec import Buffer
 from collbench.collectives.case import CollectiveCase
-from collbench.collectives.row import Array, C, Prepared, Step
+from collbench.collectives.row import Array, C, CallStep, Prepared
 from collbench.errors import Unsupported
 from collbench.schema.axes import DTYPES
 from collbench.schema.manifest import Gpu
@@ -183,12 +183,12 @@ def host_blocks(
     return raw.view(numpy_dtype(case.dtype)).reshape(blocks, count)
 
 
-def copy_step(device: Device, target: int, source: int, size: int, kind: int) -> Step:
+def copy_step(device: Device, target: int, source: int, size: int, kind: int) -> CallStep:
     """A copy between two addresses, in the stream."""
     what = (target, source, size, kind)
-    return Step(partial(device.copy, *what), (C("cudaMemcpyAsync", *what, device.stream),))
+    return CallStep(partial(device.copy, *what), (C("cudaMemcpyAsync", *what, device.stream),))
 
 
-def wait_step(device: Device) -> Step:
+def wait_step(device: Device) -> CallStep:
     """Until everything in the stream is done."""
-    return Step(device.synchronize, (C("cudaStreamSynchronize", device.stream),))
+    return CallStep(device.synchronize, (C("cudaStreamSynchronize", device.stream),))

@@ -15,7 +15,7 @@ from pathlib import Path
 import collbench
 from collbench.errors import LaunchFailed, PlanError
 from collbench.launch.cells import LaunchCell
-from collbench.launch.engines.spec import SHARING, Engine, Look, Looks, Sharing, Site, Step, WorldSpec, ladder_of
+from collbench.launch.engines.spec import SHARING, Engine, LadderStep, Look, Looks, Sharing, Site, WorldSpec, ladder_of
 from collbench.launch.launchers import Argv
 from collbench.launch.placement import Placement
 from collbench.launch.probe import Contents, sources
@@ -27,9 +27,9 @@ from collbench.schema.record import SCHEMA
 Playing = Generator[None, None, int]
 
 LADDER = ladder_of(
-    Step("strict", "nothing shared", SHARING["strict"]),
-    Step("visible", "everything shared", Sharing(host=False), between=True),
-    Step("files", "everything shared with the host", Sharing()),
+    LadderStep("strict", "nothing shared", SHARING["strict"]),
+    LadderStep("visible", "everything shared", Sharing(host=False), between=True),
+    LadderStep("files", "everything shared with the host", Sharing()),
 )
 
 #: Processors of its machine, half of them on each of two memory nodes.
@@ -48,7 +48,7 @@ def commands(world: WorldSpec) -> tuple[str, ...]:
     )
 
 
-def _connect(plan: LaunchPlan, check: StopCheck) -> FakeSession:
+def _connect(plan: LaunchPlan, check: StopCheck) -> FakeEngineSession:
     """Tests make their session themselves."""
     raise PlanError("engine fake: is for tests and starts no ranks. Name an engine of this machine: docker.")
 
@@ -57,7 +57,7 @@ def _connect(plan: LaunchPlan, check: StopCheck) -> FakeSession:
 class FakeCommand:
     """A command that was started in a box of a world. Asking for `code` resumes it; None until it has ended."""
 
-    opened: FakeWorld
+    opened: FakeEngineWorld
     host: str
     argv: Argv
     environment: dict[str, str]
@@ -91,7 +91,7 @@ Play = Callable[[FakeCommand], "Playing | int"]
 
 
 @dataclass
-class FakeWorld:
+class FakeEngineWorld:
     """Boxes of a world. `gone`, once it is set, is the box that died."""
 
     world: WorldSpec
@@ -119,7 +119,7 @@ class FakeWorld:
 
 
 @dataclass
-class FakeSession:
+class FakeEngineSession:
     """An engine that answers as the test says.
 
     `held` says what an image holds, where that is not `contents()`. `worlds` are all that were opened, `left` those
@@ -133,7 +133,7 @@ class FakeSession:
     run: str = "cbfake"
     folder: Path | None = None
     remark: str = ""
-    worlds: list[FakeWorld] = field(default_factory=list)
+    worlds: list[FakeEngineWorld] = field(default_factory=list)
     left: list[str] = field(default_factory=list)
     cleanings: int = 0
     readied: int = 0
@@ -150,10 +150,10 @@ class FakeSession:
         self.readied += 1
 
     @contextlib.contextmanager
-    def open(self, world: WorldSpec) -> Iterator[FakeWorld]:
+    def open(self, world: WorldSpec) -> Iterator[FakeEngineWorld]:
         """A world that is `left` until it is closed."""
         hosts = tuple((f"{world.name}-{box.name}", len(box.ranks)) for box in world.placement.boxes)
-        opened = FakeWorld(world, self.play, hosts)
+        opened = FakeEngineWorld(world, self.play, hosts)
         self.worlds.append(opened)
         self.left.append(world.name)
         try:

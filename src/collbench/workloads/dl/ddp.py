@@ -59,7 +59,7 @@ def _gpu() -> int:
     return int(os.environ["LOCAL_RANK"]) if known > 1 else 0
 
 
-class World:
+class TorchRanks:
     """The ranks of torch's default process group, on one kind of device. Entered to join them."""
 
     def __init__(self, device: str, threads: int) -> None:
@@ -67,7 +67,7 @@ class World:
         torch.backends.cudnn.deterministic = True  # or losses would differ by the order of atomic additions
         self.device = torch.device("cuda", _gpu()) if device == "cuda" else torch.device(device)
 
-    def __enter__(self) -> World:
+    def __enter__(self) -> TorchRanks:
         bound = None
         if self.device.type == "cuda":
             torch.cuda.set_device(self.device)
@@ -121,7 +121,7 @@ class Replica:
     of a batch norm, stay each rank's own, so that gradients are all that is communicated.
     """
 
-    def __init__(self, network: Network, batch: int, bucket: int, world: World, reduces: bool = True) -> None:
+    def __init__(self, network: Network, batch: int, bucket: int, world: TorchRanks, reduces: bool = True) -> None:
         torch.manual_seed(SEED)
         self._network = network
         on_gpu = world.device.type == "cuda"
@@ -172,7 +172,7 @@ class Replica:
 Take = Callable[[int], Mapping[str, list[int]]]
 
 
-def sampled_in_turns(take: Take, times: int, world: World) -> tuple[dict[str, list[int]], Stretch] | None:
+def sampled_in_turns(take: Take, times: int, world: TorchRanks) -> tuple[dict[str, list[int]], Stretch] | None:
     """Nanoseconds of `times` samples of each measure, in slices as they are ordered, and what was added in these.
 
     None: take them alone.
@@ -213,7 +213,7 @@ def sampled_in_turns(take: Take, times: int, world: World) -> tuple[dict[str, li
         link.close()
 
 
-def _over_ranks(values: list[float], how: dist.ReduceOp.RedOpType, world: World) -> torch.Tensor:
+def _over_ranks(values: list[float], how: dist.ReduceOp.RedOpType, world: TorchRanks) -> torch.Tensor:
     tensor = torch.tensor(values, dtype=torch.float64, device=world.device)
     dist.all_reduce(tensor, how)
     return tensor
@@ -223,7 +223,7 @@ def _over_ranks(values: list[float], how: dist.ReduceOp.RedOpType, world: World)
 STEPS = 3
 
 
-def train(flags: argparse.Namespace, world: World) -> dict[str, Any]:
+def train(flags: argparse.Namespace, world: TorchRanks) -> dict[str, Any]:
     """What is printed: the training, and a second one without all-reduces, sampled in turns."""
     network = NETWORKS[flags.network]
     batch = flags.batch or network.batch
@@ -250,7 +250,7 @@ def train(flags: argparse.Namespace, world: World) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def sampled(doing: Mapping[str, Callable[[], object]], times: int, world: World) -> dict[str, list[int]]:
+def sampled(doing: Mapping[str, Callable[[], object]], times: int, world: TorchRanks) -> dict[str, list[int]]:
     """Nanoseconds of `times` samples of each, which all ranks begin together; in turns, every second time backwards."""
     taken: dict[str, list[int]] = {name: [] for name in doing}
     order = list(doing)
@@ -269,7 +269,7 @@ def main() -> None:
     """Print the result; on an error a line that says what it was, without waiting for other ranks."""
     flags = arguments(__doc__, DDP)
     try:
-        with World(flags.device, flags.threads) as world:
+        with TorchRanks(flags.device, flags.threads) as world:
             result = train(flags, world)
     except Unusable as error:
         end(SKIPPED, str(error))

@@ -144,10 +144,10 @@ class Rnn:
         return replace(self, n=1).elements
 
 
-Row = TypeVar("Row", Gemm, Conv, Rnn)
+ProblemT = TypeVar("ProblemT", Gemm, Conv, Rnn)
 
 
-def problem(kind: type[Row], name: str) -> Row:
+def problem(kind: type[ProblemT], name: str) -> ProblemT:
     """The problem of that name, in the table or not.
 
     Raises:
@@ -159,9 +159,9 @@ def problem(kind: type[Row], name: str) -> Row:
     return kind(*(int(word) if word.isdecimal() else word for word in match.groups()))  # type: ignore[arg-type]
 
 
-def problems(kind: type[Row]) -> Mapping[str, Row]:
+def problems(kind: type[ProblemT]) -> Mapping[str, ProblemT]:
     """The table by name, in its order; rows that occur twice once."""
-    rows: list[Row] = [kind(*row) for row in table()[kind.__name__.lower()]]
+    rows: list[ProblemT] = [kind(*row) for row in table()[kind.__name__.lower()]]
     return MappingProxyType({row.name: row for row in rows})
 
 
@@ -176,7 +176,7 @@ PRECISIONS = {"float32": 4, "float16": 2, "bfloat16": 2}
 
 
 def benchmark(
-    kind: type[Row], title: str, summary: str, measures: Sequence[str], *axes: Axis, usual: str, most: float,
+    kind: type[ProblemT], title: str, summary: str, measures: Sequence[str], *axes: Axis, usual: str, most: float,
     flags: Callable[[Case], Sequence[str]] = lambda case: (), **fields: Any,
 ) -> Program:  # fmt: skip
     """A benchmark of the problems of one kind: the `usual` one by default, `cpu` those of at most `most` flop."""

@@ -69,7 +69,7 @@ class Pass:
 
 
 @dataclass(frozen=True)
-class Machine:
+class TorchMachine:
     """What computes: torch on a device, in one precision."""
 
     torch: Any
@@ -125,7 +125,7 @@ class Machine:
         return f"torch {torch.__version__}, {counted(torch.get_num_threads(), 'thread')}"
 
 
-def opened(flags: argparse.Namespace) -> Machine:
+def opened(flags: argparse.Namespace) -> TorchMachine:
     """The device that the flags name, in float32 without TF32.
 
     Raises:
@@ -139,13 +139,13 @@ def opened(flags: argparse.Namespace) -> Machine:
     torch.set_num_threads(flags.threads)
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
     torch.manual_seed(1)
-    return Machine(torch, flags.device, flags.precision)
+    return TorchMachine(torch, flags.device, flags.precision)
 
 
 # conv ----------------------------------------------------------------------------------------------------------------
 
 
-def conv_passes(machine: Machine, row: Conv) -> dict[str, Pass]:
+def conv_passes(machine: TorchMachine, row: Conv) -> dict[str, Pass]:
     """Forward, and the two gradients by themselves: torch's operator is told which of them to compute."""
 
     def forward(x: Any, w: Any) -> Any:
@@ -167,7 +167,7 @@ def conv_passes(machine: Machine, row: Conv) -> dict[str, Pass]:
     }  # fmt: skip
 
 
-def backward(machine: Machine, row: Conv, x: Any, w: Any, g: Any, *, data: bool) -> Any:
+def backward(machine: TorchMachine, row: Conv, x: Any, w: Any, g: Any, *, data: bool) -> Any:
     """Gradients of the images and of the filters, of which only one is computed."""
     sides = [row.stride] * 2, [row.pad] * 2, [1, 1]
     mask = [data, not data, False]
@@ -182,13 +182,13 @@ CELLS = {"vanilla": "RNN", "lstm": "LSTM", "gru": "GRU"}
 NOTE = "the weights' gradients run through time too, as autograd computes them"
 
 
-def layer_of(machine: Machine, row: Rnn) -> Any:
+def layer_of(machine: TorchMachine, row: Rnn) -> Any:
     """Its weights are random, small enough that states and gradients die away in time."""
     layer = getattr(machine.torch.nn, CELLS[row.cell])(row.h, row.h)
     return layer.to(machine.device, machine.dtype)
 
 
-def rnn_passes(machine: Machine, row: Rnn, layer: Any) -> dict[str, Pass]:
+def rnn_passes(machine: TorchMachine, row: Rnn, layer: Any) -> dict[str, Pass]:
     """Forward, and the two gradients, each by autograd from a pass forward of its own, which is not timed."""
     x, g = (machine.uniform(row.t, 1, row.h) for _ in range(2))
     exact, exact_x = copy.deepcopy(layer).double(), x.double().requires_grad_()  # one sequence in float64
@@ -212,7 +212,7 @@ def rnn_passes(machine: Machine, row: Rnn, layer: Any) -> dict[str, Pass]:
     }
 
 
-def operations(machine: Machine, call: Callable[[], Any]) -> dict[str, int]:
+def operations(machine: TorchMachine, call: Callable[[], Any]) -> dict[str, int]:
     """`kernels` that a call starts on a GPU, copies among them; or torch's `operators` that call no other ones."""
     profiler = machine.torch.profiler
     activity = profiler.ProfilerActivity
@@ -240,7 +240,7 @@ DEVIATIONS = 16
 BEFORE = 1
 
 
-class Library(Protocol):
+class Multiplier(Protocol):
     """What multiplies."""
 
     def matrix(self, values: Whole) -> Any:
@@ -257,7 +257,7 @@ class Library(Protocol):
 class OfTorch:
     """torch on any device."""
 
-    def __init__(self, machine: Machine) -> None:
+    def __init__(self, machine: TorchMachine) -> None:
         self._machine = machine
 
     def matrix(self, values: Whole) -> Any:
@@ -312,7 +312,7 @@ def signs(random: np.random.Generator, shape: tuple[int, int], share: float) -> 
     return values
 
 
-def products(library: Library, row: Gemm, precision: str, times: int) -> dict[str, Any]:
+def products(library: Multiplier, row: Gemm, precision: str, times: int) -> dict[str, Any]:
     """Nanoseconds of `times` products, and the wrong rows of all. Before each, C is as it was at the beginning."""
     random = np.random.default_rng(1)
     share = min(1.0, EXACT[precision] / DEVIATIONS / math.sqrt(row.k))
@@ -331,7 +331,7 @@ def products(library: Library, row: Gemm, precision: str, times: int) -> dict[st
     return {"ns": {"multiply": ns}, "wrong": wrong, "figures": {}}
 
 
-def library_of(flags: argparse.Namespace) -> Library:
+def library_of(flags: argparse.Namespace) -> Multiplier:
     """What the flags name.
 
     Raises:

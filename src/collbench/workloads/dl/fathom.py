@@ -30,14 +30,14 @@ from collbench.workloads.software import Torch
 if TYPE_CHECKING:
     import torch
 
-    from collbench.workloads.dl.fathom_networks import Network
+    from collbench.workloads.dl.fathom_networks import FathomNetwork
 
 #: Bytes of a number: everything is float32.
 ITEM = 4
 
 
 @dataclass(frozen=True)
-class Size:
+class FathomSize:
     """How large a network is.
 
     `batch` is that of the original, and `on_cpu` the one that a processor gets in its place. `parameters` are numbers
@@ -64,15 +64,15 @@ class Size:
 MIB = 1 << 20
 
 NETWORKS = {
-    "seq2seq": Size(64, 34_633_792, 3, 8 * MIB),
-    "memnet": Size(32, 1_800, 6, MIB),
-    "speech": Size(32, 2_190_398, 3, 80 * MIB),
-    "speech-recurrent": Size(32, 6_386_750, 3, 160 * MIB, on_cpu=1),
-    "autoenc": Size(128, 471_584, 6, MIB),
-    "residual": Size(16, 6_178_624, 6, 400 * MIB, on_cpu=1),
-    "vgg": Size(8, 137_771_561, 6, 240 * MIB, on_cpu=1),
-    "alexnet": Size(64, 61_104_937, 6, 16 * MIB),
-    "deepq": Size(32, 1_686_180, 5, MIB),
+    "seq2seq": FathomSize(64, 34_633_792, 3, 8 * MIB),
+    "memnet": FathomSize(32, 1_800, 6, MIB),
+    "speech": FathomSize(32, 2_190_398, 3, 80 * MIB),
+    "speech-recurrent": FathomSize(32, 6_386_750, 3, 160 * MIB, on_cpu=1),
+    "autoenc": FathomSize(128, 471_584, 6, MIB),
+    "residual": FathomSize(16, 6_178_624, 6, 400 * MIB, on_cpu=1),
+    "vgg": FathomSize(8, 137_771_561, 6, 240 * MIB, on_cpu=1),
+    "alexnet": FathomSize(64, 61_104_937, 6, 16 * MIB),
+    "deepq": FathomSize(32, 1_686_180, 5, MIB),
 }
 
 
@@ -113,15 +113,17 @@ SEED = 1
 COMPARED = 3
 
 
-def made(name: str) -> Network:
+def made(name: str) -> FathomNetwork:
     """A network by its name in NETWORKS, with its weights."""
     from collbench.workloads.dl import fathom_networks, fathom_sequences
 
-    network: Network = (fathom_networks.NETWORKS | fathom_sequences.NETWORKS)[name]()
+    network: FathomNetwork = (fathom_networks.NETWORKS | fathom_sequences.NETWORKS)[name]()
     return network
 
 
-def step(network: Network, optimizer: torch.optim.Optimizer, batch: tuple[torch.Tensor, ...], device: str) -> float:
+def step(
+    network: FathomNetwork, optimizer: torch.optim.Optimizer, batch: tuple[torch.Tensor, ...], device: str
+) -> float:
     """One step of training. Returns the loss, for which everything before must be done, on a GPU too."""
     optimizer.zero_grad()
     loss = network.loss(*(tensor.to(device) for tensor in batch))

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 
-class Network(nn.Module):
+class FathomNetwork(nn.Module):
     """A network with weights drawn from torch's own generator, on the host."""
 
     #: Whether a GPU adds up its gradients in the same order each time.
@@ -72,7 +72,7 @@ CLASSES = 1001
 SIDE = 224
 
 
-class ImageNetwork(Network):
+class ImageNetwork(FathomNetwork):
     """Layers from images [n, 3, 224, 224] to CLASSES logits; cross entropy; Adam at `rate`."""
 
     rate: float
@@ -172,7 +172,7 @@ def _unpadded(inputs: int, outputs: int, side: int, stride: int = 1, bias: bool 
     return filled(nn.Conv2d(inputs, outputs, side, stride, padding, bias=bias), Residual.deviation, None)
 
 
-class Bottleneck(nn.Module):
+class ShortcutBlock(nn.Module):
     """Three convolutions beside a shortcut."""
 
     def __init__(self, channels: int, inner: int) -> None:
@@ -206,7 +206,7 @@ class Residual(ImageNetwork):
     def __init__(self) -> None:
         layers: list[nn.Module] = []
         for channels, inner in self.blocks:
-            layers += [Bottleneck(channels, inner) for _ in range(3)]
+            layers += [ShortcutBlock(channels, inner) for _ in range(3)]
         for number, ((before, _), (after, _)) in enumerate(pairwise(self.blocks), start=1):
             layers.insert(4 * number - 1, _unpadded(before, after, 1, bias=False))
         super().__init__(
@@ -221,7 +221,7 @@ class Residual(ImageNetwork):
 # Digits, and frames of a game ----------------------------------------------------------------------------------------
 
 
-class Autoenc(Network):
+class Autoenc(FathomNetwork):
     """autoenc: a variational autoencoder, 784-200-784, for handwritten digits.
 
     Kept: it declares an activation (softplus) and applies none; the decoder begins at zero; the error of the
@@ -254,7 +254,7 @@ class Autoenc(Network):
         return torch.optim.Adam(self.parameters(), lr=0.001)
 
 
-class Deepq(Network):
+class Deepq(FathomNetwork):
     """deepq: three convolutions and two products that rate the four actions of Breakout, and a network for the targets.
 
     Kept: what an action was rated is the largest element of a vector that is zero elsewhere, so a rating below zero
@@ -313,6 +313,6 @@ class Deepq(Network):
 
 
 #: By name.
-NETWORKS: dict[str, type[Network]] = {
+NETWORKS: dict[str, type[FathomNetwork]] = {
     "alexnet": Alexnet, "autoenc": Autoenc, "deepq": Deepq, "residual": Residual, "vgg": Vgg,
 }  # fmt: skip

@@ -12,7 +12,7 @@ import math
 import torch
 from torch import Tensor, nn
 
-from collbench.workloads.dl.fathom_networks import Network, glorot
+from collbench.workloads.dl.fathom_networks import FathomNetwork, glorot
 
 # Translation ---------------------------------------------------------------------------------------------------------
 
@@ -20,7 +20,7 @@ from collbench.workloads.dl.fathom_networks import Network, glorot
 State = tuple[tuple[Tensor, Tensor], ...]
 
 
-class Cell(nn.Module):
+class LstmLayer(nn.Module):
     """A layer. Its forget gate has 1 added, which is no parameter."""
 
     def __init__(self, size: int) -> None:
@@ -40,7 +40,7 @@ class Layers(nn.Module):
 
     def __init__(self, size: int, number: int) -> None:
         super().__init__()
-        self.cells = nn.ModuleList(Cell(size) for _ in range(number))
+        self.cells = nn.ModuleList(LstmLayer(size) for _ in range(number))
 
     def begin(self, inputs: Tensor) -> State:
         """Zeros, as many as `inputs` [n, size] asks for."""
@@ -127,7 +127,7 @@ class Attention(nn.Module):
         return mean
 
 
-class Seq2Seq(Network):
+class Seq2Seq(FathomNetwork):
     """seq2seq: translation by an encoder and a decoder of three LSTM layers of 256 each, with attention.
 
     Kept: sentences belong to the smallest of four buckets that holds them, and are filled up to its size; the loss is a
@@ -209,7 +209,7 @@ def positions() -> Tensor:
     return 1 + 4 * (element - EMBEDDING / 2) * (place - LENGTH / 2) / EMBEDDING / LENGTH
 
 
-class Memnet(Network):
+class Memnet(FathomNetwork):
     """memnet: an end-to-end memory network of three hops, for the first of the bAbI tasks. It tests what launches cost.
 
     Kept: every gradient is clipped at 40 by itself, then noise of deviation 0.001 is added, then the row of the word
@@ -282,7 +282,7 @@ def clipped(values: Tensor) -> Tensor:
     return nn.functional.hardtanh(values, 0.0, 20.0)
 
 
-class Speech(Network):
+class Speech(FathomNetwork):
     """speech: three products 26-1024-1024-1024 for every frame, a fourth to 62 labels, and CTC: Deep Speech as it runs.
 
     Kept: the original makes a recurrent layer, and its last layer reads what that layer reads, so TensorFlow never runs
@@ -367,6 +367,6 @@ class SpeechRecurrent(Speech):
 
 
 #: By name.
-NETWORKS: dict[str, type[Network]] = {
+NETWORKS: dict[str, type[FathomNetwork]] = {
     "memnet": Memnet, "seq2seq": Seq2Seq, "speech": Speech, "speech-recurrent": SpeechRecurrent,
 }  # fmt: skip

@@ -38,7 +38,7 @@ WORDS = 10_000
 WIDTH = 256
 
 
-class Words(nn.Module):
+class WordLayer(nn.Module):
     """[batch, steps] of int64 words to [batch, steps, words]: how likely each is to come next, before the softmax."""
 
     def __init__(self) -> None:
@@ -58,7 +58,7 @@ def lstm() -> nn.Module:
 
     The one of Xu, Shi and Chu (2017) on the Penn Treebank, read as words and not as characters, in sequences of 32.
     """
-    return Words()
+    return WordLayer()
 
 
 #: Width and blocks of each stage.

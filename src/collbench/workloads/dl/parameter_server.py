@@ -44,10 +44,10 @@ PLACES = tuple(slice(*ends) for ends in pairwise(accumulate(map(math.prod, SHAPE
 WEIGHTS = PLACES[-1].stop
 
 #: Parts of the vector.
-Share = tuple[slice, ...]
+VariableShare = tuple[slice, ...]
 
 
-def shares(servers: int, shard: str) -> tuple[Share, ...]:
+def shares(servers: int, shard: str) -> tuple[VariableShare, ...]:
     """What each server holds.
 
     `even`: one part each, of lengths that differ by at most 1. `variable`: whole variables in turn, of which the
@@ -60,7 +60,7 @@ def shares(servers: int, shard: str) -> tuple[Share, ...]:
     return tuple(tuple(place for turn, place in turns if turn % servers == server) for server in range(servers))
 
 
-def length(share: Share) -> int:
+def length(share: VariableShare) -> int:
     """Weights in it."""
     return sum(part.stop - part.start for part in share)
 
@@ -75,7 +75,7 @@ def initial(seed: int) -> torch.Tensor:
     return vector
 
 
-class Network:
+class MnistNetwork:
     """`weights` and `gradient` [79510] share their memory with the variables."""
 
     def __init__(self, seed: int) -> None:
@@ -140,7 +140,7 @@ DRAWN, LIKELY = 0.2, (64, 32)
 
 
 @dataclass(frozen=True)
-class Examples:
+class MnistExamples:
     """`images` [n, 784] uint8, `labels` [n]; the last twelfth is not trained with. `label` names them honestly."""
 
     label: str
@@ -167,7 +167,7 @@ class Examples:
         return len(self.labels) - len(self.labels) // HELD_OUT
 
 
-def examples(data: str, seed: int) -> Examples:
+def examples(data: str, seed: int) -> MnistExamples:
     """The data set of that name, in an order that follows from the seed; what is made up follows from it too.
 
     Raises:
@@ -184,7 +184,7 @@ def examples(data: str, seed: int) -> Examples:
         source = SOURCES[data].read(NETWORKS["fcn5"], IMAGES)
         rows, label = random.permutation(source.rows), source.label
         pixels, labels = rows[:, :-1], rows[:, -1]
-    return Examples(label, torch.from_numpy(pixels), torch.from_numpy(labels.astype(np.int64)))
+    return MnistExamples(label, torch.from_numpy(pixels), torch.from_numpy(labels.astype(np.int64)))
 
 
 #: What a worker asks for, the first word of a request: weights; weights after this gradient; nothing, it has ended.
@@ -197,7 +197,7 @@ STOP, GO = 0, 1
 class Server:
     """A share of the weights and Adam's state of them. `applied` gradients, the last one `ns` after the start."""
 
-    def __init__(self, share: Share, seed: int) -> None:
+    def __init__(self, share: VariableShare, seed: int) -> None:
         whole = initial(seed)
         self._request, self._answer = torch.zeros(1 + length(share)), torch.zeros(1 + length(share))
         self.weights = self._answer[1:]
@@ -226,8 +226,8 @@ class Server:
 class Worker:
     """The servers are the first ranks, one for each share. `steps` are those that this worker has taken."""
 
-    def __init__(self, shares: Sequence[Share], examples: Examples, seed: int, number: int) -> None:
-        self._shares, self.network, self.steps = shares, Network(seed), 0
+    def __init__(self, shares: Sequence[VariableShare], examples: MnistExamples, seed: int, number: int) -> None:
+        self._shares, self.network, self.steps = shares, MnistNetwork(seed), 0
         self._requests = [torch.zeros(1 + length(share)) for share in shares]
         self._answers = [torch.zeros(1 + length(share)) for share in shares]
         self._batches = examples.batches(seed + number)
@@ -259,7 +259,7 @@ class Worker:
         return int(self._answers[0][0]) == GO
 
 
-def put(held: torch.Tensor, share: Share, weights: torch.Tensor) -> None:
+def put(held: torch.Tensor, share: VariableShare, weights: torch.Tensor) -> None:
     """What a server holds, to its places among all weights."""
     with torch.no_grad():
         for part, values in zip(share, torch.split(held, [length((part,)) for part in share]), strict=True):
@@ -289,7 +289,7 @@ _PLACE = re.compile(r"^\[[^]]*\]\s*")
 
 def alone(data: str, seed: int, steps: int) -> dict[str, Any]:
     """One process that trains without servers."""
-    images, network = examples(data, seed), Network(seed)
+    images, network = examples(data, seed), MnistNetwork(seed)
     optimizer, batches = Adam(network.weights, network.gradient), images.batches(seed)
     network.learn(*next(images.batches(seed)))
     began = time.perf_counter_ns()
@@ -366,7 +366,7 @@ def _work(rank: int, servers: int, data: str, seed: int, shard: str) -> dict[str
     return taken | _judged(worker.network, images)
 
 
-def _judged(network: Network, images: Examples) -> dict[str, Any]:
+def _judged(network: MnistNetwork, images: MnistExamples) -> dict[str, Any]:
     """What the trained network is worth, on what it was not trained with."""
     accuracy, loss = network.judge(*images.held_out())
     return {"accuracy": accuracy, "loss": loss, "data": images.label}

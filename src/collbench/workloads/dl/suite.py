@@ -26,7 +26,7 @@ from collbench.units import counted
 from collbench.workloads.dl.datasets import FILE, SOURCES
 from collbench.workloads.dl.networks import NETWORKS, Network
 from collbench.workloads.host.files import cached
-from collbench.workloads.program import ALL_CORES, Measure, Program, Step, parameter, threads_of
+from collbench.workloads.program import ALL_CORES, Measure, Program, SideCommand, parameter, threads_of
 from collbench.workloads.protocol import compared, loss, notes, started, times
 from collbench.workloads.software import Alternatives, Torch
 
@@ -107,7 +107,7 @@ TRAIN = Program(
     ),
     argv=_train_argv, parse=_train_parse, verify=lambda case, output: int(json.loads(output)["nonfinite"]),
     repeatable=loss, notes=notes, files=True,
-    prepare=lambda case: (Step(started(
+    prepare=lambda case: (SideCommand(started(
         "dl.datasets", network=case["network"], data=case["data"], examples=epoch(case) * batch(case)
     )),),
     before=lambda case: (cached(case["cache"], FILE),),

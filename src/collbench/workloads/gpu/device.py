@@ -41,7 +41,7 @@ from collbench.workloads.protocol import SKIPPED
 PART = 64 << 20
 
 
-class Rows:
+class DeviceRows:
     """[rows, columns] float32 in device memory."""
 
     def __init__(self, device: Device, rows: int, columns: int) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 from collbench.bindings.gpu.cupy_device import Grid, Kernels
 from collbench.collectives.row import Array
 from collbench.timing.call import Stage
-from collbench.workloads.gpu.device import OpenGpu, Rows, Timer, in_turn
+from collbench.workloads.gpu.device import DeviceRows, OpenGpu, Timer, in_turn
 
 #: Of the convolution, as in convolution.cu.
 TAPS = (3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5, 8, 9, 7, 9, 3, 2)
@@ -53,7 +53,7 @@ def checked_rows(side: int) -> Iterator[tuple[int, int]]:
     yield from ((0, 16), (middle - 16, middle + 16), (side - 16, side))
 
 
-def wrong_pixels(side: int, after_rows: Rows, after_columns: Rows) -> int:
+def wrong_pixels(side: int, after_rows: DeviceRows, after_columns: DeviceRows) -> int:
     """Of both passes."""
     wrong = 0
     for first, last in checked_rows(side):
@@ -66,7 +66,7 @@ def wrong_pixels(side: int, after_rows: Rows, after_columns: Rows) -> int:
 def convolution(gpu: OpenGpu, flags: argparse.Namespace) -> dict[str, Any]:
     """A sample is both passes, along rows and columns; `wrong` are pixels of 64 rows that NumPy computes otherwise."""
     side = flags.side
-    image_of, between, result = (Rows(gpu.device, side, side) for _ in range(3))
+    image_of, between, result = (DeviceRows(gpu.device, side, side) for _ in range(3))
     for first, last in image_of.parts():
         image_of.write(first, image(side, first, last))
     kernels = gpu.compiled("convolution")
@@ -102,7 +102,7 @@ def largest(k: int) -> int:
     return max((a for a in range(1, MOST + 1) if k * a * a + ODD * a < EXACT), default=0)
 
 
-def filled(matrix: Rows, largest: int, seed: int, vectors: Array, odd_row: bool = False) -> Array:
+def filled(matrix: DeviceRows, largest: int, seed: int, vectors: Array, odd_row: bool = False) -> Array:
     """Write random whole numbers, of which none is 0; returns the product with the vectors, [rows, vectors]."""
     random, products = np.random.default_rng(seed), []
     for first, last in matrix.parts():
@@ -115,7 +115,7 @@ def filled(matrix: Rows, largest: int, seed: int, vectors: Array, odd_row: bool 
     return np.concatenate(products)
 
 
-def wrong_rows(product: Rows, vectors: Array, right: Array) -> int:
+def wrong_rows(product: DeviceRows, vectors: Array, right: Array) -> int:
     """Rows whose product with the vectors is another. All numbers are whole ones, and all sums are exact in float64.
 
     After R. Freivalds, "Probabilistic Machines Can Use Less Running Time", IFIP Congress 1977.
@@ -130,7 +130,7 @@ def wrong_rows(product: Rows, vectors: Array, right: Array) -> int:
 def gemm(gpu: OpenGpu, flags: argparse.Namespace) -> dict[str, Any]:
     """The product of float32 matrices, without TF32; `wrong` are rows for which (A B) r is not A (B r)."""
     device, m, n, k = gpu.device, flags.m, flags.n, flags.k
-    a, b, c = Rows(device, m, k), Rows(device, k, n), Rows(device, m, n)
+    a, b, c = DeviceRows(device, m, k), DeviceRows(device, k, n), DeviceRows(device, m, n)
     vectors = np.random.default_rng(0).choice(WEIGHTS, (n, 2)).astype(np.float64)
     right = filled(a, largest(k), 2, filled(b, largest(k), 1, vectors, odd_row=True))
     operation, timer = gpu.compute.sgemm(m, n, k, a, b, c), Timer(device, flags.times)
@@ -202,12 +202,12 @@ def placed(values: Array, variant: str) -> Array:
     return tiles.transpose(order.get(variant, (2, 3, 0, 1))).reshape(side, side)
 
 
-def misplaced(target: Rows, right: Array) -> int:
+def misplaced(target: DeviceRows, right: Array) -> int:
     """Elements that differ."""
     return sum(int(np.count_nonzero(target.read(first, last) != right[first:last])) for first, last in target.parts())
 
 
-def launched(kernels: Kernels, variant: str, source: Rows, target: Rows) -> Stage:
+def launched(kernels: Kernels, variant: str, source: DeviceRows, target: DeviceRows) -> Stage:
     grid = Grid((source.rows // TILE,) * 2, (TILE, ROWS))
     return kernels.launch(variant, grid, source, target, source.rows)
 
@@ -215,7 +215,7 @@ def launched(kernels: Kernels, variant: str, source: Rows, target: Rows) -> Stag
 def transpose(gpu: OpenGpu, flags: argparse.Namespace) -> dict[str, Any]:
     """`wrong` are elements that are misplaced; of half a transpose also in what the other half makes of it."""
     device, side, variant = gpu.device, flags.side, flags.variant
-    original, result = Rows(device, side, side), Rows(device, side, side)
+    original, result = DeviceRows(device, side, side), DeviceRows(device, side, side)
     values = matrix(side)
     original.write(0, values)
     kernels = gpu.compiled("transpose", TILE=TILE, ROWS=ROWS)
@@ -224,7 +224,7 @@ def transpose(gpu: OpenGpu, flags: argparse.Namespace) -> dict[str, Any]:
     def check() -> int:
         wrong = misplaced(result, placed(values, variant))
         if variant in OTHER_HALF:
-            whole = Rows(device, side, side)
+            whole = DeviceRows(device, side, side)
             whole.spoil()
             timer.warm(launched(kernels, OTHER_HALF[variant], result, whole))
             wrong += misplaced(whole, values.T)

@@ -22,7 +22,7 @@ DEVICE_TO_DEVICE = 3
 
 
 @dataclass(frozen=True)
-class Place:
+class MemoryPlace:
     """Memory on the host or on the device: its address, and how the program writes and reads it."""
 
     address: int
@@ -30,7 +30,7 @@ class Place:
     read: Callable[[], Array]
 
 
-def on_device(device: Device, size: int) -> Place:
+def on_device(device: Device, size: int) -> MemoryPlace:
     memory = device.allocate(size)
 
     def read() -> Array:
@@ -38,13 +38,13 @@ def on_device(device: Device, size: int) -> Place:
         device.read(memory.address, values)
         return values
 
-    return Place(memory.address, partial(device.write, memory.address), read)
+    return MemoryPlace(memory.address, partial(device.write, memory.address), read)
 
 
-def on_host(device: Device, size: int, memory: str) -> Place:
+def on_host(device: Device, size: int, memory: str) -> MemoryPlace:
     """Page-locked, or what malloc gives: the driver then copies through memory of its own."""
     array = device.pinned(size) if memory == "pinned" else page_aligned(1, size, "uint8")[0]
-    return Place(array.ctypes.data, partial(np.copyto, array), array.copy)
+    return MemoryPlace(array.ctypes.data, partial(np.copyto, array), array.copy)
 
 
 def copy(gpu: OpenGpu, flags: argparse.Namespace) -> dict[str, Any]:

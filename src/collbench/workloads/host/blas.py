@@ -29,7 +29,7 @@ from collbench.schema.manifest import Library
 from collbench.workloads.protocol import SKIPPED, Unusable, end, started
 from collbench.workloads.software import Described, FirstOf, Software, run
 
-Array = npt.NDArray[np.float64]
+Matrix = npt.NDArray[np.float64]
 
 #: Libraries without a version that could be asked for in one way, by a symbol that only they have.
 KINDS = {"mkl_get_version": "MKL", "bli_info_get_version_str": "BLIS", "ATL_buildinfo": "ATLAS"}
@@ -53,10 +53,10 @@ SYSTEM = ("libopenblas.so.0", "liblapack.so.3")
 class Blas(Protocol):
     """A loaded library. Matrices are [n, n] or [n, lda] in C order: each row is a column of the library's matrix."""
 
-    def solve(self, matrix: Array, vector: Array) -> None:
+    def solve(self, matrix: Matrix, vector: Matrix) -> None:
         """Overwrite the vector by the solution of the system; the matrix may be overwritten too."""
 
-    def multiply(self, a: Array, b: Array, c: Array) -> None:
+    def multiply(self, a: Matrix, b: Matrix, c: Matrix) -> None:
         """Overwrite c by a b, each in C order."""
 
     def threads(self, asked: int) -> int:
@@ -73,7 +73,7 @@ class _Symbol(ctypes.Structure):
                 ("address", ctypes.c_void_p))  # fmt: skip
 
 
-class Native:
+class FortranBlas:
     """A library with Fortran's symbols, found in a file; `prefix` stands before its symbols.
 
     One with 64-bit integers can be described, and nothing else.
@@ -85,7 +85,7 @@ class Native:
         except OSError as error:
             raise Unusable(str(error)) from error
 
-    def solve(self, matrix: Array, vector: Array) -> None:
+    def solve(self, matrix: Matrix, vector: Matrix) -> None:
         n, lda = (ctypes.byref(ctypes.c_int(value)) for value in matrix.shape)
         one, info = ctypes.c_int(1), ctypes.c_int(0)
         pivots = np.empty(len(vector), np.int32)
@@ -94,7 +94,7 @@ class Native:
         if info.value:
             raise ArithmeticError(f"dgesv returned info {info.value}")
 
-    def multiply(self, a: Array, b: Array, c: Array) -> None:
+    def multiply(self, a: Matrix, b: Matrix, c: Matrix) -> None:
         """The transposed product, b^T a^T = (a b)^T, of what are transposed matrices to Fortran."""
         n, no = ctypes.byref(ctypes.c_int(len(a))), ctypes.byref(ctypes.c_char(b"N"))
         one, zero = (ctypes.byref(ctypes.c_double(value)) for value in (1.0, 0.0))
@@ -143,11 +143,11 @@ class Mkl:
             raise Unusable("this torch was built without MKL; use another blas")
         self._torch: Any = torch
 
-    def solve(self, matrix: Array, vector: Array) -> None:
+    def solve(self, matrix: Matrix, vector: Matrix) -> None:
         a, b = self._torch.from_numpy(matrix), self._torch.from_numpy(vector)
         b.copy_(self._torch.linalg.solve(a.T, b))
 
-    def multiply(self, a: Array, b: Array, c: Array) -> None:
+    def multiply(self, a: Matrix, b: Matrix, c: Matrix) -> None:
         self._torch.mm(*map(self._torch.from_numpy, (a, b)), out=self._torch.from_numpy(c))
 
     def threads(self, asked: int) -> int:
@@ -176,12 +176,12 @@ def opened(name: str) -> Blas:
         if spec is None or spec.origin is None:
             package = package.replace("_", "-")
             raise Unusable(f"{package} is not installed; pip install {package}")
-        return Native(str(Path(spec.origin).parent / "lib" / file), "scipy_")
+        return FortranBlas(str(Path(spec.origin).parent / "lib" / file), "scipy_")
     if name != "system":
-        return Native(name)
+        return FortranBlas(name)
     for file in SYSTEM:
         with contextlib.suppress(Unusable):
-            return Native(file)
+            return FortranBlas(file)
     raise Unusable(f"there is no {' and no '.join(SYSTEM)}; on Debian and Ubuntu: apt-get install libopenblas0-pthread")
 
 

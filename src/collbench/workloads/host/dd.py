@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from collbench.schema.case import Case
 from collbench.workloads.host.files import explained
-from collbench.workloads.program import Measure, Program, Step, parameter
+from collbench.workloads.program import Measure, Program, SideCommand, parameter
 from collbench.workloads.software import Software
 
 _COPIED = re.compile(r"^(\d+) bytes .*copied, ([0-9.e+-]+) s,", re.MULTILINE)
@@ -46,7 +46,7 @@ WORKLOAD = Program(
     summary="zeros written to a new file and brought to the device (fdatasync)",
     measures=(Measure("write", written),),
     argv=argv, parse=lambda output: {"write": [float(seconds) for _, seconds in _COPIED.findall(output)]},
-    verify=verify, files=True, disk=written, before=lambda case: (Step(("rm", "-f", "zeros")),),
+    verify=verify, files=True, disk=written, before=lambda case: (SideCommand(("rm", "-f", "zeros")),),
     software=(Software("dd", "coreutils"),), repeated=True,
     axes=(
         parameter("bs", 65_536, "bytes of a block", least=1, most=1 << 30),

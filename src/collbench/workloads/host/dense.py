@@ -22,7 +22,7 @@ import numpy as np
 from collbench.schema.axes import Axis
 from collbench.schema.case import Case
 from collbench.units import counted
-from collbench.workloads.host.blas import Array, Blas, library_of, opened
+from collbench.workloads.host.blas import Blas, Matrix, library_of, opened
 from collbench.workloads.program import ALL_CORES, Measure, Program, parameter, threads_of
 from collbench.workloads.protocol import SKIPPED, Unusable, arguments_of, end, started
 from collbench.workloads.software import Alternatives
@@ -114,19 +114,19 @@ WORKLOADS = {program.name: program for program in (
 ROWS = 256
 
 
-def times_vector(matrix: Array, vector: Array) -> Array:
+def times_vector(matrix: Matrix, vector: Matrix) -> Matrix:
     """The product by NumPy's own loops: the library that is measured must not check itself."""
-    product: Array = np.einsum("ij,j->i", matrix, vector)
+    product: Matrix = np.einsum("ij,j->i", matrix, vector)
     return product
 
 
-def magnitudes_times(matrix: Array, vector: Array) -> Array:
+def magnitudes_times(matrix: Matrix, vector: Matrix) -> Matrix:
     """|matrix| times a vector."""
     parts = [times_vector(np.abs(matrix[row : row + ROWS]), vector) for row in range(0, len(matrix), ROWS)]
     return np.concatenate(parts)
 
 
-def fill(array: Array, seed: int) -> None:
+def fill(array: Matrix, seed: int) -> None:
     """Uniform in [-0.5, 0.5), as HPL's matrices are."""
     np.random.default_rng(seed).random(out=array)
     array -= 0.5
@@ -148,7 +148,7 @@ def dgemm(blas: Blas, flags: argparse.Namespace) -> dict[str, Any]:
     return {"ns": taken, "figures": errors}
 
 
-def error(a: Array, b: Array, c: Array, largest: Array, seed: int) -> float:
+def error(a: Matrix, b: Matrix, c: Matrix, largest: Matrix, seed: int) -> float:
     """How far C r is from A (B r) for a random r, relative to what the terms of a row add up to at most.
 
     Freivalds, "Probabilistic machines can use less running time", IFIP 1977. r is in [1, 2), so that each term counts.
@@ -178,7 +178,7 @@ def linpack(blas: Blas, flags: argparse.Namespace) -> dict[str, Any]:
     return {"ns": taken, "figures": residuals}
 
 
-def residual(columns: Array, x: Array, b: Array) -> float:
+def residual(columns: Matrix, x: Matrix, b: Matrix) -> float:
     """||Ax-b||_oo / (eps (||A||_oo ||x||_oo + ||b||_oo) n), where the rows of `columns` are the columns of A.
 
     HPL 2.3, testing/ptest/HPL_pdtest.c.

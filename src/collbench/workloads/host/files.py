@@ -17,7 +17,7 @@ import os
 import sys
 from pathlib import Path
 
-from collbench.workloads.program import Step
+from collbench.workloads.program import SideCommand
 from collbench.workloads.protocol import SKIPPED, end, started
 
 #: File systems by the number that statfs(2) gives.
@@ -75,9 +75,9 @@ def no_io_uring() -> str | None:
             'which seccomp = "unconfined" leaves out')  # fmt: skip
 
 
-def cached(state: str, name: str) -> Step:
+def cached(state: str, name: str) -> SideCommand:
     """Bring a file into the page cache (`warm`), or out of it (`cold`); the record's check has what `main` prints."""
-    return Step(started("host.files", state, name), json.loads)
+    return SideCommand(started("host.files", state, name), json.loads)
 
 
 #: Share of the pages that may be where they should not.

@@ -13,7 +13,7 @@ from typing import Any
 
 from collbench.schema.case import Case
 from collbench.workloads.host.files import SHORTEST, cached, explained, no_direct, no_io_uring
-from collbench.workloads.program import Measure, Program, Step, parameter
+from collbench.workloads.program import Measure, Program, SideCommand, parameter
 from collbench.workloads.software import Software
 
 #: The one file that all jobs work on.
@@ -38,11 +38,11 @@ def job(case: Case, *options: str) -> tuple[str, ...]:
     )  # fmt: skip
 
 
-def layout(case: Case) -> Step:
+def layout(case: Case) -> SideCommand:
     """Write the whole file, and bring it to the device."""
     fio = ("fio", "--name=layout", f"--filename={FILE}", "--rw=write", "--bs=1M", f"--size={case['size']}",
            "--end_fsync=1", "--thread", "--output-format=json")  # fmt: skip
-    return Step(fio, _without_error)
+    return SideCommand(fio, _without_error)
 
 
 def _cold(case: Case) -> bool:
@@ -63,11 +63,11 @@ def timed(case: Case) -> Sequence[str]:
     return job(case, *until, f"--runtime={case['runtime']}", f"--ramp_time={_ramp(case)}", "--invalidate=0")
 
 
-def verified(case: Case) -> Step:
+def verified(case: Case) -> SideCommand:
     """The same writes with a checksum (crc32c) in every block, which are then read back."""
     checks = ("--verify=crc32c", "--do_verify=1", "--verify_fatal=1")
     limit = max(min(case["size"], _MOST_VERIFIED), case["bs"])
-    return Step(explained("verify failed\\|^fio: ", *job(case, f"--io_size={limit}", *checks)), _without_error)
+    return SideCommand(explained("verify failed\\|^fio: ", *job(case, f"--io_size={limit}", *checks)), _without_error)
 
 
 def job_in(output: str) -> Mapping[str, Any]:

@@ -14,7 +14,7 @@ from collbench.schema.axes import Axis
 from collbench.schema.case import Case
 from collbench.units import format_size
 from collbench.workloads.host.files import explained
-from collbench.workloads.program import Measure, Program, Step, parameter, threads_of
+from collbench.workloads.program import Measure, Program, SideCommand, parameter, threads_of
 from collbench.workloads.software import Software
 
 #: It prints times with four decimals (s).
@@ -28,7 +28,8 @@ _VERSION = re.compile(r"^sysbench ([0-9]+)\.", re.MULTILINE)
 def benchmark(
     test: str, summary: str, *axes: Axis, events: Callable[[Case], int], options: Callable[[Case], Sequence[str]],
     threads: int = 1, measure: Measure | None = None, sizes: tuple[str, ...] = (),
-    prepare: Callable[[Case], Sequence[Step]] | None = None, refuses: Callable[[Case], str | None] = lambda case: None,
+    prepare: Callable[[Case], Sequence[SideCommand]] | None = None,
+    refuses: Callable[[Case], str | None] = lambda case: None,
 ) -> Program:  # fmt: skip
     """A benchmark that is a test of sysbench, with a fixed number of events; `options` are the test's own.
 
@@ -85,9 +86,9 @@ def _fileio_options(case: Case) -> Sequence[str]:
             f"--file-test-mode={case['mode']}", f"--file-fsync-freq={case['fsync_freq']}")  # fmt: skip
 
 
-def prepare(case: Case) -> Sequence[Step]:
+def prepare(case: Case) -> Sequence[SideCommand]:
     """It says on its standard output why it fails."""
-    return (Step(explained("^FATAL", "sysbench", "fileio", *_fileio_options(case), "prepare")),)
+    return (SideCommand(explained("^FATAL", "sysbench", "fileio", *_fileio_options(case), "prepare")),)
 
 
 def _fileio_refuses(case: Case) -> str | None:

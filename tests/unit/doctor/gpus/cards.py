@@ -7,13 +7,13 @@ from collections.abc import Callable
 from tests.unit.doctor.machines import write
 from tests.unit.made_nvml import MadeNvml
 
-from collbench.doctor.frame import Machine, Output
+from collbench.doctor.frame import Machine, ProgramOutput
 
 Install = Callable[[MadeNvml], MadeNvml]
 
 
-def answering(text: str) -> Callable[[tuple[str, ...]], Output]:
-    return lambda argv: Output(0, text)
+def answering(text: str) -> Callable[[tuple[str, ...]], ProgramOutput]:
+    return lambda argv: ProgramOutput(0, text)
 
 
 def on_cores(machine: Machine, cores: str) -> Machine:

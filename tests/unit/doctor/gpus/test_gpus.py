@@ -12,7 +12,7 @@ from tests.unit.doctor.machines import only, write
 from tests.unit.made_nvml import TWO, MadeNvml
 
 from collbench.doctor import gpus
-from collbench.doctor.frame import Finding, Machine, Output, execute
+from collbench.doctor.frame import Finding, Machine, ProgramOutput, execute
 from collbench.machine import nvml
 from collbench.machine.launcher import Launcher
 
@@ -186,7 +186,7 @@ def test_a_container_without_libcuda(machine: Machine, install: Install) -> None
 
 
 def test_cuda_that_does_not_answer(machine: Machine, install: Install) -> None:
-    def hang(argv: tuple[str, ...]) -> Output:
+    def hang(argv: tuple[str, ...]) -> ProgramOutput:
         raise TimeoutError("no answer within 10 s")
 
     install(MadeNvml())

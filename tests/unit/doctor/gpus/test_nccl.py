@@ -14,7 +14,7 @@ from tests.unit.made_nvml import MadeNvml
 from collbench.bindings.gpu.nccl import SONAME
 from collbench.bindings.gpu.shared_library import package_folders
 from collbench.doctor import gpus
-from collbench.doctor.frame import Finding, Machine, Output, execute
+from collbench.doctor.frame import Finding, Machine, ProgramOutput, execute
 from collbench.doctor.gpus import NcclInstallation
 
 WHEEL = NcclInstallation("nvidia-nccl wheel", "/env/nvidia/nccl/lib/libnccl.so.2", "2.27.5")
@@ -82,8 +82,12 @@ def test_libraries_of_packages_and_of_the_linker(machine: Machine, monkeypatch: 
     broken = str(machine.path("nccl/lib/libnccl.so.2"))
     answers = {bundled: [bundled, 22705], SONAME: [bundled, 22705]}
 
-    def load(argv: tuple[str, ...]) -> Output:
-        return Output(0, json.dumps(answers[argv[-1]])) if argv[-1] in answers else Output(1, "OSError: no ELF")
+    def load(argv: tuple[str, ...]) -> ProgramOutput:
+        return (
+            ProgramOutput(0, json.dumps(answers[argv[-1]]))
+            if argv[-1] in answers
+            else ProgramOutput(1, "OSError: no ELF")
+        )
 
     assert gpus.nccl_libraries(replace(machine, execute=load)) == (
         NcclInstallation("torch", bundled, "2.27.5"),

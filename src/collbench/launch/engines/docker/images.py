@@ -30,7 +30,7 @@ _MPI = "collbench.mpi.vendor="
 #: Longest wait for the next line of a build (s), and last lines of a failed build in its message.
 BUILD_SILENCE, BUILD_LINES = 600, 8
 
-OnLine = Callable[[str], None]
+OnBuildLine = Callable[[str], None]
 
 # What is built -------------------------------------------------------------------------------------------------------
 
@@ -187,7 +187,7 @@ def command_of(build: ImageBuild) -> tuple[str, ...]:
 # Building ------------------------------------------------------------------------------------------------------------
 
 
-def build(engine: Docker, wanted: ImageBuild, on_line: OnLine, stopping: Stopping) -> Contents:
+def build(engine: Docker, wanted: ImageBuild, on_line: OnBuildLine, stopping: Stopping) -> Contents:
     """Build an image, ask it what it holds, and label it with the answer. `on_line` gets the builder's lines.
 
     Ctrl-C ends the build; while the image is asked, it is handled by `stopping`.
@@ -217,7 +217,7 @@ def build(engine: Docker, wanted: ImageBuild, on_line: OnLine, stopping: Stoppin
 
 def build_context(
     engine: Docker, context: bytes, dockerfile: str, tag: str, arguments: dict[str, str], no_cache: bool,
-    labels: dict[str, str], on_line: OnLine,
+    labels: dict[str, str], on_line: OnBuildLine,
 ) -> None:  # fmt: skip
     """Build and tag an image from a context in a tar; the builder's lines go to `on_line`.
 

@@ -29,7 +29,7 @@ from collbench.launch.engines.docker.spec import (
     SECURITY,
     STEPS,
     UNLIMITED_MEMLOCK,
-    Mount,
+    ContainerMount,
     gpu_requests,
     library_mounts,
 )
@@ -215,7 +215,7 @@ def refuse_unseen_folder(engine: Docker, image: ImageRef, plan: Plan) -> None:
         (at.out / "token").write_text(token, encoding="ascii")
         command = ("sh", "-c", f"cat {OUT}/token && : > {OUT}/seen")
         try:
-            code, output = ask(engine, image, command, mounts=[Mount(str(at.out), OUT, True).setting])
+            code, output = ask(engine, image, command, mounts=[ContainerMount(str(at.out), OUT, True).setting])
             usable = code == 0 and output.split()[-1:] == [token]  # an image's entry point may print something before
         except EngineError as error:
             if str(at.out) not in str(error):

@@ -11,19 +11,19 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from collbench.launch.engines.spec import SHARING, USUAL_SHM, Step, WorldSpec, ladder_of, step_of
+from collbench.launch.engines.spec import SHARING, USUAL_SHM, LadderStep, WorldSpec, ladder_of, step_of
 from collbench.launch.launchers import Argv
 from collbench.launch.overrides import Overrides
 from collbench.launch.placement import Box
 from collbench.launch.rank_environment import SHM_FOLDER, needs_shm_folder, variables
 
 LADDER = ladder_of(
-    Step("strict", "private ipc, pid, net, uts; only its own GPU; Docker's default limits", SHARING["strict"]),
-    Step("limits", "1 GiB of /dev/shm, unlimited memlock, SYS_NICE", SHARING["limits"]),
-    Step("ipc", "one ipc and one pid namespace for all, SYS_PTRACE", SHARING["ipc"]),
-    Step("net", "one network namespace for all, and so one hostname", SHARING["net"], between=True),
-    Step("visible", "every GPU visible in every container", SHARING["visible"], between=True),
-    Step("files", "the ipc, pid, net and uts namespaces of the host, and so its /dev/shm; own files and user",
+    LadderStep("strict", "private ipc, pid, net, uts; only its own GPU; Docker's default limits", SHARING["strict"]),
+    LadderStep("limits", "1 GiB of /dev/shm, unlimited memlock, SYS_NICE", SHARING["limits"]),
+    LadderStep("ipc", "one ipc and one pid namespace for all, SYS_PTRACE", SHARING["ipc"]),
+    LadderStep("net", "one network namespace for all, and so one hostname", SHARING["net"], between=True),
+    LadderStep("visible", "every GPU visible in every container", SHARING["visible"], between=True),
+    LadderStep("files", "the ipc, pid, net and uts namespaces of the host, and so its /dev/shm; own files and user",
          SHARING["files"]),
 )  # fmt: skip
 
@@ -75,7 +75,7 @@ CDI_KIND = "nvidia.com/gpu"
 
 
 @dataclass(frozen=True)
-class Mount:
+class ContainerMount:
     """A file or folder of the host in a container (`kind` bind); or a new volume or memory (tmpfs), without a source.
 
     By its type a source must exist; the SDK's `binds` would make it, as root. A new volume goes with its container.
@@ -121,7 +121,7 @@ class Spec:
     capabilities: tuple[str, ...]
     environment: dict[str, str]
     processes: int
-    mounts: tuple[Mount, ...] = ()
+    mounts: tuple[ContainerMount, ...] = ()
     aliases: tuple[str, ...] = ()
     joins_ipc: str | None = None
     joins_net: str | None = None
@@ -164,9 +164,9 @@ def program_of(world: WorldSpec) -> Argv:
     return INSIDE if world.folders.turns is None else (*INSIDE, *IN_TURNS)
 
 
-def library_mounts(overrides: Overrides) -> tuple[Mount, ...]:
+def library_mounts(overrides: Overrides) -> tuple[ContainerMount, ...]:
     """The library files that a plan puts in front of others."""
-    return tuple(Mount(source, target) for target, source in overrides.mounts().items())
+    return tuple(ContainerMount(source, target) for target, source in overrides.mounts().items())
 
 
 def layout_of(world: WorldSpec) -> Layout:
@@ -219,24 +219,28 @@ def layout_of(world: WorldSpec) -> Layout:
     return Layout(anchor, members, hosts, network)
 
 
-def _mounts(world: WorldSpec) -> dict[str, tuple[Mount, ...]]:
+def _mounts(world: WorldSpec) -> dict[str, tuple[ContainerMount, ...]]:
     """By box; that of rank 0 may write to the launch's folders, and has the storage of programs that work in files."""
     at, stack, storage = world.folders, world.stack, world.storage
-    common = (Mount(str(at.plan), PLAN), Mount(str(at.placement), PLACEMENT), *library_mounts(stack.overrides))
+    common = (
+        ContainerMount(str(at.plan), PLAN),
+        ContainerMount(str(at.placement), PLACEMENT),
+        *library_mounts(stack.overrides),
+    )
     if at.turns is not None:
-        common += (Mount(str(at.turns), TURNS),)
+        common += (ContainerMount(str(at.turns), TURNS),)
     if needs_shm_folder(world.cell, world.placement, stack):
-        common += (Mount("", SHM_FOLDER, True, "tmpfs"),)
-    first = (*common, Mount(str(at.out), OUT, True), Mount(str(at.relay), RELAY, True))
+        common += (ContainerMount("", SHM_FOLDER, True, "tmpfs"),)
+    first = (*common, ContainerMount(str(at.out), OUT, True), ContainerMount(str(at.relay), RELAY, True))
     if storage is not None and storage.kind in ("bind", "volume", "tmpfs"):  # else in the container's own layer
-        first += (Mount(storage.source or "", storage.folder, True, storage.kind),)
+        first += (ContainerMount(storage.source or "", storage.folder, True, storage.kind),)
     return {box.name: common if number else first for number, box in enumerate(world.placement.boxes)}
 
 
 # From a container to the SDK and to a command ------------------------------------------------------------------------
 
 
-class Option(NamedTuple):
+class ContainerOption(NamedTuple):
     """An option of a container: `key` and `value` for the SDK, `flag` of the command, once with each of its words.
 
     `words` follow from the value where they are None. A value of None is the engine's default.
@@ -260,7 +264,7 @@ class Option(NamedTuple):
             yield from (f"{self.flag}={value}" for value in values)
 
 
-def options(spec: Spec) -> tuple[Option, ...]:
+def options(spec: Spec) -> tuple[ContainerOption, ...]:
     """The table of all options of a container, in the order of its command."""
     host, anchor = "host" if spec.of_host else None, f"container:{spec.joins_ipc}" if spec.joins_ipc else None
     network = host or (f"container:{spec.joins_net}" if spec.joins_net else spec.network)
@@ -268,29 +272,30 @@ def options(spec: Spec) -> tuple[Option, ...]:
     memlock, gpus = [UNLIMITED_MEMLOCK] if spec.unlimited_memlock else [], gpu_requests(spec.gpus, spec.cdi) or None
     capabilities = f'"device={",".join(spec.gpus)}","capabilities={",".join(GPU_CAPABILITIES)}"'
     return (
-        Option("--name", "name", spec.name),
-        Option("--user", "user", spec.user),
-        Option("--cap-drop", "cap_drop", ["ALL"]),
-        Option("--security-opt", "security_opt", [SECURITY] if spec.seccomp == "default" else [SECURITY, UNFILTERED]),
-        Option("--cpuset-cpus", "cpuset_cpus", spec.cores),
-        Option("--cpuset-mems", "cpuset_mems", spec.nodes),
-        Option("--pids-limit", "pids_limit", spec.processes),
-        Option("--log-driver", "log_config", {"Type": "none"}, ["none"]),  # commands are read as they print
-        Option("--cap-add", "cap_add", list(spec.capabilities)),
-        Option("--label", "labels", spec.labels),
-        Option("--network", "network_mode", network),
-        Option("--hostname", "hostname", spec.hostname),
-        Option("--network-alias", "aliases", list(spec.aliases)),
-        Option("--init", "init", alone),
-        Option("--ipc", "ipc_mode", host or anchor or ("shareable" if spec.donates else "private")),
-        Option("--pid", "pid_mode", host or anchor),
-        Option("--uts", "uts_mode", host),
-        Option("--shm-size", "shm_size", spec.shm_bytes if alone else None),
-        Option("--ulimit", "ulimits", memlock, ["memlock=-1:-1" for _ in memlock]),
-        Option("--device", "device_requests", gpus, cdi_names(spec.gpus)) if spec.cdi
-        else Option("--gpus", "device_requests", gpus, [capabilities] if gpus else []),
-        Option("--env", "environment", spec.environment),
-        Option("--mount", "mounts", [at.setting for at in spec.mounts], [at.text for at in spec.mounts]),
+        ContainerOption("--name", "name", spec.name),
+        ContainerOption("--user", "user", spec.user),
+        ContainerOption("--cap-drop", "cap_drop", ["ALL"]),
+        ContainerOption("--security-opt", "security_opt",
+                        [SECURITY] if spec.seccomp == "default" else [SECURITY, UNFILTERED]),
+        ContainerOption("--cpuset-cpus", "cpuset_cpus", spec.cores),
+        ContainerOption("--cpuset-mems", "cpuset_mems", spec.nodes),
+        ContainerOption("--pids-limit", "pids_limit", spec.processes),
+        ContainerOption("--log-driver", "log_config", {"Type": "none"}, ["none"]),  # commands are read as they print
+        ContainerOption("--cap-add", "cap_add", list(spec.capabilities)),
+        ContainerOption("--label", "labels", spec.labels),
+        ContainerOption("--network", "network_mode", network),
+        ContainerOption("--hostname", "hostname", spec.hostname),
+        ContainerOption("--network-alias", "aliases", list(spec.aliases)),
+        ContainerOption("--init", "init", alone),
+        ContainerOption("--ipc", "ipc_mode", host or anchor or ("shareable" if spec.donates else "private")),
+        ContainerOption("--pid", "pid_mode", host or anchor),
+        ContainerOption("--uts", "uts_mode", host),
+        ContainerOption("--shm-size", "shm_size", spec.shm_bytes if alone else None),
+        ContainerOption("--ulimit", "ulimits", memlock, ["memlock=-1:-1" for _ in memlock]),
+        ContainerOption("--device", "device_requests", gpus, cdi_names(spec.gpus)) if spec.cdi
+        else ContainerOption("--gpus", "device_requests", gpus, [capabilities] if gpus else []),
+        ContainerOption("--env", "environment", spec.environment),
+        ContainerOption("--mount", "mounts", [at.setting for at in spec.mounts], [at.text for at in spec.mounts]),
     )  # fmt: skip
 
 

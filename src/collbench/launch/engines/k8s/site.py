@@ -12,7 +12,7 @@ import msgspec
 
 from collbench.errors import PlanError, UnitError, suggestion
 from collbench.launch.cells import LaunchCell
-from collbench.launch.engines.spec import SHARING, Step, ladder_of
+from collbench.launch.engines.spec import SHARING, LadderStep, ladder_of
 from collbench.launch.expansion import launcher_of
 from collbench.launch.placement import Placement
 from collbench.launch.site import Cluster, read_site
@@ -249,13 +249,14 @@ def read(path: str) -> K8sSite:
 
 
 LADDER = ladder_of(
-    Step("strict", "a pod for each container; only what it asks for; all capabilities dropped", SHARING["strict"]),
-    Step("limits", "1 GiB of /dev/shm; locked memory is the node's to limit", SHARING["limits"]),
-    Step("ipc", "not in Kubernetes", SHARING["ipc"], between=True),
-    Step("net", "one pod on each host: one ipc, pid and network namespace for its containers", SHARING["net"],
+    LadderStep("strict", "a pod for each container; only what it asks for; all capabilities dropped",
+               SHARING["strict"]),
+    LadderStep("limits", "1 GiB of /dev/shm; locked memory is the node's to limit", SHARING["limits"]),
+    LadderStep("ipc", "not in Kubernetes", SHARING["ipc"], between=True),
+    LadderStep("net", "one pod on each host: one ipc, pid and network namespace for its containers", SHARING["net"],
          between=True),
-    Step("visible", "not in Kubernetes without claims to devices", SHARING["visible"], between=True),
-    Step("files", "hostNetwork, hostIPC and hostPID: files and user of their own, everything else the node's",
+    LadderStep("visible", "not in Kubernetes without claims to devices", SHARING["visible"], between=True),
+    LadderStep("files", "hostNetwork, hostIPC and hostPID: files and user of their own, everything else the node's",
          replace(SHARING["files"], all_gpus=False)),
 )  # fmt: skip
 

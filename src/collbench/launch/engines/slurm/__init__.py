@@ -34,7 +34,7 @@ from collbench.launch.engines.slurm.job import (
 from collbench.launch.engines.slurm.script import (
     ABANDONED,
     ANSWERED,
-    Answer,
+    NodeOutput,
     StepOf,
     answers_in,
     first_cause,
@@ -47,7 +47,7 @@ from collbench.launch.engines.slurm.script import (
     step_script,
 )
 from collbench.launch.engines.slurm.site import SlurmSite, read, refuse
-from collbench.launch.engines.spec import Engine, Look, Looks, Sharing, Site, Stack, Step, WorldSpec, ladder_of
+from collbench.launch.engines.spec import Engine, LadderStep, Look, Looks, Sharing, Site, Stack, WorldSpec, ladder_of
 from collbench.launch.expansion import launcher_of
 from collbench.launch.folders import folders_in, remove_folder
 from collbench.launch.launchers import PROCESS, Argv
@@ -179,7 +179,7 @@ def hosts_of(
 
 def answers_of(
     job: SlurmJob, step: StepOf, site: SlurmSite, argv: Argv, check: StopCheck, title: str, limit: float
-) -> tuple[Answer, ...]:
+) -> tuple[NodeOutput, ...]:
     """What a step prints on each of its nodes, in the order of the job's.
 
     Raises:
@@ -391,7 +391,7 @@ class SlurmSession:
         return removed, kept
 
 
-_LADDER = ladder_of(Step("files", "files and user IDs of their own; everything else is the node's", Sharing()))
+_LADDER = ladder_of(LadderStep("files", "files and user IDs of their own; everything else is the node's", Sharing()))
 
 #: `start_seconds` were seen in a cluster of containers on two cores.
 ENGINE = Engine("slurm", lambda plan, check: SlurmSession(read(plan.site), check), (2.0, 0.1), _LADDER,

@@ -288,7 +288,7 @@ _PART = re.compile(r"@(?P<node>[^\s+=]+)(?P<end>[+=])(?P<text>.*)")
 
 
 @dataclass(frozen=True)
-class Answer:
+class NodeOutput:
     """What a command printed on a node, without what only follows from its end, and its exit code; None: not ended."""
 
     node: str
@@ -304,7 +304,7 @@ class Answer:
         return (*self.lines[:-1], f"exit code {self.code}: {last}")
 
 
-def answers_in(lines: Iterable[str]) -> tuple[tuple[Answer, ...], tuple[str, ...]]:
+def answers_in(lines: Iterable[str]) -> tuple[tuple[NodeOutput, ...], tuple[str, ...]]:
     """What each node printed, of lines as `LABEL` makes them; and all other lines."""
     printed: dict[str, list[str]] = {}
     unfinished: dict[str, str] = {}
@@ -321,5 +321,5 @@ def answers_in(lines: Iterable[str]) -> tuple[tuple[Answer, ...], tuple[str, ...
     answers = []
     for node, said in printed.items():
         ended = re.fullmatch(r"exit (\d+)", said[-1])
-        answers.append(Answer(node, telling(said[:-1] if ended else said), int(ended[1]) if ended else None))
+        answers.append(NodeOutput(node, telling(said[:-1] if ended else said), int(ended[1]) if ended else None))
     return tuple(answers), tuple(rest)
