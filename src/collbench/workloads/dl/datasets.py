@@ -234,6 +234,7 @@ class Cifar(Files):
         return prod(network.example) == PIXELS
 
     def read(self, network: Network, examples: int) -> Examples:
+        """Every row of all batches, in the order of their names."""
         names = self.names()
         batches, hashes = [], {}
         for name in names:
