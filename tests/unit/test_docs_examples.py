@@ -36,7 +36,7 @@ Collbench = Callable[..., CompletedProcess[str]]
 
 DOCS = Path(__file__).parents[2] / "docs"
 EXTENDING = (DOCS / "extending.md").read_text(encoding="utf-8")
-FILES = re.findall(r"`src/collbench/(\w+)/(\w+)\.py`:\n\n```python\n(.*?)^```", EXTENDING, re.MULTILINE | re.DOTALL)
+FILES = re.findall(r"`src/collbench/([\w/]+)/(\w+)\.py`:\n\n```python\n(.*?)^```", EXTENDING, re.MULTILINE | re.DOTALL)
 
 (ENTRY,) = re.findall(r"^```python\n(Axis\(.*?)^```", EXTENDING, re.MULTILINE | re.DOTALL)
 
@@ -49,8 +49,8 @@ from importlib import import_module
 folder = sys.argv.pop(1)
 from collbench.schema import axes
 axes.AXES |= {axis.name: axis for axis in eval(open(f"{folder}/axis.txt").read(), vars(axes))}
-for package in ("collectives", "workloads", "backends"):
-    import_module(f"collbench.{package}").__path__.append(f"{folder}/{package}")
+for package in ("collectives", "workloads.host", "backends"):
+    import_module(f"collbench.{package}").__path__.append(f"{folder}/{package.replace('.', '/')}")
 from collbench.cli import main
 main()
 """
@@ -119,7 +119,7 @@ def extended(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
     """What follows the interpreter: a program that is collbench with the files of extending.md, and their folder."""
     folder = tmp_path_factory.mktemp("extended")
     for package, name, code in FILES:
-        (folder / package).mkdir(exist_ok=True)
+        (folder / package).mkdir(parents=True, exist_ok=True)
         (folder / package / f"{name}.py").write_text(code, encoding="utf-8")
     (folder / "site_threads.py").write_text(made_packages.example("A backend")[0], encoding="utf-8")
     (folder / "axis.txt").write_text(ENTRY, encoding="utf-8")
@@ -145,7 +145,7 @@ def right(record: dict[str, Any]) -> bool:
 
 def test_the_page_shows_one_collective_one_workload_and_an_axis_of_a_backend() -> None:
     assert [(package, name) for package, name, _ in FILES] == [
-        ("collectives", "scan"), ("workloads", "zeros"), ("backends", "chunked")
+        ("collectives", "scan"), ("workloads/host", "zeros"), ("backends", "chunked")
     ]  # fmt: skip
     assert "chunk" not in AXES
     assert "scan" not in collectives.names()
