@@ -35,45 +35,24 @@ _TORCHRUN = {"RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT"}
 #: Folders whose tests all take long: they start launchers, engines, browsers or GPUs, or look for new examples.
 _SLOW = {"browser", "containers", "faults", "fuzz", "gpu", "mpi"}
 
-#: Of their tests, those that `make test` runs: one of each kind, on both MPIs. The others are for `make test-all`.
+#: Of the tests that take long, those that `make test` runs: two ranks of each backend, one image, one page. Everything
+#: else that is slow is for `make test-all`.
 _OFTEN = re.compile(
     r"""
     tests/(
-      browser/test_page[.]py::(?!test_axe) | browser/test_page[.]py::.*light
+      browser/test_page[.]py::test_(on_a_phone|it_prints|a_broken_page)
     | containers/test_duets[.]py::test_the_host_beside
-    | containers/test_faults[.]py::test_(an_image_that_is_not_there|a_world_that_is_disturbed.*openmpi|told_to_stop.*2]
-        |a_killed_driver|a_launch_that_fails)
-    | containers/test_files[.]py::test_(ranks_are_in|what_ends_in).*openmpi
-    | containers/test_gate[.]py
-    | containers/test_launch[.]py::test_(every_step_measures.*openmpi|host_and_container
-        |no_image_holds.*(open)?mpi(ch)?])
-    | containers/test_(pitfalls|probes|networks)[.]py
-    | containers/test_slurm[.]py::test_(both_libraries|two_steps_on_the_same).*0]
+    | containers/test_faults[.]py::test_(an_image_that_is_not_there|a_launch_that_fails|.*openmpi-kill_rank)
+    | containers/test_launch[.]py::test_(every_step_measures.*openmpi|host_and_container)
     | gpu/
-    | mpi/test_clocks[.]py::test_the_truth_is_within.*native
-    | mpi/test_contract[.]py::test_(mpi.2-.*|gloo_under_torchrun.2.*)
-    | mpi/test_control_plane[.]py
-    | mpi/test_dead_ranks[.]py::.*1-a_rank
-    | mpi/test_device[.]py::test_(every_case_of_nccl.2.|legs|what_nccl_chose)
-    | mpi/test_device_faults[.]py::test_(a_mistake_is_noticed.*native|a_rank_that_dies|out_of_memory)
-    | mpi/test_device_torch[.]py::test_every_case_of_torch_nccl.2
-    | mpi/test_duets[.]py::test_(two_sides|a_rank_that_dies.*base|interrupted_and_resumed.killpg|a_side_that_computes)
-    | mpi/test_faults[.]py::(?!test_a_full_disk)
-    | mpi/test_gate[.]py::test_the_same_twice
-    | mpi/test_native_form[.]py::test_a_(call|wrong_c_form_is_not)
-    | mpi/test_selftest[.]py::test_(the_same_under|under_mpirun|a_launch_that_fails)
-    | mpi/test_world(_plan)?[.]py
-    )""",
-    re.VERBOSE,
-)
-
-#: Of the other folders, those that `make test` leaves out: minutes each, beside others of their kind that it runs.
-_SELDOM = re.compile(
-    r"""
-    tests/(
-      property/test_coverage[.]py::.*(no_blocks|drift)
-    | unit/test_docs_shell[.]py::test_lines_run_as_they_stand.(?!README)
-    | unit/test_fathom_networks[.]py::.*(residual|seq2seq|speech|vgg)
+    | mpi/test_contract[.]py::test_mpi.2-
+    | mpi/test_control_plane[.]py::.*mpi
+    | mpi/test_device[.]py::test_every_case_of_nccl.2.
+    | mpi/test_duets[.]py::test_two_sides
+    | mpi/test_faults[.]py::test_(a_rank_that_(raises|dies).*1|a_wrong_result)
+    | mpi/test_native_form[.]py::test_a_call
+    | mpi/test_selftest[.]py::test_a_launch_that_fails
+    | mpi/test_world[.]py::test_(rank_0|a_wrong_request|driver_and_gate.*native|a_run_on_disk|a_plan|demo)
     )""",
     re.VERBOSE,
 )
@@ -82,10 +61,9 @@ _SELDOM = re.compile(
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """`-m "not slow"` is the whole command for the tests that are fast, `-m "not rare"` for those of `make test`."""
     for item in items:
-        takes_long, name = item.path.relative_to(HERE).parts[0] in _SLOW, item.nodeid.replace(" ", "_")
-        if takes_long:
+        if item.path.relative_to(HERE).parts[0] in _SLOW:
             item.add_marker(pytest.mark.slow)
-        if _SELDOM.match(name) or (takes_long and not _OFTEN.match(name)):
+        if item.get_closest_marker("slow") and not _OFTEN.match(item.nodeid.replace(" ", "_")):
             item.add_marker(pytest.mark.rare)
 
 
