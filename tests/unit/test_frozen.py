@@ -16,7 +16,7 @@ SOURCE = Path(collbench.__file__).parent
 CHANGES = {
     "launch/campaign.py": {"_Campaign"},
     "launch/engines/docker/client.py": {"Execution"},
-    "launch/engines/fake.py": {"FakeCommand", "FakeWorld", "FakeSession"},
+    "launch/engines/fake.py": {"FakeCommand", "FakeEngineSession", "FakeEngineWorld"},
     "launch/engines/k8s/__init__.py": {"K8sSession", "K8sWorld"},
     "launch/engines/slurm/job.py": {"SlurmJob", "SlurmStep"},
     "launch/engines/slurm/__init__.py": {"SlurmSession"},
