@@ -266,4 +266,5 @@ def test_a_launch_that_fails_says_why_in_the_ranks_words(launch: Launch) -> None
     code, out, err = ended(launch(f'{plan}environments = {{ openmpi = "{sys.prefix}" }}\n'))
     assert code == 1
     assert re.search(r"failed: .*: backend mpi: the ranks did not meet within 1 ms", err), err
-    assert re.search(r"\* failed: .*: backend mpi: the ranks did not meet", out), out
+    said = " ".join(out.split())  # a reason that is longer, where mpirun hangs, goes on in the next line
+    assert re.search(r"\* failed: .*: backend mpi: the ranks did not meet", said), out
