@@ -35,8 +35,8 @@ _TORCHRUN = {"RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT"}
 #: Folders whose tests all take long: they start launchers, engines, browsers or GPUs, or look for new examples.
 _SLOW = {"browser", "containers", "faults", "fuzz", "gpu", "mpi"}
 
-#: Of the tests that take long, those that `make test` runs: two ranks of each backend, one image, one page. Everything
-#: else that is slow is for `make test-all`.
+#: Of the tests that take long, those that `make test` runs: two ranks on both MPIs, one image, one page. The others are
+#: for `make test-all`.
 _OFTEN = re.compile(
     r"""
     tests/(
@@ -46,7 +46,7 @@ _OFTEN = re.compile(
     | containers/test_launch[.]py::test_(every_step_measures.*openmpi|host_and_container)
     | gpu/
     | mpi/test_contract[.]py::test_mpi.2-
-    | mpi/test_control_plane[.]py::.*mpi
+    | mpi/test_control_plane[.]py
     | mpi/test_device[.]py::test_every_case_of_nccl.2.
     | mpi/test_duets[.]py::test_two_sides
     | mpi/test_faults[.]py::test_(a_rank_that_(raises|dies).*1|a_wrong_result)

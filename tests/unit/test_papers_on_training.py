@@ -9,7 +9,7 @@ import pytest
 from tests.unit.made_papers import judged, sysbench, write
 from tests.unit.made_runs import Entry, made_record, spread, with_facts, write_run
 
-from collbench.analysis.conclusions import PartVerdict, foreseen, judge
+from collbench.analysis.conclusions import PartVerdict, judge, planned_conclusions
 from collbench.analysis.papers import Item, items_of, kinds_of
 from collbench.analysis.runs import Observed, observe
 from collbench.report.paper import beside, paper
@@ -145,7 +145,7 @@ def test_a_part_that_no_run_can_show_leaves_no_verdict_to_the_others(tmp_path: P
     found = judge(asked, kinds_of([observed], asked)[0])
     assert [one.verdict for one in found] == ["does not hold here", "not measured"]
     items = items_of(observed)
-    assert [one.can_refute for one in foreseen(asked, items)] == [True, False]
+    assert [one.can_refute for one in planned_conclusions(asked, items)] == [True, False]
 
 
 def test_more_ranks_than_cores_are_no_evidence_on_the_server(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from tests.unit.conftest import Collbench
 from tests.unit.made_papers import dd, ioping, judged, linpack, training, write
 
 from collbench import collectives, workloads
-from collbench.analysis.conclusions import foreseen
+from collbench.analysis.conclusions import planned_conclusions
 from collbench.analysis.papers import Item, Scalar, Selector, matches
 from collbench.cli.plan import of_paper, show_cells
 from collbench.errors import RequestError
@@ -331,7 +331,7 @@ def test_what_others_are_compared_with_must_be_planned() -> None:
     inside = [case.having(engine="docker", policy="multi", isolation="strict") for case in cases]
     for number, able in ((4, True), (3, False)):
         items = [Item(case) for case in (*cases[:number], *inside[:number])]
-        found = {one.conclusion.number: one for one in foreseen(paper("zhao2018"), items)}
+        found = {one.conclusion.number: one for one in planned_conclusions(paper("zhao2018"), items)}
         assert (found[2].can_confirm, found[2].can_refute) == (able, True)
 
 

@@ -160,7 +160,7 @@ def judge(paper: Paper, kind: ContainerKind, margin: float = MARGIN) -> list[Jud
     return [_judged(one, kind, margin) for one in paper.conclusions]
 
 
-def foreseen(paper: Paper, items: Sequence[Item]) -> list[JudgedConclusion]:
+def planned_conclusions(paper: Paper, items: Sequence[Item]) -> list[JudgedConclusion]:
     """The conclusions as they stand before anything is measured: each cell that `items` will have is open."""
     near = ("policy", "engine", "isolation", "seccomp", "affinity")
     measured: dict[Case, set[tuple[bool, str]]] = {}

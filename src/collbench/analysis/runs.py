@@ -6,7 +6,6 @@ Records are read one after the other and only what is used is kept.
 from __future__ import annotations
 
 from bisect import bisect
-from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -66,8 +65,7 @@ class SampleCheck:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self.passed = self._with_file = self._opened = 0
-        self._counts = Counter[Literal["unreadable", "disagreeing"]]()
-        self._first: dict[str, str] = {}
+        self._flawed: dict[Literal["unreadable", "disagreeing"], list[str]] = {}
 
     def passing(self, records: Iterable[Record]) -> Iterator[Record]:
         with SampleFiles(self._folder) as files:
@@ -84,18 +82,17 @@ class SampleCheck:
         try:
             samples = files.read(record)
         except RunReadError as error:
-            self._counts["unreadable"] += 1
-            self._first.setdefault("unreadable", str(error))
+            self._flawed.setdefault("unreadable", []).append(str(error))
             return
         difference = "" if samples is None else disagreement(record, samples)
         if difference:
-            self._counts["disagreeing"] += 1
-            self._first.setdefault("disagreeing", f"{record.case.short}, launch {record.launch}: {difference}")
+            where = f"{record.case.short}, launch {record.launch}"
+            self._flawed.setdefault("disagreeing", []).append(f"{where}: {difference}")
 
     def flaws(self) -> list[Flaw]:
         """Those so far; empty where every file that was opened agrees with its record."""
-        return [Flaw(kind, self._folder, (number, self._opened, self._with_file, self._first[kind]))
-                for kind, number in self._counts.items()]  # fmt: skip
+        return [Flaw(kind, self._folder, (len(reasons), self._opened, self._with_file, reasons[0]))
+                for kind, reasons in self._flawed.items()]  # fmt: skip
 
 
 def _step(number: int) -> int:
@@ -164,9 +161,9 @@ def gather(name: Path, folders: list[Path]) -> Observed:
             flaws.append(Flaw("cut off", folder))
     cells = builder.results(origin_of(manifests, str(name))).cells()
     blocks = len(manifests) == 1 and manifests[0].experiment is not None
-    shortages = () if not blocks else (shortage(folders[0], manifests[0], cells.values()),)
-    return Observed(str(name), tuple(manifests), cells, tuple(where), tuple(flaws), blocks,
-                    tuple(one for one in shortages if one.cells))  # fmt: skip
+    lacking = shortage(folders[0], manifests[0], cells.values()) if blocks else None
+    shortages = (lacking,) if lacking is not None and lacking.cells else ()
+    return Observed(str(name), tuple(manifests), cells, tuple(where), tuple(flaws), blocks, shortages)
 
 
 def shortage(run: Path, manifest: Manifest, cells: Iterable[Cell]) -> Shortage:

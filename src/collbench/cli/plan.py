@@ -20,7 +20,7 @@ import msgspec
 
 from collbench import backends, workloads
 from collbench.analysis.compare import compare
-from collbench.analysis.conclusions import JudgedConclusion, foreseen
+from collbench.analysis.conclusions import JudgedConclusion, planned_conclusions
 from collbench.analysis.deciding import questions
 from collbench.analysis.estimate import FEWEST
 from collbench.analysis.pairs import own_sides
@@ -396,7 +396,7 @@ def of_paper(
         library = library_name(case["backend"], names) if case["backend"] else None
         items.append(Item(case, library, expanded.placements[cell].crowded))
     published = paper(expanded.plan.paper)
-    return published, foreseen(published, representatives(items)), frozenset(lacking)
+    return published, planned_conclusions(published, representatives(items)), frozenset(lacking)
 
 
 def before_measuring(expanded: ExpandedPlan, missing: Missing = NOTHING_MISSING) -> tuple[str, ...]:

@@ -322,7 +322,7 @@ def _document(published: Paper, judged: Sequence[_Judged]) -> dict[str, Any]:
 
 
 def decidable(published: Paper, judged: Sequence[JudgedConclusion], missing: Collection[str] = ()) -> list[str]:
-    """What a plan can decide of a paper, in lines: `judged` are its conclusions as foreseen.
+    """What a plan can decide of a paper, in lines: `judged` are its planned conclusions.
 
     The first line has all conclusions; the others say what is lacking of those that cannot be decided either way.
     `missing` are workloads of the plan whose programs are not there.

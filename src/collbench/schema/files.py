@@ -175,6 +175,13 @@ def is_being_written(directory: Path) -> bool:
     return False
 
 
+def write_whole(file: BinaryIO, content: bytes) -> None:
+    """Write all of it, unbuffered. What does not fit in one write tells why in the next."""
+    rest = memoryview(content)
+    while rest:
+        rest = rest[file.write(rest) :]
+
+
 def write_synced(path: Path, content: bytes) -> None:
     """Write a file that does not exist; it is on disk, whole, when this returns."""
     try:

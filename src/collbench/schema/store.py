@@ -39,6 +39,7 @@ from collbench.schema.files import (
     read_whole,
     require_regular,
     write_synced,
+    write_whole,
 )
 from collbench.schema.manifest import LARGEST_MANIFEST, Host, Manifest, read_manifest
 from collbench.schema.record import Record
@@ -150,9 +151,7 @@ class RunWriter:
         try:
             if path is not None and samples is not None:
                 save_samples(path, samples)
-            rest = memoryview(line)
-            while rest:  # what does not fit in one write tells why in the next
-                rest = rest[self._records.write(rest) :]
+            write_whole(self._records, line)
             os.fsync(self._records.fileno())
         except OSError as error:
             self._take_back(before, path)
@@ -399,9 +398,7 @@ def append_reading(directory: Path, reading: YardstickReading) -> None:
             file.truncate(end)
             file.seek(end)
             try:
-                rest = memoryview(line)
-                while rest:  # what does not fit in one write tells why in the next
-                    rest = rest[file.write(rest) :]
+                write_whole(file, line)
             except OSError:
                 with contextlib.suppress(OSError):
                     file.truncate(end)
