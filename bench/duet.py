@@ -313,11 +313,11 @@ RULES_OF_SLICES = ((0.1, 6, 0.01), (0.025, 20, 0.005), (0.01, 40, 0.003))
 #: `collbench launch` with another rule.
 RULED = """
 import runpy, sys
-from collbench.schema.plan import LaunchPlan
+from collbench.schema.plan import Plan
 from collbench.schema.world import SliceRule
 seconds, rounds, discard = map(float, sys.argv[1:4])
 rule = SliceRule(rounds=int(rounds), seconds=seconds, discard_seconds=discard)
-LaunchPlan.slices = property(lambda plan: rule)
+Plan.slices = property(lambda plan: rule)
 sys.argv = ["collbench", *sys.argv[4:]]
 runpy.run_module("collbench", run_name="__main__")
 """

@@ -8,12 +8,12 @@ import sys
 from collbench.launch.campaign import prepare, run_campaign
 from collbench.launch.cells import LaunchCell, LaunchPart
 from collbench.schema.case import Case
-from collbench.schema.plan import LaunchPlan
+from collbench.schema.plan import Plan
 from tests.unit.made_worlds import Heard
 
 
 def main(image: str) -> None:
-    plan = LaunchPlan(
+    plan = Plan(
         collectives=("allreduce",), sizes=("8", "16", "32", "64"), images=(image,), policies=("host", "single"),
         isolation=("strict",), launches=2, iters=5, gate="barrier",
         environments={image: ".venvs/openmpi"},

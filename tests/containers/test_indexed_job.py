@@ -14,7 +14,7 @@ from tools.toy_slurm import OUTSIDE, docker
 
 from collbench.launch.engines.k8s import all_launches
 from collbench.launch.expansion import expand
-from collbench.schema.plan import LaunchPlan
+from collbench.schema.plan import Plan
 from tests.containers.conftest import Started
 from tests.containers.test_launch import need
 
@@ -25,7 +25,7 @@ pytestmark = [pytest.mark.docker, pytest.mark.torch]
 def job_of(folder: Path) -> dict[str, Any]:
     """A Job of two hosts with two ranks in a container on each; its ConfigMap as a file."""
     (folder / "site.toml").write_text('[k8s]\ncores = 2\nimages = { torch = "collbench/torch" }\n')
-    done = expand(LaunchPlan(
+    done = expand(Plan(
         images=("torch",), backends=("torch-gloo",), policies=("multi",), collectives=("allreduce",), sizes=("8",),
         ranks=(4,), hosts=(2,), launches=1, iters=5, warmup=1, timeout="60s", engine="k8s", oversubscribe=False,
         site=str(folder / "site.toml"),

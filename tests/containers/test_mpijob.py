@@ -24,7 +24,7 @@ from collbench.launch.engines.spec import Stack, WorldSpec
 from collbench.launch.expansion import expand, launcher_of
 from collbench.launch.folders import folders_in
 from collbench.launch.waiting import Stopping
-from collbench.schema.plan import LaunchPlan
+from collbench.schema.plan import Plan
 from tests.containers.conftest import Started
 from tests.containers.test_launch import need
 
@@ -143,7 +143,7 @@ def read(container: str, path: str) -> str:
 
 def mpi_job(library: str, folder: Path, ranks: int, policy: str) -> Object:
     """The MPIJob of a launch over two hosts, and its ConfigMap as files."""
-    plan = LaunchPlan(images=(library,), policies=(policy,), collectives=("allreduce",), sizes=("8",), ranks=(ranks,),
+    plan = Plan(images=(library,), policies=(policy,), collectives=("allreduce",), sizes=("8",), ranks=(ranks,),
                       hosts=(2,), launches=1, iters=5, warmup=1, timeout="40s", engine="k8s")  # fmt: skip
     site = K8sSite(cores=ranks, images={library: library}, objects="mpijob", namespace="bench")
     (folder / "site.toml").write_text(

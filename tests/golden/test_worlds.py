@@ -16,10 +16,10 @@ from collbench.launch.folders import folders_in
 from collbench.launch.placement import place
 from collbench.machine import facts
 from collbench.machine.topology import Core, Topology
-from collbench.schema.plan import LaunchPlan
+from collbench.schema.plan import Plan
 
 MACHINE = Topology(tuple(Core(number) for number in range(4)))
-PLAN = LaunchPlan(collectives=("allreduce",), images=("openmpi",))
+PLAN = Plan(collectives=("allreduce",), images=("openmpi",))
 
 
 def commands_of(engine: str, world: WorldSpec) -> tuple[str, ...]:

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from collbench.run.expand import cases_of
-from collbench.schema.plan import Plan, plan_of_some
+from collbench.schema.plan import Plan
 from collbench.schema.store import read_run
 from tests.mpi.jobs import Command, finish
 
@@ -20,7 +20,7 @@ def test_ranks_measure_what_is_asked_and_execute_the_rest_of_it_briefly(mpirun: 
         collectives=("allreduce", "bcast"), sizes=("8", "1K", "64K"), backends=("mpi",), iters=20, gate="barrier"
     )
     cases = [case.identity for case in cases_of(plan, "mpi", 2)]
-    some = plan_of_some(plan, [cases[4], cases[1]], [cases[2]])
+    some = plan.of_world([cases[4], cases[1]], [cases[2]])
     (tmp_path / "plan.json").write_bytes(msgspec.json.encode(some))
     ended = finish(mpirun(2, "run", str(tmp_path / "plan.json"), "--out", str(tmp_path / "run")))
     assert ended.code == 0, ended.err

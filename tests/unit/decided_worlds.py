@@ -19,7 +19,7 @@ from collbench.launch.engines import fake
 from collbench.launch.engines.fake import FakeCommand, FakeEngineSession, Play
 from collbench.schema import record as records
 from collbench.schema.case import Case
-from collbench.schema.plan import Chosen, LaunchPlan, chosen_of, load_launch_plan, load_world_plan
+from collbench.schema.plan import Chosen, Plan, load_launch_plan, load_plan
 from collbench.schema.record import Samples, summarise
 from collbench.schema.store import read_run
 
@@ -50,13 +50,13 @@ class Played:
     executed: tuple[Case, ...]
 
 
-def taking(takes: Takes, plan: LaunchPlan, played: list[Played], stop_at: int | None = None, cut: int = 0) -> Play:
+def taking(takes: Takes, plan: Plan, played: list[Played], stop_at: int | None = None, cut: int = 0) -> Play:
     """Launches of which each has its noise; Ctrl-C in one, after so many of its cases."""
 
     def play(command: FakeCommand) -> int:
         cell, out = command.world.cell, command.world.folders.out
         sequence = int(command.world.name.rpartition("-")[2])
-        chosen = chosen_of(load_world_plan(command.world.folders.plan))
+        chosen = load_plan(command.world.folders.plan).chosen
         asked = [case.identities for case in cases_in(plan, cell) if chosen.executes(case.identities)]
         executed = tuple(one for identities in asked for one in identities)
         measured = [case for case in executed if chosen.measures([case])]

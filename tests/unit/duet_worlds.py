@@ -25,11 +25,11 @@ from collbench.launch.engines import fake
 from collbench.launch.engines.fake import FakeCommand, FakeEngineSession, Playing
 from collbench.schema import record as records
 from collbench.schema.case import Case, Gate, Where
-from collbench.schema.plan import LaunchPlan, chosen_of, load_world_plan
+from collbench.schema.plan import Plan, load_plan
 from collbench.schema.record import Duet, Record
 from collbench.schema.world import LONGEST_REPORT, UNREACHABLE, Order, Report, SliceRule
 
-PLAN = LaunchPlan(
+PLAN = Plan(
     collectives=("bcast",), images=("openmpi",), policies=("single", "multi"), isolation=("strict",),
     sizes=("8", "16", "32"), launches=1, timeout="5s", gate="barrier", engine="fake",
 )  # fmt: skip
@@ -88,13 +88,13 @@ class Worlds:
     heard: list[tuple[str, Order]] = field(default_factory=list)
     told: list[tuple[str, Report]] = field(default_factory=list)
 
-    def play(self, plan: LaunchPlan) -> fake.Play:
+    def play(self, plan: Plan) -> fake.Play:
         """What the fake engine is to play."""
         return lambda command: (
             self._alone(plan, command) if command.world.folders.turns is None else _Ranks(self, plan, command).playing()
         )
 
-    def _alone(self, plan: LaunchPlan, command: FakeCommand) -> int:
+    def _alone(self, plan: Plan, command: FakeCommand) -> int:
         ranks = _Ranks(self, plan, command)
         for case in ranks.measured:
             ranks.leave(case)
@@ -112,10 +112,10 @@ class Worlds:
 class _Ranks:
     """The ranks of one world."""
 
-    def __init__(self, worlds: Worlds, plan: LaunchPlan, command: FakeCommand) -> None:
+    def __init__(self, worlds: Worlds, plan: Plan, command: FakeCommand) -> None:
         self._all, self._command, self._place = worlds, command, place_of(command.world.cell)
         self._samples = plan.iters or 0
-        chosen = chosen_of(load_world_plan(command.world.folders.plan))
+        chosen = load_plan(command.world.folders.plan).chosen
         every = [one for case in cases_in(plan, command.world.cell) for one in case.identities]
         self.measured = [case for case in every if chosen.measures((case,))]
         (command.world.folders.out / "samples").mkdir(parents=True)
@@ -250,25 +250,25 @@ def turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr("collbench.launch.campaign.cores_here", lambda *of: frozenset())  # its cores are not there
     monkeypatch.setattr(duet, "LOOK", 0.0005)
     monkeypatch.setattr(duet, "ENDING", 0.0005)
-    monkeypatch.setattr(LaunchPlan, "slices", property(lambda plan: SliceRule(rounds=ROUNDS, fewest=ROUNDS)))
+    monkeypatch.setattr(Plan, "slices", property(lambda plan: SliceRule(rounds=ROUNDS, fewest=ROUNDS)))
     return temporary
 
 
-def impatient(monkeypatch: pytest.MonkeyPatch) -> LaunchPlan:
+def impatient(monkeypatch: pytest.MonkeyPatch) -> Plan:
     """The plan, of which nothing is waited for longer than a part of a second."""
     monkeypatch.setattr(waiting, "GRACE", 0.0)
     monkeypatch.setattr(waiting, "STARTING", 0.0)
     return msgspec.structs.replace(PLAN, timeout="0.2s", budget="0.1s")
 
 
-def made_ready(worlds: Worlds, plan: LaunchPlan = PLAN) -> tuple[PreparedCampaign, FakeEngineSession]:
+def made_ready(worlds: Worlds, plan: Plan = PLAN) -> tuple[PreparedCampaign, FakeEngineSession]:
     """The campaign, and the engine that plays it."""
     session = FakeEngineSession(worlds.play(plan))
     return prepare(plan, lambda: None, {"fake": session}), session
 
 
 def carried_out(
-    worlds: Worlds, plan: LaunchPlan = PLAN, check: Callable[[], None] = lambda: None,
+    worlds: Worlds, plan: Plan = PLAN, check: Callable[[], None] = lambda: None,
     known: Known = MappingProxyType({}),
 ) -> Heard:  # fmt: skip
     """A whole experiment, of which nothing is left."""

@@ -17,7 +17,7 @@ from collbench.launch.engines import fake
 from collbench.launch.engines.fake import FakeCommand, FakeEngineSession, FakeEngineWorld
 from collbench.schema import record as records
 from collbench.schema.case import Case
-from collbench.schema.plan import chosen_of, load_launch_plan, load_world_plan
+from collbench.schema.plan import load_launch_plan, load_plan
 from collbench.schema.record import Record, ResultCheck, Samples, summarise
 
 TOML = """
@@ -61,7 +61,7 @@ class Engine:
         self.worlds.append(opened)
         cell, out = command.world.cell, command.world.folders.out
         (out / "samples").mkdir(parents=True)
-        chosen = chosen_of(load_world_plan(command.world.folders.plan))
+        chosen = load_plan(command.world.folders.plan).chosen
         cases = [one for asked in cases_in(load_launch_plan(self.path), cell) for one in asked.identities
                  if chosen.measures([one])]  # fmt: skip
         lines = [records.encode(self._record(opened, case)) + b"\n" for case in cases]

@@ -22,11 +22,11 @@ from collbench.launch.waiting import StopCheck
 from collbench.machine.topology import Core, Topology
 from collbench.schema import record as records
 from collbench.schema.case import Case
-from collbench.schema.plan import LaunchPlan
+from collbench.schema.plan import Plan
 from collbench.schema.record import Record, Samples, Work, summarise
 from collbench.schema.store import YardstickReading
 
-PLAN = LaunchPlan(
+PLAN = Plan(
     collectives=("bcast",), images=("openmpi",), policies=("host",), sizes=("8", "16"), launches=2, timeout="5s",
     gate="barrier",
 )  # fmt: skip
@@ -69,7 +69,7 @@ class Heard:
         return [(record.launch, record.case["size"], record.status) for record in self.records]
 
 
-def made(place_for_it: Path, body: str, plan: LaunchPlan = PLAN) -> PreparedCampaign:
+def made(place_for_it: Path, body: str, plan: Plan = PLAN) -> PreparedCampaign:
     """A plan for the host, beside an environment whose mpirun executes `body`."""
     expanded = expand(plan, lambda engine: Topology(tuple(Core(n) for n in range(4))))
     asked = tuple(one for case in expanded.cases[expanded.cells[0]] for one in case.identities)

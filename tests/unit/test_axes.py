@@ -10,7 +10,7 @@ import pytest
 from collbench.cli.measure import CollectiveOptions, collective_command, plan_of
 from collbench.collectives.case import collective_case
 from collbench.schema.axes import AXES, STAGINGS, Axis, Choice, choices_of
-from collbench.schema.plan import LaunchPlan, Plan, Subject, with_axes
+from collbench.schema.plan import Plan, Subject, with_axes
 
 
 def asked(*arguments: str) -> Plan:
@@ -54,7 +54,7 @@ def test_what_a_flag_puts_into_the_plan(arguments: tuple[str, ...], key: str, va
 def test_a_plan_has_the_keys_of_the_table() -> None:
     keys = [choice.key for choice in choices_of("what", "how").values()]
     assert [key for key in Plan.__struct_fields__ if key in keys] == keys
-    assert {choice.key for choice in choices_of("where").values()} <= set(LaunchPlan.__struct_fields__)
+    assert {choice.key for choice in choices_of("where").values()} <= set(Plan.__struct_fields__)
 
 
 def test_one_more_entry_is_one_more_key(monkeypatch: pytest.MonkeyPatch) -> None:

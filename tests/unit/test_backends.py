@@ -24,7 +24,7 @@ from collbench.errors import BackendUnavailable, PlanError, Unsupported
 from collbench.launch.engines.fake import contents
 from collbench.launch.engines.spec import Look
 from collbench.launch.stacks import refuse_missing
-from collbench.schema.plan import LaunchPlan
+from collbench.schema.plan import Plan
 from collbench.schema.store import read_run
 
 Collbench = Callable[..., subprocess.CompletedProcess[str]]
@@ -238,7 +238,7 @@ def test_an_image_without_the_package_lacks_its_backend() -> None:
 
 def test_a_launch_plan_is_refused_where_an_image_lacks_the_package(shown: Callable[..., None]) -> None:
     shown(**{NAME: VALUE})
-    plan = LaunchPlan(collectives=("bcast",), images=("openmpi",), image_backends={"openmpi": (NAME,)})
+    plan = Plan(collectives=("bcast",), images=("openmpi",), image_backends={"openmpi": (NAME,)})
     refuse_missing(plan, "openmpi", Look(contents(), "openmpi", "image openmpi"))
     lacking = msgspec.structs.replace(contents(), backends=("mpi",))
     with pytest.raises(PlanError, match=f"image openmpi: backend {NAME}: the package that adds it is not installed"):

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from collbench.cli.until import changed_keys
-from collbench.schema.plan import LaunchPlan, Side
+from collbench.schema.plan import Plan, Side
 
 BEFORE: dict[str, Any] = {"images": ("openmpi",), "sides": {"base": Side(), "other": Side(variables={"A": "1"})}}
 
@@ -38,7 +38,7 @@ CHANGES: dict[str, tuple[dict[str, Any], dict[str, tuple[object, object]]]] = {
 @pytest.mark.parametrize("what", CHANGES)
 def test_keys_that_differ_are_named_to_the_last_value(what: str) -> None:
     keys, expected = CHANGES[what]
-    before = LaunchPlan(**BEFORE)
-    now = LaunchPlan(**{**BEFORE, **keys})
+    before = Plan(**BEFORE)
+    now = Plan(**{**BEFORE, **keys})
     assert changed_keys(before, now) == expected
     assert bool(expected) == (before != now)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from tests.unit.bench_modules import bench
 
-from collbench.schema.plan import LaunchPlan, load_launch_plan
+from collbench.schema.plan import Plan, load_launch_plan
 
 LAUNCHES = 8
 POLICIES = ("host", "multi")
@@ -20,7 +20,7 @@ class MadeUp:
     """Performs plans: the second side takes 10 % longer, and whichever was started second 2 % longer than that."""
 
     def __init__(self, where: Path) -> None:
-        self.where, self.plans = where, list[LaunchPlan]()
+        self.where, self.plans = where, list[Plan]()
 
     def __call__(self, text: str, by: str, program: tuple[str, ...] = ()) -> Any:
         (self.where / "plan.toml").write_text(text)

@@ -24,7 +24,7 @@ from collbench.run.expand import program_cases
 from collbench.run.experiment import plan_experiment, programs_do_not_fit
 from collbench.schema.case import Case
 from collbench.schema.manifest import Library
-from collbench.schema.plan import LaunchPlan, Plan
+from collbench.schema.plan import Plan
 from collbench.workloads import software
 from collbench.workloads.host import blas as blas_program
 from collbench.workloads.host import dense
@@ -274,7 +274,7 @@ def test_environments_are_asked_about_the_libraries_of_a_plan(monkeypatch: pytes
     monkeypatch.setattr(host, "probe", probe)
     benchmarks: tuple[Any, ...] = ("stream", {"name": "linpack", "blas": ("mkl", "system")})
     for collectives in ((), ("allreduce",)):
-        plan = LaunchPlan(benchmarks=benchmarks, collectives=collectives, images=("openmpi",))
+        plan = Plan(benchmarks=benchmarks, collectives=collectives, images=("openmpi",))
         host.look_beside(plan, "openmpi", "openmpi")
     assert asked == [("stream", "linpack blas=mkl", "linpack blas=system")] * 2
 

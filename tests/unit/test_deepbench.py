@@ -166,7 +166,7 @@ def test_torch_is_a_library_of_the_side() -> None:
 
 def test_the_plan_of_the_paper_has_every_small_problem_and_a_gru_through_time() -> None:
     plan = load_launch_plan(LAUNCH / "siddaramanna2018-cpu.toml")
-    cases = [one.case for one in program_cases(plan.inner(), 1)]
+    cases = [one.case for one in program_cases(plan.of_world(), 1)]
     small = {name: set(groups_of(name)["cpu"]) for name in NAMES}
     found = {name: {case["problem"] for case in cases if case.workload == name} for name in NAMES}
     assert {name: found[name] - small[name] for name in NAMES if found[name] != small[name]} == {

@@ -63,7 +63,7 @@ def test_it_says_what_was_asked_for_and_how_it_is_measured(monkeypatch: pytest.M
     assert found.created.endswith("+00:00") and "." not in found.created
     assert found.python == platform.python_version()
     assert (found.thread_level, found.plan) == (
-        {"requested": "single", "granted": "single"}, msgspec.to_builtins(PLAN)
+        {"requested": "single", "granted": "single"}, PLAN.document
     )  # fmt: skip
     assert found.protocol == protocol(PLAN, "none", "isolated")
 

@@ -32,12 +32,12 @@ from collbench.launch.engines.fake import contents
 from collbench.launch.expansion import expand
 from collbench.launch.waiting import Stopping
 from collbench.machine.topology import Core, Topology, TopologyGpu
-from collbench.schema.plan import LaunchPlan
+from collbench.schema.plan import Plan
 
 pytest.importorskip("docker", reason="the Docker SDK for Python is not installed")
 
 IMAGE = ImageRef("some/image", "sha256:1")
-PLAN = LaunchPlan(collectives=("allreduce",), images=("mpich", "site/openmpi:5"), policies=("multi",))
+PLAN = Plan(collectives=("allreduce",), images=("mpich", "site/openmpi:5"), policies=("multi",))
 NOBODY: Any = SimpleNamespace(check=lambda: None, host="unix:///x")
 
 
@@ -112,12 +112,12 @@ def test_a_folder_that_containers_cannot_use_is_refused(
 
     monkeypatch.setattr(look, "ask", ask)
     if seen:
-        refuse_unseen_folder(NOBODY, IMAGE, PLAN.inner())
+        refuse_unseen_folder(NOBODY, IMAGE, PLAN.of_world())
     else:
         with pytest.raises(
             EngineError, match=f"^temporary folder {tmp_path}: containers of the engine at unix:///x can"
         ):
-            refuse_unseen_folder(NOBODY, IMAGE, PLAN.inner())
+            refuse_unseen_folder(NOBODY, IMAGE, PLAN.of_world())
     script = "cat /collbench/out/token && : > /collbench/out/seen"
     assert mounts == [(("sh", "-c", script), "/collbench/out", False)]
     assert list(tmp_path.iterdir()) == []
@@ -216,7 +216,7 @@ def test_the_last_line_of_an_image_is_its_answer(monkeypatch: pytest.MonkeyPatch
     assert asked == [(module, {}), ((*module, "--build"), {})]
 
 
-def looked(monkeypatch: pytest.MonkeyPatch, plan: LaunchPlan, **more: Any) -> tuple[Any, dict[str, list[Any]]]:
+def looked(monkeypatch: pytest.MonkeyPatch, plan: Plan, **more: Any) -> tuple[Any, dict[str, list[Any]]]:
     """What is found of a plan's images on an engine that gives everything, and what was asked for."""
     asked: dict[str, list[Any]] = {}
 
@@ -257,7 +257,7 @@ def test_every_image_is_looked_up_once_and_asked_what_it_holds(monkeypatch: pyte
 
 def test_images_are_asked_about_the_libraries_of_a_plan(monkeypatch: pytest.MonkeyPatch) -> None:
     benchmarks: tuple[Any, ...] = ("stream", {"name": "linpack", "blas": "mkl"})
-    plan = LaunchPlan(benchmarks=benchmarks, images=("mpich",), policies=("multi",))
+    plan = Plan(benchmarks=benchmarks, images=("mpich",), policies=("multi",))
     _, asked = looked(monkeypatch, plan)
     assert [named["benchmarks"] for _, named in asked["contents_of"]] == [("stream", "linpack blas=mkl")]
 
@@ -339,7 +339,7 @@ def test_a_mount_that_is_refused_is_told_from_other_errors(tmp_path: Path, what:
 
     with made_engine(tmp_path, answer) as made:
         with pytest.raises(EngineError) as caught:
-            refuse_unseen_folder(Docker(made.host), IMAGE, PLAN.inner())
+            refuse_unseen_folder(Docker(made.host), IMAGE, PLAN.of_world())
         told = "Engine and driver must share it: set TMPDIR" in str(caught.value)
         assert told is ("bind source" in what)
         (mount,) = made.bodies[-1]["HostConfig"]["Mounts"]

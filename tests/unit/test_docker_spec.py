@@ -29,10 +29,10 @@ from collbench.launch.overrides import Overrides
 from collbench.launch.placement import Placement, place
 from collbench.launch.rank_environment import notes, places
 from collbench.machine.topology import Core, Topology, TopologyGpu
-from collbench.schema.plan import LaunchPlan
+from collbench.schema.plan import Plan
 
 MACHINE = Topology(tuple(Core(n) for n in range(4)))
-PLAN = LaunchPlan(collectives=("allreduce",), images=("mpich",))
+PLAN = Plan(collectives=("allreduce",), images=("mpich",))
 AT = Folders(Path("/at/plan"), Path("/at/placement"), Path("/at/out"), Path("/at/relay"))
 
 

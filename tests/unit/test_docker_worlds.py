@@ -26,9 +26,9 @@ from collbench.launch.folders import YOUNG, folders_in
 from collbench.launch.placement import place
 from collbench.launch.waiting import LONGEST_LINE, Lines, Log
 from collbench.machine.topology import Core, Topology
-from collbench.schema.plan import LaunchPlan
+from collbench.schema.plan import Plan
 
-PLAN = LaunchPlan(collectives=("allreduce",), images=("mpich",))
+PLAN = Plan(collectives=("allreduce",), images=("mpich",))
 LABELS = {RUN_LABEL: "cb1", LAUNCH_LABEL: "cb1-0", DRIVER_LABEL: "boot/1/2/3"}
 
 # Worlds --------------------------------------------------------------------------------------------------------------

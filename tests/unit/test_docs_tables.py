@@ -25,7 +25,7 @@ from collbench.report.tables import FORMATS
 from collbench.schema.axes import AXES, Axis, Choice, Sizes, Value
 from collbench.schema.case import Case, Where, refuse_odd
 from collbench.schema.manifest import Allocation, Disk, Experiment, Gpu, Host, Image, Library, Manifest, Protocol
-from collbench.schema.plan import LaunchPlan, Plan, load_launch_plan, load_plan
+from collbench.schema.plan import LAUNCH_KEYS, WORLD_KEYS, Plan, load_launch_plan, load_plan
 from collbench.schema.record import (
     ClockError,
     Confinement,
@@ -128,10 +128,10 @@ def test_factors_are_those_of_the_table_of_axes() -> None:
 
 def test_keys_of_launch_plans() -> None:
     documented = rows(section("plans.md", "Launch plans"), "key", "default", "meaning")
-    fields = [field for field in msgspec.structs.fields(LaunchPlan) if field.name not in Plan.__struct_fields__]
+    fields = [field for field in msgspec.structs.fields(Plan) if field.name in LAUNCH_KEYS]
     assert [name.strip("`") for name in documented] == [field.name for field in fields]
     for field in fields:
-        if field.default is not msgspec.NODEFAULT:
+        if field.default is not msgspec.NODEFAULT and field.name != "images":
             default = "" if field.default is None else f"`{json.dumps(field.default)}`"
             assert default == documented[f"`{field.name}`"][0], field.name
     steps = rows(section("containers.md", "The ladder"), "step", "adds")
@@ -152,7 +152,8 @@ def test_policies_are_those_of_the_package_and_their_fields() -> None:
 def test_plan_keys_and_defaults() -> None:
     text = section("plans.md", "Plan files")
     documented = rows(text, "key", "default", "meaning")
-    fields = (*msgspec.structs.fields(Plan), *msgspec.structs.fields(Sizes))
+    keys = [field for field in msgspec.structs.fields(Plan) if field.name in WORLD_KEYS]
+    fields = (*keys, *msgspec.structs.fields(Sizes))
     assert [name.strip("`") for name in documented] == [field.name for field in fields]
     for field in fields:
         if field.default not in (None, (), msgspec.NODEFAULT) and not isinstance(field.default, Sizes):

@@ -21,7 +21,7 @@ from collbench.launch.cells import Launch, LaunchCell, LaunchPart
 from collbench.launch.duet import CHECKED
 from collbench.launch.expansion import MOST_WORLDS
 from collbench.schema.case import Gate
-from collbench.schema.plan import LaunchPlan
+from collbench.schema.plan import Plan
 from collbench.schema.world import SliceRule
 from collbench.timing.loop import LARGEST_SLACK
 
@@ -248,7 +248,7 @@ def test_mostly_late_in_one_world_changes_the_gate_of_both_and_begins_anew() -> 
 
 
 def test_hopeless_rounds_in_a_row_end_a_gate_early(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(LaunchPlan, "slices", property(lambda plan: SliceRule(rounds=20)))
+    monkeypatch.setattr(Plan, "slices", property(lambda plan: SliceRule(rounds=20)))
     worlds = Worlds(ready=BOTH, late=lambda place, size, order: 15 if order.gate == "roundtime" else 0)
     carried_out(worlds, ROUNDTIME)
     assert [order.gate for order in worlds.slices(A)] == ["roundtime"] * 6 + ["barrier"] * 20

@@ -34,7 +34,7 @@ from collbench.launch import duet
 from collbench.launch.campaign import finished, run_campaign
 from collbench.launch.engines import fake
 from collbench.launch.engines.fake import FakeEngineSession
-from collbench.schema.plan import LaunchPlan
+from collbench.schema.plan import Plan
 from collbench.schema.world import SliceRule
 
 __all__ = ["turns"]
@@ -165,7 +165,7 @@ def test_a_driver_that_was_stopped_blames_no_world(monkeypatch: pytest.MonkeyPat
 # Ctrl-C --------------------------------------------------------------------------------------------------------------
 
 
-def interrupted_at(number: int, worlds: Worlds, plan: LaunchPlan) -> tuple[Heard, FakeEngineSession, bool]:
+def interrupted_at(number: int, worlds: Worlds, plan: Plan) -> tuple[Heard, FakeEngineSession, bool]:
     """What was recorded when the driver is told to stop after so many orders; whether it was."""
     (ready, session), heard = made_ready(worlds, plan), Heard()
 
@@ -266,7 +266,7 @@ def test_what_it_takes_to_wake_up_is_no_work() -> None:
 
 def test_a_round_beside_a_world_that_was_awake_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
     """It was awake before its turn in round 4: during the others' in round 3 or 4. Two of twenty are not too many."""
-    monkeypatch.setattr(LaunchPlan, "slices", property(lambda plan: SliceRule(rounds=20)))
+    monkeypatch.setattr(Plan, "slices", property(lambda plan: SliceRule(rounds=20)))
     worlds = Worlds(
         asleep=lambda place, number: 0.05 if place == B and number == 4 else 0.0,
         seconds=lambda place, size, number: 1e-5 * (2.0 if place == B else 1.0) * (9.0 if number in (3, 4) else 1.0),
@@ -285,7 +285,7 @@ def test_clearly_more_than_a_tenth_of_all_sleeps_are_too_many(
     monkeypatch: pytest.MonkeyPatch, rounds: int, awake: int, expected: str
 ) -> None:
     """Each world sleeps once a round. Of 40 sleeps a tenth is 4, with an error of 1.9; of 12 it is 1.2 and 1."""
-    monkeypatch.setattr(LaunchPlan, "slices", property(lambda plan: SliceRule(rounds=rounds)))
+    monkeypatch.setattr(Plan, "slices", property(lambda plan: SliceRule(rounds=rounds)))
     worlds = Worlds(asleep=lambda place, number: 0.05 if place == B and number < awake else 0.0)
     assert set(how(carried_out(worlds, msgspec.structs.replace(PLAN, sizes=("8",)))).values()) == {expected}
 

@@ -23,11 +23,11 @@ from collbench.launch.engines.docker.containers import clear, remove_all
 from collbench.launch.engines.docker.look import ImageRef, ask, inspect
 from collbench.launch.engines.spec import cleaned
 from collbench.launch.folders import driver_identity
-from collbench.schema.plan import LaunchPlan
+from collbench.schema.plan import Plan
 
 pytest.importorskip("docker", reason="the Docker SDK for Python is not installed")
 
-PLAN = LaunchPlan(images=("openmpi",))
+PLAN = Plan(images=("openmpi",))
 IMAGE = ImageRef("some/image", "sha256:1")
 
 #: The state of a container that did what it was to do.

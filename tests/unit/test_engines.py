@@ -7,7 +7,7 @@ import pytest
 from collbench.errors import PlanError
 from collbench.launch import engines
 from collbench.schema.axes import STEPS
-from collbench.schema.plan import LaunchPlan
+from collbench.schema.plan import Plan
 
 
 @pytest.mark.parametrize("name", engines.names())
@@ -25,7 +25,7 @@ def test_what_every_engine_says_of_itself(name: str) -> None:
     assert (engine.start_seconds[0] > 0, engine.starts_ranks) == (name != "fake", name in ("slurm", "k8s"))
     assert engine.makes_containers is (name in ("docker", "podman", "fake"))
     assert (engine.script is None, engine.commands is None) == (not engine.starts_ranks, engine.starts_ranks)
-    plan = LaunchPlan(images=("openmpi",))
+    plan = Plan(images=("openmpi",))
     if engine.starts_ranks:
         with pytest.raises(PlanError, match="needs a site file"):
             engine.site(plan)
@@ -35,5 +35,5 @@ def test_what_every_engine_says_of_itself(name: str) -> None:
 
 
 def test_the_machine_of_the_fake_engine_has_two_nodes() -> None:
-    cores = engines.get("fake").site(LaunchPlan(images=("openmpi",))).machine.cores
+    cores = engines.get("fake").site(Plan(images=("openmpi",))).machine.cores
     assert [(core.number, core.node) for core in cores] == [(n, 0) for n in range(8)] + [(n, 1) for n in range(8, 16)]

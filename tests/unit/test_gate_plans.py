@@ -14,7 +14,7 @@ from collbench.cli.gate import plan_for_gate
 from collbench.cli.sides import side_of
 from collbench.errors import RequestError
 from collbench.launch.engines.fake import contents
-from collbench.schema.plan import LaunchPlan, check_launch_plan
+from collbench.schema.plan import Plan, check_launch_plan
 from collbench.timing import _loop
 
 #: A library: any will do, which nobody loads.
@@ -79,13 +79,13 @@ def test_an_environment_without_a_library_is_refused(plan: Path, monkeypatch: py
     assert plan_for_gate(str(plan), None, False)[1].images == ("host",)
 
 
-TWO = LaunchPlan(
+TWO = Plan(
     collectives=("bcast",), images=("a", "b"), policies=("single",), variables={"OLD": "1", "BOTH": "1"},
     image_backends={"a": ("mpi",)}, environments={"b": "/env"}, libraries=("/l/libx.so",),
 )  # fmt: skip
 
 
-def on_side(texts: tuple[str, ...], plan: LaunchPlan = TWO) -> LaunchPlan:
+def on_side(texts: tuple[str, ...], plan: Plan = TWO) -> Plan:
     """The plan of a side that was asked for so."""
     both = {"base": side_of("--base", texts, plan), "other": side_of("--other", (), plan)}
     return check_launch_plan(msgspec.structs.replace(plan, sides=both)).of_sides(("base",))

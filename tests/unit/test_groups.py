@@ -16,7 +16,7 @@ from collbench.launch.cells import Launch, LaunchPart
 from collbench.launch.engines import fake
 from collbench.launch.expansion import MOST_WORLDS, ExpandedPlan, Group, buffers, expand, groups_of, key_of, why_alone
 from collbench.machine.topology import Core, Topology, TopologyGpu
-from collbench.schema.plan import LaunchPlan, Side
+from collbench.schema.plan import Plan, Side
 from collbench.schema.record import Alone
 
 MACHINE = Topology(tuple(Core(number) for number in range(8)), tuple(TopologyGpu(f"GPU-{letter}") for letter in "ab"))
@@ -31,7 +31,7 @@ def takes_turns(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def expanded(**values: Any) -> ExpandedPlan:
-    plan: LaunchPlan = msgspec.structs.replace(PLAN, **values)
+    plan: Plan = msgspec.structs.replace(PLAN, **values)
     return expand(plan, lambda engine: MACHINE)
 
 

@@ -32,10 +32,10 @@ from collbench.launch.rank_environment import places
 from collbench.launch.stacks import stack_of
 from collbench.launch.waiting import LONGEST_LINE, Log
 from collbench.machine.topology import Core, Topology
-from collbench.schema.plan import LaunchPlan
+from collbench.schema.plan import Plan
 
 MACHINE = Topology(tuple(Core(number) for number in range(2)))
-PLAN = LaunchPlan(collectives=("allreduce",), images=("openmpi",), policies=("host",), oversubscribe=True)
+PLAN = Plan(collectives=("allreduce",), images=("openmpi",), policies=("host",), oversubscribe=True)
 ENGINE = engines.get("host")
 
 
@@ -152,7 +152,7 @@ def test_ranks_of_a_program_are_started_by_the_library_of_the_image(
         return contents(wanted)
 
     monkeypatch.setattr(host, "probe", ask)
-    plan = LaunchPlan(images=("torch",), benchmarks=(benchmark,))
+    plan = Plan(images=("torch",), benchmarks=(benchmark,))
     look = host.look_beside(plan, "torch", "torch")
     assert (asked, look.contents.vendor) == ([wanted], wanted)
     assert stack_of(plan, "torch", look).launcher.vendor == (wanted or "process")

@@ -21,7 +21,7 @@ from collbench.launch.engines.k8s.site import K8sSite, read
 from collbench.launch.engines.spec import Stack, WorldSpec
 from collbench.launch.expansion import expand, launcher_of
 from collbench.launch.folders import folders_in
-from collbench.schema.plan import LaunchPlan
+from collbench.schema.plan import Plan
 
 SITE: dict[str, Any] = {
     "cores": 8, "objects": "mpijob", "namespace": "bench",
@@ -32,7 +32,7 @@ REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 
 Golden = Callable[[str, str], None]
 
-PLAN = LaunchPlan(images=("openmpi",), policies=("single",), collectives=("allreduce",), sizes=("8",), ranks=(2,),
+PLAN = Plan(images=("openmpi",), policies=("single",), collectives=("allreduce",), sizes=("8",), ranks=(2,),
                   hosts=(2,), launches=1, engine="k8s")  # fmt: skip
 
 #: What a tainted pool of GPUs with a fast fabric needs.

@@ -19,10 +19,10 @@ from collbench.launch.engines import fake
 from collbench.launch.engines.fake import FakeCommand, FakeEngineSession, Play, Playing, contents
 from collbench.launch.probe import Contents
 from collbench.schema.manifest import Library
-from collbench.schema.plan import LaunchPlan
+from collbench.schema.plan import Plan
 from collbench.schema.world import Place, read_places
 
-PLAN = LaunchPlan(
+PLAN = Plan(
     collectives=("bcast",), images=("openmpi",), policies=("single",), sizes=("8", "16"), launches=2, timeout="5s",
     gate="barrier", engine="fake",
 )  # fmt: skip
@@ -38,7 +38,7 @@ def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "tmp"
 
 
-def leave(command: FakeCommand, plan: LaunchPlan = PLAN, cases: int | None = None) -> int:
+def leave(command: FakeCommand, plan: Plan = PLAN, cases: int | None = None) -> int:
     """What ranks that measure so many cases of their world leave; all of them where no number is given."""
     asked = tuple(one for case in cases_in(plan, command.world.cell) for one in case.identities)
     leave_good(command.world.folders.out, asked[:cases])
@@ -56,7 +56,7 @@ def only_first(oddity: Play) -> Play:
 
 
 def carried_out(
-    play: Play, plan: LaunchPlan = PLAN, check: Callable[[], None] = lambda: None, remark: str = ""
+    play: Play, plan: Plan = PLAN, check: Callable[[], None] = lambda: None, remark: str = ""
 ) -> tuple[Heard, FakeEngineSession]:
     """A whole experiment."""
     session, heard = FakeEngineSession(play, remark=remark), Heard()

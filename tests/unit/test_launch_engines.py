@@ -20,15 +20,15 @@ from collbench.launch.engines.spec import Looks, Stack, WorldSpec
 from collbench.launch.folders import folders_in
 from collbench.launch.placement import place
 from collbench.machine.topology import Core, Topology
-from collbench.schema.plan import LaunchPlan
+from collbench.schema.plan import Plan
 
 MACHINE = Topology(tuple(Core(number) for number in range(4)))
-PLAN = LaunchPlan(collectives=("allreduce",), images=("mpich",), policies=("host",))
+PLAN = Plan(collectives=("allreduce",), images=("mpich",), policies=("host",))
 
 # The host ------------------------------------------------------------------------------------------------------------
 
 
-def looked(plan: LaunchPlan, vendors: dict[str, str]) -> Looks:
+def looked(plan: Plan, vendors: dict[str, str]) -> Looks:
     """What the host's side of a plan's images is, beside images that hold these libraries."""
     cells = [LaunchCell(image, "host", None, 2, engine="host") for image in plan.images]
     return HostSession(lambda: None).look(plan, {cell: place(MACHINE, cell, plan) for cell in cells}, vendors)

@@ -10,7 +10,7 @@ from tests.unit.test_launch_placement import POLICIES, cell, plan, with_gpus
 from collbench.errors import PlanError
 from collbench.launch.cells import LaunchCell
 from collbench.launch.placement import place
-from collbench.schema.plan import LaunchPlan
+from collbench.schema.plan import Plan
 
 
 def fits(workers: int, server: bool, far: bool, nodes: int, cores: int, gpus: int, each: int | str) -> bool:
@@ -28,7 +28,7 @@ def fits(workers: int, server: bool, far: bool, nodes: int, cores: int, gpus: in
     return not server or left > 0
 
 
-def on_gpus(policy: str, workers: int, server: bool, far: bool, each: int | str) -> tuple[LaunchCell, LaunchPlan]:
+def on_gpus(policy: str, workers: int, server: bool, far: bool, each: int | str) -> tuple[LaunchCell, Plan]:
     return cell(policy, workers + server, server, far), plan(device="gpu", cores_per_rank=each)
 
 

@@ -32,12 +32,12 @@ from collbench.launch.stacks import Stacks, differences_of, refuse_missing
 from collbench.machine.topology import Core, Topology, TopologyGpu
 from collbench.schema.axes import sizes_in_bytes
 from collbench.schema.manifest import Library
-from collbench.schema.plan import LaunchPlan, load_launch_plan, load_plan
+from collbench.schema.plan import Plan, load_launch_plan, load_plan
 from collbench.schema.record import SCHEMA
 
 ROOT = Path(__file__).parents[2]
 MACHINE = Topology(tuple(Core(n) for n in range(16)), tuple(TopologyGpu(f"GPU-{letter}") for letter in "abcd"))
-BASE = LaunchPlan(collectives=("allreduce",), images=("mpich",), backends=("nccl",), device="gpu")
+BASE = Plan(collectives=("allreduce",), images=("mpich",), backends=("nccl",), device="gpu")
 
 
 def side(image: str, nccl: bool = True) -> Stack:
@@ -135,7 +135,7 @@ def test_what_nccl_takes_is_its_three_buffers_and_a_header() -> None:
 # Dry run --------------------------------------------------------------------------------------------------------------
 
 
-def shown(plan: LaunchPlan) -> dict[str, list[str]]:
+def shown(plan: Plan) -> dict[str, list[str]]:
     """The lines of each cell by its title."""
     expanded = expand(plan, lambda engine: MACHINE)
     start = {

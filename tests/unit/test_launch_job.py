@@ -160,7 +160,7 @@ def test_a_record_is_progress_and_a_start_takes_longer() -> None:
 
 def test_a_world_has_the_plans_limits_and_time_to_start_and_to_end() -> None:
     """Ranks end themselves at the time-out; a case may take its budget too, and a world as long as all its cases."""
-    plan = msgspec.structs.replace(PLAN, timeout="7s", budget="2s").inner()
+    plan = msgspec.structs.replace(PLAN, timeout="7s", budget="2s").of_world()
     found = limits_of(plan, 3)
     assert found == Limits(start=7.0 + STARTING, case=2.0 + 7.0 + GRACE, cases=3)
     assert found.all == found.start + 3 * found.case

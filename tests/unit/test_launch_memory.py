@@ -10,14 +10,14 @@ from collbench.errors import PlanError
 from collbench.launch import expansion
 from collbench.launch.cells import LaunchCell, cases_in
 from collbench.launch.expansion import buffers, refuse_too_large
-from collbench.schema.plan import LaunchPlan
+from collbench.schema.plan import Plan
 
 MULTI = msgspec.structs.replace(PLAN, policies=("multi",), launches=1)
 
 
 def test_buffers_are_counted_rank_by_rank() -> None:
     def of(name: str, in_place: bool = False, ranks: int = 3, root: int = 0) -> int:
-        plan = LaunchPlan(collectives=(name,), images=("openmpi",), sizes=("120",), in_place=(in_place,),
+        plan = Plan(collectives=(name,), images=("openmpi",), sizes=("120",), in_place=(in_place,),
                           ranks=(ranks,), roots=(root,), policies=("multi",), engine="fake")  # fmt: skip
         ((case,),) = (cases_in(plan, LaunchCell("openmpi", "multi", "strict", ranks)),)
         return buffers(case)  # type: ignore[arg-type]
@@ -48,7 +48,7 @@ def test_programs_and_gpus_look_for_themselves(monkeypatch: pytest.MonkeyPatch) 
 
 def test_a_training_that_does_not_fit_says_what_would_make_it_smaller() -> None:
     training = {"name": "ddp", "network": "resnet50", "batch": 1 << 20}
-    plan = LaunchPlan(images=("torch",), benchmarks=(training,), ranks=(2,), policies=("multi",), engine="fake")
+    plan = Plan(images=("torch",), benchmarks=(training,), ranks=(2,), policies=("multi",), engine="fake")
     cell = LaunchCell("torch", "multi", "strict", 2, engine="fake")
     with pytest.raises(PlanError, match=r"batch=1048576 .* needs .* TiB .* Lower the batch or the number of ranks\.$"):
         refuse_too_large(plan, {cell: cases_in(plan, cell)}, free=1 << 40)

@@ -13,9 +13,9 @@ from collbench.launch.cells import LaunchCell
 from collbench.launch.folders import UNPRIVILEGED, disturbances, folders, sign, user_inside
 from collbench.launch.placement import Placement, place
 from collbench.machine.topology import Core, Topology
-from collbench.schema.plan import LaunchPlan
+from collbench.schema.plan import Plan
 
-PLAN = LaunchPlan(collectives=("allreduce",), images=("mpich",))
+PLAN = Plan(collectives=("allreduce",), images=("mpich",))
 
 
 @pytest.fixture(autouse=True)
@@ -28,7 +28,7 @@ def on_cores(*numbers: int) -> Placement:
 
 
 def test_a_launch_on_the_same_cores_is_said_as_long_as_it_lives(tmp_path: Path) -> None:
-    with folders(PLAN.inner(), user_inside(), "0-2"):
+    with folders(PLAN.of_world(), user_inside(), "0-2"):
         (line,) = disturbances([on_cores(1, 2), on_cores(3)])
         assert line.startswith(f"another launch runs on cores 1-2 ({tmp_path}/collbench-")
         assert "core 0 (" in disturbances([on_cores(0)])[0]

@@ -24,7 +24,7 @@ from collbench.launch.collect import placed_case
 from collbench.launch.expansion import expand
 from collbench.machine.topology import Core, Topology
 from collbench.schema.case import Case
-from collbench.schema.plan import LaunchPlan
+from collbench.schema.plan import Plan
 from collbench.schema.record import Record
 from collbench.schema.store import read_run
 
@@ -200,7 +200,7 @@ def machine(engine: str) -> Topology:
 
 
 def test_a_program_is_measured_with_all_its_measures_where_one_is_open_anywhere() -> None:
-    plan = LaunchPlan(
+    plan = Plan(
         collectives=("bcast",), sizes=("8", "16"), ranks=(1,), images=("openmpi",), policies=("host", "multi"),
         benchmarks=({"name": "stream", "arrays": "any", "size": ("8", "16")},),
     )  # fmt: skip
@@ -219,7 +219,7 @@ def test_a_program_is_measured_with_all_its_measures_where_one_is_open_anywhere(
 
 
 def test_a_launch_of_a_part_is_estimated_shorter() -> None:
-    expanded = expand(LaunchPlan(collectives=("bcast",), sizes=("8", "16"), images=("openmpi",)), machine)
+    expanded = expand(Plan(collectives=("bcast",), sizes=("8", "16"), images=("openmpi",)), machine)
     cell = expanded.cells[0]
     one = next(iter(expanded.expected[cell]))
     none, part, brief, all_of_it = (
@@ -237,7 +237,7 @@ def test_a_launch_of_a_part_is_estimated_shorter() -> None:
 
 @pytest.mark.parametrize(("until", "done"), [("launches", True), ("decided", False)])
 def test_until_decided_a_failed_case_is_not_all_of_its_launch(until: str, done: bool) -> None:
-    plan = LaunchPlan(collectives=("bcast",), sizes=("8", "16"), images=("openmpi",), policies=("host",), until=until)
+    plan = Plan(collectives=("bcast",), sizes=("8", "16"), images=("openmpi",), policies=("host",), until=until)
     expanded = expand(plan, machine)
     cell = expanded.cells[0]
     case = next(iter(expanded.expected[cell]))

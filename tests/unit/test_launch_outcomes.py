@@ -27,7 +27,7 @@ from collbench.machine import facts
 from collbench.run.facts_of_ranks import protocol
 from collbench.schema import record as records
 from collbench.schema.manifest import Library
-from collbench.schema.plan import LaunchPlan
+from collbench.schema.plan import Plan
 from collbench.schema.record import Record
 
 MULTI = msgspec.structs.replace(PLAN, policies=("multi",), launches=1)
@@ -41,13 +41,13 @@ def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def prepared(
-    plan: LaunchPlan, play: Play = leave, check: Callable[[], None] = lambda: None, **session: Any
+    plan: Plan, play: Play = leave, check: Callable[[], None] = lambda: None, **session: Any
 ) -> tuple[PreparedCampaign, FakeEngineSession]:
     made = FakeEngineSession(play, **session)
     return prepare(plan, check, {"fake": made}), made
 
 
-def carried_out(plan: LaunchPlan, play: Play = leave, **session: Any) -> tuple[Heard, FakeEngineSession]:
+def carried_out(plan: Plan, play: Play = leave, **session: Any) -> tuple[Heard, FakeEngineSession]:
     ready, made = prepared(plan, play, **session)
     heard = Heard()
     run_campaign(ready, heard, frozenset(), {}, lambda: None)
@@ -252,7 +252,7 @@ def test_every_engine_of_a_plan_is_connected_to_once(monkeypatch: pytest.MonkeyP
     asked: list[Any] = []
 
     def connecting(name: str) -> Any:
-        def connect_to(plan: LaunchPlan, check: Any) -> Any:
+        def connect_to(plan: Plan, check: Any) -> Any:
             asked.append((name, plan.docker_host, check))
             return name
 
@@ -298,7 +298,7 @@ def test_the_manifest_says_what_was_compared() -> None:
         {"requested": "single"},
         facts.environment(backends.variables()),
     )
-    assert found.plan == msgspec.to_builtins(plan)
+    assert found.plan == plan.document
     experiment = found.experiment
     assert experiment is not None
     assert (experiment.engine, experiment.seed, experiment.launches) == ("Fake Engine 1", 9, 3)

@@ -26,7 +26,7 @@ from collbench.launch.shipped import find_plan
 from collbench.launch.stacks import Stacks
 from collbench.machine.facts import parse_cores
 from collbench.machine.topology import Core, Topology, TopologyGpu
-from collbench.schema.plan import LaunchPlan, load_launch_plan
+from collbench.schema.plan import Plan, load_launch_plan
 from collbench.schema.record import Record
 from collbench.workloads.program import ProgramCase
 
@@ -51,15 +51,15 @@ def cell(policy: str, ranks: int, servers: int = 0, far: bool = False) -> Launch
     )
 
 
-def plan(**more: Any) -> LaunchPlan:
-    return LaunchPlan(collectives=("allreduce",), images=("openmpi",), **more)
+def plan(**more: Any) -> Plan:
+    return Plan(collectives=("allreduce",), images=("openmpi",), **more)
 
 
 def placed_groups(there: Topology, asked: LaunchCell, **more: Any) -> tuple[tuple[int, ...], ...]:
     return tuple(box.ranks for box in place(there, asked, plan(**more)).boxes)
 
 
-def cells_of(asked: LaunchPlan) -> tuple[LaunchCell, ...]:
+def cells_of(asked: Plan) -> tuple[LaunchCell, ...]:
     """On a machine of one node with 8 cores."""
     return expand(asked, lambda engine: machine(1, 8)).cells
 
@@ -248,7 +248,7 @@ def test_spare_cores_are_idle_or_the_first_workers() -> None:
 
 
 def test_workers_make_two_kinds_of_worlds() -> None:
-    asked = LaunchPlan(
+    asked = Plan(
         collectives=("ps_bcast", "allreduce", "ps_gather"), images=("openmpi",), policies=("single",), workers=(1, 4)
     )
     cells = cells_of(asked)
@@ -260,9 +260,7 @@ def test_workers_make_two_kinds_of_worlds() -> None:
 
 
 def test_an_image_has_backends_of_its_own() -> None:
-    asked = LaunchPlan(
-        collectives=("allreduce",), images=("openmpi", "torch"), image_backends={"torch": ("torch-gloo",)}
-    )
+    asked = Plan(collectives=("allreduce",), images=("openmpi", "torch"), image_backends={"torch": ("torch-gloo",)})
     found = {
         one.image: {kept["backend"] for case in cases_in(asked, one) for kept in case.identities}
         for one in cells_of(asked)
@@ -271,7 +269,7 @@ def test_an_image_has_backends_of_its_own() -> None:
 
 
 def test_buffers_that_do_not_fit_are_refused_before_anything_starts() -> None:
-    asked = LaunchPlan(collectives=("ps_gather",), images=("openmpi",), sizes=("1G",), workers=(4,))
+    asked = Plan(collectives=("ps_gather",), images=("openmpi",), sizes=("1G",), workers=(4,))
     cases = {one: cases_in(asked, one) for one in cells_of(asked)}
     refuse_too_large(asked, cases, free=9 << 30)
     with pytest.raises(PlanError, match=r"ps_gather of 1\.00 GiB needs 8\.00 GiB of memory, and 8\.00 GiB are free"):
@@ -316,7 +314,7 @@ def test_the_plan_of_lee_and_lee_has_their_four_places() -> None:
 
 
 def test_blocks_hold_every_cell_once_and_follow_from_the_seed() -> None:
-    asked = LaunchPlan(collectives=("bcast",), images=("a", "b"), isolation=STEPS, launches=5, seed=3)
+    asked = Plan(collectives=("bcast",), images=("a", "b"), isolation=STEPS, launches=5, seed=3)
     cells = cells_of(asked)
     order = order_of(asked, cells)
     assert [launch.sequence for launch in order] == list(range(len(cells) * 5))
@@ -324,13 +322,13 @@ def test_blocks_hold_every_cell_once_and_follow_from_the_seed() -> None:
     assert all(sorted(map(repr, block)) == sorted(map(repr, cells)) for block in blocks)
     assert len({tuple(map(repr, block)) for block in blocks}) > 1
     assert order == order_of(asked, cells)
-    other = LaunchPlan(collectives=("bcast",), images=("a", "b"), isolation=STEPS, launches=5, seed=4)
+    other = Plan(collectives=("bcast",), images=("a", "b"), isolation=STEPS, launches=5, seed=4)
     assert order != order_of(other, cells)
 
 
 def test_a_launch_is_finished_when_all_its_own_cases_are_recorded_or_one_failed() -> None:
     """Two workers and a server are three ranks, as three workers are: their records are not taken for each other's."""
-    asked = LaunchPlan(collectives=("ps_bcast", "allreduce"), images=("openmpi",), policies=("single",), workers=(2, 3),
+    asked = Plan(collectives=("ps_bcast", "allreduce"), images=("openmpi",), policies=("single",), workers=(2, 3),
                        sizes=("8", "16"), launches=1)  # fmt: skip
     prepared = PreparedCampaign(expand(asked, lambda engine: machine(1, 4)), {}, Stacks({}, (), (), ()))
     cases = prepared.expanded.expected
@@ -359,10 +357,10 @@ def test_a_launch_is_finished_when_all_its_own_cases_are_recorded_or_one_failed(
     ],
 )
 def test_what_no_world_could_measure_is_refused_before_one_starts(more: dict[str, Any], message: str) -> None:
-    asked = LaunchPlan(**{"collectives": ("allreduce",), "images": ("openmpi",), **more})
+    asked = Plan(**{"collectives": ("allreduce",), "images": ("openmpi",), **more})
     with pytest.raises(RequestError, match=re.escape(message)):
         all_cases(asked)
 
 
-def all_cases(asked: LaunchPlan) -> list[tuple[CollectiveCase | ProgramCase, ...]]:
+def all_cases(asked: Plan) -> list[tuple[CollectiveCase | ProgramCase, ...]]:
     return [*expand(asked, lambda engine: machine(1, 4)).cases.values()]

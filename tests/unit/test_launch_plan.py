@@ -74,8 +74,8 @@ def test_what_is_refused(tmp_path: Path, more: str, message: str) -> None:
 
 def test_the_inner_plan_is_what_one_world_measures(tmp_path: Path) -> None:
     plan = load_launch_plan(written(tmp_path, 'images = ["openmpi"]\nbudget = "2s"\nlaunches = 3'))
-    assert plan.inner().budget_seconds == 2
-    assert not hasattr(plan.inner(), "images")
+    assert plan.of_world().budget_seconds == 2
+    assert not plan.of_world().images and "launches" not in plan.of_world().document
 
 
 def test_images_are_named_as_docker_does(tmp_path: Path) -> None:

@@ -13,14 +13,14 @@ from collbench.launch.cells import cases_in, inner_plan
 from collbench.launch.collect import placed_case
 from collbench.launch.expansion import expand, refuse_too_large
 from collbench.launch.stacks import Stacks
-from collbench.schema.plan import LaunchPlan
+from collbench.schema.plan import Plan
 from collbench.schema.record import Record
 
 POLICIES = ("host", "single", "multi", "packed:1", "packed:2", "packed:3", "packed:9")
 
 
 def test_workloads_are_launched_on_one_rank_and_have_a_record_for_each_measure() -> None:
-    asked = LaunchPlan(
+    asked = Plan(
         benchmarks=({"name": "stream", "arrays": "any", "size": ("8", "16")},),
         images=("openmpi",),
         policies=("host", "multi"),
@@ -40,7 +40,7 @@ def test_workloads_are_launched_on_one_rank_and_have_a_record_for_each_measure()
 @pytest.mark.parametrize("device", ["cpu", "gpu"])
 def test_a_program_that_takes_more_memory_than_is_free_is_not_started(device: Literal["cpu", "gpu"]) -> None:
     """stream has three arrays in host memory, also in a plan whose collectives are on GPUs."""
-    asked = LaunchPlan(
+    asked = Plan(
         benchmarks=({"name": "stream", "arrays": "any", "size": ("8", "1G")},), images=("openmpi",), device=device
     )
     cases = {cell: cases_in(asked, cell) for cell in expand(asked, lambda engine: with_gpus(1, 4, 1)).cells}
@@ -50,7 +50,7 @@ def test_a_program_that_takes_more_memory_than_is_free_is_not_started(device: Li
 
 
 def test_collectives_and_workloads_of_one_launch_plan() -> None:
-    asked = LaunchPlan(collectives=("allreduce",), benchmarks=("stream",), images=("openmpi",), sizes=("8",))
+    asked = Plan(collectives=("allreduce",), benchmarks=("stream",), images=("openmpi",), sizes=("8",))
     (first, *_) = cells_of(asked)
     found = [kept.workload for case in cases_in(asked, first) for kept in case.identities]
     assert found == ["allreduce"] + 4 * ["stream"]

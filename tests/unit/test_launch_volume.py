@@ -20,7 +20,7 @@ from collbench.launch.launchers import PROCESS
 from collbench.launch.stacks import Stacks
 from collbench.launch.waiting import StopCheck
 from collbench.machine.topology import Core, Topology
-from collbench.schema.plan import LaunchPlan
+from collbench.schema.plan import Plan
 from collbench.schema.store import read_run
 
 PLAN = """
@@ -56,7 +56,7 @@ def test_a_volume_that_cannot_be_made(tmp_path: Path, monkeypatch: pytest.Monkey
     (tmp_path / "plan.toml").write_text(PLAN, encoding="utf-8")
     with made_engine(tmp_path, answer) as made:
 
-        def expanded_on_one_core(plan: LaunchPlan) -> ExpandedPlan:
+        def expanded_on_one_core(plan: Plan) -> ExpandedPlan:
             return expand(plan, lambda engine: Topology((Core(0),)))
 
         def prepared(expanded: ExpandedPlan, check: StopCheck, held: object) -> PreparedCampaign:

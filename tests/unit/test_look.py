@@ -18,9 +18,9 @@ from collbench.launch.probe import Contents
 from collbench.launch.stacks import Stacks, contents_in, look_at, refuse_missing, stack_of
 from collbench.machine.topology import Core, Topology
 from collbench.schema.manifest import Library
-from collbench.schema.plan import LaunchPlan
+from collbench.schema.plan import Plan
 
-PLAN = LaunchPlan(
+PLAN = Plan(
     collectives=("bcast",), images=("openmpi", "mpich"), policies=("host", "single"), sizes=("8",), engine="fake"
 )
 MPI = Library(name="MPI", version="5", sha256="aa")
@@ -34,7 +34,7 @@ class Says:
     remarks: tuple[str, ...] = ()
     asked: list[tuple[set[str], dict[str, str]]] = field(default_factory=list)
 
-    def look(self, plan: LaunchPlan, placements: Mapping[LaunchCell, Any], vendors: Mapping[str, str]) -> Looks:
+    def look(self, plan: Plan, placements: Mapping[LaunchCell, Any], vendors: Mapping[str, str]) -> Looks:
         self.asked.append(({cell.policy for cell in placements}, dict(vendors)))
         return Looks(self.looks, self.remarks)
 
@@ -54,7 +54,7 @@ def beside(name: str, **fields: Any) -> Look:
     return Look(held(name, **fields), f"/venv/{name}", f"the environment beside {name}")
 
 
-def looked(fake: Says, host: Says, plan: LaunchPlan = PLAN) -> Stacks:
+def looked(fake: Says, host: Says, plan: Plan = PLAN) -> Stacks:
     expanded = expand(plan, lambda engine: Topology(tuple(map(Core, range(2)))))
     sessions: Any = {"host": host, "fake": fake}
     return look_at(expanded, sessions)

@@ -29,7 +29,7 @@ from collbench.launch.live_world import world_of
 from collbench.launch.overrides import Overrides, names_of, overrides_of
 from collbench.machine.topology import Core, Topology
 from collbench.run.facts_of_ranks import loaded, notes_on_loaded
-from collbench.schema.plan import LaunchPlan, check_launch_plan
+from collbench.schema.plan import Plan, check_launch_plan
 from collbench.schema.record import WATCHED, Loaded, read, said, stem_of
 
 
@@ -71,8 +71,8 @@ def test_a_plans_own_search_path_comes_behind(library: Path) -> None:
     assert Overrides().on_host(Path("/x")) == Overrides().inside() == {}
 
 
-def plan_in_containers(library: Path) -> LaunchPlan:
-    return LaunchPlan(
+def plan_in_containers(library: Path) -> Plan:
+    return Plan(
         collectives=("bcast",), images=("openmpi",), policies=("single",), isolation=("files",), sizes=("8",),
         variables={"NCCL_ALGO": "Ring"}, libraries=(str(library),), preload=(str(library),),
     )  # fmt: skip
@@ -97,7 +97,7 @@ def test_every_container_has_the_file_mounted_and_may_not_write_to_it(library: P
 
 
 def test_ranks_on_the_host_get_variables_and_links(library: Path, tmp_path: Path) -> None:
-    plan = PLAN.inner()
+    plan = PLAN.of_world()
     given = Overrides({"NCCL_ALGO": "Ring"}, (str(library),))
     prepared = made(tmp_path, "good", PLAN)
     (cell,) = prepared.expanded.cells
@@ -124,7 +124,7 @@ def test_an_environment_is_asked_with_what_its_ranks_will_have(
         return subprocess.CompletedProcess((), 0, msgspec.json.encode(contents()), b"")
 
     monkeypatch.setattr("subprocess.run", run)
-    plan = LaunchPlan(collectives=("bcast",), images=("openmpi",), environments={"openmpi": sys.prefix},
+    plan = Plan(collectives=("bcast",), images=("openmpi",), environments={"openmpi": sys.prefix},
                       variables={"NCCL_ALGO": "Ring"}, libraries=(str(library),))  # fmt: skip
     host.look_beside(plan, "openmpi", "openmpi")
     assert (seen["NCCL_ALGO"], seen[WATCHED], seen["PATH"]) == ("Ring", "libours.so", os.environ["PATH"])
@@ -161,7 +161,7 @@ def test_an_image_is_asked_with_what_its_ranks_will_have(library: Path, monkeypa
 )
 def test_what_cannot_be_given_is_refused(keys: dict[str, object], words: str) -> None:
     with pytest.raises(PlanError, match=words):
-        check_launch_plan(LaunchPlan(collectives=("bcast",), images=("openmpi",), **keys))
+        check_launch_plan(Plan(collectives=("bcast",), images=("openmpi",), **keys))
 
 
 def test_a_library_that_is_not_there_is_refused_before_anything_starts(tmp_path: Path) -> None:
@@ -175,7 +175,7 @@ def test_clusters_refuse_what_their_site_files_have(key: str, tmp_path: Path) ->
     site = tmp_path / "site.toml"
     site.write_text("[slurm]\n")
     value = {"A": "1"} if key == "variables" else ("/x/liba.so",)
-    plan = LaunchPlan(collectives=("bcast",), images=("openmpi",), policies=("host",), engine="slurm", site=str(site),
+    plan = Plan(collectives=("bcast",), images=("openmpi",), policies=("host",), engine="slurm", site=str(site),
                       **{key: value})  # fmt: skip
     with pytest.raises(PlanError, match=f"{key}: engine slurm starts the ranks itself"):
         expand(plan, lambda engine: Topology((Core(0), Core(1))))

@@ -29,14 +29,14 @@ from collbench.launch.rank_environment import places
 from collbench.machine.facts import container
 from collbench.machine.topology import Core, Topology
 from collbench.run.binding import bind
-from collbench.schema.plan import LaunchPlan, Plan
+from collbench.schema.plan import Plan
 from collbench.schema.world import GPU, Place, read_places
 
 Collbench = Callable[..., CompletedProcess[str]]
 
 RANKS = 20_000
 MACHINE = Topology(tuple(Core(number) for number in range(RANKS)))
-PLAN = LaunchPlan(collectives=("allreduce",), images=("openmpi",))
+PLAN = Plan(collectives=("allreduce",), images=("openmpi",))
 
 #: The longest string of an environment (execve(2): MAX_ARG_STRLEN), and a small part of it.
 LONGEST, SHORT = 128 << 10, 4 << 10

@@ -21,13 +21,13 @@ from collbench.launch.expansion import ExpandedPlan, expand
 from collbench.launch.preview import ignored_keys, indistinct_sides, preview_of
 from collbench.launch.shipped import find_plan
 from collbench.machine.topology import Core, Topology
-from collbench.schema.plan import LaunchPlan, Side, load_launch_plan
+from collbench.schema.plan import Plan, Side, load_launch_plan
 
 USUAL: dict[str, Any] = {"images": ("tools",), "policies": ("host",), "launches": 1}
 
 
 def expanded(**keys: Any) -> ExpandedPlan:
-    return expand(LaunchPlan(**USUAL | keys), lambda engine: Topology(tuple(map(Core, range(4)))))
+    return expand(Plan(**USUAL | keys), lambda engine: Topology(tuple(map(Core, range(4)))))
 
 
 # Durations -----------------------------------------------------------------------------------------------------------
@@ -124,7 +124,7 @@ def test_a_folder_that_is_none_is_refused_before_an_engine_is_asked(
     file = tmp_path / "file"
     file.write_text("")
     for folder in ("/no/such", str(file)):
-        asked = LaunchPlan(**USUAL, benchmarks=("dd",), storage=("bind",), folder=folder)
+        asked = Plan(**USUAL, benchmarks=("dd",), storage=("bind",), folder=folder)
         said = f"storage bind: folder {folder}: there is no such folder; set folder to another of the host."
         assert preview_of(expand(asked)).lines == (f"collbench launch would refuse this plan here: {said}",)
         with pytest.raises(PlanError) as refused:
@@ -164,7 +164,7 @@ def test_what_a_side_lacks_on_the_host_is_refused_with_its_name(tmp_path: Path, 
     assert found == [f"collbench launch would refuse this plan here: side bad: {said}"]
     if policies == ("host",):
         with pytest.raises(PlanError, match=r"^side bad: environments: openmpi: "):
-            prepare(LaunchPlan(**keys, sides={"bad": sides["bad"]}), lambda: None)
+            prepare(Plan(**keys, sides={"bad": sides["bad"]}), lambda: None)
 
 
 def test_an_image_of_a_side_that_nobody_knows_is_doubted_with_its_name() -> None:
@@ -246,7 +246,7 @@ def test_how_many_ranks_share_how_many_cores(
 )  # fmt: skip
 def test_a_side_that_is_alone_or_like_another_is_named(sides: dict[str, Any], named: list[str]) -> None:
     made = {name: Side(**keys) for name, keys in sides.items()}
-    found = list(indistinct_sides(LaunchPlan(**USUAL, benchmarks=("dd",), variables={"A": "0"}, sides=made)))
+    found = list(indistinct_sides(Plan(**USUAL, benchmarks=("dd",), variables={"A": "0"}, sides=made)))
     assert [line.partition(" is ")[0].partition(" are ")[0] for line in found] == [f"sides: {name}" for name in named]
 
 

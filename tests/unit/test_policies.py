@@ -26,7 +26,7 @@ from collbench.launch.rank_environment import notes
 from collbench.launch.stacks import Stacks
 from collbench.machine.topology import Core, Topology, TopologyGpu
 from collbench.schema.axes import policy_order
-from collbench.schema.plan import LaunchPlan, load_launch_plan
+from collbench.schema.plan import Plan, load_launch_plan
 
 SIDE = Stack(launchers.get("openmpi", "openmpi"), "sha256:1")
 
@@ -42,8 +42,8 @@ def numa(ranks: int, servers: int = 0, far: bool = False) -> LaunchCell:
     return LaunchCell("openmpi", "numa", "strict", ranks, "far" if far else "near", servers)
 
 
-def plan(**more: Any) -> LaunchPlan:
-    return LaunchPlan(collectives=("allreduce",), images=("openmpi",), **more)
+def plan(**more: Any) -> Plan:
+    return Plan(collectives=("allreduce",), images=("openmpi",), **more)
 
 
 # numa -----------------------------------------------------------------------------------------------------------------

@@ -16,10 +16,10 @@ from collbench.launch.overrides import Overrides
 from collbench.launch.placement import Placement, place
 from collbench.launch.rank_environment import SHM_FOLDER, notes, refuses_cma, shares_hostname, shm_shortage, variables
 from collbench.machine.topology import Core, Topology
-from collbench.schema.plan import LaunchPlan
+from collbench.schema.plan import Plan
 
 MACHINE = Topology(tuple(Core(n) for n in range(4)))
-PLAN = LaunchPlan(collectives=("allreduce",), images=("mpich",), oversubscribe=True)
+PLAN = Plan(collectives=("allreduce",), images=("mpich",), oversubscribe=True)
 MPICH, OPENMPI = launchers.get("mpich", "x"), launchers.get("openmpi", "x")
 
 

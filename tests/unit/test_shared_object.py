@@ -10,11 +10,11 @@ import pytest
 
 from collbench.cli.sides import side_of
 from collbench.errors import RequestError
-from collbench.schema.plan import LaunchPlan
+from collbench.schema.plan import Plan
 from collbench.timing import _loop
 
 LIBRARY = Path(_loop.__file__).read_bytes()
-PLAN = LaunchPlan(collectives=("bcast",), images=("openmpi",), policies=("host",))
+PLAN = Plan(collectives=("bcast",), images=("openmpi",), policies=("host",))
 
 
 def altered(place: int, value: int) -> bytes:

@@ -26,7 +26,7 @@ from collbench.launch.expansion import ExpandedPlan, expand, shape_of
 from collbench.launch.preview import ignored_keys
 from collbench.launch.shipped import find_plan
 from collbench.launch.waiting import LONGEST_ANSWER, LONGEST_LINE, Log
-from collbench.schema.plan import LaunchPlan, load_launch_plan
+from collbench.schema.plan import Plan, load_launch_plan
 
 SITE: dict[str, Any] = {
     "folder": "/lustre/collbench", "cores": 8, "environments": {"openmpi": "/lustre/openmpi", "torch": "/lustre/torch"},
@@ -35,7 +35,7 @@ SITE: dict[str, Any] = {
 
 Golden = Callable[[str, str], None]
 
-PLAN = LaunchPlan(images=("openmpi",), policies=("host",), collectives=("allreduce",), sizes=("8",), ranks=(4,),
+PLAN = Plan(images=("openmpi",), policies=("host",), collectives=("allreduce",), sizes=("8",), ranks=(4,),
                   hosts=(2,), launches=1, engine="slurm")  # fmt: skip
 
 
@@ -150,7 +150,7 @@ def test_a_job_that_is_too_short_is_said_by_plan_and_launch(
 
 def test_hosts_need_an_engine_that_has_several() -> None:
     with pytest.raises(PlanError, match="engine docker has one machine"):
-        expand(LaunchPlan(images=("openmpi",), policies=("multi",), hosts=(2,), ranks=(2,), collectives=("bcast",)))
+        expand(Plan(images=("openmpi",), policies=("multi",), hosts=(2,), ranks=(2,), collectives=("bcast",)))
 
 
 def test_ranks_in_containers_of_their_own_do_not_read_the_memory_of_another(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from collbench.launch.engines.spec import Looks
 from collbench.launch.stacks import Stacks
 from collbench.machine import facts
 from collbench.schema.manifest import Allocation
-from collbench.schema.plan import LaunchPlan
+from collbench.schema.plan import Plan
 
 __all__ = ["programs"]
 
@@ -52,7 +52,7 @@ def answers(programs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 class Session(SlurmSession):
     """A cluster whose job is there already."""
 
-    def look(self, plan: LaunchPlan, placements: Any, vendors: Any) -> Looks:
+    def look(self, plan: Plan, placements: Any, vendors: Any) -> Looks:
         self.job = SlurmJob("7", Path("/nowhere"))
         return look_at(self.job, self.site, plan, placements, self.check)
 

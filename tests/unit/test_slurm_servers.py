@@ -24,7 +24,7 @@ from collbench.launch.expansion import ExpandedPlan, expand, shapes_of
 from collbench.machine.facts import RankFacts, rank_facts
 from collbench.run import binding
 from collbench.run.binding import shape_difference
-from collbench.schema.plan import LaunchPlan
+from collbench.schema.plan import Plan
 from collbench.schema.world import SHAPE, Shape, shapes, text_of
 
 SITE = """\
@@ -40,15 +40,15 @@ options = ["--partition=gpu"]
 """
 
 #: The servers of trainings, which need no library but torch.
-TRAINING = LaunchPlan(images=("torch",), policies=("host",), benchmarks=("parameter_server",), workers=(2,),
+TRAINING = Plan(images=("torch",), policies=("host",), benchmarks=("parameter_server",), workers=(2,),
                       servers=(1,), hosts=(2,), launches=1, engine="slurm")  # fmt: skip
 
 #: A server without a GPU for workers with one.
-WITH_GPUS = LaunchPlan(images=("openmpi",), policies=("multi",), collectives=("ps_bcast",), backends=("nccl",),
+WITH_GPUS = Plan(images=("openmpi",), policies=("multi",), collectives=("ps_bcast",), backends=("nccl",),
                        sizes=("8",), device="gpu", workers=(4,), hosts=(1, 3), launches=1, engine="slurm")  # fmt: skip
 
 
-def expanded(folder: Path, plan: LaunchPlan = TRAINING, runtime: str = "charliecloud", more: str = "",
+def expanded(folder: Path, plan: Plan = TRAINING, runtime: str = "charliecloud", more: str = "",
              **changes: Any) -> ExpandedPlan:  # fmt: skip
     path = folder / "site.toml"
     path.write_text(SITE.format(runtime=runtime, more=more))

@@ -20,7 +20,7 @@ from collbench.launch.folders import INSIDE, described, place_of, refuse_other_d
 from collbench.machine.topology import Core, Topology
 from collbench.run import facts_of_ranks
 from collbench.run.facts_of_ranks import OwnTime
-from collbench.schema.plan import LaunchPlan
+from collbench.schema.plan import Plan
 from collbench.workloads.program import SideCommand
 
 ME = (os.getuid(), os.getgid())
@@ -75,7 +75,7 @@ def test_without_files_there_is_no_storage(tmp_path: Path) -> None:
 
 
 def test_each_storage_is_a_cell_of_the_benchmarks_that_work_in_files() -> None:
-    plan = LaunchPlan(
+    plan = Plan(
         images=("tools",), policies=("host", "multi"), storage=("overlay", "tmpfs"), seccomp=("default", "unconfined"),
         benchmarks=("dd", "sysbench_cpu"),
     )  # fmt: skip

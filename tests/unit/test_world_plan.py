@@ -16,7 +16,7 @@ from collbench.errors import PlanError
 from collbench.run.experiment import plan_experiment
 from collbench.run.measure import measure
 from collbench.run.sampling import Fixed, Method, StopRule
-from collbench.schema.plan import Plan, WorldPlan, load_world_plan, plan_of_some
+from collbench.schema.plan import Plan, load_plan
 
 __all__ = ["made"]  # a fixture
 
@@ -24,7 +24,7 @@ __all__ = ["made"]  # a fixture
 def world_plan(asked: Plan, measured: list[int], brief: list[int]) -> Plan:
     """The plan of a launch that executes these of its cases, by number."""
     identities = plan_experiment(asked, OPTIONS, ()).identities
-    return plan_of_some(asked, [identities[number] for number in measured], [identities[number] for number in brief])
+    return asked.of_world([identities[number] for number in measured], [identities[number] for number in brief])
 
 
 def test_a_launch_of_some_cases_has_their_records_and_the_plan_s_order(made: Callable[..., None]) -> None:
@@ -100,14 +100,14 @@ def test_what_is_not_executed_is_still_part_of_the_world(made: Callable[..., Non
 def test_it_is_read_as_it_was_written(tmp_path: Path, made: Callable[..., None]) -> None:
     made(MadeBackend())
     written = world_plan(plan(), [1], [0])
-    assert isinstance(written, WorldPlan) and (len(written.only), len(written.brief)) == (1, 1)
-    (tmp_path / "plan.json").write_bytes(msgspec.json.encode(written))
-    assert load_world_plan(tmp_path / "plan.json") == written
-    (tmp_path / "plan.json").write_bytes(msgspec.json.encode(plan()))
-    assert load_world_plan(tmp_path / "plan.json") == WorldPlan(**msgspec.structs.asdict(plan()))
+    assert (len(written.only), len(written.brief)) == (1, 1)
+    (tmp_path / "plan.json").write_bytes(msgspec.json.encode(written.document))
+    assert load_plan(tmp_path / "plan.json") == written
+    (tmp_path / "plan.json").write_bytes(msgspec.json.encode(plan().document))
+    assert load_plan(tmp_path / "plan.json") == plan()
 
 
 def test_a_plan_of_a_user_has_no_such_keys(tmp_path: Path) -> None:
     (tmp_path / "plan.toml").write_text('collectives = ["bcast"]\nonly = ["0123456789ab"]\n')
     with pytest.raises(PlanError, match="unknown key 'only'"):
-        load_world_plan(tmp_path / "plan.toml")
+        load_plan(tmp_path / "plan.toml")

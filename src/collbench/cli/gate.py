@@ -55,7 +55,7 @@ from collbench.report.gate import AnswerNames, document, junit, markdown, names_
 from collbench.report.verdict import whole_reason
 from collbench.schema.manifest import Until, read_manifest
 from collbench.schema.plan import (
-    LaunchPlan,
+    Plan,
     Side,
     check_launch_plan,
     load_launch_plan,
@@ -221,8 +221,8 @@ def _measured(options: _GateOptions, margins: Margins, accepted: tuple[str, ...]
 
 
 def plan_for_gate(
-    text: str, ranks: int | None, crowded: bool, begun: LaunchPlan | None = None
-) -> tuple[Path, LaunchPlan]:  # fmt: skip
+    text: str, ranks: int | None, crowded: bool, begun: Plan | None = None
+) -> tuple[Path, Plan]:  # fmt: skip
     """The launch plan that PLAN names; one for a single world becomes one of ranks on the host.
 
     Where its timing gate is `auto`, it becomes `barrier`: launches that fall back to it, and others that do not,

@@ -47,7 +47,7 @@ from collbench.report.cells import launch_tables
 from collbench.report.tables import terminal
 from collbench.report.verdict import tables as verdict_tables
 from collbench.schema.manifest import Manifest, Until, read_manifest
-from collbench.schema.plan import LaunchPlan, load_launch_plan, named_in_errors
+from collbench.schema.plan import Plan, load_launch_plan, named_in_errors
 from collbench.schema.record import Record
 from collbench.schema.store import (
     RunWriter,
@@ -89,7 +89,7 @@ def launch_command(options: _LaunchOptions) -> None:
     if options.sweep:
         if options.plan is not None or options.out is not None or resume is not None or options.dry_run:
             raise RequestError("launch --sweep: takes no plan, and no flags but --on, --site and --docker-host.")
-        _sweep(placed_on(LaunchPlan(images=()), options))
+        _sweep(placed_on(Plan(images=()), options))
         return
     if resume is not None and options.out is not None:
         raise RequestError("launch: --resume writes to the folder of its run; remove --out.")
@@ -112,7 +112,7 @@ def launch_command(options: _LaunchOptions) -> None:
     raise click.exceptions.Exit(code)
 
 
-def _plan_of(text: str | None, resume: Path | None) -> tuple[Path, LaunchPlan]:
+def _plan_of(text: str | None, resume: Path | None) -> tuple[Path, Plan]:
     """The plan that is named, or that of the run; and what errors in it are said of."""
     if text is not None:
         path = find_plan(text)
@@ -142,7 +142,7 @@ def _answer(folder: Path, records: Sequence[Record]) -> int:
     return 1 if any(cell.failed for cell in observed.cells.values()) else 0
 
 
-def _sweep(plan: LaunchPlan) -> None:
+def _sweep(plan: Plan) -> None:
     engine = engines.get(plan.engine)
     removed, kept = engine.connect(plan, lambda: None).sweep()
     click.echo(f"removed {len(removed)}: {', '.join(removed)}" if removed else "nothing to remove")
@@ -214,11 +214,11 @@ class RunSink:
 
 
 def perform(
-    plan: LaunchPlan,
+    plan: Plan,
     folder: Path,
     check: StopCheck,
     purpose: Purpose | None = None,
-    before: LaunchPlan | None = None,
+    before: Plan | None = None,
 ) -> list[Record]:
     """Perform every launch of a plan that is not recorded, and return the records of the run in the folder.
 

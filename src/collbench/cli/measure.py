@@ -33,7 +33,7 @@ from collbench.run.facts_of_ranks import completed
 from collbench.schema.axes import AXES, Situation, Sizes, choices_of
 from collbench.schema.case import CADENCES, GATES
 from collbench.schema.manifest import Manifest
-from collbench.schema.plan import USUAL_CAP, Plan, check_plan, load_plan, load_world_plan, named_in_errors
+from collbench.schema.plan import USUAL_CAP, Plan, check_plan, load_plan, named_in_errors
 from collbench.schema.record import Record
 from collbench.schema.store import RunWriter, end_progress, note_progress
 from collbench.schema.world import Place, read_places
@@ -214,7 +214,7 @@ def run_command(options: _Run) -> None:
     if places is not None:
         bind(places)  # before anything starts a thread
     path = find_plan(options.plan)
-    plan = load_world_plan(path, options.plan)
+    plan = load_plan(path, options.plan)
     if options.output_file is not None and options.output_file.resolve() == path.resolve():
         raise RequestError(f"-J {options.output_file}: would overwrite the plan. Name another file.")
     source = click.get_current_context().get_parameter_source("timeout")

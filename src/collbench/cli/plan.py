@@ -52,7 +52,7 @@ from collbench.report.sensitivity import power_table
 from collbench.report.tables import Table, terminal
 from collbench.schema.case import Case
 from collbench.schema.manifest import Until
-from collbench.schema.plan import MOST_LAUNCHES, LaunchPlan, Plan, check_launch_plan, load_launch_plan, named_in_errors
+from collbench.schema.plan import MOST_LAUNCHES, Plan, check_launch_plan, load_launch_plan, named_in_errors
 from collbench.units import counted, format_long
 from collbench.workloads import use_of
 from collbench.workloads.program import ProgramCase
@@ -206,7 +206,7 @@ def _power(expanded: ExpandedPlan, run: Path, margin: float) -> Table:
 # What flags say in place of a plan's keys -----------------------------------------------------------------------------
 
 
-def ending(plan: LaunchPlan, options: Launching) -> LaunchPlan:
+def ending(plan: Plan, options: Launching) -> Plan:
     """The plan with what the flags say of its launches in place of its own keys.
 
     Raises:
@@ -217,7 +217,7 @@ def ending(plan: LaunchPlan, options: Launching) -> LaunchPlan:
     return check_launch_plan(msgspec.structs.replace(plan, **keys)) if keys else plan
 
 
-def placed_on(plan: LaunchPlan, options: Launching) -> LaunchPlan:
+def placed_on(plan: Plan, options: Launching) -> Plan:
     """The plan with what the flags say of its engine in place of its own keys.
 
     Raises:
@@ -264,7 +264,7 @@ def too_long(expanded: ExpandedPlan) -> str | None:
             "go on in another job with launch --resume")  # fmt: skip
 
 
-def _at_most(plan: LaunchPlan) -> str:
+def _at_most(plan: Plan) -> str:
     """What stands before the number of launches of a plan that may end before its last one."""
     return "at most " if plan.until == "decided" else ""
 
@@ -313,7 +313,7 @@ def _tells(case: CollectiveCase | ProgramCase, plan: Plan) -> bool:
     return program.seconds(case.case) + program.computes(case.case, 1) > 0.0
 
 
-def _seconds(case: CollectiveCase | ProgramCase, plan: LaunchPlan, cores: int, in_turns: bool) -> float:
+def _seconds(case: CollectiveCase | ProgramCase, plan: Plan, cores: int, in_turns: bool) -> float:
     budget = plan.budget_seconds if plan.iters is None else 0.0
     if not isinstance(case, ProgramCase):
         in_slices = in_turns and plan.iters is None
@@ -450,14 +450,14 @@ def show_cells(
 # The commands of a launch by hand ------------------------------------------------------------------------------------
 
 
-def looking(plan: LaunchPlan) -> contextlib.AbstractContextManager[None]:
+def looking(plan: Plan) -> contextlib.AbstractContextManager[None]:
     """A line on the terminal while an engine examines what a plan needs; engines of clusters write their own."""
     if engines.get(plan.engine).starts_ranks:
         return contextlib.nullcontext()
     return waiting_for(f"examining images and environments: {', '.join(plan.images)}")
 
 
-def show_commands(plan: LaunchPlan, check: StopCheck) -> None:
+def show_commands(plan: Plan, check: StopCheck) -> None:
     """For every cell: its folders, the containers, the first command, and what removes everything."""
     engine = engines.get(plan.engine)
     if engine.script:
@@ -478,13 +478,13 @@ def commands_of(prepared: PreparedCampaign, launch: Launch) -> list[str]:
     """The commands of one launch: its folders, and then what its engine would do."""
     expanded, cell, root = prepared.expanded, launch.cell, _ROOT / str(launch.sequence)
     at, run = folders_in(root), prepared.sessions[cell.engine].run
-    parent = place_of(cell, expanded.plan.folder)
+    parent = place_of(cell, expanded.plan.storage_folder)
     files = None if parent is None else Path(parent) / f"{_ROOT.name}-{launch.sequence}"
     storage = described(cell, files)
     world = world_of(launch, prepared.stacks.of(cell), expanded.placements[cell], run, at, storage)
     plan = inner_plan(expanded.plan, cell, storage.folder if storage else "")
     # A plan's title may hold control characters; in JSON's ASCII they are escaped.
-    inner = json.dumps(msgspec.json.decode(msgspec.json.encode(plan)))
+    inner = json.dumps(msgspec.json.decode(msgspec.json.encode(plan.document)))
     planned = msgspec.json.encode(places(cell, world.placement)).decode()
     owner, group = world.user
     commands = engines.get(cell.engine).commands

@@ -10,12 +10,14 @@ import sys
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
+import msgspec
+
 from collbench.errors import RequestError, suggestion, to_install
 from collbench.launch.engines.host import probe
 from collbench.launch.overrides import LIBRARY_PATH, names_of
 from collbench.machine.facts import rank_facts
 from collbench.schema.files import refuse_irregular
-from collbench.schema.plan import LaunchPlan, Plan, Side
+from collbench.schema.plan import Plan, Side
 from collbench.units import counted
 
 #: Kinds of what a side has, and how each is written.
@@ -26,7 +28,7 @@ OVERSUBSCRIBED = "oversubscribed"
 ACCEPTED = f"--accept {OVERSUBSCRIBED}"
 
 
-def side_of(flag: str, texts: Sequence[str], plan: LaunchPlan) -> Side:
+def side_of(flag: str, texts: Sequence[str], plan: Plan) -> Side:
     """A side as it was typed: `image=REF`, `env=NAME=VALUE`, `lib=PATH` and `preload=PATH`, each any number of times.
 
     Raises:
@@ -68,7 +70,7 @@ def refuse_other_bytes(words: str) -> None:
         ) from error
 
 
-def _images(flag: str, values: Sequence[str], plan: LaunchPlan) -> dict[str, str]:
+def _images(flag: str, values: Sequence[str], plan: Plan) -> dict[str, str]:
     """By the plan's name of an image, the one in its place."""
     images: dict[str, str] = {}
     for value in values:
@@ -107,7 +109,7 @@ def _add(values: dict[str, str], flag: str, kind: str, name: str, value: str) ->
     values[name] = value
 
 
-def host_plan(plan: Plan, ranks: int | None, crowded: bool) -> LaunchPlan:
+def host_plan(plan: Plan, ranks: int | None, crowded: bool) -> Plan:
     """A plan for one world as a launch plan: ranks of this environment, started by its own launcher on the host.
 
     `ranks` are 2 to 4 where none are asked for, as there are cores. `crowded`: there may be more than cores.
@@ -134,9 +136,8 @@ def host_plan(plan: Plan, ranks: int | None, crowded: bool) -> LaunchPlan:
             f"{counted(number, 'rank')} with 1 core each need {number} cores, and this machine offers {cores}: no cell "
             f"could pass. Lower the ranks (-n), or accept it: {ACCEPTED} (times are then the scheduler's)."
         )
-    keys = {name: getattr(plan, name) for name in Plan.__struct_fields__ if name != "folder" or plan.folder}
-    return LaunchPlan(
-        **keys, images=(library or "host",), policies=("host",), environments={library or "host": sys.prefix},
+    return msgspec.structs.replace(
+        plan, images=(library or "host",), policies=("host",), environments={library or "host": sys.prefix},
         ranks=(number,) if starts else (), oversubscribe=number > cores,
     )  # fmt: skip
 

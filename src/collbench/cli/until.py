@@ -32,7 +32,7 @@ from collbench.report.headings import versus
 from collbench.report.verdict import whole_reason
 from collbench.schema.case import Case
 from collbench.schema.manifest import Manifest, Until, read_manifest
-from collbench.schema.plan import MOST_LAUNCHES, LaunchPlan, check_launch_plan
+from collbench.schema.plan import MOST_LAUNCHES, Plan, check_launch_plan
 from collbench.schema.record import Record
 from collbench.schema.store import RecordStream, RunWriter
 from collbench.units import counted, format_long, format_size
@@ -187,7 +187,7 @@ class BegunRun:
     writer: RunWriter
 
 
-def begun_run(plan: LaunchPlan, where: Path) -> BegunRun:
+def begun_run(plan: Plan, where: Path) -> BegunRun:
     """The run in a folder, opened to be gone on with.
 
     Raises:
@@ -237,7 +237,7 @@ def refuse_other_software(before: Manifest, now: Manifest, where: Path) -> None:
                 )
 
 
-def plan_in(manifest: Manifest) -> LaunchPlan | None:
+def plan_in(manifest: Manifest) -> Plan | None:
     """The plan that a run has now, with defaults for keys that it does not have; None: this version cannot read it.
 
     A run that was continued until decided has another end than the plan that it was begun with.
@@ -250,19 +250,20 @@ def plan_in(manifest: Manifest) -> LaunchPlan | None:
     return plan if end is None else msgspec.structs.replace(plan, launches=end.launches, until=end.until)
 
 
-def _plain(plan: LaunchPlan | dict[str, Any] | None) -> LaunchPlan:
+def _plain(plan: Plan | dict[str, Any] | None) -> Plan:
     """A plan as it comes back from a manifest, wherever it runs."""
-    read = msgspec.convert(msgspec.json.decode(msgspec.json.encode(plan)), LaunchPlan)
+    document = plan.document if isinstance(plan, Plan) else plan
+    read = msgspec.convert(msgspec.json.decode(msgspec.json.encode(document)), Plan)
     return msgspec.structs.replace(read, **_ADDRESSES)
 
 
-def changed_keys(before: LaunchPlan, now: LaunchPlan) -> dict[str, tuple[object, object]]:
+def changed_keys(before: Plan, now: Plan) -> dict[str, tuple[object, object]]:
     """Both values of each key that differs, by its dotted name such as `sides.other.variables.A`.
 
     Values are scalars and lists of them, or None where a table lacks the key. `sides` are the names of the sides; where
     these differ, what the sides hold is left out.
     """
-    old, new = ({**dict(_leaves(msgspec.to_builtins(plan))), "sides": sorted(plan.sides)} for plan in (before, now))
+    old, new = ({**dict(_leaves(plan.document)), "sides": sorted(plan.sides)} for plan in (before, now))
     keys = {key: (old.get(key), new.get(key)) for key in (*old, *new) if old.get(key) != new.get(key)}
     return {key: values for key, values in keys.items() if "sides" not in keys or not key.startswith("sides.")}
 
@@ -280,8 +281,8 @@ def _leaves(value: Any, key: str = "") -> Iterator[tuple[str, object]]:
 
 
 def continued(
-    plan: LaunchPlan, where: Path, until: Until | None, launches: int | None
-) -> tuple[LaunchPlan, LaunchPlan]:  # fmt: skip
+    plan: Plan, where: Path, until: Until | None, launches: int | None
+) -> tuple[Plan, Plan]:  # fmt: skip
     """The plan with the end of the run in a folder, where flags do not ask for another (None: no such flag).
 
     Returns this plan, and the one that the run has so far; another one only where the run gets more launches now.
@@ -315,7 +316,7 @@ def continued(
     return plan, plan
 
 
-def _no_more(where: Path, run: LaunchPlan, most: int, until: Until | None) -> str:
+def _no_more(where: Path, run: Plan, most: int, until: Until | None) -> str:
     """Why a run with a fixed number of launches cannot be continued until decided with at most so many."""
     request, more = f"--resume {where} --until decided", f"--launches {2 * run.launches}."
     manifest, cells = read_manifest(where), cells_of(RecordStream(where))

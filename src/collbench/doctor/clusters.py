@@ -57,7 +57,7 @@ from collbench.launch.placement import Placement
 from collbench.launch.stacks import nodes_of
 from collbench.launch.waiting import Log
 from collbench.machine.launcher import PMI
-from collbench.schema.plan import LaunchPlan
+from collbench.schema.plan import Plan
 from collbench.units import counted
 
 Findings = Iterator[tuple[str, Finding]]
@@ -390,7 +390,7 @@ class _Busy(EngineError):
 class NodeSoftware:
     """An image or an environment as a launch would start it: a plan with one world over all nodes of the job."""
 
-    plan: LaunchPlan
+    plan: Plan
     cell: LaunchCell
     placement: Placement
     launcher: RankLauncher
@@ -463,7 +463,7 @@ class _Nodes:
         several = len(self.names) > 1
         ranks = 1 if several else min(2, self.site.cores)
         policy = RUNTIMES[self.site.runtime].policies[0] if contained else "host"
-        plan = LaunchPlan(images=(name,), policies=(policy,), collectives=("allreduce",), sizes=("8",), ranks=(ranks,),
+        plan = Plan(images=(name,), policies=(policy,), collectives=("allreduce",), sizes=("8",), ranks=(ranks,),
                           launches=1, engine="slurm", site=self.address)  # fmt: skip
         launcher = launcher_of(name, self.site.libraries, plan)
         if launcher.vendor == "torch":

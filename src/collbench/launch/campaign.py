@@ -29,7 +29,7 @@ from collbench.machine.facts import format_cores
 from collbench.run.facts_of_ranks import manifest_of, protocol
 from collbench.schema.case import Case
 from collbench.schema.manifest import Experiment, Manifest
-from collbench.schema.plan import LaunchPlan
+from collbench.schema.plan import Plan
 from collbench.schema.record import Alone, Record
 from collbench.schema.store import Moment, YardstickReading
 from collbench.yardsticks import resolutions
@@ -102,7 +102,7 @@ def connect(expanded: ExpandedPlan, check: StopCheck) -> dict[str, LaunchSession
     return {engine.name: engine.connect(expanded.plan, check) for engine in chosen}
 
 
-def expand_and_check(plan: LaunchPlan) -> ExpandedPlan:
+def expand_and_check(plan: Plan) -> ExpandedPlan:
     """The plan, expanded, and refused where this can be told without an engine.
 
     Raises:
@@ -110,12 +110,12 @@ def expand_and_check(plan: LaunchPlan) -> ExpandedPlan:
     """
     expanded = expand(plan)
     refuse_too_large(plan, expanded.cases)
-    refuse_unusable_folder(expanded.cells, plan.folder)
+    refuse_unusable_folder(expanded.cells, plan.storage_folder)
     return expanded
 
 
 def prepare(
-    plan: LaunchPlan | ExpandedPlan, check: StopCheck, sessions: Mapping[str, LaunchSession] | None = None,
+    plan: Plan | ExpandedPlan, check: StopCheck, sessions: Mapping[str, LaunchSession] | None = None,
     held: contextlib.ExitStack | None = None,
 ) -> PreparedCampaign:  # fmt: skip
     """Look at machine, engines, images and environments. Starts no rank. `check` raises when we are to stop.
@@ -126,7 +126,7 @@ def prepare(
     Raises:
         CollbenchError: the plan needs something that does not exist here.
     """
-    expanded = expand_and_check(plan) if isinstance(plan, LaunchPlan) else plan
+    expanded = expand_and_check(plan) if isinstance(plan, Plan) else plan
     sessions = connect(expanded, check) if sessions is None else sessions
     with contextlib.ExitStack() as until_known:
         (held or until_known).enter_context(all_cleaned(sessions))

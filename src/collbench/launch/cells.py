@@ -14,7 +14,7 @@ from collbench.collectives.case import CollectiveCase
 from collbench.errors import PlanError
 from collbench.run.expand import cases_of, program_cases, refuse_cadence
 from collbench.schema.case import Case, Where
-from collbench.schema.plan import Affinity, Benchmark, LaunchPlan, Plan, name_of
+from collbench.schema.plan import Affinity, Benchmark, Plan, name_of
 from collbench.units import counted
 from collbench.workloads.program import Program, ProgramCase
 
@@ -101,7 +101,7 @@ class Launch:
     only: LaunchPart | None = None
 
 
-def worlds_of(plan: LaunchPlan) -> tuple[tuple[int, int], ...]:
+def worlds_of(plan: Plan) -> tuple[tuple[int, int], ...]:
     """(ranks, parameter servers) of every world. W workers with S servers are W + S ranks.
 
     Of a program with a parameter for its servers 0 is the world of one process alone. Collectives have no world of one
@@ -123,14 +123,14 @@ def worlds_of(plan: LaunchPlan) -> tuple[tuple[int, int], ...]:
     return tuple(dict.fromkeys(worlds))
 
 
-def storages_of(plan: LaunchPlan) -> tuple[str | None, ...]:
+def storages_of(plan: Plan) -> tuple[str | None, ...]:
     """None for a world that measures what needs no files, and each storage for one that measures what does."""
     in_files = [workloads.get(name).files for name in plan.workloads]
     without = (None,) if plan.collectives or not all(in_files) else ()
     return (*without, *(plan.storage if any(in_files) else ()))
 
 
-def cases_in(plan: LaunchPlan, cell: LaunchCell) -> tuple[CollectiveCase | ProgramCase, ...]:
+def cases_in(plan: Plan, cell: LaunchCell) -> tuple[CollectiveCase | ProgramCase, ...]:
     """What a world of a cell measures.
 
     Raises:
@@ -144,7 +144,7 @@ def cases_in(plan: LaunchPlan, cell: LaunchCell) -> tuple[CollectiveCase | Progr
     return (*cases, *program_cases(inner, cell.ranks))
 
 
-def check_backends(plan: LaunchPlan) -> None:
+def check_backends(plan: Plan) -> None:
     """Whether every backend is one that ranks of a launch can use.
 
     Raises:
@@ -161,7 +161,7 @@ def check_backends(plan: LaunchPlan) -> None:
     refuse_cadence(plan, names)
 
 
-def inner_plan(plan: LaunchPlan, cell: LaunchCell, folder: str = "") -> Plan:
+def inner_plan(plan: Plan, cell: LaunchCell, folder: str = "") -> Plan:
     """The plan that a world is given: the backends of its image; with workers, collectives with a server or without.
 
     Programs that work in files are measured where there is a storage, everything else where there is none; `folder` is
@@ -175,11 +175,11 @@ def inner_plan(plan: LaunchPlan, cell: LaunchCell, folder: str = "") -> Plan:
     used = backends_of(plan, cell.plan_image) if names else ()
     sizes = plan["sizes"] if names else None
     return msgspec.structs.replace(
-        plan.inner(), collectives=names, backends=used, benchmarks=benchmarks, sizes=sizes, folder=folder
+        plan.of_world(), collectives=names, backends=used, benchmarks=benchmarks, sizes=sizes, folder=folder
     )
 
 
-def _measured_in(plan: LaunchPlan, cell: LaunchCell, program: Program) -> bool:
+def _measured_in(plan: Plan, cell: LaunchCell, program: Program) -> bool:
     """Whether a cell has the storage, and where the plan counts workers, the servers of a program."""
     if program.files != (cell.storage is not None):
         return False
@@ -190,7 +190,7 @@ def _measured_in(plan: LaunchPlan, cell: LaunchCell, program: Program) -> bool:
     return cell.servers in plan.servers and (cell.servers > 0 or cell.ranks == 1)
 
 
-def _with_servers(plan: LaunchPlan, cell: LaunchCell, benchmark: Benchmark) -> Benchmark:
+def _with_servers(plan: Plan, cell: LaunchCell, benchmark: Benchmark) -> Benchmark:
     """As the plan has it, with the servers of the cell where the plan counts workers.
 
     Raises:
@@ -209,19 +209,19 @@ def _with_servers(plan: LaunchPlan, cell: LaunchCell, benchmark: Benchmark) -> B
     return own | {counts: cell.servers}
 
 
-def communicates(plan: LaunchPlan) -> bool:
+def communicates(plan: Plan) -> bool:
     """Whether its ranks need a library that starts them; programs of one rank need none."""
     return bool(plan.collectives) or any(workloads.get(name).distributed for name in plan.workloads)
 
 
-def backends_of(plan: LaunchPlan, image: str) -> tuple[str, ...]:
+def backends_of(plan: Plan, image: str) -> tuple[str, ...]:
     """The backends that are measured with an image: none in a plan of programs alone."""
     if not plan.collectives:
         return ()
     return plan.image_backends.get(image, plan["backends"]) or DEFAULT_BACKENDS
 
 
-def order_of(plan: LaunchPlan, cells: Collection[LaunchCell]) -> tuple[Launch, ...]:
+def order_of(plan: Plan, cells: Collection[LaunchCell]) -> tuple[Launch, ...]:
     """Blocks of every cell once, in a random order that follows from the seed; both sides of a cell stand together."""
     sides_of: dict[LaunchCell, list[LaunchCell]] = {}
     for cell in cells:

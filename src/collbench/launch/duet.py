@@ -20,7 +20,7 @@ from collbench.errors import Interrupted
 from collbench.launch.live_world import LaunchTask, LiveWorld, Outcome, without_measure
 from collbench.launch.waiting import LONGEST_PASS, StopCheck, limits_of
 from collbench.schema.case import Case, Gate
-from collbench.schema.plan import LaunchPlan
+from collbench.schema.plan import Plan
 from collbench.schema.record import Alone, Duet, Slice
 from collbench.schema.world import Order, Report, SliceRule
 from collbench.timing.loop import LARGEST_SLACK
@@ -114,7 +114,7 @@ class _Conversation:
 
     def __init__(self, ensemble: Ensemble, worlds: Sequence[LiveWorld], check: StopCheck) -> None:
         self._ensemble, self._worlds, self._check, self._rule = ensemble, worlds, check, ensemble.rule
-        self._plan: LaunchPlan = ensemble.assignments[0].plan
+        self._plan: Plan = ensemble.assignments[0].plan
         self._numbers = {case: number for number, case in enumerate(ensemble.order)}
         self._slept: list[bool] = []  # of all slices so far, whether their world slept before
         self._refused: Alone | None = None

@@ -33,7 +33,7 @@ from collbench.machine.topology import Topology
 from collbench.run.expand import how_to_fit
 from collbench.schema.axes import DTYPES
 from collbench.schema.case import Case
-from collbench.schema.plan import LaunchPlan, named_sides
+from collbench.schema.plan import Plan, named_sides
 from collbench.schema.record import Alone
 from collbench.schema.world import Boxes, Shape
 from collbench.units import format_bytes
@@ -48,7 +48,7 @@ class ExpandedPlan:
     steps of isolation its engine lacks: they have no cells. `sites` are those of its engines.
     """
 
-    plan: LaunchPlan
+    plan: Plan
     placements: dict[LaunchCell, Placement]
     cases: dict[LaunchCell, tuple[CollectiveCase | ProgramCase, ...]]
     expected: dict[LaunchCell, frozenset[Case]]
@@ -65,7 +65,7 @@ class ExpandedPlan:
         return {cell: placement for cell, placement in self.placements.items() if cell.engine == engine}
 
 
-def expand(plan: LaunchPlan, machine: Callable[[str], Topology] | None = None) -> ExpandedPlan:
+def expand(plan: Plan, machine: Callable[[str], Topology] | None = None) -> ExpandedPlan:
     """Expand a plan. `machine` says what the engine of that name offers; without, the engine does.
 
     Every combination is placed once for all steps; then there is a cell for each step that differs for so many boxes.
@@ -121,7 +121,7 @@ def expand(plan: LaunchPlan, machine: Callable[[str], Topology] | None = None) -
     return ExpandedPlan(plan, placements, cases, expected, order_of(plan, placements), left_out, tuple(sites.values()))
 
 
-def engine_of(plan: LaunchPlan, policy: str) -> Engine:
+def engine_of(plan: Plan, policy: str) -> Engine:
     """What starts the worlds of a policy: the plan's engine, or the host.
 
     The host starts those of a policy without containers, unless the engine does that too.
@@ -137,7 +137,7 @@ def engine_of(plan: LaunchPlan, policy: str) -> Engine:
     return engine
 
 
-def _left_out(plan: LaunchPlan, contained: Iterable[Engine]) -> tuple[str, ...]:
+def _left_out(plan: Plan, contained: Iterable[Engine]) -> tuple[str, ...]:
     """A line on the steps of a plan that the engine of its containers lacks."""
     lines = {}
     for engine in contained:
@@ -182,7 +182,7 @@ def shapes_of(cell: LaunchCell, placement: Placement) -> tuple[Shape, ...]:
     return tuple(shape_of(part, placed) for part, placed in parts_of(cell, placement))
 
 
-def library_of(image: str, libraries: Mapping[str, str], plan: LaunchPlan) -> str:
+def library_of(image: str, libraries: Mapping[str, str], plan: Plan) -> str:
     """The library that an image stands for: as the site file says, or its name.
 
     Raises:
@@ -195,13 +195,13 @@ def library_of(image: str, libraries: Mapping[str, str], plan: LaunchPlan) -> st
     return named
 
 
-def launcher_of(image: str, libraries: Mapping[str, str], plan: LaunchPlan) -> RankLauncher:
+def launcher_of(image: str, libraries: Mapping[str, str], plan: Plan) -> RankLauncher:
     """How the ranks of an image are started, before it was seen."""
     return launchers.get(library_of(image, libraries, plan), image) if communicates(plan) else PROCESS
 
 
 def refuse_too_large(
-    plan: LaunchPlan, by_cell: Mapping[LaunchCell, Collection[CollectiveCase | ProgramCase]], free: int | None = None
+    plan: Plan, by_cell: Mapping[LaunchCell, Collection[CollectiveCase | ProgramCase]], free: int | None = None
 ) -> None:
     """The worlds of a launch run one after the other, so the largest decides. `free` is in bytes; None: ask.
 

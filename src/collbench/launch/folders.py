@@ -298,7 +298,7 @@ def folders(
     with signed_folder(parent) as root:
         (root / CORES).write_text(cores, encoding="ascii")
         made = folders_in(root, turns)
-        for file, content in ((made.plan, plan), (made.placement, places)):
+        for file, content in ((made.plan, plan.document), (made.placement, places)):
             if content:
                 file.write_bytes(msgspec.json.encode(content))
                 file.chmod(0o644)

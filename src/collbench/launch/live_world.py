@@ -35,7 +35,7 @@ from collbench.launch.rank_environment import nccl_shortage, places, shm_shortag
 from collbench.launch.waiting import Log, Timeouts, limits_of, written_to
 from collbench.machine.facts import format_cores
 from collbench.schema.case import Case
-from collbench.schema.plan import LaunchPlan, plan_of_some
+from collbench.schema.plan import Plan
 from collbench.schema.record import Alone, Duet
 from collbench.schema.world import ADDRESS, LONGEST_REPORT, ORDERS, REPORTS, UNREACHABLE, Address, Order, Report
 
@@ -249,7 +249,7 @@ class LaunchTask:
     `alone` is why no other world lives beside it; None: others do.
     """
 
-    plan: LaunchPlan
+    plan: Plan
     launch: Launch
     stack: Stack
     placement: Placement
@@ -343,10 +343,10 @@ class LiveWorld:
     def _make_folders(self) -> tuple[Folders, Storage | None]:
         of, launch = self.assignment, self.launch
         user = user_of(launch.cell)
-        storage = self._held.enter_context(storage_of(launch.cell, of.plan.folder, user))
+        storage = self._held.enter_context(storage_of(launch.cell, of.plan.storage_folder, user))
         inner = inner_plan(of.plan, launch.cell, storage.folder if storage else "")
         if launch.only is not None:
-            inner = plan_of_some(inner, launch.only.measured, launch.only.brief)
+            inner = inner.of_world(launch.only.measured, launch.only.brief)
         cores = format_cores({core for slot in of.placement.slots for core in slot.cores})
         at = self._held.enter_context(
             folders(inner, user, cores, of.session.folder, places(launch.cell, of.placement), self.others > 0)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
 from collbench.errors import PlanError
-from collbench.schema.plan import LaunchPlan
+from collbench.schema.plan import Plan
 from collbench.schema.record import WATCHED, stem_of
 
 #: Where containers have them.
@@ -75,7 +75,7 @@ class Overrides:
 NO_OVERRIDES = Overrides()
 
 
-def overrides_of(plan: LaunchPlan, before: str, watched: Sequence[str] = ()) -> Overrides:
+def overrides_of(plan: Plan, before: str, watched: Sequence[str] = ()) -> Overrides:
     """What a plan gives, where ranks find LD_LIBRARY_PATH as it was `before`.
 
     They tell which file they loaded of these libraries, and of those that are `watched`.
@@ -95,7 +95,7 @@ def names_of(path: str) -> tuple[str, ...]:
     return tuple(names)
 
 
-def refuse_overrides(plan: LaunchPlan, engine: str) -> None:
+def refuse_overrides(plan: Plan, engine: str) -> None:
     """Whether an engine that starts the ranks itself is to give them something.
 
     Raises:
@@ -107,7 +107,7 @@ def refuse_overrides(plan: LaunchPlan, engine: str) -> None:
                             "Set them there, or measure on docker, podman or the host.")  # fmt: skip
 
 
-def refuse_missing_files(plan: LaunchPlan) -> None:
+def refuse_missing_files(plan: Plan) -> None:
     """Whether the library files of a plan are there.
 
     Raises:

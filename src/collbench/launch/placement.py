@@ -23,7 +23,7 @@ from collbench.machine.facts import format_cores
 from collbench.machine.topology import Core, Topology, TopologyGpu, in_order
 from collbench.registry import entry_points_of, loaded
 from collbench.schema.axes import is_spelling, name_and_number, policy_order
-from collbench.schema.plan import LaunchPlan
+from collbench.schema.plan import Plan
 from collbench.units import counted
 
 
@@ -382,7 +382,7 @@ class Placement:
         return tuple(uuid for box in self.boxes for uuid in box.gpus)
 
 
-def place(topology: Topology, cell: LaunchCell, plan: LaunchPlan) -> Placement:
+def place(topology: Topology, cell: LaunchCell, plan: Plan) -> Placement:
     """Boxes for a cell of a plan on a machine, or on several that are alike; its step makes no difference.
 
     Raises:
@@ -411,7 +411,7 @@ def place(topology: Topology, cell: LaunchCell, plan: LaunchPlan) -> Placement:
     return Placement(boxes, crowded, idle, without or policy.note(groups, topology), load)
 
 
-def _over_hosts(topology: Topology, cell: LaunchCell, plan: LaunchPlan) -> Placement:
+def _over_hosts(topology: Topology, cell: LaunchCell, plan: Plan) -> Placement:
     """As many ranks on each host, in the order of ranks; servers on the first, with as many cores as a worker has."""
     *servers, workers = cell.parts
     each, left = divmod(workers.ranks, workers.hosts)

@@ -16,7 +16,7 @@ from collbench.launch.folders import refuse_unusable_folder
 from collbench.launch.placement import Placement
 from collbench.launch.shipped import dockerfiles
 from collbench.launch.stacks import Missing, StackKey, looked_at_together, refuse_missing
-from collbench.schema.plan import LaunchPlan, named_sides
+from collbench.schema.plan import Plan, named_sides
 
 #: Sides of a plan that are looked at together; `(None,)` where it has none.
 Sides = tuple[str | None, ...]
@@ -51,7 +51,7 @@ def preview_of(expanded: ExpandedPlan) -> Preview:
     with refusing():
         refuse_too_large(plan, expanded.cases)
     with refusing():
-        refuse_unusable_folder(expanded.cells, plan.folder)
+        refuse_unusable_folder(expanded.cells, plan.storage_folder)
     for sides in looked_at_together(plan):
         looks, of_sides = Looks({}), plan.of_sides(sides)
         with refusing(sides):
@@ -66,7 +66,7 @@ def preview_of(expanded: ExpandedPlan) -> Preview:
     return Preview(tuple(lines), missing)
 
 
-def _unknown_images(plan: LaunchPlan) -> Iterator[str]:
+def _unknown_images(plan: Plan) -> Iterator[str]:
     """A name without a tag or a slash that none of the images of this collbench has may be one of the user's own."""
     known = tuple(dockerfiles())
     for image in dict.fromkeys(image for side in plan.sides or (None,) for image in plan.of_sides((side,)).images):
@@ -101,11 +101,11 @@ def ignored_keys(expanded: ExpandedPlan) -> tuple[str, ...]:
     return (*expanded.left_out, *_without_effect(expanded), *_listed_twice(expanded.plan))
 
 
-def indistinct_sides(plan: LaunchPlan) -> Iterator[str]:
+def indistinct_sides(plan: Plan) -> Iterator[str]:
     """A line on a side that is alone, and on each group of sides that are equal: a self-test alone asks for these."""
     if len(plan.sides) == 1:
         yield f"sides: {next(iter(plan.sides))} is the only one, so nothing is compared by side"
-    groups: list[tuple[LaunchPlan, list[str]]] = []
+    groups: list[tuple[Plan, list[str]]] = []
     for name in plan.sides:
         of_side = plan.of_sides((name,))
         alike = next((names for known, names in groups if known == of_side), None)
@@ -119,7 +119,7 @@ def indistinct_sides(plan: LaunchPlan) -> Iterator[str]:
 
 
 def _without_effect(expanded: ExpandedPlan) -> Iterator[str]:
-    plan, usual = expanded.plan, LaunchPlan(images=expanded.plan.images)
+    plan, usual = expanded.plan, Plan(images=expanded.plan.images)
     in_containers = {cell.engine != engines.HOST for cell in expanded.cells}
     reasons = {
         "isolation": "" if True in in_containers else "no policy has containers",
@@ -135,7 +135,7 @@ def _without_effect(expanded: ExpandedPlan) -> Iterator[str]:
             yield f"{key}: has no effect, because {why}"
 
 
-def _listed_twice(plan: LaunchPlan) -> Iterator[str]:
+def _listed_twice(plan: Plan) -> Iterator[str]:
     lists: list[tuple[str, Any]] = [(key, getattr(plan, key)) for key in plan.__struct_fields__]
     for benchmark in plan.benchmarks:
         if isinstance(benchmark, dict):

@@ -27,7 +27,7 @@ from collbench.launch.waiting import Log, StopCheck, whole_words
 from collbench.machine import facts
 from collbench.machine.facts import sha256_of
 from collbench.schema.manifest import Allocation, Host, Image, Library
-from collbench.schema.plan import LaunchPlan, Side, check_launch_plan, named_sides
+from collbench.schema.plan import Plan, Side, check_launch_plan, named_sides
 from collbench.schema.record import stem_of
 from collbench.units import counted
 
@@ -121,7 +121,7 @@ def look_at(expanded: ExpandedPlan, sessions: Mapping[str, LaunchSession]) -> St
     return Stacks(start, images, environments, said, tuple(hosts), allocation, missing)
 
 
-def looked_at_together(plan: LaunchPlan) -> list[tuple[str | None, ...]]:
+def looked_at_together(plan: Plan) -> list[tuple[str | None, ...]]:
     """Groups of sides that differ in images alone: an engine that waits for nodes is asked once for all of a group."""
     groups: dict[str, list[str | None]] = {}
     for name in plan.sides or (None,):
@@ -142,7 +142,7 @@ def sha256_of_given(path: str) -> str:
         raise PlanError(f"{path}: {error.strerror}.") from error
 
 
-def stack_of(plan: LaunchPlan, image: str, look: Look, watched: Sequence[str] = ()) -> Stack:
+def stack_of(plan: Plan, image: str, look: Look, watched: Sequence[str] = ()) -> Stack:
     """What a cell runs, of what was seen of its image. Programs of one rank need no library.
 
     Of the `watched` libraries ranks tell which file they loaded.
@@ -169,7 +169,7 @@ def _image(
     )  # fmt: skip
 
 
-def refuse_missing(plan: LaunchPlan, name: str, look: Look) -> None:
+def refuse_missing(plan: Plan, name: str, look: Look) -> None:
     """Whether an image (or environment) has every backend that the plan wants of it; with `skip`, at least one.
 
     Raises:
@@ -238,15 +238,13 @@ def _differs(name: str, host: str | None, image: str | None) -> list[str]:
 _QUOTED, _CAUSES, _NAMED = 200, 3, 3
 
 
-def probe_of(python: str, image: str, libraries: Mapping[str, str], plan: LaunchPlan) -> Argv:
+def probe_of(python: str, image: str, libraries: Mapping[str, str], plan: Plan) -> Argv:
     """The command that prints what an image holds. `libraries` are the site's, by image."""
     torch = ("--torch",) if library_of(image, libraries, plan) == "torch" else ()
     return (python, "-m", "collbench.launch.probe", *torch, *workloads.uses(plan.benchmarks))
 
 
-def contents_in(
-    lines: Sequence[str], title: str, image: str, libraries: Mapping[str, str], plan: LaunchPlan
-) -> Contents:
+def contents_in(lines: Sequence[str], title: str, image: str, libraries: Mapping[str, str], plan: Plan) -> Contents:
     """What the last line says that is an answer.
 
     Raises:
@@ -274,7 +272,7 @@ def contents_in(
 
 
 def contents_on(
-    answers: Mapping[str, Sequence[str]], title: str, image: str, libraries: Mapping[str, str], plan: LaunchPlan
+    answers: Mapping[str, Sequence[str]], title: str, image: str, libraries: Mapping[str, str], plan: Plan
 ) -> Contents:
     """What all nodes say alike, of the lines that each printed: as the first says it.
 
@@ -350,7 +348,7 @@ def examine(expanded: ExpandedPlan, session: LaunchSession, argv: Argv, check: S
         looks = session.look(expanded.plan, expanded.placements_on(cell.engine), {})
         stack, placement = stack_of(expanded.plan, cell.image, looks.by_image[cell.image]), expanded.placements[cell]
         without = () if placement.shares_boxes else ("--without", "cma")  # a lone rank reads no other's memory there
-        with folders(expanded.plan.inner(), user_of(cell), places=places(cell, placement)) as at:
+        with folders(expanded.plan.of_world(), user_of(cell), places=places(cell, placement)) as at:
             world = world_of(Launch(cell, 0, 0), stack, placement, session.run, at)
             log = Log()
             with session.open(world) as opened:
@@ -376,7 +374,7 @@ def expanded_for(image: str, policy: str, step: str, engine: str, docker_host: s
     Raises:
         PlanError: no such policy, step or engine.
     """
-    plan = LaunchPlan(collectives=("allreduce",), images=(image,), policies=(policy,), isolation=(step,),
+    plan = Plan(collectives=("allreduce",), images=(image,), policies=(policy,), isolation=(step,),
                       engine=engine, docker_host=docker_host, ranks=(RANKS,), oversubscribe=True)  # fmt: skip
     expanded = expand(check_launch_plan(plan))
     if expanded.cells[0].isolation is None:

@@ -9,7 +9,7 @@ import contextlib
 import os
 import zlib
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol
 
@@ -64,7 +64,7 @@ from collbench.run.worlds_of_programs import world_for
 from collbench.schema.axes import DTYPES
 from collbench.schema.case import Case
 from collbench.schema.manifest import Manifest
-from collbench.schema.plan import ALL_CASES, Chosen, Plan, chosen_of
+from collbench.schema.plan import Chosen, Plan
 from collbench.schema.record import Record
 from collbench.units import format_bytes
 from collbench.workloads.program import ProgramCase
@@ -134,7 +134,7 @@ class PlanRunner:
     backends: tuple[Backend, ...]
     cases: tuple[tuple[CollectiveCase | ProgramCase, ...], ...]
     skipped: tuple[Record, ...] = ()
-    chosen: Chosen = ALL_CASES
+    chosen: Chosen = field(default_factory=Chosen)
 
     @property
     def identities(self) -> tuple[Case, ...]:
@@ -172,7 +172,7 @@ def plan_experiment(plan: Plan, options: WorldSettings, command: tuple[str, ...]
             f"folder {plan.folder}: there is no such folder, and {in_files[0]} works in files. Name another."
         )
     cases = tuple(cases_of(plan, backend.name, backend.world_size(options)) for backend in usable)
-    options, chosen = replace(options, roles=roles_of(cases), share_gpu=plan.share_gpu), chosen_of(plan)
+    options, chosen = replace(options, roles=roles_of(cases), share_gpu=plan.share_gpu), plan.chosen
     skipped = tuple(
         record
         for name, reason in unusable.items()

@@ -377,7 +377,7 @@ def manifest_of(plan: Plan, command: tuple[str, ...], **fields: Any) -> Manifest
         python=sys.version.split()[0],
         command=tuple(facts.printable(word) for word in command),
         title=plan.title,
-        plan=msgspec.to_builtins(plan),
+        plan=plan.document,
         **fields,
     )
 

@@ -1,7 +1,6 @@
-"""A plan: which cases to measure, how, and where their ranks are to sit.
+"""A plan: which cases to measure, how, and, where it has images, in which worlds a launch measures them.
 
-A `LaunchPlan` says the last, and every combination of its placing lists is one cell. A `WorldPlan` is what a launch
-gives to its world.
+Every combination of the lists of a launch is one cell. Each of its worlds gets a plan of its own (`Plan.of_world`).
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from types import GenericAlias, NoneType, UnionType
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar, Union, get_args, get_origin
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Union, get_args, get_origin
 
 import msgspec
 
@@ -147,8 +146,57 @@ else:
     AxisKeys = with_axes(Subject)
 
 
-class Plan(AxisKeys, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Every combination of the lists is one case. There are `collectives`, or `benchmarks` (programs), or both.
+Affinity = Literal["near", "far"]
+Seccomp = Literal["default", "unconfined"]
+
+MOST_LAUNCHES = 1000
+
+#: With fewer launches than these no comparison is decided.
+LEAST_DECIDING = 6
+MOST_RANKS = 256
+
+#: More ways to start a world than these are a typing error; more starts take days.
+MOST_CELLS, MOST_STARTS = 5_000, 100_000
+
+#: What the environment of a process may have as a name.
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
+
+#: The keys whose every combination is a cell.
+PLACES = tuple(choice.key for choice in choices_of("where").values())
+
+
+class Side(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What one side of an experiment has in place of what the plan says.
+
+    `images` and `environments` are by the plan's name of an image. `variables` come after the plan's, `libraries` and
+    `preload` before them.
+    """
+
+    images: dict[str, str] = {}
+    environments: dict[str, str] = {}
+    variables: dict[str, str] = {}
+    libraries: tuple[str, ...] = ()
+    preload: tuple[str, ...] = ()
+
+
+class Chosen(NamedTuple):
+    """Which cases of a plan are executed, by their keys. None are `measured`: all are."""
+
+    measured: frozenset[str] = frozenset()
+    brief: frozenset[str] = frozenset()
+
+    def measures(self, identities: Iterable[Case]) -> bool:
+        """Whether a case has records; of several it has all or none."""
+        return not self.measured or any(identity.key in self.measured for identity in identities)
+
+    def executes(self, identities: Iterable[Case]) -> bool:
+        """Whether a case is executed, with a record or without."""
+        keys = {identity.key for identity in identities}
+        return not self.measured or bool(keys & self.measured or keys & self.brief)
+
+
+class WorldKeys(AxisKeys, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The keys that every plan may have: what is measured, and how.
 
     The keys of axes are those of the table (`schema.axes`), and are read as `plan["drivers"]`. Without `sizes`
     collectives have 8 B to 4 MiB. A benchmark is its name, or a table with its `name` and values of its parameters: a
@@ -175,6 +223,71 @@ class Plan(AxisKeys, frozen=True, kw_only=True, forbid_unknown_fields=True):
     folder: str = ""
     unusable: Literal["refuse", "skip"] = "refuse"
 
+
+class Plan(WorldKeys, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Every combination of the lists is one case. There are `collectives`, or `benchmarks` (programs), or both.
+
+    With `images` it is a plan for launches: each world measures what `of_world` gives, and the keys here say how many
+    worlds there are, and where.
+
+    `images` are names in `containers/` or references as Docker spells them, `policies` names of files in
+    `launch/placement.py` or of other packages, known to the launcher alone. `environments` maps an image to the Python
+    environment that the host side uses beside it, `image_backends` to the backends that are measured with it.
+    `ranks` are sizes of the world, or else `workers` are: then parameter-server collectives run in worlds with one
+    rank more, rank 0, which is the server and gets no GPU; and trainings with as many more as `servers` says.
+    `how` is `duet` where worlds on the same cores are to live at once and measure in turns, as far as they can.
+    `until` is `decided` where cells are launched until their comparisons are decided, at most `launches` times.
+    `spare` are the processors that no rank gets: `idle`, or those of the `chief` too, the first worker.
+    `cores_per_rank` counts logical processors; `share` divides those that are there (the default with GPUs, whose
+    libraries have threads of their own; without, it is 1).
+    `storage` is what lies under the files of programs that work in files, and `folder` where the host keeps its
+    counterpart, and that of a container's bind (empty: /var/tmp).
+    `seccomp` is the filter of system calls in containers.
+    `engine` starts the containers; the steps in `isolation` are those of its ladder, whose first is the default.
+    `docker_host` is the address of an engine that speaks Docker's API, and empty for DOCKER_HOST or its usual socket.
+    `hosts` are numbers of machines over which the ranks of a world are spread evenly, by an engine that has several
+    (of several, servers have the first to themselves);
+    `site` is the file that describes them.
+    `variables` are set for every rank; `libraries` and `preload` are library files that ranks find before others, by
+    LD_LIBRARY_PATH and LD_PRELOAD. `paper` is the one whose conclusions the plan is to decide; empty: none. `sides` are
+    launched alternately, each with its overrides.
+    `only` and `brief` are keys (`Case.key`) of cases, in plans that a launch writes for its worlds alone: `only` those
+    are measured, of all that the plan has. Collectives among them whose keys are in `brief` are executed with one
+    sample and have no record. All other cases stay part of the plan, so that ranks meet, take their places and check
+    their memory as ever, and those that are executed keep their order.
+    """
+
+    images: tuple[str, ...] = ()
+    policies: tuple[str, ...] = ("host", "single", "multi")
+    isolation: tuple[str, ...] = ()
+    ranks: tuple[int, ...] = ()
+    workers: tuple[int, ...] = ()
+    servers: tuple[int, ...] = (1,)
+    spare: Literal["idle", "chief"] = "idle"
+    affinity: tuple[Affinity, ...] = ("near",)
+    storage: tuple[str, ...] = ("overlay",)
+    seccomp: tuple[Seccomp, ...] = ("default",)
+    hosts: tuple[int, ...] = (1,)
+    launches: int = 8
+    until: Until = "launches"
+    how: Literal["duet", "blocks"] = "duet"
+    seed: int = 1
+    device: Literal["cpu", "gpu"] = "cpu"
+    cores_per_rank: int | Literal["share"] | None = None
+    oversubscribe: bool = False
+    engine: str = "docker"
+    docker_host: str = ""
+    site: str = ""
+    environments: dict[str, str] = {}  # noqa: RUF012 - msgspec copies it
+    image_backends: dict[str, tuple[str, ...]] = {}  # noqa: RUF012
+    variables: dict[str, str] = {}  # noqa: RUF012
+    libraries: tuple[str, ...] = ()
+    preload: tuple[str, ...] = ()
+    paper: str = ""
+    sides: dict[str, Side] = {}  # noqa: RUF012
+    only: tuple[str, ...] = ()
+    brief: tuple[str, ...] = ()
+
     if TYPE_CHECKING:  # the keys of axes are known when the table has been read
 
         def __init__(self, **keys: Any) -> None: ...
@@ -197,6 +310,67 @@ class Plan(AxisKeys, frozen=True, kw_only=True, forbid_unknown_fields=True):
     def timeout_seconds(self) -> float:
         """Longest time without progress in seconds."""
         return parse_duration(self.timeout, "timeout")
+
+    @property
+    def slices(self) -> SliceRule:
+        """How long worlds measure in their turns."""
+        return SliceRule()
+
+    @property
+    def storage_folder(self) -> str:
+        """Where the host keeps the files of a launch's programs."""
+        return self.folder or "/var/tmp"  # noqa: S108 - a folder in it
+
+    def image_of(self, side: str | None, image: str) -> str:
+        """The image that stands for one of the plan's on a side."""
+        return image if side is None else self.sides[side].images.get(image, image)
+
+    def of_sides(self, names: Sequence[str | None]) -> Plan:
+        """The plan without sides that has the overrides of these in place; they differ in images alone."""
+        if None in names:
+            return self
+        side = self.sides[str(names[0])]
+        environments: dict[str, str] = {}
+        for name in names:
+            both = {**self.environments, **self.sides[str(name)].environments}
+            environments |= {self.image_of(name, image): path for image, path in both.items()}
+        return msgspec.structs.replace(
+            self, sides={}, environments=environments,
+            images=tuple(dict.fromkeys(self.image_of(name, image) for name in names for image in self.images)),
+            image_backends={self.image_of(name, image): backends
+                            for name in names for image, backends in self.image_backends.items()},
+            variables={**self.variables, **side.variables},
+            libraries=(*side.libraries, *self.libraries), preload=(*side.preload, *self.preload),
+        )  # fmt: skip
+
+    def of_world(self, only: Collection[Case] = (), brief: Collection[Case] = ()) -> Plan:
+        """What one world measures: these cases, or all. Cases are as the world records them, without their place."""
+        keys = {name: getattr(self, name) for name in WORLD_KEYS}
+        return Plan(**keys, only=_keys(only), brief=_keys(brief))
+
+    @property
+    def document(self) -> dict[str, Any]:
+        """Its keys and values as a file or a manifest holds them: those of a launch where it is one."""
+        keys = WORLD_KEYS + LAUNCH_KEYS if self.images else WORLD_KEYS
+        if self.only or self.brief:
+            keys += WRITTEN_KEYS
+        values = {key: msgspec.to_builtins(getattr(self, key)) for key in keys}
+        return {**values, "folder": self.storage_folder} if self.images else values
+
+    @property
+    def chosen(self) -> Chosen:
+        """Which cases are executed; of a plan of a user all."""
+        return Chosen(frozenset(self.only), frozenset(self.brief))
+
+
+#: The keys of what is measured and how, those of worlds and places, and those that no user's plan has.
+WORLD_KEYS = WorldKeys.__struct_fields__
+WRITTEN_KEYS = ("only", "brief")
+LAUNCH_KEYS = tuple(key for key in Plan.__struct_fields__ if key not in WORLD_KEYS + WRITTEN_KEYS)
+
+
+def _keys(cases: Collection[Case]) -> tuple[str, ...]:
+    return tuple(sorted(case.key for case in cases))
 
 
 def name_of(benchmark: str | dict[str, Any]) -> str:
@@ -277,9 +451,6 @@ def _check_numbers(plan: Plan) -> None:
         raise PlanError(f"cap {plan.cap}: is below floor {plan.floor}; lower the floor too.")
 
 
-PlanT = TypeVar("PlanT", bound=Plan)
-
-
 @contextlib.contextmanager
 def named_in_errors(path: Path | None) -> Iterator[None]:
     """Errors of a plan name its file, where there is one."""
@@ -293,8 +464,8 @@ def named_in_errors(path: Path | None) -> Iterator[None]:
         ) from error
 
 
-def load_plan(path: Path, asked: str = "", kind: type[Plan] | None = None) -> Plan:
-    """Read a TOML plan. `asked` is how the user named it, `kind` what else than a `Plan` it may be.
+def load_plan(path: Path, asked: str = "") -> Plan:
+    """Read a plan for one world: TOML, or JSON that a launch wrote. `asked` is how the user named it.
 
     Raises:
         PlanError: as `read_document` and `plan_from`; it is a launch plan.
@@ -302,7 +473,7 @@ def load_plan(path: Path, asked: str = "", kind: type[Plan] | None = None) -> Pl
     document = read_document(path)
     if "images" in document:
         raise PlanError(f"plan {path}: is a launch plan (it has images). Use: collbench launch {asked or path}")
-    return plan_from(document, kind or Plan, path)
+    return plan_from(document, WORLD_KEYS + (WRITTEN_KEYS if path.suffix == ".json" else ()), path)
 
 
 def read_document(path: Path) -> dict[str, Any]:
@@ -323,221 +494,37 @@ def read_document(path: Path) -> dict[str, Any]:
         raise PlanError(f"plan {path}: not JSON: {why}.") from error
 
 
-def plan_from(document: dict[str, Any], kind: type[PlanT], path: Path) -> PlanT:
-    """The plan of a kind in a document.
+def plan_from(document: dict[str, Any], keys: Sequence[str], path: Path) -> Plan:
+    """The plan in a document, which may have these keys.
 
     Raises:
         PlanError: an unknown key (with the nearest known one), a value of the wrong kind or out of range.
     """
-    refuse_unknown(document, kind, str(path))
+    refuse_unknown(document, keys, str(path))
     if isinstance(document.get("sizes"), dict):
-        refuse_unknown(document["sizes"], Sizes, f"{path}, sizes")
+        refuse_unknown(document["sizes"], Sizes.__struct_fields__, f"{path}, sizes")
     try:
-        plan = msgspec.convert(document, kind)
+        plan = msgspec.convert(document, Plan)
     except msgspec.ValidationError as error:
-        raise PlanError(f"plan {path}: {mistake_in(document, kind) or error}.") from error
+        raise PlanError(f"plan {path}: {mistake_in(document, Plan) or error}.") from error
     with named_in_errors(path):
         check_plan(plan)
     return plan
 
 
-def refuse_unknown(document: dict[str, Any], kind: type[msgspec.Struct], where: str) -> None:
-    """Whether a table of a plan has keys that its kind does not.
+def refuse_unknown(document: dict[str, Any], known: Sequence[str], where: str) -> None:
+    """Whether a table of a plan has other keys than these.
 
     Raises:
         PlanError: the first, with the nearest known one.
     """
-    known = kind.__struct_fields__
     for key in document:
         if key not in known:
             hint = suggestion(key, known)
             raise PlanError(f"plan {where}: unknown key {key!r}. {hint}")
 
 
-class WorldPlan(Plan, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`only` are the keys (`Case.key`) of the cases that are measured, of all that the plan has.
-
-    Collectives among them whose keys are in `brief` are executed with one sample and have no record. All other cases
-    stay part of the plan, so that ranks meet, take their places and check their memory as ever, and those that are
-    executed keep their order.
-    """
-
-    only: tuple[str, ...] = ()
-    brief: tuple[str, ...] = ()
-
-    if TYPE_CHECKING:  # the keys of axes are known when the table has been read
-
-        def __init__(self, **keys: Any) -> None: ...
-
-
-def plan_of_some(plan: Plan, measured: Collection[Case], brief: Collection[Case] = ()) -> WorldPlan:
-    """The plan, of which these cases are measured, and these executed: as its world records them, without its place."""
-    values = {name: getattr(plan, name) for name in Plan.__struct_fields__}
-    return WorldPlan(**values, only=_keys(measured), brief=_keys(brief))
-
-
-def _keys(cases: Collection[Case]) -> tuple[str, ...]:
-    return tuple(sorted(case.key for case in cases))
-
-
-def load_world_plan(path: Path, asked: str = "") -> Plan:
-    """As `load_plan`; a file that a launch wrote, in JSON, may be a `WorldPlan`.
-
-    Raises:
-        PlanError: as `load_plan`.
-    """
-    return load_plan(path, asked, WorldPlan if path.suffix == ".json" else Plan)
-
-
-class Chosen(NamedTuple):
-    """Which cases of a plan are executed, by their keys. None are `measured`: all are."""
-
-    measured: frozenset[str] = frozenset()
-    brief: frozenset[str] = frozenset()
-
-    def measures(self, identities: Iterable[Case]) -> bool:
-        """Whether a case has records; of several it has all or none."""
-        return not self.measured or any(identity.key in self.measured for identity in identities)
-
-    def executes(self, identities: Iterable[Case]) -> bool:
-        """Whether a case is executed, with a record or without."""
-        keys = {identity.key for identity in identities}
-        return not self.measured or bool(keys & self.measured or keys & self.brief)
-
-
-ALL_CASES = Chosen()
-
-
-def chosen_of(plan: Plan) -> Chosen:
-    """Of a plan of a user all cases."""
-    return Chosen(frozenset(plan.only), frozenset(plan.brief)) if isinstance(plan, WorldPlan) else ALL_CASES
-
-
-Affinity = Literal["near", "far"]
-Seccomp = Literal["default", "unconfined"]
-
-MOST_LAUNCHES = 1000
-
-#: With fewer launches than these no comparison is decided.
-LEAST_DECIDING = 6
-MOST_RANKS = 256
-
-#: More ways to start a world than these are a typing error; more starts take days.
-MOST_CELLS, MOST_STARTS = 5_000, 100_000
-
-#: What the environment of a process may have as a name.
-_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
-
-#: The keys whose every combination is a cell.
-PLACES = tuple(choice.key for choice in choices_of("where").values())
-
-
-class Side(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What one side of an experiment has in place of what the plan says.
-
-    `images` and `environments` are by the plan's name of an image. `variables` come after the plan's, `libraries` and
-    `preload` before them.
-    """
-
-    images: dict[str, str] = {}
-    environments: dict[str, str] = {}
-    variables: dict[str, str] = {}
-    libraries: tuple[str, ...] = ()
-    preload: tuple[str, ...] = ()
-
-
-class LaunchPlan(Plan, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What each world measures is the `Plan` in it; how many worlds, and where, stands here.
-
-    `images` are names in `containers/` or references as Docker spells them, `policies` names of files in
-    `launch/placement.py` or of other packages, known to the launcher alone. `environments` maps an image to the Python
-    environment that the host side uses beside it, `image_backends` to the backends that are measured with it.
-    `ranks` are sizes of the world, or else `workers` are: then parameter-server collectives run in worlds with one
-    rank more, rank 0, which is the server and gets no GPU; and trainings with as many more as `servers` says.
-    `how` is `duet` where worlds on the same cores are to live at once and measure in turns, as far as they can.
-    `until` is `decided` where cells are launched until their comparisons are decided, at most `launches` times.
-    `spare` are the processors that no rank gets: `idle`, or those of the `chief` too, the first worker.
-    `cores_per_rank` counts logical processors; `share` divides those that are there (the default with GPUs, whose
-    libraries have threads of their own; without, it is 1).
-    `storage` is what lies under the files of programs that work in files, and `folder` where the host keeps its
-    counterpart, and that of a container's bind. `seccomp` is the filter of system calls in containers.
-    `engine` starts the containers; the steps in `isolation` are those of its ladder, whose first is the default.
-    `docker_host` is the address of an engine that speaks Docker's API, and empty for DOCKER_HOST or its usual socket.
-    `hosts` are numbers of machines over which the ranks of a world are spread evenly, by an engine that has several
-    (of several, servers have the first to themselves);
-    `site` is the file that describes them.
-    `variables` are set for every rank; `libraries` and `preload` are library files that ranks find before others, by
-    LD_LIBRARY_PATH and LD_PRELOAD. `paper` is the one whose conclusions the plan is to decide; empty: none. `sides` are
-    launched alternately, each with its overrides.
-    """
-
-    images: tuple[str, ...]
-    policies: tuple[str, ...] = ("host", "single", "multi")
-    isolation: tuple[str, ...] = ()
-    ranks: tuple[int, ...] = ()
-    workers: tuple[int, ...] = ()
-    servers: tuple[int, ...] = (1,)
-    spare: Literal["idle", "chief"] = "idle"
-    affinity: tuple[Affinity, ...] = ("near",)
-    storage: tuple[str, ...] = ("overlay",)
-    seccomp: tuple[Seccomp, ...] = ("default",)
-    hosts: tuple[int, ...] = (1,)
-    folder: str = "/var/tmp"  # noqa: S108 - a folder in it
-    launches: int = 8
-    until: Until = "launches"
-    how: Literal["duet", "blocks"] = "duet"
-    seed: int = 1
-    device: Literal["cpu", "gpu"] = "cpu"
-    cores_per_rank: int | Literal["share"] | None = None
-    oversubscribe: bool = False
-    engine: str = "docker"
-    docker_host: str = ""
-    site: str = ""
-    environments: dict[str, str] = {}  # noqa: RUF012 - msgspec copies it
-    image_backends: dict[str, tuple[str, ...]] = {}  # noqa: RUF012
-    variables: dict[str, str] = {}  # noqa: RUF012
-    libraries: tuple[str, ...] = ()
-    preload: tuple[str, ...] = ()
-    paper: str = ""
-    sides: dict[str, Side] = {}  # noqa: RUF012
-
-    if TYPE_CHECKING:  # the keys of axes are known when the table has been read
-
-        def __init__(self, **keys: Any) -> None: ...
-
-    @property
-    def slices(self) -> SliceRule:
-        """How long worlds measure in their turns."""
-        return SliceRule()
-
-    def image_of(self, side: str | None, image: str) -> str:
-        """The image that stands for one of the plan's on a side."""
-        return image if side is None else self.sides[side].images.get(image, image)
-
-    def of_sides(self, names: Sequence[str | None]) -> LaunchPlan:
-        """The plan without sides that has the overrides of these in place; they differ in images alone."""
-        if None in names:
-            return self
-        side = self.sides[str(names[0])]
-        environments: dict[str, str] = {}
-        for name in names:
-            both = {**self.environments, **self.sides[str(name)].environments}
-            environments |= {self.image_of(name, image): path for image, path in both.items()}
-        return msgspec.structs.replace(
-            self, sides={}, environments=environments,
-            images=tuple(dict.fromkeys(self.image_of(name, image) for name in names for image in self.images)),
-            image_backends={self.image_of(name, image): backends
-                            for name in names for image, backends in self.image_backends.items()},
-            variables={**self.variables, **side.variables},
-            libraries=(*side.libraries, *self.libraries), preload=(*side.preload, *self.preload),
-        )  # fmt: skip
-
-    def inner(self) -> Plan:
-        """What one world measures."""
-        return Plan(**{name: getattr(self, name) for name in Plan.__struct_fields__})
-
-
-def load_launch_plan(path: Path, asked: str = "") -> LaunchPlan:
+def load_launch_plan(path: Path, asked: str = "") -> Plan:
     """Read a TOML launch plan. `asked` is how the user named it.
 
     Raises:
@@ -549,27 +536,29 @@ def load_launch_plan(path: Path, asked: str = "") -> LaunchPlan:
     if isinstance(sides := document.get("sides"), dict):
         for name, side in sides.items():
             if isinstance(side, dict):
-                refuse_unknown(side, Side, f"{path}, side {name}")
-    plan = plan_from(document, LaunchPlan, path)
+                refuse_unknown(side, Side.__struct_fields__, f"{path}, side {name}")
+    plan = plan_from(document, WORLD_KEYS + LAUNCH_KEYS, path)
     with named_in_errors(path):
         return check_launch_plan(plan)
 
 
 def _refuse_without_images(document: dict[str, Any], path: Path, asked: str) -> None:
     """A plan for `collbench run`, or one that lacks them; a key that neither knows is refused elsewhere."""
-    if set(document) <= set(Plan.__struct_fields__) and document:
+    if set(document) <= set(WORLD_KEYS) and document:
         raise PlanError(f"plan {path}: is a plan for one world (a launch plan has images). Use: collbench run {asked}")
-    if set(document) <= set(LaunchPlan.__struct_fields__):
+    if set(document) <= {*WORLD_KEYS, *LAUNCH_KEYS}:
         raise PlanError(f'plan {path}: lacks images; a launch plan names them, such as images = ["openmpi"].')
 
 
-def check_launch_plan(plan: LaunchPlan) -> LaunchPlan:
+def check_launch_plan(plan: Plan) -> Plan:
     """The plan itself, when its names and numbers make sense.
 
     Raises:
         PlanError: the first that does not, with what would.
     """
     check_values(plan)
+    if not plan.images:
+        raise PlanError("images: the list is empty; nothing would be measured.")
     for name in (None, *plan.sides):
         with named_sides((name,)):
             _check_images(plan, plan.sides.get(name or "", Side()))
@@ -594,7 +583,7 @@ def check_launch_plan(plan: LaunchPlan) -> LaunchPlan:
     return plan
 
 
-def _check_cells(plan: LaunchPlan) -> None:
+def _check_cells(plan: Plan) -> None:
     """Before they are listed, which would take memory for each."""
     worlds = len(set(plan.ranks)) or len(set(plan.workers)) * len(set(plan.servers)) or 1
     cells = worlds * math.prod(len(set(getattr(plan, key))) or 1 for key in PLACES if key != "ranks")
@@ -606,7 +595,7 @@ def _check_cells(plan: LaunchPlan) -> None:
             )
 
 
-def _check_workers(plan: LaunchPlan) -> None:
+def _check_workers(plan: Plan) -> None:
     if plan.workers and plan.ranks:
         raise PlanError("ranks and workers: both say how large the worlds are; give one of them.")
     if plan.workers and plan["roots"] != (0,):
@@ -615,7 +604,7 @@ def _check_workers(plan: LaunchPlan) -> None:
         raise PlanError("servers: counts the servers of worlds with workers; give workers = [1, 2], say.")
 
 
-def _check_variables(plan: LaunchPlan) -> None:
+def _check_variables(plan: Plan) -> None:
     for name, value in plan.variables.items():
         if _VARIABLE.fullmatch(name) is None or "\0" in value:
             raise PlanError(f"variables: {name!r}: a name has letters, digits and _, and a value no NUL.")
@@ -625,7 +614,7 @@ def _check_variables(plan: LaunchPlan) -> None:
                 raise PlanError(f"{key}: {path!r}: name a library by its whole path, such as /opt/lib/libmpi.so.40.")
 
 
-def _check_images(plan: LaunchPlan, side: Side) -> None:
+def _check_images(plan: Plan, side: Side) -> None:
     tables: dict[str, dict[str, Any]] = {
         "environments": plan.environments | side.environments,
         "image_backends": plan.image_backends,

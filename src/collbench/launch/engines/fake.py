@@ -21,7 +21,7 @@ from collbench.launch.placement import Placement
 from collbench.launch.probe import Contents, sources
 from collbench.launch.waiting import Log, StopCheck
 from collbench.machine.topology import Core, Topology
-from collbench.schema.plan import LaunchPlan
+from collbench.schema.plan import Plan
 from collbench.schema.record import SCHEMA
 
 Playing = Generator[None, None, int]
@@ -48,7 +48,7 @@ def commands(world: WorldSpec) -> tuple[str, ...]:
     )
 
 
-def _connect(plan: LaunchPlan, check: StopCheck) -> FakeEngineSession:
+def _connect(plan: Plan, check: StopCheck) -> FakeEngineSession:
     """Tests make their session themselves."""
     raise PlanError("engine fake: is for tests and starts no ranks. Name an engine of this machine: docker.")
 
@@ -141,7 +141,7 @@ class FakeEngineSession:
     def close(self, at_once: bool) -> None:
         self.cleanings += 1
 
-    def look(self, plan: LaunchPlan, placements: Mapping[LaunchCell, Placement], vendors: Mapping[str, str]) -> Looks:
+    def look(self, plan: Plan, placements: Mapping[LaunchCell, Placement], vendors: Mapping[str, str]) -> Looks:
         names = dict.fromkeys(cell.image for cell in placements)
         return Looks({name: Look(self.held.get(name) or contents(name), name, f"image {name}",
                                  self.ids.get(name, f"sha256:{name}")) for name in names})  # fmt: skip

@@ -28,7 +28,7 @@ from collbench.launch.probe import Contents
 from collbench.launch.rank_environment import variables
 from collbench.launch.shipped import source_tree
 from collbench.launch.waiting import Log, StopCheck
-from collbench.schema.plan import LaunchPlan
+from collbench.schema.plan import Plan
 
 #: Longest wait for an environment to say what it holds (s).
 ANSWER = 60.0
@@ -54,7 +54,7 @@ class HostSession:
     run: str = "host"
     folder: Path | None = None
 
-    def look(self, plan: LaunchPlan, placements: Mapping[LaunchCell, Placement], vendors: Mapping[str, str]) -> Looks:
+    def look(self, plan: Plan, placements: Mapping[LaunchCell, Placement], vendors: Mapping[str, str]) -> Looks:
         """What the environment beside each image holds.
 
         Raises:
@@ -143,7 +143,7 @@ def _libraries(world: WorldSpec) -> Path:
 # Environments --------------------------------------------------------------------------------------------------------
 
 
-def look_beside(plan: LaunchPlan, image: str, in_image: str) -> Look:
+def look_beside(plan: Plan, image: str, in_image: str) -> Look:
     """What the environment beside an image holds. `in_image` is the library in the image; empty: nobody looked.
 
     Raises:

@@ -27,7 +27,7 @@ from collbench.machine import topology
 from collbench.machine.topology import Topology
 from collbench.schema.axes import STEPS
 from collbench.schema.manifest import Allocation, Host
-from collbench.schema.plan import LaunchPlan
+from collbench.schema.plan import Plan
 
 
 @dataclass(frozen=True)
@@ -261,7 +261,7 @@ class LaunchSession(Protocol):
     def folder(self) -> Path | None:
         """Where folders of launches are to be made; None: where this machine has temporary files."""
 
-    def look(self, plan: LaunchPlan, placements: Mapping[LaunchCell, Placement], vendors: Mapping[str, str]) -> Looks:
+    def look(self, plan: Plan, placements: Mapping[LaunchCell, Placement], vendors: Mapping[str, str]) -> Looks:
         """Ask every image of these cells what it holds, and try what the engine can give, GPUs too where they get some.
 
         `vendors` say what other engines found in an image.
@@ -342,16 +342,16 @@ class Engine:
     """
 
     name: str
-    connect: Callable[[LaunchPlan, StopCheck], LaunchSession]
+    connect: Callable[[Plan, StopCheck], LaunchSession]
     start_seconds: tuple[float, float]
     ladder: Ladder = ()
     starts_ranks: bool = False
     bare: bool = False
     local: bool = False
     overlaps: bool = False
-    site: Callable[[LaunchPlan], Site] = lambda plan: Site(topology.here())
+    site: Callable[[Plan], Site] = lambda plan: Site(topology.here())
     commands: Callable[[WorldSpec], tuple[str, ...]] | None = None
-    script: Callable[[LaunchPlan, Sequence[Launch], Mapping[LaunchCell, Placement]], str] | None = None
+    script: Callable[[Plan, Sequence[Launch], Mapping[LaunchCell, Placement]], str] | None = None
 
     @property
     def makes_containers(self) -> bool:

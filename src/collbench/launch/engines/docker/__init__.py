@@ -9,13 +9,13 @@ from collbench.launch.engines.docker.containers import DockerSession
 from collbench.launch.engines.docker.spec import LADDER, world_commands
 from collbench.launch.engines.spec import Engine
 from collbench.launch.waiting import StopCheck
-from collbench.schema.plan import LaunchPlan
+from collbench.schema.plan import Plan
 
 
 def docker_engine(name: str, service: Service) -> Engine:
     """An engine with Docker's API on this machine, by the name of the command that people use."""
 
-    def connect(plan: LaunchPlan, check: StopCheck) -> DockerSession:
+    def connect(plan: Plan, check: StopCheck) -> DockerSession:
         return DockerSession(plan.docker_host, check, service)
 
     seen = (1.0, 0.4)  # with Docker Engine 20.10 on two cores

@@ -30,7 +30,7 @@ from collbench.launch.launchers import Argv
 from collbench.launch.placement import Placement
 from collbench.launch.rank_environment import sharing_of
 from collbench.launch.waiting import Log, StopCheck
-from collbench.schema.plan import LaunchPlan
+from collbench.schema.plan import Plan
 
 # Worlds --------------------------------------------------------------------------------------------------------------
 
@@ -65,7 +65,7 @@ class DockerSession:
         self.engine = Docker(address, check, service)
         self.title, self.run = self.engine.title, self.engine.run
 
-    def look(self, plan: LaunchPlan, placements: Mapping[LaunchCell, Placement], vendors: Mapping[str, str]) -> Looks:
+    def look(self, plan: Plan, placements: Mapping[LaunchCell, Placement], vendors: Mapping[str, str]) -> Looks:
         return look_at(self.engine, plan, placements)
 
     def ready(self) -> None:

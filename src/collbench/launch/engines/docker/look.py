@@ -40,7 +40,7 @@ from collbench.launch.placement import Placement
 from collbench.launch.probe import Contents
 from collbench.launch.rank_environment import sharing_of
 from collbench.machine.cgroup import under
-from collbench.schema.plan import LaunchPlan, Plan
+from collbench.schema.plan import Plan
 
 #: The repository of images that are named without a slash or a colon: those that `collbench image build` makes.
 REPOSITORY = "collbench"
@@ -290,7 +290,7 @@ _NOT_GRANTED = {
 }
 
 
-def look_at(engine: Docker, plan: LaunchPlan, placements: Mapping[LaunchCell, Placement]) -> Looks:
+def look_at(engine: Docker, plan: Plan, placements: Mapping[LaunchCell, Placement]) -> Looks:
     """What every image of these cells holds, and what the engine can give: as `Session.look` says.
 
     Raises:
@@ -301,7 +301,7 @@ def look_at(engine: Docker, plan: LaunchPlan, placements: Mapping[LaunchCell, Pl
     first = next(iter(images.values()))
     gpus = max((placement.gpus for placement in placements.values()), key=len, default=())
     cdi = bool(gpus) and (engine.service.only_cdi or knows_cdi(engine.describe()))
-    refuse_unseen_folder(engine, first, plan.inner())
+    refuse_unseen_folder(engine, first, plan.of_world())
     if gpus:
         refuse_without_gpus(engine, first, gpus, cdi)
     if any(sharing_of(cell).host for cell in placements):
@@ -335,7 +335,7 @@ def look_at(engine: Docker, plan: LaunchPlan, placements: Mapping[LaunchCell, Pl
     )
 
 
-def _storage_devices(engine: Docker, plan: LaunchPlan, placements: Mapping[LaunchCell, Placement]) -> dict[str, str]:
+def _storage_devices(engine: Docker, plan: Plan, placements: Mapping[LaunchCell, Placement]) -> dict[str, str]:
     """By storage, the device that it is on.
 
     Raises:
@@ -345,6 +345,6 @@ def _storage_devices(engine: Docker, plan: LaunchPlan, placements: Mapping[Launc
         return {}
     root = storage_root(engine.describe())
     if "host" in plan.policies:
-        refuse_other_device(placements, plan.folder, root)
-    here, there = (under(Path(folder)).text for folder in (plan.folder, root))
+        refuse_other_device(placements, plan.storage_folder, root)
+    here, there = (under(Path(folder)).text for folder in (plan.storage_folder, root))
     return {"overlay": there, "volume": there, "bind": here}

@@ -52,7 +52,7 @@ from collbench.launch.placement import Placement
 from collbench.launch.stacks import contents_in, probe_of
 from collbench.launch.waiting import Log, StopCheck
 from collbench.schema.manifest import Allocation, Host
-from collbench.schema.plan import LaunchPlan
+from collbench.schema.plan import Plan
 from collbench.schema.store import PROGRESS
 
 #: Begins the names of everything.
@@ -74,12 +74,12 @@ TOP = ("manifest.json", "records.jsonl", PROGRESS)
 COPY, MOST_FILES = 600.0, 20_000
 
 
-def nodes(plan: LaunchPlan) -> Site:
+def nodes(plan: Plan) -> Site:
     """The nodes of a site."""
     return Site(read(plan.site).node)
 
 
-def all_launches(plan: LaunchPlan, order: Sequence[Launch], placements: Mapping[LaunchCell, Placement]) -> str:
+def all_launches(plan: Plan, order: Sequence[Launch], placements: Mapping[LaunchCell, Placement]) -> str:
     """The objects of every launch, in their order, as kubectl takes them."""
     site = read(plan.site)
     refuse(plan, placements, site)
@@ -88,7 +88,7 @@ def all_launches(plan: LaunchPlan, order: Sequence[Launch], placements: Mapping[
         cell, name = launch.cell, f"{PREFIX}RUN-{launch.sequence}".lower()
         stack, at = Stack(launcher_of(cell.image, site.libraries, plan), ""), folders_in(Path(PREFIX))
         world = WorldSpec(f"{PREFIX}run", name, "driver", cell, placements[cell], stack, at, (0, 0))
-        made = manifests(Launchable(world, site, msgspec.json.encode(inner_plan(plan, cell)).decode()))
+        made = manifests(Launchable(world, site, msgspec.json.encode(inner_plan(plan, cell).document).decode()))
         texts += [f"# launch {launch.sequence}: {cell.title}\n"]
         texts += [f"---\n{json.dumps(one, indent=1)}\n" for one in made]
     return "".join(texts)
@@ -126,7 +126,7 @@ def wait_for_pods(client: Client, launch: str, expected: int, check: StopCheck) 
 
 
 def look_at(
-    client: Client, run: str, plan: LaunchPlan, placements: Mapping[LaunchCell, Placement], check: StopCheck
+    client: Client, run: str, plan: Plan, placements: Mapping[LaunchCell, Placement], check: StopCheck
 ) -> Looks:
     """What every image holds, and what the node of the first is: the machine of the launcher is no part of a run.
 
@@ -153,9 +153,7 @@ def look_at(
     return Looks(looks, remarks, hosts=tuple(hosts[:1]), variables=site.variables, allocation=allocation)
 
 
-def _lines(
-    client: Client, name: str, run: str, image: str, plan: LaunchPlan, check: StopCheck
-) -> tuple[str, list[str]]:
+def _lines(client: Client, name: str, run: str, image: str, plan: Plan, check: StopCheck) -> tuple[str, list[str]]:
     """The node of a pod of an image, and what it prints of both, once it has said everything."""
     argv = probe_of("python", image, client.site.libraries, plan)
     client.apply((look_job(client.site, run, name, driver_identity(), image, argv),))
@@ -365,7 +363,7 @@ class K8sSession:
             hint = f"Delete what is left: kubectl delete {self.kinds} -l {RUN}={self.run}"
             raise EngineError(f"{str(left).rstrip('.')}. {hint}") from left
 
-    def look(self, plan: LaunchPlan, placements: Mapping[LaunchCell, Placement], vendors: Mapping[str, str]) -> Looks:
+    def look(self, plan: Plan, placements: Mapping[LaunchCell, Placement], vendors: Mapping[str, str]) -> Looks:
         """Ask every image what it holds, in a pod.
 
         Raises:

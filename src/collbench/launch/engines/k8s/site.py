@@ -17,7 +17,7 @@ from collbench.launch.expansion import launcher_of
 from collbench.launch.placement import Placement
 from collbench.launch.site import Cluster, read_site
 from collbench.schema.axes import name_and_number
-from collbench.schema.plan import LaunchPlan
+from collbench.schema.plan import Plan
 from collbench.units import parse_duration
 
 
@@ -272,7 +272,7 @@ _NO_STEP = {
 }  # fmt: skip
 
 
-def refuse(plan: LaunchPlan, placements: Mapping[LaunchCell, Placement], site: K8sSite) -> None:
+def refuse(plan: Plan, placements: Mapping[LaunchCell, Placement], site: K8sSite) -> None:
     """What pods cannot do of a plan.
 
     Raises:

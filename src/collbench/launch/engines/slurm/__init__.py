@@ -56,13 +56,13 @@ from collbench.launch.probe import Contents
 from collbench.launch.stacks import contents_on, nodes_of, probe_of
 from collbench.launch.waiting import LONGEST_ANSWER, Log, StopCheck
 from collbench.schema.manifest import Allocation, Host
-from collbench.schema.plan import LaunchPlan
+from collbench.schema.plan import Plan
 
 #: Names of jobs and of their folders.
 PREFIX = "collbench-"
 
 
-def nodes(plan: LaunchPlan) -> Site:
+def nodes(plan: Plan) -> Site:
     """The nodes of a site. Other jobs, this user's too, may be given the nodes or cores that ranks share with them."""
     site, cautions = read(plan.site), list[str]()
     if not any(option.split("=")[0] == "--exclusive" for option in site.options):
@@ -71,7 +71,7 @@ def nodes(plan: LaunchPlan) -> Site:
     return Site(site.node, site.seconds, tuple(cautions))
 
 
-def all_launches(plan: LaunchPlan, order: Sequence[Launch], placements: Mapping[LaunchCell, Placement]) -> str:
+def all_launches(plan: Plan, order: Sequence[Launch], placements: Mapping[LaunchCell, Placement]) -> str:
     """The job, and every step that it is given, in their order."""
     site = read(plan.site)
     refuse(plan, placements, site)
@@ -97,7 +97,7 @@ _SEES = f'test -d "$0" || {{ echo "{_BLIND} $(uname -n)"; exit 0; }}; exec "$@"'
 
 
 def look_at(
-    job: SlurmJob, site: SlurmSite, plan: LaunchPlan, placements: Mapping[LaunchCell, Placement], check: StopCheck
+    job: SlurmJob, site: SlurmSite, plan: Plan, placements: Mapping[LaunchCell, Placement], check: StopCheck
 ) -> Looks:
     """What every image holds, and for policy host every environment, on all nodes that start it; the nodes; the job.
 
@@ -139,7 +139,7 @@ def title_of(cell: LaunchCell, site: SlurmSite) -> str:
 
 
 def contents_of(
-    job: SlurmJob, site: SlurmSite, plan: LaunchPlan, cell: LaunchCell, placement: Placement, check: StopCheck,
+    job: SlurmJob, site: SlurmSite, plan: Plan, cell: LaunchCell, placement: Placement, check: StopCheck,
     limit: float = ANSWER,
 ) -> Contents:  # fmt: skip
     """What an image or an environment holds on every node of a world that has one rank on each.
@@ -294,7 +294,7 @@ class SlurmSession:
         if job is not None:
             job.end()
 
-    def look(self, plan: LaunchPlan, placements: Mapping[LaunchCell, Placement], vendors: Mapping[str, str]) -> Looks:
+    def look(self, plan: Plan, placements: Mapping[LaunchCell, Placement], vendors: Mapping[str, str]) -> Looks:
         """Submit the job, wait for its nodes, and ask every image and environment there what it holds.
 
         Within an allocation none is submitted.

@@ -14,7 +14,7 @@ from collbench.errors import PlanError, suggestion
 from collbench.launch.cells import LaunchCell
 from collbench.launch.launchers import Argv
 from collbench.launch.site import Cluster, read_site, refuse_libraries
-from collbench.schema.plan import LaunchPlan
+from collbench.schema.plan import Plan
 
 _PLAN, _SITE = "in the plan", "in the site file"
 
@@ -262,7 +262,7 @@ def read(path: str) -> SlurmSite:
     return site
 
 
-def refuse(plan: LaunchPlan, cells: Iterable[LaunchCell], site: SlurmSite) -> None:
+def refuse(plan: Plan, cells: Iterable[LaunchCell], site: SlurmSite) -> None:
     """What a site cannot do of a plan.
 
     Raises:
