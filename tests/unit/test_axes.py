@@ -9,7 +9,7 @@ import pytest
 
 from collbench.cli.measure import CollectiveOptions, collective_command, plan_of
 from collbench.collectives.case import collective_case
-from collbench.schema.axes import AXES, STAGINGS, Axis, Choice, choices_of
+from collbench.schema.axes import AXES, STAGINGS, Axis, PlanKey, plan_keys_of
 from collbench.schema.plan import Plan, Subject, with_axes
 
 
@@ -21,8 +21,8 @@ def asked(*arguments: str) -> Plan:
 
 def test_without_flags_every_axis_has_the_default_of_a_plan() -> None:
     assert asked() == Plan(title="allreduce 8 to 4M", collectives=("allreduce",), sizes=asked()["sizes"])
-    for axis, choice in choices_of("what", "how").items():
-        assert choice.read(choice.typed) == choice.default, axis
+    for axis, plan_key in plan_keys_of("what", "how").items():
+        assert plan_key.read(plan_key.typed) == plan_key.default, axis
 
 
 @pytest.mark.parametrize(
@@ -52,16 +52,19 @@ def test_what_a_flag_puts_into_the_plan(arguments: tuple[str, ...], key: str, va
 
 
 def test_a_plan_has_the_keys_of_the_table() -> None:
-    keys = [choice.key for choice in choices_of("what", "how").values()]
+    keys = [plan_key.key for plan_key in plan_keys_of("what", "how").values()]
     assert [key for key in Plan.__struct_fields__ if key in keys] == keys
-    assert {choice.key for choice in choices_of("where").values()} <= set(Plan.__struct_fields__)
+    assert {plan_key.key for plan_key in plan_keys_of("where").values()} <= set(Plan.__struct_fields__)
 
 
 def test_one_more_entry_is_one_more_key(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(AXES, "lanes", Axis("lanes", "how", "", 1, of=int, choice=Choice("lanes", (1,))))
-    monkeypatch.setitem(AXES, "room", Axis("room", "where", "", choice=Choice("rooms")))
+    monkeypatch.setitem(AXES, "lanes", Axis("lanes", "how", "", 1, of=int, plan_key=PlanKey("lanes", (1,))))
+    monkeypatch.setitem(AXES, "room", Axis("room", "where", "", plan_key=PlanKey("rooms")))
     made = with_axes(Subject)
-    assert made.__struct_fields__ == (*Subject.__struct_fields__, *(c.key for c in choices_of("what", "how").values()))
+    assert made.__struct_fields__ == (
+        *Subject.__struct_fields__,
+        *(c.key for c in plan_keys_of("what", "how").values()),
+    )
     assert msgspec.convert({"lanes": [1, 2]}, made) != made()
     with pytest.raises(msgspec.ValidationError, match="Expected `int`, got `str`"):
         msgspec.convert({"lanes": ["x"]}, made)

@@ -22,7 +22,7 @@ from collbench.launch.engines.docker.spec import STEPS
 from collbench.report import STYLES, new_style
 from collbench.report.styles import COLUMNS
 from collbench.report.tables import FORMATS
-from collbench.schema.axes import AXES, Axis, Choice, Sizes, Value
+from collbench.schema.axes import AXES, Axis, PlanKey, Sizes, Value
 from collbench.schema.case import Case, Where, refuse_odd
 from collbench.schema.manifest import Allocation, Disk, Experiment, Gpu, Host, Image, Library, Manifest, Protocol
 from collbench.schema.plan import LAUNCH_KEYS, WORLD_KEYS, Plan, load_launch_plan, load_plan
@@ -109,7 +109,7 @@ def test_the_table_of_axes() -> None:
 
 
 def test_fields_of_an_axis() -> None:
-    for kind in (Axis, Choice):
+    for kind in (Axis, PlanKey):
         documented = rows(
             section("extending.md", "An axis"), f"field of `{kind.__name__}`", "in the example", "meaning"
         )

@@ -8,7 +8,7 @@ from collbench import backends, collectives
 from collbench.collectives.case import CollectiveCase
 from collbench.errors import BackendUnavailable, PlanError, RequestError
 from collbench.run.expand import cases_of
-from collbench.schema.axes import DTYPES, OPS, Situation, Sizes, choices_of
+from collbench.schema.axes import DTYPES, OPS, BackendSupport, Sizes, plan_keys_of
 from collbench.schema.plan import Plan, check_plan
 
 
@@ -17,8 +17,8 @@ def plan(**fields: Any) -> Plan:
 
 
 def values_of(axis: str, plan: Plan, backend: str) -> tuple[Any, ...]:
-    choice = choices_of("what")[axis]
-    return choice.values(plan[choice.key], Situation(collectives.get("allreduce"), backends.get(backend), 2))
+    choice = plan_keys_of("what")[axis]
+    return choice.values(plan[choice.key], BackendSupport(collectives.get("allreduce"), backends.get(backend), 2))
 
 
 def test_every_combination_once_in_the_plans_order() -> None:

@@ -238,7 +238,7 @@ def _has_values(selector: Selector, values: Mapping[str, Scalar | tuple[Scalar, 
     if selector.workload not in workloads.names():  # collectives have no values of their own
         return
     row = workloads.get(selector.workload)
-    checks = {axis.name: axis.choice.check for axis in row.axes if axis.choice is not None}
+    checks = {axis.name: axis.plan_key.check for axis in row.axes if axis.plan_key is not None}
     for name, value in values.items():
         for one in value if isinstance(value, tuple) else (value,):
             if name == "measure":
