@@ -10,7 +10,7 @@ from collbench.report.tables import Table, latex, lined_up, terminal
 
 
 @pytest.fixture(autouse=True)
-def whole_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+def forty_characters(monkeypatch: pytest.MonkeyPatch) -> None:
     """Instead of lines of any length, those of a terminal."""
     monkeypatch.setattr("collbench.report.tables.LONGEST_LINE", 40)
 
