@@ -85,7 +85,7 @@ def test_a_share_is_decided_where_its_interval_excludes_nothing_or_is_close_to_i
 
 
 def test_steps_whose_share_is_noise_are_named_once_without_a_number(tmp_path: Path) -> None:
-    cells = {made_case(image="mpich"): spread(100 * US), made_case("single", "strict", image="mpich"): spread(300 * US),
+    cells = {made_case(image="mpich"): spread(100 * US), made_case("single", "strict", image="mpich"): spread(3e-4),
              made_case("single", "ipc", image="mpich"): spread(120 * US),
              made_case("single", "limits", image="mpich"):
                  [300 * US * (0.7 if block % 2 else 1.4) for block in range(10)]}  # fmt: skip
