@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.unit.test_k8s_session import SITE, cluster, says
+from tests.unit.test_k8s import SITE, cluster, says
 
 from collbench.cli import cli
 from collbench.doctor.clusters import k8s_cluster, rights
