@@ -17,7 +17,8 @@ from tests.unit.made_gates import LARGE, SMALL, Medians, fine, made_gate
 from tests.unit.made_runs import made_case, spread
 from tests.unit.test_gate import judged
 
-from collbench.analysis.gate import NAMES, Answer, Cause, Doubt, GateSide, Judgement
+from collbench.analysis.gate import NAMES, Cause, Doubt, GateSide, Judgement
+from collbench.analysis.gate import Answer as GateAnswer
 from collbench.analysis.runs import Flaw
 from collbench.report.gate import LONGEST_LINE, MOST_ROWS, WORDS, document, junit, markdown, names_of, sentence, tables
 from collbench.schema.plan import Side
@@ -92,7 +93,9 @@ def many(number: int, state: str, text: str = "why") -> Judgement:
     cases = [made_case(image="openmpi", size=8 * (1 + index)) for index in range(number)]
     plan = GatePlan(plan="p", cells=tuple(cases))
     doubt = Doubt("skipped", ("base", text))
-    answers = tuple(Answer(case, case, None, state, 0.02, doubt if state == "no answer" else None) for case in cases)  # type: ignore[arg-type]
+    answers = tuple(
+        GateAnswer(case, case, None, state, 0.02, doubt if state == "no answer" else None) for case in cases
+    )  # type: ignore[arg-type]
     return Judgement(plan, gate_sides(), (Margin(0.02),), answers)
 
 
@@ -129,7 +132,7 @@ def test_nothing_of_a_program_is_live_in_a_comment(text: str) -> None:
     case = made_case(image=text[:60])
     doubt = Doubt("skipped", ("base", text))
     plan = GatePlan(plan="p", cells=(case, SMALL))
-    answers = tuple(Answer(one, one, None, "no answer", 0.02, doubt) for one in (case, SMALL))
+    answers = tuple(GateAnswer(one, one, None, "no answer", 0.02, doubt) for one in (case, SMALL))
     refused = (Cause("flaw", (Flaw("unreadable", Path(text), (1, 1, 1, text)),)),)
     found = Judgement(plan, gate_sides(A=text[:60]), (Margin(0.02),), answers, refused=refused)
     written = markdown(found, names_of(found.answers))
@@ -179,7 +182,7 @@ def test_hostile_text_stays_text() -> None:
 
 def test_cells_of_one_name_get_numbers() -> None:
     cases = [made_case(image="openmpi"), made_case(image="openmpi")]
-    answers = tuple(Answer(case, case, None, "no answer", 0.02, Doubt("missing")) for case in cases)
+    answers = tuple(GateAnswer(case, case, None, "no answer", 0.02, Doubt("missing")) for case in cases)
     names = names_of(answers)
     assert [names.of(one) for one in answers] == ["allreduce (1) 1K", "allreduce (2) 1K"]
 
