@@ -15,7 +15,7 @@ import msgspec
 import pytest
 from tests.mpi.jobs import skip_or_fail
 from tests.processes import LIMIT
-from tests.unit.test_launch_placement import machine, with_gpus
+from tests.unit.test_placement import machine, with_gpus
 
 from collbench import workloads
 from collbench.errors import PlanError, to_install

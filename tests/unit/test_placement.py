@@ -1,10 +1,17 @@
-"""Cells, their order and their places: pure functions, on machines that are made up."""
+"""Cells, their order and their places, GPUs too: pure functions, on machines that are made up."""
 
 from __future__ import annotations
 
+import json
+import os
 import re
+import stat
+import tempfile
 from collections import Counter
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from pathlib import Path
+from subprocess import CompletedProcess
 from typing import Any
 
 import msgspec
@@ -12,22 +19,30 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from collbench.backends.fake import FakeWorld, Hub, run_ranks
+from collbench.bindings.gpu.assignment import assign_gpus
+from collbench.bindings.spec import World, WorldSettings
 from collbench.collectives.case import CollectiveCase
 from collbench.errors import PlanError, RequestError
-from collbench.launch import engines, placement
+from collbench.launch import engines, launchers, placement
 from collbench.launch.campaign import PreparedCampaign, finished
 from collbench.launch.cells import LaunchCell, cases_in, order_of
 from collbench.launch.collect import placed_case
-from collbench.launch.engines.docker.spec import STEPS
-from collbench.launch.engines.spec import steps_of
+from collbench.launch.engines.docker.spec import STEPS, layout_of
+from collbench.launch.engines.host import HostSession, environment_of
+from collbench.launch.engines.spec import Stack, WorldSpec, steps_of
 from collbench.launch.expansion import expand, refuse_too_large
+from collbench.launch.folders import Folders, folders
 from collbench.launch.placement import place
+from collbench.launch.rank_environment import places
 from collbench.launch.shipped import find_plan
 from collbench.launch.stacks import Stacks
-from collbench.machine.facts import parse_cores
+from collbench.machine.facts import container, parse_cores
 from collbench.machine.topology import Core, Topology, TopologyGpu
+from collbench.run.binding import bind
 from collbench.schema.plan import Plan, load_launch_plan
 from collbench.schema.record import Record
+from collbench.schema.world import GPU, Place, read_places
 from collbench.workloads.program import ProgramCase
 
 POLICIES = ("host", "single", "multi", "packed:1", "packed:2", "packed:3", "packed:9")
@@ -364,3 +379,210 @@ def test_what_no_world_could_measure_is_refused_before_one_starts(more: dict[str
 
 def all_cases(asked: Plan) -> list[tuple[CollectiveCase | ProgramCase, ...]]:
     return [*expand(asked, lambda engine: machine(1, 4)).cases.values()]
+
+
+# Which GPUs and cores a launch gives to workers and to a parameter server ---------------------------------------------
+
+
+def fits(workers: int, server: bool, far: bool, nodes: int, cores: int, gpus: int, each: int | str) -> bool:
+    """Whether there are GPUs, cores on every node for the GPUs that it serves, and one core left for a server."""
+    if workers > nodes * gpus or (far and nodes == 1):
+        return False
+    homes = [(gpu // gpus + far) % nodes for gpu in range(workers)]
+    left = nodes * cores
+    for node in set(homes):
+        others = homes.count(node) + (server and node == homes[0])
+        taken = homes.count(node) * (max(1, cores // others) if each == "share" else int(each))
+        if taken > cores:
+            return False
+        left -= taken
+    return not server or left > 0
+
+
+def on_gpus(policy: str, workers: int, server: bool, far: bool, each: int | str) -> tuple[LaunchCell, Plan]:
+    return cell(policy, workers + server, server, far), plan(device="gpu", cores_per_rank=each)
+
+
+@given(
+    st.sampled_from(POLICIES), st.integers(1, 8), st.booleans(), st.booleans(),
+    st.integers(1, 3), st.integers(1, 6), st.integers(1, 4), st.sampled_from((1, 2, "share")),
+)  # fmt: skip
+def test_workers_without_a_gpu_or_cores_of_its_node_are_refused(
+    policy: str, workers: int, server: bool, far: bool, nodes: int, cores: int, gpus: int, each: int | str
+) -> None:
+    assume(not fits(workers, server, far, nodes, cores, gpus, each))
+    with pytest.raises(PlanError):
+        place(with_gpus(nodes, cores, gpus), *on_gpus(policy, workers, server, far, each))
+
+
+@given(
+    st.sampled_from(POLICIES), st.integers(1, 8), st.booleans(), st.booleans(),
+    st.integers(1, 3), st.integers(1, 6), st.integers(1, 4), st.sampled_from((1, 2, "share")),
+)  # fmt: skip
+def test_every_worker_has_a_gpu_with_cores_of_its_node_and_a_server_has_none(
+    policy: str, workers: int, server: bool, far: bool, nodes: int, cores: int, gpus: int, each: int | str
+) -> None:
+    assume(fits(workers, server, far, nodes, cores, gpus, each))
+    topology = with_gpus(nodes, cores, gpus)
+    placement = place(topology, *on_gpus(policy, workers, server, far, each))
+    assert sorted(rank for box in placement.boxes for rank in box.ranks) == list(range(workers + server))
+    slots = placement.slots
+    assert [slot.gpu for slot in slots[server:]] == [gpu.uuid for gpu in topology.gpus[:workers]]
+    assert not server or slots[0].gpu is None
+    used = [core for slot in slots for core in slot.cores]
+    assert len(used) == len(set(used)) and all(slot.cores for slot in slots)
+    node_of = {core.number: core.node for core in topology.cores}
+    for gpu, slot in zip(topology.gpus, slots[server:], strict=False):
+        assert all((node_of[core] == gpu.node) != far for core in slot.cores)
+        assert set(slot.nodes) == {node_of[core] for core in slot.cores}
+
+
+def test_cores_are_shared_out_between_the_gpus_of_a_node() -> None:
+    placement = place(with_gpus(2, 8, 2), cell("single", 4), plan(device="gpu"))
+    assert [(box.cores, box.gpus) for box in placement.boxes] == [
+        ("0-3", ("GPU-0",)), ("4-7", ("GPU-1",)), ("8-11", ("GPU-2",)), ("12-15", ("GPU-3",))
+    ]  # fmt: skip
+    with_server = place(with_gpus(1, 8, 2), cell("single", 3, servers=1), plan(device="gpu"))
+    assert [(box.cores, box.gpus) for box in with_server.boxes] == [
+        ("4-5", ()), ("0-1", ("GPU-0",)), ("2-3", ("GPU-1",))
+    ]  # fmt: skip
+    assert with_server.idle == (6, 7)
+
+
+# The places of ranks are told by a file, which holds as many as there are ---------------------------------------------
+
+Collbench = Callable[..., CompletedProcess[str]]
+
+RANKS = 20_000
+MACHINE = Topology(tuple(Core(number) for number in range(RANKS)))
+PLAN = Plan(collectives=("allreduce",), images=("openmpi",))
+
+#: The longest string of an environment (execve(2): MAX_ARG_STRLEN), and a small part of it.
+LONGEST, SHORT = 128 << 10, 4 << 10
+
+
+@pytest.fixture
+def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A folder for temporary files, of a driver whose files nobody else may read unless it says so."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    before = os.umask(0o077)
+    yield
+    os.umask(before)
+
+
+def world(at: Folders, engine: str, policy: str, step: str | None) -> WorldSpec:
+    """One of `RANKS` ranks."""
+    cell = LaunchCell("openmpi", policy, step, RANKS, engine=engine)
+    stack = Stack(launchers.get("openmpi", "openmpi"), "REFERENCE")
+    return WorldSpec("cb1", "cb1-0", "boot/1/2", cell, place(MACHINE, cell, PLAN), stack, at, (1000, 1000))
+
+
+def told_by(engine: str, policy: str, step: str | None, at: Folders) -> list[str]:
+    """What a rank of such a world is told besides the file: every variable and every word of its command."""
+    made = world(at, engine, policy, step)
+    if engine == "host":
+        with HostSession(lambda: None).open(made) as opened:
+            return [*map("=".join, environment_of(made).items()), *opened.program]
+    (spec,) = layout_of(made).specs
+    return [*map("=".join, spec.environment), *(f"{mount.source}{mount.target}" for mount in spec.mounts)]
+
+
+@pytest.mark.usefixtures("temporary")
+@pytest.mark.parametrize(("engine", "policy", "step"), [("host", "host", None), ("docker", "multi", "strict")])
+def test_a_placement_of_many_ranks_gets_through(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, engine: str, policy: str, step: str | None
+) -> None:
+    bound: list[Any] = []
+    monkeypatch.setattr(os, "sched_setaffinity", lambda process, cores: bound.append(cores))
+    cell = LaunchCell("openmpi", policy, step, RANKS, engine=engine)
+    planned = places(cell, place(MACHINE, cell, PLAN))
+    with folders(Plan(), (os.getuid(), os.getgid()), places=planned) as at:
+        assert at.placement.stat().st_size > LONGEST
+        assert stat.S_IMODE(at.placement.stat().st_mode) == 0o644, "a user of the containers reads it"
+        told = told_by(engine, policy, step, at)
+        assert str(at.placement) in " ".join(told)
+        assert max(map(len, told)) < SHORT
+        found = read_places(at.placement)
+    assert found == planned
+    for rank in (0, RANKS - 1):
+        bind(found, {"OMPI_COMM_WORLD_RANK": str(rank), "OMPI_COMM_WORLD_SIZE": str(RANKS)})
+    assert bound == [{0}, {RANKS - 1}]
+
+
+@pytest.mark.usefixtures("temporary")
+def test_where_nobody_planned_places_there_is_no_file() -> None:
+    with folders(Plan(), (os.getuid(), os.getgid())) as at:
+        assert not at.placement.exists()
+
+
+# collbench run --------------------------------------------------------------------------------------------------------
+
+
+def written(folder: Path, planned: tuple[Place, ...]) -> tuple[Path, Path]:
+    """A plan for the fake backend, and a placement."""
+    plan, placement = folder / "plan.toml", folder / "placement.json"
+    plan.write_text("collectives = ['bcast']\nbackends = ['fake']\nsizes = [8]\niters = 2\nwarmup = 1\n")
+    placement.write_bytes(msgspec.json.encode(planned))
+    return plan, placement
+
+
+@pytest.mark.usefixtures("temporary")
+def test_ranks_take_the_cores_of_the_file_that_they_are_given_and_of_no_other(
+    collbench: Collbench, tmp_path: Path
+) -> None:
+    core = str(max(os.sched_getaffinity(0)))
+    plan, placement = written(tmp_path, (Place(container=container(), cores=core),) * 2)
+    run = ("run", plan, "--ranks", 2, "--style", "csv")
+    done = collbench(*run, "--placement", placement, "--out", tmp_path / "bound")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert cores_in(tmp_path / "bound") == {core}
+    assert collbench(*run, "--out", tmp_path / "free").returncode == 0, "a file beside the plan is not looked for"
+    if len(os.sched_getaffinity(0)) > 1:
+        assert cores_in(tmp_path / "free") != {core}
+
+
+def cores_in(run: Path) -> set[str]:
+    """Those of all ranks, as its record says."""
+    (line,) = (run / "records.jsonl").read_text().splitlines()
+    return set(json.loads(line)["ranks"]["binding"])
+
+
+@pytest.mark.usefixtures("temporary")
+def test_another_world_than_the_file_has_is_refused(collbench: Collbench, tmp_path: Path) -> None:
+    core = str(max(os.sched_getaffinity(0)))
+    plan, placement = written(tmp_path, (Place(container=None, cores=core),) * RANKS)
+    done = collbench("run", plan, "--ranks", 2, "--placement", placement)
+    assert (done.returncode, done.stderr) == (2, f"collbench: {RANKS} ranks were planned and 2 met.\n")
+
+
+@pytest.mark.usefixtures("temporary")
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [(None, "No such file or directory"), (b"[{}]", "Object missing required field `container` - at `$[0]`"),
+     (b"", "Input data was truncated")],
+)  # fmt: skip
+def test_a_file_that_no_launcher_wrote(tmp_path: Path, content: bytes | None, said: str) -> None:
+    file = tmp_path / "placement.json"
+    if content is not None:
+        file.write_bytes(content)
+    with pytest.raises(RequestError) as caught:
+        read_places(file)
+    assert str(caught.value) == f"placement {file}: {said}. collbench launch writes such files."
+
+
+# GPUs -----------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("temporary")
+def test_backends_give_every_rank_the_gpu_of_its_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(GPU, "GPU-of-programs-alone")
+    planned = tuple(Place(container=None, cores="0", gpu=f"GPU-{letter}") for letter in "ba")
+    taken: dict[int, str | None] = {}
+
+    def take(world: World) -> None:
+        found = assign_gpus("mpi-cuda", world, WorldSettings(places=planned), None, lambda: ("GPU-a", "GPU-b"))
+        taken[world.rank] = found.gpu
+
+    hub = Hub(2, 60.0)
+    run_ranks(hub, lambda rank: take(FakeWorld(hub, rank)), 60.0)
+    assert taken == {0: "GPU-b", 1: "GPU-a"}
