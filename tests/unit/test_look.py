@@ -119,9 +119,9 @@ def test_differences_come_before_what_engines_cannot_give() -> None:
 def test_ranks_with_another_priority_on_the_host_are_refused_before_the_first_launch() -> None:
     """They inherit that of the launcher, which containers do not have."""
     fake, host = both()
-    for looks, priority in ((fake.looks, "nice 0, other"), (host.looks, "nice 19, other")):
+    for looks, found in ((fake.looks, "nice 0, other"), (host.looks, "nice 19, other")):
         for look in looks.values():
-            object.__setattr__(look, "contents", msgspec.structs.replace(look.contents, priority=priority))
+            object.__setattr__(look, "contents", msgspec.structs.replace(look.contents, priority=found))
     with pytest.raises(PlanError, match="nice 19"):
         looked(fake, host)
     assert look_at_containers(fake).differences == ("no memlock",)

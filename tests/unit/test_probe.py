@@ -24,7 +24,7 @@ from collbench.bindings.gpu import shared_library
 from collbench.errors import BackendUnavailable, CollbenchError
 from collbench.launch import probe
 from collbench.launch.probe import MEASURING, Build, Contents, source_files, sources
-from collbench.launch.probe import contents as contents_here
+from collbench.launch.probe import contents as environment_contents
 from collbench.launch.shipped import PACKAGE
 from collbench.machine.cgroup import priority
 from collbench.run.facts_of_ranks import packages
@@ -97,7 +97,7 @@ def with_torch(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_where_there_is_nothing() -> None:
-    assert contents_here() == Contents(
+    assert environment_contents() == Contents(
         collbench=collbench.__version__, python=sys.version.split()[0], vendor="", libraries=(), native=False,
         packages={"numpy": "2", "cupy-cuda12x": "14"}, missing={"mpi": "no MPI"}, cuda="12", build=None, schema=SCHEMA,
         sources=sources(), priority=priority(), backends=("mpi", "torch-gloo"),
@@ -107,38 +107,38 @@ def test_where_there_is_nothing() -> None:
 def test_where_there_is_an_mpi(with_mpi: None, with_torch: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """Torch beside it makes no difference."""
     monkeypatch.setattr(probe, "native_loop", lambda: object())
-    found = contents_here()
+    found = environment_contents()
     assert (found.vendor, found.native, found.build, found.cuda) == ("openmpi", True, None, "12")
     assert found.libraries == (Library(name="Open MPI", version="5.0.11", path="/no/libmpi.so"),)
 
 
 def test_how_an_mpi_was_built_is_asked_for(with_mpi: None) -> None:
-    assert contents_here(build=True).build == Build(
+    assert environment_contents(build=True).build == Build(
         configure="--prefix of Open MPI v5", cuda_built=True, cuda_claimed=False
     )
-    assert contents_here(build=True, torch=True).build is None
+    assert environment_contents(build=True, torch=True).build is None
 
 
 def test_an_mpi_is_left_aside_where_torch_is_asked_for(with_mpi: None, with_torch: None) -> None:
-    found = contents_here(torch=True)
+    found = environment_contents(torch=True)
     assert (found.vendor, found.cuda, found.libraries) == ("torch", "13.0", (Library(name="torch", version="2"),))
 
 
 def test_torch_is_what_there_is_without_an_mpi(with_torch: None) -> None:
-    assert contents_here().vendor == "torch"
+    assert environment_contents().vendor == "torch"
 
 
 def test_nccl_is_a_library_where_it_can_be_loaded(with_mpi: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(probe, "load", lambda *names: SimpleNamespace(handle=names, path="/no/libnccl.so"))
     monkeypatch.setattr(probe, "nccl_version", lambda handle: (2, 29, 3))
-    mpi, nccl = contents_here().libraries
+    mpi, nccl = environment_contents().libraries
     assert (mpi.name, nccl) == ("Open MPI", Library(name="NCCL", version="2.29.3", path="/no/libnccl.so"))
 
 
 @pytest.mark.parametrize(("names", "cuda"), [((), None), (("numpy",), None), (("cupy-cuda13x",), "13")])
 def test_the_cuda_of_cupy(monkeypatch: pytest.MonkeyPatch, names: tuple[str, ...], cuda: str | None) -> None:
     monkeypatch.setattr(probe, "packages", lambda: dict.fromkeys(names, "1"))
-    assert contents_here().cuda == cuda
+    assert environment_contents().cuda == cuda
 
 
 @pytest.mark.parametrize(
@@ -235,7 +235,7 @@ def test_only_a_change_of_code_that_measures_makes_another_hash(tmp_path: Path) 
 
 @pytest.mark.parametrize("there", ["", "0" * 64])
 def test_other_code_of_the_same_version_is_told(there: str) -> None:
-    held = msgspec.structs.replace(contents_here(), sources=there)
+    held = msgspec.structs.replace(environment_contents(), sources=there)
     assert held.another is not None
     assert sources()[:12] in held.another
-    assert contents_here().another is None
+    assert environment_contents().another is None

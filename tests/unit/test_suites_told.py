@@ -52,7 +52,7 @@ def test_a_training_is_decided_by_its_step_and_not_by_its_parts(tmp_path: Path) 
     """Communication takes 1.46x, which a step of the same length does not show."""
     cells: dict[Any, Any] = {}
     for quantity, seconds, factor in (("step", 3.0, 1.0), ("compute", 2.0, 0.7), ("communication", 1.0, 1.46)):
-        one = of("ddp", seconds, Work(amount=1, unit="steps"), network="lstm", quantity=measure)
+        one = of("ddp", seconds, Work(amount=1, unit="steps"), network="lstm", measure=quantity)
         case = one.case.having(image="tools")
         cells[case] = [recorded(one, case, launch, seconds) for launch in range(10)]
         cells[inside(case)] = [recorded(one, inside(case), launch, seconds * factor) for launch in range(10)]
