@@ -1,4 +1,4 @@
-"""The pods of an MPIJob, played by containers: the operator's key, hostfile and variables, and our own commands."""
+"""Pods played by containers: an MPIJob and an Indexed Job."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from tools.toy_slurm import OUTSIDE, docker
 from collbench.launch.cells import inner_plan
 from collbench.launch.engines.docker import images
 from collbench.launch.engines.docker.images import Recipe
+from collbench.launch.engines.k8s import all_launches
 from collbench.launch.engines.k8s.objects import HOSTFILE, KEYS, Launchable, Object, manifests
 from collbench.launch.engines.k8s.site import K8sSite
 from collbench.launch.engines.spec import Stack, WorldSpec
@@ -29,7 +30,6 @@ from tests.containers.conftest import Started
 from tests.containers.test_launch import need
 
 ROOT = Path(__file__).parents[2]
-pytestmark = pytest.mark.docker
 
 #: What the MPI Operator sets in the launcher, by library; and a line of its hostfile.
 OPERATOR = {
@@ -178,6 +178,7 @@ def pods(request: pytest.FixtureRequest, started: Started, tmp_path: Path) -> It
         shutil.rmtree(folder, ignore_errors=True)
 
 
+@pytest.mark.docker
 @pytest.mark.parametrize("pods", ["openmpi", "mpich"], indirect=True)
 def test_a_rank_in_each_worker(pods: Pods) -> None:
     code, output = pods.launch()
@@ -189,6 +190,7 @@ def test_a_rank_in_each_worker(pods: Pods) -> None:
     assert [host["name"] for host in manifest["hosts"]] == [f"node-of-{pods.name_of(number)}" for number in range(2)]
 
 
+@pytest.mark.docker
 @pytest.mark.parametrize("pods", ["openmpi"], indirect=True)
 def test_without_the_hostfile_open_mpi_stays_in_the_launcher_and_the_shape_says_so(pods: Pods) -> None:
     """What the operator's variables alone do: they are those of an older Open MPI."""
@@ -202,6 +204,7 @@ KEYS_IN_IMAGE = ("find", "/", "-xdev", "(", "-name", "ssh_host_*", "-o", "-name"
                  "-name", "authorized_keys*", ")", "-type", "f")  # fmt: skip
 
 
+@pytest.mark.docker
 @pytest.mark.parametrize("pods", ["openmpi"], indirect=True)
 def test_who_has_no_key_of_the_operators_does_not_get_in(pods: Pods) -> None:
     """A container of the same image on the same network: there is no key in it, and nothing but a key counts."""
@@ -213,3 +216,69 @@ def test_who_has_no_key_of_the_operators_does_not_get_in(pods: Pods) -> None:
         ("docker", *stranger, f"{pods.network}-{host}", "true"), capture_output=True, text=True, check=False
     )
     assert (done.returncode, "Permission denied (publickey)." in done.stderr) == (255, True), done.stderr
+
+
+# The pods of an Indexed Job, played by containers ---------------------------------------------------------------------
+
+
+def job_of(folder: Path) -> dict[str, Any]:
+    """A Job of two hosts with two ranks in a container on each; its ConfigMap as a file."""
+    (folder / "site.toml").write_text('[k8s]\ncores = 2\nimages = { torch = "collbench/torch" }\n')
+    done = expand(Plan(
+        images=("torch",), backends=("torch-gloo",), policies=("multi",), collectives=("allreduce",), sizes=("8",),
+        ranks=(4,), hosts=(2,), launches=1, iters=5, warmup=1, timeout="60s", engine="k8s", oversubscribe=False,
+        site=str(folder / "site.toml"),
+    ))  # fmt: skip
+    documents = all_launches(done.plan, done.order, done.placements).split("---\n")
+    config, _, job = (json.loads(document) for document in documents[1:])
+    (folder / "plan.json").write_text(config["data"]["plan.json"])
+    found: dict[str, Any] = job
+    return found
+
+
+def read_job(container: str, path: str) -> str:
+    return subprocess.run(
+        ("docker", "exec", container, "cat", path), capture_output=True, text=True, check=False
+    ).stdout
+
+
+@pytest.mark.docker
+@pytest.mark.torch
+def test_torch_over_two_pods(started: Started) -> None:
+    need(started, "torch")
+    folder = OUTSIDE / f"cbjob-{time.time_ns() % 10**8}"
+    folder.mkdir()
+    names: list[str] = []
+    try:
+        job = job_of(folder)
+        (container,) = job["spec"]["template"]["spec"]["containers"]
+        docker("network", "create", "--internal", folder.name)
+        for index in range(job["spec"]["completions"]):
+            host = f"{job['metadata']['name']}-{index}"
+            variables = {one["name"]: one["value"] for one in container["env"] if "value" in one}
+            variables |= {"JOB_COMPLETION_INDEX": str(index), "COLLBENCH_HOST": f"node-{index}", "PYTHONPATH": "/src"}
+            # Two cores on this machine: those of a pod are not its own.
+            shape = json.loads(variables["COLLBENCH_SHAPE"]) | {"crowded": True}
+            variables["COLLBENCH_SHAPE"] = json.dumps(shape)
+            names.append(f"{folder.name}-{index}")
+            docker(
+                "run", "-d", "--name", names[-1], "--hostname", host, "--network", folder.name, "--network-alias",
+                f"{host}.{job['spec']['template']['spec']['subdomain']}", "--user", "1000", "--cap-drop", "ALL",
+                *(word for key, value in variables.items() for word in ("--env", f"{key}={value}")),
+                "--tmpfs", "/results:mode=1777", "--volume", f"{folder}:/collbench:ro",
+                "--volume", f"{ROOT / 'src'}:/src:ro", container["image"], *container["command"],
+            )  # fmt: skip
+        end = time.monotonic() + 120
+        while (code := read_job(names[0], "/results/code")) == "":
+            assert time.monotonic() < end, docker("logs", names[0])
+            time.sleep(0.5)
+        said = subprocess.run(("docker", "logs", names[0]), capture_output=True, text=True, check=True)
+        assert code == "0\n", said.stderr
+        record = json.loads(read_job(names[0], "/results/out/records.jsonl"))
+        assert record["status"] == "ok"
+        assert record["ranks"]["container"] == ["c0", "c0", "c1", "c1"]
+    finally:
+        if names:
+            docker("rm", "-f", *names)
+        subprocess.run(("docker", "network", "rm", folder.name), capture_output=True, check=False)
+        shutil.rmtree(folder, ignore_errors=True)
