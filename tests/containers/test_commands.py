@@ -1,14 +1,16 @@
-"""doctor in a container: interrupted, and with an image whose doctor ends in its own way."""
+"""Commands around launches on a real engine: doctor and gate."""
 
 from __future__ import annotations
 
 import io
+import json
 import signal
 import subprocess
 import sys
 import tarfile
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -16,6 +18,7 @@ from collbench.launch.engines.docker import images
 from collbench.launch.engines.docker.client import Docker
 from tests.containers.conftest import LIMIT, Started, ended
 from tests.containers.worlds import wait_for
+from tests.mpi.test_gate import ACCEPTED, SLOWER
 
 
 def doctor(image: str) -> subprocess.Popen[str]:
@@ -71,3 +74,35 @@ def test_an_end_that_is_not_doctors_is_an_error(clean: Started, other: str) -> N
     code, out, err = ended(done, LIMIT)
     assert (code, out) == (1, "")
     assert err == f"collbench: image {other}: collbench in a container ended with exit code 77: no doctor here\n"
+
+
+# A gate in containers -------------------------------------------------------------------------------------------------
+
+PLAN = """
+collectives = ["bcast"]
+images = ["openmpi"]
+policies = ["multi"]
+isolation = ["files"]
+sizes = ["64", "256K"]
+iters = 30
+launches = 6
+"""
+
+
+@pytest.mark.docker
+def test_a_variable_in_containers_is_judged(clean: Started, tmp_path: Path) -> None:
+    (tmp_path / "plan.toml").write_text(PLAN)
+    out = tmp_path / "gate"
+    process = subprocess.Popen(
+        [sys.executable, "-m", "collbench", "gate", str(tmp_path / "plan.toml"), "--out", str(out), "--margin", "50%",
+         *SLOWER, *ACCEPTED],
+        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    clean.processes.append(process.pid)
+    code, printed, err = ended(process)
+    assert code == 1, (printed, err)
+    told = json.loads((out / "gate.json").read_text())
+    answers = {cell["base"]["what"]["size"]: cell["answer"] for cell in told["cells"]}
+    assert answers[256 << 10] == "loss"
+    assert answers[64] != "loss"
+    assert (told["planned"], told["refused"]) == (2, [])
