@@ -16,9 +16,9 @@ import pytest
 
 from collbench.launch.engines.docker import images
 from collbench.launch.engines.docker.client import Docker
-from tests.containers.conftest import LIMIT, Started, ended
-from tests.containers.worlds import wait_for
+from tests.containers.conftest import Started, ended
 from tests.mpi.test_gate import ACCEPTED, SLOWER
+from tests.processes import LIMIT, wait_for
 
 
 def doctor(image: str) -> subprocess.Popen[str]:

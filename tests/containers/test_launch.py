@@ -21,7 +21,8 @@ from collbench.schema.plan import load_launch_plan
 from collbench.schema.record import Record
 from collbench.schema.store import Run, read_run
 from tests.containers.conftest import ROOT, Launch, Started, ended, skip_or_fail
-from tests.containers.worlds import LADDER, LONG, wait_for
+from tests.containers.worlds import LADDER, LONG
+from tests.processes import wait_for
 from tests.unit import test_docs_shell as docs_shell
 
 

@@ -11,7 +11,8 @@ from collbench.launch.engines.docker import images, look
 from collbench.launch.engines.docker.client import Docker
 from collbench.schema.store import read_run
 from tests.containers.conftest import Launch, Started, ended
-from tests.containers.worlds import LONG, ranks_of, wait_for
+from tests.containers.worlds import LONG, ranks_of
+from tests.processes import wait_for
 
 
 @pytest.fixture

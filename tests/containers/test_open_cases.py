@@ -8,7 +8,8 @@ import sys
 
 import pytest
 
-from tests.containers.conftest import LIMIT, ROOT, Started
+from tests.containers.conftest import ROOT, Started
+from tests.processes import LIMIT
 
 
 @pytest.mark.docker

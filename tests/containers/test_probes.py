@@ -12,8 +12,9 @@ import pytest
 
 from collbench.launch.engines.docker.client import Docker
 from collbench.launch.engines.docker.look import ask, find
-from tests.containers.conftest import LIMIT, Launch, Started, ended, skip_or_fail
-from tests.containers.worlds import LONG, ranks_of, wait_for
+from tests.containers.conftest import Launch, Started, ended, skip_or_fail
+from tests.containers.worlds import LONG, ranks_of
+from tests.processes import LIMIT, wait_for
 
 #: Of what a probe prints, no more than this is read (bytes): its log has 1 MiB.
 MOST = 2 << 20

@@ -17,8 +17,9 @@ from collbench.launch.engines.docker.containers import sweep
 from collbench.launch.engines.docker.spec import DRIVER_LABEL
 from collbench.launch.folders import namespace
 from collbench.schema.store import read_run
-from tests.containers.conftest import LIMIT, skip_or_fail
-from tests.containers.worlds import LONG, wait_for
+from tests.containers.conftest import skip_or_fail
+from tests.containers.worlds import LONG
+from tests.processes import LIMIT, wait_for
 
 #: A benchmark of files that are in a folder of the host, where no sweep looks by itself.
 IN_FILES = """

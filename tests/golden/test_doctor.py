@@ -9,7 +9,8 @@ import pytest
 
 from collbench import yardsticks
 from collbench.analysis.planning import Cost
-from collbench.cli.doctor import DoctorReport, tables
+from collbench.cli.doctor import DoctorReport
+from collbench.cli.doctor import tables as doctor_tables
 from collbench.doctor import BackendHere
 from collbench.doctor.frame import Finding, Problem
 from collbench.doctor.processors import judge_yardsticks as judge
@@ -51,14 +52,14 @@ SCREENS = {
 
 @pytest.mark.parametrize("name", SCREENS)
 def test_screens(golden: Callable[[str, str], None], name: str) -> None:
-    text = terminal(tables(SCREENS[name]))
+    text = terminal(doctor_tables(SCREENS[name]))
     assert len(text.splitlines()) <= 25
     assert max(map(len, text.splitlines())) <= LONGEST_LINE
     golden(f"doctor-{name}.txt", text)
 
 
 def test_everything(golden: Callable[[str, str], None]) -> None:
-    text = terminal(tables(SCREENS["noisy"], every=True))
+    text = terminal(doctor_tables(SCREENS["noisy"], every=True))
     assert max(map(len, text.splitlines())) <= LONGEST_LINE
     golden("doctor-all.txt", text)
 
@@ -70,4 +71,4 @@ def test_yardsticks(golden: Callable[[str, str], None]) -> None:
         "restless": judge([Readings({**CALM}), Readings(CALM | {"core_distance": 310.0, "core_speed": 700.0})]),
         **{reason: judge([Readings({**none}, reason)]) for reason in get_args(NoReading)},
     }
-    golden("doctor-yardsticks.txt", terminal(tables(DoctorReport(findings), every=True)))
+    golden("doctor-yardsticks.txt", terminal(doctor_tables(DoctorReport(findings), every=True)))

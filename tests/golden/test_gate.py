@@ -14,7 +14,8 @@ from tests.unit.test_gate import judged
 
 from collbench.analysis.gate import Cause, Doubt, Judgement, Unfinished
 from collbench.analysis.runs import Flaw
-from collbench.report.gate import cause_text, doubt_text, markdown, names_of, tables
+from collbench.report.gate import cause_text, doubt_text, markdown, names_of
+from collbench.report.gate import tables as gate_tables
 from collbench.report.tables import terminal
 from collbench.schema.plan import Side
 from collbench.schema.record import UNREAD, ResultCheck, Samples
@@ -26,7 +27,7 @@ THIRD = made_case(image="openmpi", size=8)
 
 def said(found: Judgement) -> str:
     names = names_of(found.answers)
-    return f"{terminal(tables(found, names))}\n--- gate.md\n{markdown(found, names)}"
+    return f"{terminal(gate_tables(found, names))}\n--- gate.md\n{markdown(found, names)}"
 
 
 def unlike(**fields: Any) -> Medians:

@@ -12,7 +12,8 @@ from tests.unit.made_history import steps, write_history
 from tests.unit.made_runs import library, made_case
 
 from collbench.analysis.history import history
-from collbench.report.history import MOST_ROWS, WORDS, SeriesNames, sentence, tables
+from collbench.report.history import MOST_ROWS, WORDS, SeriesNames, sentence
+from collbench.report.history import tables as history_tables
 from collbench.report.tables import terminal
 from collbench.schema.case import Case
 
@@ -60,7 +61,7 @@ def test_first_screen(golden: Callable[[str, str], None], tmp_path: Path, monkey
         write_history(Path("nightly"), cells, newer)
         found = history(Path("nightly"), (), 0.02)
         names = SeriesNames([one.series for one in found.cells])
-        (table,) = tables(found, names)
+        (table,) = history_tables(found, names)
         text = terminal([table])
         assert len(sentence(found, names).split()) <= WORDS and len(table.rows) <= MOST_ROWS
         assert max(map(len, text.splitlines()[: 3 + len(table.rows)])) <= 100

@@ -15,7 +15,8 @@ from collbench.analysis.own_sides import by_suite
 from collbench.analysis.pairs import within
 from collbench.analysis.runs import Observed, observe
 from collbench.report import new_style
-from collbench.report.cells import launch_tables, tables
+from collbench.report.cells import launch_tables
+from collbench.report.cells import tables as program_tables
 from collbench.report.page.programs import sentences
 from collbench.report.tables import terminal
 
@@ -51,7 +52,7 @@ def test_launches(golden: Golden, run: Observed) -> None:
 @pytest.mark.parametrize("factor", ["policy", "storage"])
 def test_comparisons(golden: Golden, run: Observed, factor: str) -> None:
     compared = compare(within(run, find_factor(factor), frozenset()))
-    golden(f"programs-by-{factor}.txt", terminal(tables(compared)))
+    golden(f"programs-by-{factor}.txt", terminal(program_tables(compared)))
 
 
 def test_sentences_of_suites(golden: Golden, run: Observed) -> None:

@@ -12,7 +12,8 @@ from collbench.analysis.estimate import Estimate
 from collbench.analysis.pairs import Pair
 from collbench.analysis.planning import Cost, power
 from collbench.analysis.results import cells_of
-from collbench.report.sensitivity import SelfTest, power_table, tables
+from collbench.report.sensitivity import SelfTest, power_table
+from collbench.report.sensitivity import tables as power_tables
 from collbench.report.tables import terminal
 
 
@@ -30,7 +31,7 @@ def test_a_self_test(golden: Callable[[str, str], None], least: tuple[float | No
     found = SelfTest(tuple(comparisons), 0.047, least, 8, (), Cost(0.05, 0.1, 12))
     golden(
         f"selftest-{'-'.join('none' if one is None else f'{one * 100:.0f}' for one in least)}.txt",
-        terminal(tables(found)),
+        terminal(power_tables(found)),
     )
 
 

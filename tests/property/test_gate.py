@@ -16,7 +16,8 @@ from tests.unit.made_runs import made_case, made_failure, spread
 
 from collbench.analysis.gate import judge
 from collbench.analysis.runs import observe
-from collbench.report.gate import document, junit, markdown, names_of
+from collbench.report.gate import document as gate_document
+from collbench.report.gate import junit, markdown, names_of
 from collbench.schema.case import Case
 from collbench.schema.store import Margin, read_gate_plan
 
@@ -51,7 +52,7 @@ def test_every_planned_cell_is_accounted_for(kinds: list[tuple[str, str]]) -> No
         path = made_gate(Path(folder), base, other, launches=LAUNCHES)
         found = judge(read_gate_plan(path), observe(path), (Margin(0.02),))
     names = names_of(found.answers)
-    told_of = document(found, names)
+    told_of = gate_document(found, names)
     assert (
         told_of["planned"] == len(cases) == sum(told_of[name] for name in ("broken", "lost", "no_loss", "not_answered"))
     )
