@@ -13,8 +13,9 @@ from typing import Any
 
 import pytest
 from tests.containers.conftest import Launch, Started, ended
-from tests.containers.worlds import LONG, disturbed, ranks_of, remove_network, wait_for
+from tests.containers.worlds import LONG, disturbed, ranks_of, remove_network
 from tests.faults.spoiling import Spoiling
+from tests.processes import wait_for
 
 from collbench.launch.engines.docker import images
 from collbench.launch.engines.docker.client import DOCKER, Docker

@@ -546,9 +546,8 @@ def many(number: int, state: str, text: str = "why") -> Judgement:
     cases = [made_case(image="openmpi", size=8 * (1 + index)) for index in range(number)]
     plan = GatePlan(plan="p", cells=tuple(cases))
     doubt = Doubt("skipped", ("base", text))
-    answers = tuple(
-        GateAnswer(case, case, None, state, 0.02, doubt if state == "no answer" else None) for case in cases
-    )  # type: ignore[arg-type]
+    reason = doubt if state == "no answer" else None
+    answers = tuple(GateAnswer(case, case, None, state, 0.02, reason) for case in cases)  # type: ignore[arg-type]
     return Judgement(plan, gate_sides(), (Margin(0.02),), answers)
 
 
