@@ -17,7 +17,7 @@ import pytest
 from collbench.launch.engines.docker import images
 from collbench.launch.engines.docker.client import Docker
 from tests.containers.conftest import Started, ended
-from tests.mpi.test_gate import ACCEPTED, SLOWER
+from tests.mpi.test_duets import ACCEPTED, SLOWER
 from tests.processes import LIMIT, wait_for
 
 
