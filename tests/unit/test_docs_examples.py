@@ -349,7 +349,7 @@ OTHERWISE = (
     (r".*: collbench gate .*(mine:|/build/).*", MINE, ""),
     (r"docs/commands.md: collbench gate gate .*", MINE, ""),
     (r"docs/commands.md: collbench (suite cpu|report (?!results/ladder -o)).*", HOURS, r"collbench \1 --help"),
-    (r".*: collbench selftest.*", "takes minutes, as tests/mpi/test_selftest.py does", "collbench selftest --help"),
+    (r".*: collbench selftest.*", "takes minutes, as tests/mpi/test_duets.py does", "collbench selftest --help"),
 )  # fmt: skip
 
 #: Lines that may end with other codes than 0: what they say depends on the machine, or on what was measured.
