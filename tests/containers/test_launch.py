@@ -36,7 +36,7 @@ from collbench.schema.store import Run, read_run
 from tests.containers.conftest import ROOT, Launch, Started, ended, skip_or_fail
 from tests.containers.worlds import LADDER, LONG, disturbed, kill_container, ranks_of
 from tests.processes import LIMIT, wait_for
-from tests.unit import test_docs_shell as docs_shell
+from tests.unit import test_docs_examples as docs_shell
 
 
 def by_step(run: Run) -> dict[tuple[str, str | None], list[Record]]:
