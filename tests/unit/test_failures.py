@@ -77,7 +77,7 @@ def test_the_one_that_meets_an_error_says_its_first_and_its_last_line(
     ]
     lost = said_of(capfd, LibraryError("first\nlast."), lost=True)
     assert lost.startswith("aborted with 3: ")
-    golden("errors_of_a_rank.txt", "".join([*said, lost]))
+    golden("errors-of-a-rank.txt", "".join([*said, lost]))
 
 
 def test_who_sees_another_rank_gone_waits_its_turn(
@@ -238,7 +238,7 @@ def test_the_text_of_last_words(monkeypatch: pytest.MonkeyPatch, golden: Callabl
     for kind, rank in (("timeout", 1), ("async_error", 2), ("failed", 1), ("interrupted", 0), ("terminated", 0)):
         _, did = last_words(monkeypatch, kind, rank)
         words += [f"{kind}: {what.removeprefix('said ')}\n" for what in did if what.startswith("said ")]
-    golden("last_words.txt", "".join(words))
+    golden("last-words.txt", "".join(words))
 
 
 def test_the_library_is_waited_for_until_it_has_let_go_but_not_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -292,7 +292,7 @@ def test_ranks_that_do_not_meet_are_ended_by_the_compiled_loop(
     with StartLimit(90.0, "mpi") as start:
         ((seconds, text, code),) = loop.did
         assert (seconds, code) == (90.0, 3)
-        golden("start_limit.txt", text)
+        golden("start-limit.txt", text)
         start.reached()
         assert loop.did[1:] == ["lifted"]
     assert loop.did[1:] == ["lifted", "lifted"]

@@ -347,7 +347,7 @@ def test_why_a_call_cannot_be_timed_natively(
     ]
     monkeypatch.setattr(loop_module, "native_loop", lambda: None)
     golden(
-        "why_not_native.txt", "".join(f"{reason}\n" for reason in [*reasons, why_not_native(native, NO_GATE, clock)])
+        "why-not-native.txt", "".join(f"{reason}\n" for reason in [*reasons, why_not_native(native, NO_GATE, clock)])
     )
 
 
