@@ -89,20 +89,12 @@ def test_the_dialects_of_every_row(row: Collective) -> None:
 @pytest.mark.parametrize(
     ("spelling", "name"),
     [
-        ("allreduce", "allreduce"),
-        ("all_reduce", "allreduce"),
-        ("all-reduce", "allreduce"),
-        ("AllReduce", "allreduce"),
-        ("ALL_REDUCE", "allreduce"),
-        ("all_to_all", "alltoall"),
-        ("ReduceScatter", "reduce_scatter"),
-        ("reduce-scatter-block", "reduce_scatter"),
-        ("broadcast", "bcast"),
-        ("psgather", "ps_gather"),
-        ("ring", "sendrecv"),
-        ("send_recv", "sendrecv"),
+        ("allreduce", "allreduce"), ("all_reduce", "allreduce"), ("all-reduce", "allreduce"),
+        ("AllReduce", "allreduce"), ("ALL_REDUCE", "allreduce"), ("all_to_all", "alltoall"),
+        ("ReduceScatter", "reduce_scatter"), ("reduce-scatter-block", "reduce_scatter"), ("broadcast", "bcast"),
+        ("psgather", "ps_gather"), ("ring", "sendrecv"), ("send_recv", "sendrecv"),
     ],
-)
+)  # fmt: skip
 def test_spellings(spelling: str, name: str) -> None:
     assert collectives.find(spelling) == name
     assert collectives.get(spelling).name == name
@@ -110,9 +102,9 @@ def test_spellings(spelling: str, name: str) -> None:
 
 def test_an_unknown_spelling_is_refused_with_the_nearest() -> None:
     assert collectives.find("allreduse") is None
-    with pytest.raises(RequestError, match=r"'allreduse': unknown. Did you mean allreduce\?"):
+    with pytest.raises(RequestError, match=r"^[^,]*'allreduse': .* allreduce\?"):
         collectives.get("allreduse")
-    with pytest.raises(RequestError, match=r"'xyz': unknown. There are: allgather, allreduce, .*sendrecv"):
+    with pytest.raises(RequestError, match=r"'xyz': .*allgather, allreduce, .*sendrecv"):
         collectives.get("xyz")
 
 
