@@ -98,41 +98,29 @@ def test_a_traceback_is_printed_where_it_is_asked_for(
     assert ("ValueError: what\ncollbench: rank 3" in said_of(capfd, ValueError("what"))) == bool(asked)
 
 
-def test_what_was_held_back_is_printed_before_the_message(capfd: pytest.CaptureFixture[str]) -> None:
-    """And by every rank, whoever speaks."""
+@pytest.mark.parametrize("claims", [True, False])
+def test_how_a_rank_ends_the_job(monkeypatch: pytest.MonkeyPatch, claims: bool) -> None:
+    """What was held back comes first, from every rank; a launcher has time to read what any has printed.
+
+    A library that does not end the job ends this rank.
+    """
     did: list[str] = []
 
     def tell(what: str, answer: Any) -> Any:
         did.append(what)
         return answer
 
-    held: Any = SimpleNamespace(rescue=lambda: tell("rescued", ""))
-    voice: Any = SimpleNamespace(claim=lambda: tell("asked", False))
-    with pytest.raises(SystemExit):
-        abort_job(session(), ValueError("what"), voice, held)
-    assert (did, capfd.readouterr().err) == (["rescued", "asked"], "")
-
-
-@pytest.mark.parametrize("claims", [True, False])
-def test_a_launcher_has_time_to_read_what_any_rank_has_printed(monkeypatch: pytest.MonkeyPatch, claims: bool) -> None:
-    did: list[str] = []
     monkeypatch.setattr(failures, "say", lambda text: did.append("said"))
     nap = SimpleNamespace(sleep=lambda seconds: did.append(f"waited {seconds >= 0.1}"))
     monkeypatch.setattr("collbench.run.failures.time", nap)
     aborting: Any = SimpleNamespace(
         world=world_of(), is_lost_rank=lambda error: False, abort=lambda code: did.append("aborted")
     )
-    voice: Any = SimpleNamespace(claim=lambda: claims)
-    with pytest.raises(SystemExit):
-        abort_job(aborting, LibraryError("error 5"), voice, HELD)
-    assert did == [*(["said"] if claims else []), "waited True", "aborted"]
-
-
-def test_a_library_that_does_not_end_the_job_ends_this_rank() -> None:
-    quiet: Any = SimpleNamespace(world=world_of(), is_lost_rank=lambda error: False, abort=lambda code: None)
-    voice: Any = SimpleNamespace(claim=lambda: False)
+    voice: Any = SimpleNamespace(claim=lambda: tell("asked", claims))
+    held: Any = SimpleNamespace(rescue=lambda: tell("rescued", ""))
     with pytest.raises(SystemExit) as left:
-        abort_job(quiet, LibraryError("error 5"), voice, HELD)
+        abort_job(aborting, LibraryError("error 5"), voice, held)
+    assert did == ["rescued", "asked", *(["said"] if claims else []), "waited True", "aborted"]
     assert left.value.code == LibraryError.exit_code
 
 
