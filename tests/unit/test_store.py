@@ -107,25 +107,21 @@ def opening(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
         monkeypatch.setattr(os, "supports_dir_fd", set())
 
 
-@pytest.mark.usefixtures("opening")
-def test_a_samples_file_that_is_a_link_to_the_outside_is_refused(copy: Path) -> None:
-    np.save(copy.parent / "secret.npy", np.ones((1, 3), np.int64))
-    (copy / "samples").mkdir()
-    (copy / "samples" / "link.npy").symlink_to(copy.parent / "secret.npy")
+def assert_unreadable(copy: Path, name: str, match: str = "") -> None:
     run = read_run(copy)
-    with pytest.raises(RunReadError, match=r"link\.npy: .* samples/"):
-        run.samples(with_file(run.records[0], "samples/link.npy"))
+    with pytest.raises(RunReadError, match=match or rf"{name}\.npy"):
+        run.samples(with_file(run.records[0], f"samples/{name}.npy"))
 
 
 @pytest.mark.usefixtures("opening")
-def test_samples_in_a_folder_that_is_a_link_are_refused(copy: Path) -> None:
+@pytest.mark.parametrize("link", ["samples/x.npy", "samples"])
+def test_samples_behind_a_link_are_refused(copy: Path, link: str) -> None:
     """The folder of another run would pass for this one's."""
-    (copy.parent / "elsewhere").mkdir()
-    np.save(copy.parent / "elsewhere" / "x.npy", np.ones((4, 1000), np.int64))
-    (copy / "samples").symlink_to(copy.parent / "elsewhere")
-    run = read_run(copy)
-    with pytest.raises(RunReadError, match=r"x\.npy: .* samples/"):
-        run.samples(with_file(run.records[0], "samples/x.npy"))
+    (copy.parent / "samples").mkdir()
+    np.save(copy.parent / "samples" / "x.npy", np.ones((4, 1000), np.int64))
+    (copy / link).parent.mkdir(exist_ok=True)
+    (copy / link).symlink_to(copy.parent / link)
+    assert_unreadable(copy, "x", r"x\.npy: .* samples/")
 
 
 @pytest.mark.parametrize(
@@ -135,22 +131,17 @@ def test_samples_in_a_folder_that_is_a_link_are_refused(copy: Path) -> None:
 def test_a_samples_file_that_is_no_array_is_refused(copy: Path, content: bytes) -> None:
     (copy / "samples").mkdir()
     (copy / "samples" / "x.npy").write_bytes(content)
-    run = read_run(copy)
-    with pytest.raises(RunReadError, match=r"x\.npy"):
-        run.samples(with_file(run.records[0], "samples/x.npy"))
+    assert_unreadable(copy, "x")
 
 
 def test_arrays_that_are_no_samples_are_refused(copy: Path) -> None:
     (copy / "samples").mkdir()
-    run = read_run(copy)
     for number, array in enumerate([np.ones(3, np.int64), np.ones((2, 2)), np.array([["a"]])]):
         np.save(copy / "samples" / f"{number}.npy", array)
-        with pytest.raises(RunReadError, match=rf"{number}\.npy: expected"):
-            run.samples(with_file(run.records[0], f"samples/{number}.npy"))
+        assert_unreadable(copy, f"{number}", rf"{number}\.npy: expected")
     np.save(copy / "samples" / "object.npy", np.array([[{}]]), allow_pickle=True)
-    for name in ("object", "missing"):
-        with pytest.raises(RunReadError, match=name):
-            run.samples(with_file(run.records[0], f"samples/{name}.npy"))
+    assert_unreadable(copy, "object")
+    assert_unreadable(copy, "missing")
 
 
 def test_a_last_line_that_was_cut_off_is_left_out(copy: Path) -> None:
@@ -306,6 +297,31 @@ def test_a_run_that_goes_while_it_is_written(stored: Run, tmp_path: Path, lose: 
         with pytest.raises(RunWriteError):
             writer.verify()
     assert "1 records" in message and "collbench show" not in message
+
+
+def test_refusals_in_words(stored: Run, copy: Path, tmp_path: Path, golden: Callable[[str, str], None]) -> None:
+    record, said = stored.records[0], list[str]()
+
+    def refuse(call: Callable[..., object], *arguments: object) -> None:
+        with pytest.raises((RequestError, RunReadError, RunWriteError)) as error:
+            call(*arguments)
+        said.append(str(error.value).replace(str(tmp_path), "DIR"))
+
+    (tmp_path / "file").write_text("")
+    refuse(RunWriter, copy, stored.manifest)
+    refuse(RunWriter, tmp_path / "file", stored.manifest)
+    refuse(read_run, tmp_path / "none")
+    refuse(read_run(copy).samples, with_file(record, "../secret.npy"))
+    with RunWriter.resume(copy):
+        refuse(RunWriter.resume, copy)
+    with RunWriter(tmp_path / "new", stored.manifest) as writer:
+        refuse(writer.append, msgspec.structs.replace(record, notes=("x" * (70 << 20),)))
+        refuse(writer.append, msgspec.structs.replace(record, seconds=None))
+        refuse(writer.append, record, np.ones((3, 1000), np.int64))
+        writer.append(record)
+        shutil.rmtree(tmp_path / "new")
+        refuse(writer.append, record)
+    golden("store-refusals.txt", "".join(f"{line}\n" for line in said))
 
 
 # A write that fails half-way: what was measured before stays readable, and no half line is left ----------------------
