@@ -55,8 +55,8 @@ def test_a_collective_says_what_it_has_and_nothing_else() -> None:
     assert msgspec.json.decode(msgspec.json.encode(SAME))["where"] == {"ranks": 4}
     for name in collectives.names():
         row = collectives.get(name)
-        found = msgspec.structs.replace(CASE, collective=name, size=0).identity
-        assert ("size" in found.what, "dtype" in found.what) == (row.moves_data, row.moves_data)
+        identity = msgspec.structs.replace(CASE, collective=name, size=0).identity
+        assert ("size" in identity.what, "dtype" in identity.what) == (row.moves_data, row.moves_data)
 
 
 def test_values_that_say_nothing_are_no_part_of_a_case() -> None:

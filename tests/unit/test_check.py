@@ -57,10 +57,10 @@ def test_reductions_are_exact_in_the_dtype(dtype: str, op: Op, ranks: int) -> No
     assert all(array.dtype == numpy_dtype(dtype) for array in arrays)
     assert expected.min() >= 0
     assert expected.max() <= LARGEST[dtype]
-    for found in (fold(op)(arrays), fold(op)(arrays[::-1])):
-        assert found.dtype == numpy_dtype(dtype)
+    for result in (fold(op)(arrays), fold(op)(arrays[::-1])):
+        assert result.dtype == numpy_dtype(dtype)
         right = quotient(expected, ranks, dtype) if op == "avg" else expected
-        assert (found.astype(np.float64) == right.astype(np.float64)).all()
+        assert (result.astype(np.float64) == right.astype(np.float64)).all()
     if op == "prod":
         assert expected.max() <= 15
     if op in ("sum", "avg"):
@@ -114,8 +114,8 @@ def test_an_average_as_nccl_takes_it_is_right(dtype: str, ranks: int) -> None:
     factor = np.array(1 / ranks).astype(numpy_dtype(dtype))
     products = [array * factor for array in arrays]
     for first in range(0, ranks, max(ranks // 4, 1)):
-        found = fold("sum")(products[first:] + products[:first])
-        assert measure.count_wrong(HostBuffer(found), expected, tolerance) == 0
+        result = fold("sum")(products[first:] + products[:first])
+        assert measure.count_wrong(HostBuffer(result), expected, tolerance) == 0
 
 
 @pytest.mark.parametrize("ranks", [3, 12, 100])
@@ -297,10 +297,10 @@ def test_sums_are_exact_and_use_what_the_dtype_has(dtype: str, ranks: int, large
 
     With more ranks than that only every second rank, or every third, holds anything but 0 in a column.
     """
-    found = np.stack([tile(rank, ranks, 1, 4093, dtype, "sum")[0] for rank in range(ranks)]).astype(np.int64)
-    assert found.max() == largest
+    inputs = np.stack([tile(rank, ranks, 1, 4093, dtype, "sum")[0] for rank in range(ranks)]).astype(np.int64)
+    assert inputs.max() == largest
     every = -(-ranks // holders)
     for rank in (0, ranks // 2, ranks - 1):
-        columns = np.nonzero(found[rank])[0]
+        columns = np.nonzero(inputs[rank])[0]
         assert set((columns + rank) % every) == {0}
         assert len(columns) > 0

@@ -66,19 +66,19 @@ def test_an_exchange_bounds_the_offset_on_both_sides() -> None:
 def test_of_all_exchanges_the_largest_lower_and_the_smallest_upper_bound_count() -> None:
     """One has a slow way there, the other a slow way back: together they say more than the shorter of them."""
     slow_there, slow_back = (1_000, 490, 1_520), (2_000, 1_010, 2_600)
-    found = exchanges(slow_there, slow_back)
-    assert found.at == 2_600
-    assert found.offset in (1_009, 1_010)
-    assert found.half <= 22, "0.5 ns for every 1000 ns that an exchange is old"
+    offset = exchanges(slow_there, slow_back)
+    assert offset.at == 2_600
+    assert offset.offset in (1_009, 1_010)
+    assert offset.half <= 22, "0.5 ns for every 1000 ns that an exchange is old"
     assert exchanges(slow_there).half > 250 and exchanges(slow_back).half > 290
 
 
 def test_a_bound_is_looser_the_older_it_is() -> None:
     """Over 10 ms clocks whose rates differ by 500 ppm run 5 us apart."""
-    found = exchanges((0, 0, 100), (10**7, 10**7 - 9_000, 10**7 + 20_000))
+    offset = exchanges((0, 0, 100), (10**7, 10**7 - 9_000, 10**7 + 20_000))
     age = 10**7 + 20_000
-    assert found.offset - found.half <= 100 + LARGEST_RATE * age
-    assert found.offset + found.half >= 100 + LARGEST_RATE * age
+    assert offset.offset - offset.half <= 100 + LARGEST_RATE * age
+    assert offset.offset + offset.half >= 100 + LARGEST_RATE * age
 
 
 @pytest.mark.parametrize("hosts", [1, 2, 3, 4, 5, 6, 8, 11, 64, 1000])
@@ -123,11 +123,11 @@ def test_direct_pairs_are_not_parent_and_child(hosts: int) -> None:
 
 def test_offsets_and_bounds_add_up_along_the_tree() -> None:
     """3 hangs on 2, and 2 on 0."""
-    found = synchronisation([Offset(0, 0, 0), Offset(110, 10, 1), Offset(1_100, 1_000, 2), Offset(1_300, 200, 4)])
-    assert found.offset.tolist() == [0, 10, 1_000, 1_200]
-    assert found.half.tolist() == [0, 1, 2, 6]
-    assert found.when.tolist() == [0, 100, 100, 100]
-    assert found.crossed == 0
+    sync = synchronisation([Offset(0, 0, 0), Offset(110, 10, 1), Offset(1_100, 1_000, 2), Offset(1_300, 200, 4)])
+    assert sync.offset.tolist() == [0, 10, 1_000, 1_200]
+    assert sync.half.tolist() == [0, 1, 2, 6]
+    assert sync.when.tolist() == [0, 100, 100, 100]
+    assert sync.crossed == 0
 
 
 def test_a_parent_that_was_measured_at_another_moment_is_known_less_well() -> None:
@@ -188,8 +188,8 @@ def test_times_between_two_synchronisations_are_interpolated() -> None:
 
 def test_an_offset_of_days_is_exact() -> None:
     days = 10**15 + 1
-    found = on_rank_0s_clock(np.array([days + 17], np.int64), 1, at(0, days), at(1_000, days))
-    assert found.tolist() == [17]
+    stamps = on_rank_0s_clock(np.array([days + 17], np.int64), 1, at(0, days), at(1_000, days))
+    assert stamps.tolist() == [17]
 
 
 # Against the truth --------------------------------------------------------------------------------------------------
@@ -203,9 +203,9 @@ def test_the_truth_is_inside_the_interval_always(seed: int, slew: float) -> None
     true = 0.0
     for _ in range(10):
         asks, asked = hosts.chance.sample(range(17), 2)
-        found, end = hosts.exchanged(asks, asked, true)
+        offset, end = hosts.exchanged(asks, asked, true)
         truth = hosts.clocks[asks].read(end) - hosts.clocks[asked].read(end)
-        assert abs(found.offset - truth) <= found.half + 1, "and 1 ns of rounding when a clock is read"
+        assert abs(offset.offset - truth) <= offset.half + 1, "and 1 ns of rounding when a clock is read"
         true = end + 10**9 * hosts.chance.random()
 
 
@@ -226,8 +226,8 @@ def test_errors_of_stamps_between_two_synchronisations(slew: float, typical: flo
     hosts = drifting(64, 3, slew)
     syncs, true, moments = [], 0.0, [0.0]
     for _ in range(21):
-        found, end = hosts.synchronised(true)
-        syncs.append(found)
+        sync, end = hosts.synchronised(true)
+        syncs.append(sync)
         moments.append(true)
         true = max(end, true + SECOND / 2)
     errors = [worst(hosts, (moments[n + 1] + moments[n + 2]) / 2, syncs[n], syncs[n + 1]) for n in range(20)]
@@ -237,10 +237,10 @@ def test_errors_of_stamps_between_two_synchronisations(slew: float, typical: flo
     assert max(expected) < (3_000 if slew == 0.0 else 40_000)
     if slew:
         assert max(expected) > 5_000, "a changed rate is seen at the next synchronisation"
-    for found, begun in zip(syncs, moments[1:], strict=True):
+    for sync, begun in zip(syncs, moments[1:], strict=True):
         truth = [hosts.true_offset(host, begun) for host in range(64)]
-        assert (np.abs(found.offset - truth) <= found.half).all()
-        assert found.half.max() < 15_000
+        assert (np.abs(sync.offset - truth) <= sync.half).all()
+        assert sync.half.max() < 15_000
 
 
 def test_a_clock_whose_rate_changes_in_between_is_off_by_more_than_at_either_end_and_within_the_bound() -> None:
@@ -257,11 +257,11 @@ def test_an_asymmetry_that_is_a_property_of_a_host_is_only_inside_the_bound() ->
     clocks = [SimulatedClock() for _ in range(7)]
     clocks[2] = SimulatedClock(offset=10**6, slow_in=1_600)
     hosts = Hosts(tuple(clocks), random.Random(5))  # noqa: S311 - noise, not secrecy
-    found, end = hosts.synchronised(0.0)
-    off = found.offset[2] - hosts.true_offset(2, end)
+    sync, end = hosts.synchronised(0.0)
+    off = sync.offset[2] - hosts.true_offset(2, end)
     assert 700 < off < 900
-    assert found.crossed < 150
-    assert off <= found.half[2]
+    assert sync.crossed < 150
+    assert off <= sync.half[2]
 
 
 # Messages by which two ranks compare their clocks: in C and in Python, asked and answered ----------------------------
@@ -309,10 +309,10 @@ class Peer:
 @both_forms
 def test_who_asks_sends_first_and_finds_its_clock_behind(native: bool) -> None:
     peer = Peer()
-    found = ask(peer.messages(native), 7, time.monotonic_ns, 4)
+    offset = ask(peer.messages(native), 7, time.monotonic_ns, 4)
     assert peer.events == [("send", 7), ("receive", 7)] * 4
-    assert abs(found.offset + HOUR) <= found.half < HOUR
-    assert 0 <= time.monotonic_ns() - found.at < HOUR
+    assert abs(offset.offset + HOUR) <= offset.half < HOUR
+    assert 0 <= time.monotonic_ns() - offset.at < HOUR
 
 
 @both_forms
@@ -331,8 +331,8 @@ def test_another_clock_than_the_machines_is_read_in_python() -> None:
     library = Library()
     words = (library.named("C"),)
     messages = replace(plain, native_send=lambda rank: words[0], native_receive=lambda rank: words[0])
-    found = ask(messages, 1, lambda: next(reads), 4)
-    assert isinstance(found, Offset) and found.at == 700
+    offset = ask(messages, 1, lambda: next(reads), 4)
+    assert isinstance(offset, Offset) and offset.at == 700
     assert library.order == []
 
 
@@ -394,9 +394,9 @@ def clocks_of(session: Any, clock_ids: list[str]) -> HostClocks:
 def test_ranks_of_one_host_have_its_reader_and_know_their_host(on_hosts: Callable[..., None]) -> None:
     on_hosts(*THREE)
     ids = ["a", "b", "c", "a", "b", "c"]
-    found = on_ranks(6, lambda session: clocks_of(session, ids))
-    assert [clocks.host for clocks in found] == [0, 1, 2, 0, 1, 2]
-    assert all(clocks.readers == [0, 1, 2] for clocks in found)
+    of_ranks = on_ranks(6, lambda session: clocks_of(session, ids))
+    assert [clocks.host for clocks in of_ranks] == [0, 1, 2, 0, 1, 2]
+    assert all(clocks.readers == [0, 1, 2] for clocks in of_ranks)
 
 
 def test_all_ranks_hear_of_the_same_offsets(on_hosts: Callable[..., None]) -> None:
@@ -473,8 +473,8 @@ def test_a_slice_after_a_sleep_is_on_one_clock_and_the_sleep_is_no_doubt(on_host
             report = _slice(sampling, order, Unwatched(), "barrier")
         return report, clocks.seen
 
-    found = on_ranks(3, body)
-    for report, seen in found:
+    of_ranks = on_ranks(3, body)
+    for report, seen in of_ranks:
         assert report.seconds is not None and report.seconds < 1e-4
         assert seen < 400
 
@@ -509,9 +509,9 @@ def test_stamps_are_put_on_rank_0s_clock(on_hosts: Callable[..., None]) -> None:
         clocks.synchronise()
         return clocks.common(Stamps(now, now + 100, np.zeros(1, bool), now[:, None] + 50))
 
-    found = on_ranks(3, body)
-    assert np.ptp([stamps.entered[0] for stamps in found]) < 300
-    assert all(stamps.left - stamps.entered == 100 and stamps.marks[0] - stamps.entered == 50 for stamps in found)
+    of_ranks = on_ranks(3, body)
+    assert np.ptp([stamps.entered[0] for stamps in of_ranks]) < 300
+    assert all(stamps.left - stamps.entered == 100 and stamps.marks[0] - stamps.entered == 50 for stamps in of_ranks)
 
 
 def test_there_is_nothing_to_synchronise_on_one_clock_or_without_messages() -> None:
@@ -535,14 +535,14 @@ def test_a_sample_on_good_clocks_is_as_on_one(on_hosts: Callable[..., None], nam
     one = record_of(name, gate=asked)
     assert (one.clock, one.clock_error) == ("common", None)
     on_hosts(*THREE)
-    found = record_of(name, gate=asked)
-    assert (found.status, found.gate, found.clock, found.notes) == ("ok", gate, "synced", ())
-    assert found.check is not None and found.check.wrong == 0
-    assert found.clock_error is not None and found.clock_error.hosts == 3
-    assert found.clock_error.seen < 2e-7 < found.clock_error.bound < 3e-6 + LARGEST_RATE * 0.5
-    assert found.seconds is not None and one.seconds is not None
-    assert found.seconds.p50 == pytest.approx(one.seconds.p50, abs=3e-7)
-    assert found.samples is not None and found.samples.invalid <= 3
+    record = record_of(name, gate=asked)
+    assert (record.status, record.gate, record.clock, record.notes) == ("ok", gate, "synced", ())
+    assert record.check is not None and record.check.wrong == 0
+    assert record.clock_error is not None and record.clock_error.hosts == 3
+    assert record.clock_error.seen < 2e-7 < record.clock_error.bound < 3e-6 + LARGEST_RATE * 0.5
+    assert record.seconds is not None and one.seconds is not None
+    assert record.seconds.p50 == pytest.approx(one.seconds.p50, abs=3e-7)
+    assert record.samples is not None and record.samples.invalid <= 3
 
 
 def scripted(monkeypatch: pytest.MonkeyPatch, *found: Synchronisation) -> HostClocks:
@@ -618,19 +618,19 @@ def test_on_bad_clocks_a_sample_is_the_largest_local_time(
     on_hosts: Callable[..., None], asked: str, changed: bool
 ) -> None:
     on_hosts(SimulatedClock(), WILD)
-    found = record_of(gate=asked)
-    assert (found.status, found.gate, found.clock, found.clock_error) == ("ok", "barrier", "local", None)
-    assert found.seconds is not None and found.seconds.max < 1e-4, "clocks that are hours apart are not compared"
-    (note,) = found.notes
+    record = record_of(gate=asked)
+    assert (record.status, record.gate, record.clock, record.clock_error) == ("ok", "barrier", "local", None)
+    assert record.seconds is not None and record.seconds.max < 1e-4, "clocks that are hours apart are not compared"
+    (note,) = record.notes
     assert note.startswith("gate barrier, ") == changed
     assert all(text in note for text in ("local time", "5%", "200 ns"))
 
 
 def test_the_gate_that_was_asked_for_is_taken_whatever_the_clocks_are_like(on_hosts: Callable[..., None]) -> None:
     on_hosts(SimulatedClock(), WILD)
-    found = record_of(gate="roundtime", iters=10)
-    assert (found.gate, found.clock, found.notes) == ("roundtime", "synced", (DIFFER,))
-    assert found.clock_error is not None and found.clock_error.seen > 1e-6
+    record = record_of(gate="roundtime", iters=10)
+    assert (record.gate, record.clock, record.notes) == ("roundtime", "synced", (DIFFER,))
+    assert record.clock_error is not None and record.clock_error.seen > 1e-6
 
 
 def test_clocks_that_turned_out_worse_than_they_may_be_are_a_note() -> None:

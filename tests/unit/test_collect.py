@@ -47,10 +47,10 @@ def folder(tmp_path: Path) -> Path:
 
 def test_records_and_samples(folder: Path) -> None:
     (folder / "records.jsonl").write_bytes(line(samples=samples()) + b'{"cut off')
-    (found,) = collect(folder, ASKED)
-    assert found.record.case == CASE
-    assert found.samples is not None
-    assert found.samples.tolist() == [[1, 2, 3], [4, 5, 6]]
+    (collected,) = collect(folder, ASKED)
+    assert collected.record.case == CASE
+    assert collected.samples is not None
+    assert collected.samples.tolist() == [[1, 2, 3], [4, 5, 6]]
 
 
 def test_nothing_was_written(tmp_path: Path) -> None:
@@ -116,8 +116,8 @@ def test_a_sample_that_is_late_is_late_on_every_rank(
     counted = Samples(n=3, invalid=invalid, warmup=0, file="samples/a.npy")
     (folder / "records.jsonl").write_bytes(line(samples=counted))
     if said is None:
-        (found,) = collect(folder, ASKED)
-        assert found.samples is not None and found.samples.tolist() == times
+        (collected,) = collect(folder, ASKED)
+        assert collected.samples is not None and collected.samples.tolist() == times
     else:
         with pytest.raises(RunReadError, match=f"^'samples/a.npy': .*{said}"):
             list(collect(folder, ASKED))
@@ -163,15 +163,15 @@ def test_of_many_words_the_first_are_kept(folder: Path) -> None:
     (folder / "records.jsonl").write_bytes(
         line(notes=notes, reason=long + "x", transport=long, algorithm="a", protocol=None)
     )
-    (found,) = collect(folder, ASKED)
-    record = found.record
+    (collected,) = collect(folder, ASKED)
+    record = collected.record
     assert record.notes[:-1] == tuple(f"{note[:2000]} ..." for note in notes[:12])
     assert record.notes[-1].startswith("3 more notes")
     assert (record.reason, record.transport, record.protocol) == (f"{long} ...", long, None)
     assert MOST_NOTES == 12
     (folder / "records.jsonl").write_bytes(line(notes=notes[:MOST_NOTES]))
-    (found,) = collect(folder, ASKED)
-    assert len(found.record.notes) == 12
+    (collected,) = collect(folder, ASKED)
+    assert len(collected.record.notes) == 12
 
 
 def test_words_are_of_letters_that_can_be_written() -> None:
@@ -199,9 +199,9 @@ def inside(tmp_path: Path) -> Iterator[int]:
     (tmp_path / "folder").mkdir()
     (tmp_path / "link").symlink_to("file")
     os.mkfifo(tmp_path / "pipe")
-    found = open_folder(tmp_path)
-    yield found
-    os.close(found)
+    descriptor = open_folder(tmp_path)
+    yield descriptor
+    os.close(descriptor)
 
 
 @pytest.mark.parametrize(

@@ -36,8 +36,8 @@ def test_a_meaning_has_the_shapes_that_blocks_says(name: str, ranks: int, root: 
     blocks = [row.blocks(rank, ranks, root) for rank in range(ranks)]
     inputs: list[Array] = [np.arange(b.send * columns).reshape(b.send, columns) + 100 * r for r, b in enumerate(blocks)]
     for rank, expected in enumerate(blocks):
-        found = row.meaning(rank, inputs, root, fold("sum"))
-        assert (None if found is None else found.shape) == ((expected.recv, columns) if expected.recv else None)
+        result = row.meaning(rank, inputs, root, fold("sum"))
+        assert (None if result is None else result.shape) == ((expected.recv, columns) if expected.recv else None)
 
 
 @pytest.mark.parametrize(("name", "ranks"), WORLDS)

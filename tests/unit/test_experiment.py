@@ -499,9 +499,9 @@ def tried(
         facts = (rank_facts(),) * session.world.size if session.world.rank == 0 else ()
         return str(does_not_fit(session, facts, cases, watch or Unwatched()) or "")
 
-    found = set(on_ranks(2, body))
-    assert len(found) == 1, "the same on all ranks of a machine"
-    return found.pop()
+    of_ranks = set(on_ranks(2, body))
+    assert len(of_ranks) == 1, "the same on all ranks of a machine"
+    return of_ranks.pop()
 
 
 #: Of a broadcast the root holds what it sends beside what it receives: three blocks of 1000 elements of 4 bytes.

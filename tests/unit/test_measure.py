@@ -237,8 +237,8 @@ def refusing(error: Exception) -> Change:
 @pytest.mark.parametrize("error", [LibraryError("no algorithm"), RuntimeError("no algorithm")])
 def test_a_library_that_answers_at_once_refuses_the_case_on_all_ranks(error: Exception) -> None:
     """Once in the check before, once in the only sample: the third time is the check after."""
-    found = measured(case(), method(stop=Fixed(1)), refusing(error))
-    for record, samples in found:
+    results = measured(case(), method(stop=Fixed(1)), refusing(error))
+    for record, samples in results:
         assert (record.status, record.reason, samples) == ("failed", "rank 1: no algorithm", None)
         assert (record.case, record.launch) == (case().identity, 0)
 
@@ -415,9 +415,9 @@ TOGETHER = [stamps_of(5, 10), stamps_of(5, 10)]
 
 @pytest.mark.parametrize(("rank", "late"), [(0, (False, True)), (1, (False, False)), (2, (True, False))])
 def test_the_last_rank_comes_late_then_rank_0(rank: int, late: tuple[bool, bool]) -> None:
-    found, waits = checked(rank, [TOGETHER, TOGETHER])
+    outcome, waits = checked(rank, [TOGETHER, TOGETHER])
     assert tuple(wait >= BARRIER_DELAY for wait in waits) == late
-    assert found[0] == 0
+    assert outcome[0] == 0
 
 
 def test_whoever_left_before_the_last_had_come_is_counted() -> None:

@@ -101,8 +101,8 @@ def test_both_forms_do_the_same(name: str) -> None:
     row, compared = collectives.get(name), 0
     for case, rank in cases(row):
         trace = Trace()
-        found = prepared(row, case, rank, trace)
-        for part in () if found is None else found.all_parts:
+        operation = prepared(row, case, rank, trace)
+        for part in () if operation is None else operation.all_parts:
             trace.calls.clear()
             part.python()
             assert part.c is not None
@@ -115,8 +115,8 @@ def test_both_forms_do_the_same(name: str) -> None:
 def test_c_calls_have_the_parameters_of_the_headers(name: str) -> None:
     row = collectives.get(name)
     for case, rank in cases(row):
-        found = prepared(row, case, rank, Trace())
-        for call in (call for part in (() if found is None else found.all_parts) for call in part.c or ()):
+        operation = prepared(row, case, rank, Trace())
+        for call in (call for part in (() if operation is None else operation.all_parts) for call in part.c or ()):
             words = tuple(map(to_word, call.arguments))
             assert len(words) == LENGTHS[call.function]
             assert all(words[place] == known for place, known in KNOWN[call.function].items()), call.function
@@ -128,13 +128,13 @@ def test_c_calls_have_the_parameters_of_the_headers(name: str) -> None:
 def test_input_and_result_have_the_blocks_of_the_row(name: str) -> None:
     row = collectives.get(name)
     for case, rank in cases(row):
-        found = prepared(row, case, rank, Trace())
-        if found is None:
+        operation = prepared(row, case, rank, Trace())
+        if operation is None:
             continue
         blocks = row.blocks(rank, case.ranks, case.root or 0)
-        assert (0 if found.input is None else found.input.shape[0]) == blocks.send
-        assert sum(part.shape[0] for part in as_parts(found.output)) == blocks.recv
-        assert found.in_place == case.in_place
+        assert (0 if operation.input is None else operation.input.shape[0]) == blocks.send
+        assert sum(part.shape[0] for part in as_parts(operation.output)) == blocks.recv
+        assert operation.in_place == case.in_place
 
 
 @pytest.mark.parametrize("name", [name for name in ROWS if not collectives.get(name).has_server])
@@ -142,9 +142,9 @@ def test_in_place_is_memory_that_is_shared_and_out_of_place_is_not(name: str) ->
     """On the ranks that have both an input and a result."""
     row = collectives.get(name)
     for case, rank in cases(row):
-        found = prepared(row, case, rank, Trace())
-        if found is not None and found.input is not None and found.output is not None:
-            assert overlap(found.input, found.output) == case.in_place, (case, rank)
+        operation = prepared(row, case, rank, Trace())
+        if operation is not None and operation.input is not None and operation.output is not None:
+            assert overlap(operation.input, operation.output) == case.in_place, (case, rank)
 
 
 def overlap(first: DeviceBlocks, second: DeviceBlocks) -> bool:
@@ -167,9 +167,9 @@ def test_what_the_server_sends_the_chief_receives_and_nobody_else(name: str, ran
         case = next(c for c, _ in cases(row) if (c.ranks, c.root) == (ranks, root))
         passed: dict[int, list[Call]] = {}
         for rank in range(ranks):
-            found = prepared(row, case, rank, Trace())
-            assert found is not None
-            (link,) = (part for part in found.parts if part.name == "server link")
+            operation = prepared(row, case, rank, Trace())
+            assert operation is not None
+            (link,) = (part for part in operation.parts if part.name == "server link")
             passed[rank] = [words_of(call) for call in link.c or ()]
         chief = 1 if root == 0 else 0
         (mine,), (theirs,) = passed.pop(root), passed.pop(chief)
@@ -311,9 +311,9 @@ def test_a_version_that_cannot_be_told_again_tells_connections_alone(log: NcclLo
     library = Library(rereads=False)
     library.write(CONNECTIONS)
     performed: list[int] = []
-    found = log.observe(library.reread, lambda: performed.append(1))
-    assert (found.algorithm, found.protocol) == (None, None)
-    assert "P2P/CUMEM" in (found.transport or "")
+    seen = log.observe(library.reread, lambda: performed.append(1))
+    assert (seen.algorithm, seen.protocol) == (None, None)
+    assert "P2P/CUMEM" in (seen.transport or "")
     assert performed == [1]
 
 

@@ -76,10 +76,10 @@ def test_gpus_in_order_with_their_facts(install: Install, tmp_path: Path) -> Non
         (tmp_path / f"sys/bus/pci/devices/{folder}").mkdir(parents=True)
         (tmp_path / f"sys/bus/pci/devices/{folder}/numa_node").write_text(node)
     made = install(MadeNvml((*TWO, MadeGpu("GPU-c", "00010000:D1:00.0", mig=(1, 1)))))
-    found, reason = nvml.gpus(tmp_path)
+    gpus, reason = nvml.gpus(tmp_path)
     assert reason == ""
-    assert found[0] == nvml.GpuFacts(0, "GPU-a", "NVIDIA H200", "00000000:65:00.0", 139 * GIB, 1, "9.0", False)
-    assert [(gpu.index, gpu.uuid, gpu.node, gpu.mig) for gpu in found[1:]] == [
+    assert gpus[0] == nvml.GpuFacts(0, "GPU-a", "NVIDIA H200", "00000000:65:00.0", 139 * GIB, 1, "9.0", False)
+    assert [(gpu.index, gpu.uuid, gpu.node, gpu.mig) for gpu in gpus[1:]] == [
         (1, "GPU-b", None, False),
         (2, "GPU-c", None, True),
     ]

@@ -65,9 +65,9 @@ def header(shape: tuple[int, ...], descr: str = "<i8") -> io.BytesIO:
 @pytest.mark.parametrize("kind", [np.int32, np.int64])
 def test_samples_are_read_as_they_were_written(kind: type[np.signedinteger[np.typing.NBitBase]], order: str) -> None:
     written = np.array(MATRIX, kind, order=order)  # type: ignore[call-overload]
-    found = decode_samples(file_of(written), "x", RECORD)
-    assert found.dtype == np.int64
-    assert (found == MATRIX).all()
+    samples = decode_samples(file_of(written), "x", RECORD)
+    assert samples.dtype == np.int64
+    assert (samples == MATRIX).all()
 
 
 #: The smallest number of all has no absolute value: what narrows or adds samples would make 0 of it.
@@ -194,9 +194,9 @@ def test_of_many_files_some_are_opened(tmp_path: Path) -> None:
 def test_no_sample_changes_when_it_is_narrowed(tmp_path: Path, value: int, width: int) -> None:
     samples = np.array([[value, 5]])
     save_samples(tmp_path / "a.npy", samples)
-    found = np.load(tmp_path / "a.npy")
-    assert (found == samples).all()
-    assert found.dtype.itemsize == width
+    stored = np.load(tmp_path / "a.npy")
+    assert (stored == samples).all()
+    assert stored.dtype.itemsize == width
 
 
 def test_above_64_ranks_each_sample_is_that_of_the_slowest(tmp_path: Path) -> None:
@@ -278,8 +278,8 @@ def test_a_file_in_the_folder_comes_before_its_member(run: Path) -> None:
     pack(run)
     (run / "samples").mkdir()
     (run / names(run)[0]).write_bytes(array_of(MATRIX + 1))
-    found = read_run(run).samples(first)
-    assert found is not None and (found == MATRIX + 1).all()
+    samples = read_run(run).samples(first)
+    assert samples is not None and (samples == MATRIX + 1).all()
 
 
 def test_who_reads_many_members_opens_the_archive_once(run: Path) -> None:

@@ -140,8 +140,8 @@ def with_libraries(test: Callable[..., None]) -> Callable[..., None]:
 
 @with_libraries
 def test_one_libnccl_in_the_process_and_its_version() -> None:
-    found = run("print(loaded('nccl') == (nccl.path,), nccl.version >= (2, 19, 0), len(nccl.unique_id()))")
-    assert found.split() == ["True", "True", "128"]
+    output = run("print(loaded('nccl') == (nccl.path,), nccl.version >= (2, 19, 0), len(nccl.unique_id()))")
+    assert output.split() == ["True", "True", "128"]
 
 
 @with_libraries
@@ -206,8 +206,8 @@ def test_wheels_are_found_where_cudas_path_finder_does_not_look() -> None:
 import site
 site.getsitepackages = site.getusersitepackages = lambda: []
 """
-    found = run("from cupy.cuda import nccl as cupys\nprint(nccl.path, cudart.path, cupys.get_version() > 0)", hidden)
-    nccl, cudart, cupys = found.split()
+    output = run("from cupy.cuda import nccl as cupys\nprint(nccl.path, cudart.path, cupys.get_version() > 0)", hidden)
+    nccl, cudart, cupys = output.split()
     assert nccl.endswith("/nvidia/nccl/lib/libnccl.so.2")
     assert cudart.endswith("/nvidia/cuda_runtime/lib/libcudart.so.12")
     assert cupys == "True"
@@ -269,9 +269,9 @@ def test_every_call_is_refused_in_nccls_words_and_no_group_stays_open(driver: st
     rows = map(collectives.get, collectives.names())
     names = [row.name for row in rows if "nccl" in row.dialects and not row.has_server]
     body = f"print(json.dumps({{name: (tried(name, {driver!r}), nccl.call('ncclGroupEnd')) for name in {names}}}))"
-    found = json.loads(run(ROWS + body).splitlines()[-1])
-    assert len(found) >= 8
-    for name, (said, group_end) in found.items():
+    answers = json.loads(run(ROWS + body).splitlines()[-1])
+    assert len(answers) >= 8
+    for name, (said, group_end) in answers.items():
         assert "invalid argument" in said and "comm argument is NULL" in said, (name, said)
         assert driver == "python" or "returned an error " in said, (name, said)
         assert group_end == 5, f"{name} left a group open"
@@ -305,22 +305,22 @@ def constants(text: str, pattern: str) -> dict[str, int]:
 
 @with_libraries
 def test_numbers_of_nccl_h() -> None:
-    found = constants(header("nccl", "nccl.h"), r"nccl\w+")
+    numbers = constants(header("nccl", "nccl.h"), r"nccl\w+")
     names = {name: f"nccl{name.capitalize().replace('Ui', 'Uint').replace('Uintnt', 'Uint')}" for name in DATATYPE}
-    assert {name: found[c] for name, c in names.items()} == DATATYPE
-    assert {op: found[f"nccl{op.capitalize()}"] for op in OP} == OP
-    assert found["ncclInvalidArgument"] == communicator.INVALID_ARGUMENT
-    assert found["ncclUnhandledCudaError"] == communicator.UNHANDLED_CUDA_ERROR
-    assert found["ncclInvalidUsage"] == nccl.INVALID_USAGE
+    assert {name: numbers[c] for name, c in names.items()} == DATATYPE
+    assert {op: numbers[f"nccl{op.capitalize()}"] for op in OP} == OP
+    assert numbers["ncclInvalidArgument"] == communicator.INVALID_ARGUMENT
+    assert numbers["ncclUnhandledCudaError"] == communicator.UNHANDLED_CUDA_ERROR
+    assert numbers["ncclInvalidUsage"] == nccl.INVALID_USAGE
 
 
 @with_libraries
 def test_numbers_of_the_cuda_runtime() -> None:
-    found = constants(header("cuda_runtime", "driver_types.h"), r"cuda\w+")
-    assert (found["cudaMemcpyHostToDevice"], found["cudaMemcpyDeviceToHost"]) == (HOST_TO_DEVICE, DEVICE_TO_HOST)
-    assert found["cudaErrorInvalidValue"] == device.INVALID
-    assert found["cudaErrorStreamCaptureUnsupported"] == device.NOT_IN_CAPTURE
-    assert found["cudaErrorStreamCaptureInvalidated"] == device.CAPTURE_INVALID
+    numbers = constants(header("cuda_runtime", "driver_types.h"), r"cuda\w+")
+    assert (numbers["cudaMemcpyHostToDevice"], numbers["cudaMemcpyDeviceToHost"]) == (HOST_TO_DEVICE, DEVICE_TO_HOST)
+    assert numbers["cudaErrorInvalidValue"] == device.INVALID
+    assert numbers["cudaErrorStreamCaptureUnsupported"] == device.NOT_IN_CAPTURE
+    assert numbers["cudaErrorStreamCaptureInvalidated"] == device.CAPTURE_INVALID
 
 
 @with_libraries

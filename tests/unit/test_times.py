@@ -22,11 +22,11 @@ Clock = SampleClock
 
 def found_of(ranks: list[Stamps], clock: Clock, burst: int = 1) -> list[Times]:
     """What each rank finds."""
-    found = in_world(len(ranks), lambda world: times_of(ranks[world.rank], world, clock, burst))
-    for other in found[1:]:
-        assert (other.samples == found[0].samples).all() and (other.legs == found[0].legs).all()
-        assert (other.in_time == found[0].in_time).all()
-    return found
+    of_ranks = in_world(len(ranks), lambda world: times_of(ranks[world.rank], world, clock, burst))
+    for other in of_ranks[1:]:
+        assert (other.samples == of_ranks[0].samples).all() and (other.legs == of_ranks[0].legs).all()
+        assert (other.in_time == of_ranks[0].in_time).all()
+    return of_ranks
 
 
 def out_times(ranks: list[Stamps], clock: Clock) -> NDArray[np.int64]:
@@ -87,8 +87,8 @@ def test_no_valid_sample() -> None:
 
 def test_leaving_a_barrier_before_the_last_has_come() -> None:
     def early_in(ranks: list[Stamps]) -> int:
-        (found,) = set(in_world(len(ranks), lambda world: left_early(ranks[world.rank], world)))
-        return found
+        (of_ranks,) = set(in_world(len(ranks), lambda world: left_early(ranks[world.rank], world)))
+        return of_ranks
 
     good = [stamps([0, 100], [60, 160]), stamps([50, 101], [55, 150]), stamps([20, 150], [61, 155])]
     assert early_in(good) == 0
