@@ -81,10 +81,8 @@ def test_every_case_is_right_or_skipped_for_a_known_reason(name: str, ranks: int
             assert (record.reason or "").startswith(name) and f" {row.min_ranks} ranks" in (record.reason or "")
             continue
         assert record.status == "ok", record
-        assert record.check is not None
-        assert record.check.wrong == 0
-        assert record.samples is not None
-        assert record.samples.n == 2
+        assert record.check is not None and record.check.wrong == 0
+        assert record.samples is not None and record.samples.n == 2
     if row.moves_data and ranks == EVERY_DTYPE:
         assert {record.case["dtype"] for record in kept.records} == set(DTYPES)
 
@@ -120,6 +118,5 @@ def test_the_fake_repeats_itself_exactly() -> None:
     first, second = measured(plan, 4), measured(plan, 4)
     assert first.records == second.records
     for one, other in zip(first.samples, second.samples, strict=True):
-        assert one is not None
-        assert other is not None
+        assert one is not None and other is not None
         assert (one == other).all()

@@ -11,15 +11,7 @@ import numpy as np
 import pytest
 
 from collbench.errors import LaunchFailed, RunReadError
-from collbench.launch.collect import (
-    LONGEST_LINE,
-    LONGEST_TEXT,
-    MOST_NOTES,
-    CollectedRecord,
-    collect,
-    cut,
-    left_behind,
-)
+from collbench.launch.collect import LONGEST_LINE, LONGEST_TEXT, MOST_NOTES, CollectedRecord, collect, cut, left_behind
 from collbench.launch.folders import open_folder, open_plain
 from collbench.schema import record as records
 from collbench.schema.case import case_of
@@ -49,8 +41,7 @@ def test_records_and_samples(folder: Path) -> None:
     (folder / "records.jsonl").write_bytes(line(samples=samples()) + b'{"cut off')
     (collected,) = collect(folder, ASKED)
     assert collected.record.case == CASE
-    assert collected.samples is not None
-    assert collected.samples.tolist() == [[1, 2, 3], [4, 5, 6]]
+    assert collected.samples is not None and collected.samples.tolist() == [[1, 2, 3], [4, 5, 6]]
 
 
 def test_nothing_was_written(tmp_path: Path) -> None:

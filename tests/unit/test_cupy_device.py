@@ -217,8 +217,7 @@ def test_a_graph_holds_what_was_issued(runtime: MadeRuntime) -> None:
 
 
 @pytest.mark.parametrize(
-    ("code", "kind", "message"),
-    [(900, Unsupported, "CUDA graph"), (2, MemoryError, r"CUDA graph of 3 .*cuda error 2")],
+    ("code", "kind", "message"), [(900, Unsupported, "CUDA graph"), (2, MemoryError, r"CUDA graph of 3 .*cuda error 2")]
 )
 def test_what_cannot_be_captured_is_a_skip_but_not_what_does_not_fit(
     runtime: MadeRuntime, code: int, kind: type[Exception], message: str

@@ -168,8 +168,7 @@ def test_the_shared_file_is_new_and_for_us_alone(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr("collbench.run.failures.time", SimpleNamespace(monotonic_ns=lambda: 7))
     file = FirstReporter(world_of())._file
-    assert file is not None
-    assert stat.S_IMODE(os.fstat(file).st_mode) == 0o600
+    assert file is not None and stat.S_IMODE(os.fstat(file).st_mode) == 0o600
     (tmp_path / f"collbench-{os.getpid()}-7").touch()
     assert FirstReporter(world_of())._file is None
 
@@ -308,8 +307,7 @@ def watched(kind: str, timeout: str, number: int | None = None, *more: str) -> t
     command = [sys.executable, str(PROGRAM), kind, timeout, *more]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:
-            assert process.stdout is not None
-            assert process.stdout.readline() == "ready\n"
+            assert process.stdout is not None and process.stdout.readline() == "ready\n"
             if number is not None:
                 process.send_signal(number)
             said, _ = process.communicate(timeout=LIMIT)
@@ -346,8 +344,7 @@ def test_a_closed_terminal_does_not_end_what_nohup_started() -> None:
 def test_the_launcher_is_killed_while_the_main_thread_is_in_a_call() -> None:
     script = f'"{sys.executable}" "{PROGRAM}" c {LONG} & wait'
     with subprocess.Popen(("sh", "-c", script), stdout=subprocess.PIPE, text=True) as launcher:
-        assert launcher.stdout is not None
-        assert launcher.stdout.readline() == "ready\n"
+        assert launcher.stdout is not None and launcher.stdout.readline() == "ready\n"
         launcher.kill()
         assert launcher.stdout.read() == "orphaned in the test\n"
 

@@ -68,8 +68,7 @@ def test_what_is_recorded_of_the_method_and_of_the_operation() -> None:
 
 def test_the_work_is_what_moves_after_rounding_to_whole_blocks() -> None:
     (record, _), *_ = measured(case("allgather", ranks=3, size=120))
-    assert record.work is not None
-    assert (record.work.amount, record.work.count) == (96, 8)
+    assert record.work is not None and (record.work.amount, record.work.count) == (96, 8)
     assert record.work.bus_factor == pytest.approx(2 / 3)
 
 

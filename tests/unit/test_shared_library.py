@@ -109,8 +109,7 @@ def test_another_version_alone_is_not_taken(monkeypatch: pytest.MonkeyPatch, bro
 def test_a_call_is_the_address_and_its_words() -> None:
     library = SharedLibrary("libc", ctypes.CDLL(None))
     native = library.native(C("abs", 5), str)
-    assert native is not None
-    assert native.words == (ctypes.cast(library.handle.abs, ctypes.c_void_p).value, 5)
+    assert native is not None and native.words == (ctypes.cast(library.handle.abs, ctypes.c_void_p).value, 5)
     assert native.explain is str
     assert library.address("no_such_function") is None
     assert library.native(C("no_such_function"), str) is None

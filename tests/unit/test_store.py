@@ -55,8 +55,7 @@ def test_what_is_written_is_read(stored: Run, tmp_path: Path) -> None:
     assert run.records == tuple(kept)
     assert not run.truncated
     first = run.samples(run.records[0])
-    assert first is not None
-    assert (first == samples).all()
+    assert first is not None and (first == samples).all()
     assert run.samples(run.records[3]) is None
     assert run.find(stored.records[2].case) == kept[2]
     assert run.find(stored.records[2].case, launch=1) is None
@@ -368,8 +367,7 @@ def assert_whole(directory: Path, kept: int, said: str) -> None:
     assert [record.launch for record in run.records] == list(range(kept))
     for record in run.records:
         samples = run.samples(record)
-        assert samples is not None
-        assert samples.shape == (4, 100)
+        assert samples is not None and samples.shape == (4, 100)
     assert len(list((directory / "samples").iterdir())) == kept
     assert f"The {kept} records" in said and f"(collbench show {directory})" in said
     assert len(said.splitlines()) == 1
