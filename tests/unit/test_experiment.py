@@ -203,52 +203,44 @@ def test_ranks_of_two_programs(made: Callable[..., None], monkeypatch: pytest.Mo
     monkeypatch.setattr(MadeBackend, "libraries", lambda self: (Library(name="MPI", version=next(versions)),))
     error = refused(made, plan())
     assert isinstance(error, WorldMismatch)
-    (versions,) = re.findall(r"^rank 0 \w+ MPI (\d), rank 1 \w+ (\d);", str(error))
-    assert set(versions) == {"1", "2"}
+    (named,) = re.findall(r"^rank 0 \w+ MPI (\d), rank 1 \w+ (\d);", str(error))
+    assert set(named) == {"1", "2"}
 
 
-def test_ranks_that_do_not_share_a_clock_have_no_common_start(
-    made: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+def without_messages(session: Any) -> None:
+    session.signals = replace(session.signals, messages=None)
+
+
+def other_requests(session: Any) -> None:
+    """As ranks that were started with two command lines: each tells what its own request is."""
+    world = session.world
+    minmax = world.minmax
+
+    def differ(values: list[int]) -> Any:
+        is_request = len(values) == 1 and values[0] > world.size
+        return minmax([values[0] + world.rank] if is_request else values)
+
+    world.minmax = differ
+
+
+def test_worlds_that_cannot_be_measured(
+    made: Callable[..., None], monkeypatch: pytest.MonkeyPatch, golden: Callable[[str, str], None]
 ) -> None:
+    """No common start without a common clock, ranks elsewhere than planned, and ranks with two command lines."""
+    differing = refused(made, plan(), other_requests)
     monkeypatch.setattr("collbench.run.experiment.have_common_clock", lambda ranks: False)
-
-    def without_messages(session: Any) -> None:
-        session.signals = replace(session.signals, messages=None)
-
-    error = refused(made, plan(gate="roundtime"), without_messages)
-    assert isinstance(error, RequestError)
-    assert "gate roundtime" in str(error) and "gate barrier" in str(error)
+    no_start = refused(made, plan(gate="roundtime"), without_messages)
     made(MadeBackend())
     assert [record.status for record in carried_out(plan(gate="barrier")).records] == ["ok", "ok"]
-
-
-def test_ranks_elsewhere_than_planned(made: Callable[..., None]) -> None:
-    made(MadeBackend())
-    with pytest.raises(WorldMismatch) as caught:
+    with pytest.raises(WorldMismatch) as elsewhere:
         carried_out(plan(), replace(OPTIONS, places=()))
-    assert str(caught.value).startswith("0 ranks") and "2 met" in str(caught.value)
+    assert (type(differing), type(no_start)) == (WorldMismatch, RequestError)
+    golden("worlds-refused.txt", "".join(f"{error}\n" for error in (differing, no_start, elsewhere.value)))
 
 
 def test_buffers_that_do_not_fit(made: Callable[..., None]) -> None:
     error = refused(made, plan(sizes=("8", "1T")))
     assert isinstance(error, DoesNotFit) and "size 1.00 TiB" in str(error) and "2 ranks" in str(error)
-
-
-def test_ranks_that_were_given_other_requests(made: Callable[..., None]) -> None:
-    """As ranks that were started with two command lines: each tells what its own request is."""
-
-    def tell(session: Any) -> None:
-        world = session.world
-        minmax = world.minmax
-
-        def differ(values: list[int]) -> Any:
-            is_request = len(values) == 1 and values[0] > world.size
-            return minmax([values[0] + world.rank] if is_request else values)
-
-        world.minmax = differ
-
-    error = refused(made, plan(), tell)
-    assert isinstance(error, WorldMismatch) and "different requests" in str(error)
 
 
 # What is raised ------------------------------------------------------------------------------------------------------
