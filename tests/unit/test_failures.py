@@ -63,21 +63,36 @@ def said_of(capfd: pytest.CaptureFixture[str], error: Exception, lost: bool = Fa
     return f"{left.value.code}: {capfd.readouterr().err}"
 
 
-def test_the_one_that_meets_an_error_says_its_first_and_its_last_line(
-    capfd: pytest.CaptureFixture[str], golden: Callable[[str, str], None]
+ERRORS = (
+    LibraryError("error 5."), ValueError("what"), ValueError(), LibraryError("first:\n  middle\n  cause.\n"),
+    LibraryError("the one line\n\n"),
+)  # fmt: skip
+
+
+def test_messages_in_words(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], golden: Callable[[str, str], None]
 ) -> None:
-    """And one of a lost rank, whatever the error was, that another is gone."""
-    errors = (
-        LibraryError("error 5."), ValueError("what"), ValueError(), LibraryError("first:\n  middle\n  cause.\n"),
-        LibraryError("the one line\n\n"),
-    )  # fmt: skip
-    said = [said_of(capfd, error) for error in errors]
-    assert [text.partition(":")[0] for text in said] == [
-        f"aborted with {code}" for code in (LibraryError.exit_code, 1, 1, *[LibraryError.exit_code] * 2)
-    ]
-    lost = said_of(capfd, LibraryError("first\nlast."), lost=True)
-    assert lost.startswith("aborted with 3: ")
-    golden("errors-of-a-rank.txt", "".join([*said, lost]))
+    """Of an error the first and the last line; of a lost rank, whatever the error was, that another is gone."""
+    said = [said_of(capfd, error) for error in ERRORS]
+    said.append(said_of(capfd, LibraryError("first\nlast."), lost=True))
+    for kind, rank in (("timeout", 1), ("async_error", 2), ("failed", 1), ("interrupted", 0), ("terminated", 0)):
+        _, did = last_words(monkeypatch, kind, rank)
+        said += [f"{kind}: {what.removeprefix('said ')}\n" for what in did if what.startswith("said ")]
+    loop = Loop()
+    monkeypatch.setattr(failures, "native_loop", lambda: loop)
+    with StartLimit(90.0, "mpi"):
+        said.append(f"start: {loop.did[0][1]}")
+    golden("failures.txt", "".join(said))
+
+
+@pytest.mark.parametrize(("error", "lost", "code"), [
+    *((error, False, LibraryError.exit_code if isinstance(error, LibraryError) else 1) for error in ERRORS),
+    (LibraryError("first\nlast."), True, 3),
+])  # fmt: skip
+def test_the_job_ends_with_the_exit_code_of_the_error(
+    capfd: pytest.CaptureFixture[str], error: Exception, lost: bool, code: int
+) -> None:
+    assert said_of(capfd, error, lost).startswith(f"aborted with {code}: collbench: rank 3: ")
 
 
 def test_who_sees_another_rank_gone_waits_its_turn(
@@ -220,14 +235,6 @@ def test_last_words(
     assert (left, [what.partition(" ")[0] if what.startswith("said") else what for what in done]) == (code, did)
 
 
-def test_the_text_of_last_words(monkeypatch: pytest.MonkeyPatch, golden: Callable[[str, str], None]) -> None:
-    words = []
-    for kind, rank in (("timeout", 1), ("async_error", 2), ("failed", 1), ("interrupted", 0), ("terminated", 0)):
-        _, did = last_words(monkeypatch, kind, rank)
-        words += [f"{kind}: {what.removeprefix('said ')}\n" for what in did if what.startswith("said ")]
-    golden("last-words.txt", "".join(words))
-
-
 def test_the_library_is_waited_for_until_it_has_let_go_but_not_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     daemons, waits = list[bool](), list[float | None]()
     join = threading.Thread.join
@@ -271,15 +278,12 @@ class Loop:
         self.did.append("lifted")
 
 
-def test_ranks_that_do_not_meet_are_ended_by_the_compiled_loop(
-    monkeypatch: pytest.MonkeyPatch, golden: Callable[[str, str], None]
-) -> None:
+def test_ranks_that_do_not_meet_are_ended_by_the_compiled_loop(monkeypatch: pytest.MonkeyPatch) -> None:
     loop = Loop()
     monkeypatch.setattr(failures, "native_loop", lambda: loop)
     with StartLimit(90.0, "mpi") as start:
-        ((seconds, text, code),) = loop.did
+        ((seconds, _, code),) = loop.did
         assert (seconds, code) == (90.0, 3)
-        golden("start-limit.txt", text)
         start.reached()
         assert loop.did[1:] == ["lifted"]
     assert loop.did[1:] == ["lifted", "lifted"]
