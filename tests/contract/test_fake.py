@@ -78,13 +78,11 @@ def test_every_case_is_right_or_skipped_for_a_known_reason(name: str, ranks: int
     for record in kept.records:
         if ranks < row.min_ranks:
             assert record.status == "skipped"
-            assert record.reason == f"{name} needs {row.min_ranks} ranks or more"
+            assert (record.reason or "").startswith(name) and f" {row.min_ranks} ranks" in (record.reason or "")
             continue
         assert record.status == "ok", record
-        assert record.check is not None
-        assert record.check.wrong == 0
-        assert record.samples is not None
-        assert record.samples.n == 2
+        assert record.check is not None and record.check.wrong == 0
+        assert record.samples is not None and record.samples.n == 2
     if row.moves_data and ranks == EVERY_DTYPE:
         assert {record.case["dtype"] for record in kept.records} == set(DTYPES)
 
@@ -100,8 +98,7 @@ def test_a_corrupted_result_fails_the_case(name: str, rank: int, at: int) -> Non
         assert record.status == "ok", "a rank that receives nothing has nothing to corrupt"
     else:
         assert record.status == "failed"
-        assert record.reason is not None
-        assert record.reason.startswith(f"wrong result {'before' if at == 0 else 'after'} timing")
+        assert f" {'before' if at == 0 else 'after'} timing" in (record.reason or "")
 
 
 @pytest.mark.parametrize(("name", "wrong"), [("gather", "rank 2: 1 of 1020"), ("bcast", "rank 2: 1 of 1024")])
@@ -112,7 +109,7 @@ def test_a_wrong_result_names_the_rank_and_its_elements(name: str, wrong: str) -
         roots=(2 if name == "gather" else 0,),
     )  # fmt: skip
     (record,) = measured(plan, 3, "corrupt:2@0").records
-    assert record.reason == f"wrong result before timing: {wrong} elements"
+    assert f"before timing: {wrong} " in (record.reason or "")
     assert record.check is not None and record.check.wrong == 1
 
 
@@ -121,6 +118,5 @@ def test_the_fake_repeats_itself_exactly() -> None:
     first, second = measured(plan, 4), measured(plan, 4)
     assert first.records == second.records
     for one, other in zip(first.samples, second.samples, strict=True):
-        assert one is not None
-        assert other is not None
+        assert one is not None and other is not None
         assert (one == other).all()

@@ -31,6 +31,6 @@ def test_meaning_is_the_oracle(name: str, ranks: int, op: Op) -> None:
         arrays = [np.array(mine, np.int64).reshape(len(mine), 7) for mine in inputs]
         if ranks < row.min_ranks:
             continue
-        found = [row.meaning(rank, arrays, root, fold(op)) for rank in range(ranks)]
+        result = [row.meaning(rank, arrays, root, fold(op)) for rank in range(ranks)]
         expected = ORACLE[name](inputs, root, op)
-        assert [None if mine is None else mine.tolist() for mine in found] == expected
+        assert [None if mine is None else mine.tolist() for mine in result] == expected

@@ -82,9 +82,9 @@ def test_a_binder_of_the_backend_wins_over_the_dialect_of_the_row() -> None:
 
 def test_without_either_the_collective_is_unsupported() -> None:
     barrier = collectives.get("barrier")
-    with pytest.raises(Unsupported, match=r"^barrier has no NCCL form$"):
+    with pytest.raises(Unsupported, match=r"^barrier .*NCCL"):
         binder_of(Binding(), barrier, "nccl", "NCCL")
-    with pytest.raises(Unsupported, match=r"^barrier has no binding form$"):
+    with pytest.raises(Unsupported, match=r"^barrier .*binding"):
         binder_of(Binding(), barrier)
 
 
@@ -150,9 +150,7 @@ def test_it_is_named_in_plans_and_skips_what_it_has_no_binder_for(
     assert {record["case"]["workload"] for record in measured} == {"allreduce", "bcast"}
     assert {record["check"]["wrong"] for record in measured} == {0}
     others = set(collectives.names()) - {"allreduce", "bcast"}
-    assert {record["reason"] for record in records if record["status"] != "ok"} == {
-        "threads reduces from one buffer into another", *(f"{name} has no threads form" for name in others)
-    }  # fmt: skip
+    assert {record["reason"].partition(" ")[0] for record in records if record["status"] != "ok"} == {NAME, *others}
 
 
 @pytest.mark.parametrize("member", ["variables", "packages"])
@@ -162,7 +160,7 @@ def test_what_would_put_the_whole_environment_into_manifests_is_refused(
 ) -> None:
     shown(**{NAME: VALUE})
     monkeypatch.setattr(backends.get(NAME), member, names)
-    with pytest.raises(BackendUnavailable, match="its variables and packages must be tuples of names"):
+    with pytest.raises(BackendUnavailable, match="variables and packages"):
         backends.get(NAME)
     assert not {"T", ""} & {*backends.variables(), *backends.packages()}
 
@@ -172,31 +170,28 @@ def test_a_backend_that_cannot_say_what_it_lacks_spoils_no_message_about_another
 ) -> None:
     shown(**{NAME: VALUE})
     monkeypatch.setattr(backends.get(NAME), "missing", lambda: 1 // 0)
-    assert backends.missing(NAME) == "ZeroDivisionError: integer division or modulo by zero"
+    assert (backends.missing(NAME) or "").startswith("ZeroDivisionError: ")
     monkeypatch.setattr(backends.get("nccl"), "missing", lambda: "no GPU")
     with pytest.raises(BackendUnavailable, match=r"backend nccl: no GPU. Usable here: (?!.*threads)"):
         backends.usable("nccl")
 
 
 @pytest.mark.parametrize(
-    ("points", "name", "message"),
+    ("points", "name", "parts"),
     [
-        ({"threads": "site_nowhere:BACKEND"}, "threads",
-         "backend 'threads': site_nowhere:BACKEND cannot be loaded: ModuleNotFoundError: No module named"),
-        ({"threads": "site_threads:OPS"}, "threads",
-         "backend 'threads': site_threads:OPS is not a Backend of that name: it lacks name, summary, "),
-        ({"fibres": "site_threads:BACKEND"}, "fibres",
-         "backend 'fibres': site_threads:BACKEND is not a Backend of that name: its name is threads."),
-        ({"threads": "site_threads:BACKEND"}, "thread", "backend 'thread': unknown. Did you mean threads"),
+        ({"threads": "site_nowhere:BACKEND"}, "threads", ("site_nowhere:BACKEND ", "ModuleNotFoundError")),
+        ({"threads": "site_threads:OPS"}, "threads", ("site_threads:OPS ", "lacks name, summary, ")),
+        ({"fibres": "site_threads:BACKEND"}, "fibres", ("site_threads:BACKEND ", "threads.")),
+        ({"threads": "site_threads:BACKEND"}, "thread", ("unknown", "threads")),
     ],
-)  # fmt: skip
+)
 def test_what_is_no_backend_of_that_name_is_refused_with_the_reason(
-    shown: Callable[..., None], points: dict[str, str], name: str, message: str
+    shown: Callable[..., None], points: dict[str, str], name: str, parts: tuple[str, ...]
 ) -> None:
     shown(**points)
     with pytest.raises(BackendUnavailable) as caught:
         backends.get(name)
-    assert str(caught.value).startswith(message)
+    assert re.match(f"backend '{name}': " + ".*".join(parts), str(caught.value))
     assert backends.missing(name) == str(caught.value)
 
 
@@ -204,7 +199,7 @@ def test_one_name_in_two_packages_is_refused(shown: Callable[..., None], tmp_pat
     shown(**{NAME: VALUE})
     made_packages.install(tmp_path, "site_others", "", backends.ENTRY_POINTS, **{NAME: "site_others:BACKEND"})
     backends._added.cache_clear()
-    with pytest.raises(BackendUnavailable, match=r"defined more than once: site_.*\. Uninstall all but one\."):
+    with pytest.raises(BackendUnavailable, match=r"more than once: site_.*, site_"):
         backends.get(NAME)
 
 
@@ -215,8 +210,8 @@ def test_backends_of_other_packages_are_listed_broken_ones_with_the_reason(
     listed = collbench("list", PYTHONPATH=install(broken="site_nowhere:BACKEND", fake=VALUE, **{NAME: VALUE})).stdout
     assert re.search(rf"^  yes {NAME} +threads of one process$", listed, re.MULTILINE)
     assert "  no  broken\n" in listed
-    assert "backend 'broken': site_nowhere:BACKEND cannot be loaded: " in listed
-    assert "in-process ranks with simulated times" in listed, "a name of collbench's own cannot be taken"
+    assert "backend 'broken': site_nowhere:BACKEND " in listed
+    assert backends.get("fake").summary in listed, "a name of collbench's own cannot be taken"
 
 
 @pytest.mark.slow
@@ -226,14 +221,13 @@ def test_a_broken_package_stops_nothing_else(install: Install, collbench: Collbe
     assert (done.returncode, done.stderr) == (0, "")
     refused = collbench("bcast", "--backend", "broken", PYTHONPATH=search)
     assert refused.returncode == 2
-    assert "backend 'broken': site_nowhere:BACKEND cannot be loaded" in refused.stderr
+    assert "backend 'broken': site_nowhere:BACKEND " in refused.stderr
 
 
 def test_an_image_without_the_package_lacks_its_backend() -> None:
     inside = msgspec.structs.replace(contents(), backends=("fake", "nccl"), missing={"nccl": "no GPU"})
-    assert [inside.lacks(name) for name in ("fake", "nccl", NAME)] == [
-        None, "no GPU", "the package that adds it is not installed there"
-    ]  # fmt: skip
+    *here, elsewhere = (inside.lacks(name) for name in ("fake", "nccl", NAME))
+    assert here == [None, "no GPU"] and "not installed" in (elsewhere or "")
 
 
 def test_a_launch_plan_is_refused_where_an_image_lacks_the_package(shown: Callable[..., None]) -> None:
@@ -241,5 +235,5 @@ def test_a_launch_plan_is_refused_where_an_image_lacks_the_package(shown: Callab
     plan = Plan(collectives=("bcast",), images=("openmpi",), image_backends={"openmpi": (NAME,)})
     refuse_missing(plan, "openmpi", Look(contents(), "openmpi", "image openmpi"))
     lacking = msgspec.structs.replace(contents(), backends=("mpi",))
-    with pytest.raises(PlanError, match=f"image openmpi: backend {NAME}: the package that adds it is not installed"):
+    with pytest.raises(PlanError, match=f"image openmpi: backend {NAME}: .*package"):
         refuse_missing(plan, "openmpi", Look(lacking, "openmpi", "image openmpi"))

@@ -15,17 +15,8 @@ from collbench.errors import RunReadError
 from collbench.schema.axes import AXES, DTYPE_ALIASES, DTYPES
 from collbench.schema.case import Case, Where, case_of, names_in, refuse_odd
 
-CASE = CollectiveCase(
-    collective="allreduce",
-    backend="mpi",
-    driver="native",
-    thread_level="single",
-    size=65536,
-    dtype="float32",
-    op="sum",
-    root=None,
-    ranks=4,
-)
+CASE = CollectiveCase(collective="allreduce", backend="mpi", driver="native", thread_level="single", size=65536,
+                      dtype="float32", op="sum", root=None, ranks=4)  # fmt: skip
 SAME = CASE.identity
 
 #: A value on every axis that `SAME` does not have.
@@ -64,8 +55,8 @@ def test_a_collective_says_what_it_has_and_nothing_else() -> None:
     assert msgspec.json.decode(msgspec.json.encode(SAME))["where"] == {"ranks": 4}
     for name in collectives.names():
         row = collectives.get(name)
-        found = msgspec.structs.replace(CASE, collective=name, size=0).identity
-        assert ("size" in found.what, "dtype" in found.what) == (row.moves_data, row.moves_data)
+        identity = msgspec.structs.replace(CASE, collective=name, size=0).identity
+        assert ("size" in identity.what, "dtype" in identity.what) == (row.moves_data, row.moves_data)
 
 
 def test_values_that_say_nothing_are_no_part_of_a_case() -> None:
@@ -93,7 +84,7 @@ def test_cases_that_are_equal_have_one_key() -> None:
 @pytest.mark.parametrize(("name", "value"), [("size", True), ("root", True), ("registered", 1), ("dtype", 4)])
 def test_a_value_of_another_kind_is_refused(name: str, value: Any) -> None:
     kind = AXES[name].kind
-    with pytest.raises(RunReadError, match=f"{name} .* of the wrong type"):
+    with pytest.raises(RunReadError, match=f"{name} .*type"):
         refuse_odd(Case(workload="w", what={name: value} if kind == "what" else {},
                         how={name: value} if kind == "how" else {}, where=Where(ranks=4)), "here")  # fmt: skip
 
@@ -115,8 +106,8 @@ def test_axes_of_a_workload_stand_before_those_of_the_table() -> None:
 
 @pytest.mark.parametrize(("what", "how", "said"), [
     ({"root": 4}, {}, "root 4 .* 4 ranks"), ({"root": -1}, {}, "root -1 .* 4 ranks"), ({"size": -8}, {}, "size -8"),
-    ({"dtype": 4}, {}, "dtype 4 is of the wrong type; expected str"), ({"backend": "mpi"}, {}, "belongs in `how`"),
-    ({}, {"size": 8}, "belongs in `what`"), ({"policy": "multi"}, {}, "belongs in `where`"),
+    ({"dtype": 4}, {}, "dtype 4 .*str"), ({"backend": "mpi"}, {}, "`how`"),
+    ({}, {"size": 8}, "`what`"), ({"policy": "multi"}, {}, "`where`"),
 ])  # fmt: skip
 def test_values_that_cannot_be_are_refused(what: dict[str, Any], how: dict[str, Any], said: str) -> None:
     with pytest.raises(RunReadError, match=f"here: .*{said}"):
@@ -125,7 +116,7 @@ def test_values_that_cannot_be_are_refused(what: dict[str, Any], how: dict[str, 
 
 def test_a_case_has_no_thousand_settings() -> None:
     many = {f"s{n}": n for n in range(65)}
-    with pytest.raises(msgspec.ValidationError, match="at most 64"):
+    with pytest.raises(msgspec.ValidationError, match=r"\b64\b"):
         msgspec.convert({"workload": "w", "what": many}, Case)
 
 

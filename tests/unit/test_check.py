@@ -57,10 +57,10 @@ def test_reductions_are_exact_in_the_dtype(dtype: str, op: Op, ranks: int) -> No
     assert all(array.dtype == numpy_dtype(dtype) for array in arrays)
     assert expected.min() >= 0
     assert expected.max() <= LARGEST[dtype]
-    for found in (fold(op)(arrays), fold(op)(arrays[::-1])):
-        assert found.dtype == numpy_dtype(dtype)
+    for result in (fold(op)(arrays), fold(op)(arrays[::-1])):
+        assert result.dtype == numpy_dtype(dtype)
         right = quotient(expected, ranks, dtype) if op == "avg" else expected
-        assert (found.astype(np.float64) == right.astype(np.float64)).all()
+        assert (result.astype(np.float64) == right.astype(np.float64)).all()
     if op == "prod":
         assert expected.max() <= 15
     if op in ("sum", "avg"):
@@ -114,8 +114,8 @@ def test_an_average_as_nccl_takes_it_is_right(dtype: str, ranks: int) -> None:
     factor = np.array(1 / ranks).astype(numpy_dtype(dtype))
     products = [array * factor for array in arrays]
     for first in range(0, ranks, max(ranks // 4, 1)):
-        found = fold("sum")(products[first:] + products[:first])
-        assert measure.count_wrong(HostBuffer(found), expected, tolerance) == 0
+        result = fold("sum")(products[first:] + products[:first])
+        assert measure.count_wrong(HostBuffer(result), expected, tolerance) == 0
 
 
 @pytest.mark.parametrize("ranks", [3, 12, 100])
@@ -158,11 +158,8 @@ def test_an_expectation_is_the_meaning_of_everybodys_tiles(name: str, ranks: int
         expected = row.meaning(rank, inputs, 1, fold(op))
         given, result = measure.expectation(row, rank, ranks, 1, "float32", op)
         assert (given == inputs[rank]).all()
-        if expected is None:
-            assert result is None
-        else:
-            assert result is not None
-            assert (result == expected).all()
+        assert (result is None) == (expected is None)
+        assert result is None or (result == expected).all()
 
 
 @pytest.mark.parametrize("name", ["alltoall", "reduce_scatter", "scatter", "allgather"])
@@ -198,6 +195,16 @@ def test_periods_are_primes_and_shrink_with_the_world() -> None:
     assert all(all(p % d for d in range(2, p)) for p in measure.PERIODS)
     assert measure.period_of(bcast, 256) == measure.PERIODS[0]
     assert [measure.period_of(alltoall, ranks) for ranks in (16, 32, 64, 128, 256)] == list(measure.PERIODS)
+
+
+@pytest.mark.parametrize(
+    ("name", "ranks", "period"),
+    [("allreduce", 1, 4093), ("allreduce", 256, 4093), ("allreduce", 257, 1021), ("allreduce", 1027, 1021),
+     ("allreduce", 1028, 251), ("allreduce", 17_189, 61), ("allreduce", 17_190, 13), ("barrier", 100_000, 4093)],
+)  # fmt: skip
+def test_inputs_of_all_ranks_of_one_period_are_at_most_a_million_elements(name: str, ranks: int, period: int) -> None:
+    """A barrier sends nothing."""
+    assert measure.period_of(collectives.get(name), ranks) == period
 
 
 def test_in_place_the_input_is_written_after_the_poison() -> None:
@@ -272,18 +279,6 @@ def test_poison_is_bytes_of_ones_in_every_dtype(dtype: str) -> None:
     assert buffer.tobytes() == b"\xff" * buffer.nbytes
 
 
-@pytest.mark.parametrize(
-    ("ranks", "period"),
-    [(1, 4093), (256, 4093), (257, 1021), (1027, 1021), (1028, 251), (17_189, 61), (17_190, 13)],
-)
-def test_all_ranks_inputs_of_one_period_are_at_most_a_million_elements(ranks: int, period: int) -> None:
-    assert measure.period_of(collectives.get("allreduce"), ranks) == period
-
-
-def test_where_nothing_is_sent_the_period_is_the_longest() -> None:
-    assert measure.period_of(collectives.get("barrier"), 100_000) == measure.PERIODS[0]
-
-
 @pytest.mark.parametrize(("ranks", "largest"), [(1057, 31), (1058, 30), (32767, 1)])
 def test_wide_dtypes_are_summed_up_to_what_fits_16_bits(ranks: int, largest: int) -> None:
     assert tile(0, ranks, 1, 4093, "int32", "sum").max() == largest
@@ -302,10 +297,10 @@ def test_sums_are_exact_and_use_what_the_dtype_has(dtype: str, ranks: int, large
 
     With more ranks than that only every second rank, or every third, holds anything but 0 in a column.
     """
-    found = np.stack([tile(rank, ranks, 1, 4093, dtype, "sum")[0] for rank in range(ranks)]).astype(np.int64)
-    assert found.max() == largest
+    inputs = np.stack([tile(rank, ranks, 1, 4093, dtype, "sum")[0] for rank in range(ranks)]).astype(np.int64)
+    assert inputs.max() == largest
     every = -(-ranks // holders)
     for rank in (0, ranks // 2, ranks - 1):
-        columns = np.nonzero(found[rank])[0]
+        columns = np.nonzero(inputs[rank])[0]
         assert set((columns + rank) % every) == {0}
         assert len(columns) > 0

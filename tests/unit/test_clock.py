@@ -37,12 +37,13 @@ def compared(path: Path, base: list[Entry], other: list[Entry], step: float | No
 def test_three_per_cent_below_the_step_is_never_the_same(tmp_path: Path, seed: int) -> None:
     """200 ns against 206 ns: all medians are 200 or 210 ns."""
     base, other = stepped(199.0, 25, seed), stepped(205.2, 25, seed + 100)
-    found = compared(tmp_path / "run", base, other, 10 * NS)
-    assert found.verdict == "unclear" and found.launches_more is None
-    assert found.ratio is not None and found.ratio.interval is not None and hidden_by_clock(found.ratio, MARGIN)
-    assert found.ratio.interval[0] <= 205.2 / 199.0 <= found.ratio.interval[1]
-    assert found.base is not None and found.base.interval is not None
-    assert found.base.interval[1] - found.base.interval[0] >= 9.99 * NS
+    comparison = compared(tmp_path / "run", base, other, 10 * NS)
+    assert comparison.verdict == "unclear" and comparison.launches_more is None
+    assert comparison.ratio is not None and comparison.ratio.interval is not None
+    assert hidden_by_clock(comparison.ratio, MARGIN)
+    assert comparison.ratio.interval[0] <= 205.2 / 199.0 <= comparison.ratio.interval[1]
+    assert comparison.base is not None and comparison.base.interval is not None
+    assert comparison.base.interval[1] - comparison.base.interval[0] >= 9.99 * NS
 
 
 def test_what_an_option_may_lose_is_no_less_than_the_step_leaves_open(tmp_path: Path) -> None:
@@ -55,23 +56,23 @@ def test_what_an_option_may_lose_is_no_less_than_the_step_leaves_open(tmp_path: 
 
 
 def test_half_as_long_again_is_seen_through_the_steps(tmp_path: Path) -> None:
-    found = compared(tmp_path / "run", stepped(200.0, 25, 1), stepped(300.0, 25, 2), 10 * NS)
-    assert found.verdict == "slower"
+    comparison = compared(tmp_path / "run", stepped(200.0, 25, 1), stepped(300.0, 25, 2), 10 * NS)
+    assert comparison.verdict == "slower"
 
 
 def test_a_burst_divides_the_step(tmp_path: Path) -> None:
     """A time of 20 operations is 20 times as long, so the clock's step is a twentieth of it."""
     entries = [[made_record(case, n, 200 * NS, burst=20, cadence="streaming") for n in range(10)]
                for case in (HOST, MULTI)]  # fmt: skip
-    found = compared(tmp_path / "run", list(entries[0]), list(entries[1]), 10 * NS)
-    assert found.verdict == "same"
+    comparison = compared(tmp_path / "run", list(entries[0]), list(entries[1]), 10 * NS)
+    assert comparison.verdict == "same"
 
 
 def test_times_finer_than_their_differences_are_as_they_were(tmp_path: Path) -> None:
     """Launches that never agree to the nanosecond show no step."""
     times: list[Entry] = [(200 + 0.7 * n) * NS for n in range(10)]
-    found = compared(tmp_path / "run", times, times, None)
-    assert found.verdict == "same" and found.ratio is not None and found.ratio.resolution == 0.0
+    comparison = compared(tmp_path / "run", times, times, None)
+    assert comparison.verdict == "same" and comparison.ratio is not None and comparison.ratio.resolution == 0.0
 
 
 def test_intervals_are_wider_by_half_a_step_on_each_side() -> None:

@@ -3,12 +3,36 @@
 from __future__ import annotations
 
 import random
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
+from tests.contract.test_fake import measured
+from tests.unit.c_functions import Library
+from tests.unit.made_measurements import method, on_ranks
+from tests.unit.made_runs import made_case, made_record
 from tests.unit.simulated_hosts import Hosts, drifting
 
+from collbench import backends
+from collbench.analysis.results import how
 from collbench.backends.fake import SimulatedClock
+from collbench.bindings.spec import Operation
+from collbench.errors import LibraryError
+from collbench.machine.facts import ContentionMeter, RankFacts, rank_facts
+from collbench.report.styles import TableStyle
+from collbench.run.failures import Unwatched
+from collbench.run.host_clocks import HostClocks, answer, ask, host_clocks, readers_of
+from collbench.run.sampling import DIFFER, Sampling, TimedCall, doubts, trusted
+from collbench.run.turns import _slice, sampled_in_turns
+from collbench.run.worlds_of_programs import AloneWorld
+from collbench.schema.plan import Plan
+from collbench.schema.record import ClockError, Record
+from collbench.schema.world import Order, Report, SliceRule
+from collbench.timing.call import Call, Messages, Stage
 from collbench.timing.clocks import (
     BASELINE,
     LARGEST_RATE,
@@ -25,6 +49,7 @@ from collbench.timing.clocks import (
     surprise,
     synchronisation,
 )
+from collbench.timing.loop import GateSetting, Stamps, native_loop
 
 SECOND = 10**9
 
@@ -41,19 +66,19 @@ def test_an_exchange_bounds_the_offset_on_both_sides() -> None:
 def test_of_all_exchanges_the_largest_lower_and_the_smallest_upper_bound_count() -> None:
     """One has a slow way there, the other a slow way back: together they say more than the shorter of them."""
     slow_there, slow_back = (1_000, 490, 1_520), (2_000, 1_010, 2_600)
-    found = exchanges(slow_there, slow_back)
-    assert found.at == 2_600
-    assert found.offset in (1_009, 1_010)
-    assert found.half <= 22, "0.5 ns for every 1000 ns that an exchange is old"
+    offset = exchanges(slow_there, slow_back)
+    assert offset.at == 2_600
+    assert offset.offset in (1_009, 1_010)
+    assert offset.half <= 22, "0.5 ns for every 1000 ns that an exchange is old"
     assert exchanges(slow_there).half > 250 and exchanges(slow_back).half > 290
 
 
 def test_a_bound_is_looser_the_older_it_is() -> None:
     """Over 10 ms clocks whose rates differ by 500 ppm run 5 us apart."""
-    found = exchanges((0, 0, 100), (10**7, 10**7 - 9_000, 10**7 + 20_000))
+    offset = exchanges((0, 0, 100), (10**7, 10**7 - 9_000, 10**7 + 20_000))
     age = 10**7 + 20_000
-    assert found.offset - found.half <= 100 + LARGEST_RATE * age
-    assert found.offset + found.half >= 100 + LARGEST_RATE * age
+    assert offset.offset - offset.half <= 100 + LARGEST_RATE * age
+    assert offset.offset + offset.half >= 100 + LARGEST_RATE * age
 
 
 @pytest.mark.parametrize("hosts", [1, 2, 3, 4, 5, 6, 8, 11, 64, 1000])
@@ -98,11 +123,11 @@ def test_direct_pairs_are_not_parent_and_child(hosts: int) -> None:
 
 def test_offsets_and_bounds_add_up_along_the_tree() -> None:
     """3 hangs on 2, and 2 on 0."""
-    found = synchronisation([Offset(0, 0, 0), Offset(110, 10, 1), Offset(1_100, 1_000, 2), Offset(1_300, 200, 4)])
-    assert found.offset.tolist() == [0, 10, 1_000, 1_200]
-    assert found.half.tolist() == [0, 1, 2, 6]
-    assert found.when.tolist() == [0, 100, 100, 100]
-    assert found.crossed == 0
+    sync = synchronisation([Offset(0, 0, 0), Offset(110, 10, 1), Offset(1_100, 1_000, 2), Offset(1_300, 200, 4)])
+    assert sync.offset.tolist() == [0, 10, 1_000, 1_200]
+    assert sync.half.tolist() == [0, 1, 2, 6]
+    assert sync.when.tolist() == [0, 100, 100, 100]
+    assert sync.crossed == 0
 
 
 def test_a_parent_that_was_measured_at_another_moment_is_known_less_well() -> None:
@@ -163,8 +188,8 @@ def test_times_between_two_synchronisations_are_interpolated() -> None:
 
 def test_an_offset_of_days_is_exact() -> None:
     days = 10**15 + 1
-    found = on_rank_0s_clock(np.array([days + 17], np.int64), 1, at(0, days), at(1_000, days))
-    assert found.tolist() == [17]
+    stamps = on_rank_0s_clock(np.array([days + 17], np.int64), 1, at(0, days), at(1_000, days))
+    assert stamps.tolist() == [17]
 
 
 # Against the truth --------------------------------------------------------------------------------------------------
@@ -178,9 +203,9 @@ def test_the_truth_is_inside_the_interval_always(seed: int, slew: float) -> None
     true = 0.0
     for _ in range(10):
         asks, asked = hosts.chance.sample(range(17), 2)
-        found, end = hosts.exchanged(asks, asked, true)
+        offset, end = hosts.exchanged(asks, asked, true)
         truth = hosts.clocks[asks].read(end) - hosts.clocks[asked].read(end)
-        assert abs(found.offset - truth) <= found.half + 1, "and 1 ns of rounding when a clock is read"
+        assert abs(offset.offset - truth) <= offset.half + 1, "and 1 ns of rounding when a clock is read"
         true = end + 10**9 * hosts.chance.random()
 
 
@@ -201,8 +226,8 @@ def test_errors_of_stamps_between_two_synchronisations(slew: float, typical: flo
     hosts = drifting(64, 3, slew)
     syncs, true, moments = [], 0.0, [0.0]
     for _ in range(21):
-        found, end = hosts.synchronised(true)
-        syncs.append(found)
+        sync, end = hosts.synchronised(true)
+        syncs.append(sync)
         moments.append(true)
         true = max(end, true + SECOND / 2)
     errors = [worst(hosts, (moments[n + 1] + moments[n + 2]) / 2, syncs[n], syncs[n + 1]) for n in range(20)]
@@ -212,10 +237,10 @@ def test_errors_of_stamps_between_two_synchronisations(slew: float, typical: flo
     assert max(expected) < (3_000 if slew == 0.0 else 40_000)
     if slew:
         assert max(expected) > 5_000, "a changed rate is seen at the next synchronisation"
-    for found, begun in zip(syncs, moments[1:], strict=True):
+    for sync, begun in zip(syncs, moments[1:], strict=True):
         truth = [hosts.true_offset(host, begun) for host in range(64)]
-        assert (np.abs(found.offset - truth) <= found.half).all()
-        assert found.half.max() < 15_000
+        assert (np.abs(sync.offset - truth) <= sync.half).all()
+        assert sync.half.max() < 15_000
 
 
 def test_a_clock_whose_rate_changes_in_between_is_off_by_more_than_at_either_end_and_within_the_bound() -> None:
@@ -232,8 +257,408 @@ def test_an_asymmetry_that_is_a_property_of_a_host_is_only_inside_the_bound() ->
     clocks = [SimulatedClock() for _ in range(7)]
     clocks[2] = SimulatedClock(offset=10**6, slow_in=1_600)
     hosts = Hosts(tuple(clocks), random.Random(5))  # noqa: S311 - noise, not secrecy
-    found, end = hosts.synchronised(0.0)
-    off = found.offset[2] - hosts.true_offset(2, end)
+    sync, end = hosts.synchronised(0.0)
+    off = sync.offset[2] - hosts.true_offset(2, end)
     assert 700 < off < 900
-    assert found.crossed < 150
-    assert off <= found.half[2]
+    assert sync.crossed < 150
+    assert off <= sync.half[2]
+
+
+# Messages by which two ranks compare their clocks: in C and in Python, asked and answered ----------------------------
+
+
+HOUR = 3_600 * 10**9
+loop: Any = native_loop()
+in_c = pytest.mark.skipif(loop is None, reason="no native loop was built here (no C compiler at installation)")
+both_forms = pytest.mark.parametrize("native", [False, pytest.param(True, marks=in_c)])
+
+
+class Peer:
+    """The other rank, an hour ahead: it takes every question, and answers with its clock."""
+
+    def __init__(self) -> None:
+        self.cell, self.events = np.zeros(1, np.int64), list[tuple[str, int]]()
+        self.sent: list[int] = []
+
+    def send(self, rank: int) -> int:
+        self.events.append(("send", rank))
+        self.sent.append(int(self.cell[0]))
+        return 0
+
+    def receive(self, rank: int) -> int:
+        self.events.append(("receive", rank))
+        self.cell[0] = time.monotonic_ns() + HOUR
+        return 0
+
+    def messages(self, native: bool) -> Messages:
+        plain = Messages(self.cell, self.send, self.receive)
+        if not native:
+            return plain
+        library = Library()
+        send, receive = library.function(self.send, 1), library.function(self.receive, 1)
+        return replace(
+            plain,
+            send=lambda rank: pytest.fail("called from Python"),
+            receive=lambda rank: pytest.fail("called from Python"),
+            native_send=lambda rank: (send, rank),
+            native_receive=lambda rank: (receive, rank),
+            keep=library,
+        )
+
+
+@both_forms
+def test_who_asks_sends_first_and_finds_its_clock_behind(native: bool) -> None:
+    peer = Peer()
+    offset = ask(peer.messages(native), 7, time.monotonic_ns, 4)
+    assert peer.events == [("send", 7), ("receive", 7)] * 4
+    assert abs(offset.offset + HOUR) <= offset.half < HOUR
+    assert 0 <= time.monotonic_ns() - offset.at < HOUR
+
+
+@both_forms
+def test_who_answers_waits_first_and_sends_its_clock(native: bool) -> None:
+    peer, before = Peer(), time.monotonic_ns()
+    answer(peer.messages(native), 7, time.monotonic_ns, 4)
+    assert peer.events == [("receive", 7), ("send", 7)] * 4
+    stamps = [before, *peer.sent, time.monotonic_ns()]
+    assert stamps == sorted(stamps)
+
+
+@in_c
+def test_another_clock_than_the_machines_is_read_in_python() -> None:
+    peer, reads = Peer(), iter(range(0, 800, 100))
+    plain = peer.messages(native=False)
+    library = Library()
+    words = (library.named("C"),)
+    messages = replace(plain, native_send=lambda rank: words[0], native_receive=lambda rank: words[0])
+    offset = ask(messages, 1, lambda: next(reads), 4)
+    assert isinstance(offset, Offset) and offset.at == 700
+    assert library.order == []
+
+
+@in_c
+def test_an_error_of_the_library_says_at_which_message() -> None:
+    library = Library()
+    send, receive = library.named("send"), library.named("receive", fails_at=2, code=17)
+    messages = Messages(
+        np.zeros(1, np.int64), int, int, lambda rank: send, lambda rank: receive, explain=lambda code: f"E{code}"
+    )
+    with pytest.raises(LibraryError, match=r"\(E17\).* 3 of 9 to rank 4"):
+        ask(messages, 4, time.monotonic_ns, 9)
+    assert library.order == ["send", "receive"] * 3
+    library.order.clear()
+    with pytest.raises(LibraryError, match=r"error 17 .* 1 of 9 to rank 4"):
+        answer(replace(messages, native_receive=lambda rank: library.named("bad", 0), explain=None), 4,
+               time.monotonic_ns, 9)  # fmt: skip
+
+
+@in_c
+@pytest.mark.parametrize("missing", ["send", "receive", "cell", "before", "after", "long"])
+def test_what_is_no_exchange_is_refused(missing: str) -> None:
+    call, three = Library().named("C"), np.zeros(3, np.int64)
+    given: dict[str, Any] = {"send": call, "receive": call, "cell": np.zeros(1, np.int64), "n": 3,
+                             "before": three, "theirs": three.copy(), "after": three.copy()}  # fmt: skip
+    given |= {"after": np.zeros(4, np.int64)} if missing == "long" else {missing: None}
+    with pytest.raises((ValueError, TypeError)):
+        loop.exchange(*given.values())
+
+
+# Ranks on hosts whose clocks disagree: what they find out, which gate and clock they take, what is recorded ----------
+
+
+AHEAD = SimulatedClock(offset=10**13, drift=5e-6)
+BEHIND = SimulatedClock(offset=-5 * 10**9, drift=-3e-6)
+THREE = (SimulatedClock(), AHEAD, BEHIND)
+
+
+@pytest.fixture
+def on_hosts(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """`on_hosts(*clocks)`: the fake backend's ranks are on these hosts in turn."""
+    return lambda *clocks: monkeypatch.setattr(backends.get("fake"), "clocks", clocks)
+
+
+def record_of(name: str = "allreduce", ranks: int = 6, fault: str | None = None, **fields: Any) -> Record:
+    usual: dict[str, Any] = {"backends": ("fake",), "drivers": ("python",), "sizes": ("8",), "iters": 30}
+    (record,) = measured(Plan(collectives=(name,), **(usual | fields)), ranks, fault).records
+    return record
+
+
+def barrier_of(session: Any) -> TimedCall:
+    return TimedCall(Operation(None, (), Call((Stage(session.signals.barrier),)), False, 0), session, "python", None)
+
+
+def clocks_of(session: Any, clock_ids: list[str]) -> HostClocks:
+    return HostClocks(session, readers_of(clock_ids), clock_ids[session.world.rank])
+
+
+def test_ranks_of_one_host_have_its_reader_and_know_their_host(on_hosts: Callable[..., None]) -> None:
+    on_hosts(*THREE)
+    ids = ["a", "b", "c", "a", "b", "c"]
+    of_ranks = on_ranks(6, lambda session: clocks_of(session, ids))
+    assert [clocks.host for clocks in of_ranks] == [0, 1, 2, 0, 1, 2]
+    assert all(clocks.readers == [0, 1, 2] for clocks in of_ranks)
+
+
+def test_all_ranks_hear_of_the_same_offsets(on_hosts: Callable[..., None]) -> None:
+    on_hosts(*THREE)
+
+    def body(session: Any) -> list[list[int]]:
+        clocks = clocks_of(session, [f"{rank % 3}" for rank in range(6)])
+        clocks.begin()
+        clocks.synchronise()
+        assert clocks.bound >= clocks.past[-1].half.max()
+        assert clocks.seen < 300 < clocks.bound < 3_000
+        return [found.offset.tolist() for found in clocks.past]
+
+    first, *others = on_ranks(6, body)
+    assert len(first) == 3
+    assert all(offsets == first for offsets in others)
+    for none, ahead, behind in first:
+        assert none == 0
+        assert abs(ahead - AHEAD.offset) < 3_000 and abs(behind - BEHIND.offset) < 3_000
+
+
+def test_what_was_seen_of_a_case_before_does_not_count(on_hosts: Callable[..., None]) -> None:
+    jump = SimulatedClock(slews=((500_000, 0.5), (600_000, -0.5)))
+    on_hosts(SimulatedClock(), jump)
+
+    def body(session: Any) -> list[int]:
+        clocks, seen = clocks_of(session, ["0", "1"]), []
+        for _ in range(2):
+            clocks.begin()
+            session.signals.barrier()
+            while session.world.rank == 0 and session.moment() < 800_000:
+                pass
+            session.signals.barrier()
+            clocks.synchronise()
+            seen.append(clocks.seen)
+        return seen
+
+    (first, second), other = on_ranks(2, body)
+    assert (first, second) == tuple(other)
+    assert first > 40_000 > 400 > second
+
+
+def test_the_gate_keeps_up_with_the_clocks(on_hosts: Callable[..., None]) -> None:
+    """After every batch the start is announced for where the clocks are now."""
+    on_hosts(*THREE)
+
+    def body(session: Any) -> bool:
+        clocks = clocks_of(session, ["0", "1", "2"])
+        clocks.begin()
+        timed = barrier_of(session)
+        gate = GateSetting("roundtime", session.signals, 5_000, clocks.line)
+        sampling = Sampling(timed, method(3), gate, [], clocks=clocks)
+        sampling.take(3)
+        assert len(clocks.past) == 3 and len(sampling.stamps.late) == 3
+        return gate.line != sampling.gate.line == clocks.line and sampling.gate.slack == 5_000
+
+    assert on_ranks(3, body) == [True] * 3
+
+
+def test_a_slice_after_a_sleep_is_on_one_clock_and_the_sleep_is_no_doubt(on_hosts: Callable[..., None]) -> None:
+    """An hour at 5 ppm is 18 ms, which no slice is to be blamed for."""
+    on_hosts(*THREE)
+    rule = SliceRule(seconds=2e-3, operations=10, discard=5, discard_seconds=1e-4)
+
+    def body(session: Any) -> tuple[Report, int]:
+        clocks = clocks_of(session, ["0", "1", "2"])
+        clocks.begin()
+        timed = barrier_of(session)
+        stop = method(3, clock="synced")
+        sampling = Sampling(timed, stop, GateSetting("barrier", session.signals), [], clocks=clocks)
+        for _ in range(2):
+            session.turn_back(session.moment() + 3600 * 10**9)
+            order = Order(act="slice", gate="barrier", seconds=2e-3, rule=rule)
+            report = _slice(sampling, order, Unwatched(), "barrier")
+        return report, clocks.seen
+
+    of_ranks = on_ranks(3, body)
+    for report, seen in of_ranks:
+        assert report.seconds is not None and report.seconds < 1e-4
+        assert seen < 400
+
+
+def test_slices_last_twenty_times_as_long_as_their_synchronisation() -> None:
+    heard = []
+
+    class Asked:
+        def wait(self, report: Report, *told: Any) -> Order:
+            heard.append(report)
+            return Order(act="end")
+
+    clocks: Any = SimpleNamespace(lasted=4_000_000)
+    sampling: Any = SimpleNamespace(
+        clocks=clocks, gate=SimpleNamespace(kind="barrier", slack=0), method=SimpleNamespace(stop=None),
+        timed_call=SimpleNamespace(session=SimpleNamespace(world=AloneWorld())),
+    )  # fmt: skip
+    for quota in (False, True):
+        assert sampled_in_turns(sampling, Asked(), Unwatched(), "", quota, ContentionMeter())  # type: ignore[arg-type]
+    assert [report.shortest for report in heard] == [pytest.approx(0.08), 1.0]
+
+
+def test_stamps_are_put_on_rank_0s_clock(on_hosts: Callable[..., None]) -> None:
+    """All ranks leave a barrier at the same true time, whatever their clocks show."""
+    on_hosts(*THREE)
+
+    def body(session: Any) -> Stamps:
+        clocks = clocks_of(session, ["0", "1", "2"])
+        clocks.begin()
+        session.signals.barrier()
+        now = np.array([session.clock()], np.int64)
+        clocks.synchronise()
+        return clocks.common(Stamps(now, now + 100, np.zeros(1, bool), now[:, None] + 50))
+
+    of_ranks = on_ranks(3, body)
+    assert np.ptp([stamps.entered[0] for stamps in of_ranks]) < 300
+    assert all(stamps.left - stamps.entered == 100 and stamps.marks[0] - stamps.entered == 50 for stamps in of_ranks)
+
+
+def test_there_is_nothing_to_synchronise_on_one_clock_or_without_messages() -> None:
+    def body(session: Any) -> list[bool]:
+        here = replace(rank_facts(), clock_id="here")
+        there = replace(here, clock_id="there")
+
+        def none(ranks: list[RankFacts]) -> bool:
+            return host_clocks(session, ranks, ranks[session.world.rank].clock_id) is None
+
+        found = [none([here, here]), none([here, there])]
+        session.signals = replace(session.signals, messages=None)
+        return [*found, none([here, there])]
+
+    assert on_ranks(2, body) == [[True, False, True]] * 2
+
+
+@pytest.mark.parametrize(("asked", "gate"), [("auto", "roundtime"), ("roundtime", "roundtime"), ("barrier", "barrier")])
+@pytest.mark.parametrize("name", ["allreduce", "barrier"])
+def test_a_sample_on_good_clocks_is_as_on_one(on_hosts: Callable[..., None], name: str, asked: str, gate: str) -> None:
+    one = record_of(name, gate=asked)
+    assert (one.clock, one.clock_error) == ("common", None)
+    on_hosts(*THREE)
+    record = record_of(name, gate=asked)
+    assert (record.status, record.gate, record.clock, record.notes) == ("ok", gate, "synced", ())
+    assert record.check is not None and record.check.wrong == 0
+    assert record.clock_error is not None and record.clock_error.hosts == 3
+    assert record.clock_error.seen < 2e-7 < record.clock_error.bound < 3e-6 + LARGEST_RATE * 0.5
+    assert record.seconds is not None and one.seconds is not None
+    assert record.seconds.p50 == pytest.approx(one.seconds.p50, abs=3e-7)
+    assert record.samples is not None and record.samples.invalid <= 3
+
+
+def scripted(monkeypatch: pytest.MonkeyPatch, *found: Synchronisation) -> HostClocks:
+    """Rank 0 of two hosts, whose synchronisations find this one after the other."""
+    left = iter(found)
+    monkeypatch.setattr(HostClocks, "_exchanged", lambda self: [])
+    monkeypatch.setattr("collbench.run.host_clocks._assembled", lambda table: next(left))
+    session: Any = SimpleNamespace(world=AloneWorld(), clock=lambda: 0)
+    return HostClocks(session, {"a": 0, "b": 1}, "a")
+
+
+def found_at(when: int, offset: int = 0, half: int = 10, crossed: int = 0) -> Synchronisation:
+    at, ahead, wide = (np.array(pair, np.int64) for pair in ((when, when + offset), (0, offset), (0, half)))
+    return Synchronisation(at, ahead, wide, crossed)
+
+
+def test_the_bound_of_a_case_is_that_of_its_worst_synchronisation(monkeypatch: pytest.MonkeyPatch) -> None:
+    halves = {0: 10, BASELINE: 20, 2 * BASELINE: 50, 3 * BASELINE: 15}
+    clocks = scripted(monkeypatch, *(found_at(when, half=half) for when, half in halves.items()))
+    clocks.begin()
+    assert clocks.bound == 20
+    clocks.synchronise()
+    clocks.synchronise()
+    assert clocks.bound == 50
+
+
+def test_stamps_between_two_synchronisations_widen_the_bound_by_what_clocks_may_run_apart(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clocks = scripted(monkeypatch, *(found_at(n * BASELINE, half=half) for n, half in enumerate((10, 20, 15))))
+    clocks.begin()
+    clocks.synchronise()
+    assert clocks.bound == 20, "nothing was stamped in between"
+    none = np.zeros(0, np.int64)
+    clocks.common(Stamps(none, none, np.zeros(0, bool), np.zeros((0, 0), np.int64)))
+    assert clocks.bound == 20 + BASELINE * 250 // 10**6, "500 ppm of half the time between"
+
+
+def test_direct_pairs_that_disagree_during_a_case_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    clocks = scripted(monkeypatch, found_at(0), found_at(BASELINE), found_at(2 * BASELINE, crossed=700))
+    clocks.begin()
+    clocks.synchronise()
+    assert clocks.seen == 700
+
+
+def test_a_bad_first_synchronisation_is_within_the_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is what the rate of the first case is made of."""
+    clocks = scripted(monkeypatch, found_at(0, 221_000, 300_000), found_at(BASELINE), found_at(4 * BASELINE))
+    clocks.begin()
+    clocks.synchronise()
+    assert 0 < clocks.seen < clocks.bound == 300_000
+
+
+@pytest.mark.parametrize(
+    ("operation", "seen", "good"),
+    [(100_000, 5_000, True), (100_000, 5_001, False), (1_000, 200, True), (1_000, 201, False)],
+)
+def test_clocks_are_trusted_up_to_200_ns_or_5_percent_of_the_operation(operation: int, seen: int, good: bool) -> None:
+    clocks: Any = SimpleNamespace(seen=seen, begin=lambda: None, synchronise=lambda: None)
+    entered = np.arange(3)
+    pilot = Stamps(entered, entered + operation, np.zeros(3, bool), np.zeros((3, 0), np.int64))
+    session = SimpleNamespace(world=AloneWorld(), signals=None)
+    timed_call: Any = SimpleNamespace(session=session, run=lambda gate, number: pilot)
+    assert (trusted(clocks, timed_call, "barrier", may_change=True) is None) == good
+
+
+#: Its rate changes while the first case is measured: what was expected of it is soon wrong by much.
+WILD = SimulatedClock(offset=10**13, slews=tuple((n * 50_000, (-1) ** n * 2e-2) for n in range(60)))
+
+
+@pytest.mark.parametrize(("asked", "changed"), [("auto", True), ("barrier", False)])
+def test_on_bad_clocks_a_sample_is_the_largest_local_time(
+    on_hosts: Callable[..., None], asked: str, changed: bool
+) -> None:
+    on_hosts(SimulatedClock(), WILD)
+    record = record_of(gate=asked)
+    assert (record.status, record.gate, record.clock, record.clock_error) == ("ok", "barrier", "local", None)
+    assert record.seconds is not None and record.seconds.max < 1e-4, "clocks that are hours apart are not compared"
+    (note,) = record.notes
+    assert note.startswith("gate barrier, ") == changed
+    assert all(text in note for text in ("local time", "5%", "200 ns"))
+
+
+def test_the_gate_that_was_asked_for_is_taken_whatever_the_clocks_are_like(on_hosts: Callable[..., None]) -> None:
+    on_hosts(SimulatedClock(), WILD)
+    record = record_of(gate="roundtime", iters=10)
+    assert (record.gate, record.clock, record.notes) == ("roundtime", "synced", (DIFFER,))
+    assert record.clock_error is not None and record.clock_error.seen > 1e-6
+
+
+def test_clocks_that_turned_out_worse_than_they_may_be_are_a_note() -> None:
+    """200 ns or 5 % of a sample, whichever is more."""
+    assert doubts(None, 1e-6) == ()
+    for seen, sample, note in ((2.1e-7, 1e-6, True), (1.9e-7, 1e-6, False), (4e-6, 1e-4, False), (6e-6, 1e-4, True)):
+        assert doubts(ClockError(bound=1e-5, seen=seen, hosts=2), sample) == ((DIFFER,) if note else ())
+
+
+@pytest.mark.parametrize("rank", [0, 2])
+def test_a_rank_that_leaves_a_barrier_early_is_found_on_synchronised_clocks(
+    on_hosts: Callable[..., None], rank: int
+) -> None:
+    on_hosts(*THREE)
+    reason = record_of("barrier", 3, f"corrupt:{rank}@0").reason
+    assert reason is not None and "before timing" in reason and "1 ranks" in reason
+
+
+def test_synchronised_clocks_measure_as_a_common_one_and_local_times_do_not() -> None:
+    common, synced, local = (made_record(made_case(), 0, 1e-6, clock=clock) for clock in ("common", "synced", "local"))
+    assert how(common) == how(synced) != how(local)
+
+
+def test_the_table_says_how_well_the_clocks_agree() -> None:
+    style = TableStyle()
+    for size, seen, bound in ((8, 4.04e-7, 2e-6), (16, 1e-8, 6.2e-6)):
+        error = ClockError(bound=bound, seen=seen, hosts=4)
+        style.add(made_record(made_case(size=size), 0, 1e-6, clock="synced", clock_error=error))
+    text = style.end()
+    assert "gate roundtime" in text
+    assert all(number in text.splitlines()[-1] for number in ("4 hosts", "0.4 us", "6.2 us"))

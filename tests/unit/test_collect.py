@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import msgspec
@@ -11,15 +11,7 @@ import numpy as np
 import pytest
 
 from collbench.errors import LaunchFailed, RunReadError
-from collbench.launch.collect import (
-    LONGEST_LINE,
-    LONGEST_TEXT,
-    MOST_NOTES,
-    CollectedRecord,
-    collect,
-    cut,
-    left_behind,
-)
+from collbench.launch.collect import LONGEST_LINE, LONGEST_TEXT, MOST_NOTES, CollectedRecord, collect, cut, left_behind
 from collbench.launch.folders import open_folder, open_plain
 from collbench.schema import record as records
 from collbench.schema.case import case_of
@@ -47,10 +39,9 @@ def folder(tmp_path: Path) -> Path:
 
 def test_records_and_samples(folder: Path) -> None:
     (folder / "records.jsonl").write_bytes(line(samples=samples()) + b'{"cut off')
-    (found,) = collect(folder, ASKED)
-    assert found.record.case == CASE
-    assert found.samples is not None
-    assert found.samples.tolist() == [[1, 2, 3], [4, 5, 6]]
+    (collected,) = collect(folder, ASKED)
+    assert collected.record.case == CASE
+    assert collected.samples is not None and collected.samples.tolist() == [[1, 2, 3], [4, 5, 6]]
 
 
 def test_nothing_was_written(tmp_path: Path) -> None:
@@ -69,7 +60,7 @@ def test_links_are_not_followed(folder: Path, tmp_path: Path, what: str) -> None
 
 def test_a_pipe_does_not_hang(folder: Path) -> None:
     os.mkfifo(folder / "records.jsonl")
-    with pytest.raises(RunReadError, match="not a plain file"):
+    with pytest.raises(RunReadError, match=r"records\.jsonl"):
         list(collect(folder, ASKED))
 
 
@@ -91,7 +82,7 @@ def test_pickles_are_refused(folder: Path) -> None:
 def test_only_what_was_asked_for_and_once(folder: Path, twice: bool) -> None:
     other = CASE.having(size=16)
     (folder / "records.jsonl").write_bytes(line() + line() if twice else line(case=other))
-    with pytest.raises(RunReadError, match="not asked for"):
+    with pytest.raises(RunReadError, match=r"records\.jsonl line [12]"):
         list(collect(folder, ASKED))
 
 
@@ -101,12 +92,12 @@ def test_only_what_was_asked_for_and_once(folder: Path, twice: bool) -> None:
         ([[1, 2, 3], [4, 5, 6]], 0, None),
         ([[-1, 2, 3], [-4, 5, 6]], 1, None),
         ([[-1, 2, -1], [-1, 5, -1]], 2, None),
-        ([[-1, 2, 3], [4, 5, 6]], 1, "its late samples are not the 1"),
-        ([[1, 2, 3], [-4, 5, 6]], 1, "its late samples are not the 1"),
-        ([[-1, 2, 3], [-4, 5, 6]], 0, "its late samples are not the 0"),
-        ([[-1, 2, 3], [-4, 5, 6]], 2, "its late samples are not the 2"),
-        ([[1, 0, 3], [4, 5, 6]], 0, "holds a time of 0 ns"),
-        ([[1, 0, 3], [4, -1, 6]], 0, "its late samples are not the 0"),
+        ([[-1, 2, 3], [4, 5, 6]], 1, "late samples .* 1"),
+        ([[1, 2, 3], [-4, 5, 6]], 1, "late samples .* 1"),
+        ([[-1, 2, 3], [-4, 5, 6]], 0, "late samples .* 0"),
+        ([[-1, 2, 3], [-4, 5, 6]], 2, "late samples .* 2"),
+        ([[1, 0, 3], [4, 5, 6]], 0, "0 ns"),
+        ([[1, 0, 3], [4, -1, 6]], 0, "late samples .* 0"),
     ],
 )
 def test_a_sample_that_is_late_is_late_on_every_rank(
@@ -116,10 +107,10 @@ def test_a_sample_that_is_late_is_late_on_every_rank(
     counted = Samples(n=3, invalid=invalid, warmup=0, file="samples/a.npy")
     (folder / "records.jsonl").write_bytes(line(samples=counted))
     if said is None:
-        (found,) = collect(folder, ASKED)
-        assert found.samples is not None and found.samples.tolist() == times
+        (collected,) = collect(folder, ASKED)
+        assert collected.samples is not None and collected.samples.tolist() == times
     else:
-        with pytest.raises(RunReadError, match=f"^'samples/a.npy': {said}"):
+        with pytest.raises(RunReadError, match=f"^'samples/a.npy': .*{said}"):
             list(collect(folder, ASKED))
 
 
@@ -128,8 +119,7 @@ def test_lines_are_numbered_and_those_before_one_that_is_wrong_are_taken(folder:
     (folder / "records.jsonl").write_bytes(line() + b"{}\n" + line(case=other))
     kept, failed = left_behind(folder, frozenset({CASE, other}))
     assert isinstance(kept, CollectedRecord) and kept.samples is None
-    assert isinstance(failed, LaunchFailed)
-    assert str(failed).startswith("wrote a run that cannot be read further: records.jsonl line 2: ")
+    assert isinstance(failed, LaunchFailed) and "records.jsonl line 2: " in str(failed)
 
 
 def test_a_line_may_be_so_long_and_no_longer(folder: Path) -> None:
@@ -139,7 +129,7 @@ def test_a_line_may_be_so_long_and_no_longer(folder: Path) -> None:
     (folder / "records.jsonl").write_bytes(long)
     assert len(list(collect(folder, ASKED))) == 1
     (folder / "records.jsonl").write_bytes(line() + long[:-2] + b" }\n")
-    with pytest.raises(RunReadError, match=r"^records\.jsonl line 2: longer than 1048576 bytes\.$"):
+    with pytest.raises(RunReadError, match=r"^records\.jsonl line 2: .* 1048576 bytes\.$"):
         list(collect(folder, ASKED))
 
 
@@ -155,7 +145,7 @@ def test_whatever_goes_wrong_comes_last_in_place_of_a_record(folder: Path, monke
     monkeypatch.setattr(records, "decode", fail)
     (folder / "records.jsonl").write_bytes(line())
     (failed,) = left_behind(folder, ASKED)
-    assert str(failed) == "wrote a run that cannot be read further: ValueError: odd"
+    assert str(failed).endswith(": ValueError: odd")
 
 
 def test_of_many_words_the_first_are_kept(folder: Path) -> None:
@@ -164,14 +154,15 @@ def test_of_many_words_the_first_are_kept(folder: Path) -> None:
     (folder / "records.jsonl").write_bytes(
         line(notes=notes, reason=long + "x", transport=long, algorithm="a", protocol=None)
     )
-    (found,) = collect(folder, ASKED)
-    record = found.record
-    assert record.notes == (*(f"{note[:2000]} ..." for note in notes[:12]), "3 more notes were left out")
+    (collected,) = collect(folder, ASKED)
+    record = collected.record
+    assert record.notes[:-1] == tuple(f"{note[:2000]} ..." for note in notes[:12])
+    assert record.notes[-1].startswith("3 more notes")
     assert (record.reason, record.transport, record.protocol) == (f"{long} ...", long, None)
     assert MOST_NOTES == 12
     (folder / "records.jsonl").write_bytes(line(notes=notes[:MOST_NOTES]))
-    (found,) = collect(folder, ASKED)
-    assert len(found.record.notes) == 12
+    (collected,) = collect(folder, ASKED)
+    assert len(collected.record.notes) == 12
 
 
 def test_words_are_of_letters_that_can_be_written() -> None:
@@ -184,7 +175,7 @@ def test_nothing_stays_open(folder: Path) -> None:
     before = sorted(os.listdir("/proc/self/fd"))  # noqa: PTH208
     list(collect(folder, ASKED))
     (folder / "samples" / "a.npy").unlink()
-    with pytest.raises(RunReadError, match=r"^a\.npy: is missing\.$"):
+    with pytest.raises(RunReadError, match=r"^a\.npy: .*missing"):
         list(collect(folder, ASKED))
     assert sorted(os.listdir("/proc/self/fd")) == before  # noqa: PTH208
 
@@ -199,44 +190,42 @@ def inside(tmp_path: Path) -> Iterator[int]:
     (tmp_path / "folder").mkdir()
     (tmp_path / "link").symlink_to("file")
     os.mkfifo(tmp_path / "pipe")
-    found = open_folder(tmp_path)
-    yield found
-    os.close(found)
+    descriptor = open_folder(tmp_path)
+    yield descriptor
+    os.close(descriptor)
 
 
 @pytest.mark.parametrize(
-    ("name", "largest", "said"),
-    [
-        ("file", 5, None),
-        ("file", None, None),
-        ("file", 4, "file: 5 bytes; at most 4 are read."),
-        ("gone", None, "gone: is missing."),
-        ("link", None, "link: Too many levels of symbolic links; a world may only leave plain files."),
-        ("pipe", None, "pipe: not a plain file."),
-        ("folder", None, "folder: not a plain file."),
-        ("a\0b", None, "a\\x00b: embedded null byte; a world may only leave plain files."),
-        ("\udcff", None, "\\udcff: is missing."),
-    ],
+    ("name", "largest"),
+    [("file", 4), ("gone", None), ("link", None), ("pipe", None), ("folder", None), ("a\0b", None), ("\udcff", None)],
 )
-def test_only_plain_files_are_opened(inside: int, name: str, largest: int | None, said: str | None) -> None:
+def test_only_plain_files_are_opened(inside: int, name: str, largest: int | None) -> None:
     before = len(os.listdir("/proc/self/fd"))  # noqa: PTH208
-    if said is None:
-        with open_plain(inside, name, largest) as file:
+    with pytest.raises(RunReadError) as caught:
+        open_plain(inside, name, largest)
+    assert str(caught.value).startswith(f"{ascii(name)[1:-1]}: ")
+    for most in (5, None):
+        with open_plain(inside, "file", most) as file:
             assert file.read() == b"12345"
-    else:
-        with pytest.raises(RunReadError) as caught:
-            open_plain(inside, name, largest)
-        assert str(caught.value) == said
     assert len(os.listdir("/proc/self/fd")) == before  # noqa: PTH208
 
 
-@pytest.mark.parametrize(
-    ("name", "said"),
-    [("link", "link/: Not a directory."), ("file", "file/: Not a directory."), ("gone", "gone/: No such file or dir"),
-     ("a\0", "a\\x00/: embedded null byte.")],
-)  # fmt: skip
-def test_only_folders_are_entered(inside: int, name: str, said: str) -> None:
+@pytest.mark.parametrize("name", ["link", "file", "gone", "a\0"])
+def test_only_folders_are_entered(inside: int, name: str) -> None:
     os.close(open_folder("folder", inside))
     with pytest.raises(RunReadError) as caught:
         open_folder(name, inside)
-    assert str(caught.value).startswith(said)
+    assert str(caught.value).startswith(f"{ascii(name)[1:-1]}/: ")
+
+
+def test_why_a_file_or_folder_is_not_opened(inside: int, golden: Callable[[str, str], None]) -> None:
+    reasons = []
+    for name, largest in (("file", 4), ("gone", None), ("link", None), ("pipe", None), ("folder", None), ("a\0", None)):
+        with pytest.raises(RunReadError) as caught:
+            open_plain(inside, name, largest)
+        reasons.append(str(caught.value))
+    for name in ("link", "file", "gone", "a\0"):
+        with pytest.raises(RunReadError) as caught:
+            open_folder(name, inside)
+        reasons.append(str(caught.value))
+    golden("plain-files.txt", "".join(f"{reason}\n" for reason in reasons))

@@ -36,12 +36,8 @@ def test_a_meaning_has_the_shapes_that_blocks_says(name: str, ranks: int, root: 
     blocks = [row.blocks(rank, ranks, root) for rank in range(ranks)]
     inputs: list[Array] = [np.arange(b.send * columns).reshape(b.send, columns) + 100 * r for r, b in enumerate(blocks)]
     for rank, expected in enumerate(blocks):
-        found = row.meaning(rank, inputs, root, fold("sum"))
-        if expected.recv == 0:
-            assert found is None
-        else:
-            assert found is not None
-            assert found.shape == (expected.recv, columns)
+        result = row.meaning(rank, inputs, root, fold("sum"))
+        assert (None if result is None else result.shape) == ((expected.recv, columns) if expected.recv else None)
 
 
 @pytest.mark.parametrize(("name", "ranks"), WORLDS)
@@ -89,20 +85,12 @@ def test_the_dialects_of_every_row(row: Collective) -> None:
 @pytest.mark.parametrize(
     ("spelling", "name"),
     [
-        ("allreduce", "allreduce"),
-        ("all_reduce", "allreduce"),
-        ("all-reduce", "allreduce"),
-        ("AllReduce", "allreduce"),
-        ("ALL_REDUCE", "allreduce"),
-        ("all_to_all", "alltoall"),
-        ("ReduceScatter", "reduce_scatter"),
-        ("reduce-scatter-block", "reduce_scatter"),
-        ("broadcast", "bcast"),
-        ("psgather", "ps_gather"),
-        ("ring", "sendrecv"),
-        ("send_recv", "sendrecv"),
+        ("allreduce", "allreduce"), ("all_reduce", "allreduce"), ("all-reduce", "allreduce"),
+        ("AllReduce", "allreduce"), ("ALL_REDUCE", "allreduce"), ("all_to_all", "alltoall"),
+        ("ReduceScatter", "reduce_scatter"), ("reduce-scatter-block", "reduce_scatter"), ("broadcast", "bcast"),
+        ("psgather", "ps_gather"), ("ring", "sendrecv"), ("send_recv", "sendrecv"),
     ],
-)
+)  # fmt: skip
 def test_spellings(spelling: str, name: str) -> None:
     assert collectives.find(spelling) == name
     assert collectives.get(spelling).name == name
@@ -110,9 +98,9 @@ def test_spellings(spelling: str, name: str) -> None:
 
 def test_an_unknown_spelling_is_refused_with_the_nearest() -> None:
     assert collectives.find("allreduse") is None
-    with pytest.raises(RequestError, match=r"'allreduse': unknown. Did you mean allreduce\?"):
+    with pytest.raises(RequestError, match=r"^[^,]*'allreduse': .* allreduce\?"):
         collectives.get("allreduse")
-    with pytest.raises(RequestError, match=r"'xyz': unknown. There are: allgather, allreduce, .*sendrecv"):
+    with pytest.raises(RequestError, match=r"'xyz': .*allgather, allreduce, .*sendrecv"):
         collectives.get("xyz")
 
 

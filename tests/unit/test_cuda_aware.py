@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -46,15 +47,15 @@ def test_levels_without_a_problem(levels: Levels, seen: str) -> None:
 )
 def test_built_and_not_claimed(vendor: str, fix: str) -> None:
     problem = only(gpus.judge_cuda_aware(vendor, NAME, Levels(True, False), gpu=True), "warn")
-    assert "mpi-cuda is refused" in problem.effect
+    assert "mpi-cuda" in problem.effect
     assert problem.fix.startswith(fix)
     assert gpus.judge_cuda_aware(vendor, NAME, Levels(True, False), gpu=False).status == "ok"
 
 
 def test_claimed_and_not_true() -> None:
     problem = only(gpus.judge_cuda_aware("openmpi", NAME, Levels(True, True, False), gpu=True), "warn")
-    assert "did not send a device buffer" in problem.cause
-    assert "mpi-cuda is refused" in problem.effect
+    assert "device buffer" in problem.cause
+    assert "mpi-cuda" in problem.effect
     assert problem.fix.startswith("--backend mpi-staged")
 
 
@@ -93,19 +94,19 @@ def test_levels_are_asked_in_turn(told: Callable[..., list[str]]) -> None:
     assert gpus.cuda_levels("", "/lib", uuids) == Levels(None, None, True, levels_of.NOT_TRIED)
     assert asked == ["claimed", "GPU-a"]
     asked = told(True, False, True)
-    assert gpus.cuda_levels("", "/lib", uuids) == Levels(True, False, why="its CUDA component did not start")
+    levels = gpus.cuda_levels("", "/lib", uuids)
+    assert replace(levels, why="") == Levels(True, False) and "CUDA component" in levels.why
     assert asked == ["claimed"]
     asked = told(False, True, True)
-    assert gpus.cuda_levels("", "/lib", uuids) == Levels(
-        False, why="backend mpi-cuda needs an MPI that is built with CUDA"
-    )
-    assert levels_of.levels("", "/lib", "GPU-a") == Levels(False, why="it was built without CUDA")
+    for levels, why in ((gpus.cuda_levels("", "/lib", uuids), "mpi-cuda"), (levels_of.levels("", "/lib", "GPU-a"), "")):
+        assert replace(levels, why="") == Levels(False) and why in levels.why and "CUDA" in levels.why
     assert asked == []
 
 
 def test_levels_without_a_gpu_end_with_the_claim(told: Callable[..., list[str]]) -> None:
     asked = told(True, True, True)
-    assert gpus.cuda_levels("", "/lib", ()) == Levels(True, True, why="no GPU here to try it on")
+    levels = gpus.cuda_levels("", "/lib", ())
+    assert replace(levels, why="") == Levels(True, True) and "no GPU" in levels.why
     assert asked == ["claimed"]
 
 
@@ -124,10 +125,10 @@ def test_a_child_that_tries_is_a_world_of_its_own(monkeypatch: pytest.MonkeyPatc
     ("program", "found", "said"),
     [
         ("import sys; sys.exit(101)", True, ""),
-        ("import sys; sys.exit(100)", False, "did not arrive as it was sent"),
-        ("import sys; print('about this', file=sys.stderr); sys.exit(7)", False, "ended with code 7: about this"),
-        ("import os; os.kill(os.getpid(), 11)", False, "ended with code -11: no message"),
-        ("import time; time.sleep(60)", False, "did not end"),
+        ("import sys; sys.exit(100)", False, "not arrive"),
+        ("import sys; print('about this', file=sys.stderr); sys.exit(7)", False, "code 7: about this"),
+        ("import os; os.kill(os.getpid(), 11)", False, "code -11: no message"),
+        ("import time; time.sleep(60)", False, "not end"),
         ("import os, sys; sys.exit(100 + (os.environ['CUDA_VISIBLE_DEVICES'] == 'GPU-a'))", True, ""),
     ],
 )
@@ -156,7 +157,7 @@ def test_what_works_says_what_was_not_tried(told: Callable[..., list[str]]) -> N
     told(True, True, True)
     levels = levels_of.levels("", "/lib", "GPU-a")
     assert gpus.judge_cuda_aware("openmpi", NAME, levels, gpu=True).seen == (
-        f"{NAME}: built: yes, claimed: yes, works: yes (from one rank to itself; between two ranks was not tried)"
+        f"{NAME}: built: yes, claimed: yes, works: yes ({levels_of.NOT_TRIED})"
     )
 
 

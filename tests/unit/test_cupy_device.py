@@ -126,33 +126,29 @@ def test_without_cupy(monkeypatch: pytest.MonkeyPatch) -> None:
     assert to_install("cuda12") in str(cupy_device.missing())
 
 
-def test_with_a_gpu(runtime: MadeRuntime) -> None:
-    assert cupy_device.missing() is None
-
-
-def test_without_a_driver(runtime: MadeRuntime) -> None:
-    runtime.driver = 0
-    assert "no NVIDIA driver is loaded (in a container: it was started without --gpus)" in str(cupy_device.missing())
-
-
-def test_with_a_driver_that_is_too_old(runtime: MadeRuntime) -> None:
-    runtime.driver, runtime.made_for = 12020, 13000
-    assert cupy_device.missing() == (
-        "the driver is too old: it supports CUDA 12.2, and this CuPy is made for 13.0. Update the driver, or "
-        "pip install cupy-cuda12x in place of this CuPy"
-    )
-
-
-def test_with_a_driver_of_the_same_major_version(runtime: MadeRuntime) -> None:
-    runtime.driver, runtime.made_for = 12020, 12090
-    assert cupy_device.missing() is None
+@pytest.mark.parametrize(
+    ("driver", "made_for", "names"),
+    [
+        (13000, 12090, None),
+        (12020, 12090, None),
+        (12020, 13000, ("CUDA 12.2", "13.0", "pip install cupy-cuda12x")),
+        (0, 12090, ("NVIDIA driver", "--gpus")),
+    ],
+)
+def test_the_driver_has_to_know_cupys_major_version(
+    runtime: MadeRuntime, driver: int, made_for: int, names: tuple[str, ...] | None
+) -> None:
+    runtime.driver, runtime.made_for = driver, made_for
+    reason = cupy_device.missing()
+    assert (reason is None) == (names is None)
+    assert all(name in str(reason) for name in names or ())
 
 
 def test_where_no_device_is_visible(runtime: MadeRuntime) -> None:
     runtime.buses = []
     assert "CUDA_VISIBLE_DEVICES" in str(cupy_device.missing())
     runtime.no_device = True
-    assert cupy_device.missing() == "no CUDA device is visible (cuda error 100)"
+    assert "(cuda error 100)" in str(cupy_device.missing())
 
 
 def test_gpus_have_nvmls_names_in_cudas_order(runtime: MadeRuntime) -> None:
@@ -205,9 +201,9 @@ def test_the_device_that_was_asked_for_is_made_current(runtime: MadeRuntime) -> 
 
 def test_memory_that_does_not_fit_says_how_much(runtime: MadeRuntime) -> None:
     device = cupy_device.CupyDevice("GPU-0")
-    with pytest.raises(MemoryError, match=r"GPU-0: 2\.00 GiB are asked for, 1\.00 MiB of 1\.00 GiB are free"):
+    with pytest.raises(MemoryError, match=r"GPU-0: 2\.00 GiB .* 1\.00 MiB of 1\.00 GiB "):
         device.allocate(2 << 30)
-    with pytest.raises(MemoryError, match=r"2\.00 GiB of host memory cannot be page-locked"):
+    with pytest.raises(MemoryError, match=r"2\.00 GiB .*page-locked"):
         device.pinned(2 << 30)
 
 
@@ -220,15 +216,14 @@ def test_a_graph_holds_what_was_issued(runtime: MadeRuntime) -> None:
     assert stage.native == (device.native(C("cudaGraphLaunch", 78, 0x5EA)),)
 
 
-def test_what_cannot_be_captured(runtime: MadeRuntime) -> None:
-    runtime.refuses_graphs = 900
-    with pytest.raises(Unsupported, match="cannot be captured into a CUDA graph"):
-        cupy_device.CupyDevice("GPU-0").capture(lambda: None, 1)
-
-
-def test_a_graph_that_does_not_fit_is_no_skip(runtime: MadeRuntime) -> None:
-    runtime.refuses_graphs = 2
-    with pytest.raises(MemoryError, match="a CUDA graph of 3 does not fit: cuda error 2"):
+@pytest.mark.parametrize(
+    ("code", "kind", "message"), [(900, Unsupported, "CUDA graph"), (2, MemoryError, r"CUDA graph of 3 .*cuda error 2")]
+)
+def test_what_cannot_be_captured_is_a_skip_but_not_what_does_not_fit(
+    runtime: MadeRuntime, code: int, kind: type[Exception], message: str
+) -> None:
+    runtime.refuses_graphs = code
+    with pytest.raises(kind, match=message):
         cupy_device.CupyDevice("GPU-0").capture(lambda: None, 3)
 
 
@@ -236,6 +231,6 @@ def test_a_failure_inside_a_capture_ends_the_capture(runtime: MadeRuntime) -> No
     def failing() -> None:
         raise RuntimeError("inside")
 
-    with pytest.raises(Unsupported, match=r"cannot be captured into a CUDA graph \(inside\)"):
+    with pytest.raises(Unsupported, match=r"CUDA graph \(inside\)"):
         cupy_device.CupyDevice("GPU-0").capture(failing, 1)
     assert runtime.calls[-1] == ("end", 0x5EA)

@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, NoReturn, cast
 
+import msgspec
 import pytest
 from tests.contract.test_fake import Kept
+from tests.unit.made_measurements import Heard, case, method, on_ranks, preparing
+from tests.unit.made_pairs import Pair
+from tests.unit.test_case import CASE
 
 from collbench import backends
 from collbench.backends.fake import FakeBackend
-from collbench.bindings.spec import Roles, Session, WorldSettings
+from collbench.bindings.operations import USABLE_SHARE
+from collbench.bindings.spec import Operation, Roles, Session, WorldSettings
+from collbench.collectives.case import CollectiveCase
 from collbench.errors import (
     BackendUnavailable,
     CollbenchError,
@@ -21,11 +29,16 @@ from collbench.errors import (
     LibraryError,
     RequestError,
     RunWriteError,
+    Unsupported,
     WorldMismatch,
 )
-from collbench.machine import launcher
+from collbench.machine import cgroup, launcher
+from collbench.machine.facts import rank_facts
 from collbench.machine.launcher import Launcher
-from collbench.run.experiment import PlanRunner, perform, plan_experiment
+from collbench.run import experiment, facts_of_ranks
+from collbench.run.expand import program_cases
+from collbench.run.experiment import PlanRunner, does_not_fit, perform, plan_experiment, programs_do_not_fit
+from collbench.run.failures import Unwatched
 from collbench.schema.manifest import Library
 from collbench.schema.plan import Plan
 from collbench.schema.record import Record
@@ -150,7 +163,7 @@ def test_a_fault_needs_simulated_ranks(made: Callable[..., None]) -> None:
         simulated: bool = False
 
     made(Real())
-    with pytest.raises(RequestError, match="--fault: only the fake backend has faults on demand; add "):
+    with pytest.raises(RequestError, match=r"--fault: .*fake"):
         plan_experiment(plan(), replace(OPTIONS, fault="hang:0"), ())
     made(MadeBackend())
     assert len(plan_experiment(plan(), replace(OPTIONS, fault="hang:0"), ()).identities) == 2
@@ -190,56 +203,44 @@ def test_ranks_of_two_programs(made: Callable[..., None], monkeypatch: pytest.Mo
     monkeypatch.setattr(MadeBackend, "libraries", lambda self: (Library(name="MPI", version=next(versions)),))
     error = refused(made, plan())
     assert isinstance(error, WorldMismatch)
-    assert str(error) in {f"rank 0 has MPI {one}, rank 1 has {other}; install the same on every host."
-                          for one, other in ("12", "21")}  # fmt: skip
+    (named,) = re.findall(r"^rank 0 \w+ MPI (\d), rank 1 \w+ (\d);", str(error))
+    assert set(named) == {"1", "2"}
 
 
-def test_ranks_that_do_not_share_a_clock_have_no_common_start(
-    made: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+def without_messages(session: Any) -> None:
+    session.signals = replace(session.signals, messages=None)
+
+
+def other_requests(session: Any) -> None:
+    """As ranks that were started with two command lines: each tells what its own request is."""
+    world = session.world
+    minmax = world.minmax
+
+    def differ(values: list[int]) -> Any:
+        is_request = len(values) == 1 and values[0] > world.size
+        return minmax([values[0] + world.rank] if is_request else values)
+
+    world.minmax = differ
+
+
+def test_worlds_that_cannot_be_measured(
+    made: Callable[..., None], monkeypatch: pytest.MonkeyPatch, golden: Callable[[str, str], None]
 ) -> None:
+    """No common start without a common clock, ranks elsewhere than planned, and ranks with two command lines."""
+    differing = refused(made, plan(), other_requests)
     monkeypatch.setattr("collbench.run.experiment.have_common_clock", lambda ranks: False)
-
-    def without_messages(session: Any) -> None:
-        session.signals = replace(session.signals, messages=None)
-
-    error = refused(made, plan(gate="roundtime"), without_messages)
-    assert isinstance(error, RequestError)
-    assert str(error) == (
-        "gate roundtime: the ranks do not share a clock, and this backend has no messages by which hosts could compare "
-        "theirs. Use gate barrier."
-    )
+    no_start = refused(made, plan(gate="roundtime"), without_messages)
     made(MadeBackend())
     assert [record.status for record in carried_out(plan(gate="barrier")).records] == ["ok", "ok"]
-
-
-def test_ranks_elsewhere_than_planned(made: Callable[..., None]) -> None:
-    made(MadeBackend())
-    with pytest.raises(WorldMismatch) as caught:
+    with pytest.raises(WorldMismatch) as elsewhere:
         carried_out(plan(), replace(OPTIONS, places=()))
-    assert str(caught.value) == "0 ranks were planned and 2 met."
+    assert (type(differing), type(no_start)) == (WorldMismatch, RequestError)
+    golden("worlds-refused.txt", "".join(f"{error}\n" for error in (differing, no_start, elsewhere.value)))
 
 
 def test_buffers_that_do_not_fit(made: Callable[..., None]) -> None:
     error = refused(made, plan(sizes=("8", "1T")))
-    assert isinstance(error, DoesNotFit) and str(error).startswith("size 1.00 TiB: the buffers of 2 ranks on ")
-
-
-def test_ranks_that_were_given_other_requests(made: Callable[..., None]) -> None:
-    """As ranks that were started with two command lines: each tells what its own request is."""
-
-    def tell(session: Any) -> None:
-        world = session.world
-        minmax = world.minmax
-
-        def differ(values: list[int]) -> Any:
-            is_request = len(values) == 1 and values[0] > world.size
-            return minmax([values[0] + world.rank] if is_request else values)
-
-        world.minmax = differ
-
-    error = refused(made, plan(), tell)
-    assert isinstance(error, WorldMismatch)
-    assert str(error) == "the ranks were given different requests; start them all with the same command line."
+    assert isinstance(error, DoesNotFit) and "size 1.00 TiB" in str(error) and "2 ranks" in str(error)
 
 
 # What is raised ------------------------------------------------------------------------------------------------------
@@ -277,19 +278,18 @@ def failing(error: Exception) -> Change:
 
 
 @pytest.mark.parametrize(
-    ("error", "code", "said"),
-    [
-        (LibraryError("error 5"), 1, "rank 0: bcast 8 B on one: error 5. The job ends here."),
-        (ValueError("what"), 1, "rank 0: ValueError: what. The job ends here."),
-    ],
+    ("error", "said"),
+    [(LibraryError("error 5"), "bcast 8 B on one: error 5"), (ValueError("what"), "ValueError: what")],
 )
 def test_what_a_rank_meets_alone_ends_the_job_with_one_message(
-    made: Callable[..., None], capfd: pytest.CaptureFixture[str], error: Exception, code: int, said: str
+    made: Callable[..., None], capfd: pytest.CaptureFixture[str], error: Exception, said: str
 ) -> None:
     made(MadeBackend(change=failing(error)))
     with pytest.raises(SystemExit) as left:
         carried_out(plan(), replace(OPTIONS, ranks=1))
-    assert (left.value.code, capfd.readouterr().err) == (code, f"collbench: {said}\n")
+    message = capfd.readouterr().err
+    assert (left.value.code, message.count("\n")) == (1, 1)
+    assert message.startswith(f"collbench: rank 0: {said}. ")
 
 
 def test_a_rank_imports_nothing_that_only_other_commands_need() -> None:
@@ -299,3 +299,247 @@ def test_a_rank_imports_nothing_that_only_other_commands_need() -> None:
     )
     done = subprocess.run((sys.executable, "-c", program), capture_output=True, text=True, timeout=60, check=True)
     assert done.stdout == "[]\n"
+
+
+# An error that one rank meets while it measures a case ---------------------------------------------------------------
+
+
+def error_of_case(monkeypatch: pytest.MonkeyPatch, error: Exception, lost: bool = False) -> Exception:
+    def fail(*_: object) -> NoReturn:
+        raise error
+
+    session: Any = SimpleNamespace(
+        is_lost_rank=lambda error: lost, explained=lambda error: f"{error}; NCCL's log says more"
+    )
+    monkeypatch.setattr(experiment, "measure", fail)
+    with pytest.raises(type(error) if lost else LibraryError) as raised:
+        experiment._measured_collective(case(), session, method(), Unwatched())
+    return raised.value
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (LibraryError("error 1"), "error 1; NCCL's log says more"),
+        (RuntimeError("NCCL_ERROR"), "RuntimeError: NCCL_ERROR; NCCL's log says more"),
+        (MemoryError("7 GiB of the host"), "out of memory (7 GiB of the host)"),
+    ],
+)
+def test_an_error_of_one_rank_names_the_case(monkeypatch: pytest.MonkeyPatch, error: Exception, said: str) -> None:
+    assert str(error_of_case(monkeypatch, error)) == f"bcast 16 B on fake: {said}"
+
+
+def test_an_error_of_a_lost_rank_stays_what_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A backend knows it by its kind and its words."""
+    error = RuntimeError("Connection closed by peer")
+    assert error_of_case(monkeypatch, error, lost=True) is error
+
+
+# Whether the buffers of all ranks fit into their machines ------------------------------------------------------------
+
+
+HERE = replace(rank_facts(), kernel_id="here", host="node")
+CASES = tuple(msgspec.structs.replace(CASE, size=size) for size in (8, 64))
+NEED = 1000
+
+
+def refusal_at(monkeypatch: pytest.MonkeyPatch, *reports: tuple[str, int | None]) -> str:
+    """What rank 0 says where all ranks need 1000 bytes; `reports` are machine and free bytes of each rank."""
+    monkeypatch.setattr(experiment, "_needed_bytes", lambda session, case, size, watch: NEED * (size == 64))
+    monkeypatch.setattr(experiment, "available_bytes", lambda: reports[0][1])
+
+    def gather(mine: Any) -> list[Any]:
+        return [mine, *((NEED, left) for _, left in reports[1:])]
+
+    session: Any = SimpleNamespace(world=SimpleNamespace(rank=0, gather=gather, bcast=lambda value: value))
+    ranks = tuple(replace(HERE, kernel_id=machine, host=f"node-{machine}") for machine, _ in reports)
+    return str(does_not_fit(session, ranks, CASES, Unwatched()) or "")
+
+
+ENOUGH = int(2 * NEED / USABLE_SHARE)
+
+
+@pytest.mark.parametrize(
+    ("reports", "machine"),
+    [
+        ((("here", ENOUGH + 2), ("here", ENOUGH + 2)), ""),
+        ((("here", ENOUGH - 2), ("here", ENOUGH + 2)), "node-here"),
+        ((("here", None), ("here", ENOUGH - 2)), "node-here"),
+        ((("here", None), ("here", None)), ""),
+        ((("here", ENOUGH - 2), ("there", ENOUGH - 2)), ""),
+        ((("here", ENOUGH), ("there", ENOUGH - 2), ("there", ENOUGH)), "node-there"),
+    ],
+)
+def test_the_ranks_of_a_machine_share_what_the_least_of_them_sees(
+    monkeypatch: pytest.MonkeyPatch, reports: tuple[tuple[str, int | None], ...], machine: str
+) -> None:
+    refusal = refusal_at(monkeypatch, *reports)
+    assert all(name in refusal for name in ("size 64 B", "2 ranks", f"{machine} ")) if machine else refusal == ""
+
+
+@pytest.mark.parametrize(("limit", "fits"), [(3 << 20, False), (4 << 20, True), (None, True)])
+def test_a_program_has_to_fit_into_the_limit_of_its_container(
+    monkeypatch: pytest.MonkeyPatch, limit: int | None, fits: bool
+) -> None:
+    monkeypatch.setattr(cgroup, "memory_left", lambda: limit)
+    refused = programs_do_not_fit(
+        program_cases(Plan(benchmarks=({"name": "stream", "arrays": "any", "size": ("8", "1M")},)), 1)
+    )
+    assert (refused is None) == fits
+    assert fits or all(name in str(refused) for name in ("stream size=1M", "arrays=any", "3.00 MiB"))
+
+
+@pytest.mark.parametrize(
+    ("benchmark", "needed"),
+    [
+        ({"name": "dd", "bs": "1M", "count": 100}, 100 << 20),
+        ({"name": "fio", "size": ["4k", "100M"]}, 100 << 20),
+        ({"name": "sysbench_fileio", "size": "100M"}, 100 << 20),
+        ({"name": "sysbench_memory", "size": "100M"}, 0),
+        ({"name": "ioping"}, 0),
+    ],
+)
+@pytest.mark.parametrize("blocks", [1000, 0])
+def test_files_have_to_fit_into_what_is_free_in_their_folder(
+    monkeypatch: pytest.MonkeyPatch, benchmark: dict[str, Any], needed: int, blocks: int
+) -> None:
+    """A file system without blocks does not tell what is free."""
+    monkeypatch.setattr(experiment, "_missing", lambda case: None)
+    cases, enough = program_cases(Plan(benchmarks=(benchmark,)), 1), int(needed / USABLE_SHARE) + 1
+    for free, fits in ((enough, True), (max(enough - 2, 0), needed == 0 or blocks == 0)):
+        disk = SimpleNamespace(f_blocks=blocks, f_bavail=free, f_frsize=1)
+        monkeypatch.setattr("os.statvfs", lambda folder, disk=disk: disk)
+        refused = programs_do_not_fit(cases, folder="/data")
+        assert (refused is None) == fits
+        assert refused is None or ("100.00 MiB" in str(refused) and "/data" in str(refused))
+
+
+@pytest.mark.parametrize(
+    ("here", "ranks", "room", "names"),
+    [(2, 2, 2, ()), (2, 2, 1, ("ddp", "network=resnet50", "batch=1048576", "2 ranks")), (1, 2, 1, ()),
+     (1, 1, 0.9, ("ddp", "batch=1048576"))],
+)  # fmt: skip
+def test_the_ranks_of_a_training_have_to_fit_into_their_machine(
+    monkeypatch: pytest.MonkeyPatch, here: int, ranks: int, room: float, names: tuple[str, ...]
+) -> None:
+    monkeypatch.setattr(experiment, "_missing", lambda case: None)
+    asked = {"name": "ddp", "network": "resnet50", "batch": 1 << 20}
+    cases = program_cases(Plan(benchmarks=(asked,)), ranks)
+    one = cases[0].memory / ranks
+    monkeypatch.setattr(experiment, "available_bytes", lambda: room * one / USABLE_SHARE + 1)
+    refused = programs_do_not_fit(cases, here)
+    assert (refused is not None) == bool(names)
+    assert all(name in str(refused) for name in names)
+
+
+@pytest.mark.parametrize(("machines", "here"), [("aab", 2), ("abb", 1), ("aaa", 3)])
+def test_ranks_on_other_machines_need_none_of_this_one(
+    monkeypatch: pytest.MonkeyPatch, machines: str, here: int
+) -> None:
+    monkeypatch.setattr(facts_of_ranks, "machine_id", lambda: "a")
+    world: Any = SimpleNamespace(rank=0, size=3, bcast=lambda value: value)
+    facts = tuple(replace(HERE, kernel_id=machine) for machine in machines)
+    assert facts_of_ranks.ranks_here(world, facts) == here
+
+
+def test_a_run_whose_program_does_not_fit_starts_none() -> None:
+    asked = Plan(benchmarks=({"name": "stream", "arrays": "any", "size": "4096T"},), iters=1)
+    with pytest.raises(DoesNotFit, match=r"stream size=4096T arrays=any: .*12288\.00 TiB"):
+        perform(plan_experiment(asked, WorldSettings(), ()), cast("Any", None))
+
+
+@pytest.mark.parametrize(
+    ("machines", "host", "ranks"), [("aab", "z", 1), ("bba", "x", 2), ("abb", "y", 2), ("baa", "x", 1), ("bab", "x", 2)]
+)
+def test_the_machine_that_is_too_small_is_named(
+    monkeypatch: pytest.MonkeyPatch, machines: str, host: str, ranks: int
+) -> None:
+    """There is room on machine `a`, and none on `b`; each rank is in a container with a hostname of its own."""
+    monkeypatch.setattr(experiment, "available_bytes", lambda: 4096)
+    facts = tuple(replace(HERE, kernel_id=one, host=name) for one, name in zip(machines, "xyz", strict=True))
+    counts: list[int] = []
+
+    def gather(mine: Any) -> list[Any]:
+        assert mine == (64, 4096)
+        return [(5000, 4096 if one == "b" else 1 << 30) for one in machines]
+
+    def prepare(case: CollectiveCase, row: Any, count: int) -> Any:
+        counts.append(count)
+        return SimpleNamespace(blocks_held=1)
+
+    world: Any = Pair()  # on which nothing fails when the case is tried
+    world.gather = gather
+    session: Any = SimpleNamespace(world=world, prepare=prepare)
+    refusal = str(does_not_fit(session, facts, (case(size=64),), Unwatched()))
+    need = "4.88 KiB" if ranks == 1 else "9.77 KiB"
+    assert all(name in refusal for name in ("size 64 B", f"{ranks} ranks on {host} ", need, "4.00 KiB"))
+    assert counts == [1], "to see what is held a block of one element is enough"
+
+
+# What a rank needs ---------------------------------------------------------------------------------------------------
+
+
+def tried(
+    monkeypatch: pytest.MonkeyPatch, free: int, *cases: CollectiveCase, watch: Unwatched | None = None,
+    change: Change = lambda session: None,
+) -> str:  # fmt: skip
+    """What all ranks of the fake backend find on one machine with so much memory."""
+    monkeypatch.setattr(experiment, "available_bytes", lambda: free)
+
+    def body(session: Any) -> str:
+        change(session)
+        facts = (rank_facts(),) * session.world.size if session.world.rank == 0 else ()
+        return str(does_not_fit(session, facts, cases, watch or Unwatched()) or "")
+
+    of_ranks = set(on_ranks(2, body))
+    assert len(of_ranks) == 1, "the same on all ranks of a machine"
+    return of_ranks.pop()
+
+
+#: Of a broadcast the root holds what it sends beside what it receives: three blocks of 1000 elements of 4 bytes.
+BLOCKS = 3 * 4000
+
+
+def room_for(needed: int) -> int:
+    """The least that must be free."""
+    return next(free for free in range(needed, 2 * needed) if free * USABLE_SHARE >= needed)
+
+
+def test_the_buffers_of_all_ranks_are_counted_to_the_byte(monkeypatch: pytest.MonkeyPatch) -> None:
+    free = room_for(BLOCKS)
+    assert tried(monkeypatch, free, case(size=4000)) == ""
+    assert "11.72 KiB" in tried(monkeypatch, free - 1, case(size=4000))
+    assert tried(monkeypatch, free, case(size=8000, dtype="float64")) != ""
+    assert tried(monkeypatch, free, case(size=4000, dtype="float64")) == ""
+
+
+def test_the_largest_of_all_cases_decides(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sizes of one kind are tried once; kinds that differ in anything else are tried each."""
+    watch = Heard()
+    small, large = case(size=8), case(size=4000)
+    assert tried(monkeypatch, room_for(BLOCKS), small, large, small, watch=watch) == ""
+    assert watch.said == ["trying bcast on fake with one element"] * 2, "once on each rank"
+    for cases in ((small, large, case("barrier")), (case("barrier"), large, small)):
+        assert "size 3.91 KiB" in tried(monkeypatch, room_for(BLOCKS) - 1, *cases)
+
+
+@pytest.mark.parametrize("asked", [case("ps_bcast", ranks=1, size=4000), case("ps_gather", size=4000, in_place=True)])
+def test_what_will_be_skipped_needs_nothing(monkeypatch: pytest.MonkeyPatch, asked: CollectiveCase) -> None:
+    assert tried(monkeypatch, 1, asked) == ""
+    assert tried(monkeypatch, 1, msgspec.structs.replace(asked, ranks=2, in_place=False)) != ""
+
+
+@pytest.mark.parametrize("error", [Unsupported("no"), LibraryError("error 5"), MemoryError()])
+def test_what_cannot_be_prepared_says_so_in_its_record(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
+    def refuse(rank: int, operation: Operation) -> Operation:
+        raise error
+
+    assert tried(monkeypatch, 1, case(size=4000), change=preparing(refuse)) == ""
+
+
+def test_in_place_needs_the_larger_buffer_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    for in_place, blocks in ((True, 2), (False, 4)):
+        asked = case("allreduce", size=4000, in_place=in_place)
+        free = room_for(blocks * 4000)
+        assert tried(monkeypatch, free, asked) == ""
+        assert tried(monkeypatch, free - 1, asked) != ""

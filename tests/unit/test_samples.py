@@ -1,189 +1,434 @@
-"""From stamps made by hand to samples. Rows are ranks, columns are operations; nanoseconds."""
+"""A samples file is held against its record before it is read, and its record against it afterwards."""
 
 from __future__ import annotations
 
-from typing import Literal
+import io
+import os
+import re
+import shutil
+import struct
+import tracemalloc
+import zipfile
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from unittest.mock import patch
 
+import msgspec
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-from hypothesis.extra.numpy import arrays
 from numpy.typing import NDArray
-from tests.unit.made_measurements import in_world
+from tests.unit.made_runs import experiment, made_case, made_manifest, made_record, sampled, write_run
 
-from collbench.run import sampling
-from collbench.run.sampling import Times, left_early, per_operation, times_of
-from collbench.schema.case import SampleClock
-from collbench.timing.loop import Stamps
+from collbench.analysis.runs import EVERY, SampleCheck, observe
+from collbench.errors import RunReadError
+from collbench.report.caveats import flaw_text, misleading
+from collbench.report.page.contents import chapter
+from collbench.schema import samples as samples_module
+from collbench.schema.record import Record, Samples, summarise
+from collbench.schema.samples import (
+    ALL_RANKS_LIMIT,
+    LONGEST_HEADER,
+    MOST_VALUES,
+    SampleFiles,
+    decode_samples,
+    disagreement,
+    pack,
+    read_samples,
+    save_samples,
+)
+from collbench.schema.store import RunWriter, read_run
 
-Clock = SampleClock
-
-
-def found_of(ranks: list[Stamps], clock: Clock, burst: int = 1) -> list[Times]:
-    """What each rank finds."""
-    found = in_world(len(ranks), lambda world: times_of(ranks[world.rank], world, clock, burst))
-    for other in found[1:]:
-        assert (other.samples == found[0].samples).all() and (other.legs == found[0].legs).all()
-        assert (other.in_time == found[0].in_time).all()
-    return found
-
-
-def out_times(ranks: list[Stamps], clock: Clock) -> NDArray[np.int64]:
-    """[ranks, n]: each rank's own times."""
-    return np.stack([times.own for times in found_of(ranks, clock)])
-
-
-def leg_times(ranks: list[Stamps], clock: Clock) -> NDArray[np.int64]:
-    """[stages, n]."""
-    return found_of(ranks, clock)[0].legs
+MATRIX = np.array([[20_000, -21_000, 22_000], [19_000, -20_000, 21_000]])
+RECORD = sampled(made_record(made_case(), 0, 2e-5), MATRIX)
 
 
-def valid_samples(ranks: list[Stamps], clock: Clock) -> NDArray[np.int64]:
-    """[valid]."""
-    times = found_of(ranks, clock)[0]
-    return times.samples[times.in_time]
+def file_of(array: NDArray[np.generic]) -> io.BytesIO:
+    content = io.BytesIO()
+    np.save(content, array)
+    content.seek(0)
+    return content
 
 
-def stamps(entered: list[int], left: list[int], late: list[bool] | None = None, *marks: list[int]) -> Stamps:
-    ends = np.array(marks, np.int64).reshape(len(marks), len(left)).T
-    return Stamps(np.array(entered), np.array(left), np.array(late or [False] * len(left)), ends)
+def array_of(array: NDArray[np.generic] = MATRIX) -> bytes:
+    return file_of(array).getvalue()
 
 
-def test_a_sample_is_last_out_minus_first_in() -> None:
-    ranks = [stamps([100, 500], [110, 590]), stamps([105, 480], [130, 520]), stamps([90, 490], [120, 600])]
-    matrix = out_times(ranks, "common")
-    assert matrix.tolist() == out_times(ranks, "synced").tolist() == [[20, 110], [40, 40], [30, 120]]
-    assert valid_samples(ranks, "common").tolist() == [40, 120]
+def header(shape: tuple[int, ...], descr: str = "<i8") -> io.BytesIO:
+    """A file that ends after its header."""
+    content = io.BytesIO()
+    np.lib.format.write_array_header_1_0(content, {"descr": descr, "fortran_order": False, "shape": shape})
+    content.seek(0)
+    return content
 
 
-def test_without_a_common_clock_it_is_the_largest_local_time() -> None:
-    ranks = [stamps([100, 500], [110, 590]), stamps([7_000_000, 8_000_000], [7_000_025, 8_000_020])]
-    matrix = out_times(ranks, "local")
-    assert matrix.tolist() == [[10, 90], [25, 20]]
-    assert valid_samples(ranks, "local").tolist() == [25, 90]
+@pytest.mark.parametrize("order", ["C", "F"])
+@pytest.mark.parametrize("kind", [np.int32, np.int64])
+def test_samples_are_read_as_they_were_written(kind: type[np.signedinteger[np.typing.NBitBase]], order: str) -> None:
+    written = np.array(MATRIX, kind, order=order)  # type: ignore[call-overload]
+    samples = decode_samples(file_of(written), "x", RECORD)
+    assert samples.dtype == np.int64
+    assert (samples == MATRIX).all()
 
 
-@pytest.mark.parametrize("clock", ["common", "local"])
-def test_one_late_rank_makes_the_sample_late_on_all(clock: Clock) -> None:
-    ranks = [
-        stamps([0, 10, 20], [5, 15, 25], [False, True, False]),
-        stamps([0, 10, 20], [7, 17, 27], [False, False, True]),
-    ]
-    assert out_times(ranks, clock).tolist() == [[5, -5, -5], [7, -7, -7]]
-    assert found_of(ranks, clock)[0].samples.tolist() == [7, -7, -7]
-    assert valid_samples(ranks, clock).tolist() == [7]
+#: The smallest number of all has no absolute value: what narrows or adds samples would make 0 of it.
+IMPOSSIBLE = (-(2**63), 2**63 - 1, -(2**62) - 1)
 
 
-def test_samples_are_never_zero_so_that_their_sign_is_told() -> None:
-    ranks = [stamps([10, 10], [10, 10], [False, True]), stamps([10, 12], [10, 12])]
-    assert out_times(ranks, "common").tolist() == [[1, -1], [1, -2]]
-    assert valid_samples(ranks, "common").tolist() == [1]
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        *((array_of(array), r"\[2, 3\]") for array in (MATRIX[:, :2], MATRIX[:1], MATRIX.T, MATRIX[0])),
+        *((array_of(MATRIX.astype(kind)), "expected integers") for kind in ("<f8", "<i2", "<u8", ">i8")),
+        *((array_of(np.where(MATRIX == -20_000, value, MATRIX)), "impossible") for value in IMPOSSIBLE),
+        (array_of()[:-1], "ends"),
+    ],
+)
+def test_a_file_that_is_not_what_its_record_says_is_refused(content: bytes, reason: str) -> None:
+    with pytest.raises(RunReadError, match=f"^x: .*{reason}"):
+        decode_samples(io.BytesIO(content), "x", RECORD)
 
 
-def test_no_valid_sample() -> None:
-    assert len(valid_samples([stamps([0], [5], [True])], "common")) == 0
+def test_above_64_ranks_one_row_is_enough() -> None:
+    case = made_case(ranks=ALL_RANKS_LIMIT + 1)
+    record = msgspec.structs.replace(RECORD, case=case)
+    assert decode_samples(file_of(MATRIX[:1]), "x", record).shape == (1, 3)
+    assert decode_samples(file_of(np.tile(MATRIX[:1], (65, 1))), "x", record).shape == (65, 3)
+    for rows in (2, 3, 64):
+        with pytest.raises(RunReadError, match=r"\[65, 3\]"):
+            decode_samples(file_of(np.tile(MATRIX[:1], (rows, 1))), "x", record)
+    exactly = msgspec.structs.replace(RECORD, case=made_case(ranks=ALL_RANKS_LIMIT))
+    with pytest.raises(RunReadError, match=r"\[64, 3\]"):
+        decode_samples(file_of(MATRIX[:1]), "x", exactly)
 
 
-def test_leaving_a_barrier_before_the_last_has_come() -> None:
-    def early_in(ranks: list[Stamps]) -> int:
-        (found,) = set(in_world(len(ranks), lambda world: left_early(ranks[world.rank], world)))
-        return found
-
-    good = [stamps([0, 100], [60, 160]), stamps([50, 101], [55, 150]), stamps([20, 150], [61, 155])]
-    assert early_in(good) == 0
-    early = [stamps([0, 100], [49, 149]), stamps([50, 101], [55, 150]), stamps([20, 150], [61, 155])]
-    assert early_in(early) == 2
-    assert early_in([stamps([5], [5])]) == 0
+@pytest.mark.parametrize("shape", [(2, MOST_VALUES), (2, 10**9), (2, 2**61)])
+def test_what_would_take_more_memory_than_any_run_needs_is_refused_by_its_header(shape: tuple[int, ...]) -> None:
+    record = msgspec.structs.replace(RECORD, samples=Samples(n=shape[1], invalid=0, warmup=0))
+    with pytest.raises(RunReadError, match=f" {MOST_VALUES} "):
+        decode_samples(header(shape), "x", record)
 
 
-def test_a_burst_is_shared_out_over_its_operations() -> None:
-    """Late samples stay negative, and what is too short to be shared is not 0, which would have no sign."""
-    matrix = np.array([[100, -100, 9, 10, 1, -1], [101, -149, 11, 30, 4, -4]])
-    assert per_operation(matrix, 20).tolist() == [[5, -5, 1, 1, 1, -1], [5, -7, 1, 2, 1, -1]]
-    assert per_operation(matrix, 1).tolist() == matrix.tolist()
-    assert per_operation(matrix, 20).dtype == np.int64
+@pytest.mark.parametrize("descr", ["|i1", "<i8"])
+def test_a_header_alone_takes_no_memory(descr: str) -> None:
+    """A sparse file of gigabytes takes a few bytes on disk."""
+    tracemalloc.start()
+    with pytest.raises(RunReadError, match=r"x: .*\[2, 3\]"):
+        decode_samples(header((2, 10**9), descr), "x", RECORD)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 1 << 20
 
 
-def test_with_a_common_clock_the_legs_add_up_to_the_sample() -> None:
-    """A leg ends when its last rank has; the first begins when the first rank enters."""
-    ranks = [
-        stamps([100, 500], [190, 700], None, [130, 520], [150, 640]),
-        stamps([105, 480], [180, 710], None, [120, 560], [170, 600]),
-    ]
-    legs = leg_times(ranks, "common")
-    assert legs.tolist() == leg_times(ranks, "synced").tolist() == [[30, 80], [40, 80], [20, 70]]
-    assert legs.sum(axis=0).tolist() == valid_samples(ranks, "common").tolist()
+def test_a_record_agrees_with_its_samples() -> None:
+    assert disagreement(RECORD, MATRIX) == ""
+    assert RECORD.seconds is not None
+    rounded = msgspec.structs.replace(RECORD.seconds, p50=RECORD.seconds.p50 + 0.9e-9)
+    assert disagreement(msgspec.structs.replace(RECORD, seconds=rounded), MATRIX) == ""
 
 
-def test_a_leg_that_a_rank_is_through_early_holds_nobody_up() -> None:
-    """The server is done with its part while the workers wait for the link."""
-    ranks = [stamps([0], [50], None, [50]), stamps([0], [90], None, [0])]
-    assert leg_times(ranks, "common").tolist() == [[50], [40]]
+def test_a_median_that_its_samples_do_not_have_is_found() -> None:
+    assert RECORD.seconds is not None
+    tenth = msgspec.structs.replace(RECORD.seconds, p50=RECORD.seconds.p50 / 10)
+    said = disagreement(msgspec.structs.replace(RECORD, seconds=tenth), MATRIX)
+    assert said.startswith("median 21 us") and "2.1 us" in said
+    none_late = msgspec.structs.replace(RECORD, samples=Samples(n=3, invalid=0, warmup=5))
+    assert disagreement(none_late, MATRIX).startswith("1 samples late")
 
 
-def test_without_a_common_clock_a_leg_is_its_largest_local_time() -> None:
-    ranks = [
-        stamps([100, 500], [190, 700], None, [130, 520]),
-        stamps([7_000_105, 8_000_000], [7_000_180, 8_000_100], None, [7_000_120, 8_000_030]),
-    ]
-    assert leg_times(ranks, "local").tolist() == [[30, 30], [60, 180]]
-    early = [stamps([10], [95], None, [25]), stamps([7], [90], None, [40])]
-    assert leg_times(early, "local").tolist() == [[33], [70]]
-    assert leg_times(early, "common").tolist() == [[33], [55]]
+def measured(path: Path, changed: float = 1.0) -> Path:
+    """A run of two cells with samples; all times of one are said to be so many times what they are."""
+    draw = np.random.default_rng(1)
+    with RunWriter(path, made_manifest(experiment=experiment(("a",)))) as writer:
+        for launch in range(7):
+            for policy, factor in (("host", 1.0), ("single", changed)):
+                samples = draw.integers(18_000, 22_000, (2, 50))
+                record = sampled(made_record(made_case(policy, image="a"), launch, 2e-5), samples)
+                assert record.seconds is not None
+                seconds = summarise((samples.max(axis=0) * factor).astype(np.int64))
+                writer.append(msgspec.structs.replace(record, seconds=seconds), samples)
+    return path
 
 
-@pytest.mark.parametrize("clock", ["common", "local"])
-def test_an_operation_of_one_part_has_one_leg(clock: Literal["common", "local"]) -> None:
-    ranks = [stamps([100, 500], [190, 700]), stamps([90, 510], [180, 710])]
-    assert leg_times(ranks, clock).tolist() == [valid_samples(ranks, clock).tolist()]
+def test_a_run_whose_summaries_were_changed_is_told(tmp_path: Path) -> None:
+    assert observe(measured(tmp_path / "good")).flaws == ()
+    observed = observe(measured(tmp_path / "run", 0.1))
+    (flaw,) = observed.flaws
+    assert (flaw.kind, flaw.values[:3]) == ("disagreeing", (7, 14, 14))
+    assert flaw_text(flaw) in misleading(observed)
 
 
-# The same from the stamps of all ranks --------------------------------------------------------------------------------
+@pytest.mark.parametrize("damage", [Path.unlink, lambda path: path.write_bytes(b"no array")])
+def test_samples_that_are_missing_or_damaged_are_told(tmp_path: Path, damage: object) -> None:
+    run = measured(tmp_path / "run")
+    damage(sorted((run / "samples").iterdir())[0])  # type: ignore[operator]
+    observed = observe(run)
+    (flaw,) = observed.flaws
+    assert (flaw.kind, flaw.values[:3]) == ("unreadable", (1, 14, 14))
+    captions = [figure.caption for one in chapter(observed, {}, 0.02).sections for figure in one.folded]
+    assert any("1 samples files" in caption for caption in captions)
 
 
-@st.composite
-def worlds(draw: st.DrawFn) -> list[Stamps]:
-    """Stamps of some ranks: marks lie between the other two, and any sample may be late on any rank."""
-    ranks, n, stages = draw(st.integers(1, 4)), draw(st.integers(1, 6)), draw(st.integers(1, 3))
-    moments = draw(arrays(np.int64, (ranks, n, stages + 1), elements=st.integers(0, 10**6)))
-    moments = np.sort(moments, axis=2) + draw(st.sampled_from([0, 10**18]))
-    late = draw(arrays(np.bool_, (ranks, n)))
-    return [Stamps(m[:, 0], m[:, -1], lates, m[:, 1:-1]) for m, lates in zip(moments, late, strict=True)]
+def test_records_without_a_samples_file_are_no_doubt(tmp_path: Path) -> None:
+    assert observe(write_run(tmp_path / "run", {made_case(): [1e-6] * 3})).flaws == ()
 
 
-def direct(ranks: list[Stamps], clock: Clock, burst: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """[ranks, n] own times, and [stages, n] legs, by the definitions: with the stamps of all ranks in one place."""
-    entered, left = (np.stack([getattr(one, name) for one in ranks]) for name in ("entered", "left"))
-    begin = entered.min(axis=0) if clock == "common" else entered
-    times = np.maximum(np.rint(np.maximum(left - begin, 1) / burst).astype(np.int64), 1)
-    late = np.stack([one.late for one in ranks]).any(axis=0)
-    ends = np.stack([np.column_stack((one.marks, one.left)) for one in ranks])
-    begins = np.stack([np.column_stack((one.entered, one.marks)) for one in ranks])
-    if clock == "local":
-        legs = (ends - begins).max(axis=0)
-    else:
-        last = ends.max(axis=0)
-        legs = last - np.column_stack((begins[:, :, 0].min(axis=0), last[:, :-1]))
-    return np.where(late, -times, times), legs.T
+def test_of_many_files_some_are_opened(tmp_path: Path) -> None:
+    """All of the first, every second up to twice as many, every fourth up to four times: the rest takes no time."""
+    check = SampleCheck(tmp_path)
+
+    def missing(launch: int) -> Record:
+        return msgspec.structs.replace(
+            RECORD, launch=launch, samples=Samples(n=3, invalid=1, warmup=5, file="samples/x.npy")
+        )
+
+    assert sum(1 for _ in check.passing(missing(launch) for launch in range(4 * EVERY))) == 4 * EVERY
+    opened = EVERY + EVERY // 2 + 2 * EVERY // 4
+    (flaw,) = check.flaws()
+    assert (flaw.kind, flaw.where, flaw.values[:3]) == ("unreadable", tmp_path, (opened, opened, 4 * EVERY))
 
 
-@pytest.mark.parametrize("clock", ["common", "local"])
-@given(ranks=worlds(), burst=st.sampled_from([1, 20]))
-def test_reductions_give_what_all_stamps_in_one_place_would(clock: Clock, ranks: list[Stamps], burst: int) -> None:
-    matrix, legs = direct(ranks, clock, burst)
-    found = found_of(ranks, clock, burst)
-    assert np.stack([times.own for times in found]).tolist() == matrix.tolist()
-    assert found[0].samples.tolist() == (np.sign(matrix[0]) * np.abs(matrix).max(axis=0)).tolist()
-    assert found[0].legs.tolist() == legs.tolist()
-    assert all(times.own.dtype == times.samples.dtype == np.int64 for times in found)
+@pytest.mark.parametrize(
+    ("value", "width"),
+    [(-(2**63), 8), (-(2**31), 8), (1 - 2**31, 4), (-1000, 4), (1000, 4), (2**31 - 1, 4), (2**31, 8), (2**62, 8)],
+)
+def test_no_sample_changes_when_it_is_narrowed(tmp_path: Path, value: int, width: int) -> None:
+    samples = np.array([[value, 5]])
+    save_samples(tmp_path / "a.npy", samples)
+    stored = np.load(tmp_path / "a.npy")
+    assert (stored == samples).all()
+    assert stored.dtype.itemsize == width
 
 
-def test_many_samples_are_reduced_in_portions(monkeypatch: pytest.MonkeyPatch) -> None:
-    ranks = [stamps([0, 10, 20, 30, 40], [5, 16, 27, 38, 49]), stamps([1, 9, 20, 30, 40], [6, 15, 28, 30, 41])]
-    whole = found_of(ranks, "common")
-    monkeypatch.setattr(sampling, "PORTION", 2)
-    parts = found_of(ranks, "common")
-    assert [times.own.tolist() for times in parts] == [times.own.tolist() for times in whole]
-    assert parts[0].samples.tolist() == whole[0].samples.tolist() == [6, 7, 8, 8, 9]
-    assert parts[0].legs.tolist() == whole[0].legs.tolist()
+def test_above_64_ranks_each_sample_is_that_of_the_slowest(tmp_path: Path) -> None:
+    """A late one stays negative, whichever rank has it."""
+    samples = np.full((65, 4), 7)
+    samples[3, 0], samples[64, 1], samples[0, 2], samples[1, 2] = 9, 1, -8, 11
+    save_samples(tmp_path / "a.npy", samples)
+    assert np.load(tmp_path / "a.npy").tolist() == [[9, 7, -11, 7]]
+
+
+# Samples in an archive are read as from the folder, and an archive is untrusted: one message, and little memory ------
+
+
+SPARSE = 1 << 32
+LITTLE = 4 << 20
+
+Members = Iterable[tuple[str | zipfile.ZipInfo, bytes]]
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    """Three records with samples."""
+    path = tmp_path / "run"
+    with patch("os.fsync"), RunWriter(path, made_manifest()) as writer:
+        for launch in range(3):
+            samples = MATRIX * (launch + 1)
+            writer.append(sampled(made_record(made_case(), launch, 2e-5), samples), samples)
+    return path
+
+
+def names(run: Path) -> list[str]:
+    return [record.samples.file or "" for record in read_run(run).records if record.samples]
+
+
+def packed_by_hand(run: Path, members: Members, method: int = zipfile.ZIP_DEFLATED) -> bytes:
+    """The run with this archive in the place of its folder."""
+    shutil.rmtree(run / "samples", ignore_errors=True)
+    content = io.BytesIO()
+    with zipfile.ZipFile(content, "w", method) as archive:
+        for name, data in members:
+            archive.writestr(name, data)
+    (run / "samples.zip").write_bytes(content.getvalue())
+    return content.getvalue()
+
+
+def refusal_of(run: Path, most_memory: int | None = None) -> str:
+    """What the first record's samples are refused with, without taking more memory than these bytes."""
+    record = read_run(run).records[0]
+    tracemalloc.start()
+    with pytest.raises(RunReadError) as error:
+        read_samples(run, record)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert most_memory is None or peak < most_memory
+    assert "\n" not in str(error.value)
+    assert str(error.value).startswith(str(run / "samples"))
+    return str(error.value).removeprefix(f"{run}/")
+
+
+@pytest.mark.parametrize("method", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])
+def test_samples_are_read_from_an_archive_as_from_the_folder(run: Path, method: int) -> None:
+    before = [read_run(run).samples(record) for record in read_run(run).records]
+    packed_by_hand(run, [(name, (run / name).read_bytes()) for name in names(run)], method)
+    after = [read_run(run).samples(record) for record in read_run(run).records]
+    assert all(np.array_equal(one, other) for one, other in zip(before, after, strict=True))  # type: ignore[arg-type]
+    assert observe(run).flaws == ()
+    assert not (run / "samples").exists()
+
+
+def test_a_run_is_reached_through_a_link_to_it(run: Path) -> None:
+    pack(run)
+    (run.parent / "latest").symlink_to(run)
+    assert observe(run.parent / "latest").flaws == ()
+
+
+def test_a_file_in_the_folder_comes_before_its_member(run: Path) -> None:
+    """What a launch that goes on wrote last is what its record speaks of."""
+    first = read_run(run).records[0]
+    pack(run)
+    (run / "samples").mkdir()
+    (run / names(run)[0]).write_bytes(array_of(MATRIX + 1))
+    samples = read_run(run).samples(first)
+    assert samples is not None and (samples == MATRIX + 1).all()
+
+
+def test_who_reads_many_members_opens_the_archive_once(run: Path) -> None:
+    pack(run)
+    with patch.object(zipfile, "ZipFile", wraps=zipfile.ZipFile) as opened:
+        observe(run)
+        assert opened.call_count == 1
+        with SampleFiles(run) as files:
+            for record in read_run(run).records:
+                assert files.read(record) is not None
+        assert opened.call_count == 2
+
+
+def test_what_is_wrong_with_an_archive_is_found_out_once(run: Path) -> None:
+    """Of an archive with a directory of many megabytes every record would ask again."""
+    packed_by_hand(run, [("../x", b"")])
+    with patch.object(zipfile, "ZipFile", wraps=zipfile.ZipFile) as opened, SampleFiles(run) as files:
+        for record in read_run(run).records:
+            with pytest.raises(RunReadError, match=r"\.\./x"):
+                files.read(record)
+        assert opened.call_count == 1
+
+
+def test_an_archive_is_refused_with_what_is_wrong_in_it(run: Path, golden: Callable[[str, str], None]) -> None:
+    """Members that are no samples files are never read; but somebody may unpack the archive."""
+    name, said = names(run)[0], list[str]()
+
+    def refuse(
+        *members: tuple[str | zipfile.ZipInfo, bytes], method: int = zipfile.ZIP_DEFLATED, flags: int = 0
+    ) -> None:
+        content = bytearray(packed_by_hand(run, members, method))
+        content[content.index(b"PK\x01\x02") + 8] |= flags
+        (run / "samples.zip").write_bytes(content)
+        said.append(refusal_of(run))
+
+    for other in ("../x.npy", "/etc/x.npy", "samples/../x.npy", "samples/a/b.npy", "x.npy", "samples/"):
+        refuse((name, array_of()), (other, b""))
+    with pytest.warns(UserWarning, match="Duplicate name"):
+        refuse((name, array_of()), (name, array_of(MATRIX + 1)))
+    refuse((names(run)[1], array_of()))
+    refuse((name, array_of()), flags=1)
+    refuse((name, array_of()), method=zipfile.ZIP_BZIP2)
+    refuse((name, array_of()), method=zipfile.ZIP_LZMA)
+    refuse((name, array_of(MATRIX[:, :2])))
+    golden("archive-refusals.txt", "".join(f"{line}\n" for line in said))
+
+
+@pytest.mark.parametrize("content", [b"", b"text", array_of()[:-1]])
+def test_a_member_that_is_no_array_is_refused(run: Path, content: bytes) -> None:
+    packed_by_hand(run, [(names(run)[0], content)])
+    assert refusal_of(run).startswith(f"samples.zip: {names(run)[0]}: ")
+
+
+def test_a_member_that_grows_beyond_its_record_is_refused_before_it_takes_memory(run: Path) -> None:
+    """64 MiB of zeros take 64 KiB in the archive, and would be read as the header of an array."""
+    bomb = b"\x93NUMPY\x02\x00" + struct.pack("<I", 1 << 26) + bytes(1 << 26)
+    packed_by_hand(run, [(names(run)[0], bomb)])
+    del bomb
+    most = LONGEST_HEADER + MATRIX.size * 8
+    assert re.search(rf"{names(run)[0]}: {(1 << 26) + 12} bytes; .* {most} ", refusal_of(run, LITTLE))
+
+
+def test_a_member_that_lies_about_its_size_takes_no_more_memory(run: Path) -> None:
+    """It says 100 bytes, and 64 MiB come out of it."""
+    bomb = b"\x93NUMPY\x02\x00" + struct.pack("<I", 1 << 26) + bytes(1 << 26)
+    content = bytearray(packed_by_hand(run, [(names(run)[0], bomb)]))
+    del bomb
+    for signature, place in ((b"PK\x01\x02", 24), (b"PK\x03\x04", 22)):
+        at = content.index(signature) + place
+        content[at : at + 4] = struct.pack("<I", 100)
+    (run / "samples.zip").write_bytes(content)
+    assert refusal_of(run, LITTLE).startswith(f"samples.zip: {names(run)[0]}: ")
+
+
+def test_a_directory_of_gigabytes_is_refused_before_it_takes_memory(run: Path) -> None:
+    content = packed_by_hand(run, [(names(run)[0], array_of())])
+    end = bytearray(content[content.index(b"PK\x05\x06") :])
+    end[12:16] = struct.pack("<I", SPARSE - 1 - 22)  # its size
+    end[16:20] = struct.pack("<I", 0)  # where it begins
+    with (run / "samples.zip").open("wb") as file:
+        file.seek(SPARSE - 1 - 22)
+        file.write(end)
+    with patch.object(samples_module, "LARGEST_DIRECTORY", 1 << 20):
+        assert re.search("samples.zip: .*directory .* 1 MiB", refusal_of(run, LITTLE))
+
+
+def other_name(content: bytes) -> bytes:
+    """In its own header the member is named otherwise than in the directory."""
+    at = content.index(b"samples/")
+    return content[:at] + b"x" + content[at + 1 :]
+
+
+def other_sample(content: bytes) -> bytes:
+    """One byte of the values; they are stored as they are."""
+    at = content.index(b"PK\x01\x02") - 1
+    return content[:at] + bytes([content[at] ^ 1]) + content[at + 1 :]
+
+
+DAMAGES: dict[str, Callable[[bytes], bytes]] = {
+    "cut off": lambda content: content[: len(content) // 2],
+    "without its directory": lambda content: content[: content.index(b"PK\x01\x02")],
+    "another directory": lambda content: content.replace(b"PK\x01\x02", b"PK\x09\x09"),
+    "another name": other_name,
+    "another sample": other_sample,
+    "empty": lambda content: b"",
+    "text": lambda content: b"no archive",
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_archive_is_refused(run: Path, damage: str) -> None:
+    content = packed_by_hand(run, [(names(run)[0], array_of())], zipfile.ZIP_STORED)
+    (run / "samples.zip").write_bytes(DAMAGES[damage](content))
+    assert refusal_of(run).startswith("samples.zip: ")
+
+
+def test_a_damaged_member_is_refused(run: Path) -> None:
+    content = bytearray(packed_by_hand(run, [(names(run)[0], array_of())]))
+    begin = content.index(b".npy") + 4
+    content[begin : begin + 8] = b"\xff" * 8
+    (run / "samples.zip").write_bytes(content)
+    assert refusal_of(run).startswith(f"samples.zip: {names(run)[0]}: ")
+
+
+@pytest.mark.parametrize("make", [Path.mkdir, os.mkfifo, lambda path: path.symlink_to(path.parent / "other.zip")])
+def test_an_archive_that_is_no_plain_file_is_refused(run: Path, make: Callable[[Path], None]) -> None:
+    packed_by_hand(run, [(names(run)[0], array_of())])
+    (run / "samples.zip").rename(run / "other.zip")
+    make(run / "samples.zip")
+    message = refusal_of(run)
+    assert message.startswith("samples.zip: ") and ("symbolic link" in message) == (run / "samples.zip").is_symlink()
+
+
+def test_a_damaged_archive_is_told_of_as_damaged_files_are(run: Path) -> None:
+    packed_by_hand(run, [("../x", b"")])
+    (flaw,) = observe(run).flaws
+    assert (flaw.kind, flaw.values[:3]) == ("unreadable", (3, 3, 3))
+
+
+def test_a_plain_file_that_is_larger_than_its_record_says_is_not_read(run: Path) -> None:
+    name = names(run)[0]
+    os.truncate(run / name, LONGEST_HEADER + MATRIX.size * 8 + 1)
+    assert refusal_of(run).startswith(f"{name}: {LONGEST_HEADER + MATRIX.size * 8 + 1} bytes; ")
+
+
+def test_the_name_in_a_record_stays_inside_the_archive(run: Path) -> None:
+    record: Record = read_run(run).records[0]
+    pack(run)
+    assert record.samples is not None
+    outside = msgspec.structs.replace(record, samples=msgspec.structs.replace(record.samples, file="../x.npy"))
+    with pytest.raises(RunReadError, match="inside samples/"):
+        read_run(run).samples(outside)

@@ -64,30 +64,49 @@ def kinds(names: frozenset[str]) -> set[str]:
     return {name.rpartition(" ")[0].partition(" ")[0] for name in names}
 
 
-def test_processes_that_share_nothing_hold_nothing_in_common(holding: Holding) -> None:
-    assert holding("") & holding("") == frozenset()
+@pytest.mark.parametrize(
+    ("body", "kind"),
+    [
+        ("", "temporary"),
+        ("memory = mmap.mmap(-1, 4096)", "memory"),
+        ("server = socket.create_server(('127.0.0.1', 0))", "connection"),
+    ],
+)
+def test_processes_that_share_nothing_hold_nothing_in_common(holding: Holding, body: str, kind: str) -> None:
+    """Memory of a child without a file too: the kernel gives each such mapping an inode of its own."""
+    one, other = holding(body), holding(body)
+    assert kind in kinds(one) and one & other == frozenset()
 
 
-# Memory --------------------------------------------------------------------------------------------------------------
+# Memory and files ----------------------------------------------------------------------------------------------------
 
-MAPPED = "mapped(os.open({path!r}, os.O_RDWR){more})"
-PRIVATE, READ_ONLY = ", flags=2", ", prot=1"
+MAPPED = "mapped(os.open({path!r}, os.O_RDWR))"
 
 
-@pytest.mark.parametrize(("more", "common"), [("", {"memory"}), (PRIVATE, set()), (READ_ONLY, set())])
-def test_a_file_that_is_mapped(holding: Holding, tmp_path: Path, more: str, common: set[str]) -> None:
-    paths = [tmp_path / name for name in ("a", "b")]
-    for path in paths:
-        path.write_bytes(bytes(4096))
-    one, same, other = (holding(MAPPED.format(path=str(path), more=more)) for path in (paths[0], paths[0], paths[1]))
-    assert kinds(one & same) == common
-    assert one & other == frozenset()
+@pytest.mark.parametrize(
+    ("body", "common"),
+    [
+        (MAPPED, {"memory"}),
+        ("mapped(os.open({path!r}, os.O_RDWR), flags=2)", set()),
+        ("mapped(os.open({path!r}, os.O_RDWR), prot=1)", set()),
+        ("file = open({path!r}, 'rb')", set()),
+        ("file = open({path!r}, 'wb')", {"file"}),
+        ("file = open({path!r}, 'r+b')", {"file"}),
+        ("file = open({path!r}, 'ab')", {"file"}),
+    ],
+)
+def test_a_file_that_is_mapped_or_open(holding: Holding, tmp_path: Path, body: str, common: set[str]) -> None:
+    """Not where it is mapped as private, or only read."""
+    for name in "ab":
+        (tmp_path / name).write_bytes(bytes(4096))
+    one, same, other = (holding(body.format(path=str(tmp_path / name))) for name in "aab")
+    assert kinds(one & same) == common and one & other == frozenset()
 
 
 def test_a_file_that_is_mapped_by_another_name(holding: Holding, tmp_path: Path) -> None:
     (tmp_path / "a").write_bytes(bytes(4096))
     os.link(tmp_path / "a", tmp_path / "b")
-    one, other = (holding(MAPPED.format(path=str(tmp_path / name), more="")) for name in "ab")
+    one, other = (holding(MAPPED.format(path=str(tmp_path / name))) for name in "ab")
     assert kinds(one & other) == {"memory"}
 
 
@@ -142,25 +161,6 @@ def test_a_segment_of_system_v(holding: Holding) -> None:
     assert one & other == frozenset()
 
 
-def test_memory_that_is_shared_with_a_child_is_named_alike(holding: Holding) -> None:
-    """Without a file: the kernel gives each such mapping an inode of its own."""
-    body = "memory = mmap.mmap(-1, 4096)"
-    one, other = holding(body), holding(body)
-    assert "memory" in kinds(one) and one & other == frozenset()
-
-
-# Files and pipes -----------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(("mode", "common"), [("rb", set()), ("wb", {"file"}), ("r+b", {"file"}), ("ab", {"file"})])
-def test_an_open_file(holding: Holding, tmp_path: Path, mode: str, common: set[str]) -> None:
-    for name in ("a", "b"):
-        (tmp_path / name).touch()
-    one, same, other = (holding(f"file = open({str(tmp_path / name)!r}, {mode!r})") for name in "aab")
-    assert kinds(one & same) == common
-    assert one & other == frozenset()
-
-
 def test_a_pipe_with_a_name(holding: Holding, tmp_path: Path) -> None:
     """Whichever end is open; those that the caller knows of are left out."""
     os.mkfifo(tmp_path / "a")
@@ -180,36 +180,19 @@ def test_standard_streams_are_those_of_whoever_starts_a_process(tmp_path: Path) 
 # Connections ---------------------------------------------------------------------------------------------------------
 
 
-def test_both_ends_of_a_connection_have_one_name(holding: Holding) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port = server.getsockname()[1]
-        one = holding(f"connection = socket.create_connection(('127.0.0.1', {port}))")
-        accepted, _ = server.accept()
-        with accepted:
-            other = holding(f"fd = {accepted.fileno()}", fds=(accepted.fileno(),))
-            with socket.create_connection(("127.0.0.1", port)) as beside:
-                third = holding(f"fd = {beside.fileno()}", fds=(beside.fileno(),))
-    assert kinds(one & other) == {"connection"}
-    assert one & third == frozenset()
-
-
-def test_over_ipv6_too(holding: Holding) -> None:
+@pytest.mark.parametrize("address", ["127.0.0.1", "::1"])
+def test_both_ends_of_a_connection_have_one_name(holding: Holding, address: str) -> None:
     try:
-        server = socket.create_server(("::1", 0), family=socket.AF_INET6)
+        server = socket.create_server((address, 0), family=socket.AF_INET6 if ":" in address else socket.AF_INET)
     except OSError as error:
         pytest.skip(f"this machine has no IPv6: {error}")
     with server:
-        one = holding(f"connection = socket.create_connection(('::1', {server.getsockname()[1]}))")
+        port = server.getsockname()[1]
+        one = holding(f"connection = socket.create_connection(({address!r}, {port}))")
         accepted, _ = server.accept()
-        with accepted:
-            other = holding("", fds=(accepted.fileno(),))
-    assert kinds(one & other) == {"connection"}
-
-
-def test_sockets_that_listen_on_ports_of_their_own_share_nothing(holding: Holding) -> None:
-    body = "server = socket.create_server(('127.0.0.1', 0))"
-    one, other = holding(body), holding(body)
-    assert "connection" in kinds(one) and one & other == frozenset()
+        with accepted, socket.create_connection((address, port)) as beside:
+            other, third = (holding("", fds=(end.fileno(),)) for end in (accepted, beside))
+    assert kinds(one & other) == {"connection"} and one & third == frozenset()
 
 
 def test_a_listening_socket_that_two_have_is_shared(holding: Holding) -> None:

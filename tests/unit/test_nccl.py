@@ -1,0 +1,443 @@
+"""The nccl dialect of every row: its Python form and its C form do the same, with the same arguments, in one order.
+
+The arguments are the real ones, over a library, a device and an MPI that only write down what is asked of them.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import msgspec
+import pytest
+from tests.processes import LIMIT, wait_for
+from tests.unit.test_case import CASE
+from tests.unit.traced import COMM, STREAM, WORLD, Call, Device, Trace
+
+from collbench import collectives
+from collbench.backends.nccl import NcclArguments, NcclSession, ServerArguments, WorkerArguments
+from collbench.bindings.gpu.device import DeviceBlocks
+from collbench.bindings.gpu.nccl import DATATYPE, OP, Communicators, NcclLog, chosen, says_lost, transports
+from collbench.bindings.gpu.shared_library import to_word
+from collbench.bindings.operations import as_parts
+from collbench.bindings.spec import Seen
+from collbench.collectives.case import CollectiveCase
+from collbench.collectives.row import C, Collective, Prepared
+from collbench.errors import LibraryError, Unsupported
+from collbench.timing.call import Halt
+
+ROWS = [name for name in collectives.names() if "nccl" in collectives.get(name).dialects]
+COUNT, RANKS = 24, (2, 3, 5)
+
+FLOAT, MAX = DATATYPE["float32"], OP["max"]
+#: Parameters of nccl.h, mpi.h and cuda_runtime_api.h whose words are known, by their place among all.
+KNOWN = {
+    "ncclAllReduce": {2: COUNT, 3: FLOAT, 4: MAX, 5: COMM, 6: STREAM},
+    "ncclReduce": {2: COUNT, 3: FLOAT, 4: MAX, 6: COMM, 7: STREAM},
+    "ncclBroadcast": {2: COUNT, 3: FLOAT, 5: COMM, 6: STREAM},
+    "ncclAllGather": {2: COUNT, 3: FLOAT, 4: COMM, 5: STREAM},
+    "ncclReduceScatter": {2: COUNT, 3: FLOAT, 4: MAX, 5: COMM, 6: STREAM},
+    "ncclSend": {1: COUNT, 2: FLOAT, 4: COMM, 5: STREAM},
+    "ncclRecv": {1: COUNT, 2: FLOAT, 4: COMM, 5: STREAM},
+    "ncclGroupStart": {}, "ncclGroupEnd": {},
+    "MPI_Send": {5: WORLD}, "MPI_Recv": {5: WORLD},
+    "cudaMemcpyAsync": {4: STREAM}, "cudaStreamSynchronize": {0: STREAM},
+}  # fmt: skip
+#: Where the root stands; among the workers of a server, the chief's 0.
+ROOT = {"ncclReduce": 5, "ncclBroadcast": 4}
+LENGTHS = {
+    "ncclAllReduce": 7, "ncclReduce": 8, "ncclBroadcast": 7, "ncclAllGather": 6, "ncclReduceScatter": 7, "ncclSend": 6,
+    "ncclRecv": 6, "ncclGroupStart": 0, "ncclGroupEnd": 0, "MPI_Send": 6, "MPI_Recv": 7, "cudaMemcpyAsync": 5,
+    "cudaStreamSynchronize": 1,
+}  # fmt: skip
+
+
+def arguments_of(row: Collective, case: CollectiveCase, rank: int, trace: Trace) -> Any:
+    device: Any = Device(trace)
+    nccl, comm = trace.library(), trace.communicator()
+    if not row.has_server:
+        return NcclArguments(nccl, comm, device, case, row, COUNT, rank)
+    if rank == case.root:
+        return ServerArguments(trace.mpi(), case, row, COUNT, rank)
+    return WorkerArguments(trace.mpi(), nccl, comm, device, case, row, COUNT, rank)
+
+
+def cases(row: Collective) -> Iterator[tuple[CollectiveCase, int]]:
+    """Every rank of worlds of some sizes, with every root, in place and not."""
+    for ranks in RANKS:
+        for root in range(ranks) if row.rooted else (None,):
+            for in_place in (False, True) if row.has_in_place else (False,):
+                for rank in range(ranks):
+                    yield msgspec.structs.replace(
+                        CASE, collective=row.name, backend="nccl", ranks=ranks, root=root, in_place=in_place,
+                        op="max" if row.reduces else None, staging="pinned" if row.has_server else None,
+                    ), rank  # fmt: skip
+
+
+def words_of(call: C) -> Call:
+    words = tuple(map(to_word, call.arguments))
+    return call.function, words[:6] if call.function == "MPI_Recv" else words
+
+
+def prepared(row: Collective, case: CollectiveCase, rank: int, trace: Trace) -> Prepared | None:
+    """None where NCCL has no such form."""
+    try:
+        return row.dialects["nccl"](arguments_of(row, case, rank, trace))
+    except Unsupported:
+        if case.in_place and row.name in ("alltoall", "sendrecv"):
+            return None
+        raise
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_both_forms_do_the_same(name: str) -> None:
+    row, compared = collectives.get(name), 0
+    for case, rank in cases(row):
+        trace = Trace()
+        operation = prepared(row, case, rank, trace)
+        for part in () if operation is None else operation.all_parts:
+            trace.calls.clear()
+            part.python()
+            assert part.c is not None
+            assert [words_of(call) for call in part.c] == trace.calls, (case, rank, part.name)
+            compared += len(trace.calls)
+    assert compared > 0
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_c_calls_have_the_parameters_of_the_headers(name: str) -> None:
+    row = collectives.get(name)
+    for case, rank in cases(row):
+        operation = prepared(row, case, rank, Trace())
+        for call in (call for part in (() if operation is None else operation.all_parts) for call in part.c or ()):
+            words = tuple(map(to_word, call.arguments))
+            assert len(words) == LENGTHS[call.function]
+            assert all(words[place] == known for place, known in KNOWN[call.function].items()), call.function
+            if call.function in ROOT:
+                assert words[ROOT[call.function]] == (0 if row.has_server else case.root)
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_input_and_result_have_the_blocks_of_the_row(name: str) -> None:
+    row = collectives.get(name)
+    for case, rank in cases(row):
+        operation = prepared(row, case, rank, Trace())
+        if operation is None:
+            continue
+        blocks = row.blocks(rank, case.ranks, case.root or 0)
+        assert (0 if operation.input is None else operation.input.shape[0]) == blocks.send
+        assert sum(part.shape[0] for part in as_parts(operation.output)) == blocks.recv
+        assert operation.in_place == case.in_place
+
+
+@pytest.mark.parametrize("name", [name for name in ROWS if not collectives.get(name).has_server])
+def test_in_place_is_memory_that_is_shared_and_out_of_place_is_not(name: str) -> None:
+    """On the ranks that have both an input and a result."""
+    row = collectives.get(name)
+    for case, rank in cases(row):
+        operation = prepared(row, case, rank, Trace())
+        if operation is not None and operation.input is not None and operation.output is not None:
+            assert overlap(operation.input, operation.output) == case.in_place, (case, rank)
+
+
+def overlap(first: DeviceBlocks, second: DeviceBlocks) -> bool:
+    return first.address < second.address + second.size and second.address < first.address + first.size
+
+
+@pytest.mark.parametrize("name", ["ps_bcast", "ps_gather"])
+def test_every_rank_names_the_same_parts(name: str) -> None:
+    row = collectives.get(name)
+    all_found = [prepared(row, case, rank, Trace()) for case, rank in cases(row)]
+    named = {tuple(part.name for part in found.parts) for found in all_found if found is not None}
+    assert named == {("server link", "gpus") if name == "ps_bcast" else ("gpus", "server link")}
+
+
+@pytest.mark.parametrize("name", ["ps_bcast", "ps_gather"])
+@pytest.mark.parametrize("ranks", RANKS)
+def test_what_the_server_sends_the_chief_receives_and_nobody_else(name: str, ranks: int) -> None:
+    row = collectives.get(name)
+    for root in range(ranks):
+        case = next(c for c, _ in cases(row) if (c.ranks, c.root) == (ranks, root))
+        passed: dict[int, list[Call]] = {}
+        for rank in range(ranks):
+            operation = prepared(row, case, rank, Trace())
+            assert operation is not None
+            (link,) = (part for part in operation.parts if part.name == "server link")
+            passed[rank] = [words_of(call) for call in link.c or ()]
+        chief = 1 if root == 0 else 0
+        (mine,), (theirs,) = passed.pop(root), passed.pop(chief)
+        assert {mine[0], theirs[0]} == {"MPI_Send", "MPI_Recv"}
+        assert mine[0] == ("MPI_Send" if name == "ps_bcast" else "MPI_Recv")
+        assert (mine[1][3], theirs[1][3]) == (chief, root)
+        assert mine[1][1] == theirs[1][1] == (1 if name == "ps_bcast" else ranks - 1) * COUNT
+        assert not any(passed.values())
+
+
+@pytest.mark.parametrize(
+    ("text", "lost"),
+    [
+        ("ncclRemoteError: A call failed", True), ("NCCL_ERROR_REMOTE_ERROR: network", True),
+        ("error 6 (remote process exited)", True), ("ncclInternalError: Internal check failed.", False),
+    ],
+)  # fmt: skip
+def test_nccls_words_for_a_lost_rank(text: str, lost: bool) -> None:
+    assert says_lost(RuntimeError(text)) is says_lost(LibraryError(text)) is lost
+    assert not says_lost(ValueError(text))
+
+
+# NCCL's log, on lines as NCCL writes them ----------------------------------------------------------------------------
+
+
+CONNECTIONS = """\
+host:1:2 [0] NCCL INFO Using network Socket
+host:1:2 [0] NCCL INFO Channel 00/0 : 0[0] -> 1[1] via P2P/CUMEM
+host:1:2 [0] NCCL INFO Channel 01/0 : 0[0] -> 1[1] via P2P/IPC
+host:1:2 [0] NCCL INFO Channel 00/0 : 1[1] -> 0[0] [receive] via NET/Socket/0
+host:1:2 [0] NCCL INFO Channel 00/0 : 0[0] -> 1[1] [send] via NET/IB/3/GDRDMA
+host:1:2 [0] NCCL INFO Channel 00 : 0[1a000] -> 1[3d000] via SHM/direct/direct
+host:1:2 [0] NCCL INFO Channel 02 : 0[1a000] -> 1[3d000] via P2P/direct pointer, comm 0x5
+host:1:2 [0] NCCL INFO Connected all rings
+host:1:2 [0] NCCL INFO Trees [0] 1/-1/-1->0->-1 via nothing
+"""
+
+NEW = "host:1:2 [0] NCCL INFO AllReduce: 8 Bytes -> Algo RING proto LL channel{Lo..Hi}={0..0}\n"
+OLD = "host:1:2 [0] NCCL INFO AllReduce: 1048576 Bytes -> Algo 1 proto 2 time 12.3\n"
+
+
+def test_ways_of_connections() -> None:
+    assert transports(CONNECTIONS) == [
+        "P2P/CUMEM", "P2P/IPC", "NET/Socket/0", "NET/IB/3/GDRDMA", "SHM/direct/direct", "P2P/direct",
+    ]  # fmt: skip
+    assert transports("") == []
+
+
+@pytest.mark.parametrize(
+    ("text", "algorithm", "protocol"),
+    [
+        (NEW, "RING", "LL"),
+        (OLD, "RING", "SIMPLE"),
+        (OLD.replace("Algo 1 proto 2", "Algo 0 proto 1"), "TREE", "LL128"),
+        (OLD.replace("Algo 1 proto 2", "Algo 4 proto 0"), "NVLS", "LL"),
+        (OLD.replace("Algo 1 proto 2", "Algo 9 proto 7"), "9", "7"),
+        (NEW.replace("RING", "NVLS_TREE").replace("LL ", "SIMPLE "), "NVLS_TREE", "SIMPLE"),
+        (OLD + NEW, "RING", "LL"),
+        (NEW + OLD, "RING", "SIMPLE"),
+    ],
+)
+def test_what_was_chosen_last(text: str, algorithm: str, protocol: str) -> None:
+    assert chosen(text) == Seen(algorithm, protocol)
+    assert chosen(CONNECTIONS + text, "P2P/IPC") == Seen(algorithm, protocol, "P2P/IPC")
+
+
+@pytest.mark.parametrize("text", ["", CONNECTIONS])
+def test_nothing_was_chosen(text: str) -> None:
+    """Sends and receives have no algorithm."""
+    assert chosen(text, "SHM") == Seen(transport="SHM")
+
+
+class Library:
+    """A library that writes connections or choices to the file that the environment names, as it is told to."""
+
+    def __init__(self, rereads: bool = True) -> None:
+        self.rereads = rereads
+        self.subsystems = ""
+        self.file = Path("/nowhere")
+        self.listen()
+
+    def listen(self) -> None:
+        """Read the environment: when it starts, and when it is told to."""
+        self.subsystems = os.environ.get("NCCL_DEBUG_SUBSYS", "")
+        self.file = Path(os.environ.get("NCCL_DEBUG_FILE", "/nowhere"))
+
+    def reread(self) -> bool:
+        if self.rereads:
+            self.listen()
+        return self.rereads
+
+    def write(self, text: str) -> None:
+        with self.file.open("a", encoding="utf-8") as file:
+            file.write(text)
+
+    def perform(self) -> None:
+        if self.subsystems == "TUNING":
+            self.write(NEW)
+
+
+@pytest.fixture(autouse=True)
+def _environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without NCCL's variables."""
+    before = {name: value for name, value in os.environ.items() if not name.startswith("NCCL_DEBUG")}
+    monkeypatch.setattr(os, "environ", before)
+
+
+@pytest.fixture
+def log() -> NcclLog:
+    log = NcclLog()
+    log.begin()
+    return log
+
+
+def test_the_choice_is_logged_for_one_operation_and_connections_for_all(log: NcclLog) -> None:
+    library = Library()
+    assert "P2P" in library.subsystems.split(",")
+    library.write("host:1:2 [0] NCCL INFO Channel 00/0 : 0[0] -> 1[1] via SHM/direct\n")
+    assert log.transport() == "SHM/direct"
+    assert log.observe(library.reread, library.perform) == Seen("RING", "LL", "SHM/direct")
+    assert library.subsystems != "TUNING", "samples would be logged"
+    assert log.observe(library.reread, lambda: None) == Seen(transport="SHM/direct"), "the choice before is no choice"
+    library.write("host:1:2 [0] NCCL INFO Channel 00/0 : 0[0] -> 1[1] via P2P/IPC\n")
+    assert log.transport() == "P2P/IPC, SHM/direct"
+
+
+def test_the_log_goes_on_when_the_operation_fails(log: NcclLog) -> None:
+    library = Library()
+
+    def fail() -> None:
+        raise RuntimeError("from the library")
+
+    with pytest.raises(RuntimeError, match="from the library"):
+        log.observe(library.reread, fail)
+    assert library.subsystems != "TUNING"
+
+
+def test_a_version_that_cannot_be_told_again_tells_connections_alone(log: NcclLog) -> None:
+    library = Library(rereads=False)
+    library.write(CONNECTIONS)
+    performed: list[int] = []
+    seen = log.observe(library.reread, lambda: performed.append(1))
+    assert (seen.algorithm, seen.protocol) == (None, None)
+    assert "P2P/CUMEM" in (seen.transport or "")
+    assert performed == [1]
+
+
+def test_a_log_that_the_user_asked_for_is_left_alone() -> None:
+    os.environ |= {"NCCL_DEBUG": "WARN", "NCCL_DEBUG_FILE": "/home/me/nccl.log"}
+    before = dict(os.environ)
+    log = NcclLog()
+    log.begin()
+    library = Library()
+    performed: list[int] = []
+    assert log.observe(library.reread, lambda: performed.append(1)) == Seen()
+    assert performed == [1], "every rank performs it, whoever has a log"
+    assert log.transport() is None
+    assert dict(os.environ) == before
+
+
+def test_the_environment_does_not_move_while_the_library_may_read_it(log: NcclLog) -> None:
+    """A name that is added or taken away would move it under the library's own threads."""
+    names, library = list(os.environ), Library()
+    seen: list[list[str]] = []
+    log.observe(library.reread, lambda: seen.append(list(os.environ)))
+    assert [*seen, list(os.environ)] == [names, names]
+
+
+def test_nothing_of_the_log_is_left_behind(log: NcclLog) -> None:
+    """However the process ends: the file has no name in any folder."""
+    target = Path(os.environ["NCCL_DEBUG_FILE"]).readlink()
+    assert not Path(str(target).removesuffix(" (deleted)")).exists()
+
+
+# A session: nothing is asked of communicators that are being aborted, and the environment does not move --------------
+
+
+ALLREDUCE = msgspec.structs.replace(CASE, collective="allreduce", backend="nccl")
+
+
+def session(comms: Any) -> Any:
+    made: Any = NcclSession.__new__(NcclSession)
+    made._halt, made._comms, made._in_use = Halt(), comms, None
+    return made
+
+
+def ask(made: Any) -> object:
+    return made._communicator(ALLREDUCE, collectives.get("allreduce"))
+
+
+@pytest.mark.parametrize(
+    ("act", "name"), [(ask, "get"), (lambda made: made.close(), "close"), (lambda made: made.reset(), "drop")]
+)
+def test_who_is_halted_asks_nothing_of_communicators(act: Callable[[Any], object], name: str) -> None:
+    """Another thread is freeing them; this one blocks until the process ends."""
+    asked: list[str] = []
+    comms = {one: lambda *_, one=one: asked.append(one) for one in ("get", "close", "drop")}
+    made = session(SimpleNamespace(**comms))
+    made._halt.set()
+    thread = threading.Thread(target=act, args=(made,), daemon=True)
+    thread.start()
+    wait_for(lambda: asked or made._halt.wait_for_caller(0.0))
+    assert asked == []
+    made._halt.flag[:] = bytes(4)
+    thread.join(LIMIT)
+    assert asked == [name]
+
+
+def test_who_is_halted_while_a_communicator_is_made_does_not_use_it() -> None:
+    """Memory would be registered with it next."""
+    got: list[object] = []
+    made = session(None)
+    made._comms = SimpleNamespace(get=lambda *_: made._halt.set())
+    thread = threading.Thread(target=lambda: got.append(ask(made)), daemon=True)
+    thread.start()
+    wait_for(lambda: got or made._halt.wait_for_caller(0.0))
+    assert got == []
+    made._halt.flag[:] = bytes(4)
+    thread.join(LIMIT)
+    assert got == [None]
+
+
+def test_all_communicators_are_destroyed_in_the_order_in_which_all_ranks_used_them() -> None:
+    done: list[str] = []
+    comms = Communicators()
+    for name in ("a", "b", "c"):
+        one: Any = SimpleNamespace(destroy=partial(done.append, name), async_error=lambda: "asked")
+        comms.get(name, partial(one.__class__, **vars(one)))
+    comms.get("server", lambda: None)
+    comms.get("a", lambda: None)
+    comms.close()
+    assert done == ["b", "c", "a"]
+    assert comms.async_error() is None
+
+
+def test_a_communicator_whose_call_failed_is_aborted_and_made_anew() -> None:
+    done: list[str] = []
+    comms = Communicators()
+    for name in ("a", "b"):
+        one: Any = SimpleNamespace(abort=partial(done.append, name))
+        comms.get(name, partial(one.__class__, **vars(one)))
+    for key in ("a", "a", "never made"):
+        comms.drop(key)
+    assert done == ["a"]
+    assert comms.get("a", lambda: None) is None
+
+
+MOVES = """
+import ctypes
+from collbench.bindings.gpu.nccl import reserve_settings, settings
+block = ctypes.c_void_p.in_dll(ctypes.CDLL(None), "environ")
+names, many = ctypes.cast(block, ctypes.POINTER(ctypes.c_void_p)), 0
+while names[many]:
+    many += 1
+full = (ctypes.c_void_p * (many + 1))(*names[:many], None)  # as where a process begins: without room for a name
+block.value = ctypes.addressof(full)
+{first}
+before = block.value
+for names in ({{"NCCL_ALGO": "Ring"}}, {{"NCCL_PROTO": "LL128"}}, {{"NCCL_ALGO": "Tree", "NCCL_PROTO": "Simple"}}):
+    with settings(names):
+        print(block.value == before)
+"""
+
+
+@pytest.mark.parametrize(("first", "stays"), [("reserve_settings()", "True"), ("", "False")])
+def test_settings_of_a_communicator_do_not_move_the_environment(first: str, stays: str) -> None:
+    """The library's own threads read it, without a lock."""
+    argv = (sys.executable, "-c", MOVES.format(first=first))
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=LIMIT, check=True)
+    assert set(done.stdout.split()) >= {stays}
+    assert "False" not in done.stdout or not first
