@@ -269,7 +269,8 @@ def meanwhile(*calls: Callable[[], object]) -> list[object]:
 def test_rank_0_reports_and_all_get_the_order(link: WorldLink, ranks: list[DriverLink]) -> None:
     for order in (BEGIN, END):
         for rank in ranks:
-            reports(rank, link)
+            rank.report(STANDS)
+        assert link.report(LIMIT) == STANDS
         assert link.report(0.05) is None
         link.order(order)
         assert meanwhile(*(rank.sleep for rank in ranks)) == [order] * RANKS
