@@ -400,7 +400,7 @@ SLICES: dict[str, tuple[Callable[[int], int], list[Order], int, StopRule, dict[s
 
 
 @pytest.mark.parametrize("which", SLICES)
-def test_slices(driver: Driver, rank: Turns, which: str) -> None:
+def test_what_a_slice_reports_and_keeps(driver: Driver, rank: Turns, which: str) -> None:
     takes, orders, most, stop, expected, kept, notes = SLICES[which]
     of = sampling(made := Made(takes), most=most, stop=stop)
     ended, (_, *reports) = slices(driver, rank, of, *orders, END)
