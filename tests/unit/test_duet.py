@@ -46,7 +46,7 @@ from collbench.launch.engines.fake import FakeEngineSession
 from collbench.launch.expansion import MOST_WORLDS
 from collbench.schema.case import Gate
 from collbench.schema.plan import Plan
-from collbench.schema.world import SliceRule
+from collbench.schema.world import Order, SliceRule
 from collbench.timing.loop import LARGEST_SLACK
 
 __all__ = ["turns"]
@@ -202,50 +202,38 @@ def test_how_long_the_slices_of_a_world_take(operation: float, seconds: float) -
 
 ROUNDTIME = msgspec.structs.replace(PLAN, gate="auto", sizes=("8",))
 BOTH: dict[str, tuple[Gate, int]] = {A: ("roundtime", 1000), B: ("roundtime", 1000)}
-#: So many of 20 samples are late in one world or both, and what the slices of both are then.
-GATES: dict[str, tuple[Worlds, dict[str, Any], list[tuple[Gate, int, bool]]]] = {
-    "the larger slack": (
-        Worlds(ready=BOTH | {B: ("roundtime", 5000)}), {},
-        [("roundtime", 5000, True), *[("roundtime", 5000, False)] * 2],
-    ),
-    "the barrier of one": (
-        Worlds(ready=BOTH | {B: ("barrier", 0)}), {}, [("barrier", 1000, True), *[("barrier", 1000, False)] * 2],
-    ),
-    "5 % late": (
-        Worlds(ready=BOTH, late=lambda place, size, order: int(place == B)), {},
-        [("roundtime", 1000, True), *[("roundtime", 1000, False)] * 2],
-    ),
-    "10 % late": (
-        Worlds(ready=BOTH, late=lambda place, size, order: 2 * (place == B)), {},
-        [("roundtime", 1000, True), ("roundtime", 2000, False), ("roundtime", 4000, False)],
-    ),
+Late = Callable[[str, int, Order], int]
+ROUND, BARRIER, HIGHEST = "roundtime", "barrier", LARGEST_SLACK
+#: What B or A need, how many of 20 samples are late, what the plan says, and gates and slacks of the slices of both.
+GATES: dict[str, tuple[dict[str, tuple[Gate, int]], Late, dict[str, Any], list[tuple[str, int]]]] = {
+    "the larger slack": ({B: ("roundtime", 5000)}, lambda *_: 0, {}, [(ROUND, 5000)] * 3),
+    "the barrier of one": ({B: ("barrier", 0)}, lambda *_: 0, {}, [(BARRIER, 1000)] * 3),
+    "5 % late": ({}, lambda place, *_: int(place == B), {}, [(ROUND, 1000)] * 3),
+    "10 % late": ({}, lambda place, *_: 2 * (place == B), {}, [(ROUND, 1000), (ROUND, 2000), (ROUND, 4000)]),
     "55 % late": (
-        Worlds(ready=BOTH, late=lambda place, size, order: 11 if place == B and order.slack < 16000 else 0), {},
-        [("roundtime", 1000, True), ("roundtime", 4000, False), ("roundtime", 16000, False)],
+        {}, lambda place, size, order: 11 * (place == B and order.slack < 16000), {},
+        [(ROUND, 1000), (ROUND, 4000), (ROUND, 16000)],
     ),
-    "late at the largest slack": (
-        Worlds(ready=BOTH | {A: ("roundtime", LARGEST_SLACK)}, late=lambda *_: 2), {},
-        [("roundtime", LARGEST_SLACK, True), *[("roundtime", LARGEST_SLACK, False)] * 2],
-    ),
+    "late at the largest slack": ({A: ("roundtime", HIGHEST)}, lambda *_: 2, {}, [(ROUND, HIGHEST)] * 3),
     "mostly late": (
-        Worlds(ready=BOTH, late=lambda place, size, order: 15 if place == B and order.gate == "roundtime" else 0), {},
-        [("roundtime", 1000, True), ("roundtime", 4000, False), ("roundtime", 16000, False),
-         ("barrier", 64000, True), *[("barrier", 64000, False)] * 2],
+        {}, lambda place, size, order: 15 * (place == B and order.gate == "roundtime"), {},
+        [(ROUND, 1000), (ROUND, 4000), (ROUND, 16000), *[(BARRIER, 64000)] * 3],
     ),
     "mostly late, and the plan fixes the gate": (
-        Worlds(ready=BOTH, late=lambda *_: 15), {"gate": "roundtime"},
-        [("roundtime", 1000, True), ("roundtime", 4000, False), ("roundtime", 16000, False)],
+        {}, lambda *_: 15, {"gate": "roundtime"}, [(ROUND, 1000), (ROUND, 4000), (ROUND, 16000)],
     ),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("which", GATES)
 def test_gate_and_slack_are_those_of_the_world_that_needs_more(which: str) -> None:
-    worlds, values, expected = GATES[which]
-    worlds.heard.clear()
+    ready, late, values, expected = GATES[which]
+    worlds = Worlds(ready=BOTH | ready, late=late)
     heard = carried_out(worlds, ROUNDTIME, **values)
     for place in (A, B):
-        assert [(order.gate, order.slack, order.anew) for order in worlds.slices(place)] == expected
+        assert [(order.gate, order.slack) for order in worlds.slices(place)] == expected
+        gates = [order.gate for order in worlds.slices(place)]
+        assert [order.anew for order in worlds.slices(place)] == [n == gates.index(g) for n, g in enumerate(gates)]
     assert {len(duet_of(record).slices) for record in heard.records} == {ROUNDS}, "what is before another gate is none"
 
 

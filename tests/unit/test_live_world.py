@@ -234,10 +234,24 @@ def remote(tmp_path: Path) -> Iterator[WorldLink]:
         yield made
 
 
+Join = Callable[..., list[DriverLink]]
+
+
 @pytest.fixture
-def ranks(link: WorldLink, tmp_path: Path) -> Iterator[list[DriverLink]]:
+def join(tmp_path: Path) -> Iterator[Join]:
+    """Ranks that connect, of those of the world; all of them where none is named."""
     with ExitStack() as stack:
-        yield [stack.enter_context(closing(DriverLink(tmp_path, rank))) for rank in range(RANKS)]
+
+        def joined(*numbers: int) -> list[DriverLink]:
+            links = [DriverLink(tmp_path, rank) for rank in numbers or range(RANKS)]
+            return [stack.enter_context(closing(link)) for link in links]
+
+        yield joined
+
+
+@pytest.fixture
+def ranks(link: WorldLink, join: Join) -> list[DriverLink]:
+    return join()
 
 
 def reports(rank: DriverLink, driver: WorldLink, report: Report = STANDS) -> None:
@@ -350,24 +364,23 @@ def test_pipes_that_cannot_all_be_made_are_given_back(tmp_path: Path) -> None:
 # Connections ---------------------------------------------------------------------------------------------------------
 
 
-def port_of(folder: Path) -> int:
-    return msgspec.json.decode((folder / ADDRESS).read_bytes(), type=Address).port
+def address_in(folder: Path) -> Address:
+    return msgspec.json.decode((folder / ADDRESS).read_bytes(), type=Address)
 
 
-def test_an_order_waits_for_ranks_that_are_about_to_connect(remote: WorldLink, tmp_path: Path) -> None:
-    first = DriverLink(tmp_path, 0)
+def stranger_to(folder: Path) -> socket.socket:
+    return socket.create_connection(("127.0.0.1", address_in(folder).port))
+
+
+def test_an_order_waits_for_ranks_that_are_about_to_connect(remote: WorldLink, join: Join) -> None:
+    (first,) = join(0)
     reports(first, remote)
 
     def later() -> Order:
         time.sleep(0.2)
-        with_rank = [DriverLink(tmp_path, rank) for rank in (1, 2)]
-        order = with_rank[0].sleep()
-        for one in with_rank:
-            one.close()
-        return order
+        return join(1, 2)[0].sleep()
 
     assert meanwhile(later, lambda: remote.order(BEGIN), first.sleep) == [BEGIN, None, BEGIN]
-    first.close()
 
 
 def test_a_rank_that_is_gone_does_not_hold_up_the_others(
@@ -389,22 +402,18 @@ def test_a_rank_that_is_gone_does_not_hold_up_the_others(
     ranks[2].close()
 
 
-def test_the_program_of_a_rank_takes_its_turns_until_it_ends(remote: WorldLink, tmp_path: Path) -> None:
-    ranks = [DriverLink(tmp_path, rank) for rank in range(RANKS)]
-    reports(ranks[0], remote)
-    remote.order(BEGIN)
-    assert meanwhile(*(rank.sleep for rank in ranks)) == [BEGIN] * RANKS
+def test_the_program_of_a_rank_takes_its_turns_until_it_ends(remote: WorldLink, tmp_path: Path, join: Join) -> None:
+    def turn(ranks: list[DriverLink], report: Report, order: Order) -> None:
+        reports(ranks[0], remote, report)
+        remote.order(order)
+        assert meanwhile(*(rank.sleep for rank in ranks)) == [order] * RANKS
+
+    turn(ranks := join(), STANDS, BEGIN)
     programs = [DriverLink(tmp_path, rank) for rank in range(RANKS)]
-    reports(programs[0], remote, Report(at="ready"))
-    remote.order(END)
-    assert meanwhile(*(program.sleep for program in programs)) == [END] * RANKS
+    turn(programs, Report(at="ready"), END)
     for program in programs:
         program.close()
-    reports(ranks[0], remote)
-    remote.order(BEGIN)
-    assert meanwhile(*(rank.sleep for rank in ranks)) == [BEGIN] * RANKS
-    for rank in ranks:
-        rank.close()
+    turn(ranks, STANDS, BEGIN)
 
 
 def _closed(connection: socket.socket) -> bool:
@@ -420,31 +429,24 @@ def _closed(connection: socket.socket) -> bool:
 @pytest.mark.parametrize(
     "said", [b"", b"no token 0\n", b"wrong 0\n", b"x" * 300, b"{token} 3\n", b"{token} -1\n", b"{token}\n"]
 )
-def test_strangers_are_not_served(remote: WorldLink, tmp_path: Path, said: bytes) -> None:
-    token = msgspec.json.decode((tmp_path / ADDRESS).read_bytes(), type=Address).token
-    with socket.create_connection(("127.0.0.1", port_of(tmp_path))) as stranger:
-        stranger.sendall(said.replace(b"{token}", token.encode()))
-        rank = DriverLink(tmp_path, 0)
-        reports(rank, remote)
+def test_strangers_are_not_served(remote: WorldLink, tmp_path: Path, join: Join, said: bytes) -> None:
+    with stranger_to(tmp_path) as stranger:
+        stranger.sendall(said.replace(b"{token}", address_in(tmp_path).token.encode()))
+        reports(join(0)[0], remote)
         until = time.monotonic() + LIMIT
         while said and not _closed(stranger) and time.monotonic() < until:
             assert remote.report(0.02) is None
         assert _closed(stranger) == bool(said)
-        rank.close()
 
 
 def test_silent_strangers_are_closed_where_there_are_many(
-    remote: WorldLink, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    remote: WorldLink, tmp_path: Path, join: Join, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(live_world, "_STRANGERS", 2)
-    strangers = [socket.create_connection(("127.0.0.1", port_of(tmp_path))) for _ in range(20)]
-    rank = DriverLink(tmp_path, 0)
-    reports(rank, remote)
-    open_ones = [one for one in strangers if not _closed(one)]
-    assert len(open_ones) <= RANKS + 2
-    for one in strangers:
-        one.close()
-    rank.close()
+    with ExitStack() as stack:
+        strangers = [stack.enter_context(stranger_to(tmp_path)) for _ in range(20)]
+        reports(join(0)[0], remote)
+        assert [_closed(stranger) for stranger in strangers].count(False) <= RANKS + 2
 
 
 def test_a_rank_that_does_not_reach_the_driver_says_so(remote: WorldLink, tmp_path: Path) -> None:
@@ -459,6 +461,6 @@ def test_a_rank_that_does_not_reach_the_driver_says_so(remote: WorldLink, tmp_pa
 
 
 def test_only_its_owner_reads_the_token(remote: WorldLink, tmp_path: Path) -> None:
-    address = msgspec.json.decode((tmp_path / ADDRESS).read_bytes(), type=Address)
+    address = address_in(tmp_path)
     assert len(address.token) >= 32 and socket.gethostname() in address.hosts
     assert not any(host.startswith("127.") for host in address.hosts)

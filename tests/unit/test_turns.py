@@ -354,7 +354,7 @@ def test_a_case_that_is_to_be_measured_alone_does_not_end_in_turns(driver: Drive
     assert slices(driver, rank, sampling(Made()), a_slice(anew=True), Order(act="alone"))[0] is False
 
 
-MS = 1_000_000
+MS, FOUR = 1_000_000, msgspec.structs.replace(RULE, rounds=4)
 A_20 = a_slice(anew=True, operations=20)
 #: What samples take (ns), the orders, at most so many samples, and by which rule; the last report's values, the samples
 #: that are kept, and how many notes there are.
@@ -373,8 +373,7 @@ SLICES: dict[str, tuple[Callable[[int], int], list[Order], int, StopRule, dict[s
         lambda number: MS, [a_slice(anew=True, operations=4), a_slice(operations=4)], 20, Fixed(20), {"n": 4}, 8, 0,
     ),
     "no more are kept than the plan wants": (
-        lambda number: MS, [a_slice(anew=True, rule=(four := msgspec.structs.replace(RULE, rounds=4))),
-                            *[a_slice(rule=four)] * 3], 80, ANY, {"n": 50}, 68, 0,  # every third of a slice
+        lambda number: MS, [a_slice(anew=True, rule=FOUR), *[a_slice(rule=FOUR)] * 3], 80, ANY, {"n": 50}, 68, 0,
     ),
     "ten of 0.4 s would take longer than a slice may": (
         lambda number: 400 * MS, [a_slice(anew=True)], 100_000, ANY, {"n": 3}, 3, 0,
