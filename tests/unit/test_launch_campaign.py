@@ -131,16 +131,10 @@ def seen(plan: Plan, look: Callable[[FakeCommand], Any]) -> list[Any]:
     return looks
 
 
-def test_ranks_find_their_places_in_a_file_beside_their_plan() -> None:
+def test_a_world_finds_its_places_the_plan_of_its_image_and_others_which_cores_are_taken() -> None:
     places = (Place(container="c0", cores="0"), Place(container="c1", cores="1"))
     assert seen(PLAN, lambda command: read_places(command.world.folders.placement)) == [places] * 2
-
-
-def test_others_can_read_which_cores_are_taken() -> None:
     assert seen(MULTI, lambda command: (command.world.folders.plan.parent / "cores").read_text()) == ["0-1"]
-
-
-def test_a_world_is_given_the_plan_of_its_image() -> None:
     of_image = msgspec.structs.replace(MULTI, image_backends={"openmpi": ("mpi",)}, backends=("torch-gloo",))
     (inner,) = seen(of_image, lambda command: msgspec.json.decode(command.world.folders.plan.read_bytes()))
     assert (inner["backends"], inner["collectives"], inner["sizes"]) == (["mpi"], ["bcast"], ["8", "16"])
@@ -306,16 +300,11 @@ def test_an_error_of_ours_has_a_traceback_where_one_is_wanted(
     assert ("Traceback" in capfd.readouterr().err) == (bool(traced) and isinstance(error, OSError))
 
 
-def test_the_first_case_that_was_not_measured_is_the_failed_one() -> None:
-    """By its workload, then by its size."""
+def test_the_first_case_by_workload_and_size_is_the_failed_one_with_a_part_of_words_without_end() -> None:
     several = msgspec.structs.replace(MULTI, collectives=("reduce", "bcast"), sizes=("16", "8", "1K"))
-    heard, _ = carried_out(several, said(code=7, good=False))
-    assert [(record.case.workload, record.case["size"], record.launch) for record in heard.records] == [("bcast", 8, 0)]
-
-
-def test_of_words_without_end_a_part_is_kept() -> None:
-    heard, _ = carried_out(MULTI, said("x" * 1990, "collbench: " + "y" * 5000, code=7, good=False))
+    heard, _ = carried_out(several, said("x" * 1990, "collbench: " + "y" * 5000, code=7, good=False))
     (record,) = heard.records
+    assert (record.case.workload, record.case["size"], record.launch) == ("bcast", 8, 0)
     assert (record.reason or "").endswith(f" 7: {'y' * 1976} ...")
     assert [len(note) for note in record.notes] == [1990, 2000]
 

@@ -160,12 +160,24 @@ class Clock:
         return None
 
 
-def test_a_record_is_progress_and_a_start_takes_longer() -> None:
-    clock = Clock(Limits(start=10.0, case=20.0, cases=3))
-    assert clock.waited(29) is None
-    assert clock.waited(19, written=100) is None
-    assert clock.waited(19, written=150) is None
-    assert "no record" in (said := clock.waited(2, written=150) or "") and "20 s" in said
+@pytest.mark.parametrize(
+    ("limits", "waits", "last", "limit"),
+    [
+        (Limits(start=10.0, case=20.0, cases=3), [(29, 0), (19, 100), (19, 150)], (2, 150), " 20 s"),
+        # until something is written, for as long as a start and a case
+        (Limits(start=3.0, case=2.0, cases=9), [(5, 0)], (1, 0), " 5 s"),
+        # a file that is written anew was as long before
+        (Limits(start=0.0, case=2.0, cases=9), [(1, 100), (1, 50)], (1.5, 99), " 2 s"),
+    ],
+)
+def test_a_record_is_progress_and_a_start_takes_longer(
+    limits: Limits, waits: list[tuple[float, int]], last: tuple[float, int], limit: str
+) -> None:
+    """Seconds, and bytes that were written."""
+    clock = Clock(limits)
+    assert [clock.waited(*wait) for wait in waits] == [None] * len(waits)
+    said = clock.waited(*last) or ""
+    assert "no record" in said and said.endswith(limit)
 
 
 def test_a_world_has_the_plans_limits_and_time_to_start_and_to_end() -> None:
@@ -185,17 +197,6 @@ def test_a_limit_is_met_only_by_what_is_longer() -> None:
     clock.now += 1.0
     said = clock.patience.ended(5) or ""
     assert " 2 s" in said and "1 case" in said
-    clock = Clock(Limits(start=3.0, case=2.0, cases=9))
-    assert clock.waited(5) is None, "until something is written, for as long as a start and a case"
-    assert "no record" in (said := clock.waited(1) or "") and "5 s" in said
-
-
-def test_what_becomes_less_is_no_progress() -> None:
-    """A file that is written anew was as long before."""
-    clock = Clock(Limits(start=0.0, case=2.0, cases=9))
-    assert clock.waited(1, written=100) is None
-    assert clock.waited(1, written=50) is None
-    assert "no record" in (said := clock.waited(1.5, written=99) or "") and "2 s" in said
 
 
 def test_records_without_end_are_no_progress() -> None:
