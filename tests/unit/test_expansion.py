@@ -195,27 +195,27 @@ def test_more_are_groups_around_the_first_cell_of_the_plan(left_out: int) -> Non
     if left_out:
         kept = of.cells[: len(of.cells) - left_out]
         launches = [launch for launch in launches if launch.cell in kept]
-    found = groups_of(of, launches, {}, 1 << 40)
+    in_groups = groups_of(of, launches, {}, 1 << 40)
     if len(launches) <= MOST_WORLDS:
-        assert [group.reference for group in found] == [None]
+        assert [group.reference for group in in_groups] == [None]
         return
     reference = next(launch for launch in launches if launch.cell == of.cells[0])
-    sizes = [len(group.launches) for group in found]
+    sizes = [len(group.launches) for group in in_groups]
     assert max(sizes) <= MOST_WORLDS and max(sizes) - min(sizes) <= 1
-    assert len(found) == -(-(len(launches) - 1) // (MOST_WORLDS - 1))
-    assert [group.reference for group in found] == [reference] * len(found)
-    assert [group.repeats for group in found] == [False, *[True] * (len(found) - 1)]
-    others = [launch for group in found for launch in group.launches if launch is not group.reference]
+    assert len(in_groups) == -(-(len(launches) - 1) // (MOST_WORLDS - 1))
+    assert [group.reference for group in in_groups] == [reference] * len(in_groups)
+    assert [group.repeats for group in in_groups] == [False, *[True] * (len(in_groups) - 1)]
+    others = [launch for group in in_groups for launch in group.launches if launch is not group.reference]
     assert len(others) == len(launches) - 1 and set(others) == set(launches) - {reference}
-    for group in found:
+    for group in in_groups:
         assert reference in group.launches
         assert list(group.launches) == sorted(group.launches, key=launches.index), "started as without groups"
 
 
-def numbers(found: Sequence[Group]) -> list[tuple[set[str], str | None, bool]]:
+def numbers(in_groups: Sequence[Group]) -> list[tuple[set[str], str | None, bool]]:
     return [({place_of(one.cell) for one in group.launches},
              None if group.reference is None else place_of(group.reference.cell), group.repeats)
-            for group in found]  # fmt: skip
+            for group in in_groups]  # fmt: skip
 
 
 def test_what_is_left_of_a_block_is_in_the_groups_that_it_was_in() -> None:
@@ -234,10 +234,10 @@ def test_what_is_left_of_a_block_is_in_the_groups_that_it_was_in() -> None:
         ({place_of(reference.cell), place_of(first.cell)}, place_of(reference.cell), True)
     ]
     of_second = [launch for launch in whole[1].launches if launch is not whole[1].reference]
-    found = groups_of(of, launches, {}, 1 << 40, [reference, *of_second])
-    assert numbers(found)[0] == ({place_of(reference.cell)}, place_of(reference.cell), False)
-    assert [group.alone for group in found] == ["single", None]
-    assert numbers(found)[1:] == numbers(whole[1:])
+    in_groups = groups_of(of, launches, {}, 1 << 40, [reference, *of_second])
+    assert numbers(in_groups)[0] == ({place_of(reference.cell)}, place_of(reference.cell), False)
+    assert [group.alone for group in in_groups] == ["single", None]
+    assert numbers(in_groups)[1:] == numbers(whole[1:])
     assert groups_of(of, launches, {}, 1 << 40, []) == ()
     assert others
 

@@ -44,28 +44,28 @@ def method(ranks: tuple[RankFacts, ...] = (HERE, HERE)) -> Method:
 
 
 def test_up_to_64_ranks_each_is_named() -> None:
-    found = ranks_of([1e-6] * ALL_RANKS_LIMIT, on_machines(ALL_RANKS_LIMIT, 8))
-    assert found.p50 == (1e-6,) * ALL_RANKS_LIMIT and len(found.binding) == len(found.container) == ALL_RANKS_LIMIT
-    assert (found.gpu, found.machines, found.slowest, found.on_gpus) == ((), (), (), False)
+    ranks = ranks_of([1e-6] * ALL_RANKS_LIMIT, on_machines(ALL_RANKS_LIMIT, 8))
+    assert ranks.p50 == (1e-6,) * ALL_RANKS_LIMIT and len(ranks.binding) == len(ranks.container) == ALL_RANKS_LIMIT
+    assert (ranks.gpu, ranks.machines, ranks.slowest, ranks.on_gpus) == ((), (), (), False)
 
 
 def test_above_64_ranks_machines_and_the_slowest_stand_for_them() -> None:
     medians = [(100 + rank) * 1e-9 for rank in range(66)]
     medians[3] = 5e-6
-    found = ranks_of(medians, on_machines(66, 33))
-    assert (found.p50, found.binding, found.container, found.gpu) == ((), (), (), ())
-    assert [(machine.name, machine.ranks) for machine in found.machines] == [("n0", 33), ("n1", 33)]
-    assert found.machines[0].p50 == pytest.approx((100e-9, 109e-9, 117e-9, 125e-9, 5e-6))
-    assert found.machines[1].p50 == pytest.approx((133e-9, 141e-9, 149e-9, 157e-9, 165e-9))
-    assert [(slow.rank, slow.host) for slow in found.slowest] == [
+    ranks = ranks_of(medians, on_machines(66, 33))
+    assert (ranks.p50, ranks.binding, ranks.container, ranks.gpu) == ((), (), (), ())
+    assert [(machine.name, machine.ranks) for machine in ranks.machines] == [("n0", 33), ("n1", 33)]
+    assert ranks.machines[0].p50 == pytest.approx((100e-9, 109e-9, 117e-9, 125e-9, 5e-6))
+    assert ranks.machines[1].p50 == pytest.approx((133e-9, 141e-9, 149e-9, 157e-9, 165e-9))
+    assert [(slow.rank, slow.host) for slow in ranks.slowest] == [
         (3, "n0"), (65, "n1"), (64, "n1"), (63, "n1"), (62, "n1")
     ]  # fmt: skip
-    assert found.slowest[0].p50 == 5e-6 and len(found.slowest) == SLOWEST
+    assert ranks.slowest[0].p50 == 5e-6 and len(ranks.slowest) == SLOWEST
 
 
 def test_each_rank_names_its_host_and_the_hardware_threads_of_its_cores() -> None:
-    found = ranks_of([1e-6] * 4, on_machines(4, 2, cores=frozenset({0}), siblings=((0, 8),)))
-    assert (found.host, found.siblings) == (("n0", "n0", "n1", "n1"), ("0,8",) * 4)
+    ranks = ranks_of([1e-6] * 4, on_machines(4, 2, cores=frozenset({0}), siblings=((0, 8),)))
+    assert (ranks.host, ranks.siblings) == (("n0", "n0", "n1", "n1"), ("0,8",) * 4)
     assert ranks_of([1e-6] * 4, on_machines(4, 2, siblings=())).siblings == ()
 
 
@@ -88,13 +88,13 @@ def test_show_says_on_which_host_the_slowest_rank_was(tmp_path: Path) -> None:
 def test_ranks_that_are_scattered_over_machines_belong_to_theirs() -> None:
     """A container for each rank has a hostname of its own, and is on one of two machines."""
     facts = tuple(replace(HERE, host=f"c{r}", kernel_id=str(r % 2), gpu=f"GPU-{r // 4}") for r in range(80))
-    found = ranks_of([r % 2 * 1e-6 + 1e-6 for r in range(80)], facts)
-    assert found.machines == (
+    ranks = ranks_of([r % 2 * 1e-6 + 1e-6 for r in range(80)], facts)
+    assert ranks.machines == (
         MachineRanks(name="c0", ranks=40, p50=(1e-6,) * 5, gpus=20),
         MachineRanks(name="c1", ranks=40, p50=(2e-6,) * 5, gpus=20),
     )
-    assert found.slowest[0] == SlowRank(rank=1, p50=2e-6, host="c1"), "of equal ones the first"
-    assert found.on_gpus
+    assert ranks.slowest[0] == SlowRank(rank=1, p50=2e-6, host="c1"), "of equal ones the first"
+    assert ranks.on_gpus
 
 
 def test_a_record_of_a_large_world_is_read_as_it_was_written() -> None:
@@ -175,8 +175,8 @@ def test_rank_0_gets_the_facts_of_all() -> None:
                 container=f"c{r}", confinement=msgspec.structs.replace(CONFINED, namespaces={"ipc": r}))
         for r in range(4)
     )  # fmt: skip
-    found, *others = in_world(4, lambda world: facts_of_all(world, facts[world.rank]))
-    assert found == facts
+    gathered, *others = in_world(4, lambda world: facts_of_all(world, facts[world.rank]))
+    assert gathered == facts
     assert others == [()] * 3
 
 

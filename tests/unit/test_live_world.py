@@ -129,9 +129,9 @@ def test_the_smallest_integer_is_no_time(tmp_path: Path) -> None:
 
 def test_words_of_a_world_are_cut(tmp_path: Path) -> None:
     prepared = made(tmp_path, "good")
-    (asked,) = prepared.expanded.expected.values()
+    (cases,) = prepared.expanded.expected.values()
     path = tmp_path / "good" / "records.jsonl"
-    many = [good(case, notes=("x" * 20_000,) * 40, transport="y" * 5000) for case in asked]
+    many = [good(case, notes=("x" * 20_000,) * 40, transport="y" * 5000) for case in cases]
     path.write_bytes(b"".join(records.encode(record) + b"\n" for record in many))
     for record in carried_out(prepared).records:
         assert (record.status, len(record.notes)) == ("ok", 13)

@@ -459,13 +459,13 @@ def test_the_gate_and_the_slack_are_those_that_it_is_told(driver: Driver, rank: 
 
 
 def test_behind_a_barrier_chance_decides_how_many_messages_go_before(driver: Driver, rank: Turns) -> None:
-    found = set()
+    announced = set()
     for _ in range(12):
         made = Made()
         made.session.clock = time.monotonic_ns
         slices(driver, rank, sampling(made, "barrier"), a_slice(gate="barrier", operations=1), END)
-        found.add(made.announced)
-    assert len(found) > 3
+        announced.add(made.announced)
+    assert len(announced) > 3
 
 
 # Sizes of batches, and the time of a slice ---------------------------------------------------------------------------
@@ -547,8 +547,8 @@ def test_a_budget_pays_for_samples_between_its_floor_and_its_cap(rule: StopRule,
 def test_the_time_of_a_slice_is_the_mean_of_the_middle_of_its_samples(
     samples: list[int], seconds: float | None
 ) -> None:
-    found = under_test._trimmed(np.array(samples, np.int64))
-    assert found == (None if seconds is None else pytest.approx(seconds))
+    mean = under_test._trimmed(np.array(samples, np.int64))
+    assert mean == (None if seconds is None else pytest.approx(seconds))
 
 
 def test_a_training_in_turns_forgets_what_came_before_it_began_again(

@@ -106,8 +106,8 @@ ELASTIC = "torch/distributed/elastic/multiprocessing/api.py:1002] failed"
     ],
 )
 def test_the_librarys_own_message_is_one_line_of_standard_error(errors: tuple[str, ...], message: str) -> None:
-    found = log_of("output", errors=errors).library_message(lambda line: line == "noise")
-    assert found == f": {message}"
+    said = log_of("output", errors=errors).library_message(lambda line: line == "noise")
+    assert said == f": {message}"
 
 
 def test_without_standard_error_there_is_no_message() -> None:
@@ -287,9 +287,9 @@ class Answers(Docker):
             raise EngineError(f"container {container} is paused")
         for line in self._counters[container].splitlines():
             hear(False, line)
-        found = Execution(container, 0)
-        found.finished.set()
-        return found
+        execution = Execution(container, 0)
+        execution.finished.set()
+        return execution
 
 
 @pytest.mark.parametrize(

@@ -76,10 +76,10 @@ def test_every_yardstick_is_found_and_named_as_its_file() -> None:
 @pytest.mark.usefixtures("no_threads_left")
 def test_values_are_plausible_and_nothing_is_left() -> None:
     affinity = os.sched_getaffinity(0)
-    found = yardsticks.take(CORES)
-    assert found.reason is None
+    reading = yardsticks.take(CORES)
+    assert reading.reason is None
     for name, (least, most) in PLAUSIBLE.items():
-        value = found.values[name]
+        value = reading.values[name]
         assert value is not None and least < value < most, (name, value)
     assert os.sched_getaffinity(0) == affinity
 
@@ -182,16 +182,16 @@ def test_reasons_of_what_went_wrong(number: int, reason: str, monkeypatch: pytes
         return ((0, 1000),) * len(cores)
 
     monkeypatch.setattr(yardsticks, "native_run", lambda: run)
-    found = yardsticks.take((0, 1))
-    assert found.reason == reason
-    assert [name for name, value in found.values.items() if value is None] == ["copy"]
+    reading = yardsticks.take((0, 1))
+    assert reading.reason == reason
+    assert [name for name, value in reading.values.items() if value is None] == ["copy"]
 
 
-def played(spans: dict[int, tuple[int, int]], asked: list[tuple[int, ...]]) -> RunYardstick:
+def played(spans: dict[int, tuple[int, int]], calls: list[tuple[int, ...]]) -> RunYardstick:
     """Begin and end by core."""
 
     def run(work: str, cores: tuple[int, ...], amount: int, repeats: int, limit: float) -> tuple[tuple[int, int], ...]:
-        asked.append((*cores, amount))
+        calls.append((*cores, amount))
         assert 0 < limit <= LIMIT
         return tuple(spans[core] for core in cores)
 
@@ -204,18 +204,18 @@ def test_the_slowest_core_is_the_speed_of_all() -> None:
 
 
 def test_copies_count_from_the_first_begin_to_the_last_end() -> None:
-    asked: list[tuple[int, ...]] = []
-    run = played({0: (0, 1_000_000), 1: (500_000, 2_000_000)}, asked)
+    calls: list[tuple[int, ...]] = []
+    run = played({0: (0, 1_000_000), 1: (500_000, 2_000_000)}, calls)
     assert copy.read(run, (0, 1)) == pytest.approx(2 * 2 * 8 * (4 << 20) / 2e6)
-    copy.read(played(dict.fromkeys(range(256), (0, 1)), asked), tuple(range(256)))
-    assert asked[-1][-1] == (128 << 20) // 256, "all blocks together have a limit"
+    copy.read(played(dict.fromkeys(range(256), (0, 1)), calls), tuple(range(256)))
+    assert calls[-1][-1] == (128 << 20) // 256, "all blocks together have a limit"
 
 
 def test_a_distance_is_the_mean_over_pairs_of_which_there_are_not_too_many() -> None:
-    asked: list[tuple[int, ...]] = []
+    calls: list[tuple[int, ...]] = []
     spans = {0: (0, 500 * 100), 1: (0, 500 * 200), 2: (0, 1)}
-    assert core_distance.read(played(spans, asked), (0, 1, 2)) == pytest.approx((100 + 100 + 200) / 3)
-    assert [pair[:2] for pair in asked] == [(0, 1), (0, 2), (1, 2)]
+    assert core_distance.read(played(spans, calls), (0, 1, 2)) == pytest.approx((100 + 100 + 200) / 3)
+    assert [pair[:2] for pair in calls] == [(0, 1), (0, 2), (1, 2)]
     many = tuple(range(64))
     assert len(set(core_distance.pairs_of(many))) == core_distance.PAIRS
     assert core_distance.pairs_of(many) == core_distance.pairs_of(many), "the same at each reading"
