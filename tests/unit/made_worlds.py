@@ -51,16 +51,13 @@ class Heard:
     readings: list[YardstickReading] = field(default_factory=list)
 
     def add(self, record: Record, samples: NDArray[Any] | None) -> None:
-        """Kept."""
         records.decode(records.encode(record))  # as on its way to disk and back
         self.records.append(record)
 
     def add_reading(self, reading: YardstickReading) -> None:
-        """Kept."""
         self.readings.append(reading)
 
     def launched(self, launch: Launch, said: str | None) -> None:
-        """Kept."""
         self.said.append(said)
 
     @property

@@ -75,46 +75,41 @@ def on_nccl(collective: str, rank: int, root: int, ranks: int = 4) -> tuple[Prep
     return row.dialects["nccl"](arguments), arguments
 
 
-@pytest.mark.parametrize("root", [0, 2])
-def test_ps_bcast_on_nccl(root: int) -> None:
-    flows = {rank: steps(on_nccl("ps_bcast", rank, root)[0].parts) for rank in range(4)}
-    chief = chief_of(root)
-    assert chief == (1 if root == 0 else 0)
-    assert flows[root] == [("server link", ["MPI_Send"]), ("gpus", [])]
-    assert flows[chief] == [
-        ("server link", ["MPI_Recv"]),
-        ("gpus", ["cudaMemcpyAsync", "ncclBroadcast", "cudaStreamSynchronize"]),
-    ]
-    for worker in {0, 1, 2, 3} - {root, chief}:
-        assert flows[worker] == [("server link", []), ("gpus", ["ncclBroadcast", "cudaStreamSynchronize"])]
+LINK, GPUS, WAIT = "server link", "gpus", "cudaStreamSynchronize"
 
 
 @pytest.mark.parametrize("root", [0, 2])
-def test_ps_gather_on_nccl(root: int) -> None:
-    flows = {rank: steps(on_nccl("ps_gather", rank, root)[0].parts) for rank in range(4)}
-    chief = chief_of(root)
-    assert flows[root] == [("gpus", []), ("server link", ["MPI_Recv"])]
-    assert flows[chief] == [
-        ("gpus", ["ncclAllGather", "cudaMemcpyAsync", "cudaStreamSynchronize"]),
-        ("server link", ["MPI_Send"]),
-    ]
-    for worker in {0, 1, 2, 3} - {root, chief}:
-        assert flows[worker] == [("gpus", ["ncclAllGather", "cudaStreamSynchronize"]), ("server link", [])]
+@pytest.mark.parametrize(
+    ("collective", "server", "chief", "worker"),
+    [
+        ("ps_bcast", [(LINK, ["MPI_Send"]), (GPUS, [])],
+         [(LINK, ["MPI_Recv"]), (GPUS, ["cudaMemcpyAsync", "ncclBroadcast", WAIT])],
+         [(LINK, []), (GPUS, ["ncclBroadcast", WAIT])]),
+        ("ps_gather", [(GPUS, []), (LINK, ["MPI_Recv"])],
+         [(GPUS, ["ncclAllGather", "cudaMemcpyAsync", WAIT]), (LINK, ["MPI_Send"])],
+         [(GPUS, ["ncclAllGather", WAIT]), (LINK, [])]),
+    ],
+)  # fmt: skip
+def test_parts_and_calls_on_nccl(collective: str, root: int, server: Flow, chief: Flow, worker: Flow) -> None:
+    assert chief_of(root) == (1 if root == 0 else 0)
+    for rank in range(4):
+        expected = server if rank == root else chief if rank == chief_of(root) else worker
+        assert steps(on_nccl(collective, rank, root)[0].parts) == expected
 
 
 def test_the_messages_of_ps_on_nccl() -> None:
     """Server and chief name each other, the same tag and the same number of elements; the copy goes the right way."""
     for collective, blocks, sender, kind in (("ps_bcast", 1, 0, 1), ("ps_gather", 3, 1, 2)):
-        found = {rank: on_nccl(collective, rank, 0)[0].parts for rank in (0, 1)}
+        of_rank = {rank: on_nccl(collective, rank, 0)[0].parts for rank in (0, 1)}
         calls = {rank: next(c for part in parts for c in part.c or () if c.function.startswith("MPI_"))
-                 for rank, parts in found.items()}  # fmt: skip
+                 for rank, parts in of_rank.items()}  # fmt: skip
         assert calls[sender].function == "MPI_Send"
         assert calls[1 - sender].function == "MPI_Recv"
         assert [calls[rank].arguments[3] for rank in (0, 1)] == [1, 0]
         assert calls[0].arguments[1] == calls[1].arguments[1] == blocks * COUNT
         assert calls[0].arguments[4] == calls[1].arguments[4]
-        assert kinds(found[1]) == [kind]
-        assert kinds(found[0]) == []
+        assert kinds(of_rank[1]) == [kind]
+        assert kinds(of_rank[0]) == []
 
 
 def test_the_broadcast_among_workers_starts_at_the_chief() -> None:

@@ -1,25 +1,47 @@
-"""Launches on the fake engine: what goes wrong in a world is its failure, and nothing of it is left."""
+"""Launches on the fake engine: what is recorded of them, what their failures say, and what a run of them holds.
+
+What goes wrong in a world is its failure, and nothing of it is left.
+"""
 
 from __future__ import annotations
 
+import datetime
 import json
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
-from tests.unit.made_worlds import Heard, leave_good
+from tests.unit.made_worlds import Heard, good, leave_good
 
-from collbench.errors import EngineError, ImageMissing, Interrupted, LaunchLost, PlanError
-from collbench.launch.campaign import Known, PreparedCampaign, campaign_manifest, finished, prepare, run_campaign
+import collbench
+from collbench import backends
+from collbench.errors import CollbenchError, EngineError, ImageMissing, Interrupted, LaunchLost, PlanError
+from collbench.launch import expansion
+from collbench.launch.campaign import (
+    Known,
+    PreparedCampaign,
+    campaign_manifest,
+    connect,
+    finished,
+    prepare,
+    run_campaign,
+)
 from collbench.launch.cells import cases_in
-from collbench.launch.engines import fake
+from collbench.launch.collect import CollectedRecord, RecordCollector, placed_case, with_placement
+from collbench.launch.engines import fake, host
 from collbench.launch.engines.fake import FakeCommand, FakeEngineSession, Play, Playing, contents
+from collbench.launch.folders import driver_identity, user_inside
 from collbench.launch.probe import Contents
+from collbench.machine import facts
+from collbench.run.facts_of_ranks import protocol
+from collbench.schema import record as records
 from collbench.schema.manifest import Library
 from collbench.schema.plan import Plan
+from collbench.schema.record import Record
 from collbench.schema.world import Place, read_places
 
 PLAN = Plan(
@@ -28,6 +50,13 @@ PLAN = Plan(
 )  # fmt: skip
 
 GOOD = [(1, 8, "ok"), (1, 16, "ok")]
+
+
+def plan(**values: Any) -> Plan:
+    return msgspec.structs.replace(PLAN, **values)
+
+
+MULTI = plan(policies=("multi",), launches=1)
 
 
 @pytest.fixture(autouse=True)
@@ -40,8 +69,8 @@ def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def leave(command: FakeCommand, plan: Plan = PLAN, cases: int | None = None) -> int:
     """What ranks that measure so many cases of their world leave; all of them where no number is given."""
-    asked = tuple(one for case in cases_in(plan, command.world.cell) for one in case.identities)
-    leave_good(command.world.folders.out, asked[:cases])
+    of_world = tuple(identity for case in cases_in(plan, command.world.cell) for identity in case.identities)
+    leave_good(command.world.folders.out, of_world[:cases])
     return 0
 
 
@@ -55,49 +84,60 @@ def only_first(oddity: Play) -> Play:
     return lambda command: oddity(command) if first(command) else leave(command)
 
 
-def carried_out(
-    play: Play, plan: Plan = PLAN, check: Callable[[], None] = lambda: None, remark: str = ""
-) -> tuple[Heard, FakeEngineSession]:
-    """A whole experiment."""
-    session, heard = FakeEngineSession(play, remark=remark), Heard()
-    prepared = prepare(plan, check, {"fake": session})
-    run_campaign(prepared, heard, frozenset(), {}, check)
-    return heard, session
+def prepared(
+    plan: Plan, play: Play = leave, check: Callable[[], None] = lambda: None, **session: Any
+) -> tuple[PreparedCampaign, FakeEngineSession]:
+    made = FakeEngineSession(play, **session)
+    return prepare(plan, check, {"fake": made}), made
 
 
-def one_failed(oddity: Play, temporary: Path, remark: str = "") -> tuple[str, FakeEngineSession]:
-    """The reason of the first launch; the second one went well, and nothing is left."""
-    heard, session = carried_out(only_first(oddity), remark=remark)
-    (failed,) = [record for record in heard.records if record.status == "failed"]
-    assert failed.launch == 0
-    assert heard.found[-2:] == GOOD
-    assert session.left == []
-    assert list(temporary.iterdir()) == []
-    return failed.reason or "", session
+def carried_out(plan: Plan, play: Play = leave, **session: Any) -> tuple[Heard, FakeEngineSession]:
+    """A whole experiment, of which nothing is left."""
+    (ready, made), heard = prepared(plan, play, **session), Heard()
+    run_campaign(ready, heard, frozenset(), {}, lambda: None)
+    assert (made.left, list(Path(tempfile.gettempdir()).iterdir())) == ([], [])
+    return heard, made
 
 
-def test_every_launch_is_opened_measured_and_closed(temporary: Path) -> None:
-    heard, session = carried_out(leave)
+# A launch ------------------------------------------------------------------------------------------------------------
+
+
+def test_every_launch_is_opened_measured_and_closed() -> None:
+    heard, session = carried_out(PLAN)
     assert heard.found == [(0, 8, "ok"), (0, 16, "ok"), *GOOD]
-    assert {record.case.where.policy for record in heard.records} == {"single"}
-    assert {record.case.where.isolation for record in heard.records} == {"strict"}
+    assert {(record.case.where.policy, record.case.where.isolation) for record in heard.records} == {
+        ("single", "strict")
+    }
     assert heard.said == [None, None]
     assert [opened.hosts for opened in session.worlds] == [
         (("cbfake-0-c0", 1), ("cbfake-0-c1", 1)), (("cbfake-1-c0", 1), ("cbfake-1-c1", 1))
     ]  # fmt: skip
-    assert (session.readied, session.left, session.cleanings) == (2, [], 2)
-    assert list(temporary.iterdir()) == []
+    assert (session.readied, session.cleanings) == (2, 2)
+    for number, opened in enumerate(session.worlds):
+        world = opened.world
+        assert (world.run, world.name, world.driver) == ("cbfake", f"cbfake-{number}", driver_identity())
+        assert (world.user, world.cell.image, world.stack.reference) == (user_inside(), "openmpi", "openmpi")
 
 
-def test_ranks_find_their_places_in_a_file_beside_their_plan() -> None:
-    found: list[tuple[Place, ...]] = []
+def seen(plan: Plan, look: Callable[[FakeCommand], Any]) -> list[Any]:
+    """What there is to see in each launch while it measures."""
+    looks: list[Any] = []
 
-    def look(command: FakeCommand) -> int:
-        found.append(read_places(command.world.folders.placement))
-        return leave(command)
+    def play(command: FakeCommand) -> int:
+        looks.append(look(command))
+        return leave(command, plan)
 
-    carried_out(look)
-    assert found == [(Place(container="c0", cores="0"), Place(container="c1", cores="1"))] * 2
+    carried_out(plan, play)
+    return looks
+
+
+def test_a_world_finds_its_places_the_plan_of_its_image_and_others_which_cores_are_taken() -> None:
+    places = (Place(container="c0", cores="0"), Place(container="c1", cores="1"))
+    assert seen(PLAN, lambda command: read_places(command.world.folders.placement)) == [places] * 2
+    assert seen(MULTI, lambda command: (command.world.folders.plan.parent / "cores").read_text()) == ["0-1"]
+    of_image = msgspec.structs.replace(MULTI, image_backends={"openmpi": ("mpi",)}, backends=("torch-gloo",))
+    (inner,) = seen(of_image, lambda command: msgspec.json.decode(command.world.folders.plan.read_bytes()))
+    assert (inner["backends"], inner["collectives"], inner["sizes"]) == (["mpi"], ["bcast"], ["8", "16"])
 
 
 def ask_for(host: str) -> Play:
@@ -119,59 +159,154 @@ def ask_for(host: str) -> Play:
     return play
 
 
-def test_a_daemon_is_started_where_the_launcher_asks_for_it(temporary: Path) -> None:
-    heard, session = carried_out(ask_for("{}-c1"))
+def test_a_daemon_is_started_where_the_launcher_asks_for_it() -> None:
+    heard, session = carried_out(PLAN, ask_for("{}-c1"))
     assert [status for _, _, status in heard.found] == ["ok"] * 4
     for opened in session.worlds:
         launcher, daemon = opened.commands
         assert launcher.argv[0] == "mpirun"
         assert (daemon.host, daemon.argv) == (f"{opened.world.name}-c1", ("sh", "-c", "prted --daemonize"))
+    _, session = carried_out(PLAN, only_first(ask_for("another-launch-c1")))
+    assert [command.argv[0] for command in session.worlds[0].commands] == ["mpirun"], "in no container of somebody else"
 
 
-def test_no_daemon_is_started_in_a_container_of_somebody_else(temporary: Path) -> None:
-    reason, session = one_failed(ask_for("another-launch-c1"), temporary)
-    assert "a daemon was requested in 'another-launch-c1', which is not part of this launch" in reason
-    assert [command.argv[0] for command in session.worlds[0].commands] == ["mpirun"]
+def said(*lines: str, code: int = 0, good: bool = True) -> Play:
+    def play(command: FakeCommand) -> int:
+        for line in lines:
+            command.log.add(True, line)
+        if good:
+            leave(command)
+        return code
+
+    return play
 
 
-def test_a_box_that_died_is_a_failure_though_the_launcher_ended_with_code_0(temporary: Path) -> None:
+def test_the_transport_that_the_library_told_of_stands_in_every_record() -> None:
+    heard, _ = carried_out(MULTI, said("mca: bml: Using sm btl for send to x"))
+    assert [record.transport for record in heard.records] == ["ob1: sm"] * 2
+    heard, _ = carried_out(MULTI, said("mca: bml: Using sm btl for send to x", code=3, good=False))
+    assert [(record.status, record.transport) for record in heard.records] == [("failed", "ob1: sm")]
+
+
+# What goes wrong -----------------------------------------------------------------------------------------------------
+
+
+def dead(command: FakeCommand) -> int:
     """An engine may say 0 of a command whose container was killed."""
-
-    def die(command: FakeCommand) -> int:
-        command.opened.gone = "c1"
-        return 0
-
-    assert one_failed(die, temporary)[0] == "box c1 died"
+    command.opened.gone = "c1"
+    return 0
 
 
-def test_a_box_that_dies_ends_the_wait_for_its_launcher(temporary: Path) -> None:
-    def die(command: FakeCommand) -> Playing:
+def dies(command: FakeCommand) -> Playing:
+    yield
+    command.opened.gone = "c0"
+    while True:
         yield
-        command.opened.gone = "c0"
-        while True:
-            yield
-
-    assert one_failed(die, temporary, remark="; out of memory")[0] == "box c0 died; out of memory"
 
 
-def test_a_world_that_measured_half_is_a_failure_though_it_ended_with_code_0(temporary: Path) -> None:
-    reason, _ = one_failed(lambda command: leave(command, cases=1), temporary)
-    assert reason == "ended early, with 1 of 2 cases"
+def raises(error: Exception) -> Play:
+    def play(command: FakeCommand) -> int:
+        command.log.add(True, "words")
+        raise error
+
+    return play
 
 
-def test_an_exit_code_is_a_failure_with_the_ranks_own_words(temporary: Path) -> None:
-    def fail(command: FakeCommand) -> int:
-        command.log.add(True, "collbench: no such \x1b[2Jplace\x07")
-        return 3
+def rewritten(change: Callable[[list[Record]], list[Record]], code: int) -> Play:
+    """Its records are others than those of a good world."""
 
-    assert one_failed(fail, temporary)[0] == "ended with exit code 3: no such [2Jplace"
+    def play(command: FakeCommand) -> int:
+        leave(command)
+        path = command.world.folders.out / "records.jsonl"
+        changed = change([records.decode(line) for line in path.read_bytes().splitlines()])
+        path.write_bytes(b"".join(records.encode(record) + b"\n" for record in changed))
+        return code
+
+    return play
 
 
-def test_boxes_that_cannot_be_made_are_a_failure_of_their_launch(temporary: Path) -> None:
-    def refuse(command: FakeCommand) -> int:
-        raise EngineError("no such executable in the box")
+def spoilt(code: int) -> Play:
+    """A record, and what is none."""
 
-    assert one_failed(refuse, temporary)[0] == "no such executable in the box"
+    def play(command: FakeCommand) -> int:
+        leave(command, cases=1)
+        with (command.world.folders.out / "records.jsonl").open("ab") as file:
+            file.write(b"nothing\n")
+        return code
+
+    return play
+
+
+SHM: dict[str, Any] = {"images": ("mpich",), "policies": ("multi",), "sizes": ("8",), "launches": 1}
+
+#: What happens in the first launch, in which plan, and what is recorded of its cases.
+ODDITIES: dict[str, tuple[Play, dict[str, Any], list[tuple[int, str]]]] = {
+    "a daemon for a container of somebody else": (ask_for("another-launch-c1"), {}, [(8, "failed")]),
+    "a box died, and the launcher ended with code 0": (dead, {}, [(8, "failed")]),
+    "a box dies while its launcher waits": (dies, {}, [(8, "failed")]),
+    "half, and exit code 0": (lambda command: leave(command, cases=1), {}, [(8, "ok"), (16, "failed")]),
+    "words, and an exit code": (
+        said("collbench: no such \x1b[2Jplace\x07", code=3, good=False), {}, [(8, "failed")],
+    ),
+    "chatter, and an exit code": (
+        said("[c0:1] mca: chatter", "a reason", "collbench: words", code=4, good=False), {}, [(8, "failed")],
+    ),
+    "an engine's error": (raises(EngineError("the engine is gone")), {}, [(8, "failed")]),
+    "an error of ours": (raises(OSError("odd")), {}, [(8, "failed")]),
+    "records that cannot be read": (spoilt(0), {}, [(8, "ok"), (16, "failed")]),
+    "records that cannot be read, and an exit code": (spoilt(9), {}, [(8, "ok"), (16, "failed")]),
+    "everything, and an exit code": (said(code=3), {}, [(8, "ok"), (16, "ok")]),
+    "a case that failed inside, which explains exit code 1": (
+        rewritten(lambda of: [Record(case=of[0].case, launch=0, status="failed", reason="wrong result"), of[1]], 1),
+        {}, [(8, "failed"), (16, "ok")],
+    ),
+    "nothing but skipped cases, which explains exit code 2": (
+        rewritten(lambda of: [Record(case=r.case, launch=0, status="skipped", reason="not there") for r in of], 2),
+        {}, [(8, "skipped"), (16, "skipped")],
+    ),
+    "a library that dies of a small shm": (said(code=7, good=False), SHM | {"ranks": (13,)}, [(8, "failed")]),
+    "a library that has enough of shm": (said(code=7, good=False), SHM | {"ranks": (12,)}, [(8, "failed")]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", ODDITIES)
+def test_what_goes_wrong_in_a_launch_is_its_failure_and_no_other_launchs(what: str) -> None:
+    oddity, values, expected = ODDITIES[what]
+    heard, _ = carried_out(plan(**values), only_first(oddity))
+    of_others = GOOD if "launches" not in values else []
+    assert heard.found == [*((0, size, status) for size, status in expected), *of_others]
+
+
+def test_what_a_launch_that_went_wrong_says(golden: Callable[[str, str], None]) -> None:
+    """In a line, and in its records: the reason and notes of each."""
+    lines = []
+    for what, (oddity, values, _) in ODDITIES.items():
+        heard, _ = carried_out(plan(**values), only_first(oddity), remark="; out of memory" if oddity is dies else "")
+        lines += [f"# {what}", str(heard.said[0])]
+        for record in heard.records:
+            if record.launch == 0:
+                notes = "".join(f" [{note}]" for note in record.notes)
+                lines.append(f"{record.case['size']} {record.status}: {record.reason}{notes}")
+    golden("launches-gone-wrong.txt", "\n".join(lines) + "\n")
+
+
+@pytest.mark.parametrize("traced", ["", "1"])
+@pytest.mark.parametrize("error", [EngineError("the engine is gone"), OSError("odd")])
+def test_an_error_of_ours_has_a_traceback_where_one_is_wanted(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, error: Exception, traced: str
+) -> None:
+    monkeypatch.setenv("COLLBENCH_TRACEBACK", traced)
+    carried_out(PLAN, only_first(raises(error)))
+    assert ("Traceback" in capfd.readouterr().err) == (bool(traced) and isinstance(error, OSError))
+
+
+def test_the_first_case_by_workload_and_size_is_the_failed_one_with_a_part_of_words_without_end() -> None:
+    several = msgspec.structs.replace(MULTI, collectives=("reduce", "bcast"), sizes=("16", "8", "1K"))
+    heard, _ = carried_out(several, said("x" * 1990, "collbench: " + "y" * 5000, code=7, good=False))
+    (record,) = heard.records
+    assert (record.case.workload, record.case["size"], record.launch) == ("bcast", 8, 0)
+    assert (record.reason or "").endswith(f" 7: {'y' * 1976} ...")
+    assert [len(note) for note in record.notes] == [1990, 2000]
 
 
 def test_told_to_stop_the_world_is_closed_and_what_it_measured_is_kept(temporary: Path) -> None:
@@ -187,40 +322,85 @@ def test_told_to_stop_the_world_is_closed_and_what_it_measured_is_kept(temporary
         while True:
             yield
 
-    session, heard = FakeEngineSession(play), Heard()
-    prepared = prepare(PLAN, check, {"fake": session})
+    (ready, session), heard = prepared(PLAN, play, check), Heard()
     with pytest.raises(Interrupted):
-        run_campaign(prepared, heard, frozenset(), {}, check)
+        run_campaign(ready, heard, frozenset(), {}, check)
     assert heard.found == [(0, 8, "ok")]
     assert (session.left, list(temporary.iterdir())) == ([], [])
 
 
-# Going on with a run --------------------------------------------------------------------------------------------------
+def test_before_each_launch_its_engine_is_made_ready_and_after_each_one_may_stop() -> None:
+    did: list[str] = []
+
+    def play(command: FakeCommand) -> int:
+        did.append("launch")
+        return leave(command)
+
+    ready, session = prepared(PLAN, play)
+    assert (session.cleanings, session.readied) == (1, 0), "to look at images is cleaned up too"
+
+    def check() -> None:
+        if did[-1:] == ["launch"] and session.left == []:
+            raise Interrupted("interrupted.")
+
+    with pytest.raises(Interrupted):
+        run_campaign(ready, Heard(), frozenset(), {}, check)
+    assert (did, session.readied, session.cleanings) == (["launch"], 1, 2)
 
 
 def test_an_engine_is_asked_why_a_launch_was_lost_even_if_it_is_the_last() -> None:
-    def lose(command: FakeCommand) -> int:
-        raise LaunchLost("Slurm job 7 ended: TIMEOUT")
-
-    heard, session = carried_out(lambda command: leave(command) if first(command) else lose(command))
+    lost = raises(LaunchLost("Slurm job 7 ended: TIMEOUT"))
+    heard, session = carried_out(PLAN, lambda command: leave(command) if first(command) else lost(command))
     assert [(record.launch, record.lost) for record in heard.records] == [(0, False), (0, False), (1, True)]
     assert session.readied == 3, "before each launch, and after the last"
 
 
-def test_records_that_are_known_are_not_written_again() -> None:
-    heard, _ = carried_out(lambda command: leave(command, cases=1) if first(command) else leave(command))
+# Records -------------------------------------------------------------------------------------------------------------
+
+
+def test_what_is_done_is_not_launched_again_and_known_records_are_not_written_again() -> None:
+    heard, _ = carried_out(PLAN, only_first(lambda command: leave(command, cases=1)))
     kept = [record for record in heard.records if record.status == "ok"]
-    session = FakeEngineSession(leave)
-    prepared = prepare(PLAN, lambda: None, {"fake": session})
-    done, again = finished(prepared.expanded, tuple(kept)), Heard()
-    assert {number for _, number in done} == {1}
+    (ready, session), again = prepared(PLAN), Heard()
+    done = finished(ready.expanded, tuple(kept))
+    assert done == {(ready.expanded.cells[0], 1)}
     known: Known = {(record.case, record.launch): None for record in kept}
-    run_campaign(prepared, again, done, known, lambda: None)
+    run_campaign(ready, again, done, known, lambda: None)
     assert again.found == [(0, 16, "ok")]
-    assert [opened.world.name for opened in session.worlds] == ["cbfake-0"]  # the other launch is done
+    assert ([opened.world.name for opened in session.worlds], session.readied) == (["cbfake-0"], 1)
 
 
-# Software -------------------------------------------------------------------------------------------------------------
+def test_records_that_are_known_are_kept_once() -> None:
+    launch = (ready := prepared(MULTI)[0]).expanded.order[0]
+    of_cell = ready.expanded.expected[launch.cell]
+    small, large = sorted(of_cell, key=lambda case: int(str(case["size"])))
+    heard = Heard()
+    known = frozenset({(placed_case(small, launch.cell), launch.number)})
+    collector = RecordCollector(launch, of_cell, False, ("note",), heard, known)
+    for case in (small, large, large):
+        collector.add(CollectedRecord(good(case, notes=("own",)), None), "sm")
+    collector.finish("sm", None)
+    assert [(record.case["size"], record.notes, record.transport) for record in heard.records] == [
+        (16, ("own", "note"), "sm")
+    ]  # fmt: skip
+    assert heard.said == [None]
+
+
+def test_ranks_that_share_cores_are_marked() -> None:
+    """A world that does not say whether its ranks share cores says it no more with its place."""
+    launch = (ready := prepared(MULTI)[0]).expanded.order[0]
+    (case, *_) = ready.expanded.expected[launch.cell]
+    for own, crowded, marked in (
+        (None, True, None), (False, True, True), (False, False, False), (True, False, True), (None, False, None),
+    ):  # fmt: skip
+        record = with_placement(good(case, oversubscribed=own), launch, None, crowded)
+        assert record.oversubscribed is marked
+    assert record.case == placed_case(case, launch.cell)
+    assert with_placement(good(case, transport="own"), launch, "told", False).transport == "own"
+    assert with_placement(good(case), launch, "told", False).transport == "told"
+
+
+# The experiment ------------------------------------------------------------------------------------------------------
 
 
 def held(sha256: str) -> dict[str, Contents]:
@@ -228,95 +408,158 @@ def held(sha256: str) -> dict[str, Contents]:
     return {"openmpi": msgspec.structs.replace(contents(), libraries=(library,))}
 
 
-def beside(host: str, inside: str) -> PreparedCampaign:
-    """The host and a container of one image, each with a build of the library; and a step that this engine lacks."""
-    plan = msgspec.structs.replace(PLAN, policies=("host", "single"), isolation=("strict", "limits"))
+def beside(
+    plan: Plan, on_host: Mapping[str, Contents], inside: Mapping[str, Contents], **session: Any
+) -> PreparedCampaign:
+    """The host and a container of one image, each with its libraries."""
     sessions = {
-        "fake": FakeEngineSession(leave, held=held(inside), ids={"openmpi": "sha256:4711"}),
-        "host": FakeEngineSession(leave, held=held(host), title=""),
+        "fake": FakeEngineSession(leave, held=inside, **session),
+        "host": FakeEngineSession(leave, held=on_host, title=""),
     }
     return prepare(plan, lambda: None, sessions)
 
 
+#: With a step that the engine lacks.
+TWO_ENGINES = plan(policies=("host", "single"), isolation=("strict", "limits"))
+
+
 def test_two_builds_of_one_version_are_a_difference_besides_the_container() -> None:
-    assert beside("ab", "ab").stacks.differences == ()
-    assert beside("ab", "cd").stacks.differences == (
-        "openmpi: apart from the container, host and image differ: Open MPI 5.0.11: two builds, ab and cd",
-    )
+    assert beside(TWO_ENGINES, held("ab"), held("ab")).stacks.differences == ()
+    (difference,) = beside(TWO_ENGINES, held("ab"), held("cd")).stacks.differences
+    assert all(word in difference for word in ("openmpi: ", "Open MPI 5.0.11", "ab", "cd"))
 
 
 def test_a_run_holds_cells_of_several_engines() -> None:
-    prepared, heard = beside("ab", "ab"), Heard()
-    run_campaign(prepared, heard, frozenset(), {}, lambda: None)
-    places = {
-        (record.case.where.engine, record.case.where.policy, record.case.where.isolation) for record in heard.records
-    }
-    assert places == {("host", "host", None), ("fake", "single", "strict")}
+    ready, heard = beside(TWO_ENGINES, held("ab"), held("ab"), ids={"openmpi": "sha256:4711"}), Heard()
+    run_campaign(ready, heard, frozenset(), {}, lambda: None)
+    wheres = [record.case.where for record in heard.records]
+    assert {(where.engine, where.policy, where.isolation) for where in wheres} == {
+        ("host", "host", None), ("fake", "single", "strict")
+    }  # fmt: skip
     assert [status for _, _, status in heard.found] == ["ok"] * 8
-    for name, session in prepared.sessions.items():
+    for name, session in ready.sessions.items():
         assert isinstance(session, FakeEngineSession)
         assert {opened.world.cell.engine for opened in session.worlds} == {name}
-    experiment = campaign_manifest(prepared, ("collbench",)).experiment
+    experiment = campaign_manifest(ready, ("collbench",)).experiment
     assert experiment is not None
     assert experiment.engine == "Fake Engine 1"
-    assert experiment.left_out == prepared.expanded.left_out == ("isolation limits: left out; engine fake has strict, "
-                                                                 "visible, files",)  # fmt: skip
+    assert experiment.left_out == ready.expanded.left_out != ()
     assert ([image.id for image in experiment.images], len(experiment.environments)) == (["sha256:4711"], 1)
 
 
+def test_the_manifest_says_what_was_compared() -> None:
+    several = plan(title="a title", ranks=(3, 2), policies=("host", "single"), seed=9, launches=3, oversubscribe=True)
+    mpi, nccl = (Library(name=name, version="1") for name in ("MPI", "NCCL"))
+    on_host = {"openmpi": msgspec.structs.replace(contents(), libraries=(mpi,))}
+    inside = {"openmpi": msgspec.structs.replace(contents(), libraries=(mpi, nccl))}
+    manifest = campaign_manifest(beside(several, on_host, inside), ("launch", "caf\udce9"))
+    assert (manifest.title, manifest.ranks, manifest.command, manifest.launcher) == (
+        "a title", 3, ("launch", "caf\ufffd"), "collbench launch"
+    )  # fmt: skip
+    assert (manifest.collbench, manifest.simulated, manifest.packages) == (collbench.__version__, False, {})
+    assert datetime.datetime.fromisoformat(manifest.created).utcoffset() == datetime.timedelta(0)
+    assert "." not in manifest.created
+    assert (manifest.libraries, manifest.protocol) == ((mpi, nccl), protocol(several, several.gate, several.cadence))
+    assert [of_host.ranks for of_host in manifest.hosts] == [(0, 1, 2)]
+    assert manifest.thread_level == {"requested": "single"}
+    assert manifest.environment == facts.environment(backends.variables())
+    assert manifest.plan == several.document
+    experiment = manifest.experiment
+    assert experiment is not None
+    assert (experiment.engine, experiment.seed, experiment.launches) == ("Fake Engine 1", 9, 3)
+    assert [image.name for image in experiment.images] == ["openmpi"]
+    assert [side.id for side in experiment.environments] == ["sha256:openmpi"]
+    (difference,) = experiment.differences
+    assert "openmpi" in difference and "NCCL" in difference
+
+
+def test_a_variable_of_one_side_alone_is_a_difference(tmp_path: Path) -> None:
+    """Of a user's shell, which reaches the host only; one that every launch sets anew is none."""
+    inside = {"openmpi": msgspec.structs.replace(contents(), environment={"UCX_TLS": "tcp", "OMP_NUM_THREADS": "2"})}
+    shell = {"GLIBC_TUNABLES": "glibc.pthread.rseq=0", "LD_PRELOAD": "/lib/a.so", "UCX_TLS": "tcp"}
+    on_host = {"openmpi": msgspec.structs.replace(contents(), environment=shell)}
+    (tmp_path / "b.so").touch()
+    for preload, named in (((), {"GLIBC_TUNABLES", "LD_PRELOAD"}), ((str(tmp_path / "b.so"),), {"GLIBC_TUNABLES"})):
+        ready = beside(plan(policies=("host", "single"), preload=preload), on_host, inside)
+        experiment = campaign_manifest(ready, ("launch",)).experiment
+        assert experiment is not None
+        assert {line.partition("differ: ")[2].partition(" ")[0] for line in experiment.differences} == named
+        assert [side.environment for side in experiment.environments] == [
+            {name: value for name, value in shell.items() if name in {*named, "UCX_TLS"}}
+        ]
+
+
 STREAM = {"name": "stream", "arrays": "any", "size": ("8", "16")}
-PROGRAMS = msgspec.structs.replace(PLAN, collectives=(), benchmarks=(STREAM,), sizes=None, images=("bare",), launches=1)
+PROGRAMS = plan(collectives=(), benchmarks=(STREAM,), sizes=None, images=("bare",), launches=1)
 BARE = {"bare": msgspec.structs.replace(contents(""), missing={"mpi": "mpi4py is not installed"})}
 
 
-def test_programs_are_started_in_an_image_without_an_mpi(temporary: Path) -> None:
-    session, heard = FakeEngineSession(lambda command: leave(command, PROGRAMS), held=BARE), Heard()
-    run_campaign(prepare(PROGRAMS, lambda: None, {"fake": session}), heard, frozenset(), {}, lambda: None)
+def test_programs_are_started_in_an_image_without_an_mpi() -> None:
+    heard, session = carried_out(PROGRAMS, lambda command: leave(command, PROGRAMS), held=BARE)
     assert [status for _, _, status in heard.found] == ["ok"] * 8
     ((command,),) = (opened.commands for opened in session.worlds)
     assert command.argv == command.opened.program
 
 
-def test_a_collective_needs_an_image_with_a_library() -> None:
-    plan = msgspec.structs.replace(PROGRAMS, collectives=("bcast",), sizes=("8",), ranks=(1,))
-    with pytest.raises(PlanError, match="image bare: backend mpi: mpi4py is not installed"):
-        prepare(plan, lambda: None, {"fake": FakeEngineSession(leave, held=BARE)})
-    with pytest.raises(ImageMissing, match="image bare: holds no MPI; the launcher starts mpich, openmpi, torch"):
-        prepare(plan, lambda: None, {"fake": FakeEngineSession(leave, held={"bare": contents("")})})
-
-
-# Engines --------------------------------------------------------------------------------------------------------------
-
-
-def test_an_engine_that_starts_the_ranks_needs_no_launcher(temporary: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_engine_that_starts_the_ranks_needs_no_launcher(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fake, "ENGINE", replace(fake.ENGINE, starts_ranks=True))
 
     def anywhere(command: FakeCommand) -> int:
         assert not command.world.folders.placement.exists(), "nobody knows where ranks will be"
         return leave(command)
 
-    heard, session = carried_out(anywhere)
+    heard, session = carried_out(PLAN, anywhere)
     assert [status for _, _, status in heard.found] == ["ok"] * 4
     for opened in session.worlds:
         (command,) = opened.commands
         assert command.argv == opened.program
 
 
-def test_the_fake_engine_is_for_tests_alone() -> None:
-    with pytest.raises(PlanError, match="engine fake: is for tests and starts no ranks"):
-        prepare(PLAN, lambda: None)
+def test_every_engine_of_a_plan_is_connected_to_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    connected: list[Any] = []
+
+    def connecting(name: str) -> Any:
+        def connect_to(plan: Plan, check: Any) -> Any:
+            connected.append((name, plan.docker_host, check))
+            return name
+
+        return connect_to
+
+    monkeypatch.setattr(fake, "ENGINE", replace(fake.ENGINE, connect=connecting("fake")))
+    monkeypatch.setattr(host, "ENGINE", replace(host.ENGINE, connect=connecting("host")))
+    ready = beside(plan(policies=("host", "single", "multi"), docker_host="tcp://x"), {}, {})
+    check: Any = object()
+    sessions: Any = connect(ready.expanded, check)
+    assert sessions == {"host": "host", "fake": "fake"}
+    assert connected == [("host", "tcp://x", check), ("fake", "tcp://x", check)]
+    assert ready.engine == "Fake Engine 1"
+    assert PreparedCampaign(ready.expanded, {}, ready.stacks).engine == "none"
 
 
-@pytest.mark.parametrize(
-    ("more", "message"),
-    [
-        ({"engine": "dokcer"}, "engine 'dokcer': unknown. Did you mean docker"),
-        ({"engine": "host"}, "policy single: engine host makes no containers"),
-        ({"isolation": ("loose",)}, "isolation 'loose': unknown. There are: strict, visible"),
-        ({"isolation": ("limits",), "policies": ("multi",)}, "isolation limits: left out; engine fake has"),
-    ],
-)
-def test_what_no_engine_can_do_is_refused_before_one_is_asked(more: dict[str, object], message: str) -> None:
-    with pytest.raises(PlanError) as caught:
-        prepare(msgspec.structs.replace(PLAN, **more), lambda: None, {})
-    assert message in str(caught.value)
+#: Values of the plan, what images hold (None: no engine is asked), and what names the fault.
+REFUSED: dict[str, tuple[dict[str, Any], Mapping[str, Contents] | None, type[CollbenchError], str]] = {
+    "for tests": ({}, None, PlanError, "engine fake"),
+    "unknown engine": ({"engine": "dokcer"}, {}, PlanError, "'dokcer'"),
+    "no containers": ({"engine": "host"}, {}, PlanError, "policy single"),
+    "unknown step": ({"isolation": ("loose",)}, {}, PlanError, "'loose'"),
+    "no such step": ({"isolation": ("limits",), "policies": ("multi",)}, {}, PlanError, "isolation limits"),
+    "no backend": ({"images": ("bare",), "ranks": (1,)}, BARE, PlanError, "image bare: backend mpi"),
+    "no library": ({"images": ("bare",), "ranks": (1,)}, {"bare": contents("")}, ImageMissing, "image bare: "),
+}
+
+
+def test_what_cannot_be_launched_is_refused(golden: Callable[[str, str], None]) -> None:
+    lines = []
+    for what, (values, holds, kind, named) in REFUSED.items():
+        sessions = {"fake": FakeEngineSession(leave, held=holds)} if holds else None if holds is None else {}
+        with pytest.raises(kind) as caught:
+            prepare(plan(**values), lambda: None, sessions)
+        assert named in str(caught.value), what
+        lines.append(f"{what}: {caught.value}\n")
+    golden("launches-refused.txt", "".join(lines))
+
+
+def test_buffers_that_do_not_fit_are_refused_before_an_engine_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(expansion, "available_bytes", lambda: 1)
+    with pytest.raises(PlanError, match=r"^openmpi single strict, 2 ranks: bcast of 16 B "):
+        prepare(PLAN, lambda: None, {})

@@ -60,68 +60,78 @@ def half(command: FakeCommand) -> int:
     return leave(command, cases=1)
 
 
+def recorded(run: Path) -> list[tuple[int, int, str]]:
+    """(launch, bytes, status) of every record, in order."""
+    return [(record.launch, record.case["size"], record.status) for record in read_run(run).records]
+
+
 @pytest.fixture
 def begun(launch: Launch, tmp_path: Path) -> Path:
     """A run of which half is there: a case, and its launch's failure."""
-    code, _ = launch(half)
-    assert code == 130
-    assert [record.status for record in read_run(tmp_path / "run").records] == ["ok", "failed"]
+    assert launch(half)[0] == 130
+    assert recorded(tmp_path / "run") == [(0, 8, "ok"), (0, 16, "failed")]
     return tmp_path / "run"
 
 
-def test_a_run_is_gone_on_with_and_no_record_comes_twice(launch: Launch, begun: Path) -> None:
+@pytest.fixture
+def counted(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
+    """How often a plan is spelt out, a cell is placed, and the records of a run are read."""
+    calls = {"expand": 0, "place": 0, "read": 0}
+
+    def counting(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*arguments: Any) -> Any:
+            calls[name] += 1
+            return function(*arguments)
+
+        return call
+
+    for module, name in ((campaign, "expand"), (expansion, "place")):
+        monkeypatch.setattr(module, name, counting(name, getattr(module, name)))
+    monkeypatch.setattr(RecordStream, "__iter__", counting("read", RecordStream.__iter__))
+    return calls
+
+
+def test_a_run_is_gone_on_with_and_no_record_comes_twice(launch: Launch, begun: Path, counted: dict[str, int]) -> None:
+    """Its plan is placed once, and what is there read before and after."""
     code, err = launch(leave, "--resume", str(begun))
-    records = read_run(begun).records
-    assert (code, [(record.launch, record.case["size"], record.status) for record in records]) == (
-        1, [(0, 8, "ok"), (0, 16, "failed"), (1, 8, "ok"), (1, 16, "ok")]
-    ), err  # fmt: skip
+    assert (code, counted) == (1, {"expand": 1, "place": 1, "read": 2}), err
+    assert recorded(begun) == [(0, 8, "ok"), (0, 16, "failed"), (1, 8, "ok"), (1, 16, "ok")]
+
+
+def losing(cases: int) -> Play:
+    """The first launch is lost after so many cases."""
+
+    def play(command: FakeCommand) -> int:
+        if not first(command):
+            return leave(command)
+        if cases:
+            leave(command, cases=cases)
+        raise LaunchLost("Slurm job 7 ended: TIMEOUT (TimeLimit)")
+
+    return play
 
 
 def test_a_launch_that_was_lost_is_measured_again(launch: Launch, tmp_path: Path) -> None:
     """It is a failed record, the run lacks it, and --resume adds it; a launch that failed by itself stays failed."""
-
-    def lose(command: FakeCommand) -> int:
-        leave(command, cases=1)
-        raise LaunchLost("Slurm job 7 ended: TIMEOUT (TimeLimit)")
-
     where = tmp_path / "run"
-    code, err = launch(lambda command: lose(command) if first(command) else leave(command))
-    assert (code, "failed: lost: Slurm job 7 ended: TIMEOUT" in err) == (1, True), err
-    assert [(one.launch, one.status) for one in read_run(where).records] == [
-        (0, "ok"), (0, "failed"), (1, "ok"), (1, "ok")
-    ]  # fmt: skip
+    code, err = launch(losing(1))
+    assert (code, "lost: Slurm job 7 ended: TIMEOUT" in err) == (1, True), err
+    assert recorded(where) == [(0, 8, "ok"), (0, 16, "failed"), (1, 8, "ok"), (1, 16, "ok")]
     assert [lacking.cells for lacking in observe(where).shortages] == [1]
     code, err = launch(leave, "--resume", str(where))
-    assert (code, len(read_run(where).records)) == (0, 5), err
-    cells, manifest = observe(where).cells, read_run(where).manifest
-    assert shortage(where, manifest, cells.values()).cells == 0
-    assert {(cell.failed, len(cell.medians), *cell.reasons) for cell in cells.values()} == {(0, 2)}
+    assert (code, len(recorded(where))) == (0, 5), err
+    cells = observe(where).cells.values()
+    assert shortage(where, read_run(where).manifest, cells).cells == 0
+    assert {(cell.failed, len(cell.medians), *cell.reasons) for cell in cells} == {(0, 2)}
 
 
 def test_a_lost_launch_that_fails_by_itself_when_it_is_repeated_has_failed_once(launch: Launch, tmp_path: Path) -> None:
-    def lose(command: FakeCommand) -> int:
-        raise LaunchLost("Slurm job 7 ended: CANCELLED")
-
     where = tmp_path / "run"
-    launch(lambda command: lose(command) if first(command) else leave(command))
-    run = read_run(where)
-    assert shortage(where, run.manifest, observe(where).cells.values()).cells == 2
+    launch(losing(0))
+    assert shortage(where, read_run(where).manifest, observe(where).cells.values()).cells == 2
     code, err = launch(lambda command: 7 if first(command) else leave(command), "--resume", str(where))
-    assert (code, [one.launch for one in read_run(where).records]) == (1, [0, 1, 1, 0]), err
-    cells = observe(where).cells.values()
-    assert [(cell.failed, cell.lost) for cell in cells] == [(1, 0)] * 2
-
-
-def test_a_run_is_not_gone_on_with_on_another_image(launch: Launch, begun: Path) -> None:
-    before = (begun / "records.jsonl").read_bytes()
-    code, err = launch(leave, "--resume", str(begun), ids={"openmpi": "sha256:another"})
-    assert (code, "image openmpi has changed since the run began (id)." in err) == (2, True), err
-    code, err = launch(leave, "--resume", str(begun), held=held("another build"))
-    assert (code, "image openmpi has changed since the run began (libraries)." in err) == (2, True), err
-    other = msgspec.structs.replace(contents(), sources="other code")
-    assert launch(leave, "--resume", str(begun), held={"openmpi": other})[0] == 2
-    assert (begun / "records.jsonl").read_bytes() == before
-    assert launch(leave, "--resume", str(begun))[0] == 1
+    assert (code, [number for number, *_ in recorded(where)]) == (1, [0, 1, 1, 0]), err
+    assert [(cell.failed, cell.lost) for cell in observe(where).cells.values()] == [(1, 0)] * 2
 
 
 def changed(run: Path, **fields: Any) -> None:
@@ -130,47 +140,59 @@ def changed(run: Path, **fields: Any) -> None:
     (run / "manifest.json").write_bytes(manifests.encode(msgspec.structs.replace(manifest, **fields)))
 
 
-def test_a_run_is_not_gone_on_with_by_another_plan(launch: Launch, begun: Path, tmp_path: Path) -> None:
-    (tmp_path / "plan.toml").write_text(TOML.replace('"5s"', '"6s"'))
-    assert launch(leave, "--resume", str(begun)) == (
-        2, f'collbench: --resume {begun}: was made with another plan (timeout: "5s" then, "6s" now). Use that plan, or '
-        "begin a run with --out.\n"
-    )  # fmt: skip
-    changed(begun, plan={"never": "seen"})
-    assert "was made with another plan" in launch(leave, "--resume", str(begun))[1]
-    changed(begun, experiment=None, plan=None)
-    assert "was not written by collbench launch" in launch(leave, "--resume", str(begun))[1]
+def test_what_a_run_is_not_gone_on_with(
+    launch: Launch, begun: Path, tmp_path: Path, golden: Callable[[str, str], None]
+) -> None:
+    """Another image, another plan, or what no launch has written; then it is gone on with all the same."""
+    before, said = (begun / "records.jsonl").read_bytes(), []
 
+    def refused(toml: str = TOML, **session: Any) -> None:
+        (tmp_path / "plan.toml").write_text(toml)
+        code, err = launch(leave, "--resume", str(begun), **session)
+        assert code == 2, err
+        said.append(err.replace(str(tmp_path), "DIR"))
 
-def test_a_run_from_before_a_key_was_there_is_gone_on_with(launch: Launch, begun: Path) -> None:
-    plan = read_run(begun).manifest.plan
-    assert plan is not None
-    changed(begun, plan={key: value for key, value in plan.items() if key != "cores_per_rank"})
-    assert launch(leave, "--resume", str(begun))[0] == 1
-    assert len(read_run(begun).records) == 4
+    refused(ids={"openmpi": "sha256:another"})
+    refused(held=held("another build"))
+    refused(held={"openmpi": msgspec.structs.replace(contents(), sources="other code")})
+    refused(TOML.replace('"5s"', '"6s"'))
+    refused(TOML.replace('"16"', '"32"').replace("5s", "6s"))
+    manifest = read_run(begun).manifest
+    for fields in ({"plan": {"never": "seen"}}, {"experiment": None, "plan": None}):
+        changed(begun, **fields)
+        refused()
+    assert (begun / "records.jsonl").read_bytes() == before
+    assert manifest.plan is not None
+    older = {key: value for key, value in manifest.plan.items() if key != "cores_per_rank"}
+    changed(begun, plan=older, experiment=manifest.experiment)
+    assert launch(leave, "--resume", str(begun))[0] == 1, "it is from before a key was there"
+    assert len(recorded(begun)) == 4
+    golden("not-resumed.txt", "".join(said))
 
 
 def test_what_is_refused_of_a_run_is_refused_before_an_engine_is_asked(
-    launch: Launch, begun: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    launch: Launch, begun: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, golden: Callable[[str, str], None]
 ) -> None:
     """An engine may have a queue."""
     monkeypatch.setattr(campaign, "connect", None)
-    code, err = launch(leave)
-    assert (code, "already holds a run" in err) == (2, True), err
-    code, err = launch(leave, "--out", "/proc/run")
-    said = "Nothing was measured. Name another folder: --out DIR."
-    assert (code, "--out /proc/run: " in err, said in err) == (1, True, True), err
+    said = []
+
+    def refused(expected: int, *flags: str) -> str:
+        code, err = launch(leave, *flags)
+        assert code == expected, err
+        said.append(err.replace(str(tmp_path), "DIR"))
+        return err
+
     (tmp_path / "file").touch()
-    code, err = launch(leave, "--out", str(tmp_path / "file" / "run"))
-    assert (code, f"Not a directory. {said}" in err) == (1, True), err
+    assert "--out /proc/run: " in refused(1, "--out", "/proc/run")
+    said.clear()  # the reason is the system's
+    refused(2)
+    refused(1, "--out", str(tmp_path / "file" / "run"))
     with RunWriter.resume(begun):
-        code, err = launch(leave, "--resume", str(begun))
-    assert (code, "another program is writing this run" in err) == (1, True), err
-    (tmp_path / "plan.toml").write_text(TOML.replace('"16"', '"32"').replace("5s", "6s"))
-    code, err = launch(leave, "--resume", str(begun))
-    assert (code, 'sizes: ["8","16"] then, ["8","32"] now; ' in err, 'timeout: "5s" then' in err) == (2, True, True), (
-        err
-    )
+        refused(1, "--resume", str(begun))
+    (tmp_path / "plan.toml").write_text(TOML.replace("5s", "6s"))
+    refused(2, "--resume", str(begun))
+    golden("not-begun.txt", "".join(said))
 
 
 def test_of_a_run_that_is_complete_nothing_is_started(
@@ -178,8 +200,10 @@ def test_of_a_run_that_is_complete_nothing_is_started(
 ) -> None:
     launch(leave)
     monkeypatch.setattr(campaign, "connect", None)
+    kept = recorded(tmp_path / "run")
     code, err = launch(leave, "--resume", str(tmp_path / "run"))
-    assert (code, err) == (0, f"# {tmp_path / 'run'}: every launch of this plan is recorded, so nothing is started\n")
+    assert (code, err.startswith(f"# {tmp_path / 'run'}: "), err.count("\n")) == (0, True, 1)
+    assert recorded(tmp_path / "run") == kept
 
 
 def test_a_run_that_goes_on_elsewhere_names_the_hosts_of_both(
@@ -189,41 +213,16 @@ def test_a_run_that_goes_on_elsewhere_names_the_hosts_of_both(
     elsewhere = msgspec.structs.replace(here, name="elsewhere")
     monkeypatch.setattr(facts, "host", lambda ranks: elsewhere)
     code, err = launch(leave, "--resume", str(begun))
-    assert (code, "hosts that had no part in the run before: elsewhere" in err) == (1, True), err
+    assert (code, " elsewhere" in err) == (1, True), err
     assert read_run(begun).manifest.hosts == (here, elsewhere)
     assert sorted(path.name for path in begun.iterdir()) == [
         "manifest.json", "records.jsonl", "samples", "yardsticks.jsonl",
     ]  # fmt: skip
 
 
-@pytest.fixture
-def counted(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
-    """How often a plan is spelt out, a cell is placed, and the records of a run are read."""
-    found = {"expand": 0, "place": 0, "read": 0}
-
-    def counting(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
-        def call(*arguments: Any) -> Any:
-            found[name] += 1
-            return function(*arguments)
-
-        return call
-
-    for module, name in ((campaign, "expand"), (expansion, "place")):
-        monkeypatch.setattr(module, name, counting(name, getattr(module, name)))
-    monkeypatch.setattr(RecordStream, "__iter__", counting("read", RecordStream.__iter__))
-    return found
-
-
-def test_a_plan_is_placed_once_and_a_run_that_is_gone_on_with_is_read_before_and_after(
-    launch: Launch, begun: Path, counted: dict[str, int]
-) -> None:
-    code, err = launch(leave, "--resume", str(begun))
-    assert (code, counted) == (1, {"expand": 1, "place": 1, "read": 2}), err
-
-
 def test_another_engine_is_named_by_a_flag(launch: Launch) -> None:
     code, err = launch(leave, "--engine", "dokcer")
-    assert (code, err) == (2, "collbench: engine 'dokcer': unknown. Did you mean docker?\n")
+    assert (code, "'dokcer'" in err, "docker?" in err) == (2, True, True)
 
 
 def test_a_run_with_cells_of_two_engines_is_compared_by_engine(

@@ -1,19 +1,30 @@
-"""The programs that start ranks: their commands, what they ask for, and what libraries say in their logs."""
+"""The programs that start ranks: their commands, what they ask for and how, their logs, and how a rank knows them."""
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
 import pytest
+from tests.processes import LIMIT
 
-from collbench.launch import launchers
+from collbench.launch import launchers, relay
+from collbench.machine.launcher import Launcher, detect
 
-MPICH, OPENMPI = launchers.get("mpich", "x"), launchers.get("openmpi", "x")
+MPICH, OPENMPI, TORCH = (launchers.get(vendor, "x") for vendor in ("mpich", "openmpi", "torch"))
+
+# Those that a launch starts ------------------------------------------------------------------------------------------
 
 
 def test_mpich_asks_by_lines_and_only_for_hosts_that_there_are() -> None:
     line = "HYDRA_LAUNCH: /opt/collbench/bin/hydra_pmi_proxy --control-port a:1 --pgid 0 --proxy-id 1 "
-    found = MPICH.asks(line, ("a", "b"))
-    assert found is not None
-    assert (found.host, found.shell.split()[0]) == ("b", "/opt/collbench/bin/hydra_pmi_proxy")
+    request = MPICH.asks(line, ("a", "b"))
+    assert request is not None
+    assert (request.host, request.shell.split()[0]) == ("b", "/opt/collbench/bin/hydra_pmi_proxy")
     assert MPICH.asks(line, ("a",)) is None
     assert MPICH.asks("HYDRA_LAUNCH_END", ("a", "b")) is None
 
@@ -31,10 +42,9 @@ def test_commands_of_the_launchers() -> None:
 
 
 def test_torch_is_started_rank_by_rank() -> None:
-    torch = launchers.get("torch", "x")
-    assert torch.local(2, False, ("p", "run"))[:3] == ("torchrun", "--standalone", "--nproc-per-node")
-    assert torch.direct is not None
-    started = torch.direct((("a", 2), ("b", 1)))
+    assert TORCH.local(2, False, ("p", "run"))[:3] == ("torchrun", "--standalone", "--nproc-per-node")
+    assert TORCH.direct is not None
+    started = TORCH.direct((("a", 2), ("b", 1)))
     assert [name for name, _ in started] == ["a", "a", "b"]
     assert [(more["RANK"], more["LOCAL_RANK"], more["WORLD_SIZE"], more["MASTER_ADDR"]) for _, more in started] == [
         ("0", "0", "3", "a"), ("1", "1", "3", "a"), ("2", "0", "3", "a")
@@ -43,15 +53,13 @@ def test_torch_is_started_rank_by_rank() -> None:
 
 def test_launches_in_one_network_listen_on_ports_of_their_own() -> None:
     """As those in the network of the host, where other programs have most ports from 32768 on."""
-    direct = launchers.get("torch", "x").direct
-    assert direct is not None
-    started = [direct((("localhost", 1), (f"cb{number}-0-c1", 1))) for number in range(50)]
-    ports = [{variables["MASTER_PORT"] for _, variables in ranks} for ranks in started]
-    assert all(len(of_launch) == 1 for of_launch in ports)
-    found = {int(port) for of_launch in ports for port in of_launch}
-    assert len(found) > 45
-    assert min(found) >= 29400
-    assert max(found) < 32768
+    assert TORCH.direct is not None
+    ports = set()
+    for number in range(50):
+        started = TORCH.direct((("localhost", 1), (f"cb{number}-0-c1", 1)))
+        (port,) = {int(variables["MASTER_PORT"]) for _, variables in started}
+        ports.add(port)
+    assert len(ports) > 45 and min(ports) >= 29400 and max(ports) < 32768
 
 
 @pytest.mark.parametrize(
@@ -76,11 +84,8 @@ def test_what_a_library_says_at_our_request_is_no_reason_of_a_failure(vendor: st
 
 def test_transports_are_read_from_the_log() -> None:
     ucx = "[17.3] [c1:14   :0]      ucp_worker.c:1912 UCX  INFO    ucp_context_0 {} cfg#1 tag({})  rma_am(x)"
-    alone, near, far = (
-        ucx.format("self", "self/memory"),
-        ucx.format("intra-node", "sysv"),
-        ucx.format("inter-node", "tcp"),
-    )
+    links = (("self", "self/memory"), ("intra-node", "sysv"), ("inter-node", "tcp"))
+    alone, near, far = (ucx.format(*link) for link in links)
     assert MPICH.transport([alone, near], (2,)) == "ch4 shm"
     assert MPICH.transport([alone, far, far], (1, 1)) == "ucx inter-node tcp"
     assert MPICH.transport([alone, near], (1, 1)) == "ucx intra-node sysv"
@@ -90,3 +95,120 @@ def test_transports_are_read_from_the_log() -> None:
     btl = "[c0:00063] mca: bml: Using {} btl for send to [[953,1],0] on node c0"
     assert OPENMPI.transport([btl.format("self"), btl.format("tcp")], (1, 1)) == "ob1: tcp"
     assert OPENMPI.transport(["select: component cm selected"], (1, 1)) == "cm"
+
+
+# What stands in for ssh: it leaves a request, and waits until the driver has taken it away ----------------------------
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("COLLBENCH_RELAY", str(tmp_path))
+    monkeypatch.setattr(sys, "argv", ["collbench-relay", "c1", "prted", "--daemonize"])
+    return tmp_path
+
+
+def clock(monkeypatch: pytest.MonkeyPatch, naps: list[float], folder: Path, taken_after: int | None) -> None:
+    """Time that passes in naps, of which the driver takes the request away after so many."""
+    now = [1000.0]
+
+    def sleep(seconds: float) -> None:
+        naps.append(seconds)
+        now[0] += 25.0
+        if len(naps) == taken_after:
+            (request,) = folder.iterdir()
+            assert request.name == f"{os.getpid()}.request", "the draft has become the request as a whole"
+            assert json.loads(request.read_text()) == ["c1", "prted", "--daemonize"]
+            request.unlink()
+
+    monkeypatch.setattr(relay, "time", SimpleNamespace(monotonic=lambda: now[0], sleep=sleep))
+
+
+def test_a_request_is_left_and_waited_for(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    naps: list[float] = []
+    clock(monkeypatch, naps, folder, 2)
+    relay.main()
+    assert (len(naps), list(folder.iterdir())) == (2, [])
+    assert all(0 < seconds < 0.1 for seconds in naps)
+
+
+def test_a_request_that_nobody_takes_ends_with_who_was_asked_for(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    naps: list[float] = []
+    clock(monkeypatch, naps, folder, None)
+    with pytest.raises(SystemExit) as left:
+        relay.main()
+    assert all(word in str(left.value.code) for word in ("collbench-relay: ", " c1 ", "60 s"))
+    assert len(naps) == 3, "after 75 s"
+
+
+def test_without_a_variable_the_folder_is_where_containers_have_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("COLLBENCH_RELAY", raising=False)
+    written: list[str] = []
+
+    def refuse(path: Path, text: str, encoding: str) -> None:
+        written.append(str(path))
+        raise OSError(2, "No such file")
+
+    monkeypatch.setattr(Path, "write_text", refuse)
+    with pytest.raises(OSError, match=r"\[Errno 2\]"):
+        relay.main()
+    assert written == [f"/collbench/relay/{os.getpid()}.draft"]
+
+
+# The one that started this process ------------------------------------------------------------------------------------
+
+
+BY_OPENMPI = {"OMPI_COMM_WORLD_RANK": "3", "OMPI_COMM_WORLD_SIZE": "8", "OMPI_COMM_WORLD_LOCAL_RANK": "1"}
+BY_MPICH = {"PMI_RANK": "2", "PMI_SIZE": "4", "MPI_LOCALRANKID": "2"}
+BY_TORCHRUN = {"RANK": "5", "WORLD_SIZE": "6", "LOCAL_RANK": "1", "MASTER_ADDR": "a", "MASTER_PORT": "1"}
+BY_SLURM = {"SLURM_PROCID": "7", "SLURM_STEP_NUM_TASKS": "16", "SLURM_LOCALID": "3"}
+
+
+@pytest.mark.parametrize(
+    ("environ", "expected", "title"),
+    [
+        ({}, Launcher("none", 0, 1, 0), "no launcher"),
+        ({"PATH": "/bin"}, Launcher("none", 0, 1, 0), "no launcher"),
+        (BY_OPENMPI, Launcher("openmpi", 3, 8, 1), "Open MPI's mpirun"),
+        (BY_MPICH, Launcher("mpich", 2, 4, 2), "MPICH's mpiexec"),
+        (BY_TORCHRUN, Launcher("torchrun", 5, 6, 1), "torchrun"),
+        (BY_SLURM, Launcher("slurm", 7, 16, 3), "srun"),
+        ({"PMI_RANK": "1", "PMI_SIZE": "2"}, Launcher("mpich", 1, 2, 0), "MPICH's mpiexec"),
+        # half a launcher is none
+        ({"RANK": "0"}, Launcher("none"), "no launcher"),
+        ({"OMPI_COMM_WORLD_RANK": "0"}, Launcher("none"), "no launcher"),
+        ({"PMI_RANK": "x", "PMI_SIZE": "2"}, Launcher("none"), "no launcher"),
+        ({"SLURM_PROCID": "0", "SLURM_JOB_ID": "12"}, Launcher("none"), "no launcher"),
+    ],
+)
+def test_each_launcher_by_its_variables(environ: dict[str, str], expected: Launcher, title: str) -> None:
+    assert detect(environ) == expected
+    assert detect(environ).title == title
+
+
+@pytest.mark.parametrize(
+    ("environ", "kind"),
+    [
+        (BY_SLURM | BY_OPENMPI, "openmpi"),
+        (BY_SLURM | BY_MPICH, "mpich"),
+        (BY_SLURM | BY_TORCHRUN, "torchrun"),
+        (BY_MPICH | BY_TORCHRUN, "torchrun"),
+    ],
+)
+def test_the_innermost_launcher_counts(environ: dict[str, str], kind: str) -> None:
+    assert detect(environ).kind == kind
+
+
+@pytest.mark.parametrize(
+    ("variables", "lives"), [({}, False), ({"PMI_RANK": "0", "PMI_SIZE": "2"}, True), (BY_OPENMPI, False)]
+)
+def test_rank_0_is_a_process_of_the_same_launcher(variables: dict[str, str], lives: bool) -> None:
+    """Other children of our parent, a service for one, were started by no launcher at all."""
+    asks = "from collbench.machine.launcher import *; print(rank_0_lives(detect()))"
+    bare = {name: value for name, value in os.environ.items() if not name.startswith(("PMI_", "OMPI_", "PMIX_"))}
+    with subprocess.Popen((sys.executable, "-c", "input()"), stdin=subprocess.PIPE, env=bare | variables) as sibling:
+        done = subprocess.run(
+            (sys.executable, "-c", asks), env=bare | {"PMI_RANK": "1", "PMI_SIZE": "2"}, capture_output=True, text=True,
+            check=True, timeout=LIMIT,
+        )  # fmt: skip
+        sibling.communicate(b"\n")
+    assert done.stdout == f"{lives}\n"

@@ -1,4 +1,7 @@
-"""A rank that takes turns: it sleeps in a real pipe until its world is to go on, and measures the slices it is told."""
+"""A rank that takes turns: it sleeps in a real pipe until its world is to go on, and measures the slices it is told.
+
+How many samples come next, in a slice and in a case that is measured alone.
+"""
 
 from __future__ import annotations
 
@@ -16,6 +19,7 @@ import msgspec
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from tests.processes import LIMIT, wait_for
 from tests.unit.made_measurements import case
 
 from collbench.errors import Interrupted, RequestError
@@ -23,7 +27,7 @@ from collbench.machine import driver_link
 from collbench.machine.facts import ContentionMeter, Waited, format_cores, machine_id
 from collbench.run import sampling as sampling_module
 from collbench.run import turns as under_test
-from collbench.run.sampling import Budget, Fixed, Sampling, StopRule
+from collbench.run.sampling import FIRST_BATCH, LARGEST_BATCH, LONGEST_BATCH, Budget, Fixed, Sampling, StopRule
 from collbench.run.turns import BATCH, QUOTA_SLICE, Turns, sampled_in_turns
 from collbench.run.worlds_of_programs import AloneWorld
 from collbench.schema.case import Gate
@@ -78,13 +82,13 @@ class Driver:
         self.heard.append(msgspec.json.decode(line, type=Report))
         return self.heard[-1]
 
-    def leads(self, orders: Sequence[Order], pause: float = 0.0) -> threading.Thread:
-        """Answer each report with the next order, after a pause (s)."""
+    def leads(self, orders: Sequence[Order], meanwhile: Callable[[], object] = lambda: None) -> threading.Thread:
+        """Answer each report with the next order, after something else."""
 
         def lead() -> None:
             for order in orders:
                 self.report()
-                time.sleep(pause)
+                meanwhile()
                 self.order(order)
 
         thread = threading.Thread(target=lead)
@@ -115,23 +119,13 @@ def wait(rank: Turns, report: Report = STANDS, watch: Watched | None = None) -> 
 
 
 def test_it_reports_where_it_stands_and_hears_what_to_do(driver: Driver, rank: Turns) -> None:
-    identity = case().identity
-    for report, order in ((Report(at="stands", case=identity), BEGIN), (READY, END)):
-        thread = driver.leads([order])
-        assert wait(rank, report) == order
-        thread.join()
-        told = driver.heard[-1]
-        assert (told.at, told.case) == (report.at, report.case)
-
-
-def test_it_reports_before_which_case_it_stands(driver: Driver, rank: Turns) -> None:
-    thread = driver.leads([BEGIN, END])
-    watch = Watched()
+    watch, thread = Watched(), driver.leads([BEGIN, END, END])
     assert rank.stands(case().identity, AloneWorld(), watch) == BEGIN
+    assert wait(rank, READY) == END
     assert rank.stands(None, AloneWorld(), watch) == END
     thread.join()
-    assert [report.case for report in driver.heard] == [case().identity, None]
-    assert {report.at for report in driver.heard} == {"stands"}
+    told = [(report.at, report.case) for report in driver.heard]
+    assert told == [("stands", case().identity), ("ready", None), ("stands", None)]
 
 
 def test_only_the_first_report_names_what_it_holds_without_its_own_pipes(
@@ -154,34 +148,39 @@ def test_only_the_first_report_names_what_it_holds_without_its_own_pipes(
 
 def test_a_sleep_takes_no_processor_time(driver: Driver, rank: Turns) -> None:
     """Each report says it of the sleep before."""
-    thread = driver.leads([BEGIN, BEGIN, END], pause=0.2)
+    thread = driver.leads([BEGIN, BEGIN, END], lambda: time.sleep(0.2))
     for _ in range(3):
         wait(rank)
     thread.join()
     assert (driver.heard[0].asleep, driver.heard[0].slept) == (0.0, 0.0)
     for report in driver.heard[1:]:
-        assert 0.15 < report.slept < 5.0
+        assert 0.15 < report.slept < LIMIT
         assert report.asleep < 0.05
 
 
 def test_a_thread_that_computes_meanwhile_is_seen(driver: Driver, rank: Turns) -> None:
-    over = threading.Event()
+    over, used = threading.Event(), [0.0]
 
     def compute() -> None:
         while not over.is_set():
             sum(range(1000))
+            used[0] = time.thread_time()
+
+    def computed() -> None:
+        before = used[0]
+        wait_for(lambda: used[0] > before + 0.1)
 
     computing = threading.Thread(target=compute)
     computing.start()
     try:
-        thread = driver.leads([BEGIN, END], pause=0.3)
+        thread = driver.leads([BEGIN, END], computed)
         wait(rank)
         wait(rank)
         thread.join()
     finally:
         over.set()
         computing.join()
-    assert driver.heard[1].asleep > 0.1 * driver.heard[1].slept
+    assert driver.heard[1].asleep > 0.09
 
 
 def test_what_all_ranks_used_is_added_up(driver: Driver, rank: Turns) -> None:
@@ -201,11 +200,13 @@ def test_what_all_ranks_used_is_added_up(driver: Driver, rank: Turns) -> None:
 
 def test_a_sleeper_gives_signs_of_life(driver: Driver, rank: Turns, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(driver_link, "NAP", 0.02)
-    watch, thread = Watched(), driver.leads([END], pause=0.3)
+    watch = Watched()
+    thread = driver.leads([END], lambda: wait_for(lambda: len(watch.said) >= 5))
     wait(rank, watch=watch)
     thread.join()
-    assert watch.said.count("bcast: waiting for its turn") >= 5
-    assert watch.said[-1] == "bcast"
+    *asleep, last = watch.said
+    assert len(set(asleep)) == 1 and asleep[0].startswith("bcast: ")
+    assert last == "bcast"
 
 
 def test_without_a_driver_it_ends(driver: Driver, rank: Turns) -> None:
@@ -335,57 +336,79 @@ def a_slice(**values: Any) -> Order:
     return msgspec.structs.replace(A_SLICE, **values)
 
 
-def test_it_says_that_it_is_ready_and_with_what(driver: Driver, rank: Turns) -> None:
-    ended, (ready,) = slices(driver, rank, sampling(Made()), END)
+@pytest.mark.parametrize(
+    ("stop", "quota", "samples", "shortest"),
+    [(ANY, False, 0, 0.0), (Fixed(7), False, 7, 0.0), (ANY, True, 0, QUOTA_SLICE)],
+)
+def test_it_says_that_it_is_ready_and_with_what(
+    driver: Driver, rank: Turns, stop: StopRule, quota: bool, samples: int, shortest: float
+) -> None:
+    """A plan that fixes samples says how many; a quota makes slices longer."""
+    ended, (ready,) = slices(driver, rank, sampling(Made(), stop=stop), END, quota=quota)
     assert ended
-    assert (ready.at, ready.gate, ready.slack, ready.shortest) == ("ready", "roundtime", 1000, 0.0)
-
-
-def test_a_plan_that_fixes_samples_says_how_many(driver: Driver, rank: Turns) -> None:
-    _, (ready,) = slices(driver, rank, sampling(Made(), stop=Fixed(7)), END)
-    assert ready.samples == 7
-
-
-def test_a_quota_makes_slices_longer(driver: Driver, rank: Turns) -> None:
-    _, (ready,) = slices(driver, rank, sampling(Made()), END, quota=True)
-    assert ready.shortest == QUOTA_SLICE
+    assert (ready.at, ready.gate, ready.slack) == ("ready", "roundtime", 1000)
+    assert (ready.samples, ready.shortest) == (samples, shortest)
 
 
 def test_a_case_that_is_to_be_measured_alone_does_not_end_in_turns(driver: Driver, rank: Turns) -> None:
-    made = Made()
-    assert slices(driver, rank, sampling(made), a_slice(anew=True), Order(act="alone"))[0] is False
+    assert slices(driver, rank, sampling(Made()), a_slice(anew=True), Order(act="alone"))[0] is False
 
 
-def test_a_slice_discards_and_then_lasts_as_long_as_it_is_to(driver: Driver, rank: Turns) -> None:
-    """Of 1 ms each: 5 are discarded, 50 are a slice."""
-    made = Made()
-    of = sampling(made)
-    ended, (_, one, two) = slices(driver, rank, of, a_slice(anew=True), a_slice(), END)
-    assert ended
-    for report in (one, two):
-        assert (report.at, report.n, report.late, report.gate) == ("slice", 50, 0, "roundtime")
-        assert report.seconds == pytest.approx(1e-3)
-        assert list(report.halves or ()) == pytest.approx([1e-3, 1e-3])
-    assert made.taken == 2 * (5 + 50)
-    assert len(of.stamps.late) == 100
+MS, FOUR = 1_000_000, msgspec.structs.replace(RULE, rounds=4)
+A_20 = a_slice(anew=True, operations=20)
+#: What samples take (ns), the orders, at most so many samples, and by which rule; the last report's values, the samples
+#: that are kept, and how many notes there are.
+SLICES: dict[str, tuple[Callable[[int], int], list[Order], int, StopRule, dict[str, Any], int, int]] = {
+    "of 1 ms each 5 are discarded, and 50 are a slice": (
+        lambda number: MS, [a_slice(anew=True), a_slice()], 100_000, ANY,
+        {"gate": "roundtime", "n": 50, "late": 0, "seconds": 1e-3, "halves": (1e-3, 1e-3)}, 100, 0,
+    ),
+    "what is discarded is not in the time": (
+        lambda number: 9 * MS if number < 5 else MS, [a_slice(anew=True)], 100_000, ANY, {"seconds": 1e-3}, 50, 0,
+    ),
+    "a plan fixes samples, whatever they take": (
+        lambda number: 400 * MS, [a_slice(anew=True, operations=7)], 100_000, ANY, {"n": 7}, 7, 0,
+    ),
+    "all of them are kept": (
+        lambda number: MS, [a_slice(anew=True, operations=4), a_slice(operations=4)], 20, Fixed(20), {"n": 4}, 8, 0,
+    ),
+    "no more are kept than the plan wants": (
+        lambda number: MS, [a_slice(anew=True, rule=FOUR), *[a_slice(rule=FOUR)] * 3], 80, ANY, {"n": 50}, 68, 0,
+    ),
+    "ten of 0.4 s would take longer than a slice may": (
+        lambda number: 400 * MS, [a_slice(anew=True)], 100_000, ANY, {"n": 3}, 3, 0,
+    ),
+    "another gate forgets all samples, and is a note": (
+        lambda number: MS, [a_slice(anew=True), a_slice(), a_slice(anew=True, gate="barrier")], 100_000, ANY,
+        {"gate": "barrier", "n": 50}, 50, 1,
+    ),
+    "to begin again forgets all samples": (
+        lambda number: MS, [a_slice(anew=True), a_slice(), a_slice(anew=True)], 100_000, ANY, {"n": 50}, 50, 0,
+    ),
+    "late samples are counted, and not in the time": (
+        lambda number: -7 * MS if number % 2 else MS, [A_20], 100_000, ANY,
+        {"n": 20, "late": 10, "seconds": 1e-3}, 20, 0,
+    ),
+    "all late is no time": (
+        lambda number: -MS, [A_20], 100_000, ANY, {"n": 20, "late": 20, "seconds": None, "halves": None}, 20, 0,
+    ),
+    "halves are kept apart": (
+        lambda number: MS if number < 15 else 3 * MS, [A_20], 100_000, ANY, {"halves": (1e-3, 3e-3)}, 20, 0,
+    ),
+}  # fmt: skip
 
 
-def test_what_is_discarded_is_not_in_the_time(driver: Driver, rank: Turns) -> None:
-    made = Made(takes=lambda number: 9_000_000 if number < 5 else 1_000_000)
-    _, (_, one) = slices(driver, rank, sampling(made), a_slice(anew=True), END)
-    assert one.seconds == pytest.approx(1e-3)
-
-
-def test_a_plan_that_fixes_samples_fixes_them_whatever_they_take(driver: Driver, rank: Turns) -> None:
-    made = Made(takes=lambda number: 400_000_000)
-    _, (_, one) = slices(driver, rank, sampling(made), a_slice(anew=True, operations=7), END)
-    assert one.n == 7
-
-
-def test_a_plan_that_fixes_samples_keeps_all_of_them(driver: Driver, rank: Turns) -> None:
-    of = sampling(Made(), most=20, stop=Fixed(20))
-    slices(driver, rank, of, a_slice(anew=True, operations=4), a_slice(operations=4), END)
-    assert len(of.stamps.late) == 8
+@pytest.mark.parametrize("which", SLICES)
+def test_what_a_slice_reports_and_keeps(driver: Driver, rank: Turns, which: str) -> None:
+    takes, orders, most, stop, expected, kept, notes = SLICES[which]
+    of = sampling(made := Made(takes), most=most, stop=stop)
+    ended, (_, *reports) = slices(driver, rank, of, *orders, END)
+    assert ended and [report.at for report in reports] == ["slice"] * len(orders)
+    discarded = 1 if takes(0) == 400 * MS else RULE.discard
+    assert made.taken == sum(report.n for report in reports) + discarded * len(orders)
+    for name, value in expected.items():
+        assert getattr(reports[-1], name) == (pytest.approx(value) if isinstance(value, float | tuple) else value), name
+    assert (len(of.stamps.late), len(of.notes), of.gate.kind) == (kept, notes, reports[-1].gate)
 
 
 def test_what_is_measured_alone_has_no_samples_of_turns(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -427,13 +450,6 @@ def test_a_rank_gives_signs_of_life_in_a_long_slice(driver: Driver, rank: Turns)
     assert watch.said.count("bcast: timing") > 3
 
 
-def test_slow_operations_end_a_slice_at_its_longest(driver: Driver, rank: Turns) -> None:
-    """Of 0.4 s: ten would take 4 s."""
-    made = Made(takes=lambda number: 400_000_000)
-    _, (_, one) = slices(driver, rank, sampling(made), a_slice(anew=True), END)
-    assert 1 <= one.n <= 3
-
-
 def test_the_gate_and_the_slack_are_those_that_it_is_told(driver: Driver, rank: Turns) -> None:
     made = Made()
     of = sampling(made)
@@ -442,55 +458,14 @@ def test_the_gate_and_the_slack_are_those_that_it_is_told(driver: Driver, rank: 
     assert of.notes == []
 
 
-def test_another_gate_forgets_all_samples_and_is_a_note(driver: Driver, rank: Turns) -> None:
-    made = Made()
-    of = sampling(made)
-    _, (*_, last) = slices(driver, rank, of, a_slice(anew=True), a_slice(), a_slice(anew=True, gate="barrier"), END)
-    assert (last.gate, len(of.stamps.late), len(of.notes)) == ("barrier", 50, 1)
-    assert of.gate.kind == "barrier"
-
-
-def test_to_begin_again_forgets_all_samples(driver: Driver, rank: Turns) -> None:
-    of = sampling(Made())
-    slices(driver, rank, of, a_slice(anew=True), a_slice(), a_slice(anew=True), END)
-    assert (len(of.stamps.late), of.notes) == (50, [])
-
-
-def test_late_samples_are_counted_and_not_in_the_time(driver: Driver, rank: Turns) -> None:
-    made = Made(takes=lambda number: -7_000_000 if number % 2 else 1_000_000)
-    _, (_, one) = slices(driver, rank, sampling(made), a_slice(anew=True, operations=20), END)
-    assert (one.n, one.late) == (20, 10)
-    assert one.seconds == pytest.approx(1e-3)
-
-
-def test_all_late_is_no_time(driver: Driver, rank: Turns) -> None:
-    made = Made(takes=lambda number: -1_000_000)
-    _, (_, one) = slices(driver, rank, sampling(made), a_slice(anew=True, operations=20), END)
-    assert (one.n, one.late, one.seconds, one.halves) == (20, 20, None, None)
-
-
-def test_halves_are_kept_apart(driver: Driver, rank: Turns) -> None:
-    made = Made(takes=lambda number: 1_000_000 if number < 15 else 3_000_000)
-    _, (_, one) = slices(driver, rank, sampling(made), a_slice(anew=True, operations=20), END)
-    assert list(one.halves or ()) == pytest.approx([1e-3, 3e-3])
-
-
-def test_a_case_keeps_no_more_samples_than_the_plan_wants(driver: Driver, rank: Turns) -> None:
-    of = sampling(Made(), most=80)
-    rule = msgspec.structs.replace(RULE, rounds=4)
-    _, (_, *reports) = slices(driver, rank, of, a_slice(anew=True, rule=rule), *[a_slice(rule=rule)] * 3, END)
-    assert [report.n for report in reports] == [50] * 4
-    assert len(of.stamps.late) <= 80
-
-
 def test_behind_a_barrier_chance_decides_how_many_messages_go_before(driver: Driver, rank: Turns) -> None:
-    found = set()
+    announced = set()
     for _ in range(12):
         made = Made()
         made.session.clock = time.monotonic_ns
         slices(driver, rank, sampling(made, "barrier"), a_slice(gate="barrier", operations=1), END)
-        found.add(made.announced)
-    assert len(found) > 3
+        announced.add(made.announced)
+    assert len(announced) > 3
 
 
 # Sizes of batches, and the time of a slice ---------------------------------------------------------------------------
@@ -522,6 +497,43 @@ def test_how_many_samples_come_next(
     assert under_test._next(taken, passed, least, seconds, longest) == n
 
 
+def batches(rule: StopRule, pace: float) -> list[int]:
+    """Batch sizes when every sample takes `pace` seconds."""
+    sizes: list[int] = []
+    while (n := rule.next_batch(sum(sizes), sum(sizes) * pace)) > 0:
+        sizes.append(n)
+        assert len(sizes) <= 1_000, "it does not stop"
+    return sizes
+
+
+@pytest.mark.parametrize("n", [1, FIRST_BATCH - 1, FIRST_BATCH, FIRST_BATCH + 1, 1000, 100_000])
+def test_fixed_takes_exactly_what_was_asked_for(n: int) -> None:
+    assert sum(batches(Fixed(n), 1e-6)) == n
+    assert batches(Fixed(n), 1e-6)[0] == min(n, FIRST_BATCH)
+
+
+def test_batches_are_small_first_and_bounded_then() -> None:
+    assert batches(Fixed(5000), 1e-6) == [FIRST_BATCH, LARGEST_BATCH, LARGEST_BATCH, 990]
+    assert batches(Fixed(100), 0.1) == [FIRST_BATCH, *[5] * 18]
+    assert batches(Fixed(FIRST_BATCH + 2), 10 * LONGEST_BATCH) == [FIRST_BATCH, 1, 1]
+
+
+@pytest.mark.parametrize(
+    ("rule", "pace", "samples"),
+    [
+        (Budget(0.25, floor=20, cap=10_000), 1e-3, 250),  # as many as it can pay for
+        (Budget(1.0, floor=20, cap=10_000), 0.01, 100),
+        (Budget(0.25, floor=20, cap=10_000), 2.0, 20),
+        (Budget(0.25, floor=20, cap=10_000), 1e-7, 10_000),
+        (Budget(0.25, floor=5, cap=7), 1e-7, 7),
+        (Budget(0.25, floor=20, cap=10_000), 0.0, 10_000),  # the clock stands still
+        (Fixed(3000), 0.0, 3000),
+    ],
+)
+def test_a_budget_pays_for_samples_between_its_floor_and_its_cap(rule: StopRule, pace: float, samples: int) -> None:
+    assert sum(batches(rule, pace)) == samples
+
+
 @pytest.mark.parametrize(
     ("samples", "seconds"),
     [
@@ -535,8 +547,8 @@ def test_how_many_samples_come_next(
 def test_the_time_of_a_slice_is_the_mean_of_the_middle_of_its_samples(
     samples: list[int], seconds: float | None
 ) -> None:
-    found = under_test._trimmed(np.array(samples, np.int64))
-    assert found == (None if seconds is None else pytest.approx(seconds))
+    mean = under_test._trimmed(np.array(samples, np.int64))
+    assert mean == (None if seconds is None else pytest.approx(seconds))
 
 
 def test_a_training_in_turns_forgets_what_came_before_it_began_again(

@@ -1,10 +1,10 @@
-"""Which launches of a block live at once, and why others do not."""
+"""How a plan is spelt out: which launches of a block live at once, why others do not, and programs on one rank."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 import pytest
@@ -12,12 +12,25 @@ from tests.unit.duet_worlds import PLAN, place_of
 
 from collbench.bindings.operations import USABLE_SHARE
 from collbench.collectives.case import CollectiveCase
-from collbench.launch.cells import Launch, LaunchPart
+from collbench.errors import PlanError
+from collbench.launch.campaign import finished
+from collbench.launch.cells import Launch, LaunchPart, cases_in, inner_plan
+from collbench.launch.collect import placed_case
 from collbench.launch.engines import fake
-from collbench.launch.expansion import MOST_WORLDS, ExpandedPlan, Group, buffers, expand, groups_of, key_of, why_alone
+from collbench.launch.expansion import (
+    MOST_WORLDS,
+    ExpandedPlan,
+    Group,
+    buffers,
+    expand,
+    groups_of,
+    key_of,
+    refuse_too_large,
+    why_alone,
+)
 from collbench.machine.topology import Core, Topology, TopologyGpu
 from collbench.schema.plan import Plan, Side
-from collbench.schema.record import Alone
+from collbench.schema.record import Alone, Record
 
 MACHINE = Topology(tuple(Core(number) for number in range(8)), tuple(TopologyGpu(f"GPU-{letter}") for letter in "ab"))
 
@@ -50,42 +63,34 @@ def names(group: Group) -> set[tuple[str, int]]:
 # Who lives at once ---------------------------------------------------------------------------------------------------
 
 
-def test_those_that_measure_alike_on_the_same_processors() -> None:
-    (group,) = groups(expanded())
-    assert names(group) == {("single strict", 2), ("multi strict", 2)}
-    assert (group.alone, group.reference, group.repeats) == (None, None, False)
-
-
-def test_they_are_started_in_the_order_of_launches() -> None:
+def test_those_that_measure_alike_on_the_same_processors_in_the_order_of_launches() -> None:
     of = expanded(launches=8)
-    found = set()
+    first = set()
     for number in range(8):
-        launches = block(of, number)
-        (group,) = groups_of(of, launches, {}, 1 << 40)
-        assert group.launches == tuple(launches)
-        found.add(place_of(group.launches[0].cell))
-    assert len(found) == 2
+        (group,) = groups_of(of, block(of, number), {}, 1 << 40)
+        assert names(group) == {("single strict", 2), ("multi strict", 2)}
+        assert (group.alone, group.reference, group.repeats) == (None, None, False)
+        assert group.launches == tuple(block(of, number))
+        first.add(place_of(group.launches[0].cell))
+    assert len(first) == 2
 
 
 def test_each_number_of_ranks_and_each_image_is_a_group_of_its_own() -> None:
-    found = groups(expanded(ranks=(2, 4), images=("openmpi", "mpich")))
-    assert sorted(len(group.launches) for group in found) == [2] * 4
-    worlds = [{(launch.cell.image, launch.cell.ranks) for launch in group.launches} for group in found]
-    assert all(len(one) == 1 for one in worlds)
+    of_plan = groups(expanded(ranks=(2, 4), images=("openmpi", "mpich")))
+    worlds = [{(launch.cell.image, launch.cell.ranks) for launch in group.launches} for group in of_plan]
+    assert [(len(group.launches), len(world)) for group, world in zip(of_plan, worlds, strict=True)] == [(2, 1)] * 4
     assert len(set().union(*worlds)) == 4
 
 
-def test_the_sides_of_a_plan_live_at_once() -> None:
-    of = expanded(policies=("single",), sides={"base": Side(), "other": Side(variables={"A": "1"})})
-    (group,) = groups(of)
-    assert {launch.cell.side for launch in group.launches} == {"base", "other"}
-    assert group.alone is None
-
-
-def test_a_side_with_an_image_of_its_own_lives_beside_the_one_that_it_replaces() -> None:
-    of = expanded(policies=("single",), sides={"base": Side(), "other": Side(images={"openmpi": "openmpi-new"})})
-    (group,) = groups(of)
-    assert {launch.cell.image for launch in group.launches} == {"openmpi", "openmpi-new"}
+def test_the_sides_of_a_plan_live_at_once_also_with_images_of_their_own() -> None:
+    """A side with another image lives beside the one that it replaces."""
+    for side in (Side(variables={"A": "1"}), Side(images={"openmpi": "openmpi-new"})):
+        (group,) = groups(expanded(policies=("single",), sides={"base": Side(), "other": side}))
+        image = side.images.get("openmpi", "openmpi")
+        assert {(launch.cell.side, launch.cell.image) for launch in group.launches} == {
+            ("base", "openmpi"), ("other", image)
+        }  # fmt: skip
+        assert group.alone is None
 
 
 def test_other_processors_are_another_group() -> None:
@@ -118,9 +123,7 @@ def test_other_processors_are_another_group() -> None:
 )
 def test_why_a_launch_is_alone(values: dict[str, Any], alone: Alone) -> None:
     of = expanded(**values)
-    found = groups(of)
-    assert [group.alone for group in found] == [alone] * len(of.cells)
-    assert [group.launches for group in found] == [(launch,) for launch in block(of)]
+    assert groups(of) == tuple(Group((launch,), alone) for launch in block(of))
 
 
 def test_an_engine_that_does_not_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -170,18 +173,14 @@ def test_of_many_worlds_so_many_count_as_live_at_once() -> None:
 def test_what_was_refused_stays_alone(why: Alone) -> None:
     of = expanded(ranks=(2, 4))
     key = key_of(of, next(cell for cell in of.cells if cell.ranks == 4))
-    found = {
-        (group.alone, tuple(launch.cell.ranks for launch in group.launches))
-        for group in groups(of, refused={key: why})
-    }  # fmt: skip
-    assert found == {(None, (2, 2)), (why, (4,))}
+    ranks = {(group.alone, tuple(one.cell.ranks for one in group.launches)) for group in groups(of, refused={key: why})}
+    assert ranks == {(None, (2, 2)), (why, (4,))}
 
 
 def test_one_that_is_alone_leaves_the_others_together() -> None:
     """Nine ranks do not fit on eight processors; two do."""
     of = expanded(ranks=(2, 9), oversubscribe=True)
-    found = groups(of)
-    assert sorted((group.alone or "", len(group.launches)) for group in found) == [
+    assert sorted((group.alone or "", len(group.launches)) for group in groups(of)) == [
         ("", 2), ("oversubscribed", 1), ("oversubscribed", 1)
     ]  # fmt: skip
 
@@ -196,27 +195,27 @@ def test_more_are_groups_around_the_first_cell_of_the_plan(left_out: int) -> Non
     if left_out:
         kept = of.cells[: len(of.cells) - left_out]
         launches = [launch for launch in launches if launch.cell in kept]
-    found = groups_of(of, launches, {}, 1 << 40)
+    in_groups = groups_of(of, launches, {}, 1 << 40)
     if len(launches) <= MOST_WORLDS:
-        assert [group.reference for group in found] == [None]
+        assert [group.reference for group in in_groups] == [None]
         return
     reference = next(launch for launch in launches if launch.cell == of.cells[0])
-    sizes = [len(group.launches) for group in found]
+    sizes = [len(group.launches) for group in in_groups]
     assert max(sizes) <= MOST_WORLDS and max(sizes) - min(sizes) <= 1
-    assert len(found) == -(-(len(launches) - 1) // (MOST_WORLDS - 1))
-    assert [group.reference for group in found] == [reference] * len(found)
-    assert [group.repeats for group in found] == [False, *[True] * (len(found) - 1)]
-    others = [launch for group in found for launch in group.launches if launch is not group.reference]
+    assert len(in_groups) == -(-(len(launches) - 1) // (MOST_WORLDS - 1))
+    assert [group.reference for group in in_groups] == [reference] * len(in_groups)
+    assert [group.repeats for group in in_groups] == [False, *[True] * (len(in_groups) - 1)]
+    others = [launch for group in in_groups for launch in group.launches if launch is not group.reference]
     assert len(others) == len(launches) - 1 and set(others) == set(launches) - {reference}
-    for group in found:
+    for group in in_groups:
         assert reference in group.launches
         assert list(group.launches) == sorted(group.launches, key=launches.index), "started as without groups"
 
 
-def numbers(found: Sequence[Group]) -> list[tuple[set[str], str | None, bool]]:
+def numbers(in_groups: Sequence[Group]) -> list[tuple[set[str], str | None, bool]]:
     return [({place_of(one.cell) for one in group.launches},
              None if group.reference is None else place_of(group.reference.cell), group.repeats)
-            for group in found]  # fmt: skip
+            for group in in_groups]  # fmt: skip
 
 
 def test_what_is_left_of_a_block_is_in_the_groups_that_it_was_in() -> None:
@@ -235,10 +234,10 @@ def test_what_is_left_of_a_block_is_in_the_groups_that_it_was_in() -> None:
         ({place_of(reference.cell), place_of(first.cell)}, place_of(reference.cell), True)
     ]
     of_second = [launch for launch in whole[1].launches if launch is not whole[1].reference]
-    found = groups_of(of, launches, {}, 1 << 40, [reference, *of_second])
-    assert numbers(found)[0] == ({place_of(reference.cell)}, place_of(reference.cell), False)
-    assert [group.alone for group in found] == ["single", None]
-    assert numbers(found)[1:] == numbers(whole[1:])
+    in_groups = groups_of(of, launches, {}, 1 << 40, [reference, *of_second])
+    assert numbers(in_groups)[0] == ({place_of(reference.cell)}, place_of(reference.cell), False)
+    assert [group.alone for group in in_groups] == ["single", None]
+    assert numbers(in_groups)[1:] == numbers(whole[1:])
     assert groups_of(of, launches, {}, 1 << 40, []) == ()
     assert others
 
@@ -262,3 +261,39 @@ def test_the_reference_measures_again_what_the_others_do() -> None:
     whole = [replace(launch, only=None) if launch.cell != of.cells[0] else launch for launch in launches]
     for group in groups_of(of, whole, {}, 1 << 40)[1:]:
         assert group.reference is not None and group.reference.only is None
+
+
+# Programs ------------------------------------------------------------------------------------------------------------
+
+PROGRAMS = Plan(benchmarks=({"name": "stream", "arrays": "any", "size": ("8", "16")},), images=("openmpi",),
+                policies=("host", "multi"))  # fmt: skip
+
+
+def test_programs_are_launched_on_one_rank_and_have_a_record_for_each_measure() -> None:
+    of = expand(PROGRAMS, lambda engine: MACHINE)
+    assert [(cell.policy, cell.ranks) for cell in of.cells] == [("host", 1), ("multi", 1)]
+    assert {len(cases) for cases in of.expected.values()} == {8}
+    assert {case["backend"] for cases in of.expected.values() for case in cases} == {""}
+    host = of.cells[0]
+    whole = tuple(Record(case=placed_case(case, host), launch=0, status="ok") for case in of.expected[host])
+    assert finished(of, whole) == {(host, 0)}
+    assert finished(of, whole[1:]) == frozenset()
+
+
+@pytest.mark.parametrize("device", ["cpu", "gpu"])
+def test_a_program_that_takes_more_memory_than_is_free_is_not_started(device: Literal["cpu", "gpu"]) -> None:
+    """stream has three arrays in host memory, also in a plan whose collectives are on GPUs."""
+    large = ({"name": "stream", "arrays": "any", "size": ("8", "1G")},)
+    plan = msgspec.structs.replace(PROGRAMS, benchmarks=large, policies=("single", "multi"), device=device)
+    cases = {cell: cases_in(plan, cell) for cell in expand(plan, lambda engine: MACHINE).cells}
+    refuse_too_large(plan, cases, free=4 << 30)
+    with pytest.raises(PlanError, match=r"stream size=1G arrays=any .* 3\.00 GiB .* 3\.00 GiB "):
+        refuse_too_large(plan, cases, free=3 << 30)
+
+
+def test_collectives_and_programs_of_one_plan() -> None:
+    plan = Plan(collectives=("allreduce",), benchmarks=("stream",), images=("openmpi",), sizes=("8",))
+    first = expand(plan, lambda engine: MACHINE).cells[0]
+    workloads = [identity.workload for case in cases_in(plan, first) for identity in case.identities]
+    assert workloads == ["allreduce"] + 4 * ["stream"]
+    assert inner_plan(plan, first).workloads == ("stream",)

@@ -1,4 +1,4 @@
-"""What a record says of more ranks than it can name: machines, the slowest ranks, confinements that many have."""
+"""What rank 0 knows of all ranks, and what a record says of more ranks than it can name."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ import pytest
 from click.testing import CliRunner
 from tests.unit.made_measurements import in_world
 from tests.unit.made_runs import made_case, made_record, write_run
-from tests.unit.test_numbers import BLANK, method
 
 from collbench.cli.analyse import show_command
 from collbench.machine.cgroup import FIRST_RANKS, distinct
 from collbench.machine.facts import RankFacts, is_oversubscribed, rank_facts
 from collbench.run.facts_of_ranks import SLOWEST, facts_of_all, ranks_of
 from collbench.run.measure import Gathered, fill_results
-from collbench.run.sampling import agreed_method
+from collbench.run.sampling import Fixed, Method, agreed_method
 from collbench.schema import record as records
 from collbench.schema.plan import Plan
-from collbench.schema.record import Confinement, MachineRanks, SlowRank
+from collbench.schema.record import MachineRanks, Record, SlowRank
 from collbench.schema.samples import ALL_RANKS_LIMIT
 
 HERE = rank_facts()
+BLANK = Record(case=made_case(), launch=0, status="ok")
 CONFINED = msgspec.structs.replace(HERE.confinement, namespaces={"ipc": 1, "net": 2})
 
 
@@ -36,32 +36,36 @@ def on_machines(ranks: int, each: int, **fields: Any) -> tuple[RankFacts, ...]:
     return tuple(replace(HERE, host=f"n{r // each}", kernel_id=f"boot {r // each}", **fields) for r in range(ranks))
 
 
+def method(ranks: tuple[RankFacts, ...] = (HERE, HERE)) -> Method:
+    return Method("barrier", False, "common", Fixed(3), 5, 1, "isolated", ranks, False)
+
+
 # Ranks ---------------------------------------------------------------------------------------------------------------
 
 
 def test_up_to_64_ranks_each_is_named() -> None:
-    found = ranks_of([1e-6] * ALL_RANKS_LIMIT, on_machines(ALL_RANKS_LIMIT, 8))
-    assert found.p50 == (1e-6,) * ALL_RANKS_LIMIT and len(found.binding) == len(found.container) == ALL_RANKS_LIMIT
-    assert (found.gpu, found.machines, found.slowest, found.on_gpus) == ((), (), (), False)
+    ranks = ranks_of([1e-6] * ALL_RANKS_LIMIT, on_machines(ALL_RANKS_LIMIT, 8))
+    assert ranks.p50 == (1e-6,) * ALL_RANKS_LIMIT and len(ranks.binding) == len(ranks.container) == ALL_RANKS_LIMIT
+    assert (ranks.gpu, ranks.machines, ranks.slowest, ranks.on_gpus) == ((), (), (), False)
 
 
 def test_above_64_ranks_machines_and_the_slowest_stand_for_them() -> None:
     medians = [(100 + rank) * 1e-9 for rank in range(66)]
     medians[3] = 5e-6
-    found = ranks_of(medians, on_machines(66, 33))
-    assert (found.p50, found.binding, found.container, found.gpu) == ((), (), (), ())
-    assert [(machine.name, machine.ranks) for machine in found.machines] == [("n0", 33), ("n1", 33)]
-    assert found.machines[0].p50 == pytest.approx((100e-9, 109e-9, 117e-9, 125e-9, 5e-6))
-    assert found.machines[1].p50 == pytest.approx((133e-9, 141e-9, 149e-9, 157e-9, 165e-9))
-    assert [(slow.rank, slow.host) for slow in found.slowest] == [
+    ranks = ranks_of(medians, on_machines(66, 33))
+    assert (ranks.p50, ranks.binding, ranks.container, ranks.gpu) == ((), (), (), ())
+    assert [(machine.name, machine.ranks) for machine in ranks.machines] == [("n0", 33), ("n1", 33)]
+    assert ranks.machines[0].p50 == pytest.approx((100e-9, 109e-9, 117e-9, 125e-9, 5e-6))
+    assert ranks.machines[1].p50 == pytest.approx((133e-9, 141e-9, 149e-9, 157e-9, 165e-9))
+    assert [(slow.rank, slow.host) for slow in ranks.slowest] == [
         (3, "n0"), (65, "n1"), (64, "n1"), (63, "n1"), (62, "n1")
     ]  # fmt: skip
-    assert found.slowest[0].p50 == 5e-6 and len(found.slowest) == SLOWEST
+    assert ranks.slowest[0].p50 == 5e-6 and len(ranks.slowest) == SLOWEST
 
 
 def test_each_rank_names_its_host_and_the_hardware_threads_of_its_cores() -> None:
-    found = ranks_of([1e-6] * 4, on_machines(4, 2, cores=frozenset({0}), siblings=((0, 8),)))
-    assert (found.host, found.siblings) == (("n0", "n0", "n1", "n1"), ("0,8",) * 4)
+    ranks = ranks_of([1e-6] * 4, on_machines(4, 2, cores=frozenset({0}), siblings=((0, 8),)))
+    assert (ranks.host, ranks.siblings) == (("n0", "n0", "n1", "n1"), ("0,8",) * 4)
     assert ranks_of([1e-6] * 4, on_machines(4, 2, siblings=())).siblings == ()
 
 
@@ -75,8 +79,8 @@ def test_show_says_on_which_host_the_slowest_rank_was(tmp_path: Path) -> None:
         run = write_run(tmp_path / name, {case: records if name == "launches" else records[:1]})
         shown = CliRunner().invoke(show_command, [str(run)]).stdout
         (line,) = (line for line in shown.splitlines() if "slowest" in line)
-        assert "n3 in 2, n0 in 1" in line if name == "launches" else "n3 in 1" in line
-        assert "n3 took up to 4.00 times" in line
+        assert ("n3 in 2, n0 in 1" if name == "launches" else "n3 in 1") in line
+        assert " 4.00 " in line
         table = CliRunner().invoke(show_command, [str(run), "--style", "csv"]).stdout
         assert next(csv.DictReader(io.StringIO(table)))["rank_hosts"] == "n0 x 33; n1 x 33; n2 x 33; n3 x 33"
 
@@ -84,13 +88,13 @@ def test_show_says_on_which_host_the_slowest_rank_was(tmp_path: Path) -> None:
 def test_ranks_that_are_scattered_over_machines_belong_to_theirs() -> None:
     """A container for each rank has a hostname of its own, and is on one of two machines."""
     facts = tuple(replace(HERE, host=f"c{r}", kernel_id=str(r % 2), gpu=f"GPU-{r // 4}") for r in range(80))
-    found = ranks_of([r % 2 * 1e-6 + 1e-6 for r in range(80)], facts)
-    assert found.machines == (
+    ranks = ranks_of([r % 2 * 1e-6 + 1e-6 for r in range(80)], facts)
+    assert ranks.machines == (
         MachineRanks(name="c0", ranks=40, p50=(1e-6,) * 5, gpus=20),
         MachineRanks(name="c1", ranks=40, p50=(2e-6,) * 5, gpus=20),
     )
-    assert found.slowest[0] == SlowRank(rank=1, p50=2e-6, host="c1"), "of equal ones the first"
-    assert found.on_gpus
+    assert ranks.slowest[0] == SlowRank(rank=1, p50=2e-6, host="c1"), "of equal ones the first"
+    assert ranks.on_gpus
 
 
 def test_a_record_of_a_large_world_is_read_as_it_was_written() -> None:
@@ -113,54 +117,47 @@ def test_without_a_sample_in_time_no_rank_has_a_median() -> None:
 # Confinement ---------------------------------------------------------------------------------------------------------
 
 
-def in_spaces(*numbers: tuple[int, int], times: int = 1) -> list[Confinement]:
-    """Confinements by their ipc and net namespaces."""
-    return [msgspec.structs.replace(CONFINED, namespaces={"ipc": ipc, "net": net}) for ipc, net in numbers * times]
+#: Ipc and net namespaces of ranks, their machines, how often: ranks (the first two), own kinds, namespaces and count.
+CONFINEMENTS: dict[str, tuple[list[tuple[int, int]], str, int, list[tuple[Any, ...]]]] = {
+    "up to 64 ranks differ by their numbers": (
+        [(1, 7), (2, 7), (1, 7)], "aaa", 1,
+        [((0, 2), ("ipc",), {"ipc": 1, "net": 7}, None), ((1,), ("ipc",), {"ipc": 2, "net": 7}, None)],
+    ),
+    "one has nothing of its own": ([(1, 7)], "a", 1, [((0,), (), {"ipc": 1, "net": 7}, None)]),
+    "above 64 a container for each makes one": (
+        [(rank, 7) for rank in range(70)], "a" * 70, 1, [((0, 1), ("ipc",), {"net": 7}, 70)],
+    ),
+    "what all ranks of a machine share is not their own, and of two numbers none is told": (
+        [(1, 7), (1, 8)], "ab", 40, [((0, 1), (), {"ipc": 1}, 80)],
+    ),
+    "machines with and without containers differ": (
+        [(1, 7), (2, 8), (3, 9)], "aab", 30,
+        [((0, 1), ("ipc", "net"), {}, 60), ((2, 5), (), {"ipc": 3, "net": 9}, 30)],
+    ),
+}  # fmt: skip
 
 
-def machines(names: str, times: int = 1) -> list[str]:
-    return list(names) * times
-
-
-def test_up_to_64_ranks_confinements_differ_by_their_numbers() -> None:
-    found = distinct(in_spaces((1, 7), (2, 7), (1, 7)), machines("aaa"))
-    assert [(one.ranks, one.own, one.namespaces, one.count) for one in found] == [
-        ((0, 2), ("ipc",), {"ipc": 1, "net": 7}, None), ((1,), ("ipc",), {"ipc": 2, "net": 7}, None)
-    ]  # fmt: skip
-    (alone,) = distinct(in_spaces((1, 7)), machines("a"))
-    assert (alone.own, alone.namespaces) == ((), {"ipc": 1, "net": 7})
-
-
-def test_above_64_ranks_a_container_for_each_makes_one_confinement() -> None:
-    (found,) = distinct(in_spaces(*((rank, 7) for rank in range(70))), machines("a", 70))
-    assert (found.own, found.namespaces, found.count) == (("ipc",), {"net": 7}, 70)
-
-
-def test_a_namespace_that_all_ranks_of_a_machine_share_is_not_their_own() -> None:
-    """On the other machine it has another number, and none is told."""
-    (found,) = distinct(in_spaces((1, 7), (1, 8), times=40), machines("ab", 40))
-    assert (found.own, found.namespaces, found.count) == ((), {"ipc": 1}, 80)
-
-
-def test_machines_with_and_without_containers_differ() -> None:
-    found = distinct(in_spaces((1, 7), (2, 8), (3, 9), times=30), machines("aab", 30))
-    assert [(one.ranks[:2], one.own, one.namespaces, one.count) for one in found] == [
-        ((0, 1), ("ipc", "net"), {}, 60), ((2, 5), (), {"ipc": 3, "net": 9}, 30)
-    ]  # fmt: skip
+@pytest.mark.parametrize("which", CONFINEMENTS)
+def test_confinements(which: str) -> None:
+    namespaces, machines, times, expected = CONFINEMENTS[which]
+    of_ranks = [msgspec.structs.replace(CONFINED, namespaces={"ipc": ipc, "net": net}) for ipc, net in namespaces]
+    confinements = distinct(of_ranks * times, list(machines) * times)
+    assert [(one.ranks[:2], one.own, one.namespaces, one.count) for one in confinements] == expected
 
 
 def test_limits_make_a_difference_on_one_machine() -> None:
     loose, tight = CONFINED, msgspec.structs.replace(CONFINED, memory_limit=1 << 20)
-    found = distinct((loose, tight, loose), ("here",) * 3)
-    assert [(one.ranks, one.memory_limit) for one in found] == [((0, 2), loose.memory_limit), ((1,), 1 << 20)]
+    confinements = distinct((loose, tight, loose), ("here",) * 3)
+    assert [(one.ranks, one.memory_limit) for one in confinements] == [((0, 2), loose.memory_limit), ((1,), 1 << 20)]
 
 
-def test_of_many_ranks_the_first_are_named_and_all_counted() -> None:
-    many = ALL_RANKS_LIMIT + 1
-    (found,) = distinct([CONFINED] * many, ("here",) * many)
-    assert (found.ranks, found.count) == (tuple(range(FIRST_RANKS)), many)
-    (found,) = distinct([CONFINED] * ALL_RANKS_LIMIT, ("here",) * ALL_RANKS_LIMIT)
-    assert (found.ranks, found.count) == (tuple(range(ALL_RANKS_LIMIT)), None)
+@pytest.mark.parametrize(
+    ("ranks", "named", "count"),
+    [(ALL_RANKS_LIMIT + 1, FIRST_RANKS, ALL_RANKS_LIMIT + 1), (ALL_RANKS_LIMIT, ALL_RANKS_LIMIT, None)],
+)
+def test_of_many_ranks_the_first_are_named_and_all_counted(ranks: int, named: int, count: int | None) -> None:
+    (confinement,) = distinct([CONFINED] * ranks, ("here",) * ranks)
+    assert (confinement.ranks, confinement.count) == (tuple(range(named)), count)
 
 
 def test_it_is_found_once_for_all_records() -> None:
@@ -178,8 +175,8 @@ def test_rank_0_gets_the_facts_of_all() -> None:
                 container=f"c{r}", confinement=msgspec.structs.replace(CONFINED, namespaces={"ipc": r}))
         for r in range(4)
     )  # fmt: skip
-    found, *others = in_world(4, lambda world: facts_of_all(world, facts[world.rank]))
-    assert found == facts
+    gathered, *others = in_world(4, lambda world: facts_of_all(world, facts[world.rank]))
+    assert gathered == facts
     assert others == [()] * 3
 
 

@@ -1,0 +1,466 @@
+"""A live world, and both ends of its link with the driver.
+
+A world that leaves odd things, or ends oddly, is one failed record: the experiment goes on, nothing is left.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import socket
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing
+from pathlib import Path
+
+import msgspec
+import pytest
+from tests.processes import LIMIT
+from tests.unit.made_worlds import Heard, carried_out, good, made
+
+from collbench.errors import CollbenchError, Interrupted
+from collbench.launch import live_world
+from collbench.launch.campaign import run_campaign
+from collbench.launch.job import Job
+from collbench.launch.live_world import WorldLink, linked
+from collbench.machine import driver_link
+from collbench.machine.driver_link import DriverLink
+from collbench.schema import record as records
+from collbench.schema.world import ADDRESS, LONGEST_REPORT, UNREACHABLE, Address, Order, Report
+
+GOOD = [(1, 8, "ok"), (1, 16, "ok")]
+
+
+@pytest.fixture(autouse=True)
+def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A temporary folder in which nothing may be left."""
+    (tmp_path / "tmp").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
+    return tmp_path / "tmp"
+
+
+# What it leaves ------------------------------------------------------------------------------------------------------
+
+
+def one_failed(tmp_path: Path, oddity: str) -> tuple[Heard, str]:
+    """What was heard, and the reason of the first launch; the second one went well, and nothing is left."""
+    heard = carried_out(made(tmp_path, f"if first; then {oddity}\nelse good; fi"))
+    (failed,) = [record for record in heard.records if record.status == "failed"]
+    assert failed.launch == 0
+    assert heard.found[-2:] == GOOD
+    assert list((tmp_path / "tmp").iterdir()) == []
+    assert heard.said == [f"failed: {failed.reason}", None]
+    return heard, failed.reason or ""
+
+
+PY = f"{sys.executable} -c"
+
+
+def saves(array: str) -> str:
+    """A good world, but for these samples."""
+    return f"""good; {PY} "import numpy as np; np.save('$out/samples/a.npy', {array})" """
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("oddity", "reason"),
+    [
+        ("mkdir $out/records.jsonl", "records.jsonl: .*plain file"),
+        ("good; rm $out/samples/a.npy; mkdir $out/samples/a.npy", "a.npy: .*plain file"),
+        (r"""good; sed -i 's/a\.npy/a\\u0000b/' $out/records.jsonl""", "is missing"),
+        ("truncate -s 900M $out/records.jsonl", "line 1: .* 1048576 bytes"),
+        ("yes '' | head -c 300M > $out/records.jsonl", "records.jsonl line 1: "),
+        ("ln -s /etc/passwd $out/records.jsonl", "plain files"),
+        ("rmdir $out; ln -s /etc $out", "out/: Not a directory|out/: Too many levels"),
+        ("rmdir $out", "out/: No such file"),
+        ("rm -rf ${out%/*}", "No such file"),
+        ("printf '[%060000d' 0 | tr 0 '[' > $out/records.jsonl; echo >> $out/records.jsonl", "records.jsonl line 1"),
+        ("exit 7", "exit code 7"),
+        ("kill -9 $$", "mpirun .* 9 (Killed)"),
+        ("good; sed -i 1d $out/records.jsonl", "1 of 2 cases"),
+        (saves("np.full((7, 3), 5, 'i4')"), "[2, 2].* int32 [7, 3]"),
+        (saves("np.full((2, 2), 5.0)"), "[2, 2].* float64 [2, 2]"),
+        (saves("np.full((2, 2), 5, 'u8')"), "[2, 2].* uint64 [2, 2]"),
+        (saves("np.full((2, 2), -5, 'i4')"), "late samples .* 0 "),
+        (saves("np.array([[1, 2], [1, -2]])"), "late samples "),
+        (saves("np.array([[1, 2], [0, 2]])"), "time of 0 ns"),
+    ],
+)
+def test_what_a_world_leaves(tmp_path: Path, oddity: str, reason: str) -> None:
+    _, said = one_failed(tmp_path, oddity)
+    assert any(all(part in said for part in parts.split(".*")) for parts in reason.split("|")), said
+
+
+DEEP = """
+import os
+for _ in range(1200):
+    os.mkdir("d"); os.chdir("d")
+"""
+
+
+@pytest.mark.slow
+def test_folders_in_one_another_are_removed(tmp_path: Path) -> None:
+    (tmp_path / "deep.py").write_text(DEEP)
+    heard = carried_out(made(tmp_path, f"good; cd $out; {sys.executable} {tmp_path}/deep.py"))
+    assert [status for _, _, status in heard.found] == ["ok"] * 4
+    assert list((tmp_path / "tmp").iterdir()) == []
+
+
+def test_samples_that_would_not_fit_into_memory_are_not_read(tmp_path: Path) -> None:
+    """A GiB of one-byte samples takes eight when it is widened."""
+    make = f"""{PY} "import numpy as np; f = open('$out/samples/a.npy', 'wb');
+np.lib.format.write_array_header_1_0(f, dict(descr='|i1', fortran_order=False, shape=(2, 536870000)))
+f.truncate(1 << 30)" """
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    _, reason = one_failed(tmp_path, f"good; {make}")
+    assert "[2, 2]" in reason and "int8 [2, 536870000]" in reason
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 256 << 10
+
+
+def test_the_smallest_integer_is_no_time(tmp_path: Path) -> None:
+    """Its absolute value is no integer of 64 bits."""
+    late = """sed -i 's/"invalid":0/"invalid":1/' $out/records.jsonl"""
+    _, reason = one_failed(tmp_path, saves("np.array([[5, -2**63], [5, -2**63]])") + "; " + late)
+    assert "impossible time" in reason
+
+
+def test_words_of_a_world_are_cut(tmp_path: Path) -> None:
+    prepared = made(tmp_path, "good")
+    (cases,) = prepared.expanded.expected.values()
+    path = tmp_path / "good" / "records.jsonl"
+    many = [good(case, notes=("x" * 20_000,) * 40, transport="y" * 5000) for case in cases]
+    path.write_bytes(b"".join(records.encode(record) + b"\n" for record in many))
+    for record in carried_out(prepared).records:
+        assert (record.status, len(record.notes)) == ("ok", 13)
+        assert max(map(len, record.notes)) < 2100
+        assert record.notes[-1].startswith("28 ")
+        assert len(record.transport or "") < 2100
+
+
+@pytest.mark.slow
+def test_a_line_that_the_reader_would_refuse_is_one_failed_record(tmp_path: Path) -> None:
+    oddity = f"""{PY} "
+import json; line = open('{tmp_path}/good/records.jsonl').readline()
+record = json.loads(line); record['notes'] = ['x' * (70 << 20)]
+open('$out/records.jsonl', 'w').write(json.dumps(record) + chr(10))" """
+    assert "1048576 bytes" in one_failed(tmp_path, oddity)[1]
+
+
+def test_an_exception_of_ours_is_one_failed_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    prepared = made(tmp_path, "good")
+
+    def fail_once(*arguments: object) -> None:
+        monkeypatch.setattr(live_world, "Job", Job)
+        raise RuntimeError("never seen \udcff")
+
+    monkeypatch.setattr(live_world, "Job", fail_once)
+    heard = carried_out(prepared)
+    assert heard.found == [(0, 8, "failed"), *GOOD]
+    assert heard.records[0].reason == "RuntimeError: never seen \\udcff"
+
+
+def test_no_room_for_a_temporary_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    prepared = made(tmp_path, "good")
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "nowhere"))
+    heard = carried_out(prepared)
+    assert heard.found == [(0, 8, "failed"), (1, 8, "failed")]
+    assert "temporary folder" in (heard.records[0].reason or "")
+
+
+@pytest.mark.parametrize("end", ["exit 9", "kill -9 $$", "echo more >> $out/records.jsonl"])
+def test_a_launch_that_measured_everything_and_ends_oddly_is_a_note(tmp_path: Path, end: str) -> None:
+    heard = carried_out(made(tmp_path, f"good; {end}"))
+    assert heard.found == [(0, 8, "ok"), (0, 16, "ok"), *GOOD]
+    assert len({(record.case, record.launch) for record in heard.records}) == 4
+    for record, said in zip(heard.records[1::2], heard.said, strict=True):
+        (note,) = record.notes
+        how = note.rpartition("then: ")[2]
+        assert how and (said or "").endswith(f"then: {how}")
+    assert heard.records[0].notes == ()
+
+
+@pytest.mark.slow
+def test_ctrl_c_keeps_what_the_launch_has_measured(tmp_path: Path) -> None:
+    prepared = made(tmp_path, "head -n 1 $here/good/records.jsonl > $out/records.jsonl\n"
+                              "cp -r $here/good/samples $out; touch $here/half; sleep 60")  # fmt: skip
+    heard = Heard()
+
+    def check() -> None:
+        if (tmp_path / "half").exists():
+            raise Interrupted("interrupted.")
+
+    with pytest.raises(Interrupted):
+        run_campaign(prepared, heard, frozenset(), {}, check)
+    assert heard.found == [(0, 8, "ok")]
+    assert list((tmp_path / "tmp").iterdir()) == []
+    known = dict.fromkeys((record.case, record.launch) for record in heard.records)
+    (tmp_path / "again").mkdir()
+    again = carried_out(made(tmp_path / "again", "good"), known=known)
+    assert again.found == [(0, 16, "ok"), *GOOD]
+    (tmp_path / "fails").mkdir()
+    again = carried_out(made(tmp_path / "fails", "exit 5"), known=known)
+    assert again.found == [(0, 16, "failed"), (1, 8, "failed")]
+
+
+def test_what_a_library_keeps_while_it_runs_goes_with_the_launch(tmp_path: Path) -> None:
+    """Open MPI's session folder stays where its daemon is killed."""
+    seen = tmp_path / "seen"
+    heard = carried_out(made(tmp_path, f"mkdir $TMPDIR/session; good; echo $TMPDIR ${{out%/*}} >> {seen}; kill -9 $$"))
+    assert [status for _, _, status in heard.found] == ["ok"] * 4
+    for line in seen.read_text().splitlines():
+        temporary, folder = line.split()
+        assert temporary == folder
+    assert list((tmp_path / "tmp").iterdir()) == []
+
+
+# Its link with the driver: pipes, or TCP connections -----------------------------------------------------------------
+
+RANKS = 3
+STANDS, BEGIN, END = Report(at="stands"), Order(act="begin"), Order(act="end")
+
+
+@pytest.fixture(params=["pipes", "connections"])
+def link(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[WorldLink]:
+    with linked(tmp_path, RANKS, (os.getuid(), os.getgid()), local=request.param == "pipes") as made:
+        yield made
+
+
+@pytest.fixture
+def remote(tmp_path: Path) -> Iterator[WorldLink]:
+    with linked(tmp_path, RANKS, (os.getuid(), os.getgid()), local=False) as made:
+        yield made
+
+
+Join = Callable[..., list[DriverLink]]
+
+
+@pytest.fixture
+def join(tmp_path: Path) -> Iterator[Join]:
+    """Ranks that connect, of those of the world; all of them where none is named."""
+    with ExitStack() as stack:
+
+        def joined(*numbers: int) -> list[DriverLink]:
+            links = [DriverLink(tmp_path, rank) for rank in numbers or range(RANKS)]
+            return [stack.enter_context(closing(link)) for link in links]
+
+        yield joined
+
+
+@pytest.fixture
+def ranks(link: WorldLink, join: Join) -> list[DriverLink]:
+    return join()
+
+
+def reports(rank: DriverLink, driver: WorldLink, report: Report = STANDS) -> None:
+    """The driver gets the report of a rank."""
+    rank.report(report)
+    assert driver.report(LIMIT) == report
+
+
+def descriptors() -> int:
+    return len(os.listdir("/proc/self/fd"))  # noqa: PTH208 - names, not paths
+
+
+def meanwhile(*calls: Callable[[], object]) -> list[object]:
+    """What calls return that run at the same time."""
+    results: list[object] = [None] * len(calls)
+
+    def call(number: int) -> None:
+        results[number] = calls[number]()
+
+    threads = [threading.Thread(target=call, args=(number,)) for number in range(len(calls))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(LIMIT)
+        assert not thread.is_alive()
+    return results
+
+
+def test_rank_0_reports_and_all_get_the_order(link: WorldLink, ranks: list[DriverLink]) -> None:
+    for order in (BEGIN, END):
+        for rank in ranks:
+            rank.report(STANDS)
+        assert link.report(LIMIT) == STANDS
+        assert link.report(0.05) is None
+        link.order(order)
+        assert meanwhile(*(rank.sleep for rank in ranks)) == [order] * RANKS
+
+
+def test_two_reports_at_once_are_two(link: WorldLink, ranks: list[DriverLink]) -> None:
+    ranks[0].report(STANDS)
+    ranks[0].report(Report(at="slice", n=7))
+    assert (link.report(LIMIT), link.report(LIMIT)) == (STANDS, Report(at="slice", n=7))
+
+
+def test_a_long_report_comes_whole(link: WorldLink, ranks: list[DriverLink]) -> None:
+    long = Report(at="stands", holds=tuple(f"memory {number} {number}" for number in range(20_000)))
+    assert LONGEST_REPORT > len(msgspec.json.encode(long)) > 1 << 18
+    reported, heard = meanwhile(lambda: ranks[0].report(long), lambda: link.report(LIMIT))
+    assert (reported, heard) == (None, long)
+
+
+@pytest.mark.parametrize("sent", [b"{}\n", b"nothing\n", b"x" * (LONGEST_REPORT + 1)], ids=["empty", "text", "long"])
+def test_what_is_no_report_is_refused(link: WorldLink, ranks: list[DriverLink], sent: bytes) -> None:
+    descriptor = max(ranks[0].descriptors)  # the pipe of reports is opened last
+
+    def send() -> None:
+        rest = sent
+        while rest:
+            rest = rest[os.write(descriptor, rest) :]
+
+    thread = threading.Thread(target=send)
+    thread.start()
+    with pytest.raises(CollbenchError):
+        link.report(LIMIT)
+    thread.join(LIMIT)
+    assert not thread.is_alive()
+
+
+def test_a_rank_wakes_up_for_its_nap_and_for_the_end_of_its_driver(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(driver_link, "NAP", 0.02)
+    naps: list[float] = []
+    for local in (True, False):
+        folder = tmp_path / str(local)
+        folder.mkdir()
+        with linked(folder, 1, (os.getuid(), os.getgid()), local) as link:
+            rank = DriverLink(folder, 0)
+            reports(rank, link)
+            threading.Timer(0.2, link.close).start()
+            with pytest.raises(EOFError):
+                rank.sleep(lambda: naps.append(time.monotonic()))
+        rank.close()
+        assert len(naps) > 3
+        naps.clear()
+
+
+def test_everything_is_given_back(tmp_path: Path) -> None:
+    before = descriptors()
+    for local in (True, False):
+        folder = tmp_path / str(local)
+        folder.mkdir()
+        with linked(folder, 2, (os.getuid(), os.getgid()), local) as link:
+            ranks = [DriverLink(folder, rank) for rank in range(2)]
+            reports(ranks[0], link)
+            link.order(BEGIN)
+            for rank in ranks:
+                rank.close()
+    assert descriptors() == before
+
+
+def test_pipes_that_cannot_all_be_made_are_given_back(tmp_path: Path) -> None:
+    (tmp_path / "orders-1").touch()
+    before = descriptors()
+    with pytest.raises(FileExistsError), linked(tmp_path, 2, (os.getuid(), os.getgid()), local=True):
+        pass
+    assert descriptors() == before
+
+
+# Connections ---------------------------------------------------------------------------------------------------------
+
+
+def address_in(folder: Path) -> Address:
+    return msgspec.json.decode((folder / ADDRESS).read_bytes(), type=Address)
+
+
+def stranger_to(folder: Path) -> socket.socket:
+    return socket.create_connection(("127.0.0.1", address_in(folder).port))
+
+
+def test_an_order_waits_for_ranks_that_are_about_to_connect(remote: WorldLink, join: Join) -> None:
+    (first,) = join(0)
+    reports(first, remote)
+
+    def later() -> Order:
+        time.sleep(0.2)
+        return join(1, 2)[0].sleep()
+
+    assert meanwhile(later, lambda: remote.order(BEGIN), first.sleep) == [BEGIN, None, BEGIN]
+
+
+def test_a_rank_that_is_gone_does_not_hold_up_the_others(
+    remote: WorldLink, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(live_world, "MEETING", 0.2)
+    ranks = [DriverLink(tmp_path, rank) for rank in range(RANKS)]
+    reports(ranks[0], remote)
+    ranks[1].close()
+    began = time.monotonic()
+    for order in (BEGIN, END):
+        remote.order(order)
+        assert meanwhile(ranks[0].sleep, ranks[2].sleep) == [order, order]
+    assert time.monotonic() - began < 60
+    ranks[0].close()
+    began, used = time.monotonic(), time.process_time()
+    assert remote.report(0.3) is None
+    assert time.process_time() - used < 0.2 and time.monotonic() - began >= 0.3
+    ranks[2].close()
+
+
+def test_the_program_of_a_rank_takes_its_turns_until_it_ends(remote: WorldLink, tmp_path: Path, join: Join) -> None:
+    def turn(ranks: list[DriverLink], report: Report, order: Order) -> None:
+        reports(ranks[0], remote, report)
+        remote.order(order)
+        assert meanwhile(*(rank.sleep for rank in ranks)) == [order] * RANKS
+
+    turn(ranks := join(), STANDS, BEGIN)
+    programs = [DriverLink(tmp_path, rank) for rank in range(RANKS)]
+    turn(programs, Report(at="ready"), END)
+    for program in programs:
+        program.close()
+    turn(ranks, STANDS, BEGIN)
+
+
+def _closed(connection: socket.socket) -> bool:
+    connection.setblocking(False)
+    try:
+        return connection.recv(1) == b""
+    except BlockingIOError:
+        return False
+    except ConnectionResetError:
+        return True
+
+
+@pytest.mark.parametrize(
+    "said", [b"", b"no token 0\n", b"wrong 0\n", b"x" * 300, b"{token} 3\n", b"{token} -1\n", b"{token}\n"]
+)
+def test_strangers_are_not_served(remote: WorldLink, tmp_path: Path, join: Join, said: bytes) -> None:
+    with stranger_to(tmp_path) as stranger:
+        stranger.sendall(said.replace(b"{token}", address_in(tmp_path).token.encode()))
+        reports(join(0)[0], remote)
+        until = time.monotonic() + LIMIT
+        while said and not _closed(stranger) and time.monotonic() < until:
+            assert remote.report(0.02) is None
+        assert _closed(stranger) == bool(said)
+
+
+def test_silent_strangers_are_closed_where_there_are_many(
+    remote: WorldLink, tmp_path: Path, join: Join, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(live_world, "_STRANGERS", 2)
+    with ExitStack() as stack:
+        strangers = [stack.enter_context(stranger_to(tmp_path)) for _ in range(20)]
+        reports(join(0)[0], remote)
+        assert [_closed(stranger) for stranger in strangers].count(False) <= RANKS + 2
+
+
+def test_a_rank_that_does_not_reach_the_driver_says_so(remote: WorldLink, tmp_path: Path) -> None:
+    assert not remote.unreachable
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+    address = Address(hosts=("127.0.0.1", "name.invalid"), port=port, token="")
+    (tmp_path / ADDRESS).write_bytes(msgspec.json.encode(address))
+    with pytest.raises(OSError, match=str(port)):
+        DriverLink(tmp_path, 1)
+    assert (tmp_path / UNREACHABLE).exists() and remote.unreachable
+
+
+def test_only_its_owner_reads_the_token(remote: WorldLink, tmp_path: Path) -> None:
+    address = address_in(tmp_path)
+    assert len(address.token) >= 32 and socket.gethostname() in address.hosts
+    assert not any(host.startswith("127.") for host in address.hosts)
