@@ -9,6 +9,7 @@ import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.unit.doctor.machines import FOUR_RANKS, Outcomes, hanging, having, only, printed, program
@@ -114,7 +115,7 @@ def unwritable(find: Callable[[], Finding]) -> Finding:
         return find()
 
 
-def unwritable_shm(machine: Machine, **fields: str) -> Finding:
+def unwritable_shm(machine: Machine, **fields: Any) -> Finding:
     machine.path("dev/shm").mkdir(parents=True)
     return unwritable(lambda: mpi.shm(having(machine, **fields)))
 

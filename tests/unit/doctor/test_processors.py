@@ -166,7 +166,7 @@ MEMORY: Outcomes = {
 
 
 def cached(available: int | None, **sizes: str) -> Callable[[Machine], Finding]:
-    files = {}
+    files: dict[str, str] = {}
     for index, (level, size) in enumerate(sizes.items()):
         folder = f"{CPUS}/cpu0/cache/index{index}"
         files |= {f"{folder}/level": level.removeprefix("l"), f"{folder}/size": size}
