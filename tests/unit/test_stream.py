@@ -85,13 +85,14 @@ def test_the_check_counts_every_element_that_is_off(spoilt: int, change: float) 
     from collbench.workloads import _stream
 
     arrays: list[Any] = [np.zeros(1000) for _ in range(3)]
-    _stream.fill(*arrays)
+    a, b, c = arrays
+    _stream.fill(a, b, c)
     for _ in range(5):
-        _stream.kernels(*arrays)
-    assert _stream.wrong(*arrays, 5, TOLERANCE) == 0
-    assert _stream.wrong(*arrays, 4, TOLERANCE) == 3000
+        _stream.kernels(a, b, c)
+    assert _stream.wrong(a, b, c, 5, TOLERANCE) == 0
+    assert _stream.wrong(a, b, c, 4, TOLERANCE) == 3000
     arrays[spoilt][[0, 500, 999]] *= change
-    assert _stream.wrong(*arrays, 5, TOLERANCE) == 3
+    assert _stream.wrong(a, b, c, 5, TOLERANCE) == 3
 
 
 @built
