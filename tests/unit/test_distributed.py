@@ -400,7 +400,8 @@ def test_one_worker_learns_what_one_process_does_wherever_the_weights_are() -> N
 @pytest.mark.parametrize(
     ("rank", "what", "told"),
     [
-        (2, "MnistNetwork.learn", {0: r"server 0 \(rank 0\): worker 1 \(rank 2\) ended", 1: r"worker 0 \(rank 1\) lost"}),
+        (2, "MnistNetwork.learn",
+         {0: r"server 0 \(rank 0\): worker 1 \(rank 2\) ended", 1: r"worker 0 \(rank 1\) lost"}),
         (0, "dist.recv", {1: r"worker 0 \(rank 1\) lost", 2: r"worker 1 \(rank 2\) lost"}),
     ],
 )  # fmt: skip
