@@ -43,12 +43,16 @@ def digest(data: bytes) -> str:
 
 def test_made_up_examples_are_the_same_everywhere() -> None:
     """By their hash: RandomState gives the same numbers in every version of NumPy."""
-    found = read("made-up", "alexnet", 20)
-    assert (found.label, found.files, found.rows.shape) == ("made-up 20 x 3072", {}, (20, 3073))
-    assert digest(found.rows.tobytes())[:16] == "0fc49a8ac4aba776"
-    found = read("made-up", "lstm", 20)
-    assert (found.label, found.rows.shape, str(found.rows.dtype)) == ("made-up words 20 x 32", (20, 33), "uint16")
-    assert digest(found.rows.astype("<u2").tobytes())[:16] == "310592857650989f"
+    examples = read("made-up", "alexnet", 20)
+    assert (examples.label, examples.files, examples.rows.shape) == ("made-up 20 x 3072", {}, (20, 3073))
+    assert digest(examples.rows.tobytes())[:16] == "0fc49a8ac4aba776"
+    examples = read("made-up", "lstm", 20)
+    assert (examples.label, examples.rows.shape, str(examples.rows.dtype)) == (
+        "made-up words 20 x 32",
+        (20, 33),
+        "uint16",
+    )
+    assert digest(examples.rows.astype("<u2").tobytes())[:16] == "310592857650989f"
 
 
 def test_classes_of_made_up_images_can_be_learned() -> None:
@@ -98,12 +102,12 @@ def test_images_of_a_package(
     library = source.library()
     assert source.missing() is None and library is not None
     assert (library.version, library.path) == ("9.9", str(tmp_path / module / file))
-    found = source.read(NETWORKS["fcn5"], 10)
-    assert found.rows.shape == (shape[0], 785) and (found.rows[:, -1] == table[:, -1]).all()
-    assert found.rows[:, 0].tolist() == (table[:, 0] * (255 / highest)).astype(np.uint8).tolist()
-    assert found.rows[:, 783].tolist() == (table[:, shape[1] - 1] * (255 / highest)).astype(np.uint8).tolist()
+    examples = source.read(NETWORKS["fcn5"], 10)
+    assert examples.rows.shape == (shape[0], 785) and (examples.rows[:, -1] == table[:, -1]).all()
+    assert examples.rows[:, 0].tolist() == (table[:, 0] * (255 / highest)).astype(np.uint8).tolist()
+    assert examples.rows[:, 783].tolist() == (table[:, shape[1] - 1] * (255 / highest)).astype(np.uint8).tolist()
     packed = (tmp_path / module / file).read_bytes()
-    assert found.files == {Path(file).name: digest(packed)}
+    assert examples.files == {Path(file).name: digest(packed)}
     (tmp_path / module / file).write_bytes(gzip.compress(b"1,2,3\n4,5,6\n"))
     with pytest.raises(BadData, match=rf"\b{shape[0]} images"):
         source.read(NETWORKS["fcn5"], 10)
@@ -135,15 +139,15 @@ def idx_files(folder: Path, images: int = 12, labels: int = 12) -> tuple[bytes, 
 
 def test_images_in_the_format_of_mnist(folder: Path) -> None:
     pixels, classes = idx_files(folder)
-    found = read("mnist", "fcn5")
-    assert found.rows[:, :-1].tobytes() == pixels[16:] and found.rows[:, -1].tobytes() == classes[8:]
-    assert found.label == "images in MNIST's format"
-    assert found.files == {datasets.IMAGES: digest(pixels), datasets.LABELS: digest(classes)}
+    examples = read("mnist", "fcn5")
+    assert examples.rows[:, :-1].tobytes() == pixels[16:] and examples.rows[:, -1].tobytes() == classes[8:]
+    assert examples.label == "images in MNIST's format"
+    assert examples.files == {datasets.IMAGES: digest(pixels), datasets.LABELS: digest(classes)}
     library = MNIST.library()
     assert library is not None and library.path == str(folder / datasets.IMAGES)
     (folder / datasets.IMAGES).unlink()
     (folder / f"{datasets.IMAGES}.gz").write_bytes(gzip.compress(pixels))
-    assert read("mnist", "fcn5").files == found.files
+    assert read("mnist", "fcn5").files == examples.files
 
 
 def test_only_files_with_its_hashes_are_mnist(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -219,8 +223,8 @@ def test_a_list_of_hashes_that_sha256sum_did_not_write_is_refused(folder: Path) 
     good = f"{digest(pixels).upper()}  {datasets.IMAGES}\n\n{'0' * 64} *other file\n"
     (folder / "SHA256SUMS").write_text(good, encoding="utf-8")
     read("mnist", "fcn5")
-    own = digest(pixels)
-    for bad in (f"{datasets.IMAGES} {own}", own, f"SHA256 ({datasets.IMAGES}) = {own}", "<html>"):
+    sha256 = digest(pixels)
+    for bad in (f"{datasets.IMAGES} {sha256}", sha256, f"SHA256 ({datasets.IMAGES}) = {sha256}", "<html>"):
         (folder / "SHA256SUMS").write_text(f"{good}{bad}\n", encoding="utf-8")
         with pytest.raises(BadData, match="SHA256SUMS: line 4 "):
             read("mnist", "fcn5")
@@ -264,7 +268,7 @@ def test_files_that_are_not_there(folder: Path, monkeypatch: pytest.MonkeyPatch)
 def batches(folder: Path, pickled: bool) -> list[np.ndarray[Any, Any]]:
     """Five batches of four images, in either format."""
     state = np.random.RandomState(3)
-    found = []
+    tables = []
     for name in datasets.PICKLES:
         pixels, classes = state.randint(0, 256, (4, datasets.PIXELS)).astype(np.uint8), state.randint(0, 10, 4)
         if pickled:
@@ -272,18 +276,18 @@ def batches(folder: Path, pickled: bool) -> list[np.ndarray[Any, Any]]:
             (folder / name).write_bytes(pickle.dumps(batch, protocol=2))
         else:
             (folder / f"{name}.bin").write_bytes(np.column_stack((classes.astype(np.uint8), pixels)).tobytes())
-        found.append(np.column_stack((pixels, classes)))
-    return found
+        tables.append(np.column_stack((pixels, classes)))
+    return tables
 
 
 @pytest.mark.parametrize("pickled", [True, False])
 def test_images_in_the_formats_of_cifar(folder: Path, pickled: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     expected = batches(folder, pickled)
     assert CIFAR10.missing() is None
-    found = read("cifar10", "resnet56")
-    assert (found.rows == np.concatenate(expected)).all()
-    assert found.label == "images in CIFAR-10's format" and len(found.files) == 5
-    monkeypatch.setattr(datasets, "CIFAR10", found.files)
+    examples = read("cifar10", "resnet56")
+    assert (examples.rows == np.concatenate(expected)).all()
+    assert examples.label == "images in CIFAR-10's format" and len(examples.files) == 5
+    monkeypatch.setattr(datasets, "CIFAR10", examples.files)
     assert read("cifar10", "resnet56").label == "CIFAR-10"
 
 
@@ -302,10 +306,10 @@ def test_a_pickle_that_calls_something_is_not_followed(folder: Path, tmp_path: P
 def test_a_text_becomes_sequences_that_overlap_by_a_word(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     text = "".join(f" the word {number % 7} of line {number}\n" for number in range(20))
     (folder / datasets.TEXT).write_text(text, encoding="utf-8")
-    found = read("ptb", "lstm")
-    assert (found.label, found.rows.shape) == ("a text in PTB's format", (4, 33))
-    assert (found.rows[1:, 0] == found.rows[:-1, -1]).all()
-    numbers = dict(zip(text.replace("\n", " <eos> ").split(), found.rows[:, :-1].ravel(), strict=False))
+    examples = read("ptb", "lstm")
+    assert (examples.label, examples.rows.shape) == ("a text in PTB's format", (4, 33))
+    assert (examples.rows[1:, 0] == examples.rows[:-1, -1]).all()
+    numbers = dict(zip(text.replace("\n", " <eos> ").split(), examples.rows[:, :-1].ravel(), strict=False))
     assert {number for word, number in numbers.items() if word in ("the", "word", "of", "line", "<eos>")} == {*range(5)}
     monkeypatch.setattr(datasets, "WORDS", 140)
     monkeypatch.setattr(datasets, "DIFFERENT", 25)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import importlib.util
 import json
 import re
 import subprocess
@@ -36,7 +35,7 @@ TERA, GIGA = 1e12, 1e9
 
 
 def cases_of(name: str, **values: Any) -> list[Case]:
-    return [one.case for one in program_cases(Plan(benchmarks=({"name": name, **values},)), 1)]
+    return [planned.case for planned in program_cases(Plan(benchmarks=({"name": name, **values},)), 1)]
 
 
 def groups_of(name: str) -> dict[str, tuple[str, ...]]:
@@ -147,26 +146,17 @@ def test_memory_is_that_of_the_host() -> None:
         assert workloads.get(name).memory(cases_of(name, device="cuda")[0]) == 0
 
 
-def test_torch_is_a_library_of_the_side() -> None:
-    if importlib.util.find_spec("torch") is None:
-        pytest.skip("torch is not installed")
-    (library,) = workloads.libraries(["deepbench_conv", "deepbench_rnn", "deepbench_gemm blas=torch"])
-    assert (library.name, library.used_by) == (
-        "torch", ("deepbench_conv", "deepbench_rnn", "deepbench_gemm blas=torch"))  # fmt: skip
-    assert library.version and library.path is not None
-
-
 # Plans ---------------------------------------------------------------------------------------------------------------
 
 
 def test_the_plan_of_the_paper_has_every_small_problem_and_a_gru_through_time() -> None:
     plan = load_launch_plan(LAUNCH / "siddaramanna2018-cpu.toml")
-    cases = [one.case for one in program_cases(plan.of_world(), 1)]
+    cases = [planned.case for planned in program_cases(plan.of_world(), 1)]
     small = {name: set(groups_of(name)["cpu"]) for name in NAMES}
-    found = {name: {case["problem"] for case in cases if case.workload == name} for name in NAMES}
-    assert {name: found[name] - small[name] for name in NAMES if found[name] != small[name]} == {
+    planned = {name: {case["problem"] for case in cases if case.workload == name} for name in NAMES}
+    assert {name: planned[name] - small[name] for name in NAMES if planned[name] != small[name]} == {
         "deepbench_rnn": {"gru_h1536_n32_t187"}}  # fmt: skip
-    assert all(small[name] <= found[name] for name in NAMES)
+    assert all(small[name] <= planned[name] for name in NAMES)
 
 
 def test_the_plan_of_all_reduce_has_deepbenchs_sizes() -> None:
@@ -205,15 +195,15 @@ def passes_of(machine: TorchMachine, row: Conv | Rnn) -> dict[str, Pass]:
     return programs.rnn_passes(machine, row, programs.layer_of(machine, row))
 
 
-def spoilt(one: Pass, spoil: Callable[[Any], None]) -> Pass:
+def spoilt(judged: Pass, spoil: Callable[[Any], None]) -> Pass:
     """Its results are changed before they are compared."""
 
     def call(given: Any) -> Any:
-        results = [result.clone() for result in one.call(given)]
+        results = [result.clone() for result in judged.call(given)]
         spoil(results)
         return results
 
-    return replace(one, call=call)
+    return replace(judged, call=call)
 
 
 def last(value: float) -> Callable[[Any], None]:
@@ -241,10 +231,10 @@ def test_right_results_are_right_and_each_spoilt_one_is_counted(torch: Any, row:
     assert (result["wrong"], tuple(result["ns"])) == (0, PASSES)
     assert all(len(taken) == TIMES and min(taken) > 0 for taken in result["ns"].values())
     assert 0 <= result["figures"]["relative error"] < 1e-4
-    for name, one in passes.items():
+    for name, judged in passes.items():
         for what, spoil in SPOILS.items():
-            found = machine.sampled(passes | {name: spoilt(one, spoil)}, TIMES)
-            assert found["wrong"] == TIMES, (name, what)
+            result = machine.sampled(passes | {name: spoilt(judged, spoil)}, TIMES)
+            assert result["wrong"] == TIMES, (name, what)
 
 
 @with_torch

@@ -139,11 +139,6 @@ def test_memory_of_ddp_is_that_of_all_ranks() -> None:
     assert DDP.memory(of_ddp(batch=0)) == DDP.memory(of_ddp(batch=256))
 
 
-def test_ddp_is_skipped_without_torch(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None if name == "torch" else find_spec(name))
-    assert "torch" in str(DDP.missing())
-
-
 @in_torch
 def test_every_rank_has_times_and_the_same_messages_and_loss() -> None:
     case = of_ddp()
@@ -397,27 +392,27 @@ def test_every_step_is_taken_once(servers: int, workers: int, shard: str, held: 
 
 @in_torch
 def test_one_worker_learns_what_one_process_does_wherever_the_weights_are() -> None:
-    alone, one, two = said(1), said(2, servers=1), said(3, servers=2, shard="even")
-    assert one["loss"] == pytest.approx(alone["loss"], rel=1e-4)
-    assert two["loss"] == pytest.approx(alone["loss"], rel=1e-4)
+    alone, one_server, two_servers = said(1), said(2, servers=1), said(3, servers=2, shard="even")
+    assert one_server["loss"] == pytest.approx(alone["loss"], rel=1e-4)
+    assert two_servers["loss"] == pytest.approx(alone["loss"], rel=1e-4)
     assert alone["steps"] == [40] and alone["loss"] < 2.0 and alone["accuracy"] > 0.3
 
 
 @in_torch
 @pytest.mark.parametrize(
-    ("rank", "what", "told"),
+    ("rank", "what", "last_lines"),
     [
         (2, "MnistNetwork.learn",
          {0: r"server 0 \(rank 0\): worker 1 \(rank 2\) ended", 1: r"worker 0 \(rank 1\) lost"}),
         (0, "dist.recv", {1: r"worker 0 \(rank 1\) lost", 2: r"worker 1 \(rank 2\) lost"}),
     ],
 )  # fmt: skip
-def test_a_rank_that_is_killed_ends_all(rank: int, what: str, told: dict[int, str]) -> None:
+def test_a_rank_that_is_killed_ends_all(rank: int, what: str, last_lines: dict[int, str]) -> None:
     flags = serving(3, servers=1, steps=100_000_000)[2:]
     with started(["-c", KILLED.format(rank=rank, what=what), *flags], 3) as processes:
         ended = [process.communicate(timeout=LIMIT) for process in processes]
     assert processes[rank].returncode == -signal.SIGKILL
-    for other, reason in told.items():
+    for other, reason in last_lines.items():
         out, err = ended[other]
         assert (processes[other].returncode, out) == (1, "")
         assert re.match(reason, last_line(err)), err

@@ -39,7 +39,7 @@ OUTPUT = {
 
 
 def cases_of(**values: Any) -> tuple[Case, ...]:
-    return tuple(one.case for one in program_cases(Plan(benchmarks=({"name": "fathom", **values},)), 1))
+    return tuple(planned.case for planned in program_cases(Plan(benchmarks=({"name": "fathom", **values},)), 1))
 
 
 def recorded(monkeypatch: pytest.MonkeyPatch, **changed: Any) -> Record:
@@ -93,8 +93,8 @@ def test_what_takes_minutes_on_a_processor_has_a_smaller_batch_there() -> None:
 
 
 def test_memory_grows_with_the_batch_and_stays_on_the_gpu() -> None:
-    asked: tuple[dict[str, Any], ...] = ({}, {"batch": 64}, {"device": "cuda"})
-    usual, large, on_gpu = (FATHOM.memory(*cases_of(network="vgg", **values)) for values in asked)
+    variants: tuple[dict[str, Any], ...] = ({}, {"batch": 64}, {"device": "cuda"})
+    usual, large, on_gpu = (FATHOM.memory(*cases_of(network="vgg", **values)) for values in variants)
     assert on_gpu == 4 * NETWORKS["vgg"].parameters
     assert usual > 4 * on_gpu
     assert large - usual == 63 * NETWORKS["vgg"].activations
@@ -106,17 +106,6 @@ def test_without_torch_it_is_skipped_with_what_brings_it(monkeypatch: pytest.Mon
     assert FATHOM.libraries() == ()
     ((record, _),) = run_row(monkeypatch, FATHOM, replace_benchmark(PLAN, {"name": "fathom"}))
     assert (record.status, record.reason) == ("skipped", FATHOM.missing())
-
-
-def test_the_version_of_torch_is_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(software.Torch, "missing", lambda self: None)
-    monkeypatch.setattr(software, "version", lambda package: f"1.2.3 of {package}")
-    assert [(library.name, library.version) for library in FATHOM.libraries()] == [("torch", "1.2.3 of torch")]
-
-
-def test_plans_are_read_without_torch() -> None:
-    script = "import sys; from collbench import workloads; workloads.get('fathom'); assert 'torch' not in sys.modules"
-    subprocess.run((sys.executable, "-c", script), check=True, timeout=300)
 
 
 def test_every_network_is_defined() -> None:

@@ -164,25 +164,25 @@ def mode(path: Path) -> int:
 
 
 def test_a_launch_has_folders_of_its_own_and_leaves_none(place: Path) -> None:
-    with folders(PLAN, (os.getuid(), os.getgid()), "0-3") as found:
-        root = found.plan.parent
+    with folders(PLAN, (os.getuid(), os.getgid()), "0-3") as launch:
+        root = launch.plan.parent
         assert root.parent == place and root.name.startswith("collbench-")
         assert (root / "cores").read_text() == "0-3"
-        assert msgspec.json.decode(found.plan.read_bytes(), type=Plan) == PLAN
-        assert (mode(root), mode(found.plan), mode(found.out), mode(found.relay)) == (0o711, 0o644, 0o700, 0o700)
-        assert {found.out.parent, found.relay.parent} == {root}
+        assert msgspec.json.decode(launch.plan.read_bytes(), type=Plan) == PLAN
+        assert (mode(root), mode(launch.plan), mode(launch.out), mode(launch.relay)) == (0o711, 0o644, 0o700, 0o700)
+        assert {launch.out.parent, launch.relay.parent} == {root}
         assert signature_of(root) == (driver_identity(), True)
-        (found.out / "left").write_text("by a world")
+        (launch.out / "left").write_text("by a world")
     assert list(place.iterdir()) == []
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root gives folders to another user")
 def test_root_gives_what_ranks_write_to_their_user(place: Path) -> None:
-    with folders(PLAN, (NOBODY, NOBODY + 1)) as found:
-        assert [(path.stat().st_uid, path.stat().st_gid) for path in (found.out, found.relay)] == [
+    with folders(PLAN, (NOBODY, NOBODY + 1)) as launch:
+        assert [(path.stat().st_uid, path.stat().st_gid) for path in (launch.out, launch.relay)] == [
             (NOBODY, NOBODY + 1)
         ] * 2
-        assert found.plan.stat().st_uid == 0
+        assert launch.plan.stat().st_uid == 0
 
 
 def test_nobody_else_gives_folders_away(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -326,7 +326,9 @@ def test_the_suite_from_the_command_line(started: Started) -> None:
         assert record["check"]["wrong"] == 0
         assert record["samples"]["n"] == 2
         assert record["notes"][-1] != "" and any(note == "Double GPU-0, driver 0" for note in record["notes"])
-    assert measures == {name: [one.name for one in workloads.get(name).measures] for name in workloads.suites()["gpu"]}
+    assert measures == {
+        name: [measure.name for measure in workloads.get(name).measures] for name in workloads.suites()["gpu"]
+    }
     work = {record["case"]["workload"]: record["work"] for record in records}
     amounts = {name: (one["amount"], one["unit"]) for name, one in work.items()}
     assert amounts == {
@@ -412,7 +414,7 @@ def test_the_plan_of_the_paper_has_its_sizes_and_expands_without_a_gpu() -> None
 def test_with_a_gpu_the_plan_is_placed_on_it() -> None:
     plan = load_launch_plan(ROOT / "launch" / "xu2017-gpu.toml")
     placements = expand(plan, lambda engine: with_gpus(1, 4, 1)).placements
-    assert [(len(one.gpus), one.note) for one in placements.values()] == [(1, ""), (1, "")]
+    assert [(len(placement.gpus), placement.note) for placement in placements.values()] == [(1, ""), (1, "")]
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from tests.unit.made_files import case_of, stored
 
 from collbench import workloads
 
-#: By stored output: the benchmark, what was asked for, and the seconds in it by measure.
+#: By stored output: the benchmark, its parameters, and the seconds in it by measure.
 STORED: dict[str, tuple[str, dict[str, Any], dict[str, float]]] = {
     "dd-9.1-1M.txt": ("dd", {"count": 16}, {"write": 0.00151052}),
     "dd-9.1-100M.txt": ("dd", {}, {"write": 0.0778531}),
@@ -52,10 +52,10 @@ def test_the_suite_is_complete_and_works_in_files() -> None:
     assert all(workloads.get(name).files for name in workloads.suites()["io"])
 
 
-def read(name: str, asked: dict[str, Any], text: str) -> tuple[int, dict[str, list[float]]]:
+def read(name: str, parameters: dict[str, Any], text: str) -> tuple[int, dict[str, list[float]]]:
     """How many results are wrong, and the seconds: in the order in which they are read."""
     row = workloads.get(name)
-    wrong = row.verify(case_of(name, **asked), text)
+    wrong = row.verify(case_of(name, **parameters), text)
     return wrong, {measure: list(seconds) for measure, seconds in row.parse(text).items()}
 
 
@@ -68,8 +68,8 @@ def changed(text: str, change: Callable[[dict[str, Any]], object]) -> str:
 
 @pytest.mark.parametrize("file", STORED)
 def test_a_stored_output_is_read_and_is_right(file: str) -> None:
-    name, asked, seconds = STORED[file]
-    wrong, times = read(name, asked, stored(file))
+    name, parameters, seconds = STORED[file]
+    wrong, times = read(name, parameters, stored(file))
     assert wrong == 0
     assert {measure: values for measure, (values,) in times.items()} == pytest.approx(seconds, rel=1e-9)
 
@@ -101,8 +101,8 @@ def test_dd_before_it_printed_two_units_and_with_an_exponent() -> None:
     ],
 )
 def test_less_than_was_asked_for_is_wrong(file: str, text: str, wrong: int) -> None:
-    name, asked, _ = STORED[file]
-    assert workloads.get(name).verify(case_of(name, **asked), text) == wrong
+    name, parameters, _ = STORED[file]
+    assert workloads.get(name).verify(case_of(name, **parameters), text) == wrong
 
 
 @pytest.mark.parametrize(
@@ -130,10 +130,10 @@ def test_a_pass_of_a_few_milliseconds_is_noted() -> None:
 
 @pytest.mark.parametrize("file", EVENTS)
 def test_another_number_of_events_is_wrong(file: str) -> None:
-    (name, asked, _), events = STORED[file], EVENTS[file]
+    (name, parameters, _), events = STORED[file], EVENTS[file]
     for counted in (events - 3, events + 1, 0):
         text, changes = re.subn(rf"(events: +){events}$", rf"\g<1>{counted}", stored(file), flags=re.MULTILINE)
-        assert changes and workloads.get(name).verify(case_of(name, **asked), text) == abs(events - counted)
+        assert changes and workloads.get(name).verify(case_of(name, **parameters), text) == abs(events - counted)
 
 
 @pytest.mark.parametrize(
@@ -155,13 +155,15 @@ def test_another_number_of_events_is_wrong(file: str) -> None:
     ],
 )
 def test_a_damaged_output_cannot_be_read(file: str, text: str) -> None:
-    name, asked, _ = STORED[file]
+    name, parameters, _ = STORED[file]
     with pytest.raises((ValueError, KeyError)):
-        read(name, asked, text)
+        read(name, parameters, text)
 
 
 def test_the_commands_say_everything() -> None:
-    commands = {file: workloads.get(name).argv(case_of(name, **asked), 1) for file, (name, asked, _) in STORED.items()}
+    commands = {
+        file: workloads.get(name).argv(case_of(name, **parameters), 1) for file, (name, parameters, _) in STORED.items()
+    }
     assert commands["dd-9.1-1M.txt"][-1] == (
         "dd if=/dev/zero of=zeros bs=65536 count=16 conv=fdatasync && stat --format='size %s in %b x %B' zeros"
     )

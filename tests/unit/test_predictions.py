@@ -190,7 +190,7 @@ def test_a_run_without_collectives_says_what_is_modelled(tmp_path: Path) -> None
 def test_advise_takes_a_place_for_the_step(tmp_path: Path) -> None:
     run = write_run(tmp_path / "run", everywhere())
     advices = json.loads(printed("advise", run, "--style", "json"))["advice"]
-    (step,) = [one for one in advices if one["operation"].startswith("ddp step")]
+    (step,) = [advice for advice in advices if advice["operation"].startswith("ddp step")]
     assert step["ranges"][0]["take"] == "host"
 
 

@@ -40,9 +40,8 @@ def test_a_case_is_of_the_network_s_own_sizes() -> None:
         "-m", "collbench.workloads.dl.train", "--network", "fcn5", "--device", "cpu", "--batch", "512",
         "--steps", "4", "--threads", str(threads_of(0)), "--loaders", "0", "--times", "7",
     )  # fmt: skip
-    assert [(one.name, one.amount(case), one.unit, one.shown, one.once) for one in TRAIN.measures] == [
-        ("batch", 1, "batches", "time", False), ("first", 4, "batches", "time", True)
-    ]  # fmt: skip
+    measures = [(row.name, row.amount(case), row.unit, row.shown, row.once) for row in TRAIN.measures]
+    assert measures == [("batch", 1, "batches", "time", False), ("first", 4, "batches", "time", True)]
     assert first.amount(case_of("train", epoch=0)) == 60_000 // 512
     assert first.amount(case_of("train", network="lstm", epoch=0, batch=30_000)) == 1
     (made,) = TRAIN.prepare(case_of("train", network="lstm", batch=3, epoch=5))
@@ -93,20 +92,54 @@ def test_only_cases_whose_data_cannot_be_had_are_skipped(monkeypatch: pytest.Mon
     assert (torch.name, torch.version, torch.path) == ("torch", "2.13.0+cpu", "/opt/torch/lib/libtorch_cpu.so")
 
 
+#: Cases of every benchmark that torch computes, listed in a process in which it cannot be imported.
+WITHOUT_TORCH = """
+import sys
+sys.modules["torch"] = None
+from collbench.run.expand import program_cases
+from collbench.schema.plan import Plan
+from collbench.workloads.dl.networks import NETWORKS
+names = ("fathom", "deepbench_conv", "deepbench_rnn", "deepbench_gemm", "ddp", "parameter_server")
+tables = ({"name": "train", "network": tuple(NETWORKS)}, *({"name": name} for name in names))
+print(len(NETWORKS), [len(program_cases(Plan(benchmarks=(table,)), 1)) for table in tables])
+"""
+
+
+def test_cases_are_listed_without_torch() -> None:
+    argv = (sys.executable, "-c", WITHOUT_TORCH)
+    done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=300)
+    assert (done.stdout, done.returncode) == (f"5 {[5] + [1] * 6}\n", 0), done.stderr
+
+
+@pytest.mark.parametrize("name", ["train", "fathom", "deepbench_conv", "deepbench_rnn", "deepbench_gemm", "ddp",
+                                  "parameter_server"])  # fmt: skip
+def test_torch_is_the_library_of_every_training(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    row = workloads.get(name)
+    monkeypatch.setattr(software.Torch, "_folder", lambda self: Path("/opt/torch"))
+    monkeypatch.setattr(software, "version", lambda package: f"1.2.3 of {package}")
+    use = next(iter(workloads.uses((name,)))).partition("=")[2]
+    (library,) = row.libraries(use) if use else row.libraries()
+    assert (library.name, library.version, library.path) == (
+        "torch", "1.2.3 of torch", "/opt/torch/lib/libtorch_cpu.so")  # fmt: skip
+    monkeypatch.setattr(software.Torch, "_folder", lambda self: None)
+    assert str(row.missing()).endswith("pip install torch")
+    assert (row.libraries(use) if use else row.libraries()) == ()
+
+
 def test_a_file_with_the_wrong_hash_fails_the_case_with_one_message(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    own, folder = tmp_path / "own", tmp_path / "files"
-    own.mkdir()
+    data, folder = tmp_path / "data", tmp_path / "files"
+    data.mkdir()
     folder.mkdir()
-    idx_files(own)
-    (own / "SHA256SUMS").write_text(f"{'0' * 64}  train-images-idx3-ubyte\n", encoding="utf-8")
-    monkeypatch.setenv(VARIABLE, str(own))
+    idx_files(data)
+    (data / "SHA256SUMS").write_text(f"{'0' * 64}  train-images-idx3-ubyte\n", encoding="utf-8")
+    monkeypatch.setenv(VARIABLE, str(data))
     row = replace(TRAIN, software=(), argv=lambda case, times: pytest.fail("was started"))
     monkeypatch.setattr(workloads, "get", lambda name: row)
     for record in measured({"name": "train", "data": "mnist"}, folder):
         assert record.status == "failed"
-        assert f"data=mnist: {own}/train-images-idx3-ubyte: " in str(record.reason)
+        assert f"data=mnist: {data}/train-images-idx3-ubyte: " in str(record.reason)
     assert list(folder.iterdir()) == []
 
 
@@ -220,22 +253,10 @@ KNOWN = {
 
 
 @pytest.mark.torch
-def test_networks_are_listed_without_torch() -> None:
-    script = (
-        "import sys; sys.modules['torch'] = None; from collbench.workloads.dl.networks import NETWORKS; "
-        "from collbench.run.expand import program_cases; from collbench.schema.plan import Plan; "
-        "asked = {'name': 'train', 'network': tuple(NETWORKS)}; "
-        "print(len(program_cases(Plan(benchmarks=(asked,)), 1)))"
-    )
-    done = subprocess.run((sys.executable, "-c", script), capture_output=True, text=True, check=False, timeout=300)
-    assert (done.stdout, done.returncode) == (f"{len(KNOWN)}\n", 0), done.stderr
-
-
-@pytest.mark.torch
 def test_what_networks_are_known_by() -> None:
-    assert {name: (one.parameters, one.example, one.targets) for name, one in NETWORKS.items()} == KNOWN
-    assert [one.name for one in NETWORKS.values()] == list(NETWORKS)
-    assert [name for name, one in NETWORKS.items() if one.tokens] == ["lstm"]
+    assert {name: (network.parameters, network.example, network.targets) for name, network in NETWORKS.items()} == KNOWN
+    assert [network.name for network in NETWORKS.values()] == list(NETWORKS)
+    assert [name for name, network in NETWORKS.items() if network.tokens] == ["lstm"]
     assert NETWORKS["lstm"].classes == 10_000
 
 
