@@ -376,11 +376,7 @@ def test_data_that_cannot_be_had_ends_the_program_with_the_reason() -> None:
 @in_torch
 @pytest.mark.parametrize(
     ("servers", "workers", "shard", "held"),
-    [
-        (1, 1, "variable", [318_040]),
-        (2, 1, "variable", [440, 317_600]),
-        (2, 2, "even", [159_020, 159_020]),
-    ],
+    [(1, 1, "variable", [318_040]), (2, 1, "variable", [440, 317_600]), (2, 2, "even", [159_020, 159_020])],
 )
 def test_every_step_is_taken_once(servers: int, workers: int, shard: str, held: list[int]) -> None:
     result = said(servers + workers, servers=servers, shard=shard)
