@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import re
@@ -9,6 +10,7 @@ import stat
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import IO, Any
 
@@ -66,13 +68,17 @@ def test_a_signature_is_locked_before_it_has_its_name(place: Path, monkeypatch: 
         assert [path.name for path in folder.iterdir()] == ["driver"]
 
 
+def refusing(number: int) -> Callable[..., Any]:
+    def refuse(*_: Any) -> None:
+        raise OSError(number, os.strerror(number))
+
+    return refuse
+
+
 def test_a_folder_on_a_file_system_without_locks_is_signed_and_nothing_is_known_of_its_lock(
     place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refuse(file: Any, how: int) -> None:
-        raise OSError(95, "Operation not supported")
-
-    monkeypatch.setattr(fcntl, "flock", refuse)
+    monkeypatch.setattr(fcntl, "flock", refusing(errno.EOPNOTSUPP))
     folder = folder_of(place, said=None)
     with sign(folder):
         assert signature_of(folder) == (driver_identity(), None)
@@ -193,11 +199,8 @@ def test_nobody_else_gives_folders_away(place: Path, monkeypatch: pytest.MonkeyP
 
 
 def test_what_cannot_be_made_whole_is_removed(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(plan: Any) -> bytes:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(msgspec.json, "encode", refuse)
-    with pytest.raises(OSError, match="No space"), folders(PLAN, (os.getuid(), os.getgid())):
+    monkeypatch.setattr(msgspec.json, "encode", refusing(errno.ENOSPC))
+    with pytest.raises(OSError, match=os.strerror(errno.ENOSPC)), folders(PLAN, (os.getuid(), os.getgid())):
         pytest.fail("they were made")
     assert list(place.iterdir()) == []
     assert identity.FOLDER == "collbench-"

@@ -447,12 +447,13 @@ def two_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("two_gpus")
-def test_the_first_gpu_or_the_one_that_was_planned(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert device.opened() == OpenGpu("GPU-0", "compute on GPU-0")  # type: ignore[arg-type]
-    monkeypatch.setenv(world.GPU, "")
-    assert str(device.opened().device) == "GPU-0"
-    monkeypatch.setenv(world.GPU, "GPU-1")
-    assert str(device.opened().device) == "GPU-1"
+@pytest.mark.parametrize(("planned", "gpu"), [(None, "GPU-0"), ("", "GPU-0"), ("GPU-1", "GPU-1")])
+def test_the_first_gpu_or_the_one_that_was_planned(
+    monkeypatch: pytest.MonkeyPatch, planned: str | None, gpu: str
+) -> None:
+    if planned is not None:
+        monkeypatch.setenv(world.GPU, planned)
+    assert device.opened() == OpenGpu(gpu, f"compute on {gpu}")  # type: ignore[arg-type]
     monkeypatch.setenv(world.GPU, "GPU-7")
     with pytest.raises(BackendUnavailable, match=r"GPU-7 .* GPU-0, GPU-1$"):
         device.opened()

@@ -54,17 +54,13 @@ def test_behind_a_barrier_chance_decides_how_many_messages_went_before() -> None
     assert max(counts) < MOST_DISPLACEMENTS
 
 
-@pytest.mark.parametrize("gate", ["none", "roundtime"])
-def test_other_gates_are_left_alone(gate: Gate) -> None:
-    assert displacements(20, gate) == [0] * 20
-
-
-def test_ranks_that_share_a_core_do_not_wait_for_it() -> None:
-    assert displacements(20, "barrier", oversubscribed=True) == [0] * 20
-
-
-def test_made_up_times_stay_repeatable() -> None:
-    assert displacements(20, "barrier", clock=lambda: 0) == [0] * 20
+@pytest.mark.parametrize(
+    ("gate", "how"),
+    [("none", {}), ("roundtime", {}), ("barrier", {"oversubscribed": True}), ("barrier", {"clock": lambda: 0})],
+    ids=["no gate", "another gate", "ranks that share a core", "times that are made up"],
+)
+def test_no_messages_go_before_other_gates_nor_where_they_would_disturb(gate: Gate, how: dict[str, Any]) -> None:
+    assert displacements(20, gate, **how) == [0] * 20
 
 
 def test_all_ranks_do_what_rank_0_says() -> None:
