@@ -338,36 +338,3 @@ def test_a_smaller_batch_than_the_originals_is_told() -> None:
     _, note = fathom.notes(flags("vgg", batch=0))
     assert re.match(r"vgg .* 1, .* 8 ", note)
     assert len(fathom.notes(flags("vgg", batch=1))) == len(fathom.notes(flags("vgg", batch=0, device="cuda"))) == 1
-
-
-def started(monkeypatch: pytest.MonkeyPatch, *words: str) -> pytest.ExceptionInfo[SystemExit]:
-    settings = ("--network", "memnet", "--batch", "8", "--threads", "1", "--times", "1")
-    monkeypatch.setattr(sys, "argv", ["x", *settings, *words])
-    with pytest.raises(SystemExit) as ended:
-        fathom.main()
-    return ended
-
-
-@in_torch
-def test_without_a_gpu_the_case_is_skipped(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    import torch
-
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    assert started(monkeypatch, "--device", "cuda").value.code == 77
-    said = capsys.readouterr().err
-    assert said.startswith(f"device=cuda: torch {torch.__version__} ") and said.endswith("device=cpu\n")
-
-
-@in_torch
-def test_a_gpu_without_enough_memory_is_one_message(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    import torch
-
-    def run(flags: argparse.Namespace) -> None:
-        raise torch.cuda.OutOfMemoryError("CUDA out of memory. Tried to allocate")
-
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(fathom, "run", run)
-    assert started(monkeypatch, "--device", "cuda").value.code == 1
-    assert re.fullmatch(r"memnet .* 8 .* GPU.*\n", capsys.readouterr().err)

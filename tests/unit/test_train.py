@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import argparse
+import importlib
 import importlib.util
 import json
 import re
@@ -210,33 +212,51 @@ def test_batches_have_the_shape_that_a_network_takes(
     assert targets.flatten().tolist() == (rows[3:6, 1:] if of.tokens else rows[3:6, -1]).flatten().tolist()
 
 
-FLAGS = ("--network", "alexnet", "--batch", "2", "--steps", "1", "--threads", "1", "--loaders", "0", "--times", "2")
-
-
-def patched(folder: Path, patch: str, device: str) -> subprocess.CompletedProcess[str]:
-    """The program after a line of Python, on two batches of made-up examples."""
-    make = "collbench.workloads.dl.datasets"
-    examples = ("--network", "alexnet", "--data", "made-up", "--examples", "4")
-    subprocess.run((sys.executable, "-m", make, *examples), cwd=folder, check=True, timeout=300)
-    script = f"import sys, torch; from collbench.workloads.dl import train; {patch}; train.main()"
-    argv = (sys.executable, "-c", script, *FLAGS, "--device", device)
-    return subprocess.run(argv, cwd=folder, capture_output=True, text=True, check=False, timeout=300)
+ALEXNET = ("--network", "alexnet", "--batch", "2", "--steps", "1", "--threads", "1", "--loaders", "0", "--times", "2")
+MEMNET = ("--network", "memnet", "--batch", "8", "--threads", "1", "--times", "1")
 
 
 @with_torch
-def test_without_a_gpu_it_is_skipped_and_one_that_is_full_is_named(tmp_path: Path) -> None:
-    done = patched(tmp_path, "torch.cuda.is_available = lambda: False", "cuda")
-    assert (done.returncode, done.stdout, done.stderr[:13]) == (77, "", "device=cuda: ")
-    full = "def run(flags): raise torch.cuda.OutOfMemoryError('CUDA out of memory. Tried 1 GiB. GPU 0 has none.')"
-    done = patched(tmp_path, f"exec({full!r}); train.run = run", "cuda")
-    assert (done.returncode, done.stdout) == (1, "")
-    assert re.fullmatch(r"alexnet .* 2 .* GPU.*\n", done.stderr)
+@pytest.mark.parametrize(
+    ("program", "flags", "named"),
+    [("train", ALEXNET, r"alexnet .* 2 .* GPU"), ("fathom", MEMNET, r"memnet .* 8 .* GPU")],
+)
+def test_without_a_gpu_it_is_skipped_and_one_that_is_full_is_named(
+    program: str,
+    flags: tuple[str, ...],
+    named: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    import torch
+
+    def full(flags: argparse.Namespace) -> None:
+        raise torch.cuda.OutOfMemoryError("CUDA out of memory. Tried 1 GiB. GPU 0 has none.")
+
+    module = importlib.import_module(f"collbench.workloads.dl.{program}")
+    monkeypatch.setattr(sys, "argv", ["x", *argv, "--device", "cuda"])
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(SystemExit) as ended:
+        module.main()
+    assert (ended.value.code, capsys.readouterr().err[:19]) == (77, "device=cuda: torch ")
+    monkeypatch.setattr(module, "run", full)
+    with pytest.raises(SystemExit) as ended:
+        module.main()
+    output = capsys.readouterr()
+    assert (ended.value.code, output.out) == (1, "") and re.match(named, output.err) and output.err.count("\n") == 1
 
 
 @with_torch
 def test_losses_that_are_no_finite_numbers_are_counted(tmp_path: Path) -> None:
-    infinite = "train.Network.loss = lambda self, module, inputs, targets: module(inputs).sum() * float('inf')"
-    done = patched(tmp_path, infinite, "cpu")
+    examples = ("--network", "alexnet", "--data", "made-up", "--examples", "4")
+    make = (sys.executable, "-m", "collbench.workloads.dl.datasets", *examples)
+    subprocess.run(make, cwd=tmp_path, check=True, timeout=300)
+    script = """if True:
+        from collbench.workloads.dl import train
+        train.Network.loss = lambda self, module, inputs, targets: module(inputs).sum() * float('inf')
+        train.main()"""
+    argv = (sys.executable, "-c", script, *ALEXNET, "--device", "cpu")
+    done = subprocess.run(argv, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=300)
     assert TRAIN.verify(case_of("train"), done.stdout) == json.loads(done.stdout)["nonfinite"] == 4, done.stderr
 
 
