@@ -223,7 +223,7 @@ MEMNET = ("--network", "memnet", "--batch", "8", "--threads", "1", "--times", "1
 )
 def test_without_a_gpu_it_is_skipped_and_one_that_is_full_is_named(
     program: str,
-    flags: tuple[str, ...],
+    argv: tuple[str, ...],
     named: str,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
