@@ -218,15 +218,11 @@ MEMNET = ("--network", "memnet", "--batch", "8", "--threads", "1", "--times", "1
 
 @with_torch
 @pytest.mark.parametrize(
-    ("program", "flags", "named"),
+    ("program", "argv", "named"),
     [("train", ALEXNET, r"alexnet .* 2 .* GPU"), ("fathom", MEMNET, r"memnet .* 8 .* GPU")],
 )
 def test_without_a_gpu_it_is_skipped_and_one_that_is_full_is_named(
-    program: str,
-    argv: tuple[str, ...],
-    named: str,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    program: str, argv: tuple[str, ...], named: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     import torch
 
