@@ -22,6 +22,7 @@ from typing import Any
 import pytest
 from tests.processes import LIMIT
 from tests.unit.made_files import case_of, in_memory, measured, mounted, stored
+from tests.unit.made_programs import script
 
 from collbench import workloads
 from collbench.run.child import ProgramFailed, execute
@@ -75,11 +76,10 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def put(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str, str], None]:
-    """`put(name, script)`: a program of this name comes first in PATH, and is new enough."""
+    """`put(name, lines)`: a program of this name comes first in PATH, and is new enough."""
 
-    def write(name: str, script: str) -> None:
-        (tmp_path / name).write_text(f"#!/bin/sh\n{script}\n", encoding="utf-8")
-        (tmp_path / name).chmod(0o755)
+    def write(name: str, lines: str) -> None:
+        script(tmp_path, name, lines)
         monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
         monkeypatch.setattr("collbench.workloads.software._version", lambda software, path: "9.9")
 

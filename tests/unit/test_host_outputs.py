@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from tests.unit.made_files import case_of, stored
+from tests.unit.made_programs import script
 
 from collbench import workloads
 
@@ -241,8 +242,7 @@ def test_a_cold_page_is_read_by_one_request(parameters: dict[str, Any], lacks: b
 def test_an_older_program_is_skipped(
     name: str, printed: str, old: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / name).write_text(f"#!/bin/sh\necho {printed}\n", encoding="utf-8")
-    (tmp_path / name).chmod(0o755)
+    script(tmp_path, name, f"echo {printed}")
     monkeypatch.setenv("PATH", f"{tmp_path}:/bin:/usr/bin")
     missing = workloads.get(name).missing()
     assert missing is None if old is None else str(missing).startswith(f"{name} {old} ({tmp_path}/{name}) ")

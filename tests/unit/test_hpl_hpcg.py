@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.unit.made_programs import PLAN, printing, replace_benchmark, run_row
+from tests.unit.made_programs import PLAN, printing, replace_benchmark, run_row, script
 
 from collbench import workloads
 from collbench.report.styles import library_names
@@ -38,15 +38,6 @@ def recorded(monkeypatch: pytest.MonkeyPatch, row: Program, iters: int = 1) -> R
     plan = msgspec.structs.replace(replace_benchmark(PLAN, TABLES[row.name]), iters=iters, warmup=0)
     ((record, _),) = run_row(monkeypatch, row, plan)
     return record
-
-
-def script(folder: Path, name: str, lines: str) -> str:
-    """A program in the place of another."""
-    folder.mkdir(exist_ok=True)
-    path = folder / name
-    path.write_text(f"#!/bin/sh\n{lines}\n", encoding="utf-8")
-    path.chmod(0o755)
-    return str(path)
 
 
 #: What a test asks of each benchmark.
