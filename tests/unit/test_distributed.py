@@ -35,15 +35,19 @@ DDP, SERVERS = workloads.get("ddp"), workloads.get("parameter_server")
 RANKS = 2
 
 
+@pytest.fixture
+def needs_torch() -> None:
+    if find_spec("torch") is None:
+        skip_or_fail("torch", "torch is not installed in this environment")
+
+
 def in_torch(test: Any) -> Any:
-    return pytest.mark.torch(pytest.mark.slow(test))
+    return pytest.mark.torch(pytest.mark.slow(pytest.mark.usefixtures("needs_torch")(test)))
 
 
 @contextmanager
 def started(arguments: Sequence[str], ranks: int = RANKS, **variables: str) -> Iterator[list[subprocess.Popen[str]]]:
     """A Python for each rank, as `distributed` programs are started; all are gone in the end."""
-    if find_spec("torch") is None:
-        skip_or_fail("torch", "torch is not installed in this environment")
     with socket.socket() as bound:
         bound.bind(("127.0.0.1", 0))
         port = str(bound.getsockname()[1])
