@@ -76,7 +76,7 @@ class MadeUpWorld(Reductions):
             self._senders = value
         return value
 
-    def tell(self, value: Any, source: int) -> Any:
+    def bcast_from(self, value: Any, source: int) -> Any:
         self.calls["tell"] += 1
         return value
 

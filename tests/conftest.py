@@ -46,13 +46,10 @@ _OFTEN = re.compile(
     | containers/test_launch[.]py::test_(every_step_measures.*openmpi|host_and_container)
     | gpu/
     | mpi/test_contract[.]py::test_mpi.2-
-    | mpi/test_control_plane[.]py
     | mpi/test_device[.]py::test_every_case_of_nccl.2.
-    | mpi/test_duets[.]py::test_two_sides
+    | mpi/test_duets[.]py::test_(two_sides|a_launch_that_fails)
     | mpi/test_faults[.]py::test_(a_rank_that_(raises|dies).*1|a_wrong_result)
-    | mpi/test_native_form[.]py::test_a_call
-    | mpi/test_selftest[.]py::test_a_launch_that_fails
-    | mpi/test_world[.]py::test_(rank_0|a_wrong_request|driver_and_gate.*native|a_run_on_disk|a_plan|demo)
+    | mpi/test_world[.]py::test_(rank_0|a_wrong_request|driver_and_gate.*native|a_run_on_disk|a_plan|demo|every_rank_finds|a_call)
     )""",
     re.VERBOSE,
 )

@@ -15,7 +15,7 @@ from collbench.errors import CollbenchError
 from collbench.launch.engines.docker import look
 from collbench.launch.engines.docker.client import Docker
 from collbench.launch.engines.docker.spec import DRIVER_LABEL
-from tests.processes import LIMIT as LIMIT
+from tests.processes import LIMIT
 
 ROOT = Path(__file__).parents[2]
 

@@ -1,27 +1,41 @@
-"""Launches on a real engine: every step of the ladder as the ranks see it, every image, the host beside containers."""
+"""Launches on a real engine: isolation steps, images, files, names, networks, some of the cases."""
 
 from __future__ import annotations
 
 import contextlib
 import importlib.util
+import json
 import os
+import signal
+import socket
+import subprocess
 import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from ipaddress import ip_network
 from pathlib import Path
+from typing import Any
 
 import docker.errors
 import pytest
 
 from collbench.errors import ImageMissing
 from collbench.launch.cells import LaunchCell
-from collbench.launch.engines.docker import look
+from collbench.launch.engines.docker import images, look
+from collbench.launch.engines.docker.client import Docker
+from collbench.launch.engines.docker.look import ask, find
+from collbench.launch.engines.docker.spec import NETWORK_OPTIONS
 from collbench.launch.engines.host import probe
 from collbench.launch.expansion import expand
+from collbench.launch.folders import user_inside
 from collbench.launch.placement import Placement
 from collbench.schema.plan import load_launch_plan
 from collbench.schema.record import Record
 from collbench.schema.store import Run, read_run
 from tests.containers.conftest import ROOT, Launch, Started, ended, skip_or_fail
-from tests.containers.worlds import LADDER, LONG, wait_for
+from tests.containers.worlds import LADDER, LONG, disturbed, kill_container, ranks_of
+from tests.processes import LIMIT, wait_for
 from tests.unit import test_docs_shell as docs_shell
 
 
@@ -226,3 +240,272 @@ def test_lines_of_the_pages_that_need_an_engine_run_as_they_stand(started: Start
     if not (ROOT / ".venvs/mpich").exists():
         pytest.skip("there is no .venvs/mpich, which the page makes")
     assert docs_shell.run(docs_shell.with_an_engine(page), tmp_path) == []
+
+
+# The step `files` on a real engine ------------------------------------------------------------------------------------
+
+PLAN = LADDER.replace('"strict", "limits", "ipc", "net", "visible"', '"files"')
+
+#: Namespaces that are the host's, and that are not.
+SHARED, OWN = ("ipc", "net", "pid", "uts"), ("mnt",)
+
+SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - looked at
+
+
+def in_shared_memory() -> set[str]:
+    """Files there of the user that ranks have."""
+    found = set()
+    for path in SHARED_MEMORY.iterdir():
+        with contextlib.suppress(FileNotFoundError):  # removed meanwhile
+            if path.stat().st_uid == user_inside()[0]:
+                found.add(path.name)
+    return found
+
+
+@pytest.fixture
+def nothing_in_shared_memory() -> Iterator[None]:
+    """Of this test's ranks."""
+    before = in_shared_memory()
+    yield
+    assert in_shared_memory() <= before
+
+
+def host(space: str) -> int:
+    return Path(f"/proc/self/ns/{space}").stat().st_ino
+
+
+@pytest.mark.docker
+@pytest.mark.parametrize("image", ["openmpi", "mpich"])
+def test_ranks_are_in_the_namespaces_of_the_host(
+    clean: Started, nothing_in_shared_memory: None, launch: Launch, tmp_path: Path, image: str
+) -> None:
+    code, out, err = ended(launch(PLAN.format(image=image, policies='"multi", "single"')))
+    assert code == 0, (out, err)
+    found = by_step(read_run(tmp_path / "run"))
+    assert set(found) == {("multi", "files"), ("single", "files")}
+    for (policy, _), records in found.items():
+        assert [record.status for record in records] == ["ok", "ok"]
+        for record in records:
+            assert record.check is not None and record.check.wrong == 0
+            assert record.ranks is not None
+            assert record.ranks.binding == ("0", "1")
+            assert record.ranks.container == (("c0", "c0") if policy == "multi" else ("c0", "c1"))
+            assert_of_host(record, policy)
+            told = [note for note in record.notes if "hang otherwise" in note]
+            assert len(told) == (2 if (image, policy) == ("openmpi", "single") else 0), record.notes
+    transports = {policy: record.transport or "" for (policy, _), (record, *_) in found.items()}
+    between = {"openmpi": "ob1: tcp", "mpich": "ucx intra-node sysv/memory"}[image]
+    assert transports["single"].startswith(between)
+    assert transports["multi"] == {"openmpi": "ob1: sm", "mpich": "ch4 shm"}[image]
+
+
+def assert_of_host(record: Record, policy: str) -> None:
+    """As the ranks see it."""
+    spaces = [one.namespaces for one in record.confinement]
+    assert len(spaces) == (1 if policy == "multi" else 2)
+    for one in record.confinement:
+        assert {name: one.namespaces[name] for name in SHARED} == {name: host(name) for name in SHARED}
+        assert not any(one.namespaces[name] == host(name) for name in OWN)
+        space = os.statvfs(SHARED_MEMORY)
+        assert one.shm == space.f_blocks * space.f_frsize
+        assert set(one.capabilities) == {"SYS_NICE", "SYS_PTRACE"}
+        assert one.seccomp and one.no_new_privileges
+    assert len({space["mnt"] for space in spaces}) == len(spaces)
+
+
+def kill_one_rank(started: Started) -> None:
+    """By its number on the host: from inside the container, ranks of other launches would be seen too."""
+    api = started.engine.api
+    ranks = wait_for(lambda: ranks_of(started))
+    rows = api.top(ranks[-1]["Id"], ps_args="-eo pid,args")["Processes"]
+    numbers = [int(pid) for pid, words in rows if "bin/collbench run" in words and "mpirun" not in words]
+    os.kill(numbers[-1], signal.SIGKILL)
+
+
+@pytest.mark.docker
+@pytest.mark.parametrize("disturb", [kill_container, kill_one_rank])
+@pytest.mark.parametrize("image", ["openmpi", "mpich"])
+def test_what_ends_in_the_middle_leaves_nothing(
+    clean: Started, nothing_in_shared_memory: None, launch: Launch, tmp_path: Path, image: str,
+    disturb: Callable[[Started], None],
+) -> None:  # fmt: skip
+    disturbed(clean, launch, tmp_path, image, disturb, step="files")
+
+
+@pytest.mark.docker
+@pytest.mark.parametrize("image", ["openmpi", "mpich"])
+def test_one_container_that_is_killed_leaves_nothing_in_shared_memory(
+    clean: Started, nothing_in_shared_memory: None, launch: Launch, image: str
+) -> None:
+    """The library's own launcher dies with the ranks, and cannot remove what they have there."""
+    plan = LONG.format(image=image, step="files", launches=1).replace('"single"', '"multi"')
+    before = in_shared_memory()
+    process = launch(plan)
+    wait_for(lambda: in_shared_memory() - before)
+    (container,) = (one for one in clean.containers() if one["Names"][0].endswith("-c0"))
+    clean.engine.api.kill(container["Id"])
+    code, _, err = ended(process)
+    assert code == 1, err
+    assert "died" in err
+
+
+@pytest.mark.docker
+def test_interrupted(clean: Started, nothing_in_shared_memory: None, launch: Launch) -> None:
+    process = launch(LONG.format(image="mpich", step="files", launches=1))
+    wait_for(lambda: ranks_of(clean))
+    process.send_signal(signal.SIGINT)
+    code, _, err = ended(process)
+    assert code == 130, err
+
+
+@pytest.mark.docker
+@pytest.mark.parametrize("image", ["openmpi", "mpich"])
+def test_a_killed_driver_is_swept_with_what_its_ranks_left_in_shared_memory(
+    started: Started, nothing_in_shared_memory: None, launch: Launch, image: str
+) -> None:
+    before = in_shared_memory()
+    process = launch(LONG.format(image=image, step="files", launches=1).replace('"single"', '"multi"'))
+    wait_for(lambda: in_shared_memory() - before)
+    process.kill()
+    process.communicate()
+    left = in_shared_memory() - before  # its ranks may have removed some
+    sweep = [sys.executable, "-m", "collbench", "launch", "--sweep"]
+    swept = subprocess.run(sweep, capture_output=True, text=True, timeout=LIMIT, check=True).stdout
+    assert started.containers() == []
+    assert all(name in swept for name in left)
+    assert in_shared_memory() <= before
+
+
+@pytest.mark.docker
+def test_doctor_in_such_a_container() -> None:
+    command = [sys.executable, "-m", "collbench", "doctor", "--image", "mpich", "--isolation", "files"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "mpich, single, files: the first of 2 containers" in done.stdout
+
+
+# A run measures the images that it found at its start, whatever their names come to mean meanwhile --------------------
+
+
+@pytest.fixture
+def moving(engine: Docker) -> Iterator[str]:
+    """A name that means MPICH's image, until a test gives it to another."""
+    name = f"collbench-test/moving:{engine.run}"
+    engine.api.tag("collbench/mpich", name)
+    yield name
+    images.untag(engine, name)
+
+
+@pytest.mark.docker
+def test_a_name_that_moves_to_another_image_in_the_middle_of_a_run(
+    clean: Started, launch: Launch, moving: str, tmp_path: Path
+) -> None:
+    first = look.inspect(clean.engine, moving)["Id"]
+    process = launch(LONG.format(image=moving, step="strict", launches=2).replace('"10s"', '"0.3s"'))
+    wait_for(lambda: ranks_of(clean))
+    clean.engine.api.tag("collbench/openmpi", moving)
+    assert look.inspect(clean.engine, moving)["Id"] != first
+    code, out, err = ended(process)
+    assert code == 0, (out, err)
+    run = read_run(tmp_path / "run")
+    assert run.manifest.experiment is not None
+    assert [image.id for image in run.manifest.experiment.images] == [first]
+    assert [(record.launch, record.status) for record in run.records] == [(0, "ok")] * 6 + [(1, "ok")] * 6
+    assert all((record.transport or "").startswith("ucx") for record in run.records)  # of MPICH, not of Open MPI
+
+
+# A launch's network ---------------------------------------------------------------------------------------------------
+
+#: Tries addresses from inside a container; prints, for each, what was read there or the error's name.
+TRY = """
+import json, socket, sys
+port, *addresses = sys.argv[1:]
+def said(address):
+    try:
+        with socket.create_connection((address, int(port)), 3) as connection:
+            return connection.recv(100).decode()
+    except OSError as error:
+        return type(error).__name__
+print(json.dumps({address: said(address) for address in addresses}))
+"""
+
+WORDS = "from the host"
+
+
+@contextmanager
+def server() -> Iterator[int]:
+    """A service of the host on every address; yields its port."""
+    with socket.create_server(("0.0.0.0", 0)) as listening:  # noqa: S104 - what people do is what is tried
+
+        def serve() -> None:
+            while True:
+                try:
+                    connection, _ = listening.accept()
+                except OSError:
+                    return
+                with connection:
+                    connection.sendall(WORDS.encode())
+
+        threading.Thread(target=serve, daemon=True).start()
+        yield listening.getsockname()[1]
+        listening.shutdown(socket.SHUT_RDWR)
+
+
+@pytest.fixture
+def network(engine: Docker) -> Iterator[Any]:
+    """`network(sealed)` makes one as a launch does: its name, and the host's addresses in it and in Docker's own."""
+    made: list[str] = []
+
+    def make(sealed: bool) -> tuple[str, tuple[str, ...]]:
+        name = f"{engine.run}-{len(made)}-net"
+        made.append(name)
+        engine.create_network(name, engine.labels, sealed)
+        subnets = [engine.api.inspect_network(one)["IPAM"]["Config"][0]["Subnet"] for one in (name, "bridge")]
+        return name, tuple(str(next(ip_network(subnet).hosts())) for subnet in subnets)  # the bridge's own
+
+    yield make
+    for name in made:
+        engine.api.remove_network(name)
+
+
+def tried(engine: Docker, name: str, port: int, addresses: tuple[str, ...]) -> dict[str, str]:
+    argv = ("python", "-c", TRY, str(port), *addresses)
+    code, said = ask(engine, find(engine, "collbench/mpich"), argv, network_mode=name)
+    assert code == 0, said
+    found: dict[str, str] = json.loads(said)
+    return found
+
+
+@pytest.mark.docker
+def test_what_listens_on_the_host_is_out_of_reach(engine: Docker, network: Any) -> None:
+    with server() as port:
+        name, addresses = network(True)
+        found = tried(engine, name, port, addresses)
+        assert len(found) == 2
+        assert WORDS not in found.values(), found
+        name, addresses = network(False)  # so that the test is known to see it where it is not
+        assert tried(engine, name, port, addresses)[addresses[0]] == WORDS
+
+
+@pytest.mark.docker
+def test_the_option_is_in_force(engine: Docker, network: Any) -> None:
+    name, _ = network(True)
+    found = engine.api.inspect_network(name)
+    assert found["Internal"] is True
+    assert found["Options"].items() >= NETWORK_OPTIONS.items()
+
+
+# Launches of some of their cases, on the host and in containers -------------------------------------------------------
+
+
+@pytest.mark.docker
+def test_a_launch_measures_what_is_asked_in_the_plan_s_order(clean: Started) -> None:
+    command = [sys.executable, "-m", "tests.containers.launch_of_some", "openmpi"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT)
+    clean.processes.append(process.pid)
+    out, _ = process.communicate(timeout=LIMIT)
+    assert process.returncode == 0
+    assert sorted(json.loads(out)) == [
+        [0, "host", 16, "ok"], [0, "host", 64, "ok"], [0, "single", 16, "ok"], [0, "single", 32, "ok"],
+        [1, "single", 8, "ok"],
+    ]  # fmt: skip

@@ -9,7 +9,7 @@ from typing import Any
 
 from collbench.schema.store import read_run
 from tests.containers.conftest import Launch, Started, ended
-from tests.processes import wait_for as wait_for
+from tests.processes import wait_for
 
 LADDER = """
 collectives = ["allreduce"]

@@ -1,4 +1,4 @@
-"""The world that mpirun starts: who speaks, what is refused, what the record says."""
+"""A world of real ranks: what rank 0 prints, drivers and gates, the control plane, plans, the native form of calls."""
 
 from __future__ import annotations
 
@@ -7,20 +7,24 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import pytest
 
 import collbench
+from collbench import collectives
+from collbench.run.expand import cases_of
 from collbench.schema.axes import THREAD_LEVELS
 from collbench.schema.case import GATES
+from collbench.schema.plan import Plan
 from collbench.schema.store import read_run
 from collbench.timing.loop import native_loop
 from tests.mpi.jobs import Command, environment, finish
 from tests.processes import LIMIT
 
-pytestmark = pytest.mark.mpi
 
-
+@pytest.mark.mpi
 def test_rank_0_prints_once_and_stdout_is_clean(mpirun: Command) -> None:
     ended = finish(mpirun(2, "allreduce", "-e", "64", "-n", "20", "--style", "csv"))
     assert ended.code == 0, ended.err
@@ -29,11 +33,13 @@ def test_rank_0_prints_once_and_stdout_is_clean(mpirun: Command) -> None:
     assert not ended.messages
 
 
+@pytest.mark.mpi
 def test_help_and_version_appear_once(mpirun: Command) -> None:
     assert finish(mpirun(2, "--help")).out.count("Usage:") == 1
     assert finish(mpirun(2, "--version")).out.count("collbench") == 1
 
 
+@pytest.mark.mpi
 def test_a_wrong_request_gives_one_message_and_code_2(mpirun: Command) -> None:
     ended = finish(mpirun(2, "allreduce", "-d", "float33"))
     assert ended.code == 2
@@ -41,6 +47,7 @@ def test_a_wrong_request_gives_one_message_and_code_2(mpirun: Command) -> None:
     assert "Did you mean float32?" in ended.messages[0]
 
 
+@pytest.mark.mpi
 def test_too_much_memory_is_refused_before_it_is_allocated(mpirun: Command) -> None:
     ended = finish(mpirun(2, "allreduce", "-b", "4T", "-e", "4T"))
     assert ended.code == 2
@@ -49,6 +56,7 @@ def test_too_much_memory_is_refused_before_it_is_allocated(mpirun: Command) -> N
     assert "are free" in message
 
 
+@pytest.mark.mpi
 @pytest.mark.parametrize("level", THREAD_LEVELS)
 def test_thread_level_is_requested_and_what_was_granted_is_recorded(
     mpirun: Command, level: str, tmp_path: Path
@@ -61,10 +69,12 @@ def test_thread_level_is_requested_and_what_was_granted_is_recorded(
     assert all(record.case["thread_level"] == level for record in run.records)
 
 
+@pytest.mark.mpi
 def test_the_native_loop_is_built_here() -> None:
     assert native_loop() is not None, "the test environment needs a C compiler and Python.h"
 
 
+@pytest.mark.mpi
 @pytest.mark.parametrize("driver", ["native", "python"])
 @pytest.mark.parametrize("gate", GATES)
 def test_driver_and_gate_are_what_was_asked_for(mpirun: Command, gate: str, driver: str) -> None:
@@ -81,6 +91,7 @@ def test_driver_and_gate_are_what_was_asked_for(mpirun: Command, gate: str, driv
         assert record["samples"]["invalid"] == 0
 
 
+@pytest.mark.mpi
 def test_a_run_on_disk_is_whole_and_shows_without_mpi(mpirun: Command, tmp_path: Path) -> None:
     where = tmp_path / "run"
     ended = finish(mpirun(2, "gather", "-b", "64", "-e", "256", "-n", "30", "--out", str(where)))
@@ -101,6 +112,7 @@ def test_a_run_on_disk_is_whole_and_shows_without_mpi(mpirun: Command, tmp_path:
     assert not any(name in shown.stderr for name in ("mpi4py", "| torch", "collbench.backends.mpi"))
 
 
+@pytest.mark.mpi
 def test_more_ranks_than_cores_is_said(mpirun: Command) -> None:
     ranks = len(os.sched_getaffinity(0)) + 1
     ended = finish(mpirun(ranks, "allreduce", "-e", "8", "-n", "10", "--style", "json"))
@@ -109,6 +121,7 @@ def test_more_ranks_than_cores_is_said(mpirun: Command) -> None:
     assert record["gate"] == "barrier"
 
 
+@pytest.mark.mpi
 def test_a_foreign_launcher_is_refused_and_not_measured(vendor: str) -> None:
     """As if the other MPI's mpiexec had started four of us: each would be a world of size 1."""
     foreign = {"openmpi": ("PMI_RANK", "PMI_SIZE"), "mpich": ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE")}[vendor]
@@ -122,6 +135,7 @@ def test_a_foreign_launcher_is_refused_and_not_measured(vendor: str) -> None:
             assert "4 worlds of size 1" in ended.messages[0]
 
 
+@pytest.mark.mpi
 def test_the_other_mpirun_is_refused(mpirun: Command) -> None:
     other = os.environ.get("COLLBENCH_OTHER_MPIRUN")
     if not other:
@@ -132,6 +146,7 @@ def test_the_other_mpirun_is_refused(mpirun: Command) -> None:
     assert "worlds of size 1" in ended.messages[0]
 
 
+@pytest.mark.mpi
 def test_ranks_with_different_requests_are_refused(vendor: str, mpirun: Command) -> None:
     same = mpirun(1, "allreduce", "-e", "8")
     ended = finish([*same, ":", "-n", "1", sys.executable, "-m", "collbench", "allreduce", "-e", "64"])
@@ -144,6 +159,7 @@ def test_ranks_with_different_requests_are_refused(vendor: str, mpirun: Command)
 OTHER = "import collbench; collbench.__version__ = '0.0.1'; from collbench.cli import main; main()"
 
 
+@pytest.mark.mpi
 def test_a_rank_with_another_collbench_is_refused(mpirun: Command) -> None:
     same = mpirun(1, "allreduce", "-e", "8")
     ended = finish([*same, ":", "-n", "1", sys.executable, "-c", OTHER, "allreduce", "-e", "8"])
@@ -152,6 +168,7 @@ def test_a_rank_with_another_collbench_is_refused(mpirun: Command) -> None:
     assert f"rank 0 has collbench {collbench.__version__}, rank 1 has 0.0.1" in ended.messages[0]
 
 
+@pytest.mark.mpi
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [(("allreduce", "-e", "8", "--no-such-flag"), "No such option"), (("run", "nowhere.toml"), "plan nowhere.toml")],
@@ -171,6 +188,7 @@ def test_an_error_of_one_rank_alone_is_said_by_it(
         assert "the ranks did not meet within 12 s" in others[0]
 
 
+@pytest.mark.mpi
 def test_a_plan_measures_many_cases_in_one_world(mpirun: Command, tmp_path: Path) -> None:
     path = tmp_path / "plan.toml"
     path.write_text(
@@ -184,6 +202,7 @@ def test_a_plan_measures_many_cases_in_one_world(mpirun: Command, tmp_path: Path
     assert json.loads((tmp_path / "copy.json").read_text()) == json.loads(ended.out)
 
 
+@pytest.mark.mpi
 def test_demo_is_real_under_mpirun(mpirun: Command) -> None:
     ended = finish(mpirun(2, "demo"))
     assert ended.code == 0, ended.err
@@ -191,9 +210,106 @@ def test_demo_is_real_under_mpirun(mpirun: Command) -> None:
     assert ended.out.count("allreduce sum float32") == 2
 
 
+@pytest.mark.mpi
 def test_sizes_are_rounded_as_nccl_tests_does_and_shown(mpirun: Command) -> None:
     ended = finish(mpirun(3, "allgather", "-b", "1000", "-e", "1000", "-n", "5", "--style", "nccl-tests"))
     assert ended.code == 0, ended.err
     (row,) = [line for line in ended.out.splitlines() if not line.startswith("#")]
     # 1000 B are 250 floats; 250 // 3 = 83, down to a multiple of 16 B: 80 floats a rank, 960 B together
     assert row.split()[:2] == ["960", "80"]
+
+
+# The plan that a launch gives to its world, under a real mpirun -------------------------------------------------------
+
+
+@pytest.mark.mpi
+def test_ranks_measure_what_is_asked_and_execute_the_rest_of_it_briefly(mpirun: Command, tmp_path: Path) -> None:
+    plan = Plan(
+        collectives=("allreduce", "bcast"), sizes=("8", "1K", "64K"), backends=("mpi",), iters=20, gate="barrier"
+    )
+    cases = [case.identity for case in cases_of(plan, "mpi", 2)]
+    some = plan.of_world([cases[4], cases[1]], [cases[2]])
+    (tmp_path / "plan.json").write_bytes(msgspec.json.encode(some))
+    ended = finish(mpirun(2, "run", str(tmp_path / "plan.json"), "--out", str(tmp_path / "run")))
+    assert ended.code == 0, ended.err
+    run = read_run(tmp_path / "run")
+    assert [record.case for record in run.records] == [cases[1], cases[4]]
+    assert [record.samples.n for record in run.records if record.samples] == [20, 20]
+
+
+# By what ranks agree, on real MPI and gloo ----------------------------------------------------------------------------
+
+PROGRAM = Path(__file__).with_name("control_plane.py")
+LARGE = 2**62 + 1
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize("backend", ["mpi", pytest.param("torch-gloo", marks=pytest.mark.torch)])
+def test_every_rank_finds_the_same(mpirun: Command, request: pytest.FixtureRequest, backend: str) -> None:
+    if backend == "torch-gloo":
+        request.getfixturevalue("torchrun")  # says where torch is missing
+    ended = finish(mpirun(3, backend, program=(str(PROGRAM),)))
+    assert ended.code == 0, ended.err
+    assert json.loads(ended.out) == {
+        "extremes": [[0, -2, LARGE - 2], [2, 0, LARGE]],
+        "total": [3, 3 * (LARGE // 4), -3],
+        "many": [49_999, 50_001, 3],
+        "empty": [[], []],
+        "told": ["of 0", "of 1", "of 2"],
+    }
+
+
+# The native call is what is checked -----------------------------------------------------------------------------------
+
+WRONG = Path(__file__).with_name("wrong_c.py")
+
+#: What a kind of `wrong_c.py` can spoil.
+SPOILT = {
+    "function": {"allreduce", "barrier"},
+    "op": {name for name in collectives.names() if collectives.get(name).reduces},
+    "count": set(collectives.names()) - {"barrier"},
+}
+
+
+def plan(where: Path, names: set[str], driver: str) -> str:
+    path = where / "plan.toml"
+    path.write_text(
+        f'collectives = {sorted(names)}\ndrivers = ["{driver}"]\nsizes = ["64"]\niters = 1\nwarmup = 0\n'
+        'dtypes = ["int32"]\ngate = "barrier"\n'
+    )
+    return str(path)
+
+
+def spoilt(mpirun: Command, folder: Path, kind: str, driver: str) -> tuple[int, list[Any]]:
+    """Exit code and records of collectives whose C form is wrong."""
+    path = plan(folder, SPOILT[kind], driver)
+    ended = finish(mpirun(2, "run", path, "--style", "json", program=(str(WRONG), kind)))
+    assert {record["case"]["workload"] for record in ended.records} == SPOILT[kind]
+    return ended.code, ended.records
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize("kind", sorted(SPOILT))
+def test_a_wrong_c_form_is_not_that_of_python(mpirun: Command, tmp_path: Path, kind: str) -> None:
+    _, records = spoilt(mpirun, tmp_path, kind, "python")
+    assert {record["status"] for record in records} == {"ok"}
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize("kind", sorted(SPOILT))
+def test_a_wrong_c_form(mpirun: Command, tmp_path: Path, kind: str) -> None:
+    code, records = spoilt(mpirun, tmp_path, kind, "native")
+    assert code == 1
+    for record in records:
+        assert record["status"] == "failed"
+        assert record["reason"].startswith("wrong result before timing")
+
+
+@pytest.mark.mpi
+def test_a_call_that_the_library_refuses(mpirun: Command, tmp_path: Path) -> None:
+    path = plan(tmp_path, {"bcast"}, "native")
+    ended = finish(mpirun(2, "run", path, program=(str(WRONG), "refused")))
+    assert ended.code == 1
+    (message,) = ended.messages
+    assert "bcast 64 B on mpi: the library returned an error" in message
+    assert "count" in message.lower()  # the library's own words

@@ -1,4 +1,4 @@
-"""Comparing does not depend on what means nothing, and no run that can be read makes it fail."""
+"""Whatever is measured, comparisons and gates keep their promises."""
 
 from __future__ import annotations
 
@@ -8,27 +8,34 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
 
 import msgspec
 import numpy as np
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from tests.unit.made_runs import experiment, made_case, made_failure, made_manifest, made_record, write_run
+from tests.unit.made_gates import made_gate, noisy, told
+from tests.unit.made_runs import experiment, made_case, made_failure, made_manifest, made_record, spread, write_run
 
 from collbench.analysis.compare import Comparison, compare
 from collbench.analysis.estimate import centre, ratio_in_blocks, ratio_of_sides
 from collbench.analysis.factors import find_factor
+from collbench.analysis.gate import judge
 from collbench.analysis.pairs import Pair, within
 from collbench.analysis.results import cells_of
 from collbench.analysis.runs import Observed, observe
 from collbench.cli import run_command
 from collbench.errors import RequestError
 from collbench.report.cells import document, launch_tables, tables
+from collbench.report.gate import document as gate_document
+from collbench.report.gate import junit, markdown, names_of
 from collbench.report.tables import FORMATS
 from collbench.report.verdict import tables as of_verdict
 from collbench.schema.case import Case
 from collbench.schema.record import Record
+from collbench.schema.store import Margin, read_gate_plan
 
 #: Times as clocks give them, and such as only a made-up file has.
 usual = st.floats(1e-7, 1e-1)
@@ -205,3 +212,53 @@ def test_runs_in_a_folder_count_their_launches_through(several: list[list[Record
         assert len(cell.medians) == len(measured_here)
         assert len(set(cell.launches)) == len(cell.launches)
         assert not cell.repeated
+
+
+# Whatever was measured, each planned cell is accounted for once, and nothing passes that lacks an answer
+
+LAUNCHES = 8
+
+#: From the fastest to the slowest.
+GOOD = ("faster", "fine", "slower")
+KINDS = (*GOOD, "noisy", "none", "few", "failed", "skipped", "contended", "one failed")
+
+
+def entries(kind: str, case: Case) -> Sequence[Any]:
+    """What a side has of a cell."""
+    times = spread(1e-6, LAUNCHES)
+    known: dict[str, Sequence[Any]] = {
+        "fine": times, "slower": spread(2e-6, LAUNCHES), "faster": spread(0.5e-6, LAUNCHES),
+        "noisy": noisy(1e-6, LAUNCHES), "none": [], "few": times[:5], "failed": ["no memory"] * LAUNCHES,
+        "skipped": [made_failure(case, number, "not here", "skipped") for number in range(LAUNCHES)],
+        "contended": told(case, times, contended=True), "one failed": ["no memory", *times[1:]],
+    }  # fmt: skip
+    return known[kind]
+
+
+@pytest.mark.slow
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.tuples(st.sampled_from(KINDS), st.sampled_from(KINDS)), min_size=1, max_size=5))
+def test_every_planned_cell_is_accounted_for(kinds: list[tuple[str, str]]) -> None:
+    cases = [made_case(image="openmpi", size=8 << number) for number in range(len(kinds))]
+    base, other = (
+        {case: entries(kind[side], case) for case, kind in zip(cases, kinds, strict=True)} for side in (0, 1)
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        path = made_gate(Path(folder), base, other, launches=LAUNCHES)
+        found = judge(read_gate_plan(path), observe(path), (Margin(0.02),))
+    names = names_of(found.answers)
+    told_of = gate_document(found, names)
+    assert (
+        told_of["planned"] == len(cases) == sum(told_of[name] for name in ("broken", "lost", "no_loss", "not_answered"))
+    )
+    tests = [*ElementTree.fromstring(junit(found, names)).iter("testcase")]  # noqa: S314 - our own
+    assert len(tests) == len(cases)
+    assert sum(case.find("failure") is None and case.find("error") is None for case in tests) == told_of["no_loss"]
+    assert f"{len(cases)} cells planned" in markdown(found, names)
+    for answer, kind in zip(found.answers, kinds, strict=True):
+        assert (answer.doubt is None) == (answer.state in ("loss", "no loss"))
+        if not set(kind) <= {*GOOD, "noisy"}:
+            assert answer.state != "no loss"
+            assert found.code != 0
+        elif set(kind) <= set(GOOD):
+            assert (answer.state == "loss") == (GOOD.index(kind[1]) > GOOD.index(kind[0]))

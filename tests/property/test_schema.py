@@ -1,11 +1,14 @@
-"""Anything the types allow survives the disk, and nothing on disk makes a reader fail in any other way than its own."""
+"""Whatever the types allow survives the disk; plans, sizes and stop rules."""
 
 from __future__ import annotations
 
 import contextlib
 import io
+import math
 import tempfile
 from collections.abc import Callable
+from fractions import Fraction
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, get_args
 
@@ -16,15 +19,17 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
 
-from collbench.errors import RunReadError, in_one_line
+from collbench.errors import RunReadError, UnitError, in_one_line
+from collbench.run.sampling import LARGEST_BATCH, LONGEST_BATCH, Budget, Fixed, StopRule
 from collbench.schema import manifest as manifests
 from collbench.schema import record as records
-from collbench.schema.axes import DRIVERS, THREAD_LEVELS
+from collbench.schema.axes import DRIVERS, MOST_SIZES, THREAD_LEVELS, Sizes
 from collbench.schema.case import CADENCES, GATES, Case, Where
 from collbench.schema.manifest import Host, Library, Manifest, Protocol
 from collbench.schema.record import Ranks, Record, ResultCheck, Samples, Seconds, Status, Work
 from collbench.schema.samples import ALL_RANKS_LIMIT
 from collbench.schema.store import Run, RunWriter, read_run
+from collbench.units import LARGEST_SIZE, format_duration, format_size, parse_duration, parse_size
 
 whole = st.integers(-(2**62), 2**62)
 real = st.floats(allow_nan=False, allow_infinity=False)
@@ -202,3 +207,107 @@ def test_a_damaged_samples_file_is_refused_and_nothing_else(stored_run: Path, da
             samples = run.samples(record)
             assert samples is not None
             assert samples.shape == matrix.shape
+
+
+@given(st.integers(0, 2**40), st.integers(0, 2**40), st.integers(2, 100))
+def test_a_sweep_by_factor(low: int, more: int, factor: int) -> None:
+    sizes = Sizes(min=low, max=low + more, factor=factor).expand()
+    assert sizes[0] == low
+    assert all(later == max(earlier * factor, 1) for earlier, later in pairwise(sizes))
+    assert all(earlier < later for earlier, later in pairwise(sizes))
+    assert sizes[-1] <= low + more < max(sizes[-1] * factor, 1)
+
+
+@given(st.integers(0, 2**40), st.integers(0, 2**40), st.integers(1, 2**30))
+def test_a_sweep_by_step(low: int, more: int, step: int) -> None:
+    assume(more // step < MOST_SIZES)
+    sizes = Sizes(min=low, max=str(low + more), step=step).expand()
+    assert sizes == tuple(range(low, low + more + 1, step))
+
+
+PREFIXES = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4}
+
+
+@given(st.integers(0, LARGEST_SIZE))
+def test_a_printed_size_is_read_exactly(size: int) -> None:
+    assert parse_size(format_size(size)) == parse_size(size) == size
+
+
+@given(st.integers(0, 2**20), st.sampled_from("KMGT"))
+def test_whole_units_are_printed_short(number: int, prefix: str) -> None:
+    size = number * 1024 ** PREFIXES[prefix]
+    assert parse_size(format_size(size)) == size
+    assert len(format_size(size)) <= len(f"{number}{prefix}")
+
+
+@given(
+    st.integers(0, 10**6),
+    st.text("0123456789", min_size=1, max_size=12),
+    st.sampled_from(list(PREFIXES)),
+    st.sampled_from(["", "B", "b", "iB"]),
+    st.booleans(),
+)
+def test_fractions_are_exact_or_refused(whole: int, digits: str, prefix: str, unit: str, small: bool) -> None:
+    text = f"{whole}.{digits}{prefix.lower() if small else prefix}{unit}"
+    expected = Fraction(f"{whole}.{digits}") * 1024 ** PREFIXES[prefix]
+    if expected.denominator == 1:
+        assert parse_size(text) == expected
+    else:
+        with pytest.raises(UnitError, match="not a whole number"):
+            parse_size(text)
+
+
+@pytest.mark.slow
+@given(st.text(max_size=30))
+def test_any_text_is_a_size_or_a_unit_error(text: str) -> None:
+    with contextlib.suppress(UnitError):
+        assert 0 <= parse_size(text) <= LARGEST_SIZE
+
+
+@given(st.text(max_size=30) | st.floats())
+def test_anything_is_a_duration_or_a_unit_error(text: str | float) -> None:
+    with contextlib.suppress(UnitError):
+        assert 0.0 <= parse_duration(text) < math.inf
+
+
+@given(st.floats(1e-9, 1e12))
+def test_a_printed_duration_is_read_to_three_digits(seconds: float) -> None:
+    assert parse_duration(format_duration(seconds)) == pytest.approx(seconds, rel=5.1e-3)
+
+
+@given(st.floats(0.0, 1e15))
+def test_a_duration_given_as_a_number_is_itself(seconds: float) -> None:
+    assert parse_duration(seconds) == seconds
+
+
+# Stop rules end, whatever the pace, and keep their bounds -------------------------------------------------------------
+
+paces = st.lists(st.floats(0.0, 1e6), min_size=1, max_size=5)
+
+
+def played(rule: StopRule, paces: list[float], most: int) -> tuple[int, float]:
+    """Samples and seconds until the rule ends, when each batch in turn runs at another pace (s per sample)."""
+    done, seconds, batches = 0, 0.0, 0
+    while (n := rule.next_batch(done, seconds)) > 0:
+        assert n <= LARGEST_BATCH
+        if done and seconds:
+            assert n == 1 or n * seconds / done <= LONGEST_BATCH * (1 + 1e-9)
+        done += n
+        seconds += n * paces[batches % len(paces)]
+        batches += 1
+        assert batches <= most
+    return done, seconds
+
+
+@given(st.integers(1, 20_000), paces)
+def test_fixed_sums_to_n(n: int, paces: list[float]) -> None:
+    done, _ = played(Fixed(n), paces, most=n)
+    assert done == n
+
+
+@given(st.floats(1e-9, 1e300), st.integers(1, 500), st.integers(0, 10_000), paces)
+def test_a_budget_ends_between_floor_and_cap(budget: float, floor: int, more: int, paces: list[float]) -> None:
+    rule = Budget(budget, floor, floor + more)
+    done, seconds = played(rule, paces, most=floor + more)
+    assert floor <= done <= floor + more
+    assert done == floor + more or done == floor or seconds > 0.0

@@ -25,12 +25,12 @@ class Pair:
         return [value, self.other(value)] if self.rank == 0 else None
 
     def bcast(self, value: Any) -> Any:
-        return self.tell(value, 0)
+        return self.bcast_from(value, 0)
 
-    def tell(self, value: Any, source: int) -> Any:
+    def bcast_from(self, value: Any, source: int) -> Any:
         return value if self.rank == source else self.other(value)
 
-    def extremes(self, values: Numbers) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def minmax(self, values: Numbers) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         mine, theirs = np.array(values, np.int64), np.array(self.other(values), np.int64)
         return np.minimum(mine, theirs), np.maximum(mine, theirs)
 

@@ -22,7 +22,7 @@ WHOLE = st.integers(-(2**63) + 1, 2**63 - 1)
 @given(st.integers(1, 4).flatmap(lambda n: st.lists(st.lists(WHOLE, min_size=n, max_size=n), min_size=1, max_size=4)))
 def test_extremes_are_those_of_each_number_over_the_ranks(by_rank: list[list[int]]) -> None:
     def body(world: World) -> tuple[list[int], list[int]]:
-        lowest, highest = world.extremes(by_rank[world.rank])
+        lowest, highest = world.minmax(by_rank[world.rank])
         assert lowest.dtype == highest.dtype == np.int64
         return lowest.tolist(), highest.tolist()
 
@@ -39,12 +39,12 @@ def test_totals_are_sums_over_the_ranks_and_leave_what_was_given() -> None:
     own = alone.total(given)
     own += 1
     assert given.tolist() == [1, -2, 10**15]
-    assert [found.tolist() for found in alone.extremes([3, -4])] == [[3, -4], [3, -4]]
-    assert alone.tell("what", 0) == "what"
+    assert [found.tolist() for found in alone.minmax([3, -4])] == [[3, -4], [3, -4]]
+    assert alone.bcast_from("what", 0) == "what"
 
 
 def test_any_rank_may_tell() -> None:
-    assert in_world(3, lambda world: world.tell(f"of {world.rank}", 2)) == ["of 2"] * 3
+    assert in_world(3, lambda world: world.bcast_from(f"of {world.rank}", 2)) == ["of 2"] * 3
     assert in_world(3, lambda world: world.bcast(f"of {world.rank}")) == ["of 0"] * 3
 
 
@@ -60,7 +60,7 @@ def test_the_first_rank_with_a_value_tells_it(values: tuple[Any, ...], first: in
 
 def test_nobody_tells_where_nobody_has_anything_to_say() -> None:
     pair: Any = Pair(lambda mine: [2])
-    pair.tell = None
+    pair.bcast_from = None
     assert first_value(pair, None) is None
 
 

@@ -65,7 +65,7 @@ def test_all_ranks_start_over_when_they_have_come_out_of_the_call(failure: Failu
 
     def agree(session: Any) -> None:
         rank = session.world.rank
-        session.start_over = lambda: again.append(rank)
+        session.reset = lambda: again.append(rank)
         cause(session, failure if rank == 1 else None, Unwatched())
 
     on_ranks(2, agree)

@@ -41,7 +41,7 @@ class Three(Pair):
         super().__init__(rank=rank)
         self._rounds, self._others = rounds, list[Stamps]()
 
-    def extremes(self, values: Numbers) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def minmax(self, values: Numbers) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         self._others = next(self._rounds)
         self._last = np.array([max(int(values[0]), *(int(other.entered[0]) for other in self._others))])
         return self._last, self._last

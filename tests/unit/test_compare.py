@@ -1,15 +1,19 @@
-"""What is said of two sides, cell by cell: each verdict, the numbers behind it, and what is no number at all."""
+"""Comparing: which cells meet, what is refused, each verdict and the numbers behind it."""
 
 from __future__ import annotations
 
+import json
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from dataclasses import replace
 from pathlib import Path
 from statistics import mean
 
 import numpy as np
 import pytest
-from tests.unit.made_program_runs import program_case, program_record
+from tests.unit.advised_runs import US, advice_on
+from tests.unit.conftest import Collbench
+from tests.unit.made_program_runs import launches_of, program_case, program_record
 from tests.unit.made_runs import (
     Entry,
     experiment,
@@ -21,14 +25,18 @@ from tests.unit.made_runs import (
     write_run,
 )
 
+from collbench.analysis import baseline
 from collbench.analysis.bounds import ALPHA, Launches, intervals, ratio_at_any_time
-from collbench.analysis.compare import Comparison, Reason, Verdict, compare, verdict_on
+from collbench.analysis.compare import Comparison, Reason, Verdict, compare, turned, verdict_on
+from collbench.analysis.compare import compare as compared
 from collbench.analysis.estimate import Estimate
-from collbench.analysis.factors import find_factor
-from collbench.analysis.launches import REFUSED
-from collbench.analysis.pairs import across, within
-from collbench.analysis.runs import observe
+from collbench.analysis.factors import FACTORS, find_factor
+from collbench.analysis.launches import REFUSED, together
+from collbench.analysis.pairs import across, opposed, within
+from collbench.analysis.results import joined
+from collbench.analysis.runs import Observed, observe
 from collbench.schema.case import Case
+from collbench.schema.record import Samples
 
 MULTI = made_case("multi", "strict", image="openmpi")
 HOST = made_case("host", image="openmpi")
@@ -340,3 +348,228 @@ def test_a_launch_that_was_recorded_twice_counts_once(tmp_path: Path) -> None:
     twice = [made_record(PLAIN, 0, 10e-6), made_record(PLAIN, 0, 99e-6), made_record(PLAIN, 1, 11e-6)]
     cell = observe(write_run(tmp_path / "run", {PLAIN: twice})).cells[PLAIN]
     assert (list(cell.medians), cell.repeated) == ([10e-6, 11e-6], 1)
+
+
+# Of one pair the same is said everywhere, whichever side is the base --------------------------------------------------
+
+NOISE = [1.0, 1.0, 1.3] * 20
+
+
+@pytest.mark.parametrize(
+    ("base", "other"),
+    [([1.0] * 10, [1.5, 1.6] * 5), ([2.0, 2.1] * 5, [1.0] * 10), (NOISE, [1.001] * 60), ([1.0] * 4, [1.1] * 4)],
+)
+def test_sides_that_change_places_have_the_opposite_verdict(
+    tmp_path: Path, base: list[float], other: list[float]
+) -> None:
+    run = observe(write_run(tmp_path / "run", {made_case("host"): base, made_case("multi", "strict"): other}))
+    (pair,) = opposed(run.cells.values(), FACTORS["policy"])
+    back = replace(pair, base=pair.other, other=pair.base, base_name=pair.other_name, other_name=pair.base_name)
+    (one,), (opposite,) = compare([pair]), compare([back])
+    found = turned(one)
+    assert found.ratio is not None and opposite.ratio is not None
+    assert found.ratio.value == pytest.approx(opposite.ratio.value)
+    assert (found.ratio.interval or ()) == pytest.approx(opposite.ratio.interval or ())
+    assert replace(found, ratio=opposite.ratio) == opposite
+
+
+# Samples within launches that a median hides --------------------------------------------------------------------------
+
+
+def measured(path: Path, means: float, samples: int = 1000, launches: int = 12) -> Path:
+    """Equal medians on the host and in a container, where launch means are so many times as long."""
+    cells: dict[Case, list[Entry]] = {}
+    for place, factor in ((("host", None), 1.0), (("multi", "strict"), means)):
+        case = made_case(*place, image="a")
+        taken = Samples(n=samples, invalid=0, warmup=5)
+        cells[case] = [
+            made_record(case, number, time, mean=time * factor * 1.01, samples=taken)
+            for number, time in enumerate(spread(10 * US, launches, 0.002))
+        ]
+    return write_run(path, cells)
+
+
+def compared_with(run: Path) -> Comparison:
+    (pair,) = opposed(observe(run).cells.values(), FACTORS["policy"])
+    (found,) = compare([pair])
+    return found
+
+
+def test_samples_far_slower_on_one_side_stand_beside_the_verdict(tmp_path: Path) -> None:
+    """Of 40 % of the samples ten times as long the mean is 4.6 times as long, and the median the same."""
+    found = compared_with(measured(tmp_path / "run", 4.6))
+    assert found.verdict == "same" and found.slow is not None
+    assert found.slow.means == pytest.approx(4.6, rel=0.01) and found.slow.on_other
+    back = turned(found).slow
+    assert back is not None and back.means == pytest.approx(1 / 4.6, rel=0.01) and not back.on_other
+    assert replace(back.turned, means=None) == replace(found.slow, means=None)
+
+
+@pytest.mark.parametrize(("means", "samples", "launches"), [(1.2, 1000, 12), (4.6, 100, 12), (4.6, 1000, 6)])
+def test_a_little_and_what_is_not_known_is_no_tail(tmp_path: Path, means: float, samples: int, launches: int) -> None:
+    """Below 1.25, of few samples, and of six launches, of which no bound is at 1 %."""
+    assert compared_with(measured(tmp_path / "run", means, samples, launches)).slow is None
+
+
+def test_a_check_fails_and_the_steady_option_is_taken(here: Collbench, tmp_path: Path) -> None:
+    run = measured(tmp_path / "run", 4.6)
+    assert here("compare", run, "--by", "policy", "--fail-on", "slower").code == 1
+    (entry,) = json.loads(here("compare", run, "--by", "policy", "--style", "json").out)["comparisons"]
+    assert entry["slow"]["means"] == pytest.approx(4.6, rel=0.01)
+    (advice,) = advice_on(run)
+    (size,) = advice.sizes
+    assert size.take["policy"] == "host"
+    assert [one.slow_at_times for one in size.options.values()] == [False, True]
+
+
+# Launches of programs during which others used the cores leave a comparison on both sides; and CPU seconds
+
+BARE, INSIDE = program_case(), program_case("multi", "strict")
+
+#: Blocks 2 and 5 were contended in the container, which took twice the time, and block 7 on the host.
+SLOW = [2.0 if block in (2, 5) else time for block, time in enumerate(spread(1.0))]
+HOST_SLOW = [3.0 if block == 7 else time for block, time in enumerate(spread(1.0))]
+
+
+def written(path: Path, of_host: Collection[int] = (7,), inside: Collection[int] = (2, 5)) -> Path:
+    records = {BARE: launches_of(BARE, HOST_SLOW, of_host), INSIDE: launches_of(INSIDE, SLOW, inside)}
+    return write_run(path / "run", records)
+
+
+def by_policy(run: Observed) -> Comparison:
+    [comparison] = compared(within(run, find_factor("policy"), frozenset()))
+    return comparison
+
+
+def test_a_block_that_was_contended_on_either_side_leaves_both(tmp_path: Path) -> None:
+    found = by_policy(observe(written(tmp_path)))
+    assert (found.contended, found.launches, found.left_out, found.verdict) == (3, (7, 7), 0, "same")
+    assert found.base is not None and found.base.n == 7
+    assert len(found.pair.base.medians) == 10, "the table says of how many"
+    assert found.paper_diff == pytest.approx(0.0, abs=0.5)
+
+
+def test_a_launch_without_its_partner_is_no_block_that_is_left_out(tmp_path: Path) -> None:
+    for name, more in (("host", BARE), ("inside", INSIDE)):
+        records = {case: launches_of(case, spread(1.0, 12 if case == more else 10), (11,)) for case in (BARE, INSIDE)}
+        assert by_policy(observe(write_run(tmp_path / name, records))).contended == 0
+
+
+def test_ranks_are_compared_as_before(tmp_path: Path) -> None:
+    cases = [made_case(), made_case("multi", "strict")]
+    records = {case: [made_record(case, n, 1.0, contended=n == 3) for n in range(8)] for case in cases}
+    found = by_policy(observe(write_run(tmp_path / "run", records)))
+    assert (found.contended, found.launches) == (0, (8, 8))
+
+
+def test_too_few_that_are_left_are_undecided_with_the_reason(tmp_path: Path) -> None:
+    found = by_policy(observe(written(tmp_path, of_host=range(5))))
+    assert (found.verdict, found.launches_more) == ("unclear", 2)
+    assert found.why == Reason("few launches", (2,), contended=6)
+    none = by_policy(observe(written(tmp_path / "none", range(5), range(5, 10))))
+    assert (none.verdict, none.launches, none.contended, none.ratio) == ("unclear", (0, 0), 10, None)
+    assert none.why == Reason("no launches", contended=10)
+    assert none.base is not None and none.cpu[0] is not None, "what was measured is shown"
+
+
+def test_what_left_is_said_in_table_and_json(compare: Collbench, tmp_path: Path) -> None:
+    run = written(tmp_path)
+    text = compare(run, "--by", "policy", "--all").out
+    assert "7 of 10" in text
+    assert "launches left out, because tasks waited for a CPU on either side: 3" in text
+    document = json.loads(compare(run, "--by", "policy", "--style", "json").out)
+    assert document["comparisons"][0]["contended"] == 3
+    assert "launches left out, because tasks waited for a CPU on either side: 3" in document["notes"]
+
+
+def test_a_check_fails_where_nothing_is_left(compare: Collbench, tmp_path: Path) -> None:
+    assert compare(written(tmp_path), "--by", "policy", "--fail-on", "slower").code == 0
+    found = compare(written(tmp_path / "2", range(10)), "--by", "policy", "--all", "--fail-on", "slower")
+    assert found.code == 1 and "1 with fewer than 6 launches a side" in found.err
+    assert "0 of 10" in found.out
+
+
+def test_of_two_runs_each_side_loses_its_own(tmp_path: Path) -> None:
+    base, other = (
+        observe(write_run(tmp_path / str(len(busy)), {BARE: launches_of(BARE, spread(1.0), busy)}))
+        for busy in ((1, 2), (3,))
+    )
+    [found] = compared(across(base, other, None, frozenset()), in_blocks=False)
+    assert (found.contended, found.launches) == (3, (8, 9))
+
+
+def test_a_baseline_keeps_which_launches_were_contended_and_the_cpu_seconds(tmp_path: Path) -> None:
+    run = observe(written(tmp_path))
+    baseline.keep(run, tmp_path / "baseline.json")
+    stored = baseline.load(tmp_path / "baseline.json")
+    assert stored.cells[INSIDE].contended == {2, 5}
+    assert stored.cells[INSIDE].cpu == run.cells[INSIDE].cpu
+    [found] = compared(across(stored, run, None, frozenset({"policy"}))[:1], in_blocks=False)
+    assert found.contended == 2
+
+
+def test_runs_taken_together_move_the_numbers_of_contended_launches(tmp_path: Path) -> None:
+    one, two = observe(written(tmp_path / "1")), observe(written(tmp_path / "2"))
+    cell = joined([(one.cells, 0), (two.cells, 10)])[INSIDE]
+    assert cell.contended == {2, 5, 12, 15} and cell.cpu.keys() == set(range(20))
+
+
+def test_advice_is_taken_from_launches_that_were_not_contended(tmp_path: Path) -> None:
+    """The container is faster, and was contended in most blocks."""
+    busy = range(8)
+    times = [5.0 if block in busy else 0.5 for block in range(14)]
+    records = {BARE: launches_of(BARE, spread(1.0, 14)), INSIDE: launches_of(INSIDE, times, busy)}
+    [advice] = advice_on(write_run(tmp_path / "run", records))
+    [at] = advice.sizes
+    assert at.take["policy"] == "multi" and at.bound == 1.0
+    assert [one.out for one in at.options.values()] == [False, True]
+
+
+def test_advice_where_every_launch_was_contended_is_none(tmp_path: Path) -> None:
+    [advice] = advice_on(written(tmp_path, range(10), range(10)))
+    assert (advice.sizes, advice.ranges) == ((), ())
+
+
+def test_cells_side_by_side_have_no_contended_block(tmp_path: Path) -> None:
+    cells = list(observe(written(tmp_path)).cells.values())
+    assert len(together(cells, in_blocks=True)) == 7
+    assert len(together(cells, in_blocks=False)) == 8
+    assert together(cells, in_blocks=True).max() < 1.5
+
+
+def test_cpu_seconds_tell_waiting_from_computing(compare: Collbench, tmp_path: Path) -> None:
+    def printed(name: str, cpu: float) -> str:
+        records = {BARE: launches_of(BARE, spread(0.8), cpu=0.75), INSIDE: launches_of(INSIDE, spread(1.6), cpu=cpu)}
+        return " ".join(compare(write_run(tmp_path / name, records), "--by", "policy", "--all").out.split())
+
+    remark = "same CPU seconds for each sample (host 0.75 s, multi strict 0.76 s), in 1.6 s against 0.8 s: " \
+             "multi strict waited"  # fmt: skip
+    waited = printed("waited", 0.76)
+    assert remark in waited and "CPU s/s" in waited
+    computed = printed("computed", 1.5)
+    assert "waited" not in computed and "CPU s/s" not in computed  # the same on both sides
+
+
+def test_times_that_agree_are_not_remarked(tmp_path: Path, compare: Collbench) -> None:
+    records = {case: launches_of(case, spread(1.0), cpu=0.1) for case in (BARE, INSIDE)}
+    assert "waited" not in compare(write_run(tmp_path / "run", records), "--by", "policy", "--all").out
+
+
+def test_cpu_seconds_are_those_of_the_launches_that_are_compared(tmp_path: Path) -> None:
+    busy = range(8)
+    times = [9.0 if block in busy else 1.0 for block in range(14)]
+    records = {BARE: launches_of(BARE, spread(1.0, 14)), INSIDE: launches_of(INSIDE, times, busy)}
+    found = by_policy(observe(write_run(tmp_path / "run", records)))
+    assert found.cpu[1] is not None and found.cpu[1].seconds == pytest.approx(1.0, rel=0.01)
+    assert found.cpu[1].share == pytest.approx(1.0)
+
+
+def test_json_has_cpu_seconds_of_each_side_and_null_for_ranks(compare: Collbench, tmp_path: Path) -> None:
+    [entry] = json.loads(compare(written(tmp_path), "--by", "policy", "--style", "json").out)["comparisons"]
+    assert entry["base"]["cpu"] == {"seconds": pytest.approx(1.0, rel=0.01), "wall": pytest.approx(1.0, rel=0.01),
+                                    "share": 1.0}  # fmt: skip
+    ranks = {case: spread(1e-6) for case in (made_case(), made_case("multi", "strict"))}
+    run = write_run(tmp_path / "ranks", ranks)
+    [entry] = json.loads(compare(run, "--by", "policy", "--style", "json").out)["comparisons"]
+    assert entry["base"]["cpu"] is None
+    assert "CPU" not in compare(run, "--by", "policy").out

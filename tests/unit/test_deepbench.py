@@ -40,8 +40,8 @@ def cases_of(name: str, **values: Any) -> list[Case]:
 
 def groups_of(name: str) -> dict[str, tuple[str, ...]]:
     (axis,) = (axis for axis in workloads.get(name).axes if axis.name == "problem")
-    assert axis.choice is not None
-    return dict(axis.choice.groups)
+    assert axis.plan_key is not None
+    return dict(axis.plan_key.groups)
 
 
 # Tables --------------------------------------------------------------------------------------------------------------

@@ -1,9 +1,10 @@
-"""A world as containers: made in order, its commands followed, and removed whatever ends it."""
+"""Worlds as containers: made in order, volumes, and removed whatever ends them."""
 
 from __future__ import annotations
 
 import contextlib
 import queue
+import tempfile
 import threading
 import time
 from collections.abc import Iterator
@@ -11,22 +12,34 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import msgspec
 import pytest
 from tests.processes import wait_for
+from tests.unit.conftest import Collbench
+from tests.unit.made_engine import made_engine
 
-from collbench.errors import EngineError, Interrupted, LaunchFailed
-from collbench.launch import launchers
+from collbench.cli import launch
+from collbench.errors import EngineError, Interrupted, LaunchFailed, PlanError
+from collbench.launch import engines, launchers
+from collbench.launch.campaign import PreparedCampaign
 from collbench.launch.cells import LaunchCell
+from collbench.launch.engines import host
 from collbench.launch.engines.docker import containers
 from collbench.launch.engines.docker.client import DOCKER, Docker, Execution, ExitWatch, OnLine, lines
 from collbench.launch.engines.docker.containers import DockerSession, is_young
 from collbench.launch.engines.docker.spec import DRIVER_LABEL, INSIDE, LAUNCH_LABEL, RUN_LABEL, SEALED
-from collbench.launch.engines.spec import Stack, WorldSpec
+from collbench.launch.engines.fake import contents
+from collbench.launch.engines.host import HostSession
+from collbench.launch.engines.spec import Looks, Stack, WorldSpec
+from collbench.launch.expansion import ExpandedPlan, expand
 from collbench.launch.folders import YOUNG, folders_in
+from collbench.launch.launchers import PROCESS
 from collbench.launch.placement import place
-from collbench.launch.waiting import LONGEST_LINE, Lines, Log
+from collbench.launch.stacks import Stacks
+from collbench.launch.waiting import LONGEST_LINE, Lines, Log, StopCheck
 from collbench.machine.topology import Core, Topology
 from collbench.schema.plan import Plan
+from collbench.schema.store import read_run
 
 PLAN = Plan(collectives=("allreduce",), images=("mpich",))
 LABELS = {RUN_LABEL: "cb1", LAUNCH_LABEL: "cb1-0", DRIVER_LABEL: "boot/1/2/3"}
@@ -372,3 +385,158 @@ def test_the_process_of_a_command_is_asked_for_until_it_is_known() -> None:
     assert [known.pid for _ in range(4)] == [None, None, 7, 7]
     assert [elsewhere.pid for _ in range(2)] == [None, None]
     assert Execution("c0").pid is None
+
+
+# A volume that the engine cannot make ---------------------------------------------------------------------------------
+
+PLAN_VOLUME = """
+images = ["tools"]
+policies = ["multi"]
+storage = ["volume"]
+benchmarks = ["dd"]
+launches = 1
+"""
+
+REFUSAL = "error while creating volume: mkdir /var/lib/docker/volumes/1: no space left on device"
+
+
+def test_a_volume_that_cannot_be_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, here: Collbench) -> None:
+    pytest.importorskip("docker", reason="the Docker SDK for Python is not installed")
+    networks: set[str] = set()
+
+    def answer(method: str, path: str) -> tuple[int, Any] | None:
+        if path.startswith("/containers/create"):
+            return 500, {"message": REFUSAL}
+        if path.startswith("/networks/create"):
+            networks.add("n1")
+            return 201, {"Id": "n1"}
+        if method == "DELETE":
+            networks.remove(path.rpartition("/")[2])
+            return 204, None
+        if path.startswith("/containers/json"):
+            return 200, []
+        return (200, [{"Id": name} for name in networks]) if path.startswith("/networks") else None
+
+    (tmp_path / "tmp").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
+    (tmp_path / "plan.toml").write_text(PLAN_VOLUME, encoding="utf-8")
+    with made_engine(tmp_path, answer) as made:
+
+        def expanded_on_one_core(plan: Plan) -> ExpandedPlan:
+            return expand(plan, lambda engine: Topology((Core(0),)))
+
+        def prepared(expanded: ExpandedPlan, check: StopCheck, held: object) -> PreparedCampaign:
+            session = engines.get("docker").connect(
+                msgspec.structs.replace(expanded.plan, docker_host=made.host), check
+            )
+            stack = Stack(PROCESS, "sha256:1", grants=frozenset())
+            return PreparedCampaign(
+                expanded, {"docker": session}, Stacks({("docker", "tools", None): stack}, (), (), ())
+            )
+
+        monkeypatch.setattr(launch, "expand_and_check", expanded_on_one_core)
+        monkeypatch.setattr(launch, "prepare", prepared)
+        done = here("launch", tmp_path / "plan.toml", "--out", tmp_path / "run")
+    asked = [body["HostConfig"]["Mounts"][-1] for body in made.bodies if "HostConfig" in body]
+    assert [(mount["Type"], mount["Target"]) for mount in asked] == [("volume", "/tmp")]  # noqa: S108 - in the container
+    assert done.code == 1
+    said = [line for line in done.err.splitlines() if not line.startswith("#")]
+    (line,) = said
+    assert line.startswith("collbench: launch 0 (tools multi strict on volume, 1 rank) failed: container cb")
+    assert line.endswith(f"-0-c0: {REFUSAL}")
+    (record,) = read_run(tmp_path / "run").records
+    assert record.status == "failed" and record.reason is not None and record.reason.endswith(REFUSAL)
+    assert networks == set(), "nothing is left on the engine"
+    assert list((tmp_path / "tmp").iterdir()) == [], "nor in temporary folders"
+
+
+# What single engines do of their own ----------------------------------------------------------------------------------
+
+MACHINE = Topology(tuple(Core(number) for number in range(4)))
+PLAN_ENGINES = Plan(collectives=("allreduce",), images=("mpich",), policies=("host",))
+
+# The host ------------------------------------------------------------------------------------------------------------
+
+
+def looked(plan: Plan, vendors: dict[str, str]) -> Looks:
+    """What the host's side of a plan's images is, beside images that hold these libraries."""
+    cells = [LaunchCell(image, "host", None, 2, engine="host") for image in plan.images]
+    return HostSession(lambda: None).look(plan, {cell: place(MACHINE, cell, plan) for cell in cells}, vendors)
+
+
+@pytest.fixture
+def environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An environment with MPICH."""
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "python").touch()
+    monkeypatch.setattr(host, "probe", lambda environment, vendor="", benchmarks=(), overrides=None: contents("mpich"))
+    return tmp_path
+
+
+def test_the_environment_beside_an_image_holds_the_same_library(environment: Path) -> None:
+    plan = msgspec.structs.replace(PLAN_ENGINES, images=("site/mpi:5",), environments={"site/mpi:5": str(environment)})
+    look = looked(plan, {"site/mpi:5": "mpich"}).by_image["site/mpi:5"]
+    assert (look.reference, look.id, look.contents.vendor) == (str(environment), None, "mpich")
+    with pytest.raises(PlanError, match=r"image site/mpi:5 stands for openmpi, and the environment .* holds mpich"):
+        looked(plan, {"site/mpi:5": "openmpi"})
+
+
+def test_programs_take_an_environment_whatever_library_it_holds(environment: Path) -> None:
+    plan = msgspec.structs.replace(PLAN_ENGINES, collectives=(), benchmarks=("stream",), images=("bare",),
+                                   environments={"bare": str(environment)})  # fmt: skip
+    assert looked(plan, {"bare": ""}).by_image["bare"].reference == str(environment)
+    assert looked(plan, {}).by_image["bare"].reference == str(environment)
+
+
+def test_without_containers_the_name_of_an_image_says_its_library(environment: Path) -> None:
+    plan = msgspec.structs.replace(PLAN_ENGINES, environments={"mpich": str(environment)})
+    assert looked(plan, {}).by_image["mpich"].contents.vendor == "mpich"
+    with pytest.raises(PlanError, match="the image's name must say which library the host is to use: mpich, openmpi"):
+        looked(msgspec.structs.replace(PLAN_ENGINES, images=("site/mpi:5",)), {})
+
+
+def test_an_environment_that_is_none_is_refused(tmp_path: Path) -> None:
+    plan = msgspec.structs.replace(PLAN_ENGINES, environments={"mpich": str(tmp_path / "nowhere")})
+    with pytest.raises(PlanError, match="nowhere has no bin/python"):
+        looked(plan, {})
+
+
+# Docker --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("sealed", [True, False])
+@pytest.mark.parametrize("spoiled", ["/networks/create", "/containers/create", "/containers/1/start"])
+def test_what_was_made_of_a_world_is_removed_where_the_rest_cannot_be_made(
+    tmp_path: Path, spoiled: str, sealed: bool
+) -> None:
+    pytest.importorskip("docker", reason="the Docker SDK for Python is not installed")
+    there = {"network": False, "container": False}
+
+    def answer(method: str, path: str) -> tuple[int, Any] | None:
+        if path.startswith(spoiled):
+            return 500, {"message": "no space left"}
+        if method == "POST" and path.startswith(("/networks/create", "/containers/create")):
+            there["network" if "networks" in path else "container"] = True
+            return 201, {"Id": "1"}
+        if method == "DELETE":
+            there["network" if "networks" in path else "container"] = False
+            return 204, None
+        if path.startswith("/containers/json"):
+            return 200, [{"Id": "1"}] if there["container"] else []
+        return (200, [{"Id": "1"}] if there["network"] else []) if path.startswith("/networks") else None
+
+    cell = LaunchCell("mpich", "multi", "strict", 2)
+    grants = frozenset({SEALED}) if sealed else frozenset()
+    stack = Stack(launchers.get("mpich", "mpich"), "sha256:1", grants=grants)
+    with made_engine(tmp_path, answer) as made:
+        session = engines.get("docker").connect(
+            msgspec.structs.replace(PLAN_ENGINES, docker_host=made.host), lambda: None
+        )
+        world = WorldSpec(session.run, "cb1-0", "boot/1/2", cell, place(MACHINE, cell, PLAN_ENGINES), stack,
+                          folders_in(tmp_path), (1000, 1000))  # fmt: skip
+        with pytest.raises(EngineError, match="no space left"), session.open(world):
+            pytest.fail("it was opened")
+        network = next(body for body in made.bodies if body.get("Name") == "cb1-0-net")
+    assert bool(network.get("Options")) is sealed
+    assert there == {"network": False, "container": False}
+    assert ("DELETE", "/networks/1") in made.asked or spoiled == "/networks/create"

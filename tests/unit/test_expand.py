@@ -1,15 +1,110 @@
+"""Axes and cases: what a plan and a command make of the table, and which cases a plan has."""
+
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 import pytest
 
 from collbench import backends, collectives
-from collbench.collectives.case import CollectiveCase
+from collbench.bindings.spec import Roles
+from collbench.cli.measure import CollectiveOptions, collective_command, plan_of
+from collbench.collectives.case import CollectiveCase, collective_case
 from collbench.errors import BackendUnavailable, PlanError, RequestError
-from collbench.run.expand import cases_of
-from collbench.schema.axes import DTYPES, OPS, Situation, Sizes, choices_of
-from collbench.schema.plan import Plan, check_plan
+from collbench.run.expand import cases_of, refuse_cadence
+from collbench.run.experiment import roles_of
+from collbench.schema.axes import AXES, DTYPES, OPS, STAGINGS, Axis, BackendSupport, Op, PlanKey, Sizes, plan_keys_of
+from collbench.schema.plan import Plan, Subject, check_plan, with_axes
+
+
+def asked(*arguments: str) -> Plan:
+    """The plan of `collbench allreduce` with these arguments."""
+    with collective_command("allreduce").make_context("allreduce", list(arguments)) as context:
+        return plan_of("allreduce", CollectiveOptions(**context.params))
+
+
+def test_without_flags_every_axis_has_the_default_of_a_plan() -> None:
+    assert asked() == Plan(title="allreduce 8 to 4M", collectives=("allreduce",), sizes=asked()["sizes"])
+    for axis, plan_key in plan_keys_of("what", "how").items():
+        assert plan_key.read(plan_key.typed) == plan_key.default, axis
+
+
+@pytest.mark.parametrize(
+    ("arguments", "key", "values"),
+    [
+        (("-o", "max,sum"), "ops", ("max", "sum")),
+        (("--datatype", "all"), "dtypes", ("all",)),
+        (("-r", "3"), "roots", (3,)),
+        (("--backend", "fake"), "backends", ("fake",)),
+        (("--driver", "python"), "drivers", ("python",)),
+        (("--thread-level", "multiple"), "thread_level", "multiple"),
+        (("--staging", "pageable"), "staging", ("pageable",)),
+        (("--staging", "both"), "staging", STAGINGS),
+        (("--algorithm", "allreduce:Tree,Ring"), "algorithms", ("allreduce:Tree,Ring",)),
+        (("--protocol", "^LL"), "protocols", ("^LL",)),
+        (("-R", "1"), "registered", (True,)),
+        (("-G", "2"), "cudagraph", 2),
+        (("--in-place",), "in_place", (True,)),
+        (("--in-place", "both"), "in_place", (False, True)),
+        (("--style", "nccl-tests"), "in_place", (False, True)),
+        (("--style", "nccl-tests", "--in-place", "no"), "in_place", (False,)),
+    ],
+)
+def test_what_a_flag_puts_into_the_plan(arguments: tuple[str, ...], key: str, values: Any) -> None:
+    assert asked(*arguments)[key] == values
+    assert msgspec.structs.replace(asked(*arguments), **{key: asked()[key]}) == asked()
+
+
+def test_a_plan_has_the_keys_of_the_table() -> None:
+    keys = [plan_key.key for plan_key in plan_keys_of("what", "how").values()]
+    assert [key for key in Plan.__struct_fields__ if key in keys] == keys
+    assert {plan_key.key for plan_key in plan_keys_of("where").values()} <= set(Plan.__struct_fields__)
+
+
+def test_one_more_entry_is_one_more_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(AXES, "lanes", Axis("lanes", "how", "", 1, of=int, plan_key=PlanKey("lanes", (1,))))
+    monkeypatch.setitem(AXES, "room", Axis("room", "where", "", plan_key=PlanKey("rooms")))
+    made = with_axes(Subject)
+    assert made.__struct_fields__ == (
+        *Subject.__struct_fields__,
+        *(c.key for c in plan_keys_of("what", "how").values()),
+    )
+    assert msgspec.convert({"lanes": [1, 2]}, made) != made()
+    with pytest.raises(msgspec.ValidationError, match="Expected `int`, got `str`"):
+        msgspec.convert({"lanes": ["x"]}, made)
+    with pytest.raises(msgspec.ValidationError, match="unknown field `rooms`"):
+        msgspec.convert({"rooms": []}, made)
+
+
+def test_an_axis_without_a_field_is_in_the_case(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(AXES, "lanes", Axis("lanes", "how", "", 1, of=int))
+    values = {"backend": "fake", "driver": "python", "thread_level": "single", "op": "sum", "ranks": 2}
+    case = collective_case("allreduce", values | {"lanes": 4})
+    assert (case["lanes"], case["op"], case.op, case["root"]) == (4, "sum", "sum", None)
+    assert case.identity.how["lanes"] == 4
+    assert collective_case("allreduce", values | {"lanes": 1}).identity == collective_case("allreduce", values).identity
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "unused"),
+    [
+        ("bcast", ("-o", "max"), {"bcast": ["-o"], "backend fake": []}),
+        ("barrier", ("-b", "8", "-d", "int8", "-e", "8"), {"barrier": ["-d", "-b", "-e"], "backend fake": []}),
+        ("allreduce", ("--algorithm", "Ring", "-R", "1"), {"allreduce": [], "backend fake": ["--algorithm", "-R"]}),
+        ("ps_bcast", ("-G", "1", "--in-place"), {"ps_bcast": ["-G"], "backend fake": []}),
+    ],
+)
+def test_flags_that_mean_nothing_are_named(
+    monkeypatch: pytest.MonkeyPatch, name: str, arguments: tuple[str, ...], unused: dict[str, list[str]]
+) -> None:
+    notices: list[str] = []
+    monkeypatch.setattr("collbench.cli.measure.carry_out", lambda plan, output, lines, **_: notices.extend(lines))
+    command = collective_command(name)
+    with command.make_context(name, ["--backend", "fake", *arguments]) as context:
+        command.invoke(context)
+    assert notices == [f"ignored: {owner} does not use {', '.join(flags)}." for owner, flags in unused.items() if flags]
 
 
 def plan(**fields: Any) -> Plan:
@@ -17,8 +112,8 @@ def plan(**fields: Any) -> Plan:
 
 
 def values_of(axis: str, plan: Plan, backend: str) -> tuple[Any, ...]:
-    choice = choices_of("what")[axis]
-    return choice.values(plan[choice.key], Situation(collectives.get("allreduce"), backends.get(backend), 2))
+    choice = plan_keys_of("what")[axis]
+    return choice.values(plan[choice.key], BackendSupport(collectives.get("allreduce"), backends.get(backend), 2))
 
 
 def test_every_combination_once_in_the_plans_order() -> None:
@@ -135,3 +230,134 @@ def test_unknown_names_are_refused(fields: dict[str, Any], kind: type[Exception]
 def test_an_unknown_backend_is_refused_with_the_nearest() -> None:
     with pytest.raises(BackendUnavailable, match=r"backend 'fakee': unknown. Did you mean fake\?"):
         cases_of(plan(dtypes=("all",)), "fakee", 2)
+
+
+# Axes that only some backends have, cadences that only some have, and who must be a parameter server ------------------
+
+NEW = ("staging", "algorithm", "protocol", "registered", "graph")
+
+
+@dataclass(frozen=True)
+class Made:
+    """As much of a backend as expanding asks for."""
+
+    name: str
+    axes: frozenset[str] = frozenset()
+    streams: bool = False
+    ops: tuple[Op, ...] = OPS
+
+    def dtypes(self) -> tuple[str, ...]:
+        return ("float32",)
+
+
+MADE = {
+    made.name: made
+    for made in (
+        Made("plain"),
+        Made("staged", frozenset({"staging"})),
+        Made("library", frozenset({"algorithm", "protocol", "registered", "graph", "server staging"}), streams=True),
+        Made("stream", streams=True),
+    )
+}
+
+
+@pytest.fixture
+def made_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(backends, "get", MADE.__getitem__)
+
+
+def plan_axes(**fields: Any) -> Plan:
+    everything: dict[str, Any] = {
+        "collectives": ("allreduce",), "sizes": (8,), "staging": ("pageable", "pinned"), "algorithms": ("", "RING"),
+        "protocols": ("LL", ""), "registered": (False, True), "cudagraph": 1,
+    }  # fmt: skip
+    return Plan(**(everything | fields))
+
+
+def of(found: tuple[CollectiveCase, ...], *fields: str) -> list[tuple[Any, ...]]:
+    return [tuple(getattr(case, field) for field in fields) for case in found]
+
+
+@pytest.mark.usefixtures("made_up")
+def test_a_backend_without_axes_has_one_case() -> None:
+    assert of(cases_of(plan_axes(), "plain", 2), *NEW) == [(None, None, None, False, 0)]
+
+
+@pytest.mark.usefixtures("made_up")
+def test_a_backend_varies_what_it_has() -> None:
+    assert of(cases_of(plan_axes(), "staged", 2), *NEW) == [
+        ("pageable", None, None, False, 0), ("pinned", None, None, False, 0),
+    ]  # fmt: skip
+    assert of(cases_of(plan_axes(), "library", 2), *NEW) == [
+        (None, algorithm, protocol, registered, 1)
+        for algorithm in (None, "RING")
+        for protocol in ("LL", None)
+        for registered in (False, True)
+    ]
+
+
+@pytest.mark.usefixtures("made_up")
+def test_a_barrier_has_nothing_to_stage() -> None:
+    (case,) = cases_of(plan_axes(collectives=("barrier",)), "staged", 2)
+    assert case.staging is None
+
+
+@pytest.mark.usefixtures("made_up")
+def test_the_servers_leg_is_staged_and_is_in_no_graph() -> None:
+    """Its part over MPI cannot be captured; its host memory is a choice on a backend that stages nothing else."""
+    found = cases_of(
+        plan_axes(collectives=("ps_bcast",), algorithms=("",), protocols=("",), registered=(False,)), "library", 2
+    )
+    assert of(found, *NEW) == [(staging, None, None, False, 0) for staging in ("pageable", "pinned")]
+
+
+@pytest.mark.usefixtures("made_up")
+@pytest.mark.parametrize(
+    ("cadence", "cudagraph", "graph"),
+    [("isolated", 0, 0), ("isolated", 1, 1), ("streaming", 0, 0), ("streaming", 3, 7)],
+)
+def test_a_graph_holds_one_operation_or_a_burst(cadence: str, cudagraph: int, graph: int) -> None:
+    asked = check_plan(plan_axes(cadence=cadence, cudagraph=cudagraph, burst=7))
+    assert {case.graph for case in cases_of(asked, "library", 2)} == {graph}
+
+
+@pytest.mark.usefixtures("made_up")
+def test_several_launches_a_sample_are_not_isolated() -> None:
+    with pytest.raises(PlanError, match=r"cudagraph 2: .* not isolated; use 1, or cadence streaming"):
+        check_plan(plan_axes(cudagraph=2))
+
+
+@pytest.mark.usefixtures("made_up")
+def test_streaming_needs_a_backend_that_streams() -> None:
+    streaming = plan_axes(cadence="streaming", cudagraph=0)
+    with pytest.raises(RequestError, match=r"cadence streaming: plain, staged completes every call before"):
+        refuse_cadence(streaming, ["plain", "staged"])
+    refuse_cadence(streaming, ["plain", "stream"])
+    refuse_cadence(plan_axes(cudagraph=0), ["plain"])
+
+
+@pytest.mark.usefixtures("made_up")
+def test_a_graph_needs_a_backend_that_has_them() -> None:
+    with pytest.raises(RequestError, match=r"cudagraph 1: plain, stream has no CUDA graphs; use nccl\."):
+        refuse_cadence(plan_axes(), ["plain", "stream"])
+    refuse_cadence(plan_axes(), ["plain", "library"])
+
+
+def roles(*collectives: str, roots: tuple[int, ...] = (0,)) -> Roles:
+    return roles_of((cases_of(plan_axes(collectives=collectives, roots=roots), "plain", 3),))
+
+
+@pytest.mark.usefixtures("made_up")
+def test_who_serves() -> None:
+    """The root of a broadcast is no server."""
+    assert roles("allreduce", "bcast", roots=(0, 1)) == Roles(True, frozenset())
+    assert roles("ps_bcast", "ps_gather", roots=(2,)) == Roles(False, frozenset({2}))
+    assert roles("ps_bcast", roots=(0, 2)) == Roles(False, frozenset({0, 2}))
+    assert roles("ps_gather", "barrier", roots=(1,)) == Roles(True, frozenset({1}))
+
+
+@pytest.mark.usefixtures("made_up")
+def test_roles_are_those_of_all_backends_together() -> None:
+    served = cases_of(plan_axes(collectives=("ps_bcast",)), "plain", 3)
+    plain = cases_of(plan_axes(), "staged", 3)
+    assert roles_of((served, plain)) == Roles(True, frozenset({0}))

@@ -229,13 +229,13 @@ def test_ranks_that_were_given_other_requests(made: Callable[..., None]) -> None
 
     def tell(session: Any) -> None:
         world = session.world
-        extremes = world.extremes
+        minmax = world.minmax
 
         def differ(values: list[int]) -> Any:
             is_request = len(values) == 1 and values[0] > world.size
-            return extremes([values[0] + world.rank] if is_request else values)
+            return minmax([values[0] + world.rank] if is_request else values)
 
-        world.extremes = differ
+        world.minmax = differ
 
     error = refused(made, plan(), tell)
     assert isinstance(error, WorldMismatch)

@@ -191,7 +191,7 @@ def test_the_shared_file_is_new_and_for_us_alone(monkeypatch: pytest.MonkeyPatch
 
 
 def last_words(
-    monkeypatch: pytest.MonkeyPatch, kind: str, rank: int = 0, claims: bool = True, break_off: Any = lambda: None
+    monkeypatch: pytest.MonkeyPatch, kind: str, rank: int = 0, claims: bool = True, abort_call: Any = lambda: None
 ) -> tuple[Any, list[str]]:
     """With which code the process is left, and what happened before, in order."""
     did: list[str] = []
@@ -208,7 +208,7 @@ def last_words(
     voice: Any = SimpleNamespace(claim=lambda: tell("asked", claims))
     held: Any = SimpleNamespace(rescue=lambda: tell("rescued", " Rescued."), saved=lambda: " Saved.")
     with pytest.raises(SystemExit) as left:
-        on_watchdog(rank, voice, held, 90.0, break_off)(kind, "bcast 8 B")
+        on_watchdog(rank, voice, held, 90.0, abort_call)(kind, "bcast 8 B")
     return left.value.code, did
 
 
@@ -223,9 +223,9 @@ STUCK = (
     [
         ("timeout", 1, True, 3, ["rescued", "asked", STUCK]),
         ("timeout", 1, False, 3, ["rescued", "asked"]),
-        ("trouble", 2, True, 3, ["rescued", "asked",
+        ("async_error", 2, True, 3, ["rescued", "asked",
          "rank 2: bcast 8 B. Another rank may be gone; the job ends here. Rescued."]),
-        ("trouble", 2, False, 3, ["rescued", "asked"]),
+        ("async_error", 2, False, 3, ["rescued", "asked"]),
         ("failed", 1, True, 1, ["rescued", "asked",
          "rank 1: bcast 8 B. The other ranks wait in this call; the job ends here. Rescued."]),
         ("failed", 1, False, 1, ["rescued", "asked"]),
@@ -243,7 +243,7 @@ def test_last_words(
 
 
 @pytest.mark.parametrize(
-    ("kind", "lets_go"), [("timeout", True), ("trouble", True), ("failed", True), ("terminated", False)]
+    ("kind", "lets_go"), [("timeout", True), ("async_error", True), ("failed", True), ("terminated", False)]
 )
 def test_the_library_is_told_to_let_go_and_waited_for(
     monkeypatch: pytest.MonkeyPatch, kind: str, lets_go: bool
@@ -257,7 +257,7 @@ def test_the_library_is_told_to_let_go_and_waited_for(
         join(thread)
 
     monkeypatch.setattr(threading.Thread, "join", waiting)
-    last_words(monkeypatch, kind, break_off=lambda: told.append(threading.current_thread().daemon))
+    last_words(monkeypatch, kind, abort_call=lambda: told.append(threading.current_thread().daemon))
     assert (told, waits) == (([True], [failures.LETTING_GO]) if lets_go else ([], []))
 
 

@@ -1,22 +1,32 @@
-"""The judgement of a gate: what is a loss, what is none, and everything that has no answer, with the reason's name."""
+"""Gates: the judgement of each cell, plans and sides, what is verified, and folders that are damaged."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
+from tests.unit.conftest import Collbench
 from tests.unit.made_gates import LARGE, SMALL, Medians, fine, made_gate, noisy, told
-from tests.unit.made_runs import Entry, made_case, made_failure, made_record, spread
+from tests.unit.made_runs import Entry, library, made_case, made_failure, made_record, spread
 
 from collbench.analysis.compare import Reason
-from collbench.analysis.gate import ACCEPTABLE, Doubt, Judgement, Unfinished, judge
+from collbench.analysis.gate import ACCEPTABLE, Cause, Doubt, Judgement, Unfinished, judge
 from collbench.analysis.runs import observe
-from collbench.errors import RunReadError
-from collbench.schema.record import LOST, ResultCheck, Samples
+from collbench.cli import sides
+from collbench.cli.gate import plan_for_gate
+from collbench.cli.sides import side_of
+from collbench.errors import RequestError, RunReadError
+from collbench.launch.engines.fake import contents
+from collbench.report.gate import doubt_text
+from collbench.schema.plan import Plan, Side, check_launch_plan
+from collbench.schema.record import LOST, UNREAD, Loaded, ResultCheck, Samples, said
 from collbench.schema.store import Margin, read_gate_plan
+from collbench.timing import _loop
 
 GOOD = fine()
 
@@ -249,3 +259,277 @@ def test_an_interrupted_gate_came_as_far_as_the_cells_that_were_still_launched(
     found = judge(read_gate_plan(folder), observe(folder), (Margin(0.02),), (), True)
     assert found.unfinished == Unfinished(blocks, 30, until == "decided")
     assert found.code == 4
+
+
+# Plans of a gate ------------------------------------------------------------------------------------------------------
+
+#: A library: any will do, which nobody loads.
+LIBRARY = Path(_loop.__file__).read_bytes()
+
+
+@pytest.fixture
+def plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """For one world, in an environment with MPICH."""
+    monkeypatch.setattr(sides, "probe", lambda folder, vendor: contents(vendor or "mpich"))
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: {0, 1, 2})
+    path = tmp_path / "plan.toml"
+    path.write_text('collectives = ["bcast"]\nsizes = ["8"]\niters = 7\n')
+    return path
+
+
+def test_a_plan_for_one_world_is_measured_on_the_host(plan: Path) -> None:
+    path, found = plan_for_gate(str(plan), None, False)
+    assert path == plan
+    assert (found.images, found.policies, found.ranks, found.launches) == (("mpich",), ("host",), (3,), 8)
+    assert (found.environments, found.iters, found.oversubscribe) == ({"mpich": sys.prefix}, 7, False)
+
+
+def test_both_sides_have_one_timing_gate_from_the_first_launch_on(plan: Path) -> None:
+    """With `auto` some launches would fall back to another, and those cannot be compared."""
+    assert plan_for_gate(str(plan), 2, False)[1].gate == "barrier"
+    plan.write_text(plan.read_text(encoding="utf-8") + 'gate = "roundtime"\n', encoding="utf-8")
+    assert plan_for_gate(str(plan), 2, False)[1].gate == "roundtime"
+
+
+def test_more_ranks_than_cores_are_refused_unless_they_are_accepted(
+    plan: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(RequestError, match="4 ranks with 1 core each need 4 cores, and this machine offers 3: "):
+        plan_for_gate(str(plan), 4, False)
+    _, found = plan_for_gate(str(plan), 4, True)
+    assert (found.ranks, found.oversubscribe) == ((4,), True)
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: {0})
+    with pytest.raises(RequestError, match="--accept oversubscribed"):
+        plan_for_gate(str(plan), None, False)
+    plan.write_text('benchmarks = ["stream"]\n')  # no ranks of a library are started
+    assert plan_for_gate(str(plan), None, False)[1].ranks == ()
+
+
+def test_accepting_them_lets_a_gate_begin(plan: Path, here: Collbench) -> None:
+    plan.write_text('benchmarks = ["stream"]\n')
+    asked = ("gate", plan, "-n", "4", "--other", "env=A")  # which is refused after the ranks
+    assert "4 ranks with 1 core each need 4 cores" in here(*asked).err
+    assert "write env=A=VALUE" in here(*asked, "--accept", "oversubscribed").err
+
+
+def test_torch_starts_the_ranks_of_its_own_backends(plan: Path) -> None:
+    plan.write_text('collectives = ["bcast"]\nbackends = ["torch-gloo"]\n')
+    assert plan_for_gate(str(plan), 2, False)[1].images == ("torch",)
+
+
+def test_an_environment_without_a_library_is_refused(plan: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sides, "probe", lambda folder, vendor: msgspec.structs.replace(contents(), vendor=""))
+    with pytest.raises(RequestError, match="has no MPI and no torch"):
+        plan_for_gate(str(plan), None, False)
+    plan.write_text('benchmarks = ["stream"]\n')
+    assert plan_for_gate(str(plan), None, False)[1].images == ("host",)
+
+
+TWO = Plan(
+    collectives=("bcast",), images=("a", "b"), policies=("single",), variables={"OLD": "1", "BOTH": "1"},
+    image_backends={"a": ("mpi",)}, environments={"b": "/env"}, libraries=("/l/libx.so",),
+)  # fmt: skip
+
+
+def on_side(texts: tuple[str, ...], plan: Plan = TWO) -> Plan:
+    """The plan of a side that was asked for so."""
+    both = {"base": side_of("--base", texts, plan), "other": side_of("--other", (), plan)}
+    return check_launch_plan(msgspec.structs.replace(plan, sides=both)).of_sides(("base",))
+
+
+def test_a_side_has_its_images_in_place_of_the_plans() -> None:
+    found = on_side(("image=b=new:1",))
+    assert (found.images, found.environments, found.image_backends) == (
+        ("a", "new:1"),
+        {"new:1": "/env"},
+        {"a": ("mpi",)},
+    )
+    assert (found.variables, found.libraries, found.sides) == (TWO.variables, TWO.libraries, {})
+    with pytest.raises(RequestError, match="the plan's images are a, b: write image=a=REF"):
+        side_of("--base", ("image=new:1",), TWO)
+
+
+def test_variables_and_files_are_added_to_the_plans(tmp_path: Path) -> None:
+    files = [tmp_path / "liby.so.1", tmp_path / "libz.so"]
+    for file in files:
+        file.write_bytes(LIBRARY + file.name.encode())
+    found = on_side((f"lib={files[0]}", f"preload={files[1]}", "env=BOTH=2", "env=A=b=c"))
+    assert found.variables == {"OLD": "1", "BOTH": "2", "A": "b=c"}
+    assert (found.libraries, found.preload) == ((str(files[0]), "/l/libx.so"), (str(files[1]),))
+
+
+# Two sides of a gate differ in what was asked and in nothing else, or nothing is answered -----------------------------
+
+PATH, OTHER_PATH = "/build/libmpi.so.40", "/opt/Open MPI/lib/libmpi.so"
+OURS, THEIRS = "1" * 64, "a" * 64
+WITH_FILE = (Side(), Side(libraries=(PATH,)))
+
+#: The other side has the file in front, and its environment says so.
+HAS_FILE: dict[str, Any] = {"files": {PATH: OURS}}
+
+
+@pytest.mark.parametrize(
+    ("fields", "name"),
+    [
+        ({"python": "3.12.1"}, "python"),
+        ({"environment": {"OMP_NUM_THREADS": "4"}}, "env:OMP_NUM_THREADS"),
+        ({"libraries": (library(sha256="b" * 64),)}, "library-file"),
+    ],
+)
+def test_any_other_difference_is_refused_by_name(tmp_path: Path, fields: dict[str, Any], name: str) -> None:
+    found = judged(made_gate(tmp_path, GOOD, fine(2), software=({"environment": {}}, {"environment": {}} | fields)))
+    assert (states(found), found.code) == (["no answer (not verified)"] * 2, 4)
+    assert any(name in cause.values for cause in found.refused)
+
+
+def test_a_run_without_the_sides_of_a_gate_is_refused(tmp_path: Path) -> None:
+    folder = made_gate(tmp_path, GOOD, GOOD)
+    manifest = json.loads((folder / "manifest.json").read_text())
+    (folder / "manifest.json").write_text(json.dumps(manifest | {"plan": {}}))
+    with pytest.raises(RunReadError, match="base and other"):
+        judged(folder)
+
+
+def test_a_variable_that_was_asked_for_may_differ_and_no_other(tmp_path: Path) -> None:
+    sides = Side(), Side(variables={"OMP_NUM_THREADS": "4"})
+    plain: dict[str, Any] = {"environment": {}}
+    asked: dict[str, Any] = {"environment": {"OMP_NUM_THREADS": "4"}}
+    assert judged(made_gate(tmp_path / "asked", GOOD, GOOD, sides=sides, software=(plain, asked))).code == 0
+    more = {"environment": {"OMP_NUM_THREADS": "4", "NCCL_ALGO": "Ring"}}
+    found = judged(made_gate(tmp_path / "more", GOOD, GOOD, sides=sides, software=(plain, more)))
+    assert found.code == 4
+    assert [cause.values[0] for cause in found.refused] == ["env:NCCL_ALGO"]
+
+
+def test_an_image_that_was_asked_for_may_hold_anything(tmp_path: Path) -> None:
+    sides = Side(), Side(images={"openmpi": "new"})
+    fields = {"python": "3.12.1", "id": "sha256:9", "libraries": (library("MPICH", "4.3", "b" * 64),)}
+    assert judged(made_gate(tmp_path, GOOD, GOOD, sides=sides, software=({}, fields))).code == 0
+
+
+def loaded_on(path: str, sha256: str) -> dict[Any, Any]:
+    """Two cells whose ranks loaded this file."""
+    notes = (said(Loaded("libmpi.so", path, sha256)),)
+    return {SMALL: told(SMALL, spread(1e-6), notes=notes), LARGE: told(LARGE, spread(1e-4), notes=notes)}
+
+
+def test_a_library_that_the_ranks_loaded_is_compared(tmp_path: Path) -> None:
+    folder = made_gate(tmp_path, loaded_on(OTHER_PATH, THEIRS), loaded_on(PATH, OURS), sides=WITH_FILE,
+                       software=({}, HAS_FILE | {"libraries": (library(sha256=OURS),)}))  # fmt: skip
+    found = judged(folder)
+    assert (found.code, found.alike) == (0, ())
+
+
+def test_a_library_that_the_ranks_did_not_load_is_no_answer(tmp_path: Path) -> None:
+    theirs = loaded_on(OTHER_PATH, THEIRS)
+    found = judged(made_gate(tmp_path, theirs, theirs, sides=WITH_FILE, software=({}, HAS_FILE)))
+    assert (states(found), found.code) == (["no answer (not verified)"] * 2, 4)
+    assert found.answers[0].doubt is not None
+    cause = Cause("other loaded", ("other", OTHER_PATH, THEIRS, PATH, OURS, False))
+    assert found.answers[0].doubt.values == (cause,)
+    assert f"preload={PATH}" in doubt_text(found.answers[0].doubt)
+
+
+@pytest.mark.parametrize(
+    ("notes", "kind"),
+    [
+        ((), "not told"),
+        ((said(Loaded("libmpi.so")),), "none loaded"),
+        (
+            (said(Loaded("libmpi.so", PATH, OURS), "0"), said(Loaded("libmpi.so", OTHER_PATH, THEIRS), "1")),
+            "other loaded",
+        ),
+    ],
+)
+def test_every_rank_has_to_tell_that_it_loaded_the_file(tmp_path: Path, notes: tuple[str, ...], kind: str) -> None:
+    other = loaded_on(PATH, OURS) | {SMALL: told(SMALL, spread(1e-6), notes=notes)}
+    found = judged(made_gate(tmp_path, loaded_on(OTHER_PATH, THEIRS), other, sides=WITH_FILE, software=({}, HAS_FILE)))
+    assert states(found) == ["no answer (not verified)", "no loss"]
+    assert found.answers[0].doubt is not None
+    assert found.answers[0].doubt.values[0].kind == kind
+
+
+def test_another_library_may_not_differ_beside_the_one_that_was_asked_for(tmp_path: Path) -> None:
+    nccl = library("NCCL", "2.21", "c" * 64)
+    fields = {"libraries": (library(), msgspec.structs.replace(nccl, path="/opt/libnccl.so.2"))}
+    new = msgspec.structs.replace(nccl, path="/new/libnccl.so.2", sha256="d" * 64)
+    changed = HAS_FILE | {"libraries": (library(sha256=OURS), new)}
+    folder = made_gate(tmp_path, loaded_on(OTHER_PATH, THEIRS), loaded_on(PATH, OURS), sides=WITH_FILE,
+                       software=(fields, changed))  # fmt: skip
+    found = judged(folder)
+    assert found.code == 4
+    assert any("/new/libnccl.so.2" in cause.values for cause in found.refused)
+
+
+def test_sides_that_are_the_same_by_hash_are_said_to_be(tmp_path: Path) -> None:
+    ours = loaded_on(PATH, OURS)
+    folder = made_gate(tmp_path / "file", ours, ours, sides=(WITH_FILE[1],) * 2, software=(HAS_FILE,) * 2)
+    assert judged(folder).alike == (Cause("same file", ("libmpi.so", OURS[:12])),)
+    images = Side(images={"openmpi": "a"}), Side(images={"openmpi": "b"})
+    (cause,) = judged(made_gate(tmp_path / "image", GOOD, GOOD, sides=images)).alike
+    assert (cause.kind, cause.values[0].startswith("sha256:openmpi")) == ("same image", True)
+    assert judged(made_gate(tmp_path / "plan", GOOD, GOOD)).alike == (Cause("plan"),)
+
+
+def test_without_a_hash_nothing_is_said_to_be_the_same(tmp_path: Path) -> None:
+    """Neither of no file, nor of one that could not be read."""
+    for name, one, kind in (
+        ("none", Loaded("libmpi.so"), "no file"),
+        ("unread", Loaded("libmpi.so", PATH, UNREAD), "unread file"),
+    ):
+        cells = {SMALL: told(SMALL, spread(1e-6), notes=(said(one),))}
+        folder = made_gate(tmp_path / name, cells, cells, sides=WITH_FILE, software=({}, HAS_FILE))
+        found = judged(folder)
+        assert [cause.kind for cause in found.alike] == [kind]
+        assert found.answers[0].doubt is not None
+        assert UNREAD[:12] not in doubt_text(found.answers[0].doubt)
+
+
+def test_what_was_preloaded_already_is_not_advised(tmp_path: Path) -> None:
+    side = Side(preload=(PATH,))
+    theirs = loaded_on(OTHER_PATH, THEIRS)
+    (first, _) = judged(made_gate(tmp_path, theirs, theirs, sides=(Side(), side), software=({}, HAS_FILE))).answers
+    assert first.doubt is not None
+    assert first.doubt.values[0].values[-1] is True
+    assert "preload=" not in doubt_text(first.doubt)
+
+
+# A gate-plan.json that is damaged is refused with one message that names it, whatever is wrong with it
+
+Damage = Callable[[dict[str, Any]], Any]
+
+
+def odd_size(plan: dict[str, Any]) -> None:
+    plan["cells"][0]["what"]["size"] = "many"
+
+
+DAMAGES: dict[str, Damage] = {
+    "no cells": lambda plan: plan.update(cells=[]),
+    "cells are missing": lambda plan: plan.pop("cells"),
+    "cells of another version": lambda plan: plan.update(cells=[[plan["cells"][0]] * 2]),
+    "cells are text": lambda plan: plan.update(cells="x"),
+    "no plan": lambda plan: plan.pop("plan"),
+    "an odd case": odd_size,
+    "another key": lambda plan: plan.update(more=1),
+}
+
+
+@pytest.mark.parametrize("what", DAMAGES)
+def test_what_is_damaged_is_said_in_one_message(here: Collbench, tmp_path: Path, what: str) -> None:
+    folder = made_gate(tmp_path / "gate", fine(), fine())
+    path = folder / "gate-plan.json"
+    plan = json.loads(path.read_text())
+    DAMAGES[what](plan)
+    path.write_text(json.dumps(plan))
+    found = here("gate", folder)
+    assert (found.code, found.out) == (2, "")
+    assert found.err.startswith(f"collbench: {path}: ") and found.err.count("\n") == 1
+    assert "Error:" not in found.err
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "null", "\x00"])
+def test_what_is_no_plan_is_said(here: Collbench, tmp_path: Path, text: str) -> None:
+    path = made_gate(tmp_path / "gate", fine(), fine()) / "gate-plan.json"
+    path.write_text(text)
+    found = here("gate", path.parent)
+    assert (found.code, "damaged, or not written by collbench gate" in found.err) == (2, True), found

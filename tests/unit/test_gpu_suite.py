@@ -25,7 +25,7 @@ from tests.double.device import DoubleDevice
 from tests.double.kernels import DoubleCompute
 from tests.mpi.jobs import skip_or_fail
 from tests.processes import LIMIT
-from tests.unit.test_launch_placement import machine, with_gpus
+from tests.unit.test_placement import machine, with_gpus
 
 from collbench import workloads
 from collbench.bindings.gpu import cupy_device

@@ -1,12 +1,15 @@
-"""Engine `host`: environments beside images, what ranks are told there, and processes that end with their world."""
+"""The engine host: environments, what ranks are told, others on the machine, memory."""
 
 from __future__ import annotations
 
 import os
+import pwd
 import re
 import signal
 import subprocess
 import sys
+import tempfile
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,34 +18,45 @@ import msgspec
 import pytest
 from tests.processes import wait_for
 from tests.unit.made_programs import gone, written
+from tests.unit.test_launch_campaign import PLAN
 
 from collbench.errors import CollbenchError, Interrupted, PlanError
-from collbench.launch import engines, job, launchers
-from collbench.launch.cells import LaunchCell
+from collbench.launch import engines, expansion, job, launchers
+from collbench.launch.cells import LaunchCell, cases_in
 from collbench.launch.engines import host
+from collbench.launch.engines.docker.spec import layout_of
 from collbench.launch.engines.fake import contents
 from collbench.launch.engines.host import HostSession, find_environment, probe
 from collbench.launch.engines.spec import Stack, WorldSpec
-from collbench.launch.folders import folders_in
+from collbench.launch.expansion import buffers, refuse_too_large
+from collbench.launch.folders import UNPRIVILEGED, disturbances, folders, folders_in, sign, user_inside
 from collbench.launch.live_world import user_of
 from collbench.launch.overrides import NO_OVERRIDES, Overrides
-from collbench.launch.placement import place
+from collbench.launch.placement import Placement, place
 from collbench.launch.probe import Contents
-from collbench.launch.rank_environment import places
+from collbench.launch.rank_environment import (
+    SHM_FOLDER,
+    notes,
+    places,
+    refuses_cma,
+    shares_hostname,
+    shm_shortage,
+    variables,
+)
 from collbench.launch.stacks import stack_of
 from collbench.launch.waiting import LONGEST_LINE, Log
 from collbench.machine.topology import Core, Topology
 from collbench.schema.plan import Plan
 
 MACHINE = Topology(tuple(Core(number) for number in range(2)))
-PLAN = Plan(collectives=("allreduce",), images=("openmpi",), policies=("host",), oversubscribe=True)
+PLAN_ENGINE = Plan(collectives=("allreduce",), images=("openmpi",), policies=("host",), oversubscribe=True)
 ENGINE = engines.get("host")
 
 
 def world(place_for_it: Path, ranks: int = 2, vendor: str = "openmpi") -> WorldSpec:
     cell = LaunchCell(vendor, "host", None, ranks, engine="host")
     stack = Stack(launchers.get(vendor, vendor), "/environment of/mine")
-    return WorldSpec("host", "host-0", "boot/1/2/3", cell, place(MACHINE, cell, PLAN), stack,
+    return WorldSpec("host", "host-0", "boot/1/2/3", cell, place(MACHINE, cell, PLAN_ENGINE), stack,
                      folders_in(place_for_it), (1000, 1000))  # fmt: skip
 
 
@@ -57,7 +71,7 @@ def environment(folder: Path) -> Path:
 
 
 def test_the_machine_is_this_one_and_the_user_is_the_driver(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    assert {core.number for core in ENGINE.site(PLAN).machine.cores} == os.sched_getaffinity(0)
+    assert {core.number for core in ENGINE.site(PLAN_ENGINE).machine.cores} == os.sched_getaffinity(0)
     here = world(tmp_path)
     assert user_of(here.cell) == (os.getuid(), os.getgid())
     assert (ENGINE.ladder, ENGINE.starts_ranks, ENGINE.start_seconds[1]) == ((), False, 0.0)
@@ -129,7 +143,7 @@ def test_the_environments_beside_all_images_are_asked_once_each(
         LaunchCell(image, "host", None, ranks, engine="host") for image in ("openmpi", "mpich") for ranks in (1, 2)
     ]
     looks = HostSession(lambda: None).look(
-        PLAN, {cell: place(MACHINE, cell, PLAN) for cell in cells}, {"mpich": "torch"}
+        PLAN_ENGINE, {cell: place(MACHINE, cell, PLAN_ENGINE) for cell in cells}, {"mpich": "torch"}
     )
     assert asked == [(Path(sys.prefix), "openmpi"), (Path(sys.prefix), "torch")]
     look = looks.by_image["openmpi"]
@@ -165,7 +179,7 @@ def test_told_to_stop_no_further_environment_is_asked(monkeypatch: pytest.Monkey
     monkeypatch.setattr(host, "probe", lambda *_: pytest.fail("was asked"))
     cell = LaunchCell("openmpi", "host", None, 2, engine="host")
     with pytest.raises(Interrupted):
-        HostSession(stop).look(PLAN, {cell: place(MACHINE, cell, PLAN)}, {})
+        HostSession(stop).look(PLAN_ENGINE, {cell: place(MACHINE, cell, PLAN_ENGINE)}, {})
 
 
 @pytest.mark.parametrize(("held", "has"), [("mpich", "mpich"), ("", "no library that can be started")])
@@ -175,7 +189,7 @@ def test_an_environment_with_another_library_is_refused_with_what_would_help(
     monkeypatch.setattr(host, "probe", lambda where, wanted, benchmarks, given: contents(held))
     cell = LaunchCell("openmpi", "host", None, 2, engine="host")
     with pytest.raises(PlanError) as caught:
-        HostSession(lambda: None).look(PLAN, {cell: place(MACHINE, cell, PLAN)}, {})
+        HostSession(lambda: None).look(PLAN_ENGINE, {cell: place(MACHINE, cell, PLAN_ENGINE)}, {})
     assert str(caught.value).startswith(
         f"policy host: image openmpi stands for openmpi, and the environment {find_environment('openmpi', None)} holds "
         f'{has}. Name one that holds the same: environments = {{ openmpi = "PATH" }}; or make one (python3 -m venv '
@@ -331,3 +345,226 @@ def test_a_child_in_a_session_of_its_own_ends_too(tmp_path: Path, monkeypatch: p
     child = written(pid)
     found.end()
     assert gone(child)
+
+
+# What a launch says of others on its machine, and who the user inside is ----------------------------------------------
+
+PLAN_NEIGHBOURS = Plan(collectives=("allreduce",), images=("mpich",))
+
+
+@pytest.fixture
+def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+
+
+def on_cores(*numbers: int) -> Placement:
+    return place(
+        Topology(tuple(map(Core, numbers))), LaunchCell("mpich", "single", "strict", len(numbers)), PLAN_NEIGHBOURS
+    )
+
+
+@pytest.mark.usefixtures("temporary")
+def test_a_launch_on_the_same_cores_is_said_as_long_as_it_lives(tmp_path: Path) -> None:
+    with folders(PLAN_NEIGHBOURS.of_world(), user_inside(), "0-2"):
+        (line,) = disturbances([on_cores(1, 2), on_cores(3)])
+        assert line.startswith(f"another launch runs on cores 1-2 ({tmp_path}/collbench-")
+        assert "core 0 (" in disturbances([on_cores(0)])[0]
+        assert disturbances([on_cores(3, 4)]) == []
+    assert disturbances([on_cores(1, 2)]) == []
+
+
+@pytest.mark.usefixtures("temporary")
+@pytest.mark.parametrize("said", [None, "", "0-", "0-99999999999", "none", "0\n1", "\udcff"])
+def test_what_somebody_else_left_there_is_not_believed(tmp_path: Path, said: str | None) -> None:
+    folder = tmp_path / "collbench-odd"
+    folder.mkdir()
+    if said is None:
+        os.mkfifo(folder / "cores")
+    else:
+        (folder / "cores").write_text(said, encoding="utf-8", errors="surrogateescape")
+    with sign(folder):
+        assert disturbances([on_cores(0, 1)]) == []
+
+
+@pytest.mark.usefixtures("temporary")
+def test_a_driver_that_is_root_starts_ranks_as_nobody_on_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The folders that ranks write to are open to this number, also on the host."""
+    monkeypatch.setattr(os, "getuid", lambda: 0)
+    assert user_inside() == (UNPRIVILEGED, UNPRIVILEGED)
+    with pytest.raises(KeyError):
+        pwd.getpwuid(user_inside()[0])
+    known = {UNPRIVILEGED, UNPRIVILEGED + 1}
+
+    def look_up(number: int) -> str:
+        if number not in known:
+            raise KeyError(number)
+        return "somebody"
+
+    monkeypatch.setattr(pwd, "getpwuid", look_up)
+    assert user_inside() == (UNPRIVILEGED + 2, UNPRIVILEGED + 2)
+
+
+@pytest.mark.usefixtures("temporary")
+def test_another_driver_starts_them_as_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "getuid", lambda: 4711)
+    monkeypatch.setattr(os, "getgid", lambda: 42)
+    assert user_inside() == (4711, 42)
+
+
+# Buffers that do not fit are refused before a world is started --------------------------------------------------------
+
+MULTI = msgspec.structs.replace(PLAN, policies=("multi",), launches=1)
+
+
+def test_buffers_are_counted_rank_by_rank() -> None:
+    def of(name: str, in_place: bool = False, ranks: int = 3, root: int = 0) -> int:
+        plan = Plan(collectives=(name,), images=("openmpi",), sizes=("120",), in_place=(in_place,),
+                          ranks=(ranks,), roots=(root,), policies=("multi",), engine="fake")  # fmt: skip
+        ((case,),) = (cases_in(plan, LaunchCell("openmpi", "multi", "strict", ranks)),)
+        return buffers(case)  # type: ignore[arg-type]
+
+    assert of("allreduce") == 3 * 2 * 120
+    assert of("allreduce", in_place=True) == 3 * 120
+    assert of("allgather") == 3 * (1 + 3) * 32, "120 B are three blocks of 32 B, rounded to whole ones"
+    assert of("allgather", in_place=True) == 3 * 3 * 32
+    assert of("gather", root=2) == 3 * 32 + 3 * 32
+    assert of("barrier") == 0
+
+
+def test_programs_and_gpus_look_for_themselves(monkeypatch: pytest.MonkeyPatch) -> None:
+    cell = LaunchCell("openmpi", "multi", "strict", 2, engine="fake")
+    cases = {cell: cases_in(MULTI, cell)}
+    monkeypatch.setattr(expansion, "available_bytes", lambda: 1)
+    with pytest.raises(PlanError, match=r"^openmpi multi strict, 2 ranks: bcast of 16 B needs .* and 1 B are free\."):
+        refuse_too_large(MULTI, cases)
+    refuse_too_large(msgspec.structs.replace(MULTI, device="gpu"), cases)
+    monkeypatch.setattr(expansion, "available_bytes", lambda: None)
+    refuse_too_large(MULTI, cases)
+    needed = max(buffers(case) for case in cases[cell])  # type: ignore[arg-type]
+    enough = next(free for free in range(needed, 2 * needed) if free * 0.95 >= needed)
+    refuse_too_large(MULTI, cases, free=enough)
+    with pytest.raises(PlanError):
+        refuse_too_large(MULTI, cases, free=enough - 1)
+
+
+def test_a_training_that_does_not_fit_says_what_would_make_it_smaller() -> None:
+    training = {"name": "ddp", "network": "resnet50", "batch": 1 << 20}
+    plan = Plan(images=("torch",), benchmarks=(training,), ranks=(2,), policies=("multi",), engine="fake")
+    cell = LaunchCell("torch", "multi", "strict", 2, engine="fake")
+    with pytest.raises(PlanError, match=r"batch=1048576 .* needs .* TiB .* Lower the batch or the number of ranks\.$"):
+        refuse_too_large(plan, {cell: cases_in(plan, cell)}, free=1 << 40)
+
+
+# What a rank finds around it ------------------------------------------------------------------------------------------
+
+MACHINE_ENVIRONMENT = Topology(tuple(Core(n) for n in range(4)))
+PLAN_ENVIRONMENT = Plan(collectives=("allreduce",), images=("mpich",), oversubscribe=True)
+MPICH, OPENMPI = launchers.get("mpich", "x"), launchers.get("openmpi", "x")
+
+
+def placed(cell: LaunchCell) -> Placement:
+    return place(MACHINE_ENVIRONMENT, cell, PLAN_ENVIRONMENT)
+
+
+def test_open_mpi_takes_an_eighth_of_a_mebibyte_a_rank() -> None:
+    side = Stack(launchers.get("openmpi", "x"), "x")
+    for ranks, short in ((512, False), (513, True)):
+        cell = LaunchCell("openmpi", "multi", "strict", ranks)
+        assert (shm_shortage(cell, placed(cell), side) is not None) == short
+
+
+def test_what_a_step_makes_a_library_do_is_said_beside_the_number() -> None:
+    side = Stack(MPICH, "collbench/mpich", refused=frozenset({"process_vm_readv"}))
+    strict = LaunchCell("mpich", "multi", "strict", 2)
+    assert refuses_cma(strict, placed(strict), side)
+    assert any("MPIR_CVAR_CH4_CMA_ENABLE=0" in note for note in notes(strict, placed(strict), side))
+    for other in (
+        replace(strict, isolation="ipc"),
+        replace(strict, policy="single"),
+        replace(strict, policy="host", isolation=None),
+    ):
+        assert not refuses_cma(other, placed(other), side)
+    assert not refuses_cma(strict, placed(strict), replace(side, refused=frozenset()))
+    kcmp = Stack(OPENMPI, "collbench/openmpi", refused=frozenset({"kcmp"}))
+    multi = LaunchCell("openmpi", "multi", "strict", 2)
+    assert notes(multi, placed(multi), kcmp) == ("kcmp refused at this step: openmpi copies twice",)
+    both = Stack(OPENMPI, "collbench/openmpi", refused=frozenset({"kcmp", "process_vm_readv"}))
+    assert notes(multi, placed(multi), both)[0].startswith("process_vm_readv and kcmp refused")
+    net = LaunchCell("openmpi", "single", "net", 2)
+    assert shares_hostname(net, placed(net))
+    assert any("OMPI_MCA_coll=^han" in note for note in notes(net, placed(net), Stack(OPENMPI, "x")))
+
+
+@pytest.mark.parametrize(
+    ("policy", "step", "told"),
+    [("single", "files", True), ("single", "visible", False), ("multi", "files", False), ("host", None, False)],
+)
+def test_open_mpi_in_the_hosts_network_keeps_to_one_interface(policy: str, step: str | None, told: bool) -> None:
+    """Containers with all interfaces of the host refuse each other's connections: the ranks never meet."""
+    cell = LaunchCell("openmpi", policy, step, 2)
+    found = notes(cell, placed(cell), Stack(OPENMPI, "x"))
+    assert any("OMPI_MCA_btl_tcp_if_include=lo" in note for note in found) is told
+    assert ("OMPI_MCA_btl_tcp_if_include" in variables(cell, placed(cell), Stack(OPENMPI, "x"))) is told
+    other = replace(cell, image="mpich")
+    assert not any("if_include" in note for note in notes(other, placed(other), Stack(MPICH, "x")))
+
+
+@pytest.mark.parametrize(
+    ("policy", "step", "apart"),
+    [
+        ("packed:2", "files", True), ("packed:2", "visible", True), ("packed:3", "net", True),
+        ("packed:2", "ipc", False), ("single", "files", False), ("multi", "files", False), ("host", None, False),
+    ],
+)  # fmt: skip
+def test_open_mpi_has_shared_memory_in_each_container_where_names_would_collide(
+    policy: str, step: str | None, apart: bool
+) -> None:
+    cell = LaunchCell("openmpi", policy, step, 4)
+    found = variables(cell, placed(cell), Stack(OPENMPI, "x"))
+    assert (found.get("OMPI_MCA_btl_sm_backing_directory") == SHM_FOLDER) is apart
+    if step is not None:
+        world = made_world(cell, placed(cell), Stack(OPENMPI, "x"))
+        folders = [[mount.target for mount in spec.mounts if mount.kind == "tmpfs"] for spec in layout_of(world).specs]
+        boxes = [targets for spec, targets in zip(layout_of(world).specs, folders, strict=True) if not spec.donates]
+        assert boxes == [[SHM_FOLDER] if apart else []] * len(boxes)
+    other = variables(replace(cell, image="mpich"), placed(cell), Stack(MPICH, "x"))
+    assert SHM_FOLDER not in other.values()
+
+
+def made_world(cell: LaunchCell, placement: Placement, stack: Stack) -> WorldSpec:
+    return WorldSpec("cb1", "cb1-0", "boot/1/2", cell, placement, stack, folders_in(Path("/folder")), (1000, 1000))
+
+
+@pytest.mark.parametrize(
+    "name", ["OMPI_MCA_coll", "OMPI_MCA_btl_sm_backing_directory", "OMPI_MCA_btl_base_verbose", "OMP_NUM_THREADS"]
+)
+def test_the_variables_of_a_plan_win_against_those_of_library_and_launcher(name: str) -> None:
+    cell = LaunchCell("openmpi", "packed:2", "net", 4)
+    plain = Stack(OPENMPI, "x")
+    assert variables(cell, placed(cell), plain)[name] != "chosen"
+    of_plan = replace(plain, overrides=Overrides({name: "chosen"}))
+    assert variables(cell, placed(cell), of_plan)[name] == "chosen"
+    assert not any(note.startswith(f"{name}=") for note in notes(cell, placed(cell), of_plan))
+
+
+@pytest.mark.parametrize(
+    ("policy", "step", "ranks", "short"),
+    [
+        ("multi", "strict", 12, False), ("multi", "strict", 13, True), ("multi", "limits", 13, False),
+        ("single", "strict", 64, False), ("packed:13", "strict", 26, True), ("single", "ipc", 250, True),
+        ("single", "files", 250, False), ("multi", "files", 250, False),
+    ],
+)  # fmt: skip
+def test_a_shared_memory_that_is_too_small_is_known(policy: str, step: str, ranks: int, short: bool) -> None:
+    """64 MiB of Docker's own hold 12 ranks of MPICH; with one ipc namespace all ranks share one /dev/shm."""
+    side = Stack(MPICH, "collbench/mpich")
+    cell, host = LaunchCell("mpich", policy, step, ranks), LaunchCell("mpich", "host", None, 250)
+    assert (shm_shortage(cell, placed(cell), side) is not None) == short
+    assert shm_shortage(host, placed(host), side) is None
+
+
+def test_the_hosts_shared_memory_is_no_advice_where_there_is_too_little() -> None:
+    side = Stack(MPICH, "collbench/mpich")
+    for step, advice in (("strict", "Use the step limits, or fewer ranks"), ("ipc", "Use fewer ranks")):
+        cell = LaunchCell("mpich", "multi", step, 250)
+        assert advice in (shm_shortage(cell, placed(cell), side) or "")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 import pytest
-from tests.unit.test_launch_placement import cells_of, machine, with_gpus
+from tests.unit.test_placement import cells_of, machine, with_gpus
 
 from collbench.errors import PlanError
 from collbench.launch.campaign import PreparedCampaign, finished

@@ -247,9 +247,9 @@ def test_a_library_that_performs_in_the_call_takes_the_job_along() -> None:
         measured(case(ranks=1), change=preparing(broken))
 
 
-def test_trouble_that_the_library_met_ends_all_ranks_with_the_case_named() -> None:
+def test_async_error_that_the_library_met_ends_all_ranks_with_the_case_named() -> None:
     def troubled(session: Any) -> None:
-        session.trouble = lambda: "remote error" if session.world.rank == 1 else None
+        session.async_error = lambda: "remote error" if session.world.rank == 1 else None
 
     with pytest.raises(AgreedError) as caught:
         measured(case(), change=troubled)

@@ -1,4 +1,4 @@
-"""`collbench model` from files to text: made-up runs, questions that can be answered, and those that cannot."""
+"""The command model: made-up runs, questions that can be answered, and those that cannot."""
 
 from __future__ import annotations
 

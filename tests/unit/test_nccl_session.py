@@ -35,7 +35,7 @@ def ask(made: Any) -> object:
 
 @pytest.mark.parametrize(
     ("act", "name"),
-    [(ask, "get"), (lambda made: made.close(), "close"), (lambda made: made.start_over(), "drop")],
+    [(ask, "get"), (lambda made: made.close(), "close"), (lambda made: made.reset(), "drop")],
 )
 def test_who_is_halted_asks_nothing_of_communicators(act: Callable[[Any], object], name: str) -> None:
     """Another thread is freeing them; this one blocks until the process ends."""

@@ -1,23 +1,31 @@
-"""What is built and installed is enough: plans and images are found by name, far from any clone."""
+"""The package: what is shipped and installed, with a compiler or without."""
 
 from __future__ import annotations
 
 import io
+import json
 import os
 import shutil
 import subprocess
 import sys
 import tarfile
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
+from subprocess import CompletedProcess
 from typing import Any
 
 import pytest
 from tests.processes import LIMIT
 
+from collbench.cli import cli
+from collbench.errors import PlanError, RequestError
+from collbench.launch import shipped
+from collbench.launch.engines.docker import images
+from collbench.launch.engines.docker.images import Recipe, pack
 from collbench.launch.probe import sources
-
-pytestmark = pytest.mark.slow  # every test starts programs
+from collbench.launch.shipped import dockerfiles, find_dockerfile, find_layer, find_plan, plans
+from collbench.schema.plan import load_launch_plan
 
 ROOT = Path(__file__).parents[2]
 #: What a build may need of the clone, as Git has it: nothing that was built here.
@@ -87,11 +95,13 @@ def told(installed: Path, folder: Path, *arguments: str) -> str:
     return done.stdout
 
 
+@pytest.mark.slow
 def test_the_package_is_the_installed_one(installed: Path, tmp_path: Path) -> None:
     done = run(installed, tmp_path, "-c", "import collbench, collbench.timing._loop as loop; print(loop.__file__)")
     assert done.stdout.strip() == str(installed / "collbench" / "timing" / "_loop.abi3.so"), done.stderr
 
 
+@pytest.mark.slow
 def test_the_kernels_of_programs_are_installed(installed: Path) -> None:
     folder = "collbench/workloads/gpu"
     assert {path.name for path in (installed / folder).glob("*.cu")} == {
@@ -99,6 +109,7 @@ def test_the_kernels_of_programs_are_installed(installed: Path) -> None:
     }
 
 
+@pytest.mark.slow
 def test_benchmarks_have_their_tables(installed: Path, tmp_path: Path) -> None:
     table = "from collbench.workloads.dl.deepbench import TABLE, table; print(TABLE, *table())"
     done = run(installed, tmp_path, "-c", table)
@@ -106,11 +117,13 @@ def test_benchmarks_have_their_tables(installed: Path, tmp_path: Path) -> None:
     assert (Path(path).is_relative_to(installed), kinds) == (True, ["gemm", "conv", "rnn", "all_reduce"]), done.stderr
 
 
+@pytest.mark.slow
 def test_the_code_that_measures_is_known_by_the_hash_of_its_clone(installed: Path, tmp_path: Path) -> None:
     done = run(installed, tmp_path, "-c", "from collbench.launch.probe import sources; print(sources())")
     assert done.stdout.strip() == sources(), done.stderr
 
 
+@pytest.mark.slow
 def test_plans_are_found_by_name(installed: Path, tmp_path: Path) -> None:
     *listed, last = told(installed, tmp_path, "plan").splitlines()
     assert {line.split()[2] for line in listed} == {path.stem for path in (ROOT / "launch").glob("*.toml")}
@@ -122,6 +135,7 @@ def test_plans_are_found_by_name(installed: Path, tmp_path: Path) -> None:
         assert "/nowhere/docker.sock" in launched.stderr  # the plan was read, and its engine asked for
 
 
+@pytest.mark.slow
 def test_an_image_is_built_from_what_is_installed(installed: Path, tmp_path: Path) -> None:
     shown = told(installed, tmp_path, "image", "build", "openmpi", "--dry-run", "--base", "debian:bookworm-slim")
     first, *files, last, command = shown.splitlines()
@@ -160,6 +174,7 @@ def context_of(installed: Path, into: Path) -> Path:
     return into
 
 
+@pytest.mark.slow
 def test_what_an_image_is_given_holds_what_its_dockerfile_copies_and_installs_with_the_loop(
     installed: Path, tmp_path: Path
 ) -> None:
@@ -176,6 +191,7 @@ def files(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
+@pytest.mark.slow
 def test_a_wheel_of_the_sdist_holds_the_same(wheel: Path, tmp_path: Path) -> None:
     sdist = built("sdist", copied(tmp_path / "clone"), tmp_path)
     with tarfile.open(sdist) as tar:
@@ -183,3 +199,157 @@ def test_a_wheel_of_the_sdist_holds_the_same(wheel: Path, tmp_path: Path) -> Non
     (tree,) = (tmp_path / "sdist").iterdir()
     with zipfile.ZipFile(wheel) as first, zipfile.ZipFile(built("wheel", tree, tmp_path)) as second:
         assert sorted(first.namelist()) == sorted(second.namelist())
+
+
+# Names of plans and images --------------------------------------------------------------------------------------------
+
+Collbench = Callable[..., CompletedProcess[str]]
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty folder."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.usefixtures("here")
+def test_in_a_clone_names_are_those_of_its_folders() -> None:
+    assert find_plan("quick") == ROOT / "launch" / "quick.toml"
+    assert find_dockerfile("mpich") == ("mpich", ROOT / "containers" / "mpich.Dockerfile")
+    assert list(plans()) == sorted(path.stem for path in (ROOT / "launch").iterdir())
+    assert dockerfiles() == {
+        path.name.removesuffix(".Dockerfile"): path for path in sorted((ROOT / "containers").glob("*.Dockerfile"))
+    }
+    assert {"mpich", "openmpi", "openmpi-cuda", "tools", "torch"} <= set(dockerfiles())
+    assert find_layer("sshd") == ROOT / "containers" / "with" / "sshd.Dockerfile"
+    with pytest.raises(RequestError, match=r"^--with ssh: unknown\. Did you mean sshd\? There are: sshd\.$"):
+        find_layer("ssh")
+
+
+@pytest.mark.usefixtures("here")
+def test_no_shipped_plan_measures_what_compare_refuses() -> None:
+    """Of several numbers of hosts, `auto` chooses another timing gate for one host than for two."""
+    several = [load_launch_plan(path) for path in plans().values() if "hosts = [" in path.read_text(encoding="utf-8")]
+    assert several
+    assert all(plan.gate != "auto" for plan in several)
+
+
+@pytest.mark.usefixtures("here")
+def test_a_file_wins_over_a_name_and_a_folder_does_not(here: Path) -> None:
+    (here / "ladder").mkdir()  # as results/ladder is a run
+    (here / "quick").touch()
+    assert find_plan("ladder") == ROOT / "launch" / "ladder.toml"
+    assert find_plan("quick") == Path("quick")
+
+
+@pytest.mark.usefixtures("here")
+@pytest.mark.parametrize("text", ["qick", "launch/quick.toml", "./quick"])
+def test_an_unknown_plan_is_answered_with_the_nearest_and_the_list(text: str) -> None:
+    with pytest.raises(PlanError) as refused:
+        find_plan(text)
+    assert str(refused.value) == (
+        f"plan {text}: no such file, and no plan of this name. Did you mean quick? There are: {', '.join(plans())}."
+    )
+
+
+@pytest.mark.usefixtures("here")
+def test_an_unknown_image_is_answered_with_the_nearest_and_the_list() -> None:
+    for text in ("openmp", "containers/openmp.Dockerfile"):
+        with pytest.raises(RequestError) as refused:
+            find_dockerfile(text)
+        assert str(refused.value) == (
+            f"image {text}: no such Dockerfile, and no image of this name. "
+            f"Did you mean openmpi? There are: {', '.join(dockerfiles())}."
+        )
+
+
+@pytest.mark.usefixtures("here")
+def test_where_nothing_is_shipped_that_is_said(
+    here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As in an image, which is given no plans."""
+    monkeypatch.setattr(shipped, "PACKAGE", here / "lib" / "collbench")
+    cli(["plan"], standalone_mode=False)
+    assert capsys.readouterr().out == "This collbench was installed without plans, as in an image.\n"
+    with pytest.raises(PlanError, match=r"plan quick: no such file, and no plan of this name\. There are: none\."):
+        find_plan("quick")
+
+
+@pytest.mark.usefixtures("here")
+def test_a_dockerfile_of_ones_own_is_named_by_its_path(here: Path) -> None:
+    (here / "site.Dockerfile").touch()
+    assert find_dockerfile("./site.Dockerfile") == ("site", Path("site.Dockerfile"))
+    (here / "My Site.Dockerfile").touch()
+    with pytest.raises(RequestError, match=r"image My Site\.Dockerfile: the image is named like the file"):
+        find_dockerfile("My Site.Dockerfile")
+
+
+@pytest.mark.usefixtures("here")
+def test_plans_are_listed_with_the_command_that_takes_them(collbench: Collbench) -> None:
+    listed = collbench("plan").stdout.splitlines()
+    assert " ".join(listed[0].split()) == "collbench launch choi2021 one container per worker, or one for all"
+    (other,) = (line for line in listed if line.startswith("collbench run "))
+    assert other.split()[2] == "choi2021-gpu-smoke"
+    assert len(listed) == len(plans()) + 1
+    assert listed[-1] == f"To change one, copy it from {ROOT / 'launch'}."
+
+
+@pytest.mark.usefixtures("here")
+def test_a_dry_run_shows_what_only_this_site_has(collbench: Collbench, here: Path) -> None:
+    (here / "ca.pem").touch()
+    (here / "wheels").mkdir()
+    (here / "wheels" / "torch-1-none-any.whl").touch()
+    asked = ("--ca-bundle", "ca.pem", "--wheelhouse", "wheels", "--no-index", "--no-cache", "--cuda", "13")
+    shown = collbench("image", "build", "torch", "--dry-run", *asked).stdout.splitlines()
+    assert "ca.pem" in next(line for line in shown if line.startswith("containers/site/ca.crt "))
+    assert "torch-1" in next(line for line in shown if line.startswith("containers/site/wheels/torch-1-none-any.whl "))
+    assert shown[-1] == (
+        "docker build --file containers/torch.Dockerfile --tag collbench/torch --build-arg NO_INDEX=1 "
+        "--build-arg CUDA=13 --no-cache -"
+    )
+
+
+@pytest.mark.usefixtures("here")
+def test_a_link_to_certificates_is_given_as_what_it_leads_to(here: Path) -> None:
+    """Where a distribution keeps one bundle, its usual paths are links to it."""
+    (here / "bundle").write_text("certificates", encoding="utf-8")
+    (here / "ca.pem").symlink_to(here / "bundle")
+    files = images.prepare("mpich", Recipe(ca_bundle=Path("ca.pem"))).files
+    with tarfile.open(fileobj=io.BytesIO(pack(files))) as tar:
+        member = tar.extractfile("containers/site/ca.crt")
+        assert member is not None
+        assert member.read() == b"certificates"
+        assert "containers/site/README.md" in tar.getnames()
+
+
+# Without a compiler installation succeeds, and the python driver says why it stands in --------------------------------
+
+#: As if the native loop had never been built.
+UNBUILT = "import sys; sys.modules['collbench.timing._loop'] = None; from collbench.cli import main; main()"
+
+
+def build(tmp_path: Path, compiler: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "setup.py", "build_ext", "--build-temp", tmp_path / "temp", "--build-lib", tmp_path / "lib"],
+        cwd=ROOT, env=os.environ | {"CC": compiler}, capture_output=True, text=True, timeout=LIMIT, check=False,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(("compiler", "built"), [("cc", 1), ("false", 0), ("/no/such/compiler", 0)])
+def test_what_is_in_c_is_built_where_it_can_be_and_only_there(tmp_path: Path, compiler: str, built: int) -> None:
+    done = build(tmp_path, compiler)
+    assert done.returncode == 0, done.stderr
+    assert len(list((tmp_path / "lib").rglob("_loop.abi3.so"))) == built
+    assert len(list((tmp_path / "lib").rglob("_stream.abi3.so"))) == built
+
+
+def test_without_the_loop_python_measures_and_the_record_says_so() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", UNBUILT, "allreduce", "-e", "8", "-n", "5", "--style", "json", "--backend", "fake"],
+        capture_output=True, text=True, timeout=LIMIT, check=True,
+    )  # fmt: skip
+    (record,) = json.loads(done.stdout)["records"]
+    assert record["case"]["how"]["driver"] == "native"
+    assert record["driver"] == "python"
+    assert record["notes"] == ["driver python: no native loop was built (no C compiler or no Python.h at installation)"]

@@ -107,10 +107,10 @@ class Board:
     def begin(self) -> None:
         self._acts += 1
 
-    def tell(self) -> None:
+    def announce(self) -> None:
         self._failed.add(self._acts)
 
-    def told(self) -> bool:
+    def announced(self) -> bool:
         return self._acts in self._failed
 
 

@@ -1,15 +1,33 @@
+"""Plans: keys, values that are wrong, and what a launch gives to its world."""
+
 from __future__ import annotations
 
+import subprocess
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
+from click.testing import CliRunner
+from tests.contract.test_fake import Kept
+from tests.unit.test_experiment import OPTIONS, MadeBackend, carried_out, found, made, plan
 
+from collbench.bindings.spec import Roles
+from collbench.cli import cli
+from collbench.cli.plan import undecidable
 from collbench.errors import CollbenchError, PlanError
 from collbench.launch.engines.slurm.site import SlurmSite
+from collbench.launch.expansion import expand
 from collbench.launch.site import read_site
+from collbench.machine.topology import Core, Topology
+from collbench.run.experiment import plan_experiment
+from collbench.run.measure import measure
+from collbench.run.sampling import Fixed, Method, StopRule
 from collbench.schema.axes import MOST_SIZES, Sizes, sizes_in_bytes
-from collbench.schema.plan import Plan, check_plan, load_plan
+from collbench.schema.plan import Plan, check_plan, load_launch_plan, load_plan
+
+__all__ = ["made"]  # fixtures
 
 
 def written(tmp_path: Path, text: str) -> Path:
@@ -184,3 +202,283 @@ def test_a_plan_that_is_nested_too_deep(tmp_path: Path, name: str) -> None:
     with pytest.raises(PlanError, match=f"plan {path}: not {path.suffix[1:].upper()}: ") as error:
         load_plan(path)
     assert len(str(error.value).splitlines()) == 1
+
+
+# What a plan says wrongly is named by its key, with what was found and what would work --------------------------------
+
+BASE = 'collectives = ["allreduce"]\nbackends = ["fake"]\n'
+
+
+def written_values(folder: Path, text: str) -> Path:
+    path = folder / "w.toml"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ('ops = "sum"', 'ops: expected a list such as ["sum"], not the string "sum".'),
+        ('iters = "20"', 'iters: expected a whole number, not the string "20".'),
+        ("iters = 1.5", "iters: expected a whole number, not the number 1.5."),
+        ("iters = [1]", "iters: expected a whole number, not a list."),
+        ("iters = true", "iters: expected a whole number, not true."),
+        ("iters = 2026-11-22", 'iters: expected a whole number, not "2026-11-22".'),
+        ("budget = []", "budget: expected a string or a number, not a list."),
+        ("share_gpu = 1", "share_gpu: expected true or false, not the number 1."),
+        ("registered = 1", "registered: expected a list such as [false], not the number 1."),
+        ("registered = [1]", "registered: expected true or false, not the number 1."),
+        ('drivers = "rust"', 'drivers: expected a list such as ["native"], not the string "rust".'),
+        ('staging = ["both"]', 'staging "both": choose one of pageable, pinned.'),
+        ("staging = [1]", 'staging: expected "pageable" or "pinned", not the number 1.'),
+        ('unusable = "maybe"', 'unusable "maybe": choose one of refuse, skip.'),
+        ('thread_level = "some"', 'thread_level "some": choose one of single, funneled, serialized, multiple.'),
+        ("benchmarks = 1", "benchmarks: expected a list, not the number 1."),
+        ("benchmarks = [1]", "benchmarks: expected a string or a table, not the number 1."),
+        ("[[benchmarks]]\nn = [[]]", "benchmarks.n: expected a string or a number or true or false, not a list."),
+        ("sizes = 8", "sizes: expected a table or a list such as [8], not the number 8."),
+        ("sizes = [1.5]", "sizes: expected a string or a whole number, not the number 1.5."),
+        ("sizes = { min = 1.5 }", "sizes.min: expected a string or a whole number, not the number 1.5."),
+        (f"iters = '{'9' * 80}'", f'iters: expected a whole number, not the string "{"9" * 39} ....'),
+    ],
+)  # fmt: skip
+def test_values_of_another_type(tmp_path: Path, line: str, message: str) -> None:
+    path = written_values(tmp_path, BASE + line)
+    with pytest.raises(PlanError) as refused:
+        load_plan(path)
+    assert str(refused.value) == f"plan {path}: {message}"
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ('cores_per_rank = "all"', 'cores_per_rank: expected a whole number or "share", not the string "all".'),
+        ('affinity = ["middle"]', 'affinity "middle": choose one of near, far.'),
+        ("environments = { openmpi = 1 }", "environments.openmpi: expected a string, not the number 1."),
+        ('image_backends = { openmpi = "mpi" }',
+         'image_backends.openmpi: expected a list such as ["mpi"], not the string "mpi".'),
+    ],
+)  # fmt: skip
+def test_values_of_launch_plans(tmp_path: Path, line: str, message: str) -> None:
+    path = written_values(tmp_path, f'images = ["openmpi"]\ncollectives = ["bcast"]\n{line}')
+    with pytest.raises(PlanError) as refused:
+        load_launch_plan(path)
+    assert str(refused.value) == f"plan {path}: {message}"
+
+
+def refusal(*arguments: str) -> str:
+    return str(CliRunner().invoke(cli, list(arguments)).exception)
+
+
+def test_a_launch_plan_is_not_one_for_run() -> None:
+    assert refusal("run", "quick").endswith("quick.toml: is a launch plan (it has images). Use: collbench launch quick")
+
+
+@pytest.mark.parametrize("command", ["launch", "plan"])
+def test_a_plan_for_run_is_not_one_for_launch(tmp_path: Path, command: str) -> None:
+    path = written_values(tmp_path, BASE)
+    assert refusal(command, str(path)) == (
+        f"plan {path}: is a plan for one world (a launch plan has images). Use: collbench run {path}"
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "lacks images; a launch plan names them"),
+        ('policies = ["host"]', "lacks images; a launch plan names them"),
+        ('imagse = ["openmpi"]', "unknown key 'imagse'. Did you mean images?"),
+    ],
+)
+def test_a_launch_plan_without_images(tmp_path: Path, text: str, message: str) -> None:
+    with pytest.raises(PlanError) as refused:
+        load_launch_plan(written_values(tmp_path, text))
+    assert str(refused.value).startswith(f"plan {tmp_path / 'w.toml'}: {message}")
+
+
+# Launch plans ---------------------------------------------------------------------------------------------------------
+
+#: Those that are not for `collbench run`.
+READY = [
+    path for path in sorted(Path(__file__).parents[2].joinpath("launch").glob("*.toml")) if "smoke" not in path.stem
+]
+
+
+def written_plan(folder: Path, more: str) -> Path:
+    path = folder / "plan.toml"
+    path.write_text(f'collectives = ["bcast"]\n{more}\n', encoding="utf-8")
+    return path
+
+
+@pytest.mark.parametrize("path", READY, ids=lambda path: path.stem)
+def test_the_ready_plans_can_be_read(path: Path) -> None:
+    assert load_launch_plan(path).images
+
+
+MACHINE = Topology(tuple(Core(number) for number in range(4)))
+
+#: Under the three default policies.
+MANY = [f"site/i{number}" for number in range(400)]
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        ("", "is a plan for one world (a launch plan has images). Use: collbench run"),
+        ('images = ["openmpi"]\npolicy = ["single"]', "unknown key 'policy'. Did you mean policies"),
+        ('images = ["openmpi"]\npolicies = ["packed:0"]', "policy 'packed:0': not a name of a policy. Write single"),
+        ('images = ["openmpi"]\npolicies = ["single; x"]', "policy 'single; x': not a name of a policy"),
+        ('images = ["openmpi"]\npolicies = ["multi/far"]', "policy 'multi/far': not a name of a policy"),
+        ('images = ["a; rm -rf /"]', "not a name of an image"),
+        ('images = ["$(touch x)"]', "not a name of an image"),
+        ('images = ["-v/:/host"]', "not a name of an image"),
+        ('images = ["localhost:x/openmpi"]', "not a name of an image"),
+        ('images = []', "images: the list is empty"),
+        ('images = ["openmpi"]\nranks = [0]', "ranks 0: must be from 1 to 256"),
+        ('images = ["openmpi"]\nworkers = [2]\nranks = [2]', "ranks and workers: both say how large"),
+        ('images = ["openmpi"]\nservers = [2]', "servers: counts the servers of worlds with workers"),
+        ('images = ["openmpi"]\nworkers = [2]\nservers = [256]', "servers 256: must be from 1 to 255"),
+        ('images = ["openmpi"]\nspare = "all"', "spare"),
+        ('images = ["openmpi"]\nworkers = [2]\nroots = [1]', "with workers the server is rank 0"),
+        ('images = ["openmpi"]\nworkers = [256]', "workers 256: must be from 1 to 255"),
+        ('images = ["openmpi"]\ncores_per_rank = 0', "cores_per_rank 0: must be from 1 to 256"),
+        ('images = ["openmpi"]\nimage_backends = { torch = ["torch-gloo"] }', "'torch' is none of the images openmpi"),
+        ('images = ["openmpi"]\nlaunches = 0', "launches 0: must be from 1"),
+        (f"images = {MANY}\nranks = {[*range(1, 251)]}", "make up to 300,000 cells, and a plan has at most 5,000"),
+        (f"images = {MANY}\nlaunches = 1000", "make up to 1,200,000 starts, and a plan has at most 100,000"),
+        ('images = ["openmpi"]\nenvironments = { mpich = "x" }', "'mpich' is none of the images openmpi"),
+    ],
+)  # fmt: skip
+def test_what_is_refused(tmp_path: Path, more: str, message: str) -> None:
+    path = written_plan(tmp_path, more)
+    with pytest.raises(PlanError, match=f"plan {path}") as caught:
+        load_launch_plan(path)
+    assert message in str(caught.value)
+
+
+def test_the_inner_plan_is_what_one_world_measures(tmp_path: Path) -> None:
+    plan = load_launch_plan(written_plan(tmp_path, 'images = ["openmpi"]\nbudget = "2s"\nlaunches = 3'))
+    assert plan.of_world().budget_seconds == 2
+    assert not plan.of_world().images and "launches" not in plan.of_world().document
+
+
+def test_images_are_named_as_docker_does(tmp_path: Path) -> None:
+    names = ["openmpi", "site/mpi:5.0", "localhost:5000/a/b", "ghcr.io/x/y@sha256:" + "0" * 64]
+    assert load_launch_plan(written_plan(tmp_path, f"images = {names}")).images == tuple(names)
+
+
+def test_a_plan_says_when_its_launches_give_no_verdicts(tmp_path: Path) -> None:
+    """A host against two policies at so many sizes: six launches are enough for any number of cells."""
+    for sizes, launches, said in (
+        (12, 5, "5 launches give no verdicts: launches = 6 can"), (12, 6, None), (13, 6, None),
+        (13, 1, "one launch gives no verdicts: 26 comparisons take launches = 6"),
+    ):  # fmt: skip
+        path = tmp_path / "plan.toml"
+        listed = ", ".join(f'"{8 * size + 8}"' for size in range(sizes))
+        path.write_text(
+            f'collectives = ["allreduce"]\nimages = ["openmpi"]\nsizes = [{listed}]\nlaunches = {launches}\n'
+        )
+        found = undecidable(expand(load_launch_plan(path), lambda engine: MACHINE))
+        assert found is None if said is None else said in (found or "")
+
+
+def test_a_title_steers_no_terminal(tmp_path: Path, collbench: Callable[..., subprocess.CompletedProcess[str]]) -> None:
+    path = written_plan(tmp_path, 'images = ["openmpi"]\npolicies = ["host"]\ntitle = "a\\u001b[2J\\nb\\u202ec"')
+    shown = collbench("plan", path)
+    assert shown.returncode == 0, shown.stderr
+    assert shown.stdout.startswith("a\\x1b[2J\\x0ab\\u202ec: 1 cell, ")
+
+
+# The plan that a launch gives to its world ----------------------------------------------------------------------------
+
+
+def world_plan(asked: Plan, measured: list[int], brief: list[int]) -> Plan:
+    """The plan of a launch that executes these of its cases, by number."""
+    identities = plan_experiment(asked, OPTIONS, ()).identities
+    return asked.of_world([identities[number] for number in measured], [identities[number] for number in brief])
+
+
+def test_a_launch_of_some_cases_has_their_records_and_the_plan_s_order(made: Callable[..., None]) -> None:
+    """The brief ones are executed in their places, with one sample that nobody gets; the rest is not prepared."""
+    prepared: list[int] = []
+
+    def listening(session: Any) -> None:
+        prepare = session.prepare
+
+        def heard(case: Any, *rest: Any) -> Any:
+            if session.world.rank == 0 and case.size:  # not the barrier of the gate
+                prepared.append(case.size)
+            return prepare(case, *rest)
+
+        session.prepare = heard
+
+    began: list[int] = []
+
+    class Begun(Kept):
+        def begin(self, manifest: Any, cases: int) -> None:
+            super().begin(manifest, cases)
+            began.append(cases)
+
+    made(MadeBackend(change=listening))
+    asked = plan(sizes=("8", "16", "32", "64", "128"))
+    kept = carried_out(world_plan(asked, [4, 1], [2]), kept=Begun())
+    assert found(kept.records) == [("one", 16, "ok", None), ("one", 128, "ok", None)]
+    assert prepared == [16, 32, 128]
+    assert began == [2]
+    assert [samples.shape for samples in kept.samples if samples is not None] == [(2, 2)] * 2
+
+
+def test_a_brief_execution_has_one_sample(made: Callable[..., None], monkeypatch: pytest.MonkeyPatch) -> None:
+    rules: list[StopRule] = []
+
+    def heard(case: Any, row: Any, session: Any, method: Method, *rest: Any) -> Any:
+        if session.world.rank == 0:
+            rules.append(method.stop)
+        return measure(case, row, session, method, *rest)
+
+    monkeypatch.setattr("collbench.run.experiment.measure", heard)
+    made(MadeBackend())
+    carried_out(world_plan(plan(), [1], [0]))
+    assert rules == [Fixed(1), Fixed(2)]
+
+
+def test_a_backend_of_which_nothing_is_executed_is_not_started(made: Callable[..., None]) -> None:
+    first, second = MadeBackend(), MadeBackend("two", late="no GPU")
+    made(first, second)
+    kept = carried_out(world_plan(plan("one", "two"), [0], []))
+    assert found(kept.records) == [("one", 8, "ok", None)]
+    assert second.given == []
+    kept = carried_out(world_plan(plan("one", "two", unusable="skip"), [1, 2], [3]))
+    assert found(kept.records) == [("one", 16, "ok", None), ("two", 8, "skipped", "no GPU")]
+    missing = MadeBackend("two", why="no GPU")
+    made(first, missing)
+    kept = carried_out(world_plan(plan("one", "two", unusable="skip"), [1], []))
+    assert found(kept.records) == [("one", 16, "ok", None)]
+
+
+def test_what_is_not_executed_is_still_part_of_the_world(made: Callable[..., None]) -> None:
+    """The roles of the ranks, on which GPUs depend, are those of all cases."""
+    backend = MadeBackend()
+    made(backend)
+    both = plan(collectives=("ps_bcast", "bcast"), sizes=("8",), roots=(1,))
+    carried_out(world_plan(both, [0], []))
+    assert [options.roles for options in backend.given] == [Roles(True, frozenset({1}))]
+
+
+# Its file ------------------------------------------------------------------------------------------------------------
+
+
+def test_it_is_read_as_it_was_written(tmp_path: Path, made: Callable[..., None]) -> None:
+    made(MadeBackend())
+    written = world_plan(plan(), [1], [0])
+    assert (len(written.only), len(written.brief)) == (1, 1)
+    (tmp_path / "plan.json").write_bytes(msgspec.json.encode(written.document))
+    assert load_plan(tmp_path / "plan.json") == written
+    (tmp_path / "plan.json").write_bytes(msgspec.json.encode(plan().document))
+    assert load_plan(tmp_path / "plan.json") == plan()
+
+
+def test_a_plan_of_a_user_has_no_such_keys(tmp_path: Path) -> None:
+    (tmp_path / "plan.toml").write_text('collectives = ["bcast"]\nonly = ["0123456789ab"]\n')
+    with pytest.raises(PlanError, match="unknown key 'only'"):
+        load_plan(tmp_path / "plan.toml")

@@ -1,18 +1,37 @@
-"""How many launches a verdict lacks: right for one cell of many, and with the chance that is promised."""
+"""How many launches a verdict lacks: what they could see, what a command suggests, what the next block executes."""
 
 from __future__ import annotations
 
+import itertools
+import json
 import math
+import re
+from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 from scipy.stats import t
+from tests.unit.conftest import Collbench
+from tests.unit.made_gates import SMALL, made_gate
+from tests.unit.made_runs import Entry, experiment, library, made_case, made_cell, spread, write_run
+from tests.unit.made_suite import CPU, write_suite
 
-from collbench.analysis.bounds import Launches, intervals
-from collbench.analysis.compare import judge
-from collbench.analysis.estimate import Estimate, in_logarithms
-from collbench.analysis.planning import CHANCE, MOST, launches_more, power
+from collbench.analysis import planning
+from collbench.analysis.bounds import Launches, in_order, intervals
+from collbench.analysis.compare import Comparison, Reason, judge
+from collbench.analysis.deciding import OpenAtPlace, next_block
+from collbench.analysis.estimate import FEWEST, Estimate, in_logarithms
+from collbench.analysis.own_sides import by_suite
+from collbench.analysis.pairs import Pair
+from collbench.analysis.planning import CHANCE, MOST, false_positives, launches_more, power, smallest
+from collbench.analysis.runs import observe
+from collbench.cli.launch import launch_command
+from collbench.report.page.programs import sentences
+from collbench.report.verdict import ALTERNATELY, EXTEND, what_tells
+from collbench.schema.case import Case
+from collbench.schema.manifest import Until
 
 Sides = NDArray[np.float64]
 
@@ -112,3 +131,323 @@ def test_a_cell_without_an_interval_is_no_part_of_what_launches_decide() -> None
 def test_what_the_clock_leaves_open_does_not_shrink_with_launches() -> None:
     coarse = Estimate(1.0, (0.9, 1.1), 8, resolution=0.04)
     assert power([coarse], 1000, 0.05).differences[0] > math.expm1(0.04)
+
+
+# What so many launches can see ----------------------------------------------------------------------------------------
+
+
+def sides(spread: float, launches: int = 10, cells: int = 3, between: float = 0.0) -> list[Launches]:
+    """Launches of one thing under two names, with a spread within blocks and one between them (shares)."""
+    generator = np.random.default_rng(5)
+    found = []
+    for _ in range(cells):
+        block = generator.normal(0, between, launches)
+        one, other = (np.exp(block + generator.normal(0, spread, launches)) * 1e-5 for _ in range(2))
+        found.append(in_order(one.tolist(), other.tolist()))
+    return found
+
+
+def test_names_that_mean_nothing_are_seldom_called_different() -> None:
+    """Over all swaps of eight blocks about 5 % of them have any cell whose interval excludes equality.
+
+    Not exactly: each interval is that of a test in which the other cells stand at their own locations.
+    """
+    assert 0.02 < false_positives(sides(0.05, launches=8, cells=8)) < 0.06
+
+
+@pytest.mark.slow
+def test_quiet_launches_see_smaller_differences() -> None:
+    quiet, loud = smallest(sides(0.005), 0.02), smallest(sides(0.05), 0.02)
+    assert all(one is not None and one <= 0.03 for one in quiet)
+    assert all(one is not None and one >= 0.05 for one in loud)
+
+
+def test_drift_from_block_to_block_hides_little() -> None:
+    assert all(one is not None and one <= 0.05 for one in smallest(sides(0.005, between=0.3), 0.02))
+
+
+@pytest.mark.slow
+def test_what_no_difference_overcomes_is_none() -> None:
+    assert smallest(sides(3.0), 0.05) == [None] * 3
+
+
+def test_a_difference_is_put_into_one_cell_beside_others_without_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Six launches tell one cell of eight; in launches that spread by more, one of many takes a larger difference."""
+    monkeypatch.setattr(planning, "STEPS", (0.03, 0.04, 0.05, 0.06, 0.07, 0.08, 0.1))
+    assert all(one is not None and one <= 0.1 for one in smallest(sides(0.005, 6, 8), 0.02))
+    alone, among = smallest(sides(0.02, 7, 1), 0.02), smallest(sides(0.02, 7, 12), 0.02)
+    assert alone[0] is not None
+    assert among[0] is None or among[0] > alone[0]
+
+
+# What would tell more of what is undecided ----------------------------------------------------------------------------
+
+BEGINS = EXTEND.partition("{")[0]
+HOST, SINGLE = made_case(image="openmpi"), made_case("single", "strict", image="openmpi")
+
+
+def undecided(seed: int, *cases: Case, launches: int = 9, apart: float = 0.03) -> dict[Case, list[Entry]]:
+    """The second case takes 3 % longer, and launches differ by twice as much."""
+    draw = np.random.default_rng(seed)
+    return {
+        case: [float(1e-5 * np.exp(draw.normal(apart * place, 0.06))) for _ in range(launches)]
+        for place, case in enumerate(cases)
+    }
+
+
+def suggested(out: str, run: Path, command: str = "launch") -> list[int]:
+    """The numbers of launches that a run is to get."""
+    asked = re.compile(
+        rf"\* next: collbench {command} .*--resume {re.escape(str(run))} --until decided --launches ([0-9]+)"
+    )
+    return [int(match[1]) for line in out.splitlines() if (match := asked.match(line))]
+
+
+def verdicts(compare: Collbench, run: Path, *flags: str) -> list[str]:
+    document = json.loads(compare(run, "--by", "policy", *flags, "--style", "json").out)
+    return [one["verdict"] for one in document["comparisons"]]
+
+
+@pytest.mark.parametrize("until", ["launches", "decided"])
+def test_a_run_that_launch_made_is_extended(compare: Collbench, tmp_path: Path, until: Until) -> None:
+    made = experiment(("openmpi",), launches=9, until=until)
+    run = write_run(tmp_path / "run", undecided(4, HOST, SINGLE), experiment=made)
+    said = compare(run, "--by", "policy").out
+    assert verdicts(compare, run) == ["unclear"]
+    assert suggested(said, run) == [18] and ALTERNATELY not in said
+
+
+@pytest.mark.parametrize(("seed", "more", "most"), [(1, 11, 18), (20, 1, 14), (3, 60, 14)])
+def test_as_many_are_suggested_as_decide_anything(
+    compare: Collbench, tmp_path: Path, seed: int, more: int, most: int
+) -> None:
+    """Of seven: twice as many decide too few, are more than enough, or would have to be over four times as many."""
+    run = write_run(tmp_path / "run", undecided(seed, HOST, SINGLE, launches=7),
+                    experiment=experiment(("openmpi",), launches=7))  # fmt: skip
+    (one,) = json.loads(compare(run, "--by", "policy", "--style", "json").out)["comparisons"]
+    assert (one["launches_more"], suggested(compare(run, "--by", "policy").out, run)) == (more, [most])
+
+
+def test_the_command_has_the_flags_of_launch() -> None:
+    known = {name for parameter in launch_command.params for name in parameter.opts}
+    assert {"--resume", "--until", "--launches"} == set(re.findall(r"--[a-z]+", EXTEND)) <= known
+
+
+def test_of_a_run_that_ended_early_more_are_suggested_than_it_was_to_have(compare: Collbench, tmp_path: Path) -> None:
+    """Fewer would be refused."""
+    made = experiment(("openmpi",), launches=14, until="decided")
+    run = write_run(tmp_path / "run", undecided(4, HOST, SINGLE, launches=7), experiment=made)
+    assert suggested(compare(run, "--by", "policy").out, run) == [28]
+
+
+def test_so_many_are_suggested_that_they_can_decide(compare: Collbench, tmp_path: Path) -> None:
+    made = experiment(("openmpi",), launches=2, until="launches")
+    run = write_run(tmp_path / "run", undecided(4, HOST, SINGLE, launches=2), experiment=made)
+    assert suggested(compare(run, "--by", "policy").out, run) == [FEWEST]
+
+
+def test_two_runs_and_folders_of_runs_are_to_be_measured_alternately(compare: Collbench, tmp_path: Path) -> None:
+    for name, case in (("a", HOST), ("b", HOST)):
+        apart = 0.0 if name == "a" else 0.06
+        write_run(tmp_path / name, {case: undecided(4, HOST, case, apart=apart)[case]})
+    found = compare(tmp_path / "a", tmp_path / "b").out
+    assert f"* {ALTERNATELY}" in found and BEGINS not in found
+    declared = compare(tmp_path / "a", tmp_path / "b", "--in-blocks").out
+    assert BEGINS not in declared, "neither run alone has both sides"
+
+
+def test_runs_of_mpirun_in_a_folder_have_no_run_that_could_be_continued(here: Collbench, tmp_path: Path) -> None:
+    host = made_case()
+    for number in range(7):
+        cells = undecided(number, host, host.having(driver="python"), launches=1)
+        write_run(tmp_path / "all" / str(number), cells)
+    found = here("compare", tmp_path / "all", "--by", "driver").out
+    assert f"* {ALTERNATELY}" in found and "--resume" not in found
+
+
+def test_where_launches_would_not_tell_none_are_asked_for(compare: Collbench, tmp_path: Path) -> None:
+    draw = np.random.default_rng(3)
+    cells: dict[Case, list[Entry]] = {
+        case: [float(1e-5 * np.exp(draw.normal(0, 2))) for _ in range(9)] for case in (HOST, SINGLE)
+    }
+    run = write_run(tmp_path / "run", cells)
+    (one,) = json.loads(compare(run, "--by", "policy", "--style", "json").out)["comparisons"]
+    assert (one["verdict"], one["launches_more"]) == ("unclear", None)
+    assert BEGINS not in compare(run, "--by", "policy").out
+
+
+@pytest.mark.parametrize(
+    ("launches", "planned", "most"), [(9, 9, 18), (9, 600, 1000), (9, 1000, None)]
+)  # fmt: skip
+def test_no_more_launches_are_suggested_than_a_plan_may_have(
+    compare: Collbench, tmp_path: Path, launches: int, planned: int, most: int | None
+) -> None:
+    made = experiment(("openmpi",), launches=planned, until="decided")
+    run = write_run(tmp_path / "run", undecided(4, HOST, SINGLE, launches=launches), experiment=made)
+    assert suggested(compare(run, "--by", "policy").out, run) == ([] if most is None else [most])
+
+
+def test_what_is_given_up_as_too_noisy_starts_nothing(compare: Collbench, here: Collbench, tmp_path: Path) -> None:
+    """Until decided: what is resumed would end at once."""
+    draw = np.random.default_rng(3)
+    cells: dict[Case, list[Entry]] = {
+        case: [float(1e-5 * np.exp(draw.normal(0, 2))) for _ in range(9)] for case in (HOST, SINGLE)
+    }
+    run = write_run(tmp_path / "run", cells, experiment=experiment(("openmpi",), launches=9, until="decided"))
+    assert verdicts(compare, run) == ["unclear"]
+    assert all(BEGINS not in said for said in (compare(run, "--by", "policy").out, here("advise", run).out))
+
+
+def test_what_only_the_readers_margin_leaves_open_starts_nothing(compare: Collbench, tmp_path: Path) -> None:
+    """Launches are made until it is decided by their own margin."""
+    cells: dict[Case, list[Entry]] = {
+        case: [1e-5 * (1 + 0.001 * (number % 3) * place) for number in range(20)]
+        for place, case in enumerate((HOST, SINGLE))
+    }
+    run = write_run(tmp_path / "run", cells, experiment=experiment(("openmpi",), launches=20, until="decided"))
+    assert verdicts(compare, run) == ["same"]
+    assert verdicts(compare, run, "--margin", "0.05%") == ["unclear"]
+    assert BEGINS not in compare(run, "--by", "policy", "--margin", "0.05%").out
+
+
+def test_a_gate_is_resumed_as_a_gate(compare: Collbench, tmp_path: Path) -> None:
+    times = undecided(4, HOST, SINGLE)
+    run = made_gate(tmp_path, {SMALL: times[HOST]}, {SMALL: times[SINGLE]}, launches=9)
+    assert suggested(compare(run, "--by", "side").out, run, "gate") == [18]
+
+
+# How many launches would decide, or why launches would not ------------------------------------------------------------
+
+OVER = Reason("launches", (None,))
+
+
+def unclear(ratio: float, more: int | None, why: Reason | None = None, size: int = 8) -> Comparison:
+    """A cell that needs so many more launches, or has no interval where `why` says so."""
+    pair = Pair(made_cell(made_case(size=size), ()), made_cell(made_case(size=size), ()), "a", "b")
+    interval = None if why is not None and why.kind == "few launches" else (0.9 * ratio, 1.1 * ratio)
+    return Comparison(pair, None, None, Estimate(ratio, interval, 7), 3, None, "unclear",
+                      why or Reason("launches", (more,)), more, True, (7, 7))  # fmt: skip
+
+
+FEW = unclear(1.8, 2, Reason("few launches", (2,)))
+CLOCK = unclear(1.001, None, Reason("clock", (0.042,)))
+
+
+@pytest.mark.parametrize(
+    ("cells", "said"),
+    [
+        ([unclear(1.009, 5), unclear(1.46, 22, size=1 << 20), unclear(0.9, None, OVER), unclear(0.97, 841)],
+         "5 to 841 more launches would decide (3 cells); needs more than 1000 more launches (1 cell)"),
+        ([FEW, unclear(1.1, 16)],
+         "an interval needs at least 2 more launches (1 cell); 16 more launches would decide (1 cell)"),
+        ([FEW], "an interval needs at least 2 more launches"),
+        ([unclear(1.1, 5), unclear(1.2, 9)], "5 to 9 more launches would decide"),
+        ([unclear(1.1, None, OVER), unclear(1.2, None, OVER)], "needs more than 1000 more launches"),
+        ([CLOCK], "the clock resolves these times to 4.2 % only"),
+        ([unclear(1.1, None, Reason("blocks", (blocks,))) for blocks in (14, 9, 9)],
+         "not decided after 9 to 14 blocks"),
+        ([unclear(1.1, None, Reason("blocks", (9,))), CLOCK, CLOCK],
+         "the clock resolves these times to 4.2 % only (2 cells); not decided after 9 blocks (1 cell)"),
+    ],
+)  # fmt: skip
+def test_what_would_tell(cells: list[Comparison], said: str) -> None:
+    assert what_tells(cells) == said
+
+
+# What places execute in the next block --------------------------------------------------------------------------------
+
+Side = tuple[str, int]
+
+
+def compared(*pairs: tuple[str, str], sizes: tuple[int, ...] = (8, 64)) -> list[tuple[Side, Side]]:
+    return [((base, size), (other, size)) for base, other in pairs for size in sizes]
+
+
+def both(base: str, other: str, size: int) -> set[Side]:
+    return {(base, size), (other, size)}
+
+
+def executed(here: set[int], elsewhere: set[int] | None = None) -> OpenAtPlace[int]:
+    return OpenAtPlace(frozenset(here), frozenset(elsewhere or ()))
+
+
+def test_a_place_without_anything_open_is_left_out() -> None:
+    star = compared(("host", "strict"), ("host", "files"))
+    assert next_block(star, set()) == {}
+    assert next_block(star, both("host", "files", 64)) == {"host": executed({64}), "files": executed({64})}
+
+
+def test_what_is_open_elsewhere_is_executed_too_at_all_that_are_compared() -> None:
+    star = compared(("host", "strict"), ("host", "files"), ("host", "limits"))
+    found = next_block(star, both("host", "strict", 8) | both("host", "files", 64))
+    assert found == {"host": executed({8, 64}), "strict": executed({8}, {64}), "files": executed({64}, {8})}
+    assert len({frozenset(one.here | one.elsewhere) for one in found.values()}) == 1
+
+
+def test_places_that_are_compared_execute_the_same_though_nothing_between_them_is_open() -> None:
+    images = compared(("a host", "a strict"), ("b host", "b strict"), ("a host", "b host"))
+    found = next_block(images, both("a host", "a strict", 8) | both("b host", "b strict", 64))
+    assert found["a strict"] == executed({8}, {64})
+    assert found["b host"] == executed({64}, {8})
+
+
+def test_those_that_are_not_compared_or_over_one_that_is_not_launched_are_apart() -> None:
+    found = next_block(
+        compared(("2", "2 strict"), ("4", "4 strict")), both("2", "2 strict", 8) | both("4", "4 strict", 64)
+    )
+    assert found["2"] == found["2 strict"] == executed({8})
+    assert found["4"] == found["4 strict"] == executed({64})
+    alone = next_block(compared(("host", "strict"), ("host", "files")), {("strict", 8), ("files", 64)})
+    assert alone == {"strict": executed({8}), "files": executed({64})}
+
+
+def test_a_chain_is_one_group_whatever_the_order() -> None:
+    names = [str(number) for number in range(9)]
+    chain = compared(*itertools.pairwise(names), sizes=(1,))
+    still_open = {(name, number) for number, name in enumerate(names)}
+    for pairs in (chain, chain[::-1], chain[::2] + chain[1::2]):
+        found = next_block(pairs, still_open)
+        assert {frozenset(one.here | one.elsewhere) for one in found.values()} == {frozenset(range(9))}
+        assert all(one.here == {number} for number, one in enumerate(found[name] for name in names))
+
+
+# Of sides that were not measured alternately the machine may be what differs ------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("factors", "verdicts"),
+    [
+        ((1.5, 1.2, 0.5), ["slower", "slower", "faster"]),
+        ((1.0, 1.0, 0.5), ["same", "same", "faster"]),
+        ((1.0, 1.0, 1.0), ["same"] * 3),
+    ],
+)
+def test_a_comparison_of_two_runs(
+    compare: Collbench, tmp_path: Path, factors: tuple[float, ...], verdicts: list[str]
+) -> None:
+    """The answer says so, whatever it is, and a note below."""
+    cases = [made_case(size=8 << number) for number in range(3)]
+    one = write_run(tmp_path / "a", {case: spread(1e-5, share=0.001) for case in cases})
+    other = write_run(
+        tmp_path / "b", {case: spread(1e-5 * by, share=0.001) for case, by in zip(cases, factors, strict=True)}
+    )
+    found = json.loads(compare(one, other, "--style", "json").out)["comparisons"]
+    assert [(cell["verdict"], cell["blocks"]) for cell in found] == [(verdict, False) for verdict in verdicts]
+    assert " ".join(compare(one, other).out.split()).count("not measured alternately") == 2
+    assert "alternately" not in compare(one, other, "--in-blocks").out
+
+
+def test_advice_from_two_runs_has_the_condition_that_of_one_has_not(here: Collbench, tmp_path: Path) -> None:
+    case = made_case(image=None)
+    runs = [write_run(tmp_path / name, {case: spread(time)}, libraries=(library(name, "5.0"),))
+            for name, time in (("MPICH", 2e-5), ("Open MPI", 1e-5))]  # fmt: skip
+    assert "not measured alternately" in here("advise", *runs, "--ignore", "launcher").out
+    assert "alternately" not in here("advise", *runs, "--in-blocks", "--ignore", "launcher").out
+
+
+def test_a_suite_in_a_report(tmp_path: Path) -> None:
+    run = observe(write_suite(tmp_path / "run", CPU, slower={"dgemm": 1.06}))
+    suites = {made.case.workload: "cpu" for made in CPU}
+    for interleaved in (True, False):
+        (line,) = sentences(by_suite(replace(run, interleaved=interleaved), "policy", suites, 0.02), 0.02)
+        assert ("not measured alternately" in line) is not interleaved

@@ -1,4 +1,4 @@
-"""The report as a page: what it says, that nothing from a run gets out of its place in it, and every other format."""
+"""The report as a page, of collectives and of programs."""
 
 from __future__ import annotations
 
@@ -12,6 +12,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from matplotlib.axes import Axes
+from matplotlib.colors import to_hex
+from matplotlib.figure import Figure
 from tests.unit.made_runs import (
     experiment,
     image,
@@ -23,15 +26,18 @@ from tests.unit.made_runs import (
     spread,
     write_run,
 )
+from tests.unit.made_suite import CPU, IO, of, recorded, write_suite
 
 from collbench.analysis.runs import observe
 from collbench.errors import RequestError, to_install
+from collbench.report.page import programs
 from collbench.report.page.contents import chapter
-from collbench.report.page.render import html
-from collbench.schema.record import Record
+from collbench.report.page.drawing import BETTER, OPEN, SERIES, WORSE
+from collbench.report.page.drawing import Figure as Drawn
+from collbench.report.page.figures.pictures import BenchmarkRow, benchmarks
+from collbench.report.page.render import Chapter, html
+from collbench.schema.record import Record, Work
 from collbench.schema.store import RunWriter
-
-pytestmark = pytest.mark.slow
 
 US = 1e-6
 HOSTILE = "<script>alert(1)</script>\"'&$x_{$\\"
@@ -89,6 +95,7 @@ class Elements(HTMLParser):
         self.words += data
 
 
+@pytest.mark.slow
 def test_a_page_answers_and_shows_time_bandwidth_bars_ladder_and_samples(page: str) -> None:
     words = Elements(page).words
     for said in ("Answer", "take openmpi, host", "What could mislead", "a difference", "time against size",
@@ -97,6 +104,7 @@ def test_a_page_answers_and_shows_time_bandwidth_bars_ladder_and_samples(page: s
         assert said in words, said
 
 
+@pytest.mark.slow
 def test_every_plot_has_marks_a_name_and_ids_of_its_own(page: str) -> None:
     plots = re.findall(r'<svg class="plot".*?</svg>', page, re.DOTALL)
     assert len(plots) == 1 + 2 + 2 + 1 + 3  # the answer, curves, ladders, bars, samples
@@ -109,6 +117,7 @@ def test_every_plot_has_marks_a_name_and_ids_of_its_own(page: str) -> None:
     assert set(re.findall(r'(?:url\(#|href="#)([^")]+)', page)) <= set(ids)
 
 
+@pytest.mark.slow
 def test_the_page_asks_nothing_of_a_network_and_runs_nothing(page: str) -> None:
     elements = Elements(page).found
     assert not {"script", "link", "iframe", "object", "embed", "form"} & {tag for tag, _ in elements}
@@ -121,6 +130,7 @@ def test_the_page_asks_nothing_of_a_network_and_runs_nothing(page: str) -> None:
     assert not re.search(r"@import|url\((?!#)", page)
 
 
+@pytest.mark.slow
 def test_markup_in_a_run_reaches_the_page_as_text(tmp_path: Path) -> None:
     cells = {made_case(place, None, image=image, size=size): spread(US, 6)
              for place in ("host", HOSTILE) for image in ("a", HOSTILE) for size in (8, 64)}  # fmt: skip
@@ -134,15 +144,18 @@ def test_markup_in_a_run_reaches_the_page_as_text(tmp_path: Path) -> None:
     assert HOSTILE in elements.words
 
 
+@pytest.mark.slow
 def test_colours_are_left_to_the_style_sheet(page: str) -> None:
     assert "var(--series-0)" in page and "var(--ink)" in page
     assert not re.search(r"#0101[0-9a-f]{2}", page)
 
 
+@pytest.mark.slow
 def test_the_same_run_gives_the_same_page(run: Path, page: str) -> None:
     assert page_of(run) == page
 
 
+@pytest.mark.slow
 def test_samples_that_are_missing_or_damaged_are_left_out(tmp_path: Path) -> None:
     run = ladder(tmp_path / "run", sizes=(8,))
     for number, file in enumerate(sorted((run / "samples").iterdir())):
@@ -153,6 +166,7 @@ def test_samples_that_are_missing_or_damaged_are_left_out(tmp_path: Path) -> Non
     assert "every sample" not in Elements(page_of(run)).words
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("records", "said"),
     [
@@ -170,6 +184,7 @@ def test_runs_with_little_in_them_make_a_page_too(
     assert said in Elements(page_of(write_run(tmp_path / "run", records))).words  # type: ignore[arg-type]
 
 
+@pytest.mark.slow
 def test_the_answer_speaks_of_each_operation_on_the_most_ranks(tmp_path: Path) -> None:
     cells = {
         made_case(image=image, ranks=ranks, workload=name, op=None): spread(US * time * ranks, 7)
@@ -182,6 +197,7 @@ def test_the_answer_speaks_of_each_operation_on_the_most_ranks(tmp_path: Path) -
     ]
 
 
+@pytest.mark.slow
 def test_the_facts_are_those_of_every_side(tmp_path: Path) -> None:
     """Both images, and of each what stands in it and beside it."""
     sides = {
@@ -198,6 +214,7 @@ def test_the_facts_are_those_of_every_side(tmp_path: Path) -> None:
     assert facts["python"] == "3.11.1 and 3.11.2 and 3.12.0"
 
 
+@pytest.mark.slow
 def test_a_side_that_was_not_examined_does_not_differ(tmp_path: Path) -> None:
     made = experiment(["a"], environments=())
     found = chapter(observe(write_run(tmp_path / "run", {made_case(): spread(US, 6)}, experiment=made)), {}, 0.02,
@@ -205,6 +222,7 @@ def test_a_side_that_was_not_examined_does_not_differ(tmp_path: Path) -> None:
     assert {row[2:5:2] for row in found.environment[1].rows} == {("-", "-")}
 
 
+@pytest.mark.slow
 def test_what_could_mislead_is_said(tmp_path: Path) -> None:
     case = made_case()
     bad = [made_record(case, n, US * (1 + n), contended=True, oversubscribed=True) for n in range(3)]
@@ -218,6 +236,7 @@ def test_what_could_mislead_is_said(tmp_path: Path) -> None:
         assert said in words, said
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ending", [".html", ".md", ".csv", ".tex", ".txt"])
 def test_every_format_is_written_whole(collbench: Program, run: Path, tmp_path: Path, ending: str) -> None:
     out = tmp_path / f"report{ending}"
@@ -233,6 +252,7 @@ def test_every_format_is_written_whole(collbench: Program, run: Path, tmp_path: 
         assert text.count("\\begin{tabular}") == text.count("\\end{tabular}") > 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
@@ -247,6 +267,7 @@ def test_what_cannot_be_done_is_said_in_a_line(collbench: Program, run: Path, ar
     assert found.returncode in (1, 2) and said in found.stderr and "Traceback" not in found.stderr
 
 
+@pytest.mark.slow
 def test_a_page_that_was_there_stays_when_the_new_one_fails(collbench: Program, run: Path, tmp_path: Path) -> None:
     out = tmp_path / "report.html"
     out.write_text("old")
@@ -254,6 +275,7 @@ def test_a_page_that_was_there_stays_when_the_new_one_fails(collbench: Program, 
     assert out.read_text() == "old"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("package", ["matplotlib", "jinja2", "scipy"])
 def test_a_package_that_is_missing_is_asked_for(run: Path, monkeypatch: pytest.MonkeyPatch, package: str) -> None:
     for name in [name for name in sys.modules if name.split(".")[0] == package]:
@@ -261,3 +283,159 @@ def test_a_package_that_is_missing_is_asked_for(run: Path, monkeypatch: pytest.M
     monkeypatch.setitem(sys.modules, package, None)
     with pytest.raises(RequestError, match=re.escape(to_install("analysis"))):
         page_of(run)
+
+
+# The page of a run of programs ----------------------------------------------------------------------------------------
+
+SUITES = {"linpack": "cpu", "dgemm": "cpu", "dd": "io", "fio": "io", "ioping": "io"}
+EFFECTS = {"dd": 1.06, "dgemm": 0.96}
+SHARES = {"ioping": 0.06, "dd": 0.01}
+
+
+def chapter_of(path: Path, figures: bool = False, margin: float = 0.02) -> Chapter:
+    return chapter(observe(path), {}, margin, figures=figures, suite_of=SUITES)
+
+
+@pytest.fixture(scope="module")
+def run_programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    chosen = tuple(made for made in CPU + IO if made.case.workload in SUITES)
+    return write_suite(tmp_path_factory.mktemp("programs") / "run", chosen, slower=EFFECTS, share=SHARES)
+
+
+@pytest.fixture
+def painted(run_programs: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[list[BenchmarkRow], Axes]:
+    """The rows of the picture, and the axes that they are painted on."""
+    return _painted(run_programs, monkeypatch)
+
+
+def _painted(run_programs: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[list[BenchmarkRow], Axes]:
+    found: list[tuple[list[BenchmarkRow], Axes]] = []
+
+    def remember(rows: list[BenchmarkRow], margin: float, title: str, name: str) -> Drawn:
+        shown, figure = benchmarks(rows, margin, title, name), Figure()
+        shown.paint(figure.add_subplot())
+        found.append((rows, figure.axes[0]))
+        return shown
+
+    monkeypatch.setattr(programs, "benchmarks", remember)
+    chapter_of(run_programs, figures=True)
+    return found[0]
+
+
+def test_rows_are_sorted_by_suite_and_told_apart_by_what_differs(painted: tuple[list[BenchmarkRow], Axes]) -> None:
+    rows, axes = painted
+    assert [row.label for row in rows] == [
+        "CPU", "linpack (n 2000, lda 2000)", "linpack (n 5000, lda 5008)", "dgemm",
+        "I/O", "dd (count 16, on overlay)", "dd (count 1600, on overlay)", "dd (count 16, on volume)",
+        "dd (count 1600, on volume)", "ioping (mode cached)", "ioping (mode direct)", "fio (request)", "fio (p99)",
+    ]  # fmt: skip
+    assert [label.get_text() for label in axes.get_yticklabels()] == [row.label for row in rows]
+    bold = [label.get_text() for label in axes.get_yticklabels() if label.get_fontweight() == "bold"]
+    assert bold == ["CPU", "I/O"]
+
+
+def test_a_verdict_has_a_colour_a_marker_and_a_word(painted: tuple[list[BenchmarkRow], Axes]) -> None:
+    rows, axes = painted
+    marks = [line for line in axes.lines if line.get_gid()]
+    looks = {(to_hex(str(line.get_color())), line.get_marker()) for line in marks}
+    assert looks == {(WORSE, ">"), (BETTER, "<"), (SERIES[0], "s"), (OPEN, "o")}
+    texts = [text.get_text() for text in axes.texts]
+    assert len(texts) == len(rows) - 2  # suites have none
+    assert [texts[row].split()[0] for row in (0, 2, 3, 7)] == ["same", "faster", "slower", "unclear"]
+
+
+def test_whiskers_are_the_intervals_and_the_margin_is_a_band(painted: tuple[list[BenchmarkRow], Axes]) -> None:
+    rows, axes = painted
+    compared = [row.comparison for row in rows if row.comparison is not None]
+    zero, *whiskers = [np.asarray(line.get_xdata(), dtype=float) for line in axes.lines]
+    assert not zero.any()
+    for comparison, ends in zip(compared, whiskers, strict=True):
+        assert comparison.ratio is not None and comparison.ratio.interval is not None
+        low, high = comparison.ratio.interval
+        assert ends == pytest.approx([(end - 1) * 100 for end in (low, comparison.ratio.value, high)])
+    box = axes.patches[0].get_extents().transformed(axes.transData.inverted())
+    assert (box.x0, box.x1) == pytest.approx((-2.0, 2.0))
+    assert axes.get_xscale() == "linear"
+
+
+def test_far_differences_have_a_logarithmic_axis_whose_labels_do_not_meet(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_programs = write_suite(tmp_path / "run", CPU[:3], slower={"linpack": 3.1, "dgemm": 0.4})
+    _, axes = _painted(run_programs, monkeypatch)
+    assert axes.get_xscale() == "symlog"
+    labels = [label.get_text() for label in axes.get_xticklabels()]
+    assert labels == ["-30", "-10", "-2", "0", "+2", "+10", "+30", "+100"]
+    assert axes.get_xlim()[0] < -70 and axes.get_xlim()[1] > 250
+
+
+def test_the_picture_follows_the_answer_and_the_evidence_follows(run_programs: Path) -> None:
+    page = html([chapter_of(run_programs, figures=True)])
+    places = [page.index(text) for text in (
+        "CPU: single strict vs host: faster by 4 %", "I/O: single strict vs host: slower by",
+        "All benchmarks, by policy: single strict vs host", "<h2>All benchmarks</h2>", "<h2>linpack</h2>",
+        "linpack solve, tools, single strict vs host (docker)", "<h2>fio</h2>", "<h2>Verdicts by storage</h2>",
+        "<h2>Environment</h2>")]  # fmt: skip
+    assert places == sorted(places)
+    plot = re.search(r'<svg class="plot".*?</svg>', page, re.DOTALL)
+    assert plot is not None and len(re.findall(r'id="[\w-]*mark-\d+"', plot.group())) == 11
+    assert "take host" not in page and "at 0" not in page
+    ids = re.findall(r'\sid="([^"]+)"', page)
+    assert len(ids) == len(set(ids))
+
+
+def test_the_numbers_of_the_picture_are_a_table_too(run_programs: Path) -> None:
+    found = chapter_of(run_programs)
+    assert found.picture == ()
+    (table,) = found.sections[0].folded_tables
+    assert table.rows[2][0] == "dgemm" and table.rows[2][1].startswith("faster -4 % (")
+    assert len(table.rows) == 11
+
+
+def test_a_benchmark_has_its_comparison_and_its_launches(run_programs: Path) -> None:
+    sections = {section.title: section for section in chapter_of(run_programs).sections}
+    (compared,), (launches,) = sections["dgemm"].tables, sections["dgemm"].folded_tables
+    assert "host (GFLOP/s)" in compared.columns and "single strict (GFLOP/s)" in compared.columns
+    assert launches.columns[0] == "place"
+    assert launches.title == "Times of dgemm total, n 2048, threads 2, tools, 8 launches"
+
+
+def test_a_run_of_one_side_is_shown_and_compared_with_nothing(tmp_path: Path) -> None:
+    run_programs = write_suite(tmp_path / "run", CPU, policies=())
+    found = chapter_of(run_programs, figures=True)
+    assert found.answer == ("4 benchmarks on one side: there is nothing to compare with.",)
+    assert found.picture == ()
+    assert [section.title for section in found.sections] == ["linpack", "dgemm", "stream", "sysbench_cpu"]
+    assert "rate (GFLOP/s)" in found.sections[0].tables[0].columns
+
+
+def test_given_leaves_only_what_was_asked_about(run_programs: Path) -> None:
+    found = chapter(observe(run_programs), {"storage": "volume"}, 0.02, figures=False, suite_of=SUITES)
+    assert [section.title for section in found.sections] == ["All benchmarks", "dd", "fio"]
+
+
+def test_collectives_beside_programs_have_their_own_answers(tmp_path: Path) -> None:
+    cells = {made_case(*place): spread(time * US) for place, time in ((("host", None), 1), (("single", "strict"), 2))}
+    program = CPU[2].case
+    measured = [recorded(CPU[2], program, launch, time) for launch, time in enumerate(spread(0.19))]
+    run_programs = write_run(tmp_path / "run", {program: measured, **cells})
+    found = chapter_of(run_programs)
+    assert found.answer[0] == "1 benchmark on one side: there is nothing to compare with."
+    assert len(found.answer) == 3
+    assert all("allreduce" in line or "vs host" in line for line in found.answer[1:])
+    titles = [section.title for section in found.sections]
+    assert titles == ["dgemm", "allreduce sum float32", "Verdicts by policy"]
+
+
+def test_markup_in_the_name_of_a_benchmark_is_text(tmp_path: Path) -> None:
+    hostile = "<b>x</b>$_{"
+    run_programs = write_suite(tmp_path / "run", (of(hostile, 1.0, Work(amount=1), measure=hostile, n=1),))
+    page = html([chapter_of(run_programs, figures=True)])
+    assert "<b>" not in page and "&lt;b&gt;x&lt;/b&gt;$_{" in page
+
+
+def test_no_section_is_empty() -> None:
+    """Where no pair differs in a factor alone, there are no verdicts by it."""
+    found = chapter_of(Path(__file__).parents[2] / "results/xu2017-cpu-io")
+    filled = (one.lines or one.tables or one.figures or one.folded or one.folded_tables for one in found.sections)
+    assert found.sections and all(filled)

@@ -1,12 +1,14 @@
-"""What is left of a dead driver, and what may be alive: labels, locks, and what an engine (made up here) knows."""
+"""What is left of a dead driver, and folders and shared memory that are removed."""
 
 from __future__ import annotations
 
 import datetime
+import mmap
 import os
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from collbench.launch import folders
 from collbench.launch.engines.docker import containers as sweep_module
 from collbench.launch.engines.docker.client import Docker
 from collbench.launch.engines.docker.containers import sweep
@@ -23,6 +26,8 @@ from collbench.launch.folders import (
     driver_identity,
     is_dead,
     namespace,
+    remove_folder,
+    remove_left,
     sign,
     signature_of,
     signed,
@@ -68,13 +73,14 @@ def network(name: str, driver: str, created: float = OLD) -> dict[str, Any]:
     return {"Id": name, "Name": name, "Created": made, "Labels": {RUN_LABEL: "cb1", DRIVER_LABEL: driver}}
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A temporary folder in which nobody else's launches are."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     return tmp_path
 
 
+@pytest.mark.usefixtures("place")
 def test_who_is_dead() -> None:
     mine = driver_identity()
     start, space, number, started, clock = mine.split("/")
@@ -90,6 +96,7 @@ def test_who_is_dead() -> None:
     assert not is_dead(REMOTE, locked=False, busy=True)
 
 
+@pytest.mark.usefixtures("place")
 def test_of_a_proc_that_speaks_of_others_nothing_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     """Mounted from outside of this PID namespace, it shows other processes under these numbers."""
     start, space, *_ = driver_identity().split("/")
@@ -100,6 +107,7 @@ def test_of_a_proc_that_speaks_of_others_nothing_is_read(monkeypatch: pytest.Mon
     assert is_dead(dead, locked=None, busy=False)
 
 
+@pytest.mark.usefixtures("place")
 @pytest.mark.parametrize(
     "label",
     ["", "strange", "a/b/c/d/e", "a/1/²/3/4", "../1/2/3/4/5", f"a/1/{'9' * 5000}/2/3", "a/1/\u0661/2/3", "a/1/2/3"],
@@ -108,6 +116,7 @@ def test_a_label_that_no_driver_wrote_is_left_alone(label: str) -> None:
     assert not is_dead(label, locked=None, busy=False)
 
 
+@pytest.mark.usefixtures("place")
 def test_whose_number_proc_does_not_show_is_alive(monkeypatch: pytest.MonkeyPatch) -> None:
     """/proc mounted with hidepid: the process of somebody else is there, and cannot be read."""
 
@@ -141,6 +150,7 @@ def holder(place: Path) -> Iterator[tuple[subprocess.Popen[str], Path]]:
         process.kill()
 
 
+@pytest.mark.usefixtures("place")
 @pytest.mark.parametrize("state", ["created", "running", "paused", "restarting", "exited"])
 def test_a_driver_of_another_pid_namespace_that_holds_its_lock_is_alive(
     holder: tuple[subprocess.Popen[str], Path], state: str
@@ -158,6 +168,7 @@ def test_a_driver_of_another_pid_namespace_that_holds_its_lock_is_alive(
     assert not folder.exists()
 
 
+@pytest.mark.usefixtures("place")
 def test_what_ranks_of_killed_drivers_left_in_the_hosts_shared_memory_is_swept(monkeypatch: pytest.MonkeyPatch) -> None:
     """From when the first container in the host's namespaces was made, if its driver was in this PID namespace."""
     asked: list[tuple[int, float]] = []
@@ -184,6 +195,7 @@ def test_what_ranks_of_killed_drivers_left_in_the_hosts_shared_memory_is_swept(m
     assert asked == [(user_inside()[0], int(NOW - 400))]
 
 
+@pytest.mark.usefixtures("place")
 def test_a_signpost_leads_to_folders_of_dead_drivers_elsewhere(place: Path, tmp_path: Path) -> None:
     start, space, _, _, time_space = driver_identity().split("/")
     dead = f"{start}/{space}/999999999/1/{time_space}"
@@ -201,6 +213,7 @@ def test_a_signpost_leads_to_folders_of_dead_drivers_elsewhere(place: Path, tmp_
     assert list(elsewhere.iterdir()) == [elsewhere / "collbench-alive"]
 
 
+@pytest.mark.usefixtures("place")
 def test_the_lock_is_held_until_the_file_is_closed(place: Path) -> None:
     with sign(place):
         assert signature_of(place) == (driver_identity(), True)
@@ -208,6 +221,7 @@ def test_the_lock_is_held_until_the_file_is_closed(place: Path) -> None:
     assert signature_of(place) == (driver_identity(), False)
 
 
+@pytest.mark.usefixtures("place")
 @pytest.mark.parametrize("driver", [INSIDE, REMOTE])
 @pytest.mark.parametrize(
     ("containers", "networks"),
@@ -234,6 +248,7 @@ def test_of_a_driver_that_cannot_be_seen_only_what_is_old_and_idle_is_removed(
     assert sweep(MadeUp(there, bridges)) == (names, [])
 
 
+@pytest.mark.usefixtures("place")
 def test_folders_of_dead_drivers_are_removed_and_no_others(place: Path) -> None:
     start, space, *_ = driver_identity().split("/")
     drivers = {"dead": f"{start}/{space}/999999999/1/1", "alive": driver_identity(), "unsigned": None, "young": REMOTE,
@@ -249,3 +264,141 @@ def test_folders_of_dead_drivers_are_removed_and_no_others(place: Path) -> None:
     assert sweep_folders({f"{start[::-1]}/1/2/3"}) == [str(place / f"collbench-{name}") for name in ("dead", "old")]
     left = [f"collbench-{name}" for name in ("alive", "busy", "link", "old-busy", "unsigned", "young")]
     assert sorted(path.name for path in place.iterdir()) == left
+
+
+# Folders that a world could write to are removed, whatever it made of them --------------------------------------------
+
+#: Makes a folder that its owner cannot enter, one that it can only read, and removes all; as an ordinary user where it
+#: is started by root.
+CLOSED = """
+import os, sys
+from pathlib import Path
+from collbench.launch.folders import remove_folder
+if os.getuid() == 0:
+    os.setgid(65534)
+    os.setuid(65534)
+root = Path(sys.argv[1]) / "root"
+for name, mode in (("closed", 0), ("read-only", 0o500), ("listed", 0o400)):
+    (root / name / "inner").mkdir(parents=True)
+    (root / name / "file").touch()
+    (root / name / "inner").chmod(0)
+    (root / name).chmod(mode)
+sys.exit(not remove_folder(root))
+"""
+
+
+def nested(root: Path, depth: int) -> None:
+    """Folders in one another; by descriptors, because the path is longer than the kernel takes."""
+    root.mkdir()
+    folder = os.open(root, os.O_RDONLY)
+    for _ in range(depth):
+        os.mkdir("d", dir_fd=folder)
+        os.close(os.open("file", os.O_CREAT, dir_fd=folder))
+        inner = os.open("d", os.O_RDONLY, dir_fd=folder)
+        os.close(folder)
+        folder = inner
+    os.close(folder)
+
+
+@pytest.mark.slow
+def test_a_folder_deeper_than_a_path_is_long(tmp_path: Path) -> None:
+    nested(tmp_path / "root", 3000)
+    assert remove_folder(tmp_path / "root")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_links_are_removed_and_not_followed(tmp_path: Path) -> None:
+    kept = tmp_path / "kept"
+    kept.mkdir()
+    (kept / "file").touch()
+    root = tmp_path / "root"
+    (root / "in").mkdir(parents=True)
+    (root / "in" / "link").symlink_to(kept)
+    (root / "link").symlink_to(kept)
+    (root / os.fsdecode(b"\xff\xfe")).touch()
+    os.mkfifo(root / "pipe")
+    assert remove_folder(root)
+    assert [path.name for path in kept.iterdir()] == ["file"]
+    (tmp_path / "root").symlink_to(kept)
+    assert not remove_folder(root)
+    assert [path.name for path in kept.iterdir()] == ["file"]
+
+
+def test_folders_that_were_closed() -> None:
+    with tempfile.TemporaryDirectory() as place:  # another user cannot enter pytest's own
+        Path(place).chmod(0o777)
+        done = subprocess.run([sys.executable, "-c", CLOSED, place], capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        assert list(Path(place).iterdir()) == []
+
+
+def test_what_names_the_driver_stays_for_as_long_as_anything(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    root = tmp_path / "root"
+    (root / "out").mkdir(parents=True)
+    (root / "driver").write_text("me")
+
+    def refuse(name: str, *, dir_fd: int | None = None) -> None:
+        raise PermissionError(name)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "rmdir", refuse)
+        assert not remove_folder(root)
+    assert (root / "driver").exists()
+    assert remove_folder(root)
+
+
+# What killed ranks leave in /dev/shm is removed; what others have there, or what is in use, is not --------------------
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(folders, "PATIENCE", 0.2)
+
+
+def made(place: Path, name: str, age: float = 0.0) -> Path:
+    path = place / name
+    path.write_bytes(bytes(4096))
+    os.utime(path, (time.time() - age, time.time() - age))
+    return path
+
+
+@pytest.mark.usefixtures("impatient")
+def test_files_of_libraries_are_removed_by_owner_age_and_name(tmp_path: Path) -> None:
+    left = [made(tmp_path, name) for name in ("mpich_shm_1a_0", "nccl-AbC123", "sm_segment.vm.0.1.0")]
+    made(tmp_path, "mpich_shm_2b_0", age=100)
+    made(tmp_path, "results")
+    assert remove_left(os.getuid() + 1, time.time() - 50, tmp_path) == []
+    assert remove_left(os.getuid(), time.time() - 50, tmp_path) == [path.name for path in left]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["mpich_shm_2b_0", "results"]
+
+
+@pytest.mark.usefixtures("impatient")
+def test_a_file_that_a_process_has_mapped_or_open_is_in_use(tmp_path: Path) -> None:
+    mapped, opened = made(tmp_path, "mpich_shm_1_0"), made(tmp_path, "sm_segment.vm.0.1.0")
+    with mapped.open("r+b") as file:
+        memory = mmap.mmap(file.fileno(), 0)
+    with opened.open("rb"):
+        assert remove_left(os.getuid(), 0.0, tmp_path) == []
+    assert remove_left(os.getuid(), 0.0, tmp_path) == [opened.name]
+    memory.close()
+    assert remove_left(os.getuid(), 0.0, tmp_path) == [mapped.name]
+
+
+@pytest.mark.usefixtures("impatient")
+def test_ranks_that_are_ending_are_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(folders, "PATIENCE", 60.0)
+    path = made(tmp_path, "mpich_shm_1_0")
+    file = path.open("rb")
+    threading.Timer(0.3, file.close).start()
+    begun = time.monotonic()
+    assert remove_left(os.getuid(), 0.0, tmp_path) == [path.name]
+    assert 0.2 < time.monotonic() - begun < 50
+
+
+@pytest.mark.usefixtures("impatient")
+def test_links_are_removed_and_not_followed_memory(tmp_path: Path) -> None:
+    """A rank may have made anything there."""
+    (tmp_path / "kept").write_text("kept")
+    (tmp_path / "mpich_shm_1_0").symlink_to(tmp_path / "kept")
+    assert remove_left(os.getuid(), 0.0, tmp_path) == ["mpich_shm_1_0"]
+    assert (tmp_path / "kept").read_text() == "kept"

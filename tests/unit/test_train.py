@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 from tests.unit.made_files import case_of, measured
 from tests.unit.test_datasets import idx_files
-from tests.unit.test_launch_placement import machine
+from tests.unit.test_placement import machine
 
 from collbench import workloads
 from collbench.launch.expansion import expand

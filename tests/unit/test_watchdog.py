@@ -84,13 +84,13 @@ def test_told_to_stop_while_it_can(number: int) -> None:
 
 
 @pytest.mark.slow
-def test_trouble_that_the_library_met_behind_its_back() -> None:
+def test_async_error_that_the_library_met_behind_its_back() -> None:
     """None at the first look; the second cannot be had; at the third there is some. The call itself never returns."""
-    assert watched("trouble", LONG) == (3, ["trouble in the test: the library lost a rank"])
+    assert watched("async_error", LONG) == (3, ["async_error in the test: the library lost a rank"])
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("kind", "code", "word"), [("failed", 1, "failed"), ("lost", 3, "trouble")])
+@pytest.mark.parametrize(("kind", "code", "word"), [("failed", 1, "failed"), ("lost", 3, "async_error")])
 def test_a_call_that_failed_while_others_wait_in_theirs(kind: str, code: int, word: str) -> None:
     """It is said after half of the time-out: those that wait would say no more than that they do."""
     assert watched(kind, "2") == (code, [f"{word} in the test: no memory"])
@@ -125,7 +125,7 @@ def test_others_have_some_time_to_come_out_of_a_call_and_no_end_follows_when_the
     assert ended and set(ended) == {"failed in the test: no memory"}
 
 
-def test_trouble_ends_the_process_once_the_library_let_go(
+def test_async_error_ends_the_process_once_the_library_let_go(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """Last words of every rank: what was held back is rescued, one rank speaks, and the library lets go."""
@@ -156,7 +156,7 @@ def test_trouble_ends_the_process_once_the_library_let_go(
     speak = on_watchdog(2, voice, Held(), 300.0, lambda: did.append("broken off"))
     for _ in range(2):
         with pytest.raises(SystemExit):
-            speak("trouble", "allreduce 8 B on nccl: timing: NCCL: remote error")
+            speak("async_error", "allreduce 8 B on nccl: timing: NCCL: remote error")
     assert did == ["rescued", "broken off", "left with 3"] * 2
     said = capfd.readouterr().err
     assert said.count("collbench: ") == 1

@@ -2,7 +2,7 @@
 
 Last words go to standard output.
 
-Exit codes: 3 time-out or trouble, 1 failed, 130 told to stop and could not, 0 ended by itself.
+Exit codes: 3 time-out or async_error, 1 failed, 130 told to stop and could not, 0 ended by itself.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from collbench.run.failures import Watchdog
 
 def last_words(kind: str, doing: str) -> NoReturn:
     os.write(1, f"{kind} in {doing}\n".encode())
-    os._exit({"timeout": 3, "trouble": 3, "failed": 1}.get(kind, 130))
+    os._exit({"timeout": 3, "async_error": 3, "failed": 1}.get(kind, 130))
 
 
 def sleep_in_python() -> None:
@@ -67,16 +67,16 @@ def main(kind: str, timeout: str, *graces: str) -> int:
     if kind in ("beating", "deaf"):
         vars(failures)["time"] = SimpleNamespace(monotonic=lambda: clock[0])
 
-    def trouble() -> str | None:
+    def async_error() -> str | None:
         looks.append(clock[0])
-        if kind == "trouble" and len(looks) == 2:
+        if kind == "async_error" and len(looks) == 2:
             raise RuntimeError("the library cannot be asked now")
-        return "the library lost a rank" if kind == "trouble" and len(looks) == 3 else None
+        return "the library lost a rank" if kind == "async_error" and len(looks) == 3 else None
 
-    with Watchdog(float(timeout), last_words, trouble=trouble, parent=os.getppid()) as watchdog:
+    with Watchdog(float(timeout), last_words, async_error=async_error, parent=os.getppid()) as watchdog:
         watchdog.beat("the test")
         os.write(1, b"ready\n")
-        if kind in ("c", "trouble", "failed", "lost"):
+        if kind in ("c", "async_error", "failed", "lost"):
             watchdog.failed("no memory." if kind in ("failed", "lost") else None, lost=kind == "lost")
             never_return_from_c()
         elif kind == "sleeping":

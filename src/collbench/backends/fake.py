@@ -126,7 +126,7 @@ class FakeWorld(Reductions):
         values = self._hub.exchange(self.rank, value)
         return values if self.rank == 0 else None
 
-    def tell(self, value: Any, source: int) -> Any:
+    def bcast_from(self, value: Any, source: int) -> Any:
         return self._hub.exchange(self.rank, value)[source]
 
     def reduced(self, values: NDArray[np.int64], smallest: bool) -> NDArray[np.int64]:

@@ -347,7 +347,7 @@ class NcclSession(DeviceMpiSession):
     def _made_for(self, server: int | None, algorithm: str | None, protocol: str | None) -> Communicator | None:
         members = [rank for rank in range(self.world.size) if rank != server]
         unique_id = self._nccl.unique_id() if self.world.rank == members[0] else None
-        unique_id = self.world.tell(unique_id, members[0])
+        unique_id = self.world.bcast_from(unique_id, members[0])
         if self.world.rank not in members:
             return None
         variables = zip(COMMUNICATOR_VARIABLES, (algorithm, protocol), strict=True)
@@ -364,13 +364,13 @@ class NcclSession(DeviceMpiSession):
     def transport(self) -> str | None:
         return self._log.transport()
 
-    def trouble(self) -> str | None:
+    def async_error(self) -> str | None:
         """What ncclCommGetAsyncError says of any communicator."""
         self._halt.block_if_set()
         error = self._comms.async_error()
         return None if error is None else f"NCCL: {error}"
 
-    def break_off(self) -> None:
+    def abort_call(self) -> None:
         """ncclCommAbort, of the communicator in use first: kernels that wait for a lost rank end.
 
         It also frees the communicator, and ends the wait of the main thread, which must not make another call.
@@ -379,7 +379,7 @@ class NcclSession(DeviceMpiSession):
         self._halt.wait_for_caller(CALLS_END)
         self._comms.abort()
 
-    def start_over(self) -> None:
+    def reset(self) -> None:
         """Abort the communicator of the last case: some of its ranks may be connected, and others not."""
         self._halt.block_if_set()
         self._comms.drop(self._in_use)

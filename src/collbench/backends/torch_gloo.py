@@ -44,7 +44,7 @@ class TorchWorld(Reductions):
         self._dist.gather_object(value, values, 0)
         return values
 
-    def tell(self, value: Any, source: int) -> Any:
+    def bcast_from(self, value: Any, source: int) -> Any:
         values = [value]
         self._dist.broadcast_object_list(values, source)
         return values[0]

@@ -165,7 +165,7 @@ class MpiWorld(Reductions):
         values: list[Any] | None = self._comm.gather(value, 0)
         return values
 
-    def tell(self, value: Any, source: int) -> Any:
+    def bcast_from(self, value: Any, source: int) -> Any:
         return self._comm.bcast(value, source)
 
     def reduced(self, values: NDArray[np.int64], smallest: bool) -> NDArray[np.int64]:

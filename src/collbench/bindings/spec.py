@@ -141,10 +141,10 @@ class World(Protocol):
     def bcast(self, value: Any) -> Any:
         """Rank 0's value, on every rank."""
 
-    def tell(self, value: Any, source: int) -> Any:
+    def bcast_from(self, value: Any, source: int) -> Any:
         """The value of rank `source`, on every rank."""
 
-    def extremes(self, values: Numbers) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def minmax(self, values: Numbers) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """The smallest and the largest of each number over the ranks, on every rank; all give as many."""
 
     def total(self, values: Numbers) -> NDArray[np.int64]:
@@ -159,14 +159,14 @@ def allgather(world: World, value: Any) -> list[Any]:
 
 def first_rank(world: World, here: bool) -> int | None:
     """The first rank for which `here` is true, on all ranks. Collective."""
-    lowest, _ = world.extremes([world.rank if here else world.size])
+    lowest, _ = world.minmax([world.rank if here else world.size])
     return None if lowest[0] == world.size else int(lowest[0])
 
 
 def first_value(world: World, value: T | None) -> T | None:
     """The value of the first rank that has one, on all ranks. Collective."""
     source = first_rank(world, value is not None)
-    return None if source is None else world.tell(value, source)
+    return None if source is None else world.bcast_from(value, source)
 
 
 def digest_of(value: object) -> bytes:
@@ -189,24 +189,24 @@ def gathered_once(world: World, value: T) -> list[T] | None:
 
 
 class Reductions(ABC):
-    """Of a `World`, what follows from `tell` and one reduction.
+    """Of a `World`, what follows from `bcast_from` and one reduction.
 
     The least and the largest take one message, because max(x) is -min(-x).
     """
 
     @abstractmethod
-    def tell(self, value: Any, source: int) -> Any:
+    def bcast_from(self, value: Any, source: int) -> Any:
         """As `World`."""
 
     def bcast(self, value: Any) -> Any:
         """As `World`."""
-        return self.tell(value, 0)
+        return self.bcast_from(value, 0)
 
     @abstractmethod
     def reduced(self, values: NDArray[np.int64], smallest: bool) -> NDArray[np.int64]:
         """Of each number [n] the smallest over the ranks, or the sum, in a new array on every rank. Collective."""
 
-    def extremes(self, values: Numbers) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def minmax(self, values: Numbers) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """As `World`."""
         mine = np.asarray(values, np.int64)
         least = self.reduced(np.concatenate((mine, -mine)), smallest=True)
@@ -223,10 +223,10 @@ class Failures(Protocol):
     def begin(self) -> None:
         """The next act."""
 
-    def tell(self) -> None:
+    def announce(self) -> None:
         """In the act that was begun last, this rank has failed."""
 
-    def told(self) -> bool:
+    def announced(self) -> bool:
         """Whether a rank has failed in it."""
 
 
@@ -272,15 +272,15 @@ class Session(Protocol):
         """An error of the library in its words, with what its log says of the cause."""
         return str(error)
 
-    def trouble(self) -> str | None:
+    def async_error(self) -> str | None:
         """An asynchronous error of the library, which no call has returned. From any thread; cheap."""
         return None
 
-    def break_off(self) -> None:
+    def abort_call(self) -> None:
         """Make a call that waits for a lost rank return, before this process ends. From any thread."""
         return
 
-    def start_over(self) -> None:
+    def reset(self) -> None:
         """A call of the last case has failed: what it used is not to be used again. Collective."""
         return
 

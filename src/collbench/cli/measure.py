@@ -30,7 +30,7 @@ from collbench.run.binding import bind
 from collbench.run.expand import parameters_of
 from collbench.run.experiment import default_backend, perform, plan_experiment
 from collbench.run.facts_of_ranks import completed
-from collbench.schema.axes import AXES, Situation, Sizes, choices_of
+from collbench.schema.axes import AXES, BackendSupport, Sizes, plan_keys_of
 from collbench.schema.case import CADENCES, GATES
 from collbench.schema.manifest import Manifest
 from collbench.schema.plan import USUAL_CAP, Plan, check_plan, load_plan, named_in_errors
@@ -93,14 +93,14 @@ class CollectiveOptions(_Sizes, _Samples, WorldOptions):
     def parameters(cls) -> list[click.Parameter]:
         """Those of axes in the order of their table."""
         of_axes = []
-        for axis, choice in choices_of("what", "how").items():
-            if (flag := choice.flag) is None:
+        for axis, plan_key in plan_keys_of("what", "how").items():
+            if (flag := plan_key.flag) is None:
                 continue
             text = f"{flag.help}  [default: {flag.default}]" if flag.default else flag.help
             alone: dict[str, Any] = {} if flag.alone is None else {"is_flag": False, "flag_value": flag.alone}
-            kind = click.Choice(list(flag.words)) if flag.words else choice.of or AXES[axis].of
+            kind = click.Choice(list(flag.words)) if flag.words else plan_key.of or AXES[axis].of
             spelled = " ".join(flag.spelled)
-            of_axes.append(option(spelled, text, flag.metavar, type=kind, default=choice.typed, **alone).made(axis))
+            of_axes.append(option(spelled, text, flag.metavar, type=kind, default=plan_key.typed, **alone).made(axis))
         return [*_Sizes.parameters(), *of_axes, *_Samples.parameters(), *WorldOptions.parameters()]
 
 
@@ -137,12 +137,12 @@ def collective_command(name: str) -> click.Command:
         plan = plan_of(name, options)
         source = click.get_current_context().get_parameter_source
         (backend,) = plan["backends"] or (default_backend(),)
-        situation = Situation(row, backends.get(backend), ranks=1)
+        support = BackendSupport(row, backends.get(backend), ranks=1)
         unused: dict[str, list[str]] = {row.name: [], f"backend {backend}": []}  # typed, and meaning nothing to it
-        for axis, choice in choices_of("what", "how").items():
-            flags = {axis: choice.flag.spelled[0]} if choice.flag else {"minbytes": "-b", "maxbytes": "-e"}
-            if not situation.has(axis, choice):
-                unused[f"backend {backend}" if choice.row(row) else row.name] += [
+        for axis, plan_key in plan_keys_of("what", "how").items():
+            flags = {axis: plan_key.flag.spelled[0]} if plan_key.flag else {"minbytes": "-b", "maxbytes": "-e"}
+            if not support.has(axis, plan_key):
+                unused[f"backend {backend}" if plan_key.row(row) else row.name] += [
                     flag for name, flag in flags.items() if source(name) is ParameterSource.COMMANDLINE
                 ]
         notices = [f"ignored: {one} does not use {', '.join(flags)}." for one, flags in unused.items() if flags]
@@ -173,9 +173,9 @@ def plan_of(name: str, options: CollectiveOptions) -> Plan:
     keys["backend"] = _backend_on(options.device, keys["backend"])
     if keys["in_place"] is None and options.style == "nccl-tests":
         keys["in_place"] = "both"
-    for axis, choice in choices_of("what", "how").items():
-        if choice.flag is not None:
-            keys[choice.key] = choice.read(keys.pop(axis))
+    for axis, plan_key in plan_keys_of("what", "how").items():
+        if plan_key.flag is not None:
+            keys[plan_key.key] = plan_key.read(keys.pop(axis))
     return Plan(title=f"{name} {sizes.min} to {sizes.max}", collectives=(name,), sizes=sizes, **keys)
 
 

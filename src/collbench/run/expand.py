@@ -11,7 +11,7 @@ import msgspec
 from collbench import backends, collectives, workloads
 from collbench.collectives.case import CollectiveCase, collective_case
 from collbench.errors import PlanError, UnitError, suggestion
-from collbench.schema.axes import Axis, Situation, Value, choices_of
+from collbench.schema.axes import Axis, BackendSupport, Value, plan_keys_of
 from collbench.schema.case import Case, Where
 from collbench.schema.plan import Plan, name_of
 from collbench.units import parse_size
@@ -46,15 +46,15 @@ def cases_of(plan: Plan, backend: str, ranks: int) -> tuple[CollectiveCase, ...]
     """
     rows = [collectives.get(name) for name in plan.collectives]
     operations = plan.burst if plan.cadence == "streaming" else 1
-    axes = sorted(choices_of("what", "how").items(), key=lambda item: item[1].nested)
+    axes = sorted(plan_keys_of("what", "how").items(), key=lambda item: item[1].nested)
     cases: dict[CollectiveCase, None] = {}
-    for situation in [Situation(row, backends.get(backend), ranks, operations) for row in rows]:
+    for support in [BackendSupport(row, backends.get(backend), ranks, operations) for row in rows]:
         values = {
-            axis: choice.values(plan[choice.key], situation) for axis, choice in axes if situation.has(axis, choice)
+            axis: plan_key.values(plan[plan_key.key], support) for axis, plan_key in axes if support.has(axis, plan_key)
         }
         for combination in itertools.product(*values.values()):
             chosen = dict(zip(values, combination, strict=True))
-            cases[collective_case(situation.row.name, chosen | {"ranks": ranks})] = None
+            cases[collective_case(support.row.name, chosen | {"ranks": ranks})] = None
     return tuple(cases)
 
 
@@ -106,7 +106,7 @@ def _values_by_axis(row: Program, wanted: dict[str, Any]) -> dict[str, tuple[Val
     listed = {name: values if isinstance(values, tuple | list) else (values,) for name, values in wanted.items()}
     for axis in row.axes:
         if axis.name in listed:  # names of groups stand for several values, each of which counts once
-            groups = {} if axis.choice is None else axis.choice.groups
+            groups = {} if axis.plan_key is None else axis.plan_key.groups
             named = (groups.get(value, (value,)) if isinstance(value, str) else (value,) for value in listed[axis.name])
             listed[axis.name] = tuple(dict.fromkeys(itertools.chain.from_iterable(named)))
     for name, values in listed.items():
@@ -139,8 +139,8 @@ def _value(row: Program, axis: Axis, value: Value) -> Value:
             kinds = {int: "a whole number", float: "a number", bool: "yes or no"}
             expected = kinds.get(type(axis.neutral), "a text")
             raise PlanError(f"{key} {value!r}: not {expected}, as its default {axis.neutral!r} is.")
-    if axis.choice is not None:
-        axis.choice.check(key, value)
+    if axis.plan_key is not None:
+        axis.plan_key.check(key, value)
     return value
 
 

@@ -224,9 +224,9 @@ def _run_backend(experiment: PlanRunner, number: int, sink: RecordSink, begins: 
         with contextlib.ExitStack() as stack:
             watch: Watch = Unwatched()
             if rank == 0 or not backend.simulated:  # signals reach only the main thread
-                on_end = on_watchdog(rank, reporter, sink, options.timeout, session.break_off, remove_held)
+                on_end = on_watchdog(rank, reporter, sink, options.timeout, session.abort_call, remove_held)
                 deference = 0.0 if rank == 0 else DEFERENCE
-                watchdog = Watchdog(options.timeout, on_end, deference, session.trouble, launched_by)
+                watchdog = Watchdog(options.timeout, on_end, deference, session.async_error, launched_by)
                 watch = stack.enter_context(watchdog)
             start.reached()  # the watchdog takes over
             try:
@@ -349,7 +349,7 @@ def _refuse_other_software(session: Session, backend: Backend) -> WorldMismatch 
 def _refuse_other_request(
     experiment: PlanRunner, session: Session, cases: tuple[CollectiveCase | ProgramCase, ...]
 ) -> WorldMismatch | None:
-    lowest, highest = session.world.extremes([zlib.crc32(msgspec.json.encode((experiment.plan, cases)))])
+    lowest, highest = session.world.minmax([zlib.crc32(msgspec.json.encode((experiment.plan, cases)))])
     if lowest[0] == highest[0]:
         return None
     return WorldMismatch("the ranks were given different requests; start them all with the same command line.")

@@ -325,7 +325,7 @@ def contended(
         others = max(used.user - own.user, 0.0) + max(system, 0.0) + used.steal
         disturbed_here = others > OTHERS_SHARE * seconds * used.cores
     nanoseconds = round(max(added.throttled.values(), default=0.0) * 1e9)
-    _, (longest, disturbed) = world.extremes([nanoseconds, disturbed_here])
+    _, (longest, disturbed) = world.minmax([nanoseconds, disturbed_here])
     worst = longest * 1e-9
     rank = first_rank(world, nanoseconds == longest)
     if seconds > 0 and worst > THROTTLED_SHARE * seconds:

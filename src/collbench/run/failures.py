@@ -64,9 +64,9 @@ class Watchdog:
     """Watches one process. Use as a context manager in the main thread; `beat` from anywhere.
 
     `on_end(kind, doing)` is called from the watchdog's thread with kind `timeout`, `interrupted` (SIGINT, SIGHUP,
-    SIGQUIT), `terminated` (SIGTERM), `orphaned`, when `parent` is no longer the parent of this process, `trouble`,
-    where `doing` includes the text of `trouble()`, or `failed`, where it includes why a call has failed on this rank
-    alone. It must end the process.
+    SIGQUIT), `terminated` (SIGTERM), `orphaned`, when `parent` is no longer the parent of this process, `async_error`,
+    where `doing` includes the text of `async_error()`, or `failed`, where it includes why a call has failed on this
+    rank alone. It must end the process.
     """
 
     def __init__(
@@ -74,12 +74,12 @@ class Watchdog:
         timeout: float,
         on_end: OnEnd,
         deference: float = 0.0,
-        trouble: Callable[[], str | None] = lambda: None,
+        async_error: Callable[[], str | None] = lambda: None,
         parent: int | None = None,
     ) -> None:
         self._parent = parent
         self._timeout = timeout
-        self._trouble = trouble
+        self._async_error = async_error
         self._deference = deference
         self._on_end = on_end
         self._doing = "starting"
@@ -100,7 +100,7 @@ class Watchdog:
         `lost`: the reason is that another rank is gone.
         """
         limit = time.monotonic() + min(PATIENCE, self._timeout / 2)
-        kind, doing = "trouble" if lost else "failed", self._doing
+        kind, doing = "async_error" if lost else "failed", self._doing
         self._failure = None if reason is None else (kind, f"{doing}: {reason.strip().rstrip('.')}", limit)
 
     def __enter__(self) -> Watchdog:
@@ -143,13 +143,13 @@ class Watchdog:
                 self._end("orphaned")
             elif now > self._beat + self._timeout + self._deference:
                 self._end("timeout")
-            elif (text := self._trouble_text()) is not None:
-                self._end("trouble", f"{self._doing}: {text}")
+            elif (text := self._async_error_text()) is not None:
+                self._end("async_error", f"{self._doing}: {text}")
 
-    def _trouble_text(self) -> str | None:
+    def _async_error_text(self) -> str | None:
         """The library's own error; an error of asking does not end the watch."""
         try:
-            return self._trouble()
+            return self._async_error()
         except Exception:
             return None
 
@@ -288,18 +288,18 @@ def say(text: str) -> None:
 
 
 def on_watchdog(
-    rank: int, reporter: FirstReporter, sink: Rescue, limit: float, break_off: Callable[[], None] = lambda: None,
+    rank: int, reporter: FirstReporter, sink: Rescue, limit: float, abort_call: Callable[[], None] = lambda: None,
     clean_up: Callable[[], None] = lambda: None,
 ) -> OnEnd:  # fmt: skip
     """The function that a watchdog calls when its process must end.
 
     That is after `limit` seconds without progress, on a signal, when the launcher has ended, when the library has
-    failed, or when a call has failed that other ranks are still in. `break_off` makes the library give up the call it
+    failed, or when a call has failed that other ranks are still in. `abort_call` makes the library give up the call it
     is in; `clean_up` removes what this process leaves nobody to remove.
     """
     #: By kind what is said before and after what the process was doing, and the exit code.
     ends = {
-        "trouble": ("", ". Another rank may be gone; the job ends here.", LostRankError.exit_code),
+        "async_error": ("", ". Another rank may be gone; the job ends here.", LostRankError.exit_code),
         "failed": ("", ". The other ranks wait in this call; the job ends here.", LibraryError.exit_code),
         "orphaned": ("the launcher of the ranks ended in ", "; the job ends here.", LostRankError.exit_code),
         "timeout": (
@@ -316,7 +316,7 @@ def on_watchdog(
             if reporter.claim():
                 say(f"rank {rank}: {before}{doing}{after}{saved}")
             # The library has a moment to give up a call that waits for a lost rank.
-            thread = threading.Thread(target=break_off, daemon=True)
+            thread = threading.Thread(target=abort_call, daemon=True)
             thread.start()
             thread.join(LETTING_GO)
             clean_up()
@@ -400,10 +400,10 @@ def cause(session: Session, failure: Failure | None, watch: Watch) -> Failure | 
     world, nobody = session.world, session.world.size
     own = failure is not None and not failure.lost
     inside = failure is not None and failure.inside
-    lowest, _ = world.extremes([world.rank if holds else nobody for holds in (own, failure is not None, inside)])
+    lowest, _ = world.minmax([world.rank if holds else nobody for holds in (own, failure is not None, inside)])
     watch.failed(None)
     if lowest[2] < nobody:
-        session.start_over()
+        session.reset()
     source = int(lowest[0] if lowest[0] < nobody else lowest[1])
-    agreed: Failure | None = None if source == nobody else world.tell(failure, source)
+    agreed: Failure | None = None if source == nobody else world.bcast_from(failure, source)
     return agreed

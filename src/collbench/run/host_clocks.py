@@ -141,7 +141,7 @@ class HostClocks:
         if world.rank == self.readers[self.host]:
             for row, offset in zip(table[self.host], self._exchanged(), strict=False):
                 row[:] = offset
-        latest = _assembled(world.extremes(table.ravel())[1].reshape(table.shape))
+        latest = _assembled(world.minmax(table.ravel())[1].reshape(table.shape))
         if self.past:
             self.seen = max(self.seen, latest.crossed, surprise(latest, self.past))
         self.bound = max(self.bound, int(latest.half.max()))

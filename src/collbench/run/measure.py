@@ -418,8 +418,9 @@ def _time(
     gpus = facts_of_ranks.gpu_states(gpu_before, facts_of_ranks.gpu_readings(session), session.world)
     watch.beat(f"{doing}: timing on the device")
     device = device_seconds(timed_call, sampling)
-    trouble = session.trouble()  # outside the library's calls; a short case is over before the watchdog asks for it
-    lost = None if trouble is None else LostRankError(f"rank {session.world.rank}: {doing}: {trouble}.")
+    # Outside the library's calls; a short case is over before the watchdog asks for it.
+    error = session.async_error()
+    lost = None if error is None else LostRankError(f"rank {session.world.rank}: {doing}: {error}.")
     raise_on_all(session, lost)
     return sampling, msgspec.structs.replace(
         blank,
@@ -456,12 +457,12 @@ def device_seconds(timed_call: TimedCall, sampling: Sampling) -> Seconds | None:
     world = timed_call.session.world
     stamps = sampling.stamps
     median = round(float(np.median(stamps.left - stamps.entered)))
-    _, (device, slowest) = world.extremes([timed_call.operation.call.stopwatch is not None, median])
+    _, (device, slowest) = world.minmax([timed_call.operation.call.stopwatch is not None, median])
     if not device:
         return None
     n = operations_on_device(int(slowest) * 1e-9)
     own = timed_call.device_times(n)
-    _, times = world.extremes(np.zeros(n, np.int64) if own is None else np.rint(own * 1e9).astype(np.int64))
+    _, times = world.minmax(np.zeros(n, np.int64) if own is None else np.rint(own * 1e9).astype(np.int64))
     return summarise(np.maximum(times, 1))
 
 

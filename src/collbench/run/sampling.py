@@ -130,7 +130,7 @@ class TimedCall:
     def device_times(self, n: int) -> NDArray[np.float64] | None:
         """Seconds [n] of `n` operations by the device's clock; None where this rank has no device. Collective."""
         call, gate = self.operation.call, GateSetting("barrier", self.session.signals)
-        _, calls = self.session.world.extremes([sum(len(stage.native or ()) for stage in call.stages)])
+        _, calls = self.session.world.minmax([sum(len(stage.native or ()) for stage in call.stages)])
         burst = max(min(self.burst, MOST_CALLS // max(int(calls[0]), 1)), 1)
         if call.stopwatch is None:
             self._run(gate, n, burst)
@@ -193,10 +193,10 @@ def times_of(stamps: Stamps, world: World, clock: SampleClock, burst: int = 1) -
         if clock == "local":
             own = part.left - part.entered
             stages = ends - np.column_stack((part.entered, part.marks))
-            _, highest = world.extremes(np.concatenate((own, part.late, stages.ravel())))
+            _, highest = world.minmax(np.concatenate((own, part.late, stages.ravel())))
             samples, legs = highest[:n], highest[2 * n :].reshape(ends.shape)
         else:
-            lowest, highest = world.extremes(np.concatenate((part.entered, part.late, ends.ravel())))
+            lowest, highest = world.minmax(np.concatenate((part.entered, part.late, ends.ravel())))
             first, last = lowest[:n], highest[2 * n :].reshape(ends.shape)
             legs = last - np.column_stack((first, last[:, :-1]))
             samples, own = last[:, -1] - first, part.left - first
@@ -218,7 +218,7 @@ def left_early(stamps: Stamps, world: World, tolerance: int = 0) -> int:
 
     Over all samples and ranks. Collective.
     """
-    _, entered = world.extremes(stamps.entered)
+    _, entered = world.minmax(stamps.entered)
     return int(world.total([int(np.count_nonzero(stamps.left + tolerance < entered))])[0])
 
 
@@ -318,7 +318,7 @@ def trusted(clocks: HostClocks | None, timed_call: TimedCall, gate: Gate, may_ch
     clocks.begin()
     pilot = timed_call.run(GateSetting("barrier", signals), PILOT)
     clocks.synchronise()
-    longest = world.extremes([int(np.median(pilot.left - pilot.entered))])[1][0]
+    longest = world.minmax([int(np.median(pilot.left - pilot.entered))])[1][0]
     if clocks.seen <= max(GOOD, GOOD_SHARE * longest) or (gate == "roundtime" and not may_change):
         return None
     return f"{'gate barrier, ' if may_change else ''}largest local time: {DIFFER}"
@@ -429,7 +429,7 @@ class Sampling:
         """
         session = self.timed_call.session
         late = [int(batch.late.sum()) for batch in self.done]
-        _, largest = session.world.extremes([late[-1] if late else 0, sum(late), watch.stopped or 0])
+        _, largest = session.world.minmax([late[-1] if late else 0, sum(late), watch.stopped or 0])
         decided = self._decide(*largest.tolist()) if session.world.rank == 0 else None
         decision: Decision = session.world.bcast(decided)
         if decision.stop:
@@ -508,7 +508,7 @@ def _warmed_up(timed_call: TimedCall, method: Method, watch: Watch, doing: str) 
         gate = replace(gate, line=clocks.line)
     if gate.kind == "roundtime":
         delays = announcement_delays(gate, session.clock, PILOT_ANNOUNCEMENTS)
-        _, slowest = session.world.extremes([int(np.quantile(delays[PILOT_ANNOUNCEMENTS // 3 :], 0.9))])
+        _, slowest = session.world.minmax([int(np.quantile(delays[PILOT_ANNOUNCEMENTS // 3 :], 0.9))])
         gate = gate.with_slack(max(2 * int(slowest[0]), SMALLEST_SLACK))
     notes = [note for note in (timed_call.note, why_not) if note is not None]
     sampling = Sampling(timed_call, method, gate, notes, clocks=clocks)

@@ -105,7 +105,7 @@ class Peers:
 
     def listening(self) -> Listening:
         """The watch of what this rank does within `agreed`, which ends soon after another rank has failed."""
-        return Listening(self.watch, lambda: self.failures is not None and self.failures.told())
+        return Listening(self.watch, lambda: self.failures is not None and self.failures.announced())
 
     def agreed(self, act: Callable[[], CollectedT]) -> CollectedT:
         """The result of `act` on this rank, once it succeeded on all.
@@ -124,7 +124,7 @@ class Peers:
         except _ENDS as error:
             end = _End(time.monotonic(), error)
             if self.failures is not None:
-                self.failures.tell()
+                self.failures.announce()
         self.watch.beat("waiting for the other ranks")
         ends = [end for end in allgather(self.world, end) if end is not None]
         if not ends:
@@ -165,7 +165,7 @@ class AloneWorld(Reductions):
     def gather(self, value: Any) -> list[Any]:
         return [value]
 
-    def tell(self, value: Any, source: int) -> Any:
+    def bcast_from(self, value: Any, source: int) -> Any:
         return value
 
     def reduced(self, values: NDArray[np.int64], smallest: bool) -> NDArray[np.int64]:
@@ -244,11 +244,11 @@ class StoredFailures:
     def begin(self) -> None:
         self._acts += 1
 
-    def tell(self) -> None:
+    def announce(self) -> None:
         with contextlib.suppress(RuntimeError):
             self._store.set(f"failed {self._acts}", "")
 
-    def told(self) -> bool:
+    def announced(self) -> bool:
         try:
             return bool(self._store.check([f"failed {self._acts}"]))
         except RuntimeError:

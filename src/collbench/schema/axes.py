@@ -65,7 +65,7 @@ class Flag:
 
 
 @dataclass(frozen=True)
-class Situation:
+class BackendSupport:
     """A collective on a backend, on so many ranks. `operations` are those of a burst; one in cadence isolated."""
 
     row: CollectiveAxes
@@ -73,20 +73,20 @@ class Situation:
     ranks: int
     operations: int = 1
 
-    def has(self, axis: str, choice: Choice) -> bool:
+    def has(self, axis: str, plan_key: PlanKey) -> bool:
         """Whether there are values on an axis; `server staging` is one for collectives with a parameter server."""
         axes = self.backend.axes
         named = axis in axes or (self.row.has_server and f"server {axis}" in axes)
-        return choice.row(self.row) and (named or not choice.optional)
+        return plan_key.row(self.row) and (named or not plan_key.optional)
 
 
-def as_asked(asked: Any, situation: Situation) -> tuple[Any, ...]:
+def as_asked(asked: Any, support: BackendSupport) -> tuple[Any, ...]:
     """The values as the plan has them, one or several."""
     return asked if isinstance(asked, tuple) else (asked,)
 
 
 @dataclass(frozen=True)
-class Choice:
+class PlanKey:
     """What a plan and a command know of an axis.
 
     `key` is the plan's, `default` what it has where nobody asks: a tuple if the key holds a list. `of` is the type of a
@@ -103,7 +103,7 @@ class Choice:
     of: Any = None
     row: Callable[[CollectiveAxes], bool] = lambda row: True
     optional: bool = False
-    values: Callable[[Any, Situation], tuple[Any, ...]] = as_asked
+    values: Callable[[Any, BackendSupport], tuple[Any, ...]] = as_asked
     groups: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
     check: Callable[[str, Any], None] = lambda key, value: None
     nested: int = 0
@@ -249,14 +249,14 @@ _SIDE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,31}", re.ASCII)
 
 def named(
     known: Iterable[str], everything: Callable[[BackendAxes], Iterable[str]], aliases: Mapping[str, str]
-) -> Callable[[Any, Situation], tuple[str, ...]]:
+) -> Callable[[Any, BackendSupport], tuple[str, ...]]:
     """Values that are names, in any case of letters; `all` is whatever the backend has. `name_of` checked them."""
     proper = {name: name for name in known} | dict(aliases)
 
-    def values(asked: Any, situation: Situation) -> tuple[str, ...]:
+    def values(asked: Any, support: BackendSupport) -> tuple[str, ...]:
         names: list[str] = []
         for name in map(str.lower, asked):
-            names.extend(everything(situation.backend) if name == "all" else (proper[name],))
+            names.extend(everything(support.backend) if name == "all" else (proper[name],))
         return tuple(dict.fromkeys(names))
 
     return values
@@ -273,27 +273,27 @@ def name_of(axis: str, known: Iterable[str], every: bool = True) -> Callable[[st
     return check
 
 
-def roots(asked: Any, situation: Situation) -> tuple[int, ...]:
+def roots(asked: Any, support: BackendSupport) -> tuple[int, ...]:
     """Ranks of the world."""
     for rank in asked:
-        if not 0 <= rank < situation.ranks:
-            raise PlanError(f"root {rank}: there are {situation.ranks} ranks, 0 to {situation.ranks - 1}.")
+        if not 0 <= rank < support.ranks:
+            raise PlanError(f"root {rank}: there are {support.ranks} ranks, 0 to {support.ranks - 1}.")
     return tuple(asked)
 
 
-def empty_is_none(asked: Any, situation: Situation) -> tuple[Any, ...]:
+def empty_is_none(asked: Any, support: BackendSupport) -> tuple[Any, ...]:
     """A plan says "" where it leaves the choice to the library."""
     return tuple(value or None for value in asked)
 
 
-def operations_of_graph(asked: Any, situation: Situation) -> tuple[int, ...]:
+def operations_of_graph(asked: Any, support: BackendSupport) -> tuple[int, ...]:
     """A graph holds one operation, or in streaming cadence a whole burst."""
-    return (situation.operations if asked else 0,)
+    return (support.operations if asked else 0,)
 
 
-def places(asked: Any, situation: Situation) -> tuple[bool, ...]:
+def places(asked: Any, support: BackendSupport) -> tuple[bool, ...]:
     """Without an in-place form there is one case: out of place, unless only in place was asked for (a skip then)."""
-    if situation.row.has_in_place:
+    if support.row.has_in_place:
         return tuple(asked)
     return (False not in asked,)
 
@@ -396,7 +396,7 @@ class Axis:
     and is not stored. Other values are `of` one type. `label` names a side of a comparison, `order` sorts them, and
     `words` says a value in the heading of a table (empty: nothing). `implies` are facts of the environment that may
     differ with it. `advised`: a reader may still choose it, so `advise` does. `column`: its name in CSV files.
-    `choice` is how values are asked for in a plan and by a flag.
+    `plan_key` is how values are asked for in a plan and by a flag.
     """
 
     name: str
@@ -410,7 +410,7 @@ class Axis:
     implies: frozenset[str] = frozenset()
     advised: bool = False
     column: str = ""
-    choice: Choice | None = None
+    plan_key: PlanKey | None = None
 
     @property
     def spelled(self) -> str:
@@ -447,7 +447,7 @@ AXES: dict[str, Axis] = {
         Axis("measure", "what", "what a program was timed at", words=_after("")),
         Axis(
             "op", "what", "the reduction", words=_after(""),
-            choice=Choice(
+            plan_key=PlanKey(
                 "ops", ("sum",), row=lambda row: row.reduces, nested=-1,
                 values=named(OPS, lambda backend: backend.ops, {}), check=name_of("op", OPS),
                 flag=Flag(("-o", "--op"), f"Reduction: {', '.join(OPS)}, or all.", "OP", commas=True),
@@ -455,7 +455,7 @@ AXES: dict[str, Axis] = {
         ),
         Axis(
             "dtype", "what", "the type of an element", "", words=_after(""),
-            choice=Choice(
+            plan_key=PlanKey(
                 "dtypes", ("float32",), row=lambda row: row.moves_data, nested=-2,
                 values=named(DTYPES, lambda backend: backend.dtypes(), DTYPE_ALIASES),
                 check=name_of("dtype", (*DTYPES, *DTYPE_ALIASES)),
@@ -465,29 +465,29 @@ AXES: dict[str, Axis] = {
         ),
         Axis(
             "root", "what", "the rank that sends, receives or serves", of=int, words=_after("root "),
-            choice=Choice(
+            plan_key=PlanKey(
                 "roots", (0,), row=lambda row: row.rooted, values=roots,
                 flag=Flag(("-r", "--root"), "Root, or parameter server, where the collective has one.", "RANK"),
             ),
         ),
         Axis(
             "size", "what", "the size asked for, in bytes", 0, of=int, column="size_asked",
-            choice=Choice(
+            plan_key=PlanKey(
                 "sizes", None, of=Sizes | tuple[str | int, ...] | None, row=lambda row: row.moves_data, nested=1,
-                values=lambda asked, situation: sizes_in_bytes(asked),
+                values=lambda asked, support: sizes_in_bytes(asked),
             ),
         ),
         Axis(
             "backend", "how", "what moves the data", "", words=_after("backend "), implies=SOFTWARE,
-            choice=Choice(
-                "backends", (), values=lambda asked, situation: (situation.backend.name,),
+            plan_key=PlanKey(
+                "backends", (), values=lambda asked, support: (support.backend.name,),
                 flag=Flag(("--backend",), "See `collbench list`.", "NAME",
                           default="mpi, on GPUs nccl; under torchrun torch-gloo, torch-nccl"),
             ),
         ),
         Axis(
             "driver", "how", "who makes the calls", "", words=_after("driver "), advised=True, column="driver_asked",
-            choice=Choice(
+            plan_key=PlanKey(
                 "drivers", ("native",), of=Driver, nested=-3,
                 flag=Flag(("--driver",), "Who makes the call: our C loop, or Python.", words=one_of(DRIVERS)),
             ),
@@ -495,7 +495,7 @@ AXES: dict[str, Axis] = {
         Axis(
             "thread_level", "how", "what MPI is initialised with", "", words=_after("thread level "),
             implies=frozenset({"granted-thread-level"}), advised=True,
-            choice=Choice(
+            plan_key=PlanKey(
                 "thread_level", "single", of=ThreadLevel,
                 flag=Flag(("--thread-level",), "What MPI is initialised with.",
                           words={name: name for name in THREAD_LEVELS}),
@@ -504,7 +504,7 @@ AXES: dict[str, Axis] = {
         Axis(
             "staging", "how", "the host memory that device data passes through",
             words=lambda value: f"{value} host memory" if value else "", advised=True,
-            choice=Choice(
+            plan_key=PlanKey(
                 "staging", ("pinned",), of=Staging, row=lambda row: row.moves_data, optional=True,
                 flag=Flag(("--staging",), "Host memory that device data passes through (mpi-staged, and the server's "
                           "leg of nccl).", words=one_of(STAGINGS) | {"both": STAGINGS}),
@@ -513,7 +513,7 @@ AXES: dict[str, Axis] = {
         Axis(
             "algorithm", "how", "what NCCL_ALGO is set to", words=_after("NCCL_ALGO="), advised=True,
             column="algorithm_asked",
-            choice=Choice(
+            plan_key=PlanKey(
                 "algorithms", ("",), optional=True, values=empty_is_none, check=NCCL_ALGO,
                 flag=Flag(("--algorithm",), "nccl: what NCCL_ALGO is set to.", "NAME", default="left to NCCL"),
             ),
@@ -521,7 +521,7 @@ AXES: dict[str, Axis] = {
         Axis(
             "protocol", "how", "what NCCL_PROTO is set to", words=_after("NCCL_PROTO="), advised=True,
             column="protocol_asked",
-            choice=Choice(
+            plan_key=PlanKey(
                 "protocols", ("",), optional=True, values=empty_is_none, check=NCCL_PROTO,
                 flag=Flag(("--protocol",), "nccl: what NCCL_PROTO is set to.", "NAME", default="left to NCCL"),
             ),
@@ -529,7 +529,7 @@ AXES: dict[str, Axis] = {
         Axis(
             "registered", "how", "buffers known to the communicator beforehand", False, of=bool,
             words=_if_true("registered buffers"), advised=True,
-            choice=Choice(
+            plan_key=PlanKey(
                 "registered", (False,), optional=True,
                 flag=Flag(("-R", "--local_register"), "nccl: buffers that NCCL allocates and registers.", "0|1",
                           words={"0": (False,), "1": (True,)}),
@@ -538,7 +538,7 @@ AXES: dict[str, Axis] = {
         Axis(
             "graph", "how", "operations in a CUDA graph that is launched in place of calls", 0, of=int,
             words=lambda value: f"CUDA graph of {value}" if value else "", advised=True,
-            choice=Choice(
+            plan_key=PlanKey(
                 "cudagraph", 0, row=lambda row: not row.has_server, optional=True,
                 values=operations_of_graph, check=within(0, 10_000_000),
                 flag=Flag(("-G", "--cudagraph"), "nccl: launch a captured CUDA graph N times a sample; 0: no graph.",
@@ -548,7 +548,7 @@ AXES: dict[str, Axis] = {
         Axis(
             "in_place", "how", "the result takes the place of the input", False, of=bool, words=_if_true("in place"),
             advised=True,
-            choice=Choice(
+            plan_key=PlanKey(
                 "in_place", (False,), values=places, nested=1,
                 flag=Flag(("--in-place",), "Measure the in-place form.", words=YES_NO_BOTH, alone="yes",
                           default="no; both with --style nccl-tests"),
@@ -558,45 +558,45 @@ AXES: dict[str, Axis] = {
         Axis(
             "image", "where", "the image, on the host the environment beside it", implies=SOFTWARE,
             label=lambda value: str(value or "none"),
-            choice=Choice("images", check=image_name),
+            plan_key=PlanKey("images", check=image_name),
         ),
         Axis(
             "side", "where", "what differs from the rest of the plan: image, variables, library files",
             implies=SOFTWARE | {"python", "packages", "image-id", "env:*"}, label=lambda value: str(value or "none"),
-            choice=Choice("sides", check=side_name),
+            plan_key=PlanKey("sides", check=side_name),
         ),
         Axis(
             "policy", "where", "how ranks are spread over containers", "host", order=policy_order, advised=True,
             implies=frozenset({"python", "packages", "image-id"}),
-            choice=Choice("policies", check=policy_name),
+            plan_key=PlanKey("policies", check=policy_name),
         ),
         Axis(
             "isolation", "where", "the step of the engine's ladder", label=lambda value: str(value or "none"),
             order=step_order, advised=True,
-            choice=Choice("isolation"),
+            plan_key=PlanKey("isolation"),
         ),
         Axis(
             "affinity", "where", "memory near the cores, or on another node", "near", advised=True,
-            choice=Choice("affinity"),
+            plan_key=PlanKey("affinity"),
         ),
         Axis(
             "storage", "where", "what lies under the files that a program works in",
             label=lambda value: str(value or "none"), words=_after("on "), advised=True,
-            choice=Choice("storage", check=name_of("storage", STORAGES, every=False)),
+            plan_key=PlanKey("storage", check=name_of("storage", STORAGES, every=False)),
         ),
         Axis(
             "seccomp", "where", "the filter of system calls in containers", "default", advised=True,
-            choice=Choice("seccomp", check=name_of("seccomp", SECCOMP, every=False)),
+            plan_key=PlanKey("seccomp", check=name_of("seccomp", SECCOMP, every=False)),
         ),
         Axis(
             "hosts", "where", "machines over which the ranks are spread evenly", 1, of=int, advised=True,
             implies=frozenset({"hosts", "host", "boot", "allocation"}),
             words=lambda value: f"on {value} hosts" if value not in (None, 1) else "",
-            choice=Choice("hosts"),
+            plan_key=PlanKey("hosts"),
         ),
         Axis(
             "ranks", "where", "processes that take part", 1, of=int,
-            choice=Choice("ranks"),
+            plan_key=PlanKey("ranks"),
         ),
     )
 }  # fmt: skip
@@ -607,6 +607,6 @@ def axis_of(name: str, kind: AxisKind = "what") -> Axis:
     return AXES.get(name) or Axis(name, kind, "", words=_after(f"{name.replace('_', ' ')} "))
 
 
-def choices_of(*kinds: AxisKind) -> dict[str, Choice]:
+def plan_keys_of(*kinds: AxisKind) -> dict[str, PlanKey]:
     """How values are asked for on every axis of these kinds that a plan can vary, by the name of the axis."""
-    return {axis.name: axis.choice for axis in AXES.values() if axis.choice is not None and axis.kind in kinds}
+    return {axis.name: axis.plan_key for axis in AXES.values() if axis.plan_key is not None and axis.kind in kinds}

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Union, get_args, get
 import msgspec
 
 from collbench.errors import BackendUnavailable, PlanError, UnitError, suggestion
-from collbench.schema.axes import AXES, Sizes, choices_of, image_name, sizes_in_bytes
+from collbench.schema.axes import AXES, Sizes, image_name, plan_keys_of, sizes_in_bytes
 from collbench.schema.case import Case
 from collbench.schema.files import TOO_DEEP, read_toml, refuse_irregular
 from collbench.schema.manifest import Until
@@ -134,9 +134,9 @@ class Subject(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 def with_axes(subject: type[msgspec.Struct]) -> type[msgspec.Struct]:
     """The same with a key for each axis that a plan can vary in any world; where ranks are is a launch plan's."""
     keys = []
-    for name, choice in choices_of("what", "how").items():
-        of = choice.of or AXES[name].of
-        keys.append((choice.key, GenericAlias(tuple, (of, ...)) if choice.many else of, choice.default))
+    for name, plan_key in plan_keys_of("what", "how").items():
+        of = plan_key.of or AXES[name].of
+        keys.append((plan_key.key, GenericAlias(tuple, (of, ...)) if plan_key.many else of, plan_key.default))
     return msgspec.defstruct("AxisKeys", keys, bases=(subject,), frozen=True, kw_only=True, forbid_unknown_fields=True)
 
 
@@ -162,7 +162,7 @@ MOST_CELLS, MOST_STARTS = 5_000, 100_000
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 
 #: The keys whose every combination is a cell.
-PLACES = tuple(choice.key for choice in choices_of("where").values())
+PLACES = tuple(plan_key.key for plan_key in plan_keys_of("where").values())
 
 
 class Side(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -414,14 +414,12 @@ def check_values(plan: Plan) -> None:
         PlanError: with what would be right.
     """
     usual = {field.name: field.default for field in msgspec.structs.fields(plan)}
-    choices = [choice for choice in choices_of("what", "how", "where").values() if choice.key in usual]
-    lists = {choice.key: plan[choice.key] for choice in choices if usual[choice.key] != ()}
-    for key, values in lists.items():
-        if values == ():
+    for plan_key in plan_keys_of("what", "how", "where").values():
+        key, values = plan_key.key, plan[plan_key.key]
+        if values == () and usual[key] != ():
             raise PlanError(f"{key}: the list is empty; nothing would be measured.")
-    for choice in choices:
-        for value in plan[choice.key] if choice.many else (plan[choice.key],):
-            choice.check(choice.key, value)
+        for value in values if plan_key.many else (values,):
+            plan_key.check(key, value)
 
 
 def _check_numbers(plan: Plan) -> None:

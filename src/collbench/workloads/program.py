@@ -12,7 +12,7 @@ import msgspec
 
 from collbench.errors import PlanError, nearest, nearest_and_all, suggestion
 from collbench.machine.facts import Stretch, own_cores
-from collbench.schema.axes import Axis, AxisKind, Choice
+from collbench.schema.axes import Axis, AxisKind, PlanKey
 from collbench.schema.case import Case
 from collbench.schema.manifest import Library
 from collbench.schema.record import Unit, Work
@@ -204,8 +204,8 @@ def parameter(
     def words(value: Any) -> str:
         return "" if value is None else f"{name.replace('_', ' ')} {value}"
 
-    choice = Choice(name, (default,), check=check, groups=groups or {})
-    return Axis(name, kind, means, default, of=type(default), words=words, choice=choice)
+    plan_key = PlanKey(name, (default,), check=check, groups=groups or {})
+    return Axis(name, kind, means, default, of=type(default), words=words, plan_key=plan_key)
 
 
 class ProgramCase(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -179,7 +179,7 @@ def on_all(world: World, backend: str, action: Callable[[], Result]) -> Result:
         reason = str(error) or type(error).__name__
     first = first_rank(world, reason is not None)
     if first is not None:
-        raise BackendUnavailable(f"backend {backend}: rank {first}: {world.tell(reason, first)}")
+        raise BackendUnavailable(f"backend {backend}: rank {first}: {world.bcast_from(reason, first)}")
     return results[0]
 
 
