@@ -43,6 +43,15 @@ def shell(script: str) -> Callable[[Any, int], Sequence[str]]:
     return lambda case, times: ("sh", "-c", script)
 
 
+def script(folder: Path, name: str, lines: str) -> str:
+    """A program in the place of another."""
+    folder.mkdir(exist_ok=True)
+    path = folder / name
+    path.write_text(f"#!/bin/sh\n{lines}\n", encoding="utf-8")
+    path.chmod(0o755)
+    return str(path)
+
+
 def replace_benchmark(plan: Plan, benchmark: dict[str, Any]) -> Plan:
     """The plan with another benchmark."""
     return msgspec.structs.replace(plan, benchmarks=(benchmark,))

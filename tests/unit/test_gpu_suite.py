@@ -1,27 +1,58 @@
-"""Benchmarks of suite `gpu` on the made-up device: their results are right, and each check notices a wrong one."""
+"""Suite `gpu`: its results on the made-up device, its checks, from the command line to the record, what is missing.
+
+Kernels and cuBLAS through CuPy are tested against a CuPy that is made up.
+"""
 
 from __future__ import annotations
 
 import argparse
+import ctypes
+import importlib.machinery
+import importlib.util
+import json
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 from tests.double.device import DoubleDevice
 from tests.double.kernels import DoubleCompute
 from tests.mpi.jobs import skip_or_fail
+from tests.processes import LIMIT
+from tests.unit.test_placement import machine, with_gpus
 
+from collbench import workloads
+from collbench.bindings.gpu import cupy_device
+from collbench.bindings.gpu.cupy_device import CupyCompute, Grid
 from collbench.collectives.row import Array
-from collbench.timing.call import Stage
-from collbench.workloads import get
-from collbench.workloads.gpu import device, kernels, transfers
+from collbench.errors import BackendUnavailable, LibraryError, PlanError, Unsupported, to_install
+from collbench.launch.expansion import expand
+from collbench.run.expand import program_cases
+from collbench.schema import world
+from collbench.schema.plan import Plan, load_launch_plan
+from collbench.timing.call import Native, Stage
+from collbench.workloads import software
+from collbench.workloads.gpu import device, kernels, suite, transfers
 from collbench.workloads.gpu.device import OpenGpu
-from collbench.workloads.gpu.suite import VARIANTS
 
-pytestmark = pytest.mark.slow  # most compile kernels
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="session")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What is compiled for the host, once."""
+    if shutil.which("g++") is None:
+        skip_or_fail("cuda", "there is no g++, which compiles CUDA kernels for the host")
+    return tmp_path_factory.mktemp("kernels")
+
+
+# Results and their checks --------------------------------------------------------------------------------------------
 
 Run = Callable[[OpenGpu, argparse.Namespace], dict[str, Any]]
 
@@ -34,17 +65,9 @@ RUNS: dict[str, tuple[Run, dict[str, Any]]] = {
     "gemm of one product": (kernels.gemm, {"m": 1, "n": 1, "k": 1}),
     "histogram": (kernels.histogram, {"size": 4096, "bins": 64}),
     "histogram 256": (kernels.histogram, {"size": 4, "bins": 256}),
-    **{f"transpose {variant}": (kernels.transpose, {"side": 48, "variant": variant}) for variant in VARIANTS},
+    **{f"transpose {variant}": (kernels.transpose, {"side": 48, "variant": variant}) for variant in suite.VARIANTS},
     "launch": (transfers.launch, {"burst": 200}),
 }  # fmt: skip
-
-
-@pytest.fixture(scope="session")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What is compiled for the host, once."""
-    if shutil.which("g++") is None:
-        skip_or_fail("cuda", "there is no g++, which compiles CUDA kernels for the host")
-    return tmp_path_factory.mktemp("kernels")
 
 
 Result = Callable[..., dict[str, Any]]
@@ -69,28 +92,31 @@ def result(folder: Path) -> Result:
     return run
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", RUNS)
 def test_results_are_right_and_every_measure_has_its_samples(result: Result, name: str) -> None:
-    found = result(name)
-    assert found["wrong"] == 0
-    measures = [measure.name for measure in get(f"gpu_{name.split()[0]}").measures]
-    assert {measure: len(taken) for measure, taken in found["ns"].items()} == dict.fromkeys(measures, 3)
-    assert min(min(taken) for taken in found["ns"].values()) > 0
-    assert [figure for figure in found["figures"] if not figure.endswith("device_ns")] == []
-    assert found["notes"][0] == "Double GPU-0, driver 0"
-    assert [note for note in found["notes"] if note.startswith("driver python")] == (
+    output = result(name)
+    assert output["wrong"] == 0
+    measures = [measure.name for measure in workloads.get(f"gpu_{name.split()[0]}").measures]
+    assert {measure: len(taken) for measure, taken in output["ns"].items()} == dict.fromkeys(measures, 3)
+    assert min(min(taken) for taken in output["ns"].values()) > 0
+    assert [figure for figure in output["figures"] if not figure.endswith("device_ns")] == []
+    assert output["notes"][0] == "Double GPU-0, driver 0"
+    assert [note for note in output["notes"] if note.startswith("driver python")] == (
         ["driver python: cuBLAS takes more arguments than the loop in C passes"] if name.startswith("gemm") else []
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["copy", "convolution", "histogram", "transpose optimized", "launch"])
 def test_in_python_they_are_right_too(result: Result, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(device, "why_not_native", lambda *_: "it was forbidden")
-    found = result(name)
-    assert found["wrong"] == 0
-    assert found["notes"][1] == "driver python: it was forbidden"
+    output = result(name)
+    assert output["wrong"] == 0
+    assert output["notes"][1] == "driver python: it was forbidden"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "edit"),
     [
@@ -121,6 +147,7 @@ def test_a_wrong_kernel_is_noticed(result: Result, name: str, edit: tuple[str, s
     assert result(name, edit)["wrong"] > 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["coarse_grained", "fine_grained"])
 def test_a_whole_transpose_is_not_taken_for_half_of_one(result: Result, name: str) -> None:
     """With a copy as the other half, both together would still transpose."""
@@ -153,12 +180,14 @@ class Transposed(DoubleCompute):
         return super().sgemm(m, n, k, b, a, c)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("compute", [Tf32, Idle, Transposed])
 def test_a_wrong_product_is_noticed(result: Result, compute: type[DoubleCompute]) -> None:
     """Also one whose factors were rounded to TF32."""
     assert result("gemm", compute=compute, m=8, n=8, k=8)["wrong"] > 0
 
 
+@pytest.mark.slow
 def test_factors_are_whole_numbers_whose_sums_are_exact() -> None:
     for k in (1, 70_000, 500_000, kernels.MOST_PRODUCTS):
         most = kernels.largest(k)
@@ -166,6 +195,7 @@ def test_factors_are_whole_numbers_whose_sums_are_exact() -> None:
         assert k * most**2 + kernels.ODD * most < 2**24
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("memory", ["pinned", "pageable"])
 @pytest.mark.parametrize(("kind", "wrong"), [(1, "h2d"), (2, "d2h"), (3, "d2d")])
 def test_a_copy_that_is_a_byte_short_is_noticed(
@@ -180,12 +210,14 @@ def test_a_copy_that_is_a_byte_short_is_noticed(
     assert result("copy", memory=memory)["wrong"] == 1
 
 
+@pytest.mark.slow
 def test_a_graph_with_too_few_launches_is_noticed(result: Result, monkeypatch: pytest.MonkeyPatch) -> None:
     capture = DoubleDevice.capture
     monkeypatch.setattr(DoubleDevice, "capture", lambda self, issue, times: capture(self, issue, times - 1))
     assert result("launch")["wrong"] == 2
 
 
+@pytest.mark.slow
 def test_samples_begin_with_an_empty_stream_and_issue_does_not_wait(result: Result) -> None:
     """What is queued when a sample of `issue` ends is done before the next begins, outside of its time."""
     queued: list[int] = []
@@ -199,6 +231,7 @@ def test_samples_begin_with_an_empty_stream_and_issue_does_not_wait(result: Resu
     assert max(queued) == 199
 
 
+@pytest.mark.slow
 def test_rows_of_an_image_are_the_same_however_they_are_asked_for() -> None:
     whole = kernels.image(130, 0, 130)
     assert (kernels.image(130, 50, 70) == whole[50:70]).all()
@@ -216,12 +249,14 @@ class OnlyInPython(DoubleCompute):
         device.functions.add("cudaMemcpyAsync", lambda *words: None, 5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["copy", "convolution", "histogram", "transpose simple_copy", "launch"])
 def test_what_is_checked_is_what_was_timed(result: Result, name: str) -> None:
     """Not what was done before, without a clock."""
     assert result(name, compute=OnlyInPython)["wrong"] > 0
 
 
+@pytest.mark.slow
 def test_the_order_of_calls(result: Result) -> None:
     """A sample of one operation with its wait, after a wait; then events around it; of launches each way."""
     traces: list[list[str]] = []
@@ -239,6 +274,7 @@ def test_the_order_of_calls(result: Result) -> None:
     assert traces[1][: 2 * len(ways)] == 2 * ways  # with the kernel that counts, and then with the one that is timed
 
 
+@pytest.mark.slow
 def test_bytes_are_counted_by_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     values = np.arange(1000, dtype=np.uint16).astype(np.uint8)
     whole = kernels.counted(values, 64)
@@ -247,6 +283,7 @@ def test_bytes_are_counted_by_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     assert whole.sum() == 1000 and whole[0] == np.count_nonzero(values < 4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("part", [1, 200, 1000])
 @pytest.mark.parametrize("name", ["gemm", "convolution", "transpose fine_grained"])
 def test_arrays_are_copied_by_parts(result: Result, name: str, part: int, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -257,5 +294,311 @@ def test_arrays_are_copied_by_parts(result: Result, name: str, part: int, monkey
         assert result(name, compute=Tf32)["wrong"] > 0
 
 
-def test_what_a_case_is_refused_for_is_what_the_program_needs() -> None:
-    assert kernels.largest(kernels.MOST_PRODUCTS) >= 1
+# From the command line -----------------------------------------------------------------------------------------------
+
+SMALL = (
+    "gpu", "size=64", "memory=pageable", "side=32", "variant=diagonal", "m=5", "n=6", "k=7", "burst=100", "bins=64"
+)  # fmt: skip
+
+Started = Callable[..., tuple[int, list[dict[str, Any]], str]]
+
+
+@pytest.fixture
+def started(folder: Path, bare_environment: dict[str, str]) -> Started:
+    """`started(words..., NAME=VALUE...)`: `collbench suite` on the double: exit code, records, standard error."""
+
+    def start(*words: str, **variables: str) -> tuple[int, list[dict[str, Any]], str]:
+        argv = (sys.executable, "-m", "tests.double.main", "suite", *words, "-n", "2", "--style", "json")
+        env = bare_environment | {"DOUBLE_KERNELS": str(folder)} | variables
+        done = subprocess.run(argv, cwd=ROOT, env=env, capture_output=True, text=True, timeout=LIMIT, check=False)
+        return done.returncode, json.loads(done.stdout)["records"] if done.stdout else [], done.stderr
+
+    return start
+
+
+@pytest.mark.slow
+def test_the_suite_from_the_command_line(started: Started) -> None:
+    code, records, errors = started(*SMALL)
+    assert (code, [record["reason"] for record in records if record["status"] != "ok"]) == (0, []), errors
+    measures: dict[str, list[str]] = {}
+    for record in records:
+        measures.setdefault(record["case"]["workload"], []).append(record["case"]["what"]["measure"])
+        assert record["check"]["wrong"] == 0
+        assert record["samples"]["n"] == 2
+        assert record["notes"][-1] != "" and any(note == "Double GPU-0, driver 0" for note in record["notes"])
+    assert measures == {
+        name: [measure.name for measure in workloads.get(name).measures] for name in workloads.suites()["gpu"]
+    }
+    work = {record["case"]["workload"]: record["work"] for record in records}
+    amounts = {name: (one["amount"], one["unit"]) for name, one in work.items()}
+    assert amounts == {
+        "gpu_copy": (64, "bytes"), "gpu_convolution": (32 * 32, "pixels"), "gpu_gemm": (2 * 5 * 6 * 7, "flop"),
+        "gpu_histogram": (64, "bytes"), "gpu_transpose": (8 * 32 * 32, "bytes"), "gpu_launch": (100, "launches"),
+    }  # fmt: skip
+
+
+@pytest.mark.slow
+def test_a_wrong_result_fails_the_case(started: Started) -> None:
+    code, (record,), _ = started("gpu_transpose", "side=16", "variant=naive", DOUBLE_EDIT="i < TILE=>i < 1 - TILE")
+    assert (code, record["status"]) == (1, "failed")
+    assert record["check"]["wrong"] == 256
+
+
+@pytest.mark.slow
+def test_without_a_gpu_the_case_is_skipped_with_the_reason(started: Started) -> None:
+    code, records, _ = started("gpu_launch", DOUBLE_GPUS="0")
+    assert code == 2 and {record["status"] for record in records} == {"skipped"}
+    assert all("CUDA" in record["reason"] for record in records)
+
+
+@pytest.mark.slow
+def test_a_gpu_that_is_full_is_one_message(started: Started) -> None:
+    code, (record,), errors = started("gpu_gemm", "m=64", "n=64", "k=64", DOUBLE_MEMORY="20000")
+    assert (code, record["status"]) == (1, "failed")
+    assert all(number in record["reason"] for number in ("Double: 16384 ", " 3616 of 20000 "))
+    assert "Traceback" not in errors
+
+
+def test_this_machine_says_what_it_lacks(collbench: Callable[..., subprocess.CompletedProcess[str]]) -> None:
+    """Whatever that is: CuPy, its compiler, a driver, a GPU."""
+    reason = workloads.missing("gpu_copy")
+    listed = collbench("suite").stdout
+    assert "gpu_copy" in listed
+    assert reason is None or reason in listed
+    if importlib.util.find_spec("cupy") is None:
+        assert reason is not None and to_install("cuda12") in reason
+
+
+def test_what_cupy_is_comes_from_a_process_that_tried_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: name)
+    answers = {
+        'print(\'{"version": "14.2.0", "path": "/c"}\')': ("14.2.0", None),
+        "import sys; sys.exit('stray\\nno CUDA device is visible')": (None, "no CUDA device is visible"),
+        "print('[]')": (None, "CuPy: "),
+        "import sys; sys.exit(3)": (None, "CuPy: its exit code is 3"),
+    }
+    for program, (version, reason) in answers.items():
+        monkeypatch.setattr(suite, "started", lambda *words, program=program: (sys.executable, "-c", program))
+        software.describe.cache_clear()
+        library, missing = suite.CUPY.library(), suite.CUPY.missing()
+        assert (library.version if library else None) == version
+        assert missing is None if reason is None else str(missing).startswith(reason)
+    software.describe.cache_clear()
+
+
+def test_flags_are_those_of_the_program() -> None:
+    (case,) = program_cases(Plan(benchmarks=({"name": "gpu_histogram", "size": "64", "bins": 64},)), 1)
+    argv = workloads.get("gpu_histogram").argv(case.case, 7)
+    assert argv[1:] == (
+        "-m", "collbench.workloads.gpu.suite", "histogram", "--bins", "64", "--size", "64", "--times", "7"
+    )  # fmt: skip
+
+
+def test_the_plan_of_the_paper_has_its_sizes_and_expands_without_a_gpu() -> None:
+    plan = load_launch_plan(ROOT / "launch" / "xu2017-gpu.toml")
+    expanded = expand(plan, lambda engine: machine(1, 4))
+    assert all("GPU" in placement.note and not placement.gpus for placement in expanded.placements.values())
+    assert [(cell.policy, cell.image) for cell in expanded.cells] == [("host", "openmpi"), ("multi", "openmpi")]
+    cases = {identity for cases in expanded.expected.values() for identity in cases}
+    work = {
+        (case.workload, measure.work(case).amount)
+        for case in cases
+        for measure in workloads.get(case.workload).measures
+    }
+    assert ("gpu_gemm", 2.0 * 23040 * 17280 * 11520) in work
+    assert ("gpu_convolution", 18432**2) in work
+    assert ("gpu_histogram", 67108864) in work
+    assert len({case["variant"] for case in cases if case.workload == "gpu_transpose"}) == 8
+
+
+def test_with_a_gpu_the_plan_is_placed_on_it() -> None:
+    plan = load_launch_plan(ROOT / "launch" / "xu2017-gpu.toml")
+    placements = expand(plan, lambda engine: with_gpus(1, 4, 1)).placements
+    assert [(len(placement.gpus), placement.note) for placement in placements.values()] == [(1, ""), (1, "")]
+
+
+@pytest.mark.parametrize(
+    "change", [{"unusable": "refuse"}, {"collectives": ("allreduce",), "image_backends": {"openmpi": ("nccl",)}}]
+)
+def test_what_may_not_be_skipped_needs_a_gpu(change: dict[str, Any]) -> None:
+    plan = msgspec.structs.replace(load_launch_plan(ROOT / "launch" / "xu2017-gpu.toml"), **change)
+    with pytest.raises(PlanError, match=r": device gpu: 1 "):
+        expand(plan, lambda engine: machine(1, 4))
+
+
+def test_affinity_is_that_of_the_gpu() -> None:
+    plan = load_launch_plan(ROOT / "launch" / "gpu-affinity.toml")
+    placements = expand(plan, lambda engine: with_gpus(2, 4, 2)).placements
+    cores = {cell.affinity: [slot.nodes for slot in placement.slots] for cell, placement in placements.items()}
+    assert cores["near"] != cores["far"]
+
+
+# Which GPU is opened, and how a program ends -------------------------------------------------------------------------
+
+
+@pytest.fixture
+def two_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A device is the word that names it."""
+    monkeypatch.setattr(cupy_device, "missing", lambda: None)
+    monkeypatch.setattr(cupy_device, "visible", lambda: ("GPU-0", "GPU-1"))
+    monkeypatch.setattr(cupy_device, "CupyDevice", str)
+    monkeypatch.setattr(device, "CupyCompute", lambda device: f"compute on {device}")
+    monkeypatch.delenv(world.GPU, raising=False)
+
+
+@pytest.mark.usefixtures("two_gpus")
+@pytest.mark.parametrize(("planned", "gpu"), [(None, "GPU-0"), ("", "GPU-0"), ("GPU-1", "GPU-1")])
+def test_the_first_gpu_or_the_one_that_was_planned(
+    monkeypatch: pytest.MonkeyPatch, planned: str | None, gpu: str
+) -> None:
+    if planned is not None:
+        monkeypatch.setenv(world.GPU, planned)
+    assert device.opened() == OpenGpu(gpu, f"compute on {gpu}")  # type: ignore[arg-type]
+    monkeypatch.setenv(world.GPU, "GPU-7")
+    with pytest.raises(BackendUnavailable, match=r"GPU-7 .* GPU-0, GPU-1$"):
+        device.opened()
+
+
+def ended(
+    capsys: pytest.CaptureFixture[str], run: Callable[[OpenGpu, argparse.Namespace], Any]
+) -> tuple[int, str, str]:
+    """Exit code, standard output, standard error."""
+    code = device.printed(lambda: run(device.opened(), argparse.Namespace(side=7, times=3)))
+    text = capsys.readouterr()
+    return code, text.out, text.err
+
+
+@pytest.mark.usefixtures("two_gpus")
+def test_a_program_prints_its_result(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = ended(capsys, lambda gpu, flags: {"side": flags.side, "times": flags.times, "on": gpu.device})
+    assert (code, json.loads(out)) == (0, {"side": 7, "times": 3, "on": "GPU-0"})
+
+
+@pytest.mark.usefixtures("two_gpus")
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (BackendUnavailable("there is no cuBLAS"), 77),
+        (Unsupported("it cannot be captured"), 77),
+        (MemoryError("3 are free"), 1),
+        (LibraryError("the library returned error 1"), 1),
+    ],
+)
+def test_a_program_that_cannot_says_why_in_one_line(
+    capsys: pytest.CaptureFixture[str], error: Exception, code: int
+) -> None:
+    def fails(*_: Any) -> None:
+        raise error
+
+    assert ended(capsys, fails) == (code, "", f"{error}\n")
+
+
+@pytest.mark.usefixtures("two_gpus")
+def test_without_a_gpu_it_is_skipped(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cupy_device, "missing", lambda: "no driver is loaded")
+    assert ended(capsys, lambda *_: pytest.fail("it ran")) == (77, "", "no driver is loaded\n")
+    assert device.printed(device.described) == 77
+
+
+# CuPy ----------------------------------------------------------------------------------------------------------------
+
+Calls = list[tuple[Any, ...]]
+
+
+@pytest.fixture
+def calls(monkeypatch: pytest.MonkeyPatch) -> Calls:
+    """What is asked of a CuPy that does nothing."""
+    made: Calls = []
+
+    def record(name: str) -> Any:
+        return lambda *words: made.append((name, *words))
+
+    def raw_module(code: str, options: tuple[str, ...]) -> Any:
+        made.append(("module", code, options))
+        return SimpleNamespace(get_function=lambda name: SimpleNamespace(kernel=SimpleNamespace(ptr=0xF0)))
+
+    class Stream:
+        def __init__(self, pointer: int) -> None:
+            self.pointer = pointer
+
+        def use(self) -> None:
+            made.append(("stream", self.pointer))
+
+    cublas = SimpleNamespace(create=lambda: 7, setMathMode=record("math"), sgemm=record("sgemm"))
+    nvrtc = SimpleNamespace(getVersion=lambda: (12, 9))
+    cuda = ModuleType("cupy.cuda")
+    vars(cuda).update(
+        ExternalStream=Stream, driver=SimpleNamespace(launchKernel=record("launch")), cublas=cublas, nvrtc=nvrtc
+    )
+    cupy = ModuleType("cupy")
+    cupy.__spec__ = importlib.machinery.ModuleSpec("cupy", None)
+    vars(cupy).update(cuda=cuda, RawModule=raw_module, __version__="14.2.0", __file__="/cupy/__init__.py")
+    monkeypatch.setitem(sys.modules, "cupy", cupy)
+    monkeypatch.setitem(sys.modules, "cupy.cuda", cuda)
+    library = SimpleNamespace(native=lambda call, explain: Native((1, *call.arguments), explain))
+    monkeypatch.setattr(cupy_device, "driver_library", lambda: library)
+    return made
+
+
+def words_at(address: int, count: int) -> list[int]:
+    return list((ctypes.c_uint64 * count).from_address(address))
+
+
+def test_a_launch_has_the_words_of_cu_launch_kernel_in_both_forms(calls: Calls) -> None:
+    device = DoubleDevice("GPU-0")
+    memory = device.allocate(64)
+    compute = CupyCompute(device)
+    stage = compute.compile("source", {"BINS": 64}).launch("count", Grid((3, 5), (32, 8)), memory, 17)
+    assert calls == [("stream", device.stream), ("module", "source", ("-std=c++14", "-DBINS=64"))]
+    assert stage.native is not None
+    (native,) = stage.native
+    _, function, *shape, shared, stream, parameters, extra = native.words
+    assert (function, shape, shared, stream, extra) == (0xF0, [3, 5, 1, 32, 8, 1], 0, device.stream, 0)
+    pointers = words_at(parameters, 2)
+    assert [words_at(pointer, 1)[0] for pointer in pointers] == [memory.address, 17]
+    stage.python()
+    assert calls[-1] == ("launch", *native.words[1:])
+
+
+def test_the_product_is_that_of_the_transposed_matrices_without_tf32(calls: Calls) -> None:
+    device = DoubleDevice("GPU-0")
+    a, b, c = (device.allocate(64) for _ in range(3))
+    stage = CupyCompute(device).sgemm(2, 3, 4, a, b, c)
+    assert stage.native is None
+    stage.python()
+    assert calls[1] == ("math", 7, 0)
+    name, handle, no, also_no, m, n, k, one, first, lda, second, ldb, zero, result, ldc = calls[-1]
+    assert (name, handle, no, also_no, m, n, k) == ("sgemm", 7, 0, 0, 3, 2, 4)
+    assert (first, lda, second, ldb, result, ldc) == (b.address, 3, a.address, 4, c.address, 3)
+    scale = [float(np.ctypeslib.as_array((ctypes.c_float * 1).from_address(at))[0]) for at in (one, zero)]
+    assert scale == [1.0, 0.0]
+
+
+@pytest.mark.parametrize(("library", "function"), [("nvrtc", "getVersion"), ("cublas", "create")])
+def test_a_library_that_cannot_be_loaded_is_named(calls: Calls, library: str, function: str) -> None:
+    def fails() -> None:
+        raise RuntimeError(f"CuPy failed to load lib{library}.so.12")
+
+    setattr(getattr(sys.modules["cupy.cuda"], library), function, fails)
+    compute, memory = CupyCompute(DoubleDevice("GPU-0")), SimpleNamespace(address=0)
+    uses: dict[str, Callable[[], object]] = {
+        "nvrtc": lambda: compute.compile("", {}),
+        "cublas": lambda: compute.sgemm(1, 1, 1, memory, memory, memory),
+    }
+    with pytest.raises(BackendUnavailable, match=rf"lib{library}\.so\.12"):
+        uses[library]()
+
+
+def test_cupy_says_its_version(calls: Calls) -> None:
+    assert CupyCompute(DoubleDevice("GPU-0")).described() == {"version": "14.2.0", "path": "/cupy/__init__.py"}
+
+
+def test_the_driver_explains_its_codes() -> None:
+    words = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int, ctypes.POINTER(ctypes.c_char_p))
+
+    def get_error_string(code: int, into: Any) -> int:
+        into[0] = b"invalid argument"
+        return 0
+
+    library = SimpleNamespace(handle=SimpleNamespace(cuGetErrorString=words(get_error_string)))
+    assert cupy_device.explained(library, 1) == "invalid argument"  # type: ignore[arg-type]

@@ -24,11 +24,13 @@ def sampling(
     announced: list[None],
     oversubscribed: bool = False,
     clock: Callable[[], int] = time.monotonic_ns,
-    told: Decision | None = None,
+    decision: Decision | None = None,
 ) -> Sampling:
-    """Rank 0; with `told`, another rank, which hears that from rank 0."""
-    world = Pair(lambda mine: mine if told is None or mine is not None else told, rank=0 if told is None else 1)
-    signals = Signals(lambda: None, lambda: announced.append(None), np.zeros(1, np.int64), told is None)
+    """Rank 0; with `decision`, another rank, which hears that from rank 0."""
+    world = Pair(
+        lambda mine: mine if decision is None or mine is not None else decision, rank=0 if decision is None else 1
+    )
+    signals = Signals(lambda: None, lambda: announced.append(None), np.zeros(1, np.int64), decision is None)
     session = SimpleNamespace(world=world, signals=signals, clock=clock)
     method: Any = SimpleNamespace(stop=Fixed(100), oversubscribed=oversubscribed, gate_may_change=False)
     form: Any = SimpleNamespace(session=session)
@@ -37,36 +39,32 @@ def sampling(
 
 def displacements(batches: int, gate: Gate, **how: Any) -> list[int]:
     """How often rank 0 announces before each batch."""
-    found = []
+    counts = []
     for _ in range(batches):
         announced: list[None] = []
         assert sampling(gate, announced, **how).agree(WATCH) == 10
-        found.append(len(announced))
-    return found
+        counts.append(len(announced))
+    return counts
 
 
 def test_behind_a_barrier_chance_decides_how_many_messages_went_before() -> None:
-    found = displacements(300, "barrier")
-    assert len(set(found)) > 60
-    assert {number % 2 for number in found} == {0, 1}
-    assert max(found) < MOST_DISPLACEMENTS
+    counts = displacements(300, "barrier")
+    assert len(set(counts)) > 60
+    assert {number % 2 for number in counts} == {0, 1}
+    assert max(counts) < MOST_DISPLACEMENTS
 
 
-@pytest.mark.parametrize("gate", ["none", "roundtime"])
-def test_other_gates_are_left_alone(gate: Gate) -> None:
-    assert displacements(20, gate) == [0] * 20
-
-
-def test_ranks_that_share_a_core_do_not_wait_for_it() -> None:
-    assert displacements(20, "barrier", oversubscribed=True) == [0] * 20
-
-
-def test_made_up_times_stay_repeatable() -> None:
-    assert displacements(20, "barrier", clock=lambda: 0) == [0] * 20
+@pytest.mark.parametrize(
+    ("gate", "how"),
+    [("none", {}), ("roundtime", {}), ("barrier", {"oversubscribed": True}), ("barrier", {"clock": lambda: 0})],
+    ids=["no gate", "another gate", "ranks that share a core", "times that are made up"],
+)
+def test_no_messages_go_before_other_gates_nor_where_they_would_disturb(gate: Gate, how: dict[str, Any]) -> None:
+    assert displacements(20, gate, **how) == [0] * 20
 
 
 def test_all_ranks_do_what_rank_0_says() -> None:
     announced: list[None] = []
-    told = Decision(10, 0, "barrier", stop=False, displacements=5)
-    assert sampling("barrier", announced, told=told).agree(WATCH) == 10
+    decision = Decision(10, 0, "barrier", stop=False, displacements=5)
+    assert sampling("barrier", announced, decision=decision).agree(WATCH) == 10
     assert len(announced) == 5

@@ -1,40 +1,47 @@
-"""stream: arrays that are large enough, what is refused, and a run from its plan to the disk."""
+"""stream: its kernels and their check, arrays that are large enough, and a run from its plan to the disk."""
 
 from __future__ import annotations
 
 import ctypes
 import os
+import re
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
+from tests.unit.made_programs import run_row
 
 from collbench import workloads
-from collbench.bindings.spec import WorldSettings
 from collbench.errors import PlanError
 from collbench.machine.facts import last_level_cache
 from collbench.run.expand import program_cases
-from collbench.run.experiment import plan_experiment
-from collbench.schema.plan import Plan, check_plan
+from collbench.schema.plan import Plan
 from collbench.schema.store import read_run
-from collbench.workloads.host import stream as stream_program
+from collbench.workloads.host import stream
+from collbench.workloads.host.stream import TOLERANCE, in_cache
 
 built = pytest.mark.skipif(workloads.get("stream").needs() is not None, reason=workloads.get("stream").needs() or "")
+
+MEASURES = ("copy", "scale", "add", "triad")
+
+
+def plan_file(folder: Path, sizes: str, **counts: int) -> Path:
+    path = folder / "plan.toml"
+    lines = [f'benchmarks = [{{ name = "stream", arrays = "any", size = {sizes} }}]']
+    path.write_text("\n".join(lines + [f"{name} = {number}" for name, number in counts.items()]), encoding="utf-8")
+    return path
 
 
 @pytest.mark.slow
 @built
 def test_stream_from_a_plan_to_a_run_on_disk(collbench: Any, tmp_path: Path) -> None:
-    plan = tmp_path / "plan.toml"
-    plan.write_text(
-        'benchmarks = [{ name = "stream", arrays = "any", size = ["64K", "80"] }]\nwarmup = 2\niters = 6\n',
-        encoding="utf-8",
-    )
-    done = collbench("run", plan, "--out", tmp_path / "run")
+    done = collbench("run", plan_file(tmp_path, '["64K", "80"]', warmup=2, iters=6), "--out", tmp_path / "run")
     assert done.returncode == 0, done.stderr
     run = read_run(tmp_path / "run")
     assert [(record.case["measure"], record.case["size"]) for record in run.records] == [
-        (measure, size) for size in (65536, 80) for measure in ("copy", "scale", "add", "triad")
+        (measure, size) for size in (65536, 80) for measure in MEASURES
     ]
     for record in run.records:
         samples = run.samples(record)
@@ -45,57 +52,69 @@ def test_stream_from_a_plan_to_a_run_on_disk(collbench: Any, tmp_path: Path) -> 
     assert run.manifest.libraries == ()
     shown = collbench("show", tmp_path / "run")
     assert (shown.returncode, shown.stderr) == (0, "")
-    assert "no library" not in shown.stdout
-    assert (
-        "\nstream, arrays any\n" in shown.stdout
-        and "(GB/s)" in shown.stdout
-        and "communicates with nobody" not in shown.stdout
-    )
+    assert "\nstream, arrays any\n" in shown.stdout and "(GB/s)" in shown.stdout
+    assert "no library" not in shown.stdout and "communicates" not in shown.stdout
     for style in ("osu", "nccl-tests"):
-        told = collbench("show", tmp_path / "run", "--style", style)
-        assert told.returncode == 0
-        assert "# stream triad 64K: not a collective; --style table prints it" in told.stdout
+        other = collbench("show", tmp_path / "run", "--style", style)
+        assert other.returncode == 0
+        assert re.search(r"^# stream triad 64K: .*--style table", other.stdout, re.MULTILINE)
 
 
-def test_a_size_that_no_array_has_is_refused_before_anything_starts(collbench: Any, tmp_path: Path) -> None:
-    plan = tmp_path / "plan.toml"
-    plan.write_text(
-        'benchmarks = [{ name = "stream", arrays = "any", size = ["80", "81"] }]\niters = 2\n', encoding="utf-8"
-    )
-    done = collbench("run", plan, "--out", tmp_path / "run")
-    assert (done.returncode, done.stdout) == (2, "")
-    assert "benchmark stream size=81 arrays=any: the size must be a multiple of 8 bytes" in done.stderr
-    assert not (tmp_path / "run").exists()
+# Kernels -------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("size", ["1", "9", "100"])
-def test_stream_refuses_sizes_that_are_no_whole_elements(size: str) -> None:
-    plan = Plan(benchmarks=({"name": "stream", "arrays": "any", "size": ("8", size)},))
-    message = rf"^benchmark stream size={size} arrays=any: the size must be a multiple of 8 bytes, and at least 8\.$"
-    with pytest.raises(PlanError, match=message):
-        plan_experiment(check_plan(plan), WorldSettings(), ())
+@built
+@pytest.mark.parametrize("times", [1, 7, 2 * stream.MOST_ROUNDS + 3])
+def test_the_kernels_do_what_their_check_expects(times: int) -> None:
+    taken, wrong = stream.run(4096, times)
+    assert wrong == 0
+    assert {name: len(ns) for name, ns in taken.items()} == dict.fromkeys(MEASURES, times)
 
 
-@pytest.mark.parametrize(
-    ("cache", "memory", "size"),
-    [
-        (32 << 20, 24 << 30, "128M"),
-        ((32 << 20) + 1024, 24 << 30, "129M"),
-        (260 << 20, 24 << 30, "1040M"),
-        (260 << 20, 4 << 30, "256M"),
-        (None, 24 << 30, "256M"),
-        (None, 1 << 20, "1M"),
-    ],
-)
-def test_the_usual_arrays_are_four_times_the_cache_where_there_is_memory(
-    cache: int | None, memory: int, size: str
-) -> None:
-    assert stream_program.usual_size(cache, memory) == size
+@built
+@pytest.mark.parametrize("spoilt", [0, 1, 2])
+@pytest.mark.parametrize("change", [1 + 1e-12, 0.0, float("nan"), float("inf")])
+def test_the_check_counts_every_element_that_is_off(spoilt: int, change: float) -> None:
+    from collbench.workloads import _stream
+
+    arrays: list[Any] = [np.zeros(1000) for _ in range(3)]
+    a, b, c = arrays
+    _stream.fill(a, b, c)
+    for _ in range(5):
+        _stream.kernels(a, b, c)
+    assert _stream.wrong(a, b, c, 5, TOLERANCE) == 0
+    assert _stream.wrong(a, b, c, 4, TOLERANCE) == 3000
+    arrays[spoilt][[0, 500, 999]] *= change
+    assert _stream.wrong(a, b, c, 5, TOLERANCE) == 3
 
 
-def test_the_usual_size_is_that_of_this_machine() -> None:
-    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    assert workloads.get("stream").sizes == (stream_program.usual_size(last_level_cache(), memory),)
+@built
+def test_an_element_spoilt_in_any_part_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A result is checked before the arrays are filled anew."""
+    from collbench.workloads import _stream
+
+    rounds: list[tuple[int, int, int, int]] = []
+
+    def spoils_the_first(a: Any, b: Any, c: Any) -> tuple[int, int, int, int]:
+        rounds.append(_stream.kernels(a, b, c))
+        if len(rounds) == stream.MOST_ROUNDS:
+            a[:8] = b"\xff" * 8
+        return rounds[-1]
+
+    module = SimpleNamespace(kernels=spoils_the_first, fill=_stream.fill, wrong=_stream.wrong)
+    monkeypatch.setattr(workloads, "_stream", module)
+    assert stream.run(800, stream.MOST_ROUNDS + 1)[1] == 1
+
+
+@built
+def test_arrays_of_other_lengths_are_refused() -> None:
+    from collbench.workloads import _stream
+
+    array = bytearray(32)
+    with pytest.raises(ValueError, match="length"):
+        _stream.fill(array, array, bytearray(40))
+    with pytest.raises(BufferError):
+        _stream.fill(array, array, bytes(32))
 
 
 @built
@@ -114,7 +133,7 @@ def test_arrays_are_private_memory_which_can_have_huge_pages(monkeypatch: pytest
         return (1, 1, 1, 1)
 
     monkeypatch.setattr(_stream, "kernels", kernels)
-    stream_program.run(1 << 20, 1)
+    stream.run(1 << 20, 1)
     assert kinds == ["rw-p"] * 3
 
 
@@ -125,41 +144,62 @@ def test_a_copy_is_compiled_to_a_call_of_memcpy_as_in_stream_c() -> None:
     assert b"memcpy" in Path(_stream.__file__ or "").read_bytes()
 
 
+@built
+def test_the_record_has_the_notes_of_the_program(monkeypatch: pytest.MonkeyPatch) -> None:
+    from collbench.workloads import _stream
+
+    notes = in_cache(80, last_level_cache())
+    for record, _ in run_row(monkeypatch, workloads.get("stream")):
+        compiled, *others = record.notes[-1 - len(notes) :]
+        assert record.status == "ok" and compiled.endswith(f" {_stream.COMPILER}") and tuple(others) == notes
+
+
+# Arrays --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("cache", "memory", "size"),
+    [
+        (32 << 20, 24 << 30, "128M"), ((32 << 20) + 1024, 24 << 30, "129M"), (260 << 20, 24 << 30, "1040M"),
+        (260 << 20, 4 << 30, "256M"), (None, 24 << 30, "256M"), (None, 1 << 20, "1M"),
+    ],
+)  # fmt: skip
+def test_the_usual_arrays_are_four_times_the_cache_where_there_is_memory(
+    cache: int | None, memory: int, size: str
+) -> None:
+    assert stream.usual_size(cache, memory) == size
+
+
+def test_the_usual_size_is_that_of_this_machine() -> None:
+    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    assert workloads.get("stream").sizes == (stream.usual_size(last_level_cache(), memory),)
+
+
 def test_arrays_that_are_in_the_cache_are_noted() -> None:
     cache = 32 << 20
-    assert stream_program.in_cache(4 * cache, cache) == stream_program.in_cache(8, None) == ()
-    (note,) = stream_program.in_cache(4 * cache - 8, cache)
-    assert (
-        note
-        == "arrays of 128.00 MiB are smaller than 4 x the last-level cache of 32.00 MiB: this is in part its bandwidth"
-    )
-    (note,) = stream_program.in_cache(cache // 3, cache)
-    assert note.endswith("fit into the last-level cache of 32.00 MiB: this is its bandwidth, not that of the memory")
-    assert "in part" in stream_program.in_cache(cache // 3 + 8, cache)[0]
+    assert in_cache(4 * cache, cache) == in_cache(8, None) == ()
+    in_part, whole, almost = (in_cache(size, cache) for size in (4 * cache - 8, cache // 3, cache // 3 + 8))
+    assert all("32.00 MiB" in note for (note,) in (in_part, whole, almost))
+    assert "128.00 MiB" in in_part[0] and "10.67 MiB" in almost[0]
+    assert ["in part" in note for (note,) in (in_part, whole, almost)] == [True, False, True]
+
+
+def test_arrays_that_measure_the_cache_are_refused_unless_they_are_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stream, "last_level_cache", lambda: 1 << 20)
+    monkeypatch.setattr(stream, "USUAL", "4M")
+    table = {"name": "stream", "size": ("4M", "1M")}
+    with pytest.raises(PlanError, match=r" 4 x .* size=4M .* arrays=any"):
+        program_cases(Plan(benchmarks=(table,)), 1)
+    assert len(program_cases(Plan(benchmarks=({**table, "arrays": "any"},)), 1)) == 2
+    assert len(program_cases(Plan(benchmarks=({"name": "stream", "size": "4M"},)), 1)) == 1
 
 
 def test_the_usual_size_is_accepted_where_the_cache_is_too_large_for_the_memory(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    from collbench.workloads.host import stream
-
     monkeypatch.setattr(stream, "last_level_cache", lambda: 480 << 20)
     monkeypatch.setattr(stream, "USUAL", "1506M")
     (case,) = program_cases(Plan(benchmarks=({"name": "stream", "size": "1506M"},)), 1)
     assert case.case["size"] == 1506 << 20
-    with pytest.raises(PlanError, match="Use size=1506M"):
+    with pytest.raises(PlanError, match="size=1506M"):
         program_cases(Plan(benchmarks=({"name": "stream", "size": "1505M"},)), 1)
-
-
-def test_stream_refuses_arrays_that_measure_the_cache_unless_they_are_asked_for(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    from collbench.workloads.host import stream
-
-    monkeypatch.setattr(stream, "last_level_cache", lambda: 1 << 20)
-    monkeypatch.setattr(stream, "USUAL", "4M")
-    asked = {"name": "stream", "size": ("4M", "1M")}
-    with pytest.raises(PlanError, match=r"smaller than 4 x the last-level cache .* Use size=4M or more, or arrays=any"):
-        program_cases(Plan(benchmarks=(asked,)), 1)
-    assert len(program_cases(Plan(benchmarks=({**asked, "arrays": "any"},)), 1)) == 2
-    assert len(program_cases(Plan(benchmarks=({"name": "stream", "size": "4M"},)), 1)) == 1

@@ -1,9 +1,12 @@
-"""train: its cases, what it starts, what it prints; and a training of a few steps, where torch is installed."""
+"""train: its cases, what it starts and prints, a training of a few steps with torch, and the networks."""
 
 from __future__ import annotations
 
+import argparse
+import importlib
 import importlib.util
 import json
+import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -17,7 +20,6 @@ from tests.unit.test_datasets import idx_files
 from tests.unit.test_placement import machine
 
 from collbench import workloads
-from collbench.errors import PlanError
 from collbench.launch.expansion import expand
 from collbench.launch.shipped import find_plan
 from collbench.schema.plan import load_launch_plan
@@ -40,9 +42,8 @@ def test_a_case_is_of_the_network_s_own_sizes() -> None:
         "-m", "collbench.workloads.dl.train", "--network", "fcn5", "--device", "cpu", "--batch", "512",
         "--steps", "4", "--threads", str(threads_of(0)), "--loaders", "0", "--times", "7",
     )  # fmt: skip
-    assert [(one.name, one.amount(case), one.unit, one.shown, one.once) for one in TRAIN.measures] == [
-        ("batch", 1, "batches", "time", False), ("first", 4, "batches", "time", True)
-    ]  # fmt: skip
+    measures = [(row.name, row.amount(case), row.unit, row.shown, row.once) for row in TRAIN.measures]
+    assert measures == [("batch", 1, "batches", "time", False), ("first", 4, "batches", "time", True)]
     assert first.amount(case_of("train", epoch=0)) == 60_000 // 512
     assert first.amount(case_of("train", network="lstm", epoch=0, batch=30_000)) == 1
     (made,) = TRAIN.prepare(case_of("train", network="lstm", batch=3, epoch=5))
@@ -63,25 +64,10 @@ def test_memory_is_that_of_parameters_and_layers_or_of_the_file() -> None:
 
 
 @pytest.mark.parametrize(
-    ("data", "network", "fitting"),
-    [("digits", "alexnet", "fcn5"), ("mnist", "lstm", "fcn5"), ("cifar10", "fcn5", "alexnet or resnet56 or resnet50"),
-     ("ptb", "fcn5", "lstm")],
-)  # fmt: skip
-def test_examples_of_another_shape_are_refused(data: str, network: str, fitting: str) -> None:
-    with pytest.raises(PlanError) as refused:
-        case_of("train", data=data, network=network)
-    assert str(refused.value).endswith(f"another shape; use data=made-up, or network={fitting}.")
-    case_of("train", data=data, network=fitting.split()[0])
-
-
-@pytest.mark.parametrize(
-    ("values", "said"),
-    [({"network": "resnet"}, "There are: fcn5, alexnet, resnet56, resnet50, lstm"), ({"steps": 0}, "at least 1"),
-     ({"device": "tpu"}, "There are: cpu, cuda"), ({"epoch": -1}, "at least 0")],
-)  # fmt: skip
-def test_values_that_it_does_not_take(values: dict[str, Any], said: str) -> None:
-    with pytest.raises(PlanError, match=said):
-        case_of("train", **values)
+    ("data", "network"), [("digits", "fcn5"), ("mnist", "fcn5"), ("cifar10", "alexnet"), ("ptb", "lstm")]
+)
+def test_examples_of_the_right_shape_are_taken(data: str, network: str) -> None:
+    assert case_of("train", data=data, network=network)["data"] == data
 
 
 def test_what_it_prints_becomes_samples_a_check_and_notes() -> None:
@@ -97,8 +83,8 @@ def test_only_cases_whose_data_cannot_be_had_are_skipped(monkeypatch: pytest.Mon
     uses = workloads.uses(({"name": "train", "data": ("made-up", "mnist")},))
     assert uses == ("train data=made-up", "train data=mnist")
     monkeypatch.setattr(software.Torch, "_folder", lambda self: None)
-    said = "torch is not installed; pip install torch"
-    assert {TRAIN.missing(), TRAIN.missing("made-up"), TRAIN.missing("mnist")} == {said}
+    reasons = {TRAIN.missing(), TRAIN.missing("made-up"), TRAIN.missing("mnist")}
+    assert len(reasons) == 1 and str(*reasons).endswith("pip install torch")
     assert TRAIN.libraries("made-up") == ()
     monkeypatch.setattr(software.Torch, "_folder", lambda self: Path("/opt/torch"))
     monkeypatch.setattr(software, "version", lambda name: "2.13.0+cpu")
@@ -108,20 +94,54 @@ def test_only_cases_whose_data_cannot_be_had_are_skipped(monkeypatch: pytest.Mon
     assert (torch.name, torch.version, torch.path) == ("torch", "2.13.0+cpu", "/opt/torch/lib/libtorch_cpu.so")
 
 
+#: Cases of every benchmark that torch computes, listed in a process in which it cannot be imported.
+WITHOUT_TORCH = """
+import sys
+sys.modules["torch"] = None
+from collbench.run.expand import program_cases
+from collbench.schema.plan import Plan
+from collbench.workloads.dl.networks import NETWORKS
+names = ("fathom", "deepbench_conv", "deepbench_rnn", "deepbench_gemm", "ddp", "parameter_server")
+tables = ({"name": "train", "network": tuple(NETWORKS)}, *({"name": name} for name in names))
+print(len(NETWORKS), [len(program_cases(Plan(benchmarks=(table,)), 1)) for table in tables])
+"""
+
+
+def test_cases_are_listed_without_torch() -> None:
+    argv = (sys.executable, "-c", WITHOUT_TORCH)
+    done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=300)
+    assert (done.stdout, done.returncode) == (f"5 {[5] + [1] * 6}\n", 0), done.stderr
+
+
+@pytest.mark.parametrize("name", ["train", "fathom", "deepbench_conv", "deepbench_rnn", "deepbench_gemm", "ddp",
+                                  "parameter_server"])  # fmt: skip
+def test_torch_is_the_library_of_every_training(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    row = workloads.get(name)
+    monkeypatch.setattr(software.Torch, "_folder", lambda self: Path("/opt/torch"))
+    monkeypatch.setattr(software, "version", lambda package: f"1.2.3 of {package}")
+    use = next(iter(workloads.uses((name,)))).partition("=")[2]
+    (library,) = row.libraries(use) if use else row.libraries()
+    assert (library.name, library.version, library.path) == (
+        "torch", "1.2.3 of torch", "/opt/torch/lib/libtorch_cpu.so")  # fmt: skip
+    monkeypatch.setattr(software.Torch, "_folder", lambda self: None)
+    assert str(row.missing()).endswith("pip install torch")
+    assert (row.libraries(use) if use else row.libraries()) == ()
+
+
 def test_a_file_with_the_wrong_hash_fails_the_case_with_one_message(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    own, folder = tmp_path / "own", tmp_path / "files"
-    own.mkdir()
+    data, folder = tmp_path / "data", tmp_path / "files"
+    data.mkdir()
     folder.mkdir()
-    idx_files(own)
-    (own / "SHA256SUMS").write_text(f"{'0' * 64}  train-images-idx3-ubyte\n", encoding="utf-8")
-    monkeypatch.setenv(VARIABLE, str(own))
+    idx_files(data)
+    (data / "SHA256SUMS").write_text(f"{'0' * 64}  train-images-idx3-ubyte\n", encoding="utf-8")
+    monkeypatch.setenv(VARIABLE, str(data))
     row = replace(TRAIN, software=(), argv=lambda case, times: pytest.fail("was started"))
     monkeypatch.setattr(workloads, "get", lambda name: row)
     for record in measured({"name": "train", "data": "mnist"}, folder):
         assert record.status == "failed"
-        assert f"data=mnist: {own}/train-images-idx3-ubyte: its SHA-256 is " in str(record.reason)
+        assert f"data=mnist: {data}/train-images-idx3-ubyte: " in str(record.reason)
     assert list(folder.iterdir()) == []
 
 
@@ -136,7 +156,12 @@ def test_the_plan_trains_the_networks_of_the_paper_on_both_sides() -> None:
 
 # With torch ----------------------------------------------------------------------------------------------------------
 
-with_torch = pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="torch is not installed")
+
+def with_torch(test: Any) -> Any:
+    lacking = pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="torch is not installed")
+    return pytest.mark.torch(pytest.mark.slow(lacking(test)))
+
+
 SMALL = {"name": "train", "network": "alexnet", "batch": 2, "epoch": 2, "threads": 1}
 
 
@@ -149,26 +174,22 @@ def trained(folder: Path, **values: Any) -> dict[str, Record]:
 
 
 @with_torch
-@pytest.mark.slow
-@pytest.mark.torch
 def test_a_training_is_measured_and_its_loss_does_not_depend_on_how_it_is_loaded(tmp_path: Path) -> None:
-    found = trained(tmp_path, steps=9)
+    usual = trained(tmp_path, steps=9)
     by_others = trained(tmp_path, steps=9, loaders=2)
-    for record in (*found.values(), *by_others.values()):
+    for record in (*usual.values(), *by_others.values()):
         assert (record.status, record.reason) == ("ok", None)
         assert record.check is not None and record.check.wrong == 0
         assert record.check.figures == {"resident": 1.0 if record.case["cache"] == "warm" else 0.0}
-        assert record.check.repeatable == found["batch"].check.repeatable != {}  # type: ignore[union-attr]
+        assert record.check.repeatable == usual["batch"].check.repeatable != {}  # type: ignore[union-attr]
         assert any(note.startswith("data: made-up 4 x 3072, sha256 ") for note in record.notes)
         assert any(note.endswith(", 1 thread, batches of 2") for note in record.notes)
-    numbers = {name: (record.samples.n, record.samples.warmup) for name, record in found.items() if record.samples}
+    numbers = {name: (record.samples.n, record.samples.warmup) for name, record in usual.items() if record.samples}
     assert numbers == {"batch": (3, 1), "first": (1, 0)}
-    assert trained(tmp_path, steps=1)["batch"].check != found["batch"].check
+    assert trained(tmp_path, steps=1)["batch"].check != usual["batch"].check
 
 
 @with_torch
-@pytest.mark.slow
-@pytest.mark.torch
 @pytest.mark.parametrize("network", NETWORKS)
 def test_batches_have_the_shape_that_a_network_takes(
     network: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -180,10 +201,10 @@ def test_batches_have_the_shape_that_a_network_takes(
 
     monkeypatch.chdir(tmp_path)
     of = NETWORKS[network]
-    found = SOURCES["made-up"].read(of, 7)
-    batches = Batches(of, write(found, 7), 3)
+    examples = SOURCES["made-up"].read(of, 7)
+    batches = Batches(of, write(examples, 7), 3)
     assert len(batches) == 2
-    rows = np.fromfile(FILE, found.rows.dtype).reshape(7, -1)
+    rows = np.fromfile(FILE, examples.rows.dtype).reshape(7, -1)
     inputs, targets = batches[1]
     assert inputs.shape == (3, *of.example) and targets.shape == (3, *of.targets)
     expected = rows[3:6, :-1].astype(float) / (1 if of.tokens else 255)
@@ -191,36 +212,92 @@ def test_batches_have_the_shape_that_a_network_takes(
     assert targets.flatten().tolist() == (rows[3:6, 1:] if of.tokens else rows[3:6, -1]).flatten().tolist()
 
 
-FLAGS = ("--network", "alexnet", "--batch", "2", "--steps", "1", "--threads", "1", "--loaders", "0", "--times", "2")
-
-
-def patched(folder: Path, patch: str, device: str) -> subprocess.CompletedProcess[str]:
-    """The program after a line of Python, on two batches of made-up examples."""
-    make = "collbench.workloads.dl.datasets"
-    examples = ("--network", "alexnet", "--data", "made-up", "--examples", "4")
-    subprocess.run((sys.executable, "-m", make, *examples), cwd=folder, check=True, timeout=300)
-    script = f"import sys, torch; from collbench.workloads.dl import train; {patch}; train.main()"
-    argv = (sys.executable, "-c", script, *FLAGS, "--device", device)
-    return subprocess.run(argv, cwd=folder, capture_output=True, text=True, check=False, timeout=300)
+ALEXNET = ("--network", "alexnet", "--batch", "2", "--steps", "1", "--threads", "1", "--loaders", "0", "--times", "2")
+MEMNET = ("--network", "memnet", "--batch", "8", "--threads", "1", "--times", "1")
 
 
 @with_torch
-@pytest.mark.slow
-@pytest.mark.torch
-def test_without_a_gpu_it_is_skipped_and_one_that_is_full_is_named(tmp_path: Path) -> None:
-    done = patched(tmp_path, "torch.cuda.is_available = lambda: False", "cuda")
-    assert (done.returncode, done.stdout, done.stderr[:13]) == (77, "", "device=cuda: ")
-    full = "def run(flags): raise torch.cuda.OutOfMemoryError('CUDA out of memory. Tried 1 GiB. GPU 0 has none.')"
-    done = patched(tmp_path, f"exec({full!r}); train.run = run", "cuda")
-    assert (done.returncode, done.stdout) == (1, "")
-    said = "alexnet in batches of 2 does not fit into the memory of the GPU; use a smaller batch\n"
-    assert done.stderr == said
+@pytest.mark.parametrize(
+    ("program", "argv", "named"),
+    [("train", ALEXNET, r"alexnet .* 2 .* GPU"), ("fathom", MEMNET, r"memnet .* 8 .* GPU")],
+)
+def test_without_a_gpu_it_is_skipped_and_one_that_is_full_is_named(
+    program: str, argv: tuple[str, ...], named: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import torch
+
+    def full(flags: argparse.Namespace) -> None:
+        raise torch.cuda.OutOfMemoryError("CUDA out of memory. Tried 1 GiB. GPU 0 has none.")
+
+    module = importlib.import_module(f"collbench.workloads.dl.{program}")
+    monkeypatch.setattr(sys, "argv", ["x", *argv, "--device", "cuda"])
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(SystemExit) as ended:
+        module.main()
+    assert (ended.value.code, capsys.readouterr().err[:19]) == (77, "device=cuda: torch ")
+    monkeypatch.setattr(module, "run", full)
+    with pytest.raises(SystemExit) as ended:
+        module.main()
+    output = capsys.readouterr()
+    assert (ended.value.code, output.out) == (1, "") and re.match(named, output.err) and output.err.count("\n") == 1
 
 
 @with_torch
-@pytest.mark.slow
-@pytest.mark.torch
 def test_losses_that_are_no_finite_numbers_are_counted(tmp_path: Path) -> None:
-    infinite = "train.Network.loss = lambda self, module, inputs, targets: module(inputs).sum() * float('inf')"
-    done = patched(tmp_path, infinite, "cpu")
+    examples = ("--network", "alexnet", "--data", "made-up", "--examples", "4")
+    make = (sys.executable, "-m", "collbench.workloads.dl.datasets", *examples)
+    subprocess.run(make, cwd=tmp_path, check=True, timeout=300)
+    script = """if True:
+        from collbench.workloads.dl import train
+        train.Network.loss = lambda self, module, inputs, targets: module(inputs).sum() * float('inf')
+        train.main()"""
+    argv = (sys.executable, "-c", script, *ALEXNET, "--device", "cpu")
+    done = subprocess.run(argv, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=300)
     assert TRAIN.verify(case_of("train"), done.stdout) == json.loads(done.stdout)["nonfinite"] == 4, done.stderr
+
+
+# Networks ------------------------------------------------------------------------------------------------------------
+
+#: Names with the exact number of parameters, and the shapes of one example and of its target.
+KNOWN = {
+    "fcn5": (14_205_962, (784,), ()),
+    "alexnet": (85_098, (3, 32, 32), ()),
+    "resnet56": (855_050, (3, 32, 32), ()),
+    "resnet50": (23_528_522, (3, 32, 32), ()),
+    "lstm": (6_182_672, (32,), (32,)),
+}
+
+
+@pytest.mark.torch
+def test_what_networks_are_known_by() -> None:
+    assert {name: (network.parameters, network.example, network.targets) for name, network in NETWORKS.items()} == KNOWN
+    assert [network.name for network in NETWORKS.values()] == list(NETWORKS)
+    assert [name for name, network in NETWORKS.items() if network.tokens] == ["lstm"]
+    assert NETWORKS["lstm"].classes == 10_000
+
+
+@with_torch
+@pytest.mark.parametrize("name", KNOWN)
+def test_a_network_has_so_many_parameters_and_a_step_lowers_its_loss(name: str) -> None:
+    import torch
+
+    network = NETWORKS[name]
+    torch.manual_seed(1)
+    module = network.build()
+    assert sum(parameter.numel() for parameter in module.parameters()) == network.parameters
+    if network.tokens:
+        inputs = torch.randint(network.classes, (8, *network.example))
+    else:
+        inputs = torch.rand((8, *network.example))
+    targets = torch.randint(network.classes, (8, *network.targets))
+    optimizer = torch.optim.SGD(module.parameters(), lr=0.001)
+    losses = []
+    for _ in range(2):
+        optimizer.zero_grad()
+        loss: Any = network.loss(module, inputs, targets)
+        assert loss.shape == ()
+        loss.backward()
+        assert all(parameter.grad is not None for parameter in module.parameters())
+        optimizer.step()
+        losses.append(float(loss.detach()))
+    assert losses[1] < losses[0]

@@ -1,4 +1,4 @@
-"""Every outcome of the checks of MPI, and of what its ranks use on one machine: mpi, cma, shm, tmpdir."""
+"""Every outcome of the checks of MPI, and of what its ranks and programs use on one machine."""
 
 from __future__ import annotations
 
@@ -7,106 +7,167 @@ import importlib.util
 import json
 import os
 import sys
-from dataclasses import replace
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
-from tests.unit.doctor.machines import FOUR_RANKS, only, program, write
+from tests.unit.doctor.machines import FOUR_RANKS, Outcomes, hanging, having, only, printed, program
 
 from collbench.bindings import mpi as loading
 from collbench.doctor import attach_probe, mpi
-from collbench.doctor.frame import Machine, ProgramOutput, Severity, execute
-from collbench.doctor.mpi import MpiLibrary
+from collbench.doctor.frame import Finding, Machine, ProgramOutput, Severity, execute
+from collbench.doctor.mpi import MpiLibrary, judge_cma, judge_mpi, judge_shm, judge_storage, judge_tmpdir
 from collbench.errors import BackendUnavailable
 from collbench.machine.launcher import Launcher
 from collbench.units import format_bytes
 
 OPEN_MPI = MpiLibrary("openmpi", "Open MPI 5.0.11", "/lib/libmpi.so.40")
+FOREIGN = MpiLibrary("openmpi", "Open MPI 5.0.11", "/lib/libmpi.so.40", "started by MPICH's mpiexec")
 MPICH = MpiLibrary("mpich", "MPICH 5.0.2", None)
 HYDRA = "HYDRA build details:\n    Version:                                 5.0.2\n    Release Date: today"
 INTEL = "Intel(R) MPI Library for Linux* OS, Version 2021.13 Build 20240701"
+OURS = "mpirun (Open MPI) 5.0.11\n"
 
 
-def answering(machine: Machine, text: str, name: str = "mpirun") -> Machine:
+def launching(machine: Machine, version: str, name: str = "mpirun") -> Machine:
+    """The machine with an mpirun that prints this version."""
     path = program(machine, name)
 
     def answer(argv: tuple[str, ...]) -> ProgramOutput:
         assert argv == (path, "--version")
-        return ProgramOutput(0, text)
+        return ProgramOutput(0, version)
 
-    return replace(machine, execute=answer)
-
-
-def test_mpirun_of_the_same_mpi(machine: Machine) -> None:
-    finding = mpi.judge_mpi(answering(machine, "mpirun (Open MPI) 5.0.11\n"), OPEN_MPI)
-    assert finding.status == "ok"
-    assert "/lib/libmpi.so.40" in finding.seen
+    return having(machine, execute=answer)
 
 
-def test_mpiexec_is_taken_where_there_is_no_mpirun(machine: Machine) -> None:
-    assert mpi.judge_mpi(answering(machine, HYDRA, "mpiexec"), MPICH).status == "ok"
-
-
-def test_mpirun_of_the_other_mpi_fails(machine: Machine) -> None:
-    problem = only(mpi.judge_mpi(answering(machine, HYDRA), OPEN_MPI), "fail")
-    assert "MPICH 5.0.2" in problem.cause
-    assert "worlds of size 1" in problem.effect
-
-
-def test_mpirun_of_another_version(machine: Machine) -> None:
-    problem = only(mpi.judge_mpi(answering(machine, "mpirun (Open MPI) 4.1.4"), OPEN_MPI), "warn")
-    assert "4.1.4" in problem.cause
-    assert "5.0.11" in problem.cause
-
-
-def test_versions_of_two_products_are_not_compared(machine: Machine) -> None:
-    assert mpi.judge_mpi(answering(machine, INTEL), MPICH).status == "ok"
-
-
-def test_no_mpirun_names_the_one_beside_python(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
-    write(machine, "venv/bin/mpirun", "")
-    monkeypatch.setattr(sys, "executable", str(machine.path("venv/bin/python")))
-    problem = only(mpi.judge_mpi(machine, OPEN_MPI), "warn")
-    assert problem.fix == f"export PATH={machine.path('venv/bin')}:$PATH"
-
-
-def test_no_mpirun_anywhere(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "executable", str(machine.path("venv/bin/python")))
-    assert "pip install" in only(mpi.judge_mpi(machine, OPEN_MPI), "warn").fix
-
-
-def test_an_mpirun_that_says_nothing_known(machine: Machine) -> None:
-    assert "wrapper 1.0" in only(mpi.judge_mpi(answering(machine, "wrapper 1.0\nmore"), OPEN_MPI), "unknown").cause
-
-
-def test_an_mpirun_that_hangs(machine: Machine) -> None:
-    def hang(argv: tuple[str, ...]) -> ProgramOutput:
-        raise TimeoutError("gave no answer within 10 s")
-
+def hanging_mpirun(machine: Machine) -> Machine:
     program(machine, "mpirun")
-    assert "no answer" in only(mpi.judge_mpi(replace(machine, execute=hang), OPEN_MPI), "warn").cause
+    return having(machine, execute=hanging)
 
 
-def test_started_by_a_foreign_launcher_fails_whatever_is_on_path(machine: Machine) -> None:
-    started = replace(answering(machine, "mpirun (Open MPI) 5.0.11"), launcher=Launcher("mpich", 0, 2))
-    problem = only(mpi.judge_mpi(started, replace(OPEN_MPI, foreign="started by MPICH's mpiexec")), "fail")
-    assert problem.cause == "started by MPICH's mpiexec"
+def as_root(machine: Machine, version: str, **told: str) -> Machine:
+    return having(launching(machine, version), user=0, environ={**machine.environ, **told})
 
 
-def test_started_by_the_right_launcher_needs_none_on_path(machine: Machine) -> None:
-    finding = mpi.judge_mpi(replace(machine, launcher=FOUR_RANKS), OPEN_MPI)
-    assert finding.status == "ok"
-    assert "started by Open MPI's mpirun" in finding.seen
+ROOT, CONFIRM = {"OMPI_ALLOW_RUN_AS_ROOT": "1"}, {"OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+
+LAUNCHERS: Outcomes = {
+    "mpirun of the same MPI": ("ok", lambda m: judge_mpi(launching(m, OURS), OPEN_MPI)),
+    "mpiexec where there is no mpirun": ("ok", lambda m: judge_mpi(launching(m, HYDRA, "mpiexec"), MPICH)),
+    "mpirun of another MPI": ("fail", lambda m: judge_mpi(launching(m, HYDRA), OPEN_MPI)),
+    "mpirun of another version": ("warn", lambda m: judge_mpi(launching(m, "mpirun (Open MPI) 4.1.4"), OPEN_MPI)),
+    "two products of one vendor": ("ok", lambda m: judge_mpi(launching(m, INTEL), MPICH)),
+    "mpirun beside Python": ("warn", lambda m: judge_mpi(having(m, {"venv/bin/mpirun": ""}), OPEN_MPI)),
+    "mpirun nowhere": ("warn", lambda m: judge_mpi(m, OPEN_MPI)),
+    "mpirun of nobody": ("unknown", lambda m: judge_mpi(launching(m, "wrapper 1.0\nmore"), OPEN_MPI)),
+    "mpirun hangs": ("warn", lambda m: judge_mpi(hanging_mpirun(m), OPEN_MPI)),
+    "foreign launcher": (
+        "fail", lambda m: judge_mpi(having(launching(m, OURS), launcher=Launcher("mpich", 0, 2)), FOREIGN)),
+    "right launcher, none on PATH": ("ok", lambda m: judge_mpi(having(m, launcher=FOUR_RANKS), OPEN_MPI)),
+    "root": ("warn", lambda m: judge_mpi(as_root(m, OURS), OPEN_MPI)),
+    "root with one variable": ("warn", lambda m: judge_mpi(as_root(m, OURS, **ROOT), OPEN_MPI)),
+    "root with both variables": ("ok", lambda m: judge_mpi(as_root(m, OURS, **ROOT, **CONFIRM), OPEN_MPI)),
+    "root with MPICH": ("ok", lambda m: judge_mpi(as_root(m, HYDRA), MPICH)),
+}  # fmt: skip
 
 
-def test_root_must_tell_open_mpi(machine: Machine) -> None:
-    root = replace(answering(machine, "mpirun (Open MPI) 5.0.11"), user=0)
-    problem = only(mpi.judge_mpi(root, OPEN_MPI), "warn")
-    assert "OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1" in problem.fix
-    half_told = {**root.environ, "OMPI_ALLOW_RUN_AS_ROOT": "1"}
-    only(mpi.judge_mpi(replace(root, environ=half_told), OPEN_MPI), "warn")
-    told = {**half_told, "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
-    assert mpi.judge_mpi(replace(root, environ=told), OPEN_MPI).status == "ok"
-    assert mpi.judge_mpi(replace(answering(machine, HYDRA), user=0), MPICH).status == "ok"
+def tried(readv: int = 0, kcmp: int | None = 0, opted_readv: int | None = None) -> mpi.Attempts:
+    opted = readv if opted_readv is None else opted_readv
+    return {"plain": {"readv": readv, "kcmp": kcmp}, "opted": {"readv": opted, "kcmp": kcmp}}
+
+
+def attached(
+    library: str | None, attempts: mpi.Attempts, scope: str | None = None, container: str | None = None, **environ: str
+) -> Callable[[Machine], Finding]:
+    """What is found where Yama's ptrace_scope is this."""
+    files = {} if scope is None else {"proc/sys/kernel/yama/ptrace_scope": f"{scope}\n"}
+    return lambda m: judge_cma(having(m, files, container=container, environ=environ), attempts, library)
+
+
+ATTACHING: Outcomes = {
+    **{
+        f"{library} may attach, ptrace_scope {scope}, kcmp {kcmp}": ("ok", attached(library, tried(kcmp=kcmp), scope))
+        for library in ("openmpi", "mpich", None) for scope in ("0", None) for kcmp in (0, None)
+    },
+    "MPICH would abort": ("fail", attached("mpich", tried(1, 1), container="c")),
+    "MPICH told to copy twice": ("warn", attached("mpich", tried(1), MPIR_CVAR_CH4_CMA_ENABLE="0")),
+    "MPICH where Yama restricts": ("warn", attached("mpich", tried(1, opted_readv=0), "1")),
+    "Open MPI where Yama restricts": ("ok", attached("openmpi", tried(1, opted_readv=0), "1")),
+    "Open MPI without kcmp": ("warn", attached("openmpi", tried(kcmp=1), container="c")),
+    "Open MPI where Yama forbids": ("warn", attached("openmpi", tried(1, 1), "3")),
+    "Open MPI behind a filter on a host": ("warn", attached("openmpi", tried(1, 1))),
+    "no library": ("warn warn", attached(None, tried(1, 1))),
+}  # fmt: skip
+
+MIB = 1 << 20
+
+
+def in_tmpdir(machine: Machine, name: str, *folders: str) -> Finding:
+    for folder in folders:
+        machine.path(folder).mkdir(parents=True)
+    return mpi.tmpdir(having(machine, environ={"TMPDIR": name} if name else {}))
+
+
+def unwritable(find: Callable[[], Finding]) -> Finding:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "access", lambda path, mode: False)
+        return find()
+
+
+def unwritable_shm(machine: Machine, **fields: Any) -> Finding:
+    machine.path("dev/shm").mkdir(parents=True)
+    return unwritable(lambda: mpi.shm(having(machine, **fields)))
+
+
+FOLDERS: Outcomes = {
+    "shm is large": ("ok", lambda m: judge_shm(m, 1024 * MIB, 1000 * MIB)),
+    "shm of Docker": ("warn", lambda m: judge_shm(having(m, container="c"), 64 * MIB, 64 * MIB)),
+    "shm of Docker and 64 ranks": ("fail", lambda m: judge_shm(
+        having(m, container="c", launcher=Launcher("openmpi", 0, 64)), 64 * MIB, 64 * MIB)),
+    "shm filled by others": ("fail", lambda m: judge_shm(m, 1024 * MIB, 10 * MIB)),
+    "no shm": ("fail", mpi.shm),
+    "shm not writable": ("fail", unwritable_shm),
+    "shm not writable in a container": ("fail", lambda m: unwritable_shm(m, container="c")),
+    "tmpdir is no folder": ("warn", lambda m: in_tmpdir(m, "/nowhere")),
+    "tmpdir not writable": ("fail", lambda m: unwritable(lambda: in_tmpdir(m, "/scratch", "scratch"))),
+    "tmpdir almost full": ("fail", lambda m: judge_tmpdir("/scratch", 16 << 10)),
+    "tmpdir with enough": ("ok", lambda m: judge_tmpdir("/scratch", 256 << 10)),
+}  # fmt: skip
+
+DISKS = {"vda": "254:0", "vdb": "254:16"}
+
+
+def stored(machine: Machine, engine: bool = True, **devices: str) -> Finding:
+    """Mounts below `/`, by path with `_` for `/`: the device of each, or a kind without one."""
+    lines = []
+    for name, device in devices.items():
+        numbers, kind = (DISKS[device], "ext4") if device in DISKS else ("0:25", device)
+        lines.append(f"27 1 {numbers} / /{name.strip('_').replace('_', '/')} rw,relatime shared:1 - {kind} none rw")
+    having(machine, {"proc/self/mountinfo": "\n".join(lines) + "\n"})
+    for device, numbers in DISKS.items():
+        queue = f"sys/block/{device}/queue"
+        having(machine, {f"{queue}/rotational": "0", f"{queue}/scheduler": "[none] mq-deadline"})
+        machine.path(f"sys/block/{device}/device").mkdir()
+        link = machine.path(f"sys/dev/block/{numbers}")
+        link.parent.mkdir(parents=True, exist_ok=True)
+        link.symlink_to(machine.path(f"sys/block/{device}"))
+    if engine:
+        machine.path("var/lib/docker").mkdir(parents=True)
+    return judge_storage(machine, Path("/work"))
+
+
+STORAGE: Outcomes = {
+    "files on one device": ("ok", lambda m: stored(m, _="vda", dev_shm="tmpfs", work="vdb")),
+    "engine on another device": ("warn", lambda m: stored(m, _="vda", var_lib_docker="vdb")),
+    "no engine": ("ok", lambda m: stored(m, engine=False, _="vda")),
+    "device of the host unknown": ("ok", lambda m: stored(m, _="overlay", var_lib_docker="vdb")),
+    "no mounts known": ("ok", lambda m: judge_storage(m, Path("/work"))),
+}
+
+
+def test_outcomes(tmp_path: Path, golden: Callable[[str, str], None]) -> None:
+    golden("doctor-mpi.txt", printed({**LAUNCHERS, **ATTACHING, **FOLDERS, **STORAGE}, tmp_path))
 
 
 @pytest.mark.parametrize(("torch", "status"), [(None, "fail"), (object(), "warn")])
@@ -119,81 +180,14 @@ def test_no_mpi_library_fails_unless_there_is_torch(
     monkeypatch.setattr(mpi, "find_library", lack)
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: torch)
     problem = only(mpi.mpi(machine), status)
-    assert (problem.cause, problem.fix) == ("mpi4py is not installed", loading.how_to_install())
-
-
-SCOPE = "proc/sys/kernel/yama/ptrace_scope"
-
-
-def tried(readv: int = 0, kcmp: int | None = 0, opted_readv: int | None = None) -> mpi.Attempts:
-    opted = readv if opted_readv is None else opted_readv
-    return {"plain": {"readv": readv, "kcmp": kcmp}, "opted": {"readv": opted, "kcmp": kcmp}}
-
-
-@pytest.mark.parametrize("library", ["openmpi", "mpich", None])
-@pytest.mark.parametrize("scope", ["0", None])
-def test_attach_allowed(machine: Machine, library: str | None, scope: str | None) -> None:
-    if scope is not None:
-        write(machine, SCOPE, scope)
-    assert mpi.judge_cma(machine, tried(), library).status == "ok"
-    assert mpi.judge_cma(machine, tried(kcmp=None), library).status == "ok"
-
-
-def test_mpich_would_abort(machine: Machine) -> None:
-    problem = only(mpi.judge_cma(replace(machine, container="c"), tried(readv=1, kcmp=1), "mpich"), "fail")
-    assert "EPERM" in problem.cause
-    assert "abort" in problem.effect
-    assert "--cap-add SYS_PTRACE" in problem.fix
-    assert "MPIR_CVAR_CH4_CMA_ENABLE=0" in problem.fix
-
-
-def test_mpich_told_to_copy_twice(machine: Machine) -> None:
-    told = replace(machine, environ={"MPIR_CVAR_CH4_CMA_ENABLE": "0"})
-    problem = only(mpi.judge_cma(told, tried(readv=1), "mpich"), "warn")
-    assert problem.fix == "unset MPIR_CVAR_CH4_CMA_ENABLE"
-
-
-def test_mpich_copies_twice_where_yama_restricts_although_it_could(machine: Machine) -> None:
-    write(machine, SCOPE, "1\n")
-    problem = only(mpi.judge_cma(machine, tried(readv=1, opted_readv=0), "mpich"), "warn")
-    assert "copied twice" in problem.effect
-    assert "sysctl kernel.yama.ptrace_scope=0" in problem.fix
-
-
-def test_open_mpi_opts_in_where_yama_restricts(machine: Machine) -> None:
-    write(machine, SCOPE, "1")
-    finding = mpi.judge_cma(machine, tried(readv=1, opted_readv=0), "openmpi")
-    assert finding.status == "ok"
-    assert "opted in: allowed" in finding.seen
-
-
-def test_open_mpi_copies_twice_where_kcmp_is_refused(machine: Machine) -> None:
-    problem = only(mpi.judge_cma(replace(machine, container="c"), tried(kcmp=1), "openmpi"), "warn")
-    assert problem.cause.startswith("kcmp refused")
-    assert "copied twice" in problem.effect
-    assert "--cap-add SYS_PTRACE" in problem.fix
-
-
-def test_open_mpi_where_yama_forbids(machine: Machine) -> None:
-    write(machine, SCOPE, "3")
-    assert "sysctl" in only(mpi.judge_cma(machine, tried(readv=1, kcmp=1), "openmpi"), "warn").fix
-
-
-def test_a_filter_on_a_host(machine: Machine) -> None:
-    assert "Seccomp" in only(mpi.judge_cma(machine, tried(readv=1, kcmp=1), "openmpi"), "warn").fix
-
-
-def test_without_a_library_both_are_warned_of(machine: Machine) -> None:
-    finding = mpi.judge_cma(machine, tried(readv=1, kcmp=1), None)
-    assert [problem.severity for problem in finding.problems] == ["warn", "warn"]
+    assert problem.cause.startswith("mpi4py ") and problem.fix == loading.how_to_install()
 
 
 def test_the_attempt_reads_the_childs_answer(machine: Machine) -> None:
-    assert mpi.attempt_attach(
-        replace(machine, execute=lambda argv: ProgramOutput(0, json.dumps(tried(readv=38))))
-    ) == tried(readv=38)
-    with pytest.raises(OSError, match="ended with 1: no ctypes"):
-        mpi.attempt_attach(replace(machine, execute=lambda argv: ProgramOutput(1, "no ctypes")))
+    said = having(machine, execute=lambda argv: ProgramOutput(0, json.dumps(tried(readv=38))))
+    assert mpi.attempt_attach(said) == tried(readv=38)
+    with pytest.raises(OSError, match="1: no ctypes"):
+        mpi.attempt_attach(having(machine, execute=lambda argv: ProgramOutput(1, "no ctypes")))
 
 
 #: Runs the probe as an ordinary user, who may not be able to read Python's own files, in a process that the kernel
@@ -216,76 +210,23 @@ def test_the_attempt_sees_what_the_kernel_refuses() -> None:
 
 
 def test_the_attempt_works_here(machine: Machine) -> None:
-    attempts = mpi.attempt_attach(replace(machine, execute=execute))
+    attempts = mpi.attempt_attach(having(machine, execute=execute))
     assert set(attempts) == {"plain", "opted"}
     assert isinstance(attempts["opted"]["readv"], int)
 
 
-MIB = 1 << 20
-
-
-def test_shm_large_enough(machine: Machine) -> None:
-    assert mpi.judge_shm(machine, 1024 * MIB, 1000 * MIB).status == "ok"
-
-
-def test_shm_of_dockers_default(machine: Machine) -> None:
-    problem = only(mpi.judge_shm(replace(machine, container="c"), 64 * MIB, 64 * MIB), "warn")
-    assert "4 ranks" in problem.cause
-    assert problem.fix.startswith("docker run --shm-size=1g")
-
-
-def test_shm_too_small_for_the_ranks(machine: Machine) -> None:
-    many = replace(machine, container="c", launcher=Launcher("openmpi", 0, 64))
-    problem = only(mpi.judge_shm(many, 64 * MIB, 64 * MIB), "fail")
-    assert "64 ranks" in problem.cause
-    assert "bus error" in problem.effect
-    assert problem.fix.startswith("docker run --shm-size=2g")
-
-
-def test_shm_full_of_what_others_left(machine: Machine) -> None:
-    problem = only(mpi.judge_shm(machine, 1024 * MIB, 10 * MIB), "fail")
-    assert "4 ranks" in problem.cause
-    assert "mount -o remount" in problem.fix
-    assert "ls -l /dev/shm" in problem.fix
-
-
-def in_tmpdir(machine: Machine, name: str) -> Machine:
-    return replace(machine, environ={**machine.environ, "TMPDIR": name})
-
-
-def test_tmpdir(machine: Machine) -> None:
-    machine.path("scratch").mkdir()
-    assert mpi.tmpdir(in_tmpdir(machine, "/scratch")).status == "ok"
-    assert "is not a folder" in only(mpi.tmpdir(in_tmpdir(machine, "/nowhere")), "warn").cause
-
-
-def test_tmpdir_unset_is_tmp(machine: Machine) -> None:
-    machine.path("tmp").mkdir()
-    assert mpi.tmpdir(replace(machine, environ={})).seen.split(",")[0] == "/tmp"  # noqa: S108
-
-
-def test_tmpdir_not_writable(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
-    machine.path("scratch").mkdir()
-    monkeypatch.setattr(os, "access", lambda *_: False)
-    assert "may not write to /scratch" in only(mpi.tmpdir(in_tmpdir(machine, "/scratch")), "fail").cause
-
-
-def test_tmpdir_full() -> None:
-    assert "only 16.00 KiB free in /scratch" in only(mpi.judge_tmpdir("/scratch", 16 << 10), "fail").cause
-    assert mpi.judge_tmpdir("/scratch", 256 << 10).status == "ok"
-
-
-def test_shm_missing(machine: Machine) -> None:
-    assert "mkdir -p /dev/shm" in only(mpi.shm(machine), "fail").fix
-
-
-def test_shm_not_writable(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
-    machine.path("dev/shm").mkdir(parents=True)
-    monkeypatch.setattr(os, "access", lambda path, mode: False)
-    assert "may not write" in only(mpi.shm(machine), "fail").cause
+@pytest.mark.parametrize(("name", "folder"), [("/scratch", "/scratch"), ("", "/tmp")])  # noqa: S108
+def test_a_tmpdir_that_is_there(machine: Machine, name: str, folder: str) -> None:
+    finding = in_tmpdir(machine, name, folder.lstrip("/"))
+    assert (finding.status, finding.seen.split(",")[0]) == ("ok", folder)
 
 
 def test_shm_is_measured(machine: Machine) -> None:
     machine.path("dev/shm").mkdir(parents=True)
     space = os.statvfs(machine.path("dev/shm"))
     assert mpi.shm(machine).seen.startswith(format_bytes(space.f_blocks * space.f_frsize))
+
+
+def test_storage_of_the_current_folder(machine: Machine) -> None:
+    finding = mpi.storage(machine)
+    assert finding.status == "ok" and str(Path.cwd()) in finding.seen

@@ -1,15 +1,20 @@
-"""Whether ranks waited for processors, from what the kernel told before and after."""
+"""What is said of the ranks of a run: whether they waited for processors, shared GPUs, states of GPUs."""
 
 from __future__ import annotations
 
+import dataclasses
 import os
+import re
 import time
+from typing import Any
 
 import pytest
 from tests.unit.made_pairs import Pair
 
-from collbench.machine.facts import ContentionMeter, CoreTimes, Stretch, Waited, core_times
+from collbench.machine.facts import ContentionMeter, CoreTimes, RankFacts, Stretch, Waited, core_times, rank_facts
+from collbench.run import facts_of_ranks
 from collbench.run.facts_of_ranks import COMMUNICATES, OwnTime, contended
+from collbench.schema.record import GpuState, Reading
 
 
 def second(other: float, disturbed: bool = False) -> Pair:
@@ -25,31 +30,32 @@ def second(other: float, disturbed: bool = False) -> Pair:
 
 
 @pytest.mark.parametrize(
-    ("stalled", "throttled", "other", "contends", "said"),
+    ("stalled", "throttled", "other", "contends", "named"),
     [
         (0.01, 0.0, 0.0, False, ()),
         (0.5, 0.0, 0.0, True, ()),
         (None, None, 0.0, None, ()),
-        (0.01, 0.4, 0.1, True, ("the group of rank 1 was stopped for 0.4 CPU seconds",)),
-        (None, 0.0, 3.0, True, ("the group of rank 0 was stopped for 3 CPU seconds",)),
+        (0.01, 0.4, 0.1, True, (r"rank 1 .* 0\.4 CPU seconds in 2 s:",)),
+        (None, 0.0, 3.0, True, (r"rank 0 .* 3 CPU seconds in 2 s:",)),
     ],
 )
 def test_held_up(
-    stalled: float | None, throttled: float | None, other: float, contends: bool | None, said: tuple[str, ...]
+    stalled: float | None, throttled: float | None, other: float, contends: bool | None, named: tuple[str, ...]
 ) -> None:
     """A group above, which others used up long ago, does not hide what the own group waited now."""
     before = Waited(None if stalled is None else 7.0, {} if throttled is None else {"/": 1000.0, "/own": 3.0})
     grown = {} if throttled is None else {"/": 1000.0, "/own": 3.0 + throttled, "/new": 50.0}
     added = Waited(None if stalled is None else 7.0 + stalled, grown).since(before)
-    rest = " in 2 s: its CPU quota was used up"
-    assert contended(Stretch(2.0, added), second(other)) == (contends, tuple(line + rest for line in said))
+    held_up, lines = contended(Stretch(2.0, added), second(other))
+    assert (held_up, len(lines)) == (contends, len(named))
+    assert all(re.search(*both) for both in zip(named, lines, strict=True))
 
 
 def test_the_rank_that_was_stopped_longest_is_named() -> None:
     """This one was stopped too, and comes before it."""
     theirs = iter(([round(0.7e9), False], [1]))
     _, (said,) = contended(Stretch(2.0, Waited(1.0, {"/own": 0.5})), Pair(lambda mine: next(theirs)))
-    assert said.startswith("the group of rank 1 was stopped for 0.7 CPU seconds")
+    assert re.search(r"rank 1 .* 0\.7 CPU seconds", said)
 
 
 def test_of_no_time_nothing_is_known() -> None:
@@ -115,3 +121,53 @@ def test_the_use_of_the_own_cores_is_read_without_this_process() -> None:
     after = core_times()
     assert after is not None and after.cores == len(os.sched_getaffinity(0))
     assert after.user - before.user > -0.1
+
+
+# GPUs ----------------------------------------------------------------------------------------------------------------
+
+
+def ranks(*of: tuple[str, str | None, int]) -> list[RankFacts]:
+    """(machine, GPU, cores) of each."""
+    mine = rank_facts()
+    return [
+        dataclasses.replace(mine, kernel_id=machine, gpu=gpu, cores=frozenset(range(cores)))
+        for machine, gpu, cores in of
+    ]
+
+
+def test_a_gpu_is_shared_on_one_machine_only() -> None:
+    assert facts_of_ranks.is_shared(ranks(("a", "GPU-0", 4), ("a", "GPU-0", 4)))
+    assert not facts_of_ranks.is_shared(ranks(("a", "GPU-0", 4), ("b", "GPU-0", 4)))
+    assert not facts_of_ranks.is_shared(ranks(("a", None, 4), ("a", None, 4), ("a", "GPU-0", 4)))
+
+
+def test_a_rank_with_a_gpu_and_one_core_is_named() -> None:
+    assert facts_of_ranks.cramped(ranks(("a", "GPU-0", 2), ("a", None, 1))) == ()
+    (note,) = facts_of_ranks.cramped(ranks(("a", "GPU-0", 1), ("a", None, 1), ("a", "GPU-1", 1)))
+    assert note.startswith("ranks 0, 2: one core ")
+    (note,) = facts_of_ranks.cramped(ranks(("a", "GPU-0", 2), ("a", "GPU-1", 1)))
+    assert note.startswith("rank 1: one core ")
+
+
+def test_of_many_cramped_ranks_some_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(facts_of_ranks, "MOST_NAMED", 2)
+    (note,) = facts_of_ranks.cramped(ranks(*(("a", f"GPU-{n}", 1) for n in range(5))))
+    assert note.startswith("ranks 0, 1 and 3 more: one core ")
+    (note,) = facts_of_ranks.cramped(ranks(*(("a", f"GPU-{n}", 1) for n in range(2))))
+    assert note.startswith("ranks 0, 1: one core ")
+
+
+def test_every_gpu_stands_once_with_both_readings() -> None:
+    before, after = (Reading(uuid="GPU-0", sm_clock=clock) for clock in (210, 1980))
+
+    def other(mine: Any) -> Any:
+        return [1] if mine and isinstance(mine[0], int) else theirs
+
+    theirs: list[GpuState] = []
+    (state,) = facts_of_ranks.gpu_states((before,), (after,), Pair(other))
+    assert (state.before.sm_clock, state.after.sm_clock) == (210, 1980)
+    theirs = [state]
+    assert facts_of_ranks.gpu_states((before,), (after,), Pair(other)) == (state,)
+    assert facts_of_ranks.gpu_states((), (), Pair(other)) == (state,)
+    assert facts_of_ranks.gpu_states((), (), Pair()) == ()
+    assert facts_of_ranks.gpu_states((before,), (after,), Pair(other, rank=1)) == (), "rank 0 alone has them"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import re
@@ -9,6 +10,7 @@ import stat
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import IO, Any
 
@@ -66,13 +68,17 @@ def test_a_signature_is_locked_before_it_has_its_name(place: Path, monkeypatch: 
         assert [path.name for path in folder.iterdir()] == ["driver"]
 
 
+def refusing(number: int) -> Callable[..., Any]:
+    def refuse(*_: Any) -> None:
+        raise OSError(number, os.strerror(number))
+
+    return refuse
+
+
 def test_a_folder_on_a_file_system_without_locks_is_signed_and_nothing_is_known_of_its_lock(
     place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refuse(file: Any, how: int) -> None:
-        raise OSError(95, "Operation not supported")
-
-    monkeypatch.setattr(fcntl, "flock", refuse)
+    monkeypatch.setattr(fcntl, "flock", refusing(errno.EOPNOTSUPP))
     folder = folder_of(place, said=None)
     with sign(folder):
         assert signature_of(folder) == (driver_identity(), None)
@@ -164,25 +170,25 @@ def mode(path: Path) -> int:
 
 
 def test_a_launch_has_folders_of_its_own_and_leaves_none(place: Path) -> None:
-    with folders(PLAN, (os.getuid(), os.getgid()), "0-3") as found:
-        root = found.plan.parent
+    with folders(PLAN, (os.getuid(), os.getgid()), "0-3") as launch:
+        root = launch.plan.parent
         assert root.parent == place and root.name.startswith("collbench-")
         assert (root / "cores").read_text() == "0-3"
-        assert msgspec.json.decode(found.plan.read_bytes(), type=Plan) == PLAN
-        assert (mode(root), mode(found.plan), mode(found.out), mode(found.relay)) == (0o711, 0o644, 0o700, 0o700)
-        assert {found.out.parent, found.relay.parent} == {root}
+        assert msgspec.json.decode(launch.plan.read_bytes(), type=Plan) == PLAN
+        assert (mode(root), mode(launch.plan), mode(launch.out), mode(launch.relay)) == (0o711, 0o644, 0o700, 0o700)
+        assert {launch.out.parent, launch.relay.parent} == {root}
         assert signature_of(root) == (driver_identity(), True)
-        (found.out / "left").write_text("by a world")
+        (launch.out / "left").write_text("by a world")
     assert list(place.iterdir()) == []
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root gives folders to another user")
 def test_root_gives_what_ranks_write_to_their_user(place: Path) -> None:
-    with folders(PLAN, (NOBODY, NOBODY + 1)) as found:
-        assert [(path.stat().st_uid, path.stat().st_gid) for path in (found.out, found.relay)] == [
+    with folders(PLAN, (NOBODY, NOBODY + 1)) as launch:
+        assert [(path.stat().st_uid, path.stat().st_gid) for path in (launch.out, launch.relay)] == [
             (NOBODY, NOBODY + 1)
         ] * 2
-        assert found.plan.stat().st_uid == 0
+        assert launch.plan.stat().st_uid == 0
 
 
 def test_nobody_else_gives_folders_away(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -193,11 +199,8 @@ def test_nobody_else_gives_folders_away(place: Path, monkeypatch: pytest.MonkeyP
 
 
 def test_what_cannot_be_made_whole_is_removed(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(plan: Any) -> bytes:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(msgspec.json, "encode", refuse)
-    with pytest.raises(OSError, match="No space"), folders(PLAN, (os.getuid(), os.getgid())):
+    monkeypatch.setattr(msgspec.json, "encode", refusing(errno.ENOSPC))
+    with pytest.raises(OSError, match=os.strerror(errno.ENOSPC)), folders(PLAN, (os.getuid(), os.getgid())):
         pytest.fail("they were made")
     assert list(place.iterdir()) == []
     assert identity.FOLDER == "collbench-"
