@@ -240,33 +240,32 @@ def test_a_baseline_that_is_no_file_is_named(compare: Collbench, tmp_path: Path,
 
 
 def test_refusals_end_with_2_and_say_what_would_work(
-    compare: Collbench, runs: tuple[Path, Path], launched: Path, tmp_path: Path
+    compare: Collbench, runs: tuple[Path, Path], launched: Path, tmp_path: Path, golden: Callable[[str, str], None]
 ) -> None:
-    def refusal(*arguments: object) -> str:
-        found = compare(*arguments)
-        assert (found.code, found.out) == (2, "")
-        return found.err
-
-    assert "--ignore 'kernal': unknown. Did you mean kernel?" in refusal(*runs, "--ignore", "kernal")
     other = write_run(tmp_path / "mpich", {made_case(): [1e-6]}, libraries=(library("MPICH", "4.3"),))
-    assert "--by 'libary': unknown. Did you mean library?" in refusal(runs[0], other, "--by", "libary")
-    assert "--by 'polcy': unknown. Did you mean policy?" in refusal(launched, "--by", "polcy")
-    assert "only one run" in refusal(launched)
-    assert "3 runs. It takes two sides" in refusal(*runs, launched)
-    assert "name two sides" in refusal(launched, "--by", "policy", "--between", "host")
-    assert "--between chooses sides of one run" in refusal(*runs, "--between", "a,b")
-    assert "not a percentage from 0 to below 100" in refusal(*runs, "--margin", "5")
-    assert "'-1' is not a percentage from 0 to below 100" in refusal(*runs, "--margin", "-1")
-    assert "compares nothing: leave out --by, --ignore." in refusal(
-        launched, "--by", "policy", "--ignore", "image", "--save-baseline", tmp_path / "b"
-    )
-    assert "not a percentage from 0 to below 100" in refusal(*runs, "--margin", "100%")
-    assert "does not differ from itself" in refusal(runs[0], runs[0].parent / "." / runs[0].name)
-    assert "not a run" in refusal(runs[0], tmp_path / "none")
     (tmp_path / "empty").mkdir()
-    assert "neither a run nor a folder of runs" in refusal(runs[0], tmp_path / "empty")
-    assert "no records" in refusal(runs[0], write_run(tmp_path / "nothing", {}))
-    assert "two sides" in refusal(*runs, "--baseline", runs[0])
+    refused: list[tuple[object, ...]] = [
+        (*runs, "--ignore", "kernal"),
+        (runs[0], other, "--by", "libary"),
+        (launched, "--by", "polcy"),
+        (launched,),
+        (*runs, launched),
+        (launched, "--by", "policy", "--between", "host"),
+        (*runs, "--between", "a,b"),
+        *((*runs, "--margin", margin) for margin in ("5", "-1", "100%")),
+        (launched, "--by", "policy", "--ignore", "image", "--save-baseline", tmp_path / "b"),
+        (runs[0], runs[0].parent / "." / runs[0].name),
+        (runs[0], tmp_path / "none"),
+        (runs[0], tmp_path / "empty"),
+        (runs[0], write_run(tmp_path / "nothing", {})),
+        (*runs, "--baseline", runs[0]),
+    ]
+    shown = ""
+    for arguments in refused:
+        result = compare(*arguments)
+        assert (result.code, result.out) == (2, "")
+        shown += f"$ compare {' '.join(map(str, arguments))}\n{result.err}\n"
+    golden("compare-refusals.txt", shown.replace(str(tmp_path), "TMP"))
 
 
 def test_several_things_are_ignored_by_commas_or_by_saying_it_again(compare: Collbench, tmp_path: Path) -> None:
