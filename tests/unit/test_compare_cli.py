@@ -461,12 +461,14 @@ def test_what_else_fails_a_check_is_said(
     lacking: dict[Case, Sequence[Entry]] = {BARE: spread(1e-5, 8), INSIDE: spread(1e-5, 8)[:-1]}
     steady = spread(1e-5, 60, 0.002)
     jumping = [time * (2 if n % 3 == 0 else 1) for n, time in enumerate(steady)]
+    slow: dict[Case, Sequence[Entry]] = {BARE: steady, INSIDE: jumping}
     checks: list[tuple[tuple[object, ...], Sequence[str]]] = [
         ((unlike, twin(unlike), "--margin", "10%"), MODES), ((few, "--by", "policy"), MODES), ((*drift,), MODES),
-        *(((write_run(at / name, made), "--by", "policy", *margin), ("slower",)) for name, made, *margin in (
-            ("one-of-thirty", thirty), ("no-partner", alone), ("stopped", stopped, "--margin", "10%"),
-            ("lacks-a-launch", lacking, "--margin", "10%"), ("slow-launches", {BARE: steady, INSIDE: jumping}),
-        )),
+        ((write_run(at / "one-of-thirty", thirty), "--by", "policy"), ("slower",)),
+        ((write_run(at / "no-partner", alone), "--by", "policy"), ("slower",)),
+        ((write_run(at / "stopped", stopped), "--by", "policy", "--margin", "10%"), ("slower",)),
+        ((write_run(at / "lacks-a-launch", lacking), "--by", "policy", "--margin", "10%"), ("slower",)),
+        ((write_run(at / "slow-launches", slow), "--by", "policy"), ("slower",)),
     ]  # fmt: skip
     shown = ""
     for arguments, modes in checks:
