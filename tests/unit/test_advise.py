@@ -25,7 +25,6 @@ from tests.unit.made_runs import (
     write_launches,
     write_run,
 )
-from tests.unit.made_runs import image as made_image
 from tests.unit.made_suite import CPU, IO, write_suite
 
 from collbench.analysis.advise import Advice, advise, pair_of
@@ -309,12 +308,12 @@ def test_the_host_is_what_isolation_costs_more_than_on_every_engine(tmp_path: Pa
 
 
 def test_given_values_that_do_not_exist_are_answered_with_those_that_do(tmp_path: Path) -> None:
-    with pytest.raises(RequestError, match="policy is host, multi, single"):
+    with pytest.raises(RequestError, match=r"policy .*host, multi, single"):
         advice_on(ladder(tmp_path / "run"), policy="singel")
 
 
 @pytest.mark.parametrize(
-    ("text", "said"), [("policy", "FACTOR=VALUE"), ("polcy=single", "Did you mean policy"), ("=x", "factor")]
+    ("text", "said"), [("policy", "FACTOR=VALUE"), ("polcy=single", r"polcy.*\bpolicy\b"), ("=x", "factor")]
 )
 def test_given_that_cannot_be_read_is_refused(text: str, said: str) -> None:
     with pytest.raises(RequestError, match=said):
@@ -383,7 +382,7 @@ def test_runs_with_different_libraries_advise_together(tmp_path: Path) -> None:
 
 
 def test_an_image_that_another_run_does_not_have_keeps_its_name(tmp_path: Path) -> None:
-    sides = {"a": made_image("a"), "b": made_image("b", libraries=(library("MPICH", "5.0.2"),))}
+    sides = {"a": image("a"), "b": image("b", libraries=(library("MPICH", "5.0.2"),))}
     runs = [
         observe(write_run(
             tmp_path / name, {made_case(image=name): spread(10 * US)}, libraries=side.libraries,
@@ -503,7 +502,7 @@ def test_images_of_one_name_with_other_libraries_are_two_options(tmp_path: Path)
     same = (image("openmpi", libraries=(library("Open MPI", "5.0.11", "f" * 64),)),)
     about = experiment((), images=same, environments=same, launches=10)
     other = observe(write_run(tmp_path / "other", {case: spread(US)}, experiment=about))
-    with pytest.raises(RequestError, match="different software under the name openmpi"):
+    with pytest.raises(RequestError, match=r"\bopenmpi\b"):
         merged([runs[0], other])
 
 
@@ -584,7 +583,7 @@ def test_runs_measured_in_turns_advise_in_blocks(tmp_path: Path) -> None:
         together = merged([one, other], in_blocks=in_blocks)
         (advice,) = advise(questions(together, {}), together.interleaved)
         assert len(advice.sizes[0].possible) == possible
-    with pytest.raises(RequestError, match=r"--in-blocks: .* measured the same"):
+    with pytest.raises(RequestError, match="--in-blocks"):
         merged([one, one], in_blocks=True)
 
 
@@ -644,7 +643,7 @@ def test_launches_that_depend_on_those_before_are_a_caution(here: Collbench, tmp
     waves = [US * (1 + 0.2 * ((block // 6) % 2)) for block in range(24)]
     for name, times, said in (("waves", waves, True), ("turns", spread(US, 24), False)):
         out = here("advise", write_run(tmp_path / name, {HOST: spread(US, 24, 0.001), MULTI: times})).out
-        assert ("launches depend on those before them" in out) is said
+        assert ("launches depend on" in out) is said
 
 
 # Advice on programs ---------------------------------------------------------------------------------------------------
@@ -704,8 +703,6 @@ def test_where_it_is_positive_at_the_end_the_crossing_lies_an_octave_behind(diff
 
 # What a step gives back of what isolation costs -----------------------------------------------------------------------
 
-UNIT = 1e-6
-
 
 @pytest.mark.parametrize(
     ("free", "isolated", "step", "share"),
@@ -734,7 +731,7 @@ def recovered(path: Path, **times: float) -> dict[str, Recovery]:
     """By step, of one library: host, and single at these steps, in microseconds."""
     cells = {
         made_case("host" if step == "host" else "single", None if step == "host" else step, image="mpich"): spread(
-            us * UNIT
+            us * US
         )
         for step, us in times.items()
     }
@@ -774,10 +771,10 @@ def test_a_share_is_decided_where_its_interval_excludes_nothing_or_is_close_to_i
 
 
 def test_steps_whose_share_is_noise_are_named_once_without_a_number(tmp_path: Path) -> None:
-    cells = {made_case(image="mpich"): spread(100 * UNIT), made_case("single", "strict", image="mpich"): spread(3e-4),
-             made_case("single", "ipc", image="mpich"): spread(120 * UNIT),
+    cells = {made_case(image="mpich"): spread(100 * US), made_case("single", "strict", image="mpich"): spread(3e-4),
+             made_case("single", "ipc", image="mpich"): spread(120 * US),
              made_case("single", "limits", image="mpich"):
-                 [300 * UNIT * (0.7 if block % 2 else 1.4) for block in range(10)]}  # fmt: skip
+                 [300 * US * (0.7 if block % 2 else 1.4) for block in range(10)]}  # fmt: skip
     observed = observe(write_run(tmp_path / "run", cells))
     (advised,) = complete(advise(questions(observed, {}), True), True)
     decided = {one.step["isolation"]: one.decided for one in advised.recoveries}

@@ -76,11 +76,11 @@ def test_what_ranks_have_in_common_is_sent_once() -> None:
 
     def body(world: Any) -> list[str] | None:
         world.__class__ = Watched
-        return gathered_once(world, f"a long text about {values[world.rank]}")
+        return gathered_once(world, f"text of {values[world.rank]}")
 
     found, *others = in_world(5, body)
-    assert found == [f"a long text about {value}" for value in values]
+    assert found == [f"text of {value}" for value in values]
     assert found[0] is found[2] and found[1] is found[4], "equal ones are one object"
     assert others == [None] * 4
-    assert sorted(map(str, sent[5:])) == ["None"] * 3 + ["a long text about a", "a long text about b"]
+    assert sorted(map(str, sent[5:])) == ["None"] * 3 + ["text of a", "text of b"]
     assert all(len(digest) == 8 for digest in sent[:5])

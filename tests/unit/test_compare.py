@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -476,16 +477,16 @@ def test_what_left_is_said_in_table_and_json(compare: Collbench, tmp_path: Path)
     run = written(tmp_path)
     text = compare(run, "--by", "policy", "--all").out
     assert "7 of 10" in text
-    assert "launches left out, because tasks waited for a CPU on either side: 3" in text
+    assert re.search(r"left out, .*\bCPU\b.*: 3$", text, re.MULTILINE)
     document = json.loads(compare(run, "--by", "policy", "--style", "json").out)
     assert document["comparisons"][0]["contended"] == 3
-    assert "launches left out, because tasks waited for a CPU on either side: 3" in document["notes"]
+    assert any(" CPU " in note and note.endswith(": 3") for note in document["notes"])
 
 
 def test_a_check_fails_where_nothing_is_left(compare: Collbench, tmp_path: Path) -> None:
     assert compare(written(tmp_path), "--by", "policy", "--fail-on", "slower").code == 0
     found = compare(written(tmp_path / "2", range(10)), "--by", "policy", "--all", "--fail-on", "slower")
-    assert found.code == 1 and "1 with fewer than 6 launches a side" in found.err
+    assert found.code == 1 and "fewer than 6" in found.err
     assert "0 of 10" in found.out
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -77,19 +77,12 @@ def test_near_and_far_memory_are_never_mixed(tmp_path: Path) -> None:
 
 def test_policies_of_two_engines_are_never_mixed(tmp_path: Path) -> None:
     cases = [placed("multi", "strict"), placed("single", "strict", engine="podman")]
-    with pytest.raises(RequestError, match="nothing to compare by policy"):
+    with pytest.raises(RequestError, match=r"by policy\b.*multi strict, single strict"):
         pairs_of(tmp_path / "1", "policy", *cases)
     assert sides(pairs_of(tmp_path / "2", "policy", *cases, placed("single", "strict"))) == [
         ("multi strict", "single strict")
     ]
     assert len(pairs_of(tmp_path / "3", "policy", *cases, placed("host"))) == 2
-
-
-def test_a_size_that_differs_too_is_named(tmp_path: Path) -> None:
-    cases = [made_case(dtype="float32", size=8), made_case(dtype="float64", size=16, thread_level="multiple")]
-    with pytest.raises(RequestError, match=r"To let other factors differ too: --ignore size, --ignore thread-level\.$"):
-        pairs_of(tmp_path / "1", "dtype", *cases)
-    assert len(pairs_of(tmp_path / "2", "dtype", *cases, ignored=frozenset({"size", "thread-level"}))) == 1
 
 
 def test_engines_meet_at_one_policy_and_step(tmp_path: Path) -> None:
@@ -157,15 +150,34 @@ def test_every_field_that_may_differ_is_a_question(tmp_path: Path, by: str, one:
     assert not alike(pair, True).refused
 
 
-def test_cells_that_differ_in_another_field_too_are_no_pair(tmp_path: Path) -> None:
-    cases = [made_case(dtype="float32", size=8), made_case(dtype="float64", size=16)]
-    with pytest.raises(RequestError, match=r"nothing to compare by dtype. It has float32, float64"):
-        pairs_of(tmp_path / "1", "dtype", *cases)
-    with pytest.raises(RequestError, match=r"nothing to compare by backend. It has mpi. Its cells differ in: dtype"):
-        pairs_of(tmp_path / "2", "backend", *cases)
-    with pytest.raises(RequestError, match=r"between multi and host. It has host"):
-        pairs_of(tmp_path / "3", "policy", *cases, between=("multi", "host"))
-    assert len(pairs_of(tmp_path / "4", "dtype", *cases, ignored=frozenset({"size"}))) == 1
+def test_what_is_no_pair_is_refused_with_what_would_make_it_one(
+    tmp_path: Path, golden: Callable[[str, str], None]
+) -> None:
+    two_dtypes = [made_case(dtype="float32", size=8), made_case(dtype="float64", size=16)]
+    three_ways = [two_dtypes[0], two_dtypes[1].having(thread_level="multiple")]
+    three_stacks = [made_case(image=image, backend=backend)
+                    for image, backend in (("openmpi", "mpi"), ("mpich", "mpi"), ("torch", "torch-gloo"))]  # fmt: skip
+    asked: list[tuple[str, list[Case], dict[str, Any]]] = [
+        ("dtype", two_dtypes, {}), ("backend", two_dtypes, {}), ("policy", two_dtypes, {"between": ("multi", "host")}),
+        ("dtype", three_ways, {}), ("backend", three_stacks, {}), ("polcy", two_dtypes, {}),
+    ]  # fmt: skip
+    sentences = []
+    for number, (by, cases, between) in enumerate(asked):
+        with pytest.raises(RequestError) as refused:
+            pairs_of(tmp_path / str(number), by, *cases, **between)
+        sentences.append(f"{str(refused.value).replace(str(tmp_path), 'TMP')}\n")
+    golden("pairs-refusals.txt", "\n".join(sentences))
+    assert len(pairs_of(tmp_path / "dtypes", "dtype", *two_dtypes, ignored=frozenset({"size"}))) == 1
+    both = frozenset({"size", "thread-level"})
+    assert len(pairs_of(tmp_path / "ways", "dtype", *three_ways, ignored=both)) == 1
+    stacks = sides(pairs_of(tmp_path / "stacks", "backend", *three_stacks, ignored=frozenset({"image"})))
+    assert stacks == [("mpi", "torch-gloo")]
+
+
+def test_factors_are_named_in_any_writing_and_the_nearest_where_unknown() -> None:
+    with pytest.raises(RequestError, match=r"\blibrary\b"):
+        find_factor("libary", {"library"})
+    assert find_factor("Thread_Level").name == "thread-level"
 
 
 def test_what_alone_is_in_the_way_of_an_own_axis_is_named(tmp_path: Path) -> None:
@@ -190,7 +202,7 @@ def test_what_alone_is_in_the_way_of_an_own_axis_is_named(tmp_path: Path) -> Non
 def test_another_dtype_has_no_case_in_common_and_says_what_insists(tmp_path: Path) -> None:
     base = observe(write_run(tmp_path / "a", {made_case(): TIMES}))
     other = observe(write_run(tmp_path / "b", {made_case(dtype="float64"): TIMES}))
-    with pytest.raises(RequestError, match=r"dtype float32 against float64. To compare anyway: --ignore dtype"):
+    with pytest.raises(RequestError, match=r"dtype float32 against float64.*--ignore dtype"):
         across(base, other, None, NOTHING)
     assert len(across(base, other, None, frozenset({"dtype"}))) == 1
     assert len(across(base, other, find_factor("dtype"), NOTHING)) == 1
@@ -240,28 +252,10 @@ def test_another_way_of_measuring_is_not_comparable_until_ignored(tmp_path: Path
     assert not refused(across(base, other, None, frozenset({name})))
 
 
-def test_unknown_factors_name_the_nearest() -> None:
-    with pytest.raises(RequestError, match=r"--by 'polcy': unknown. Did you mean policy?"):
-        find_factor("polcy")
-    with pytest.raises(RequestError, match=r"Did you mean library?"):
-        find_factor("libary", {"library"})
-    assert find_factor("Thread_Level").name == "thread-level"
-
-
 def test_a_share_of_ranks_that_is_no_plain_number_is_just_another_policy(tmp_path: Path) -> None:
     """Python takes a superscript for a digit, and for no number."""
     cases = [placed("packed:²", "net"), placed("multi", "net"), placed("packed:2", "net")]
     assert sides(pairs_of(tmp_path, "policy", *cases)) == [("multi net", "packed:2 net"), ("multi net", "packed:² net")]
-
-
-def test_what_never_differs_alone_is_compared_when_the_rest_is_ignored(tmp_path: Path) -> None:
-    cells = {made_case(image=image, backend=backend): spread(10e-6)
-             for image, backend in (("openmpi", "mpi"), ("mpich", "mpi"), ("torch", "torch-gloo"))}  # fmt: skip
-    observed = observe(write_run(tmp_path / "run", cells))
-    with pytest.raises(RequestError, match=r"No two of its cells differ in that alone.*--ignore image"):
-        within(observed, find_factor("backend"), frozenset())
-    found = within(observed, find_factor("backend"), frozenset({"image"}))
-    assert [(pair.base_name, pair.other_name) for pair in found] == [("mpi", "torch-gloo")]
 
 
 # When two sides of a comparison differ in their environments ----------------------------------------------------------
@@ -339,9 +333,7 @@ def test_the_variables_of_a_side_count_where_it_has_its_own(tmp_path: Path) -> N
     plain, everywhere = (image(environment=variables) for variables in ({}, tuned))
     without, with_it = (run(name, images=(side,), environments=(side,))
                         for name, side in (("without", plain), ("with", everywhere)))  # fmt: skip
-    with pytest.raises(
-        RequestError, match=r"differ in more than what is asked about:\n  env:UCX_TLS: not set against tcp\n"
-    ):
+    with pytest.raises(RequestError, match=r"\n  env:UCX_TLS: not set against tcp\n"):
         across(without, with_it, None, NOTHING)
     inside_alone = run("inside", images=(everywhere,), environments=(plain,))
     with pytest.raises(RequestError, match=r"\n  env:UCX_TLS: not set against tcp\n"):
@@ -395,13 +387,13 @@ def test_the_library_may_be_the_question(tmp_path: Path) -> None:
 
 def test_what_is_ignored_must_still_leave_one_cell_for_one(tmp_path: Path) -> None:
     medians: dict[Case, Sequence[Entry]] = {made_case(dtype=dtype): TIMES for dtype in ("float32", "float64")}
-    with pytest.raises(RequestError, match=r"several cells of one case, which differ in dtype float32 and float64"):
+    with pytest.raises(RequestError, match=r"dtype float32 and float64"):
         two(tmp_path, {}, ignored=frozenset({"dtype"}), medians=medians)
 
 
 def test_an_image_with_another_library_than_its_host_is_refused(tmp_path: Path) -> None:
     made = experiment(["openmpi"], images=(image(libraries=(library(version="4.1.6"),)),))
-    with pytest.raises(RequestError, match=r"host and multi strict differ.*\n  library: .*5.0.11 against .*4.1.6"):
+    with pytest.raises(RequestError, match=r"host and multi strict .*\n  library: .*5.0.11 against .*4.1.6"):
         pairs_of(tmp_path, "policy", placed("host"), placed("multi", "strict"), experiment=made)
     sides_of = pairs_of(tmp_path / "2", "policy", placed("host"), placed("multi", "strict"), experiment=made,
                         ignored=frozenset({"library"}))  # fmt: skip
@@ -493,11 +485,9 @@ def test_engines_of_two_runs_meet_at_one_policy_where_each_has_a_step_of_its_own
 def test_several_cells_of_an_engine_name_what_would_choose_one(tmp_path: Path) -> None:
     hosts = of_engines(tmp_path / "1", steps=("strict", "ipc"))
     assert [pair.base.case.where.text for pair in hosts] == ["host"], "what both have, where a run has several steps"
-    with pytest.raises(
-        RequestError, match=r"which differ in policy .*Choose one of them: --given policy=single\. --by"
-    ):
+    with pytest.raises(RequestError, match=r"policy .*--given policy=single\. --by"):
         of_engines(tmp_path / "2", by="policy")
-    with pytest.raises(RequestError, match=r"which differ in policy .*Choose one of them: --given policy=host\. --by"):
+    with pytest.raises(RequestError, match=r"policy .*--given policy=host\. --by"):
         of_engines(tmp_path / "3", steps=("strict", "ipc"), by="policy")
 
 
@@ -517,7 +507,7 @@ def test_numbers_of_hosts_may_be_the_question_between_two_runs(tmp_path: Path) -
                               hosts=of_run)) for of_run in machines]  # fmt: skip
     [pair] = across(runs[0], runs[1], find_factor("hosts"), NOTHING)
     assert pair.remarks == ()
-    with pytest.raises(RequestError, match="no case in common: hosts 1 against 2"):
+    with pytest.raises(RequestError, match="hosts 1 against 2"):
         across(runs[0], runs[1], None, NOTHING)
 
 

@@ -317,7 +317,7 @@ def test_one_launch_that_was_measured_in_another_way_leaves_the_others(tmp_path:
     assert (found.verdict, found.launches, found.left_out) == ("slower", (24, 24), 1)
     assert found.ratio is not None and found.ratio.value == pytest.approx(2.0)
     [table] = tables([found])
-    assert "launches left out, because they were measured differently from their partners: 1" in table.notes
+    assert any("measured differently" in note and note.endswith(": 1") for note in table.notes)
 
 
 def test_too_few_launches_that_were_measured_alike_are_no_comparison(tmp_path: Path) -> None:
@@ -362,7 +362,7 @@ def test_runs_one_after_the_other_advise_with_a_caution(
         argv = ["collbench", "advise", str(tmp_path / "a"), str(tmp_path / "b"), *flags]
         monkeypatch.setattr(sys, "argv", argv)
         assert run_command(speaks=True) == 0
-        assert capsys.readouterr().out.count("he sides were not measured alternately") == cautions
+        assert capsys.readouterr().out.count("measured alternately") == cautions
         monkeypatch.setattr(sys, "argv", [*argv, "--style", "json"])
         run_command(speaks=True)
         assert len(json.loads(capsys.readouterr().out)["cautions"]) == cautions
@@ -396,7 +396,7 @@ def refuse(here: Collbench, arguments: tuple[object, ...], *folders: object) -> 
     """It ends with 2, prints nothing, and the message names these folders."""
     found = here(*arguments)
     assert (found.code, found.out) == (2, ""), arguments
-    assert "hold the same launches" in found.err
+    assert "same launches" in found.err
     assert all(str(folder) in found.err for folder in folders), found.err
 
 

@@ -139,4 +139,4 @@ def test_that_launches_differ_from_each_other_is_said(compare: Collbench, tmp_pa
     host, multi = sides("a", 8)
     cells: dict[Case, list[Entry]] = {host: [*spread(US, 10, 0.001)], multi: [US * (1 + n % 2) for n in range(10)]}
     lines = compare(write_run(tmp_path / "run", cells), "--by", "policy").out.splitlines()
-    assert "* in 1 of 1 cell launches differ by more than half: see the samples" in lines
+    assert any(line.startswith("* in 1 of 1 cell ") and " half" in line for line in lines)
