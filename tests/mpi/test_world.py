@@ -229,7 +229,7 @@ def test_ranks_measure_what_is_asked_and_execute_the_rest_of_it_briefly(mpirun: 
     )
     cases = [case.identity for case in cases_of(plan, "mpi", 2)]
     some = plan.of_world([cases[4], cases[1]], [cases[2]])
-    (tmp_path / "plan.json").write_bytes(msgspec.json.encode(some))
+    (tmp_path / "plan.json").write_bytes(msgspec.json.encode(some.document))
     ended = finish(mpirun(2, "run", str(tmp_path / "plan.json"), "--out", str(tmp_path / "run")))
     assert ended.code == 0, ended.err
     run = read_run(tmp_path / "run")
