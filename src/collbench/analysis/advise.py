@@ -104,16 +104,16 @@ class Range:
     @property
     def bound(self) -> float:
         """What its time is at most over that of the best, at any of these sizes."""
-        return max(one.options[self.option].bound for one in self.sizes)
+        return max(size.options[self.option].bound for size in self.sizes)
 
     @property
     def known(self) -> bool:
-        return all(one.known for one in self.sizes) and math.isfinite(self.bound)
+        return all(size.known for size in self.sizes) and math.isfinite(self.bound)
 
     @property
     def rivals(self) -> list[Option]:
         """Other options that may be the best at each of these sizes."""
-        common = set.intersection(*(set(one.possible) for one in self.sizes)) - {self.option}
+        common = set.intersection(*(set(size.possible) for size in self.sizes)) - {self.option}
         return sorted(common)
 
 
@@ -134,7 +134,7 @@ def advise(questions: Sequence[Question], in_blocks: bool, margin: float = MARGI
     found = []
     for question in questions:
         each = [_at_size(question, size, in_blocks, margin) for size in question.sizes]
-        sizes = [one for one in each if one is not None]
+        sizes = [size for size in each if size is not None]
         found.append(Advice(question, tuple(sizes), tuple(_ranges(sizes))))
     return found
 
@@ -307,8 +307,8 @@ def _range(sizes: Sequence[AtSize], common: set[Option]) -> Range:
 
     def worst(option: Option) -> tuple[bool, float, Option]:
         own = [size.options[option] for size in sizes]
-        unsteady = any(one.slow_at_times for one in own) or any(option in size.failing for size in sizes)
-        return (unsteady, max(one.bound for one in own), option)
+        unsteady = any(evidence.slow_at_times for evidence in own) or any(option in size.failing for size in sizes)
+        return (unsteady, max(evidence.bound for evidence in own), option)
 
     return Range(tuple(sizes), min(common, key=worst))
 

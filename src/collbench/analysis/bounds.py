@@ -139,10 +139,10 @@ def excluded(cells: Sequence[Launches], in_blocks: bool, places: Sequence[Sequen
     made, turn = _question(cells, in_blocks)
     turned = [turn * np.array(own) for own in places]
     kept = [_kept(one, _NONE, ALPHA, np.abs, own) for one, own in zip(made, turned, strict=True)]
-    if len(made) > 1 and not all(one.all() for one in kept):
+    if len(made) > 1 and not all(mask.all() for mask in kept):
         kept = [_kept(one, others, ALPHA, np.abs, own)
                 for one, others, own in zip(made, _others(made), turned, strict=True)]  # fmt: skip
-    return [(~one).tolist() for one in kept]
+    return [(~mask).tolist() for mask in kept]
 
 
 def bounds(cells: Sequence[dict[int, float]], alpha: float = ALPHA) -> list[Bounds]:
@@ -162,7 +162,7 @@ def _lower_ends(cells: Sequence[_Blocks], alpha: float) -> list[float]:
     What a cell's statistic must exceed at a place is found at some places for all cells, in between by straight lines;
     and at the ends that result and beside them. One of them is 0, so a bound is above 0 only if the test rejects there.
     """
-    values, spreads = np.array([(one.value, max(one.spread, _EQUAL)) for one in cells]).T
+    values, spreads = np.array([(cell.value, max(cell.spread, _EQUAL)) for cell in cells]).T
     new = np.unique(values - spreads * np.geomspace(0.02, 20, _PLACES)[:, None])
     places = np.zeros(1)
     critical = _critical(cells, places, alpha)
@@ -172,7 +172,7 @@ def _lower_ends(cells: Sequence[_Blocks], alpha: float) -> list[float]:
         order = np.argsort(merged := np.concatenate([places, new]))
         critical = np.concatenate([critical, _critical(cells, new, alpha)])[order]
         places = merged[order]
-        ends = np.array([_lower_end(one, places, critical) for one in cells])
+        ends = np.array([_lower_end(cell, places, critical) for cell in cells])
         known = np.isfinite(ends)
         around = ends[known] + beside * (ends - values)[known] * np.array([[-1.0], [0.0], [1.0]])
         new = np.unique(around)
@@ -264,7 +264,7 @@ _Fold = Callable[["NDArray[np.float64]"], "NDArray[np.float64]"]
 
 def _others(cells: Sequence[_Cell]) -> list[NDArray[np.float64]]:
     """For each cell the largest statistic of all others at their locations, [arrangements], as its own share."""
-    own = np.abs([one.scores(one.value) for one in cells])
+    own = np.abs([cell.scores(cell.value) for cell in cells])
     return [one.share_of(np.delete(own, index, axis=0).max(axis=0, initial=-np.inf)) for index, one in enumerate(cells)]
 
 

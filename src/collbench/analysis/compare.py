@@ -136,11 +136,14 @@ def _of_question(used: Sequence[tuple[Pair, Alike]], margin: float, in_blocks: b
     found = [
         _compared(pair, both, ratio, sizes, margin, in_blocks) for (pair, both), ratio in zip(used, ratios, strict=True)
     ]
-    if not dependent([one.serial for one in found if min(one.launches) >= DEPENDENT]):
+    if not dependent([comparison.serial for comparison in found if min(comparison.launches) >= DEPENDENT]):
         return found
     why = Reason("dependent")
-    return [replace(one, verdict="unclear", why=why, launches_more=None) if one.verdict != "unclear" else one
-            for one in found]  # fmt: skip
+    return [
+        comparison if comparison.verdict == "unclear"
+        else replace(comparison, verdict="unclear", why=why, launches_more=None)
+        for comparison in found
+    ]  # fmt: skip
 
 
 def _until_decided(used: Sequence[tuple[Pair, Alike]]) -> list[Estimate]:
@@ -152,7 +155,7 @@ def _until_decided(used: Sequence[tuple[Pair, Alike]]) -> list[Estimate]:
 def _fixed(used: Sequence[tuple[Pair, Alike]], in_blocks: bool) -> list[Estimate]:
     """Ratios of a question; with fewer than `FEWEST` launches a side without an interval, and not among the others."""
     launches = [Launches(*both[:4]) for _, both in used]
-    enough = [one for one in launches if min(len(one.base), len(one.other)) >= FEWEST]
+    enough = [launch for launch in launches if min(len(launch.base), len(launch.other)) >= FEWEST]
     several = len({question_of(pair) for pair, _ in used}) > 1
     at_once = intervals_of_sides if several else intervals
     known = iter(at_once(enough, in_blocks) if enough else ())

@@ -114,13 +114,15 @@ class JudgedConclusion:
 
     @property
     def evidence(self) -> tuple[Evidence, ...]:
-        return (*(one for part in self.parts for one in part.evidence), *self.beside)
+        return (*(evidence for part in self.parts for evidence in part.evidence), *self.beside)
 
     @property
     def deciding(self) -> Evidence | None:
         """Of the cells with the conclusion's verdict the one that agrees least; of supporting ones if too few do."""
         for verdict in (self.verdict, "holds here") if self.verdict != "not measured" else ():
-            found = [one for one in self.evidence if one.verdict == verdict and one.ratio is not None]
+            found = [
+                evidence for evidence in self.evidence if evidence.verdict == verdict and evidence.ratio is not None
+            ]
             if found:
                 return max(found, key=lambda one: one.beyond)
         return None
@@ -157,7 +159,7 @@ def judge(paper: Paper, kind: ContainerKind, margin: float = MARGIN) -> list[Jud
     Raises:
         RequestError: SciPy is not installed.
     """
-    return [_judged(one, kind, margin) for one in paper.conclusions]
+    return [_judged(conclusion, kind, margin) for conclusion in paper.conclusions]
 
 
 def planned_conclusions(paper: Paper, items: Sequence[Item]) -> list[JudgedConclusion]:
@@ -168,16 +170,23 @@ def planned_conclusions(paper: Paper, items: Sequence[Item]) -> list[JudgedConcl
         measured.setdefault(item.case.without(near), set()).add((item.case.where.on_host, item["affinity"]))
 
     def planned(part: ClaimPart) -> PartVerdict:
-        sides = [(one.base, one.other) for one in opposed(items, part) if not part.growth or _fewer(items, part, one)]
+        sides = [
+            (opposition.base, opposition.other)
+            for opposition in opposed(items, part)
+            if not part.growth or _fewer(items, part, opposition)
+        ]
         if part.than is None:  # on the host, or far from its memory in a container
             other = {"policy": (True, "near"), "affinity": (False, "far")}[part.by]
             sides = [(one, one) for one in items if part.of.takes(one) and not one.case.where.on_host
                      and one["affinity"] == "near" and other in measured[one.case.without(near)]]  # fmt: skip
         usable = [Evidence(pair, "unclear") for pair in sides if part.crowded or not any(one.crowded for one in pair)]
-        absent = tuple(one for one in part.selectors if not any(map(one.takes, items)))
+        absent = tuple(selector for selector in part.selectors if not any(map(selector.takes, items)))
         return _counted(part, usable, absent)
 
-    return [JudgedConclusion(one, "unclear", tuple(map(planned, one.parts))) for one in paper.conclusions]
+    return [
+        JudgedConclusion(conclusion, "unclear", tuple(map(planned, conclusion.parts)))
+        for conclusion in paper.conclusions
+    ]
 
 
 def _judged(conclusion: Conclusion, kind: ContainerKind, margin: float) -> JudgedConclusion:
@@ -239,11 +248,11 @@ def _of_part(
     else:
         evidence = [_tested(_read(one, compared[id(one)], part.of), part, groups) for one in own]
     if part.lacking:
-        evidence = [replace(one, verdict="not measured") for one in evidence]
-    there = [any(map(one.takes, kind.items)) for one in part.selectors] if part.than else [own, *others]
+        evidence = [replace(item, verdict="not measured") for item in evidence]
+    there = [any(map(selector.takes, kind.items)) for selector in part.selectors] if part.than else [own, *others]
     absent = tuple(one for one, known in zip(part.selectors, there, strict=True) if not known)
     held = [replace(one, verdict=None) for one in chain.from_iterable(groups)]
-    refused = {key: why for key, why in kind.refused.items() if any(key[1] == one.workload for one in absent)}
+    refused = {key: why for key, why in kind.refused.items() if any(key[1] == selector.workload for selector in absent)}
     return replace(_counted(part, evidence, absent, held), refused=refused)
 
 
@@ -255,7 +264,7 @@ def _counted(
     for one in evidence:
         if (cell := part.cell(one.sides[1], one.sides[0])) is not None:
             cells.setdefault(cell, []).append(one)
-    known = ([one.verdict for one in group if one.verdict != "not measured"] for group in cells.values())
+    known = ([item.verdict for item in group if item.verdict != "not measured"] for group in cells.values())
     usable = [decide(own.count("holds here"), own.count("does not hold here"), len(own), part.needs)
               for own in known if own]  # fmt: skip
     total = max(part.total, len(usable))
@@ -263,7 +272,7 @@ def _counted(
     verdict = decide(support, against, total, part.needs) if usable and not part.lacking else "not measured"
     missing = {
         name: lacking for number, (name, values) in enumerate(part.grid.items()) if not isinstance(values, int)
-        and cells and (lacking := tuple(one for one in values if one not in {cell[number] for cell in cells}))
+        and cells and (lacking := tuple(value for value in values if value not in {cell[number] for cell in cells}))
     }  # fmt: skip
     kept = (*chain.from_iterable(cells.values()), *held)
     return PartVerdict(part, verdict, total, support, against, len(usable) - support - against, kept, missing, absent)
@@ -310,7 +319,7 @@ def _tested(found: Evidence, part: ClaimPart, references: Sequence[Sequence[Evid
         return replace(found, verdict=verdict, beyond=beyond)
     nearest, middle, furthest = sizes
     groups = zip(part.more_than, references, strict=True)
-    others = [_sizes(one, selector) for selector, group in groups for one in group]
+    others = [_sizes(item, selector) for selector, group in groups for item in group]
     known = [size for size in others if size is not None]
     beyond = max((size[1] for size in known), default=0.0) - middle
     if any(furthest < low for low, *_ in known):
@@ -334,7 +343,7 @@ def _sizes(found: Evidence, selector: Selector) -> tuple[float, float, float] | 
     """|Diff%|: the least, that of the ratio, and the largest of an interval; None where it cannot be relied on."""
     if found.ratio is None or found.ratio.interval is None or found.reason:
         return None
-    value, low, high = (diff_percent(one, selector.shown) for one in (found.ratio.value, *found.ratio.interval))
+    value, low, high = (diff_percent(ratio, selector.shown) for ratio in (found.ratio.value, *found.ratio.interval))
     distances = sorted((abs(low), abs(high)))
     return 0.0 if low * high <= 0 else distances[0], abs(value), distances[1]
 
@@ -377,13 +386,13 @@ def _of_claim(part: ClaimPart, one: Opposed, comparison: Comparison) -> Evidence
 def _growths(part: ClaimPart, items: Sequence[Item], cells: Iterable[Opposed]) -> list[Evidence]:
     """Growth from few to many workers: that of the side that is said to grow less, over that of the other."""
     questions: dict[object, list[tuple[tuple[Item, ...], Launches]]] = {}
-    for one in cells:
-        sides = (one.base, one.other, *_fewer(items, part, one))
-        medians = together([item.cell for item in sides if item.cell is not None], one.base.in_blocks)
+    for cell in cells:
+        sides = (cell.base, cell.other, *_fewer(items, part, cell))
+        medians = together([item.cell for item in sides if item.cell is not None], cell.base.in_blocks)
         if len(sides) == 4 and len(medians) >= FEWEST:
             of, over = medians[:, 1] * medians[:, 2], medians[:, 0] * medians[:, 3]
             launches = Launches(over.tolist(), of.tolist(), *[range(len(medians))] * 2)
-            questions.setdefault((one.base.run, one.base.case.workload), []).append((sides, launches))
+            questions.setdefault((cell.base.run, cell.base.case.workload), []).append((sides, launches))
     found = []
     for own in questions.values():
         known = intervals_of_sides([launches for _, launches in own], own[0][0][0].in_blocks)

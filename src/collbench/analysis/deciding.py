@@ -136,9 +136,9 @@ def _state_of_sides(comparison: Comparison, blocks: int, most: int, margin: floa
 
 def still_open(found: Iterable[PairStatus]) -> Iterator[Cell]:
     """Both sides of every comparison that more launches can decide."""
-    for one in found:
-        if one.state == "open":
-            yield from (one.pair.base, one.pair.other)
+    for comparison in found:
+        if comparison.state == "open":
+            yield from (comparison.pair.base, comparison.pair.other)
 
 
 def state_of(comparison: Comparison, blocks: int, most: int, margin: float) -> PairState:

@@ -123,10 +123,13 @@ def software(
         libraries, packages, python = side.libraries, side.packages, side.python or ""
         variables = variables if side.environment is None else side.environment
     if users is not None:
-        libraries = tuple(one for one in libraries if _counts(one, users, backend))
+        libraries = tuple(library for library in libraries if _counts(library, users, backend))
     facts = {
         # a BLAS with the kernel that it chose, which says more than its version
-        "library": _all(f"{one.name} {one.version}{f' ({one.kernel})' if one.kernel else ''}" for one in libraries),
+        "library": _all(
+            f"{library.name} {library.version}{f' ({library.kernel})' if library.kernel else ''}"
+            for library in libraries
+        ),
         "library-file": _all(_file(library, paths=side is None) for library in libraries),
         "packages": _all(f"{name} {version}" for name, version in packages.items()),
         "python": python,

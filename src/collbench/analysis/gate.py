@@ -77,7 +77,7 @@ def sides_of(manifest: Manifest, where: str) -> GateSides:
     experiment = manifest.experiment
     software = () if experiment is None else (*experiment.images, *experiment.environments)
     base, other = (
-        _side(name, side, tuple(one for one in software if one.side == name))
+        _side(name, side, tuple(item for item in software if item.side == name))
         for name, side in zip(SIDES, of_plan, strict=True)
     )
     return base, other
@@ -85,7 +85,7 @@ def sides_of(manifest: Manifest, where: str) -> GateSides:
 
 def _side(name: str, side: Side, software: tuple[Image, ...]) -> GateSide:
     """With the hashes of the library files that the side puts in front."""
-    hashes = {path: sha256 for one in software for path, sha256 in one.files.items()}
+    hashes = {path: sha256 for item in software for path, sha256 in item.files.items()}
     return GateSide(name, side, {path: hashes.get(path, "") for path in (*side.libraries, *side.preload)}, software)
 
 
@@ -123,7 +123,7 @@ def _of_libraries(sides: GateSides) -> Iterator[Cause]:
     if any(name.startswith(_LOADER) for side in sides for name in side.variables):
         return
     for of_base, of_other in zip(*(side.software for side in sides), strict=False):
-        theirs = {(one.name, one.used_by): one for one in of_other.libraries}
+        theirs = {(library.name, library.used_by): library for library in of_other.libraries}
         for one in of_base.libraries:
             two = theirs.get((one.name, one.used_by))
             watched = two is not None and (_is_watched(sides, one) or _is_watched(sides, two))
@@ -144,11 +144,11 @@ def not_loaded(sides: GateSides, side: GateSide, cell: Cell) -> Cause | None:
     wanted = {stem: (path, side.files[path]) for path in side.files for stem in watched
               if Path(path).name.startswith(stem)}  # fmt: skip
     for stem in watched:
-        loaded = [one for one in told if one.name == stem]
+        loaded = [library for library in told if library.name == stem]
         if not loaded:
             return Cause("not told", (side.name, stem))
         path, sha256 = wanted.get(stem, ("", ""))
-        others = [one for one in loaded if one.sha256 != sha256 and path]
+        others = [library for library in loaded if library.sha256 != sha256 and path]
         if others and not others[0].path:
             return Cause("none loaded", (side.name, stem, path))
         if others:
@@ -382,7 +382,7 @@ class Judgement:
 
     def of(self, state: AnswerState) -> list[Answer]:
         """Those in this state: by their size, and with a doubt by how grave it is."""
-        found = [one for one in self.answers if one.state == state]
+        found = [answer for answer in self.answers if answer.state == state]
         if state in ("broken", "no answer"):
             return sorted(found, key=lambda one: one.doubt.rank if one.doubt else 0)
         return sorted(found, key=lambda one: -ratio_of(one))
@@ -392,7 +392,7 @@ class Judgement:
         """The exit code: 4 of an interrupted gate, 1 where anything is lost or broken, else 4 without all answers."""
         if self.unfinished is not None:
             return UNANSWERED
-        states = {one.state for one in self.answers}
+        states = {answer.state for answer in self.answers}
         if states & {"broken", "loss"}:
             return LOST
         return PASSED if states == {"no loss"} else UNANSWERED
@@ -434,7 +434,9 @@ def judge(
     answers = []
     for pair, cells in zip(cases, both, strict=True):
         comparison = compared.get(pair)
-        doubts = [one for one in doubt_on(sides, cells, comparison, planned, drifting) if one.name not in accepted]
+        doubts = [
+            doubt for doubt in doubt_on(sides, cells, comparison, planned, drifting) if doubt.name not in accepted
+        ]
         most, margin = experiment.launches if experiment else 0, margin_of(margins, pair[0])
         answers.append(_answer(pair, comparison, margin, refused, doubts, most))
     same = equal_sides(sides, run)
@@ -450,7 +452,7 @@ def _answer(
     answer = Answer(*cases, comparison, "no answer", margin)
     if refused:
         return replace(answer, doubt=Doubt("not verified", (refused[0],)))
-    grave = [one for one in doubts if one.voids]
+    grave = [doubt for doubt in doubts if doubt.voids]
     if grave:
         return replace(answer, state="broken" if grave[0].name == "broken" else "no answer", doubt=grave[0])
     if comparison is not None and slower(comparison, margin):
@@ -490,7 +492,7 @@ def bounded(comparisons: Sequence[Comparison], margins: Margins) -> list[Compari
     Cells are tested together at places that are as far from the margin of each.
     """
     logs = {index: found for index, one in enumerate(comparisons) if len(found := _logs(one)) >= FEWEST}
-    until_decided = any(one.pair.base.until_decided for one in comparisons)
+    until_decided = any(comparison.pair.base.until_decided for comparison in comparisons)
     margin = {index: margin_of(margins, comparisons[index].pair.base.case) for index in logs}
     beyond = [{block: log - math.log1p(margin[index]) for block, log in of.items()} for index, of in logs.items()]
     of_cells = (bounds_at_any_time if until_decided else bounds)(beyond) if logs else ()

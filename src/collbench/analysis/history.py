@@ -309,9 +309,9 @@ def renewals(runs: Sequence[TimedRun]) -> tuple[Renewal, ...]:
                 found.append(Renewal(number, run.machine, side, _changed_facts(known, facts)))
     counts = Counter(name for renewal in found for name in renewal.facts)
     share, times = _RESTLESS
-    kept = (replace(one, facts={name: text for name, text in one.facts.items()
-                                if counts[name] <= max(times, share * steps)}) for one in found)  # fmt: skip
-    return tuple(one for one in kept if one.facts)
+    kept = (replace(renewal, facts={name: text for name, text in renewal.facts.items()
+                                if counts[name] <= max(times, share * steps)}) for renewal in found)  # fmt: skip
+    return tuple(renewal for renewal in kept if renewal.facts)
 
 
 def _changed_facts(old: dict[str, str], new: dict[str, str]) -> dict[str, str]:
@@ -396,10 +396,12 @@ def _event(run: int, slower: bool, machine: str, members: list[Change], renewed:
     first = min(before + 1, *(change.between[0] for change in members))
     last = max(run, *(change.between[1] for change in members))
     facts: dict[int, dict[str, str]] = {}
-    for one in renewed:
-        if one.machine == machine and one.side in sides and first <= one.run <= last:
-            began = run if before < one.run <= run else one.run  # runs without a time of these cells may lie between
-            facts.setdefault(began, {}).update(one.facts)
+    for renewal in renewed:
+        if renewal.machine == machine and renewal.side in sides and first <= renewal.run <= last:
+            began = (
+                run if before < renewal.run <= run else renewal.run
+            )  # runs without a time of these cells may lie between
+            facts.setdefault(began, {}).update(renewal.facts)
     return Event(run, before, slower, tuple(members), facts)
 
 
@@ -467,13 +469,13 @@ def history(path: Path, given: Sequence[str], margin: float) -> History:
     """
     runs, left_out, flaws = _read(path, given)
     series = all_series(runs)
-    found, correlation = find([one.trace for one in series], spread_of(margin))
+    found, correlation = find([measured.trace for measured in series], spread_of(margin))
     trends = []
     for one, levels in zip(series, found, strict=True):
         kept = matter(one.trace.values, levels, margin)
         trends.append(Trend(one, kept, tuple(_change(one, *both, margin) for both in pairwise(kept))))
     renewed = renewals(runs)
-    told = tuple(events([change for one in trends for change in one.changes], renewed))
+    told = tuple(events([change for trend in trends for change in trend.changes], renewed))
     latest = tuple(_latest(runs, trends, margin))
     return History(str(path), runs, left_out, flaws, tuple(trends), told, renewed, correlation, margin, latest)
 
@@ -492,11 +494,11 @@ def _latest(runs: Sequence[TimedRun], trends: Sequence[Trend], margin: float) ->
     for number, run in enumerate(runs):
         on_machine.setdefault(run.machine, []).append(number)
     current = [
-        one for one in trends if one.series.tested and one.series.missing is None
-        and one.series.points[-1].run == one.series.last >= on_machine[one.series.machine][-_LATEST:][0]
+        trend for trend in trends if trend.series.tested and trend.series.missing is None
+        and trend.series.points[-1].run == trend.series.last >= on_machine[trend.series.machine][-_LATEST:][0]
     ]  # fmt: skip
-    found = outside([one.series.trace for one in current], [one.levels for one in current], margin)
-    last = [one.series.last for one in current]
+    found = outside([trend.series.trace for trend in current], [trend.levels for trend in current], margin)
+    last = [trend.series.last for trend in current]
     for number in sorted({last[cell] for cell in found}, reverse=True):
         cells = tuple((current[cell].series, ratio) for cell, ratio in found.items() if last[cell] == number)
         yield LatestRun(number, last.count(number), cells)
@@ -504,8 +506,8 @@ def _latest(runs: Sequence[TimedRun], trends: Sequence[Trend], margin: float) ->
 
 def since_run(found: History, run: int) -> History:
     """With only the changes that began with the run of that number or later; all times and levels remain."""
-    cells = tuple(replace(one, changes=tuple(change for change in one.changes if change.run >= run))
-                  for one in found.cells)  # fmt: skip
+    cells = tuple(replace(cell, changes=tuple(change for change in cell.changes if change.run >= run))
+                  for cell in found.cells)  # fmt: skip
     kept = tuple(event for event in found.events if event.run >= run)
-    latest = tuple(one for one in found.latest if one.run >= run)
+    latest = tuple(latest_run for latest_run in found.latest if latest_run.run >= run)
     return replace(found, cells=cells, first=run, events=kept, latest=latest)

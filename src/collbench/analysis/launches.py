@@ -264,7 +264,7 @@ def duet_effects(pairs: Sequence[Pair]) -> DuetEffects | None:
 
     def by_launch(value: Callable[[Pair, int], float | None]) -> list[float]:
         found = [[value(pair, launch) for pair in pairs if launch in common[id(pair)]] for launch in launches]
-        return [fmean(known) for one in found if (known := [item for item in one if item is not None])]
+        return [fmean(known) for values in found if (known := [item for item in values if item is not None])]
 
     def between(name: str) -> Callable[[Pair, int], float | None]:
         def difference(pair: Pair, launch: int) -> float | None:

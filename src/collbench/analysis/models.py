@@ -269,7 +269,7 @@ def fit(points: Sequence[FitPoint], shapes: Sequence[Algorithm]) -> Fit:
 
     Sizes are held out in turn, or rank counts where there is one size.
     """
-    sizes, ranks = (np.array(values) for values in zip(*((one.size, one.ranks) for one in points), strict=True))
+    sizes, ranks = (np.array(values) for values in zip(*((point.size, point.ranks) for point in points), strict=True))
     held = sizes if len(set(sizes.tolist())) > 1 else ranks
     designs, alike = designs_of(points, shapes), len(set(ranks.tolist())) == 1  # then every shape is the same line
     pieces = []

@@ -137,7 +137,7 @@ def of_programs(observed: Observed, margin: float = MARGIN) -> list[Comparison]:
     suites = (
         suite for name in factors_of(observed) for suite in by_suite(observed, name, MappingProxyType({}), margin)
     )
-    return [one for suite in suites for one in suite.comparisons]
+    return [comparison for suite in suites for comparison in suite.comparisons]
 
 
 def _by(observed: Observed, name: str, margin: float) -> list[Comparison] | str:

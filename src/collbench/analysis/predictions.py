@@ -91,7 +91,7 @@ def predict(model: Model, question: PredictionQuestion) -> Prediction:
     series, ranks = model.series, question.ranks
     size = (question.size or 0) if series.sized else 0
     pieces = model.fit.pieces_at(size)
-    measured = next((one.seconds for one in series.points if (one.ranks, one.size) == (ranks, size)), None)
+    measured = next((point.seconds for point in series.points if (point.ranks, point.size) == (ranks, size)), None)
     low, high = series.known_sizes(ranks)
     interval = None
     if low <= size <= high and series.unknown_growth(ranks) is None and (known := error(model, ranks, size)):
@@ -202,8 +202,9 @@ def answers(
 
 def _distance(series: LinkSeries, question: PredictionQuestion) -> tuple[float, float]:
     """Ratios of the rank counts and of the sizes of a point and the nearest cell, as logarithms."""
-    every = ((abs(math.log(one.ranks / question.ranks)), abs(math.log(max(one.size, 1) / max(question.size or 0, 1))))
-             for one in series.points)  # fmt: skip
+    size = max(question.size or 0, 1)
+    every = ((abs(math.log(point.ranks / question.ranks)), abs(math.log(max(point.size, 1) / size)))
+             for point in series.points)  # fmt: skip
     return min(every, default=(math.inf, math.inf))
 
 
@@ -263,12 +264,12 @@ class TrainingStep:
     @property
     def communication(self) -> float | None:
         """Predicted seconds of all messages, one after the other; None without a prediction."""
-        return sum(one.seconds for one in self.predictions) if self.predictions else None
+        return sum(prediction.seconds for prediction in self.predictions) if self.predictions else None
 
     @property
     def interval(self) -> tuple[float, float] | None:
         """From the sum of the lowest ends to that of the highest: the errors of one model have one sign."""
-        ends = [one.interval for one in self.predictions if one.interval is not None]
+        ends = [prediction.interval for prediction in self.predictions if prediction.interval is not None]
         if not ends or len(ends) < len(self.predictions):
             return None
         return sum(low for low, _ in ends), sum(high for _, high in ends)
@@ -290,8 +291,8 @@ def training_steps(observed: Observed, fits: Sequence[Model | Unfit] | None = No
     if not trainings:
         return ()
     if fits is None:
-        fits = [model(one) for one in series(observed, frozenset({COLLECTIVE}))]
-    wheres = [one.series.case.where for one in fits]
+        fits = [model(measured) for measured in series(observed, frozenset({COLLECTIVE}))]
+    wheres = [fit.series.case.where for fit in fits]
     places = {replace(case, where=replace(where, ranks=case.where.ranks)): case
               for case in trainings for where in wheres if where.image == case.where.image}  # fmt: skip
     every = trainings | {case: trainings[of] for case, of in places.items() if case not in trainings}
@@ -323,7 +324,7 @@ def _step(
     found = {
         size: answers(observed, near, PredictionQuestion(case.where.ranks, size))[0] for size in dict.fromkeys(messages)
     }
-    refusal = next((one for one in found.values() if isinstance(one, Refusal)), None)
+    refusal = next((answer for answer in found.values() if isinstance(answer, Refusal)), None)
     predictions = tuple(one for size in messages if isinstance(one := found[size], Prediction) and refusal is None)
     return TrainingStep(case, messages, predictions, refusal, times, lost)
 

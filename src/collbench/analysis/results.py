@@ -71,13 +71,13 @@ class InTurns(NamedTuple):
 
 def in_turns(duet: Duet) -> InTurns:
     """From the valid slices of a launch: one follows its own where a round begins as the one before ended."""
-    valid = [one for one in duet.slices if one.valid and one.seconds > 0]
+    valid = [part for part in duet.slices if part.valid and part.seconds > 0]
     after: dict[bool, list[float]] = {True: [], False: []}
     for earlier, one in zip(duet.slices, duet.slices[1:], strict=False):
         if one.valid and one.seconds > 0:
             after[one.place == 0 and earlier.place == duet.worlds - 1].append(math.log(one.seconds))
     before = fmean(after[True]) - fmean(after[False]) if all(after.values()) else None
-    ages = [math.log(one.halves[1] / one.halves[0]) for one in valid if one.halves and min(one.halves) > 0]
+    ages = [math.log(part.halves[1] / part.halves[0]) for part in valid if part.halves and min(part.halves) > 0]
     return InTurns(duet.started, before, fmean(ages) if ages else None)
 
 

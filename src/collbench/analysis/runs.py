@@ -234,7 +234,7 @@ def refuse_same_sources(found: Iterable[RunSource]) -> None:
 def _refuse_equal_records(alike: Iterable[RunSource]) -> None:
     known: dict[bytes, RunSource] = {}
     for source in alike:
-        first = next((records.encode(one) for one in RecordStream(source.folder) if one.status == "ok"), None)
+        first = next((records.encode(record) for record in RecordStream(source.folder) if record.status == "ok"), None)
         if first is None:
             continue
         other = known.setdefault(first, source)

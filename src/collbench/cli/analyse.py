@@ -19,7 +19,7 @@ import msgspec
 from collbench.analysis.environment import unlike
 from collbench.analysis.factors import normalised
 from collbench.analysis.options import FACTORS
-from collbench.analysis.runs import Observed, observe, refuse_same, shortage
+from collbench.analysis.runs import Flaw, Observed, observe, refuse_same, shortage
 from collbench.cli import options as flags
 from collbench.cli.terminal import amount, harmless, note, refuse_folder, say, waiting_for, write, write_bytes
 from collbench.errors import RequestError
@@ -119,7 +119,7 @@ def show_command(options: _ShowOptions) -> None:
     if first is not None:
         _print_run(directory, manifest, chain((first,), records), options.style)
     if stream.truncated:
-        note(f"collbench: {directory}: the last record was cut off and is left out.")
+        note(f"collbench: {flaw_text(Flaw('cut off', directory))}.")
     if first is None:
         raise RequestError(f"{directory}: no records in it.")
 
@@ -237,7 +237,7 @@ def model_command(options: _ModelOptions) -> None:
         else:
             made = brief(answers, step_grid(steps), step_cautions(steps))
         several_runs = len(options.runs) > 1
-        shown += [replace(one, title=f"{answers.name}: {one.title}") for one in made] if several_runs else made
+        shown += [replace(table, title=f"{answers.name}: {table.title}") for table in made] if several_runs else made
         documents.append(document(answers, steps))
     print_tables(shown, {"runs": documents}, options.style)
 
@@ -254,8 +254,8 @@ def _modelled(
         return "".join(f"\n  {reason}" for reason in dict.fromkeys(reasons))
 
     fits = tuple(map(model, _series(observed, wanted)))
-    if not any(isinstance(one, Model) for one in fits):
-        reasons = listed(why_unfit(one) for one in fits if isinstance(one, Unfit))
+    if not any(isinstance(fit, Model) for fit in fits):
+        reasons = listed(why_unfit(fit) for fit in fits if isinstance(fit, Unfit))
         raise RequestError(f"{observed.name}: nothing can be modelled.{reasons}")
     found = [answer for question in questions for answer in answers(observed, fits, question)]
     predictions = tuple(answer for answer in found if isinstance(answer, Prediction))

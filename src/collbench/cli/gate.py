@@ -365,7 +365,7 @@ def selftest_command(options: _SelftestOptions) -> None:
     order = list(questions)
     rate = max(map(false_positives, questions.values()))
     least = tuple(one for cells in questions.values() for one in smallest(cells, margin))
-    price = cost([one for cells in questions.values() for one in cells], margin)
+    price = cost([cell for cells in questions.values() for cell in cells], margin)
     comparisons.sort(key=lambda one: order.index(question_of(one.pair)))
     result = sensitivity.SelfTest(tuple(comparisons), rate, least, options.launches, moved, price)
     print_tables(sensitivity.tables(result), sensitivity.document(result), options.style)

@@ -518,18 +518,20 @@ class _Nodes:
     def ranks_meet(self, software: list[NodeSoftware]) -> Finding:
         """Whether the ranks of each library meet: one all-reduce over all nodes; where that fails on each alone."""
         problems = []
-        for one in software:
-            title = title_of(one.cell, self.site)
-            script = self._allreduce(one, one.cell, one.placement)
+        for software_of_node in software:
+            title = title_of(software_of_node.cell, self.site)
+            script = self._allreduce(software_of_node, software_of_node.cell, software_of_node.placement)
             code, log = run_step(self.job, script, _STEP, self.check, title, HELLO)
             if code == 0:
                 continue
-            cause = _cause(log, one.launcher) or f"exit code {code}"
+            cause = _cause(log, software_of_node.launcher) or f"exit code {code}"
             if code is None:
                 cause = f"the ranks did not meet within {HELLO:g} s"
-            where = self._alone(one) if len(self.names) > 1 else ""
-            fix = f"srun --mpi={one.launcher.pmi} there; mpi and setup in the site file"
-            problems.append(Problem("fail", f"{title}: {where or cause}", f"launches of {one.cell.image} fail", fix))
+            where = self._alone(software_of_node) if len(self.names) > 1 else ""
+            fix = f"srun --mpi={software_of_node.launcher.pmi} there; mpi and setup in the site file"
+            problems.append(
+                Problem("fail", f"{title}: {where or cause}", f"launches of {software_of_node.cell.image} fail", fix)
+            )
         ranks = counted(software[0].cell.ranks, "rank")
         return Finding(f"{len(software) - len(problems)} of {len(software)} meet: {ranks} on "
                        f"{counted(len(self.names), 'node')}", tuple(problems))  # fmt: skip

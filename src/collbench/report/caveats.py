@@ -277,9 +277,9 @@ def of_launches(rows: Sequence[Comparison], planned: bool = True) -> list[str]:
     `planned`: rows say how many launches they lack.
     """
     blocks, until_decided = rows[0].blocks, rows[0].pair.base.until_decided
-    left_out, contended = (sum(getattr(one, name) for one in rows) for name in ("left_out", "contended"))
-    more = planned and any(one.launches_more is not None and one.launches[0] >= FEWEST for one in rows)
-    slow_at_times = any(one.slow is not None for one in rows)
+    left_out, contended = (sum(getattr(row, name) for row in rows) for name in ("left_out", "contended"))
+    more = planned and any(row.launches_more is not None and row.launches[0] >= FEWEST for row in rows)
+    slow_at_times = any(row.slow is not None for row in rows)
     said = {
         "needs about k more launches: with so many more, a verdict has a probability of 80 %": more,
         NOT_INTERLEAVED: not blocks,

@@ -51,7 +51,7 @@ class Answers:
 
     @property
     def models(self) -> list[Model]:
-        return [one for one in self.fits if isinstance(one, Model)]
+        return [fit for fit in self.fits if isinstance(fit, Model)]
 
 
 def sentence(found: Answers) -> str:
@@ -61,9 +61,9 @@ def sentence(found: Answers) -> str:
     span = " to ".join(dict.fromkeys(f"{share * 100:.0f}" for share in (*medians[:1], *medians[-1:])))
     worst = f"worst {max(worst for _, worst in known) * 100:.0f} %" if known else "errors not known"
     typical = f"typical error of {counted(len(found.models), 'model')} {span} %, {worst}" if known else worst
-    listed = list(dict.fromkeys(one.series.case.workload for one in found.fits))
+    listed = list(dict.fromkeys(fit.series.case.workload for fit in found.fits))
     names = ", ".join(listed) if len(listed) <= MOST_NAMED else f"{len(listed)} collectives"
-    standings = [*(one.standing for one in found.predictions), *("refused" for _ in found.refusals)]
+    standings = [*(prediction.standing for prediction in found.predictions), *("refused" for _ in found.refusals)]
     if len(standings) == 1:
         only, value = found.predictions[0], format_duration(found.predictions[0].seconds)
         low, high = map(format_duration, only.interval or (only.seconds, only.seconds))
@@ -176,11 +176,11 @@ def _warnings(found: Answers) -> list[str]:
     for one in found.predictions:
         wrong = ["contradicted: the measured median is outside of the interval"] * (one.standing == "contradicted")
         lines += [(line, _point(one)) for line in (*wrong, *remarks(one))]
-    lines += [(f"refused: {reason(one)}", _point(one)) for one in found.refusals]
+    lines += [(f"refused: {reason(refusal)}", _point(refusal)) for refusal in found.refusals]
     for fitted in found.fits:
         why = [f"no model: {why_unfit(fitted)}"] if isinstance(fitted, Unfit) else _left_out(fitted.series)
         lines += [(line, " ".join(_where(fitted.series)[1:]).strip()) for line in why]
-    used = [cell for one in found.fits for cell in one.series.cells]
+    used = [cell for fit in found.fits for cell in fit.series.cells]
     said = ["simulated: these times were not measured"] * found.simulated + each_once(lines, "; ")
     if any(model.series.launches == 1 for model in found.models):
         said.append("one launch: intervals do not include differences between launches")
@@ -241,11 +241,11 @@ def _left_out(series: LinkSeries) -> list[str]:
 
 def _next(found: Answers) -> list[str]:
     """The command that tells most: to measure what has no interval, or to predict."""
-    for one in found.predictions:
-        if one.interval is None and one.series.case.where.on_host:
-            size = f" -b {format_size(one.question.size or 0)} -e {format_size(one.question.size or 0)}"
-            command = f"mpirun -n {one.question.ranks} collbench {one.series.case.workload}"
-            return [f"next: measure it: {command}{size if one.series.sized else ''}"]
+    for prediction in found.predictions:
+        if prediction.interval is None and prediction.series.case.where.on_host:
+            size = f" -b {format_size(prediction.question.size or 0)} -e {format_size(prediction.question.size or 0)}"
+            command = f"mpirun -n {prediction.question.ranks} collbench {prediction.series.case.workload}"
+            return [f"next: measure it: {command}{size if prediction.series.sized else ''}"]
     if found.predictions or not found.models:
         return []
     series = found.models[0].series
@@ -265,13 +265,14 @@ def document(found: Answers, steps: Sequence[TrainingStep]) -> dict[str, Any]:
     return {
         "run": found.name, "simulated": found.simulated, "answer": sentence(found),
         "models": [entry(model) | _fit_entry(model) for model in found.models],
-        "not_modelled": [{**entry(one), "why": why_unfit(one)} for one in found.fits if isinstance(one, Unfit)],
+        "not_modelled": [{**entry(fit), "why": why_unfit(fit)} for fit in found.fits if isinstance(fit, Unfit)],
         "predictions": [
-            {**point(one), **_fitted_entry(one.fitted), "seconds": one.seconds, "interval": one.interval,
-             "standing": one.standing, "remarks": remarks(one), "measured": one.measured}
-            for one in found.predictions
+            {**point(prediction), **_fitted_entry(prediction.fitted), "seconds": prediction.seconds,
+             "interval": prediction.interval, "standing": prediction.standing,
+             "remarks": remarks(prediction), "measured": prediction.measured}
+            for prediction in found.predictions
         ],
-        "refused": [{**point(one), "why": reason(one)} for one in found.refusals],
+        "refused": [{**point(refusal), "why": reason(refusal)} for refusal in found.refusals],
         "steps": [step_entry(step) for step in steps],
     }  # fmt: skip
 
@@ -389,7 +390,7 @@ def step_cautions(group: Sequence[TrainingStep]) -> list[str]:
         for line in (
             *[f"not predicted: {_unpredicted(step)}"] * bool(step.why),
             *[f"not compared: {_lost(step)}"] * bool(step.lost),
-            *(line for one in step.predictions for line in remarks(one)),
+            *(line for prediction in step.predictions for line in remarks(prediction)),
         )
     )
 

@@ -72,7 +72,7 @@ def _answer(found: SelfTest) -> str:
 
 def restlessness(moved: tuple[Movement, ...], cost: Cost | None) -> str:
     """How far the machine moved, how far launches spread, and what a difference therefore takes."""
-    shares = ", ".join(f"{one.name} by {_percent(one.share)}" for one in moved)
+    shares = ", ".join(f"{reading.name} by {_percent(reading.share)}" for reading in moved)
     machine = f"the machine moved: {shares}" if moved else "no yardstick could be read"
     if cost is None:
         return machine
@@ -110,7 +110,10 @@ def document(found: SelfTest) -> dict[str, Any]:
          "smallest": least}
         for one, least in zip(found.comparisons, found.smallest, strict=True)
     ]  # fmt: skip
-    moved = {one.name: {"least": one.least, "largest": one.largest, "readings": one.readings} for one in found.moved}
+    moved = {
+        reading.name: {"least": reading.least, "largest": reading.largest, "readings": reading.readings}
+        for reading in found.moved
+    }
     return {
         "launches": found.launches, "false_positive_rate": found.rate, "cells": cells, "yardsticks": moved,
         "cost": None if found.cost is None else asdict(found.cost),

@@ -447,12 +447,14 @@ Margins = tuple[Margin, ...]
 def margin_of(margins: Margins, case: Case) -> float:
     """The share that a case may lose; without a size that of all others."""
     size = case["size"] if "size" in case.what else None
-    return next(one.share for one in margins if one.largest is None or (size is not None and size <= one.largest))
+    return next(
+        margin.share for margin in margins if margin.largest is None or (size is not None and size <= margin.largest)
+    )
 
 
 def has_all_sizes(margins: Margins) -> bool:
     """Whether they are in order, and there is one for every size."""
-    sizes = [one.largest for one in margins]
+    sizes = [margin.largest for margin in margins]
     known = [size for size in sizes if size is not None]
     return len(known) == len(sizes) - 1 and sizes[-1] is None and known == sorted(set(known))
 

@@ -59,7 +59,7 @@ def programs(
     verdicts = [_more(by_suite(chosen, factor, suite_of, margin), factor) for factor in others]
     more = [section for section in verdicts if section.lines or section.folded_tables]
     sections = (_numbers(rows), *_benchmarks(chosen, asked, suites, stored, name), *more)
-    differing = differing_results([one for suite in suites for one in suite.comparisons], named=True)
+    differing = differing_results([comparison for suite in suites for comparison in suite.comparisons], named=True)
     return Programs((*differing, *sentences(suites, margin)), shown, sections)
 
 
@@ -76,13 +76,13 @@ def _sentences(suite: Suite, margin: float) -> Iterator[str]:
     chosen: list[Comparison] = []
     by_reason: dict[str, list[str]] = {}
     for own in suite.compared.values():
-        chosen += [one for one in own if one.pair.base.case["measure"] == "step"] or own
+        chosen += [comparison for comparison in own if comparison.pair.base.case["measure"] == "step"] or own
     for one in chosen:
         if one.verdict == "not comparable":
             by_reason.setdefault(reason(one.why, one.blocks), []).append(one.pair.base.case.workload)
     for refused in suite.refused:
         by_reason.setdefault(refused.why or _ONE_SIDE, []).append(refused.label)
-    if compared := [one for one in chosen if one.verdict != "not comparable"]:
+    if compared := [comparison for comparison in chosen if comparison.verdict != "not comparable"]:
         yield sentence(compared, margin)
     if by_reason:
         names = dict.fromkeys(name for names in by_reason.values() for name in names)
@@ -110,11 +110,11 @@ def _sides(suites: Sequence[Suite]) -> str:
 
 def _rows(suites: Sequence[Suite]) -> Iterator[BenchmarkRow]:
     """By suite, then by benchmark, its cases in the order of their measurement."""
-    several = len({one.pair.other_name for suite in suites for one in suite.comparisons}) > 1
+    several = len({comparison.pair.other_name for suite in suites for comparison in suite.comparisons}) > 1
     for suite in suites:
         yield BenchmarkRow(title_of(suite.name), heading=True)
         for own in suite.compared.values():
-            cases = [one.pair.base.case for one in own]
+            cases = [comparison.pair.base.case for comparison in own]
             for one in own:
                 side = f", {one.pair.other_name}" if several else ""
                 yield BenchmarkRow(f"{case_words(one.pair.base.case, cases)}{side}", one)
@@ -144,10 +144,10 @@ def _benchmark(
         drawn += curves(question, f"{name}-{number}", title)
         if stored is not None:
             folded += strips(stored, question, f"{name}-{number}", title)
-    compared = [one for suite in suites for one in suite.compared.get(benchmark, ())]
+    compared = [comparison for suite in suites for comparison in suite.compared.get(benchmark, ())]
     refused = tuple(
-        f"Not compared: {one.label} ({one.why or _ONE_SIDE})."
-        for suite in suites for one in suite.refused if one.benchmark == benchmark
+        f"Not compared: {refusal.label} ({refusal.why or _ONE_SIDE})."
+        for suite in suites for refusal in suite.refused if refusal.benchmark == benchmark
     )  # fmt: skip
     launches = launch_table(cells)
     found = tuple(compared_tables(compared)) if compared else (launches,)
@@ -156,6 +156,6 @@ def _benchmark(
 
 
 def _more(suites: Sequence[Suite], factor: str) -> Section:
-    compared = [one for suite in suites for one in suite.comparisons]
-    refused = tuple(f"{one.label}: {one.why}." for suite in suites for one in suite.refused if one.why)
+    compared = [comparison for suite in suites for comparison in suite.comparisons]
+    refused = tuple(f"{refusal.label}: {refusal.why}." for suite in suites for refusal in suite.refused if refusal.why)
     return Section(f"Verdicts by {factor}", refused, folded_tables=tuple(compared_tables(compared)))

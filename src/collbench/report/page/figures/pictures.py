@@ -139,16 +139,20 @@ def _panels(advices: Sequence[Advised]) -> list[Panel]:
         panels = _of_sizes(advices[0])
         step = max(1, -(-(len(panels) - 1) // (MOST_PANELS - 1)))
         return [*panels[:-1:step], panels[-1]][-MOST_PANELS:]
-    return [replace(_of_sizes(one)[-1], title=f"{one.title}{at(one.advice.question, one.advice.sizes[-1].size)}")
-            for one in advices[:MOST_PANELS]]  # fmt: skip
+    return [
+        replace(
+            _of_sizes(advised)[-1], title=f"{advised.title}{at(advised.advice.question, advised.advice.sizes[-1].size)}"
+        )
+        for advised in advices[:MOST_PANELS]
+    ]
 
 
 def _of_sizes(advised: Advised) -> list[Panel]:
     question = advised.advice.question
     return [
-        Panel(f"{advised.title}{at(question, one.size)}", question, one, of.option if one.known else None)
+        Panel(f"{advised.title}{at(question, size.size)}", question, size, of.option if size.known else None)
         for of in advised.advice.ranges
-        for one in of.sizes
+        for size in of.sizes
     ]
 
 
