@@ -200,9 +200,9 @@ def _launches(pair: Pair, in_blocks: bool) -> Launches | Apart:
 def _over_each(pairs: Pairs, in_blocks: bool) -> dict[tuple[Option, Option], float]:
     """By (one, other) the time of the other over that of the one, of those that are compared."""
     ratios: dict[tuple[Option, Option], float] = {}
-    for (base, other), found in pairs.items():
-        if isinstance(found, Launches):
-            log = location(found, in_blocks)
+    for (base, other), launches in pairs.items():
+        if isinstance(launches, Launches):
+            log = location(launches, in_blocks)
             ratios |= {(base, other): math.exp(log), (other, base): math.exp(-log)}
     return ratios
 
@@ -229,18 +229,18 @@ def _bounds(
 
     Empty where none has enough beside the fastest.
     """
-    enough = {key: found for key, found in pairs.items()
-              if isinstance(found, Launches) and min(len(found.base), len(found.other)) >= FEWEST}  # fmt: skip
+    enough = {key: launches for key, launches in pairs.items()
+              if isinstance(launches, Launches) and min(len(launches.base), len(launches.other)) >= FEWEST}  # fmt: skip
     members = {option for key in enough if best in key for option in key}
-    used = {key: found for key, found in enough.items() if members >= {*key}}
-    many = [found for found in used.values() if min(len(found.base), len(found.other)) >= DEPENDENT]
-    if dependent([serial(found.base, found.other, in_blocks) for found in many]):
+    used = {key: launches for key, launches in enough.items() if members >= {*key}}
+    many = [launches for launches in used.values() if min(len(launches.base), len(launches.other)) >= DEPENDENT]
+    if dependent([serial(launches.base, launches.other, in_blocks) for launches in many]):
         return dict.fromkeys(members, ("dependent", False))
     least = of_controls_at_any_time(used) if _until_decided(cells, in_blocks) else of_controls(used, in_blocks)
-    for (base, other), found in used.items():
-        drifts = not in_blocks and drift(found.base, found.other) is not None
+    for (base, other), launches in used.items():
+        drifts = not in_blocks and drift(launches.base, launches.other) is not None
         steps = (cells[other].half_step, cells[base].half_step)
-        hidden = open_to_clock(np.asarray(found.other), np.asarray(found.base), steps)
+        hidden = open_to_clock(np.asarray(launches.other), np.asarray(launches.base), steps)
         for key in ((base, other), (other, base)):
             least[key] = -math.inf if drifts else least[key] - hidden
     out = {option: any(least[other, option] > 0 for other in members if (other, option) in least)

@@ -103,13 +103,13 @@ def intervals(cells: Sequence[Launches], in_blocks: bool, alpha: float = ALPHA) 
 
     A cell needs at least six launches a side; with fewer, ends may be infinite.
     """
-    made, turn = _question(cells, in_blocks)
-    found = []
-    for one, others in zip(made, _others(made), strict=True):
+    statistics, turn = _question(cells, in_blocks)
+    ends = []
+    for one, others in zip(statistics, _others(statistics), strict=True):
         kept = partial(_kept, one, others, alpha, np.abs)
         low, high = sorted((turn * _end(one, kept, -1.0), turn * _end(one, kept, 1.0)))
-        found.append(Interval(turn * one.value, low, high))
-    return found
+        ends.append(Interval(turn * one.value, low, high))
+    return ends
 
 
 def _question(cells: Sequence[Launches], in_blocks: bool) -> tuple[Sequence[_Cell], float]:
@@ -136,12 +136,12 @@ def excluded(cells: Sequence[Launches], in_blocks: bool, places: Sequence[Sequen
 
     In a small part of its time: the other cells are looked at where a cell alone leaves out a place.
     """
-    made, turn = _question(cells, in_blocks)
+    statistics, turn = _question(cells, in_blocks)
     turned = [turn * np.array(own) for own in places]
-    kept = [_kept(one, _NONE, ALPHA, np.abs, own) for one, own in zip(made, turned, strict=True)]
-    if len(made) > 1 and not all(mask.all() for mask in kept):
+    kept = [_kept(one, _NONE, ALPHA, np.abs, own) for one, own in zip(statistics, turned, strict=True)]
+    if len(statistics) > 1 and not all(mask.all() for mask in kept):
         kept = [_kept(one, others, ALPHA, np.abs, own)
-                for one, others, own in zip(made, _others(made), turned, strict=True)]  # fmt: skip
+                for one, others, own in zip(statistics, _others(statistics), turned, strict=True)]  # fmt: skip
     return [(~mask).tolist() for mask in kept]
 
 
@@ -609,12 +609,12 @@ def of_controls_at_any_time(
 ) -> dict[tuple[OptionKey, OptionKey], float]:
     """As `bounds.of_controls`, by bets: they hold after every block. Each has its part of `ALPHA`."""
     others = Counter(name for key in pairs for name in key)
-    found = {}
+    bounds = {}
     for (base, other), cell in pairs.items():
         ordered = np.sort(np.log(cell.other) - np.log(cell.base))
-        found[base, other] = _least(ordered, others[other] / ALPHA)
-        found[other, base] = _least(-ordered[::-1], others[base] / ALPHA)
-    return found
+        bounds[base, other] = _least(ordered, others[other] / ALPHA)
+        bounds[other, base] = _least(-ordered[::-1], others[base] / ALPHA)
+    return bounds
 
 
 @cache

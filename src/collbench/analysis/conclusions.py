@@ -120,11 +120,11 @@ class JudgedConclusion:
     def deciding(self) -> Evidence | None:
         """Of the cells with the conclusion's verdict the one that agrees least; of supporting ones if too few do."""
         for verdict in (self.verdict, "holds here") if self.verdict != "not measured" else ():
-            found = [
+            evidences = [
                 evidence for evidence in self.evidence if evidence.verdict == verdict and evidence.ratio is not None
             ]
-            if found:
-                return max(found, key=lambda one: one.beyond)
+            if evidences:
+                return max(evidences, key=lambda one: one.beyond)
         return None
 
     @property
@@ -227,12 +227,12 @@ def _compared(
     by_run: dict[str, dict[int, Opposed]] = {}
     for one in cells:
         by_run.setdefault(one.base.run, {})[id(one)] = one
-    found: dict[int, Comparison] = {}
+    comparison_of: dict[int, Comparison] = {}
     for own in by_run.values():
         pairs = [one.pair for one in own.values() if one.pair is not None]
         in_blocks = next(iter(own.values())).base.in_blocks
-        found |= dict(zip(own, compare(pairs, margin, in_blocks, question), strict=True))
-    return found
+        comparison_of |= dict(zip(own, compare(pairs, margin, in_blocks, question), strict=True))
+    return comparison_of
 
 
 def _of_part(
@@ -290,33 +290,33 @@ def _read(one: Opposed, comparison: Comparison, selector: Selector, part: ClaimP
     """A cell whose verdict is open, or that is no evidence; of a claim with its `part`."""
     base, why = comparison.pair.base, comparison.why
     figures = {name: base.figures[name] for name in selector.figures if name in base.figures}
-    found = Evidence((one.base, one.other), "unclear", comparison.ratio, comparison=comparison, figures=figures)
+    evidence = Evidence((one.base, one.other), "unclear", comparison.ratio, comparison=comparison, figures=figures)
     if comparison.ratio is None:
-        return replace(found, verdict="not measured", reason="not comparable", why=why)
+        return replace(evidence, verdict="not measured", reason="not comparable", why=why)
     if devices := two_devices(comparison.pair):
-        return replace(found, verdict="not measured", reason="devices", detail=devices)
+        return replace(evidence, verdict="not measured", reason="devices", detail=devices)
     if part is not None and not part.crowded and (one.base.crowded or one.other.crowded):
-        return replace(found, verdict="not measured", reason="crowded")
+        return replace(evidence, verdict="not measured", reason="crowded")
     if part is None and not comparison.blocks:
-        return replace(found, reason="not alternated")
+        return replace(evidence, reason="not alternated")
     doubted = comparison.ratio.interval is None or why.kind == "dependent"
-    return replace(found, reason="launches", why=why) if doubted else found
+    return replace(evidence, reason="launches", why=why) if doubted else evidence
 
 
-def _tested(found: Evidence, part: ClaimPart, references: Sequence[Sequence[Evidence]]) -> Evidence:
+def _tested(evidence: Evidence, part: ClaimPart, references: Sequence[Sequence[Evidence]]) -> Evidence:
     """Whether Diff% lies within bounds; or further from 0 than those of all references, which must be known."""
-    sizes = _sizes(found, part.of)
-    if found.ratio is None or found.ratio.interval is None or sizes is None:
-        return found
+    sizes = _sizes(evidence, part.of)
+    if evidence.ratio is None or evidence.ratio.interval is None or sizes is None:
+        return evidence
     verdict: ConclusionVerdict = "unclear"
     if part.diff_percent is not None:
-        (low, high), value, ends = _limits(part), found.ratio.value, found.ratio.interval
+        (low, high), value, ends = _limits(part), evidence.ratio.value, evidence.ratio.interval
         if ends[1] < low or high < ends[0]:
             verdict = "does not hold here"
-        elif found.ratio.within(low, high):
+        elif evidence.ratio.within(low, high):
             verdict = "holds here"
         beyond = max(math.log(low / value) if low else -math.inf, -math.log(high / value))
-        return replace(found, verdict=verdict, beyond=beyond)
+        return replace(evidence, verdict=verdict, beyond=beyond)
     nearest, middle, furthest = sizes
     groups = zip(part.more_than, references, strict=True)
     others = [_sizes(item, selector) for selector, group in groups for item in group]
@@ -325,10 +325,10 @@ def _tested(found: Evidence, part: ClaimPart, references: Sequence[Sequence[Evid
     if any(furthest < low for low, *_ in known):
         verdict = "does not hold here"
     elif None in others or not all(references):
-        return replace(found, reason="references")
+        return replace(evidence, reason="references")
     elif all(nearest > high for *_, high in known):
         verdict = "holds here"
-    return replace(found, verdict=verdict, beyond=beyond)
+    return replace(evidence, verdict=verdict, beyond=beyond)
 
 
 def _limits(part: ClaimPart) -> tuple[float, float]:
@@ -339,11 +339,12 @@ def _limits(part: ClaimPart) -> tuple[float, float]:
     return 0.0 if high is None else 1 - high / 100, math.inf if low is None else 1 - low / 100
 
 
-def _sizes(found: Evidence, selector: Selector) -> tuple[float, float, float] | None:
+def _sizes(evidence: Evidence, selector: Selector) -> tuple[float, float, float] | None:
     """|Diff%|: the least, that of the ratio, and the largest of an interval; None where it cannot be relied on."""
-    if found.ratio is None or found.ratio.interval is None or found.reason:
+    if evidence.ratio is None or evidence.ratio.interval is None or evidence.reason:
         return None
-    value, low, high = (diff_percent(ratio, selector.shown) for ratio in (found.ratio.value, *found.ratio.interval))
+    ratios = (evidence.ratio.value, *evidence.ratio.interval)
+    value, low, high = (diff_percent(ratio, selector.shown) for ratio in ratios)
     distances = sorted((abs(low), abs(high)))
     return 0.0 if low * high <= 0 else distances[0], abs(value), distances[1]
 
@@ -373,14 +374,14 @@ def opposed(items: Sequence[Item], part: ClaimPart) -> Iterator[Opposed]:
 
 
 def _of_claim(part: ClaimPart, one: Opposed, comparison: Comparison) -> Evidence:
-    found = _read(one, comparison, part.of, part)
-    if found.ratio is None or found.verdict == "not measured":
-        return found
-    beyond = math.log(found.ratio.value) * (1 if part.faster else -1)
+    evidence = _read(one, comparison, part.of, part)
+    if evidence.ratio is None or evidence.verdict == "not measured":
+        return evidence
+    beyond = math.log(evidence.ratio.value) * (1 if part.faster else -1)
     verdict: ConclusionVerdict = (
         "holds here" if (comparison.verdict == "faster") == part.faster else "does not hold here"
     )
-    return replace(found, verdict="unclear" if comparison.verdict == "unclear" else verdict, beyond=beyond)
+    return replace(evidence, verdict="unclear" if comparison.verdict == "unclear" else verdict, beyond=beyond)
 
 
 def _growths(part: ClaimPart, items: Sequence[Item], cells: Iterable[Opposed]) -> list[Evidence]:
@@ -412,8 +413,8 @@ def _fewer(items: Sequence[Item], part: ClaimPart, one: Opposed) -> tuple[Item, 
     def of_any_size(item: Item) -> object:
         return item.run, item.library, item.case.without(("ranks",))
 
-    found: list[Item] = []
+    smaller: list[Item] = []
     for side in (one.base, one.other) if one.other["workers"] == many else ():
         alike = (item for item in items if item["workers"] == few and of_any_size(item) == of_any_size(side))
-        found += [item for item in [next(alike, None)] if item is not None]
-    return tuple(found) if len(found) == 2 else ()
+        smaller += [item for item in [next(alike, None)] if item is not None]
+    return tuple(smaller) if len(smaller) == 2 else ()

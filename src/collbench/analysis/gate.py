@@ -139,15 +139,15 @@ def _is_watched(sides: GateSides, library: Library) -> bool:
 
 def not_loaded(sides: GateSides, side: GateSide, cell: Cell) -> Cause | None:
     """Why it is not known that ranks loaded the files of their side, or one file of those of the other; else None."""
-    told = [found for note in cell.notes if (found := read(note)) is not None]
+    libraries = [found for note in cell.notes if (found := read(note)) is not None]
     watched = watched_of(sides)
-    wanted = {stem: (path, side.files[path]) for path in side.files for stem in watched
+    own_files = {stem: (path, side.files[path]) for path in side.files for stem in watched
               if Path(path).name.startswith(stem)}  # fmt: skip
     for stem in watched:
-        loaded = [library for library in told if library.name == stem]
+        loaded = [library for library in libraries if library.name == stem]
         if not loaded:
             return Cause("not told", (side.name, stem))
-        path, sha256 = wanted.get(stem, ("", ""))
+        path, sha256 = own_files.get(stem, ("", ""))
         others = [library for library in loaded if library.sha256 != sha256 and path]
         if others and not others[0].path:
             return Cause("none loaded", (side.name, stem, path))
@@ -227,17 +227,17 @@ def doubt_on(
     sides: GateSides, cells: Cells, comparison: Comparison | None, planned: int, drifting: bool
 ) -> list[Doubt]:  # fmt: skip
     """Every doubt on a cell, the gravest first. `planned` are the launches that a side should have; 0: any number."""
-    found = [*_not_measured(cells)]
-    if not found:
-        found = [
+    doubts = [*_not_measured(cells)]
+    if not doubts:
+        doubts = [
             Doubt("not verified", (why,))
             for side, cell in zip(sides, cells, strict=True)
             if cell is not None and (why := not_loaded(sides, side, cell))
         ]
-    if comparison is not None and not found:
-        found = [*_of_comparison(comparison), *_of_launches(comparison, planned)]
-        found += [Doubt("drift")] if drifting else []
-    return sorted(found, key=lambda one: one.rank)
+    if comparison is not None and not doubts:
+        doubts = [*_of_comparison(comparison), *_of_launches(comparison, planned)]
+        doubts += [Doubt("drift")] if drifting else []
+    return sorted(doubts, key=lambda one: one.rank)
 
 
 def _not_measured(cells: Cells) -> Iterator[Doubt]:
@@ -332,8 +332,8 @@ def _complete(launches: Sequence[tuple[int, int]]) -> int:
 
     A cell that was decided is not in the block that was begun last, nor in the one before.
     """
-    begun = max((max(sides) for sides in launches), default=0)
-    return min((min(sides) for sides in launches if max(sides) >= begun - 1), default=0)
+    last = max((max(sides) for sides in launches), default=0)
+    return min((min(sides) for sides in launches if max(sides) >= last - 1), default=0)
 
 
 AnswerState = Literal["broken", "loss", "no loss", "no answer"]
@@ -382,10 +382,10 @@ class Judgement:
 
     def of(self, state: AnswerState) -> list[Answer]:
         """Those in this state: by their size, and with a doubt by how grave it is."""
-        found = [answer for answer in self.answers if answer.state == state]
+        answers = [answer for answer in self.answers if answer.state == state]
         if state in ("broken", "no answer"):
-            return sorted(found, key=lambda one: one.doubt.rank if one.doubt else 0)
-        return sorted(found, key=lambda one: -ratio_of(one))
+            return sorted(answers, key=lambda one: one.doubt.rank if one.doubt else 0)
+        return sorted(answers, key=lambda one: -ratio_of(one))
 
     @property
     def code(self) -> int:
@@ -420,10 +420,10 @@ def judge(
     software = tuple(text for text in verified.asked if not text.startswith("env:"))  # variables are in the titles
     cases = [(case.having(side=SIDES[0]), case.having(side=SIDES[1])) for case in plan.cells]
     of_base, of_other = (planned_cells(run, [pair[number] for pair in cases]) for number in range(2))
-    both = list(zip(of_base, of_other, strict=True))
+    cell_pairs = list(zip(of_base, of_other, strict=True))
     measured = {
         pair: Pair(one, two, *SIDES, asked=software)
-        for pair, (one, two) in zip(cases, both, strict=True)
+        for pair, (one, two) in zip(cases, cell_pairs, strict=True)
         if one is not None and two is not None
     }
     found = compare(list(measured.values()))
@@ -432,7 +432,7 @@ def judge(
     experiment = manifest.experiment
     planned = 0 if experiment is None or experiment.until == "decided" else experiment.launches
     answers = []
-    for pair, cells in zip(cases, both, strict=True):
+    for pair, cells in zip(cases, cell_pairs, strict=True):
         comparison = compared.get(pair)
         doubts = [
             doubt for doubt in doubt_on(sides, cells, comparison, planned, drifting) if doubt.name not in accepted
@@ -440,7 +440,7 @@ def judge(
         most, margin = experiment.launches if experiment else 0, margin_of(margins, pair[0])
         answers.append(_answer(pair, comparison, margin, refused, doubts, most))
     same = equal_sides(sides, run)
-    early = unfinished(both, experiment) if interrupted else None
+    early = unfinished(cell_pairs, experiment) if interrupted else None
     return Judgement(plan, sides, margins, tuple(answers), verified.asked, refused, tuple(sorted(accepted)), same,
                      early, run.name, manifest.created)  # fmt: skip
 
@@ -510,15 +510,15 @@ def _logs(comparison: Comparison) -> dict[int, float]:
     return {} if comparison.ratio is None else log_ratios(Launches(*both[:4]))
 
 
-def _by_bounds(comparison: Comparison, known: Bounds, cells: int, margin: float) -> Comparison:
+def _by_bounds(comparison: Comparison, bounds: Bounds, cells: int, margin: float) -> Comparison:
     was = comparison.ratio
     assert was is not None
-    ratio = in_logarithms(Estimate(known.value, (known.lower, known.upper), was.n), was.resolution)
-    found = replace(comparison, ratio=ratio, sizes=cells, launches_more=None)
-    if slower(found, margin) or no_slower(found, margin) or comparison.pair.base.until_decided:
-        return found
-    more = None if hidden_by_clock(ratio, margin) else _launches_more(known, ratio.n, margin)
-    return replace(found, launches_more=more, why=Reason("launches", (more,)))
+    ratio = in_logarithms(Estimate(bounds.value, (bounds.lower, bounds.upper), was.n), was.resolution)
+    bounded = replace(comparison, ratio=ratio, sizes=cells, launches_more=None)
+    if slower(bounded, margin) or no_slower(bounded, margin) or comparison.pair.base.until_decided:
+        return bounded
+    more = None if hidden_by_clock(ratio, margin) else _launches_more(bounds, ratio.n, margin)
+    return replace(bounded, launches_more=more, why=Reason("launches", (more,)))
 
 
 #: How many times as far from the margin as the bound is from the location the latter must lie, so that the bound is on
@@ -526,9 +526,9 @@ def _by_bounds(comparison: Comparison, known: Bounds, cells: int, margin: float)
 _AMPLE = 1.512
 
 
-def _launches_more(known: Bounds, n: int, margin: float) -> int | None:
+def _launches_more(bounds: Bounds, n: int, margin: float) -> int | None:
     """How many more blocks bring the bound nearer to the location than the margin is; None of too many."""
-    apart = math.log1p(margin) - known.value
-    bound = known.upper - known.value if apart > 0 else known.value - known.lower
-    needed = n * (_AMPLE * bound / apart) ** 2 if apart else math.inf
+    distance = math.log1p(margin) - bounds.value
+    bound = bounds.upper - bounds.value if distance > 0 else bounds.value - bounds.lower
+    needed = n * (_AMPLE * bound / distance) ** 2 if distance else math.inf
     return max(math.ceil(needed - n), 1) if needed - n <= MOST else None

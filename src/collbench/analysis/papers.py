@@ -59,10 +59,10 @@ class Selector(_Data, frozen=True, kw_only=True):
         )
 
 
-def matches(value: Any, wanted: Scalar) -> bool:
+def matches(value: Any, pattern: Scalar) -> bool:
     """Whether a value is the one that is wanted; of texts, fits its pattern."""
-    texts = isinstance(value, str) and isinstance(wanted, str)
-    return fnmatchcase(str(value), str(wanted)) if texts else bool(value == wanted)
+    texts = isinstance(value, str) and isinstance(pattern, str)
+    return fnmatchcase(str(value), str(pattern)) if texts else bool(value == pattern)
 
 
 class ClaimPart(_Data, frozen=True, kw_only=True):
@@ -106,12 +106,12 @@ class ClaimPart(_Data, frozen=True, kw_only=True):
 
     def cell(self, of: Any, than: Any = None) -> tuple[Scalar, ...] | None:
         """The values on the axes of the grid: which cell of the paper this is. None: none of them."""
-        found: list[Scalar] = []
+        coordinates: list[Scalar] = []
         for name, values in self.grid.items():
             value = than[name.removeprefix(THAN)] if than is not None and name.startswith(THAN) else of[name]
             fitting = [value] if isinstance(values, int) else [one for one in values if matches(value, one)]
-            found += fitting[:1]
-        return tuple(found) if len(found) == len(self.grid) else None
+            coordinates += fitting[:1]
+        return tuple(coordinates) if len(coordinates) == len(self.grid) else None
 
     @property
     def selectors(self) -> tuple[Selector, ...]:
@@ -405,8 +405,8 @@ def _by_storage(opposed: Sequence[Opposed]) -> Iterator[tuple[str | None, list[O
     storages = {one.other.case.where.storage for one in opposed} - {None}
     known = sorted(storages, key=lambda one: (order.get(one or "", len(order)), one))
     for number, storage in enumerate(known or [None]):
-        wanted = {storage, None} if number == 0 else {storage}
-        yield storage, [one for one in opposed if one.other.case.where.storage in wanted]
+        storages_here = {storage, None} if number == 0 else {storage}
+        yield storage, [one for one in opposed if one.other.case.where.storage in storages_here]
 
 
 def two_devices(pair: Pair) -> tuple[str, str] | None:

@@ -189,15 +189,15 @@ def answers(
     for fitted in fits:
         if question.size is not None or not fitted.series.sized:
             by_case.setdefault(fitted.series.case, []).append(fitted)
-    found: list[Prediction | Refusal] = []
+    predicted: list[Prediction | Refusal] = []
     for of_case in by_case.values():
         most = max(_cores(observed), *(ranks for one in of_case for ranks in (0, *one.series.ranks)))
         nearest = min(of_case, key=lambda one: _distance(one.series, question))
         if question.ranks > most:
-            found.append(Refusal(question, nearest, int(most)))
+            predicted.append(Refusal(question, nearest, int(most)))
         else:
-            found.append(Refusal(question, nearest) if isinstance(nearest, Unfit) else predict(nearest, question))
-    return found
+            predicted.append(Refusal(question, nearest) if isinstance(nearest, Unfit) else predict(nearest, question))
+    return predicted
 
 
 def _distance(series: LinkSeries, question: PredictionQuestion) -> tuple[float, float]:
@@ -301,11 +301,11 @@ def training_steps(observed: Observed, fits: Sequence[Model | Unfit] | None = No
 
 def _trainings(observed: Observed) -> dict[Case, dict[str, Cell]]:
     """By case without measure, the cells of every measure."""
-    found: dict[Case, dict[str, Cell]] = {}
+    trainings: dict[Case, dict[str, Cell]] = {}
     for case, cell in observed.cells.items():
         if cell.messages and case.where.ranks > 1:
-            found.setdefault(case.without(("measure",)), {})[case["measure"]] = cell
-    return found
+            trainings.setdefault(case.without(("measure",)), {})[case["measure"]] = cell
+    return trainings
 
 
 def _step(
@@ -321,11 +321,11 @@ def _step(
     near = _near(fits, case)
     if not near:
         return TrainingStep(case, messages, (), "no all-reduces", times, lost)
-    found = {
+    answers_of = {
         size: answers(observed, near, PredictionQuestion(case.where.ranks, size))[0] for size in dict.fromkeys(messages)
     }
-    refusal = next((answer for answer in found.values() if isinstance(answer, Refusal)), None)
-    predictions = tuple(one for size in messages if isinstance(one := found[size], Prediction) and refusal is None)
+    refusal = next((answer for answer in answers_of.values() if isinstance(answer, Refusal)), None)
+    predictions = tuple(one for size in messages if isinstance(one := answers_of[size], Prediction) and refusal is None)
     return TrainingStep(case, messages, predictions, refusal, times, lost)
 
 

@@ -156,8 +156,8 @@ class DoctorReport:
     @property
     def problems(self) -> list[tuple[str, Problem]]:
         """By check, the worst first."""
-        found = [(name, problem) for name, finding in self.findings.items() for problem in finding.problems]
-        return sorted(found, key=lambda row: ("fail", "warn", "unknown").index(row[1].severity))
+        named = [(name, problem) for name, finding in self.findings.items() for problem in finding.problems]
+        return sorted(named, key=lambda row: ("fail", "warn", "unknown").index(row[1].severity))
 
 
 def _examine_machine(without: tuple[str, ...]) -> DoctorReport:
@@ -227,13 +227,13 @@ def tables(examined: DoctorReport, every: bool = False) -> list[Table]:
     if not every:
         return [Table(sentence(examined), columns, cells, notes)]
     backends = tuple((backend.name, backend.missing or ", ".join(backend.libraries)) for backend in examined.backends)
-    seen = tuple((f"{name}\n{finding.status}" if finding.problems else name,
+    rows = tuple((f"{name}\n{finding.status}" if finding.problems else name,
                   "\n".join((finding.seen, *(f"{word}: {getattr(problem, word)}" for problem in finding.problems
                                              for word in ("cause", "effect", "fix")))))
                  for name, finding in examined.findings.items())  # fmt: skip
     return [
         Table(sentence(examined), ("backend", "library, or why it is missing"), backends),
-        Table("what the checks saw", ("check", "seen"), seen, notes),
+        Table("what the checks saw", ("check", "seen"), rows, notes),
     ]
 
 
@@ -261,5 +261,5 @@ def next_step(examined: DoctorReport) -> str:
 def document(examined: DoctorReport) -> str:
     """`{"verdict": ..., "backends": [...], "findings": [{"check", "status", "seen", "problems": [...], "cost"}]}`."""
     rows = [{"check": name, "status": finding.status, **asdict(finding)} for name, finding in examined.findings.items()]
-    found = {"verdict": sentence(examined), "backends": list(map(asdict, examined.backends)), "findings": rows}
-    return json.dumps(found, indent=2)
+    result = {"verdict": sentence(examined), "backends": list(map(asdict, examined.backends)), "findings": rows}
+    return json.dumps(result, indent=2)

@@ -125,8 +125,8 @@ def sentence(advised: Advised) -> str:
     shown = known[:_MOST_RANGES]
     others = [size.size for one in known[_MOST_RANGES:] for size in one.sizes]
     word = "no clear choice yet; safest is" if any(one.bound > UNCLEAR for one in shown) else "take"
-    said = [_range(question, sizes, len(known) == 1) for sizes in shown]
-    return f"{word} {'; '.join((*said, *[f'see the grid{at(question, *others)}'] * bool(others)))}"
+    texts = [_range(question, sizes, len(known) == 1) for sizes in shown]
+    return f"{word} {'; '.join((*texts, *[f'see the grid{at(question, *others)}'] * bool(others)))}"
 
 
 def _range(question: Question, one: Range, alone: bool) -> str:
@@ -226,12 +226,12 @@ def _by_size(
 ) -> Table:
     """A column for each size; rows are how much factors matter, where options differ in several, and options."""
     question, sizes = advised.advice.question, _shown(advised.advice.sizes)
-    found = [factor_effects(question, size) for size in sizes] if factors else []
-    matter = [factor for factor in question.varying if any(factor in one for one in found)]
+    effects = [factor_effects(question, size) for size in sizes] if factors else []
+    matter = [factor for factor in question.varying if any(factor in one for one in effects)]
     names = [f"slowest {factor}" for factor in matter if len(matter) > 1] + list(map(question.name, options))
     columns = {first: names} if names else {}
     for index, one in enumerate(sizes if names else ()):
-        cells = [_effect(found[index].get(factor)) for factor in matter if len(matter) > 1]
+        cells = [_effect(effects[index].get(factor)) for factor in matter if len(matter) > 1]
         columns[format_size(one.size) if sized(question) else "time"] = [
             *cells,
             *(_cell(one, option) for option in options),
@@ -241,36 +241,36 @@ def _by_size(
 
 def _ranked(advice: Advice) -> list[Option]:
     """Options that may be the best at any size: those taken first, then by the most that they may lose at any size."""
-    taken = dict.fromkeys(one.option for one in advice.ranges)
+    options = dict.fromkeys(one.option for one in advice.ranges)
     possible = {option for size in advice.sizes for option in size.possible}
 
     def worst(option: Option) -> tuple[bool, float, Option]:
-        found = [size.options.get(option) for size in advice.sizes]
-        out = any(one is None or one.out for one in found)
-        return out, max(one.bound if one else math.inf for one in found), option
+        results = [size.options.get(option) for size in advice.sizes]
+        out = any(one is None or one.out for one in results)
+        return out, max(one.bound if one else math.inf for one in results), option
 
-    return [*taken, *sorted(possible - set(taken), key=worst)]
+    return [*options, *sorted(possible - set(options), key=worst)]
 
 
 def _cell(one: AtSize, option: Option) -> str:
     """`at most 9 %` of what may be the best, `slower, 4.20x` of what is out; behind it how its launches went."""
-    found = one.options.get(option)
-    if found is None:
+    result = one.options.get(option)
+    if result is None:
         return "failed" if option in one.failing else "-"
     failed, of = one.failing.get(option, (0, 0))
-    behind = f", failed {failed} of {of}" if failed else ", slow at times" if found.slow_at_times else ""
-    return f"{_state(found)}{behind}"
+    behind = f", failed {failed} of {of}" if failed else ", slow at times" if result.slow_at_times else ""
+    return f"{_state(result)}{behind}"
 
 
-def _state(found: OptionResult) -> str:
-    if found.out:
-        return f"slower, {change(found.ratio)}"
-    return _UNBOUNDED[found.at_most] if isinstance(found.at_most, str) else f"at most {slowdown(found.at_most)}"
+def _state(result: OptionResult) -> str:
+    if result.out:
+        return f"slower, {change(result.ratio)}"
+    return _UNBOUNDED[result.at_most] if isinstance(result.at_most, str) else f"at most {slowdown(result.at_most)}"
 
 
-def _effect(found: FactorEffect | None) -> str:
+def _effect(effect: FactorEffect | None) -> str:
     """`single 2 to 46 %`, `mpich 1.60 to 8.00x`: the slowest value over the fastest."""
-    return "-" if found is None else f"{found.slowest} {extent(found.least, found.largest)}"
+    return "-" if effect is None else f"{effect.slowest} {extent(effect.least, effect.largest)}"
 
 
 def _more(advice: Advice, more: int) -> list[str]:
@@ -416,8 +416,8 @@ def _recovered(question: Question, steps: Sequence[Recovery]) -> str:
     ordered = sorted(steps, key=lambda recovery: recovery.step.isolation_order, reverse=True)
     known = [f"{one.step['isolation']} {_share(one)}" for one in ordered if one.decided]
     unknown = [one.step["isolation"] for one in ordered if not one.decided]
-    said = [f"recovered by {', '.join(known)}"] * bool(known) + [f"unclear: {', '.join(unknown)}"] * bool(unknown)
-    return f"{text}{at(question, first.size)}; {'; '.join(said)}."
+    texts = [f"recovered by {', '.join(known)}"] * bool(known) + [f"unclear: {', '.join(unknown)}"] * bool(unknown)
+    return f"{text}{at(question, first.size)}; {'; '.join(texts)}."
 
 
 def _share(recovery: Recovery) -> str:
@@ -431,12 +431,12 @@ def _share(recovery: Recovery) -> str:
 def _not_compared(advice: Advice) -> list[str]:
     """Options that were not compared, at which sizes and why; and that failed at times."""
     question = advice.question
-    found = [(f"{question.name(option)} is not compared{{}}: {_why(why)}.", one.size)
+    remarks = [(f"{question.name(option)} is not compared{{}}: {_why(why)}.", one.size)
              for one in advice.sizes for option, why in one.apart.items()]  # fmt: skip
-    found += [(f"{question.name(option)} failed in some launches{{}}.", one.size)
+    remarks += [(f"{question.name(option)} failed in some launches{{}}.", one.size)
               for one in advice.sizes for option in one.failing]  # fmt: skip
     sizes: dict[str, list[int]] = {}
-    for line, size in found:
+    for line, size in remarks:
         sizes.setdefault(line, []).append(size)
     return [line.replace("{}", at(question, *own), 1) for line, own in sizes.items()]
 
@@ -492,9 +492,9 @@ def _entry(advised: Advised) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _named(question: Question, found: Crossover | Recovery) -> dict[str, Any]:
+def _named(question: Question, item: Crossover | Recovery) -> dict[str, Any]:
     """By field, options by their names."""
-    return {key: question.name(value) if isinstance(value, Option) else value for key, value in vars(found).items()}
+    return {key: question.name(value) if isinstance(value, Option) else value for key, value in vars(item).items()}
 
 
 def _size(question: Question, one: AtSize) -> dict[str, Any]:
@@ -505,13 +505,13 @@ def _size(question: Question, one: AtSize) -> dict[str, Any]:
         "seconds": median(question.cells[one.size][one.take].medians),
         "options": {
             question.name(option): {
-                "ratio": found.ratio, "at_most": None if isinstance(found.at_most, str) else found.at_most,
-                "unbounded": found.at_most if isinstance(found.at_most, str) else None, "may_be_best": not found.out,
-                "slow_at_times": found.slow_at_times,
+                "ratio": result.ratio, "at_most": None if isinstance(result.at_most, str) else result.at_most,
+                "unbounded": result.at_most if isinstance(result.at_most, str) else None, "may_be_best": not result.out,
+                "slow_at_times": result.slow_at_times,
             }
-            for option, found in one.options.items()
+            for option, result in one.options.items()
         },
-        "matters": {factor: found._asdict() for factor, found in factor_effects(question, one).items()},
+        "matters": {factor: result._asdict() for factor, result in factor_effects(question, one).items()},
         "failed": {question.name(option): count for option, (count, _) in one.failing.items()},
         "not_compared": {question.name(option): _why(why) for option, why in one.apart.items()},
     }  # fmt: skip

@@ -61,10 +61,10 @@ def names_of(answers: Sequence[Answer]) -> AnswerNames:
     named, shared = apart([_parts(answer) for answer in answers])
     labels = [", ".join(own) or one.base.workload for own, one in zip(named, answers, strict=True)]
     sizes = [size_text(answer.base) for answer in answers]
-    times, seen = Counter(zip(labels, sizes, strict=True)), Counter[tuple[str, str]]()
+    times, counts = Counter(zip(labels, sizes, strict=True)), Counter[tuple[str, str]]()
     for number, key in enumerate(zip(labels, sizes, strict=True)):
-        seen[key] += 1
-        labels[number] += f" ({seen[key]})" * (times[key] > 1)
+        counts[key] += 1
+        labels[number] += f" ({counts[key]})" * (times[key] > 1)
     keys = [id(answer) for answer in answers]
     return AnswerNames(dict(zip(keys, labels, strict=True)), dict(zip(keys, sizes, strict=True)), ", ".join(shared))
 
@@ -337,11 +337,11 @@ def _time(answer: Answer, side: str) -> str:
 
 def _reason_lines(judgement: Judgement) -> list[str]:
     """Each reason once, with the number of its cells; none that the sentence has in whole."""
-    found = Counter(why(answer) for answer in in_order(judgement) if answer.doubt is not None)
-    if len(found) == 1 and len(next(iter(found))) <= LONGEST_REASON:
+    reasons = Counter(why(answer) for answer in in_order(judgement) if answer.doubt is not None)
+    if len(reasons) == 1 and len(next(iter(reasons))) <= LONGEST_REASON:
         return []
     lines = [f"{shortened(reason, LONGEST_LINE)}{f' ({number} cells)' if number > 1 else ''}"
-             for reason, number in found.items()]  # fmt: skip
+             for reason, number in reasons.items()]  # fmt: skip
     more = len(lines) - MOST_REASONS
     return [*lines[:MOST_REASONS], *[f"{more} more reasons: gate.json"] * (more > 0)]
 

@@ -76,12 +76,12 @@ class SeriesNames:
 
     def _ranges(self, name: SeriesName, members: Sequence[CellSeries]) -> str:
         order = sorted(self._sizes[name])
-        wanted = sorted(order.index(member.case["size"]) for member in members)
-        if len(wanted) == len(order) > 2:
+        indices = sorted(order.index(member.case["size"]) for member in members)
+        if len(indices) == len(order) > 2:
             return "all sizes"
         ranges: list[list[str]] = []
-        for index in wanted:
-            if index - 1 not in wanted:
+        for index in indices:
+            if index - 1 not in indices:
                 ranges.append([])
             ranges[-1].append(format_size(order[index]))
         return ", ".join(", ".join(ends) if len(ends) < 3 else f"{ends[0]}..{ends[-1]}" for ends in ranges)
@@ -114,16 +114,16 @@ def sentence(history: History, names: SeriesNames) -> str:
         facts = f", with {briefly(event.facts[event.run])}" if event.run in event.facts else ""
         size = _ratios(one.ratio.value for one in event.changes).replace("+", "").replace("-", "")
         size = size if "%" in size else f"a factor of {size.removesuffix('x')}"
-        said = [f"{start}{'slower' if event.slower else 'faster'} by {size} since {runs[event.run].day}{end}"
+        texts = [f"{start}{'slower' if event.slower else 'faster'} by {size} since {runs[event.run].day}{end}"
                 for end in (where + facts, cells + facts, where, cells)]  # fmt: skip
-        return next(filter(_short, said), said[-1])
+        return next(filter(_short, texts), texts[-1])
     if history.latest:
         one = history.latest[0]
         series, ratio = one.cells[0]
-        said = [f"no change yet, but the latest run lies outside in {len(one.cells)} of {counted(one.of, 'cell')}"]
-        farthest = f"{said[0]}{', farthest' * (len(one.cells) > 1)}: {next(iter(names.groups([series])))}"
-        said.append(f"{farthest}, {change(ratio)}")
-        return said[_short(said[1])]
+        texts = [f"no change yet, but the latest run lies outside in {len(one.cells)} of {counted(one.of, 'cell')}"]
+        farthest = f"{texts[0]}{', farthest' * (len(one.cells) > 1)}: {next(iter(names.groups([series])))}"
+        texts.append(f"{farthest}, {change(ratio)}")
+        return texts[_short(texts[1])]
     none = f"no change beyond {history.margin * 100:g} %"
     return {
         "none": f"{none} in {counted(tested, 'cell')} over {counted(len(runs) - history.first, 'run')}",
@@ -218,8 +218,8 @@ def caveats(history: History, names: SeriesNames) -> list[str]:
         if one.missing is not None:
             lacking.setdefault(f"no record since run {runs[one.missing].name}", []).append(one)
         elif one.lacks:
-            said = f"not measured in run {runs[one.last].name}, {_lack_text(one.lacks)}"
-            lacking.setdefault(said, []).append(one)
+            text = f"not measured in run {runs[one.last].name}, {_lack_text(one.lacks)}"
+            lacking.setdefault(text, []).append(one)
     lines = [f"{why}: {', '.join(names.groups(cells))}" for why, cells in lacking.items()]
     if history.latest and history.events:
         outside = counted(sum(len(one.cells) for one in history.latest), "cell")
@@ -338,10 +338,10 @@ def _paint(axes: Axes, one: Trend, runs: Sequence[TimedRun], renewed: set[int]) 
     for level in one.levels:
         span = numbers[level.start] - 0.5, numbers[level.stop - 1] + 0.5
         axes.plot(span, [one.series.time(level).value] * 2, color=INK, linewidth=1.4)
-    for found in one.changes:
-        (first, last), colour = found.between, WORSE if found.slower else BETTER
+    for step in one.changes:
+        (first, last), colour = step.between, WORSE if step.slower else BETTER
         axes.axvspan(first - 0.5, last - 0.5, color=colour, alpha=0.15, linewidth=0)
-        axes.axvline(found.run - 0.5, color=colour, linewidth=1.8)
+        axes.axvline(step.run - 0.5, color=colour, linewidth=1.8)
     _scale(axes, one, times)
     axes.plot(gaps, [axes.get_ylim()[0]] * len(gaps), "x", color=WORSE, markersize=6, clip_on=False)
     days = range(0, len(runs), -(-len(runs) // 6))
@@ -406,8 +406,8 @@ def _plots(title: str, cells: Sequence[Trend], most: int, history: History, name
     lines += [f"Plots of {len(cells) - most} more cells are left out; the table has them."] if len(cells) > most else []
     runs, figures = history.runs, []
     for number, one in enumerate(cells[:most]):
-        renewed = {found.run for found in history.renewals
-                   if (found.side, found.machine) == (side_of(one.series.case), one.series.machine)}  # fmt: skip
+        renewed = {renewal.run for renewal in history.renewals
+                   if (renewal.side, renewal.machine) == (side_of(one.series.case), one.series.machine)}  # fmt: skip
         levels = [f"{format_duration(one.series.time(level).value)} from {runs[one.series.points[level.start].run].day}"
                   for level in one.levels]  # fmt: skip
         figures.append(draw(f"{title.split()[-1]}-{number}", str(names[one.series]), "",

@@ -207,16 +207,16 @@ def _evidence(
     )  # fmt: skip
     columns = ("no.", "part", "verdict", "hold", "do not", "unclear", "of", "needed", "not measured")
     yield without_empty(Table(f"parts of the conclusions of {published.reference}{at}", columns, parts))
-    found = [(str(judgement.conclusion.number), cell) for judgement in judged for cell in judgement.evidence]
+    numbered = [(str(judgement.conclusion.number), cell) for judgement in judged for cell in judgement.evidence]
     cases: dict[str, list[Case]] = {}
-    for _, one in found:
+    for _, one in numbered:
         cases.setdefault(one.sides[0].case.workload, []).append(one.sides[0].case)
-    runs = {one.sides[0].run for _, one in found}
+    runs = {one.sides[0].run for _, one in numbered}
     rows = dict.fromkeys(
         (number, _cell(one, cases[one.sides[0].case.workload]), Path(one.sides[0].run).name if len(runs) > 1 else "",
          one.verdict or "compared with", _difference(one.ratio), _in_paper(published, one),
          shorten(_reason(one), 40, placeholder=" ..."))
-        for number, one in found
+        for number, one in numbered
     )  # fmt: skip
     heads = ("no.", "cell", "run", "verdict", "difference", "in the paper", "why")
     cells, lines = _cells(judged)
@@ -226,16 +226,16 @@ def _evidence(
 
 def _in_paper(published: Paper, one: Evidence) -> str:
     """`pc -4 %, server -4 %`: differences of time that follow from published Diff%, or their bounds."""
-    found = []
+    lines = []
     for figure in published.experiments:
         if figure.cell is None or not figure.cell.takes(one.sides[0].case):
             continue
         if figure.diff is not None:
             share = 1 - figure.diff / 100
-            found.append(f"{figure.machine} {change(share if figure.cell.shown == 'time' else 1 / share)}")
+            lines.append(f"{figure.machine} {change(share if figure.cell.shown == 'time' else 1 / share)}")
         elif figure.bound_percent is not None:
-            found.append(f"{figure.machine} within {figure.bound_percent:g} %")
-    return ", ".join(found)
+            lines.append(f"{figure.machine} within {figure.bound_percent:g} %")
+    return ", ".join(lines)
 
 
 def _cell(one: Evidence, among: Sequence[Case]) -> str:
@@ -283,10 +283,10 @@ def _lacks(part: PartVerdict) -> str:
 
 def _ratios(published: Paper, items: Sequence[Item]) -> Table:
     """Published ratios of times, those first that runs have too."""
-    found = [(ratio, _measured(ratio, items)) for ratio in published.ratios if items]
+    measured = [(ratio, _measured(ratio, items)) for ratio in published.ratios if items]
     rows = tuple(
         (ratio.text, f"{ratio.ratio:.2f}x", f"{digits(here.value)}x" if here else "not measured")
-        for ratio, here in sorted(found, key=lambda one: one[1] is None)
+        for ratio, here in sorted(measured, key=lambda one: one[1] is None)
     )
     notes = ("times of different machines are not comparable, so all are ratios",) * bool(rows)
     return Table(f"ratios of {published.reference}", ("ratio", "in the paper", "here"), rows, notes)

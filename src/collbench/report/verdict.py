@@ -178,17 +178,17 @@ def _starts_launches(run: str, cells: Sequence[Cell], most: int) -> bool:
     """
     if most <= max(cell.planned for cell in cells):
         return False
-    asked = [cell.of_origin(until_decided=True) for cell in cells]
+    cells_of_origin = [cell.of_origin(until_decided=True) for cell in cells]
     first, last = (
         min(min(cell.launches, default=0) for cell in cells),
         max(max(cell.launches, default=-1) for cell in cells),
     )
     blocks = 1 + last - first
     if is_gate(Path(run)):
-        found = standing_of_sides(asked, blocks, most, read_gate_plan(Path(run)).margins)
+        statuses = standing_of_sides(cells_of_origin, blocks, most, read_gate_plan(Path(run)).margins)
     else:
-        found = standing(asked, blocks, most)
-    return any(True for _ in still_open(found))
+        statuses = standing(cells_of_origin, blocks, most)
+    return any(True for _ in still_open(statuses))
 
 
 def _may_tell(comparison: Comparison) -> bool:
@@ -338,12 +338,12 @@ def _where(some: Sequence[Comparison], of: Sequence[Comparison]) -> str:
                 for comparison in of
                 if all(columns[name][id(comparison)] in values[name] for name in names)
             }
-            said = {
+            texts = {
                 name: _named(name, list(values[name]), list(dict.fromkeys(columns[name].values()))) for name in names
             }
-            if covered == chosen and all(said.values()):
-                size = f" at {said.pop(SIZE)}" if SIZE in said else ""
-                rest = ", ".join(said.values())
+            if covered == chosen and all(texts.values()):
+                size = f" at {texts.pop(SIZE)}" if SIZE in texts else ""
+                rest = ", ".join(texts.values())
                 return f"{f' for {rest}' if rest else ''}{size}"
     return f" in {len(some)} of {len(of)} cells"
 
@@ -442,8 +442,8 @@ def _place(comparison: Comparison) -> str:
 
 def _of_unclear(comparisons: Sequence[Comparison]) -> list[str]:
     """What would decide of what is unclear."""
-    found = [comparison for comparison in comparisons if comparison.verdict == "unclear"]
-    return [f"{len(found)} unclear: {what_tells(found)}", *ways_to_tell(found)] if found else []
+    unclear = [comparison for comparison in comparisons if comparison.verdict == "unclear"]
+    return [f"{len(unclear)} unclear: {what_tells(unclear)}", *ways_to_tell(unclear)] if unclear else []
 
 
 def _refused(comparisons: Sequence[Comparison]) -> list[str]:
@@ -463,7 +463,7 @@ def remarks(comparisons: Sequence[Comparison]) -> list[str]:
     if len(transports) > MOST_REASONS:
         transports = [f"transports differ between {len(transports)} pairs of places: --all"]
     limits = of_launches(comparisons, planned=False) if comparisons else []
-    found = (*unequal, *cpu_waited(comparisons), *limits, *differing_facts(comparisons), *transports,
+    notes = (*unequal, *cpu_waited(comparisons), *limits, *differing_facts(comparisons), *transports,
              *in_blocks(cells), *disturbances(cells),
              *waited(cells), *unlike([(pair.base, pair.other) for pair in pairs]))  # fmt: skip
-    return list(dict.fromkeys(found))
+    return list(dict.fromkeys(notes))

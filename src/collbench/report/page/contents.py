@@ -84,11 +84,11 @@ def chapter(
     Raises:
         RequestError: a library that analyses or draws is not installed.
     """
-    asked = questions(observed, given)
-    of_program = [question for question in asked if _of_program(question)]
+    all_questions = questions(observed, given)
+    of_program = [question for question in all_questions if _of_program(question)]
     collectives = replace(observed, cells={case: cell for case, cell in observed.cells.items() if not is_program(case)})
     compared = of_collectives(collectives, margin)
-    chosen = advise([question for question in asked if not _of_program(question)], observed.interleaved, margin)
+    chosen = advise([question for question in all_questions if not _of_program(question)], observed.interleaved, margin)
     advices = complete(chosen, observed.interleaved)
     by_place = (compared.get(name, []) for name in ("policy", "isolation"))
     places = [comparison for of_factor in by_place if not isinstance(of_factor, str) for comparison in of_factor]
@@ -131,9 +131,9 @@ def _cost_of_isolation(compared: Mapping[str, list[Comparison] | str], margin: f
         if comparisons and not isinstance(comparisons, str):
             places = [comparison.pair.other.case.where for comparison in comparisons]
             highest = max(map(_isolation, places))
-            told = [one for one, place in zip(comparisons, places, strict=True) if _isolation(place) == highest]
-            of = {operation(comparison.pair.base.case) for comparison in told}
-            return (f"{f'{of.pop()}, ' if len(of) == 1 else ''}{sentence(told, margin)}.",)
+            isolated = [one for one, place in zip(comparisons, places, strict=True) if _isolation(place) == highest]
+            of = {operation(comparison.pair.base.case) for comparison in isolated}
+            return (f"{f'{of.pop()}, ' if len(of) == 1 else ''}{sentence(isolated, margin)}.",)
     return ()
 
 

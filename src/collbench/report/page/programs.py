@@ -39,16 +39,16 @@ class Programs:
 
 
 def programs(
-    observed: Observed, asked: Sequence[Question], suite_of: Mapping[str, str], margin: float,
+    observed: Observed, questions: Sequence[Question], suite_of: Mapping[str, str], margin: float,
     stored: StoredSamples | None, name: str,
 ) -> Programs:  # fmt: skip
-    """Those that were `asked` about; without `stored` samples there are no figures. `name` begins those of figures."""
-    chosen = cells_asked(observed, asked)
+    """Those of `questions`; without `stored` samples there are no figures. `name` begins those of figures."""
+    chosen = cells_asked(observed, questions)
     if not chosen.cells:
         return Programs()
     factors = factors_of(chosen)
     if not factors:
-        sections = tuple(_benchmarks(chosen, asked, (), stored, name))
+        sections = tuple(_benchmarks(chosen, questions, (), stored, name))
         number = counted(len(sections), "benchmark")
         return Programs((f"{number} on one side: there is nothing to compare with.",), (), sections)
     first, *others = factors
@@ -58,7 +58,7 @@ def programs(
     shown = (benchmarks(rows, margin, title, f"{name}-forest"),) if stored is not None else ()
     verdicts = [_more(by_suite(chosen, factor, suite_of, margin), factor) for factor in others]
     more = [section for section in verdicts if section.lines or section.folded_tables]
-    sections = (_numbers(rows), *_benchmarks(chosen, asked, suites, stored, name), *more)
+    sections = (_numbers(rows), *_benchmarks(chosen, questions, suites, stored, name), *more)
     differing = differing_results([comparison for suite in suites for comparison in suite.comparisons], named=True)
     return Programs((*differing, *sentences(suites, margin)), shown, sections)
 
@@ -90,9 +90,9 @@ def _sentences(suite: Suite, margin: float) -> Iterator[str]:
         yield f"not compared: {', '.join(names)} ({why})"
 
 
-def cells_asked(observed: Observed, asked: Sequence[Question]) -> Observed:
+def cells_asked(observed: Observed, questions: Sequence[Question]) -> Observed:
     """The run with only the cells of these questions."""
-    cells = {cell.case: cell for question in asked for own in question.cells.values() for cell in own.values()}
+    cells = {cell.case: cell for question in questions for own in question.cells.values() for cell in own.values()}
     return replace(observed, cells=cells)
 
 
@@ -123,23 +123,23 @@ def _rows(suites: Sequence[Suite]) -> Iterator[BenchmarkRow]:
 
 
 def _benchmarks(
-    observed: Observed, asked: Sequence[Question], suites: Sequence[Suite], stored: StoredSamples | None, name: str
+    observed: Observed, questions: Sequence[Question], suites: Sequence[Suite], stored: StoredSamples | None, name: str
 ) -> Iterator[Section]:
     """In the order of the picture; without `suites` in that of the run."""
     known = [benchmark for suite in suites for benchmark in suite.benchmarks]
     for number, benchmark in enumerate(known or dict.fromkeys(case.workload for case in observed.cells)):
-        own = [question for question in asked if question.case.workload == benchmark]
+        own = [question for question in questions if question.case.workload == benchmark]
         cells = [cell for case, cell in observed.cells.items() if case.workload == benchmark]
         yield _benchmark(benchmark, own, cells, suites, stored, f"{name}-p{number}")
 
 
 def _benchmark(
-    benchmark: str, asked: Sequence[Question], cells: Sequence[Cell], suites: Sequence[Suite],
+    benchmark: str, questions: Sequence[Question], cells: Sequence[Cell], suites: Sequence[Suite],
     stored: StoredSamples | None, name: str,
 ) -> Section:  # fmt: skip
     drawn: list[Figure] = []
     folded: list[Figure] = []
-    for number, question in enumerate(asked if stored is not None else ()):
+    for number, question in enumerate(questions if stored is not None else ()):
         title = operation(question.case)
         drawn += curves(question, f"{name}-{number}", title)
         if stored is not None:
@@ -150,9 +150,9 @@ def _benchmark(
         for suite in suites for refusal in suite.refused if refusal.benchmark == benchmark
     )  # fmt: skip
     launches = launch_table(cells)
-    found = tuple(compared_tables(compared)) if compared else (launches,)
+    shown = tuple(compared_tables(compared)) if compared else (launches,)
     more = (replace(launches, title=f"Times of {launches.title}"),) if compared and launches.rows else ()
-    return Section(benchmark, refused, found, tuple(drawn), tuple(folded), more)
+    return Section(benchmark, refused, shown, tuple(drawn), tuple(folded), more)
 
 
 def _more(suites: Sequence[Suite], factor: str) -> Section:
