@@ -620,8 +620,5 @@ def of_controls_at_any_time(
 @cache
 def fewest_wins(n: int, wealth: float) -> int:
     """The least number of n bets that must be won to reach this wealth; n + 1 where all are not enough."""
-    return next((wins for wins in range(n + 1) if _wealth(wins, n) >= wealth), n + 1)
-
-
-def _wealth(wins: int, n: int) -> float:
-    return float(PARTS @ ((1 + STAKES) ** wins * (1 - STAKES) ** (n - wins)))
+    return next((wins for wins in range(n + 1)
+                 if PARTS @ ((1 + STAKES) ** wins * (1 - STAKES) ** (n - wins)) >= wealth), n + 1)  # fmt: skip

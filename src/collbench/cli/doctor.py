@@ -202,9 +202,9 @@ def sentence(examined: DoctorReport) -> str:
     if examined.cluster:
         return f"{standing}: launches on {examined.cluster[0]}"
     usable: dict[str, list[str]] = {}
-    for one in examined.backends:
-        if not one.missing:
-            usable.setdefault(one.libraries[0].replace(" (gloo)", ""), []).append(one.name)
+    for backend in examined.backends:
+        if not backend.missing:
+            usable.setdefault(backend.libraries[0].replace(" (gloo)", ""), []).append(backend.name)
     parts = [", ".join(f"{', '.join(names)} ({library})" for library, names in usable.items()) or "no backend"]
     missing = [backend for backend in examined.backends if backend.missing]
     no_gpu = [backend.name for backend in missing if backend.needs_gpu and not examined.gpus]

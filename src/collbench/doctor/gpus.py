@@ -391,10 +391,10 @@ def judge_nccl(
         effect = "two backends could measure different libraries; collbench refuses two in one process"
         fix = f"export LD_LIBRARY_PATH={Path(installations[0].path).parent}:$LD_LIBRARY_PATH"
         problems.append(Problem("warn", cause, effect, fix))
-    for one in installations:
-        if one.version is None:
-            cause = f"{one.path} ({one.origin}) cannot be loaded, or does not say its version"
-            fix = f"{sys.executable} -c 'import ctypes; ctypes.CDLL(\"{one.path}\").ncclGetVersion'"
+    for installation in installations:
+        if installation.version is None:
+            cause = f"{installation.path} ({installation.origin}) cannot be loaded, or does not say its version"
+            fix = f"{sys.executable} -c 'import ctypes; ctypes.CDLL(\"{installation.path}\").ncclGetVersion'"
             problems.append(Problem("warn", cause, "a backend that uses it does not start", fix))
     too_old = (_driver_too_old(name, cuda, major) for name in sorted(wheels))
     return finding("; ".join(filter(None, (seen or "not installed", ", ".join(sorted(wheels))))), *problems, *too_old)

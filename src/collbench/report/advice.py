@@ -152,8 +152,8 @@ def _unknown(advice: Advice) -> str:
     """Of ranges without bounds."""
     question = advice.question
     fastest: dict[str, list[int]] = {}
-    for one in advice.sizes:
-        fastest.setdefault(question.name(one.take), []).append(one.size)
+    for size in advice.sizes:
+        fastest.setdefault(question.name(size.take), []).append(size.size)
     if all(len(size.options) == 1 for size in advice.sizes):
         return f"nothing could be compared with {next(iter(fastest))}"
     named = "; ".join(f"{name}{at(question, *own) if fastest.keys() - {name} else ''}" for name, own in fastest.items())
@@ -370,8 +370,8 @@ def sentences(advised: Advised) -> list[str]:
     """What the grid does not show: where the best option changes, what steps recover, and what was not compared."""
     question, answer = advised.advice.question, sentence(advised)
     by_library: dict[Option, list[Recovery]] = {}
-    for one in advised.recoveries:
-        by_library.setdefault(one.isolated, []).append(one)
+    for recovery in advised.recoveries:
+        by_library.setdefault(recovery.isolated, []).append(recovery)
     return [
         f"{answer[:1].upper()}{answer[1:]}.",
         *(_crossing(question, one) for one in advised.crossovers),

@@ -54,7 +54,8 @@ def programs(
     first, *others = factors
     suites = by_suite(chosen, first, suite_of, margin)
     rows = list(_rows(suites))
-    title = f"All benchmarks, by {first}: {_sides(suites)}"
+    sides = dict.fromkeys(versus(comparison.pair) for suite in suites for comparison in suite.comparisons)
+    title = f"All benchmarks, by {first}: {', '.join(sides) or 'none compared'}"
     shown = (benchmarks(rows, margin, title, f"{name}-forest"),) if stored is not None else ()
     verdicts = [_more(by_suite(chosen, factor, suite_of, margin), factor) for factor in others]
     more = [section for section in verdicts if section.lines or section.folded_tables]
@@ -101,11 +102,6 @@ def _numbers(rows: Sequence[BenchmarkRow]) -> Section:
     body = tuple((row.label, row.words) for row in rows if not row.heading)
     table = Table("Difference in time", ("benchmark", "difference (95 % interval), verdict"), body)
     return Section("All benchmarks", folded_tables=(table,))
-
-
-def _sides(suites: Sequence[Suite]) -> str:
-    pairs = (comparison.pair for suite in suites for comparison in suite.comparisons)
-    return ", ".join(dict.fromkeys(versus(pair) for pair in pairs)) or "none compared"
 
 
 def _rows(suites: Sequence[Suite]) -> Iterator[BenchmarkRow]:
