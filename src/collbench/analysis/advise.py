@@ -104,16 +104,16 @@ class Range:
     @property
     def bound(self) -> float:
         """What its time is at most over that of the best, at any of these sizes."""
-        return max(one.options[self.option].bound for one in self.sizes)
+        return max(size.options[self.option].bound for size in self.sizes)
 
     @property
     def known(self) -> bool:
-        return all(one.known for one in self.sizes) and math.isfinite(self.bound)
+        return all(size.known for size in self.sizes) and math.isfinite(self.bound)
 
     @property
     def rivals(self) -> list[Option]:
         """Other options that may be the best at each of these sizes."""
-        common = set.intersection(*(set(one.possible) for one in self.sizes)) - {self.option}
+        common = set.intersection(*(set(size.possible) for size in self.sizes)) - {self.option}
         return sorted(common)
 
 
@@ -134,7 +134,7 @@ def advise(questions: Sequence[Question], in_blocks: bool, margin: float = MARGI
     found = []
     for question in questions:
         each = [_at_size(question, size, in_blocks, margin) for size in question.sizes]
-        sizes = [one for one in each if one is not None]
+        sizes = [size for size in each if size is not None]
         found.append(Advice(question, tuple(sizes), tuple(_ranges(sizes))))
     return found
 
@@ -200,9 +200,9 @@ def _launches(pair: Pair, in_blocks: bool) -> Launches | Apart:
 def _over_each(pairs: Pairs, in_blocks: bool) -> dict[tuple[Option, Option], float]:
     """By (one, other) the time of the other over that of the one, of those that are compared."""
     ratios: dict[tuple[Option, Option], float] = {}
-    for (base, other), found in pairs.items():
-        if isinstance(found, Launches):
-            log = location(found, in_blocks)
+    for (base, other), launches in pairs.items():
+        if isinstance(launches, Launches):
+            log = location(launches, in_blocks)
             ratios |= {(base, other): math.exp(log), (other, base): math.exp(-log)}
     return ratios
 
@@ -229,18 +229,18 @@ def _bounds(
 
     Empty where none has enough beside the fastest.
     """
-    enough = {key: found for key, found in pairs.items()
-              if isinstance(found, Launches) and min(len(found.base), len(found.other)) >= FEWEST}  # fmt: skip
+    enough = {key: launches for key, launches in pairs.items()
+              if isinstance(launches, Launches) and min(len(launches.base), len(launches.other)) >= FEWEST}  # fmt: skip
     members = {option for key in enough if best in key for option in key}
-    used = {key: found for key, found in enough.items() if members >= {*key}}
-    many = [found for found in used.values() if min(len(found.base), len(found.other)) >= DEPENDENT]
-    if dependent([serial(found.base, found.other, in_blocks) for found in many]):
+    used = {key: launches for key, launches in enough.items() if members >= {*key}}
+    many = [launches for launches in used.values() if min(len(launches.base), len(launches.other)) >= DEPENDENT]
+    if dependent([serial(launches.base, launches.other, in_blocks) for launches in many]):
         return dict.fromkeys(members, ("dependent", False))
     least = of_controls_at_any_time(used) if _until_decided(cells, in_blocks) else of_controls(used, in_blocks)
-    for (base, other), found in used.items():
-        drifts = not in_blocks and drift(found.base, found.other) is not None
+    for (base, other), launches in used.items():
+        drifts = not in_blocks and drift(launches.base, launches.other) is not None
         steps = (cells[other].half_step, cells[base].half_step)
-        hidden = open_to_clock(np.asarray(found.other), np.asarray(found.base), steps)
+        hidden = open_to_clock(np.asarray(launches.other), np.asarray(launches.base), steps)
         for key in ((base, other), (other, base)):
             least[key] = -math.inf if drifts else least[key] - hidden
     out = {option: any(least[other, option] > 0 for other in members if (other, option) in least)
@@ -307,8 +307,8 @@ def _range(sizes: Sequence[AtSize], common: set[Option]) -> Range:
 
     def worst(option: Option) -> tuple[bool, float, Option]:
         own = [size.options[option] for size in sizes]
-        unsteady = any(one.slow_at_times for one in own) or any(option in size.failing for size in sizes)
-        return (unsteady, max(one.bound for one in own), option)
+        unsteady = any(evidence.slow_at_times for evidence in own) or any(option in size.failing for size in sizes)
+        return (unsteady, max(evidence.bound for evidence in own), option)
 
     return Range(tuple(sizes), min(common, key=worst))
 

@@ -103,13 +103,13 @@ def intervals(cells: Sequence[Launches], in_blocks: bool, alpha: float = ALPHA) 
 
     A cell needs at least six launches a side; with fewer, ends may be infinite.
     """
-    made, turn = _question(cells, in_blocks)
-    found = []
-    for one, others in zip(made, _others(made), strict=True):
+    statistics, turn = _question(cells, in_blocks)
+    ends = []
+    for one, others in zip(statistics, _others(statistics), strict=True):
         kept = partial(_kept, one, others, alpha, np.abs)
         low, high = sorted((turn * _end(one, kept, -1.0), turn * _end(one, kept, 1.0)))
-        found.append(Interval(turn * one.value, low, high))
-    return found
+        ends.append(Interval(turn * one.value, low, high))
+    return ends
 
 
 def _question(cells: Sequence[Launches], in_blocks: bool) -> tuple[Sequence[_Cell], float]:
@@ -136,13 +136,13 @@ def excluded(cells: Sequence[Launches], in_blocks: bool, places: Sequence[Sequen
 
     In a small part of its time: the other cells are looked at where a cell alone leaves out a place.
     """
-    made, turn = _question(cells, in_blocks)
+    statistics, turn = _question(cells, in_blocks)
     turned = [turn * np.array(own) for own in places]
-    kept = [_kept(one, _NONE, ALPHA, np.abs, own) for one, own in zip(made, turned, strict=True)]
-    if len(made) > 1 and not all(one.all() for one in kept):
+    kept = [_kept(one, _NONE, ALPHA, np.abs, own) for one, own in zip(statistics, turned, strict=True)]
+    if len(statistics) > 1 and not all(mask.all() for mask in kept):
         kept = [_kept(one, others, ALPHA, np.abs, own)
-                for one, others, own in zip(made, _others(made), turned, strict=True)]  # fmt: skip
-    return [(~one).tolist() for one in kept]
+                for one, others, own in zip(statistics, _others(statistics), turned, strict=True)]  # fmt: skip
+    return [(~mask).tolist() for mask in kept]
 
 
 def bounds(cells: Sequence[dict[int, float]], alpha: float = ALPHA) -> list[Bounds]:
@@ -162,7 +162,7 @@ def _lower_ends(cells: Sequence[_Blocks], alpha: float) -> list[float]:
     What a cell's statistic must exceed at a place is found at some places for all cells, in between by straight lines;
     and at the ends that result and beside them. One of them is 0, so a bound is above 0 only if the test rejects there.
     """
-    values, spreads = np.array([(one.value, max(one.spread, _EQUAL)) for one in cells]).T
+    values, spreads = np.array([(cell.value, max(cell.spread, _EQUAL)) for cell in cells]).T
     new = np.unique(values - spreads * np.geomspace(0.02, 20, _PLACES)[:, None])
     places = np.zeros(1)
     critical = _critical(cells, places, alpha)
@@ -172,7 +172,7 @@ def _lower_ends(cells: Sequence[_Blocks], alpha: float) -> list[float]:
         order = np.argsort(merged := np.concatenate([places, new]))
         critical = np.concatenate([critical, _critical(cells, new, alpha)])[order]
         places = merged[order]
-        ends = np.array([_lower_end(one, places, critical) for one in cells])
+        ends = np.array([_lower_end(cell, places, critical) for cell in cells])
         known = np.isfinite(ends)
         around = ends[known] + beside * (ends - values)[known] * np.array([[-1.0], [0.0], [1.0]])
         new = np.unique(around)
@@ -264,7 +264,7 @@ _Fold = Callable[["NDArray[np.float64]"], "NDArray[np.float64]"]
 
 def _others(cells: Sequence[_Cell]) -> list[NDArray[np.float64]]:
     """For each cell the largest statistic of all others at their locations, [arrangements], as its own share."""
-    own = np.abs([one.scores(one.value) for one in cells])
+    own = np.abs([cell.scores(cell.value) for cell in cells])
     return [one.share_of(np.delete(own, index, axis=0).max(axis=0, initial=-np.inf)) for index, one in enumerate(cells)]
 
 
@@ -609,19 +609,16 @@ def of_controls_at_any_time(
 ) -> dict[tuple[OptionKey, OptionKey], float]:
     """As `bounds.of_controls`, by bets: they hold after every block. Each has its part of `ALPHA`."""
     others = Counter(name for key in pairs for name in key)
-    found = {}
+    bounds = {}
     for (base, other), cell in pairs.items():
         ordered = np.sort(np.log(cell.other) - np.log(cell.base))
-        found[base, other] = _least(ordered, others[other] / ALPHA)
-        found[other, base] = _least(-ordered[::-1], others[base] / ALPHA)
-    return found
+        bounds[base, other] = _least(ordered, others[other] / ALPHA)
+        bounds[other, base] = _least(-ordered[::-1], others[base] / ALPHA)
+    return bounds
 
 
 @cache
 def fewest_wins(n: int, wealth: float) -> int:
     """The least number of n bets that must be won to reach this wealth; n + 1 where all are not enough."""
-    return next((wins for wins in range(n + 1) if _wealth(wins, n) >= wealth), n + 1)
-
-
-def _wealth(wins: int, n: int) -> float:
-    return float(PARTS @ ((1 + STAKES) ** wins * (1 - STAKES) ** (n - wins)))
+    return next((wins for wins in range(n + 1)
+                 if PARTS @ ((1 + STAKES) ** wins * (1 - STAKES) ** (n - wins)) >= wealth), n + 1)  # fmt: skip

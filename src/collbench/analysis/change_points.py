@@ -93,18 +93,18 @@ def statistics(ordered: NDArray[np.float32], least: float, r: float = 0.0) -> tu
     in time, over the one of values whose neighbours have the correlation `r`.
     """
     room = _FAR * spreads(ordered, least)
-    kept = np.clip(ordered, -room, room)
-    n = kept.shape[1]
+    clipped = np.clip(ordered, -room, room)
+    n = clipped.shape[1]
     start, at, stop = splits(n)
     before, after = (at - start).astype(np.float32), (stop - at).astype(np.float32)
-    sums = np.zeros((len(kept), n + 1), np.float32)
-    np.cumsum(kept, axis=1, out=sums[:, 1:])
+    sums = np.zeros((len(clipped), n + 1), np.float32)
+    np.cumsum(clipped, axis=1, out=sums[:, 1:])
     middle = sums[:, at]
-    found = np.abs((middle - sums[:, start]) / before - (sums[:, stop] - middle) / after)
-    found *= np.sqrt(before * after / (before + after))
-    found[0] /= widening(n, r)
-    spread = np.abs(np.diff(kept, axis=1)).mean(axis=1) * np.float32(_OF_MEAN)
-    return np.asarray(found.max(axis=1) / np.maximum(spread, np.float32(least))), int(at[found[0].argmax()])
+    jumps = np.abs((middle - sums[:, start]) / before - (sums[:, stop] - middle) / after)
+    jumps *= np.sqrt(before * after / (before + after))
+    jumps[0] /= widening(n, r)
+    spread = np.abs(np.diff(clipped, axis=1)).mean(axis=1) * np.float32(_OF_MEAN)
+    return np.asarray(jumps.max(axis=1) / np.maximum(spread, np.float32(least))), int(at[jumps[0].argmax()])
 
 
 #: Distances over so many runs are compared with those of neighbours: few, because a change is in more of longer ones.
@@ -258,18 +258,18 @@ def matter(values: NDArray[np.float64], levels: Sequence[Level], margin: float) 
     Neighbours that differ by less become one, the most alike first: of small steps in one direction the sum remains. So
     do those of which one fits best with fewer than `LEAST` values.
     """
-    kept = list(levels)
+    merged = list(levels)
     while True:
         apart = []
-        for index in range(len(kept) - 1):
-            at, holds = _best(values, kept[index], kept[index + 1], spread_of(margin))
-            before, after = replace(kept[index], stop=at), replace(kept[index + 1], start=at)
-            kept[index : index + 2] = before, after
+        for index in range(len(merged) - 1):
+            at, holds = _best(values, merged[index], merged[index + 1], spread_of(margin))
+            before, after = replace(merged[index], stop=at), replace(merged[index + 1], start=at)
+            merged[index : index + 2] = before, after
             apart.append(abs(_level(values, after) - _level(values, before)) if holds else 0.0)
         if not apart or min(apart) > math.log1p(margin):
-            return tuple(kept)
+            return tuple(merged)
         least = int(np.argmin(apart))
-        kept[least : least + 2] = [replace(kept[least], stop=kept[least + 1].stop)]
+        merged[least : least + 2] = [replace(merged[least], stop=merged[least + 1].stop)]
 
 
 def _level(values: NDArray[np.float64], level: Level) -> float:
@@ -326,22 +326,22 @@ def outside(traces: Sequence[Trace], levels: Sequence[Sequence[Level]], margin: 
     for number, trace in enumerate(traces):
         if len(trace.values) >= FEWEST:
             groups.setdefault(int(trace.runs[-1]), []).append(number)
-    found: dict[int, float] = {}
+    ratio_of: dict[int, float] = {}
     for last, cells in groups.items():
         away = {
             cell: np.concatenate([of[level.start : level.stop] - _level(of, level) for level in levels[cell]])
             for cell, of in ((cell, traces[cell].values) for cell in cells)
         }
-        ratios = {cell: _over_others(own, margin) for cell, own in away.items()}
+        ratios = {cell: _over_others(ratio, margin) for cell, ratio in away.items()}
         largest, measured = np.zeros(last + 1), np.zeros(last + 1)
-        for cell, own in ratios.items():
-            largest[traces[cell].runs] = np.maximum(largest[traces[cell].runs], own)
+        for cell, ratio in ratios.items():
+            largest[traces[cell].runs] = np.maximum(largest[traces[cell].runs], ratio)
             measured[traces[cell].runs] += 1
         others = largest[np.flatnonzero(measured >= _SHARE * len(cells))[:-2]]
         factor = max(1.0, len(groups) / (ALPHA * (len(others) + 1)))
         bound = max(1.0, factor * float(others.max(initial=0.0)))
-        found |= {cell: float(np.exp(away[cell][-1])) for cell, own in ratios.items() if own[-1] > bound}
-    return dict(sorted(found.items(), key=lambda one: -abs(np.log(one[1]))))
+        ratio_of |= {cell: float(np.exp(away[cell][-1])) for cell, ratio in ratios.items() if ratio[-1] > bound}
+    return dict(sorted(ratio_of.items(), key=lambda one: -abs(np.log(one[1]))))
 
 
 def _over_others(away: NDArray[np.float64], margin: float) -> NDArray[np.float64]:

@@ -133,14 +133,17 @@ def _of_question(used: Sequence[tuple[Pair, Alike]], margin: float, in_blocks: b
     until_decided = in_blocks and any(pair.base.until_decided for pair, _ in used)
     ratios = _until_decided(used) if until_decided else _fixed(used, in_blocks)
     sizes = sum(until_decided or ratio.interval is not None for ratio in ratios)
-    found = [
+    comparisons = [
         _compared(pair, both, ratio, sizes, margin, in_blocks) for (pair, both), ratio in zip(used, ratios, strict=True)
     ]
-    if not dependent([one.serial for one in found if min(one.launches) >= DEPENDENT]):
-        return found
+    if not dependent([comparison.serial for comparison in comparisons if min(comparison.launches) >= DEPENDENT]):
+        return comparisons
     why = Reason("dependent")
-    return [replace(one, verdict="unclear", why=why, launches_more=None) if one.verdict != "unclear" else one
-            for one in found]  # fmt: skip
+    return [
+        comparison if comparison.verdict == "unclear"
+        else replace(comparison, verdict="unclear", why=why, launches_more=None)
+        for comparison in comparisons
+    ]  # fmt: skip
 
 
 def _until_decided(used: Sequence[tuple[Pair, Alike]]) -> list[Estimate]:
@@ -152,17 +155,17 @@ def _until_decided(used: Sequence[tuple[Pair, Alike]]) -> list[Estimate]:
 def _fixed(used: Sequence[tuple[Pair, Alike]], in_blocks: bool) -> list[Estimate]:
     """Ratios of a question; with fewer than `FEWEST` launches a side without an interval, and not among the others."""
     launches = [Launches(*both[:4]) for _, both in used]
-    enough = [one for one in launches if min(len(one.base), len(one.other)) >= FEWEST]
+    enough = [launch for launch in launches if min(len(launch.base), len(launch.other)) >= FEWEST]
     several = len({question_of(pair) for pair, _ in used}) > 1
     at_once = intervals_of_sides if several else intervals
     known = iter(at_once(enough, in_blocks) if enough else ())
-    found = []
+    estimates = []
     for one, (pair, _) in zip(launches, used, strict=True):
         n = min(len(one.base), len(one.other))
         value, *ends = next(known) if n >= FEWEST else (location(one, in_blocks),)
         hidden = open_to_clock(np.asarray(one.other), np.asarray(one.base), half_steps(pair))
-        found.append(in_logarithms(Estimate(value, (ends[0], ends[1]) if ends else None, n), hidden))
-    return found
+        estimates.append(in_logarithms(Estimate(value, (ends[0], ends[1]) if ends else None, n), hidden))
+    return estimates
 
 
 #: From so many launches on it can be seen whether they depend on those before them, and then there is no verdict.

@@ -114,15 +114,17 @@ class JudgedConclusion:
 
     @property
     def evidence(self) -> tuple[Evidence, ...]:
-        return (*(one for part in self.parts for one in part.evidence), *self.beside)
+        return (*(evidence for part in self.parts for evidence in part.evidence), *self.beside)
 
     @property
     def deciding(self) -> Evidence | None:
         """Of the cells with the conclusion's verdict the one that agrees least; of supporting ones if too few do."""
         for verdict in (self.verdict, "holds here") if self.verdict != "not measured" else ():
-            found = [one for one in self.evidence if one.verdict == verdict and one.ratio is not None]
-            if found:
-                return max(found, key=lambda one: one.beyond)
+            evidences = [
+                evidence for evidence in self.evidence if evidence.verdict == verdict and evidence.ratio is not None
+            ]
+            if evidences:
+                return max(evidences, key=lambda one: one.beyond)
         return None
 
     @property
@@ -157,7 +159,7 @@ def judge(paper: Paper, kind: ContainerKind, margin: float = MARGIN) -> list[Jud
     Raises:
         RequestError: SciPy is not installed.
     """
-    return [_judged(one, kind, margin) for one in paper.conclusions]
+    return [_judged(conclusion, kind, margin) for conclusion in paper.conclusions]
 
 
 def planned_conclusions(paper: Paper, items: Sequence[Item]) -> list[JudgedConclusion]:
@@ -168,16 +170,23 @@ def planned_conclusions(paper: Paper, items: Sequence[Item]) -> list[JudgedConcl
         measured.setdefault(item.case.without(near), set()).add((item.case.where.on_host, item["affinity"]))
 
     def planned(part: ClaimPart) -> PartVerdict:
-        sides = [(one.base, one.other) for one in opposed(items, part) if not part.growth or _fewer(items, part, one)]
+        sides = [
+            (opposition.base, opposition.other)
+            for opposition in opposed(items, part)
+            if not part.growth or _fewer(items, part, opposition)
+        ]
         if part.than is None:  # on the host, or far from its memory in a container
             other = {"policy": (True, "near"), "affinity": (False, "far")}[part.by]
             sides = [(one, one) for one in items if part.of.takes(one) and not one.case.where.on_host
                      and one["affinity"] == "near" and other in measured[one.case.without(near)]]  # fmt: skip
         usable = [Evidence(pair, "unclear") for pair in sides if part.crowded or not any(one.crowded for one in pair)]
-        absent = tuple(one for one in part.selectors if not any(map(one.takes, items)))
+        absent = tuple(selector for selector in part.selectors if not any(map(selector.takes, items)))
         return _counted(part, usable, absent)
 
-    return [JudgedConclusion(one, "unclear", tuple(map(planned, one.parts))) for one in paper.conclusions]
+    return [
+        JudgedConclusion(conclusion, "unclear", tuple(map(planned, conclusion.parts)))
+        for conclusion in paper.conclusions
+    ]
 
 
 def _judged(conclusion: Conclusion, kind: ContainerKind, margin: float) -> JudgedConclusion:
@@ -218,12 +227,12 @@ def _compared(
     by_run: dict[str, dict[int, Opposed]] = {}
     for one in cells:
         by_run.setdefault(one.base.run, {})[id(one)] = one
-    found: dict[int, Comparison] = {}
+    comparison_of: dict[int, Comparison] = {}
     for own in by_run.values():
         pairs = [one.pair for one in own.values() if one.pair is not None]
         in_blocks = next(iter(own.values())).base.in_blocks
-        found |= dict(zip(own, compare(pairs, margin, in_blocks, question), strict=True))
-    return found
+        comparison_of |= dict(zip(own, compare(pairs, margin, in_blocks, question), strict=True))
+    return comparison_of
 
 
 def _of_part(
@@ -239,11 +248,11 @@ def _of_part(
     else:
         evidence = [_tested(_read(one, compared[id(one)], part.of), part, groups) for one in own]
     if part.lacking:
-        evidence = [replace(one, verdict="not measured") for one in evidence]
-    there = [any(map(one.takes, kind.items)) for one in part.selectors] if part.than else [own, *others]
+        evidence = [replace(item, verdict="not measured") for item in evidence]
+    there = [any(map(selector.takes, kind.items)) for selector in part.selectors] if part.than else [own, *others]
     absent = tuple(one for one, known in zip(part.selectors, there, strict=True) if not known)
     held = [replace(one, verdict=None) for one in chain.from_iterable(groups)]
-    refused = {key: why for key, why in kind.refused.items() if any(key[1] == one.workload for one in absent)}
+    refused = {key: why for key, why in kind.refused.items() if any(key[1] == selector.workload for selector in absent)}
     return replace(_counted(part, evidence, absent, held), refused=refused)
 
 
@@ -255,7 +264,7 @@ def _counted(
     for one in evidence:
         if (cell := part.cell(one.sides[1], one.sides[0])) is not None:
             cells.setdefault(cell, []).append(one)
-    known = ([one.verdict for one in group if one.verdict != "not measured"] for group in cells.values())
+    known = ([item.verdict for item in group if item.verdict != "not measured"] for group in cells.values())
     usable = [decide(own.count("holds here"), own.count("does not hold here"), len(own), part.needs)
               for own in known if own]  # fmt: skip
     total = max(part.total, len(usable))
@@ -263,7 +272,7 @@ def _counted(
     verdict = decide(support, against, total, part.needs) if usable and not part.lacking else "not measured"
     missing = {
         name: lacking for number, (name, values) in enumerate(part.grid.items()) if not isinstance(values, int)
-        and cells and (lacking := tuple(one for one in values if one not in {cell[number] for cell in cells}))
+        and cells and (lacking := tuple(value for value in values if value not in {cell[number] for cell in cells}))
     }  # fmt: skip
     kept = (*chain.from_iterable(cells.values()), *held)
     return PartVerdict(part, verdict, total, support, against, len(usable) - support - against, kept, missing, absent)
@@ -281,45 +290,45 @@ def _read(one: Opposed, comparison: Comparison, selector: Selector, part: ClaimP
     """A cell whose verdict is open, or that is no evidence; of a claim with its `part`."""
     base, why = comparison.pair.base, comparison.why
     figures = {name: base.figures[name] for name in selector.figures if name in base.figures}
-    found = Evidence((one.base, one.other), "unclear", comparison.ratio, comparison=comparison, figures=figures)
+    evidence = Evidence((one.base, one.other), "unclear", comparison.ratio, comparison=comparison, figures=figures)
     if comparison.ratio is None:
-        return replace(found, verdict="not measured", reason="not comparable", why=why)
+        return replace(evidence, verdict="not measured", reason="not comparable", why=why)
     if devices := two_devices(comparison.pair):
-        return replace(found, verdict="not measured", reason="devices", detail=devices)
+        return replace(evidence, verdict="not measured", reason="devices", detail=devices)
     if part is not None and not part.crowded and (one.base.crowded or one.other.crowded):
-        return replace(found, verdict="not measured", reason="crowded")
+        return replace(evidence, verdict="not measured", reason="crowded")
     if part is None and not comparison.blocks:
-        return replace(found, reason="not alternated")
+        return replace(evidence, reason="not alternated")
     doubted = comparison.ratio.interval is None or why.kind == "dependent"
-    return replace(found, reason="launches", why=why) if doubted else found
+    return replace(evidence, reason="launches", why=why) if doubted else evidence
 
 
-def _tested(found: Evidence, part: ClaimPart, references: Sequence[Sequence[Evidence]]) -> Evidence:
+def _tested(evidence: Evidence, part: ClaimPart, references: Sequence[Sequence[Evidence]]) -> Evidence:
     """Whether Diff% lies within bounds; or further from 0 than those of all references, which must be known."""
-    sizes = _sizes(found, part.of)
-    if found.ratio is None or found.ratio.interval is None or sizes is None:
-        return found
+    sizes = _sizes(evidence, part.of)
+    if evidence.ratio is None or evidence.ratio.interval is None or sizes is None:
+        return evidence
     verdict: ConclusionVerdict = "unclear"
     if part.diff_percent is not None:
-        (low, high), value, ends = _limits(part), found.ratio.value, found.ratio.interval
+        (low, high), value, ends = _limits(part), evidence.ratio.value, evidence.ratio.interval
         if ends[1] < low or high < ends[0]:
             verdict = "does not hold here"
-        elif found.ratio.within(low, high):
+        elif evidence.ratio.within(low, high):
             verdict = "holds here"
         beyond = max(math.log(low / value) if low else -math.inf, -math.log(high / value))
-        return replace(found, verdict=verdict, beyond=beyond)
+        return replace(evidence, verdict=verdict, beyond=beyond)
     nearest, middle, furthest = sizes
     groups = zip(part.more_than, references, strict=True)
-    others = [_sizes(one, selector) for selector, group in groups for one in group]
+    others = [_sizes(item, selector) for selector, group in groups for item in group]
     known = [size for size in others if size is not None]
     beyond = max((size[1] for size in known), default=0.0) - middle
     if any(furthest < low for low, *_ in known):
         verdict = "does not hold here"
     elif None in others or not all(references):
-        return replace(found, reason="references")
+        return replace(evidence, reason="references")
     elif all(nearest > high for *_, high in known):
         verdict = "holds here"
-    return replace(found, verdict=verdict, beyond=beyond)
+    return replace(evidence, verdict=verdict, beyond=beyond)
 
 
 def _limits(part: ClaimPart) -> tuple[float, float]:
@@ -330,11 +339,12 @@ def _limits(part: ClaimPart) -> tuple[float, float]:
     return 0.0 if high is None else 1 - high / 100, math.inf if low is None else 1 - low / 100
 
 
-def _sizes(found: Evidence, selector: Selector) -> tuple[float, float, float] | None:
+def _sizes(evidence: Evidence, selector: Selector) -> tuple[float, float, float] | None:
     """|Diff%|: the least, that of the ratio, and the largest of an interval; None where it cannot be relied on."""
-    if found.ratio is None or found.ratio.interval is None or found.reason:
+    if evidence.ratio is None or evidence.ratio.interval is None or evidence.reason:
         return None
-    value, low, high = (diff_percent(one, selector.shown) for one in (found.ratio.value, *found.ratio.interval))
+    ratios = (evidence.ratio.value, *evidence.ratio.interval)
+    value, low, high = (diff_percent(ratio, selector.shown) for ratio in ratios)
     distances = sorted((abs(low), abs(high)))
     return 0.0 if low * high <= 0 else distances[0], abs(value), distances[1]
 
@@ -364,26 +374,26 @@ def opposed(items: Sequence[Item], part: ClaimPart) -> Iterator[Opposed]:
 
 
 def _of_claim(part: ClaimPart, one: Opposed, comparison: Comparison) -> Evidence:
-    found = _read(one, comparison, part.of, part)
-    if found.ratio is None or found.verdict == "not measured":
-        return found
-    beyond = math.log(found.ratio.value) * (1 if part.faster else -1)
+    evidence = _read(one, comparison, part.of, part)
+    if evidence.ratio is None or evidence.verdict == "not measured":
+        return evidence
+    beyond = math.log(evidence.ratio.value) * (1 if part.faster else -1)
     verdict: ConclusionVerdict = (
         "holds here" if (comparison.verdict == "faster") == part.faster else "does not hold here"
     )
-    return replace(found, verdict="unclear" if comparison.verdict == "unclear" else verdict, beyond=beyond)
+    return replace(evidence, verdict="unclear" if comparison.verdict == "unclear" else verdict, beyond=beyond)
 
 
 def _growths(part: ClaimPart, items: Sequence[Item], cells: Iterable[Opposed]) -> list[Evidence]:
     """Growth from few to many workers: that of the side that is said to grow less, over that of the other."""
     questions: dict[object, list[tuple[tuple[Item, ...], Launches]]] = {}
-    for one in cells:
-        sides = (one.base, one.other, *_fewer(items, part, one))
-        medians = together([item.cell for item in sides if item.cell is not None], one.base.in_blocks)
+    for cell in cells:
+        sides = (cell.base, cell.other, *_fewer(items, part, cell))
+        medians = together([item.cell for item in sides if item.cell is not None], cell.base.in_blocks)
         if len(sides) == 4 and len(medians) >= FEWEST:
             of, over = medians[:, 1] * medians[:, 2], medians[:, 0] * medians[:, 3]
             launches = Launches(over.tolist(), of.tolist(), *[range(len(medians))] * 2)
-            questions.setdefault((one.base.run, one.base.case.workload), []).append((sides, launches))
+            questions.setdefault((cell.base.run, cell.base.case.workload), []).append((sides, launches))
     found = []
     for own in questions.values():
         known = intervals_of_sides([launches for _, launches in own], own[0][0][0].in_blocks)
@@ -403,8 +413,8 @@ def _fewer(items: Sequence[Item], part: ClaimPart, one: Opposed) -> tuple[Item, 
     def of_any_size(item: Item) -> object:
         return item.run, item.library, item.case.without(("ranks",))
 
-    found: list[Item] = []
+    smaller: list[Item] = []
     for side in (one.base, one.other) if one.other["workers"] == many else ():
         alike = (item for item in items if item["workers"] == few and of_any_size(item) == of_any_size(side))
-        found += [item for item in [next(alike, None)] if item is not None]
-    return tuple(found) if len(found) == 2 else ()
+        smaller += [item for item in [next(alike, None)] if item is not None]
+    return tuple(smaller) if len(smaller) == 2 else ()

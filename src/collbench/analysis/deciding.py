@@ -90,15 +90,15 @@ def questions(cells: Sequence[Cell]) -> dict[str, list[Pair]]:
     varying = [
         name for name in dict.fromkeys((*_OF_PLACE, *_OTHERS)) if name in FACTORS and FACTORS[name].varies(cases)
     ]
-    found: dict[str, list[Pair]] = {}
+    pairs_of: dict[str, list[Pair]] = {}
     base_of = dict[int, int]()
     for name in (name for name in _OF_PLACE if name in varying):
         pairs = opposed(cells, FACTORS[name])
-        found[name] = [pair for pair in pairs if base_of.get(id(pair.base), -1) != base_of.get(id(pair.other), -2)]
-        base_of |= {id(pair.other): id(pair.base) for pair in found[name]}
+        pairs_of[name] = [pair for pair in pairs if base_of.get(id(pair.base), -1) != base_of.get(id(pair.other), -2)]
+        base_of |= {id(pair.other): id(pair.base) for pair in pairs_of[name]}
     for name in (name for name in varying if name not in (*_OF_PLACE, "engine")):
-        found[name] = opposed(cells, FACTORS[name])
-    return {name: pairs for name, pairs in found.items() if pairs}
+        pairs_of[name] = opposed(cells, FACTORS[name])
+    return {name: pairs for name, pairs in pairs_of.items() if pairs}
 
 
 def standing(cells: Sequence[Cell], blocks: int, most: int, margin: float = MARGIN) -> list[PairStatus]:
@@ -120,11 +120,11 @@ def standing_of_sides(cells: Sequence[Cell], blocks: int, most: int, margins: Ma
     Raises:
         RequestError: SciPy is not installed.
     """
-    found = []
+    statuses = []
     for comparison in bounded(compare(opposed(cells, FACTORS["side"])), margins):
         margin = margin_of(margins, comparison.pair.base.case)
-        found.append(PairStatus("side", comparison, _state_of_sides(comparison, blocks, most, margin)))
-    return found
+        statuses.append(PairStatus("side", comparison, _state_of_sides(comparison, blocks, most, margin)))
+    return statuses
 
 
 def _state_of_sides(comparison: Comparison, blocks: int, most: int, margin: float) -> PairState:
@@ -136,9 +136,9 @@ def _state_of_sides(comparison: Comparison, blocks: int, most: int, margin: floa
 
 def still_open(found: Iterable[PairStatus]) -> Iterator[Cell]:
     """Both sides of every comparison that more launches can decide."""
-    for one in found:
-        if one.state == "open":
-            yield from (one.pair.base, one.pair.other)
+    for comparison in found:
+        if comparison.state == "open":
+            yield from (comparison.pair.base, comparison.pair.other)
 
 
 def state_of(comparison: Comparison, blocks: int, most: int, margin: float) -> PairState:
@@ -147,10 +147,10 @@ def state_of(comparison: Comparison, blocks: int, most: int, margin: float) -> P
         return "open" if blocks < TRIED or _may_agree(comparison.pair, most - blocks) else "impossible"
     if comparison.verdict != "unclear":
         return "decided"
-    both = alike(undisturbed(comparison.pair, True)[0], True)
-    if len(both.base) < FEWEST:
+    launches = alike(undisturbed(comparison.pair, True)[0], True)
+    if len(launches.base) < FEWEST:
         return "open"
-    logs = [math.log(b / a) for a, b in zip(both.base, both.other, strict=True)]
+    logs = [math.log(b / a) for a, b in zip(launches.base, launches.other, strict=True)]
     chance = chance_of_verdict(logs, most - blocks, margin, max(comparison.sizes, 1))
     return "open" if chance >= LEAST_CHANCE else "hopeless"
 
@@ -159,8 +159,8 @@ def _may_agree(pair: Pair, later: int) -> bool:
     """Whether so many later blocks can give enough in which both sides are measured, and in one way."""
     if pair.base.wrong or pair.other.wrong or not pair.base.medians or not pair.other.medians:
         return False
-    both = alike(undisturbed(pair, True)[0], True)
-    if both.base and not both.refused:
+    launches = alike(undisturbed(pair, True)[0], True)
+    if launches.base and not launches.refused:
         return False  # something else is the reason
     base, other = (dict(zip(cell.launches, cell.ways, strict=True)) for cell in (pair.base, pair.other))
     agreed = sum(not apart(base[n], other[n], pair.free) for n in base.keys() & other.keys())

@@ -76,7 +76,7 @@ def unlike(observed: Observed) -> dict[str, str]:
 def _of_manifest(manifest: Manifest) -> dict[str, str]:
     hosts = manifest.hosts
     protocol = manifest.protocol
-    given = manifest.experiment.allocation if manifest.experiment else None  # by a resource manager
+    allocation = manifest.experiment.allocation if manifest.experiment else None  # by a resource manager
     return {
         "host": _all(host.name for host in hosts),
         "boot": _all(host.boot_id or "" for host in hosts),
@@ -92,8 +92,10 @@ def _of_manifest(manifest: Manifest) -> dict[str, str]:
         "gpu": _all(f"{len(host.gpus)} x {_all(gpu.name for gpu in host.gpus)}" for host in hosts if host.gpus),
         "gpu-driver": _all(gpu.driver or "" for host in hosts for gpu in host.gpus),
         "engine": manifest.experiment.engine if manifest.experiment else "",
-        "allocation": f"job {given.job} in partition {given.partition} on {given.nodes}" if given else "",
-        "job-options": " ".join(sorted(given.options)) if given else "",
+        "allocation": f"job {allocation.job} in partition {allocation.partition} on {allocation.nodes}"
+        if allocation
+        else "",
+        "job-options": " ".join(sorted(allocation.options)) if allocation else "",
         "collbench": manifest.collbench,
         "launcher": manifest.launcher,
         "granted-thread-level": manifest.thread_level.get("granted", ""),
@@ -115,18 +117,21 @@ def software(
     """
     side: Image | None = None
     if manifest.experiment is not None and image is not None:
-        kept = manifest.experiment.environments if on_host else manifest.experiment.images
-        side = next((stack for stack in kept if (stack.name, stack.side) == (image, of_side)), None)
+        stacks = manifest.experiment.environments if on_host else manifest.experiment.images
+        side = next((stack for stack in stacks if (stack.name, stack.side) == (image, of_side)), None)
     libraries, packages, python = manifest.libraries, manifest.packages, manifest.python
     variables = manifest.environment
     if side is not None:
         libraries, packages, python = side.libraries, side.packages, side.python or ""
         variables = variables if side.environment is None else side.environment
     if users is not None:
-        libraries = tuple(one for one in libraries if _counts(one, users, backend))
+        libraries = tuple(library for library in libraries if _counts(library, users, backend))
     facts = {
         # a BLAS with the kernel that it chose, which says more than its version
-        "library": _all(f"{one.name} {one.version}{f' ({one.kernel})' if one.kernel else ''}" for one in libraries),
+        "library": _all(
+            f"{library.name} {library.version}{f' ({library.kernel})' if library.kernel else ''}"
+            for library in libraries
+        ),
         "library-file": _all(_file(library, paths=side is None) for library in libraries),
         "packages": _all(f"{name} {version}" for name, version in packages.items()),
         "python": python,

@@ -77,7 +77,7 @@ def sides_of(manifest: Manifest, where: str) -> GateSides:
     experiment = manifest.experiment
     software = () if experiment is None else (*experiment.images, *experiment.environments)
     base, other = (
-        _side(name, side, tuple(one for one in software if one.side == name))
+        _side(name, side, tuple(item for item in software if item.side == name))
         for name, side in zip(SIDES, of_plan, strict=True)
     )
     return base, other
@@ -85,7 +85,7 @@ def sides_of(manifest: Manifest, where: str) -> GateSides:
 
 def _side(name: str, side: Side, software: tuple[Image, ...]) -> GateSide:
     """With the hashes of the library files that the side puts in front."""
-    hashes = {path: sha256 for one in software for path, sha256 in one.files.items()}
+    hashes = {path: sha256 for item in software for path, sha256 in item.files.items()}
     return GateSide(name, side, {path: hashes.get(path, "") for path in (*side.libraries, *side.preload)}, software)
 
 
@@ -123,7 +123,7 @@ def _of_libraries(sides: GateSides) -> Iterator[Cause]:
     if any(name.startswith(_LOADER) for side in sides for name in side.variables):
         return
     for of_base, of_other in zip(*(side.software for side in sides), strict=False):
-        theirs = {(one.name, one.used_by): one for one in of_other.libraries}
+        theirs = {(library.name, library.used_by): library for library in of_other.libraries}
         for one in of_base.libraries:
             two = theirs.get((one.name, one.used_by))
             watched = two is not None and (_is_watched(sides, one) or _is_watched(sides, two))
@@ -139,16 +139,16 @@ def _is_watched(sides: GateSides, library: Library) -> bool:
 
 def not_loaded(sides: GateSides, side: GateSide, cell: Cell) -> Cause | None:
     """Why it is not known that ranks loaded the files of their side, or one file of those of the other; else None."""
-    told = [found for note in cell.notes if (found := read(note)) is not None]
+    libraries = [found for note in cell.notes if (found := read(note)) is not None]
     watched = watched_of(sides)
-    wanted = {stem: (path, side.files[path]) for path in side.files for stem in watched
+    own_files = {stem: (path, side.files[path]) for path in side.files for stem in watched
               if Path(path).name.startswith(stem)}  # fmt: skip
     for stem in watched:
-        loaded = [one for one in told if one.name == stem]
+        loaded = [library for library in libraries if library.name == stem]
         if not loaded:
             return Cause("not told", (side.name, stem))
-        path, sha256 = wanted.get(stem, ("", ""))
-        others = [one for one in loaded if one.sha256 != sha256 and path]
+        path, sha256 = own_files.get(stem, ("", ""))
+        others = [library for library in loaded if library.sha256 != sha256 and path]
         if others and not others[0].path:
             return Cause("none loaded", (side.name, stem, path))
         if others:
@@ -227,17 +227,17 @@ def doubt_on(
     sides: GateSides, cells: Cells, comparison: Comparison | None, planned: int, drifting: bool
 ) -> list[Doubt]:  # fmt: skip
     """Every doubt on a cell, the gravest first. `planned` are the launches that a side should have; 0: any number."""
-    found = [*_not_measured(cells)]
-    if not found:
-        found = [
+    doubts = [*_not_measured(cells)]
+    if not doubts:
+        doubts = [
             Doubt("not verified", (why,))
             for side, cell in zip(sides, cells, strict=True)
             if cell is not None and (why := not_loaded(sides, side, cell))
         ]
-    if comparison is not None and not found:
-        found = [*_of_comparison(comparison), *_of_launches(comparison, planned)]
-        found += [Doubt("drift")] if drifting else []
-    return sorted(found, key=lambda one: one.rank)
+    if comparison is not None and not doubts:
+        doubts = [*_of_comparison(comparison), *_of_launches(comparison, planned)]
+        doubts += [Doubt("drift")] if drifting else []
+    return sorted(doubts, key=lambda one: one.rank)
 
 
 def _not_measured(cells: Cells) -> Iterator[Doubt]:
@@ -332,8 +332,8 @@ def _complete(launches: Sequence[tuple[int, int]]) -> int:
 
     A cell that was decided is not in the block that was begun last, nor in the one before.
     """
-    begun = max((max(sides) for sides in launches), default=0)
-    return min((min(sides) for sides in launches if max(sides) >= begun - 1), default=0)
+    last = max((max(sides) for sides in launches), default=0)
+    return min((min(sides) for sides in launches if max(sides) >= last - 1), default=0)
 
 
 AnswerState = Literal["broken", "loss", "no loss", "no answer"]
@@ -382,17 +382,17 @@ class Judgement:
 
     def of(self, state: AnswerState) -> list[Answer]:
         """Those in this state: by their size, and with a doubt by how grave it is."""
-        found = [one for one in self.answers if one.state == state]
+        answers = [answer for answer in self.answers if answer.state == state]
         if state in ("broken", "no answer"):
-            return sorted(found, key=lambda one: one.doubt.rank if one.doubt else 0)
-        return sorted(found, key=lambda one: -ratio_of(one))
+            return sorted(answers, key=lambda one: one.doubt.rank if one.doubt else 0)
+        return sorted(answers, key=lambda one: -ratio_of(one))
 
     @property
     def code(self) -> int:
         """The exit code: 4 of an interrupted gate, 1 where anything is lost or broken, else 4 without all answers."""
         if self.unfinished is not None:
             return UNANSWERED
-        states = {one.state for one in self.answers}
+        states = {answer.state for answer in self.answers}
         if states & {"broken", "loss"}:
             return LOST
         return PASSED if states == {"no loss"} else UNANSWERED
@@ -420,10 +420,10 @@ def judge(
     software = tuple(text for text in verified.asked if not text.startswith("env:"))  # variables are in the titles
     cases = [(case.having(side=SIDES[0]), case.having(side=SIDES[1])) for case in plan.cells]
     of_base, of_other = (planned_cells(run, [pair[number] for pair in cases]) for number in range(2))
-    both = list(zip(of_base, of_other, strict=True))
+    cell_pairs = list(zip(of_base, of_other, strict=True))
     measured = {
         pair: Pair(one, two, *SIDES, asked=software)
-        for pair, (one, two) in zip(cases, both, strict=True)
+        for pair, (one, two) in zip(cases, cell_pairs, strict=True)
         if one is not None and two is not None
     }
     found = compare(list(measured.values()))
@@ -432,13 +432,15 @@ def judge(
     experiment = manifest.experiment
     planned = 0 if experiment is None or experiment.until == "decided" else experiment.launches
     answers = []
-    for pair, cells in zip(cases, both, strict=True):
+    for pair, cells in zip(cases, cell_pairs, strict=True):
         comparison = compared.get(pair)
-        doubts = [one for one in doubt_on(sides, cells, comparison, planned, drifting) if one.name not in accepted]
+        doubts = [
+            doubt for doubt in doubt_on(sides, cells, comparison, planned, drifting) if doubt.name not in accepted
+        ]
         most, margin = experiment.launches if experiment else 0, margin_of(margins, pair[0])
         answers.append(_answer(pair, comparison, margin, refused, doubts, most))
     same = equal_sides(sides, run)
-    early = unfinished(both, experiment) if interrupted else None
+    early = unfinished(cell_pairs, experiment) if interrupted else None
     return Judgement(plan, sides, margins, tuple(answers), verified.asked, refused, tuple(sorted(accepted)), same,
                      early, run.name, manifest.created)  # fmt: skip
 
@@ -450,7 +452,7 @@ def _answer(
     answer = Answer(*cases, comparison, "no answer", margin)
     if refused:
         return replace(answer, doubt=Doubt("not verified", (refused[0],)))
-    grave = [one for one in doubts if one.voids]
+    grave = [doubt for doubt in doubts if doubt.voids]
     if grave:
         return replace(answer, state="broken" if grave[0].name == "broken" else "no answer", doubt=grave[0])
     if comparison is not None and slower(comparison, margin):
@@ -490,7 +492,7 @@ def bounded(comparisons: Sequence[Comparison], margins: Margins) -> list[Compari
     Cells are tested together at places that are as far from the margin of each.
     """
     logs = {index: found for index, one in enumerate(comparisons) if len(found := _logs(one)) >= FEWEST}
-    until_decided = any(one.pair.base.until_decided for one in comparisons)
+    until_decided = any(comparison.pair.base.until_decided for comparison in comparisons)
     margin = {index: margin_of(margins, comparisons[index].pair.base.case) for index in logs}
     beyond = [{block: log - math.log1p(margin[index]) for block, log in of.items()} for index, of in logs.items()]
     of_cells = (bounds_at_any_time if until_decided else bounds)(beyond) if logs else ()
@@ -508,15 +510,15 @@ def _logs(comparison: Comparison) -> dict[int, float]:
     return {} if comparison.ratio is None else log_ratios(Launches(*both[:4]))
 
 
-def _by_bounds(comparison: Comparison, known: Bounds, cells: int, margin: float) -> Comparison:
+def _by_bounds(comparison: Comparison, bounds: Bounds, cells: int, margin: float) -> Comparison:
     was = comparison.ratio
     assert was is not None
-    ratio = in_logarithms(Estimate(known.value, (known.lower, known.upper), was.n), was.resolution)
-    found = replace(comparison, ratio=ratio, sizes=cells, launches_more=None)
-    if slower(found, margin) or no_slower(found, margin) or comparison.pair.base.until_decided:
-        return found
-    more = None if hidden_by_clock(ratio, margin) else _launches_more(known, ratio.n, margin)
-    return replace(found, launches_more=more, why=Reason("launches", (more,)))
+    ratio = in_logarithms(Estimate(bounds.value, (bounds.lower, bounds.upper), was.n), was.resolution)
+    bounded = replace(comparison, ratio=ratio, sizes=cells, launches_more=None)
+    if slower(bounded, margin) or no_slower(bounded, margin) or comparison.pair.base.until_decided:
+        return bounded
+    more = None if hidden_by_clock(ratio, margin) else _launches_more(bounds, ratio.n, margin)
+    return replace(bounded, launches_more=more, why=Reason("launches", (more,)))
 
 
 #: How many times as far from the margin as the bound is from the location the latter must lie, so that the bound is on
@@ -524,9 +526,9 @@ def _by_bounds(comparison: Comparison, known: Bounds, cells: int, margin: float)
 _AMPLE = 1.512
 
 
-def _launches_more(known: Bounds, n: int, margin: float) -> int | None:
+def _launches_more(bounds: Bounds, n: int, margin: float) -> int | None:
     """How many more blocks bring the bound nearer to the location than the margin is; None of too many."""
-    apart = math.log1p(margin) - known.value
-    bound = known.upper - known.value if apart > 0 else known.value - known.lower
-    needed = n * (_AMPLE * bound / apart) ** 2 if apart else math.inf
+    distance = math.log1p(margin) - bounds.value
+    bound = bounds.upper - bounds.value if distance > 0 else bounds.value - bounds.lower
+    needed = n * (_AMPLE * bound / distance) ** 2 if distance else math.inf
     return max(math.ceil(needed - n), 1) if needed - n <= MOST else None

@@ -92,8 +92,8 @@ def _read(path: Path, given: Sequence[str]) -> tuple[tuple[TimedRun, ...], tuple
             left_out.append(why.removesuffix("."))
             continue
         try:
-            kept = given_cells(observed, parse_given(given, own_axes(observed.cells))) if given else observed
-            entries = {case: entry for case, entry in run.entries.items() if case in kept.cells}
+            chosen = given_cells(observed, parse_given(given, own_axes(observed.cells))) if given else observed
+            entries = {case: entry for case, entry in run.entries.items() if case in chosen.cells}
             runs.append(replace(run, entries=entries))
         except RequestError as error:
             refused.append(str(error))
@@ -119,9 +119,9 @@ def _folders(path: Path, left_out: list[str]) -> Iterator[Path]:
 
 def _timed(name: str, observed: Observed) -> TimedRun:
     """Raises RequestError where it holds no records, other things than launches of one run, or no time."""
-    if apart := environment.unlike(observed):
-        said = "; ".join(f"{fact} {values}" for fact, values in apart.items())
-        raise RequestError(f"{observed.name}: the runs in it are not launches of the same ({said})")
+    if differences := environment.unlike(observed):
+        text = "; ".join(f"{fact} {values}" for fact, values in differences.items())
+        raise RequestError(f"{observed.name}: the runs in it are not launches of the same ({text})")
     times = [_time(observed.name, manifest.created) for manifest in observed.manifests]
     launched = any(manifest.experiment is not None for manifest in observed.manifests)
     if len(times) > 1 and (launched or max(times) - min(times) >= LONGEST):
@@ -230,11 +230,11 @@ class CellSeries:
 
 def all_series(runs: Sequence[TimedRun]) -> list[CellSeries]:
     """One for each cell and machine, in the order in which they first occur."""
-    found: dict[tuple[str, Case], list[tuple[int, RunCell]]] = {}
+    cells: dict[tuple[str, Case], list[tuple[int, RunCell]]] = {}
     for number, run in enumerate(runs):
         for case, entry in run.entries.items():
-            found.setdefault((run.machine, case), []).append((number, entry))
-    return [_series(case, machine, entries, runs) for (machine, case), entries in found.items()]
+            cells.setdefault((run.machine, case), []).append((number, entry))
+    return [_series(case, machine, entries, runs) for (machine, case), entries in cells.items()]
 
 
 def _series(case: Case, machine: str, entries: list[tuple[int, RunCell]], runs: Sequence[TimedRun]) -> CellSeries:
@@ -298,30 +298,30 @@ class Renewal:
 def renewals(runs: Sequence[TimedRun]) -> tuple[Renewal, ...]:
     """In time: each run against the one before it on the same side of the same machine, without restless facts."""
     before: dict[tuple[str, SideKey], dict[str, str]] = {}
-    found: list[Renewal] = []
+    changed: list[Renewal] = []
     steps = 0
     for number, run in enumerate(runs):
         for side, facts in run.facts.items():
-            known = before.get((run.machine, side))
+            earlier = before.get((run.machine, side))
             before[run.machine, side] = facts
-            if known is not None:
+            if earlier is not None:
                 steps += 1
-                found.append(Renewal(number, run.machine, side, _changed_facts(known, facts)))
-    counts = Counter(name for renewal in found for name in renewal.facts)
+                changed.append(Renewal(number, run.machine, side, _changed_facts(earlier, facts)))
+    counts = Counter(name for renewal in changed for name in renewal.facts)
     share, times = _RESTLESS
-    kept = (replace(one, facts={name: text for name, text in one.facts.items()
-                                if counts[name] <= max(times, share * steps)}) for one in found)  # fmt: skip
-    return tuple(one for one in kept if one.facts)
+    kept = (replace(renewal, facts={name: text for name, text in renewal.facts.items()
+                                if counts[name] <= max(times, share * steps)}) for renewal in changed)  # fmt: skip
+    return tuple(renewal for renewal in kept if renewal.facts)
 
 
 def _changed_facts(old: dict[str, str], new: dict[str, str]) -> dict[str, str]:
     """The facts that differ, each with what differs of it; the file of a library only where its version is the same."""
     known = dict.fromkeys((*_FIRST, *(name for name in (*old, *new) if name not in _LAST), *_LAST))
     names = [name for name in known if name not in _NO_CAUSE and old.get(name, "") != new.get(name, "")]
-    found = {name: _ANOTHER.get(name) or _arrow(old.get(name, ""), new.get(name, "")) for name in names}
-    if "library" in found:
-        found.pop("library-file", None)
-    return found
+    texts = {name: _ANOTHER.get(name) or _arrow(old.get(name, ""), new.get(name, "")) for name in names}
+    if "library" in texts:
+        texts.pop("library-file", None)
+    return texts
 
 
 def _arrow(old: str, new: str) -> str:
@@ -374,14 +374,14 @@ class Event:
 
 def events(changes: Sequence[Change], renewed: Sequence[Renewal]) -> list[Event]:
     """All changes, each in one event; the latest first."""
-    left, found = list(changes), []
-    while left:
-        fits = Counter(place for change in left for place in _places(change))
-        own = Counter((change.run, change.slower, change.series.machine) for change in left)
+    ungrouped, grouped = list(changes), []
+    while ungrouped:
+        fits = Counter(place for change in ungrouped for place in _places(change))
+        own = Counter((change.run, change.slower, change.series.machine) for change in ungrouped)
         most = max(own, key=lambda place: (fits[place], own[place], -place[0]))
-        found.append(_event(*most, [change for change in left if most in _places(change)], renewed))
-        left = [change for change in left if most not in _places(change)]
-    return sorted(found, key=lambda event: (-event.run, not event.slower))
+        grouped.append(_event(*most, [change for change in ungrouped if most in _places(change)], renewed))
+        ungrouped = [change for change in ungrouped if most not in _places(change)]
+    return sorted(grouped, key=lambda event: (-event.run, not event.slower))
 
 
 def _places(change: Change) -> list[tuple[int, bool, str]]:
@@ -396,10 +396,12 @@ def _event(run: int, slower: bool, machine: str, members: list[Change], renewed:
     first = min(before + 1, *(change.between[0] for change in members))
     last = max(run, *(change.between[1] for change in members))
     facts: dict[int, dict[str, str]] = {}
-    for one in renewed:
-        if one.machine == machine and one.side in sides and first <= one.run <= last:
-            began = run if before < one.run <= run else one.run  # runs without a time of these cells may lie between
-            facts.setdefault(began, {}).update(one.facts)
+    for renewal in renewed:
+        if renewal.machine == machine and renewal.side in sides and first <= renewal.run <= last:
+            began = (
+                run if before < renewal.run <= run else renewal.run
+            )  # runs without a time of these cells may lie between
+            facts.setdefault(began, {}).update(renewal.facts)
     return Event(run, before, slower, tuple(members), facts)
 
 
@@ -467,15 +469,15 @@ def history(path: Path, given: Sequence[str], margin: float) -> History:
     """
     runs, left_out, flaws = _read(path, given)
     series = all_series(runs)
-    found, correlation = find([one.trace for one in series], spread_of(margin))
+    segmented, correlation = find([measured.trace for measured in series], spread_of(margin))
     trends = []
-    for one, levels in zip(series, found, strict=True):
-        kept = matter(one.trace.values, levels, margin)
-        trends.append(Trend(one, kept, tuple(_change(one, *both, margin) for both in pairwise(kept))))
+    for one, levels in zip(series, segmented, strict=True):
+        lasting = matter(one.trace.values, levels, margin)
+        trends.append(Trend(one, lasting, tuple(_change(one, *steps, margin) for steps in pairwise(lasting))))
     renewed = renewals(runs)
-    told = tuple(events([change for one in trends for change in one.changes], renewed))
+    grouped = tuple(events([change for trend in trends for change in trend.changes], renewed))
     latest = tuple(_latest(runs, trends, margin))
-    return History(str(path), runs, left_out, flaws, tuple(trends), told, renewed, correlation, margin, latest)
+    return History(str(path), runs, left_out, flaws, tuple(trends), grouped, renewed, correlation, margin, latest)
 
 
 def _change(series: CellSeries, before: Level, after: Level, margin: float) -> Change:
@@ -492,20 +494,20 @@ def _latest(runs: Sequence[TimedRun], trends: Sequence[Trend], margin: float) ->
     for number, run in enumerate(runs):
         on_machine.setdefault(run.machine, []).append(number)
     current = [
-        one for one in trends if one.series.tested and one.series.missing is None
-        and one.series.points[-1].run == one.series.last >= on_machine[one.series.machine][-_LATEST:][0]
+        trend for trend in trends if trend.series.tested and trend.series.missing is None
+        and trend.series.points[-1].run == trend.series.last >= on_machine[trend.series.machine][-_LATEST:][0]
     ]  # fmt: skip
-    found = outside([one.series.trace for one in current], [one.levels for one in current], margin)
-    last = [one.series.last for one in current]
-    for number in sorted({last[cell] for cell in found}, reverse=True):
-        cells = tuple((current[cell].series, ratio) for cell, ratio in found.items() if last[cell] == number)
+    ratios = outside([trend.series.trace for trend in current], [trend.levels for trend in current], margin)
+    last = [trend.series.last for trend in current]
+    for number in sorted({last[cell] for cell in ratios}, reverse=True):
+        cells = tuple((current[cell].series, ratio) for cell, ratio in ratios.items() if last[cell] == number)
         yield LatestRun(number, last.count(number), cells)
 
 
 def since_run(found: History, run: int) -> History:
     """With only the changes that began with the run of that number or later; all times and levels remain."""
-    cells = tuple(replace(one, changes=tuple(change for change in one.changes if change.run >= run))
-                  for one in found.cells)  # fmt: skip
-    kept = tuple(event for event in found.events if event.run >= run)
-    latest = tuple(one for one in found.latest if one.run >= run)
-    return replace(found, cells=cells, first=run, events=kept, latest=latest)
+    cells = tuple(replace(cell, changes=tuple(change for change in cell.changes if change.run >= run))
+                  for cell in found.cells)  # fmt: skip
+    later = tuple(event for event in found.events if event.run >= run)
+    latest = tuple(latest_run for latest_run in found.latest if latest_run.run >= run)
+    return replace(found, cells=cells, first=run, events=later, latest=latest)

@@ -153,8 +153,8 @@ MENTIONED, REFUSED = 1.645, 2.326
 
 def dependent(scores: Iterable[float | None], beyond: float = REFUSED) -> bool:
     """Whether launches depend on those before them, by the autocorrelations (`serial`) of several cells."""
-    known = [score for score in scores if score is not None]
-    return bool(known) and sum(known) / len(known) > beyond
+    numbers = [score for score in scores if score is not None]
+    return bool(numbers) and sum(numbers) / len(numbers) > beyond
 
 
 def together(cells: Sequence[Cell], in_blocks: bool) -> NDArray[np.float64]:
@@ -263,8 +263,8 @@ def duet_effects(pairs: Sequence[Pair]) -> DuetEffects | None:
         return None
 
     def by_launch(value: Callable[[Pair, int], float | None]) -> list[float]:
-        found = [[value(pair, launch) for pair in pairs if launch in common[id(pair)]] for launch in launches]
-        return [fmean(known) for one in found if (known := [item for item in one if item is not None])]
+        effects = [[value(pair, launch) for pair in pairs if launch in common[id(pair)]] for launch in launches]
+        return [fmean(known) for values in effects if (known := [item for item in values if item is not None])]
 
     def between(name: str) -> Callable[[Pair, int], float | None]:
         def difference(pair: Pair, launch: int) -> float | None:
@@ -329,7 +329,7 @@ def _estimate(log: float, error: float, freedom: float, n: int) -> Estimate:
 
 def why_in_blocks(cells: Sequence[Cell]) -> dict[str, int]:
     """By the reason (`schema.record.Alone`), how many launches had no other world beside them."""
-    found = Counter[str]()
+    reasons = Counter[str]()
     for cell in cells:
-        found.update(cell.alone)
-    return dict(found)
+        reasons.update(cell.alone)
+    return dict(reasons)

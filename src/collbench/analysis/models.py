@@ -269,7 +269,7 @@ def fit(points: Sequence[FitPoint], shapes: Sequence[Algorithm]) -> Fit:
 
     Sizes are held out in turn, or rank counts where there is one size.
     """
-    sizes, ranks = (np.array(values) for values in zip(*((one.size, one.ranks) for one in points), strict=True))
+    sizes, ranks = (np.array(values) for values in zip(*((point.size, point.ranks) for point in points), strict=True))
     held = sizes if len(set(sizes.tolist())) > 1 else ranks
     designs, alike = designs_of(points, shapes), len(set(ranks.tolist())) == 1  # then every shape is the same line
     pieces = []
@@ -329,9 +329,9 @@ def _held_out_error(design: NDArray[np.float64], held: NDArray[np.int64]) -> flo
 
     The ends are not held out: to predict them is to extrapolate. One size counts once, on however many ranks.
     """
-    known, index = np.unique(held, return_inverse=True)
-    gram, moment, count = _sums(design, index, len(known))
-    if len(known) < 3:
+    groups, index = np.unique(held, return_inverse=True)
+    gram, moment, count = _sums(design, index, len(groups))
+    if len(groups) < 3:
         _, explained = least(gram.sum(axis=0), moment.sum(axis=0))
         return criterion(len(index), len(index) - float(explained), 0)
     parameters, _ = least(gram.sum(axis=0) - gram, moment.sum(axis=0) - moment)
@@ -352,14 +352,14 @@ def _sums(
 
 def _cut(sizes: NDArray[np.int64], designs: Sequence[NDArray[np.float64]]) -> list[tuple[int, int]]:
     """First and last size of each piece: of all cuts, the one of the least criterion; each may have another shape."""
-    known, index = np.unique(sizes, return_inverse=True)
-    squares = np.min([_squares(design, index, len(known)) for design in designs], axis=0)
+    distinct, index = np.unique(sizes, return_inverse=True)
+    squares = np.min([_squares(design, index, len(distinct)) for design in designs], axis=0)
 
     def value(ends: list[tuple[int, int]]) -> float:
         total = sum(float(squares[start, stop]) for start, stop in ends)
         return criterion(len(sizes), total, 2 * len(ends) + PLACE * (len(ends) - 1))
 
-    return [(int(known[start]), int(known[stop - 1])) for start, stop in min(_cuts(len(known)), key=value)]
+    return [(int(distinct[start]), int(distinct[stop - 1])) for start, stop in min(_cuts(len(distinct)), key=value)]
 
 
 def _cuts(n: int) -> Iterator[list[tuple[int, int]]]:
@@ -555,8 +555,8 @@ def _held_out(series: LinkSeries, values: Iterable[int], of: Callable[[FitPoint]
         rest = [point for point in series.points if of(point) != value]
         if series.sized and len({point.size for point in rest}) < FEWEST_SIZES - 1:
             continue
-        seen = fit(rest, SHAPES[series.case.workload])
-        misses += [HeldOutError(point.ranks, point.size, seen.seconds(point), point.seconds)
+        fitted = fit(rest, SHAPES[series.case.workload])
+        misses += [HeldOutError(point.ranks, point.size, fitted.seconds(point), point.seconds)
                    for point in series.points if of(point) == value]  # fmt: skip
     return tuple(misses)
 

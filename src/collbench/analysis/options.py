@@ -80,17 +80,17 @@ def questions(observed: Observed, given: dict[str, str]) -> list[Question]:
     Raises:
         RequestError: nothing is left.
     """
-    kept = _given(observed, given)
+    fixed = _given(observed, given)
     grouped: dict[Case, dict[int, dict[Option, Cell]]] = {}
     chosen = ("image", "backend", "engine", "size", *(axis.name for axis in _ADVISED))
-    for case, option in kept:
+    for case, option in fixed:
         grouped.setdefault(case.without(chosen), {}).setdefault(case["size"], {})[option] = observed.cells[case]
-    found = []
+    questions_of = []
     for case, cells in grouped.items():
         options = {option for of_size in cells.values() for option in of_size}
         varying = tuple(factor for factor in FACTORS if len({option[factor] for option in options}) > 1)
-        found.append(Question(case, cells, varying))
-    return found
+        questions_of.append(Question(case, cells, varying))
+    return questions_of
 
 
 def given_cells(observed: Observed, given: dict[str, str]) -> Observed:
@@ -111,20 +111,20 @@ def _given(observed: Observed, given: dict[str, str]) -> list[tuple[Case, Option
     backends = {case["backend"] for case in observed.cells}
     engines = {case.where.engine for case in observed.cells if not case.where.on_host}
     library, programs = _library_of(observed), _programs(observed)
-    seen: dict[str, set[str]] = {factor: set() for factor in given}
-    kept = []
+    values_of: dict[str, set[str]] = {factor: set() for factor in given}
+    matching = []
     for case in observed.cells:
         named = programs.get(_program_at(case), library if case["backend"] else "")
         option = _option(case, named, len(backends) > 1, len(engines) > 1)
         words = {factor: _words(case, option, factor) for factor in given}
         for factor, known in words.items():
-            seen[factor].update(known[:1])
+            values_of[factor].update(known[:1])
         if all(_is(words[factor], value) for factor, value in given.items()):
-            kept.append((case, option))
-    if not kept:
-        values = "; ".join(f"{factor} is {', '.join(sorted(known))}" for factor, known in seen.items())
+            matching.append((case, option))
+    if not matching:
+        values = "; ".join(f"{factor} is {', '.join(sorted(known))}" for factor, known in values_of.items())
         raise RequestError(f"--given leaves nothing of {observed.name}, where {values}.")
-    return kept
+    return matching
 
 
 def parse_given(texts: Iterable[str], own: Iterable[str] = ()) -> dict[str, str]:
@@ -146,9 +146,9 @@ def parse_given(texts: Iterable[str], own: Iterable[str] = ()) -> dict[str, str]
     return given
 
 
-def _is(words: list[str], wanted: str) -> bool:
+def _is(words: list[str], value: str) -> bool:
     """`true` and `false` stand for yes and no; the host has no step, so it remains whatever step is given."""
-    return wanted in words or SYNONYMS.get(wanted.lower()) in words or (wanted in STEPS and words == [_NO_STEP])
+    return value in words or SYNONYMS.get(value.lower()) in words or (value in STEPS and words == [_NO_STEP])
 
 
 def _library_of(observed: Observed) -> str:
@@ -256,9 +256,10 @@ def differing(runs: list[Observed]) -> list[str]:
     first, *others = runs
     lines = []
     for other in others:
-        found = environment.differences(environment.facts(first, first.cells), environment.facts(other, other.cells))
-        told = [f"{name} {text}" for name, text in found.items() if name in environment.MENTIONED]
-        lines += [f"{first.name} and {other.name} differ: {'; '.join(told)}"] if told else []
+        facts = environment.facts(first, first.cells), environment.facts(other, other.cells)
+        differences = environment.differences(*facts)
+        mentioned = [f"{name} {text}" for name, text in differences.items() if name in environment.MENTIONED]
+        lines += [f"{first.name} and {other.name} differ: {'; '.join(mentioned)}"] if mentioned else []
     return lines
 
 

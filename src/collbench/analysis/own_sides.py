@@ -69,30 +69,30 @@ def by_suite(observed: Observed, factor: str, suite_of: Mapping[str, str], margi
     """
     pairs, refused = _pairs(observed, factor)
     compared = compare(pairs, margin, observed.interleaved)
-    found: dict[str, dict[str, list[Comparison]]] = {}
+    comparisons: dict[str, dict[str, list[Comparison]]] = {}
     for comparison in compared:
         name = comparison.pair.base.case.workload
-        found.setdefault(suite_of.get(name, OTHER), {}).setdefault(name, []).append(comparison)
+        comparisons.setdefault(suite_of.get(name, OTHER), {}).setdefault(name, []).append(comparison)
     lacking: dict[str, list[NotCompared]] = {}
     for one in refused:
         lacking.setdefault(suite_of.get(one.benchmark, OTHER), []).append(one)
-    names = sorted({*found, *lacking}, key=lambda name: (name == OTHER, name))
-    return tuple(Suite(name, found.get(name, {}), tuple(lacking.get(name, ()))) for name in names)
+    names = sorted({*comparisons, *lacking}, key=lambda name: (name == OTHER, name))
+    return tuple(Suite(name, comparisons.get(name, {}), tuple(lacking.get(name, ()))) for name in names)
 
 
 def _pairs(observed: Observed, factor: str) -> tuple[list[Pair], list[NotCompared]]:
     """Of each benchmark, storage and way to run it by themselves: what is wrong with one stops no other."""
-    apart: dict[tuple[str, tuple[tuple[str, Value], ...]], dict[Case, Cell]] = {}
+    groups: dict[tuple[str, tuple[tuple[str, Value], ...]], dict[Case, Cell]] = {}
     for case, cell in observed.cells.items():
         ways = {name: value for name, value in (*case.how.items(), ("storage", case.where.storage)) if name != factor}
-        apart.setdefault((case.workload, tuple(ways.items())), {})[case] = cell
+        groups.setdefault((case.workload, tuple(ways.items())), {})[case] = cell
     pairs: list[Pair] = []
     refused: list[NotCompared] = []
-    for (name, ways_of), cells in apart.items():
+    for (name, ways_of), cells in groups.items():
         try:
             pairs += within(replace(observed, cells=cells), find_factor(factor), frozenset())
         except RequestError as error:
-            others = [dict(other) for workload, other in apart if workload == name]
+            others = [dict(other) for workload, other in groups if workload == name]
             differing = [way for way, value in ways_of if any(other.get(way) != value for other in others)]
             label = " ".join([name, *(f"{way} {dict(ways_of)[way]}" for way in differing)])
             refused.append(NotCompared(name, label, listed_facts(error) if find_factor(factor).varies(cells) else ""))
@@ -121,10 +121,10 @@ def planned(observed: Observed, margin: float = MARGIN) -> list[Comparison]:
 def of_collectives(observed: Observed, margin: float = MARGIN) -> dict[str, list[Comparison] | str]:
     """By every factor of `OF_COLLECTIVES`, or why they are not compared; by isolation where no two policies can be."""
     varying = [name for name in (*OF_COLLECTIVES, "isolation") if FACTORS[name].varies(observed.cells)]
-    found = {name: _by(observed, name, margin) for name in varying if name in OF_COLLECTIVES}
-    if isinstance(found.get("policy"), str) and "isolation" in varying:
-        found["isolation"] = _by(observed, "isolation", margin)
-    return found
+    by_factor = {name: _by(observed, name, margin) for name in varying if name in OF_COLLECTIVES}
+    if isinstance(by_factor.get("policy"), str) and "isolation" in varying:
+        by_factor["isolation"] = _by(observed, "isolation", margin)
+    return by_factor
 
 
 def compared(of_factors: Mapping[str, list[Comparison] | str]) -> list[Comparison]:
@@ -137,7 +137,7 @@ def of_programs(observed: Observed, margin: float = MARGIN) -> list[Comparison]:
     suites = (
         suite for name in factors_of(observed) for suite in by_suite(observed, name, MappingProxyType({}), margin)
     )
-    return [one for suite in suites for one in suite.comparisons]
+    return [comparison for suite in suites for comparison in suite.comparisons]
 
 
 def _by(observed: Observed, name: str, margin: float) -> list[Comparison] | str:

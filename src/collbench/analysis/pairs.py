@@ -51,17 +51,17 @@ def match_cells(
         RequestError: cells of one run differ in these axes alone.
     """
     axes = factor.axes if factor else ()
-    found: list[tuple[Keyed, Keyed]] = []
+    matched: list[tuple[Keyed, Keyed]] = []
     several: RequestError | None = None
     for dropped in (*(factor.fewer if factor else ()), axes):
         try:
-            found.append((_keyed(base, dropped + ignored), _keyed(other, dropped + ignored)))
+            matched.append((_keyed(base, dropped + ignored), _keyed(other, dropped + ignored)))
         except _SeveralCells as error:
             several = _several(error, dropped + ignored, factor, base, other)
-    paired = [len(of_base.keys() & of_other.keys()) for of_base, of_other in found]
+    paired = [len(of_base.keys() & of_other.keys()) for of_base, of_other in matched]
     if several is not None and not any(paired):
         raise several
-    return found[paired.index(max(paired))]
+    return matched[paired.index(max(paired))]
 
 
 class _SeveralCells(Exception):
@@ -242,13 +242,13 @@ def refuse_not_alternated(base: Observed, other: Observed) -> None:
     if max(len(base_names), len(other_names)) < 2:
         return
     if base_names != other_names:
-        apart = sorted(set(base_names) ^ set(other_names))
+        odd = sorted(set(base_names) ^ set(other_names))
         raise RequestError(
-            f"--in-blocks: {base.name} and {other.name} hold different launches: {', '.join(apart[:4])} in only one of "
+            f"--in-blocks: {base.name} and {other.name} hold different launches: {', '.join(odd[:4])} in only one of "
             "them. Give the launches of one block the same folder name in both."
         )
-    made = [sorted(manifest.created for manifest in run.manifests) for run in (base, other)]
-    if made[0][-1] < made[1][0] or made[1][-1] < made[0][0]:
+    times = [sorted(manifest.created for manifest in run.manifests) for run in (base, other)]
+    if times[0][-1] < times[1][0] or times[1][-1] < times[0][0]:
         raise RequestError(
             f"--in-blocks: {base.name} and {other.name} were not measured alternately: according to their manifests, "
             "all launches of one began before those of the other."
@@ -269,11 +269,11 @@ def _opposed(cells: list[Cell], factor: Factor, between: tuple[str, ...]) -> Ite
         chosen = [(base, other) for base in named[0] for other in named[1]]
     else:
         chosen = [(base, other) for index, other in enumerate(ordered) for base in ordered[:index]]
-    seen = set[int]()
+    done = set[int]()
     for base, other in chosen:
         base_name, other_name = factor.label(base.case), factor.label(other.case)
-        if base_name != other_name and (between or id(other) not in seen) and factor.opposed(base.case, other.case):
-            seen.add(id(other))
+        if base_name != other_name and (between or id(other) not in done) and factor.opposed(base.case, other.case):
+            done.add(id(other))
             yield Pair(base, other, base_name, other_name)
 
 
@@ -350,10 +350,10 @@ def _in_the_way(observed: Observed, factor: Factor) -> list[str]:
     return [name for name in names if opposed_without(name)] or names
 
 
-def _explaining(apart: set[str]) -> str:
+def _explaining(names: set[str]) -> str:
     """The fact that is the likeliest factor, of those with which all others come; empty where no fact explains all."""
-    likely = sorted(apart, key=lambda name: (_QUESTIONS.index(name) if name in _QUESTIONS else len(_QUESTIONS), name))
-    return next((name for name in likely if apart <= of_fact(name).implied), "")
+    likely = sorted(names, key=lambda name: (_QUESTIONS.index(name) if name in _QUESTIONS else len(_QUESTIONS), name))
+    return next((name for name in likely if names <= of_fact(name).implied), "")
 
 
 def _checked(
@@ -433,9 +433,9 @@ def _in_blocks(pair: Pair) -> Alike:
     common = sorted(base.keys() & other.keys())
     agreed = [n for n in common if not apart(base[n][1], other[n][1], pair.free)]
     refused = () if len(agreed) >= min(FEWEST, len(common)) else method_differences(pair)
-    kept = common if refused else agreed
-    left_out = len(common) - len(kept)
-    return Alike([base[n][0] for n in kept], [other[n][0] for n in kept], kept, kept, refused, left_out)
+    blocks = common if refused else agreed
+    left_out = len(common) - len(blocks)
+    return Alike([base[n][0] for n in blocks], [other[n][0] for n in blocks], blocks, blocks, refused, left_out)
 
 
 def _of_sides(pair: Pair) -> Alike:

@@ -54,15 +54,15 @@ class Selector(_Data, frozen=True, kw_only=True):
     def takes(self, cell: Any) -> bool:
         """Of a case, or of what has the axes of one and more."""
         return matches(cell["workload"], self.workload) and all(
-            any(matches(cell[name], one) for one in (value if isinstance(value, tuple) else (value,)))
+            any(matches(cell[name], choice) for choice in (value if isinstance(value, tuple) else (value,)))
             for name, value in self.values.items()
         )
 
 
-def matches(value: Any, wanted: Scalar) -> bool:
+def matches(value: Any, pattern: Scalar) -> bool:
     """Whether a value is the one that is wanted; of texts, fits its pattern."""
-    texts = isinstance(value, str) and isinstance(wanted, str)
-    return fnmatchcase(str(value), str(wanted)) if texts else bool(value == wanted)
+    texts = isinstance(value, str) and isinstance(pattern, str)
+    return fnmatchcase(str(value), str(pattern)) if texts else bool(value == pattern)
 
 
 class ClaimPart(_Data, frozen=True, kw_only=True):
@@ -106,12 +106,12 @@ class ClaimPart(_Data, frozen=True, kw_only=True):
 
     def cell(self, of: Any, than: Any = None) -> tuple[Scalar, ...] | None:
         """The values on the axes of the grid: which cell of the paper this is. None: none of them."""
-        found: list[Scalar] = []
+        coordinates: list[Scalar] = []
         for name, values in self.grid.items():
             value = than[name.removeprefix(THAN)] if than is not None and name.startswith(THAN) else of[name]
             fitting = [value] if isinstance(values, int) else [one for one in values if matches(value, one)]
-            found += fitting[:1]
-        return tuple(found) if len(found) == len(self.grid) else None
+            coordinates += fitting[:1]
+        return tuple(coordinates) if len(coordinates) == len(self.grid) else None
 
     @property
     def selectors(self) -> tuple[Selector, ...]:
@@ -202,13 +202,13 @@ class Paper(_Data, frozen=True, kw_only=True):
 
     @property
     def parts(self) -> Iterator[ClaimPart]:
-        return (part for one in self.conclusions for part in one.parts)
+        return (part for conclusion in self.conclusions for part in conclusion.parts)
 
     @property
     def programs(self) -> tuple[str, ...]:
         """The workloads that are compared between host and container."""
-        selectors = [one for part in self.parts if part.than is None for one in part.selectors]
-        selectors += [one for conclusion in self.conclusions for one in conclusion.beside]
+        selectors = [selector for part in self.parts if part.than is None for selector in part.selectors]
+        selectors += [selector for conclusion in self.conclusions for selector in conclusion.beside]
         selectors += [figure.cell for figure in self.experiments if figure.cell is not None]
         return tuple(dict.fromkeys(selector.workload for selector in selectors))
 
@@ -292,16 +292,18 @@ def items_of(run: Observed) -> list[Item]:
 
 def representatives(items: Sequence[Item]) -> list[Item]:
     """Of collectives the largest size, there one for each library and place: native and pinned before others."""
-    collectives = [one for one in items if one.library and one["op"] in (None, "sum") and one["affinity"] == "near"]
+    collectives = [
+        item for item in items if item.library and item["op"] in (None, "sum") and item["affinity"] == "near"
+    ]
     collectives.sort(key=lambda one: (-(one["size"] or 0), one["driver"] != "native", one["staging"] != "pinned"))
-    largest = {one["isolation"]: one["size"] for one in reversed(collectives)}
+    largest = {collective["isolation"]: collective["size"] for collective in reversed(collectives)}
     first: dict[tuple[object, ...], Item] = {}
     for one in collectives:
         if one["size"] == largest[one["isolation"]]:
             axes = ("workload", "policy", "isolation", "library", "workers")
             first.setdefault(tuple(one[name] for name in axes), one)
     kept = set(map(id, first.values()))
-    return [one for one in items if not one.case["backend"] or id(one) in kept]
+    return [item for item in items if not item.case["backend"] or id(item) in kept]
 
 
 class Opposed(NamedTuple):
@@ -337,10 +339,10 @@ def kinds_of(runs: Sequence[Observed], paper: Paper) -> list[ContainerKind]:
     """
     refused: dict[tuple[str, str], str] = {}
     beside, far = _by_place(runs, paper.programs, refused)
-    claimed = [one for part in paper.parts if part.than is not None for one in part.selectors]
+    claimed = [selector for part in paper.parts if part.than is not None for selector in part.selectors]
     steps: dict[str | None, list[Item]] = {}
     for item in (item for run in runs for item in items_of(run)):
-        if any(one.takes(item) for one in claimed) and not item.case.where.on_host:
+        if any(selector.takes(item) for selector in claimed) and not item.case.where.on_host:
             steps.setdefault(item.case.where.isolation, []).append(item)
 
     def order(where: Where) -> tuple[object, ...]:
@@ -385,7 +387,9 @@ def _of_factor(
         refused[run.name, next(iter(run.cells)).workload] = listed_facts(error)
         return
     for pair in pairs:
-        base, other = (Item(one.case, None, False, one, run.name, run.interleaved) for one in (pair.base, pair.other))
+        base, other = (
+            Item(cell.case, None, False, cell, run.name, run.interleaved) for cell in (pair.base, pair.other)
+        )
         yield Opposed(base, other, pair)
 
 
@@ -401,8 +405,8 @@ def _by_storage(opposed: Sequence[Opposed]) -> Iterator[tuple[str | None, list[O
     storages = {one.other.case.where.storage for one in opposed} - {None}
     known = sorted(storages, key=lambda one: (order.get(one or "", len(order)), one))
     for number, storage in enumerate(known or [None]):
-        wanted = {storage, None} if number == 0 else {storage}
-        yield storage, [one for one in opposed if one.other.case.where.storage in wanted]
+        storages_here = {storage, None} if number == 0 else {storage}
+        yield storage, [one for one in opposed if one.other.case.where.storage in storages_here]
 
 
 def two_devices(pair: Pair) -> tuple[str, str] | None:
@@ -426,14 +430,14 @@ def refuse_other_machines(runs: Sequence[Observed], paper: Paper) -> None:
     Raises:
         RequestError: names two of them, the cell, and the machines.
     """
-    named = {one.workload for part in paper.parts for one in part.selectors}
+    named = {selector.workload for part in paper.parts for selector in part.selectors}
     measured: dict[Case, tuple[str, str]] = {}
     for run in runs:
         known = facts(run, list(run.cells)[:1])
         machine = ", ".join(known[name] for name in ("host", "cpu", "cores", "memory") if known.get(name))
         for case in run.cells:
             other, its_machine = measured.setdefault(case, (run.name, machine))
-            if its_machine != machine and any(matches(case.workload, one) for one in named):
+            if its_machine != machine and any(matches(case.workload, pattern) for pattern in named):
                 raise RequestError(
                     f"{other} and {run.name} measured {case.workload} on different machines "
                     f"({its_machine}; {machine}). Give the runs of each machine alone."

@@ -69,17 +69,17 @@ def power(ratios: Sequence[Estimate], launches: int, margin: float) -> Power:
     and that to fall with the square root of n. Ratios without a finite interval are left out.
     """
     quantile = stats().t.ppf
-    wanted = float(quantile(1 - ALPHA / 2, launches - 1))
+    critical = float(quantile(1 - ALPHA / 2, launches - 1))
     widths = []
     for ratio in ratios:
         if ratio.interval is None or not all(0 < end < math.inf for end in ratio.interval):
             continue
         half = max(math.log(ratio.interval[1] / ratio.interval[0]) / 2 - ratio.resolution, 0.0)
         error = half / float(quantile(1 - ALPHA / 2, ratio.n - 1)) * math.sqrt(ratio.n / launches)
-        widths.append((wanted * error + ratio.resolution, error))
-    seen = sorted(math.expm1(half + _NORMAL.inv_cdf(CHANCE) * error) for half, error in widths)
+        widths.append((critical * error + ratio.resolution, error))
+    effects = sorted(math.expm1(half + _NORMAL.inv_cdf(CHANCE) * error) for half, error in widths)
     within = _NORMAL.inv_cdf((1 + CHANCE) / 2)
-    return Power(launches, tuple(seen), sum(half + within * error <= math.log1p(margin) for half, error in widths))
+    return Power(launches, tuple(effects), sum(half + within * error <= math.log1p(margin) for half, error in widths))
 
 
 def hidden_by_clock(ratio: Estimate, margin: float) -> bool:
@@ -164,9 +164,9 @@ def smallest(cells: Sequence[Launches], margin: float) -> list[float | None]:
     """
     swaps, steps = _swaps(cells), [step for step in STEPS if step > margin]
     places = [[-math.log1p(step) for step in steps]] * len(cells)
-    seen = np.mean([excluded(_swapped(cells, signs), True, places) for signs in swaps], axis=0)
+    detected = np.mean([excluded(_swapped(cells, signs), True, places) for signs in swaps], axis=0)
     return [next((step for step, share in zip(steps, of_cell, strict=True) if share >= POWER), None)
-            for of_cell in seen.tolist()]  # fmt: skip
+            for of_cell in detected.tolist()]  # fmt: skip
 
 
 def _swaps(cells: Sequence[Launches]) -> NDArray[np.int64]:
@@ -180,12 +180,12 @@ def _swaps(cells: Sequence[Launches]) -> NDArray[np.int64]:
 
 def _swapped(cells: Sequence[Launches], signs: NDArray[np.int64]) -> list[Launches]:
     """With the names of sides swapped."""
-    found = []
+    swapped = []
     for cell in cells:
         as_named = signs[: len(cell.base)] > 0
         sides = np.where(as_named, cell.base, cell.other), np.where(as_named, cell.other, cell.base)
-        found.append(in_order(sides[0].tolist(), sides[1].tolist()))
-    return found
+        swapped.append(in_order(sides[0].tolist(), sides[1].tolist()))
+    return swapped
 
 
 @dataclass(frozen=True)

@@ -91,7 +91,7 @@ def predict(model: Model, question: PredictionQuestion) -> Prediction:
     series, ranks = model.series, question.ranks
     size = (question.size or 0) if series.sized else 0
     pieces = model.fit.pieces_at(size)
-    measured = next((one.seconds for one in series.points if (one.ranks, one.size) == (ranks, size)), None)
+    measured = next((point.seconds for point in series.points if (point.ranks, point.size) == (ranks, size)), None)
     low, high = series.known_sizes(ranks)
     interval = None
     if low <= size <= high and series.unknown_growth(ranks) is None and (known := error(model, ranks, size)):
@@ -189,21 +189,22 @@ def answers(
     for fitted in fits:
         if question.size is not None or not fitted.series.sized:
             by_case.setdefault(fitted.series.case, []).append(fitted)
-    found: list[Prediction | Refusal] = []
+    predicted: list[Prediction | Refusal] = []
     for of_case in by_case.values():
         most = max(_cores(observed), *(ranks for one in of_case for ranks in (0, *one.series.ranks)))
         nearest = min(of_case, key=lambda one: _distance(one.series, question))
         if question.ranks > most:
-            found.append(Refusal(question, nearest, int(most)))
+            predicted.append(Refusal(question, nearest, int(most)))
         else:
-            found.append(Refusal(question, nearest) if isinstance(nearest, Unfit) else predict(nearest, question))
-    return found
+            predicted.append(Refusal(question, nearest) if isinstance(nearest, Unfit) else predict(nearest, question))
+    return predicted
 
 
 def _distance(series: LinkSeries, question: PredictionQuestion) -> tuple[float, float]:
     """Ratios of the rank counts and of the sizes of a point and the nearest cell, as logarithms."""
-    every = ((abs(math.log(one.ranks / question.ranks)), abs(math.log(max(one.size, 1) / max(question.size or 0, 1))))
-             for one in series.points)  # fmt: skip
+    size = max(question.size or 0, 1)
+    every = ((abs(math.log(point.ranks / question.ranks)), abs(math.log(max(point.size, 1) / size)))
+             for point in series.points)  # fmt: skip
     return min(every, default=(math.inf, math.inf))
 
 
@@ -263,12 +264,12 @@ class TrainingStep:
     @property
     def communication(self) -> float | None:
         """Predicted seconds of all messages, one after the other; None without a prediction."""
-        return sum(one.seconds for one in self.predictions) if self.predictions else None
+        return sum(prediction.seconds for prediction in self.predictions) if self.predictions else None
 
     @property
     def interval(self) -> tuple[float, float] | None:
         """From the sum of the lowest ends to that of the highest: the errors of one model have one sign."""
-        ends = [one.interval for one in self.predictions if one.interval is not None]
+        ends = [prediction.interval for prediction in self.predictions if prediction.interval is not None]
         if not ends or len(ends) < len(self.predictions):
             return None
         return sum(low for low, _ in ends), sum(high for _, high in ends)
@@ -290,8 +291,8 @@ def training_steps(observed: Observed, fits: Sequence[Model | Unfit] | None = No
     if not trainings:
         return ()
     if fits is None:
-        fits = [model(one) for one in series(observed, frozenset({COLLECTIVE}))]
-    wheres = [one.series.case.where for one in fits]
+        fits = [model(measured) for measured in series(observed, frozenset({COLLECTIVE}))]
+    wheres = [fit.series.case.where for fit in fits]
     places = {replace(case, where=replace(where, ranks=case.where.ranks)): case
               for case in trainings for where in wheres if where.image == case.where.image}  # fmt: skip
     every = trainings | {case: trainings[of] for case, of in places.items() if case not in trainings}
@@ -300,11 +301,11 @@ def training_steps(observed: Observed, fits: Sequence[Model | Unfit] | None = No
 
 def _trainings(observed: Observed) -> dict[Case, dict[str, Cell]]:
     """By case without measure, the cells of every measure."""
-    found: dict[Case, dict[str, Cell]] = {}
+    trainings: dict[Case, dict[str, Cell]] = {}
     for case, cell in observed.cells.items():
         if cell.messages and case.where.ranks > 1:
-            found.setdefault(case.without(("measure",)), {})[case["measure"]] = cell
-    return found
+            trainings.setdefault(case.without(("measure",)), {})[case["measure"]] = cell
+    return trainings
 
 
 def _step(
@@ -320,11 +321,11 @@ def _step(
     near = _near(fits, case)
     if not near:
         return TrainingStep(case, messages, (), "no all-reduces", times, lost)
-    found = {
+    answers_of = {
         size: answers(observed, near, PredictionQuestion(case.where.ranks, size))[0] for size in dict.fromkeys(messages)
     }
-    refusal = next((one for one in found.values() if isinstance(one, Refusal)), None)
-    predictions = tuple(one for size in messages if isinstance(one := found[size], Prediction) and refusal is None)
+    refusal = next((answer for answer in answers_of.values() if isinstance(answer, Refusal)), None)
+    predictions = tuple(one for size in messages if isinstance(one := answers_of[size], Prediction) and refusal is None)
     return TrainingStep(case, messages, predictions, refusal, times, lost)
 
 

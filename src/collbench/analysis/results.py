@@ -71,13 +71,13 @@ class InTurns(NamedTuple):
 
 def in_turns(duet: Duet) -> InTurns:
     """From the valid slices of a launch: one follows its own where a round begins as the one before ended."""
-    valid = [one for one in duet.slices if one.valid and one.seconds > 0]
+    valid = [part for part in duet.slices if part.valid and part.seconds > 0]
     after: dict[bool, list[float]] = {True: [], False: []}
     for earlier, one in zip(duet.slices, duet.slices[1:], strict=False):
         if one.valid and one.seconds > 0:
             after[one.place == 0 and earlier.place == duet.worlds - 1].append(math.log(one.seconds))
     before = fmean(after[True]) - fmean(after[False]) if all(after.values()) else None
-    ages = [math.log(one.halves[1] / one.halves[0]) for one in valid if one.halves and min(one.halves) > 0]
+    ages = [math.log(part.halves[1] / part.halves[0]) for part in valid if part.halves and min(part.halves) > 0]
     return InTurns(duet.started, before, fmean(ages) if ages else None)
 
 
@@ -133,8 +133,8 @@ def _extra_of(record: Record, file: str) -> Extra | None:
     check, cpu, samples = record.check, record.cpu, record.samples
     if cpu is None and record.duet is None and not file and (check is None or not (check.figures or check.repeatable)):
         return None
-    taken = 1 if samples is None else max(samples.n + samples.warmup, 1)
-    used = None if cpu is None or samples is None else ((cpu.user + cpu.system) / taken, cpu.wall / taken)
+    executed = 1 if samples is None else max(samples.n + samples.warmup, 1)
+    used = None if cpu is None or samples is None else ((cpu.user + cpu.system) / executed, cpu.wall / executed)
     check = check or ResultCheck(wrong=None)
     repeatable = {name: (value,) for name, value in check.repeatable.items()}
     turn = None if record.duet is None else in_turns(record.duet)
@@ -411,8 +411,8 @@ class Cell:
 
     def without(self, launches: Container[int]) -> Cell:
         """The cell as if these launches had not been measured."""
-        kept = [launch not in launches for launch in self.launches]
-        return Cell(self.case, self.results, self.rows[np.array(kept, bool)], self.repeated, self.rest)
+        remaining = [launch not in launches for launch in self.launches]
+        return Cell(self.case, self.results, self.rows[np.array(remaining, bool)], self.repeated, self.rest)
 
 
 def methods(cells: Iterable[Cell]) -> dict[str, set[str]]:
@@ -534,10 +534,10 @@ class Builder:
         """
         launches = {launch for _, launch in self._failures}
         rows = zip(self._columns["case"], self._columns["launch"], strict=True) if launches else ()
-        known = {(code, launch) for code, launch in rows if launch in launches}
+        recorded = {(code, launch) for code, launch in rows if launch in launches}
         for (where, launch), facts in self._failures.items():
             for case, code in self.cases.items():
-                if case.where == where and (code, launch) not in known:
+                if case.where == where and (code, launch) not in recorded:
                     self.row(case, launch, facts, None, 0.0, 0.0)
         self._failures.clear()
 

@@ -223,21 +223,21 @@ def refuse_same_sources(found: Iterable[RunSource]) -> None:
         RequestError: two of them are the same run.
         RunReadError: a record cannot be read.
     """
-    begun: dict[tuple[str, tuple[str, ...]], list[RunSource]] = {}
+    same_start: dict[tuple[str, tuple[str, ...]], list[RunSource]] = {}
     for source in found:
-        begun.setdefault((source.created, source.command), []).append(source)
-    for alike in begun.values():
+        same_start.setdefault((source.created, source.command), []).append(source)
+    for alike in same_start.values():
         if len(alike) > 1:
             _refuse_equal_records(alike)
 
 
 def _refuse_equal_records(alike: Iterable[RunSource]) -> None:
-    known: dict[bytes, RunSource] = {}
+    by_record: dict[bytes, RunSource] = {}
     for source in alike:
-        first = next((records.encode(one) for one in RecordStream(source.folder) if one.status == "ok"), None)
+        first = next((records.encode(record) for record in RecordStream(source.folder) if record.status == "ok"), None)
         if first is None:
             continue
-        other = known.setdefault(first, source)
+        other = by_record.setdefault(first, source)
         if other is not source:
             raise RequestError(
                 f"{other} and {source} hold the same launches: one start, one command, one first measurement. Launches "
@@ -247,8 +247,8 @@ def _refuse_equal_records(alike: Iterable[RunSource]) -> None:
 
 def refuse_own_baseline(baseline: Observed, run: Observed) -> None:
     """Raises RequestError where the baseline was saved of this run: same start, command, and times of a cell."""
-    begun = {(manifest.created, manifest.command) for manifest in baseline.manifests}
-    if not any((manifest.created, manifest.command) in begun for manifest in run.manifests):
+    starts = {(manifest.created, manifest.command) for manifest in baseline.manifests}
+    if not any((manifest.created, manifest.command) in starts for manifest in run.manifests):
         return
     for case, cell in baseline.cells.items():
         own = run.cells.get(case)

@@ -34,14 +34,14 @@ class FactorEffect(NamedTuple):
 
 def factor_effects(question: Question, size: AtSize) -> dict[str, FactorEffect]:
     """By factor that varies how much it matters at a size; the host has no step, so it is in one group with each."""
-    found = {}
+    effects = {}
     for factor in question.varying:
         groups = [group for group in _groups(question, size, factor) if len(group) > 1]
         ratios = [max(group.values()) / min(group.values()) for group in groups]
         if ratios:
             widest = groups[ratios.index(max(ratios))]
-            found[factor] = FactorEffect(min(ratios), max(ratios), max(widest, key=lambda value: widest[value]))
-    return found
+            effects[factor] = FactorEffect(min(ratios), max(ratios), max(widest, key=lambda value: widest[value]))
+    return effects
 
 
 def _groups(question: Question, size: AtSize, factor: str) -> list[dict[str, float]]:

@@ -284,11 +284,11 @@ class NcclSession(DeviceMpiSession):
         prepared = self._allocated(binder, arguments)
         call = self._call(prepared, device, arguments)
         try:  # NCCL connects its ranks in the first call, which must not be captured
-            seen = observe(lambda: _perform(call))
+            observation = observe(lambda: _perform(call))
         except RuntimeError as error:
             raise LibraryError(f"{row.name} cannot be performed: {self.explained(error)}") from error
         return Operation(
-            *device_buffers(prepared), _captured(call, device, case.graph), prepared.in_place, 0, lambda _: seen
+            *device_buffers(prepared), _captured(call, device, case.graph), prepared.in_place, 0, lambda _: observation
         )
 
     def _allocated(self, binder: Binder, arguments: NcclArguments) -> Prepared:

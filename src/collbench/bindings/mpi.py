@@ -357,12 +357,12 @@ class MpiBackend(Backend, ABC):
 
     def dtypes(self) -> tuple[str, ...]:
         """Those for which the library has a datatype."""
-        mpi, known = load_mpi(), []
+        mpi, supported = load_mpi(), []
         for dtype in DTYPES:
             with contextlib.suppress(Unsupported):
                 datatype(mpi, dtype)
-                known.append(dtype)
-        return tuple(known)
+                supported.append(dtype)
+        return tuple(supported)
 
     def libraries(self) -> tuple[Library, ...]:
         """The libmpi in this process."""

@@ -48,8 +48,8 @@ def available_bytes() -> int | None:
     except OSError:
         lines = []
     limits = [int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:")]
-    left = cgroup.memory_left()
-    return min((*limits, *(() if left is None else (left,))), default=None)
+    free = cgroup.memory_left()
+    return min((*limits, *(() if free is None else (free,))), default=None)
 
 
 class HostArguments:

@@ -19,7 +19,7 @@ import msgspec
 from collbench.analysis.environment import unlike
 from collbench.analysis.factors import normalised
 from collbench.analysis.options import FACTORS
-from collbench.analysis.runs import Observed, observe, refuse_same, shortage
+from collbench.analysis.runs import Flaw, Observed, observe, refuse_same, shortage
 from collbench.cli import options as flags
 from collbench.cli.terminal import amount, harmless, note, refuse_folder, say, waiting_for, write, write_bytes
 from collbench.errors import RequestError
@@ -119,7 +119,7 @@ def show_command(options: _ShowOptions) -> None:
     if first is not None:
         _print_run(directory, manifest, chain((first,), records), options.style)
     if stream.truncated:
-        note(f"collbench: {directory}: the last record was cut off and is left out.")
+        note(f"collbench: {flaw_text(Flaw('cut off', directory))}.")
     if first is None:
         raise RequestError(f"{directory}: no records in it.")
 
@@ -225,27 +225,27 @@ def model_command(options: _ModelOptions) -> None:
     from collbench.report.models import brief, document, sentence, step_cautions, step_grid, step_tables, tables
 
     questions = [parse_point(text) for text in options.points]
-    wanted = frozenset(collectives.get(name).name for name in options.collectives)
+    selected = frozenset(collectives.get(name).name for name in options.collectives)
     shown: list[Table] = []
     documents = []
     for observed in read_each(options.runs):
-        answers, steps = _modelled(observed, wanted, questions)
+        answers, steps = _modelled(observed, selected, questions)
         if options.style in COMPLETE:
-            made = [*tables(answers), *step_tables(steps)]
+            part = [*tables(answers), *step_tables(steps)]
         elif options.every:
-            made = [Table(sentence(answers), (), ()), *tables(answers, narrow=True), *step_tables(steps)]
+            part = [Table(sentence(answers), (), ()), *tables(answers, narrow=True), *step_tables(steps)]
         else:
-            made = brief(answers, step_grid(steps), step_cautions(steps))
+            part = brief(answers, step_grid(steps), step_cautions(steps))
         several_runs = len(options.runs) > 1
-        shown += [replace(one, title=f"{answers.name}: {one.title}") for one in made] if several_runs else made
+        shown += [replace(table, title=f"{answers.name}: {table.title}") for table in part] if several_runs else part
         documents.append(document(answers, steps))
     print_tables(shown, {"runs": documents}, options.style)
 
 
 def _modelled(
-    observed: Observed, wanted: frozenset[str], questions: Sequence[PredictionQuestion]
+    observed: Observed, selected: frozenset[str], questions: Sequence[PredictionQuestion]
 ) -> tuple[Answers, Sequence[TrainingStep]]:
-    """What is known of a run (with `wanted`, of these collectives); refused where that is nothing."""
+    """What is known of a run (with `selected`, of these collectives); refused where that is nothing."""
     from collbench.analysis.models import Model, Unfit, model
     from collbench.analysis.predictions import COLLECTIVE, Prediction, Refusal, answers, training_steps
     from collbench.report.models import Answers, reason, why_unfit
@@ -253,9 +253,9 @@ def _modelled(
     def listed(reasons: Iterable[str]) -> str:
         return "".join(f"\n  {reason}" for reason in dict.fromkeys(reasons))
 
-    fits = tuple(map(model, _series(observed, wanted)))
-    if not any(isinstance(one, Model) for one in fits):
-        reasons = listed(why_unfit(one) for one in fits if isinstance(one, Unfit))
+    fits = tuple(map(model, _series(observed, selected)))
+    if not any(isinstance(fit, Model) for fit in fits):
+        reasons = listed(why_unfit(fit) for fit in fits if isinstance(fit, Unfit))
         raise RequestError(f"{observed.name}: nothing can be modelled.{reasons}")
     found = [answer for question in questions for answer in answers(observed, fits, question)]
     predictions = tuple(answer for answer in found if isinstance(answer, Prediction))
@@ -264,19 +264,19 @@ def _modelled(
         missing = " --predict needs bytes=SIZE for collectives that move data."
         raise RequestError(f"{observed.name}: nothing can be predicted.{listed(map(reason, refusals)) or missing}")
     simulated = any(manifest.simulated for manifest in observed.manifests)
-    steps = training_steps(observed, fits) if not wanted or COLLECTIVE in wanted else ()
+    steps = training_steps(observed, fits) if not selected or COLLECTIVE in selected else ()
     return Answers(observed.name, fits, predictions, refusals, simulated), steps
 
 
-def _series(observed: Observed, wanted: frozenset[str]) -> list[LinkSeries]:
+def _series(observed: Observed, selected: frozenset[str]) -> list[LinkSeries]:
     """Those of the collectives; of a run that has none those of its programs, which say why they have no model."""
     from collbench.analysis.models import series
 
     measured = {case.workload for case in observed.cells}
-    for name in sorted(wanted - measured):
+    for name in sorted(selected - measured):
         raise RequestError(f"--collective {name}: not in {observed.name}, which has {', '.join(sorted(measured))}.")
     sized = {case: cell for case, cell in observed.cells.items() if case["backend"]}
-    return series(replace(observed, cells=sized or observed.cells), wanted)
+    return series(replace(observed, cells=sized or observed.cells), selected)
 
 
 def parse_point(text: str) -> PredictionQuestion:

@@ -105,15 +105,15 @@ def compare_command(options: _CompareOptions) -> int:
     with waiting_for(f"comparing {counted(len(pairing.pairs), 'cell')}"):
         comparisons = compare(pairing.pairs, margin, pairing.in_blocks)
     doubts = (*pairing.shortages, *pairing.flaws)
-    found = document(comparisons, margin, doubts) | {"answer": sentence(comparisons, margin)}
-    found["notes"] = [*pairing.shortages, *found["notes"]]
+    result = document(comparisons, margin, doubts) | {"answer": sentence(comparisons, margin)}
+    result["notes"] = [*pairing.shortages, *result["notes"]]
     if style in COMPLETE:
         shown = tables(comparisons, narrow=style == "latex")
     else:
         shown = [*verdict_tables(comparisons, margin, options.every), *(tables(comparisons) if options.every else ())]
     if shown:  # first of all, what is missing
         shown = [replace(shown[0], notes=(*pairing.shortages, *shown[0].notes)), *shown[1:]]
-    print_tables(shown, found, style)
+    print_tables(shown, result, style)
     fail_on = options.fail_on
     reasons = [] if fail_on is None else failures(comparisons, fail_on, pairing.missing, doubts)
     if reasons:

@@ -156,8 +156,8 @@ class DoctorReport:
     @property
     def problems(self) -> list[tuple[str, Problem]]:
         """By check, the worst first."""
-        found = [(name, one) for name, finding in self.findings.items() for one in finding.problems]
-        return sorted(found, key=lambda row: ("fail", "warn", "unknown").index(row[1].severity))
+        named = [(name, problem) for name, finding in self.findings.items() for problem in finding.problems]
+        return sorted(named, key=lambda row: ("fail", "warn", "unknown").index(row[1].severity))
 
 
 def _examine_machine(without: tuple[str, ...]) -> DoctorReport:
@@ -202,13 +202,13 @@ def sentence(examined: DoctorReport) -> str:
     if examined.cluster:
         return f"{standing}: launches on {examined.cluster[0]}"
     usable: dict[str, list[str]] = {}
-    for one in examined.backends:
-        if not one.missing:
-            usable.setdefault(one.libraries[0].replace(" (gloo)", ""), []).append(one.name)
+    for backend in examined.backends:
+        if not backend.missing:
+            usable.setdefault(backend.libraries[0].replace(" (gloo)", ""), []).append(backend.name)
     parts = [", ".join(f"{', '.join(names)} ({library})" for library, names in usable.items()) or "no backend"]
-    missing = [one for one in examined.backends if one.missing]
-    no_gpu = [one.name for one in missing if one.needs_gpu and not examined.gpus]
-    others = [one.name for one in missing if one.name not in no_gpu]
+    missing = [backend for backend in examined.backends if backend.missing]
+    no_gpu = [backend.name for backend in missing if backend.needs_gpu and not examined.gpus]
+    others = [backend.name for backend in missing if backend.name not in no_gpu]
     parts += [f"{why} {', '.join(names)}" for why, names in (("no GPU for", no_gpu), ("without", others)) if names]
     return f"{standing}: {'; '.join(parts)}"
 
@@ -226,14 +226,14 @@ def tables(examined: DoctorReport, every: bool = False) -> list[Table]:
     columns = ("check", "what is wrong, and what to do")
     if not every:
         return [Table(sentence(examined), columns, cells, notes)]
-    backends = tuple((one.name, one.missing or ", ".join(one.libraries)) for one in examined.backends)
-    seen = tuple((f"{name}\n{finding.status}" if finding.problems else name,
-                  "\n".join((finding.seen, *(f"{word}: {getattr(one, word)}" for one in finding.problems
+    backends = tuple((backend.name, backend.missing or ", ".join(backend.libraries)) for backend in examined.backends)
+    rows = tuple((f"{name}\n{finding.status}" if finding.problems else name,
+                  "\n".join((finding.seen, *(f"{word}: {getattr(problem, word)}" for problem in finding.problems
                                              for word in ("cause", "effect", "fix")))))
                  for name, finding in examined.findings.items())  # fmt: skip
     return [
         Table(sentence(examined), ("backend", "library, or why it is missing"), backends),
-        Table("what the checks saw", ("check", "seen"), seen, notes),
+        Table("what the checks saw", ("check", "seen"), rows, notes),
     ]
 
 
@@ -253,7 +253,7 @@ def next_step(examined: DoctorReport) -> str:
         return f"fix {failed[0]}, then run collbench doctor again"
     if examined.cluster:
         return "collbench launch PLAN --on {} --site {} --dry-run".format(*examined.cluster)
-    if examined.alone and any(one.name == "mpi" and not one.missing for one in examined.backends):
+    if examined.alone and any(backend.name == "mpi" and not backend.missing for backend in examined.backends):
         return "collbench selftest, which measures how many launches a difference takes here"
     return "collbench demo"
 
@@ -261,5 +261,5 @@ def next_step(examined: DoctorReport) -> str:
 def document(examined: DoctorReport) -> str:
     """`{"verdict": ..., "backends": [...], "findings": [{"check", "status", "seen", "problems": [...], "cost"}]}`."""
     rows = [{"check": name, "status": finding.status, **asdict(finding)} for name, finding in examined.findings.items()]
-    found = {"verdict": sentence(examined), "backends": list(map(asdict, examined.backends)), "findings": rows}
-    return json.dumps(found, indent=2)
+    result = {"verdict": sentence(examined), "backends": list(map(asdict, examined.backends)), "findings": rows}
+    return json.dumps(result, indent=2)

@@ -133,9 +133,9 @@ def gate_command(options: _GateOptions) -> None:
             raise RequestError(
                 f"{earlier}: is measured already, and only judged again: leave out {listed}. ({GATE_PLAN} is in it.)"
             )
-        begun = earlier or options.resume
-        if begun is not None:  # decided and judged as it was begun, where nothing else is asked for
-            gate = read_gate_plan(begun)
+        continuing = earlier or options.resume
+        if continuing is not None:  # decided and judged as it was begun, where nothing else is asked for
+            gate = read_gate_plan(continuing)
             typed_margins = click.get_current_context().get_parameter_source("margins") is ParameterSource.COMMANDLINE
             margins, accepted = margins if typed_margins else gate.margins, accepted or gate.accepted
         folder = earlier or _measured(options, margins, accepted)
@@ -179,12 +179,12 @@ def _measured(options: _GateOptions, margins: Margins, accepted: tuple[str, ...]
         raise RequestError("gate: --resume writes to the folder of its gate; remove --out.")
     for words in (f"gate {text}", f"--docker-host {options.docker_host}"):
         refuse_other_bytes(words)
-    begun = None if resume is None else plan_in(read_manifest(resume))
-    path, plan = plan_for_gate(text, options.ranks, OVERSUBSCRIBED in accepted, begun)
+    begun_plan = None if resume is None else plan_in(read_manifest(resume))
+    path, plan = plan_for_gate(text, options.ranks, OVERSUBSCRIBED in accepted, begun_plan)
     plan = ending(placed_on(plan, options), options)
     plan = plan if options.seed is None else msgspec.structs.replace(plan, seed=options.seed)
-    if begun is not None and not options.base and not options.other:
-        sides = begun.sides
+    if begun_plan is not None and not options.base and not options.other:
+        sides = begun_plan.sides
     else:
         sides = {"base": side_of("--base", options.base, plan), "other": side_of("--other", options.other, plan)}
     folder = resume or options.out or Path("results") / f"{path.stem}-gate"
@@ -221,13 +221,13 @@ def _measured(options: _GateOptions, margins: Margins, accepted: tuple[str, ...]
 
 
 def plan_for_gate(
-    text: str, ranks: int | None, crowded: bool, begun: Plan | None = None
+    text: str, ranks: int | None, crowded: bool, begun_plan: Plan | None = None
 ) -> tuple[Path, Plan]:  # fmt: skip
     """The launch plan that PLAN names; one for a single world becomes one of ranks on the host.
 
     Where its timing gate is `auto`, it becomes `barrier`: launches that fall back to it, and others that do not,
     could not be compared. `crowded`: there may be more ranks than cores in a single world. What no plan says but flags
-    is as in the gate that was `begun`.
+    is as in the gate that was `begun_plan`.
 
     Raises:
         PlanError, RequestError: it cannot be read, has sides of its own, or there are more ranks than cores.
@@ -238,13 +238,13 @@ def plan_for_gate(
             raise RequestError(f"-n {ranks}: a launch plan says itself how many ranks there are: ranks = [{ranks}].")
         plan = load_launch_plan(path, text)
     else:
-        known = begun.ranks[0] if begun is not None and len(begun.ranks) == 1 else None
+        known = begun_plan.ranks[0] if begun_plan is not None and len(begun_plan.ranks) == 1 else None
         plan = host_plan(load_plan(path, text), ranks or known, crowded)
     if plan.sides:
         raise RequestError(f"gate: {text} has sides of its own: {', '.join(plan.sides)}. Measure them by collbench "
                            "launch, and compare them by collbench compare RUN --by side.")  # fmt: skip
-    if begun is not None:
-        plan = msgspec.structs.replace(plan, launches=begun.launches, until=begun.until, seed=begun.seed)
+    if begun_plan is not None:
+        plan = msgspec.structs.replace(plan, launches=begun_plan.launches, until=begun_plan.until, seed=begun_plan.seed)
     return path, msgspec.structs.replace(plan, gate="barrier") if plan.gate == "auto" else plan
 
 
@@ -365,7 +365,7 @@ def selftest_command(options: _SelftestOptions) -> None:
     order = list(questions)
     rate = max(map(false_positives, questions.values()))
     least = tuple(one for cells in questions.values() for one in smallest(cells, margin))
-    price = cost([one for cells in questions.values() for one in cells], margin)
+    price = cost([cell for cells in questions.values() for cell in cells], margin)
     comparisons.sort(key=lambda one: order.index(question_of(one.pair)))
     result = sensitivity.SelfTest(tuple(comparisons), rate, least, options.launches, moved, price)
     print_tables(sensitivity.tables(result), sensitivity.document(result), options.style)

@@ -72,7 +72,7 @@ def history_command(options: _HistoryOptions) -> int:
         whole = history(options.folder, options.given, options.margin)
     first = 0 if options.since is None else _number(whole, options.since)
     recent = since_run(whole, first)
-    names = SeriesNames([one.series for one in recent.cells])
+    names = SeriesNames([cell.series for cell in recent.cells])
     shown = tables(recent, names, options.every or complete)
     print_tables(shown[1:] if complete else shown, document(recent, names), options.style)
     if output is not None:
@@ -84,9 +84,9 @@ def history_command(options: _HistoryOptions) -> int:
     return 1 if reasons else 0
 
 
-def _number(found: History, since: str) -> int:
+def _number(history: History, since: str) -> int:
     """Of the run of that name, or of the first one on that day or later; after the last one where there is none."""
-    runs = found.runs
+    runs = history.runs
     named = [number for number, run in enumerate(runs) if run.name == since.strip().rstrip("/").rpartition("/")[2]]
     if named:
         return named[0]
@@ -99,7 +99,7 @@ def _number(found: History, since: str) -> int:
     return next((number for number, run in enumerate(runs) if run.started >= start), len(runs))
 
 
-def history_failures(found: History, fail_on: Sequence[str], since: int) -> list[str]:
+def history_failures(history: History, fail_on: Sequence[str], since: int) -> list[str]:
     """Why a check fails, in words; empty where it passes. `since`: the number of the first run that counts.
 
     Besides the cells of each kind in `fail_on` (of `FAILING_LEVELS`, or `OUTSIDE`), what the latest runs did not
@@ -109,17 +109,17 @@ def history_failures(found: History, fail_on: Sequence[str], since: int) -> list
     reasons = []
     for kind in fail_on:
         if kind == OUTSIDE:
-            number, where = sum(len(one.cells) for one in found.latest), "of its level in the latest run"
+            number, where = sum(len(latest.cells) for latest in history.latest), "of its level in the latest run"
         else:
-            number = sum(FAILING_LEVELS[kind](*one.now, found.margin) for one in found.cells)
+            number = sum(FAILING_LEVELS[kind](*cell.now, history.margin) for cell in history.cells)
             where = "now than before"
         reasons += [f"{counted(number, 'cell')} {kind} {where}"] if number else []
-    current = [one for one in found.cells if one.series.last >= since or (one.series.missing or -1) >= since]
-    lacking = sum(one.series.missing is not None or bool(one.series.lacks) for one in current)
+    current = [cell for cell in history.cells if cell.series.last >= since or (cell.series.missing or -1) >= since]
+    lacking = sum(cell.series.missing is not None or bool(cell.series.lacks) for cell in current)
     if lacking:
         reasons.append(f"{counted(lacking, 'cell')} not measured in the latest run")
-    if since >= len(found.runs):
+    if since >= len(history.runs):
         reasons.append("no run since then")
-    if not any(one.series.tested for one in found.cells):
+    if not any(cell.series.tested for cell in history.cells):
         reasons.append("too few runs to judge any cell")
     return reasons

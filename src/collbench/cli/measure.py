@@ -249,8 +249,8 @@ def suite_command(options: _Suite) -> None:
         _list_suites()
         return
     programs = _programs([word for word in words if "=" not in word])
-    asked = _parameters(programs, [word for word in words if "=" in word])
-    for name in asked:  # it may mean different things to the benchmarks to which it is given
+    settings = _parameters(programs, [word for word in words if "=" in word])
+    for name in settings:  # it may mean different things to the benchmarks to which it is given
         users: dict[str, list[str]] = {}
         for program in programs:
             for axis in program.axes:
@@ -262,7 +262,7 @@ def suite_command(options: _Suite) -> None:
             click.echo(f"collbench: {name} means different things ({listed}); {alone}", err=True)
     benchmarks = []
     for program in programs:  # what is given to it alone counts more than what is given to all
-        values = {name: asked.get(f"{program.name}.{name}", asked.get(name)) for name in parameters_of(program)}
+        values = {name: settings.get(f"{program.name}.{name}", settings.get(name)) for name in parameters_of(program)}
         benchmarks.append({"name": program.name, **{name: own for name, own in values.items() if own is not None}})
     plan = Plan(
         title=f"suite {' '.join(words)}", benchmarks=tuple(benchmarks),

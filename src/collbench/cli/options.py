@@ -69,9 +69,9 @@ class Options:
     @classmethod
     def parameters(cls) -> list[click.Parameter]:
         """Those of the classes that it inherits from, one after the other, then its own."""
-        found = [parameter for base in cls.__bases__ if issubclass(base, Options) for parameter in base.parameters()]
-        own = {name: value for name, value in vars(cls).items() if isinstance(value, Declared)}
-        return found + [one.made(name) for name, one in own.items()]
+        of_bases = [parameter for base in cls.__bases__ if issubclass(base, Options) for parameter in base.parameters()]
+        declared = {name: value for name, value in vars(cls).items() if isinstance(value, Declared)}
+        return of_bases + [option.made(name) for name, option in declared.items()]
 
 
 Typed = TypeVar("Typed", bound=Options)
@@ -151,17 +151,17 @@ class MarginsType(click.ParamType["Margins"]):
 
         if isinstance(value, tuple):
             return value
-        made = []
+        converted = []
         for part in str(value).split(","):
             share, _, size = part.partition(":")
             try:
                 largest = parse_size(size) if size else None
             except RequestError as error:
                 self.fail(str(error), param, ctx)
-            made.append(Margin(Share().convert(share, param, ctx), largest))
-        if not has_all_sizes(tuple(made)):
+            converted.append(Margin(Share().convert(share, param, ctx), largest))
+        if not has_all_sizes(tuple(converted)):
             self.fail(f"{value!r} is not in the order of sizes, or its last part has one. Write 20%:1M,5%.", param, ctx)
-        return tuple(made)
+        return tuple(converted)
 
 
 def typed_share(share: float) -> str:

@@ -161,9 +161,9 @@ def _k8s_nodes(client: Client, site: K8sSite) -> Finding:
         fix = "spec.tolerations in [k8s.pod] of the site file; or another node_selector"
         return Finding(seen, (Problem("fail", f"no node takes pods: {', '.join(refused)}", "pods stay Pending", fix),))
     problems = [
-        Problem("fail", f"the site file says {key} = {wanted}, and no node has more than {most:g} for pods",
+        Problem("fail", f"the site file says {key} = {needed}, and no node has more than {most:g} for pods",
                 "pods stay Pending", f"{key} = {int(most)} in the site file, or another node_selector")
-        for key, wanted, most in (("cores", site.cores, cores), ("gpus", site.gpus, gpus)) if wanted > most
+        for key, needed, most in (("cores", site.cores, cores), ("gpus", site.gpus, gpus)) if needed > most
     ]  # fmt: skip
     problems += [
         Problem("fail", f"no node has {name}", "pods stay Pending", "resources in the site file, or a device plugin")
@@ -198,10 +198,10 @@ def _cores(quantity: str) -> float:
 def _pod(client: Client, site: K8sSite) -> Finding:
     """What admission says of a pod that looks at an image: it knows PodSecurity, quotas, classes and every field."""
     job = look_job(site, "collbench-doctor", "collbench-doctor", "", next(iter(site.images)), ("true",))
-    made = {"apiVersion": "v1", "kind": "Pod", **job["spec"]["template"]}
-    made["metadata"] = {"name": "collbench-doctor", "namespace": site.namespace, **made["metadata"]}
+    pod = {"apiVersion": "v1", "kind": "Pod", **job["spec"]["template"]}
+    pod["metadata"] = {"name": "collbench-doctor", "namespace": site.namespace, **pod["metadata"]}
     try:
-        client.ask("create", "--dry-run=server", "--filename=-", "--output=name", text=json.dumps(made))
+        client.ask("create", "--dry-run=server", "--filename=-", "--output=name", text=json.dumps(pod))
     except EngineError as error:
         # What the API server says of an account that may make Jobs, and no pods itself.
         if 'cannot create resource "pods"' in str(error):
@@ -212,14 +212,14 @@ def _pod(client: Client, site: K8sSite) -> Finding:
 
 
 def _rights(client: Client, site: K8sSite) -> Finding:
-    wanted = rights(site)
+    needed = rights(site)
     with ThreadPoolExecutor(max_workers=8) as several:
-        allowed = list(several.map(lambda what: _may(client, what), wanted))
-    refused = [what for what, may in zip(wanted, allowed, strict=True) if not may]
+        allowed = list(several.map(lambda what: _may(client, what), needed))
+    refused = [what for what, may in zip(needed, allowed, strict=True) if not may]
     problems = [Problem("fail", f"the account may not {', '.join(refused)}", "launches are refused",
                         f"kubectl auth can-i {refused[0]} --namespace={site.namespace}; docs/cluster.md has a Role")
                 ] if refused else []  # fmt: skip
-    return Finding(f"{len(wanted) - len(refused)} of {len(wanted)} are there", tuple(problems))
+    return Finding(f"{len(needed) - len(refused)} of {len(needed)} are there", tuple(problems))
 
 
 def _may(client: Client, what: str) -> bool:
@@ -272,9 +272,9 @@ def _pmi(site: SlurmSite) -> Finding:
         raise EngineError("engine slurm: srun --mpi=list prints nothing")
     used = {site.libraries.get(image) or next((name for name in launchers.names() if name in image), "")
             for image in (*site.images, *site.environments)} | set(site.mpi)  # fmt: skip
-    wanted = {library: site.mpi.get(library, kind) for library, kind in PMI.items()}
+    plugins = {library: site.mpi.get(library, kind) for library, kind in PMI.items()}
     problems = []
-    for library, kind in wanted.items():
+    for library, kind in plugins.items():
         severity: Severity = "fail" if library in used else "warn"
         effect = f"ranks of {library} become worlds of one rank, or abort"
         if kind not in listed:
@@ -283,7 +283,7 @@ def _pmi(site: SlurmSite) -> Finding:
         elif not kind.startswith(_FITTING[library]):
             fix = f'mpi = {{ {library} = "{PMI[library]}" }} in the site file'
             problems.append(Problem(severity, f"{library} does not join a world by {kind}", effect, fix))
-    return Finding(", ".join(f"{library} by {kind}" for library, kind in wanted.items()), tuple(problems))
+    return Finding(", ".join(f"{library} by {kind}" for library, kind in plugins.items()), tuple(problems))
 
 
 def _sinfo(site: SlurmSite, form: str, number: int, *flags: str) -> list[list[str]]:
@@ -518,18 +518,20 @@ class _Nodes:
     def ranks_meet(self, software: list[NodeSoftware]) -> Finding:
         """Whether the ranks of each library meet: one all-reduce over all nodes; where that fails on each alone."""
         problems = []
-        for one in software:
-            title = title_of(one.cell, self.site)
-            script = self._allreduce(one, one.cell, one.placement)
+        for software_of_node in software:
+            title = title_of(software_of_node.cell, self.site)
+            script = self._allreduce(software_of_node, software_of_node.cell, software_of_node.placement)
             code, log = run_step(self.job, script, _STEP, self.check, title, HELLO)
             if code == 0:
                 continue
-            cause = _cause(log, one.launcher) or f"exit code {code}"
+            cause = _cause(log, software_of_node.launcher) or f"exit code {code}"
             if code is None:
                 cause = f"the ranks did not meet within {HELLO:g} s"
-            where = self._alone(one) if len(self.names) > 1 else ""
-            fix = f"srun --mpi={one.launcher.pmi} there; mpi and setup in the site file"
-            problems.append(Problem("fail", f"{title}: {where or cause}", f"launches of {one.cell.image} fail", fix))
+            where = self._alone(software_of_node) if len(self.names) > 1 else ""
+            fix = f"srun --mpi={software_of_node.launcher.pmi} there; mpi and setup in the site file"
+            problems.append(
+                Problem("fail", f"{title}: {where or cause}", f"launches of {software_of_node.cell.image} fail", fix)
+            )
         ranks = counted(software[0].cell.ranks, "rank")
         return Finding(f"{len(software) - len(problems)} of {len(software)} meet: {ranks} on "
                        f"{counted(len(self.names), 'node')}", tuple(problems))  # fmt: skip

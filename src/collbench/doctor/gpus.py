@@ -367,7 +367,10 @@ def judge_nccl(
 ) -> Finding:
     """`cuda` is the highest version that the driver supports, None without a driver; `gpu`: there is one."""
     major = int(cuda.partition(".")[0]) if cuda else None
-    seen = "; ".join(f"{one.version or 'version unknown'} ({one.origin}: {one.path})" for one in installations)
+    seen = "; ".join(
+        f"{installation.version or 'version unknown'} ({installation.origin}: {installation.path})"
+        for installation in installations
+    )
     problems = []
     if gpu and not installations:
         cause = f"there is a GPU, but no {SONAME} that can be loaded"
@@ -383,14 +386,15 @@ def judge_nccl(
         fix = f"pip uninstall -y {' '.join(same_folder)} && pip install {kept}"
         problems.append(Problem("warn", cause, effect, fix))
     if len(installations) > 1:
-        cause = f"{len(installations)} different libraries: {', '.join(one.path for one in installations)}"
+        paths = ", ".join(installation.path for installation in installations)
+        cause = f"{len(installations)} different libraries: {paths}"
         effect = "two backends could measure different libraries; collbench refuses two in one process"
         fix = f"export LD_LIBRARY_PATH={Path(installations[0].path).parent}:$LD_LIBRARY_PATH"
         problems.append(Problem("warn", cause, effect, fix))
-    for one in installations:
-        if one.version is None:
-            cause = f"{one.path} ({one.origin}) cannot be loaded, or does not say its version"
-            fix = f"{sys.executable} -c 'import ctypes; ctypes.CDLL(\"{one.path}\").ncclGetVersion'"
+    for installation in installations:
+        if installation.version is None:
+            cause = f"{installation.path} ({installation.origin}) cannot be loaded, or does not say its version"
+            fix = f"{sys.executable} -c 'import ctypes; ctypes.CDLL(\"{installation.path}\").ncclGetVersion'"
             problems.append(Problem("warn", cause, "a backend that uses it does not start", fix))
     too_old = (_driver_too_old(name, cuda, major) for name in sorted(wheels))
     return finding("; ".join(filter(None, (seen or "not installed", ", ".join(sorted(wheels))))), *problems, *too_old)

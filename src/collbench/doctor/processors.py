@@ -233,13 +233,15 @@ def judge_yardsticks(readings: Sequence[Readings]) -> Finding:
         problems.append(Problem("warn", cause, effect, fix))
     columns = [[reading.values[name] for reading in readings] for name in readings[0].values]
     known = [[value for value in column if value] for column in columns]
-    return replace(finding(seen, *problems), cost=cost([in_order(one[:-1:2], one[1::2]) for one in known], MARGIN))
+    return replace(
+        finding(seen, *problems), cost=cost([in_order(column[:-1:2], column[1::2]) for column in known], MARGIN)
+    )
 
 
 def _ranges(moved: Sequence[Movement]) -> str:
     """`core distance 94 to 755 ns, core speed 380 to 781 steps/us`."""
-    return ", ".join(f"{one.name.replace('_', ' ')} {one.least:.3g} to {one.largest:.3g} "
-                     f"{registry.get(one.name).unit}" for one in moved)  # fmt: skip
+    return ", ".join(f"{reading.name.replace('_', ' ')} {reading.least:.3g} to {reading.largest:.3g} "
+                     f"{registry.get(reading.name).unit}" for reading in moved)  # fmt: skip
 
 
 _SOURCE = "sys/devices/system/clocksource/clocksource0"

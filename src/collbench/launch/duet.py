@@ -85,7 +85,7 @@ def run_together(ensemble: Ensemble, check: StopCheck) -> Played:
         Interrupted: told to stop; what was measured has been kept.
         Exception: what an assignment's `keep` raises.
     """
-    worlds = [LiveWorld(one, len(ensemble.assignments) - 1) for one in ensemble.assignments]
+    worlds = [LiveWorld(assignment, len(ensemble.assignments) - 1) for assignment in ensemble.assignments]
     refused, interrupted = None, None
     with contextlib.ExitStack() as stack:
         for world in worlds:
@@ -210,9 +210,12 @@ class _Conversation:
 
     def _rounds(self, members: list[LiveWorld], ready: Sequence[Report]) -> list[Round]:
         """All rounds of a case; none: a world died, so that the case begins again with the others."""
-        gate: Gate = "barrier" if any(one.gate == "barrier" for one in ready) else ready[0].gate
-        slack, seconds = max(one.slack for one in ready), max(self._rule.seconds, *(one.shortest for one in ready))
-        samples, rounds, anew, hopeless, enough = max(one.samples for one in ready), list[Round](), True, 0, False
+        gate: Gate = "barrier" if any(report.gate == "barrier" for report in ready) else ready[0].gate
+        slack, seconds = (
+            max(report.slack for report in ready),
+            max(self._rule.seconds, *(report.shortest for report in ready)),
+        )
+        samples, rounds, anew, hopeless, enough = max(report.samples for report in ready), list[Round](), True, 0, False
         began = time.monotonic()
         while not enough:
             order = Order(act="slice", gate=gate, slack=slack, anew=anew, seconds=seconds,
@@ -229,7 +232,7 @@ class _Conversation:
             mostly = enough and 2 * _most(rounds, "late") > _most(rounds, "n")
             if gate == "roundtime" and self._plan.gate == "auto" and (hopeless >= HOPELESS or mostly):
                 gate, anew, hopeless, rounds, enough, began = "barrier", True, 0, [], False, time.monotonic()
-        self._slept += [_slept(world, turn.report, self._rule) for one in rounds for world, turn in one.items()]
+        self._slept += [_slept(world, turn.report, self._rule) for turns in rounds for world, turn in turns.items()]
         share, sleeps = self._rule.invalid, len(self._slept)
         if self._slept.count(False) > share * sleeps + STANDARD_ERRORS * math.sqrt(share * (1 - share) * sleeps):
             self._refused = "awake"
@@ -295,7 +298,7 @@ def _slept(world: LiveWorld, report: Report, rule: SliceRule) -> bool:
 
 def _most(rounds: Sequence[Round], count: Literal["late", "n"]) -> int:
     """Over all rounds, the largest number of late samples, or of samples, of a world."""
-    return sum(max(getattr(turn.report, count) for turn in one.values()) for one in rounds)
+    return sum(max(getattr(turn.report, count) for turn in turns.values()) for turns in rounds)
 
 
 def _time_of(turn: Turn, name: str) -> float | None:

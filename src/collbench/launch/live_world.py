@@ -162,7 +162,10 @@ class Connections(WorldLink):
 
     def _received(self, seconds: float) -> bytes:
         poll, received = select.poll(), b""
-        of = {one.fileno(): one for one in (self._listener, *self._strangers, *(c for met in self._met for c in met))}
+        of = {
+            connection.fileno(): connection
+            for connection in (self._listener, *self._strangers, *(c for met in self._met for c in met))
+        }
         for number in of:
             poll.register(number, select.POLLIN)
         for number, _ in poll.poll(seconds * 1000):

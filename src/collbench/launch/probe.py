@@ -102,7 +102,10 @@ class Contents(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     @property
     def identity(self) -> dict[str, str]:
         """What must be equal on all nodes for their ranks to measure the same, besides collbench, each by its name."""
-        libraries = {one.name: f"{one.version} (sha256 {(one.sha256 or 'unknown')[:12]})" for one in self.libraries}
+        libraries = {
+            library.name: f"{library.version} (sha256 {(library.sha256 or 'unknown')[:12]})"
+            for library in self.libraries
+        }
         return {"library": self.vendor, "Python": self.python, "native loop": "yes" if self.native else "no",
                 **libraries, **self.packages}  # fmt: skip
 

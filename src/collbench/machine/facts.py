@@ -43,11 +43,11 @@ def environment(prefixes: tuple[str, ...], environ: Mapping[str, str] = os.envir
     All others stay out of the manifest: environments hold secrets.
     """
     recorded = (*_COMMON, *prefixes)
-    own = own_names(environ)
+    names = own_names(environ)
     return {
         name: printable(value)
         for name, value in sorted(environ.items())
-        if name.startswith(recorded) and name not in own
+        if name.startswith(recorded) and name not in names
         and not _SECRET_NAME.search(name.upper()) and not _SECRET_VALUE.search(value)
     }  # fmt: skip
 
@@ -204,8 +204,8 @@ def core_times() -> CoreTimes | None:
         return None
     second = 1 / os.sysconf("SC_CLK_TCK")
     user, nice, system, _, _, irq, softirq, steal = (sum(column) * second for column in zip(*ticks, strict=True))
-    own = os.times()
-    return CoreTimes(len(cores), user + nice - own.user, system + irq + softirq - own.system, steal)
+    times = os.times()
+    return CoreTimes(len(cores), user + nice - times.user, system + irq + softirq - times.system, steal)
 
 
 @dataclass(frozen=True)

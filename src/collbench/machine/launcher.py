@@ -106,15 +106,15 @@ def _siblings() -> Iterator[dict[str, str]]:
             yield dict(variable.split("=", 1) for variable in variables if "=" in variable)
 
 
-def started_ranks(backend: str, wanted: int | None, how: str) -> int:
+def started_ranks(backend: str, requested: int | None, how: str) -> int:
     """The number of ranks that the launcher started; `how` is the command line that would start another number.
 
     Raises:
         RequestError: another number was asked for.
     """
     size = detect().size
-    if wanted not in (None, size):
+    if requested not in (None, size):
         raise RequestError(
-            f"--ranks {wanted}: {backend} has as many ranks as its launcher starts ({size} here). Use: {how}"
+            f"--ranks {requested}: {backend} has as many ranks as its launcher starts ({size} here). Use: {how}"
         )
     return size

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 #: A terminal that closes, and Ctrl-\\, where the system has them. They stay ignored where they were (by nohup, or a
 #: shell).
-_MAY_BE_IGNORED = tuple(one for one in signal.Signals if one.name in ("SIGHUP", "SIGQUIT"))
+_MAY_BE_IGNORED = tuple(Signal for Signal in signal.Signals if Signal.name in ("SIGHUP", "SIGQUIT"))
 
 #: Ctrl-C, kill, and these.
 SIGNALS = (signal.SIGINT, signal.SIGTERM, *_MAY_BE_IGNORED)

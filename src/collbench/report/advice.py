@@ -119,14 +119,14 @@ def sentence(advised: Advised) -> str:
         return "no advice, tasks waited for a CPU in every launch" if contended else "nothing was measured"
     if len(question.options) == 1:
         return _alone(question)
-    known = [one for one in advice.ranges if one.known]
+    known = [sizes for sizes in advice.ranges if sizes.known]
     if not known:
         return _unknown(advice)
     shown = known[:_MOST_RANGES]
     others = [size.size for one in known[_MOST_RANGES:] for size in one.sizes]
     word = "no clear choice yet; safest is" if any(one.bound > UNCLEAR for one in shown) else "take"
-    said = [_range(question, one, len(known) == 1) for one in shown]
-    return f"{word} {'; '.join((*said, *[f'see the grid{at(question, *others)}'] * bool(others)))}"
+    texts = [_range(question, sizes, len(known) == 1) for sizes in shown]
+    return f"{word} {'; '.join((*texts, *[f'see the grid{at(question, *others)}'] * bool(others)))}"
 
 
 def _range(question: Question, one: Range, alone: bool) -> str:
@@ -152,9 +152,9 @@ def _unknown(advice: Advice) -> str:
     """Of ranges without bounds."""
     question = advice.question
     fastest: dict[str, list[int]] = {}
-    for one in advice.sizes:
-        fastest.setdefault(question.name(one.take), []).append(one.size)
-    if all(len(one.options) == 1 for one in advice.sizes):
+    for size in advice.sizes:
+        fastest.setdefault(question.name(size.take), []).append(size.size)
+    if all(len(size.options) == 1 for size in advice.sizes):
         return f"nothing could be compared with {next(iter(fastest))}"
     named = "; ".join(f"{name}{at(question, *own) if fastest.keys() - {name} else ''}" for name, own in fastest.items())
     why = next(_lost(one) for one in advice.ranges if any(len(size.options) > 1 for size in one.sizes))
@@ -200,9 +200,9 @@ def brief(
     Of what could mislead the gravest lines, all with `whole`. `comparisons` of the run say what would tell more.
     """
     room = MOST_OPTIONS.get(len(advices), 0)
-    shown = [_grid(one, room) for one in advices] if room else [_summary(advices, whole)]
+    shown = [_grid(advice, room) for advice in advices] if room else [_summary(advices, whole)]
     left = 0 if whole else len(known[MOST_MISLEADING:])
-    unsure = any(len(one.options) > 1 and one.bound > ENOUGH for advised in advices for one in advised.advice.sizes)
+    unsure = any(len(size.options) > 1 and size.bound > ENOUGH for advised in advices for size in advised.advice.sizes)
     notes = (
         *[_LEGEND] * (room > 0 and any(table.rows for table in shown)),
         *[_FACTORS] * any(row[0].startswith("slowest ") for table in shown for row in table.rows),
@@ -215,7 +215,7 @@ def brief(
 def _grid(advised: Advised, room: int) -> Table:
     """Rows are factors, as far as they matter, then options that may be the best, of which there is `room` for some."""
     advice, question = advised.advice, advised.advice.question
-    if len(question.options) < 2 or not any(one.known for one in _shown(advice.sizes)):
+    if len(question.options) < 2 or not any(size.known for size in _shown(advice.sizes)):
         return Table(headline(advised), (), ())
     ranked = _ranked(advice)
     return _by_size(advised, headline(advised), "", ranked[:room], True, _more(advice, len(ranked[room:])))
@@ -226,12 +226,12 @@ def _by_size(
 ) -> Table:
     """A column for each size; rows are how much factors matter, where options differ in several, and options."""
     question, sizes = advised.advice.question, _shown(advised.advice.sizes)
-    found = [factor_effects(question, one) for one in sizes] if factors else []
-    matter = [factor for factor in question.varying if any(factor in one for one in found)]
+    effects = [factor_effects(question, size) for size in sizes] if factors else []
+    matter = [factor for factor in question.varying if any(factor in one for one in effects)]
     names = [f"slowest {factor}" for factor in matter if len(matter) > 1] + list(map(question.name, options))
     columns = {first: names} if names else {}
     for index, one in enumerate(sizes if names else ()):
-        cells = [_effect(found[index].get(factor)) for factor in matter if len(matter) > 1]
+        cells = [_effect(effects[index].get(factor)) for factor in matter if len(matter) > 1]
         columns[format_size(one.size) if sized(question) else "time"] = [
             *cells,
             *(_cell(one, option) for option in options),
@@ -241,46 +241,46 @@ def _by_size(
 
 def _ranked(advice: Advice) -> list[Option]:
     """Options that may be the best at any size: those taken first, then by the most that they may lose at any size."""
-    taken = dict.fromkeys(one.option for one in advice.ranges)
-    possible = {option for one in advice.sizes for option in one.possible}
+    options = dict.fromkeys(one.option for one in advice.ranges)
+    possible = {option for size in advice.sizes for option in size.possible}
 
     def worst(option: Option) -> tuple[bool, float, Option]:
-        found = [one.options.get(option) for one in advice.sizes]
-        out = any(one is None or one.out for one in found)
-        return out, max(one.bound if one else math.inf for one in found), option
+        results = [size.options.get(option) for size in advice.sizes]
+        out = any(one is None or one.out for one in results)
+        return out, max(one.bound if one else math.inf for one in results), option
 
-    return [*taken, *sorted(possible - set(taken), key=worst)]
+    return [*options, *sorted(possible - set(options), key=worst)]
 
 
 def _cell(one: AtSize, option: Option) -> str:
     """`at most 9 %` of what may be the best, `slower, 4.20x` of what is out; behind it how its launches went."""
-    found = one.options.get(option)
-    if found is None:
+    result = one.options.get(option)
+    if result is None:
         return "failed" if option in one.failing else "-"
     failed, of = one.failing.get(option, (0, 0))
-    behind = f", failed {failed} of {of}" if failed else ", slow at times" if found.slow_at_times else ""
-    return f"{_state(found)}{behind}"
+    behind = f", failed {failed} of {of}" if failed else ", slow at times" if result.slow_at_times else ""
+    return f"{_state(result)}{behind}"
 
 
-def _state(found: OptionResult) -> str:
-    if found.out:
-        return f"slower, {change(found.ratio)}"
-    return _UNBOUNDED[found.at_most] if isinstance(found.at_most, str) else f"at most {slowdown(found.at_most)}"
+def _state(result: OptionResult) -> str:
+    if result.out:
+        return f"slower, {change(result.ratio)}"
+    return _UNBOUNDED[result.at_most] if isinstance(result.at_most, str) else f"at most {slowdown(result.at_most)}"
 
 
-def _effect(found: FactorEffect | None) -> str:
+def _effect(effect: FactorEffect | None) -> str:
     """`single 2 to 46 %`, `mpich 1.60 to 8.00x`: the slowest value over the fastest."""
-    return "-" if found is None else f"{found.slowest} {extent(found.least, found.largest)}"
+    return "-" if effect is None else f"{effect.slowest} {extent(effect.least, effect.largest)}"
 
 
 def _more(advice: Advice, more: int) -> list[str]:
     """Options for which the grid has no room."""
     name = advice.question.name
-    possible = {option for one in advice.sizes for option in one.possible}
-    out = {option for one in advice.sizes for option in one.options} - possible
+    possible = {option for size in advice.sizes for option in size.possible}
+    out = {option for size in advice.sizes for option in size.options} - possible
     few = len(out) <= _MOST_OUT
     named = "; ".join(sorted(map(name, out))) if few else f"{len(out)} options{_in_common(advice, out)}"
-    missing = [*dict.fromkeys(name(option) for one in advice.sizes for option in one.apart)]
+    missing = [*dict.fromkeys(name(option) for size in advice.sizes for option in size.apart)]
     counts = [
         *[f"{more} more may be the best"] * bool(more), *[f"slower at every size: {named}"] * bool(out),
         *[f"not compared at every size: {'; '.join(missing[:2])}{' and others' * (len(missing) > 2)}"] * bool(missing),
@@ -333,7 +333,9 @@ def cautions(
 ) -> list[str]:
     """What could mislead in any of the answers, the gravest first: of what was asked, and what is `also` known."""
     questions = [advised.advice.question for advised in advices]
-    cells = {cell.case: cell for one in questions for of_size in one.cells.values() for cell in of_size.values()}
+    cells = {
+        cell.case: cell for question in questions for of_size in question.cells.values() for cell in of_size.values()
+    }
     lines = (*also, *(dependent(comparisons) if comparisons else ()))
     return list(misleading(replace(observed, cells=cells), lines, whole=False))
 
@@ -357,7 +359,7 @@ def with_answers(tables: Sequence[Table], brief: Sequence[Table]) -> list[Table]
 def costs(advised: Advised) -> Table:
     """What is known of every option, by size."""
     advice, options = advised.advice, advised.advice.question.options
-    left = [format_size(one.size) for one in advice.sizes if one not in _shown(advice.sizes)]
+    left = [format_size(size.size) for size in advice.sizes if size not in _shown(advice.sizes)]
     notes = [f"measured too: {', '.join(left)} (--style json has all sizes)"] * bool(left)
     ordered = sorted(options, key=lambda option: (option["library"], option.isolation_order, option))
     shown = ordered if len(options) > 1 and advice.sizes else []
@@ -368,8 +370,8 @@ def sentences(advised: Advised) -> list[str]:
     """What the grid does not show: where the best option changes, what steps recover, and what was not compared."""
     question, answer = advised.advice.question, sentence(advised)
     by_library: dict[Option, list[Recovery]] = {}
-    for one in advised.recoveries:
-        by_library.setdefault(one.isolated, []).append(one)
+    for recovery in advised.recoveries:
+        by_library.setdefault(recovery.isolated, []).append(recovery)
     return [
         f"{answer[:1].upper()}{answer[1:]}.",
         *(_crossing(question, one) for one in advised.crossovers),
@@ -414,8 +416,8 @@ def _recovered(question: Question, steps: Sequence[Recovery]) -> str:
     ordered = sorted(steps, key=lambda recovery: recovery.step.isolation_order, reverse=True)
     known = [f"{one.step['isolation']} {_share(one)}" for one in ordered if one.decided]
     unknown = [one.step["isolation"] for one in ordered if not one.decided]
-    said = [f"recovered by {', '.join(known)}"] * bool(known) + [f"unclear: {', '.join(unknown)}"] * bool(unknown)
-    return f"{text}{at(question, first.size)}; {'; '.join(said)}."
+    texts = [f"recovered by {', '.join(known)}"] * bool(known) + [f"unclear: {', '.join(unknown)}"] * bool(unknown)
+    return f"{text}{at(question, first.size)}; {'; '.join(texts)}."
 
 
 def _share(recovery: Recovery) -> str:
@@ -429,12 +431,12 @@ def _share(recovery: Recovery) -> str:
 def _not_compared(advice: Advice) -> list[str]:
     """Options that were not compared, at which sizes and why; and that failed at times."""
     question = advice.question
-    found = [(f"{question.name(option)} is not compared{{}}: {_why(why)}.", one.size)
+    remarks = [(f"{question.name(option)} is not compared{{}}: {_why(why)}.", one.size)
              for one in advice.sizes for option, why in one.apart.items()]  # fmt: skip
-    found += [(f"{question.name(option)} failed in some launches{{}}.", one.size)
+    remarks += [(f"{question.name(option)} failed in some launches{{}}.", one.size)
               for one in advice.sizes for option in one.failing]  # fmt: skip
     sizes: dict[str, list[int]] = {}
-    for line, size in found:
+    for line, size in remarks:
         sizes.setdefault(line, []).append(size)
     return [line.replace("{}", at(question, *own), 1) for line, own in sizes.items()]
 
@@ -483,15 +485,16 @@ def _entry(advised: Advised) -> dict[str, Any]:
              "at_most": of.bound if of.known else None, "may_be_best_too": sorted(map(question.name, of.rivals))}
             for of in advice.ranges
         ],
-        "sizes": [_size(question, one) for one in advice.sizes],
+        "sizes": [_size(question, size) for size in advice.sizes],
         "crossovers": [_named(question, one) for one in advised.crossovers],
-        "recovered": [_named(question, one) | {"step": one.step["isolation"]} for one in advised.recoveries],
+        "recovered": [_named(question, recovery) | {"step": recovery.step["isolation"]}
+                      for recovery in advised.recoveries],
     }  # fmt: skip
 
 
-def _named(question: Question, found: Crossover | Recovery) -> dict[str, Any]:
+def _named(question: Question, item: Crossover | Recovery) -> dict[str, Any]:
     """By field, options by their names."""
-    return {key: question.name(value) if isinstance(value, Option) else value for key, value in vars(found).items()}
+    return {key: question.name(value) if isinstance(value, Option) else value for key, value in vars(item).items()}
 
 
 def _size(question: Question, one: AtSize) -> dict[str, Any]:
@@ -502,13 +505,13 @@ def _size(question: Question, one: AtSize) -> dict[str, Any]:
         "seconds": median(question.cells[one.size][one.take].medians),
         "options": {
             question.name(option): {
-                "ratio": found.ratio, "at_most": None if isinstance(found.at_most, str) else found.at_most,
-                "unbounded": found.at_most if isinstance(found.at_most, str) else None, "may_be_best": not found.out,
-                "slow_at_times": found.slow_at_times,
+                "ratio": result.ratio, "at_most": None if isinstance(result.at_most, str) else result.at_most,
+                "unbounded": result.at_most if isinstance(result.at_most, str) else None, "may_be_best": not result.out,
+                "slow_at_times": result.slow_at_times,
             }
-            for option, found in one.options.items()
+            for option, result in one.options.items()
         },
-        "matters": {factor: found._asdict() for factor, found in factor_effects(question, one).items()},
+        "matters": {factor: result._asdict() for factor, result in factor_effects(question, one).items()},
         "failed": {question.name(option): count for option, (count, _) in one.failing.items()},
         "not_compared": {question.name(option): _why(why) for option, why in one.apart.items()},
     }  # fmt: skip

@@ -59,10 +59,10 @@ LATE = 0.1
 MOST_HOSTS, MOST_VALUES = 3, 3
 
 
-def each_once(found: Iterable[tuple[str, str]], between: str = ", ") -> list[str]:
+def each_once(remarks: Iterable[tuple[str, str]], between: str = ", ") -> list[str]:
     """`a GPU was throttled (host, multi strict)`: of lines and places each line with all places that it is true of."""
     places: dict[str, dict[str, None]] = {}
-    for line, place in found:
+    for line, place in remarks:
         places.setdefault(line, {})[place] = None
     return [f"{line} ({between.join(names)})" for line, names in places.items()]
 
@@ -184,10 +184,10 @@ def disturbances(cells: Sequence[Cell]) -> list[str]:
 
 
 def _disturbed(cell: Cell) -> list[str]:
-    said = {OVERSUBSCRIBED: cell.oversubscribed, "results were not checked": cell.unchecked,
+    flags = {OVERSUBSCRIBED: cell.oversubscribed, "results were not checked": cell.unchecked,
             SHARED_GPU: cell.shared_gpu, f"a GPU was throttled: {', '.join(sorted(cell.slowed))}": cell.slowed,
             "a launch was recorded twice; the first record counts": cell.repeated}  # fmt: skip
-    return [line for line, holds in said.items() if holds]
+    return [line for line, holds in flags.items() if holds]
 
 
 def _not_measured(cell: Cell) -> list[str]:
@@ -277,9 +277,9 @@ def of_launches(rows: Sequence[Comparison], planned: bool = True) -> list[str]:
     `planned`: rows say how many launches they lack.
     """
     blocks, until_decided = rows[0].blocks, rows[0].pair.base.until_decided
-    left_out, contended = (sum(getattr(one, name) for one in rows) for name in ("left_out", "contended"))
-    more = planned and any(one.launches_more is not None and one.launches[0] >= FEWEST for one in rows)
-    slow_at_times = any(one.slow is not None for one in rows)
+    left_out, contended = (sum(getattr(row, name) for row in rows) for name in ("left_out", "contended"))
+    more = planned and any(row.launches_more is not None and row.launches[0] >= FEWEST for row in rows)
+    slow_at_times = any(row.slow is not None for row in rows)
     said = {
         "needs about k more launches: with so many more, a verdict has a probability of 80 %": more,
         NOT_INTERLEAVED: not blocks,
@@ -302,12 +302,16 @@ def dependent(rows: Sequence[Comparison]) -> list[str]:
 
 def _in_turns(rows: Sequence[Comparison]) -> list[str]:
     """How many launches were in turns, and what the turns themselves did to the differences."""
-    seen = duet_effects([comparison.pair for comparison in rows])
-    if seen is None:
+    effects = duet_effects([comparison.pair for comparison in rows])
+    if effects is None:
         return []
-    what = f"duets in {counted(seen.launches, 'launch', 'launches')}: both worlds alive, measured alternately in slices"
-    lines = [what if seen.start is None else f"{what}; effect of being started first: {difference_text(seen.start)}"]
-    for effect, when in ((seen.before, "after a slice of its own"), (seen.age, "in the second half of slices")):
+    what = (
+        f"duets in {counted(effects.launches, 'launch', 'launches')}: both worlds alive, measured alternately in slices"
+    )
+    lines = [
+        what if effects.start is None else f"{what}; effect of being started first: {difference_text(effects.start)}"
+    ]
+    for effect, when in ((effects.before, "after a slice of its own"), (effects.age, "in the second half of slices")):
         if effect is not None and effect.excludes(1.0):
             lines.append(f"effect on the other side {when}: {difference_text(effect)}")
     return lines

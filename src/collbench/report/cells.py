@@ -95,7 +95,7 @@ def _transports(cells: Sequence[Cell]) -> list[str]:
 def _times(cells: Sequence[Cell]) -> dict[str, list[str]]:
     medians: list[MeasuredWork] = [(cell.work, median(cell.medians)) if cell.medians else None for cell in cells]
     ends: list[Ends] = [(cell.work, (min(cell.medians), max(cell.medians))) if cell.medians else None for cell in cells]
-    units = Units([one for one in medians if one])
+    units = Units([value for value in medians if value])
     return {**units.rates("rate", medians), **units.times("median", medians),
             units.heading("min .. max"): units.spans(ends)}  # fmt: skip
 
@@ -117,7 +117,10 @@ def tables(comparisons: Sequence[Comparison], narrow: bool = False) -> list[Tabl
 
     `narrow`, for a column of a paper: one for each image too, with what the base took, the difference and the verdict.
     """
-    keys = {id(one): (table_key(common_case(one.pair)), shared_image(one.pair) * narrow) for one in comparisons}
+    keys = {
+        id(comparison): (table_key(common_case(comparison.pair)), shared_image(comparison.pair) * narrow)
+        for comparison in comparisons
+    }
     ordered = sorted(comparisons, key=lambda one: (keys[id(one)], _order(one)))
     make = _narrow if narrow else _table
     return [make(list(group)) for _, group in groupby(ordered, key=lambda one: keys[id(one)])]
@@ -134,15 +137,15 @@ def _table(rows: Sequence[Comparison]) -> Table:
 
     The sides of these stand in the title where there are only two, and columns have their names.
     """
-    names = varying([common_case(one.pair) for one in rows])
+    names = varying([common_case(row.pair) for row in rows])
     program = is_program(rows[0].pair.base.case)
     if program:
         rows = sorted(rows, key=lambda one: (row_order(common_case(one.pair), names), _order(one)))
-    cells = list({id(cell): cell for one in rows for cell in (one.pair.base, one.pair.other)}.values())
+    cells = list({id(cell): cell for row in rows for cell in (row.pair.base, row.pair.other)}.values())
     engines = {cell.case.where.engine for cell in cells if not cell.case.where.on_host}
-    cases = [common_case(one.pair) for one in rows]
-    sides = {"image": [shared_image(one.pair) for one in rows],
-             "sides": [side_names(one.pair, len(engines) > 1) for one in rows]}  # fmt: skip
+    cases = [common_case(row.pair) for row in rows]
+    sides = {"image": [shared_image(row.pair) for row in rows],
+             "sides": [side_names(row.pair, len(engines) > 1) for row in rows]}  # fmt: skip
     shared = {name: values[0] for name, values in sides.items() if program and len(set(values)) == 1}
     apart = {name: values for name, values in sides.items() if name not in shared}
     parameters = _parameters(cases, names)
@@ -158,17 +161,17 @@ def _table(rows: Sequence[Comparison]) -> Table:
 
 def _narrow(rows: Sequence[Comparison]) -> Table:
     """What cells have in common stands in the title; the name of a base that all have stands in headings alone."""
-    cases, pairs = [common_case(one.pair) for one in rows], [one.pair for one in rows]
+    cases, pairs = [common_case(row.pair) for row in rows], [row.pair for row in rows]
     cells = list({id(cell): cell for pair in pairs for cell in (pair.base, pair.other)}.values())
     names, (head, sides) = varying(cases), side_column(pairs)
     base = pairs[0].base_name if head != "sides" else "base"
     one = len(set(sides)) == 1
     apart = {} if one else {head: sides}
     shared = [heading_of(cells, cases[0].without(names)), shared_image(pairs[0]), versus(pairs[0]) * one]
-    measured: list[MeasuredWork] = [(one.pair.base.work, one.base.value) if one.base else None for one in rows]
-    units = Units([one for one in measured if one])
+    measured: list[MeasuredWork] = [(row.pair.base.work, row.base.value) if row.base else None for row in rows]
+    units = Units([value for value in measured if value])
     rates = {name: entries for name, entries in units.rates(base, measured).items() if all(entries)}
-    judged = in_columns_of(rows, _JUDGED) | {"verdict": [one.verdict for one in rows]}
+    judged = in_columns_of(rows, _JUDGED) | {"verdict": [row.verdict for row in rows]}
     del judged[CPU_COLUMN]
     columns = {**apart, **_parameters(cases, names), **(rates or units.times(base, measured)), **judged}
     return Table.of(", ".join(filter(None, shared)), columns, _notes(rows, cells, False))
@@ -182,8 +185,8 @@ def _notes(rows: Sequence[Comparison], cells: Sequence[Cell], cpu_differs: bool)
 def _both_sides(rows: Sequence[Comparison], program: bool, named: bool) -> dict[str, list[str]]:
     """The times of both sides, in the same units; of collectives always in microseconds."""
     pair = rows[0].pair
-    sides = {pair.base_name if named else "base": [(one.pair.base.work, one.base) for one in rows],
-             pair.other_name if named else "other": [(one.pair.other.work, one.other) for one in rows]}  # fmt: skip
+    sides = {pair.base_name if named else "base": [(row.pair.base.work, row.base) for row in rows],
+             pair.other_name if named else "other": [(row.pair.other.work, row.other) for row in rows]}  # fmt: skip
     known = [(work, time.value) for side in sides.values() for work, time in side if time is not None]
     units = Units(known if program else [])
     columns: dict[str, list[str]] = {}
@@ -276,7 +279,7 @@ def entry(comparison: Comparison) -> dict[str, Any]:
         "sizes": comparison.sizes,
         "paper_diff_percent": comparison.paper_diff, "launches": comparison.launches,
         "left_out": comparison.left_out, "contended": comparison.contended,
-        "results_differ": [to_builtins(one) for one in unequal(pair)],
+        "results_differ": [to_builtins(difference) for difference in unequal(pair)],
         "slow": None if slow is None else {"launches": [slow.base, slow.other], "means": slow.means},
         "verdict": comparison.verdict, "why": whole_reason(comparison), "launches_more": comparison.launches_more,
     }  # fmt: skip

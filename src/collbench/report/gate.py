@@ -52,20 +52,20 @@ class AnswerNames(NamedTuple):
 def margins_text(margins: Margins) -> str:
     """`20 % up to 1M, 10 % up to 64M, 5 % above`; of one alone `2 %`."""
     *limited, last = margins
-    parts = [f"{one.share * 100:g} % up to {format_size(one.largest or 0)}" for one in limited]
+    parts = [f"{margin.share * 100:g} % up to {format_size(margin.largest or 0)}" for margin in limited]
     return ", ".join((*parts, f"{last.share * 100:g} %{' above' if limited else ''}"))
 
 
 def names_of(answers: Sequence[Answer]) -> AnswerNames:
     """The names of all planned cells."""
-    named, shared = apart([_parts(one) for one in answers])
+    named, shared = apart([_parts(answer) for answer in answers])
     labels = [", ".join(own) or one.base.workload for own, one in zip(named, answers, strict=True)]
-    sizes = [size_text(one.base) for one in answers]
-    times, seen = Counter(zip(labels, sizes, strict=True)), Counter[tuple[str, str]]()
+    sizes = [size_text(answer.base) for answer in answers]
+    times, counts = Counter(zip(labels, sizes, strict=True)), Counter[tuple[str, str]]()
     for number, key in enumerate(zip(labels, sizes, strict=True)):
-        seen[key] += 1
-        labels[number] += f" ({seen[key]})" * (times[key] > 1)
-    keys = [id(one) for one in answers]
+        counts[key] += 1
+        labels[number] += f" ({counts[key]})" * (times[key] > 1)
+    keys = [id(answer) for answer in answers]
     return AnswerNames(dict(zip(keys, labels, strict=True)), dict(zip(keys, sizes, strict=True)), ", ".join(shared))
 
 
@@ -217,18 +217,20 @@ def _interrupted(judgement: Judgement, quote: Callable[[str], str]) -> str:
 
 def _reasons(answers: Sequence[Answer], quote: Callable[[str], str]) -> str:
     """`2 contended, 1 failed; about 16 more launches would decide`; in words where all have the same reason."""
-    if len({why(one) for one in answers}) == 1:
+    if len({why(answer) for answer in answers}) == 1:
         return quote(shortened(why(answers[0]), LONGEST_REASON))
-    counts = Counter(one.doubt.name for one in answers if one.doubt is not None)
-    few = [one.comparison for one in answers if one.doubt is not None and one.doubt.name == "too few launches"]
-    most = max((one.launches_more or 0 for one in few if one is not None), default=0)
+    counts = Counter(answer.doubt.name for answer in answers if answer.doubt is not None)
+    few = [
+        answer.comparison for answer in answers if answer.doubt is not None and answer.doubt.name == "too few launches"
+    ]
+    most = max((comparison.launches_more or 0 for comparison in few if comparison is not None), default=0)
     which = "" if len(few) == len(answers) else f" {len(few)} of them"
     more = f"; about {counted(most, 'more launch', 'more launches')} would decide{which}" if most else ""
     return f"{', '.join(f'{number} {name}' for name, number in counts.items())}{more}"
 
 
 def _listed(losses: Sequence[Answer], names: AnswerNames, quote: Callable[[str], str]) -> str:
-    named = [f"{quote(shortened(names.of(one), LONGEST_NAME))} {shown_difference(one)}" for one in losses[:NAMED]]
+    named = [f"{quote(shortened(names.of(loss), LONGEST_NAME))} {shown_difference(loss)}" for loss in losses[:NAMED]]
     more = len(losses) - NAMED
     return f"{', '.join(named)}{f' and {more} more' if more > 0 else ''}"
 
@@ -281,7 +283,7 @@ _LIMITS: dict[str, Callable[[Cell], bool]] = {
 
 def limits(answers: Sequence[Answer]) -> list[str]:
     """`results not checked`, `late samples in 3 of them`: each that holds for a side of any of these cells."""
-    pairs = [one.comparison.pair for one in answers if one.comparison is not None]
+    pairs = [answer.comparison.pair for answer in answers if answer.comparison is not None]
     numbers = {name: sum(holds(pair.base) or holds(pair.other) for pair in pairs) for name, holds in _LIMITS.items()}
     return [
         name if number == len(answers) else f"{name} in {number} of them" for name, number in numbers.items() if number
@@ -335,11 +337,11 @@ def _time(answer: Answer, side: str) -> str:
 
 def _reason_lines(judgement: Judgement) -> list[str]:
     """Each reason once, with the number of its cells; none that the sentence has in whole."""
-    found = Counter(why(one) for one in in_order(judgement) if one.doubt is not None)
-    if len(found) == 1 and len(next(iter(found))) <= LONGEST_REASON:
+    reasons = Counter(why(answer) for answer in in_order(judgement) if answer.doubt is not None)
+    if len(reasons) == 1 and len(next(iter(reasons))) <= LONGEST_REASON:
         return []
     lines = [f"{shortened(reason, LONGEST_LINE)}{f' ({number} cells)' if number > 1 else ''}"
-             for reason, number in found.items()]  # fmt: skip
+             for reason, number in reasons.items()]  # fmt: skip
     more = len(lines) - MOST_REASONS
     return [*lines[:MOST_REASONS], *[f"{more} more reasons: gate.json"] * (more > 0)]
 
@@ -351,13 +353,13 @@ def in_order(judgement: Judgement) -> list[Answer]:
 
 
 def _chosen(ordered: Sequence[Answer]) -> Sequence[Answer]:
-    grave = [one for one in ordered if one.state != "no loss"]
+    grave = [answer for answer in ordered if answer.state != "no loss"]
     return grave[:MOST_ROWS] if grave else ordered[:NEAREST]
 
 
 def notes(judgement: Judgement) -> list[str]:
     """What the sides are, what was accepted, and what could mislead; each line once."""
-    compared = [one.comparison for one in judgement.answers if one.comparison is not None]
+    compared = [answer.comparison for answer in judgement.answers if answer.comparison is not None]
     lines = [
         "; ".join(f"{side.name}: {side_title(side.overrides)}" for side in judgement.sides),
         "; ".join(() if judgement.of("broken") else map(cause_text, judgement.alike)),
@@ -371,7 +373,7 @@ def notes(judgement: Judgement) -> list[str]:
 
 def _launches(compared: Sequence[Comparison]) -> str:
     """`14 launches a side`, or `6 to 14`; and what bounds are."""
-    least, *_, most = sorted(min(one.launches) for one in compared for _ in range(2))
+    least, *_, most = sorted(min(comparison.launches) for comparison in compared for _ in range(2))
     number = f"{least}" if least == most else f"{least} to {most}"
     return f"{number} launches a side; at most 1 gate in 20 names a false loss, and 1 cell in 20 passes falsely"
 
@@ -397,7 +399,7 @@ def document(judgement: Judgement, names: AnswerNames) -> dict[str, Any]:
         "differences": list(judgement.differences),
         "refused": list(map(cause_text, judgement.refused)),
         "notes": notes(judgement),
-        "cells": [_cell(one, names) for one in judgement.answers],
+        "cells": [_cell(answer, names) for answer in judgement.answers],
     }
 
 
@@ -531,9 +533,9 @@ def markdown(judgement: Judgement, names: AnswerNames) -> str:
     text += f"\n{quoted(shortened(names.shared, 2 * LONGEST_NAME))}\n" if names.shared else ""
     ordered = in_order(judgement)
     for state, title in _HEADINGS.items():
-        group = [one for one in ordered if one.state == state]
+        group = [answer for answer in ordered if answer.state == state]
         text += _section(title, group, names, state == "no loss") if group else ""
-    long = list(dict.fromkeys(reason for one in ordered if len(reason := why(one)) > LONGEST_REASON))
+    long = list(dict.fromkeys(reason for answer in ordered if len(reason := why(answer)) > LONGEST_REASON))
     whys = [block(shortened(reason, _LONGEST_WHY)) for reason in long[:_MOST_WHYS]]
     text += _folded("Reasons in full", "\n".join(whys)) if whys else ""
     lines = [quoted(shortened(line, LONGEST_LINE)) for line in notes(judgement)[:7]]
@@ -544,13 +546,13 @@ def _section(title: str, group: Sequence[Answer], names: AnswerNames, folded: bo
     """The first rows; the others are counted."""
     shown = f", of which {MOST_ROWS} are shown" if len(group) > MOST_ROWS else ""
     lines = [("what", "size (B)", "difference", "base", "other", "why"), ("---", *["---:"] * 4, "---")]
-    for one in group[:MOST_ROWS]:
+    for answer in group[:MOST_ROWS]:
         name, reason = (
             quoted_in_table(shortened(text, longest))
-            for text, longest in ((names.cells[id(one)], 2 * LONGEST_NAME), (why(one), LONGEST_REASON))
+            for text, longest in ((names.cells[id(answer)], 2 * LONGEST_NAME), (why(answer), LONGEST_REASON))
         )
-        times = (_time(one, side) for side in ("base", "other"))
-        lines.append((name, names.sizes[id(one)], shown_difference(one), *times, reason))
+        times = (_time(answer, side) for side in ("base", "other"))
+        lines.append((name, names.sizes[id(answer)], shown_difference(answer), *times, reason))
     table = "".join(f"| {' | '.join(line)} |\n" for line in lines)
     summary = f"{title}: {len(group)}{shown}"
     return _folded(summary, table) if folded else f"\n### {summary}\n\n{table}"
@@ -562,7 +564,7 @@ def _folded(summary: str, text: str) -> str:
 
 def accounted(judgement: Judgement) -> str:
     """`28 cells planned: 2 lost, 25 without a loss, 1 not answered; exit code 1`; and what is broken, if any is."""
-    counts = Counter(one.state for one in judgement.answers)
+    counts = Counter(answer.state for answer in judgement.answers)
     broken = f"{counts['broken']} broken, " if counts["broken"] else ""
     return (f"{len(judgement.answers)} cells planned: {broken}{counts['loss']} lost, {counts['no loss']} without a "
             f"loss, {counts['no answer']} not answered; exit code {judgement.code}")  # fmt: skip

@@ -27,8 +27,8 @@ def is_program(case: Case) -> bool:
 def own_names(cases: Collection[Case]) -> tuple[str, ...]:
     """What may be a column of a program's table: its own axes in their order, storage, ranks, size and measure."""
     names = dict.fromkeys(axis.name for case in cases for axis in case.axes if axis.name not in _PLACE)
-    own = [name for name in names if name not in AXES]
-    return (*own, *(name for name in (*_LISTED, "size", "measure") if name in names))
+    axes = [name for name in names if name not in AXES]
+    return (*axes, *(name for name in (*_LISTED, "size", "measure") if name in names))
 
 
 def differing(cases: Collection[Case]) -> tuple[str, ...]:
@@ -140,9 +140,9 @@ def _key_of(
     places: tuple[tuple[str, Value], ...],
 ) -> tuple[Any, ...]:  # fmt: skip
     case = Case(workload=workload, what=dict(what), how=dict(how)).having(**dict(places))
-    own = sorted((axis for axis in case.axes if axis.name not in AXES), key=lambda axis: axis.name)
+    axes = sorted((axis for axis in case.axes if axis.name not in AXES), key=lambda axis: axis.name)
     known = (axis for axis in AXES.values() if axis.kind != "where" and axis.name not in _ROWS)
-    return (case.workload, tuple((axis.name, axis.order(case[axis.name])) for axis in own),
+    return (case.workload, tuple((axis.name, axis.order(case[axis.name])) for axis in axes),
             tuple(axis.order(case[axis.name]) for axis in known),
             tuple(AXES[name].order(case[name]) for name, _ in places))  # fmt: skip
 

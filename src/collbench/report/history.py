@@ -44,9 +44,9 @@ class SeriesNames:
     """The names of all series of a history. `shared` is what all of them have in common."""
 
     def __init__(self, all_series: Sequence[CellSeries]) -> None:
-        parts = [heading(one.case).split(", ") for one in all_series]
+        parts = [heading(line.case).split(", ") for line in all_series]
         settings, shared = apart([own[1:] for own in parts])  # the operation is always named
-        places, machines = {_place(one.case) for one in all_series}, {one.machine for one in all_series}
+        places, machines = {_place(line.case) for line in all_series}, {line.machine for line in all_series}
         self.shared = ", ".join(shared)
         self._names = {
             one: SeriesName(
@@ -76,15 +76,15 @@ class SeriesNames:
 
     def _ranges(self, name: SeriesName, members: Sequence[CellSeries]) -> str:
         order = sorted(self._sizes[name])
-        wanted = sorted(order.index(one.case["size"]) for one in members)
-        if len(wanted) == len(order) > 2:
+        indices = sorted(order.index(member.case["size"]) for member in members)
+        if len(indices) == len(order) > 2:
             return "all sizes"
         ranges: list[list[str]] = []
-        for index in wanted:
-            if index - 1 not in wanted:
+        for index in indices:
+            if index - 1 not in indices:
                 ranges.append([])
             ranges[-1].append(format_size(order[index]))
-        return ", ".join(", ".join(one) if len(one) < 3 else f"{one[0]}..{one[-1]}" for one in ranges)
+        return ", ".join(", ".join(ends) if len(ends) < 3 else f"{ends[0]}..{ends[-1]}" for ends in ranges)
 
 
 def _place(case: Case) -> str:
@@ -100,9 +100,9 @@ WORDS, LONG, MOST_ROWS, TEXTS, MOST_LINES = 25, 100, 16, 66, 3
 def sentence(history: History, names: SeriesNames) -> str:
     """`slower by 12 % since 2026-11-03 for allreduce 64K..1M, with library Open MPI 5.0.8 -> 5.0.9`."""
     runs = history.runs
-    tested = sum(one.series.tested for one in history.cells)
+    tested = sum(cell.series.tested for cell in history.cells)
     if not tested:
-        most = max((len(one.series.points) for one in history.cells), default=0)
+        most = max((len(cell.series.points) for cell in history.cells), default=0)
         return f"too few runs to tell a change: {most} of {FEWEST}"
     if history.first >= len(runs):
         return "no run since then"
@@ -114,16 +114,16 @@ def sentence(history: History, names: SeriesNames) -> str:
         facts = f", with {briefly(event.facts[event.run])}" if event.run in event.facts else ""
         size = _ratios(one.ratio.value for one in event.changes).replace("+", "").replace("-", "")
         size = size if "%" in size else f"a factor of {size.removesuffix('x')}"
-        said = [f"{start}{'slower' if event.slower else 'faster'} by {size} since {runs[event.run].day}{end}"
+        texts = [f"{start}{'slower' if event.slower else 'faster'} by {size} since {runs[event.run].day}{end}"
                 for end in (where + facts, cells + facts, where, cells)]  # fmt: skip
-        return next(filter(_short, said), said[-1])
+        return next(filter(_short, texts), texts[-1])
     if history.latest:
         one = history.latest[0]
         series, ratio = one.cells[0]
-        said = [f"no change yet, but the latest run lies outside in {len(one.cells)} of {counted(one.of, 'cell')}"]
-        farthest = f"{said[0]}{', farthest' * (len(one.cells) > 1)}: {next(iter(names.groups([series])))}"
-        said.append(f"{farthest}, {change(ratio)}")
-        return said[_short(said[1])]
+        texts = [f"no change yet, but the latest run lies outside in {len(one.cells)} of {counted(one.of, 'cell')}"]
+        farthest = f"{texts[0]}{', farthest' * (len(one.cells) > 1)}: {next(iter(names.groups([series])))}"
+        texts.append(f"{farthest}, {change(ratio)}")
+        return texts[_short(texts[1])]
     none = f"no change beyond {history.margin * 100:g} %"
     return {
         "none": f"{none} in {counted(tested, 'cell')} over {counted(len(runs) - history.first, 'run')}",
@@ -155,7 +155,7 @@ def in_full(facts: dict[str, str]) -> str:
 
 def grid(history: History, names: SeriesNames) -> Table:
     """A row for each change of an operation and place, and of the latest run where it is outside; the latest first."""
-    groups = [(one.run, dict(one.cells), "latest run only") for one in history.latest]
+    groups = [(latest.run, dict(latest.cells), "latest run only") for latest in history.latest]
     for event in history.events:
         facts = event.facts.get(event.run) or next(iter(event.facts.values()), {})
         near = f" on {history.runs[min(event.facts)].day}" if facts and event.run not in event.facts else ""
@@ -212,28 +212,28 @@ def _lack_text(lacks: Lack) -> str:
 
 def caveats(history: History, names: SeriesNames) -> list[str]:
     """What could mislead, the gravest first."""
-    runs, correlation, every = history.runs, history.correlation, [one.series for one in history.cells]
+    runs, correlation, every = history.runs, history.correlation, [cell.series for cell in history.cells]
     lacking: dict[str, list[CellSeries]] = {}
     for one in every:
         if one.missing is not None:
             lacking.setdefault(f"no record since run {runs[one.missing].name}", []).append(one)
         elif one.lacks:
-            said = f"not measured in run {runs[one.last].name}, {_lack_text(one.lacks)}"
-            lacking.setdefault(said, []).append(one)
+            text = f"not measured in run {runs[one.last].name}, {_lack_text(one.lacks)}"
+            lacking.setdefault(text, []).append(one)
     lines = [f"{why}: {', '.join(names.groups(cells))}" for why, cells in lacking.items()]
     if history.latest and history.events:
         outside = counted(sum(len(one.cells) for one in history.latest), "cell")
         lines.append(f"the latest run lies outside its level in {outside}; a change needs {LEAST} runs")
-    if any(one.tested for one in every):
+    if any(line.tested for line in every):
         known = f"neighbouring runs resemble each other (r = {correlation.estimate:.2f})"
         lines += {"none": [], "alike": [f"{known}: waves with r up to {correlation.limit:.2f} are allowed for"],
                   "unknown": [f"whether runs resemble their neighbours is unknown: r = {WAVES} is not excluded, "
                               f"{correlation.limit:.2f} allowed for"]}[correlation.dependence]  # fmt: skip
-    untested = sum(bool(one.points) and not one.tested for one in every)
+    untested = sum(bool(line.points) and not line.tested for line in every)
     lines += [f"{counted(untested, 'cell')} with fewer than {FEWEST} runs: not tested"] * (untested > 0)
     machines = dict.fromkeys(run.machine for run in runs)
     lines += [f"{len(machines)} machines, each with its own series: {'; '.join(machines)}"] * (len(machines) > 1)
-    skipped = sum(not one.points and not one.lacks for one in every)
+    skipped = sum(not line.points and not line.lacks for line in every)
     lines += [f"{counted(skipped, 'cell')} skipped in every run"] * (skipped > 0)
     left_out = (f"left out: {why.removeprefix(f'{history.name}/')}" for why in history.left_out)
     return [*lines, *left_out, *map(flaw_text, history.flaws)]
@@ -251,10 +251,11 @@ def complete(history: History, names: SeriesNames) -> tuple[Table, Table, Table]
     several = len({run.machine for run in runs}) > 1
     changed = tuple(_row(change, event, runs, names) for event in history.events for change in event.changes)
     renewed = tuple(dict.fromkeys(
-        (runs[one.run].day, runs[one.run].name, one.side[0] or "", in_full(one.facts), one.machine if several else "")
-        for one in history.renewals
+        (runs[renewal.run].day, runs[renewal.run].name, renewal.side[0] or "", in_full(renewal.facts),
+         renewal.machine if several else "")
+        for renewal in history.renewals
     ))  # fmt: skip
-    every = tuple(_cell(one, runs, names) for one in history.cells)
+    every = tuple(_cell(cell, runs, names) for cell in history.cells)
     return (without_empty(Table(f"what changed{shared}", CHANGES, changed)),
             without_empty(Table(f"every cell{shared}", CELLS, every)),
             without_empty(Table("what changed in the environment", ENVIRONMENT, renewed)))  # fmt: skip
@@ -303,10 +304,10 @@ def document(history: History, names: SeriesNames) -> dict[str, Any]:
                     "cells": [{"name": str(names[series]), "ratio": ratio} for series, ratio in one.cells]}
                    for one in history.latest],
         "cells": [
-            {"name": str(names[one.series]), "tested": one.series.tested, **to_builtins(one.series),
+            {"name": str(names[cell.series]), "tested": cell.series.tested, **to_builtins(cell.series),
              "changes": [{"run": change.run, "between": change.between, "ratio": to_builtins(change.ratio),
-                          "p_adjusted": change.after.p} for change in one.changes]}
-            for one in history.cells
+                          "p_adjusted": change.after.p} for change in cell.changes]}
+            for cell in history.cells
         ],
         "environment": to_builtins(history.renewals),
         "notes": caveats(history, names), "left_out": history.left_out, "doubts": list(map(flaw_text, history.flaws)),
@@ -337,10 +338,10 @@ def _paint(axes: Axes, one: Trend, runs: Sequence[TimedRun], renewed: set[int]) 
     for level in one.levels:
         span = numbers[level.start] - 0.5, numbers[level.stop - 1] + 0.5
         axes.plot(span, [one.series.time(level).value] * 2, color=INK, linewidth=1.4)
-    for found in one.changes:
-        (first, last), colour = found.between, WORSE if found.slower else BETTER
+    for step in one.changes:
+        (first, last), colour = step.between, WORSE if step.slower else BETTER
         axes.axvspan(first - 0.5, last - 0.5, color=colour, alpha=0.15, linewidth=0)
-        axes.axvline(found.run - 0.5, color=colour, linewidth=1.8)
+        axes.axvline(step.run - 0.5, color=colour, linewidth=1.8)
     _scale(axes, one, times)
     axes.plot(gaps, [axes.get_ylim()[0]] * len(gaps), "x", color=WORSE, markersize=6, clip_on=False)
     days = range(0, len(runs), -(-len(runs) // 6))
@@ -380,11 +381,11 @@ def page(history: History, names: SeriesNames) -> str:
     """
     from collbench.report.page.render import Chapter, html
 
-    trends = {one.series: one for one in history.cells}
+    trends = {cell.series: cell for cell in history.cells}
     latest = sorted(history.events[0].changes, key=lambda one: -abs(one.ratio.value - 1)) if history.events else []
     order = (*latest, *(change for event in history.events[1:] for change in event.changes))
     changed = [trends[series] for series in dict.fromkeys(change.series for change in order)]
-    others = [one for one in history.cells if not one.changes and one.series.points]
+    others = [cell for cell in history.cells if not cell.changes and cell.series.points]
     evidence = _plots(f"{counted(len(changed), 'cell')} that changed", changed, MOST_CHANGED, history, names)
     rest = _plots(f"{counted(len(others), 'cell')} without a change", others, MOST_OTHERS, history, names)
     changes, cells, environment = complete(history, names)
@@ -405,8 +406,8 @@ def _plots(title: str, cells: Sequence[Trend], most: int, history: History, name
     lines += [f"Plots of {len(cells) - most} more cells are left out; the table has them."] if len(cells) > most else []
     runs, figures = history.runs, []
     for number, one in enumerate(cells[:most]):
-        renewed = {found.run for found in history.renewals
-                   if (found.side, found.machine) == (side_of(one.series.case), one.series.machine)}  # fmt: skip
+        renewed = {renewal.run for renewal in history.renewals
+                   if (renewal.side, renewal.machine) == (side_of(one.series.case), one.series.machine)}  # fmt: skip
         levels = [f"{format_duration(one.series.time(level).value)} from {runs[one.series.points[level.start].run].day}"
                   for level in one.levels]  # fmt: skip
         figures.append(draw(f"{title.split()[-1]}-{number}", str(names[one.series]), "",

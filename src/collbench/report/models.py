@@ -51,21 +51,23 @@ class Answers:
 
     @property
     def models(self) -> list[Model]:
-        return [one for one in self.fits if isinstance(one, Model)]
+        return [fit for fit in self.fits if isinstance(fit, Model)]
 
 
-def sentence(found: Answers) -> str:
+def sentence(answers: Answers) -> str:
     """What the models say, and how well they fit."""
-    known = [one for model in found.models for piece in model.fit.pieces if (one := errors(piece.inside(model.inner)))]
+    known = [
+        one for model in answers.models for piece in model.fit.pieces if (one := errors(piece.inside(model.inner)))
+    ]
     medians = sorted(median for median, _ in known)
     span = " to ".join(dict.fromkeys(f"{share * 100:.0f}" for share in (*medians[:1], *medians[-1:])))
     worst = f"worst {max(worst for _, worst in known) * 100:.0f} %" if known else "errors not known"
-    typical = f"typical error of {counted(len(found.models), 'model')} {span} %, {worst}" if known else worst
-    listed = list(dict.fromkeys(one.series.case.workload for one in found.fits))
+    typical = f"typical error of {counted(len(answers.models), 'model')} {span} %, {worst}" if known else worst
+    listed = list(dict.fromkeys(fit.series.case.workload for fit in answers.fits))
     names = ", ".join(listed) if len(listed) <= MOST_NAMED else f"{len(listed)} collectives"
-    standings = [*(one.standing for one in found.predictions), *("refused" for _ in found.refusals)]
+    standings = [*(prediction.standing for prediction in answers.predictions), *("refused" for _ in answers.refusals)]
     if len(standings) == 1:
-        only, value = found.predictions[0], format_duration(found.predictions[0].seconds)
+        only, value = answers.predictions[0], format_duration(answers.predictions[0].seconds)
         low, high = map(format_duration, only.interval or (only.seconds, only.seconds))
         ends = f" ({low.removesuffix(high[high.index(' ') :])} to {high})" if only.interval else ", no interval"
         return f"{operation(only.series.case)}, {_point(only)}: {value}{ends}, {only.standing}; {typical}"
@@ -75,14 +77,14 @@ def sentence(found: Answers) -> str:
     return f"{names}: {typical}, at sizes held out of the fit"
 
 
-def brief(found: Answers, further: Sequence[Table] = (), also: Iterable[str] = ()) -> list[Table]:
+def brief(answers: Answers, further: Sequence[Table] = (), also: Iterable[str] = ()) -> list[Table]:
     """The answer with the grid of what was asked; `further` grids; what could mislead, with what is known `also`."""
-    grid = _cut(_answers(found) if found.predictions else _models(found))
-    shown = [replace(grid, title=sentence(found)), *further]
-    lines = [*_warnings(found), *also]
+    grid = _cut(_answers(answers) if answers.predictions else _models(answers))
+    shown = [replace(grid, title=sentence(answers)), *further]
+    lines = [*_warnings(answers), *also]
     more = [f"{len(lines) - MOST_LINES} more, and every table: --all"] if len(lines) > MOST_LINES else []
     short = (line if len(line) <= WIDTH else re.sub(r" \([^()]*\)$", "", line) for line in lines[:MOST_LINES])
-    notes = (*shown[-1].notes, *short, *more, *_next(found))  # of long lines not what they are true of
+    notes = (*shown[-1].notes, *short, *more, *_next(answers))  # of long lines not what they are true of
     return [*shown[:-1], replace(shown[-1], notes=notes)]
 
 
@@ -115,9 +117,9 @@ def _apart(table: Table) -> Table:
     return Table.of("", columns, (*filter(None, [", ".join(common)]), *table.notes))
 
 
-def _models(found: Answers) -> Table:
+def _models(answers: Answers) -> Table:
     rows = []
-    for model in sorted(found.models, key=_order):
+    for model in sorted(answers.models, key=_order):
         series, several = model.series, len(SHAPES[model.series.case.workload]) > 1
         for piece in model.fit.pieces:
             any_fits, beta = len(series.ranks) == 1 and several, piece.fitted.beta
@@ -130,13 +132,13 @@ def _models(found: Answers) -> Table:
                 *(f"{share * 100:.1f}" if share is not None else "" for misses in (model.inner, model.by_ranks)
                   for share in errors(piece.inside(misses)) or (None, None)),
             ))  # fmt: skip
-    rivals = any(piece.rivals for model in found.models for piece in model.fit.pieces)
+    rivals = any(piece.rivals for model in answers.models for piece in model.fit.pieces)
     return without_empty(Table("models", MODELS, tuple(rows), (_READING + _SEVERAL * rivals,)))
 
 
-def _answers(found: Answers) -> Table:
+def _answers(answers: Answers) -> Table:
     rows = []
-    every: list[Prediction | Refusal] = [*found.predictions, *found.refusals]
+    every: list[Prediction | Refusal] = [*answers.predictions, *answers.refusals]
     for answer in sorted(every, key=_order):
         series, size = answer.series, format_size(answer.question.size or 0) if answer.series.sized else ""
         point = (*_where(series), str(answer.question.ranks), size)
@@ -170,23 +172,23 @@ def _point(one: Prediction | Refusal) -> str:
 # What could mislead.
 
 
-def _warnings(found: Answers) -> list[str]:
+def _warnings(answers: Answers) -> list[str]:
     """What could mislead, the gravest first, each line once with what it is true of."""
     lines: list[tuple[str, str]] = []
-    for one in found.predictions:
+    for one in answers.predictions:
         wrong = ["contradicted: the measured median is outside of the interval"] * (one.standing == "contradicted")
         lines += [(line, _point(one)) for line in (*wrong, *remarks(one))]
-    lines += [(f"refused: {reason(one)}", _point(one)) for one in found.refusals]
-    for fitted in found.fits:
+    lines += [(f"refused: {reason(refusal)}", _point(refusal)) for refusal in answers.refusals]
+    for fitted in answers.fits:
         why = [f"no model: {why_unfit(fitted)}"] if isinstance(fitted, Unfit) else _left_out(fitted.series)
         lines += [(line, " ".join(_where(fitted.series)[1:]).strip()) for line in why]
-    used = [cell for one in found.fits for cell in one.series.cells]
-    said = ["simulated: these times were not measured"] * found.simulated + each_once(lines, "; ")
-    if any(model.series.launches == 1 for model in found.models):
-        said.append("one launch: intervals do not include differences between launches")
+    used = [cell for fit in answers.fits for cell in fit.series.cells]
+    warnings = ["simulated: these times were not measured"] * answers.simulated + each_once(lines, "; ")
+    if any(model.series.launches == 1 for model in answers.models):
+        warnings.append("one launch: intervals do not include differences between launches")
     if "streaming" in methods(used).get("cadence", ()):
-        said.append("cadence streaming: operations overlap, so a latency is what one more operation adds")
-    return [*said, *cautions(used)]
+        warnings.append("cadence streaming: operations overlap, so a latency is what one more operation adds")
+    return [*warnings, *cautions(used)]
 
 
 def remarks(one: Prediction) -> list[str]:
@@ -239,21 +241,21 @@ def _left_out(series: LinkSeries) -> list[str]:
     return [f"left out: {series.left_out.count(why)} of {every}: {why}" for why in dict.fromkeys(series.left_out)]
 
 
-def _next(found: Answers) -> list[str]:
+def _next(answers: Answers) -> list[str]:
     """The command that tells most: to measure what has no interval, or to predict."""
-    for one in found.predictions:
-        if one.interval is None and one.series.case.where.on_host:
-            size = f" -b {format_size(one.question.size or 0)} -e {format_size(one.question.size or 0)}"
-            command = f"mpirun -n {one.question.ranks} collbench {one.series.case.workload}"
-            return [f"next: measure it: {command}{size if one.series.sized else ''}"]
-    if found.predictions or not found.models:
+    for prediction in answers.predictions:
+        if prediction.interval is None and prediction.series.case.where.on_host:
+            size = f" -b {format_size(prediction.question.size or 0)} -e {format_size(prediction.question.size or 0)}"
+            command = f"mpirun -n {prediction.question.ranks} collbench {prediction.series.case.workload}"
+            return [f"next: measure it: {command}{size if prediction.series.sized else ''}"]
+    if answers.predictions or not answers.models:
         return []
-    series = found.models[0].series
+    series = answers.models[0].series
     size = f",bytes={format_size(series.sizes[-1] * 3 // 4)}" if series.sized else ""
-    return [f"next: collbench model {found.name} --predict ranks={series.ranks[-1]}{size}"]
+    return [f"next: collbench model {answers.name} --predict ranks={series.ranks[-1]}{size}"]
 
 
-def document(found: Answers, steps: Sequence[TrainingStep]) -> dict[str, Any]:
+def document(answers: Answers, steps: Sequence[TrainingStep]) -> dict[str, Any]:
     """Everything of one run; seconds and bytes, null where there is none."""
 
     def entry(one: Model | Unfit | Prediction | Refusal) -> dict[str, Any]:
@@ -263,15 +265,16 @@ def document(found: Answers, steps: Sequence[TrainingStep]) -> dict[str, Any]:
         return {**entry(one), "ranks": one.question.ranks, "bytes": one.question.size}
 
     return {
-        "run": found.name, "simulated": found.simulated, "answer": sentence(found),
-        "models": [entry(model) | _fit_entry(model) for model in found.models],
-        "not_modelled": [{**entry(one), "why": why_unfit(one)} for one in found.fits if isinstance(one, Unfit)],
+        "run": answers.name, "simulated": answers.simulated, "answer": sentence(answers),
+        "models": [entry(model) | _fit_entry(model) for model in answers.models],
+        "not_modelled": [{**entry(fit), "why": why_unfit(fit)} for fit in answers.fits if isinstance(fit, Unfit)],
         "predictions": [
-            {**point(one), **_fitted_entry(one.fitted), "seconds": one.seconds, "interval": one.interval,
-             "standing": one.standing, "remarks": remarks(one), "measured": one.measured}
-            for one in found.predictions
+            {**point(prediction), **_fitted_entry(prediction.fitted), "seconds": prediction.seconds,
+             "interval": prediction.interval, "standing": prediction.standing,
+             "remarks": remarks(prediction), "measured": prediction.measured}
+            for prediction in answers.predictions
         ],
-        "refused": [{**point(one), "why": reason(one)} for one in found.refusals],
+        "refused": [{**point(refusal), "why": reason(refusal)} for refusal in answers.refusals],
         "steps": [step_entry(step) for step in steps],
     }  # fmt: skip
 
@@ -389,7 +392,7 @@ def step_cautions(group: Sequence[TrainingStep]) -> list[str]:
         for line in (
             *[f"not predicted: {_unpredicted(step)}"] * bool(step.why),
             *[f"not compared: {_lost(step)}"] * bool(step.lost),
-            *(line for one in step.predictions for line in remarks(one)),
+            *(line for prediction in step.predictions for line in remarks(prediction)),
         )
     )
 

@@ -141,8 +141,8 @@ def time_each(work: Work, seconds: float) -> float:
 
 def each_of(works: Iterable[Work]) -> str:
     """` a request` where `time_each` gives the time of one request, of all these works; else empty."""
-    told = {_ONE.get(work.unit, "") if work.shown == "time" else "" for work in works}
-    one = told.pop() if len(told) == 1 else ""
+    units = {_ONE.get(work.unit, "") if work.shown == "time" else "" for work in works}
+    one = units.pop() if len(units) == 1 else ""
     return f" a {one}" if one else ""
 
 

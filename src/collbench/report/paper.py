@@ -90,19 +90,19 @@ def beside(runs: Sequence[Observed], published: Paper, margin: float = MARGIN) -
     judged = [(kind, judge(published, kind, margin)) for kind in kinds_of(runs, published)]
     names = tuple(run.name for run in runs)
     if not any(kind.beside_host or kind.items or kind.refused for kind, _ in judged):
-        needs = ", ".join(dict.fromkeys(one.workload for part in published.parts for one in part.selectors))
+        needs = ", ".join(dict.fromkeys(selector.workload for part in published.parts for selector in part.selectors))
         places = "on the host and in a container" if published.programs else "under the policies single and multi"
         raise RequestError(
             f"{', '.join(names)}: nothing to compare with {published.reference}, which needs one of {needs} {places}."
         )
     grid, caveats, steps = _grid(published, *judged[0]), tuple(_caveats(judged)), _next(judged[0][1])
-    tables = [table for one in judged for table in _evidence(published, *one, one is judged[0])]
+    tables = [table for judgement in judged for table in _evidence(published, *judgement, judgement is judged[0])]
     tables += [_ratios(published, [item for kind, _ in judged for item in kind.items])]
     tables += [Table(f"assumptions about {published.reference}", (), (), published.reading)]
     document = _document(published, judged) | {
         "runs": names, "answer": grid.title, "notes": grid.notes, "caveats": caveats, "next": steps
     }  # fmt: skip
-    return Beside(names, grid, caveats, steps, tuple(one for one in tables if one.rows or one.notes), document)
+    return Beside(names, grid, caveats, steps, tuple(table for table in tables if table.rows or table.notes), document)
 
 
 # The first screen.
@@ -110,12 +110,15 @@ def beside(runs: Sequence[Observed], published: Paper, margin: float = MARGIN) -
 
 def _grid(published: Paper, kind: ContainerKind, verdicts: Sequence[JudgedConclusion]) -> Table:
     rows = tuple(
-        (str(one.conclusion.number), one.conclusion.text, one.verdict,
-         "-" if one.deciding is None else _difference(one.deciding.ratio), "{} of {}".format(*one.cells))
-        for one in verdicts
+        (str(judgement.conclusion.number), judgement.conclusion.text, judgement.verdict,
+         "-" if judgement.deciding is None else _difference(judgement.deciding.ratio),
+         "{} of {}".format(*judgement.cells))
+        for judgement in verdicts
     )  # fmt: skip
     notes = ("; ".join(filter(None, (title_of(kind), _DECIDED))),)
-    holds, fails, unclear, unmeasured = ([one.verdict for one in verdicts].count(verdict) for verdict in VERDICTS)
+    holds, fails, unclear, unmeasured = (
+        [judgement.verdict for judgement in verdicts].count(verdict) for verdict in VERDICTS
+    )
     sentence = (f"{published.reference}: of {len(verdicts)} conclusions {holds} hold{'s' * (holds == 1)} here, "
                 f"{fails} do{'es' * (fails == 1)} not, {unclear} unclear, {unmeasured} not measured")  # fmt: skip
     return Table(sentence, ("no.", "conclusion", "verdict", "least favourable", "cells"), rows, notes)
@@ -163,8 +166,8 @@ def _refused(part: PartVerdict) -> dict[str, str]:
 
 def _cells(judged: Iterable[JudgedConclusion]) -> tuple[list[Cell], list[str]]:
     """Those of programs, and what limits the comparisons of them."""
-    compared = {id(one.comparison): one.comparison for judgement in judged for one in judgement.evidence
-                if one.comparison is not None and not one.comparison.pair.base.case["backend"]}  # fmt: skip
+    compared = {id(evidence.comparison): evidence.comparison for judgement in judged for evidence in judgement.evidence
+                if evidence.comparison is not None and not evidence.comparison.pair.base.case["backend"]}  # fmt: skip
     rows = list(compared.values())
     cells = {id(cell): cell for row in rows for cell in (row.pair.base, row.pair.other)}
     return list(cells.values()), of_launches(rows, planned=False) if rows else []
@@ -181,7 +184,11 @@ def _next(judged: Sequence[JudgedConclusion]) -> tuple[str, ...]:
         first, *others = [f"{plan} ({','.join(numbers)})" for plan, numbers in plans.items()]
         then = f", then {', '.join(others)}" if others else ""
         return (f"next: collbench launch {first.replace('(', '(for ')}{then}",)
-    wide = [str(one.conclusion.number) for one in judged if one.verdict == "unclear" and one.cells[0] == one.cells[1]]
+    wide = [
+        str(judgement.conclusion.number)
+        for judgement in judged
+        if judgement.verdict == "unclear" and judgement.cells[0] == judgement.cells[1]
+    ]
     return (f"next: more launches of the same plan narrow the intervals of {', '.join(wide)}",) if wide else ()
 
 
@@ -200,16 +207,16 @@ def _evidence(
     )  # fmt: skip
     columns = ("no.", "part", "verdict", "hold", "do not", "unclear", "of", "needed", "not measured")
     yield without_empty(Table(f"parts of the conclusions of {published.reference}{at}", columns, parts))
-    found = [(str(one.conclusion.number), cell) for one in judged for cell in one.evidence]
+    numbered = [(str(judgement.conclusion.number), cell) for judgement in judged for cell in judgement.evidence]
     cases: dict[str, list[Case]] = {}
-    for _, one in found:
+    for _, one in numbered:
         cases.setdefault(one.sides[0].case.workload, []).append(one.sides[0].case)
-    runs = {one.sides[0].run for _, one in found}
+    runs = {one.sides[0].run for _, one in numbered}
     rows = dict.fromkeys(
         (number, _cell(one, cases[one.sides[0].case.workload]), Path(one.sides[0].run).name if len(runs) > 1 else "",
          one.verdict or "compared with", _difference(one.ratio), _in_paper(published, one),
          shorten(_reason(one), 40, placeholder=" ..."))
-        for number, one in found
+        for number, one in numbered
     )  # fmt: skip
     heads = ("no.", "cell", "run", "verdict", "difference", "in the paper", "why")
     cells, lines = _cells(judged)
@@ -219,16 +226,16 @@ def _evidence(
 
 def _in_paper(published: Paper, one: Evidence) -> str:
     """`pc -4 %, server -4 %`: differences of time that follow from published Diff%, or their bounds."""
-    found = []
+    lines = []
     for figure in published.experiments:
         if figure.cell is None or not figure.cell.takes(one.sides[0].case):
             continue
         if figure.diff is not None:
             share = 1 - figure.diff / 100
-            found.append(f"{figure.machine} {change(share if figure.cell.shown == 'time' else 1 / share)}")
+            lines.append(f"{figure.machine} {change(share if figure.cell.shown == 'time' else 1 / share)}")
         elif figure.bound_percent is not None:
-            found.append(f"{figure.machine} within {figure.bound_percent:g} %")
-    return ", ".join(found)
+            lines.append(f"{figure.machine} within {figure.bound_percent:g} %")
+    return ", ".join(lines)
 
 
 def _cell(one: Evidence, among: Sequence[Case]) -> str:
@@ -263,7 +270,10 @@ def _reason(one: Evidence) -> str:
 def _lacks(part: PartVerdict) -> str:
     """What was not measured of a part, or why: `hpcg`, `n 15000, 18000, 20000, 22000, ...`."""
     refused = _refused(part)
-    words = [*refused.values(), *dict.fromkeys(one.workload for one in part.absent if one.workload not in refused)]
+    words = [
+        *refused.values(),
+        *dict.fromkeys(selector.workload for selector in part.absent if selector.workload not in refused),
+    ]
     words += [shorten(f"{name.removeprefix('than.')} {', '.join(map(str, values))}", 40, placeholder=" ...")
               for name, values in part.missing.items()]  # fmt: skip
     if not words and part.measured < part.total:
@@ -273,10 +283,10 @@ def _lacks(part: PartVerdict) -> str:
 
 def _ratios(published: Paper, items: Sequence[Item]) -> Table:
     """Published ratios of times, those first that runs have too."""
-    found = [(ratio, _measured(ratio, items)) for ratio in published.ratios if items]
+    measured = [(ratio, _measured(ratio, items)) for ratio in published.ratios if items]
     rows = tuple(
         (ratio.text, f"{ratio.ratio:.2f}x", f"{digits(here.value)}x" if here else "not measured")
-        for ratio, here in sorted(found, key=lambda one: one[1] is None)
+        for ratio, here in sorted(measured, key=lambda one: one[1] is None)
     )
     notes = ("times of different machines are not comparable, so all are ratios",) * bool(rows)
     return Table(f"ratios of {published.reference}", ("ratio", "in the paper", "here"), rows, notes)
@@ -333,8 +343,8 @@ def decidable(published: Paper, judged: Sequence[JudgedConclusion], missing: Col
     for one in judged:
         able[words[one.can_confirm, one.can_refute]].append(str(one.conclusion.number))
     texts = [f"{word} {', '.join(numbers)}" for word, numbers in able.items() if numbers]
-    lines = [f"  conclusion {one.conclusion.number}: {'; '.join(dict.fromkeys(_why_open(one, missing)))}"
-             for one in judged if not (one.can_confirm and one.can_refute)]  # fmt: skip
+    lines = [f"  conclusion {judgement.conclusion.number}: {'; '.join(dict.fromkeys(_why_open(judgement, missing)))}"
+             for judgement in judged if not (judgement.can_confirm and judgement.can_refute)]  # fmt: skip
     return [f"of the conclusions of {published.reference} this plan {'; '.join(texts)}", *lines]
 
 
@@ -343,7 +353,7 @@ def _why_open(judgement: JudgedConclusion, missing: Collection[str]) -> Iterable
         yield judgement.conclusion.lacking
     for part in judgement.parts:
         if not (part.can_confirm and part.can_refute):
-            gone = dict.fromkeys(one.workload for one in part.part.selectors if one.workload in missing)
+            gone = dict.fromkeys(selector.workload for selector in part.part.selectors if selector.workload in missing)
             why = f"not installed: {', '.join(gone)}" if gone else f"not in the plan: {_lacks(part)}"
             enough = f"{part.open} of {counted(part.total, 'cell')}, {part.needed} needed; " if part.open else ""
             name = f"{_name(part)}: " if len(judgement.parts) > 1 else ""

@@ -32,9 +32,9 @@ class SelfTest:
     cost: Cost | None
 
 
-def tables(found: SelfTest) -> list[Table]:
+def tables(test: SelfTest) -> list[Table]:
     """The answer in a sentence, and one table, rows by operation and size."""
-    columns = in_columns_of([*zip(found.comparisons, found.smallest, strict=True)], {
+    columns = in_columns_of([*zip(test.comparisons, test.smallest, strict=True)], {
         "operation": lambda row: operation(row[0].pair.base.case),
         "size (B)": lambda row: size_text(row[0].pair.base.case),
         "difference": lambda row: difference_text(row[0].ratio) if row[0].ratio else "",
@@ -43,24 +43,24 @@ def tables(found: SelfTest) -> list[Table]:
     })  # fmt: skip
     notes = (
         "both sides are the same: at most 1 question of 20 should call any size different; here "
-        f"{found.rate * 100:.1f} % of random relabellings of the sides do",
+        f"{test.rate * 100:.1f} % of random relabellings of the sides do",
         "seen from: the least loss, of one size alone, that 80 % of relabellings call slower",
-        restlessness(found.moved, found.cost),
+        restlessness(test.moved, test.cost),
     )
-    return [Table.of(_answer(found), columns, notes)]
+    return [Table.of(_answer(test), columns, notes)]
 
 
 def _percent(share: float) -> str:
     return f"{share * 100:.0f} %"
 
 
-def _answer(found: SelfTest) -> str:
+def _answer(test: SelfTest) -> str:
     """`7 launches a side: none of 6 equal cells called different; a loss of 7 % is seen in half of them, ...`."""
-    wrong = sum(comparison.verdict in ("slower", "faster") for comparison in found.comparisons)
-    cells = counted(len(found.comparisons), "equal cell")
-    start = f"{found.launches} launches a side: {wrong or 'none'} of {cells} called different"
-    seen = sorted(math.inf if least is None else least for least in found.smallest)
-    middle, last = seen[(len(seen) - 1) // 2], seen[-1]
+    wrong = sum(comparison.verdict in ("slower", "faster") for comparison in test.comparisons)
+    cells = counted(len(test.comparisons), "equal cell")
+    start = f"{test.launches} launches a side: {wrong or 'none'} of {cells} called different"
+    smallest = sorted(math.inf if least is None else least for least in test.smallest)
+    middle, last = smallest[(len(smallest) - 1) // 2], smallest[-1]
     if math.isinf(middle):
         return f"{start}; differences of {_percent(STEPS[-1])} are not seen in most of them"
     share = f"a loss of {_percent(middle)} is seen"
@@ -72,7 +72,7 @@ def _answer(found: SelfTest) -> str:
 
 def restlessness(moved: tuple[Movement, ...], cost: Cost | None) -> str:
     """How far the machine moved, how far launches spread, and what a difference therefore takes."""
-    shares = ", ".join(f"{one.name} by {_percent(one.share)}" for one in moved)
+    shares = ", ".join(f"{reading.name} by {_percent(reading.share)}" for reading in moved)
     machine = f"the machine moved: {shares}" if moved else "no yardstick could be read"
     if cost is None:
         return machine
@@ -102,16 +102,19 @@ def power_table(numbers: Sequence[tuple[Power, float]], run: str, margin: float,
     return Table.of(title, columns, notes)
 
 
-def document(found: SelfTest) -> dict[str, Any]:
+def document(test: SelfTest) -> dict[str, Any]:
     """The same for programs; differences as shares."""
     cells = [
         {"operation": operation(one.pair.base.case), "size": one.pair.base.case["size"], "verdict": one.verdict,
          "why": whole_reason(one), "ratio": one.ratio and one.ratio.value, "interval": one.ratio and one.ratio.interval,
          "smallest": least}
-        for one, least in zip(found.comparisons, found.smallest, strict=True)
+        for one, least in zip(test.comparisons, test.smallest, strict=True)
     ]  # fmt: skip
-    moved = {one.name: {"least": one.least, "largest": one.largest, "readings": one.readings} for one in found.moved}
+    moved = {
+        reading.name: {"least": reading.least, "largest": reading.largest, "readings": reading.readings}
+        for reading in test.moved
+    }
     return {
-        "launches": found.launches, "false_positive_rate": found.rate, "cells": cells, "yardsticks": moved,
-        "cost": None if found.cost is None else asdict(found.cost),
+        "launches": test.launches, "false_positive_rate": test.rate, "cells": cells, "yardsticks": moved,
+        "cost": None if test.cost is None else asdict(test.cost),
     }  # fmt: skip

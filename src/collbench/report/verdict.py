@@ -142,19 +142,28 @@ def ways_to_tell(comparisons: Iterable[Comparison]) -> list[str]:
     never more than a plan may have.
     """
     every = list(comparisons)
-    open_ = [one for one in every if one.verdict == "unclear" and _may_tell(one)]
+    open_ = [comparison for comparison in every if comparison.verdict == "unclear" and _may_tell(comparison)]
     lines = []
-    for run in dict.fromkeys(one.pair.base.experiment for one in open_ if _in_one_run(one)):
-        cells = {cell.case: cell for one in every for cell in (one.pair.base, one.pair.other) if cell.experiment == run}
+    for run in dict.fromkeys(comparison.pair.base.experiment for comparison in open_ if _in_one_run(comparison)):
+        cells = {
+            cell.case: cell
+            for comparison in every
+            for cell in (comparison.pair.base, comparison.pair.other)
+            if cell.experiment == run
+        }
         planned = max(cell.planned for cell in cells.values())
-        needs = [one.launches_more for one in open_ if one.pair.base.experiment == run and one.launches_more]
+        needs = [
+            comparison.launches_more
+            for comparison in open_
+            if comparison.pair.base.experiment == run and comparison.launches_more
+        ]
         first = planned + min(needs, default=0)
         enough = first if first <= _MOST_TIMES * planned else 0
         most = min(max(2 * planned, enough, FEWEST), MOST_LAUNCHES)
         if _starts_launches(run, list(cells.values()), most):
             command = EXTEND_GATE if is_gate(Path(run)) else EXTEND
             number = sum(need <= most - planned for need in needs)
-            unclear = sum(one.verdict == "unclear" for one in every)
+            unclear = sum(comparison.verdict == "unclear" for comparison in every)
             decides = (
                 f"  # {most - planned} more a side decide about {number} of the {unclear} unclear" if number else ""
             )
@@ -169,17 +178,17 @@ def _starts_launches(run: str, cells: Sequence[Cell], most: int) -> bool:
     """
     if most <= max(cell.planned for cell in cells):
         return False
-    asked = [cell.of_origin(until_decided=True) for cell in cells]
+    cells_of_origin = [cell.of_origin(until_decided=True) for cell in cells]
     first, last = (
-        min(min(one.launches, default=0) for one in cells),
-        max(max(one.launches, default=-1) for one in cells),
+        min(min(cell.launches, default=0) for cell in cells),
+        max(max(cell.launches, default=-1) for cell in cells),
     )
     blocks = 1 + last - first
     if is_gate(Path(run)):
-        found = standing_of_sides(asked, blocks, most, read_gate_plan(Path(run)).margins)
+        statuses = standing_of_sides(cells_of_origin, blocks, most, read_gate_plan(Path(run)).margins)
     else:
-        found = standing(asked, blocks, most)
-    return any(True for _ in still_open(found))
+        statuses = standing(cells_of_origin, blocks, most)
+    return any(True for _ in still_open(statuses))
 
 
 def _may_tell(comparison: Comparison) -> bool:
@@ -196,8 +205,8 @@ def _in_one_run(comparison: Comparison) -> bool:
 def what_tells(comparisons: Sequence[Comparison]) -> str:
     """`22 to 841 more launches would decide (3 cells); needs more than 1000 more launches (1 cell)`, by reason."""
     by_kind: dict[tuple[str, bool], list[Comparison]] = {}
-    for one in comparisons:
-        by_kind.setdefault((one.why.kind, None in one.why.values), []).append(one)
+    for comparison in comparisons:
+        by_kind.setdefault((comparison.why.kind, None in comparison.why.values), []).append(comparison)
     groups = sorted(by_kind.values(), key=len, reverse=True)
     texts = [_of_kind(own) + f" ({counted(len(own), 'cell')})" * (len(groups) > 1) for own in groups]
     left = len(texts) - MOST_REASONS
@@ -207,7 +216,7 @@ def what_tells(comparisons: Sequence[Comparison]) -> str:
 def _of_kind(comparisons: Sequence[Comparison]) -> str:
     """From the least to the largest number; of other reasons the one with the largest value."""
     last = max(comparisons, key=lambda one: one.why.values)
-    least, most = (choose(one.why.values for one in comparisons)[:1] for choose in (min, max))
+    least, most = (choose(comparison.why.values for comparison in comparisons)[:1] for choose in (min, max))
     numbers = " to ".join(dict.fromkeys(map(str, (*least, *most))))
     if last.why.kind == "launches" and last.launches_more:
         return f"{numbers} more launch{'es' * (numbers != '1')} would decide"
@@ -222,7 +231,7 @@ def tables(comparisons: Sequence[Comparison], margin: float, every: bool = False
 
     Of what could mislead the first lines, all of them with `every`.
     """
-    cells = [cell for one in comparisons for cell in (one.pair.base, one.pair.other)]
+    cells = [cell for comparison in comparisons for cell in (comparison.pair.base, comparison.pair.other)]
     lines = [*failed(cells), *_refused(comparisons), *remarks(comparisons)]
     left = 0 if every else len(lines[MOST_LINES:])
     grid = Table("", (), ()) if every else _grid(comparisons)
@@ -235,18 +244,18 @@ def tables(comparisons: Sequence[Comparison], margin: float, every: bool = False
 def sentence(comparisons: Sequence[Comparison], margin: float) -> str:
     """`multi vs host: slower by 62 to 76 % for bcast, openmpi; 9 of 14 the same within 5 %; 3 of 14 unclear`."""
     slower, faster, unclear, same, refused = (
-        [one for one in comparisons if one.verdict == name]
+        [comparison for comparison in comparisons if comparison.verdict == name]
         for name in ("slower", "faster", "unclear", "same", "not comparable")
     )
-    compared = [one for one in comparisons if one.verdict != "not comparable"]
+    compared = [comparison for comparison in comparisons if comparison.verdict != "not comparable"]
     parts = [
         f"{name} {_by(own)}{_where(own, compared)}" for name, own in (("slower", slower), ("faster", faster)) if own
     ]
-    if parts and any(not one.blocks for one in (*slower, *faster)):
+    if parts and any(not comparison.blocks for comparison in (*slower, *faster)):
         parts[-1] += f", or the machine changed: {_NOT_ALTERNATELY}"
     elif not parts and same:
         where = _where(same, compared) if unclear else ""
-        apart = f", but {_NOT_ALTERNATELY}" if any(not one.blocks for one in same) else ""
+        apart = f", but {_NOT_ALTERNATELY}" if any(not comparison.blocks for comparison in same) else ""
         parts, same = [f"no difference above {margin * 100:g} %{where}{_hidden(same)}{apart}"], []
     elif not parts and unclear:
         parts, unclear = [f"cannot tell yet{_between(unclear)}"], []
@@ -260,8 +269,8 @@ def sentence(comparisons: Sequence[Comparison], margin: float) -> str:
 
 def _sides_of(comparisons: Sequence[Comparison]) -> str:
     """`single vs host: `, where there are only these two sides; of several with one base `vs host: `."""
-    sides, _ = side_column([one.pair for one in comparisons])
-    names = {versus(one.pair) for one in comparisons}
+    sides, _ = side_column([comparison.pair for comparison in comparisons])
+    names = {versus(comparison.pair) for comparison in comparisons}
     return f"{names.pop()}: " if len(names) == 1 else f"{sides}: " if sides != "sides" else ""
 
 
@@ -274,7 +283,11 @@ def _by(comparisons: Sequence[Comparison]) -> str:
 
 def _between(comparisons: Sequence[Comparison]) -> str:
     """`, between -9 and +46 %`: what all intervals leave possible; empty where one has none."""
-    intervals = [one.ratio.interval for one in comparisons if one.ratio is not None and one.ratio.interval is not None]
+    intervals = [
+        comparison.ratio.interval
+        for comparison in comparisons
+        if comparison.ratio is not None and comparison.ratio.interval is not None
+    ]
     if len(intervals) < len(comparisons):
         return ", too few launches"
     low, high = min(low for low, _ in intervals), max(high for _, high in intervals)
@@ -283,7 +296,7 @@ def _between(comparisons: Sequence[Comparison]) -> str:
 
 def _hidden(same: Sequence[Comparison]) -> str:
     """What medians do not show."""
-    unlike = sum(one.slow is not None for one in same)
+    unlike = sum(comparison.slow is not None for comparison in same)
     return f" in the median, {unlike} with more slow launches" if unlike else ""
 
 
@@ -300,13 +313,13 @@ def _attributes(comparisons: Sequence[Comparison]) -> dict[str, dict[int, str]]:
     short = {name: label.partition(" ")[0] for name, label in labels.items()}
     if len(set(short.values())) == len(set(labels.values())):
         labels = short
-    sides, names = side_column([one.pair for one in comparisons])
+    sides, names = side_column([comparison.pair for comparison in comparisons])
     columns = {
-        "image": {id(one): shared_image(one.pair) for one in comparisons},
+        "image": {id(comparison): shared_image(comparison.pair) for comparison in comparisons},
         "operation": labels,
         sides: {id(one): name for one, name in zip(comparisons, names, strict=True)},
-        "place": {id(one): _place(one) for one in comparisons},
-        SIZE: {id(one): _size(one) for one in comparisons},
+        "place": {id(comparison): _place(comparison) for comparison in comparisons},
+        SIZE: {id(comparison): _size(comparison) for comparison in comparisons},
     }
     return {name: values for name, values in columns.items() if len(set(values.values())) > 1}
 
@@ -316,17 +329,21 @@ def _where(some: Sequence[Comparison], of: Sequence[Comparison]) -> str:
     if len(some) == len(of):
         return "" if len(of) < 2 else " in both cells" if len(of) == 2 else f" in all {len(of)} cells"
     columns = _attributes(of)
-    chosen = {id(one) for one in some}
+    chosen = {id(comparison) for comparison in some}
     for number in range(1, len(columns) + 1):
         for names in combinations(columns, number):
-            values = {name: dict.fromkeys(columns[name][id(one)] for one in some) for name in names}
-            covered = {id(one) for one in of if all(columns[name][id(one)] in values[name] for name in names)}
-            said = {
+            values = {name: dict.fromkeys(columns[name][id(comparison)] for comparison in some) for name in names}
+            covered = {
+                id(comparison)
+                for comparison in of
+                if all(columns[name][id(comparison)] in values[name] for name in names)
+            }
+            texts = {
                 name: _named(name, list(values[name]), list(dict.fromkeys(columns[name].values()))) for name in names
             }
-            if covered == chosen and all(said.values()):
-                size = f" at {said.pop(SIZE)}" if SIZE in said else ""
-                rest = ", ".join(said.values())
+            if covered == chosen and all(texts.values()):
+                size = f" at {texts.pop(SIZE)}" if SIZE in texts else ""
+                rest = ", ".join(texts.values())
                 return f"{f' for {rest}' if rest else ''}{size}"
     return f" in {len(some)} of {len(of)} cells"
 
@@ -351,7 +368,7 @@ def _grid(comparisons: Sequence[Comparison]) -> Table:
         if sum(max(map(len, cells)) + 2 for cells in zip(*(row for _, row in across), strict=True)) <= WIDTH:
             return _cut((*columns, *sizes), across)
     if sizes:
-        columns[SIZE] = {id(one): _size(one) for one in comparisons}
+        columns[SIZE] = {id(comparison): _size(comparison) for comparison in comparisons}
     return _cut((*columns, "difference"), _rows(comparisons, columns, []))
 
 
@@ -367,7 +384,7 @@ def _rows(
         key = tuple(values[id(one)] for values in columns.values())
         rows.setdefault(key, {}).setdefault(_size(one) if sizes else "", []).append(one)
     return [
-        (max(_known(one) for several in cells.values() for one in several),
+        (max(_known(comparison) for several in cells.values() for comparison in several),
          (*key, *("; ".join(map(cell_text, cells.get(size, []))) or "-" for size in (sizes or ("",)))))
         for key, cells in rows.items()
     ]  # fmt: skip
@@ -399,16 +416,16 @@ def cell_text(comparison: Comparison) -> str:
 def _common(comparisons: Sequence[Comparison]) -> str:
     """What all cells have in common, and how many launches of each side are used."""
     _, shared = _labels(comparisons)
-    used = sorted({number for one in comparisons for number in one.launches})
+    used = sorted({number for comparison in comparisons for number in comparison.launches})
     launches = f"{used[0]} to {used[-1]} launches" if len(used) > 1 else counted(used[0], "launch", "launches")
-    at_once = max(one.sizes for one in comparisons)
+    at_once = max(comparison.sizes for comparison in comparisons)
     held = f"; intervals: 95 %, of all {at_once} sizes of an operation at once" if at_once > 1 else "; intervals: 95 %"
     return f"{shared}{', ' if shared else ''}{launches} a side{held}"
 
 
 def _labels(comparisons: Sequence[Comparison]) -> tuple[dict[int, str], str]:
     """What is measured in each cell, without what is the same in all of them; and that."""
-    named, shared = apart([heading(common_case(one.pair)).split(", ") for one in comparisons])
+    named, shared = apart([heading(common_case(comparison.pair)).split(", ") for comparison in comparisons])
     return {id(one): ", ".join(own) for one, own in zip(comparisons, named, strict=True)}, ", ".join(shared)
 
 
@@ -425,12 +442,12 @@ def _place(comparison: Comparison) -> str:
 
 def _of_unclear(comparisons: Sequence[Comparison]) -> list[str]:
     """What would decide of what is unclear."""
-    found = [one for one in comparisons if one.verdict == "unclear"]
-    return [f"{len(found)} unclear: {what_tells(found)}", *ways_to_tell(found)] if found else []
+    unclear = [comparison for comparison in comparisons if comparison.verdict == "unclear"]
+    return [f"{len(unclear)} unclear: {what_tells(unclear)}", *ways_to_tell(unclear)] if unclear else []
 
 
 def _refused(comparisons: Sequence[Comparison]) -> list[str]:
-    reasons = Counter(whole_reason(one) for one in comparisons if one.verdict == "not comparable")
+    reasons = Counter(whole_reason(comparison) for comparison in comparisons if comparison.verdict == "not comparable")
     lines = [f"not compared: {why}{f' ({number} cells)' if number > 1 else ''}" for why, number in reasons.items()]
     more = len(lines) - MOST_REASONS
     return [*lines[:MOST_REASONS], *[f"not compared, for {counted(more, 'other reason')}: --all"] * (more > 0)]
@@ -438,7 +455,7 @@ def _refused(comparisons: Sequence[Comparison]) -> list[str]:
 
 def remarks(comparisons: Sequence[Comparison]) -> list[str]:
     """What could mislead, each line once."""
-    pairs = [one.pair for one in comparisons]
+    pairs = [comparison.pair for comparison in comparisons]
     cells = list({id(cell): cell for pair in pairs for cell in (pair.base, pair.other)}.values())
     several = len({pair.base.case.workload for pair in pairs}) > 1
     unequal = differing_results(comparisons, several)
@@ -446,7 +463,7 @@ def remarks(comparisons: Sequence[Comparison]) -> list[str]:
     if len(transports) > MOST_REASONS:
         transports = [f"transports differ between {len(transports)} pairs of places: --all"]
     limits = of_launches(comparisons, planned=False) if comparisons else []
-    found = (*unequal, *cpu_waited(comparisons), *limits, *differing_facts(comparisons), *transports,
+    notes = (*unequal, *cpu_waited(comparisons), *limits, *differing_facts(comparisons), *transports,
              *in_blocks(cells), *disturbances(cells),
              *waited(cells), *unlike([(pair.base, pair.other) for pair in pairs]))  # fmt: skip
-    return list(dict.fromkeys(found))
+    return list(dict.fromkeys(notes))

@@ -171,8 +171,8 @@ class _Pipes:
     def last_line(self) -> str:
         """The last line of standard error, without source lines that a warning or a traceback quotes; may be empty."""
         lines = [line.rstrip() for line in self.errors.decode("utf-8", "replace").splitlines() if line.strip()]
-        said = [line for line in lines if not line[0].isspace()] or lines
-        return said[-1].strip()[:LONGEST_LINE] if said else ""
+        unindented = [line for line in lines if not line[0].isspace()] or lines
+        return unindented[-1].strip()[:LONGEST_LINE] if unindented else ""
 
     def read(self, wait: float) -> None:
         """Read what the pipes hold, waiting at most `wait` seconds for it.

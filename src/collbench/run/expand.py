@@ -77,8 +77,8 @@ def program_cases(plan: Plan, ranks: int) -> tuple[ProgramCase, ...]:
     for benchmark in plan.benchmarks:
         row = workloads.get(name_of(benchmark))
         how = {axis.name for axis in row.axes if axis.kind == "how"}
-        wanted = {} if isinstance(benchmark, str) else {key: benchmark[key] for key in benchmark if key != "name"}
-        values = _values_by_axis(row, wanted)
+        requested = {} if isinstance(benchmark, str) else {key: benchmark[key] for key in benchmark if key != "name"}
+        values = _values_by_axis(row, requested)
         for combination in itertools.product(*values.values()):
             settings = dict(zip(values, combination, strict=True))
             case = Case(
@@ -97,13 +97,13 @@ def parameters_of(row: Program) -> tuple[str, ...]:
     return (*(axis.name for axis in row.axes), *(("size",) if row.sizes else ()))
 
 
-def _values_by_axis(row: Program, wanted: dict[str, Any]) -> dict[str, tuple[Value, ...]]:
+def _values_by_axis(row: Program, requested: dict[str, Any]) -> dict[str, tuple[Value, ...]]:
     known = parameters_of(row)
-    for name in wanted:
+    for name in requested:
         if name not in known:
             hint = suggestion(name, known) if known else "It has none."
             raise PlanError(f"benchmark {row.name}: has no parameter {name!r}. {hint}")
-    listed = {name: values if isinstance(values, tuple | list) else (values,) for name, values in wanted.items()}
+    listed = {name: values if isinstance(values, tuple | list) else (values,) for name, values in requested.items()}
     for axis in row.axes:
         if axis.name in listed:  # names of groups stand for several values, each of which counts once
             groups = {} if axis.plan_key is None else axis.plan_key.groups

@@ -192,16 +192,16 @@ def perform(experiment: PlanRunner, sink: RecordSink) -> None:
         CollbenchError: known to every rank; any other error aborts the job.
     """
     refused: list[Record] = []
-    begun = False
+    started = False
     numbers = [number for number in range(len(experiment.backends)) if experiment.executed(number)]
     for number in numbers:
         try:
-            _run_backend(experiment, number, sink, begins=not begun)
-            begun = True
+            _run_backend(experiment, number, sink, begins=not started)
+            started = True
         except BackendUnavailable as error:  # raised after the ranks had met; all of them know
             last = number == numbers[-1]
             error.everywhere = True
-            if experiment.plan.unusable == "refuse" or (last and not begun):
+            if experiment.plan.unusable == "refuse" or (last and not started):
                 raise
             measured = (case for case in experiment.cases[number] if experiment.chosen.measures(case.identities))
             refused += [record for case in measured for record in _skip(case, str(error))]

@@ -249,11 +249,11 @@ def software_difference(ranks: list[tuple[tuple[str, str], ...]]) -> str | None:
 
 def sharing(ranks: Sequence[RankFacts], rank: int) -> tuple[int, ...]:
     """The ranks of its machine that may use a core of this rank, itself among them."""
-    own = ranks[rank]
+    shared = ranks[rank]
     return tuple(
         number
         for number, other in enumerate(ranks)
-        if other.kernel_id == own.kernel_id and other.physical & own.physical
+        if other.kernel_id == shared.kernel_id and other.physical & shared.physical
     )
 
 

@@ -126,9 +126,9 @@ class HostClocks:
 
     def resume(self) -> None:
         """Synchronise after a sleep, over which the clocks may have gone anywhere."""
-        seen = self.seen
+        observed = self.seen
         self.synchronise()
-        self.seen = max(seen, self.past[-1].crossed)
+        self.seen = max(observed, self.past[-1].crossed)
 
     def synchronise(self) -> None:
         """Measure all offsets anew, and see how far they are from what was expected.

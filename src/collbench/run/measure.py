@@ -110,8 +110,8 @@ class _Tiles:
             number = _TILES_AT_ONCE // (self._period * max(len(wanted), 1))
             self._of, self._blocks = range(rank, min(rank + max(number, 1), self._ranks)), wanted
             self._made = tiles(self._of, self._ranks, wanted, self._period, self._dtype, self._op)
-        made: Array = self._made[rank - self._of.start]
-        return made
+        array: Array = self._made[rank - self._of.start]
+        return array
 
 
 @dataclass(frozen=True, slots=True)
@@ -352,24 +352,24 @@ def _measured(
     wrong, where = check_result(timed_call, case, row, method, watch)
     if wrong:
         return failed(wrong, f"before timing: {where}")
-    seen = Seen() if prepared.observe is None else prepared.observe(timed_call.once)
+    observation = Seen() if prepared.observe is None else prepared.observe(timed_call.once)
     sampling, record = _time(blank, timed_call, method, watch, doing, turns)
     watch.beat(f"{doing}: checking again")
     wrong, where = check_result(timed_call, case, row, method, watch)
     if wrong:
         return failed(wrong, f"after timing: {where}")
     samples = gathered(sampling.times(sampling.stamps), session.world)
-    if first_rank(session.world, seen != Seen()) is not None:  # most libraries say nothing
-        seen = merged(session.world.gather(seen) or ())
+    if first_rank(session.world, observation != Seen()) is not None:  # most libraries say nothing
+        observation = merged(session.world.gather(observation) or ())
     if samples is None:
         return Record(case=case.identity, launch=0, status="ok"), None
     record = msgspec.structs.replace(
         record,
         check=ResultCheck(wrong=wrong),
-        transport=seen.transport or session.transport,
-        algorithm=seen.algorithm,
-        protocol=seen.protocol,
-        notes=(*record.notes, *seen.notes, *facts_of_ranks.cramped(method.ranks), *method.siblings),
+        transport=observation.transport or session.transport,
+        algorithm=observation.algorithm,
+        protocol=observation.protocol,
+        notes=(*record.notes, *observation.notes, *facts_of_ranks.cramped(method.ranks), *method.siblings),
         shared_gpu=facts_of_ranks.is_shared(method.ranks),
     )
     return fill_results(record, samples, tuple(stage.name for stage in prepared.call.stages), method)

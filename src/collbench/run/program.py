@@ -81,12 +81,12 @@ class ProgramRun:
         if program.repeated:  # an execution is a sample; beyond the least number until the time budget is spent
             most = least if plan.iters is not None else plan.warmup + plan.cap
             end = time.monotonic() + plan.budget_seconds
-            for taken in range(most):
-                if taken >= least and self.peers.decided(time.monotonic() > end):
+            for number in range(most):
+                if number >= least and self.peers.decided(time.monotonic() > end):
                     break
-                seconds = max(least - taken, 1) * self.done.cpu.wall / taken if taken else 0.0  # by those before
+                seconds = max(least - number, 1) * self.done.cpu.wall / number if number else 0.0  # by those before
                 left = f", about {format_duration(seconds)} left" if seconds >= 1.0 else ""
-                self.doing(f"{title}: execution {taken + 1} of {max(taken + 1, least)}{left}")
+                self.doing(f"{title}: execution {number + 1} of {max(number + 1, least)}{left}")
                 self._execute(1)
         else:
             self.doing(f"{title}: one execution")

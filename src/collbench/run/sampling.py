@@ -87,8 +87,8 @@ class Budget:
         if done == 0:
             return min(self.cap, FIRST_BATCH)
         affordable = done * max(self.seconds - seconds, 0.0) / seconds if seconds > 0 else math.inf
-        wanted = max(int(min(affordable, self.cap)), self.floor - done)
-        return _batch(min(wanted, self.cap - done), done, seconds) if wanted > 0 else 0
+        size = max(int(min(affordable, self.cap)), self.floor - done)
+        return _batch(min(size, self.cap - done), done, seconds) if size > 0 else 0
 
 
 #: The compiled loop takes 4096 calls as one stage, the two events among them.

@@ -39,12 +39,12 @@ _WRITES = (os.O_WRONLY, os.O_RDWR)
 _STANDARD = frozenset((0, 1, 2))
 
 
-def shareable(own: frozenset[int] = frozenset()) -> frozenset[str]:
+def shareable(descriptors: frozenset[int] = frozenset()) -> frozenset[str]:
     """Names of writable shared memory, of open files that can be written, of TCP connections, of the temporary folder.
 
-    The descriptors in `own` are left out, and what the kernel does not tell.
+    `descriptors` are left out, and what the kernel does not tell.
     """
-    names = {*_mapped(), *_opened(own), *_connected()}
+    names = {*_mapped(), *_opened(descriptors), *_connected()}
     with contextlib.suppress(OSError):
         status = Path(tempfile.gettempdir()).stat()
         names.add(f"temporary folder {status.st_dev} {status.st_ino}")
@@ -61,10 +61,10 @@ def _mapped() -> Iterator[str]:
         yield f"segment {inode} of {_namespace('ipc')}" if path.startswith(_SEGMENT) else f"memory {device} {inode}"
 
 
-def _opened(own: frozenset[int]) -> Iterator[str]:
+def _opened(descriptors: frozenset[int]) -> Iterator[str]:
     for name in os.listdir("/proc/self/fd"):  # noqa: PTH208 - of strings
         with contextlib.suppress(OSError):
-            if int(name) in own | _STANDARD:
+            if int(name) in descriptors | _STANDARD:
                 continue
             status = os.fstat(int(name))
             # How it was opened (proc_pid_fdinfo(5)); where the kernel does not tell, any way.
@@ -223,26 +223,26 @@ def _taken(sampling: Sampling, beat: Callable[[], None], least: int, seconds: fl
     Rank 0 looks at the clock. Collective.
     """
     session, done = sampling.timed_call.session, list[Stamps]()
-    began, taken = session.clock(), 0
+    began, samples = session.clock(), 0
     while True:
-        n: int = session.world.bcast(_next(taken, (session.clock() - began) * 1e-9, least, seconds, longest))
+        n: int = session.world.bcast(_next(samples, (session.clock() - began) * 1e-9, least, seconds, longest))
         if n == 0:
             return Stamps.concatenate(done)
         beat()
         done.append(sampling.timed_call.run(sampling.gate, n))
-        taken += n
+        samples += n
 
 
-def _next(taken: int, passed: float, least: int, seconds: float, longest: float) -> int:
+def _next(samples: int, passed: float, least: int, seconds: float, longest: float) -> int:
     """Samples of the next batch, after so many in so many seconds; 0: it is enough."""
-    if taken == 0:
+    if samples == 0:
         return 1 if longest else min(least, BATCH)
     if longest and passed >= longest:
         return 0
-    pace = max(passed / taken, 1e-9)
-    wanted = max(least - taken, math.ceil((seconds - passed) / pace), 0)
-    affordable = max(int((longest - passed) / pace), 1) if longest else wanted
-    return min(wanted, affordable, BATCH)
+    pace = max(passed / samples, 1e-9)
+    remaining = max(least - samples, math.ceil((seconds - passed) / pace), 0)
+    affordable = max(int((longest - passed) / pace), 1) if longest else remaining
+    return min(remaining, affordable, BATCH)
 
 
 def _trimmed(samples: NDArray[np.int64]) -> float | None:

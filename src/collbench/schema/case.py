@@ -70,10 +70,10 @@ class Where(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 @lru_cache(maxsize=1 << 12)  # a hundred thousand cases have few sets of axes
 def _axes(what: tuple[str, ...], how: tuple[str, ...], where: Where) -> tuple[Axis, ...]:
-    own = [axis_of(name) for name in what if name not in AXES]
-    own += [axis_of(name, "how") for name in how if name not in AXES]
+    axes = [axis_of(name) for name in what if name not in AXES]
+    axes += [axis_of(name, "how") for name in how if name not in AXES]
     placed = {name for name in Where.__struct_fields__ if name in AXES and getattr(where, name) != AXES[name].neutral}
-    return (*own, *(axis for name, axis in AXES.items() if name in placed or name in what or name in how))
+    return (*axes, *(axis for name, axis in AXES.items() if name in placed or name in what or name in how))
 
 
 class Case(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True, dict=True):

@@ -221,5 +221,5 @@ def read_manifest(directory: Path) -> Manifest:
 
 def _runs_in(directory: Path) -> str:
     """Of a folder of runs, which one could be meant."""
-    found = sorted(path.parent for path in directory.glob("*/manifest.json"))
-    return f" It holds {len(found)}; name one of them, such as {found[0]}." if found else ""
+    folders = sorted(path.parent for path in directory.glob("*/manifest.json"))
+    return f" It holds {len(folders)}; name one of them, such as {folders[0]}." if folders else ""

@@ -298,18 +298,18 @@ def _checked(archive: zipfile.ZipFile, path: Path) -> zipfile.ZipFile:
     Raises:
         RunReadError: it holds something else.
     """
-    seen = set()
+    names = set()
     for info in archive.infolist():
         name = info.filename
         if NAME.fullmatch(name) is None:
             raise RunReadError(f"{path}: holds {name!a}, which is not a samples file.")
-        if name in seen:
+        if name in names:
             raise RunReadError(f"{path}: holds {name} more than once.")
         if info.flag_bits & _ENCRYPTED:
             raise RunReadError(f"{path}: {name} is encrypted.")
         if info.compress_type not in _METHODS:
             raise RunReadError(f"{path}: {name} is compressed by method {info.compress_type}; only deflate is read.")
-        seen.add(name)
+        names.add(name)
     return archive
 
 

@@ -179,17 +179,17 @@ class RunWriter:
         """What happened to the run, where what was written is not there any more; None where it is."""
         try:
             (self.directory / "manifest.json").stat()
-            found = (self.directory / "records.jsonl").stat()
+            now = (self.directory / "records.jsonl").stat()
         except OSError as error:
             return f"{error.filename} was removed or moved ({error.strerror})"
-        if (found.st_dev, found.st_ino) != self._file:
+        if (now.st_dev, now.st_ino) != self._file:
             return f"{self.directory / 'records.jsonl'} was replaced"
-        return None if found.st_size >= self._length else f"{self.directory / 'records.jsonl'} was cut"
+        return None if now.st_size >= self._length else f"{self.directory / 'records.jsonl'} was cut"
 
     def _opened(self, records: BinaryIO) -> None:
         """From now on this is the file, as it is."""
-        found = os.fstat(records.fileno())
-        self._records, self._file, self._length = records, (found.st_dev, found.st_ino), found.st_size
+        opened = os.fstat(records.fileno())
+        self._records, self._file, self._length = records, (opened.st_dev, opened.st_ino), opened.st_size
 
     def _take_back(self, length: int, path: Path | None) -> None:
         with contextlib.suppress(OSError):
@@ -227,8 +227,8 @@ def _readable(record: Record, samples: NDArray[np.int64] | None) -> bytes:
     if samples is not None and record.samples is not None:
         ranks = record.case.where.ranks
         if samples.ndim != 2 or samples.shape[:1] not in rows_of(ranks) or samples.shape[1] != record.samples.n:
-            said = f"{ranks} ranks and {record.samples.n} samples"
-            raise RunReadError(f"{what} says {said}, and there is an array {list(samples.shape)}.")
+            contents = f"{ranks} ranks and {record.samples.n} samples"
+            raise RunReadError(f"{what} says {contents}, and there is an array {list(samples.shape)}.")
     return line
 
 
@@ -413,15 +413,15 @@ def read_readings(directory: Path) -> tuple[YardstickReading, ...]:
     Raises:
         RunReadError: not a regular file, or a line that is not a reading (the message has its number).
     """
-    path, found = directory / READINGS, []
+    path, readings = directory / READINGS, []
     for number, line, complete in lines_of(path, LONGEST_READING):
         if not complete:
             break
         try:
-            found.append(decode_as(line, YardstickReading))
+            readings.append(decode_as(line, YardstickReading))
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise RunReadError(f"{path} line {number}: {error}") from error
-    return tuple(found)
+    return tuple(readings)
 
 
 #: The sides of the launch plan of a gate, and of a self-test.
@@ -447,12 +447,14 @@ Margins = tuple[Margin, ...]
 def margin_of(margins: Margins, case: Case) -> float:
     """The share that a case may lose; without a size that of all others."""
     size = case["size"] if "size" in case.what else None
-    return next(one.share for one in margins if one.largest is None or (size is not None and size <= one.largest))
+    return next(
+        margin.share for margin in margins if margin.largest is None or (size is not None and size <= margin.largest)
+    )
 
 
 def has_all_sizes(margins: Margins) -> bool:
     """Whether they are in order, and there is one for every size."""
-    sizes = [one.largest for one in margins]
+    sizes = [margin.largest for margin in margins]
     known = [size for size in sizes if size is not None]
     return len(known) == len(sizes) - 1 and sizes[-1] is None and known == sorted(set(known))
 

@@ -89,10 +89,10 @@ def shapes(environ: Mapping[str, str] = os.environ) -> tuple[Shape, ...]:
     if not text:
         return ()
     try:
-        found = msgspec.json.decode(text, type=Shape | tuple[Shape, ...])
+        decoded = msgspec.json.decode(text, type=Shape | tuple[Shape, ...])
     except msgspec.DecodeError as error:
         raise WorldMismatch(f"{SHAPE}: {error}. collbench launch sets this variable; unset it.") from error
-    return (found,) if isinstance(found, Shape) else found
+    return (decoded,) if isinstance(decoded, Shape) else decoded
 
 
 #: A time that can be compared (s).

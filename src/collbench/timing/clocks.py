@@ -110,9 +110,9 @@ def synchronisation(to_parent: Sequence[Offset], direct: Sequence[tuple[int, int
     for host in range(1, hosts):
         parent = host & (host - 1)
         measured = to_parent[host]
-        apart = abs(measured.at - measured.offset - to_parent[parent].at) if parent else 0
+        difference = abs(measured.at - measured.offset - to_parent[parent].at) if parent else 0
         offset[host] = measured.offset + offset[parent]
-        half[host] = measured.half + half[parent] + math.ceil(apart * LARGEST_RATE)
+        half[host] = measured.half + half[parent] + math.ceil(difference * LARGEST_RATE)
     crossed = [abs(measured.offset - int(offset[second] - offset[first])) for first, second, measured in direct]
     return Synchronisation(
         np.array([measured.at for measured in to_parent], np.int64), offset, half, max(crossed, default=0)

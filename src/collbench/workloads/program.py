@@ -166,14 +166,14 @@ ALL_CORES = 0
 MOST_LISTED = 24
 
 
-def threads_of(asked: int) -> int:
+def threads_of(requested: int) -> int:
     """So many threads; for `ALL_CORES` as many as this process may use cores."""
-    return asked or len(own_cores())
+    return requested or len(own_cores())
 
 
-def threads_of_rank(asked: int, environ: Mapping[str, str] = os.environ) -> int:
+def threads_of_rank(requested: int, environ: Mapping[str, str] = os.environ) -> int:
     """So many threads; for `ALL_CORES` as many as OMP_NUM_THREADS says, its part of the cores that ranks share."""
-    return asked or int(environ.get("OMP_NUM_THREADS") or threads_of(asked))
+    return requested or int(environ.get("OMP_NUM_THREADS") or threads_of(requested))
 
 
 def parameter(

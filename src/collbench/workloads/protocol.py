@@ -102,30 +102,30 @@ def refuse_without_gpu(torch: Any, device: str) -> None:
         raise Unusable(f"device=cuda: torch {torch.__version__} {why}; use device=cpu")
 
 
-def printed(run: Callable[[], dict[str, Any]], asked: str, less: str = "a smaller batch") -> None:
-    """Print the result of `run` as JSON, or end with the reason; `asked` may not fit into memory, where `less` may."""
+def printed(run: Callable[[], dict[str, Any]], request: str, less: str = "a smaller batch") -> None:
+    """Print the result of `run` as JSON, or end with the reason; `request` may exceed memory, where `less` may not."""
     try:
         result = run()
     except Unusable as error:
         end(SKIPPED, str(error))
     except (MemoryError, RuntimeError) as error:
-        if (why := lacking_memory(error, asked, less)) is None:
+        if (why := lacking_memory(error, request, less)) is None:
             raise
         end(1, why)
     sys.stdout.write(json.dumps(result) + "\n")
 
 
-def lacking_memory(error: Exception, asked: str, less: str = "a smaller batch") -> str | None:
+def lacking_memory(error: Exception, request: str, less: str = "a smaller batch") -> str | None:
     """What failed, and what would work, where memory was too small; None where the error says something else."""
-    said = str(error)
-    if "DataLoader worker" in said and "killed" in said:
-        loader = said.partition("\n")[0].rstrip(". ")
-        return f"{asked}: {loader}, perhaps because memory ran out; use fewer loaders, or {less}"
-    words = said.lower()
+    message = str(error)
+    if "DataLoader worker" in message and "killed" in message:
+        loader = message.partition("\n")[0].rstrip(". ")
+        return f"{request}: {loader}, perhaps because memory ran out; use fewer loaders, or {less}"
+    words = message.lower()
     if isinstance(error, MemoryError) or "out of memory" in words or "can't allocate memory" in words:
-        where = "the memory of the GPU" if "CUDA" in said else "memory"
-        tried = _TRIED.search(said)
-        return f"{asked} does not fit into {where}; use {less}{f' (it tried to {tried[1]})' if tried else ''}"
+        where = "the memory of the GPU" if "CUDA" in message else "memory"
+        tried = _TRIED.search(message)
+        return f"{request} does not fit into {where}; use {less}{f' (it tried to {tried[1]})' if tried else ''}"
     return None
 
 

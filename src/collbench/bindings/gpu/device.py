@@ -167,10 +167,10 @@ def no_room(device: Device, size: int) -> str:
     )
 
 
-def refuse_dtype(known: tuple[str, ...], dtype: str, who: str) -> None:
+def refuse_dtype(supported: tuple[str, ...], dtype: str, who: str) -> None:
     """Raises `Unsupported` unless the dtype is known."""
-    if dtype not in known:
-        raise Unsupported(f"{who} has no {dtype} (it has {', '.join(known)})")
+    if dtype not in supported:
+        raise Unsupported(f"{who} has no {dtype} (it has {', '.join(supported)})")
 
 
 def host_blocks(

@@ -49,7 +49,7 @@ def about(observed: Observed) -> tuple[Table, ...]:
 
 def _sides(manifest: Manifest) -> Table:
     assert manifest.experiment is not None
-    hosts, images = ({f"{one.side}: {one.name}" if one.side else one.name: _facts(one) for one in sides}
+    hosts, images = ({f"{side.side}: {side.name}" if side.side else side.name: _facts(side) for side in sides}
                      for sides in (manifest.experiment.environments, manifest.experiment.images))  # fmt: skip
     rows = []
     for name in dict.fromkeys((*images, *hosts)):
@@ -63,7 +63,9 @@ def _sides(manifest: Manifest) -> Table:
 
 
 def _facts(side: Image) -> dict[str, str]:
-    libraries = (f"{one.name} {one.version} ({(one.sha256 or 'no hash')[:12]})" for one in side.libraries)
+    libraries = (
+        f"{library.name} {library.version} ({(library.sha256 or 'no hash')[:12]})" for library in side.libraries
+    )
     return {"libraries": ", ".join(libraries), "python": side.python or "-", **side.packages}
 
 
@@ -82,11 +84,11 @@ def chapter(
     Raises:
         RequestError: a library that analyses or draws is not installed.
     """
-    asked = questions(observed, given)
-    of_program = [question for question in asked if _of_program(question)]
+    all_questions = questions(observed, given)
+    of_program = [question for question in all_questions if _of_program(question)]
     collectives = replace(observed, cells={case: cell for case, cell in observed.cells.items() if not is_program(case)})
     compared = of_collectives(collectives, margin)
-    chosen = advise([one for one in asked if not _of_program(one)], observed.interleaved, margin)
+    chosen = advise([question for question in all_questions if not _of_program(question)], observed.interleaved, margin)
     advices = complete(chosen, observed.interleaved)
     by_place = (compared.get(name, []) for name in ("policy", "isolation"))
     places = [comparison for of_factor in by_place if not isinstance(of_factor, str) for comparison in of_factor]
@@ -127,11 +129,11 @@ def _cost_of_isolation(compared: Mapping[str, list[Comparison] | str], margin: f
     for name in ("policy", "isolation"):
         comparisons = compared.get(name)
         if comparisons and not isinstance(comparisons, str):
-            places = [one.pair.other.case.where for one in comparisons]
+            places = [comparison.pair.other.case.where for comparison in comparisons]
             highest = max(map(_isolation, places))
-            told = [one for one, place in zip(comparisons, places, strict=True) if _isolation(place) == highest]
-            of = {operation(one.pair.base.case) for one in told}
-            return (f"{f'{of.pop()}, ' if len(of) == 1 else ''}{sentence(told, margin)}.",)
+            isolated = [one for one, place in zip(comparisons, places, strict=True) if _isolation(place) == highest]
+            of = {operation(comparison.pair.base.case) for comparison in isolated}
+            return (f"{f'{of.pop()}, ' if len(of) == 1 else ''}{sentence(isolated, margin)}.",)
     return ()
 
 

@@ -39,27 +39,28 @@ class Programs:
 
 
 def programs(
-    observed: Observed, asked: Sequence[Question], suite_of: Mapping[str, str], margin: float,
+    observed: Observed, questions: Sequence[Question], suite_of: Mapping[str, str], margin: float,
     stored: StoredSamples | None, name: str,
 ) -> Programs:  # fmt: skip
-    """Those that were `asked` about; without `stored` samples there are no figures. `name` begins those of figures."""
-    chosen = cells_asked(observed, asked)
+    """Those of `questions`; without `stored` samples there are no figures. `name` begins those of figures."""
+    chosen = cells_asked(observed, questions)
     if not chosen.cells:
         return Programs()
     factors = factors_of(chosen)
     if not factors:
-        sections = tuple(_benchmarks(chosen, asked, (), stored, name))
+        sections = tuple(_benchmarks(chosen, questions, (), stored, name))
         number = counted(len(sections), "benchmark")
         return Programs((f"{number} on one side: there is nothing to compare with.",), (), sections)
     first, *others = factors
     suites = by_suite(chosen, first, suite_of, margin)
     rows = list(_rows(suites))
-    title = f"All benchmarks, by {first}: {_sides(suites)}"
+    sides = dict.fromkeys(versus(comparison.pair) for suite in suites for comparison in suite.comparisons)
+    title = f"All benchmarks, by {first}: {', '.join(sides) or 'none compared'}"
     shown = (benchmarks(rows, margin, title, f"{name}-forest"),) if stored is not None else ()
     verdicts = [_more(by_suite(chosen, factor, suite_of, margin), factor) for factor in others]
     more = [section for section in verdicts if section.lines or section.folded_tables]
-    sections = (_numbers(rows), *_benchmarks(chosen, asked, suites, stored, name), *more)
-    differing = differing_results([one for suite in suites for one in suite.comparisons], named=True)
+    sections = (_numbers(rows), *_benchmarks(chosen, questions, suites, stored, name), *more)
+    differing = differing_results([comparison for suite in suites for comparison in suite.comparisons], named=True)
     return Programs((*differing, *sentences(suites, margin)), shown, sections)
 
 
@@ -76,13 +77,13 @@ def _sentences(suite: Suite, margin: float) -> Iterator[str]:
     chosen: list[Comparison] = []
     by_reason: dict[str, list[str]] = {}
     for own in suite.compared.values():
-        chosen += [one for one in own if one.pair.base.case["measure"] == "step"] or own
+        chosen += [comparison for comparison in own if comparison.pair.base.case["measure"] == "step"] or own
     for one in chosen:
         if one.verdict == "not comparable":
             by_reason.setdefault(reason(one.why, one.blocks), []).append(one.pair.base.case.workload)
     for refused in suite.refused:
         by_reason.setdefault(refused.why or _ONE_SIDE, []).append(refused.label)
-    if compared := [one for one in chosen if one.verdict != "not comparable"]:
+    if compared := [comparison for comparison in chosen if comparison.verdict != "not comparable"]:
         yield sentence(compared, margin)
     if by_reason:
         names = dict.fromkeys(name for names in by_reason.values() for name in names)
@@ -90,9 +91,9 @@ def _sentences(suite: Suite, margin: float) -> Iterator[str]:
         yield f"not compared: {', '.join(names)} ({why})"
 
 
-def cells_asked(observed: Observed, asked: Sequence[Question]) -> Observed:
+def cells_asked(observed: Observed, questions: Sequence[Question]) -> Observed:
     """The run with only the cells of these questions."""
-    cells = {cell.case: cell for question in asked for own in question.cells.values() for cell in own.values()}
+    cells = {cell.case: cell for question in questions for own in question.cells.values() for cell in own.values()}
     return replace(observed, cells=cells)
 
 
@@ -103,18 +104,13 @@ def _numbers(rows: Sequence[BenchmarkRow]) -> Section:
     return Section("All benchmarks", folded_tables=(table,))
 
 
-def _sides(suites: Sequence[Suite]) -> str:
-    pairs = (comparison.pair for suite in suites for comparison in suite.comparisons)
-    return ", ".join(dict.fromkeys(versus(pair) for pair in pairs)) or "none compared"
-
-
 def _rows(suites: Sequence[Suite]) -> Iterator[BenchmarkRow]:
     """By suite, then by benchmark, its cases in the order of their measurement."""
-    several = len({one.pair.other_name for suite in suites for one in suite.comparisons}) > 1
+    several = len({comparison.pair.other_name for suite in suites for comparison in suite.comparisons}) > 1
     for suite in suites:
         yield BenchmarkRow(title_of(suite.name), heading=True)
         for own in suite.compared.values():
-            cases = [one.pair.base.case for one in own]
+            cases = [comparison.pair.base.case for comparison in own]
             for one in own:
                 side = f", {one.pair.other_name}" if several else ""
                 yield BenchmarkRow(f"{case_words(one.pair.base.case, cases)}{side}", one)
@@ -123,39 +119,39 @@ def _rows(suites: Sequence[Suite]) -> Iterator[BenchmarkRow]:
 
 
 def _benchmarks(
-    observed: Observed, asked: Sequence[Question], suites: Sequence[Suite], stored: StoredSamples | None, name: str
+    observed: Observed, questions: Sequence[Question], suites: Sequence[Suite], stored: StoredSamples | None, name: str
 ) -> Iterator[Section]:
     """In the order of the picture; without `suites` in that of the run."""
     known = [benchmark for suite in suites for benchmark in suite.benchmarks]
     for number, benchmark in enumerate(known or dict.fromkeys(case.workload for case in observed.cells)):
-        own = [question for question in asked if question.case.workload == benchmark]
+        own = [question for question in questions if question.case.workload == benchmark]
         cells = [cell for case, cell in observed.cells.items() if case.workload == benchmark]
         yield _benchmark(benchmark, own, cells, suites, stored, f"{name}-p{number}")
 
 
 def _benchmark(
-    benchmark: str, asked: Sequence[Question], cells: Sequence[Cell], suites: Sequence[Suite],
+    benchmark: str, questions: Sequence[Question], cells: Sequence[Cell], suites: Sequence[Suite],
     stored: StoredSamples | None, name: str,
 ) -> Section:  # fmt: skip
     drawn: list[Figure] = []
     folded: list[Figure] = []
-    for number, question in enumerate(asked if stored is not None else ()):
+    for number, question in enumerate(questions if stored is not None else ()):
         title = operation(question.case)
         drawn += curves(question, f"{name}-{number}", title)
         if stored is not None:
             folded += strips(stored, question, f"{name}-{number}", title)
-    compared = [one for suite in suites for one in suite.compared.get(benchmark, ())]
+    compared = [comparison for suite in suites for comparison in suite.compared.get(benchmark, ())]
     refused = tuple(
-        f"Not compared: {one.label} ({one.why or _ONE_SIDE})."
-        for suite in suites for one in suite.refused if one.benchmark == benchmark
+        f"Not compared: {refusal.label} ({refusal.why or _ONE_SIDE})."
+        for suite in suites for refusal in suite.refused if refusal.benchmark == benchmark
     )  # fmt: skip
     launches = launch_table(cells)
-    found = tuple(compared_tables(compared)) if compared else (launches,)
+    shown = tuple(compared_tables(compared)) if compared else (launches,)
     more = (replace(launches, title=f"Times of {launches.title}"),) if compared and launches.rows else ()
-    return Section(benchmark, refused, found, tuple(drawn), tuple(folded), more)
+    return Section(benchmark, refused, shown, tuple(drawn), tuple(folded), more)
 
 
 def _more(suites: Sequence[Suite], factor: str) -> Section:
-    compared = [one for suite in suites for one in suite.comparisons]
-    refused = tuple(f"{one.label}: {one.why}." for suite in suites for one in suite.refused if one.why)
+    compared = [comparison for suite in suites for comparison in suite.comparisons]
+    refused = tuple(f"{refusal.label}: {refusal.why}." for suite in suites for refusal in suite.refused if refusal.why)
     return Section(f"Verdicts by {factor}", refused, folded_tables=tuple(compared_tables(compared)))

@@ -274,8 +274,8 @@ def main() -> None:
     except Unusable as error:
         end(SKIPPED, str(error))
     except (MemoryError, RuntimeError) as error:  # of torch: no memory, a rank that is gone
-        said = next(iter(str(error).splitlines()), repr(error))
-        why = lacking_memory(error, f"{flags.network} with a batch of {flags.batch}") or said
+        message = next(iter(str(error).splitlines()), repr(error))
+        why = lacking_memory(error, f"{flags.network} with a batch of {flags.batch}") or message
         sys.stderr.write(f"rank {os.environ.get('RANK', '?')}: {why}\n")
         sys.stderr.flush()
         os._exit(1)  # its threads wait for other ranks

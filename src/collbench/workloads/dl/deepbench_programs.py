@@ -378,9 +378,9 @@ def print_result(flags: argparse.Namespace, run: Callable[[argparse.Namespace], 
         try:
             return run(flags)
         except RuntimeError as error:
-            said = str(error).strip().partition("\n")[0]
-            if isinstance(error, NotImplementedError) or "not implemented for" in said:  # no kernel for that type
-                raise Unusable(f"{flags.precision} on {flags.device}: {said}") from error
+            message = str(error).strip().partition("\n")[0]
+            if isinstance(error, NotImplementedError) or "not implemented for" in message:  # no kernel for that type
+                raise Unusable(f"{flags.precision} on {flags.device}: {message}") from error
             raise
 
     printed(result, flags.problem, "a smaller problem")

@@ -165,8 +165,8 @@ def run(flags: argparse.Namespace) -> dict[str, Any]:
 
 def size_of(flags: argparse.Namespace) -> int:
     """The samples of a step."""
-    asked: int = flags.batch
-    return asked or NETWORKS[flags.network].usual(flags.device)
+    batch: int = flags.batch
+    return batch or NETWORKS[flags.network].usual(flags.device)
 
 
 def compared(losses: list[float]) -> dict[str, float]:

@@ -55,7 +55,7 @@ def shares(servers: int, shard: str) -> tuple[VariableShare, ...]:
     """
     if shard == "even":
         ends = [WEIGHTS * number // servers for number in range(servers + 1)]
-        return tuple((slice(*both),) for both in pairwise(ends))
+        return tuple((slice(*span),) for span in pairwise(ends))
     turns = list(enumerate(PLACES, start=1))
     return tuple(tuple(place for turn, place in turns if turn % servers == server) for server in range(servers))
 
@@ -207,19 +207,19 @@ class Server:
 
     def serve(self, workers: int, steps: int) -> None:
         """Answer until every worker has ended. Workers ask the first server whether there is another of the `steps`."""
-        began, begun = time.perf_counter_ns(), 0
+        began, started = time.perf_counter_ns(), 0
         while workers:
             worker = dist.recv(self._request)
-            asked = int(self._request[0])
-            if asked == END:
+            request = int(self._request[0])
+            if request == END:
                 workers -= 1
                 continue
-            if asked == PUSH:
+            if request == PUSH:
                 self._adam.step()
                 self.applied += 1
                 self.ns = time.perf_counter_ns() - began
-            self._answer[0] = GO if begun < steps else STOP
-            begun += 1
+            self._answer[0] = GO if started < steps else STOP
+            started += 1
             dist.send(self._answer, worker)
 
 

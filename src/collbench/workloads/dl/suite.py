@@ -94,8 +94,8 @@ def _train_argv(case: Case, times: int) -> Sequence[str]:
 
 
 def _train_parse(output: str) -> Mapping[str, Sequence[float]]:
-    said = json.loads(output)
-    return {"batch": [ns * 1e-9 for ns in said["ns"]], "first": [said["first"] * 1e-9]}
+    result = json.loads(output)
+    return {"batch": [ns * 1e-9 for ns in result["ns"]], "first": [result["first"] * 1e-9]}
 
 
 TRAIN = Program(
@@ -139,8 +139,8 @@ _BEFORE, _REDUCED = 3, 0.3
 
 def _ddp_verify(case: Case, output: str) -> int:
     """Ranks with other parameters than rank 0 after the steps, and losses that are no finite numbers."""
-    said = json.loads(output)
-    return int(said["apart"]) + int(said["nonfinite"])
+    result = json.loads(output)
+    return int(result["apart"]) + int(result["nonfinite"])
 
 
 def _ddp_computes(case: Case, times: int) -> float:
@@ -193,24 +193,24 @@ IMAGE_SETS = {name: source for name, source in SOURCES.items() if source.takes(N
 
 def _servers_verify(case: Case, output: str) -> int:
     """Steps that no worker took, or one took too many; gradients that a server did not apply, or applied twice."""
-    said, steps = json.loads(output), case["steps"]
-    return sum(abs(number - steps) for number in (sum(said["steps"]), *said["applied"]))
+    result, steps = json.loads(output), case["steps"]
+    return sum(abs(number - steps) for number in (sum(result["steps"]), *result["applied"]))
 
 
 def _servers_figures(case: Case, output: str) -> Mapping[str, float]:
     """Accuracy; with servers also the steps of each worker, and the bytes of weights that each server holds."""
-    said = json.loads(output)
-    figures = {"accuracy": said["accuracy"]}
-    if said["bytes"]:
-        figures |= {f"steps of worker {number}": steps for number, steps in enumerate(said["steps"])}
-        figures |= {f"bytes of server {number}": held for number, held in enumerate(said["bytes"])}
+    result = json.loads(output)
+    figures = {"accuracy": result["accuracy"]}
+    if result["bytes"]:
+        figures |= {f"steps of worker {number}": steps for number, steps in enumerate(result["steps"])}
+        figures |= {f"bytes of server {number}": held for number, held in enumerate(result["bytes"])}
     return figures
 
 
 def _servers_repeatable(case: Case, output: str) -> Mapping[str, float]:
     """With several workers the loss depends on which of them is first."""
-    said = json.loads(output)
-    return {"loss": compared(said["loss"])} if len(said["steps"]) == 1 else {}
+    result = json.loads(output)
+    return {"loss": compared(result["loss"])} if len(result["steps"]) == 1 else {}
 
 
 def _servers_computes(case: Case, times: int) -> float:

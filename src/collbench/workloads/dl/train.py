@@ -75,9 +75,9 @@ class Training:
         loss.backward()
         self._optimizer.step()
         self._wait()
-        taken = time.perf_counter_ns() - began
+        ns = time.perf_counter_ns() - began
         self.losses.append(float(loss.detach()))
-        return taken
+        return ns
 
     def _wait(self) -> None:
         if self._device.type == "cuda":
@@ -100,7 +100,7 @@ def run(flags: argparse.Namespace) -> dict[str, Any]:
         training.step(batch)
     first = time.perf_counter_ns() - began
     later = itertools.chain.from_iterable(itertools.repeat(loader))
-    taken = [training.step(batch) for batch in itertools.islice(later, flags.times)]
+    times = [training.step(batch) for batch in itertools.islice(later, flags.times)]
     for batch in itertools.islice(later, max(flags.steps - len(training.losses), 0)):
         training.step(batch)
     losses = training.losses
@@ -109,7 +109,7 @@ def run(flags: argparse.Namespace) -> dict[str, Any]:
     software = f"torch {torch.__version__}, {gpu}{torch.backends.cpu.get_cpu_capability()}, {threads}"
     return {
         "first": first,
-        "ns": taken,
+        "ns": times,
         "nonfinite": sum(not math.isfinite(loss) for loss in losses),
         "loss": losses[flags.steps - 1],
         "notes": [f"{software}, batches of {flags.batch}", f"data: {about.label}, sha256 {about.sha256}"],

@@ -29,9 +29,9 @@ def image(side: int, first: int, last: int) -> Array:
     rows = np.zeros((last - first, side), np.float32)
     for band in range(max(first, 0) // BAND, -(-min(last, side) // BAND)):
         begin, end = band * BAND, min(band * BAND + BAND, side)
-        made = np.random.default_rng(band).integers(0, LEVELS, (end - begin, side), np.uint8)
+        values = np.random.default_rng(band).integers(0, LEVELS, (end - begin, side), np.uint8)
         into, out_of = max(begin, first), min(end, last)
-        rows[into - first : out_of - first] = made[into - begin : out_of - begin]
+        rows[into - first : out_of - first] = values[into - begin : out_of - begin]
     return rows
 
 
@@ -122,8 +122,8 @@ def wrong_rows(product: DeviceRows, vectors: Array, right: Array) -> int:
     """
     wrong = 0
     for first, last in product.parts():
-        found = product.read(first, last).astype(np.float64) @ vectors
-        wrong += int(np.count_nonzero((found != right[first:last]).any(axis=1)))
+        rows = product.read(first, last).astype(np.float64) @ vectors
+        wrong += int(np.count_nonzero((rows != right[first:last]).any(axis=1)))
     return wrong
 
 

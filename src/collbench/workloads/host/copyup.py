@@ -46,8 +46,8 @@ def lacks(case: Case, folder: Path) -> str | None:
 
 def verify(case: Case, output: str) -> int:
     """Blocks of the copy that differ from the file, and whether it has another size."""
-    said = json.loads(output)
-    return int(said["wrong"]) + int(said["bytes"] != case["size"])
+    result = json.loads(output)
+    return int(result["wrong"]) + int(result["bytes"] != case["size"])
 
 
 WORKLOAD = Program(

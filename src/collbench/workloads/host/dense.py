@@ -66,10 +66,10 @@ def benchmark(
 
 def notes(output: str) -> Sequence[str]:
     """The library that was used, from within the process that used it."""
-    said = json.loads(output)
-    kernel = f", kernel {said['kernel']}" if said["kernel"] else ""
-    fewer = f" of the {said['asked']} asked for" if said["threads"] != said["asked"] else ""
-    return (f"{said['name']} {said['version']}{kernel}, {counted(said['threads'], 'thread')}{fewer}",)
+    result = json.loads(output)
+    kernel = f", kernel {result['kernel']}" if result["kernel"] else ""
+    fewer = f" of the {result['asked']} asked for" if result["threads"] != result["asked"] else ""
+    return (f"{result['name']} {result['version']}{kernel}, {counted(result['threads'], 'thread')}{fewer}",)
 
 
 def _flop(case: Case) -> float:

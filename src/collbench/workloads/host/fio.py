@@ -114,10 +114,10 @@ def _runtime(output: str) -> int:
 
 def notes(output: str) -> Sequence[str]:
     """What a reader must know of a pass that ended within a few of the milliseconds that fio counts."""
-    taken = _runtime(output)
-    if taken >= FEWEST_MS:
+    runtime = _runtime(output)
+    if runtime >= FEWEST_MS:
         return ()
-    return (f"fio counts in ms, and a pass of the file took {taken}: make the size larger",)
+    return (f"fio counts in ms, and a pass of the file took {runtime}: make the size larger",)
 
 
 def _without_error(output: str) -> Mapping[str, float]:

@@ -78,15 +78,15 @@ def _checked(output: str) -> tuple[float, str]:
 def wrong(case: Case, output: str) -> int:
     """Whether HPL found it wrong, or solved another system than that of the case."""
     value, word = _checked(output)
-    asked = tuple(str(case[name]) for name in ("n", "nb", "p", "q"))
-    return int(word != "PASSED" or not value <= RESIDUAL) + int(_row(output)[:4] != asked)
+    parameters = tuple(str(case[name]) for name in ("n", "nb", "p", "q"))
+    return int(word != "PASSED" or not value <= RESIDUAL) + int(_row(output)[:4] != parameters)
 
 
 def notes(output: str) -> Sequence[str]:
     """Which HPL with which BLAS."""
-    said = json.loads(output.partition("\n")[0])
-    version, blas = _REPORT_VERSION.search(output), said["blas"]
-    hpl = f"HPL {version[1] if version is not None else 'of unknown version'} of {said['program']}"
+    result = json.loads(output.partition("\n")[0])
+    version, blas = _REPORT_VERSION.search(output), result["blas"]
+    hpl = f"HPL {version[1] if version is not None else 'of unknown version'} of {result['program']}"
     if blas is None:
         return (f"{hpl}, whose BLAS is in the same file or not known",)
     if blas["name"] == REFERENCE:
@@ -219,10 +219,10 @@ def main() -> None:
     program = shutil.which(flags.program)
     if program is None:
         end(SKIPPED, f"{flags.program} was not found")
-    said = run(program, flags.n, flags.nb, flags.p, flags.q)
+    result = run(program, flags.n, flags.nb, flags.p, flags.q)
     path = linked(program)
     library = None if path is None else library_of(path).library()
-    sys.stdout.write(json.dumps({"program": program, "blas": msgspec.to_builtins(library)}) + "\n" + said)
+    sys.stdout.write(json.dumps({"program": program, "blas": msgspec.to_builtins(library)}) + "\n" + result)
 
 
 if __name__ == "__main__":

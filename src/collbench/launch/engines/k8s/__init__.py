@@ -90,7 +90,7 @@ def all_launches(plan: Plan, order: Sequence[Launch], placements: Mapping[Launch
         world = WorldSpec(f"{PREFIX}run", name, "driver", cell, placements[cell], stack, at, (0, 0))
         made = manifests(Launchable(world, site, msgspec.json.encode(inner_plan(plan, cell).document).decode()))
         texts += [f"# launch {launch.sequence}: {cell.title}\n"]
-        texts += [f"---\n{json.dumps(one, indent=1)}\n" for one in made]
+        texts += [f"---\n{json.dumps(manifest, indent=1)}\n" for manifest in made]
     return "".join(texts)
 
 
@@ -434,7 +434,7 @@ class K8sSession:
         held, removed, kept = locks(), list[str](), list[str]()
         for run, made in sorted(by_run.items()):
             driver = str((made[0]["metadata"].get("annotations") or {}).get(DRIVER, ""))
-            names = [str(one["metadata"]["labels"].get(LAUNCH, one["metadata"]["name"])) for one in made]
+            names = [str(manifest["metadata"]["labels"].get(LAUNCH, manifest["metadata"]["name"])) for manifest in made]
             if is_dead(driver, held.get(driver), any(map(_may_run, made))):
                 self.client.delete(self.kinds, {RUN: run})
                 removed += dict.fromkeys(names)

@@ -64,7 +64,7 @@ class Client:
 
     def pods(self, launch: str) -> list[Pod]:
         """Those of a launch."""
-        return [Pod.of(one) for one in self.get("pods", {LAUNCH: launch})]
+        return [Pod.of(pod) for pod in self.get("pods", {LAUNCH: launch})]
 
     def version(self) -> str:
         """`kubernetes v1.34.1`."""
@@ -73,7 +73,7 @@ class Client:
 
     def apply(self, objects: Sequence[Object]) -> None:
         """Give objects to Kubernetes."""
-        self.ask("apply", "--filename=-", text="\n---\n".join(json.dumps(one) for one in objects))
+        self.ask("apply", "--filename=-", text="\n---\n".join(json.dumps(manifest) for manifest in objects))
 
     def delete(self, kinds: str, labels: Mapping[str, str]) -> None:
         """Delete all objects of these kinds with these labels, and wait until their pods are gone."""
@@ -126,7 +126,7 @@ class Pod:
         # Of a Job's pod as its annotation says, of the operator's as its name ends.
         annotations = metadata.get("annotations") or {}
         index = annotations.get("batch.kubernetes.io/job-completion-index", name.rpartition("-")[2])
-        states = [one.get("state") or {} for one in (status.get("containerStatuses") or ())]
+        states = [container.get("state") or {} for container in (status.get("containerStatuses") or ())]
         waiting = [state["waiting"] for state in states if state.get("waiting") is not None]
         hopeless = [said for said in waiting if said.get("reason") in HOPELESS]
         unscheduled = [said for said in status.get("conditions") or ()

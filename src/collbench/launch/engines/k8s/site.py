@@ -100,7 +100,7 @@ def merged(base: Mapping[str, Any], fragment: Mapping[str, Any]) -> dict[str, An
         if isinstance(before, dict):
             joined[key] = merged(before, value)
         elif isinstance(before, list):
-            joined[key] = [*before, *(one for one in value if one not in before)]
+            joined[key] = [*before, *(entry for entry in value if entry not in before)]
         else:
             joined.setdefault(key, value)
     return joined
@@ -196,7 +196,7 @@ def _refuse_values(where: str, path: str, value: Any, depth: int = 0) -> None:
     if mistake is not None:
         raise PlanError(f"{where}: {path}: {mistake}")
     inner = [(f"{path}.{key}", one) for key, one in value.items()] if isinstance(value, dict) else []
-    inner += [(f"{path}[]", one) for one in value] if isinstance(value, list) else []
+    inner += [(f"{path}[]", entry) for entry in value] if isinstance(value, list) else []
     for name, one in inner:
         _refuse_values(where, name, one, depth + 1)
 

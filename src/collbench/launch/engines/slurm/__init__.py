@@ -152,7 +152,9 @@ def contents_of(
     step = StepOf(f"look-{cell.image}-{job.steps}", cell, placement, PROCESS, {}, job.with_servers, ANSWERED)
     answers = answers_of(job, step, site, argv, check, title, limit)
     workers_first = (*answers[cell.servers :], *answers[: cell.servers])
-    return contents_on({one.node: one.summary for one in workers_first}, title, cell.image, site.libraries, plan)
+    return contents_on(
+        {worker.node: worker.summary for worker in workers_first}, title, cell.image, site.libraries, plan
+    )
 
 
 def hosts_of(
@@ -166,12 +168,12 @@ def hosts_of(
     argv = ("sh", "-c", _SEES, str(job.folder), python_of(cell, site), "-m", "collbench.launch.node")
     step = StepOf(f"nodes-{job.steps}", cell, placement, PROCESS, {}, job.with_servers, ANSWERED)
     answers = answers_of(job, step, site, argv, check, "the nodes", limit)
-    blind = [one.node for one in answers if any(line.startswith(_BLIND) for line in one.lines)]
+    blind = [answer.node for answer in answers if any(line.startswith(_BLIND) for line in answer.lines)]
     if blind:
         where = nodes_of(blind, len(answers))
         raise EngineError(f"engine slurm: {where} {'do' if len(blind) > 1 else 'does'} not see {job.folder}. {SHARED}")
     hosts = []
-    for line in (line for one in answers for line in one.lines):
+    for line in (line for answer in answers for line in answer.lines):
         with contextlib.suppress(msgspec.DecodeError):
             hosts.append(msgspec.json.decode(line, type=Host))
     return tuple(hosts)
@@ -192,7 +194,7 @@ def answers_of(
         state = job.look(at_once=True)
         late = f"no answer within {limit:g} s" if code is None else "nothing was printed"
         said = state.text if not state.alive else first_cause("\n".join(rest)) or late
-        silent = sorted(set(nodes) - {one.node for one in answers})
+        silent = sorted(set(nodes) - {answer.node for answer in answers})
         raise EngineError(f"engine slurm: {title}: {len(answers)} of {step.cell.hosts} nodes answer, without "
                           f"{nodes_of(silent, 0) if silent else 'one'}: {said}.")  # fmt: skip
     return tuple(sorted(answers, key=lambda one: (nodes.index(one.node) if one.node in nodes else -1, one.node)))

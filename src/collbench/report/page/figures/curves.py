@@ -40,7 +40,8 @@ _WHISKERS = " Whiskers: 95 % interval; series are drawn side by side."
 def curves(question: Question, name: str, title: str) -> list[Figure]:
     """Both plots, for groups of as many options as there are colours; none where there is only one size."""
     shown = _rate(question)
-    series = {option: _times(question, option) for option in sorted(question.options, key=_order)}
+    ordered = sorted(question.options, key=lambda option: (option["library"], option.isolation_order, option))
+    series = {option: _times(question, option) for option in ordered}
     groups = _groups([option for option, line in series.items() if len(line) > 1])
     figures = []
     for number, group in enumerate(groups):
@@ -86,10 +87,6 @@ def _amount(work: Work) -> float:
     if work.bus_factor is not None:
         return work.amount * work.bus_factor / 1e9
     return rate(work, 1.0) or 0.0 if work.shown == "rate" else 0.0
-
-
-def _order(option: Option) -> tuple[object, ...]:
-    return (option["library"], option.isolation_order, option)
 
 
 def _groups(options: list[Option]) -> list[list[Option]]:

@@ -139,16 +139,20 @@ def _panels(advices: Sequence[Advised]) -> list[Panel]:
         panels = _of_sizes(advices[0])
         step = max(1, -(-(len(panels) - 1) // (MOST_PANELS - 1)))
         return [*panels[:-1:step], panels[-1]][-MOST_PANELS:]
-    return [replace(_of_sizes(one)[-1], title=f"{one.title}{at(one.advice.question, one.advice.sizes[-1].size)}")
-            for one in advices[:MOST_PANELS]]  # fmt: skip
+    return [
+        replace(
+            _of_sizes(advised)[-1], title=f"{advised.title}{at(advised.advice.question, advised.advice.sizes[-1].size)}"
+        )
+        for advised in advices[:MOST_PANELS]
+    ]
 
 
 def _of_sizes(advised: Advised) -> list[Panel]:
     question = advised.advice.question
     return [
-        Panel(f"{advised.title}{at(question, one.size)}", question, one, of.option if one.known else None)
+        Panel(f"{advised.title}{at(question, size.size)}", question, size, of.option if size.known else None)
         for of in advised.advice.ranges
-        for one in of.sizes
+        for size in of.sizes
     ]
 
 
@@ -167,21 +171,21 @@ def _rows(panels: Sequence[Panel]) -> list[tuple[str, Option | None]]:
 
 
 def _cost(panel: Panel, option: Option) -> float:
-    found = panel.at.options.get(option)
-    return float("inf") if found is None else found.ratio
+    result = panel.at.options.get(option)
+    return float("inf") if result is None else result.ratio
 
 
 def _of_option(panel: Panel, option: Option) -> PanelRow:
-    found, taken = panel.at.options.get(option), option == panel.taken
-    if found is None:
-        return PanelRow("failed" if option in panel.at.failing else "not compared", taken=taken)
-    value = found.ratio
-    if found.out:
-        return PanelRow(f"{digits(value)}x", ">", WORSE, value, (value, value), taken)
-    if isinstance(found.at_most, str):
-        return PanelRow(f"{digits(value)}x, no bound", "o", OPEN, value, (value, value), taken)
+    result, is_taken = panel.at.options.get(option), option == panel.taken
+    if result is None:
+        return PanelRow("failed" if option in panel.at.failing else "not compared", taken=is_taken)
+    value = result.ratio
+    if result.out:
+        return PanelRow(f"{digits(value)}x", ">", WORSE, value, (value, value), is_taken)
+    if isinstance(result.at_most, str):
+        return PanelRow(f"{digits(value)}x, no bound", "o", OPEN, value, (value, value), is_taken)
     return PanelRow(
-        f"at most {slowdown(found.at_most)}", "s", SERIES[0], value, (value, max(found.at_most, value)), taken
+        f"at most {slowdown(result.at_most)}", "s", SERIES[0], value, (value, max(result.at_most, value)), is_taken
     )
 
 
@@ -193,8 +197,8 @@ def _scale_of_ratios(axes: Axes, low: float, high: float) -> None:
     """Logarithmic, from below the least end of a line to above the largest."""
     low, high = low / 1.05, high * 1.08
     axes.set_xscale("log")
-    seen = [[tick for tick in ticks if low <= tick <= high] for ticks in _TICKS]
-    ticks = next((ticks for ticks in seen if len(ticks) > 2), seen[-1])
+    visible = [[tick for tick in ticks if low <= tick <= high] for ticks in _TICKS]
+    ticks = next((ticks for ticks in visible if len(ticks) > 2), visible[-1])
     axes.set_xticks(ticks, [f"{tick:g}x" for tick in ticks])
     axes.minorticks_off()
     axes.set_xlim(low, high)
@@ -258,8 +262,8 @@ def benchmarks(rows: Sequence[BenchmarkRow], margin: float, title: str, name: st
     )
     forest = Forest([row.label for row in rows], [("", entries)], 0.0, (-percent, percent), "difference in time (%)",
                     lambda axes: _scale_of_differences(axes, values, percent, log))  # fmt: skip
-    told = "; ".join(f"{row.label}: {row.words}" for row in rows if not row.heading)
-    return forest.figure(name, title, caption, NARROWER, told)
+    texts = "; ".join(f"{row.label}: {row.words}" for row in rows if not row.heading)
+    return forest.figure(name, title, caption, NARROWER, texts)
 
 
 def _scale_of_differences(axes: Axes, values: Sequence[float], margin: float, log: bool) -> None:
