@@ -331,8 +331,9 @@ def _nothing_opposed(observed: Observed, factor: Factor, between: tuple[str, ...
     others = [name for name, possible in FACTORS.items() if possible.varies(observed.cells)]
     hint = f" Its cells differ in: {', '.join(others)}." if others else " Name a second run to compare it with."
     if len(labels) > 1:
-        rest = ", ".join(f"--ignore {name.replace('_', '-')}" for name in _in_the_way(observed, factor))
-        hint = f" No two of its cells differ in that alone. To let other factors differ too: {rest}."
+        hint = " No two of its cells differ in that alone."
+        if flags := ", ".join(f"--ignore {name.replace('_', '-')}" for name in _in_the_way(observed, factor)):
+            hint += f" To let other factors differ too: {flags}."
     return RequestError(f"{observed.name}: nothing to compare by {factor.name}. {sides}{hint}")
 
 

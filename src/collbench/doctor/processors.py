@@ -48,7 +48,7 @@ def cores(machine: Machine) -> Finding:
     # The launcher may be outside this container and not visible: then its ranks may have all cores.
     shared = allowed | (machine.online if of_launcher is None else of_launcher)
     seen = (
-        f"{machine.ranks} ranks on {len(shared)} cores ({format_cores(shared)}), {limit}; "
+        f"{counted(machine.ranks, 'rank')} on {counted(len(shared), 'core')} ({format_cores(shared)}), {limit}; "
         f"rank {machine.launcher.rank} bound to {format_cores(allowed)}"
     )
     return finding(seen, _throttled(machine, quota, shared, machine.ranks),
