@@ -250,3 +250,36 @@ def test_first_screen(golden: Callable[[str, str], None], tmp_path: Path, monkey
         assert max(map(len, text.splitlines()[: 3 + len(table.rows)])) <= 100
         shown.append(f"## {name}\n\n{text}")
     golden("history.txt", "\n".join(shown))
+
+
+def test_refused_histories_and_failed_checks(
+    golden: Golden, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What stands on stderr; the folder is named as it was given."""
+    monkeypatch.chdir(tmp_path)
+    step = steps((1e-5, 8), (1.2e-5, 6))
+    for name, nights in {
+        "quiet": QUIET[:8],
+        "slower": step,
+        "failed": [*QUIET[:8], "died"],
+        "young": QUIET[:5],
+    }.items():
+        write_history(Path(name), {SIZES[0]: nights, SIZES[1]: QUIET[: len(nights)]})
+    write_history(Path("nights"), {SIZES[0]: QUIET[:6]})
+    write_history(Path("nights/months"), {SIZES[0]: QUIET[:3]})
+    (Path("nights") / "logs").mkdir()
+    Path("nothing").mkdir()
+    Path("is.html").mkdir()
+    shown = []
+    for words in (
+        "nothing", "none", "quiet/2026-10-01", "quiet --since 2026-10-xx", "quiet -o page.pdf", "quiet -o none/x.html",
+        "quiet -o is.html", "quiet --given polcy=x", "quiet --given policy=multi", "quiet --fail-on outside,wrong",
+        "slower --fail-on slower,outside", "failed --fail-on slower", "young --fail-on slower",
+        "slower --fail-on slower --since 2027-01-01", "nights --all --fail-on slower",
+    ):  # fmt: skip
+        monkeypatch.setattr(sys, "argv", ["collbench", "history", *words.split()])
+        code = run_command(speaks=True)
+        said = capsys.readouterr()
+        left_out = "".join(f"{line}\n" for line in said.out.splitlines() if "left out" in line or "months" in line)
+        shown.append(f"$ collbench history {words}\n{said.err}{left_out}exit code {code}\n")
+    golden("history-refused.txt", "\n".join(shown))
