@@ -248,13 +248,10 @@ def test_refused_histories_and_failed_checks(
 ) -> None:
     """What stands on stderr; the folder is named as it was given."""
     monkeypatch.chdir(tmp_path)
-    step = steps((1e-5, 8), (1.2e-5, 6))
-    for name, nights in {
-        "quiet": QUIET[:8],
-        "slower": step,
-        "failed": [*QUIET[:8], "died"],
-        "young": QUIET[:5],
-    }.items():
+    nights_of: dict[str, Times] = {
+        "quiet": QUIET[:8], "slower": steps((1e-5, 8), (1.2e-5, 6)), "failed": [*QUIET[:8], "died"], "young": QUIET[:5],
+    }  # fmt: skip
+    for name, nights in nights_of.items():
         write_history(Path(name), {SIZES[0]: nights, SIZES[1]: QUIET[: len(nights)]})
     write_history(Path("nights"), {SIZES[0]: QUIET[:6]})
     write_history(Path("nights/months"), {SIZES[0]: QUIET[:3]})

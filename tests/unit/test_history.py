@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import math
+import re
 from collections import Counter
 from datetime import UTC, datetime
 from pathlib import Path
@@ -734,6 +735,7 @@ def test_a_page_has_a_plot_for_each_cell_and_escapes_names(history: Collbench, t
     assert text.count('<svg class="plot"') == 2  # what changed, what did not
     assert f"<li>{document(history, path)['answer']}</li>" in text
     assert "<script>" not in text and text.count("var(--worse)") > 0
+    assert re.findall(r"<h2>(\d+ cell)", text) == ["1 cell", "1 cell"]  # that changed, and that did not
 
 
 def test_every_change_has_a_row_with_all_and_on_the_page(history: Collbench, tmp_path: Path) -> None:
