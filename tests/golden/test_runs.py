@@ -268,6 +268,7 @@ def test_refused_histories_and_failed_checks(
         monkeypatch.setattr(sys, "argv", ["collbench", "history", *words.split()])
         code = run_command(speaks=True)
         said = capsys.readouterr()
+        assert bool(said.out) is (code != 2)
         left_out = "".join(f"{line}\n" for line in said.out.splitlines() if "left out" in line or "months" in line)
         shown.append(f"$ collbench history {words}\n{said.err}{left_out}exit code {code}\n")
     golden("history-refused.txt", "\n".join(shown))

@@ -421,17 +421,6 @@ def test_runs_with_few_of_the_cells_are_no_statistic_of_all() -> None:
     assert set(outside(traces, [(Level(0, len(one.values)),) for one in traces], 0.02)) == {1}
 
 
-def test_a_page_that_cannot_be_written_is_a_wrong_request(history: Collbench, tmp_path: Path) -> None:
-    path = write_history(tmp_path / "n", {SMALL: QUIET[:8]})
-    nowhere, folder = tmp_path / "none" / "x.html", tmp_path / "is.html"
-    folder.mkdir()
-    for page, named in ((nowhere, str(nowhere.parent)), (folder, "")):
-        found = history(path, "-o", page)
-        assert (found.code, found.out) == (2, "")
-        assert found.err.startswith(f"collbench: -o {page}: ") and found.err.count("\n") == 1
-        assert named in found.err.removeprefix(f"collbench: -o {page}: ")
-
-
 def test_the_size_of_a_page_is_told_as_that_of_a_report(history: Collbench, tmp_path: Path) -> None:
     page = tmp_path / "page.html"
     found = history(write_history(tmp_path / "n", {SMALL: QUIET[:8]}), "-o", page)
@@ -630,24 +619,6 @@ def test_a_folder_of_nights_is_not_taken_for_one_run(history: Collbench, tmp_pat
     write_run(path / "both" / "a", {many: [1e-5] * 3})
     write_run(path / "both" / "b", {many: [1e-5] * 3})
     assert any("both: " in why and "2 runs" in why for why in document(history, path)["left_out"])
-
-
-@pytest.mark.parametrize(
-    ("arguments", "named"),
-    [
-        (["{0}/nothing"], "nothing"), (["{0}/none"], "none"), (["{0}/n/" + night(0)], "Name the folder"),
-        (["{0}/n", "--since", "2026-10-xx"], "2026-10-"), (["{0}/n", "-o", "{0}/page.pdf"], ".html"),
-        (["{0}/n", "--given", "polcy=x"], "polcy"), (["{0}/n", "--given", "policy=multi"], "--given"),
-    ],
-)  # fmt: skip
-def test_a_request_that_cannot_be_answered_is_refused(
-    history: Collbench, tmp_path: Path, arguments: list[str], named: str
-) -> None:
-    write_history(tmp_path / "n", {SMALL: QUIET})
-    (tmp_path / "nothing").mkdir()
-    refused = history(*(argument.format(tmp_path) for argument in arguments))
-    assert (refused.code, refused.out, refused.err.count("\n")) == (2, "", 1)
-    assert named in refused.err
 
 
 def test_given_keeps_the_cells_with_that_value(history: Collbench, tmp_path: Path) -> None:
