@@ -1,4 +1,4 @@
-"""The report in a real Chromium: nothing fails, plots have marks, it works offline, on a phone, on paper, for all."""
+"""Pages in a real Chromium - of a report, of programs, of a history - offline, on a phone, on paper, and for all."""
 
 from __future__ import annotations
 
@@ -29,9 +29,7 @@ COLOURS = """() => [...document.querySelectorAll('svg.plot [id*="mark-"]')].map(
     return [getComputedStyle(shape).fill, getComputedStyle(shape).stroke].join(' ');
 })"""
 
-
 INK = "() => [getComputedStyle(document.body).color, getComputedStyle(document.body).backgroundColor]"
-
 
 HIDDEN = """() => [...document.querySelectorAll('details td, details svg.plot')].filter(one => !one.checkVisibility())
     .length"""
@@ -43,18 +41,62 @@ HINTS = """() => [...document.querySelectorAll('figure.wide')].map(figure => {
 })"""
 
 
-def test_every_plot_has_marks_that_are_seen_and_letters_that_can_be_read(desktop: Page) -> None:
-    plots = desktop.evaluate(MARKS)
-    assert len(plots) > 30
-    assert not [plot["name"] for plot in plots if plot["marks"] == 0]
-    assert not [plot["name"] for plot in plots if plot["letters"] < 7]
+#: What a reader sees first: the plot on top, and whether it is before the first section.
+FIRST = """() => {
+    const plot = document.querySelector('svg.plot');
+    const heading = document.querySelector('section > h2');
+    return [plot.getAttribute('aria-label'), plot.compareDocumentPosition(heading) & Node.DOCUMENT_POSITION_FOLLOWING];
+}"""
+
+WIDTH = "() => document.documentElement.scrollWidth"
+
+HEIGHTS = "() => [...document.querySelectorAll('svg.plot')].map(plot => plot.getBoundingClientRect().height)"
+
+CAPTIONS = "() => [...document.querySelectorAll('caption span')].map(title => title.getBoundingClientRect().right)"
+
+#: An A4 sheet without its margins, in pixels.
+PAPER: Any = {"width": 718, "height": 1000}
+
+
+def of_pages(*names: str) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize("page_file", names, indirect=True)
+
+
+@pytest.mark.parametrize(
+    ("page_file", "least", "most"), [("report", 31, 999), ("programs", 2, 999), ("history", 6, 6)],
+    indirect=["page_file"],
+)  # fmt: skip
+def test_every_plot_has_marks_that_are_seen_and_letters_that_can_be_read(
+    desktop: Page, phone: Page, least: int, most: int
+) -> None:
+    """Of the history: three cells that changed, the first of them on top, and three that did not."""
+    for page in (desktop, phone):
+        plots = page.evaluate(MARKS)
+        assert least <= len(plots) <= most
+        assert not [plot["name"] for plot in plots if plot["marks"] == 0 or plot["letters"] < 7]
+
+
+@pytest.mark.parametrize(
+    ("page_file", "first"), [("programs", "All benchmarks"), ("history", "allreduce sum float32, 8K")],
+    indirect=["page_file"],
+)  # fmt: skip
+def test_the_picture_stands_before_the_evidence(desktop: Page, first: str) -> None:
+    label, before = desktop.evaluate(FIRST)
+    assert label.startswith(first) and before
+
+
+@of_pages("history")
+def test_the_answer_of_a_history_has_every_change(desktop: Page) -> None:
+    answer = desktop.inner_text(".answer")
+    assert "2 changes" in answer and "10 %" in answer
 
 
 def test_on_a_phone_nothing_sticks_out_and_letters_stay_readable(phone: Page) -> None:
-    assert phone.evaluate("() => document.documentElement.scrollWidth") <= 360
+    assert phone.evaluate(WIDTH) <= 360
     assert not [plot["name"] for plot in phone.evaluate(MARKS) if plot["letters"] < 7]
 
 
+@of_pages("report", "programs", "history")
 def test_marks_have_colours_and_dark_has_others_than_light(browser: Browser, page_file: Path) -> None:
     found: dict[Scheme, list[str]] = {}
     schemes: tuple[Scheme, ...] = ("light", "dark")
@@ -68,6 +110,7 @@ def test_marks_have_colours_and_dark_has_others_than_light(browser: Browser, pag
     assert not [one for one, other in both if one == other and "url(" not in one]  # a hatch has its colour elsewhere
 
 
+@of_pages("report", "programs", "history")
 @pytest.mark.parametrize(
     ("scheme", "options", "passes"),
     [("light", {}, 11), ("dark", {"runOnly": {"type": "rule", "values": ["color-contrast"]}}, 1)],
@@ -79,11 +122,10 @@ def test_axe_finds_nothing_to_object_to(
     from axe_playwright_python.sync_playwright import Axe
 
     for page in opened(browser, page_file, color_scheme=scheme, viewport={"width": 1280, "height": 900}):
-        found = Axe().run(page, options=options)
-        violations = found.response["violations"]
-        said = [f"{one['id']}: {one['nodes'][0]['html'][:200]} ({len(one['nodes'])})" for one in violations]
+        found = Axe().run(page, options=options).response
+        said = [f"{one['id']}: {one['nodes'][0]['html'][:200]} ({len(one['nodes'])})" for one in found["violations"]]
         assert not said
-        assert len(found.response["passes"]) >= passes  # it did look
+        assert len(found["passes"]) >= passes  # it did look
 
 
 def test_it_prints(desktop: Page, tmp_path: Path) -> None:
@@ -104,10 +146,26 @@ def test_what_is_folded_is_on_paper(browser: Browser, page_file: Path) -> None:
     assert len(pages) == 1 and pages.pop() > 10
 
 
+@of_pages("report", "programs", "history")
 def test_nothing_sticks_out_of_paper(browser: Browser, page_file: Path) -> None:
-    for page in opened(browser, page_file, viewport={"width": 718, "height": 1000}):  # A4 without its margins
+    for page in opened(browser, page_file, unfolded=False, viewport=PAPER):
         page.emulate_media(media="print")
-        assert page.evaluate("() => document.documentElement.scrollWidth") <= 718
+        assert page.evaluate(WIDTH) <= PAPER["width"]
+        assert page.evaluate(HIDDEN) == 0
+        if page_file.parent.name.startswith("programs"):
+            assert max(page.evaluate(HEIGHTS)) <= 910, "a plot of 60 rows fits on a sheet"
+
+
+@of_pages("programs", "history")
+def test_a_phone_shows_all_of_other_pages_too(phone: Page) -> None:
+    assert phone.evaluate(WIDTH) <= 360
+    assert all(beyond == hinted for beyond, hinted in phone.evaluate(HINTS))
+
+
+@of_pages("programs")
+def test_an_answer_has_60_words_at_most_and_the_heading_of_a_table_stays_in_sight(phone: Page) -> None:
+    assert max(len(text.replace("%", "").split()) for text in phone.locator(".answer ol").all_inner_texts()) <= 60
+    assert max(phone.evaluate(CAPTIONS)) <= 360
 
 
 def test_a_plot_that_goes_on_beyond_a_phone_says_so(desktop: Page, phone: Page) -> None:

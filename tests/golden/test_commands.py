@@ -21,7 +21,7 @@ from collbench.analysis.estimate import Estimate
 from collbench.analysis.factors import find_factor
 from collbench.analysis.own_sides import by_suite
 from collbench.analysis.pairs import Pair, within
-from collbench.analysis.planning import Cost, power
+from collbench.analysis.planning import Cost, Movement, power
 from collbench.analysis.results import cells_of
 from collbench.analysis.runs import Observed, observe
 from collbench.cli import cli
@@ -42,7 +42,7 @@ from collbench.report import STYLES, new_style
 from collbench.report.cells import launch_tables
 from collbench.report.cells import tables as program_tables
 from collbench.report.page.programs import sentences
-from collbench.report.sensitivity import SelfTest, power_table
+from collbench.report.sensitivity import SelfTest, power_table, restlessness
 from collbench.report.sensitivity import tables as power_tables
 from collbench.report.tables import LONGEST_LINE, terminal
 from collbench.schema.case import case_of
@@ -50,6 +50,9 @@ from collbench.schema.plan import Plan
 from collbench.schema.record import Record, ResultCheck, Work, summarise
 from collbench.schema.store import NoReading, read_run
 from collbench.yardsticks import Readings
+
+Golden = Callable[[str, str], None]
+Collbench = Callable[..., CompletedProcess[str]]
 
 
 def commands(group: click.Group, above: click.Context) -> Iterator[tuple[str, click.Command, click.Context]]:
@@ -80,7 +83,7 @@ def described(command: click.Command, context: click.Context) -> str:
     return "\n".join((*lines, ""))
 
 
-def test_all_commands_and_flags(golden: Callable[[str, str], None]) -> None:
+def test_all_commands_and_flags(golden: Golden) -> None:
     alike: dict[str, list[str]] = {}
     text = ""
     for path, command, context in commands(cli, click.Context(cli)):
@@ -92,15 +95,13 @@ def test_all_commands_and_flags(golden: Callable[[str, str], None]) -> None:
 
 # What a user sees of one command with the fake backend, whose times are made up and therefore always the same
 
-Collbench = Callable[..., CompletedProcess[str]]
-
 
 def masked(text: str) -> str:
     """Without this machine's name and processor, and without the version."""
     return re.sub(r"# collbench \S+: (.*) ranks on .*", r"# collbench VERSION: \1 ranks on HOST", text)
 
 
-def test_the_table_of_a_short_sweep(collbench: Collbench, golden: Callable[[str, str], None]) -> None:
+def test_the_table_of_a_short_sweep(collbench: Collbench, golden: Golden) -> None:
     done = collbench("allreduce", "--backend", "fake", "-b", 8, "-e", 64, "-n", 20)
     assert (done.returncode, done.stderr) == (0, "")
     golden("command-allreduce.txt", masked(done.stdout))
@@ -141,20 +142,20 @@ SCREENS = {
 
 
 @pytest.mark.parametrize("name", SCREENS)
-def test_screens(golden: Callable[[str, str], None], name: str) -> None:
+def test_screens(golden: Golden, name: str) -> None:
     text = terminal(doctor_tables(SCREENS[name]))
     assert len(text.splitlines()) <= 25
     assert max(map(len, text.splitlines())) <= LONGEST_LINE
     golden(f"doctor-{name}.txt", text)
 
 
-def test_everything(golden: Callable[[str, str], None]) -> None:
+def test_everything(golden: Golden) -> None:
     text = terminal(doctor_tables(SCREENS["noisy"], every=True))
     assert max(map(len, text.splitlines())) <= LONGEST_LINE
     golden("doctor-all.txt", text)
 
 
-def test_yardsticks(golden: Callable[[str, str], None]) -> None:
+def test_yardsticks(golden: Golden) -> None:
     none = dict.fromkeys(yardsticks.names())
     findings = {
         "calm": judge([Readings({**CALM}), Readings({**CALM})]),
@@ -180,7 +181,7 @@ def record(policy: str, isolation: str | None, launch: int, us: float, *notes: s
                   check=ResultCheck(wrong=0), transport="ch4 shm", contended=launch == 3, notes=notes)  # fmt: skip
 
 
-def test_times_transports_remarks_and_reasons(golden: Callable[[str, str], None]) -> None:
+def test_times_transports_remarks_and_reasons(golden: Golden) -> None:
     rows = [record("host", None, n, 10 + n / 10) for n in range(7)]
     rows += [record("multi", "strict", n, 20 + n / 5, REFUSED) for n in range(7)]
     rows += [record("single", "strict", n, 100 + 30 * n) for n in range(5)]
@@ -189,14 +190,12 @@ def test_times_transports_remarks_and_reasons(golden: Callable[[str, str], None]
     golden("launches.txt", terminal(launch_tables(cells_of(rows))))
 
 
-def test_of_one_launch_each(golden: Callable[[str, str], None]) -> None:
+def test_of_one_launch_each(golden: Golden) -> None:
     rows = [record("host", None, 0, 10), record("multi", "strict", 0, 20)]
     golden("launches-few.txt", terminal(launch_tables(cells_of(rows))))
 
 
 # What is printed of programs, byte by byte ----------------------------------------------------------------------------
-
-Golden = Callable[[str, str], None]
 
 
 @pytest.fixture
@@ -249,9 +248,7 @@ NAMES = {
 
 
 @pytest.mark.parametrize("style", STYLES)
-def test_a_style_prints_what_it_printed_before(
-    style: str, printed: Callable[..., str], golden: Callable[[str, str], None]
-) -> None:
+def test_a_style_prints_what_it_printed_before(style: str, printed: Callable[..., str], golden: Golden) -> None:
     golden(NAMES[style], printed(style))
 
 
@@ -302,7 +299,7 @@ def commands_of(engine: str, world: WorldSpec) -> tuple[str, ...]:
     ],
 )
 def test_a_world_in_commands(
-    golden: Callable[[str, str], None], monkeypatch: pytest.MonkeyPatch, engine: str, policy: str, step: str | None,
+    golden: Golden, monkeypatch: pytest.MonkeyPatch, engine: str, policy: str, step: str | None,
     vendor: str,
 ) -> None:  # fmt: skip
     monkeypatch.setattr(os, "getuid", lambda: 1000)
@@ -342,7 +339,7 @@ def pair(size: int, width: float) -> Pair:
 
 
 @pytest.mark.parametrize("least", [(0.07, 0.15), (0.07, None), (None, None), (0.1, 0.1)], ids=str)
-def test_a_self_test(golden: Callable[[str, str], None], least: tuple[float | None, float | None]) -> None:
+def test_a_self_test(golden: Golden, least: tuple[float | None, float | None]) -> None:
     comparisons = compare([pair(8, 0.01), pair(1024, 0.05)])
     found = SelfTest(tuple(comparisons), 0.047, least, 8, (), Cost(0.05, 0.1, 12))
     golden(
@@ -352,9 +349,19 @@ def test_a_self_test(golden: Callable[[str, str], None], least: tuple[float | No
 
 
 @pytest.mark.parametrize("in_turns", [True, False])
-def test_what_launches_decide(golden: Callable[[str, str], None], in_turns: bool) -> None:
+def test_what_launches_decide(golden: Golden, in_turns: bool) -> None:
     ratios = [Estimate(1.0, (1 / (1 + width), 1 + width), 8) for width in (0.02, 0.1, 0.8)]
     told = [(power(ratios, number, 0.05), number * 12.0) for number in (7, 25, 100)]
     golden(
         f"power-{'duet' if in_turns else 'blocks'}.txt", terminal([power_table(told, "results/mine", 0.05, in_turns)])
     )
+
+
+def test_a_self_test_says_whether_the_machine_moved(golden: Golden) -> None:
+    moved = (Movement("core_distance", 50.0, 67.0, 14), Movement("core_speed", 950.0, 980.0, 14))
+    lines = [
+        restlessness(moved, Cost(0.021, 0.02, 9)),
+        restlessness((), Cost(0.3, 0.05, 297)),
+        restlessness(moved, None),
+    ]
+    golden("yardsticks-selftest.txt", "".join(f"{line}\n" for line in lines))

@@ -30,6 +30,8 @@ from collbench.schema.record import UNREAD, ResultCheck, Samples
 
 ROOT = Path(__file__).parents[2]
 
+Golden = Callable[[str, str], None]
+
 #: What is stored, and the command that prints it: its table, then what stands below it, or the error.
 COMMANDS = {
     "show-demo-mpich.txt": "show results/demo-mpich --style nccl-tests",
@@ -81,19 +83,6 @@ COMMANDS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("stored", COMMANDS)
-def test_a_measured_run_says_what_it_said(
-    stored: str, golden: Callable[[str, str], None], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(ROOT)
-    words = [word.replace("_", " ") for word in COMMANDS[stored].split()]
-    monkeypatch.setattr(sys, "argv", ["collbench", *words])
-    code = run_command(speaks=True)
-    found = capsys.readouterr()
-    assert code == (0 if found.out else 2)
-    golden(f"runs/{stored}", found.out + found.err)
-
-
 #: Measured runs beside their papers: the first screen, and what is behind it.
 PAPERS = {
     "paper-choi2021.txt": "compare results/choi2021-cpu --against choi2021",
@@ -103,14 +92,18 @@ PAPERS = {
 }
 
 
-@pytest.mark.parametrize("stored", PAPERS)
-def test_measured_runs_stand_beside_their_paper(
-    stored: str, golden: Callable[[str, str], None], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("stored", [*(f"runs/{name}" for name in COMMANDS), *(f"papers/{name}" for name in PAPERS)])
+def test_a_measured_run_says_what_it_said(
+    stored: str, golden: Golden, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    folder, name = stored.split("/")
+    words = (COMMANDS if folder == "runs" else PAPERS)[name].split()
     monkeypatch.chdir(ROOT)
-    monkeypatch.setattr(sys, "argv", ["collbench", *PAPERS[stored].split()])
-    assert run_command(speaks=True) == 0
-    golden(f"papers/{stored}", capsys.readouterr().out)
+    monkeypatch.setattr(sys, "argv", ["collbench", *(word.replace("_", " ") for word in words)])
+    code = run_command(speaks=True)
+    found = capsys.readouterr()
+    assert code == (0 if found.out else 2)
+    golden(stored, found.out + (found.err if folder == "runs" else ""))
 
 
 def test_every_measured_run_is_looked_at() -> None:
@@ -121,8 +114,6 @@ def test_every_measured_run_is_looked_at() -> None:
 
 
 # What a gate says, byte by byte, on runs that are made up -------------------------------------------------------------
-
-Golden = Callable[[str, str], None]
 
 THIRD = made_case(image="openmpi", size=8)
 
@@ -236,7 +227,7 @@ def newer(number: int) -> dict[str, Any]:
     return {"libraries": (library(version="5.0.8" if number < 20 else "5.0.9"),)}
 
 
-def test_first_screen(golden: Callable[[str, str], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_first_screen(golden: Golden, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shown = []
     for name, cells in HISTORIES.items():
         (tmp_path / name).mkdir()
@@ -250,3 +241,34 @@ def test_first_screen(golden: Callable[[str, str], None], tmp_path: Path, monkey
         assert max(map(len, text.splitlines()[: 3 + len(table.rows)])) <= 100
         shown.append(f"## {name}\n\n{text}")
     golden("history.txt", "\n".join(shown))
+
+
+def test_refused_histories_and_failed_checks(
+    golden: Golden, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What stands on stderr; the folder is named as it was given."""
+    monkeypatch.chdir(tmp_path)
+    nights_of: dict[str, Times] = {
+        "quiet": QUIET[:8], "slower": steps((1e-5, 8), (1.2e-5, 6)), "failed": [*QUIET[:8], "died"], "young": QUIET[:5],
+    }  # fmt: skip
+    for name, nights in nights_of.items():
+        write_history(Path(name), {SIZES[0]: nights, SIZES[1]: QUIET[: len(nights)]})
+    write_history(Path("nights"), {SIZES[0]: QUIET[:6]})
+    write_history(Path("nights/months"), {SIZES[0]: QUIET[:3]})
+    (Path("nights") / "logs").mkdir()
+    Path("nothing").mkdir()
+    Path("is.html").mkdir()
+    shown = []
+    for words in (
+        "nothing", "none", "quiet/2026-10-01", "quiet --since 2026-10-xx", "quiet -o page.pdf", "quiet -o none/x.html",
+        "quiet -o is.html", "quiet --given polcy=x", "quiet --given policy=multi", "quiet --fail-on outside,wrong",
+        "slower --fail-on slower,outside", "failed --fail-on slower", "young --fail-on slower",
+        "slower --fail-on slower --since 2027-01-01", "nights --all --fail-on slower",
+    ):  # fmt: skip
+        monkeypatch.setattr(sys, "argv", ["collbench", "history", *words.split()])
+        code = run_command(speaks=True)
+        said = capsys.readouterr()
+        assert bool(said.out) is (code != 2)
+        left_out = "".join(f"{line}\n" for line in said.out.splitlines() if "left out" in line or "months" in line)
+        shown.append(f"$ collbench history {words}\n{said.err}{left_out}exit code {code}\n")
+    golden("history-refused.txt", "\n".join(shown))

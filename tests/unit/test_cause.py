@@ -32,15 +32,9 @@ class Told(Unwatched):
 
 @pytest.mark.parametrize(
     ("failures", "found"),
-    [
-        ((None, None), None),
-        ((ECHO, OWN), OWN),
-        ((OWN, ECHO), OWN),
-        ((ECHO, None), ECHO),
-        ((None, OWN), OWN),
-        ((PLAIN, OWN), PLAIN),
-    ],
-)
+    [((None, None), None), ((ECHO, OWN), OWN), ((OWN, ECHO), OWN), ((ECHO, None), ECHO), ((None, OWN), OWN),
+     ((PLAIN, OWN), PLAIN)],
+)  # fmt: skip
 def test_all_ranks_agree_on_a_cause(failures: tuple[Failure | None, ...], found: Failure | None) -> None:
     def agree(session: Any) -> Failure | None:
         return cause(session, failures[session.world.rank], Unwatched())

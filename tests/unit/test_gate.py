@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -36,36 +37,35 @@ def judged(folder: Path, margin: float = 0.02, accepted: tuple[str, ...] = ()) -
     return judge(read_gate_plan(folder), observe(folder), (Margin(margin),), accepted)
 
 
-def states(found: Judgement) -> list[str]:
+def states(judgement: Judgement) -> list[str]:
     """By cell: the answer, with the name of the reason where there is none."""
-    return [f"{one.state} ({one.doubt.name})" if one.doubt else one.state for one in found.answers]
+    return [f"{one.state} ({one.doubt.name})" if one.doubt else one.state for one in judgement.answers]
 
 
-def test_what_is_no_slower_passes(tmp_path: Path) -> None:
-    found = judged(made_gate(tmp_path, GOOD, fine(1.001)))
-    assert (states(found), found.code) == (["no loss", "no loss"], 0)
+FASTER_AND_SLOWER = (0.9, 1.03, 0.92, 1.02, 0.94, 1.03, 0.95, 1.02, 0.96, 1.0)
+UNCLEAR = [time * factor for time, factor in zip(spread(1e-6), FASTER_AND_SLOWER, strict=True)]
 
 
-def test_a_loss_is_a_loss_whatever_else_was_not_answered(tmp_path: Path) -> None:
-    other: Medians = {SMALL: spread(1.3e-6), LARGE: noisy(1e-4)}
-    found = judged(made_gate(tmp_path, GOOD, other))
-    assert (states(found), found.code) == (["loss", "no answer (too few launches)"], 1)
-    assert found.of("loss")[0].base == SMALL.having(side="base")
-
-
-def test_a_gain_is_no_loss(tmp_path: Path) -> None:
-    found = judged(made_gate(tmp_path, GOOD, fine(0.7)))
-    assert (states(found), found.code) == (["no loss", "no loss"], 0)
-
-
-def test_what_may_be_faster_and_cannot_be_slower_passes(tmp_path: Path) -> None:
-    """The upper end of its interval is within the margin: for compare that is unclear."""
-    factors = (0.9, 1.03, 0.92, 1.02, 0.94, 1.03, 0.95, 1.02, 0.96, 1.0)
-    other = [time * factor for time, factor in zip(spread(1e-6), factors, strict=True)]
-    found = judged(made_gate(tmp_path, GOOD, {SMALL: other, LARGE: spread(1e-4)}))
-    assert found.answers[0].comparison is not None
-    assert found.answers[0].comparison.verdict == "unclear"
-    assert (states(found), found.code) == (["no loss", "no loss"], 0)
+@pytest.mark.parametrize(
+    ("other", "answers", "code", "verdict"),
+    [
+        (fine(1.001), ["no loss", "no loss"], 0, "same"),
+        (fine(0.7), ["no loss", "no loss"], 0, "faster"),
+        # A loss is a loss whatever else was not answered.
+        ({SMALL: spread(1.3e-6), LARGE: noisy(1e-4)}, ["loss", "no answer (too few launches)"], 1, "slower"),
+        # The upper end of its interval is within the margin: it cannot be slower.
+        ({SMALL: UNCLEAR, LARGE: spread(1e-4)}, ["no loss", "no loss"], 0, "unclear"),
+    ],
+    ids=["no slower", "gain", "loss", "may be faster"],
+)
+def test_each_cell_is_judged_by_itself(
+    tmp_path: Path, other: Medians, answers: list[str], code: int, verdict: str
+) -> None:
+    judgement = judged(made_gate(tmp_path, GOOD, other))
+    assert (states(judgement), judgement.code) == (answers, code)
+    assert judgement.answers[0].comparison is not None
+    assert judgement.answers[0].comparison.verdict == verdict
+    assert [one.base for one in judgement.of("loss")] == [SMALL.having(side="base")] * answers.count("loss")
 
 
 def test_within_a_wider_margin_a_loss_is_none(tmp_path: Path) -> None:
@@ -82,9 +82,14 @@ def test_margins_depend_on_the_size(tmp_path: Path) -> None:
 def test_noise_is_not_answered_with_the_launches_that_it_lacks(tmp_path: Path) -> None:
     found = judged(made_gate(tmp_path, GOOD, {SMALL: noisy(1e-6), LARGE: spread(1e-4)}))
     assert (states(found), found.code) == (["no answer (too few launches)", "no loss"], 4)
-    assert found.answers[0].doubt is not None
-    (why,) = found.answers[0].doubt.values
+    (why,) = doubt(found).values
     assert isinstance(why, Reason) and why.kind == "launches"
+
+
+def doubt(judgement: Judgement) -> Doubt:
+    """Why the first cell has no answer."""
+    assert judgement.answers[0].doubt is not None
+    return judgement.answers[0].doubt
 
 
 def replaced(entries: Sequence[Entry], launch: int, entry: Entry) -> list[Entry]:
@@ -130,8 +135,7 @@ def test_what_was_not_measured_well_is_not_answered(tmp_path: Path, what: str) -
     sides: tuple[Medians, Medians] = ({SMALL: base, LARGE: spread(1e-4)}, {SMALL: other, LARGE: spread(1e-4)})
     found = judged(made_gate(tmp_path, *sides))
     assert states(found)[0] == f"no answer ({name})"
-    assert found.answers[0].doubt is not None
-    assert found.answers[0].doubt.values[: len(values)] == values
+    assert doubt(found).values[: len(values)] == values
     assert found.code == 4
 
 
@@ -139,8 +143,7 @@ def test_what_was_not_measured_well_is_not_answered(tmp_path: Path, what: str) -
 def test_what_fails_or_is_wrong_on_the_other_side_alone_is_broken(tmp_path: Path, other: list[Entry], why: str) -> None:
     found = judged(made_gate(tmp_path, {SMALL: spread(1e-6)}, {SMALL: other}))
     assert (states(found), found.code) == (["broken (broken)"], 1)
-    assert found.answers[0].doubt is not None
-    assert found.answers[0].doubt.values[:3] == ("other", 1, 10) and why in found.answers[0].doubt.values[3]
+    assert doubt(found).values[:3] == ("other", 1, 10) and why in doubt(found).values[3]
 
 
 @pytest.mark.parametrize("what", ["contended", "oversubscribed", "late", "unchecked", "a shared GPU"])
@@ -161,8 +164,7 @@ def test_a_difference_of_a_side_that_failed_is_no_loss(tmp_path: Path) -> None:
 def test_fewer_than_six_blocks_say_how_many_are_missing(tmp_path: Path) -> None:
     few = {SMALL: spread(1e-6, 4)}
     found = judged(made_gate(tmp_path, few, few, launches=20, until="decided"))
-    assert found.answers[0].doubt is not None
-    assert found.answers[0].doubt.values == (4, 2, 0, 0)
+    assert doubt(found).values == (4, 2, 0, 0)
     assert found.code == 4
 
 
@@ -214,10 +216,9 @@ def test_cells_that_nobody_planned_change_nothing(tmp_path: Path) -> None:
 
 
 def test_a_plan_without_cells_passes_nothing(tmp_path: Path) -> None:
-    with pytest.raises(RunReadError, match="damaged, or not written by collbench gate: it has no cells"):
-        judged(made_gate(tmp_path, GOOD, GOOD, planned=[]))
-    nothing = msgspec.structs.replace(read_gate_plan(made_gate(tmp_path / "x", GOOD, GOOD)), cells=())
-    assert judge(nothing, observe(tmp_path / "x"), (Margin(0.02),)).code == 4
+    folder = made_gate(tmp_path, GOOD, GOOD)
+    nothing = msgspec.structs.replace(read_gate_plan(folder), cells=())
+    assert judge(nothing, observe(folder), (Margin(0.02),)).code == 4
 
 
 def test_broken_cells_are_none_of_those_without_an_answer(tmp_path: Path) -> None:
@@ -240,9 +241,8 @@ def test_what_was_read_in_part_answers_nothing(tmp_path: Path) -> None:
     assert flaw.kind == "cut off"
 
 
-def test_what_can_be_accepted_makes_no_difference_a_loss() -> None:
-    assert "not verified" not in ACCEPTABLE
-    assert "failed" not in ACCEPTABLE
+def test_what_failed_or_was_not_verified_cannot_be_accepted() -> None:
+    assert not {"not verified", "failed", "broken", "missing"} & set(ACCEPTABLE)
 
 
 @pytest.mark.parametrize(
@@ -294,7 +294,7 @@ def test_both_sides_have_one_timing_gate_from_the_first_launch_on(plan: Path) ->
 def test_more_ranks_than_cores_are_refused_unless_they_are_accepted(
     plan: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with pytest.raises(RequestError, match="4 ranks with 1 core each need 4 cores, and this machine offers 3: "):
+    with pytest.raises(RequestError, match=r"\b4 ranks .*\b3\b"):
         plan_for_gate(str(plan), 4, False)
     _, found = plan_for_gate(str(plan), 4, True)
     assert (found.ranks, found.oversubscribe) == ((4,), True)
@@ -308,8 +308,9 @@ def test_more_ranks_than_cores_are_refused_unless_they_are_accepted(
 def test_accepting_them_lets_a_gate_begin(plan: Path, here: Collbench) -> None:
     plan.write_text('benchmarks = ["stream"]\n')
     asked = ("gate", plan, "-n", "4", "--other", "env=A")  # which is refused after the ranks
-    assert "4 ranks with 1 core each need 4 cores" in here(*asked).err
-    assert "write env=A=VALUE" in here(*asked, "--accept", "oversubscribed").err
+    assert "--accept oversubscribed" in here(*asked).err
+    accepted = here(*asked, "--accept", "oversubscribed").err
+    assert "env=A=VALUE" in accepted and "oversubscribed" not in accepted
 
 
 def test_torch_starts_the_ranks_of_its_own_backends(plan: Path) -> None:
@@ -319,7 +320,7 @@ def test_torch_starts_the_ranks_of_its_own_backends(plan: Path) -> None:
 
 def test_an_environment_without_a_library_is_refused(plan: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sides, "probe", lambda folder, vendor: msgspec.structs.replace(contents(), vendor=""))
-    with pytest.raises(RequestError, match="has no MPI and no torch"):
+    with pytest.raises(RequestError, match=f"{re.escape(sys.prefix)}: .*MPI .*torch"):
         plan_for_gate(str(plan), None, False)
     plan.write_text('benchmarks = ["stream"]\n')
     assert plan_for_gate(str(plan), None, False)[1].images == ("host",)
@@ -345,7 +346,7 @@ def test_a_side_has_its_images_in_place_of_the_plans() -> None:
         {"a": ("mpi",)},
     )
     assert (found.variables, found.libraries, found.sides) == (TWO.variables, TWO.libraries, {})
-    with pytest.raises(RequestError, match="the plan's images are a, b: write image=a=REF"):
+    with pytest.raises(RequestError, match=r"a, b: .*image=a=REF"):
         side_of("--base", ("image=new:1",), TWO)
 
 
@@ -386,7 +387,7 @@ def test_a_run_without_the_sides_of_a_gate_is_refused(tmp_path: Path) -> None:
     folder = made_gate(tmp_path, GOOD, GOOD)
     manifest = json.loads((folder / "manifest.json").read_text())
     (folder / "manifest.json").write_text(json.dumps(manifest | {"plan": {}}))
-    with pytest.raises(RunReadError, match="base and other"):
+    with pytest.raises(RunReadError, match=r"base .*other"):
         judged(folder)
 
 
@@ -424,10 +425,9 @@ def test_a_library_that_the_ranks_did_not_load_is_no_answer(tmp_path: Path) -> N
     theirs = loaded_on(OTHER_PATH, THEIRS)
     found = judged(made_gate(tmp_path, theirs, theirs, sides=WITH_FILE, software=({}, HAS_FILE)))
     assert (states(found), found.code) == (["no answer (not verified)"] * 2, 4)
-    assert found.answers[0].doubt is not None
     cause = Cause("other loaded", ("other", OTHER_PATH, THEIRS, PATH, OURS, False))
-    assert found.answers[0].doubt.values == (cause,)
-    assert f"preload={PATH}" in doubt_text(found.answers[0].doubt)
+    assert doubt(found).values == (cause,)
+    assert f"preload={PATH}" in doubt_text(doubt(found))
 
 
 @pytest.mark.parametrize(
@@ -445,8 +445,7 @@ def test_every_rank_has_to_tell_that_it_loaded_the_file(tmp_path: Path, notes: t
     other = loaded_on(PATH, OURS) | {SMALL: told(SMALL, spread(1e-6), notes=notes)}
     found = judged(made_gate(tmp_path, loaded_on(OTHER_PATH, THEIRS), other, sides=WITH_FILE, software=({}, HAS_FILE)))
     assert states(found) == ["no answer (not verified)", "no loss"]
-    assert found.answers[0].doubt is not None
-    assert found.answers[0].doubt.values[0].kind == kind
+    assert doubt(found).values[0].kind == kind
 
 
 def test_another_library_may_not_differ_beside_the_one_that_was_asked_for(tmp_path: Path) -> None:
@@ -481,8 +480,7 @@ def test_without_a_hash_nothing_is_said_to_be_the_same(tmp_path: Path) -> None:
         folder = made_gate(tmp_path / name, cells, cells, sides=WITH_FILE, software=({}, HAS_FILE))
         found = judged(folder)
         assert [cause.kind for cause in found.alike] == [kind]
-        assert found.answers[0].doubt is not None
-        assert UNREAD[:12] not in doubt_text(found.answers[0].doubt)
+        assert UNREAD[:12] not in doubt_text(doubt(found))
 
 
 def test_what_was_preloaded_already_is_not_advised(tmp_path: Path) -> None:
@@ -503,7 +501,9 @@ def odd_size(plan: dict[str, Any]) -> None:
     plan["cells"][0]["what"]["size"] = "many"
 
 
-DAMAGES: dict[str, Damage] = {
+#: What is no plan at all, and plans in which something is wrong.
+DAMAGES: dict[str, str | Damage] = {
+    **{repr(text): text for text in ("", "{", "[]", "null", "\x00")},
     "no cells": lambda plan: plan.update(cells=[]),
     "cells are missing": lambda plan: plan.pop("cells"),
     "cells of another version": lambda plan: plan.update(cells=[[plan["cells"][0]] * 2]),
@@ -516,20 +516,15 @@ DAMAGES: dict[str, Damage] = {
 
 @pytest.mark.parametrize("what", DAMAGES)
 def test_what_is_damaged_is_said_in_one_message(here: Collbench, tmp_path: Path, what: str) -> None:
-    folder = made_gate(tmp_path / "gate", fine(), fine())
-    path = folder / "gate-plan.json"
-    plan = json.loads(path.read_text())
-    DAMAGES[what](plan)
-    path.write_text(json.dumps(plan))
-    found = here("gate", folder)
-    assert (found.code, found.out) == (2, "")
-    assert found.err.startswith(f"collbench: {path}: ") and found.err.count("\n") == 1
-    assert "Error:" not in found.err
-
-
-@pytest.mark.parametrize("text", ["", "{", "[]", "null", "\x00"])
-def test_what_is_no_plan_is_said(here: Collbench, tmp_path: Path, text: str) -> None:
     path = made_gate(tmp_path / "gate", fine(), fine()) / "gate-plan.json"
-    path.write_text(text)
-    found = here("gate", path.parent)
-    assert (found.code, "damaged, or not written by collbench gate" in found.err) == (2, True), found
+    damage = DAMAGES[what]
+    if isinstance(damage, str):
+        path.write_text(damage)
+    else:
+        plan = json.loads(path.read_text())
+        damage(plan)
+        path.write_text(json.dumps(plan))
+    refused = here("gate", path.parent)
+    assert (refused.code, refused.out, refused.err.count("\n")) == (2, "", 1)
+    assert refused.err.startswith(f"collbench: {path}: ") and "Error:" not in refused.err
+    assert ("'many'" if what == "an odd case" else "collbench gate") in refused.err

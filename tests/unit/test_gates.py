@@ -37,16 +37,11 @@ class Script:
         return self.now
 
 
-def test_gate_none_does_nothing() -> None:
+@pytest.mark.parametrize(("kind", "events"), [("none", []), ("barrier", ["barrier"])])
+def test_gates_without_a_time_read_no_clock(kind: Gate, events: list[str]) -> None:
     script = Script()
-    assert GateSetting("none", script.signals).wait(script.clock) == 0
-    assert script.events == []
-
-
-def test_gate_barrier_is_a_barrier_and_no_clock() -> None:
-    script = Script()
-    assert GateSetting("barrier", script.signals).wait(script.clock) == 0
-    assert script.events == ["barrier"]
+    assert GateSetting(kind, script.signals).wait(script.clock) == 0
+    assert script.events == events
 
 
 def test_the_root_announces_its_own_time_plus_slack_and_spins_to_it() -> None:
@@ -94,25 +89,13 @@ def test_slack_has_an_end() -> None:
 
 @pytest.mark.parametrize(
     ("kind", "barrier", "announce", "native"),
-    [
-        ("none", False, False, True),
-        ("barrier", False, True, False),
-        ("barrier", True, False, True),
-        ("roundtime", True, False, False),
-        ("roundtime", False, True, False),
-        ("roundtime", True, True, True),
-    ],
-)
+    [("none", False, False, True), ("barrier", False, True, False), ("barrier", True, False, True),
+     ("roundtime", True, False, False), ("roundtime", False, True, False), ("roundtime", True, True, True)],
+)  # fmt: skip
 def test_which_gates_the_native_loop_can_pass(kind: Gate, barrier: bool, announce: bool, native: bool) -> None:
     nothing: Callable[[], object] = int
-    signals = Signals(
-        nothing,
-        nothing,
-        np.zeros(1, np.int64),
-        announces=True,
-        native_barrier=(1,) if barrier else None,
-        native_announce=(1,) if announce else None,
-    )
+    signals = Signals(nothing, nothing, np.zeros(1, np.int64), announces=True,
+                      native_barrier=(1,) if barrier else None, native_announce=(1,) if announce else None)  # fmt: skip
     assert GateSetting(kind, signals).has_native is native
 
 

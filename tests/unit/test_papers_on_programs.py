@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from html import unescape
 from importlib import resources
@@ -97,10 +98,7 @@ CASES: list[tuple[str, int, list[Planted], float, str]] = [
     ("zhao2018", 1, [sysbench("cpu", 1.07), sysbench("memory", 0.963, access="write")], 0.001, "does not hold here"),
     ("zhao2018", 1, [sysbench("cpu", 1.013)], 0.001, "unclear"),
 ]  # fmt: skip
-
 LITTLE = [sysbench("cpu", 1.013), sysbench("memory", 0.963, access="write")]
-
-
 CASES += [
     ("zhao2018", 2, [*LITTLE, sysbench("threads", 1.0384), fileio(1.11)], 0.001, "unclear"),  # as much as memory
     ("zhao2018", 2, [*LITTLE, sysbench("threads", 1.22), fileio(1.11)], 0.001, "holds here"),
@@ -234,6 +232,17 @@ def test_bounds_are_those_of_the_rate_where_the_paper_shows_one(tmp_path: Path, 
     assert found[5].verdict == verdict
 
 
+#: HPCG on the host and in Docker's default container.
+HPCG = case_of("hpcg", {"n": 64, "image": "tools", "measure": "total"})
+HPCG_INSIDE = HPCG.having(engine="docker", policy="multi", isolation="strict")
+
+
+def launches_of(case: Case, factors: Sequence[float]) -> list[Entry]:
+    """Launches that take so many times 0.1 s."""
+    return [made_record(case, launch, 0.1 * factor, work=RATE, driver=None, gate=None, cadence=None)
+            for launch, factor in enumerate(factors)]  # fmt: skip
+
+
 def linpack_of(path: Path, ratios: dict[int, float], launches: int = 10) -> JudgedConclusion:
     """Each of these problem sizes on its own noise of 1 %."""
     rng = np.random.default_rng(7)
@@ -242,9 +251,7 @@ def linpack_of(path: Path, ratios: dict[int, float], launches: int = 10) -> Judg
         host = case_of("linpack", {"n": n, "lda": 0, "image": "tools", "measure": "solve"})
         inside = host.having(engine="docker", policy="multi", isolation="strict")
         for case, factor in ((host, 1.0), (inside, ratio)):
-            times = 0.1 * factor * np.exp(rng.normal(0, 0.01, launches))
-            more[case] = [made_record(case, launch, time, work=RATE, driver=None, gate=None, cadence=None)
-                          for launch, time in enumerate(times.tolist())]  # fmt: skip
+            more[case] = launches_of(case, (factor * np.exp(rng.normal(0, 0.01, launches))).tolist())
     return judged("xu2017", write(path, [], more=more))[1]
 
 
@@ -281,14 +288,8 @@ def test_what_decides_is_the_cell_that_agrees_least(
 @pytest.mark.parametrize(("period", "verdict"), [(24, "unclear"), (3, "does not hold here")])
 def test_launches_that_depend_on_each_other_decide_nothing(tmp_path: Path, period: int, verdict: str) -> None:
     """A wave over all launches, or one within every three: the interval excludes the bounds in both."""
-    host = case_of("hpcg", {"n": 64, "image": "tools", "measure": "total"})
-    inside = host.having(engine="docker", policy="multi", isolation="strict")
     wave = 1.05 + 0.01 * np.sin(2 * np.pi * np.arange(24) / period)
-    more: dict[Case, list[Entry]] = {
-        case: [made_record(case, launch, 0.1 * factor, work=RATE, driver=None, gate=None, cadence=None)
-               for launch, factor in enumerate(factors)]
-        for case, factors in ((host, [1.0] * 24), (inside, wave.tolist()))
-    }  # fmt: skip
+    more = {HPCG: launches_of(HPCG, [1.0] * 24), HPCG_INSIDE: launches_of(HPCG_INSIDE, wave.tolist())}
     found = judged("xu2017", write(tmp_path / "run", [], more=more))[2]
     (one,) = found.evidence
     assert one.ratio is not None and one.ratio.interval is not None and one.ratio.interval[0] > 1.0102
@@ -322,11 +323,9 @@ def test_files_on_one_device_are_evidence(tmp_path: Path, under: tuple[str, str]
 
 
 def test_a_benchmark_that_was_skipped_gives_its_reason(tmp_path: Path) -> None:
-    host = case_of("hpcg", {"n": 64, "image": "tools", "measure": "total"})
-    inside = host.having(engine="docker", policy="multi", isolation="strict")
     skipped: dict[Case, list[Entry]] = {
         case: [made_failure(case, launch, "no xhpcg in PATH", "skipped") for launch in range(6)]
-        for case in (host, inside)
+        for case in (HPCG, HPCG_INSIDE)
     }
     found = judged("xu2017", write(tmp_path / "run", linpack(2000), more=skipped))[2]
     (one,) = found.evidence
@@ -387,7 +386,7 @@ def test_a_conclusion_that_cannot_be_judged_is_refused(conclusion: dict[str, Any
     content = msgspec.to_builtins(paper("siddaramanna2018")) | {
         "conclusions": [{"number": 1, "text": "x"} | conclusion]
     }
-    with pytest.raises(RunReadError, match="cannot be read"):
+    with pytest.raises(RunReadError, match=r"\$\.conclusions\[0\]"):
         decode(msgspec.json.encode(content))
 
 
@@ -433,7 +432,7 @@ def test_each_network_of_a_training_stands_beside_its_bound(tmp_path: Path) -> N
 def test_a_run_of_one_side_is_refused(tmp_path: Path, sides: tuple[str, ...]) -> None:
     observed = write(tmp_path / "run", [dd(16, 1.0)])
     cells = {case: cell for case, cell in observed.cells.items() if case.where.policy in sides}
-    with pytest.raises(RequestError, match=r"nothing to compare with xu2017, .*linpack"):
+    with pytest.raises(RequestError, match=r"xu2017, .*linpack"):
         beside([replace(observed, cells=cells)], paper("xu2017"))
 
 
@@ -441,9 +440,7 @@ def test_an_unknown_paper_is_answered_with_the_list() -> None:
     files = resources.files("collbench.report") / "reference"
     assert papers() == sorted(file.name.removesuffix(".json") for file in files.iterdir())
     assert {"choi2021", "siddaramanna2018", "xu2017", "zhao2018"} <= set(papers())
-    with pytest.raises(
-        RequestError, match=r"no such paper. Did you mean xu2017\? There are: choi2021, siddaramanna2018"
-    ):
+    with pytest.raises(RequestError, match=r" xu2017\? .*: choi2021, siddaramanna2018"):
         paper("xu2018x")
 
 
@@ -465,8 +462,8 @@ def test_the_report_has_verdicts_cells_and_assumptions(tmp_path: Path, here: Col
     told = here("report", tmp_path / "run", "--against", "xu2017", "-o", out)
     assert told.code == 0, told.err
     text = " ".join(unescape(out.read_text(encoding="utf-8")).split())
-    for said in ("2 hold here", "Disk, dd: small files are", "pc -4", "cells of xu2017"):
-        assert said in text, said
+    for expected in ("2 hold here", "Disk, dd: ", "pc -4", "cells of xu2017"):
+        assert expected in text, expected
     assert ("ResNet-56" in text) is (ending != "csv")
 
 
@@ -493,14 +490,15 @@ def test_compare_prints_the_screen_and_with_all_the_cells(
 def test_the_next_step_is_the_plan_that_measures_the_rest(tmp_path: Path) -> None:
     planted = [*linpack(2000), dd(16, 0.95), dd(8192, 1.03), dd(16384, 1.03)]
     shown = beside([write(tmp_path / "run", planted)], paper("xu2017"))
-    assert shown.screen.notes[-1].endswith("xu2017-linpack (for 1), then xu2017 (2,6,7), xu2017-gpu (3), train (8,9)")
+    plans = re.findall(r"([\w-]+) \((?:for )?([\d,]+)\)", shown.screen.notes[-1])
+    assert plans == [("xu2017-linpack", "1"), ("xu2017", "2,6,7"), ("xu2017-gpu", "3"), ("train", "8,9")]
     rows = {row[0]: row[2:] for row in shown.screen.rows}
     assert (rows["1"][0], rows["1"][2], rows["2"]) == ("unclear", "1 of 14", ("not measured", "-", "0 of 1"))
 
 
 def test_an_unknown_paper_is_refused_before_the_run_is_read(tmp_path: Path, here: Collbench) -> None:
     told = here("report", tmp_path, "--against", "xu2018", "-o", tmp_path / "report.txt")
-    assert told.code == 2 and "xu2018: no such paper. Did you mean xu2017?" in told.err
+    assert told.code == 2 and "xu2018: " in told.err and " xu2017?" in told.err
 
 
 def test_what_was_not_measured_is_known(tmp_path: Path) -> None:
@@ -562,9 +560,7 @@ def test_one_cell_on_two_machines_is_refused(tmp_path: Path) -> None:
     moved, apart = (
         replace(run, manifests=(msgspec.structs.replace(manifest, hosts=hosts),)) for run in (second, other)
     )
-    with pytest.raises(
-        RequestError, match=f"{first.name} and {moved.name} measured dd on different machines .*another"
-    ):
+    with pytest.raises(RequestError, match=f"{first.name} .*{moved.name} .*dd .*another"):
         beside([first, moved, other], paper("xu2017"))
     assert beside([first, apart], paper("xu2017")).runs == (first.name, apart.name)
 
@@ -660,8 +656,6 @@ PLANS = {
     "siddaramanna2018-cpu": (set(), {1}),
     "fathom": ({5}, {5}),
 }
-
-
 CORES = tuple(Core(number, node=number % 2) for number in range(32))
 MACHINE = Topology(CORES, tuple(TopologyGpu(f"GPU-{letter}", node=0) for letter in "abcd"))
 
@@ -682,7 +676,7 @@ def test_a_plan_says_what_it_can_decide_of_its_paper(name: str, capsys: pytest.C
 @pytest.mark.parametrize("engine", ["host", "docker"])
 def test_what_needs_a_program_that_is_missing_cannot_be_decided(engine: str) -> None:
     expanded = expand(load_launch_plan(find_plan("xu2017")), lambda _: MACHINE)
-    found = of_paper(expanded, {(engine, "tools", None): {"hpcg": "xhpcg was not found"}})
+    found = of_paper(expanded, {(engine, "tools", None): {"hpcg": "xhpcg is missing"}})
     assert found is not None
     published, judged, lacking = found
     decided = {one.conclusion.number for one in judged if one.can_confirm or one.can_refute}
@@ -697,7 +691,7 @@ def test_of_a_program_with_alternatives_the_one_that_is_missing_counts() -> None
     (image,) = expanded.plan.images
     (used,) = {use_of(case) for cases in expanded.expected.values() for case in cases}
     for use, lacking in ((used, {"linpack"}), ("linpack blas=another", set())):
-        found = of_paper(expanded, {("host", image, None): {use: "not found"}})
+        found = of_paper(expanded, {("host", image, None): {use: "missing"}})
         assert found is not None and found[2] == lacking
 
 
@@ -726,4 +720,4 @@ def test_a_plan_of_an_unknown_paper_is_refused(tmp_path: Path, here: Collbench) 
 
 def test_a_report_that_could_not_be_written_is_refused_before_the_run_is_read(tmp_path: Path, here: Collbench) -> None:
     told = here("report", tmp_path / "none", "-o", tmp_path / "nowhere" / "x.html")
-    assert told.code != 0 and told.err.endswith(f"x.html: there is no folder {tmp_path / 'nowhere'}.\n")
+    assert told.code == 2 and "x.html: " in told.err and told.err.endswith(f"{tmp_path / 'nowhere'}.\n")

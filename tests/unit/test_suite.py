@@ -23,7 +23,6 @@ from collbench.errors import PlanError, RequestError
 from collbench.report.page.programs import sentences
 from collbench.run.expand import program_cases
 from collbench.schema.case import Case
-from collbench.schema.manifest import Library
 from collbench.schema.plan import Plan, check_plan
 from collbench.schema.record import Work
 from collbench.workloads.program import Measure, Program, SideCommand
@@ -63,59 +62,49 @@ def test_more_samples_than_the_usual_cap(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 @pytest.mark.parametrize(
-    ("words", "message"),
+    ("words", "named"),
     [
-        (("sysbench_cpo",), "'sysbench_cpo' is neither a suite nor a benchmark. Did you mean sysbench_cpu"),
-        (("threads=1",), "no benchmark is named. There are the suites cpu"),
-        (("sysbench_cpu", "treads=1"), "treads=1: sysbench_cpu has no parameter 'treads'. Did you mean threads"),
-        (("sysbench_cpu", "size=1M"), "size=1M: sysbench_cpu has no parameter 'size'"),
-        (
-            ("sysbench_cpu", "threads=one"),
-            "benchmark sysbench_cpu: threads 'one': not a whole number, as its default 1 is",
-        ),
-        (("sysbench_cpu", "threads=-1"), "benchmark sysbench_cpu: threads -1: must be at least 0."),
-        (
-            ("sysbench_memory", "size=1M", "threads=3"),
-            "benchmark sysbench_memory threads=3 block=1024 access=write size=1M: 1024 blocks cannot be shared",
-        ),
-        (("dd", "--folder", "/no/such"), "folder /no/such: there is n"),
-        (("sysbench_cpu", "threads="), "benchmark sysbench_cpu: threads '': not a whole number"),
-        (
-            ("sysbench_cpu", "threads=4", "threads=8"),
-            "threads=8: threads is given twice. Write its values between commas: threads=4,8.",
-        ),
+        ("sysbench_cpo", ("'sysbench_cpo' ", " sysbench_cpu?")),
+        ("threads=1", ("no benchmark ", "suites cpu")),
+        ("sysbench_cpu treads=1", ("treads=1: sysbench_cpu ", "'treads'", " threads?")),
+        ("sysbench_cpu size=1M", ("size=1M: sysbench_cpu ", "'size'")),
+        ("sysbench_cpu threads=one", ("benchmark sysbench_cpu: threads 'one': ", "default 1 ")),
+        ("sysbench_cpu threads=-1", ("benchmark sysbench_cpu: threads -1: ", "at least 0.")),
+        ("sysbench_memory size=1M threads=3",
+         ("benchmark sysbench_memory threads=3 block=1024 access=write size=1M: ", "1024 blocks")),
+        ("dd --folder /no/such", ("folder /no/such: ",)),
+        ("sysbench_cpu threads=", ("benchmark sysbench_cpu: threads '': ",)),
+        ("sysbench_cpu threads=4 threads=8", ("threads=8: ", "threads=4,8.")),
+        ("linpack linpak.n=64", ("linpak.n=64: linpack ", "'linpak.n'", " linpack.n?")),
+        ("linpack linpack.m=64", ("linpack.m=64: linpack ", "'linpack.m'", " linpack.n?")),
+        ("linpack dgemm.n=64", ("dgemm.n=64: linpack ", "'dgemm.n'")),
     ],
-)
-def test_bad_requests_say_what_would_work(words: tuple[str, ...], message: str) -> None:
-    with pytest.raises(RequestError) as caught:
-        CliRunner().invoke(measure.suite_command, words, catch_exceptions=False)
-    assert str(caught.value).startswith(message)
+)  # fmt: skip
+def test_bad_requests_name_what_would_work(words: str, named: tuple[str, ...]) -> None:
+    with pytest.raises(RequestError) as refused:
+        CliRunner().invoke(measure.suite_command, words.split(), catch_exceptions=False)
+    assert str(refused.value).startswith(named[0])
+    assert [name for name in named if name not in str(refused.value)] == []
 
 
 @pytest.mark.parametrize(
-    ("axes", "message"),
+    ("axes", "named"),
     [
-        ({"threads": (-1,)}, "benchmark sysbench_memory: threads -1: must be at least 0."),
-        ({"threads": (5000,)}, "benchmark sysbench_memory: threads 5000: at most 4,096."),
-        ({"access": ("sideways",)}, "benchmark sysbench_memory: access 'sideways': choose one of write, read."),
+        ({"threads": (-1,)}, r"sysbench_memory: threads -1: .* 0\."),
+        ({"threads": (5000,)}, r"sysbench_memory: threads 5000: .* 4,096\."),
+        ({"access": ("sideways",)}, r"sysbench_memory: access 'sideways': .* write, read\."),
+        ({"size": "8"}, "sysbench_memory .*size=8: "),  # less than a block: it would never end
     ],
 )
-def test_values_out_of_range_are_refused(axes: dict[str, tuple[int | str, ...]], message: str) -> None:
-    with pytest.raises(PlanError) as caught:
+def test_values_out_of_range_are_refused(axes: dict[str, Any], named: str) -> None:
+    with pytest.raises(PlanError, match=named):
         program_cases(Plan(benchmarks=({"name": "sysbench_memory", **axes},)), 1)
-    assert str(caught.value) == message
-
-
-def test_a_size_below_a_block_would_never_end_and_is_refused() -> None:
-    with pytest.raises(PlanError, match=r"sysbench_memory .*size=8: no event in it"):
-        program_cases(Plan(benchmarks=({"name": "sysbench_memory", "size": "8"},)), 1)
 
 
 def test_what_is_missing_is_listed_with_what_brings_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
     text = CliRunner().invoke(measure.suite_command, [], catch_exceptions=False).output
-    assert "no  sysbench_cpu" in text
-    assert "sysbench was not found; on Debian and Ubuntu: apt-get install sysbench" in text
+    assert "no  sysbench_cpu" in text and "apt-get install sysbench" in text
 
 
 def test_the_version_of_a_program_is_that_of_a_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -126,6 +115,10 @@ def test_the_version_of_a_program_is_that_of_a_library(tmp_path: Path, monkeypat
     found = Software("bench", "bench").library()
     assert found is not None and (found.name, found.version, found.path) == ("bench", "3.14.1", str(program))
     assert Software("other", "other").library() is None
+
+
+def plan_of(**keys: object) -> Plan:
+    return msgspec.structs.replace(PLAN, benchmarks=("stream",), **keys)
 
 
 def counting(tmp_path: Path, code: int = 0) -> Program:
@@ -140,7 +133,7 @@ def counting(tmp_path: Path, code: int = 0) -> Program:
 
 
 def test_a_repeated_program_is_executed_once_for_each_sample(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    ((record, samples),) = run_row(monkeypatch, counting(tmp_path), replaced(iters=3, warmup=2))
+    ((record, samples),) = run_row(monkeypatch, counting(tmp_path), plan_of(iters=3, warmup=2))
     assert record.status == "ok"
     assert samples.tolist() == [[3000, 4000, 5000]]
 
@@ -149,23 +142,24 @@ def test_a_repeated_program_is_executed_once_for_each_sample(tmp_path: Path, mon
 def test_the_budget_ends_it_between_floor_and_cap(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, budget: str, cap: int, taken: int
 ) -> None:
-    plan = replaced(iters=None, warmup=1, floor=4, cap=cap, budget=budget)
+    plan = plan_of(iters=None, warmup=1, floor=4, cap=cap, budget=budget)
     ((record, samples),) = run_row(monkeypatch, counting(tmp_path), plan)
     assert (record.status, samples.shape) == ("ok", (1, taken))
 
 
 def test_a_wrong_result_of_one_execution_fails_the_case(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    ((record, samples),) = run_row(monkeypatch, counting(tmp_path), replaced(iters=20))
-    assert (record.status, record.reason, samples) == ("failed", "wrong result: stream counted 2 wrong values", None)
+    ((record, samples),) = run_row(monkeypatch, counting(tmp_path), plan_of(iters=20))
+    assert (record.status, samples) == ("failed", None)
+    assert record.reason is not None and "stream" in record.reason
     assert record.check is not None and record.check.wrong == 2
-    ((record, _),) = run_row(monkeypatch, counting(tmp_path, code=3), replaced(iters=20))
+    ((record, _),) = run_row(monkeypatch, counting(tmp_path, code=3), plan_of(iters=20))
     assert record.reason is not None and "exit code 3" in record.reason
 
 
 def test_a_figure_is_its_worst_of_all_executions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The first execution has the largest."""
     program = replace(counting(tmp_path), figures=lambda case, output: {"residual": 10 - float(output)})
-    ((record, _),) = run_row(monkeypatch, program, replaced(iters=3, warmup=0))
+    ((record, _),) = run_row(monkeypatch, program, plan_of(iters=3, warmup=0))
     assert record.check is not None and record.check.figures == {"residual": 9.0}
 
 
@@ -176,24 +170,17 @@ def test_the_steps_after_the_samples_are_done_once_and_may_fail_the_case(
         step = SideCommand(("sh", "-c", script), lambda output: {"read": float(output)})
         return replace(counting(tmp_path), after=lambda case: (step,))
 
-    ((record, _),) = run_row(monkeypatch, after(f"wc -l < {tmp_path}/count"), replaced(iters=3, warmup=0))
+    ((record, _),) = run_row(monkeypatch, after(f"wc -l < {tmp_path}/count"), plan_of(iters=3, warmup=0))
     assert record.check is not None and record.check.figures == {"read": 3.0}
-    ((record, _),) = run_row(monkeypatch, after("echo it is spoilt >&2; exit 4"), replaced(iters=3, warmup=0))
-    assert record.status == "failed" and record.reason is not None and "it is spoilt" in record.reason
-
-
-def replaced(**keys: object) -> Plan:
-    import msgspec
-
-    return msgspec.structs.replace(PLAN, benchmarks=("stream",), **keys)
+    ((record, _),) = run_row(monkeypatch, after("echo spoilt >&2; exit 4"), plan_of(iters=3, warmup=0))
+    assert record.status == "failed" and record.reason is not None and "spoilt" in record.reason
 
 
 def test_what_is_missing_is_skipped_with_the_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     program = replace(counting(tmp_path), software=(Software("no-such-program", "nothing"),))
-    ((record, _),) = run_row(monkeypatch, program, replaced())
-    assert (record.status, record.reason) == (
-        "skipped", "no-such-program was not found; on Debian and Ubuntu: apt-get install nothing"
-    )  # fmt: skip
+    ((record, _),) = run_row(monkeypatch, program, plan_of())
+    assert record.status == "skipped" and record.reason is not None
+    assert record.reason.startswith("no-such-program ") and record.reason.endswith("apt-get install nothing")
 
 
 def test_a_parameter_of_one_benchmark_counts_more_than_that_of_all(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -210,25 +197,10 @@ def test_a_parameter_with_several_meanings_is_said(monkeypatch: pytest.MonkeyPat
     def told(*words: str) -> str:
         return here("suite", *words).err
 
-    assert told("linpack", "hpl", "hpcg", "n=64") == (
-        "collbench: n means different things (linpack, hpl: order of the matrix; hpcg: equations along each side of a "
-        "cube); linpack.n= is that of one benchmark\n"
-    )
+    note = told("linpack", "hpl", "hpcg", "n=64")
+    assert note.startswith("collbench: n ") and note.count("\n") == 1
+    assert all(name in note for name in ("linpack, hpl: ", "hpcg: ", "linpack.n="))
     assert told("linpack", "hpl", "n=64") == told("linpack", "hpcg", "linpack.n=64") == ""
-
-
-@pytest.mark.parametrize(
-    ("word", "message"),
-    [
-        ("linpak.n=64", "linpak.n=64: linpack has no parameter 'linpak.n'. Did you mean linpack.n"),
-        ("linpack.m=64", "linpack.m=64: linpack has no parameter 'linpack.m'. Did you mean linpack.n"),
-        ("dgemm.n=64", "dgemm.n=64: linpack has no parameter 'dgemm.n'. "),
-    ],
-)
-def test_a_benchmark_that_is_not_measured_takes_no_parameter(word: str, message: str) -> None:
-    with pytest.raises(RequestError) as caught:
-        CliRunner().invoke(measure.suite_command, ("linpack", word), catch_exceptions=False)
-    assert str(caught.value).startswith(message)
 
 
 # What is compared of each suite ---------------------------------------------------------------------------------------
@@ -251,6 +223,12 @@ def verdicts(observed: Observed, margin: float = 0.02) -> dict[str, dict[str, in
 
 def made(path: Path, cells: tuple[Made, ...] = CPU + IO, **effects: Any) -> Observed:
     return observe(write_suite(path / "run", cells, **effects))
+
+
+def of_both_sides(one: Made, inner: list[Any], launches: int = 7) -> dict[Any, list[Any]]:
+    """A benchmark as it was measured on the host, with what the container has of it."""
+    case = one.case.having(image="tools")
+    return {case: [recorded(one, case, launch, one.seconds) for launch in range(launches)], inside(case): inner}
 
 
 def test_cells_have_their_verdicts_by_suite(tmp_path: Path) -> None:
@@ -284,7 +262,8 @@ def test_a_benchmark_of_a_suite_that_nobody_knows_comes_last(tmp_path: Path) -> 
 
 
 def test_sides_with_other_software_are_not_compared_and_stop_no_other_benchmark(tmp_path: Path) -> None:
-    sides = [image("tools", libraries=(_used_by_fio(version),)) for version in ("3.33", "3.39")]
+    fio = [msgspec.structs.replace(library("fio", version), used_by=("fio",)) for version in ("3.33", "3.39")]
+    sides = [image("tools", libraries=(one,)) for one in fio]
     known = experiment(["tools"], environments=(sides[0],), images=(sides[1],), launches=8)
     (suite,) = suites(observe(write_suite(tmp_path / "run", IO, experiment=known)))
     assert list(suite.compared) == ["dd", "ioping"]
@@ -294,7 +273,8 @@ def test_sides_with_other_software_are_not_compared_and_stop_no_other_benchmark(
 
 
 def test_a_library_of_one_way_to_run_a_benchmark_stops_no_other_way(tmp_path: Path) -> None:
-    ways = [of("linpack", 1.0, CPU[0].work, n=2000, measure="solve")._replace(case=_with_blas(name))
+    ways = [of("linpack", 1.0, CPU[0].work, n=2000, measure="solve")._replace(
+                case=Case(workload="linpack", what={"n": 2000, "measure": "solve"}, how={"blas": name}))
             for name in ("openblas", "mkl")]  # fmt: skip
     of_openblas = [msgspec.structs.replace(library("OpenBLAS", version), used_by=("linpack blas=openblas",))
                    for version in ("0.3.21", "0.3.29")]  # fmt: skip
@@ -307,34 +287,17 @@ def test_a_library_of_one_way_to_run_a_benchmark_stops_no_other_way(tmp_path: Pa
     assert [one.why for one in suite.refused] == ["library: OpenBLAS 0.3.21 against OpenBLAS 0.3.29"]
 
 
-def _with_blas(name: str) -> Case:
-    return Case(workload="linpack", what={"n": 2000, "measure": "solve"}, how={"blas": name})
-
-
-def _used_by_fio(version: str) -> Library:
-    return msgspec.structs.replace(library("fio", version), used_by=("fio",))
-
-
 def test_what_failed_is_not_compared_and_says_why(tmp_path: Path) -> None:
-    one = CPU[2]
-    case = one.case.having(image="tools")
-    cells: dict[Any, Any] = {
-        case: [recorded(one, case, launch, one.seconds) for launch in range(7)],
-        inside(case): ["residual 17.2, above 16"] * 7,
-    }
+    cells = of_both_sides(CPU[2], ["residual 17.2"] * 7)
     found = suites(observe(write_run(tmp_path / "run", cells, ranks=1)))
     assert [one.verdict for one in found[0].comparisons] == ["not comparable"]
     (line,) = sentences(found, 0.02)
-    assert "residual 17.2, above 16" in line
+    assert "residual 17.2" in line
 
 
 def test_of_several_reasons_the_answer_has_the_number(tmp_path: Path) -> None:
     """The sections of the benchmarks have each in full."""
-    cells: dict[Any, Any] = {}
-    for number, one in enumerate((CPU[0], CPU[2])):
-        case = one.case.having(image="tools")
-        cells[case] = [recorded(one, case, launch, one.seconds) for launch in range(7)]
-        cells[inside(case)] = [f"reason {number}"] * 7
+    cells = of_both_sides(CPU[0], ["reason 0"] * 7) | of_both_sides(CPU[2], ["reason 1"] * 7)
     (line,) = sentences(suites(observe(write_run(tmp_path / "run", cells, ranks=1))), 0.02)
     assert "2 reasons" in line and "reason 1" not in line
     assert CPU[0].case.workload in line and CPU[2].case.workload in line
