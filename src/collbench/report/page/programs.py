@@ -28,6 +28,9 @@ _TITLES = {"cpu": "CPU", "io": "I/O", "gpu": "GPU", "dl": "Deep learning"}
 
 _ONE_SIDE = "measured on one side only"
 
+#: Words of a reason that the answer quotes; a longer one stands below it.
+LONGEST_REASON = 12
+
 
 @dataclass(frozen=True)
 class Programs:
@@ -87,7 +90,8 @@ def _sentences(suite: Suite, margin: float) -> Iterator[str]:
         yield sentence(compared, margin)
     if by_reason:
         names = dict.fromkeys(name for names in by_reason.values() for name in names)
-        why = next(iter(by_reason)) if len(by_reason) == 1 else f"{len(by_reason)} reasons, below"
+        short = len(by_reason) == 1 and len(next(iter(by_reason)).split()) <= LONGEST_REASON
+        why = next(iter(by_reason)) if short else f"{counted(len(by_reason), 'reason')}, below"
         yield f"not compared: {', '.join(names)} ({why})"
 
 
