@@ -130,7 +130,7 @@ def test_an_interrupted_launch_leaves_no_files(
 
 # Trainings on the host and in containers of a real engine -------------------------------------------------------------
 
-PLAN_TRAINING = """\
+TRAININGS = """\
 images = ["torch"]
 policies = ["host", "multi", "single"]
 oversubscribe = true
@@ -159,7 +159,7 @@ def boxes(record: Record) -> int:
 def test_servers_and_workers_meet_wherever_they_are(clean: Started, launch: Launch, tmp_path: Path) -> None:
     need(clean, "torch")
     more = 'workers = [2]\nservers = [1]\nbenchmarks = [{ name = "parameter_server", steps = 50 }]'
-    plan = PLAN_TRAINING.replace("warmup = 1\niters = 2", "warmup = 0\niters = 1")  # each is an execution
+    plan = TRAININGS.replace("warmup = 1\niters = 2", "warmup = 0\niters = 1")  # each is an execution
     code, _, err = ended(launch(plan.format(more=more)))
     found = records(tmp_path / "run")
     assert {record.status for record in found.values()} == {"ok"}, err
@@ -177,7 +177,7 @@ def test_replicas_learn_the_same_wherever_they_are_beside_their_all_reduces(
     need(clean, "torch")
     more = ('ranks = [2]\ncollectives = ["allreduce"]\nbackends = ["torch-gloo"]\nsizes = ["1M"]\n'
             'benchmarks = [{ name = "ddp", network = "alexnet", batch = 4 }]')  # fmt: skip
-    code, _, err = ended(launch(PLAN_TRAINING.format(more=more)))
+    code, _, err = ended(launch(TRAININGS.format(more=more)))
     found = records(tmp_path / "run")
     assert (code, {record.status for record in found.values()}) == (0, {"ok"}), err
     steps = [record for (_, measure), record in found.items() if measure == "step"]
@@ -192,7 +192,7 @@ def test_replicas_learn_the_same_wherever_they_are_beside_their_all_reduces(
 def test_a_training_reads_a_cold_file_first(clean: Started, launch: Launch, tmp_path: Path) -> None:
     need(clean, "torch")
     more = 'benchmarks = [{ name = "train", network = "alexnet", batch = 8, epoch = 2 }]'
-    code, _, err = ended(launch(PLAN_TRAINING.replace(', "single"', "").format(more=more)))
+    code, _, err = ended(launch(TRAININGS.replace(', "single"', "").format(more=more)))
     found = records(tmp_path / "run")
     assert (code, {record.status for record in found.values()}) == (0, {"ok"}), err
     assert {key: record.samples.n for key, record in found.items() if record.samples is not None} == {
@@ -209,7 +209,7 @@ def test_a_worker_that_is_killed_ends_its_world_and_no_other(
 ) -> None:
     need(clean, "torch")
     more = 'workers = [1]\nservers = [1]\nbenchmarks = [{ name = "parameter_server", steps = 100000000 }]'
-    process = launch(PLAN_TRAINING.replace('"host", "multi", ', "").format(more=more))
+    process = launch(TRAININGS.replace('"host", "multi", ', "").format(more=more))
     end = time.monotonic() + 100
     while time.monotonic() < end and len(running := of_servers()) < 2:
         time.sleep(0.2)

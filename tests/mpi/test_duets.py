@@ -488,7 +488,7 @@ def test_without_an_mpirun_it_says_where_to_get_one(tmp_path: Path) -> None:
 
 # Launches on the host leave readings before and after each of them, and a run that is resumed goes on with them
 
-PLAN_YARDSTICKS = """
+WITH_YARDSTICKS = """
 collectives = ["allreduce"]
 images = ["{image}"]
 policies = ["host"]
@@ -502,7 +502,7 @@ oversubscribe = true
 
 def command(folder: Path, *more: str) -> list[str]:
     plan = folder / "plan.toml"
-    plan.write_text(PLAN_YARDSTICKS.format(image=mpi_vendor()))
+    plan.write_text(WITH_YARDSTICKS.format(image=mpi_vendor()))
     return [sys.executable, "-m", "collbench", "launch", str(plan), *more]
 
 

@@ -418,7 +418,7 @@ def made_up() -> Docker:
 # Containers as they are described -------------------------------------------------------------------------------------
 
 MACHINE = Topology(tuple(Core(n) for n in range(4)))
-PLAN_SPEC = Plan(collectives=("allreduce",), images=("mpich",))
+LADDER_PLAN = Plan(collectives=("allreduce",), images=("mpich",))
 AT = Folders(Path("/at/plan"), Path("/at/placement"), Path("/at/out"), Path("/at/relay"))
 
 
@@ -433,7 +433,7 @@ def specs_in(cell: LaunchCell, placement: Placement, *grants: str) -> tuple[Spec
 
 def specs(step: str, policy: str = "single", memlock: bool = True) -> tuple[Spec, ...]:
     cell = LaunchCell("mpich", policy, step, 2)
-    return specs_in(cell, place(MACHINE, cell, PLAN_SPEC), *((MEMLOCK,) if memlock else ()))
+    return specs_in(cell, place(MACHINE, cell, LADDER_PLAN), *((MEMLOCK,) if memlock else ()))
 
 
 def host_settings(spec: Spec) -> Any:
@@ -442,7 +442,7 @@ def host_settings(spec: Spec) -> Any:
 
 
 def placed(cell: LaunchCell) -> Placement:
-    return place(MACHINE, cell, msgspec.structs.replace(PLAN_SPEC, oversubscribe=True))
+    return place(MACHINE, cell, msgspec.structs.replace(LADDER_PLAN, oversubscribe=True))
 
 
 def test_strict_shares_nothing() -> None:
@@ -507,7 +507,7 @@ def create_host_config_of_the_sdk() -> Any:
 @pytest.mark.parametrize(("step", "first"), [("strict", "cb1-0-c0"), ("net", "cb1-0-c0"), ("files", "localhost")])
 def test_a_launcher_finds_its_own_container_among_its_hosts(step: str, first: str) -> None:
     cell = LaunchCell("mpich", "single", step, 2)
-    layout = layout_of(world_of(cell, place(MACHINE, cell, PLAN_SPEC)))
+    layout = layout_of(world_of(cell, place(MACHINE, cell, LADDER_PLAN)))
     assert layout.hosts == ((first, 1), ("cb1-0-c1", 1))
     assert layout.names == {first: "cb1-0-c0", "cb1-0-c1": "cb1-0-c1"}
 
@@ -516,7 +516,7 @@ def gpu_specs(step: str, policy: str, cdi: bool = False) -> tuple[Spec, ...]:
     """A parameter server and two workers on a machine with three GPUs."""
     there = replace(MACHINE, gpus=tuple(TopologyGpu(f"GPU-{letter}") for letter in "abc"))
     cell = LaunchCell("mpich", policy, step, 3, servers=1)
-    placement = place(there, cell, msgspec.structs.replace(PLAN_SPEC, device="gpu"))
+    placement = place(there, cell, msgspec.structs.replace(LADDER_PLAN, device="gpu"))
     return specs_in(cell, placement, MEMLOCK, *((CDI,) if cdi else ()))
 
 
@@ -533,7 +533,7 @@ def test_from_visible_on_every_container_sees_every_gpu_of_the_world() -> None:
     cell = LaunchCell("mpich", "single", "visible", 2)
     side = Stack(launchers.get("mpich", "mpich"), "collbench/mpich")
     there = replace(MACHINE, gpus=(TopologyGpu("GPU-a"), TopologyGpu("GPU-b")))
-    with_gpus = place(there, cell, msgspec.structs.replace(PLAN_SPEC, device="gpu"))
+    with_gpus = place(there, cell, msgspec.structs.replace(LADDER_PLAN, device="gpu"))
     assert any("devices are not isolated" in line for line in notes(cell, with_gpus, side))
     assert not any("devices are not isolated" in line for line in notes(cell, placed(cell), side))
 
@@ -541,7 +541,7 @@ def test_from_visible_on_every_container_sees_every_gpu_of_the_world() -> None:
 def test_a_ranks_gpu_is_told_by_its_rank_for_its_local_rank_is_0_in_every_container() -> None:
     there = replace(MACHINE, gpus=tuple(TopologyGpu(f"GPU-{letter}") for letter in "abc"))
     cell = LaunchCell("mpich", "single", "strict", 3)
-    placement = place(there, cell, msgspec.structs.replace(PLAN_SPEC, device="gpu"))
+    placement = place(there, cell, msgspec.structs.replace(LADDER_PLAN, device="gpu"))
     assert [(one.container, one.cores, one.gpu) for one in places(cell, placement)] == [
         ("c0", "0", "GPU-a"), ("c1", "1", "GPU-b"), ("c2", "2", "GPU-c")
     ]  # fmt: skip

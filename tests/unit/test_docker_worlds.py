@@ -389,7 +389,7 @@ def test_the_process_of_a_command_is_asked_for_until_it_is_known() -> None:
 
 # A volume that the engine cannot make ---------------------------------------------------------------------------------
 
-PLAN_VOLUME = """
+ON_A_VOLUME = """
 images = ["tools"]
 policies = ["multi"]
 storage = ["volume"]
@@ -419,7 +419,7 @@ def test_a_volume_that_cannot_be_made(tmp_path: Path, monkeypatch: pytest.Monkey
 
     (tmp_path / "tmp").mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
-    (tmp_path / "plan.toml").write_text(PLAN_VOLUME, encoding="utf-8")
+    (tmp_path / "plan.toml").write_text(ON_A_VOLUME, encoding="utf-8")
     with made_engine(tmp_path, answer) as made:
 
         def expanded_on_one_core(plan: Plan) -> ExpandedPlan:
@@ -453,7 +453,7 @@ def test_a_volume_that_cannot_be_made(tmp_path: Path, monkeypatch: pytest.Monkey
 # What single engines do of their own ----------------------------------------------------------------------------------
 
 MACHINE = Topology(tuple(Core(number) for number in range(4)))
-PLAN_ENGINES = Plan(collectives=("allreduce",), images=("mpich",), policies=("host",))
+HOST_PLAN = Plan(collectives=("allreduce",), images=("mpich",), policies=("host",))
 
 # The host ------------------------------------------------------------------------------------------------------------
 
@@ -474,7 +474,7 @@ def environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_the_environment_beside_an_image_holds_the_same_library(environment: Path) -> None:
-    plan = msgspec.structs.replace(PLAN_ENGINES, images=("site/mpi:5",), environments={"site/mpi:5": str(environment)})
+    plan = msgspec.structs.replace(HOST_PLAN, images=("site/mpi:5",), environments={"site/mpi:5": str(environment)})
     look = looked(plan, {"site/mpi:5": "mpich"}).by_image["site/mpi:5"]
     assert (look.reference, look.id, look.contents.vendor) == (str(environment), None, "mpich")
     with pytest.raises(PlanError, match=r"image site/mpi:5 stands for openmpi, and the environment .* holds mpich"):
@@ -482,21 +482,21 @@ def test_the_environment_beside_an_image_holds_the_same_library(environment: Pat
 
 
 def test_programs_take_an_environment_whatever_library_it_holds(environment: Path) -> None:
-    plan = msgspec.structs.replace(PLAN_ENGINES, collectives=(), benchmarks=("stream",), images=("bare",),
+    plan = msgspec.structs.replace(HOST_PLAN, collectives=(), benchmarks=("stream",), images=("bare",),
                                    environments={"bare": str(environment)})  # fmt: skip
     assert looked(plan, {"bare": ""}).by_image["bare"].reference == str(environment)
     assert looked(plan, {}).by_image["bare"].reference == str(environment)
 
 
 def test_without_containers_the_name_of_an_image_says_its_library(environment: Path) -> None:
-    plan = msgspec.structs.replace(PLAN_ENGINES, environments={"mpich": str(environment)})
+    plan = msgspec.structs.replace(HOST_PLAN, environments={"mpich": str(environment)})
     assert looked(plan, {}).by_image["mpich"].contents.vendor == "mpich"
     with pytest.raises(PlanError, match="the image's name must say which library the host is to use: mpich, openmpi"):
-        looked(msgspec.structs.replace(PLAN_ENGINES, images=("site/mpi:5",)), {})
+        looked(msgspec.structs.replace(HOST_PLAN, images=("site/mpi:5",)), {})
 
 
 def test_an_environment_that_is_none_is_refused(tmp_path: Path) -> None:
-    plan = msgspec.structs.replace(PLAN_ENGINES, environments={"mpich": str(tmp_path / "nowhere")})
+    plan = msgspec.structs.replace(HOST_PLAN, environments={"mpich": str(tmp_path / "nowhere")})
     with pytest.raises(PlanError, match="nowhere has no bin/python"):
         looked(plan, {})
 
@@ -530,9 +530,9 @@ def test_what_was_made_of_a_world_is_removed_where_the_rest_cannot_be_made(
     stack = Stack(launchers.get("mpich", "mpich"), "sha256:1", grants=grants)
     with made_engine(tmp_path, answer) as made:
         session = engines.get("docker").connect(
-            msgspec.structs.replace(PLAN_ENGINES, docker_host=made.host), lambda: None
+            msgspec.structs.replace(HOST_PLAN, docker_host=made.host), lambda: None
         )
-        world = WorldSpec(session.run, "cb1-0", "boot/1/2", cell, place(MACHINE, cell, PLAN_ENGINES), stack,
+        world = WorldSpec(session.run, "cb1-0", "boot/1/2", cell, place(MACHINE, cell, HOST_PLAN), stack,
                           folders_in(tmp_path), (1000, 1000))  # fmt: skip
         with pytest.raises(EngineError, match="no space left"), session.open(world):
             pytest.fail("it was opened")

@@ -49,14 +49,14 @@ from collbench.machine.topology import Core, Topology
 from collbench.schema.plan import Plan
 
 MACHINE = Topology(tuple(Core(number) for number in range(2)))
-PLAN_ENGINE = Plan(collectives=("allreduce",), images=("openmpi",), policies=("host",), oversubscribe=True)
+ON_HOST = Plan(collectives=("allreduce",), images=("openmpi",), policies=("host",), oversubscribe=True)
 ENGINE = engines.get("host")
 
 
 def world(place_for_it: Path, ranks: int = 2, vendor: str = "openmpi") -> WorldSpec:
     cell = LaunchCell(vendor, "host", None, ranks, engine="host")
     stack = Stack(launchers.get(vendor, vendor), "/environment of/mine")
-    return WorldSpec("host", "host-0", "boot/1/2/3", cell, place(MACHINE, cell, PLAN_ENGINE), stack,
+    return WorldSpec("host", "host-0", "boot/1/2/3", cell, place(MACHINE, cell, ON_HOST), stack,
                      folders_in(place_for_it), (1000, 1000))  # fmt: skip
 
 
@@ -71,7 +71,7 @@ def environment(folder: Path) -> Path:
 
 
 def test_the_machine_is_this_one_and_the_user_is_the_driver(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    assert {core.number for core in ENGINE.site(PLAN_ENGINE).machine.cores} == os.sched_getaffinity(0)
+    assert {core.number for core in ENGINE.site(ON_HOST).machine.cores} == os.sched_getaffinity(0)
     here = world(tmp_path)
     assert user_of(here.cell) == (os.getuid(), os.getgid())
     assert (ENGINE.ladder, ENGINE.starts_ranks, ENGINE.start_seconds[1]) == ((), False, 0.0)
@@ -143,7 +143,7 @@ def test_the_environments_beside_all_images_are_asked_once_each(
         LaunchCell(image, "host", None, ranks, engine="host") for image in ("openmpi", "mpich") for ranks in (1, 2)
     ]
     looks = HostSession(lambda: None).look(
-        PLAN_ENGINE, {cell: place(MACHINE, cell, PLAN_ENGINE) for cell in cells}, {"mpich": "torch"}
+        ON_HOST, {cell: place(MACHINE, cell, ON_HOST) for cell in cells}, {"mpich": "torch"}
     )
     assert asked == [(Path(sys.prefix), "openmpi"), (Path(sys.prefix), "torch")]
     look = looks.by_image["openmpi"]
@@ -179,7 +179,7 @@ def test_told_to_stop_no_further_environment_is_asked(monkeypatch: pytest.Monkey
     monkeypatch.setattr(host, "probe", lambda *_: pytest.fail("was asked"))
     cell = LaunchCell("openmpi", "host", None, 2, engine="host")
     with pytest.raises(Interrupted):
-        HostSession(stop).look(PLAN_ENGINE, {cell: place(MACHINE, cell, PLAN_ENGINE)}, {})
+        HostSession(stop).look(ON_HOST, {cell: place(MACHINE, cell, ON_HOST)}, {})
 
 
 @pytest.mark.parametrize(("held", "has"), [("mpich", "mpich"), ("", "no library that can be started")])
@@ -189,7 +189,7 @@ def test_an_environment_with_another_library_is_refused_with_what_would_help(
     monkeypatch.setattr(host, "probe", lambda where, wanted, benchmarks, given: contents(held))
     cell = LaunchCell("openmpi", "host", None, 2, engine="host")
     with pytest.raises(PlanError) as caught:
-        HostSession(lambda: None).look(PLAN_ENGINE, {cell: place(MACHINE, cell, PLAN_ENGINE)}, {})
+        HostSession(lambda: None).look(ON_HOST, {cell: place(MACHINE, cell, ON_HOST)}, {})
     assert str(caught.value).startswith(
         f"policy host: image openmpi stands for openmpi, and the environment {find_environment('openmpi', None)} holds "
         f'{has}. Name one that holds the same: environments = {{ openmpi = "PATH" }}; or make one (python3 -m venv '
@@ -349,7 +349,7 @@ def test_a_child_in_a_session_of_its_own_ends_too(tmp_path: Path, monkeypatch: p
 
 # What a launch says of others on its machine, and who the user inside is ----------------------------------------------
 
-PLAN_NEIGHBOURS = Plan(collectives=("allreduce",), images=("mpich",))
+BESIDE_OTHERS = Plan(collectives=("allreduce",), images=("mpich",))
 
 
 @pytest.fixture
@@ -359,13 +359,13 @@ def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def on_cores(*numbers: int) -> Placement:
     return place(
-        Topology(tuple(map(Core, numbers))), LaunchCell("mpich", "single", "strict", len(numbers)), PLAN_NEIGHBOURS
+        Topology(tuple(map(Core, numbers))), LaunchCell("mpich", "single", "strict", len(numbers)), BESIDE_OTHERS
     )
 
 
 @pytest.mark.usefixtures("temporary")
 def test_a_launch_on_the_same_cores_is_said_as_long_as_it_lives(tmp_path: Path) -> None:
-    with folders(PLAN_NEIGHBOURS.of_world(), user_inside(), "0-2"):
+    with folders(BESIDE_OTHERS.of_world(), user_inside(), "0-2"):
         (line,) = disturbances([on_cores(1, 2), on_cores(3)])
         assert line.startswith(f"another launch runs on cores 1-2 ({tmp_path}/collbench-")
         assert "core 0 (" in disturbances([on_cores(0)])[0]
@@ -457,13 +457,13 @@ def test_a_training_that_does_not_fit_says_what_would_make_it_smaller() -> None:
 
 # What a rank finds around it ------------------------------------------------------------------------------------------
 
-MACHINE_ENVIRONMENT = Topology(tuple(Core(n) for n in range(4)))
-PLAN_ENVIRONMENT = Plan(collectives=("allreduce",), images=("mpich",), oversubscribe=True)
+FOUR_CORES = Topology(tuple(Core(n) for n in range(4)))
+OF_IMAGES = Plan(collectives=("allreduce",), images=("mpich",), oversubscribe=True)
 MPICH, OPENMPI = launchers.get("mpich", "x"), launchers.get("openmpi", "x")
 
 
 def placed(cell: LaunchCell) -> Placement:
-    return place(MACHINE_ENVIRONMENT, cell, PLAN_ENVIRONMENT)
+    return place(FOUR_CORES, cell, OF_IMAGES)
 
 
 def test_open_mpi_takes_an_eighth_of_a_mebibyte_a_rank() -> None:

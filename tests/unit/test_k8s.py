@@ -519,7 +519,7 @@ def test_a_copy_that_was_cut_off_is_an_error(tmp_path: Path) -> None:
 
 # Launches of the engine `k8s` with a kubectl that is played -----------------------------------------------------------
 
-PLAN_SESSION = """\
+PLAYED_PLAN = """\
 images = ["openmpi"]
 policies = ["single"]
 benchmarks = [{ name = "stream", size = "8M", arrays = "any" }]
@@ -530,7 +530,7 @@ floor = 1
 timeout = "30s"
 """
 
-SITE_SESSION = 'cores = 1\nimages = { openmpi = "registry/openmpi" }\ntimeout = "1s"\n'
+PLAYED_SITE = 'cores = 1\nimages = { openmpi = "registry/openmpi" }\ntimeout = "1s"\n'
 
 Collbench = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -547,8 +547,8 @@ def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (programs / name).chmod(0o755)
     monkeypatch.setenv("PLAYED", str(folder))
     monkeypatch.setenv("PATH", f"{programs}:/usr/bin:/bin")
-    (tmp_path / "plan.toml").write_text(PLAN_SESSION)
-    (tmp_path / "site.toml").write_text(f"[k8s]\n{SITE_SESSION}")
+    (tmp_path / "plan.toml").write_text(PLAYED_PLAN)
+    (tmp_path / "site.toml").write_text(f"[k8s]\n{PLAYED_SITE}")
     return folder
 
 
@@ -578,7 +578,7 @@ def played() -> dict[str, str]:
 @pytest.mark.slow
 def test_the_whole_way(cluster: Path, tmp_path: Path, collbench: Collbench) -> None:
     more = 'variables = { NCCL_SOCKET_IFNAME = "eth0" }\npod.spec.hostNetwork = true\n'
-    (tmp_path / "site.toml").write_text(f"[k8s]\n{SITE_SESSION}{more}")
+    (tmp_path / "site.toml").write_text(f"[k8s]\n{PLAYED_SITE}{more}")
     done = launched(collbench, tmp_path)
     assert done.returncode == 0, done.stderr
     run = read_run(tmp_path / "run")
@@ -604,8 +604,8 @@ def test_a_launch_that_fails_is_a_record_with_its_last_lines(
     cluster: Path, tmp_path: Path, collbench: Collbench
 ) -> None:
     """Ranks that compare themselves with a shape which no pod has here."""
-    (tmp_path / "plan.toml").write_text(PLAN_SESSION.replace("launches = 2", "launches = 1\ncores_per_rank = 256"))
-    (tmp_path / "site.toml").write_text(f"[k8s]\n{SITE_SESSION}".replace("cores = 1", "cores = 256"))
+    (tmp_path / "plan.toml").write_text(PLAYED_PLAN.replace("launches = 2", "launches = 1\ncores_per_rank = 256"))
+    (tmp_path / "site.toml").write_text(f"[k8s]\n{PLAYED_SITE}".replace("cores = 1", "cores = 256"))
     done = launched(collbench, tmp_path)
     assert done.returncode == 1, done.stderr
     assert "rank 0 was to have 256 cores" in done.stderr
@@ -676,9 +676,9 @@ def test_no_kubectl_here(cluster: Path, tmp_path: Path, monkeypatch: pytest.Monk
 @pytest.mark.slow
 def test_workers_that_are_refused_end_the_run(cluster: Path, tmp_path: Path, collbench: Collbench) -> None:
     """No other launch would do better; the one that met it is repeated by --resume."""
-    over_two = PLAN_SESSION.replace("ranks = [1]", "ranks = [2]\nhosts = [2]").replace("benchmarks", "#")
+    over_two = PLAYED_PLAN.replace("ranks = [1]", "ranks = [2]\nhosts = [2]").replace("benchmarks", "#")
     (tmp_path / "plan.toml").write_text(over_two + 'collectives = ["barrier"]\n')
-    (tmp_path / "site.toml").write_text(f'[k8s]\nobjects = "mpijob"\n{SITE_SESSION}'.replace('"1s"', '"60s"'))
+    (tmp_path / "site.toml").write_text(f'[k8s]\nobjects = "mpijob"\n{PLAYED_SITE}'.replace('"1s"', '"60s"'))
     why = "violates PodSecurity"
     says(cluster, workers=f'worker pod created failed: pods "x" is forbidden: {why}')
     done = launched(collbench, tmp_path)
@@ -701,7 +701,7 @@ def test_pods_that_nobody_may_make(cluster: Path) -> None:
 def test_an_interrupted_launch_leaves_nothing(
     cluster: Path, tmp_path: Path, collbench: Collbench, bare_environment: dict[str, str]
 ) -> None:
-    (tmp_path / "plan.toml").write_text(PLAN_SESSION.replace("iters = 3", "iters = 25600"))
+    (tmp_path / "plan.toml").write_text(PLAYED_PLAN.replace("iters = 3", "iters = 25600"))
     command = (sys.executable, "-m", "collbench", "launch", tmp_path / "plan.toml", "--on", "k8s", "--site",
                tmp_path / "site.toml", "--out", tmp_path / "run")  # fmt: skip
     process = subprocess.Popen(

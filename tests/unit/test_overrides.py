@@ -240,7 +240,7 @@ def test_a_note_says_what_it_is_read_as() -> None:
 # A file that no rank could load as a library is refused before anything is measured, with what it is ------------------
 
 LIBRARY = Path(_loop.__file__).read_bytes()
-PLAN_OBJECT = Plan(collectives=("bcast",), images=("openmpi",), policies=("host",))
+WITH_LIBRARY = Plan(collectives=("bcast",), images=("openmpi",), policies=("host",))
 
 
 def altered(place: int, value: int) -> bytes:
@@ -259,7 +259,7 @@ def test_what_is_no_library_is_refused_by_what_it_is(tmp_path: Path, kind: str, 
     path = tmp_path / "libx.so.1"
     path.write_bytes(content)
     with pytest.raises(RequestError, match=f"--other: {path}: is .*{what}"):
-        side_of("--other", [f"{kind}={path}"], PLAN_OBJECT)
+        side_of("--other", [f"{kind}={path}"], WITH_LIBRARY)
 
 
 def needing(path: Path, monkeypatch: pytest.MonkeyPatch, *names: str) -> None:
@@ -279,8 +279,8 @@ def test_a_library_that_needs_what_is_not_found_is_refused(tmp_path: Path, monke
     with pytest.raises(
         RequestError, match=r"libx.so.1: needs libdep.so.3, libgone.so, which is not found on this host"
     ):
-        side_of("--other", [f"preload={path}"], PLAN_OBJECT)
-    inside = msgspec.structs.replace(PLAN_OBJECT, policies=("single",))
+        side_of("--other", [f"preload={path}"], WITH_LIBRARY)
+    inside = msgspec.structs.replace(WITH_LIBRARY, policies=("single",))
     assert str(path) in side_of("--other", [f"preload={path}"], inside).preload  # its container may have them
 
 
@@ -288,11 +288,11 @@ def test_a_library_may_need_another_that_is_given(tmp_path: Path, monkeypatch: p
     path, beside = tmp_path / "libx.so.1", tmp_path / "libdep.so.3.1"
     needing(path, monkeypatch, "libdep.so.3")
     beside.write_bytes(LIBRARY)
-    assert len(side_of("--other", [f"lib={path}", f"lib={beside}"], PLAN_OBJECT).libraries) == 2
+    assert len(side_of("--other", [f"lib={path}", f"lib={beside}"], WITH_LIBRARY).libraries) == 2
 
 
 def test_without_ldd_nothing_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "libx.so.1"
     path.write_bytes(LIBRARY)
     monkeypatch.setenv("PATH", "")
-    assert str(path) in side_of("--other", [f"lib={path}"], PLAN_OBJECT).libraries
+    assert str(path) in side_of("--other", [f"lib={path}"], WITH_LIBRARY).libraries

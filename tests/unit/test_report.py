@@ -242,10 +242,10 @@ def test_what_names_no_single_figure_is_refused_with_what_there_is(
 
 # What plots draw ------------------------------------------------------------------------------------------------------
 
-US_FIGURES = 1e-6
+MICROSECONDS = 1e-6
 
 #: Ten blocks that drift by half.
-DRIFT = [10 * US_FIGURES * (1 + block / 20) for block in range(10)]
+DRIFT = [10 * MICROSECONDS * (1 + block / 20) for block in range(10)]
 
 
 class Drawn(NamedTuple):
@@ -361,7 +361,7 @@ def test_there_is_no_ladder_where_nothing_is_compared(tmp_path: Path, drawn: lis
 
 
 def test_lines_are_dotted_over_sizes_that_nobody_measured(tmp_path: Path, drawn: list[Drawn]) -> None:
-    cells = {made_case(image=image, size=size): spread(time * US_FIGURES * size, 7)
+    cells = {made_case(image=image, size=size): spread(time * MICROSECONDS * size, 7)
              for image, time in (("a", 1), ("b", 2)) for size in (8, 64 << 10, 1 << 20)}  # fmt: skip
     (question,) = questions(observe(write_run(tmp_path / "run", cells)), {})
     curves.curves(question, "x", "title")
@@ -383,21 +383,21 @@ def test_bandwidth_is_of_the_bytes_that_move_and_an_option_that_failed_takes_no_
         good = made_case(image="a", size=size)
         moved = Work(amount=size - 8, count=1, bus_factor=0.5)
         cells[good] = [
-            msgspec.structs.replace(made_record(good, launch, US_FIGURES), work=moved) for launch in range(7)
+            msgspec.structs.replace(made_record(good, launch, MICROSECONDS), work=moved) for launch in range(7)
         ]
         cells[made_case(image="b", size=size)] = ["broken"] * 7
     (question,) = questions(observe(write_run(tmp_path / "run", cells)), {})
     curves.curves(question, "x", "title")
     (_, bandwidth) = drawn
     (line,) = (line for line in bandwidth.axes.get_lines() if line.get_label() == "a")
-    assert numbers(line.get_ydata()) == pytest.approx([32 * 0.5 / US_FIGURES / 1e9, 72 * 0.5 / US_FIGURES / 1e9])
+    assert numbers(line.get_ydata()) == pytest.approx([32 * 0.5 / MICROSECONDS / 1e9, 72 * 0.5 / MICROSECONDS / 1e9])
 
 
 def test_sizes_that_are_near_are_joined_and_every_interval_is_a_whisker_of_its_own(
     tmp_path: Path, drawn: list[Drawn]
 ) -> None:
     """Areas of nine series lie on each other, and nobody tells them apart."""
-    cells = {made_case(image=f"image{number}", size=size): spread((1 + number) * US_FIGURES * size, 7)
+    cells = {made_case(image=f"image{number}", size=size): spread((1 + number) * MICROSECONDS * size, 7)
              for number in range(9) for size in (8, 128, 1024)}  # fmt: skip
     (question,) = questions(observe(write_run(tmp_path / "run", cells)), {})
     curves.curves(question, "x", "title")
@@ -410,7 +410,7 @@ def test_sizes_that_are_near_are_joined_and_every_interval_is_a_whisker_of_its_o
 
 
 def test_series_without_intervals_stand_at_their_sizes(tmp_path: Path, drawn: list[Drawn]) -> None:
-    cells = {made_case(image=image, size=size): [US_FIGURES * size] for image in "ab" for size in (8, 64)}
+    cells = {made_case(image=image, size=size): [MICROSECONDS * size] for image in "ab" for size in (8, 64)}
     (question,) = questions(observe(write_run(tmp_path / "run", cells)), {})
     curves.curves(question, "x", "title")
     lines = [line for plot in drawn for line in plot.axes.get_lines()]

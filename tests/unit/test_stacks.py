@@ -112,7 +112,7 @@ def test_torch_is_compared_as_a_library_alone() -> None:
 PLAN = Plan(
     collectives=("bcast",), images=("openmpi", "mpich"), policies=("host", "single"), sizes=("8",), engine="fake"
 )
-MPI_LOOK = Library(name="MPI", version="5", sha256="aa")
+OPENMPI = Library(name="MPI", version="5", sha256="aa")
 
 
 @dataclass
@@ -129,7 +129,7 @@ class Says:
 
 
 def held(vendor: str, **fields: Any) -> Contents:
-    return msgspec.structs.replace(contents(vendor), **({"libraries": (MPI_LOOK,)} | fields))
+    return msgspec.structs.replace(contents(vendor), **({"libraries": (OPENMPI,)} | fields))
 
 
 def image(name: str, **fields: Any) -> Look:
@@ -192,7 +192,7 @@ def test_images_and_environments_are_described_apart() -> None:
     assert (openmpi.name, openmpi.id, openmpi.digests, openmpi.labels) == (
         "openmpi", "sha256:openmpi", ("openmpi@1",), {"collbench.x": "1"}
     )  # fmt: skip
-    assert (openmpi.python, openmpi.libraries, mpich.name) == ("3.12", (MPI_LOOK,), "mpich")
+    assert (openmpi.python, openmpi.libraries, mpich.name) == ("3.12", (OPENMPI,), "mpich")
     assert [(one.name, one.id, one.python) for one in found.environments] == [
         ("openmpi", None, "3.11"), ("mpich", None, "3.11")
     ]  # fmt: skip

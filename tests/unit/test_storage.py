@@ -333,14 +333,14 @@ def test_the_image_gets_a_file_of_each_size(tmp_path: Path, monkeypatch: pytest.
 
 def test_where_there_is_no_layer_it_is_skipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(copyup, "LAYER", tmp_path / "layer")
-    ((status, reason),) = [(record.status, record.reason) for record in measured(TABLE_COPYUP, tmp_path)]
+    ((status, reason),) = [(record.status, record.reason) for record in measured(OVERLAYS, tmp_path)]
     assert (status, reason) == (
         "skipped", f"there is no {tmp_path}/layer/{SIZE}: it is in containers of the image tools, each of which can "
                    "copy it once"
     )  # fmt: skip
 
 
-TABLE_COPYUP = {"name": "copyup", "size": SIZE}
+OVERLAYS = {"name": "copyup", "size": SIZE}
 
 
 @pytest.mark.parametrize(
@@ -365,11 +365,11 @@ def test_on_an_overlay_the_file_is_copied_once(layer: Path, tmp_path: Path, monk
     options = f"lowerdir={lower},upperdir={tmp_path}/upper,workdir={tmp_path}/work"
     with mounted(tmp_path / "merged", "overlay", options) as merged:
         monkeypatch.setattr(copyup, "LAYER", merged)
-        (record,) = measured(TABLE_COPYUP, merged, warmup=2, iters=5)
+        (record,) = measured(OVERLAYS, merged, warmup=2, iters=5)
         assert record.status == "ok", record.reason
         assert record.samples is not None and (record.samples.n, record.samples.warmup) == (1, 0)
         assert record.work is not None and (record.work.amount, record.work.unit) == (SIZE, "bytes")
-        (record,) = measured(TABLE_COPYUP, merged)
+        (record,) = measured(OVERLAYS, merged)
         assert record.status == "skipped"
         assert list(merged.iterdir()) == []
     assert (lower / str(SIZE)).exists()

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from tests.unit.doctor.machines import outcome
 from tests.unit.played_slurm import environment, play_cluster
-from tests.unit.test_k8s import SITE_SESSION, cluster, says
+from tests.unit.test_k8s import PLAYED_SITE, cluster, says
 from tests.unit.test_slurm import play, programs, site_file
 
 from collbench.cli import cli
@@ -44,7 +44,7 @@ NODES = [{"cpu": "7910m"}, {"cpu": "4", "nvidia.com/gpu": "2"}]
 
 
 def examined(folder: Path, more: str = "", **what: Any) -> Iterator[tuple[str, Finding]]:
-    (folder / "site.toml").write_text(f'[k8s]\nobjects = "mpijob"\n{more}{SITE_SESSION}')
+    (folder / "site.toml").write_text(f'[k8s]\nobjects = "mpijob"\n{more}{PLAYED_SITE}')
     says(folder / "played", **({"nodes": NODES} | what))
     return k8s_cluster(str(folder / "site.toml"))
 
