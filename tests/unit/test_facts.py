@@ -1,7 +1,8 @@
-"""What ranks and hosts are: cores, environment, clocks, priority; and limits of control groups, on made-up trees."""
+"""Facts of machines: processors, clocks' resolution, hashes of files."""
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shutil
 import subprocess
@@ -17,7 +18,7 @@ from tests.processes import LIMIT
 from collbench import backends
 from collbench.machine import facts, process
 from collbench.machine.cgroup import confinement, cpu_quota, memory_left, memory_limit, throttled_seconds
-from collbench.machine.facts import RankFacts
+from collbench.machine.facts import RankFacts, sha256_of
 
 
 @pytest.mark.parametrize(
@@ -288,3 +289,26 @@ def test_a_quota_in_the_first_hierarchy(tmp_path: Path, folder: str, quota: str,
         f"sys/fs/cgroup/{folder}/cpu.cfs_period_us": "100000",
     })  # fmt: skip
     assert cpu_quota(root) == cores
+
+
+# A file is hashed once by a process, and again when it has changed ----------------------------------------------------
+
+
+def test_a_file_is_read_once_until_it_changes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    digest, read = hashlib.file_digest, list[str]()
+
+    def counting(file: object, name: str) -> object:
+        read.append(name)
+        return digest(file, name)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(hashlib, "file_digest", counting)
+    file = tmp_path / "libx.so"
+    file.write_bytes(b"one")
+    assert [sha256_of(str(file)) for _ in range(3)] == [hashlib.sha256(b"one").hexdigest()] * 3
+    assert len(read) == 1
+    file.write_bytes(b"two")
+    os.utime(file, ns=(1, 1))
+    assert (sha256_of(str(file)), len(read)) == (hashlib.sha256(b"two").hexdigest(), 2)
+    file.unlink()
+    with pytest.raises(FileNotFoundError):
+        sha256_of(str(file))
