@@ -1,7 +1,8 @@
-"""The command line as a user meets it: help, and requests that cannot be carried out."""
+"""The command line as a user meets it: help, completion, and requests that cannot be carried out."""
 
 from __future__ import annotations
 
+import os
 import re
 import signal
 import subprocess
@@ -412,3 +413,37 @@ def test_a_long_word_of_a_message_is_cut(here: Here) -> None:
     answer = here("show", "x" * 3000)
     assert answer.code == 2
     assert len(answer.err) < 700
+
+
+# Shell completion -----------------------------------------------------------------------------------------------------
+
+
+def asked(*arguments: str, **env: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-m", "collbench", *arguments],
+        env=os.environ | env, capture_output=True, text=True, timeout=LIMIT, check=True,
+    )  # fmt: skip
+    return done.stdout
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_the_script_calls_back_collbench(shell: str) -> None:
+    script = asked("completion", shell)
+    assert f"_COLLBENCH_COMPLETE={shell}_complete" in script
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ("collbench all", {"allgather", "allreduce", "alltoall"}),
+        ("collbench do", {"doctor"}),
+        ("collbench bcast --thr", {"--thread-level"}),
+        ("collbench show --style n", {"nccl-tests"}),
+        ("collbench launch la", {"ladder"}),
+        ("collbench plan mine", {"mine"}),
+    ],
+)
+def test_tab_completes_commands_flags_and_choices(words: str, expected: set[str]) -> None:
+    position = str(len(words.split()) - 1)
+    answer = asked(_COLLBENCH_COMPLETE="bash_complete", COMP_WORDS=words, COMP_CWORD=position)
+    assert {line.partition(",")[2] for line in answer.splitlines()} == expected
