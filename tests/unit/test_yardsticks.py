@@ -1,8 +1,4 @@
-"""Yardsticks: found by their place, plausible where they can be read, and with a reason where they cannot.
-
-The file of their readings is written line by line, and read as strictly as records. How far they moved, and what the
-spread of launches costs, plans the next experiment.
-"""
+"""Yardsticks: what they read, when they are read around launches, and what is recorded and said of them."""
 
 from __future__ import annotations
 
@@ -12,9 +8,11 @@ import math
 import os
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,12 +21,18 @@ import numpy as np
 import pytest
 from tests.processes import LIMIT as LONGEST_WAIT
 from tests.unit.made_runs import made_manifest
+from tests.unit.made_worlds import Heard, carried_out, made
+from tests.unit.test_launch_campaign import PLAN, leave
 
 from collbench import yardsticks
 from collbench.analysis.bounds import Launches, in_order
 from collbench.analysis.estimate import FEWEST
 from collbench.analysis.planning import Movement, cost, movements
-from collbench.errors import RunReadError, RunWriteError
+from collbench.errors import EngineError, Interrupted, RunReadError, RunWriteError
+from collbench.launch.campaign import campaign_manifest, prepare, read_around, run_campaign
+from collbench.launch.cells import Launch, LaunchCell
+from collbench.launch.engines import fake
+from collbench.launch.engines.fake import FakeCommand, FakeEngineSession
 from collbench.schema.case import Where
 from collbench.schema.samples import pack
 from collbench.schema.store import (
@@ -40,7 +44,7 @@ from collbench.schema.store import (
     read_readings,
     read_run,
 )
-from collbench.yardsticks import LIMIT, RunYardstick, _yardsticks, copy, core_distance, core_speed
+from collbench.yardsticks import LIMIT, Readings, RunYardstick, _yardsticks, copy, core_distance, core_speed
 
 CORES = tuple(sorted(os.sched_getaffinity(0))[:2])
 #: In an image of another machine a core of this number does not exist either.
@@ -371,3 +375,116 @@ def test_a_quiet_machine_needs_as_many_as_there_must_be() -> None:
 def test_what_has_no_spread_or_no_difference_costs_nothing_that_is_known() -> None:
     assert cost([paired(0.1)], 0.02) is None
     assert cost([paired(0.1, 0.2)], 0.0) is None
+
+
+# Readings around launches, on worlds that are played ------------------------------------------------------------------
+
+GOOD = Readings({"core_distance": 100.0}, None)
+CELL = LaunchCell("openmpi", "single", "strict", 2, engine="fake")
+
+
+@pytest.fixture
+def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "tmp").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
+
+
+@pytest.fixture
+def taken(monkeypatch: pytest.MonkeyPatch) -> list[frozenset[int]]:
+    """The cores of every reading, which is good where there are any."""
+    cores: list[frozenset[int]] = []
+
+    def take(wanted: frozenset[int]) -> Readings:
+        cores.append(wanted)
+        return GOOD if wanted else Readings({"core_distance": None}, "elsewhere")
+
+    monkeypatch.setattr(yardsticks, "take", take)
+    return cores
+
+
+@pytest.mark.usefixtures("temporary")
+def test_a_reading_before_and_after_each_launch_on_the_cores_of_its_ranks(
+    tmp_path: Path, taken: list[frozenset[int]]
+) -> None:
+    heard = carried_out(made(tmp_path, "good"))
+    assert [(one.launch, one.sequence, one.moment) for one in heard.readings] == [
+        (0, 0, "before"), (0, 0, "after"), (1, 1, "before"), (1, 1, "after"),
+    ]  # fmt: skip
+    assert taken == [frozenset((0, 1))] * 4
+    assert {(one.cores, one.reason, tuple(one.values.items())) for one in heard.readings} == {
+        ("0-1", None, (("core_distance", 100.0),))
+    }
+    assert {one.cells for one in heard.readings} == {(record.case.where,) for record in heard.records}
+    times = [one.monotonic for one in heard.readings]
+    assert times == sorted(times)
+    assert all(one.wall > 1e9 for one in heard.readings)
+
+
+@pytest.mark.usefixtures("temporary")
+def test_a_launch_that_fails_has_both(tmp_path: Path, taken: list[frozenset[int]]) -> None:
+    heard = carried_out(made(tmp_path, "exit 3"))
+    assert {record.status for record in heard.records} == {"failed"}
+    assert [one.moment for one in heard.readings] == ["before", "after"] * 2
+
+
+@pytest.mark.usefixtures("temporary")
+def test_where_ranks_are_on_a_machine_that_is_not_this_one_there_is_a_reason(taken: list[frozenset[int]]) -> None:
+    heard = Heard()
+    run_campaign(prepare(PLAN, lambda: None, {"fake": FakeEngineSession(leave)}), heard, frozenset(), {}, lambda: None)
+    assert [(one.values, one.cores, one.reason) for one in heard.readings] == [
+        ({"core_distance": None}, "", "elsewhere")
+    ] * 4
+    assert taken == [frozenset()] * 4
+
+
+@pytest.mark.usefixtures("temporary")
+def test_an_engine_on_this_machine_is_read(monkeypatch: pytest.MonkeyPatch, taken: list[frozenset[int]]) -> None:
+    monkeypatch.setattr(fake, "ENGINE", replace(fake.ENGINE, local=True))
+    heard = Heard()
+    run_campaign(prepare(PLAN, lambda: None, {"fake": FakeEngineSession(leave)}), heard, frozenset(), {}, lambda: None)
+    assert set(taken) == {frozenset((0, 1))}
+
+
+@pytest.mark.usefixtures("temporary")
+def test_an_interrupted_launch_has_none_after_it(taken: list[frozenset[int]]) -> None:
+    def stop(command: FakeCommand) -> int:
+        raise Interrupted("told to stop")
+
+    heard = Heard()
+    with pytest.raises(Interrupted):
+        run_campaign(
+            prepare(PLAN, lambda: None, {"fake": FakeEngineSession(stop)}), heard, frozenset(), {}, lambda: None
+        )
+    assert [one.moment for one in heard.readings] == ["before"]
+
+
+@pytest.mark.usefixtures("temporary")
+def test_worlds_that_run_together_are_read_once(taken: list[frozenset[int]]) -> None:
+    heard = Heard()
+    other = replace(CELL, side="other")
+    with read_around(heard, (Launch(CELL, 4, 9), Launch(other, 4, 10)), frozenset((2, 3))):
+        assert [one.moment for one in heard.readings] == ["before"]
+    assert [(one.launch, one.sequence, one.cores) for one in heard.readings] == [(4, 9, "2-3")] * 2
+    assert [where.side for where in heard.readings[0].cells] == [None, "other"]
+
+
+@pytest.mark.usefixtures("temporary")
+def test_what_ends_inside_is_not_hidden(taken: list[frozenset[int]]) -> None:
+    with pytest.raises(EngineError), read_around(Heard(), (Launch(CELL, 0, 0),), frozenset((0,))):
+        raise EngineError("gone")
+
+
+@pytest.mark.usefixtures("temporary")
+def test_yardsticks_are_fixed_in_the_manifest() -> None:
+    experiment = campaign_manifest(prepare(PLAN, lambda: None, {"fake": FakeEngineSession(leave)}), ()).experiment
+    assert experiment is not None
+    assert experiment.yardsticks == yardsticks.resolutions()
+    assert msgspec.json.decode(msgspec.json.encode(experiment))["yardsticks"] == yardsticks.resolutions()
+
+
+@pytest.mark.usefixtures("temporary")
+def test_the_driver_stays_on_its_cores(tmp_path: Path) -> None:
+    before = os.sched_getaffinity(0)
+    heard = carried_out(made(tmp_path, "good"))
+    assert os.sched_getaffinity(0) == before
+    assert heard.readings and all(one.values.keys() == set(yardsticks.names()) for one in heard.readings)
