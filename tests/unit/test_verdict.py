@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +17,11 @@ from collbench.analysis.compare import MARGIN, Comparison, compare
 from collbench.analysis.compare import compare as compared
 from collbench.analysis.estimate import centre, ratio_in_blocks, ratio_of_sides
 from collbench.analysis.factors import find_factor
-from collbench.analysis.pairs import within
+from collbench.analysis.pairs import across, within
 from collbench.analysis.planning import hidden_by_clock
 from collbench.analysis.runs import observe
 from collbench.report.tables import Table
-from collbench.report.verdict import MOST_ROWS, tables
+from collbench.report.verdict import MOST_ROWS, sentence, tables
 from collbench.schema.case import Case
 from collbench.units import format_size
 
@@ -70,6 +71,30 @@ def test_each_size_has_its_verdict_and_the_first_line_is_the_answer(compare: Col
     }  # fmt: skip
     first, *_ = compare(run, "--by", "policy").out.splitlines()
     assert first == document(compare, run)["answer"]
+
+
+#: Of the run's sizes those that an answer is of.
+MIXES: dict[str, tuple[int, ...]] = {
+    "every verdict": (8, 64, 512, 4096, 32768, 65536), "slower": (8, 64), "faster": (512,), "same": (4096,),
+    "unclear": (32768,), "slower, same": (8, 4096), "same, unclear": (4096, 32768), "not compared": (65536,),
+}  # fmt: skip
+
+
+def test_the_answer_of_each_mix_of_verdicts(golden: Callable[[str, str], None], run: Path, tmp_path: Path) -> None:
+    comparisons = compared(within(observe(run), find_factor("policy"), frozenset()))
+    lines = {
+        name: sentence([one for one in comparisons if one.pair.base.case["size"] in sizes], MARGIN)
+        for name, sizes in MIXES.items()
+    }
+    host, multi = sides("a", 8)
+    few = observe(write_run(tmp_path / "few", {host: spread(US, 4), multi: spread(US, 4)}))
+    lines["too few launches"] = sentence(compared(within(few, find_factor("policy"), frozenset())), MARGIN)
+    for name, factor in (("slower", 1.5), ("same", 1.0)):
+        runs = [observe(write_run(tmp_path / f"{name}{n}", {host: spread(US * by, 10, 0.001)}))
+                for n, by in enumerate((1.0, factor))]  # fmt: skip
+        lines[f"of two runs, {name}"] = sentence(compared(across(*runs, None, frozenset())), MARGIN)
+    text = "".join(f"{name}: {answer}\n" for name, answer in lines.items())
+    golden("compare-answers.txt", text.replace(f"{tmp_path}/", ""))
 
 
 def test_what_is_open_is_said_once_with_what_would_tell(compare: Collbench, run: Path) -> None:
