@@ -529,9 +529,7 @@ def test_what_was_made_of_a_world_is_removed_where_the_rest_cannot_be_made(
     grants = frozenset({SEALED}) if sealed else frozenset()
     stack = Stack(launchers.get("mpich", "mpich"), "sha256:1", grants=grants)
     with made_engine(tmp_path, answer) as made:
-        session = engines.get("docker").connect(
-            msgspec.structs.replace(HOST_PLAN, docker_host=made.host), lambda: None
-        )
+        session = engines.get("docker").connect(msgspec.structs.replace(HOST_PLAN, docker_host=made.host), lambda: None)
         world = WorldSpec(session.run, "cb1-0", "boot/1/2", cell, place(MACHINE, cell, HOST_PLAN), stack,
                           folders_in(tmp_path), (1000, 1000))  # fmt: skip
         with pytest.raises(EngineError, match="no space left"), session.open(world):

@@ -90,9 +90,9 @@ def test_the_answer_of_each_mix_of_verdicts(golden: Callable[[str, str], None], 
     few = observe(write_run(tmp_path / "few", {host: spread(US, 4), multi: spread(US, 4)}))
     lines["too few launches"] = sentence(compared(within(few, find_factor("policy"), frozenset())), MARGIN)
     for name, factor in (("slower", 1.5), ("same", 1.0)):
-        runs = [observe(write_run(tmp_path / f"{name}{n}", {host: spread(US * by, 10, 0.001)}))
-                for n, by in enumerate((1.0, factor))]  # fmt: skip
-        lines[f"of two runs, {name}"] = sentence(compared(across(*runs, None, frozenset())), MARGIN)
+        before, after = (observe(write_run(tmp_path / f"{name}{n}", {host: spread(US * by, 10, 0.001)}))
+                for n, by in enumerate((1.0, factor)))  # fmt: skip
+        lines[f"of two runs, {name}"] = sentence(compared(across(before, after, None, frozenset())), MARGIN)
     text = "".join(f"{name}: {answer}\n" for name, answer in lines.items())
     golden("compare-answers.txt", text.replace(f"{tmp_path}/", ""))
 
