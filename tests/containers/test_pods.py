@@ -153,7 +153,7 @@ def mpi_job(library: str, folder: Path, ranks: int, policy: str) -> Object:
     (cell,) = done.cells
     stack = Stack(launcher_of(library, {}, plan), "")
     world = WorldSpec("cb", "cb-0", "", cell, done.placements[cell], stack, folders_in(Path("x")), (0, 0))
-    config, job = manifests(Launchable(world, site, msgspec.json.encode(inner_plan(plan, cell)).decode()))
+    config, job = manifests(Launchable(world, site, msgspec.json.encode(inner_plan(plan, cell).document).decode()))
     (folder / "plan").mkdir()
     (folder / "plan/plan.json").write_text(config["data"]["plan.json"])
     return job
