@@ -365,20 +365,8 @@ def test_every_case_of_torch_nccl(mpirun: Command, torchrun: object, tmp_path: P
 @pytest.mark.torch
 def test_torch_nccl_streams(mpirun: Command, torchrun: object) -> None:
     arguments = (
-        "allreduce",
-        "--backend",
-        "torch-nccl",
-        "-z",
-        "0",
-        "-b",
-        "64",
-        "-e",
-        "64",
-        "-n",
-        "4",
-        "--gate",
-        "barrier",
-    )
+        "allreduce", "--backend", "torch-nccl", "-z", "0", "-b", "64", "-e", "64", "-n", "4", "--gate", "barrier",
+    )  # fmt: skip
     record = one(finish(mpirun(2, *arguments, "--style", "json", program=TORCH)))
     assert (record["status"], record["cadence"], record["burst"]) == ("ok", "streaming", 20)
     assert record["device"]["p50"] > 0
@@ -389,20 +377,9 @@ def test_torch_nccl_streams(mpirun: Command, torchrun: object) -> None:
 @pytest.mark.torch
 def test_torch_nccl_with_a_server_and_one_gpu(mpirun: Command, torchrun: object) -> None:
     arguments = (
-        "ps_bcast",
-        "--backend",
-        "torch-nccl",
-        "-b",
-        "64",
-        "-e",
-        "64",
-        "-n",
-        "4",
-        "--gate",
-        "barrier",
-        "--style",
+        "ps_bcast", "--backend", "torch-nccl", "-b", "64", "-e", "64", "-n", "4", "--gate", "barrier", "--style",
         "json",
-    )
+    )  # fmt: skip
     record = one(finish(mpirun(2, *arguments, program=TORCH), env={"DOUBLE_GPUS": "1"}))
     assert record["status"] == "ok"
     assert record["ranks"]["gpu"] == [None, "GPU-0"]

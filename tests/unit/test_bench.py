@@ -80,16 +80,21 @@ def test_a_program_that_is_not_there_is_a_failed_launch() -> None:
         bench("installation").run(("/no/such/mpirun",), 60.0, {})
 
 
-def test_sigterm_ends_a_program_with_what_it_started(tmp_path: Path) -> None:
-    argv = (sys.executable, "-c", MEASURES, PARENT + WAITS, str(tmp_path / "child"))
+def end_by_sigterm(argv: tuple[str, ...], file: Path) -> None:
+    """Once its child is named in the file: the program ends by the signal, and takes the child along."""
     process = subprocess.Popen(argv, cwd=BENCH)
     try:
-        child = child_in(tmp_path / "child")
+        child = child_in(file)
         process.send_signal(signal.SIGTERM)
         assert process.wait(timeout=30) == 128 + signal.SIGTERM
         assert not alive(child)
     finally:
         process.kill()
+
+
+def test_sigterm_ends_a_program_with_what_it_started(tmp_path: Path) -> None:
+    argv = (sys.executable, "-c", MEASURES, PARENT + WAITS, str(tmp_path / "child"))
+    end_by_sigterm(argv, tmp_path / "child")
 
 
 STARTING = (
@@ -219,14 +224,7 @@ def test_sigterm_ends_a_session_and_keeps_what_it_has(tmp_path: Path) -> None:
     work, out = tmp_path / "work", tmp_path / "out"
     out.mkdir()
     argv = (sys.executable, "-c", SESSION, str(work), str(out), PARENT + WAITS, str(tmp_path / "child"))
-    process = subprocess.Popen(argv, cwd=BENCH)
-    try:
-        child = child_in(tmp_path / "child")
-        process.send_signal(signal.SIGTERM)
-        assert process.wait(timeout=30) == 128 + signal.SIGTERM
-        assert not alive(child)
-    finally:
-        process.kill()
+    end_by_sigterm(argv, tmp_path / "child")
     assert (out / "steps.txt").read_text().startswith("ok    first")
     with tarfile.open(out / "all.tar.gz") as packed:
         first = packed.extractfile("log/first.txt")
@@ -240,20 +238,8 @@ def test_sigterm_ends_a_session_and_keeps_what_it_has(tmp_path: Path) -> None:
 def record() -> dict[str, Any]:
     """A record as `--style json` prints it."""
     arguments = [
-        "allreduce",
-        "--backend",
-        "fake",
-        "--driver",
-        "python",
-        "-b",
-        "8",
-        "-e",
-        "8",
-        "-n",
-        "6",
-        "--style",
-        "json",
-    ]
+        "allreduce", "--backend", "fake", "--driver", "python", "-b", "8", "-e", "8", "-n", "6", "--style", "json",
+    ]  # fmt: skip
     done = CliRunner().invoke(cli, arguments)
     assert done.exit_code == 0, done.output
     (record,) = json.loads(done.stdout)["records"]

@@ -83,18 +83,8 @@ def test_of_the_environment_only_what_changes_a_measurement_is_kept() -> None:
 
 
 SECRET = (
-    "PASSPHRASE",
-    "TOKEN",
-    "API_KEY",
-    "MY_PWD",
-    "pwd",
-    "BEARER",
-    "cookie",
-    "SESSION",
-    "PIN",
-    "LICENSE",
-    "authority",
-)
+    "PASSPHRASE", "TOKEN", "API_KEY", "MY_PWD", "pwd", "BEARER", "cookie", "SESSION", "PIN", "LICENSE", "authority",
+)  # fmt: skip
 WORDS = st.lists(st.sampled_from(("x", "mca", "RNDV", "spinning", "opinion", "sessions2")), max_size=3)
 
 

@@ -116,7 +116,7 @@ class Operation:
     observe: Callable[[Callable[[], object]], Seen] | None = None
 
 
-#: Whole numbers of a rank, of which ranks form extremes and sums: int64, and above -2**63.
+#: Whole numbers of a rank, of which ranks form minima, maxima and sums: int64, and above -2**63.
 Numbers = Sequence[int] | NDArray[np.int64]
 
 
