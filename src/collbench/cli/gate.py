@@ -226,8 +226,8 @@ def plan_for_gate(
     """The launch plan that PLAN names; one for a single world becomes one of ranks on the host.
 
     Where its timing gate is `auto`, it becomes `barrier`: launches that fall back to it, and others that do not,
-    could not be compared. `crowded`: there may be more ranks than cores in a single world. What no plan says but flags
-    is as in the gate that was `begun_plan`.
+    could not be compared. `crowded`: there may be more ranks than cores in a single world. What only flags say is taken
+    from `begun_plan`, that of the gate which goes on.
 
     Raises:
         PlanError, RequestError: it cannot be read, has sides of its own, or there are more ranks than cores.

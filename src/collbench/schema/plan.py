@@ -359,7 +359,7 @@ class Plan(WorldKeys, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     @property
     def chosen(self) -> Chosen:
-        """Which cases are executed; of a plan of a user all."""
+        """Which cases are executed: all, unless a launch wrote the plan for some."""
         return Chosen(frozenset(self.only), frozenset(self.brief))
 
 
