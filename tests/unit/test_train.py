@@ -31,7 +31,8 @@ from collbench.workloads.host.files import kind_of
 from collbench.workloads.program import threads_of
 
 TRAIN = workloads.get("train")
-PRINTED = {"first": 4_000_000_000, "ns": [3_000_000, 2_000_000], "nonfinite": 0, "loss": 2.302585092994,
+PRINTED = {"ns": {"batch": [3_000_000, 2_000_000], "first": [4_000_000_000]}, "slices": None,
+           "nonfinite": 0, "loss": 2.302585092994,
            "notes": ["torch 2.13.0, AVX512, 1 thread", "data: made-up 8 x 784, sha256 ab"]}  # fmt: skip
 
 
@@ -74,6 +75,7 @@ def test_what_it_prints_becomes_samples_a_check_and_notes() -> None:
     case, output = case_of("train"), json.dumps(PRINTED)
     assert TRAIN.parse(output) == {"batch": [0.003, 0.002], "first": [4.0]}
     assert (TRAIN.verify(case, output), TRAIN.repeatable(case, output)) == (0, {"loss": 2.30259})
+    assert TRAIN.slices(output) is None
     assert TRAIN.notes(output) == tuple(PRINTED["notes"])  # type: ignore[arg-type]
     assert TRAIN.verify(case, json.dumps(PRINTED | {"nonfinite": 2, "loss": float("nan")})) == 2
 

@@ -34,6 +34,7 @@ from collbench.schema.case import Gate
 from collbench.schema.world import LONGEST_ORDER, VARIABLE, Order, Report, SliceRule
 from collbench.timing.call import Signals
 from collbench.timing.loop import GateSetting, Stamps
+from collbench.workloads import protocol
 
 
 class Watched:
@@ -555,9 +556,6 @@ def test_a_training_in_turns_forgets_what_came_before_it_began_again(
     driver: Driver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its samples, and what was seen of its cores; each slice begins with a sample that does not count."""
-    pytest.importorskip("torch")
-    from collbench.workloads.dl import ddp
-
     numbers, looked = iter(range(1, 100)), list[float]()
 
     def look() -> Waited:
@@ -568,13 +566,13 @@ def test_a_training_in_turns_forgets_what_came_before_it_began_again(
         return {"step": [next(numbers) for _ in range(times)]}
 
     monkeypatch.setenv(VARIABLE, str(driver.folder))
-    monkeypatch.setattr(ddp, "_over_ranks", lambda values, how, world: np.asarray(values))
-    monkeypatch.setattr(ddp, "ContentionMeter", lambda: ContentionMeter(look=look))
+    monkeypatch.setattr(protocol, "ContentionMeter", lambda: ContentionMeter(look=look))
     one, again = a_slice(operations=2), a_slice(operations=2, anew=True)
     thread = driver.leads((again, one, again, one, END))
-    world: Any = SimpleNamespace(rank=0, device="cpu")
-    taken, added = ddp.sampled_in_turns(take, 4, world) or ({}, None)
+    taken, added = protocol.sampled_in_turns(take, 4, protocol.Ranks(), lambda: {"epoch": [7]}) or ({}, None)
     thread.join()
-    assert taken == {"step": [8, 9, 11, 12]}
-    assert added is not None and added.added.stalled == 2.0
-    assert [report.measures for report in driver.heard[1:]] == [{"step": s * 1e-9} for s in (2.5, 5.5, 8.5, 11.5)]
+    assert taken == {"step": [8, 9, 11, 12], "epoch": [7]}
+    assert added is not None and added.added.stalled == 3.0
+    measures = [report.measures for report in driver.heard[1:]]
+    assert [of.pop("step") * 1e9 for of in measures] == pytest.approx([2.5, 5.5, 8.5, 11.5])
+    assert measures == [{"epoch": 7e-9}, {}] * 2

@@ -310,7 +310,7 @@ def why_alone(expanded: ExpandedPlan, cell: LaunchCell) -> Alone | None:
         (bool(placement.gpus) or expanded.plan.device == "gpu", "gpus"),
         (
             not all(
-                isinstance(case, CollectiveCase) or workloads.get(case.case.workload).takes_turns
+                isinstance(case, CollectiveCase) or workloads.get(case.case.workload).takes_turns(case.case)
                 for case in expanded.cases[cell]
             ),
             "programs",

@@ -106,7 +106,7 @@ class ProgramRun:
     def _execute(self, times: int) -> None:
         """One execution, which takes so many samples of every measure; if distributed, on all ranks at once."""
         variables = self.peers.variables() if self.program.distributed else {}
-        if self.turns is not None and self.program.takes_turns:
+        if self.turns is not None and self.program.takes_turns(self.case.case):
             variables |= {VARIABLE: str(self.turns)}
         self.peers.agreed(lambda: self._execute_here(times, variables))
 

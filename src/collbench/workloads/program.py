@@ -83,8 +83,8 @@ class Program:
     step that ends with exit code 77 skips the case, with the last line of its standard error as the reason.
     `repeatable(case, output)` are those figures that must come out equal wherever the same software runs the case.
 
-    One that `takes_turns` lets its world measure in turns with others (dl/ddp.py); `slices(output)` is what was
-    added on its cores while it measured, less what it used itself (None: it measured alone).
+    One that `takes_turns(case)` lets its world measure in turns with others (protocol.py); `slices(output)` is what
+    was added on its cores while it measured, less what it used itself (None: it measured alone).
     A `distributed` program is started once on every rank of the world, with the same command, and finds the others by
     torch.distributed's variables (RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, MASTER_PORT). Each rank reads the output
     of its own process; a sample is the largest time over the ranks. `memory(case)` is then that of all ranks, whose
@@ -124,7 +124,7 @@ class Program:
     alternatives: Alternatives | None = None
     repeated: bool = False
     distributed: bool = False
-    takes_turns: bool = False
+    takes_turns: Callable[[Case], bool] = lambda case: False
     slices: Callable[[str], Stretch | None] = lambda output: None
     servers: str = ""
     elapsed: Callable[[Case, str], float | None] = lambda case, output: None

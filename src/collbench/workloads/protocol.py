@@ -1,14 +1,22 @@
-"""What passes between a workload and its program where both are ours: the command, its JSON, and how it ends."""
+"""What passes between a workload and its program where both are ours: the command, its JSON, turns, and how it ends."""
 
 from __future__ import annotations
 
 import json
+import os
 import re
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from statistics import fmean
 from typing import TYPE_CHECKING, Any, NoReturn
 
+import msgspec
+
+from collbench.machine.driver_link import DriverLink
+from collbench.machine.facts import ContentionMeter, Stretch
 from collbench.schema.case import Case
+from collbench.schema.world import VARIABLE, Report
 from collbench.workloads.program import Program
 
 if TYPE_CHECKING:
@@ -67,6 +75,11 @@ def arguments_of(doc: str | None, workloads: Mapping[str, Program]) -> argparse.
 def times(output: str) -> dict[str, list[float]]:
     """Seconds of each measure, of which `ns` has nanoseconds."""
     return {measure: [ns * 1e-9 for ns in taken] for measure, taken in json.loads(output)["ns"].items()}
+
+
+def slices(output: str) -> Stretch | None:
+    """What was added on its cores while it measured in turns; None: it measured alone."""
+    return msgspec.convert(json.loads(output)["slices"], Stretch | None)
 
 
 def wrong(case: Case, output: str) -> int:
@@ -133,3 +146,71 @@ def end(code: int, text: str) -> NoReturn:
     """The last line on standard error is the reason."""
     sys.stderr.write(f"{text}\n")
     sys.exit(code)
+
+
+# Turns ---------------------------------------------------------------------------------------------------------------
+
+
+class Ranks:
+    """The ranks of a world that takes turns; of this class a single one."""
+
+    @property
+    def rank(self) -> int:
+        return 0
+
+    def total(self, value: float) -> float:
+        """Over all ranks."""
+        return value
+
+    def slowest(self, values: Sequence[int]) -> Sequence[float]:
+        """The largest of all ranks, of each."""
+        return values
+
+
+#: Takes so many samples of each measure, in ns.
+Take = Callable[[int], Mapping[str, list[int]]]
+
+
+def sampled_in_turns(
+    take: Take, times: int, ranks: Ranks, first: Callable[[], Mapping[str, list[int]]] = dict
+) -> tuple[dict[str, list[int]], Stretch] | None:
+    """Nanoseconds of `times` samples of each measure, in slices as they are ordered, and what was added in these.
+
+    None: take them alone. `first` takes what is taken once, at the begin of the first slice; called again, it returns
+    the same. Each slice begins with one sample that does not count.
+
+    Raises:
+        RuntimeError: the driver is gone.
+    """
+    folder = os.environ.get(VARIABLE)
+    if folder is None:
+        return None
+    link = DriverLink(Path(folder), ranks.rank)
+    taken, meter = dict[str, list[int]](), ContentionMeter()
+    report = Report(at="ready", samples=times)
+    try:
+        while True:
+            report = msgspec.structs.replace(report, asleep=ranks.total(link.asleep), slept=link.slept)
+            link.report(report)
+            order = link.sleep()
+            if order.act != "slice":
+                return (taken, meter.passed) if order.act == "end" else None
+            new = dict[str, list[int]]()
+            if order.anew:
+                taken = {}
+                meter.reset()
+                meter.start()
+                new |= first()
+                meter.stop()
+            take(1)
+            meter.start()
+            new |= take(order.operations)
+            meter.stop()
+            for name, samples in new.items():
+                taken.setdefault(name, []).extend(samples)
+            means = {name: fmean(ranks.slowest(samples)) * 1e-9 for name, samples in new.items()}
+            report = Report(at="slice", n=order.operations, measures=means)
+    except EOFError as error:
+        raise RuntimeError("the driver of this launch is gone") from error
+    finally:
+        link.close()

@@ -296,7 +296,7 @@ class Idx(Files):
         pixels, of_pixels = _values(IMAGES, (28, 28))
         classes, of_classes = _values(LABELS, ())
         if len(pixels) != len(classes):
-            raise BadData(f"{IMAGES} has {len(pixels)} images, and {LABELS} {len(classes)} labels")
+            raise BadData(f"{shown(IMAGES)} has {len(pixels)} images, and {LABELS} {len(classes)} labels")
         hashes = {IMAGES: of_pixels, LABELS: of_classes}
         label = "MNIST" if hashes == MNIST else "images in MNIST's format"
         return Examples(images(pixels.reshape(-1, 784), classes, shown(LABELS)), label, hashes)

@@ -16,9 +16,8 @@ import math
 import os
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping
-from pathlib import Path
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, cast
 
 import msgspec
 import torch
@@ -26,14 +25,20 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.nn.parallel import DistributedDataParallel
 
-from collbench.machine.driver_link import DriverLink
-from collbench.machine.facts import ContentionMeter, Stretch
-from collbench.schema.world import VARIABLE, Report
 from collbench.units import counted
 from collbench.workloads.dl.networks import NETWORKS, Network
 from collbench.workloads.dl.suite import DDP
 from collbench.workloads.program import threads_of_rank
-from collbench.workloads.protocol import SKIPPED, Unusable, arguments, end, lacking_memory, refuse_without_gpu
+from collbench.workloads.protocol import (
+    SKIPPED,
+    Ranks,
+    Unusable,
+    arguments,
+    end,
+    lacking_memory,
+    refuse_without_gpu,
+    sampled_in_turns,
+)
 
 #: The network begins with the same parameters everywhere, and each rank has examples of its own.
 SEED = 2017
@@ -59,7 +64,7 @@ def _gpu() -> int:
     return int(os.environ["LOCAL_RANK"]) if known > 1 else 0
 
 
-class TorchRanks:
+class TorchRanks(Ranks):
     """The ranks of torch's default process group, on one kind of device. Entered to join them."""
 
     def __init__(self, device: str, threads: int) -> None:
@@ -90,6 +95,19 @@ class TorchRanks:
         """`torch 2.13.0+cpu, gloo, 1 thread a rank`."""
         threads = counted(torch.get_num_threads(), "thread")
         return f"torch {torch.__version__}, {LIBRARIES[self.device.type]}, {threads} a rank"
+
+    def total(self, value: float) -> float:
+        """Over all ranks."""
+        return self._over_ranks([value], dist.ReduceOp.SUM)[0]
+
+    def slowest(self, values: Sequence[int]) -> Sequence[float]:
+        """The largest of all ranks, of each."""
+        return self._over_ranks(values, dist.ReduceOp.MAX)
+
+    def _over_ranks(self, values: Sequence[float], how: dist.ReduceOp.RedOpType) -> list[float]:
+        tensor = torch.tensor(values, dtype=torch.float64, device=self.device)
+        dist.all_reduce(tensor, how)
+        return cast("list[float]", tensor.tolist())
 
     def wait(self) -> None:
         """Until the device has done what it was given."""
@@ -166,57 +184,6 @@ class Replica:
         done = torch.futures.Future[Tensor](devices=[gradients.device] if gradients.is_cuda else None)
         done.set_result(gradients)
         return done
-
-
-#: Takes so many samples of each measure, in ns.
-Take = Callable[[int], Mapping[str, list[int]]]
-
-
-def sampled_in_turns(take: Take, times: int, world: TorchRanks) -> tuple[dict[str, list[int]], Stretch] | None:
-    """Nanoseconds of `times` samples of each measure, in slices as they are ordered, and what was added in these.
-
-    None: take them alone.
-
-    Each slice begins with one sample that does not count.
-
-    Raises:
-        RuntimeError: the driver is gone.
-    """
-    folder = os.environ.get(VARIABLE)
-    if folder is None:
-        return None
-    link = DriverLink(Path(folder), world.rank)
-    taken, meter = dict[str, list[int]](), ContentionMeter()
-    report = Report(at="ready", samples=times)
-    try:
-        while True:
-            asleep = float(_over_ranks([link.asleep], dist.ReduceOp.SUM, world)[0])
-            link.report(msgspec.structs.replace(report, asleep=asleep, slept=link.slept))
-            order = link.sleep()
-            if order.act != "slice":
-                return (taken, meter.passed) if order.act == "end" else None
-            if order.anew:
-                taken = {}
-                meter.reset()
-            take(1)
-            meter.start()
-            new = take(order.operations)
-            meter.stop()
-            for name, samples in new.items():
-                taken.setdefault(name, []).extend(samples)
-            slowest = {name: _over_ranks(list(map(float, ns)), dist.ReduceOp.MAX, world) for name, ns in new.items()}
-            means = {name: float(ns.mean()) * 1e-9 for name, ns in slowest.items()}
-            report = Report(at="slice", n=order.operations, measures=means)
-    except EOFError as error:
-        raise RuntimeError("the driver of this launch is gone") from error
-    finally:
-        link.close()
-
-
-def _over_ranks(values: list[float], how: dist.ReduceOp.RedOpType, world: TorchRanks) -> torch.Tensor:
-    tensor = torch.tensor(values, dtype=torch.float64, device=world.device)
-    dist.all_reduce(tensor, how)
-    return tensor
 
 
 #: Steps before the first sample. After the first one DDP makes its buckets anew, in the order of the gradients.

@@ -17,9 +17,6 @@ import json
 from collections.abc import Mapping, Sequence
 from math import prod
 
-import msgspec
-
-from collbench.machine.facts import Stretch
 from collbench.schema.axes import Axis
 from collbench.schema.case import Case
 from collbench.units import counted
@@ -27,7 +24,7 @@ from collbench.workloads.dl.datasets import FILE, SOURCES
 from collbench.workloads.dl.networks import NETWORKS, Network
 from collbench.workloads.host.files import cached
 from collbench.workloads.program import ALL_CORES, Measure, Program, SideCommand, parameter, threads_of
-from collbench.workloads.protocol import compared, loss, notes, started, times
+from collbench.workloads.protocol import compared, loss, notes, slices, started, times
 from collbench.workloads.software import Alternatives, Torch
 
 #: Core seconds until a process has imported torch, and what is imported with the first optimizer; seen on a core of an
@@ -93,11 +90,6 @@ def _train_argv(case: Case, times: int) -> Sequence[str]:
     )  # fmt: skip
 
 
-def _train_parse(output: str) -> Mapping[str, Sequence[float]]:
-    result = json.loads(output)
-    return {"batch": [ns * 1e-9 for ns in result["ns"]], "first": [result["first"] * 1e-9]}
-
-
 TRAIN = Program(
     name="train", suite="dl", title="training",
     summary="train a network by torch: seconds a batch, and the first epoch with what it loads",
@@ -105,13 +97,14 @@ TRAIN = Program(
         Measure("batch", lambda case: 1, "batches", shown="time"),
         Measure("first", epoch, "batches", shown="time", once=True),
     ),
-    argv=_train_argv, parse=_train_parse, verify=lambda case, output: int(json.loads(output)["nonfinite"]),
+    argv=_train_argv, parse=times, verify=lambda case, output: int(json.loads(output)["nonfinite"]),
     repeatable=loss, notes=notes, files=True,
     prepare=lambda case: (SideCommand(started(
         "dl.datasets", network=case["network"], data=case["data"], examples=epoch(case) * batch(case)
     )),),
     before=lambda case: (cached(case["cache"], FILE),),
     refuses=_train_refuses, memory=_train_memory, computes=_train_computes,
+    takes_turns=lambda case: case["loaders"] == 0, slices=slices,  # processes that load go on while others measure
     software=(Torch(),), alternatives=Alternatives("data", SOURCES),
     axes=(
         _networks(),
@@ -166,8 +159,7 @@ DDP = Program(
     parse=times, verify=_ddp_verify, repeatable=loss, notes=notes,
     messages=lambda case, output: [int(size) for size in json.loads(output)["messages"]],
     memory=lambda case: int(case["ranks"]) * network(case).memory(_COPIES, batch(case), case["device"]),
-    computes=_ddp_computes, distributed=True, takes_turns=True,
-    slices=lambda output: msgspec.convert(json.loads(output)["slices"], Stretch | None),
+    computes=_ddp_computes, distributed=True, takes_turns=lambda case: True, slices=slices,
     software=(Torch(),),
     axes=(
         _networks(),

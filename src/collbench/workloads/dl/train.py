@@ -1,13 +1,15 @@
 """`python -m collbench.workloads.dl.train --network NAME --batch N ...`: train a network by torch.
 
-The examples are those of `datasets` in the current folder, read by torch's DataLoader. Prints JSON: `first`, the time
-of the first epoch with everything that it loads, and `ns`, those of batches after it; `nonfinite`, how many losses are
-no finite numbers; `loss`, that of step `--steps`; and `notes`. A GPU that is not there ends it with exit code 77.
+The examples are those of `datasets` in the current folder, read by torch's DataLoader. Prints JSON: `ns`, by measure
+the time of the `first` epoch with everything that it loads, and those of each `batch` after it; `slices`, what was
+added on its cores while it measured in turns, else null; `nonfinite`, how many losses are no finite numbers; `loss`,
+that of step `--steps`; and `notes`. A GPU that is not there ends it with exit code 77.
 """
 
 from __future__ import annotations
 
 import argparse
+import functools
 import itertools
 import json
 import math
@@ -16,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import torch
 
@@ -23,7 +26,7 @@ from collbench.units import counted
 from collbench.workloads.dl.datasets import ABOUT, FILE, About
 from collbench.workloads.dl.networks import NETWORKS, Network
 from collbench.workloads.dl.suite import TRAIN
-from collbench.workloads.protocol import arguments, printed, refuse_without_gpu
+from collbench.workloads.protocol import Ranks, arguments, printed, refuse_without_gpu, sampled_in_turns
 
 #: Of the parameters.
 SEED = 2017
@@ -90,17 +93,25 @@ def run(flags: argparse.Namespace) -> dict[str, Any]:
     torch.set_num_threads(flags.threads)
     network, about = NETWORKS[flags.network], About(**json.loads(Path(ABOUT).read_text(encoding="utf-8")))
     training = Training(network, flags.device)
-    began = time.perf_counter_ns()
     data_loader: Any = torch.utils.data.DataLoader
     loader = data_loader(  # whole batches, in their order; workers live on from epoch to epoch
         Batches(network, about, flags.batch), batch_size=None, num_workers=flags.loaders,
         persistent_workers=flags.loaders > 0,
     )  # fmt: skip
-    for batch in loader:
-        training.step(batch)
-    first = time.perf_counter_ns() - began
     later = itertools.chain.from_iterable(itertools.repeat(loader))
-    times = [training.step(batch) for batch in itertools.islice(later, flags.times)]
+
+    @functools.cache  # a case that begins again has no second first epoch
+    def first() -> dict[str, list[int]]:
+        began = time.perf_counter_ns()
+        for batch in loader:
+            training.step(batch)
+        return {"first": [time.perf_counter_ns() - began]}
+
+    def batches(times: int) -> dict[str, list[int]]:
+        return {"batch": [training.step(batch) for batch in itertools.islice(later, times)]}
+
+    in_turns = sampled_in_turns(batches, flags.times, Ranks(), first)
+    taken, slices = in_turns or (first() | batches(flags.times), None)
     for batch in itertools.islice(later, max(flags.steps - len(training.losses), 0)):
         training.step(batch)
     losses = training.losses
@@ -108,8 +119,8 @@ def run(flags: argparse.Namespace) -> dict[str, Any]:
     threads = counted(torch.get_num_threads(), "thread")
     software = f"torch {torch.__version__}, {gpu}{torch.backends.cpu.get_cpu_capability()}, {threads}"
     return {
-        "first": first,
-        "ns": times,
+        "ns": taken,
+        "slices": msgspec.to_builtins(slices),
         "nonfinite": sum(not math.isfinite(loss) for loss in losses),
         "loss": losses[flags.steps - 1],
         "notes": [f"{software}, batches of {flags.batch}", f"data: {about.label}, sha256 {about.sha256}"],
