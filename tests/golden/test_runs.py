@@ -47,12 +47,16 @@ COMMANDS = {
     "compare-choi2021-cpu.txt": "compare results/choi2021-cpu --by policy --style csv",
     "compare-choi2021-cpu-image.txt": "compare results/choi2021-cpu --by image --style csv",
     "advise-choi2021-cpu.txt": "advise results/choi2021-cpu --style csv",
-    "show-duet.txt": "show results/duet",
-    "compare-duet.txt": "compare results/duet --by policy",
-    "advise-duet.txt": "advise results/duet",
     "show-one-container.txt": "show results/one-container",
-    "compare-one-container.txt": "compare results/one-container --by policy --style csv",
-    "advise-one-container.txt": "advise results/one-container --style csv",
+    "compare-one-container.txt": "compare results/one-container --by policy",
+    "advise-one-container.txt": "advise results/one-container",
+    "show-one-container-in-blocks.txt": "show tests/data/runs/one-container-in-blocks",
+    "compare-one-container-in-blocks.txt":
+        "compare tests/data/runs/one-container-in-blocks --by policy --style csv",
+    "advise-one-container-in-blocks.txt": "advise tests/data/runs/one-container-in-blocks --style csv",
+    "show-ladder-in-blocks.txt": "show tests/data/runs/ladder-in-blocks",
+    "compare-ladder-in-blocks.txt": "compare tests/data/runs/ladder-in-blocks --by policy --style csv",
+    "advise-ladder-in-blocks.txt": "advise tests/data/runs/ladder-in-blocks --style csv",
     "show-ladder.txt": "show results/ladder",
     "compare-ladder.txt": "compare results/ladder --by policy --style csv",
     "compare-ladder-containers.txt":
@@ -107,9 +111,8 @@ def test_a_measured_run_says_what_it_said(
 
 
 def test_every_measured_run_is_looked_at() -> None:
-    runs = {path.parent.name for path in ROOT.glob("results/*/manifest.json")}
-    runs |= {"clocks/common", "clocks/synced"}  # folders of runs
-    assert runs == {word.removeprefix("results/") for text in COMMANDS.values() for word in text.split() if "/" in word}
+    runs = {path.parent for folder in ("results", "tests/data/runs") for path in ROOT.glob(f"{folder}/**/manifest.json")}
+    assert runs == {ROOT / word for text in COMMANDS.values() for word in text.split() if "/" in word}
     assert {path.name for path in (ROOT / "tests/golden/runs").iterdir()} == set(COMMANDS)
 
 
