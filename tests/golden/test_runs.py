@@ -111,9 +111,9 @@ def test_a_measured_run_says_what_it_said(
 
 
 def test_every_measured_run_is_looked_at() -> None:
-    runs = {
-        path.parent for folder in ("results", "tests/data/runs") for path in ROOT.glob(f"{folder}/**/manifest.json")
-    }
+    runs = {ROOT / "results/clocks/common", ROOT / "results/clocks/synced"}  # folders of runs
+    for folder in ("results", "tests/data/runs"):
+        runs |= {path.parent for path in ROOT.glob(f"{folder}/*/manifest.json")}
     assert runs == {ROOT / word for text in COMMANDS.values() for word in text.split() if "/" in word}
     assert {path.name for path in (ROOT / "tests/golden/runs").iterdir()} == set(COMMANDS)
 
