@@ -6,6 +6,7 @@ import json
 import os
 import re
 import sys
+import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
@@ -167,6 +168,9 @@ class Ranks:
         return values
 
 
+#: After a slice threads of OpenMP spin before they sleep, those of libgomp for some 8 ms; they may do so as long (s).
+SPINNING = 0.03
+
 #: Takes so many samples of each measure, in ns.
 Take = Callable[[int], Mapping[str, list[int]]]
 
@@ -206,6 +210,7 @@ def sampled_in_turns(
             meter.start()
             new |= take(order.operations)
             meter.stop()
+            time.sleep(SPINNING)
             for name, samples in new.items():
                 taken.setdefault(name, []).extend(samples)
             means = {name: fmean(ranks.slowest(samples)) * 1e-9 for name, samples in new.items()}
