@@ -12,7 +12,7 @@ from typing import Any
 
 from msgspec import to_builtins
 
-from collbench.analysis.advise import Advice, Apart, AtSize, OptionResult, Range
+from collbench.analysis.advise import Advice, Apart, AtSize, Range
 from collbench.analysis.compare import Comparison
 from collbench.analysis.estimate import FEWEST
 from collbench.analysis.guidelines import GuidelineResult
@@ -141,11 +141,8 @@ def _range(question: Question, one: Range, alone: bool) -> str:
     if not any(len(size.possible) > 1 for size in one.sizes):
         return f"{named}, all others are slower{though}"
     of = f" of {min(len(size.options) for size in one.sizes)}" if alone else ""
-    return f"{named}, at most {slowdown(one.bound)} {_than(one.bound)} the best{of}{though}"
-
-
-def _than(ratio: float) -> str:
-    return "the time of" if ratio >= 2 else "slower than"
+    than = "the time of" if one.bound >= 2 else "slower than"
+    return f"{named}, at most {slowdown(one.bound)} {than} the best{of}{though}"
 
 
 def _unknown(advice: Advice) -> str:
@@ -184,11 +181,6 @@ def _alone(question: Question) -> str:
     return f"only one option was measured: {question.name(option)}{of}"
 
 
-def headline(advised: Advised) -> str:
-    """The answer in one line, behind the operation."""
-    return f"{advised.title}: {sentence(advised)}."
-
-
 # The first screen.
 
 
@@ -215,10 +207,21 @@ def brief(
 def _grid(advised: Advised, room: int) -> Table:
     """Rows are factors, as far as they matter, then options that may be the best, of which there is `room` for some."""
     advice, question = advised.advice, advised.advice.question
+    headline = f"{advised.title}: {sentence(advised)}."
     if len(question.options) < 2 or not any(size.known for size in _shown(advice.sizes)):
-        return Table(headline(advised), (), ())
-    ranked = _ranked(advice)
-    return _by_size(advised, headline(advised), "", ranked[:room], True, _more(advice, len(ranked[room:])))
+        return Table(headline, (), ())
+    ranked, possible = _ranked(advice), {option for size in advice.sizes for option in size.possible}
+    out = {option for size in advice.sizes for option in size.options} - possible
+    few = len(out) <= _MOST_OUT
+    slower = "; ".join(sorted(map(question.name, out))) if few else f"{len(out)} options{_in_common(advice, out)}"
+    missing = [*dict.fromkeys(question.name(option) for size in advice.sizes for option in size.apart)]
+    left_out = [
+        *[f"{len(ranked[room:])} more may be the best"] * bool(ranked[room:]),
+        *[f"slower at every size: {slower}"] * bool(out),
+        *[f"not compared at every size: {'; '.join(missing[:2])}{' and others' * (len(missing) > 2)}"] * bool(missing),
+    ]  # fmt: skip
+    notes = ["; ".join(left_out)] if left_out else []
+    return _by_size(advised, headline, "", ranked[:room], True, notes)
 
 
 def _by_size(
@@ -259,33 +262,15 @@ def _cell(one: AtSize, option: Option) -> str:
         return "failed" if option in one.failing else "-"
     failed, of = one.failing.get(option, (0, 0))
     behind = f", failed {failed} of {of}" if failed else ", slow at times" if result.slow_at_times else ""
-    return f"{_state(result)}{behind}"
-
-
-def _state(result: OptionResult) -> str:
     if result.out:
-        return f"slower, {change(result.ratio)}"
-    return _UNBOUNDED[result.at_most] if isinstance(result.at_most, str) else f"at most {slowdown(result.at_most)}"
+        return f"slower, {change(result.ratio)}{behind}"
+    most = _UNBOUNDED[result.at_most] if isinstance(result.at_most, str) else f"at most {slowdown(result.at_most)}"
+    return f"{most}{behind}"
 
 
 def _effect(effect: FactorEffect | None) -> str:
     """`single 2 to 46 %`, `mpich 1.60 to 8.00x`: the slowest value over the fastest."""
     return "-" if effect is None else f"{effect.slowest} {extent(effect.least, effect.largest)}"
-
-
-def _more(advice: Advice, more: int) -> list[str]:
-    """Options for which the grid has no room."""
-    name = advice.question.name
-    possible = {option for size in advice.sizes for option in size.possible}
-    out = {option for size in advice.sizes for option in size.options} - possible
-    few = len(out) <= _MOST_OUT
-    named = "; ".join(sorted(map(name, out))) if few else f"{len(out)} options{_in_common(advice, out)}"
-    missing = [*dict.fromkeys(name(option) for size in advice.sizes for option in size.apart)]
-    counts = [
-        *[f"{more} more may be the best"] * bool(more), *[f"slower at every size: {named}"] * bool(out),
-        *[f"not compared at every size: {'; '.join(missing[:2])}{' and others' * (len(missing) > 2)}"] * bool(missing),
-    ]  # fmt: skip
-    return ["; ".join(counts)] if counts else []
 
 
 def _in_common(advice: Advice, options: Collection[Option]) -> str:
@@ -372,12 +357,16 @@ def sentences(advised: Advised) -> list[str]:
     by_library: dict[Option, list[Recovery]] = {}
     for recovery in advised.recoveries:
         by_library.setdefault(recovery.isolated, []).append(recovery)
-    return [
-        f"{answer[:1].upper()}{answer[1:]}.",
-        *(_crossing(question, one) for one in advised.crossovers),
-        *filter(None, (_recovered(question, steps) for steps in by_library.values())),
-        *_not_compared(advised.advice),
-    ]
+    remarks = [(f"{question.name(option)} is not compared{{}}: {_why(why)}.", one.size)
+               for one in advised.advice.sizes for option, why in one.apart.items()]  # fmt: skip
+    remarks += [(f"{question.name(option)} failed in some launches{{}}.", one.size)
+                for one in advised.advice.sizes for option in one.failing]  # fmt: skip
+    sizes: dict[str, list[int]] = {}
+    for line, size in remarks:
+        sizes.setdefault(line, []).append(size)
+    return [f"{answer[:1].upper()}{answer[1:]}.", *(_crossing(question, one) for one in advised.crossovers),
+            *filter(None, (_recovered(question, steps) for steps in by_library.values())),
+            *(line.replace("{}", at(question, *own), 1) for line, own in sizes.items())]  # fmt: skip
 
 
 def _crossing(question: Question, crossing: Crossover) -> str:
@@ -428,19 +417,6 @@ def _share(recovery: Recovery) -> str:
     return f"{recovery.share * 100:.0f} %{interval(recovery.share_interval, lambda end: f'{end * 100:.0f}')}"
 
 
-def _not_compared(advice: Advice) -> list[str]:
-    """Options that were not compared, at which sizes and why; and that failed at times."""
-    question = advice.question
-    remarks = [(f"{question.name(option)} is not compared{{}}: {_why(why)}.", one.size)
-             for one in advice.sizes for option, why in one.apart.items()]  # fmt: skip
-    remarks += [(f"{question.name(option)} failed in some launches{{}}.", one.size)
-              for one in advice.sizes for option in one.failing]  # fmt: skip
-    sizes: dict[str, list[int]] = {}
-    for line, size in remarks:
-        sizes.setdefault(line, []).append(size)
-    return [line.replace("{}", at(question, *own), 1) for line, own in sizes.items()]
-
-
 def _why(apart: Apart) -> str:
     if apart.why is not None:
         return reason(apart.why)
@@ -452,9 +428,8 @@ def guideline_tables(results: Sequence[GuidelineResult]) -> list[Table]:
     if not results:
         return []
     states = Counter(result.state for result in results)
-    note = (
-        f"{len(results)} checked: {states['held']} hold, {states['violated']} violated, {states['undecided']} undecided"
-    )
+    note = (f"{len(results)} checked: {states['held']} hold, {states['violated']} violated, "
+            f"{states['undecided']} undecided")  # fmt: skip
     columns = in_columns_of([result for result in results if result.state == "violated"], {
         "guideline": lambda one: one.rule, "image": lambda one: one.case.where.image or "",
         "place": lambda one: f"{one.case.workload} {one.case.where.text}",
@@ -470,8 +445,9 @@ def guideline_tables(results: Sequence[GuidelineResult]) -> list[Table]:
 def document(
     advices: Sequence[Advised], results: Sequence[GuidelineResult], cautions: Sequence[str] = ()
 ) -> dict[str, Any]:
-    entries, guidelines = map(_entry, advices), map(_guideline, results)
-    return {"advice": list(entries), "guidelines": list(guidelines), "cautions": list(cautions)}
+    guidelines = [{"rule": one.rule, "case": to_builtins(one.case), "against": one.against, "state": one.state,
+                   "times": one.ratio.value, "interval": one.ratio.interval} for one in results]  # fmt: skip
+    return {"advice": list(map(_entry, advices)), "guidelines": guidelines, "cautions": list(cautions)}
 
 
 def _entry(advised: Advised) -> dict[str, Any]:
@@ -515,8 +491,3 @@ def _size(question: Question, one: AtSize) -> dict[str, Any]:
         "failed": {question.name(option): count for option, (count, _) in one.failing.items()},
         "not_compared": {question.name(option): _why(why) for option, why in one.apart.items()},
     }  # fmt: skip
-
-
-def _guideline(result: GuidelineResult) -> dict[str, Any]:
-    return {"rule": result.rule, "case": to_builtins(result.case), "against": result.against, "state": result.state,
-            "times": result.ratio.value, "interval": result.ratio.interval}  # fmt: skip

@@ -95,18 +95,14 @@ def of_records(rows: Sequence[Record]) -> list[str]:
     lines += [OVERSUBSCRIBED] * any(record.oversubscribed for record in measured)
     lines += [SHARED_GPU] * any(record.shared_gpu for record in measured)
     lines += _of_gpus(measured) + slowest_hosts([one for record in measured if (one := slowest_of(record))])
-    if empty := len({record.case["size"] for record in measured if _is_empty(record)}):
+    works = [(record.work, record.case) for record in measured if record.work is not None]
+    if empty := len({case["size"] for work, case in works if work.amount == 0 < case["size"] and case["dtype"]}):
         lines.append(
             f"{empty} of the sizes asked for hold less than one element a block and round to 0 bytes: empty calls"
         )
     if contended := [record for record in measured if record.contended]:
         lines.append(f"tasks waited for a CPU while these were measured: {_named(contended, measured, rows)}")
     return lines
-
-
-def _is_empty(record: Record) -> bool:
-    """Whether a size of a collective was rounded to nothing."""
-    return record.work is not None and record.work.amount == 0 < record.case["size"] and bool(record.case["dtype"])
 
 
 def _named(some: Sequence[Record], of: Sequence[Record], rows: Sequence[Record]) -> str:
@@ -170,12 +166,11 @@ def _of_gpus(measured: Sequence[Record]) -> list[str]:
 
 def cautions(cells: Sequence[Cell]) -> list[str]:
     """What a reader of the table must know, each with the places that it applies to; and why cells failed."""
-    lines = each_once(
-        (line, image_and_place(cell))
-        for cell in cells
-        for line in (*sorted(cell.notes), *_disturbed(cell), *_not_measured(cell))
-    )
-    return lines + often_late(cells) + waited(cells) + in_blocks(cells)
+    lines: list[tuple[str, str]] = []
+    for cell in cells:
+        lost = (f"{'failed' if cell.failed else 'skipped'}: {reason}" for reason in sorted(cell.reasons))
+        lines += [(line, image_and_place(cell)) for line in (*sorted(cell.notes), *_disturbed(cell), *lost)]
+    return each_once(lines) + often_late(cells) + waited(cells) + in_blocks(cells)
 
 
 def disturbances(cells: Sequence[Cell]) -> list[str]:
@@ -188,11 +183,6 @@ def _disturbed(cell: Cell) -> list[str]:
             SHARED_GPU: cell.shared_gpu, f"a GPU was throttled: {', '.join(sorted(cell.slowed))}": cell.slowed,
             "a launch was recorded twice; the first record counts": cell.repeated}  # fmt: skip
     return [line for line, holds in flags.items() if holds]
-
-
-def _not_measured(cell: Cell) -> list[str]:
-    status = "failed" if cell.failed else "skipped"
-    return [f"{status}: {reason}" for reason in sorted(cell.reasons)]
 
 
 def in_blocks(cells: Sequence[Cell]) -> list[str]:

@@ -15,7 +15,7 @@ from msgspec import to_builtins
 
 from collbench.analysis.compare import Comparison
 from collbench.analysis.estimate import Estimate
-from collbench.analysis.launches import ProcessorTime, unequal
+from collbench.analysis.launches import unequal
 from collbench.analysis.results import Cell, without_collector
 from collbench.report.caveats import (
     cautions,
@@ -178,8 +178,19 @@ def _narrow(rows: Sequence[Comparison]) -> Table:
 
 
 def _notes(rows: Sequence[Comparison], cells: Sequence[Cell], cpu_differs: bool) -> tuple[str, ...]:
-    return (*differing_results(rows), *_explained(rows, cpu_differs), *cpu_waited(rows), *of_launches(rows),
-            *differing_facts(rows), *differing_transports(rows), *cautions(cells))  # fmt: skip
+    """What a difference is, which is not that of the two medians beside it; how many have each verdict; caveats."""
+    verdicts = Counter(comparison.verdict for comparison in rows).most_common()
+    sizes = max(comparison.sizes for comparison in rows)
+    how = ("the middle of the ratios within blocks of launches" if rows[0].blocks
+           else "between the middles of both sides, whose launches were not interleaved")  # fmt: skip
+    explained = {
+        f"difference: {how}; positive: the other side is slower": True,
+        f"verdicts: {', '.join(f'{number} {name}' for name, number in verdicts)}": True,
+        f"intervals hold for all {sizes} sizes of an operation at once": sizes > 1,
+        f"{CPU_COLUMN}: CPU seconds in each second of the program, its start included, base and other": cpu_differs,
+    }
+    return (*differing_results(rows), *(line for line, holds in explained.items() if holds), *cpu_waited(rows),
+            *of_launches(rows), *differing_facts(rows), *differing_transports(rows), *cautions(cells))  # fmt: skip
 
 
 def _both_sides(rows: Sequence[Comparison], program: bool, named: bool) -> dict[str, list[str]]:
@@ -212,16 +223,6 @@ def _cpu_shares(comparison: Comparison) -> str:
     return " and ".join(dict.fromkeys(shares)) if all(shares) else ""
 
 
-def _difference(comparison: Comparison) -> str:
-    """`+3.1`: the other side over the base, in per cent."""
-    return "" if comparison.ratio is None else percents(comparison.ratio.value)
-
-
-def _interval(comparison: Comparison) -> str:
-    """`+2.0 .. +4.5`, of the difference."""
-    return between((comparison.ratio and comparison.ratio.interval) or (), percents)
-
-
 def verdict(comparison: Comparison) -> str:
     """The verdict, and what it lacks or why there is none; or what a median hides."""
     if comparison.verdict in ("unclear", "not comparable"):
@@ -231,23 +232,10 @@ def verdict(comparison: Comparison) -> str:
 
 #: What was found, after what was measured.
 _JUDGED: dict[str, Callable[[Comparison], str]] = {
-    CPU_COLUMN: _cpu_shares, "difference (%)": _difference, f"difference{INTERVAL}": _interval, "verdict": verdict,
+    CPU_COLUMN: _cpu_shares, "difference (%)": lambda one: percents(one.ratio.value) if one.ratio else "",
+    f"difference{INTERVAL}": lambda one: between((one.ratio and one.ratio.interval) or (), percents),
+    "verdict": verdict,
 }  # fmt: skip
-
-
-def _explained(rows: Sequence[Comparison], cpu_differs: bool) -> list[str]:
-    """What a difference is: not that of the two medians beside it; how many have each verdict."""
-    verdicts = Counter(comparison.verdict for comparison in rows).most_common()
-    sizes = max(comparison.sizes for comparison in rows)
-    how = ("the middle of the ratios within blocks of launches" if rows[0].blocks
-           else "between the middles of both sides, whose launches were not interleaved")  # fmt: skip
-    said = {
-        f"difference: {how}; positive: the other side is slower": True,
-        f"verdicts: {', '.join(f'{number} {name}' for name, number in verdicts)}": True,
-        f"intervals hold for all {sizes} sizes of an operation at once": sizes > 1,
-        f"{CPU_COLUMN}: CPU seconds in each second of the program, its start included, base and other": cpu_differs,
-    }
-    return [line for line, holds in said.items() if holds]
 
 
 # For programs.
@@ -267,12 +255,13 @@ def entry(comparison: Comparison) -> dict[str, Any]:
     """One comparison, as `document` has it."""
     pair, ratio, slow = comparison.pair, comparison.ratio, comparison.slow
     sides = {
-        side: {"name": name, "case": to_builtins(cell.case), **_numbers(time), "cpu": _cpu_document(cpu)}
+        side: {"name": name, "case": to_builtins(cell.case), **_numbers(time),
+               "cpu": None if cpu is None else {"seconds": cpu.seconds, "wall": cpu.wall, "share": cpu.share}}
         for side, name, cell, time, cpu in (
             ("base", pair.base_name, pair.base, comparison.base, comparison.cpu[0]),
             ("other", pair.other_name, pair.other, comparison.other, comparison.cpu[1]),
         )
-    }
+    }  # fmt: skip
     return {
         **sides,
         "ratio": None if ratio is None else _numbers(ratio), "blocks": comparison.blocks,
@@ -289,7 +278,3 @@ def _numbers(estimate: Estimate | None) -> dict[str, Any]:
     if estimate is None:
         return {"value": None, "interval": None, "launches": 0}
     return {"value": estimate.value, "interval": estimate.interval, "launches": estimate.n}
-
-
-def _cpu_document(used: ProcessorTime | None) -> dict[str, float] | None:
-    return None if used is None else {"seconds": used.seconds, "wall": used.wall, "share": used.share}

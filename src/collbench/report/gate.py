@@ -10,6 +10,8 @@ from datetime import UTC, datetime
 from typing import Any, NamedTuple
 from xml.etree import ElementTree
 
+from msgspec import to_builtins
+
 from collbench.analysis.compare import Comparison, Reason
 from collbench.analysis.estimate import Estimate
 from collbench.analysis.gate import Answer, Cause, Doubt, Judgement
@@ -296,7 +298,8 @@ def limits(answers: Sequence[Answer]) -> list[str]:
 def tables(judgement: Judgement, names: AnswerNames, every: bool = False, complete: bool = False) -> list[Table]:
     """The sentence, a table of cells, and below it what must be known; `complete` for programs, with each reason."""
     ordered = in_order(judgement)
-    shown = ordered if every else _chosen(ordered)
+    grave = [answer for answer in ordered if answer.state != "no loss"]
+    shown = ordered if every else grave[:MOST_ROWS] if grave else ordered[:NEAREST]
     left_out = len(ordered) - len(shown)
     difference = {"difference": shown_difference}
     if complete:
@@ -352,11 +355,6 @@ def in_order(judgement: Judgement) -> list[Answer]:
     return [*judgement.of("broken"), *judgement.of("loss"), *judgement.of("no answer"), *passed]
 
 
-def _chosen(ordered: Sequence[Answer]) -> Sequence[Answer]:
-    grave = [answer for answer in ordered if answer.state != "no loss"]
-    return grave[:MOST_ROWS] if grave else ordered[:NEAREST]
-
-
 def notes(judgement: Judgement) -> list[str]:
     """What the sides are, what was accepted, and what could mislead; each line once."""
     compared = [answer.comparison for answer in judgement.answers if answer.comparison is not None]
@@ -380,8 +378,6 @@ def _launches(compared: Sequence[Comparison]) -> str:
 
 def document(judgement: Judgement, names: AnswerNames) -> dict[str, Any]:
     """`cells` has every planned cell, in the plan's order; the counts of the four answers add up to `planned`."""
-    from msgspec import to_builtins
-
     plan = judgement.plan
     return {
         "answer": sentence(judgement, names),
@@ -404,8 +400,6 @@ def document(judgement: Judgement, names: AnswerNames) -> dict[str, Any]:
 
 
 def _cell(answer: Answer, names: AnswerNames) -> dict[str, Any]:
-    from msgspec import to_builtins
-
     doubt = answer.doubt
     return {
         "name": names.of(answer),
@@ -425,7 +419,10 @@ _NO_XML = re.compile("[\ud800-\udfff\ufffe\uffff]")
 def junit(judgement: Judgement, names: AnswerNames) -> bytes:
     """The document: losses and broken cells are failures, others without an answer errors; times (s) of all samples."""
     seconds = {id(answer): measured(answer) for answer in judgement.answers}
-    attributes = {"name": "collbench gate", **_totals(judgement), "time": f"{sum(seconds.values()):.6f}"}
+    numbers = {"tests": len(judgement.answers), "failures": len(judgement.of("loss")) + len(judgement.of("broken")),
+               "errors": len(judgement.of("no answer")), "skipped": 0}  # fmt: skip
+    attributes = {"name": "collbench gate", **{name: str(number) for name, number in numbers.items()},
+                  "time": f"{sum(seconds.values()):.6f}"}  # fmt: skip
     root = ElementTree.Element("testsuites", attributes)
     suite = ElementTree.SubElement(root, "testsuite", {**attributes, **_timestamp(judgement.began)})
     for answer in judgement.answers:
@@ -436,13 +433,6 @@ def junit(judgement: Judgement, names: AnswerNames) -> bytes:
     ElementTree.indent(root)
     written: bytes = ElementTree.tostring(root, encoding="utf-8", xml_declaration=True)
     return written + b"\n"
-
-
-def _totals(judgement: Judgement) -> dict[str, str]:
-    """No test case is skipped: a cell that is has no answer."""
-    numbers = {"tests": len(judgement.answers), "failures": len(judgement.of("loss")) + len(judgement.of("broken")),
-               "errors": len(judgement.of("no answer")), "skipped": 0}  # fmt: skip
-    return {name: str(number) for name, number in numbers.items()}
 
 
 def measured(answer: Answer) -> float:

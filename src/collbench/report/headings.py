@@ -186,6 +186,11 @@ def heading_of(cells: Sequence[Cell], common: Case | None = None) -> str:
     return heading(common or cells[0].case, used, with_ranks)
 
 
+def place_name(case: Case) -> str:
+    """`mpich single strict`, on whichever side of a plan."""
+    return f"{case.where.image or ''} {case.where.text}".strip()
+
+
 def image_and_place(cell: Cell) -> str:
     """`mpich single strict`."""
     where = cell.case.where

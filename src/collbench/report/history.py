@@ -16,12 +16,11 @@ from collbench.analysis.change_points import FEWEST, LEAST, WAVES
 from collbench.analysis.environment import side_of
 from collbench.analysis.history import CellSeries, Change, Event, History, Lack, TimedRun, Trend
 from collbench.report.caveats import flaw_text
-from collbench.report.headings import apart, heading, size_text
-from collbench.report.numbers import between, change, span
+from collbench.report.headings import apart, heading, place_name, size_text
+from collbench.report.numbers import between, change, percents, span
 from collbench.report.page.drawing import BETTER, INK, OPEN, SERIES, WORSE, draw, mark, one_unit
 from collbench.report.page.render import Section
 from collbench.report.tables import Table, without_empty
-from collbench.schema.case import Case
 from collbench.units import counted, format_duration, format_size
 
 if TYPE_CHECKING:
@@ -46,11 +45,11 @@ class SeriesNames:
     def __init__(self, all_series: Sequence[CellSeries]) -> None:
         parts = [heading(line.case).split(", ") for line in all_series]
         settings, shared = apart([own[1:] for own in parts])  # the operation is always named
-        places, machines = {_place(line.case) for line in all_series}, {line.machine for line in all_series}
+        places, machines = {place_name(line.case) for line in all_series}, {line.machine for line in all_series}
         self.shared = ", ".join(shared)
         self._names = {
             one: SeriesName(
-                ", ".join([parts[index][0], *settings[index]]), _place(one.case) if len(places) > 1 else "",
+                ", ".join([parts[index][0], *settings[index]]), place_name(one.case) if len(places) > 1 else "",
                 size_text(one.case), one.machine if len(machines) > 1 else "",
             )
             for index, one in enumerate(all_series)
@@ -85,10 +84,6 @@ class SeriesNames:
                 ranges.append([])
             ranges[-1].append(format_size(order[index]))
         return ", ".join(", ".join(ends) if len(ends) < 3 else f"{ends[0]}..{ends[-1]}" for ends in ranges)
-
-
-def _place(case: Case) -> str:
-    return f"{case.where.image or ''} {case.where.text}".strip()
 
 
 GRID = ("since", "change", "where", "with")
@@ -265,22 +260,17 @@ def _row(change: Change, event: Event, runs: Sequence[TimedRun], names: SeriesNa
     ratio, levels = change.ratio, (change.before, change.after)
     first, last = (runs[number].day for number in change.between)
     return (runs[change.run].day, "slower" if change.slower else "faster", *names[change.series],
-            signed(ratio.value), between(ratio.interval or (), signed),
+            percents(ratio.value), between(ratio.interval or (), percents),
             *(format_duration(change.series.time(level).value) for level in levels),
             " and ".join(str(level.stop - level.start) for level in levels),
             "" if first == last else f"{first} .. {last}", runs[change.run].name,
             in_full(event.facts.get(event.run, {})))  # fmt: skip
 
 
-def signed(ratio: float) -> str:
-    """`+12.0` for 1.12."""
-    return f"{(ratio - 1) * 100:+.1f}"
-
-
 def _cell(one: Trend, runs: Sequence[TimedRun], names: SeriesNames) -> tuple[str, ...]:
     series, gaps = one.series, one.series.gaps
     now = series.time(one.levels[-1]) if series.points else None
-    days = ", ".join(f"{signed(change.ratio.value)} % since {runs[change.run].day}" for change in one.changes)
+    days = ", ".join(f"{percents(change.ratio.value)} % since {runs[change.run].day}" for change in one.changes)
     gap = max(gaps, key=lambda gap: gap.run, default=None)
     lacks = f"{counted(len(gaps), 'run')}, the latest {runs[gap.run].name}: {_lack_text(gap.lacks)}" if gap else ""
     return (*names[series], format_duration(now.value) if now else "",

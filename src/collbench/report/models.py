@@ -14,7 +14,7 @@ from collbench.analysis.models import FEWEST_RANKS, FEWEST_SIZES, SHAPES, Fitted
 from collbench.analysis.predictions import BACKENDS, COLLECTIVE, DTYPE, Prediction, Refusal, TrainingStep, training_of
 from collbench.analysis.results import methods
 from collbench.report.caveats import cautions, each_once
-from collbench.report.headings import apart, heading, heading_key, operation, place_order
+from collbench.report.headings import apart, heading, heading_key, operation, place_name, place_order
 from collbench.report.headings import ranks as ranks_of
 from collbench.report.numbers import between, change, format_rate, format_us, time_scale
 from collbench.report.tables import INTERVAL, Table, terminal, without_empty
@@ -157,12 +157,7 @@ def _order(result: Model | Unfit | Prediction | Refusal) -> tuple[object, ...]:
 
 
 def _where(series: LinkSeries) -> tuple[str, str, str]:
-    return heading(series.case, with_ranks=False), _place(series.case), series.transport
-
-
-def _place(case: Case) -> str:
-    """`mpich single strict`."""
-    return f"{case.where.image or ''} {case.where.text}".strip()
+    return heading(series.case, with_ranks=False), place_name(series.case), series.transport
 
 
 def _point(one: Prediction | Refusal) -> str:
@@ -311,11 +306,11 @@ def step_grid(steps: Sequence[TrainingStep]) -> list[Table]:
     """A row for each training with a column for each place; of many places a row for each. None without steps."""
     groups = _trainings(steps)
     names, shared = apart([[*operation(group[0].case).split(", "), ranks_of(group[0].case)] for group in groups])
-    places = list(dict.fromkeys(_place(step.case) for group in groups for step in group))
+    places = list(dict.fromkeys(place_name(step.case) for group in groups for step in group))
     rows: list[tuple[str, ...]] = []
     for group, own in zip(groups, names, strict=True):
         name = ", ".join(part.removeprefix("network ") for part in (shared if len(groups) == 1 else own))
-        texts = {_place(step.case): _cell(step) for step in group}
+        texts = {place_name(step.case): _cell(step) for step in group}
         across = (name, *(texts.get(place, "-") for place in places))
         rows += [across] if len(places) <= MOST_PLACES else [(name, *item) for item in texts.items()]
     columns = tuple(places) if len(places) <= MOST_PLACES else ("place", "predicted")
@@ -369,16 +364,13 @@ def _accuracy(group: Sequence[TrainingStep]) -> Table:
     def percent(share: float) -> str:
         return f"{share * 100:+.0f}"
 
-    columns = {
-        "place": [_place(step.case) for step in group],
-        scale.heading("predicted"): column("predicted", scale.text),
-        f"predicted{INTERVAL}": column("interval", lambda ends: between(ends, scale.text)),
-        scale.heading("alone"): column("alone", scale.text),
-        scale.heading("not hidden"): column("not_hidden", scale.text),
-        f"not hidden{INTERVAL}": column("not_hidden_interval", lambda ends: between(ends, scale.text)),
-        "error (%)": column("error", percent),
-        "hidden (%)": column("hidden", percent),
-    }
+    columns = {"place": [place_name(step.case) for step in group],
+               scale.heading("predicted"): column("predicted", scale.text),
+               f"predicted{INTERVAL}": column("interval", lambda ends: between(ends, scale.text)),
+               scale.heading("alone"): column("alone", scale.text),
+               scale.heading("not hidden"): column("not_hidden", scale.text),
+               f"not hidden{INTERVAL}": column("not_hidden_interval", lambda ends: between(ends, scale.text)),
+               "error (%)": column("error", percent), "hidden (%)": column("hidden", percent)}  # fmt: skip
     notes = [_messages(messages) for messages in dict.fromkeys(step.messages for step in group)]
     title = f"communication of {operation(group[0].case)}, {ranks_of(group[0].case)}"
     return Table.of(title, columns, dict.fromkeys((*notes, _STEPS, *step_cautions(group))))
@@ -386,15 +378,11 @@ def _accuracy(group: Sequence[TrainingStep]) -> Table:
 
 def step_cautions(group: Sequence[TrainingStep]) -> list[str]:
     """Why there is no prediction, and what a reader of one must know, with the places."""
-    return each_once(
-        (line, _place(step.case))
-        for step in group
-        for line in (
-            *[f"not predicted: {_unpredicted(step)}"] * bool(step.why),
-            *[f"not compared: {_lost(step)}"] * bool(step.lost),
-            *(line for prediction in step.predictions for line in remarks(prediction)),
-        )
-    )
+    return each_once((line, place_name(step.case)) for step in group
+                     for line in (*[f"not predicted: {_unpredicted(step)}"] * bool(step.why),
+                                  *[f"not compared: {_lost(step)}"] * bool(step.lost),
+                                  *(line for prediction in step.predictions
+                                    for line in remarks(prediction))))  # fmt: skip
 
 
 def _unpredicted(step: TrainingStep) -> str:

@@ -133,9 +133,7 @@ def title_of(kind: ContainerKind) -> str:
 
 def _difference(ratio: Estimate | None) -> str:
     """`+12 % (+9 to +15 %)`."""
-    if ratio is None:
-        return ""
-    return difference_text(ratio) + " (too few launches)" * (ratio.interval is None)
+    return difference_text(ratio) + " (too few launches)" * (ratio.interval is None) if ratio else ""
 
 
 def _caveats(judged: Sequence[_Judged]) -> Iterator[str]:
@@ -270,10 +268,8 @@ def _reason(one: Evidence) -> str:
 def _lacks(part: PartVerdict) -> str:
     """What was not measured of a part, or why: `hpcg`, `n 15000, 18000, 20000, 22000, ...`."""
     refused = _refused(part)
-    words = [
-        *refused.values(),
-        *dict.fromkeys(selector.workload for selector in part.absent if selector.workload not in refused),
-    ]
+    absent = dict.fromkeys(selector.workload for selector in part.absent)
+    words = [*refused.values(), *(workload for workload in absent if workload not in refused)]
     words += [shorten(f"{name.removeprefix('than.')} {', '.join(map(str, values))}", 40, placeholder=" ...")
               for name, values in part.missing.items()]  # fmt: skip
     if not words and part.measured < part.total:

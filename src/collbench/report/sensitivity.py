@@ -63,11 +63,9 @@ def _answer(test: SelfTest) -> str:
     middle, last = smallest[(len(smallest) - 1) // 2], smallest[-1]
     if math.isinf(middle):
         return f"{start}; differences of {_percent(STEPS[-1])} are not seen in most of them"
-    share = f"a loss of {_percent(middle)} is seen"
-    if middle == last:
-        return f"{start}; {share} in every cell"
-    all_of_them = "" if math.isinf(last) else f", of {_percent(last)} in every cell"
-    return f"{start}; {share} in half of them{all_of_them}"
+    in_all = "" if math.isinf(last) else f", of {_percent(last)} in every cell"
+    where = "every cell" if middle == last else f"half of them{in_all}"
+    return f"{start}; a loss of {_percent(middle)} is seen in {where}"
 
 
 def restlessness(moved: tuple[Movement, ...], cost: Cost | None) -> str:

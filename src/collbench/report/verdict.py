@@ -51,23 +51,16 @@ _NOT_ALTERNATELY = "the sides were not measured alternately"
 # Why a comparison has its verdict.
 
 
-def _launches(more: int | None) -> str:
-    return f"needs more than {MOST} more launches" if more is None else f"needs about {_more(more)}"
-
-
 def _more(launches: int) -> str:
     return counted(launches, "more launch", "more launches")
-
-
-def _differences(*differences: tuple[str, str, str]) -> str:
-    return "; ".join(f"{name} {base} against {other}" for name, base, other in differences)
 
 
 #: By kind, from the values of a reason.
 _WORDS: dict[str, Callable[..., str]] = {
     "not measured": lambda side, status, *reasons: f"{side}: {status}: {'; '.join(reasons) or 'not measured'}",
     "wrong results": lambda side, n: f"{side}: results were wrong in {counted(n, 'launch', 'launches')}",
-    "measured differently": _differences,
+    "measured differently": lambda *differences: "; ".join(
+        f"{name} {base} against {other}" for name, base, other in differences),
     "other work": lambda base, other: " against ".join(f"{amount} {unit}" for amount, unit in (base, other)),
     "no common blocks": lambda: "the sides have no block of launches in common",
     "no launches": lambda: "not measured",
@@ -75,14 +68,13 @@ _WORDS: dict[str, Callable[..., str]] = {
     "few launches": lambda lacking: f"an interval needs at least {_more(lacking)}",
     "blocks": lambda n, most=None: f"not decided after {counted(n, 'block')}{f' of at most {most}' if most else ''}",
     "clock": lambda share: f"the clock resolves these times to {share * 100:.1f} % only",
-    "launches": _launches,
-    "drift": lambda share: (
-        f"times drift by {share * 100:.0f} % within a run, and the runs were measured one after the other"
-    ),
+    "launches": lambda more: f"needs {f'more than {MOST} more launches' if more is None else f'about {_more(more)}'}",
+    "drift": lambda share: (f"times drift by {share * 100:.0f} % within a run, "
+                            "and the runs were measured one after the other"),
     "dependent": lambda: "launches depend on those before them",
     "within margin": lambda: "the whole interval lies within the margin",
     "excludes equality": lambda: "the interval excludes equality",
-}
+}  # fmt: skip
 
 
 def reason(why: Reason, in_blocks: bool = True) -> str:
@@ -130,7 +122,6 @@ EXTEND_GATE = (
 #: Instead, of sides that were not measured by one launch plan.
 ALTERNATELY = "next: measure both sides alternately, by one launch plan (collbench launch PLAN)"
 
-
 #: The fewest further launches that decide anything are suggested up to so many times those of the plan.
 _MOST_TIMES = 4
 
@@ -164,10 +155,8 @@ def ways_to_tell(comparisons: Iterable[Comparison]) -> list[str]:
             command = EXTEND_GATE if is_gate(Path(run)) else EXTEND
             number = sum(need <= most - planned for need in needs)
             unclear = sum(comparison.verdict == "unclear" for comparison in every)
-            decides = (
-                f"  # {most - planned} more a side decide about {number} of the {unclear} unclear" if number else ""
-            )
-            lines.append(f"{command.format(run=quote(run), most=most)}{decides}")
+            decides = f"  # {most - planned} more a side decide about {number} of the {unclear} unclear"
+            lines.append(f"{command.format(run=quote(run), most=most)}{decides * (number > 0)}")
     return [*lines, *([] if all(map(_in_one_run, open_)) else [ALTERNATELY])]
 
 
@@ -237,7 +226,9 @@ def tables(comparisons: Sequence[Comparison], margin: float, every: bool = False
     grid = Table("", (), ()) if every else _grid(comparisons)
     common = [_common(comparisons)] if comparisons else []
     more = [f"{left} more, and every cell with its times: --all"] if left else []
-    notes = (*common, *grid.notes, *lines[: len(lines) - left], *more, *_of_unclear(comparisons))
+    unclear = [comparison for comparison in comparisons if comparison.verdict == "unclear"]
+    deciding = [f"{len(unclear)} unclear: {what_tells(unclear)}", *ways_to_tell(unclear)] if unclear else []
+    notes = (*common, *grid.notes, *lines[: len(lines) - left], *more, *deciding)
     return [Table(sentence(comparisons, margin), grid.columns, grid.rows, notes)]
 
 
@@ -438,12 +429,6 @@ def _place(comparison: Comparison) -> str:
     wheres = (cell.case.where for cell in (comparison.pair.base, comparison.pair.other))
     base, other = (where.text.removesuffix(f" seccomp {where.seccomp}") for where in wheres)
     return base if base == other else ""
-
-
-def _of_unclear(comparisons: Sequence[Comparison]) -> list[str]:
-    """What would decide of what is unclear."""
-    unclear = [comparison for comparison in comparisons if comparison.verdict == "unclear"]
-    return [f"{len(unclear)} unclear: {what_tells(unclear)}", *ways_to_tell(unclear)] if unclear else []
 
 
 def _refused(comparisons: Sequence[Comparison]) -> list[str]:

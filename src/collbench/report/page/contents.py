@@ -106,8 +106,9 @@ def chapter(
     if steps := training_steps(observed):
         sections.append(Section("Training steps", tables=tuple(step_tables(steps))))
     title = observed.manifests[0].title or observed.name
-    return Chapter(observed.name, title, lines, misleading(observed), tuple(sections), about(observed),
-                   measured.picture or _picture(advices, margin, figures, number))  # fmt: skip
+    largest = [max(group, key=_ranks) for group in _by_operation(advices)]
+    picture = measured.picture or (choices(largest, margin, f"c{number}-choices") if figures else ())
+    return Chapter(observed.name, title, lines, misleading(observed), tuple(sections), about(observed), picture)
 
 
 def paper_chapter(reference: str, judged: Beside) -> Chapter:
@@ -116,12 +117,6 @@ def paper_chapter(reference: str, judged: Beside) -> Chapter:
     sections = (Section("Conclusions", tables=(grid,)), Section("Cells that decide", folded_tables=judged.more))
     title = ", ".join(judged.runs)
     return Chapter(title, f"Beside {reference}", (judged.grid.title,), judged.caveats, sections)
-
-
-def _picture(advices: Sequence[Advised], margin: float, figures: bool, number: int) -> tuple[Figure, ...]:
-    """The answer of collectives as one picture, of each operation on the most ranks."""
-    largest = [max(group, key=_ranks) for group in _by_operation(advices)]
-    return choices(largest, margin, f"c{number}-choices") if figures else ()
 
 
 def _cost_of_isolation(compared: Mapping[str, list[Comparison] | str], margin: float) -> tuple[str, ...]:

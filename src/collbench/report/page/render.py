@@ -61,9 +61,8 @@ def html(chapters: Sequence[Chapter], footer: str = FOOTER) -> str:
                                     lstrip_blocks=True)  # fmt: skip
     template = environment.from_string((here / "page.html.j2").read_text(encoding="utf-8"))
     style = (here / "page.css").read_text(encoding="utf-8")
-    page: str = template.render(chapters=chapters, style=style, version=__version__, joined=joined, footer=footer,
-                                seen_at_once=seen_at_once, most_caveats=MOST_CAVEATS)  # fmt: skip
-    return page
+    return str(template.render(chapters=chapters, style=style, version=__version__, joined=joined, footer=footer,
+                               seen_at_once=seen_at_once, most_caveats=MOST_CAVEATS))  # fmt: skip
 
 
 def seen_at_once(lines: Sequence[str]) -> int:

@@ -11,17 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from collbench.analysis.estimate import centre
 from collbench.analysis.options import Option, Question
 from collbench.report.numbers import rate, rate_unit
-from collbench.report.page.drawing import (
-    MARKERS,
-    SERIES,
-    Figure,
-    draw,
-    legend,
-    mark,
-    size_axis,
-    time_axis,
-    whiskers,
-)
+from collbench.report.page.drawing import MARKERS, SERIES, Figure, draw, legend, mark, size_axis, time_axis, whiskers
 from collbench.schema.record import Work
 
 if TYPE_CHECKING:
