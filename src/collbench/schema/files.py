@@ -14,7 +14,7 @@ from typing import Annotated, Any, BinaryIO, TypeVar
 
 import msgspec
 
-from collbench.errors import PlanError, RunReadError, in_one_line
+from collbench.errors import PlanError, RunReadError, RunWriteError, in_one_line
 
 T = TypeVar("T")
 
@@ -149,11 +149,19 @@ _NO_LOCKS = (errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOLCK)
 
 
 def locked(records: BinaryIO) -> BinaryIO:
-    """The file, which no other program writes to while this one does; the lock goes with the process."""
+    """The records of a run, which no other program writes while this one does; the lock goes with the process.
+
+    Raises:
+        RunWriteError: another program is writing them.
+    """
     import fcntl  # Unix has it; a run is read on any system
 
     try:
         fcntl.flock(records.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        records.close()
+        directory = Path(records.name).parent
+        raise RunWriteError(f"{directory}: another program is writing this run. Wait for it, or end it.") from error
     except OSError as error:
         if error.errno not in _NO_LOCKS:
             records.close()

@@ -422,8 +422,6 @@ def _lock(directory: Path) -> Iterator[None]:
     """Keep other programs from writing the run."""
     try:
         records = locked((directory / "records.jsonl").open("r+b", buffering=0))
-    except BlockingIOError as error:
-        raise RunWriteError(f"{directory}: another program is writing this run. Wait for it, or end it.") from error
     except OSError as error:
         raise RunWriteError(f"{directory / 'records.jsonl'}: {error.strerror}. Nothing was packed.") from error
     with records:

@@ -124,8 +124,6 @@ class RunWriter:
             if stream.truncated:
                 file.truncate(path.read_bytes().rfind(b"\n") + 1)
             writer._opened(file)
-        except BlockingIOError as error:
-            raise RunWriteError(f"{directory}: another program is writing this run. Wait for it, or end it.") from error
         except OSError as error:
             raise RunWriteError(f"{directory}: {error.strerror}.") from error
         return writer
