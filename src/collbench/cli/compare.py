@@ -233,7 +233,7 @@ def failures(comparisons: Sequence[Comparison], fail_on: str, missing: int, flaw
     skipped fails no check.
     """
     comparisons = [comparison for comparison in comparisons if not all(map(_skipped, _sides(comparison)))]
-    verdicts = Counter[str](comparison.verdict for comparison in comparisons)
+    verdicts = Counter[str](one.verdict for one in comparisons if one.why.kind != "drift")  # which is among `counts`
     reasons = [f"{verdicts[verdict]} {verdict}" for verdict in FAILING[fail_on] if verdicts[verdict]]
     counts = {what: sum(map(holds, comparisons)) for what, holds in _UNMEASURED.items()}
     counts = {"failed": counts.pop("failed"), "missing": missing, **counts}
