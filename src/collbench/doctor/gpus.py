@@ -131,9 +131,11 @@ def _cuda_refused(machine: Machine) -> Problem | None:
     """Why CUDA does not start here; None where it does."""
     try:
         output = machine.execute((sys.executable, "-I", "-S", "-c", _CU_INIT))
-        answer: int | str = json.loads(output.text.strip().splitlines()[-1])
-    except (OSError, TimeoutError, ValueError, IndexError) as error:
-        cause = f"the child process that starts CUDA did not answer: {error or type(error).__name__}"
+        last = (output.text.strip().splitlines() or ["nothing"])[-1]
+        answer: int | str = json.loads(last)
+    except (OSError, ValueError) as error:
+        why = f"exit code {output.code}, it printed {last}" if isinstance(error, ValueError) else str(error)
+        cause = f"the child process that starts CUDA did not answer: {why or type(error).__name__}"
         command = f"{sys.executable} -c 'import ctypes; print(ctypes.CDLL(\"libcuda.so.1\").cuInit(0))'"
         return Problem("unknown", cause, f"if CUDA does not start, {_UNUSABLE}", command)
     if isinstance(answer, str):
