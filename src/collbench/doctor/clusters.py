@@ -162,7 +162,9 @@ def _k8s_nodes(client: Client, site: K8sSite) -> Finding:
         return Finding(seen, (Problem("fail", f"no node takes pods: {', '.join(refused)}", "pods stay Pending", fix),))
     problems = [
         Problem("fail", f"the site file says {key} = {needed}, and no node has more than {most:g} for pods",
-                "pods stay Pending", f"{key} = {int(most)} in the site file, or another node_selector")
+                "pods stay Pending",
+                f"{key} = {int(most)} in the site file, or another node_selector" if most >= 1 or key == "gpus"
+                else "another node_selector in the site file")
         for key, needed, most in (("cores", site.cores, cores), ("gpus", site.gpus, gpus)) if needed > most
     ]  # fmt: skip
     problems += [
@@ -300,7 +302,7 @@ def _slurm_nodes(site: SlurmSite) -> Finding:
     if not sizes or sizes[-1] >= site.cores:
         return Finding(seen)
     problem = Problem("fail", f"the site file says cores = {site.cores}, and the largest node has {sizes[-1]}",
-                      "the job is rejected", f"cores = {sizes[-1]}")  # fmt: skip
+                      "the job is rejected", f"cores = {sizes[-1]}" if sizes[-1] else "other partitions")  # fmt: skip
     return Finding(seen, (problem,))
 
 
