@@ -285,7 +285,7 @@ def test_what_works_says_what_was_not_tried(told: Callable[..., list[str]]) -> N
     """Between two processes other code of the library runs."""
     told(True, True, True)
     levels = levels_of.levels("", "/lib", "GPU-a")
-    assert gpus.judge_cuda_aware("openmpi", NAME, levels, gpu=True).seen == (
+    assert gpus.judge_cuda_aware("openmpi", NAME, levels, gpu=True).observed == (
         f"{NAME}: built: yes, claimed: yes, works: yes ({levels_of.NOT_TRIED})"
     )
 

@@ -228,8 +228,8 @@ def tables(examined: DoctorReport, every: bool = False) -> list[Table]:
         return [Table(sentence(examined), columns, cells, notes)]
     backends = tuple((backend.name, backend.missing or ", ".join(backend.libraries)) for backend in examined.backends)
     rows = tuple((f"{name}\n{finding.status}" if finding.problems else name,
-                  "\n".join((finding.seen, *(f"{word}: {getattr(problem, word)}" for problem in finding.problems
-                                             for word in ("cause", "effect", "fix")))))
+                  "\n".join((finding.observed, *(f"{word}: {getattr(problem, word)}" for problem in finding.problems
+                                                 for word in ("cause", "effect", "fix")))))
                  for name, finding in examined.findings.items())  # fmt: skip
     return [
         Table(sentence(examined), ("backend", "library, or why it is missing"), backends),
@@ -260,6 +260,7 @@ def next_step(examined: DoctorReport) -> str:
 
 def document(examined: DoctorReport) -> str:
     """`{"verdict": ..., "backends": [...], "findings": [{"check", "status", "seen", "problems": [...], "cost"}]}`."""
-    rows = [{"check": name, "status": finding.status, **asdict(finding)} for name, finding in examined.findings.items()]
+    rows = [{"check": name, "status": one.status, "seen": one.observed, "problems": list(map(asdict, one.problems)),
+             "cost": one.cost and asdict(one.cost)} for name, one in examined.findings.items()]  # fmt: skip
     result = {"verdict": sentence(examined), "backends": list(map(asdict, examined.backends)), "findings": rows}
     return json.dumps(result, indent=2)

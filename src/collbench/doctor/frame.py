@@ -40,9 +40,9 @@ class Problem:
 
 @dataclass(frozen=True)
 class Finding:
-    """What one check saw, in one line, and what is wrong with it. `cost`: launches that what it saw may cost."""
+    """What one check observed, in one line, and what is wrong with it. `cost`: launches that this may cost."""
 
-    seen: str
+    observed: str
     problems: tuple[Problem, ...] = ()
     cost: Cost | None = None
 
@@ -52,9 +52,9 @@ class Finding:
         return max((problem.severity for problem in self.problems), key=STATUSES.index, default="ok")
 
 
-def finding(seen: str, *problems: Problem | None) -> Finding:
+def finding(observed: str, *problems: Problem | None) -> Finding:
     """A finding with those problems that are not None."""
-    return Finding(seen, tuple(problem for problem in problems if problem is not None))
+    return Finding(observed, tuple(problem for problem in problems if problem is not None))
 
 
 #: Seconds that a program may take to answer a check.

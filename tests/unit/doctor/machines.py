@@ -72,7 +72,7 @@ def printed(outcomes: Outcomes, folder: Path, machine_in: Callable[[Path], Machi
 
 def outcome(title: str, severities: str, finding: Finding) -> str:
     assert " ".join(problem.severity for problem in finding.problems) == severities.replace("ok", ""), title
-    lines = [f"# {title}", f"seen: {finding.seen}"]
+    lines = [f"# {title}", f"seen: {finding.observed}"]
     for problem in finding.problems:
         check_words(problem)
         lines += [f"{problem.severity}: {problem.cause}", f"  effect: {problem.effect}", f"  fix: {problem.fix}"]

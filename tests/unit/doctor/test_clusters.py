@@ -58,8 +58,8 @@ def test_a_kubernetes_without_faults(cluster: Path, tmp_path: Path) -> None:
     findings = dict(examined(tmp_path, "gpus = 2\n"))
     checks = ("cluster", "namespace", "operator", "nodes", "pod", "rights")
     assert statuses(findings) == dict.fromkeys(checks, "ok")
-    assert "v1.34.1" in findings["cluster"].seen
-    assert re.findall(r"[\d.]+", findings["nodes"].seen) == ["2", "7.91"]
+    assert "v1.34.1" in findings["cluster"].observed
+    assert re.findall(r"[\d.]+", findings["nodes"].observed) == ["2", "7.91"]
     assert not (cluster / "applied").exists()
     assert "create --dry-run=server" in (cluster / "asked").read_text()  # the only one that could make something
 
@@ -163,8 +163,8 @@ def test_a_slurm_without_faults(programs: Path, tmp_path: Path) -> None:
     findings = of_slurm(tmp_path)
     checks = ("clients", "mpi", "nodes", "time", "job", "folder", "node", "software", "ranks")
     assert statuses(findings) == dict.fromkeys(checks, "ok"), causes(findings["node"])
-    assert "23.11" in findings["clients"].seen and re.findall(r"\d+", findings["nodes"].seen) == ["2", "8"]
-    assert "2 nodes" in findings["node"].seen and "2 ranks on 2 nodes" in findings["ranks"].seen
+    assert "23.11" in findings["clients"].observed and re.findall(r"\d+", findings["nodes"].observed) == ["2", "8"]
+    assert "2 nodes" in findings["node"].observed and "2 ranks on 2 nodes" in findings["ranks"].observed
 
 
 REJECTS = "text=$(cat); case $text in *{0}*) echo 'sbatch: error: {0}' >&2; exit 1;; esac"

@@ -44,7 +44,7 @@ def test_every_check_is_found() -> None:
 def test_every_check_ends_with_a_finding_here() -> None:
     findings = dict(doctor.examine(here()))
     assert tuple(findings) == tuple(doctor.checks())
-    assert {name: one.problems for name, one in findings.items() if "itself failed" in one.seen} == {}
+    assert {name: one.problems for name, one in findings.items() if "itself failed" in one.observed} == {}
     for finding in findings.values():
         assert all(problem.cause and problem.effect and problem.fix for problem in finding.problems)
 
@@ -158,7 +158,13 @@ def test_json(monkeypatch: pytest.MonkeyPatch) -> None:
     document = json.loads(output)
     assert code == 1 and document["verdict"]
     assert document["backends"] == [{"name": "mpi", "libraries": ["MPICH 5.0.0"], "missing": None, "needs_gpu": False}]
-    assert document["findings"][0] == {"check": "cma", "status": "ok", "seen": GOOD.seen, "problems": [], "cost": None}
+    assert document["findings"][0] == {
+        "check": "cma",
+        "status": "ok",
+        "seen": GOOD.observed,
+        "problems": [],
+        "cost": None,
+    }
     (problem,) = document["findings"][1]["problems"]
     assert problem == {"severity": "fail", "cause": "why", "effect": "what", "fix": "do " * 60}
 

@@ -218,15 +218,15 @@ def test_the_attempt_works_here(machine: Machine) -> None:
 @pytest.mark.parametrize(("name", "folder"), [("/scratch", "/scratch"), ("", "/tmp")])  # noqa: S108
 def test_a_tmpdir_that_is_there(machine: Machine, name: str, folder: str) -> None:
     finding = in_tmpdir(machine, name, folder.lstrip("/"))
-    assert (finding.status, finding.seen.split(",")[0]) == ("ok", folder)
+    assert (finding.status, finding.observed.split(",")[0]) == ("ok", folder)
 
 
 def test_shm_is_measured(machine: Machine) -> None:
     machine.path("dev/shm").mkdir(parents=True)
     space = os.statvfs(machine.path("dev/shm"))
-    assert mpi.shm(machine).seen.startswith(format_bytes(space.f_blocks * space.f_frsize))
+    assert mpi.shm(machine).observed.startswith(format_bytes(space.f_blocks * space.f_frsize))
 
 
 def test_storage_of_the_current_folder(machine: Machine) -> None:
     finding = mpi.storage(machine)
-    assert finding.status == "ok" and str(Path.cwd()) in finding.seen
+    assert finding.status == "ok" and str(Path.cwd()) in finding.observed

@@ -244,7 +244,7 @@ def test_outcomes(tmp_path: Path, golden: Callable[[str, str], None]) -> None:
 
 def test_a_library_that_is_here_is_asked(machine: Machine) -> None:
     pytest.importorskip("scipy_openblas32")
-    assert "scipy-openblas32 0." in processors.blas(having(machine, execute=execute)).seen
+    assert "scipy-openblas32 0." in processors.blas(having(machine, execute=execute)).observed
 
 
 def test_the_clock_is_read() -> None:
