@@ -16,7 +16,7 @@ from tests.unit.made_measurements import Change, Heard, case, measured, method, 
 from tests.unit.made_pairs import Pair
 
 from collbench import collectives
-from collbench.bindings.spec import Numbers, Operation, Seen
+from collbench.bindings.spec import Numbers, Observation, Operation
 from collbench.collectives.case import CollectiveCase
 from collbench.errors import LibraryError, LostRankError, RunError, Unsupported
 from collbench.machine import nvml
@@ -72,9 +72,9 @@ def test_the_work_is_what_moves_after_rounding_to_whole_blocks() -> None:
     assert record.work.bus_factor == pytest.approx(2 / 3)
 
 
-def observing(seen: Callable[[int], Seen]) -> Change:
+def observing(seen: Callable[[int], Observation]) -> Change:
     def observe(rank: int, operation: Operation) -> Operation:
-        def look(once: Callable[[], object]) -> Seen:
+        def look(once: Callable[[], object]) -> Observation:
             once()
             return seen(rank)
 
@@ -84,18 +84,18 @@ def observing(seen: Callable[[int], Seen]) -> Change:
 
 
 def test_what_the_ranks_saw_of_their_library_stands_in_the_record() -> None:
-    seen = [Seen("RING", "LL", "P2P", ("one",)), Seen("TREE", "LL", None, ("one", "two"))]
+    seen = [Observation("RING", "LL", "P2P", ("one",)), Observation("TREE", "LL", None, ("one", "two"))]
     (record, _), _ = measured(case(), change=observing(lambda rank: seen[rank]))
     assert (record.algorithm, record.protocol, record.transport) == ("RING, TREE", "LL", "P2P")
     assert record.notes == ("one", "two")
-    (record, _), _ = measured(case(), change=observing(lambda rank: Seen()))
+    (record, _), _ = measured(case(), change=observing(lambda rank: Observation()))
     assert record.transport == "simulated", "what the session says, where nothing was seen"
 
 
 def test_notes_of_cramped_gpus_come_last_and_a_shared_gpu_is_marked() -> None:
     rank = replace(rank_facts("GPU-0"), cores=frozenset({3}))
     how = replace(method(), ranks=(rank, rank))
-    (record, _), _ = measured(case(driver="native"), how, observing(lambda rank: Seen(notes=("seen",))))
+    (record, _), _ = measured(case(driver="native"), how, observing(lambda rank: Observation(notes=("seen",))))
     assert record.shared_gpu
     assert [note.partition(":")[0] for note in record.notes] == ["driver python", "seen", "ranks 0, 1"]
 

@@ -27,7 +27,7 @@ from collbench.bindings.gpu.device import DeviceBlocks
 from collbench.bindings.gpu.nccl import DATATYPE, OP, Communicators, NcclLog, chosen, says_lost, transports
 from collbench.bindings.gpu.shared_library import to_word
 from collbench.bindings.operations import as_parts
-from collbench.bindings.spec import Seen
+from collbench.bindings.spec import Observation
 from collbench.collectives.case import CollectiveCase
 from collbench.collectives.row import C, Collective, Prepared
 from collbench.errors import LibraryError, Unsupported
@@ -232,14 +232,14 @@ def test_ways_of_connections() -> None:
     ],
 )
 def test_what_was_chosen_last(text: str, algorithm: str, protocol: str) -> None:
-    assert chosen(text) == Seen(algorithm, protocol)
-    assert chosen(CONNECTIONS + text, "P2P/IPC") == Seen(algorithm, protocol, "P2P/IPC")
+    assert chosen(text) == Observation(algorithm, protocol)
+    assert chosen(CONNECTIONS + text, "P2P/IPC") == Observation(algorithm, protocol, "P2P/IPC")
 
 
 @pytest.mark.parametrize("text", ["", CONNECTIONS])
 def test_nothing_was_chosen(text: str) -> None:
     """Sends and receives have no algorithm."""
-    assert chosen(text, "SHM") == Seen(transport="SHM")
+    assert chosen(text, "SHM") == Observation(transport="SHM")
 
 
 class Library:
@@ -289,9 +289,11 @@ def test_the_choice_is_logged_for_one_operation_and_connections_for_all(log: Ncc
     assert "P2P" in library.subsystems.split(",")
     library.write("host:1:2 [0] NCCL INFO Channel 00/0 : 0[0] -> 1[1] via SHM/direct\n")
     assert log.transport() == "SHM/direct"
-    assert log.observe(library.reread, library.perform) == Seen("RING", "LL", "SHM/direct")
+    assert log.observe(library.reread, library.perform) == Observation("RING", "LL", "SHM/direct")
     assert library.subsystems != "TUNING", "samples would be logged"
-    assert log.observe(library.reread, lambda: None) == Seen(transport="SHM/direct"), "the choice before is no choice"
+    assert log.observe(library.reread, lambda: None) == Observation(transport="SHM/direct"), (
+        "the choice before is no choice"
+    )
     library.write("host:1:2 [0] NCCL INFO Channel 00/0 : 0[0] -> 1[1] via P2P/IPC\n")
     assert log.transport() == "P2P/IPC, SHM/direct"
 
@@ -324,7 +326,7 @@ def test_a_log_that_the_user_asked_for_is_left_alone() -> None:
     log.begin()
     library = Library()
     performed: list[int] = []
-    assert log.observe(library.reread, lambda: performed.append(1)) == Seen()
+    assert log.observe(library.reread, lambda: performed.append(1)) == Observation()
     assert performed == [1], "every rank performs it, whoever has a log"
     assert log.transport() is None
     assert dict(os.environ) == before

@@ -38,7 +38,7 @@ class Roles:
 
 
 @dataclass(frozen=True)
-class Seen:
+class Observation:
     """What a library was seen to do in one operation; None where it does not say. `notes` are for the record."""
 
     algorithm: str | None = None
@@ -47,13 +47,13 @@ class Seen:
     notes: tuple[str, ...] = ()
 
 
-def merged(by_rank: Sequence[Seen]) -> Seen:
+def merged(by_rank: Sequence[Observation]) -> Observation:
     """What all ranks saw, as one: distinct words side by side."""
 
     def distinct(words: Iterable[str | None]) -> str | None:
         return ", ".join(dict.fromkeys(word for word in words if word)) or None
 
-    return Seen(
+    return Observation(
         distinct(seen.algorithm for seen in by_rank),
         distinct(seen.protocol for seen in by_rank),
         distinct(seen.transport for seen in by_rank),
@@ -113,7 +113,7 @@ class Operation:
     call: Call
     in_place: bool
     blocks_held: int
-    observe: Callable[[Callable[[], object]], Seen] | None = None
+    observe: Callable[[Callable[[], object]], Observation] | None = None
 
 
 #: Whole numbers of a rank, of which ranks form minima, maxima and sums: int64, and above -2**63.

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from collbench.bindings.operations import numpy_dtype
-from collbench.bindings.spec import Buffer, Operation, Seen, Session, World, allgather, first_rank, merged
+from collbench.bindings.spec import Buffer, Observation, Operation, Session, World, allgather, first_rank, merged
 from collbench.collectives.case import CollectiveCase
 from collbench.collectives.row import Array, Collective, fold
 from collbench.errors import CollbenchError, LibraryError, LostRankError, Unsupported
@@ -352,14 +352,14 @@ def _measured(
     wrong, where = check_result(timed_call, case, row, method, watch)
     if wrong:
         return failed(wrong, f"before timing: {where}")
-    observation = Seen() if prepared.observe is None else prepared.observe(timed_call.once)
+    observation = Observation() if prepared.observe is None else prepared.observe(timed_call.once)
     sampling, record = _time(blank, timed_call, method, watch, doing, turns)
     watch.beat(f"{doing}: checking again")
     wrong, where = check_result(timed_call, case, row, method, watch)
     if wrong:
         return failed(wrong, f"after timing: {where}")
     samples = gathered(sampling.times(sampling.stamps), session.world)
-    if first_rank(session.world, observation != Seen()) is not None:  # most libraries say nothing
+    if first_rank(session.world, observation != Observation()) is not None:  # most libraries say nothing
         observation = merged(session.world.gather(observation) or ())
     if samples is None:
         return Record(case=case.identity, launch=0, status="ok"), None

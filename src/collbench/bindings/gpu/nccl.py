@@ -17,7 +17,7 @@ from functools import cache, partial
 from typing import Any, Protocol
 
 from collbench.bindings.gpu.shared_library import SharedLibrary, load
-from collbench.bindings.spec import Seen
+from collbench.bindings.spec import Observation
 from collbench.collectives.row import C
 from collbench.errors import LibraryError
 from collbench.machine.process import own_names, set_own
@@ -284,7 +284,7 @@ class NcclLog:
             self._clear()
         self._warning = None
 
-    def observe(self, reread: Callable[[], bool], once: Callable[[], object]) -> Seen:
+    def observe(self, reread: Callable[[], bool], once: Callable[[], object]) -> Observation:
         """Perform an operation, and say what the library chose for it. Every rank does the same.
 
         `reread` makes the library read its settings again; False where this version cannot.
@@ -292,7 +292,7 @@ class NcclLog:
         text = ""
         if not self._ours:
             once()
-            return Seen()
+            return Observation()
         self._clear()
         os.environ["NCCL_DEBUG_SUBSYS"] = _CHOICES
         try:
@@ -310,13 +310,13 @@ def transports(text: str) -> list[str]:
     return [transport.rstrip(",") for transport in _VIA.findall(text)]
 
 
-def chosen(text: str, transport: str | None = None) -> Seen:
+def chosen(text: str, transport: str | None = None) -> Observation:
     """Algorithm and protocol of the last operation in a log."""
     choices = _CHOICE.findall(text)
     if not choices:
-        return Seen(transport=transport)
+        return Observation(transport=transport)
     algorithm, protocol = choices[-1]
-    return Seen(_named(algorithm, _ALGORITHMS), _named(protocol, _PROTOCOLS), transport)
+    return Observation(_named(algorithm, _ALGORITHMS), _named(protocol, _PROTOCOLS), transport)
 
 
 def _named(word: str, names: tuple[str, ...]) -> str:
