@@ -28,7 +28,7 @@ from tests.unit.made_runs import (
 from tests.unit.made_suite import CPU, IO, write_suite
 
 from collbench.analysis.advise import Advice, advise, pair_of
-from collbench.analysis.options import FACTORS, Option, Question, merged, parse_given, questions
+from collbench.analysis.options import FACTORS, Option, Question, merged, parse_fixed, questions
 from collbench.analysis.pairs import method_differences
 from collbench.analysis.runs import observe
 from collbench.analysis.tradeoffs import Recovery, crossing, crossover, factor_effects, recoveries, shares
@@ -292,7 +292,7 @@ def test_every_factor_of_compare_can_be_given_by_the_names_that_its_sides_have(
 ) -> None:
     cases = [made_case(image="openmpi"), *(made_case("single", step, image="openmpi") for step in ("net", "strict"))]
     observed = observe(write_run(tmp_path / "run", {case: spread(1e-6, 7) for case in cases}))
-    (question,) = questions(observed, parse_given([f"{factor}={value}"]))
+    (question,) = questions(observed, parse_fixed([f"{factor}={value}"]))
     assert len(question.options) == left
 
 
@@ -317,7 +317,7 @@ def test_given_values_that_do_not_exist_are_answered_with_those_that_do(tmp_path
 )
 def test_given_that_cannot_be_read_is_refused(text: str, said: str) -> None:
     with pytest.raises(RequestError, match=said):
-        parse_given([text])
+        parse_fixed([text])
 
 
 def test_numbers_of_ranks_are_questions_of_their_own(tmp_path: Path) -> None:

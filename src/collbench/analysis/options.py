@@ -127,7 +127,7 @@ def _given(observed: Observed, given: dict[str, str]) -> list[tuple[Case, Option
     return matching
 
 
-def parse_given(texts: Iterable[str], own: Iterable[str] = ()) -> dict[str, str]:
+def parse_fixed(texts: Iterable[str], own: Iterable[str] = ()) -> dict[str, str]:
     """`policy=single` as a factor and its value; `own` are axes of workloads.
 
     Raises:

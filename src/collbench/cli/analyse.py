@@ -175,7 +175,7 @@ def advise_command(options: _AdviseOptions) -> None:
     """
     from collbench.analysis.advise import advise
     from collbench.analysis.guidelines import check
-    from collbench.analysis.options import differing, given_cells, merged, parse_given, questions
+    from collbench.analysis.options import differing, given_cells, merged, parse_fixed, questions
     from collbench.analysis.own_sides import planned
     from collbench.analysis.pairs import refuse_not_alternated
     from collbench.report.advice import brief, cautions, complete, document, evidence, with_answers
@@ -185,7 +185,7 @@ def advise_command(options: _AdviseOptions) -> None:
         refuse_not_alternated(each[0], other)
     with waiting_for("comparing options"):
         observed = merged(each, names(options.ignored), options.in_blocks)
-        given = parse_given(options.given, own_axes(observed.cells))
+        given = parse_fixed(options.given, own_axes(observed.cells))
         sides = planned(given_cells(observed, given), margin)
         advices = complete(advise(questions(observed, given), observed.interleaved, margin), observed.interleaved)
         guidelines = check(observed, margin)
@@ -321,7 +321,7 @@ def report_command(options: _ReportOptions) -> None:
     paper they are judged together, in a chapter of its own.
     """
     from collbench import workloads
-    from collbench.analysis.options import parse_given
+    from collbench.analysis.options import parse_fixed
     from collbench.report.page.contents import chapter, paper_chapter
     from collbench.report.page.drawing import as_file
     from collbench.report.paper import beside, paper
@@ -337,7 +337,7 @@ def report_command(options: _ReportOptions) -> None:
     refuse_folder(output)
     published = paper(options.against) if options.against else None
     observed = read_each(options.runs)
-    given = parse_given(options.given, own_axes([case for run in observed for case in run.cells]))
+    given = parse_fixed(options.given, own_axes([case for run in observed for case in run.cells]))
     suites = {name: suite for suite, members in workloads.suites().items() for name in members}
     with waiting_for(f"writing {output}"):
         chapters = [paper_chapter(published.reference, beside(observed, published, margin))] if published else []
