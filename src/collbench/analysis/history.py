@@ -26,7 +26,7 @@ from collbench.analysis.change_points import (
 )
 from collbench.analysis.environment import SideKey, side_of
 from collbench.analysis.estimate import Estimate, centre, ratio_of_sides
-from collbench.analysis.options import given_cells, parse_fixed
+from collbench.analysis.options import fixed_cells, parse_fixed
 from collbench.analysis.results import Cell, Way
 from collbench.analysis.runs import Flaw, Observed, RunSource, observe, refuse_same_sources, sources
 from collbench.errors import RequestError, RunReadError
@@ -92,7 +92,7 @@ def _read(path: Path, given: Sequence[str]) -> tuple[tuple[TimedRun, ...], tuple
             left_out.append(why.removesuffix("."))
             continue
         try:
-            chosen = given_cells(observed, parse_fixed(given, own_axes(observed.cells))) if given else observed
+            chosen = fixed_cells(observed, parse_fixed(given, own_axes(observed.cells))) if given else observed
             entries = {case: entry for case, entry in run.entries.items() if case in chosen.cells}
             runs.append(replace(run, entries=entries))
         except RequestError as error:

@@ -93,7 +93,7 @@ def questions(observed: Observed, given: dict[str, str]) -> list[Question]:
     return questions_of
 
 
-def given_cells(observed: Observed, given: dict[str, str]) -> Observed:
+def fixed_cells(observed: Observed, given: dict[str, str]) -> Observed:
     """The run with only those cells that have these values of factors.
 
     Raises:

@@ -175,7 +175,7 @@ def advise_command(options: _AdviseOptions) -> None:
     """
     from collbench.analysis.advise import advise
     from collbench.analysis.guidelines import check
-    from collbench.analysis.options import differing, given_cells, merged, parse_fixed, questions
+    from collbench.analysis.options import differing, fixed_cells, merged, parse_fixed, questions
     from collbench.analysis.own_sides import planned
     from collbench.analysis.pairs import refuse_not_alternated
     from collbench.report.advice import brief, cautions, complete, document, evidence, with_answers
@@ -186,7 +186,7 @@ def advise_command(options: _AdviseOptions) -> None:
     with waiting_for("comparing options"):
         observed = merged(each, names(options.ignored), options.in_blocks)
         given = parse_fixed(options.given, own_axes(observed.cells))
-        sides = planned(given_cells(observed, given), margin)
+        sides = planned(fixed_cells(observed, given), margin)
         advices = complete(advise(questions(observed, given), observed.interleaved, margin), observed.interleaved)
         guidelines = check(observed, margin)
         misleading = cautions(advices, observed, sides, differing(each))

@@ -17,7 +17,7 @@ from collbench.analysis.environment import facts
 from collbench.analysis.estimate import FEWEST
 from collbench.analysis.factors import FACTORS, find_factor
 from collbench.analysis.launches import unequal
-from collbench.analysis.options import given_cells, parse_fixed
+from collbench.analysis.options import fixed_cells, parse_fixed
 from collbench.analysis.pairs import METHODS, Pair, across, axes_by_name, refuse_not_alternated, within, without_partner
 from collbench.analysis.results import Cell
 from collbench.analysis.runs import Observed, refuse_own_baseline
@@ -124,7 +124,7 @@ def compare_command(options: _CompareOptions) -> int:
 
 def _given(observed: Observed, texts: tuple[str, ...]) -> Observed:
     """The run without cells that have other values of factors."""
-    return given_cells(observed, parse_fixed(texts, own_axes(observed.cells))) if texts else observed
+    return fixed_cells(observed, parse_fixed(texts, own_axes(observed.cells))) if texts else observed
 
 
 def _known(ignored: frozenset[str], *runs: Observed) -> frozenset[str]:
