@@ -141,13 +141,14 @@ def advise(questions: Sequence[Question], in_blocks: bool, margin: float = MARGI
 
 def _at_size(question: Question, size: int, in_blocks: bool, margin: float) -> AtSize | None:
     cells = question.cells[size]
-    pairs = _pairs(question, size, in_blocks)
+    pairs: Pairs = {two: _launches(pair_of(question, size, *two), in_blocks) for two in combinations(sorted(cells), 2)}
     ratios = _over_each(pairs, in_blocks)
     best = _fastest(cells, ratios, in_blocks)
     if best is None:
         return None
     apart = {option: Apart("not measured") for option in question.options if option not in cells}
-    apart |= {option: found for option in cells if isinstance(found := pairs.get(_key(best, option)), Apart)}
+    beside_best = {option: pairs.get((best, option)) or pairs.get((option, best)) for option in cells}
+    apart |= {option: found for option, found in beside_best.items() if isinstance(found, Apart)}
     bounded = _bounds(best, cells, pairs, in_blocks)
     apart |= {option: Apart("few launches") for option in cells if bounded and option not in {*bounded, *apart}}
     unsteady = _slow_at_times(question, size, pairs, in_blocks)
@@ -163,18 +164,6 @@ def _at_size(question: Question, size: int, in_blocks: bool, margin: float) -> A
         return (one.out, one.slow_at_times or option in failing, one.bound, one.ratio, option)
 
     return AtSize(size, {option: standings[option] for option in sorted(standings, key=order)}, apart, failing)
-
-
-def _key(one: Option, other: Option) -> tuple[Option, Option]:
-    return (one, other) if one < other else (other, one)
-
-
-def _pairs(question: Question, size: int, in_blocks: bool) -> Pairs:
-    """Every two options of a size."""
-    return {
-        two: _launches(pair_of(question, size, *two), in_blocks)
-        for two in combinations(sorted(question.cells[size]), 2)
-    }
 
 
 def pair_of(question: Question, size: int, base: Option, other: Option) -> Pair:

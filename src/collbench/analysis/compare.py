@@ -14,15 +14,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from collbench.analysis.bounds import ALPHA, Launches, intervals, intervals_of_sides, location, ratio_at_any_time
-from collbench.analysis.estimate import (
-    FEWEST,
-    Estimate,
-    HalfSteps,
-    centre,
-    in_logarithms,
-    open_to_clock,
-    stats,
-)
+from collbench.analysis.estimate import FEWEST, Estimate, HalfSteps, centre, in_logarithms, open_to_clock, stats
 from collbench.analysis.launches import (
     ProcessorTime,
     Slow,
@@ -210,17 +202,14 @@ def _compared(
         verdict, why, more = "unclear", Reason("drift", (moved,)), None
     kinds = slow(base, other, one_median=verdict == "same")
     if kinds is None and in_blocks and not pair.base.until_decided:  # whose bound holds at one look
-        kinds = _hidden(slow_samples(pair, both.of_base), verdict)
+        kinds = slow_samples(pair, both.of_base)
+        if kinds is not None and verdict == ("slower" if kinds.on_other else "faster"):
+            kinds = None  # the verdict says it already
     sides = (centre(base, half_step=steps[1]), centre(other, half_step=steps[0]))
     return Comparison(
         pair, *sides, ratio, sizes, _paper_diff(pair), verdict, why, more, in_blocks, (len(base), len(other)),
         both.left_out, kinds, serial(base, other, in_blocks),
     )  # fmt: skip
-
-
-def _hidden(kinds: Slow | None, verdict: Verdict) -> Slow | None:
-    """Slow samples, where the verdict does not say already that this side is slower."""
-    return None if kinds is None or verdict == ("slower" if kinds.on_other else "faster") else kinds
 
 
 def _as_measured(comparison: Comparison, pair: Pair, used: Pair, contended: int) -> Comparison:

@@ -317,23 +317,17 @@ class Unfinished:
 
 
 def unfinished(cells: Sequence[tuple[Cell | None, Cell | None]], experiment: Experiment | None) -> Unfinished:
-    """How far the launches of these cells came, each as base and other; None where a side has no record of it."""
-    most, until = (0, "launches") if experiment is None else (experiment.launches, experiment.until)
-    return Unfinished(_complete([(_launches(base), _launches(other)) for base, other in cells]), most,
-                      until == "decided")  # fmt: skip
+    """How far the launches of these cells came, each as base and other; None where a side has no record of it.
 
-
-def _launches(cell: Cell | None) -> int:
-    return 0 if cell is None else len(cell.medians) + cell.failed + cell.skipped
-
-
-def _complete(launches: Sequence[tuple[int, int]]) -> int:
-    """Blocks that all cells have on both sides, but those that were decided, and not launched again, before the last.
-
-    A cell that was decided is not in the block that was begun last, nor in the one before.
+    Complete are blocks that all cells have on both sides, but those that were decided before: a cell that was decided
+    is not in the block that was begun last, nor in the one before.
     """
-    last = max((max(sides) for sides in launches), default=0)
-    return min((min(sides) for sides in launches if max(sides) >= last - 1), default=0)
+    most, until = (0, "launches") if experiment is None else (experiment.launches, experiment.until)
+    launches = [[0 if cell is None else len(cell.medians) + cell.failed + cell.skipped for cell in both]
+                for both in cells]  # fmt: skip
+    last = max((max(both) for both in launches), default=0)
+    complete = min((min(both) for both in launches if max(both) >= last - 1), default=0)
+    return Unfinished(complete, most, until == "decided")
 
 
 AnswerState = Literal["broken", "loss", "no loss", "no answer"]

@@ -398,10 +398,8 @@ def _event(run: int, slower: bool, machine: str, members: list[Change], renewed:
     facts: dict[int, dict[str, str]] = {}
     for renewal in renewed:
         if renewal.machine == machine and renewal.side in sides and first <= renewal.run <= last:
-            began = (
-                run if before < renewal.run <= run else renewal.run
-            )  # runs without a time of these cells may lie between
-            facts.setdefault(began, {}).update(renewal.facts)
+            # runs without a time of these cells may lie between
+            facts.setdefault(run if before < renewal.run <= run else renewal.run, {}).update(renewal.facts)
     return Event(run, before, slower, tuple(members), facts)
 
 

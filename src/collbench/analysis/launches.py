@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import fmean, median, stdev
 from typing import TYPE_CHECKING, NamedTuple
@@ -226,18 +226,12 @@ def unequal(pair: Pair) -> tuple[Unequal, ...]:
     """
     base, other = pair.base.repeatable, pair.other.repeatable
     values = {name: (base.get(name, set()), other.get(name, set())) for name in sorted(base.keys() | other.keys())}
-    together = _same_computation(pair)
-    return tuple(
-        Unequal(name, tuple(sorted(of_base)), tuple(sorted(of_other)))
-        for name, (of_base, of_other) in values.items()
-        if (len(of_base | of_other) if together else max(len(of_base), len(of_other))) > 1
-    )
-
-
-def _same_computation(pair: Pair) -> bool:
-    base, other = pair.base.case, pair.other.case
-    software = any(text.startswith(_SOFTWARE) for text in (*pair.asked, *pair.remarks))
-    return (base.workload, base.what, base.how) == (other.workload, other.what, other.how) and not software
+    one, two, software = pair.base.case, pair.other.case, (*pair.asked, *pair.remarks)
+    together = (one.workload, one.what, one.how) == (two.workload, two.what, two.how)
+    together = together and not any(text.startswith(_SOFTWARE) for text in software)
+    return tuple(Unequal(name, tuple(sorted(of_base)), tuple(sorted(of_other)))
+                 for name, (of_base, of_other) in values.items()
+                 if (len(of_base | of_other) if together else max(len(of_base), len(of_other))) > 1)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -262,21 +256,16 @@ def duet_effects(pairs: Sequence[Pair]) -> DuetEffects | None:
     if not launches:
         return None
 
-    def by_launch(value: Callable[[Pair, int], float | None]) -> list[float]:
-        effects = [[value(pair, launch) for pair in pairs if launch in common[id(pair)]] for launch in launches]
-        return [fmean(known) for values in effects if (known := [item for item in values if item is not None])]
+    def effect(name: str) -> Estimate | None:
+        """Of what a turn has under this name, by launch the mean difference of the sides."""
+        differences: dict[int, list[float]] = {launch: [] for launch in launches}
+        for pair in pairs:
+            for launch in common[id(pair)]:
+                base, other = (getattr(cell.turns[launch], name) for cell in (pair.base, pair.other))
+                differences[launch] += [other - base] if None not in (base, other) else []
+        return _mean([fmean(values) for values in differences.values() if values])
 
-    def between(name: str) -> Callable[[Pair, int], float | None]:
-        def difference(pair: Pair, launch: int) -> float | None:
-            base, other = getattr(pair.base.turns[launch], name), getattr(pair.other.turns[launch], name)
-            return None if base is None or other is None else float(other - base)
-
-        return difference
-
-    return DuetEffects(
-        len(launches), _of_start(pairs, common, launches), _mean(by_launch(between("before"))),
-        _mean(by_launch(between("age"))),
-    )  # fmt: skip
+    return DuetEffects(len(launches), _of_start(pairs, common, launches), effect("before"), effect("age"))
 
 
 def _of_start(pairs: Sequence[Pair], common: dict[int, list[int]], launches: Sequence[int]) -> Estimate | None:

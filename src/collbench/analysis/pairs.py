@@ -423,14 +423,10 @@ class Alike(NamedTuple):
 
 def alike(pair: Pair, in_blocks: bool) -> Alike:
     """The launches of both sides that were measured alike; all launches where too few were."""
-    return _in_blocks(pair) if in_blocks else _of_sides(pair)
-
-
-def _in_blocks(pair: Pair) -> Alike:
-    base, other = (
-        dict(zip(cell.launches, zip(cell.medians, cell.ways, strict=True), strict=True))
-        for cell in (pair.base, pair.other)
-    )
+    if not in_blocks:
+        return _of_sides(pair)
+    base, other = (dict(zip(cell.launches, zip(cell.medians, cell.ways, strict=True), strict=True))
+                   for cell in (pair.base, pair.other))  # fmt: skip
     common = sorted(base.keys() & other.keys())
     agreed = [n for n in common if not apart(base[n][1], other[n][1], pair.free)]
     refused = () if len(agreed) >= min(FEWEST, len(common)) else method_differences(pair)

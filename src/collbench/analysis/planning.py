@@ -43,7 +43,7 @@ def launches_more(ratio: Estimate, margin: float) -> int | None:
     half = max((high - low) / 2 - ratio.resolution, 1e-9)
     later = ratio.n + _TRIED
     narrower = half * np.sqrt(ratio.n / later)
-    known = _Known(abs(math.log(ratio.value)), half / _score(ALPHA), ratio.n)
+    known = _Known(abs(math.log(ratio.value)), half / _NORMAL.inv_cdf(1 - ALPHA / 2), ratio.n)
     inside = np.maximum(math.log1p(margin) - narrower - ratio.resolution, 0.0)
     chance = known.chance_outside(narrower + ratio.resolution, later) + 1 - known.chance_outside(inside, later)
     enough = np.flatnonzero(chance >= CHANCE)
@@ -123,11 +123,6 @@ def _density(value: float, deviation: float) -> float:
 
 #: Numbers of launches that are tried: each, then in steps of 6 %.
 _TRIED = np.unique(np.concatenate((np.arange(1, 17), np.geomspace(17, MOST, 72).astype(int))))
-
-
-def _score(two_sided: float) -> float:
-    """The normal score beyond which, on both sides together, lies this probability."""
-    return _NORMAL.inv_cdf(1 - max(min(two_sided, 1.0), 1e-300) / 2)
 
 
 def _above(
@@ -237,6 +232,5 @@ def cost(cells: Sequence[Launches], difference: float) -> Cost | None:
     if not several or difference <= 0:
         return None
     spread = max(float(np.std(np.log(cell.other) - np.log(cell.base), ddof=1)) for cell in several)
-    normal = NormalDist()
-    scores = normal.inv_cdf((1 + CONFIDENCE) / 2) + normal.inv_cdf(POWER)
+    scores = _NORMAL.inv_cdf((1 + CONFIDENCE) / 2) + _NORMAL.inv_cdf(POWER)
     return Cost(spread, difference, max(FEWEST, math.ceil((scores * spread / math.log1p(difference)) ** 2)))

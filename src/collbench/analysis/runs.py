@@ -226,18 +226,12 @@ def refuse_same_sources(found: Iterable[RunSource]) -> None:
     same_start: dict[tuple[str, tuple[str, ...]], list[RunSource]] = {}
     for source in found:
         same_start.setdefault((source.created, source.command), []).append(source)
-    for alike in same_start.values():
-        if len(alike) > 1:
-            _refuse_equal_records(alike)
-
-
-def _refuse_equal_records(alike: Iterable[RunSource]) -> None:
-    by_record: dict[bytes, RunSource] = {}
-    for source in alike:
+    by_record: dict[tuple[str, tuple[str, ...], bytes], RunSource] = {}
+    for source in (source for alike in same_start.values() if len(alike) > 1 for source in alike):
         first = next((records.encode(record) for record in RecordStream(source.folder) if record.status == "ok"), None)
         if first is None:
             continue
-        other = by_record.setdefault(first, source)
+        other = by_record.setdefault((source.created, source.command, first), source)
         if other is not source:
             raise RequestError(
                 f"{other} and {source} hold the same launches: one start, one command, one first measurement. Launches "

@@ -14,7 +14,7 @@ from collbench.analysis.estimate import centre
 from collbench.analysis.launches import together
 from collbench.analysis.options import FACTORS, Option, Question
 from collbench.analysis.results import Cell
-from collbench.schema.axes import STEPS, PolicyOrder
+from collbench.schema.axes import STEPS
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -198,7 +198,11 @@ def isolated_pairs(question: Question, size: int) -> list[tuple[Option, Option]]
     pairs = []
     for isolated in measured:
         steps = [option for option in measured if _same_but_step(option, isolated)]
-        if isolated["isolation"] not in STEPS or len(steps) < 2 or isolated != max(steps, key=_isolation):
+        if (
+            isolated["isolation"] not in STEPS
+            or len(steps) < 2
+            or isolated != max(steps, key=lambda option: option.isolation_order)
+        ):
             continue
         free = _free(measured, isolated)
         if free is not None:
@@ -208,10 +212,6 @@ def isolated_pairs(question: Question, size: int) -> list[tuple[Option, Option]]
 
 def _measured(question: Question, size: int) -> dict[Option, Cell]:
     return {option: cell for option, cell in question.cells[size].items() if cell.medians and min(cell.medians) > 0}
-
-
-def _isolation(option: Option) -> tuple[PolicyOrder, int]:
-    return option.isolation_order
 
 
 def _same_but_step(option: Option, other: Option) -> bool:
@@ -233,7 +233,7 @@ def _free(measured: dict[Option, Cell], isolated: Option) -> Option | None:
         and option["engine"] in ("", isolated["engine"])  # the host has none
         and option.isolation_order[0][0] < isolated.isolation_order[0][0]
     ]
-    return min(others, key=_isolation) if others else None
+    return min(others, key=lambda option: option.isolation_order, default=None)
 
 
 def _recovered(

@@ -46,7 +46,8 @@ def programs(
     stored: StoredSamples | None, name: str,
 ) -> Programs:  # fmt: skip
     """Those of `questions`; without `stored` samples there are no figures. `name` begins those of figures."""
-    chosen = cells_asked(observed, questions)
+    own = {cell.case: cell for question in questions for cells in question.cells.values() for cell in cells.values()}
+    chosen = replace(observed, cells=own)
     if not chosen.cells:
         return Programs()
     factors = factors_of(chosen)
@@ -93,12 +94,6 @@ def _sentences(suite: Suite, margin: float) -> Iterator[str]:
         short = len(by_reason) == 1 and len(next(iter(by_reason)).split()) <= LONGEST_REASON
         why = next(iter(by_reason)) if short else f"{counted(len(by_reason), 'reason')}, below"
         yield f"not compared: {', '.join(names)} ({why})"
-
-
-def cells_asked(observed: Observed, questions: Sequence[Question]) -> Observed:
-    """The run with only the cells of these questions."""
-    cells = {cell.case: cell for question in questions for own in question.cells.values() for cell in own.values()}
-    return replace(observed, cells=cells)
 
 
 def _numbers(rows: Sequence[BenchmarkRow]) -> Section:
