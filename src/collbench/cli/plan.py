@@ -290,13 +290,9 @@ def seconds_of_launch(expanded: ExpandedPlan, cell: LaunchCell, part: LaunchPart
         cases = tuple(case for case in cases if any(identity in part.measured for identity in case.identities))
         start += CASE * len(part.brief)
     cores = len({core for slot in placement.slots for core in slot.cores})
-    by_torch = any(  # its ranks, and what starts them, import torch
-        workloads.get(case.case.workload).distributed
-        if isinstance(case, ProgramCase)
-        else "torch" in backends.get(case.backend).packages
-        for case in cases
-    )
-    if cell.ranks > 1 and by_torch:
+    by_torch = any(workloads.get(case.case.workload).distributed if isinstance(case, ProgramCase)
+                   else "torch" in backends.get(case.backend).packages for case in cases)  # fmt: skip
+    if cell.ranks > 1 and by_torch:  # its ranks, and what starts them, import torch
         start += MEETING * (1 + cell.ranks / cores)
     return start + sum(_seconds(case, expanded.plan, cores, in_turns) for case in cases)
 
@@ -403,14 +399,10 @@ def before_measuring(expanded: ExpandedPlan, missing: Missing = NOTHING_MISSING)
     """A line for each: the conclusions of a paper, keys without an effect, gates, and cautions of the engine."""
     papers = decidable(*judged) if (judged := of_paper(expanded, missing)) else ()
     cautions = (caution for site in expanded.sites for caution in site.cautions)
-    gates: tuple[str, ...] = ()  # on several hosts the gate depends on how well their clocks are known
-    if (
-        len({cell.hosts > 1 for cell in expanded.cells}) > 1
-        and expanded.plan.collectives
-        and expanded.plan.gate == "auto"
-    ):
-        gates = ('gate: "auto" may be another on one host than on several, and compare refuses to compare two gates: '
-                 'gate = "barrier" is one for all',)  # fmt: skip
+    # on several hosts the gate depends on how well their clocks are known
+    unlike = expanded.plan.gate == "auto" and len({cell.hosts > 1 for cell in expanded.cells}) > 1
+    gates = ('gate: "auto" may be another on one host than on several, and compare refuses to compare two gates: '
+             'gate = "barrier" is one for all',) * bool(unlike and expanded.plan.collectives)  # fmt: skip
     return (*papers, *_turns(expanded), *ignored_keys(expanded), *gates, *cautions)
 
 
