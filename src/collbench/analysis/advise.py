@@ -241,10 +241,8 @@ def _until_decided(cells: Mapping[Option, Cell], in_blocks: bool) -> bool:
     return in_blocks and any(cell.until_decided for cell in cells.values())
 
 
-def _at_most(
-    option: Option, least: Mapping[tuple[Option, Option], float], out: Mapping[Option, bool]
-) -> float | Unbounded:  # fmt: skip
-    """The most that an option may lose to one that may be the best."""
+def _at_most(option: Option, least: Mapping[tuple[Option, Option], float],
+             out: Mapping[Option, bool]) -> float | Unbounded:  # fmt: skip
     losses = [-bound for (other, control), bound in least.items() if other == option and not out[control]]
     most = max(losses, default=0.0)
     return math.exp(max(most, 0.0)) if most < math.log(MOST_LOSS) else "drift" if math.isinf(most) else "few launches"

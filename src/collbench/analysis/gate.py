@@ -109,7 +109,6 @@ def _images_replaced(sides: GateSides) -> bool:
 
 
 def _allowed(sides: GateSides, differences: Mapping[str, str]) -> frozenset[str]:
-    """Names of facts that may differ."""
     if _images_replaced(sides):
         return SOFTWARE | {"python", "packages", "image-id", *(name for name in differences if name.startswith("env:"))}
     variables = {name for side in sides for name in side.variables}

@@ -103,11 +103,7 @@ def fixed_cells(observed: Observed, given: dict[str, str]) -> Observed:
 
 
 def _given(observed: Observed, given: dict[str, str]) -> list[tuple[Case, Option]]:
-    """Cases that have these values of factors, with their options.
-
-    Raises:
-        RequestError: there are none.
-    """
+    """Cases that have these values of factors, with their options; RequestError where there are none."""
     backends = {case["backend"] for case in observed.cells}
     engines = {case.where.engine for case in observed.cells if not case.where.on_host}
     library, programs = _library_of(observed), _programs(observed)

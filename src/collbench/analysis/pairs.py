@@ -456,7 +456,6 @@ def _all(base: Cell, other: Cell, refused: Differences = ()) -> Alike:
 
 
 def _of_way(cell: Cell, way: Way, free: frozenset[str]) -> dict[int, float]:
-    """By launch."""
     rows = zip(cell.launches, cell.medians, cell.ways, strict=True)
     return {launch: time for launch, time, own in rows if not apart(own, way, free)}
 

@@ -174,7 +174,6 @@ def _swaps(cells: Sequence[Launches]) -> NDArray[np.int64]:
 
 
 def _swapped(cells: Sequence[Launches], signs: NDArray[np.int64]) -> list[Launches]:
-    """With the names of sides swapped."""
     swapped = []
     for cell in cells:
         as_named = signs[: len(cell.base)] > 0

@@ -355,11 +355,7 @@ def report_command(options: _ReportOptions) -> None:
 
 
 def _figure(chapters: Sequence[Chapter], name: str) -> Figure:
-    """The figure of this number, or the only one with these words in its title.
-
-    Raises:
-        RequestError: there is none, or more than one.
-    """
+    """The figure of this number, or the only one with these words in its title; RequestError where there is none."""
     figures: list[Figure] = []
     for run in chapters:
         figures += run.picture

@@ -290,11 +290,7 @@ def _in_vain(records: Sequence[Record], files: Mapping[str, Set[str]]) -> str:
 
 @contextlib.contextmanager
 def _judged_nevertheless(folder: Path) -> Iterator[None]:
-    """After an interruption the command goes on with what was measured, once the run has begun.
-
-    Raises:
-        Interrupted: it had not.
-    """
+    """After an interruption the command goes on with what was measured, once the run has begun; before, it ends."""
     try:
         yield
     except Interrupted as error:
@@ -304,16 +300,9 @@ def _judged_nevertheless(folder: Path) -> Iterator[None]:
 
 
 def _write_answer(folder: Path, judgement: Judgement, names: AnswerNames) -> None:
-    """Write all of `FILES`; what an earlier judgement wrote is replaced.
-
-    Raises:
-        RunWriteError: one cannot be written.
-    """
-    content = {
-        FILES[0]: markdown(judgement, names).encode("utf-8", "backslashreplace"),
-        FILES[1]: junit(judgement, names),
-        FILES[2]: msgspec.json.format(msgspec.json.encode(document(judgement, names)), indent=1) + b"\n",
-    }
+    """Write all of `FILES`, in place of what an earlier judgement wrote; RunWriteError where one cannot be written."""
+    comment = markdown(judgement, names).encode("utf-8", "backslashreplace")
+    everything = msgspec.json.format(msgspec.json.encode(document(judgement, names)), indent=1) + b"\n"
     try:
         for name, text in content.items():
             (folder / name).write_bytes(text)

@@ -187,11 +187,7 @@ _OTHER_DEVICE = {"cpu": "GPU (gpu)", "gpu": "host (cpu)"}
 
 
 def _backend_on(device: str | None, backend: str | None) -> str | None:
-    """The backend that was asked for, or the usual one on that device.
-
-    Raises:
-        RequestError: the backend has its data elsewhere.
-    """
+    """The backend that was asked for, or the usual one on that device; RequestError where its data is elsewhere."""
     if device is None:
         return backend
     if backend is None:
@@ -290,11 +286,7 @@ def _list_suites() -> None:
 
 
 def _programs(names: Sequence[str]) -> list[Program]:
-    """The benchmarks that these names stand for, each once.
-
-    Raises:
-        RequestError: a name of neither a suite nor a benchmark; none at all.
-    """
+    """The benchmarks that these names of suites and benchmarks stand for, each once; RequestError of other names."""
     suites = workloads.suites()
     if not names:
         raise RequestError(f"no benchmark is named. There are the suites {', '.join(suites)}: see collbench suite.")

@@ -153,7 +153,6 @@ def _list_plans() -> None:
 
 
 def _list_cells(expanded: ExpandedPlan, order: bool) -> None:
-    """A line for each cell; then, if asked for, the `order` of their launches."""
     numbers = {cell: number for number, cell in enumerate(expanded.cells)}
     for cell, number in numbers.items():
         placement = expanded.placements[cell]
@@ -169,10 +168,7 @@ def _list_cells(expanded: ExpandedPlan, order: bool) -> None:
 
 
 def _where(placement: Placement, name: str | None) -> str:
-    """`c0: ranks 0-1 on cores 0-1; ...`, shared and idle cores. `name` is that of an engine without containers.
-
-    Of several hosts each is named by its number.
-    """
+    """`c0: ranks 0-1 on cores 0-1; ...`, shared and idle cores. `name` is that of an engine without containers."""
     several = len({box.host for box in placement.boxes}) > 1
     boxes = []
     for box in placement.boxes:
@@ -186,11 +182,7 @@ def _where(placement: Placement, name: str | None) -> str:
 
 
 def _power(expanded: ExpandedPlan, run: Path, margin: float) -> Table:
-    """What numbers of launches decide, each with its duration, if launches spread as in a run.
-
-    Raises:
-        RequestError: the run has no comparison with an interval.
-    """
+    """What numbers of launches decide, each with its duration, if launches spread as in a run with intervals."""
     observed = read(run)
     compared = compare(own_sides(observed), margin, observed.interleaved)
     ratios = [one.ratio for one in compared if one.ratio is not None and one.ratio.interval is not None]

@@ -157,11 +157,7 @@ _NOT_FOUND = re.compile(r"^\s*(\S+) => not found", re.MULTILINE)
 
 
 def _refuse_no_library(flag: str, path: str) -> None:
-    """Refuse a file by its ELF header (elf(5)).
-
-    Raises:
-        RequestError: it is not ELF, no shared object, or one for another processor than that of this program.
-    """
+    """Refuse by its header (elf(5)) what is not ELF, no shared object, or for another processor than this program."""
     try:
         refuse_irregular(Path(path))
         with Path("/proc/self/exe").open("rb") as program, Path(path).open("rb") as file:
@@ -180,11 +176,7 @@ def _refuse_no_library(flag: str, path: str) -> None:
 
 
 def _refuse_missing_needs(flag: str, paths: Collection[str], variables: Mapping[str, str]) -> None:
-    """Refuse library files that need another one which is not found on this host, with these variables.
-
-    Raises:
-        RequestError: one does. None does where the dynamic linker cannot be asked.
-    """
+    """Refuse library files that need one which the dynamic linker does not find on this host, with these variables."""
     given = {name for path in paths for name in names_of(path)}
     environment = {**os.environ, **variables, "LC_ALL": "C"}
     for path in paths:

@@ -146,7 +146,6 @@ def _range(question: Question, one: Range, alone: bool) -> str:
 
 
 def _unknown(advice: Advice) -> str:
-    """Of ranges without bounds."""
     question = advice.question
     fastest: dict[str, list[int]] = {}
     for size in advice.sizes:
@@ -168,10 +167,7 @@ def _lost(one: Range) -> str:
 
 
 def _alone(question: Question) -> str:
-    """Say `only one option was measured: Open MPI 5.0.11 (2.9 us at 8, 96.8 us at 512K; 1 launch)`.
-
-    Without times of programs, whose results may be other figures.
-    """
+    """`only one option was measured: Open MPI 5.0.11 (2.9 us at 8, 96.8 us at 512K; 1 launch)`; no program's times."""
     [option] = question.options
     cells = {size: cell for size in question.sizes if (cell := question.cells[size][option]).medians}
     ends = [] if any(is_program(cell.case) for cell in cells.values()) else dict.fromkeys([*cells][:1] + [*cells][-1:])
@@ -281,7 +277,6 @@ def _in_common(advice: Advice, options: Collection[Option]) -> str:
 
 
 def _summary(advices: Sequence[Advised], whole: bool) -> Table:
-    """One row for each operation and range of sizes."""
     titles, shared = apart([advised.title.split(", ") for advised in advices])
     every = [(", ".join(title), advised, one) for title, advised in zip(titles, advices, strict=True)
              for one in advised.advice.ranges or (None,)]  # fmt: skip

@@ -133,10 +133,7 @@ def _order(comparison: Comparison) -> tuple[object, ...]:
 
 
 def _table(rows: Sequence[Comparison]) -> Table:
-    """Rows of collectives by sides, then sizes, in columns that all have; of programs by their parameters.
-
-    The sides of these stand in the title where there are only two, and columns have their names.
-    """
+    """Rows of collectives by sides, then sizes; of programs by parameters, with two sides in title and headings."""
     names = varying([common_case(row.pair) for row in rows])
     program = is_program(rows[0].pair.base.case)
     if program:

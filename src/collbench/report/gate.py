@@ -533,7 +533,6 @@ def markdown(judgement: Judgement, names: AnswerNames) -> str:
 
 
 def _section(title: str, group: Sequence[Answer], names: AnswerNames, folded: bool) -> str:
-    """The first rows; the others are counted."""
     shown = f", of which {MOST_ROWS} are shown" if len(group) > MOST_ROWS else ""
     lines = [("what", "size (B)", "difference", "base", "other", "why"), ("---", *["---:"] * 4, "---")]
     for answer in group[:MOST_ROWS]:

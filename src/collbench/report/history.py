@@ -391,7 +391,6 @@ def page(history: History, names: SeriesNames) -> str:
 
 
 def _plots(title: str, cells: Sequence[Trend], most: int, history: History, names: SeriesNames) -> Section:
-    """At most so many plots, of the first of these cells."""
     lines = [CAPTION] if cells else []
     lines += [f"Plots of {len(cells) - most} more cells are left out; the table has them."] if len(cells) > most else []
     runs, figures = history.runs, []

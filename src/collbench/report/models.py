@@ -96,7 +96,6 @@ def tables(found: Answers, narrow: bool = False) -> list[Table]:
 
 
 def _cut(table: Table) -> Table:
-    """The first rows, without detail."""
     grid = _apart(replace(table, rows=table.rows[:MOST_ROWS]))
     left = [f"{len(table.rows) - MOST_ROWS} more rows: --all"] if len(table.rows) > MOST_ROWS else []
     for name in _DETAIL:

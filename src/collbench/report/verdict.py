@@ -286,7 +286,6 @@ def _between(comparisons: Sequence[Comparison]) -> str:
 
 
 def _hidden(same: Sequence[Comparison]) -> str:
-    """What medians do not show."""
     unlike = sum(comparison.slow is not None for comparison in same)
     return f" in the median, {unlike} with more slow launches" if unlike else ""
 

@@ -97,7 +97,6 @@ def _sentences(suite: Suite, margin: float) -> Iterator[str]:
 
 
 def _numbers(rows: Sequence[BenchmarkRow]) -> Section:
-    """Those of the picture, as a table."""
     body = tuple((row.label, row.words) for row in rows if not row.heading)
     table = Table("Difference in time", ("benchmark", "difference (95 % interval), verdict"), body)
     return Section("All benchmarks", folded_tables=(table,))

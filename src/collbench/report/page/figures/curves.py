@@ -108,7 +108,6 @@ def _rates(times: CurveLine, amounts: dict[int, float]) -> CurveLine:
 
 
 def _notes(series: dict[str, CurveLine]) -> str:
-    """What whiskers and dotted lines are, where there are any."""
     whiskers = any(ends for line in series.values() for _, _, ends in line)
     gaps = any(_far(size, following) for line in series.values() for (size, *_), (following, *_) in pairwise(line))
     return f"{_WHISKERS if whiskers else ''}{' Dotted: no size was measured in between.' if gaps else ''}"
