@@ -142,7 +142,11 @@ def advise(questions: Sequence[Question], in_blocks: bool, margin: float = MARGI
 def _at_size(question: Question, size: int, in_blocks: bool, margin: float) -> AtSize | None:
     cells = question.cells[size]
     pairs: Pairs = {two: _launches(pair_of(question, size, *two), in_blocks) for two in combinations(sorted(cells), 2)}
-    ratios = _over_each(pairs, in_blocks)
+    ratios: dict[tuple[Option, Option], float] = {}  # by (one, other) the other's time over the one's
+    for (one, other), launches in pairs.items():
+        if isinstance(launches, Launches):
+            log = location(launches, in_blocks)
+            ratios |= {(one, other): math.exp(log), (other, one): math.exp(-log)}
     best = _fastest(cells, ratios, in_blocks)
     if best is None:
         return None
@@ -186,19 +190,8 @@ def _launches(pair: Pair, in_blocks: bool) -> Launches | Apart:
     return Apart("not comparable", why=why) if why else Launches(*both[:4])
 
 
-def _over_each(pairs: Pairs, in_blocks: bool) -> dict[tuple[Option, Option], float]:
-    """By (one, other) the time of the other over that of the one, of those that are compared."""
-    ratios: dict[tuple[Option, Option], float] = {}
-    for (base, other), launches in pairs.items():
-        if isinstance(launches, Launches):
-            log = location(launches, in_blocks)
-            ratios |= {(base, other): math.exp(log), (other, base): math.exp(-log)}
-    return ratios
-
-
-def _fastest(
-    cells: Mapping[Option, Cell], ratios: Mapping[tuple[Option, Option], float], in_blocks: bool
-) -> Option | None:  # fmt: skip
+def _fastest(cells: Mapping[Option, Cell], ratios: Mapping[tuple[Option, Option], float],
+             in_blocks: bool) -> Option | None:  # fmt: skip
     """The option over which no other has a ratio below 1; None where none was measured with right results.
 
     Such ratios can form a cycle (A below B, B below C, C below A): then the option over which the least ratio is the

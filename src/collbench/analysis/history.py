@@ -306,22 +306,17 @@ def renewals(runs: Sequence[TimedRun]) -> tuple[Renewal, ...]:
             before[run.machine, side] = facts
             if earlier is not None:
                 steps += 1
-                changed.append(Renewal(number, run.machine, side, _changed_facts(earlier, facts)))
+                known = dict.fromkeys((*_FIRST, *(name for name in (*earlier, *facts) if name not in _LAST), *_LAST))
+                values = {name: (earlier.get(name, ""), facts.get(name, "")) for name in known if name not in _NO_CAUSE}
+                texts = {name: _ANOTHER.get(name) or _arrow(*both) for name, both in values.items() if len({*both}) > 1}
+                if "library" in texts:  # whose file is another then
+                    texts.pop("library-file", None)
+                changed.append(Renewal(number, run.machine, side, texts))
     counts = Counter(name for renewal in changed for name in renewal.facts)
     share, times = _RESTLESS
     kept = (replace(renewal, facts={name: text for name, text in renewal.facts.items()
                                 if counts[name] <= max(times, share * steps)}) for renewal in changed)  # fmt: skip
     return tuple(renewal for renewal in kept if renewal.facts)
-
-
-def _changed_facts(old: dict[str, str], new: dict[str, str]) -> dict[str, str]:
-    """The facts that differ, each with what differs of it; the file of a library only where its version is the same."""
-    known = dict.fromkeys((*_FIRST, *(name for name in (*old, *new) if name not in _LAST), *_LAST))
-    names = [name for name in known if name not in _NO_CAUSE and old.get(name, "") != new.get(name, "")]
-    texts = {name: _ANOTHER.get(name) or _arrow(old.get(name, ""), new.get(name, "")) for name in names}
-    if "library" in texts:
-        texts.pop("library-file", None)
-    return texts
 
 
 def _arrow(old: str, new: str) -> str:

@@ -33,7 +33,6 @@ from collbench.schema.store import RecordStream
 from collbench.units import parse_size
 
 if TYPE_CHECKING:
-    from collbench.analysis.models import LinkSeries
     from collbench.analysis.predictions import PredictionQuestion, TrainingStep
     from collbench.report.models import Answers
     from collbench.report.page.drawing import Figure
@@ -246,14 +245,19 @@ def _modelled(
     observed: Observed, selected: frozenset[str], questions: Sequence[PredictionQuestion]
 ) -> tuple[Answers, Sequence[TrainingStep]]:
     """What is known of a run (with `selected`, of these collectives); refused where that is nothing."""
-    from collbench.analysis.models import Model, Unfit, model
+    from collbench.analysis.models import Model, Unfit, model, series
     from collbench.analysis.predictions import COLLECTIVE, Prediction, Refusal, answers, training_steps
     from collbench.report.models import Answers, reason, why_unfit
 
     def listed(reasons: Iterable[str]) -> str:
         return "".join(f"\n  {reason}" for reason in dict.fromkeys(reasons))
 
-    fits = tuple(map(model, _series(observed, selected)))
+    measured = {case.workload for case in observed.cells}
+    for name in sorted(selected - measured):
+        raise RequestError(f"--collective {name}: not in {observed.name}, which has {', '.join(sorted(measured))}.")
+    # of a run without collectives those of its programs, which say why they have no model
+    of_ranks = {case: cell for case, cell in observed.cells.items() if case["backend"]} or observed.cells
+    fits = tuple(map(model, series(replace(observed, cells=of_ranks), selected)))
     if not any(isinstance(fit, Model) for fit in fits):
         reasons = listed(why_unfit(fit) for fit in fits if isinstance(fit, Unfit))
         raise RequestError(f"{observed.name}: nothing can be modelled.{reasons}")
@@ -266,17 +270,6 @@ def _modelled(
     simulated = any(manifest.simulated for manifest in observed.manifests)
     steps = training_steps(observed, fits) if not selected or COLLECTIVE in selected else ()
     return Answers(observed.name, fits, predictions, refusals, simulated), steps
-
-
-def _series(observed: Observed, selected: frozenset[str]) -> list[LinkSeries]:
-    """Those of the collectives; of a run that has none those of its programs, which say why they have no model."""
-    from collbench.analysis.models import series
-
-    measured = {case.workload for case in observed.cells}
-    for name in sorted(selected - measured):
-        raise RequestError(f"--collective {name}: not in {observed.name}, which has {', '.join(sorted(measured))}.")
-    sized = {case: cell for case, cell in observed.cells.items() if case["backend"]}
-    return series(replace(observed, cells=sized or observed.cells), selected)
 
 
 def parse_point(text: str) -> PredictionQuestion:

@@ -157,10 +157,12 @@ def terminal(tables: Iterable[Table]) -> str:
 
 def markdown(tables: Iterable[Table]) -> str:
     """A heading, a table, a list of notes. Markup characters are escaped."""
+    from tabulate import tabulate
+
     parts = []
     for table in map(joined, tables):
         rows = [[plain_markdown(cell) for cell in row] for row in table.rows]
-        body = _tabulated(rows, [plain_markdown(name) for name in table.columns], "pipe")
+        body = tabulate(rows, [plain_markdown(name) for name in table.columns], "pipe", disable_numparse=True)
         notes = "".join(f"- {plain_markdown(note)}\n" for note in table.notes)
         parts.append(f"### {plain_markdown(table.title)}\n\n{body}\n" + (f"\n{notes}" if notes else ""))
     return "\n".join(parts)
@@ -227,13 +229,6 @@ def latex(tables: Iterable[Table]) -> str:
 FORMATS: dict[str, Callable[[Iterable[Table]], str]] = {
     "table": terminal, "markdown": markdown, "csv": csv_text, "latex": latex,
 }  # fmt: skip
-
-
-def _tabulated(rows: Sequence[Sequence[str]], headers: Sequence[str], style: str) -> str:
-    from tabulate import tabulate
-
-    text: str = tabulate(rows, headers=headers, tablefmt=style, disable_numparse=True)
-    return text
 
 
 #: An underscore within a word is no markup.
