@@ -23,7 +23,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property, lru_cache, partial
 from itertools import combinations
@@ -124,11 +124,11 @@ def _question(cells: Sequence[Launches], in_blocks: bool) -> tuple[Sequence[_Cel
     return _of_sides([Launches(other, base, *of[::-1]) for base, other, *of in cells]), -1.0
 
 
-def intervals_of_sides(cells: Sequence[Launches], in_blocks: bool, alpha: float = ALPHA) -> list[Interval]:
-    """As `intervals`, of cells that need not be of the same two sides: without blocks each has its part of `alpha`."""
+def intervals_of_sides(cells: Sequence[Launches], in_blocks: bool) -> list[Interval]:
+    """As `intervals`, of cells that need not be of the same two sides: without blocks each has its part of `ALPHA`."""
     if in_blocks:
-        return intervals(cells, in_blocks, alpha)
-    return [intervals([cell], in_blocks, alpha / len(cells))[0] for cell in cells]
+        return intervals(cells, in_blocks)
+    return [intervals([cell], in_blocks, ALPHA / len(cells))[0] for cell in cells]
 
 
 def excluded(cells: Sequence[Launches], in_blocks: bool, places: Sequence[Sequence[float]]) -> list[list[bool]]:
@@ -221,38 +221,32 @@ def location(cell: Launches, in_blocks: bool) -> float:
 OptionKey = TypeVar("OptionKey", bound=Hashable)
 
 
-def of_controls(
-    pairs: Mapping[tuple[OptionKey, OptionKey], Launches], in_blocks: bool, alpha: float = ALPHA
-) -> dict[tuple[OptionKey, OptionKey], float]:
+def of_controls(pairs: Mapping[tuple[OptionKey, OptionKey], Launches],
+                in_blocks: bool) -> dict[tuple[OptionKey, OptionKey], float]:  # fmt: skip
     """For every option in turn as the control, how much slower than each other one it is at least (logarithms).
 
     By (other, control). The bounds of one control hold at once, so those of the best option do, whichever that is: with
-    a confidence of 1 - `alpha` no bound of the best is above 0 (Edwards and Hsu, Journal of the American Statistical
-    Association 78 (1983) 965-971). Without blocks each bound has its part of `alpha`.
+    a confidence of 1 - `ALPHA` no bound of the best is above 0 (Edwards and Hsu, Journal of the American Statistical
+    Association 78 (1983) 965-971). Without blocks each bound has its part of `ALPHA`.
 
     `pairs` has each two options once. A pair needs at least six launches a side.
     """
-    return {names: turn * _end(cell, kept, -turn) for names, cell, turn, kept in _of_controls(pairs, in_blocks, alpha)}
-
-
-def _of_controls(
-    pairs: Mapping[tuple[OptionKey, OptionKey], Launches], in_blocks: bool, alpha: float
-) -> Iterator[tuple[tuple[OptionKey, OptionKey], _Cell, float, _Kept]]:
-    """By (other, control): its cell, 1 or -1 where that has the control's time below, and which places are kept."""
     if in_blocks:
         made: Sequence[_Cell] = _of_blocks([log_ratios(cell) for cell in pairs.values()], either=True)
     else:
         made = [_of_sides([cell])[0] for cell in pairs.values()]
     cells = dict(zip(pairs, made, strict=True))
     own = {key: cell.scores(cell.value) for key, cell in cells.items()} if in_blocks else {}
+    least: dict[tuple[OptionKey, OptionKey], float] = {}
     for control in dict.fromkeys(name for key in pairs for name in key):
-        turns = {key: 1.0 if key[1] == control else -1.0 for key in pairs if control in key}
-        part = alpha if in_blocks else alpha / len(turns)
+        turns = {key: 1.0 if key[1] == control else -1.0 for key in pairs if control in key}  # -1: its time is below
+        part = ALPHA if in_blocks else ALPHA / len(turns)
         for key, turn in turns.items():
             rest = [turns[other] * own[other] for other in turns if other != key] if in_blocks else []
             others = cells[key].share_of(np.max(rest, axis=0)) if rest else _NONE
             kept = partial(_kept, cells[key], others, part, np.positive if turn > 0 else np.negative)
-            yield (key[0] if turn > 0 else key[1], control), cells[key], turn, kept
+            least[key[0] if turn > 0 else key[1], control] = turn * _end(cells[key], kept, -turn)
+    return least
 
 
 #: Which places a test keeps.

@@ -115,9 +115,7 @@ def in_logarithms(log_ratio: Estimate, resolution: float) -> Estimate:
     return Estimate(_exp(log_ratio.value), (_exp(low - resolution), _exp(high + resolution)), log_ratio.n, resolution)
 
 
-def ratio_of_sides(
-    of: ArrayLike, over: ArrayLike, confidence: float = CONFIDENCE, half_steps: HalfSteps = (0.0, 0.0)
-) -> Estimate:
+def ratio_of_sides(of: ArrayLike, over: ArrayLike, half_steps: HalfSteps = (0.0, 0.0)) -> Estimate:
     """How many times as long `of` [n] takes as `over` [m], two sides without common blocks.
 
     The Hodges-Lehmann estimate: the median of all differences of logarithms; the interval inverts the Mann-Whitney
@@ -127,16 +125,16 @@ def ratio_of_sides(
     of_times, over_times = np.asarray(of, dtype=float), np.asarray(over, dtype=float)
     n, m = len(of_times), len(over_times)
     pairs = np.sort((np.log(of_times)[:, None] - np.log(over_times)[None, :]).ravel())
-    log_ratio = _inverted(pairs, min(n, m), _rank_sum_cdf(n, m), confidence)
+    log_ratio = _inverted(pairs, min(n, m), _rank_sum_cdf(n, m))
     return in_logarithms(log_ratio, open_to_clock(of_times, over_times, half_steps))
 
 
-def _inverted(ordered: NDArray[np.float64], n: int, cdf: NDArray[np.float64], confidence: float) -> Estimate:
+def _inverted(ordered: NDArray[np.float64], n: int, cdf: NDArray[np.float64]) -> Estimate:
     """The values of a shift that a rank test with distribution `cdf` does not reject; `ordered` are its steps."""
     value = float(np.median(ordered))
     if n < FEWEST:
         return Estimate(value, None, n)
-    tail = (1 - confidence) / 2
+    tail = (1 - CONFIDENCE) / 2
     k = max(int(np.searchsorted(cdf, tail, side="right")), 1)  # P(W <= k - 1) <= tail < P(W <= k)
     share = min(max((tail - cdf[k - 1]) / (cdf[k] - cdf[k - 1]), 0.0), 1.0)
     low = (1 - share) * ordered[k - 1] + share * ordered[k]
