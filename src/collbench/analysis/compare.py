@@ -123,7 +123,7 @@ def compare(
 def _of_question(used: Sequence[tuple[Pair, Alike]], margin: float, in_blocks: bool) -> list[Comparison]:
     """The comparisons of its cells, whose intervals hold at once; none has a verdict where launches are dependent."""
     until_decided = in_blocks and any(pair.base.until_decided for pair, _ in used)
-    ratios = _until_decided(used) if until_decided else _fixed(used, in_blocks)
+    ratios = _ratios(used, in_blocks, until_decided)
     sizes = sum(until_decided or ratio.interval is not None for ratio in ratios)
     comparisons = [
         _compared(pair, both, ratio, sizes, margin, in_blocks) for (pair, both), ratio in zip(used, ratios, strict=True)
@@ -138,14 +138,14 @@ def _of_question(used: Sequence[tuple[Pair, Alike]], margin: float, in_blocks: b
     ]  # fmt: skip
 
 
-def _until_decided(used: Sequence[tuple[Pair, Alike]]) -> list[Estimate]:
-    """Ratios of a question by bets, each with its part of 5 %, also of cells that have too few blocks yet."""
-    confidence = 1 - ALPHA / len(used)
-    return [ratio_at_any_time(both.other, both.base, confidence, half_steps(pair)) for pair, both in used]
+def _ratios(used: Sequence[tuple[Pair, Alike]], in_blocks: bool, until_decided: bool) -> list[Estimate]:
+    """Of a question: until decided by bets, each with its part of 5 %, also of cells that have too few blocks yet.
 
-
-def _fixed(used: Sequence[tuple[Pair, Alike]], in_blocks: bool) -> list[Estimate]:
-    """Ratios of a question; with fewer than `FEWEST` launches a side without an interval, and not among the others."""
+    Else with fewer than `FEWEST` launches a side without an interval, and not among the others.
+    """
+    if until_decided:
+        confidence = 1 - ALPHA / len(used)
+        return [ratio_at_any_time(both.other, both.base, confidence, half_steps(pair)) for pair, both in used]
     launches = [Launches(*both[:4]) for _, both in used]
     enough = [launch for launch in launches if min(len(launch.base), len(launch.other)) >= FEWEST]
     several = len({question_of(pair) for pair, _ in used}) > 1

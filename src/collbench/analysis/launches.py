@@ -263,7 +263,10 @@ def duet_effects(pairs: Sequence[Pair]) -> DuetEffects | None:
             for launch in common[id(pair)]:
                 base, other = (getattr(cell.turns[launch], name) for cell in (pair.base, pair.other))
                 differences[launch] += [other - base] if None not in (base, other) else []
-        return _mean([fmean(values) for values in differences.values() if values])
+        logs = [fmean(values) for values in differences.values() if values]
+        if len(logs) < FEWEST:
+            return None
+        return _estimate(fmean(logs), stdev(logs) / math.sqrt(len(logs)), len(logs) - 1, len(logs))
 
     return DuetEffects(len(launches), _of_start(pairs, common, launches), effect("before"), effect("age"))
 
@@ -303,12 +306,6 @@ def _relative(pair: Pair, launches: Sequence[int]) -> dict[int, float]:
             if min(base.get(launch, 0.0), other.get(launch, 0.0)) > 0}  # fmt: skip
     middle = fmean(logs.values()) if logs else 0.0
     return {launch: log - middle for launch, log in logs.items()}
-
-
-def _mean(logs: Sequence[float]) -> Estimate | None:
-    if len(logs) < FEWEST:
-        return None
-    return _estimate(fmean(logs), stdev(logs) / math.sqrt(len(logs)), len(logs) - 1, len(logs))
 
 
 def _estimate(log: float, error: float, freedom: float, n: int) -> Estimate:

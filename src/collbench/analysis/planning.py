@@ -100,7 +100,8 @@ class _Known:
     def chance_outside(self, bound: NDArray[np.float64], later: NDArray[np.int64]) -> NDArray[np.float64]:
         """The chance [m] that after `later` [m] launches the estimate lies beyond +-`bound` [m]."""
         wide = math.hypot(self.error, USUAL)
-        nothing, something = (_density(self.effect, deviation) for deviation in (self.error, wide))
+        nothing, something = (math.exp(-((self.effect / deviation) ** 2) / 2) / deviation
+                              for deviation in (self.error, wide))  # fmt: skip
         share = nothing / max(nothing + something, 1e-300)
         shrunk = (USUAL / wide) ** 2
         return share * self._outside(bound, later, 0.0, 0.0) + (1 - share) * self._outside(
@@ -115,10 +116,6 @@ class _Known:
         centre = (1 - new) * self.effect + new * true
         deviation = np.sqrt((new * unsure) ** 2 + new * (1 - new) * self.error**2)
         return _above(bound, centre, deviation) + _above(bound, -centre, deviation)
-
-
-def _density(value: float, deviation: float) -> float:
-    return math.exp(-((value / deviation) ** 2) / 2) / deviation
 
 
 #: Numbers of launches that are tried: each, then in steps of 6 %.

@@ -72,7 +72,7 @@ class SampleCheck:
             for record in records:
                 self.passed += 1
                 if record.status == "ok" and record.samples is not None and record.samples.file is not None:
-                    if self._with_file % _step(self._with_file) == 0:
+                    if self._with_file % (1 << (self._with_file // EVERY).bit_length()) == 0:
                         self._look(record, files)
                     self._with_file += 1
                 yield record
@@ -93,11 +93,6 @@ class SampleCheck:
         """Those so far; empty where every file that was opened agrees with its record."""
         return [Flaw(kind, self._folder, (len(reasons), self._opened, self._with_file, reasons[0]))
                 for kind, reasons in self._flawed.items()]  # fmt: skip
-
-
-def _step(number: int) -> int:
-    """1 for the first records, then the powers of two that keep the number of files growing with the logarithm."""
-    return 1 << (number // EVERY).bit_length()
 
 
 @dataclass(frozen=True)

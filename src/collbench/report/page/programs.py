@@ -63,7 +63,10 @@ def programs(
     shown = (benchmarks(rows, margin, title, f"{name}-forest"),) if stored is not None else ()
     verdicts = [_more(by_suite(chosen, factor, suite_of, margin), factor) for factor in others]
     more = [section for section in verdicts if section.lines or section.folded_tables]
-    sections = (_numbers(rows), *_benchmarks(chosen, questions, suites, stored, name), *more)
+    body = tuple((row.label, row.words) for row in rows if not row.heading)
+    table = Table("Difference in time", ("benchmark", "difference (95 % interval), verdict"), body)
+    numbers = Section("All benchmarks", folded_tables=(table,))
+    sections = (numbers, *_benchmarks(chosen, questions, suites, stored, name), *more)
     differing = differing_results([comparison for suite in suites for comparison in suite.comparisons], named=True)
     return Programs((*differing, *sentences(suites, margin)), shown, sections)
 
@@ -94,12 +97,6 @@ def _sentences(suite: Suite, margin: float) -> Iterator[str]:
         short = len(by_reason) == 1 and len(next(iter(by_reason)).split()) <= LONGEST_REASON
         why = next(iter(by_reason)) if short else f"{counted(len(by_reason), 'reason')}, below"
         yield f"not compared: {', '.join(names)} ({why})"
-
-
-def _numbers(rows: Sequence[BenchmarkRow]) -> Section:
-    body = tuple((row.label, row.words) for row in rows if not row.heading)
-    table = Table("Difference in time", ("benchmark", "difference (95 % interval), verdict"), body)
-    return Section("All benchmarks", folded_tables=(table,))
 
 
 def _rows(suites: Sequence[Suite]) -> Iterator[BenchmarkRow]:
