@@ -23,7 +23,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property, lru_cache, partial
 from itertools import combinations
@@ -231,22 +231,26 @@ def of_controls(pairs: Mapping[tuple[OptionKey, OptionKey], Launches],
 
     `pairs` has each two options once. A pair needs at least six launches a side.
     """
+    return {names: turn * _end(cell, kept, -turn) for names, cell, turn, kept in _of_controls(pairs, in_blocks, ALPHA)}
+
+
+def _of_controls(pairs: Mapping[tuple[OptionKey, OptionKey], Launches], in_blocks: bool,
+                 alpha: float) -> Iterator[tuple[tuple[OptionKey, OptionKey], _Cell, float, _Kept]]:  # fmt: skip
+    """By (other, control): its cell, 1 or -1 where that has the control's time below, and which places are kept."""
     if in_blocks:
         made: Sequence[_Cell] = _of_blocks([log_ratios(cell) for cell in pairs.values()], either=True)
     else:
         made = [_of_sides([cell])[0] for cell in pairs.values()]
     cells = dict(zip(pairs, made, strict=True))
     own = {key: cell.scores(cell.value) for key, cell in cells.items()} if in_blocks else {}
-    least: dict[tuple[OptionKey, OptionKey], float] = {}
     for control in dict.fromkeys(name for key in pairs for name in key):
-        turns = {key: 1.0 if key[1] == control else -1.0 for key in pairs if control in key}  # -1: its time is below
-        part = ALPHA if in_blocks else ALPHA / len(turns)
+        turns = {key: 1.0 if key[1] == control else -1.0 for key in pairs if control in key}
+        part = alpha if in_blocks else alpha / len(turns)
         for key, turn in turns.items():
             rest = [turns[other] * own[other] for other in turns if other != key] if in_blocks else []
             others = cells[key].share_of(np.max(rest, axis=0)) if rest else _NONE
             kept = partial(_kept, cells[key], others, part, np.positive if turn > 0 else np.negative)
-            least[key[0] if turn > 0 else key[1], control] = turn * _end(cells[key], kept, -turn)
-    return least
+            yield (key[0] if turn > 0 else key[1], control), cells[key], turn, kept
 
 
 #: Which places a test keeps.
