@@ -304,7 +304,7 @@ def _write_answer(folder: Path, judgement: Judgement, names: AnswerNames) -> Non
     comment = markdown(judgement, names).encode("utf-8", "backslashreplace")
     everything = msgspec.json.format(msgspec.json.encode(document(judgement, names)), indent=1) + b"\n"
     try:
-        for name, text in content.items():
+        for name, text in zip(FILES, (comment, junit(judgement, names), everything), strict=True):
             (folder / name).write_bytes(text)
     except OSError as error:
         raise RunWriteError(f"{folder}: {error.strerror or error}.") from error
