@@ -107,12 +107,9 @@ def runtime(monkeypatch: pytest.MonkeyPatch) -> MadeRuntime:
     cuda = SimpleNamespace(runtime=made, Stream=MadeStream, Memory=Full, PinnedMemory=Full, PinnedMemoryPointer=None)
     module.cuda = cuda  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "cupy", module)
-    gpus = tuple(
-        GpuFacts(
-            index=n, uuid=f"GPU-{n}", name="Made", bus_id=f"0000{bus}", memory=1, node=n, capability="9.0", mig=False
-        )
-        for n, bus in enumerate(("0000:65:00.0", "0000:af:00.0"))
-    )
+    gpus = tuple(GpuFacts(index=n, uuid=f"GPU-{n}", name="Made", bus_id=f"0000{bus}", memory=1, node=n,
+                          capability="9.0", mig=False) for n,
+                 bus in enumerate(("0000:65:00.0", "0000:af:00.0")))  # fmt: skip
     monkeypatch.setattr(nvml, "gpus", lambda: (gpus, ""))
     monkeypatch.setattr(nvml, "driver", lambda: ("580.1", "13.0"))
     library = SimpleNamespace(native=lambda call, explain: Native((1, *call.arguments)))
@@ -126,40 +123,26 @@ def test_without_cupy(monkeypatch: pytest.MonkeyPatch) -> None:
     assert to_install("cuda12") in str(cupy_device.missing())
 
 
-@pytest.mark.parametrize(
-    ("driver", "made_for", "names"),
-    [
-        (13000, 12090, None),
-        (12020, 12090, None),
-        (12020, 13000, ("CUDA 12.2", "13.0", "pip install cupy-cuda12x")),
-        (0, 12090, ("NVIDIA driver", "--gpus")),
-    ],
-)
-def test_the_driver_has_to_know_cupys_major_version(
-    runtime: MadeRuntime, driver: int, made_for: int, names: tuple[str, ...] | None
-) -> None:
-    runtime.driver, runtime.made_for = driver, made_for
+@pytest.mark.parametrize(("state", "names"), [
+    ({}, None), ({"driver": 12020}, None), ({"driver": 0}, ("NVIDIA driver", "--gpus")),
+    ({"driver": 12020, "made_for": 13000}, ("CUDA 12.2", "13.0", "pip install cupy-cuda12x")),
+    ({"buses": []}, ("CUDA_VISIBLE_DEVICES",)), ({"no_device": True}, ("(cuda error 100)",)),
+])  # fmt: skip
+def test_the_driver_has_to_know_cupys_major_version_and_a_device(runtime: MadeRuntime, state: dict[str, Any],
+                                                                 names: tuple[str, ...] | None) -> None:  # fmt: skip
+    vars(runtime).update(state)
     reason = cupy_device.missing()
-    assert (reason is None) == (names is None)
-    assert all(name in str(reason) for name in names or ())
+    assert (reason is None) == (names is None) and all(name in str(reason) for name in names or ())
 
 
-def test_where_no_device_is_visible(runtime: MadeRuntime) -> None:
-    runtime.buses = []
-    assert "CUDA_VISIBLE_DEVICES" in str(cupy_device.missing())
-    runtime.no_device = True
-    assert "(cuda error 100)" in str(cupy_device.missing())
-
-
-def test_gpus_have_nvmls_names_in_cudas_order(runtime: MadeRuntime) -> None:
+def test_gpus_have_nvmls_names_in_cudas_order(runtime: MadeRuntime, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without NVML CUDA tells the UUID."""
     runtime.buses = ["0000:AF:00.0", "0000:65:00.0", "0000:01:00.0"]
     assert cupy_device.visible() == ("GPU-1", "GPU-0", "0000:01:00.0")
-
-
-def test_without_nvml_cuda_tells_the_uuid(runtime: MadeRuntime, monkeypatch: pytest.MonkeyPatch) -> None:
+    cupy_device.visible.cache_clear()
     monkeypatch.setattr(nvml, "gpus", lambda: ((), "no NVML"))
     runtime.raw_uuid, runtime.buses = bytes(range(16)), ["0000:65:00.0"]
-    assert cupy_device.visible() == ("GPU-00010203-0405-0607-0809-0a0b0c0d0e0f",)
+    assert cupy_device.visible() == (f"GPU-{MIG}",)
 
 
 MIG = "00010203-0405-0607-0809-0a0b0c0d0e0f"
@@ -182,9 +165,8 @@ def test_a_mig_device_is_not_the_gpu_that_it_is_part_of(split: MadeRuntime) -> N
     assert cupy_device.CupyDevice(f"MIG-{MIG}").facts.node == 0
 
 
-@pytest.mark.parametrize(
-    ("asked", "found"), [(f"MIG-{MIG}", f"MIG-{MIG}"), (f"MIG-{MIG},MIG-b", "0000:65:00.0"), ("0", "0000:65:00.0")]
-)
+@pytest.mark.parametrize(("asked", "found"), [(f"MIG-{MIG}", f"MIG-{MIG}"), (f"MIG-{MIG},MIG-b", "0000:65:00.0"),
+                                              ("0", "0000:65:00.0")])  # fmt: skip
 def test_a_mig_device_whose_uuid_is_cut_short_has_the_name_that_was_asked_for(
     split: MadeRuntime, monkeypatch: pytest.MonkeyPatch, asked: str, found: str
 ) -> None:
@@ -193,15 +175,12 @@ def test_a_mig_device_whose_uuid_is_cut_short_has_the_name_that_was_asked_for(
 
 
 def test_the_device_that_was_asked_for_is_made_current(runtime: MadeRuntime) -> None:
+    """Memory that does not fit says how much."""
     device = cupy_device.CupyDevice("GPU-1")
     assert runtime.current == 1
     assert (device.facts.uuid, device.facts.bus, device.facts.node) == ("GPU-1", "0000:AF:00.0", 1)
     assert (device.facts.memory, device.facts.driver) == (1 << 30, "580.1")
-
-
-def test_memory_that_does_not_fit_says_how_much(runtime: MadeRuntime) -> None:
-    device = cupy_device.CupyDevice("GPU-0")
-    with pytest.raises(MemoryError, match=r"GPU-0: 2\.00 GiB .* 1\.00 MiB of 1\.00 GiB "):
+    with pytest.raises(MemoryError, match=r"GPU-1: 2\.00 GiB .* 1\.00 MiB of 1\.00 GiB "):
         device.allocate(2 << 30)
     with pytest.raises(MemoryError, match=r"2\.00 GiB .*page-locked"):
         device.pinned(2 << 30)
@@ -216,21 +195,20 @@ def test_a_graph_holds_what_was_issued(runtime: MadeRuntime) -> None:
     assert stage.native == (device.native(C("cudaGraphLaunch", 78, 0x5EA)),)
 
 
-@pytest.mark.parametrize(
-    ("code", "kind", "message"), [(900, Unsupported, "CUDA graph"), (2, MemoryError, r"CUDA graph of 3 .*cuda error 2")]
-)
+@pytest.mark.parametrize(("code", "kind", "named"), [
+    (900, Unsupported, r"\(cuda error 900\)"), (2, MemoryError, r"CUDA graph of 3 .*cuda error 2"),
+    (0, Unsupported, r"CUDA graph \(inside\)"),
+])  # fmt: skip
 def test_what_cannot_be_captured_is_a_skip_but_not_what_does_not_fit(
-    runtime: MadeRuntime, code: int, kind: type[Exception], message: str
+    runtime: MadeRuntime, code: int, kind: type[Exception], named: str
 ) -> None:
+    """A failure inside a capture ends it."""
     runtime.refuses_graphs = code
-    with pytest.raises(kind, match=message):
-        cupy_device.CupyDevice("GPU-0").capture(lambda: None, 3)
 
+    def issue() -> None:
+        if not code:
+            raise RuntimeError("inside")
 
-def test_a_failure_inside_a_capture_ends_the_capture(runtime: MadeRuntime) -> None:
-    def failing() -> None:
-        raise RuntimeError("inside")
-
-    with pytest.raises(Unsupported, match=r"CUDA graph \(inside\)"):
-        cupy_device.CupyDevice("GPU-0").capture(failing, 1)
-    assert runtime.calls[-1] == ("end", 0x5EA)
+    with pytest.raises(kind, match=named):
+        cupy_device.CupyDevice("GPU-0").capture(issue, 3)
+    assert ("end", 0x5EA) in runtime.calls
