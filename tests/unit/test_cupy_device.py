@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.machinery
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -26,89 +27,47 @@ class MadeError(RuntimeError):
         self.status = status
 
 
-class MadeRuntime:
-    """As much of cupy.cuda.runtime as the adapter asks for."""
-
-    CUDARuntimeError = MadeError
-    streamCaptureModeThreadLocal = 1  # noqa: N815 - CuPy's name
-
-    def __init__(self) -> None:
-        self.driver, self.made_for, self.buses = 13000, 12090, ["0000:65:00.0", "0000:AF:00.0"]
-        self.no_device = False
-        self.current = -1
-        self.calls: list[tuple[Any, ...]] = []
-        self.refuses_graphs = 0
-        self.raw_uuid = b"cut"
-
-    def driverGetVersion(self) -> int:  # noqa: N802
-        return self.driver
-
-    def runtimeGetVersion(self) -> int:  # noqa: N802
-        return self.made_for
-
-    def getDeviceCount(self) -> int:  # noqa: N802
-        if self.no_device:
-            raise MadeError(100)
-        return len(self.buses)
-
-    def deviceGetPCIBusId(self, number: int) -> str:  # noqa: N802
-        return self.buses[number]
-
-    def setDevice(self, number: int) -> None:  # noqa: N802
-        self.current = number
-
-    def getDeviceProperties(self, number: int) -> dict[str, Any]:  # noqa: N802
-        return {"name": b"Made", "totalGlobalMem": 1 << 30, "uuid": self.raw_uuid}
-
-    def memGetInfo(self) -> tuple[int, int]:  # noqa: N802
-        return 1 << 20, 1 << 30
-
-    def streamBeginCapture(self, *arguments: int) -> None:  # noqa: N802
-        self.calls.append(("begin", *arguments))
-
-    def streamEndCapture(self, *arguments: int) -> int:  # noqa: N802
-        self.calls.append(("end", *arguments))
-        return 77
-
-    def graphInstantiate(self, graph: int) -> int:  # noqa: N802
-        if self.refuses_graphs:
-            raise MadeError(self.refuses_graphs)
-        return graph + 1
-
-    def graphLaunch(self, *arguments: int) -> None:  # noqa: N802
-        self.calls.append(("launch", *arguments))
-
-    def graphExecDestroy(self, graph: int) -> None:  # noqa: N802
-        self.calls.append(("destroy", graph))
-
-    def graphDestroy(self, graph: int) -> None:  # noqa: N802
-        self.calls.append(("destroy", graph))
+def refused(status: int, answer: Any = None) -> Any:
+    if status:
+        raise MadeError(status)
+    return answer
 
 
-class Full:
-    """An allocation that fails."""
+def made_runtime() -> Any:
+    """As much of cupy.cuda.runtime as the adapter asks for, what it answers, and what was done with graphs."""
+    made = SimpleNamespace(driver=13000, made_for=12090, buses=["0000:65:00.0", "0000:AF:00.0"], devices_refused=0,
+                           graphs_refused=0, raw_uuid=b"cut", current=-1, calls=[])  # fmt: skip
 
-    def __init__(self, size: int) -> None:
-        raise MadeError(2)
+    def call(name: str, answer: Any = None) -> Callable[..., Any]:
+        return lambda *arguments: made.calls.append((name, *arguments)) or answer
+
+    vars(made).update(
+        CUDARuntimeError=MadeError, streamCaptureModeThreadLocal=1, memGetInfo=lambda: (1 << 20, 1 << 30),
+        driverGetVersion=lambda: made.driver, runtimeGetVersion=lambda: made.made_for,
+        getDeviceCount=lambda: refused(made.devices_refused, len(made.buses)),
+        deviceGetPCIBusId=lambda number: made.buses[number], setDevice=lambda number: vars(made).update(current=number),
+        getDeviceProperties=lambda number: {"name": b"Made", "totalGlobalMem": 1 << 30, "uuid": made.raw_uuid},
+        streamBeginCapture=call("begin"), streamEndCapture=call("end", 77), graphLaunch=call("launch"),
+        graphInstantiate=lambda graph: refused(made.graphs_refused, graph + 1), graphExecDestroy=call("destroy"),
+        graphDestroy=call("destroy"),
+    )  # fmt: skip
+    return made
 
 
-class MadeStream:
-    ptr = 0x5EA
-
-    def __init__(self, non_blocking: bool) -> None:
-        assert non_blocking, "a stream that waits for the default stream hides missing completions"
+def made_stream(non_blocking: bool) -> Any:
+    assert non_blocking, "a stream that waits for the default stream hides missing completions"
+    return SimpleNamespace(ptr=0x5EA)
 
 
 @pytest.fixture
-def runtime(monkeypatch: pytest.MonkeyPatch) -> MadeRuntime:
-    made = MadeRuntime()
-    module = ModuleType("cupy")
+def runtime(monkeypatch: pytest.MonkeyPatch) -> Any:
+    made, module = made_runtime(), ModuleType("cupy")
     module.__spec__ = importlib.machinery.ModuleSpec("cupy", None)
-    cuda = SimpleNamespace(runtime=made, Stream=MadeStream, Memory=Full, PinnedMemory=Full, PinnedMemoryPointer=None)
+    full = lambda size: refused(2)  # noqa: E731 - an allocation that fails
+    cuda = SimpleNamespace(runtime=made, Stream=made_stream, Memory=full, PinnedMemory=full, PinnedMemoryPointer=None)
     module.cuda = cuda  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "cupy", module)
-    gpus = tuple(GpuFacts(index=n, uuid=f"GPU-{n}", name="Made", bus_id=f"0000{bus}", memory=1, node=n,
-                          capability="9.0", mig=False) for n,
+    gpus = tuple(GpuFacts(n, f"GPU-{n}", "Made", f"0000{bus}", memory=1, node=n, capability="9.0", mig=False) for n,
                  bus in enumerate(("0000:65:00.0", "0000:af:00.0")))  # fmt: skip
     monkeypatch.setattr(nvml, "gpus", lambda: (gpus, ""))
     monkeypatch.setattr(nvml, "driver", lambda: ("580.1", "13.0"))
@@ -126,16 +85,16 @@ def test_without_cupy(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(("state", "names"), [
     ({}, None), ({"driver": 12020}, None), ({"driver": 0}, ("NVIDIA driver", "--gpus")),
     ({"driver": 12020, "made_for": 13000}, ("CUDA 12.2", "13.0", "pip install cupy-cuda12x")),
-    ({"buses": []}, ("CUDA_VISIBLE_DEVICES",)), ({"no_device": True}, ("(cuda error 100)",)),
+    ({"buses": []}, ("CUDA_VISIBLE_DEVICES",)), ({"devices_refused": 100}, ("(cuda error 100)",)),
 ])  # fmt: skip
-def test_the_driver_has_to_know_cupys_major_version_and_a_device(runtime: MadeRuntime, state: dict[str, Any],
+def test_the_driver_has_to_know_cupys_major_version_and_a_device(runtime: Any, state: dict[str, Any],
                                                                  names: tuple[str, ...] | None) -> None:  # fmt: skip
     vars(runtime).update(state)
     reason = cupy_device.missing()
     assert (reason is None) == (names is None) and all(name in str(reason) for name in names or ())
 
 
-def test_gpus_have_nvmls_names_in_cudas_order(runtime: MadeRuntime, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gpus_have_nvmls_names_in_cudas_order(runtime: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without NVML CUDA tells the UUID."""
     runtime.buses = ["0000:AF:00.0", "0000:65:00.0", "0000:01:00.0"]
     assert cupy_device.visible() == ("GPU-1", "GPU-0", "0000:01:00.0")
@@ -149,7 +108,7 @@ MIG = "00010203-0405-0607-0809-0a0b0c0d0e0f"
 
 
 @pytest.fixture
-def split(monkeypatch: pytest.MonkeyPatch, runtime: MadeRuntime) -> MadeRuntime:
+def split(monkeypatch: pytest.MonkeyPatch, runtime: Any) -> Any:
     """The GPU at the first address is split, and this process sees one of its MIG devices."""
     (first, *_), _ = nvml.gpus()
     monkeypatch.setattr(nvml, "gpus", lambda: ((replace(first, mig=True),), ""))
@@ -158,7 +117,7 @@ def split(monkeypatch: pytest.MonkeyPatch, runtime: MadeRuntime) -> MadeRuntime:
     return runtime
 
 
-def test_a_mig_device_is_not_the_gpu_that_it_is_part_of(split: MadeRuntime) -> None:
+def test_a_mig_device_is_not_the_gpu_that_it_is_part_of(split: Any) -> None:
     """Two ranks with a MIG device each of one GPU do not share it."""
     split.raw_uuid = bytes(range(16))
     assert cupy_device.visible() == (f"MIG-{MIG}",)
@@ -168,13 +127,13 @@ def test_a_mig_device_is_not_the_gpu_that_it_is_part_of(split: MadeRuntime) -> N
 @pytest.mark.parametrize(("asked", "found"), [(f"MIG-{MIG}", f"MIG-{MIG}"), (f"MIG-{MIG},MIG-b", "0000:65:00.0"),
                                               ("0", "0000:65:00.0")])  # fmt: skip
 def test_a_mig_device_whose_uuid_is_cut_short_has_the_name_that_was_asked_for(
-    split: MadeRuntime, monkeypatch: pytest.MonkeyPatch, asked: str, found: str
+    split: Any, monkeypatch: pytest.MonkeyPatch, asked: str, found: str
 ) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", asked)
     assert cupy_device.visible() == (found,)
 
 
-def test_the_device_that_was_asked_for_is_made_current(runtime: MadeRuntime) -> None:
+def test_the_device_that_was_asked_for_is_made_current(runtime: Any) -> None:
     """Memory that does not fit says how much."""
     device = cupy_device.CupyDevice("GPU-1")
     assert runtime.current == 1
@@ -186,7 +145,7 @@ def test_the_device_that_was_asked_for_is_made_current(runtime: MadeRuntime) -> 
         device.pinned(2 << 30)
 
 
-def test_a_graph_holds_what_was_issued(runtime: MadeRuntime) -> None:
+def test_a_graph_holds_what_was_issued(runtime: Any) -> None:
     device = cupy_device.CupyDevice("GPU-0")
     stage = device.capture(lambda: runtime.calls.append(("issue",)), 3)
     assert runtime.calls == [("begin", 0x5EA, 1), *[("issue",)] * 3, ("end", 0x5EA)]
@@ -199,11 +158,10 @@ def test_a_graph_holds_what_was_issued(runtime: MadeRuntime) -> None:
     (900, Unsupported, r"\(cuda error 900\)"), (2, MemoryError, r"CUDA graph of 3 .*cuda error 2"),
     (0, Unsupported, r"CUDA graph \(inside\)"),
 ])  # fmt: skip
-def test_what_cannot_be_captured_is_a_skip_but_not_what_does_not_fit(
-    runtime: MadeRuntime, code: int, kind: type[Exception], named: str
-) -> None:
+def test_what_cannot_be_captured_is_a_skip_but_not_what_does_not_fit(runtime: Any, code: int, kind: type[Exception],
+                                                                     named: str) -> None:  # fmt: skip
     """A failure inside a capture ends it."""
-    runtime.refuses_graphs = code
+    runtime.graphs_refused = code
 
     def issue() -> None:
         if not code:

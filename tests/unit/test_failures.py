@@ -99,6 +99,17 @@ def test_the_job_ends_with_the_exit_code_of_the_error(capfd: pytest.CaptureFixtu
         assert ("ValueError: what\ncollbench: rank 3" in ended_by(capfd, ValueError("what"))) == bool(wanted)
 
 
+def noting(steps: list[str], claims: bool) -> tuple[Any, Any]:
+    """What a rank reports with, and what it holds back: both note what is asked of them."""
+
+    def note(step: str, answer: Any) -> Any:
+        steps.append(step)
+        return answer
+
+    held = SimpleNamespace(rescue=lambda: note("rescued", " Rescued."), saved=lambda: " Saved.")
+    return SimpleNamespace(claim=lambda: note("asked", claims)), held
+
+
 @pytest.mark.parametrize("claims", [True, False])
 def test_how_a_rank_ends_the_job(monkeypatch: pytest.MonkeyPatch, claims: bool) -> None:
     """What was held back comes first, from every rank; a launcher has time to read what any has printed.
@@ -106,20 +117,13 @@ def test_how_a_rank_ends_the_job(monkeypatch: pytest.MonkeyPatch, claims: bool) 
     A library that does not end the job ends this rank.
     """
     steps: list[str] = []
-
-    def tell(what: str, answer: Any) -> Any:
-        steps.append(what)
-        return answer
-
     monkeypatch.setattr(failures, "say", lambda text: steps.append("said"))
     nap = SimpleNamespace(sleep=lambda seconds: steps.append(f"waited {seconds >= 0.1}"))
     monkeypatch.setattr("collbench.run.failures.time", nap)
-    aborting: Any = SimpleNamespace(world=world_of(), is_lost_rank=lambda error: False,
-                                    abort=lambda code: steps.append("aborted"))  # fmt: skip
-    reporter: Any = SimpleNamespace(claim=lambda: tell("asked", claims))
-    held: Any = SimpleNamespace(rescue=lambda: tell("rescued", ""))
+    aborting = session()
+    aborting.abort = lambda code: steps.append("aborted")
     with pytest.raises(SystemExit) as left:
-        abort_job(aborting, LibraryError("error 5"), reporter, held)
+        abort_job(aborting, LibraryError("error 5"), *noting(steps, claims))
     assert steps == ["rescued", "asked", *(["said"] if claims else []), "waited True", "aborted"]
     assert left.value.code == LibraryError.exit_code
 
@@ -173,20 +177,10 @@ def test_the_shared_file_is_new_and_for_us_alone(monkeypatch: pytest.MonkeyPatch
 def last_words(monkeypatch: pytest.MonkeyPatch, kind: str, rank: int = 0, claims: bool = True) -> tuple[Any, list[str]]:
     """With which code the process is left, and what happened before, in order; what it says begins with `said`."""
     steps: list[str] = []
-
-    def leave(code: int) -> NoReturn:
-        raise SystemExit(code)
-
-    def tell(what: str, answer: Any) -> Any:
-        steps.append(what)
-        return answer
-
-    monkeypatch.setattr(os, "_exit", leave)
+    monkeypatch.setattr(os, "_exit", sys.exit)
     monkeypatch.setattr(failures, "say", lambda text: steps.append(f"said {text}"))
-    reporter: Any = SimpleNamespace(claim=lambda: tell("asked", claims))
-    held: Any = SimpleNamespace(rescue=lambda: tell("rescued", " Rescued."), saved=lambda: " Saved.")
     with pytest.raises(SystemExit) as left:
-        on_watchdog(rank, reporter, held, 90.0, lambda: steps.append("let go"))(kind, "bcast 8 B")
+        on_watchdog(rank, *noting(steps, claims), 90.0, lambda: steps.append("let go"))(kind, "bcast 8 B")
     return left.value.code, steps
 
 

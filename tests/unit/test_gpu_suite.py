@@ -452,23 +452,16 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> Calls:
         made.append(("module", code, options))
         return SimpleNamespace(get_function=lambda name: SimpleNamespace(kernel=SimpleNamespace(ptr=0xF0)))
 
-    class Stream:
-        def __init__(self, pointer: int) -> None:
-            self.pointer = pointer
-
-        def use(self) -> None:
-            made.append(("stream", self.pointer))
-
-    cublas = SimpleNamespace(create=lambda: 7, setMathMode=record("math"), sgemm=record("sgemm"))
-    nvrtc = SimpleNamespace(getVersion=lambda: (12, 9))
-    cuda = ModuleType("cupy.cuda")
-    vars(cuda).update(ExternalStream=Stream, driver=SimpleNamespace(launchKernel=record("launch")), cublas=cublas,
-                      nvrtc=nvrtc)  # fmt: skip
-    cupy = ModuleType("cupy")
+    cuda, cupy = ModuleType("cupy.cuda"), ModuleType("cupy")
+    vars(cuda).update(
+        ExternalStream=lambda pointer: SimpleNamespace(use=lambda: made.append(("stream", pointer))),
+        driver=SimpleNamespace(launchKernel=record("launch")), nvrtc=SimpleNamespace(getVersion=lambda: (12, 9)),
+        cublas=SimpleNamespace(create=lambda: 7, setMathMode=record("math"), sgemm=record("sgemm")),
+    )  # fmt: skip
     cupy.__spec__ = importlib.machinery.ModuleSpec("cupy", None)
     vars(cupy).update(cuda=cuda, RawModule=raw_module, __version__="14.2.0", __file__="/cupy/__init__.py")
-    monkeypatch.setitem(sys.modules, "cupy", cupy)
-    monkeypatch.setitem(sys.modules, "cupy.cuda", cuda)
+    for name, module in (("cupy", cupy), ("cupy.cuda", cuda)):
+        monkeypatch.setitem(sys.modules, name, module)
     library = SimpleNamespace(native=lambda call, explain: Native((1, *call.arguments), explain))
     monkeypatch.setattr(cupy_device, "driver_library", lambda: library)
     return made

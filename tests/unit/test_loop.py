@@ -54,32 +54,31 @@ def measure(call: Any, n: int = 3, completion: Any = None, gate: Any = None) -> 
     return done, code, entered, left, late
 
 
+def noting(notes: list[Any], what: Callable[..., Any] = time.monotonic_ns) -> Callable[..., int]:
+    """A function that notes this each time it is called: the time, or something of its arguments."""
+
+    def called(*arguments: int) -> int:
+        notes.append(what(*arguments))
+        return 0
+
+    return called
+
+
 @compiled
 @pytest.mark.parametrize("words", [[2**64 - 1, 0, 2**63, *range(3, 12)][:n] for n in range(13)] + [[-1]])
 def test_every_argument_arrives_as_its_word(words: list[int]) -> None:
     """A negative one too: MPI_IN_PLACE is (void *) -1 in some libraries."""
-    seen: list[tuple[int, ...]] = []
-    library = Library()
-
-    def called(*given: int) -> int:
-        seen.append(given)
-        return 0
-
-    done, code, *_ = measure((library.function(called, len(words)), *words), n=2)
-    assert (done, code) == (2, 0)
+    library, seen = Library(), list[tuple[int, ...]]()
+    function = library.function(noting(seen, lambda *given: given), len(words))
+    assert measure((function, *words), n=2)[:2] == (2, 0)
     assert seen == [tuple(word % 2**64 for word in words)] * 2
 
 
 @compiled
 def test_stamps_are_monotonic_nanoseconds_of_this_very_time_around_call_and_completion() -> None:
-    library, inside = Library(), list[int]()
-
-    def completing() -> int:
-        inside.append(time.monotonic_ns())
-        return 0
-
-    before = time.monotonic_ns()
-    done, code, entered, left, late = measure(library.named("call"), n=50, completion=(library.function(completing),))
+    library, inside, before = Library(), list[int](), time.monotonic_ns()
+    completion = (library.function(noting(inside)),)
+    done, code, entered, left, late = measure(library.named("call"), n=50, completion=completion)
     assert (done, code) == (50, 0)
     stamps = [before, *np.stack([entered, inside, left], axis=1).ravel(), time.monotonic_ns()]
     assert (np.diff(stamps) >= 0).all()
@@ -121,13 +120,9 @@ def test_a_gate_calls_what_it_needs_and_nothing_else(kind: int, order: list[str]
 def test_the_root_announces_a_time_in_the_future_and_nobody_enters_before_it() -> None:
     library, start, slack = Library(), np.zeros(1, np.int64), 200_000
     announced: list[tuple[int, int]] = []
-
-    def announce() -> int:
-        announced.append((int(start[0]), time.monotonic_ns()))
-        return 0
-
-    barrier, called, before = library.named("barrier"), library.named("call"), time.monotonic_ns()
-    *_, entered, _, _ = measure(called, gate=(ROUNDTIME, barrier, (library.function(announce),), start, True, slack, 0))
+    announce = (library.function(noting(announced, lambda: (int(start[0]), time.monotonic_ns()))),)
+    barrier, call, before = library.named("barrier"), library.named("call"), time.monotonic_ns()
+    *_, entered, _, _ = measure(call, gate=(ROUNDTIME, barrier, announce, start, True, slack, 0))
     assert library.order == ["barrier", "call"] * 3
     for (target, now), at in zip(announced, entered, strict=True):
         assert before + slack <= target <= now + slack and target <= at
@@ -351,16 +346,12 @@ def test_calls_of_all_stages_are_made_in_order_and_completed_once(form: str) -> 
     assert library.order == ["barrier", "a", "b", "c", "completion"] * 3
 
 
-def timed(moments: list[int]) -> Callable[[], int]:
-    return lambda: moments.append(time.monotonic_ns()) or 0  # type: ignore[func-returns-value]
-
-
 @both_forms
 def test_marks_are_read_between_the_stages(form: str) -> None:
     """Each call is made between the two readings of the clock around its stage; one stage has no marks."""
     library, n = Library(), 4
     moments: list[list[int]] = [[], [], []]
-    stages = tuple(Stage(timed(called), (Native((library.function(timed(called)),)),)) for called in moments)
+    stages = tuple(Stage(noting(called), (Native((library.function(noting(called)),)),)) for called in moments)
     stamps = run(form, Call(stages), at_the_gate(library), n)
     assert stamps.marks.shape == (n, 2)
     edges = np.column_stack((stamps.entered, stamps.marks, stamps.left))

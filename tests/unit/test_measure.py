@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import re
 import time
 from collections.abc import Callable, Iterator
@@ -109,16 +108,23 @@ def test_the_gpus_are_looked_at_before_and_after_the_samples(monkeypatch: pytest
     assert (state.before.uuid, state.before.sm_clock, state.after.sm_clock) == ("GPU-1", 210, 1980)
 
 
+class Ticking:
+    """A clock that moves by `step` (ns) each time it is read."""
+
+    def __init__(self, step: int) -> None:
+        self.step, self.now = step, 0
+
+    def __call__(self) -> int:
+        self.now += self.step
+        return self.now
+
+
 def test_where_time_is_real_waiting_for_processors_is_noted(monkeypatch: pytest.MonkeyPatch) -> None:
     """The seconds in which they may have waited are those between the two looks."""
-    ticks, looked, judged = [0], list[int](), list[Stretch]()
-
-    def clock() -> int:
-        ticks[0] += 1_000_000
-        return ticks[0]
+    clock, looked, judged = Ticking(1_000_000), list[int](), list[Stretch]()
 
     def now() -> Waited:
-        looked.append(ticks[0])
+        looked.append(clock.now)
         return Waited(7.0)
 
     def contended(stretch: Stretch, world: Any) -> tuple[bool, tuple[str, ...]]:
@@ -128,8 +134,7 @@ def test_where_time_is_real_waiting_for_processors_is_noted(monkeypatch: pytest.
     monkeypatch.setattr(time, "monotonic_ns", clock)
     monkeypatch.setattr(measure_module, "waited_now", now)
     monkeypatch.setattr(facts_of_ranks, "contended", contended)
-    change: Change = lambda session: setattr(session, "clock", clock)  # noqa: E731
-    ((record, _),) = measured(case(ranks=1), method(1, gate="none"), change)
+    ((record, _),) = measured(case(ranks=1), method(1, gate="none"), lambda session: setattr(session, "clock", clock))
     assert (record.contended, record.notes) == (True, ("held up",))
     (stretch,) = judged
     assert stretch.added == Waited(0.0)
@@ -349,22 +354,15 @@ class Clocks:
 
 def checked(rank: int, others: list[list[Stamps]], clock: str = "common",
             clocks: Clocks | None = None) -> tuple[tuple[int | None, str], list[int]]:  # fmt: skip
-    """What rank `rank` of three finds, and how long it let the others wait each time; `others` leave as told.
-
-    Its clock moves 1 us each time it is read.
-    """
-    ticking, now, entered = itertools.count(1_000, 1_000), [0], list[int]()
-
-    def read() -> int:
-        now[0] = next(ticking)
-        return now[0]
+    """What rank `rank` of three finds, and how long it let the others wait each time; `others` leave as told."""
+    ticking, entered = Ticking(1_000), list[int]()
 
     def once() -> Stamps:
-        entered.append(now[0])
+        entered.append(ticking.now)
         return stamps_of(0, 10)
 
     signals = SimpleNamespace(barrier=lambda: None)
-    session = SimpleNamespace(clock=read, world=Three(rank, iter(others)), signals=signals)
+    session = SimpleNamespace(clock=ticking, world=Three(rank, iter(others)), signals=signals)
     timed_call: Any = SimpleNamespace(session=session, once=once)
     outcome = _checked_barrier(timed_call, SimpleNamespace(clock=clock, clocks=clocks))  # type: ignore[arg-type]
     return outcome, [entered[0], entered[1] - entered[0]]
