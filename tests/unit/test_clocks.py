@@ -137,7 +137,8 @@ def at(when: int, *offsets: int, half: int = 1) -> Synchronisation:
     return Synchronisation(ahead + when, ahead, np.full(len(ahead), half, np.int64))
 
 
-def test_a_clock_goes_on_as_since_the_synchronisation_that_lies_far_enough_back() -> None:
+def test_the_line_of_a_clock_goes_on_as_since_a_synchronisation_that_lies_far_enough_back() -> None:
+    """An offset that is known badly makes little of a rate: a disturbed synchronisation, 221 us off, says so."""
     past = [at(0, 0), at(BASELINE // 2, 7_000), at(2 * BASELINE, 800), at(2 * BASELINE + 10, 900)]
     line = line_of(1, past)
     assert (line.offset, line.origin) == (900, 2 * BASELINE + 10)
@@ -145,16 +146,9 @@ def test_a_clock_goes_on_as_since_the_synchronisation_that_lies_far_enough_back(
     assert line.local(line.origin + SECOND) == line.origin + SECOND + 900 - int(6_100 * SECOND / (1.5 * BASELINE))
     assert line_of(0, past) == Line(0, 0.0, 2 * BASELINE + 10)
     assert line_of(1, [at(0, 0), at(BASELINE - 1, 5_000)]).slope == 0.0, "none is made of errors"
-
-
-def test_an_offset_that_is_known_badly_makes_little_of_a_rate() -> None:
-    """A first synchronisation that was disturbed: 221 us off, and it says so."""
     assert abs(line_of(1, [at(0, 221_000, half=300_000), at(BASELINE, 0)]).slope) < LARGEST_RATE / 3
     well_known = line_of(1, [at(0, 0, half=500), at(BASELINE, 20_000, half=500)]).slope
     assert well_known == pytest.approx(1e-4, rel=2e-4)
-
-
-def test_what_a_line_may_need_is_kept_and_how_far_a_clock_is_from_where_it_was_expected() -> None:
     past = [at(0, 0), at(10, 0), at(BASELINE, 0), at(BASELINE + 20, 0), at(BASELINE + 30, 0)]
     assert recent(past) == past[1:]
     assert recent(past[:2]) == past[:2]
@@ -281,16 +275,12 @@ class Peer:
 
 
 @both_forms
-def test_who_asks_sends_first_and_finds_its_clock_behind(native: bool) -> None:
+def test_who_asks_sends_first_and_who_answers_waits_first(native: bool) -> None:
     peer = Peer()
     offset = ask(peer.messages(native), 7, time.monotonic_ns, 4)
     assert peer.events == [("send", 7), ("receive", 7)] * 4
     assert abs(offset.offset + HOUR) <= offset.half < HOUR
     assert 0 <= time.monotonic_ns() - offset.at < HOUR
-
-
-@both_forms
-def test_who_answers_waits_first_and_sends_its_clock(native: bool) -> None:
     peer, before = Peer(), time.monotonic_ns()
     answer(peer.messages(native), 7, time.monotonic_ns, 4)
     assert peer.events == [("receive", 7), ("send", 7)] * 4
@@ -529,16 +519,16 @@ def found_at(when: int, offset: int = 0, half: int = 10, crossed: int = 0) -> Sy
     return Synchronisation(at, ahead, wide, crossed)
 
 
-def test_the_bound_of_a_case_is_that_of_its_worst_synchronisation(scripted: Scripted) -> None:
+def test_the_bound_of_a_case_is_that_of_its_worst_synchronisation_and_of_what_clocks_may_run_apart(
+    scripted: Scripted,
+) -> None:
+    """The first one is what the rate of the first case is made of."""
     clocks = scripted(*(found_at(number * BASELINE, half=half) for number, half in enumerate((10, 20, 50, 15))))
     clocks.begin()
     assert clocks.bound == 20
     clocks.synchronise()
     clocks.synchronise()
     assert clocks.bound == 50
-
-
-def test_stamps_between_two_synchronisations_widen_the_bound_by_what_clocks_may_run_apart(scripted: Scripted) -> None:
     clocks = scripted(*(found_at(number * BASELINE, half=half) for number, half in enumerate((10, 20, 15))))
     clocks.begin()
     clocks.synchronise()
@@ -546,10 +536,6 @@ def test_stamps_between_two_synchronisations_widen_the_bound_by_what_clocks_may_
     none = np.zeros(0, np.int64)
     clocks.common(Stamps(none, none, np.zeros(0, bool), np.zeros((0, 0), np.int64)))
     assert clocks.bound == 20 + BASELINE * 250 // 10**6, "500 ppm of half the time between"
-
-
-def test_direct_pairs_that_disagree_and_a_bad_first_synchronisation_are_seen(scripted: Scripted) -> None:
-    """The first one is what the rate of the first case is made of."""
     clocks = scripted(found_at(0), found_at(BASELINE), found_at(2 * BASELINE, crossed=700))
     clocks.begin()
     clocks.synchronise()
@@ -611,12 +597,9 @@ def test_a_rank_that_leaves_a_barrier_early_is_found_on_synchronised_clocks(on_h
     assert "before timing: 1 " in str(record.reason)
 
 
-def test_synchronised_clocks_measure_as_a_common_one_and_local_times_do_not() -> None:
+def test_how_well_the_clocks_agree_is_in_the_table_and_apart_from_local_times() -> None:
     common, synced, local = (made_record(made_case(), 0, 1e-6, clock=clock) for clock in ("common", "synced", "local"))
     assert how(common) == how(synced) != how(local)
-
-
-def test_the_table_says_how_well_the_clocks_agree() -> None:
     style = TableStyle()
     for size, seen, bound in ((8, 4.04e-7, 2e-6), (16, 1e-8, 6.2e-6)):
         error = ClockError(bound=bound, seen=seen, hosts=4)

@@ -224,7 +224,7 @@ def test_what_are_no_ranks_of_a_launcher(launched: Launched) -> None:
     assert World(rank, launcher=PROGRAM).said(600) is None
 
 
-def test_while_a_rank_writes_it_is_at_work(launched: Launched) -> None:
+def test_while_a_rank_writes_it_is_at_work_and_a_driver_that_was_stopped_has_not_waited(launched: Launched) -> None:
     launcher = launched(WORKS, "rank('exit 14')")
     seen(launcher, running=1, ended=1)
     world = World(launcher)
@@ -234,6 +234,13 @@ def test_while_a_rank_writes_it_is_at_work(launched: Launched) -> None:
 
     assert world.said(120, write) is None
     assert world.said(11) is not None
+    launcher = launched(WORKS, "rank('exit 14')")
+    seen(launcher, running=1, ended=1)
+    world = World(launcher)
+    for _ in range(10):
+        world.now += 3600
+        assert world.dead.ended(world.started, 0) is None
+    assert world.said(2) is not None
 
 
 def test_while_records_come_no_process_is_looked_at(launched: Launched, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -250,16 +257,6 @@ def test_while_records_come_no_process_is_looked_at(launched: Launched, monkeypa
     assert world.said(60, write) is None and not looks
     assert world.said(60) is None
     assert len(looks) == 60 / LOOK_SELDOM
-
-
-def test_a_driver_that_was_stopped_has_not_waited(launched: Launched) -> None:
-    launcher = launched(WORKS, "rank('exit 14')")
-    seen(launcher, running=1, ended=1)
-    world = World(launcher)
-    for _ in range(10):
-        world.now += 3600
-        assert world.dead.ended(world.started, 0) is None
-    assert world.said(2) is not None
 
 
 def test_a_launcher_that_notices_in_time(launched: Launched) -> None:

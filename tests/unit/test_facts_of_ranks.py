@@ -298,6 +298,7 @@ def test_of_many_ranks_the_first_are_named_and_all_counted(ranks: int, named: in
 
 
 def test_rank_0_gets_the_facts_of_all_and_all_measure_as_it_chose() -> None:
+    """Crowded machines are found among many."""
     facts = tuple(
         replace(HERE, host=f"c{r}", kernel_id=str(r // 2), clock_id=f"{r // 2} x", cores=frozenset({r % 2}), gpu="GPU",
                 container=f"c{r}", confinement=msgspec.structs.replace(CONFINED, namespaces={"ipc": r}))
@@ -308,9 +309,6 @@ def test_rank_0_gets_the_facts_of_all_and_all_measure_as_it_chose() -> None:
     first, *others = in_world(3, lambda world: agreed_method(world, plan, () if world.rank else crowded, False))
     assert (first.gate, first.warmup, first.oversubscribed, first.ranks) == ("barrier", 7, True, crowded)
     assert others == [replace(first, ranks=())] * 2
-
-
-def test_crowded_machines_are_found_among_many() -> None:
     facts = list(on_machines(20_000, 2, cores=frozenset({0, 1})))
     assert not is_oversubscribed(facts)
     assert is_oversubscribed([*facts, replace(facts[77])])

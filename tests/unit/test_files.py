@@ -137,20 +137,17 @@ def test_the_pass_that_verifies_notices_what_was_spoilt_after_its_writes(rw: str
         printed((*step.argv, "--verify_only=1"), tmp_path)
 
 
-def test_every_sample_of_dd_writes_a_new_file(folder: Path, put: Put) -> None:
+def test_every_sample_of_dd_writes_a_new_file_and_trying_direct_io_none(folder: Path, put: Put) -> None:
     put("dd", f'test ! -e zeros || exit 1; exec {shutil.which("dd")} "$@"')
     assert outcome(small("dd"), folder, iters=3) == OK
+    files.no_direct(folder)
+    assert list(folder.iterdir()) == []
 
 
 def test_the_first_line_that_fits_says_why_a_command_failed(tmp_path: Path) -> None:
     with pytest.raises(ProgramFailed, match=r"^sh .* 1: dd: out$"):
         printed(files.explained("^dd: ", "sh", "-c", "echo dd: out; echo other; echo dd: later >&2; exit 9"), tmp_path)
     assert printed(files.explained("^dd: ", "sh", "-c", "echo out; echo error >&2"), tmp_path) == "out\nerror\n"
-
-
-def test_trying_direct_io_leaves_no_file(tmp_path: Path) -> None:
-    files.no_direct(tmp_path)
-    assert list(tmp_path.iterdir()) == []
 
 
 COPIED = "echo '1048576 bytes (1.0 MB, 1.0 MiB) copied, 1e-5 s, 104.9 GB/s' >&2"
@@ -306,15 +303,12 @@ def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> 
     return call
 
 
-def test_a_file_is_cold_and_then_warm(file: Path, run: Run) -> None:
+def test_a_file_is_cold_and_then_warm_and_its_share_that_of_its_pages(file: Path, run: Run) -> None:
+    """Also of an empty file, and of one that ends within a page."""
     assert resident(file) == 1.0
     for state, share in (("cold", 0.0), ("warm", 1.0), ("cold", 0.0)):
         code, out, _ = run(state, file)
         assert (code, json.loads(out), resident(file)) == (0, {"resident": share}, share)
-
-
-def test_the_share_is_that_of_its_pages(file: Path) -> None:
-    """Of an empty file, and of one that ends within a page."""
     with file.open("r+b") as opened:
         files.drop(opened.fileno())
         os.posix_fadvise(opened.fileno(), 0, 0, os.POSIX_FADV_RANDOM)  # no more than what is asked for

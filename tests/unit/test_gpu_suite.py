@@ -189,10 +189,20 @@ def test_a_wrong_computation_is_noticed(result: Result, name: str, compute: type
 
 
 @pytest.mark.slow
-def test_factors_are_whole_numbers_whose_sums_are_exact() -> None:
+def test_what_is_computed_on_the_host_is_exact_and_the_same_by_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Factors are whole numbers whose sums are exact."""
     for k in (1, 70_000, 500_000, kernels.MOST_PRODUCTS):
         most = kernels.largest(k)
         assert 1 <= most <= 15 and k * most**2 + kernels.ODD * most < 2**24
+    image = kernels.image(130, 0, 130)
+    assert (kernels.image(130, 50, 70) == image[50:70]).all()
+    assert not kernels.image(130, -8, 0).any() and not kernels.image(130, 130, 140).any()
+    assert [last - first for first, last in kernels.checked_rows(18432)] == [16, 32, 16]
+    values = np.arange(1000, dtype=np.uint16).astype(np.uint8)
+    counts = kernels.counted(values, 64)
+    monkeypatch.setattr(kernels, "AT_ONCE", 7)
+    assert (kernels.counted(values, 64) == counts).all()
+    assert counts.sum() == 1000 and counts[0] == np.count_nonzero(values < 4)
 
 
 @pytest.mark.slow
@@ -228,19 +238,6 @@ def test_samples_begin_with_an_empty_stream_and_issue_does_not_wait(result: Resu
 
     result("launch", compute=Watched, burst=200)
     assert max(queued) == 199
-
-
-@pytest.mark.slow
-def test_an_image_and_its_histogram_are_the_same_by_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    image = kernels.image(130, 0, 130)
-    assert (kernels.image(130, 50, 70) == image[50:70]).all()
-    assert not kernels.image(130, -8, 0).any() and not kernels.image(130, 130, 140).any()
-    assert [last - first for first, last in kernels.checked_rows(18432)] == [16, 32, 16]
-    values = np.arange(1000, dtype=np.uint16).astype(np.uint8)
-    counts = kernels.counted(values, 64)
-    monkeypatch.setattr(kernels, "AT_ONCE", 7)
-    assert (kernels.counted(values, 64) == counts).all()
-    assert counts.sum() == 1000 and counts[0] == np.count_nonzero(values < 4)
 
 
 @pytest.mark.slow
@@ -358,7 +355,8 @@ def test_flags_are_those_of_the_program() -> None:
 PAPER = load_launch_plan(ROOT / "launch" / "xu2017-gpu.toml")
 
 
-def test_the_plan_of_the_paper_has_its_sizes_and_expands_without_a_gpu_and_on_one() -> None:
+def test_plans_for_a_gpu() -> None:
+    """That of the paper has its sizes, and expands without a GPU and on one; affinity is that of the GPU."""
     expanded = expand(PAPER, lambda engine: machine(1, 4))
     assert all("GPU" in placement.note and not placement.gpus for placement in expanded.placements.values())
     assert [(cell.policy, cell.image) for cell in expanded.cells] == [("host", "openmpi"), ("multi", "openmpi")]
@@ -370,6 +368,10 @@ def test_the_plan_of_the_paper_has_its_sizes_and_expands_without_a_gpu_and_on_on
     assert len({case["variant"] for case in cases if case.workload == "gpu_transpose"}) == 8
     placements = expand(PAPER, lambda engine: with_gpus(1, 4, 1)).placements
     assert [(len(placement.gpus), placement.note) for placement in placements.values()] == [(1, ""), (1, "")]
+    plan = load_launch_plan(ROOT / "launch" / "gpu-affinity.toml")
+    placements = expand(plan, lambda engine: with_gpus(2, 4, 2)).placements
+    cores = {cell.affinity: [slot.nodes for slot in placement.slots] for cell, placement in placements.items()}
+    assert cores["near"] != cores["far"]
 
 
 @pytest.mark.parametrize(
@@ -378,13 +380,6 @@ def test_the_plan_of_the_paper_has_its_sizes_and_expands_without_a_gpu_and_on_on
 def test_what_may_not_be_skipped_needs_a_gpu(change: dict[str, Any]) -> None:
     with pytest.raises(PlanError, match=r": device gpu: 1 "):
         expand(msgspec.structs.replace(PAPER, **change), lambda engine: machine(1, 4))
-
-
-def test_affinity_is_that_of_the_gpu() -> None:
-    plan = load_launch_plan(ROOT / "launch" / "gpu-affinity.toml")
-    placements = expand(plan, lambda engine: with_gpus(2, 4, 2)).placements
-    cores = {cell.affinity: [slot.nodes for slot in placement.slots] for cell, placement in placements.items()}
-    assert cores["near"] != cores["far"]
 
 
 # Which GPU is opened, and how a program ends -------------------------------------------------------------------------

@@ -379,22 +379,16 @@ def test_the_last_rank_comes_late_then_rank_0(rank: int, late: tuple[bool, bool]
 
 
 def test_whoever_left_before_the_last_had_come_is_counted() -> None:
+    """On synchronised clocks if they cannot explain it: its clock shows 10 when it leaves, and is 7000 ahead."""
     late = [stamps_of(11, 20), stamps_of(5, 20)]  # entered after this rank had left
     (wrong, text), _ = checked(1, [late, TOGETHER])
     assert wrong == 1 and text.startswith("1 ")
     assert checked(1, [late, late])[0][0] == 2
     assert checked(1, [late, late], "local")[0] == (None, ""), "clocks that differ tell nothing"
-
-
-def test_on_synchronised_clocks_a_rank_left_early_if_they_cannot_explain_it() -> None:
-    """Its clock shows 10 when it leaves, and is 7000 ahead of rank 0's; each clock may be wrong by the bound."""
     for entered, early in ((-6_989, 0), (-6_890, 0), (-6_889, 1)):
         clocks = Clocks(bound=50, ahead=7_000)
         others = [stamps_of(entered, entered + 900), stamps_of(-7_000, -6_000)]
         assert checked(1, [others, others], "synced", clocks)[0][0] == 2 * early
         assert clocks.times == 1, "after each of both"
-
-
-def test_the_last_one_lets_the_others_wait_for_longer_than_the_clocks_may_be_wrong() -> None:
     _, waits = checked(2, [TOGETHER, TOGETHER], "synced", Clocks(bound=1_000_000, ahead=0))
     assert waits[0] >= BARRIER_DELAY + 4_000_000

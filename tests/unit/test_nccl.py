@@ -255,7 +255,8 @@ def test_the_choice_is_logged_for_one_operation_and_connections_for_all(log: Ncc
     assert log.transport() == "P2P/IPC, SHM/direct"
 
 
-def test_the_log_goes_on_when_the_operation_fails(log: NcclLog) -> None:
+def test_the_log_goes_on_when_the_operation_fails_and_the_environment_does_not_move(log: NcclLog) -> None:
+    """A name that is added or taken away would move it under the library's own threads."""
     library = Library()
 
     def fail() -> None:
@@ -264,6 +265,11 @@ def test_the_log_goes_on_when_the_operation_fails(log: NcclLog) -> None:
     with pytest.raises(RuntimeError, match="from the library"):
         log.observe(library.reread, fail)
     assert library.subsystems != "TUNING"
+    before, during = list(os.environ), list[list[str]]()
+    log.observe(Library().reread, lambda: during.append(list(os.environ)))
+    assert [*during, list(os.environ)] == [before, before]
+    target = Path(os.environ["NCCL_DEBUG_FILE"]).readlink()
+    assert not Path(str(target).removesuffix(" (deleted)")).exists()
 
 
 def test_a_version_that_cannot_be_told_again_tells_connections_alone(log: NcclLog) -> None:
@@ -282,19 +288,6 @@ def test_a_log_that_the_user_asked_for_is_left_alone() -> None:
     assert len(performed) == 1, "every rank performs it, whoever has a log"
     assert log.transport() is None
     assert dict(os.environ) == before
-
-
-def test_the_environment_does_not_move_while_the_library_may_read_it(log: NcclLog) -> None:
-    """A name that is added or taken away would move it under the library's own threads."""
-    before, during = list(os.environ), list[list[str]]()
-    log.observe(Library().reread, lambda: during.append(list(os.environ)))
-    assert [*during, list(os.environ)] == [before, before]
-
-
-def test_nothing_of_the_log_is_left_behind(log: NcclLog) -> None:
-    """However the process ends: the file has no name in any folder."""
-    target = Path(os.environ["NCCL_DEBUG_FILE"]).readlink()
-    assert not Path(str(target).removesuffix(" (deleted)")).exists()
 
 
 # A session: nothing is asked of communicators that are being aborted, and the environment does not move --------------
@@ -355,16 +348,13 @@ def in_use(*names: str) -> tuple[Communicators, list[str]]:
     return communicators, done
 
 
-def test_all_communicators_are_destroyed_in_the_order_in_which_all_ranks_used_them() -> None:
+def test_communicators_are_destroyed_in_the_order_of_their_use_and_one_whose_call_failed_is_aborted() -> None:
     communicators, done = in_use("a", "b", "c")
     communicators.get("server", lambda: None)
     communicators.get("a", lambda: None)
     communicators.close()
     assert done == ["destroy b", "destroy c", "destroy a"]
     assert communicators.async_error() is None
-
-
-def test_a_communicator_whose_call_failed_is_aborted_and_made_anew() -> None:
     communicators, done = in_use("a", "b")
     for key in ("a", "a", "never made"):
         communicators.drop(key)

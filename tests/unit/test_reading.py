@@ -116,16 +116,13 @@ def same(one: dict[str, SamplesByLaunch], other: dict[str, SamplesByLaunch]) -> 
     )
 
 
-def test_plots_of_a_packed_run_are_those_of_its_files(run: Path) -> None:
-    before = drawn(run)
-    assert [len(values) for values in before["a"].values()] == [50] * LAUNCHES
-    pack(run)
-    assert same(drawn(run), before)
-
-
-def test_files_that_are_named_otherwise_are_found(run: Path) -> None:
+def test_plots_of_a_packed_run_are_those_of_its_files_whatever_they_are_named(run: Path) -> None:
     """Names are collbench's own where it wrote the run; another program's are as good."""
     before = drawn(run)
+    assert [len(values) for values in before["a"].values()] == [50] * LAUNCHES
+    packed = twin(run)
+    pack(packed)
+    assert same(drawn(packed), before)
     lines = (run / "records.jsonl").read_text()
     (run / "records.jsonl").write_text(lines.replace("samples/", "samples/other_"))
     for path in (run / "samples").iterdir():
@@ -415,14 +412,12 @@ def test_a_baseline_says_a_thing_once(tmp_path: Path, twice: str, named: str) ->
 
 
 def test_messages_of_a_run_are_one_line_of_bounded_length(stored_run: Path, tmp_path: Path) -> None:
+    """A pipe in place of records is refused."""
     assert "\n" not in str(RunReadError("a\nb"))
     for number, (fields, named) in enumerate((({"a\nb": 1}, "a\\x0ab"), ({"case__driver": "A" * 100_000}, "AAA"))):
         with pytest.raises(RunReadError) as refused:
             read_run(edited(stored_run, tmp_path / str(number), **fields))  # type: ignore[arg-type]
         assert named in str(refused.value) and "\n" not in str(refused.value) and len(str(refused.value)) < 1100
-
-
-def test_a_pipe_in_place_of_records_is_refused(stored_run: Path, tmp_path: Path) -> None:
     copied = Path(shutil.copytree(stored_run, tmp_path / "copy"))
     (copied / "records.jsonl").unlink()
     os.mkfifo(copied / "records.jsonl")

@@ -70,11 +70,14 @@ def no_threads_left() -> Iterator[None]:
     assert threads() <= before
 
 
-def test_every_yardstick_is_found_and_named_as_its_file() -> None:
+def test_every_yardstick_is_found_named_as_its_file_and_fixed_in_the_manifest() -> None:
     files = {path.stem for path in Path(str(yardsticks.__file__)).parent.glob("[!_]*.py")} - {"yardstick"}
     assert set(yardsticks.names()) == files == PLAUSIBLE.keys() == yardsticks.resolutions().keys()
     assert all(yardsticks.get(name).name == name for name in yardsticks.names())
     assert all(0 < share < 1 for share in yardsticks.resolutions().values())
+    experiment = campaign_manifest(campaign(), ()).experiment
+    assert experiment is not None and experiment.yardsticks == yardsticks.resolutions()
+    assert msgspec.json.decode(msgspec.json.encode(experiment))["yardsticks"] == yardsticks.resolutions()
 
 
 @needs_two
@@ -424,9 +427,3 @@ def test_worlds_that_run_together_are_read_once(taken: list[frozenset[int]]) -> 
     assert [where.side for where in heard.readings[0].cells] == [None, "other"]
     with pytest.raises(EngineError), read_around(Heard(), launches, frozenset((0,))):
         raise EngineError("gone")
-
-
-def test_yardsticks_are_fixed_in_the_manifest() -> None:
-    experiment = campaign_manifest(campaign(), ()).experiment
-    assert experiment is not None and experiment.yardsticks == yardsticks.resolutions()
-    assert msgspec.json.decode(msgspec.json.encode(experiment))["yardsticks"] == yardsticks.resolutions()
