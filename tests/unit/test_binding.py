@@ -243,7 +243,6 @@ PLANNED = Shape(hosts=2, each=2, cores=2)
 SEATS = tuple(replace(rank_facts(), host=host, kernel_id="boot", cores=frozenset(cores), gpu=None,
                       confinement=in_files(files)) for host, cores,
               files in (("n0", (0, 1), 1), ("n0", (2, 3), 1), ("n1", (0, 1), 2), ("n1", (2, 3), 2)))  # fmt: skip
-
 SRUN = {"SLURM_PROCID": "3", "SLURM_STEP_NUM_TASKS": "4", "SLURM_LOCALID": "1", "SLURM_STEP_ID": "0"}
 
 

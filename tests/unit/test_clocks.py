@@ -331,8 +331,11 @@ BEHIND = SimulatedClock(offset=-5 * 10**9, drift=-3e-6)
 THREE = (SimulatedClock(), AHEAD, BEHIND)
 
 
+OnHosts = Callable[..., None]
+
+
 @pytest.fixture
-def on_hosts(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+def on_hosts(monkeypatch: pytest.MonkeyPatch) -> OnHosts:
     """`on_hosts(*clocks)`: the fake backend's ranks are on these hosts in turn."""
     return lambda *clocks: monkeypatch.setattr(backends.get("fake"), "clocks", clocks)
 
@@ -343,93 +346,84 @@ def record_of(name: str = "allreduce", ranks: int = 6, fault: str | None = None,
     return record
 
 
-def barrier_of(session: Any) -> TimedCall:
-    return TimedCall(Operation(None, (), Call((Stage(session.signals.barrier),)), False, 0), session, "python", None)
+def clocks_of(session: Any, hosts: int) -> HostClocks:
+    """The clocks of ranks that are on so many hosts in turn, compared once."""
+    ids = [str(rank % hosts) for rank in range(session.world.size)]
+    clocks = HostClocks(session, readers_of(ids), ids[session.world.rank])
+    clocks.begin()
+    return clocks
 
 
-def clocks_of(session: Any, clock_ids: list[str]) -> HostClocks:
-    return HostClocks(session, readers_of(clock_ids), clock_ids[session.world.rank])
-
-
-def test_all_ranks_hear_of_the_same_offsets_from_the_reader_of_their_host(on_hosts: Callable[..., None]) -> None:
+def test_all_ranks_hear_of_the_same_offsets_and_put_their_stamps_on_rank_0s_clock(on_hosts: OnHosts) -> None:
+    """From the reader of their host. All leave a barrier at the same true time, whatever their clocks show."""
     on_hosts(*THREE)
 
-    def body(session: Any) -> tuple[int, list[list[int]]]:
-        clocks = clocks_of(session, ["a", "b", "c"] * 2)
-        clocks.begin()
+    def body(session: Any) -> tuple[int, list[list[int]], Stamps]:
+        clocks = clocks_of(session, 3)
+        session.signals.barrier()
+        now = np.array([session.clock()], np.int64)
         clocks.synchronise()
         assert clocks.readers == [0, 1, 2]
         assert clocks.bound >= clocks.past[-1].half.max()
         assert clocks.seen < 300 < clocks.bound < 3_000
-        return clocks.host, [past.offset.tolist() for past in clocks.past]
+        stamps = clocks.common(Stamps(now, now + 100, np.zeros(1, bool), now[:, None] + 50))
+        assert stamps.left - stamps.entered == 100 and stamps.marks[0] - stamps.entered == 50
+        return clocks.host, [past.offset.tolist() for past in clocks.past], stamps
 
-    of_ranks = on_ranks(6, body)
-    offsets = of_ranks[0][1]
-    assert of_ranks == [(host, offsets) for host in (0, 1, 2)] * 2 and len(offsets) == 3
-    for of_rank_0, ahead, behind in offsets:
+    hosts, offsets, stamps = zip(*on_ranks(6, body), strict=True)
+    assert hosts == (0, 1, 2) * 2
+    assert all(of_rank == offsets[0] for of_rank in offsets) and len(offsets[0]) == 3
+    for of_rank_0, ahead, behind in offsets[0]:
         assert of_rank_0 == 0
         assert abs(ahead - AHEAD.offset) < 3_000 and abs(behind - BEHIND.offset) < 3_000
+    assert np.ptp([of_rank.entered[0] for of_rank in stamps]) < 300
 
 
-def test_what_was_seen_of_a_case_before_does_not_count(on_hosts: Callable[..., None]) -> None:
-    jump = SimulatedClock(slews=((500_000, 0.5), (600_000, -0.5)))
-    on_hosts(SimulatedClock(), jump)
+def test_what_was_seen_of_a_case_before_does_not_count(on_hosts: OnHosts) -> None:
+    on_hosts(SimulatedClock(), SimulatedClock(slews=((500_000, 0.5), (600_000, -0.5))))
 
     def body(session: Any) -> list[int]:
-        clocks, seen = clocks_of(session, ["0", "1"]), []
+        clocks, seen = clocks_of(session, 2), list[int]()
         for _ in range(2):
-            clocks.begin()
             session.signals.barrier()
             while session.world.rank == 0 and session.moment() < 800_000:
                 pass
             session.signals.barrier()
             clocks.synchronise()
             seen.append(clocks.seen)
+            clocks.begin()
         return seen
 
-    (first, second), other = on_ranks(2, body)
-    assert (first, second) == tuple(other)
-    assert first > 40_000 > 400 > second
+    of_rank_0, of_rank_1 = on_ranks(2, body)
+    assert of_rank_0 == of_rank_1
+    assert of_rank_0[0] > 40_000 > 400 > of_rank_0[1]
 
 
-def test_the_gate_keeps_up_with_the_clocks(on_hosts: Callable[..., None]) -> None:
-    """After every batch the start is announced for where the clocks are now."""
+def test_the_gate_keeps_up_with_the_clocks_and_a_sleep_between_slices_is_no_doubt(on_hosts: OnHosts) -> None:
+    """After every batch the start is announced for where the clocks are now. An hour at 5 ppm is 18 ms, which no slice
+    is to be blamed for."""
     on_hosts(*THREE)
+    rule = SliceRule(seconds=2e-3, operations=10, discard=5, discard_seconds=1e-4)
+    order = Order(act="slice", gate="barrier", seconds=2e-3, rule=rule)
 
-    def body(session: Any) -> bool:
-        clocks = clocks_of(session, ["0", "1", "2"])
-        clocks.begin()
-        timed = barrier_of(session)
+    def body(session: Any) -> None:
+        barrier = Operation(None, (), Call((Stage(session.signals.barrier),)), False, 0)
+        timed, clocks = TimedCall(barrier, session, "python", None), clocks_of(session, 3)
         gate = GateSetting("roundtime", session.signals, 5_000, clocks.line)
         sampling = Sampling(timed, method(3), gate, [], clocks=clocks)
         sampling.take(3)
         assert len(clocks.past) == 3 and len(sampling.stamps.late) == 3
-        return gate.line != sampling.gate.line == clocks.line and sampling.gate.slack == 5_000
-
-    assert on_ranks(3, body) == [True] * 3
-
-
-def test_a_slice_after_a_sleep_is_on_one_clock_and_the_sleep_is_no_doubt(on_hosts: Callable[..., None]) -> None:
-    """An hour at 5 ppm is 18 ms, which no slice is to be blamed for."""
-    on_hosts(*THREE)
-    rule = SliceRule(seconds=2e-3, operations=10, discard=5, discard_seconds=1e-4)
-
-    def body(session: Any) -> tuple[Report, int]:
-        clocks = clocks_of(session, ["0", "1", "2"])
-        clocks.begin()
-        timed = barrier_of(session)
-        stop = method(3, clock="synced")
-        sampling = Sampling(timed, stop, GateSetting("barrier", session.signals), [], clocks=clocks)
+        assert gate.line != sampling.gate.line == clocks.line and sampling.gate.slack == 5_000
+        clocks = clocks_of(session, 3)
+        gate = GateSetting("barrier", session.signals)
+        sampling = Sampling(timed, method(3, clock="synced"), gate, [], clocks=clocks)
         for _ in range(2):
             session.turn_back(session.moment() + 3600 * 10**9)
-            order = Order(act="slice", gate="barrier", seconds=2e-3, rule=rule)
             report = _slice(sampling, order, Unwatched(), "barrier")
-        return report, clocks.seen
-
-    of_ranks = on_ranks(3, body)
-    for report, seen in of_ranks:
         assert report.seconds is not None and report.seconds < 1e-4
-        assert seen < 400
+        assert clocks.seen < 400
+
+    on_ranks(3, body)
 
 
 def test_slices_last_twenty_times_as_long_as_their_synchronisation() -> None:
@@ -449,23 +443,6 @@ def test_slices_last_twenty_times_as_long_as_their_synchronisation() -> None:
     assert shortest == [pytest.approx(0.08), 1.0]
 
 
-def test_stamps_are_put_on_rank_0s_clock(on_hosts: Callable[..., None]) -> None:
-    """All ranks leave a barrier at the same true time, whatever their clocks show."""
-    on_hosts(*THREE)
-
-    def body(session: Any) -> Stamps:
-        clocks = clocks_of(session, ["0", "1", "2"])
-        clocks.begin()
-        session.signals.barrier()
-        now = np.array([session.clock()], np.int64)
-        clocks.synchronise()
-        return clocks.common(Stamps(now, now + 100, np.zeros(1, bool), now[:, None] + 50))
-
-    of_ranks = on_ranks(3, body)
-    assert np.ptp([stamps.entered[0] for stamps in of_ranks]) < 300
-    assert all(stamps.left - stamps.entered == 100 and stamps.marks[0] - stamps.entered == 50 for stamps in of_ranks)
-
-
 def test_there_is_nothing_to_synchronise_on_one_clock_or_without_messages() -> None:
     def body(session: Any) -> list[bool]:
         here = replace(rank_facts(), clock_id="here")
@@ -483,7 +460,7 @@ def test_there_is_nothing_to_synchronise_on_one_clock_or_without_messages() -> N
 
 @pytest.mark.parametrize(("asked", "gate"), [("auto", "roundtime"), ("roundtime", "roundtime"), ("barrier", "barrier")])
 @pytest.mark.parametrize("name", ["allreduce", "barrier"])
-def test_a_sample_on_good_clocks_is_as_on_one(on_hosts: Callable[..., None], name: str, asked: str, gate: str) -> None:
+def test_a_sample_on_good_clocks_is_as_on_one(on_hosts: OnHosts, name: str, asked: str, gate: str) -> None:
     one = record_of(name, gate=asked)
     assert (one.clock, one.clock_error) == ("common", None)
     on_hosts(*THREE)
@@ -563,8 +540,7 @@ WILD = SimulatedClock(offset=10**13, slews=tuple((n * 50_000, (-1) ** n * 2e-2) 
 
 
 @pytest.mark.parametrize(("gate", "changed"), [("auto", True), ("barrier", False)])
-def test_on_bad_clocks_a_sample_is_the_largest_local_time(on_hosts: Callable[..., None], gate: str,
-                                                          changed: bool) -> None:  # fmt: skip
+def test_on_bad_clocks_a_sample_is_the_largest_local_time(on_hosts: OnHosts, gate: str, changed: bool) -> None:
     on_hosts(SimulatedClock(), WILD)
     record = record_of(gate=gate)
     assert (record.status, record.gate, record.clock, record.clock_error) == ("ok", "barrier", "local", None)
@@ -574,7 +550,7 @@ def test_on_bad_clocks_a_sample_is_the_largest_local_time(on_hosts: Callable[...
     assert "5%" in note and "200 ns" in note
 
 
-def test_the_gate_of_the_plan_is_taken_whatever_the_clocks_are_like(on_hosts: Callable[..., None]) -> None:
+def test_the_gate_of_the_plan_is_taken_whatever_the_clocks_are_like(on_hosts: OnHosts) -> None:
     on_hosts(SimulatedClock(), WILD)
     record = record_of(gate="roundtime", iters=10)
     assert (record.gate, record.clock, record.notes) == ("roundtime", "synced", (DIFFER,))
@@ -589,8 +565,7 @@ def test_clocks_that_turned_out_worse_than_they_may_be_are_a_note() -> None:
 
 
 @pytest.mark.parametrize("rank", [0, 2])
-def test_a_rank_that_leaves_a_barrier_early_is_found_on_synchronised_clocks(on_hosts: Callable[..., None],
-                                                                            rank: int) -> None:  # fmt: skip
+def test_a_rank_that_leaves_a_barrier_early_is_found_on_synchronised_clocks(on_hosts: OnHosts, rank: int) -> None:
     on_hosts(*THREE)
     record = record_of("barrier", 3, f"corrupt:{rank}@0")
     assert record.status == "failed" and record.check is not None and record.check.wrong == 1

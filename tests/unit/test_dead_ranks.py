@@ -40,7 +40,6 @@ WORKS = "rank('sleep 3600')"
 
 #: Ended ranks are waited for, so that nothing is seen of how they ended.
 REAPS = "signal.signal(signal.SIGCHLD, signal.SIG_IGN)"
-
 Launched = Callable[..., HostProcess]
 
 

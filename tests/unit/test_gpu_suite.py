@@ -67,7 +67,6 @@ RUNS: dict[str, tuple[Run, dict[str, Any]]] = {
     "launch": (transfers.launch, {"burst": 200})
 }  # fmt: skip
 
-
 Result = Callable[..., dict[str, Any]]
 
 
@@ -273,7 +272,6 @@ def test_arrays_are_copied_by_parts(result: Result, name: str, part: int, monkey
 
 SMALL = ("gpu", "size=64", "memory=pageable", "side=32", "variant=diagonal", "m=5", "n=6", "k=7", "burst=100",
          "bins=64")  # fmt: skip
-
 Started = Callable[..., tuple[int, list[dict[str, Any]], str]]
 
 

@@ -32,7 +32,6 @@ from collbench.timing.loop import (
 loop: Any = native_loop()
 compiled = pytest.mark.skipif(loop is None, reason="no native loop was built here (no C compiler at installation)")
 both_forms = pytest.mark.parametrize("form", [pytest.param("native", marks=compiled), "python"])
-
 NONE, BARRIER, ROUNDTIME = 0, 1, 2
 AN_HOUR = 3_600 * 10**9
 NO_GATE = GateSetting("none", Signals(int, int, np.zeros(1, np.int64), announces=True))

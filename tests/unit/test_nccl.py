@@ -35,7 +35,6 @@ from collbench.timing.call import Halt
 
 ROWS = [name for name in collectives.names() if "nccl" in collectives.get(name).dialects]
 COUNT, RANKS = 24, (2, 3, 5)
-
 FLOAT, MAX = DATATYPE["float32"], OP["max"]
 #: Parameters of nccl.h, mpi.h and cuda_runtime_api.h whose words are known, by their place among all.
 KNOWN = {"ncclAllReduce": {2: COUNT, 3: FLOAT, 4: MAX, 5: COMM, 6: STREAM},

@@ -187,7 +187,6 @@ def test_above_64_ranks_each_sample_is_that_of_the_slowest(tmp_path: Path) -> No
 
 SPARSE = 1 << 32
 LITTLE = 4 << 20
-
 Members = Iterable[tuple[str | zipfile.ZipInfo, bytes]]
 
 

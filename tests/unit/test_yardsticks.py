@@ -54,7 +54,6 @@ NO_CORE = 1000
 #: What a reading may be on any machine, in its unit.
 PLAUSIBLE = {"core_distance": (1, 1e5), "core_speed": (1, 2e4), "copy": (0.01, 1e5)}
 NONE = dict.fromkeys(PLAUSIBLE)
-
 needs_two = pytest.mark.skipif(len(CORES) < 2, reason="a distance is between two cores")
 
 
