@@ -270,33 +270,42 @@ PROGRAM = Path(__file__).with_name("watched.py")
 LONG = "600"
 
 
-def watched(kind: str, timeout: str, number: int | None = None, *more: str) -> tuple[int, list[str]]:
-    """Exit code and lines of `watched.py`, which is sent the signal once it is ready."""
-    command = [sys.executable, str(PROGRAM), kind, timeout, *more]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+#: What `watched.py` does, its time-out, more arguments, and the signal that it is sent once it is ready: its exit code,
+#: and its lines.
+WATCHED: list[tuple[str, int | None, int, list[str]]] = [
+    *((f"{kind} 0.3", None, 3, ["timeout in the test"]) for kind in ("c", "sleeping")),
+    *((f"{kind} {LONG}", signal.SIGTERM, 130, ["terminated in the test"]) for kind in ("c", "sleeping")),
+    *((f"{kind} {LONG}", number, 130, ["interrupted in the test"])
+      for kind in ("c", "sleeping") for number in (signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)),
+    *((f"polite {LONG}", number, 0, [f"stopped by {number}"]) for number in (signal.SIGTERM, signal.SIGINT)),
+    # Open MPI's mpirun kills 0.4 s after SIGTERM: by then the last words are said. Ctrl-C may take a batch longer.
+    (f"deaf {LONG} 0.05 0.35", signal.SIGTERM, 130, ["alive after 0.05 s", "terminated in the test"]),
+    (f"deaf {LONG} 0.5 2", signal.SIGINT, 130, ["alive after 0.5 s", "interrupted in the test"]),
+]  # fmt: skip
+
+#: An error that the library met behind its back: none at the first look; the second cannot be had; at the third there
+#: is some, and the call itself never returns. A call that failed while others wait in theirs is said after half of the
+#: time-out: those that wait would say no more than that they do. Who moves is left alone.
+WATCHED_FOR_LONG: list[tuple[str, int | None, int, list[str]]] = [
+    (f"async_error {LONG}", None, 3, ["async_error in the test: the library lost a rank"]),
+    ("failed 2", None, 1, ["failed in the test: no memory"]), ("lost 2", None, 3, ["async_error in the test: no memory"]),
+    (f"beating {LONG}", None, 0, []),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("words", "number", "code", "lines"), [
+    *WATCHED, *(pytest.param(*row, marks=pytest.mark.slow) for row in WATCHED_FOR_LONG),
+])  # fmt: skip
+def test_what_a_watched_program_ends_with(words: str, number: int | None, code: int, lines: list[str]) -> None:
+    with subprocess.Popen([sys.executable, str(PROGRAM), *words.split()], stdout=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None and process.stdout.readline() == "ready\n"
             if number is not None:
                 process.send_signal(number)
-            said, _ = process.communicate(timeout=LIMIT)
+            printed, _ = process.communicate(timeout=LIMIT)
         finally:
             process.kill()
-    return process.returncode, said.splitlines()
-
-
-SIGNALS = {signal.SIGTERM: "terminated", signal.SIGINT: "interrupted", signal.SIGHUP: "interrupted",
-           signal.SIGQUIT: "interrupted"}  # fmt: skip
-
-
-@pytest.mark.parametrize("kind", ["c", "sleeping"])
-def test_a_time_out(kind: str) -> None:
-    assert watched(kind, "0.3") == (3, ["timeout in the test"])
-
-
-@pytest.mark.parametrize("number", SIGNALS)
-@pytest.mark.parametrize("kind", ["c", "sleeping"])
-def test_told_to_stop_while_the_main_thread_cannot(kind: str, number: int) -> None:
-    assert watched(kind, LONG, number) == (130, [f"{SIGNALS[signal.Signals(number)]} in the test"])
+    assert (process.returncode, printed.splitlines()) == (code, lines)
 
 
 def test_a_closed_terminal_does_not_end_what_nohup_started() -> None:
@@ -315,29 +324,6 @@ def test_the_launcher_is_killed_while_the_main_thread_is_in_a_call() -> None:
         assert launcher.stdout is not None and launcher.stdout.readline() == "ready\n"
         launcher.kill()
         assert launcher.stdout.read() == "orphaned in the test\n"
-
-
-@pytest.mark.parametrize(("number", "alive", "ended"), [(signal.SIGTERM, "0.05", "0.35"), (signal.SIGINT, "0.5", "2")])
-def test_who_does_not_stop_has_a_moment_left(number: signal.Signals, alive: str, ended: str) -> None:
-    """Open MPI's mpirun kills 0.4 s after SIGTERM: by then the last words are said. Ctrl-C may take a batch longer."""
-    lines = [f"alive after {alive} s", f"{SIGNALS[number]} in the test"]
-    assert watched("deaf", LONG, number, alive, ended) == (130, lines)
-
-
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_told_to_stop_while_it_can(number: int) -> None:
-    assert watched("polite", LONG, number) == (0, [f"stopped by {number}"])
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("kind", "timeout", "code", "words"), [
-    ("async_error", LONG, 3, "async_error in the test: the library lost a rank"),
-    ("failed", "2", 1, "failed in the test: no memory"), ("lost", "2", 3, "async_error in the test: no memory"),
-])  # fmt: skip
-def test_what_the_library_met_while_the_call_never_returns(kind: str, timeout: str, code: int, words: str) -> None:
-    """An error behind its back: none at the first look; the second cannot be had; at the third there is some. A call
-    that failed while others wait in theirs is said after half of the time-out: they would say only that they wait."""
-    assert watched(kind, timeout) == (code, [words])
 
 
 Looks = tuple[list[float], list[str], Watchdog]
@@ -391,11 +377,6 @@ def test_after_a_signal_it_is_looked_often(looks: Looks) -> None:
         wait_for(lambda: ended)
     assert (set(waits), waits[-1]) == ({0.5, 0.02}, 0.02)
     assert (watchdog.stopped, ended[0]) == (signal.SIGTERM, "terminated in the test")
-
-
-@pytest.mark.slow
-def test_who_moves_is_left_alone() -> None:
-    assert watched("beating", LONG) == (0, [])
 
 
 def test_signals_and_files_are_given_back() -> None:

@@ -326,15 +326,6 @@ def test_the_sample_size_of_a_paired_test() -> None:
     assert cost([paired(0.1)], 0.02) is cost([paired(0.1, 0.2)], 0.0) is None
 
 
-def test_as_many_launches_as_it_says_see_the_difference_in_four_of_five_experiments() -> None:
-    draw = np.random.default_rng(3)
-    needed = cost([paired(*draw.normal(0, 0.05, 4000))], 0.03)
-    assert needed is not None
-    values = draw.normal(math.log(1.03), 0.05, (4000, needed.launches))
-    seen = np.abs(values.mean(axis=1)) > 1.96 * values.std(axis=1, ddof=1) / math.sqrt(needed.launches)
-    assert 0.75 < seen.mean() < 0.87
-
-
 # Readings around launches, on worlds that are played ------------------------------------------------------------------
 
 GOOD = Readings({"core_distance": 100.0}, None)
