@@ -138,23 +138,33 @@ def test_a_process_whose_first_thread_has_ended_still_runs(launched: Launched) -
 # What ends the wait --------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("ends", "how"), [("exit 14", "exit code 14"), ("kill -6 $$", "signal 6 (Aborted)")])
-@pytest.mark.parametrize("written", [0, 100])
-def test_a_rank_that_died_ends_the_wait_but_its_launcher_has_time_to_end(launched: Launched, ends: str, how: str,
-                                                                         written: int) -> None:  # fmt: skip
-    launcher = launched(WORKS, f"rank('{ends}')")
-    seen(launcher, running=1, ended=1)
-    world = World(launcher, written=written)
-    before = 0.5 + (LOOK_SELDOM if written else 0.0)  # until it is looked at
-    assert world.said(before + ENDING - 0.5) is None
-    assert_named(world.said(0.5), "a rank", how, "mpirun")
+#: What a launcher does, ranks that are seen then (running, ended), and what else is known of its world; for how long
+#: nothing is said, and what is said within how many seconds more.
+LAUNCHERS: list[tuple[tuple[str, ...], tuple[int, int], dict[str, Any], float, float, tuple[str, ...]]] = [
+    # A rank that died ends the wait, but its launcher has time to end after it has been looked at.
+    *(((WORKS, f"rank('{ends}')"), (1, 1), {"written": written}, (LOOK_SELDOM if written else 0.0) + ENDING, 0.5,
+       ("a rank", how, "mpirun"))
+      for ends, how in (("exit 14", "exit code 14"), ("kill -6 $$", "signal 6 (Aborted)")) for written in (0, 100)),
+    # What ended the last one may be the launcher itself, so that is not named.
+    (("rank('exit 14')", "rank('kill -15 $$')"), (0, 2), {}, 0, 11, ("all ranks", "mpirun")),
+    # Hydra waits for its ranks when the last one has ended; until then those whose run is over are zombies.
+    *(((WORKS, f"rank('sleep 0.2; exit {code}')"), (1, 1), {"written": 100}, 600, 0, ()) for code in (0, 1, 2)),
+    # It has not started its ranks, or it is one itself, that nothing launches.
+    (("os.fork() or os.execvp('sleep', ['sleep', '3600'])",), (0, 0), {}, 600, 0, ()),
+    (("rank('exit 14')",), (0, 1), {"launcher": PROGRAM}, 600, 0, ()),
+]  # fmt: skip
 
 
-def test_no_rank_is_left(launched: Launched) -> None:
-    """What ended the last one may be the launcher itself, so that is not named."""
-    launcher = launched("rank('exit 14')", "rank('kill -15 $$')")
-    seen(launcher, running=0, ended=2)
-    assert_named(World(launcher).said(11), "all ranks", "mpirun")
+@pytest.mark.parametrize(("lines", "ranks", "world", "quiet", "within", "names"), LAUNCHERS)
+def test_ranks_that_have_ended(launched: Launched, lines: tuple[str, ...], ranks: tuple[int, int],
+                               world: dict[str, Any], quiet: float, within: float,
+                               names: tuple[str, ...]) -> None:  # fmt: skip
+    launcher = launched(*lines)
+    seen(launcher, *ranks)
+    looked_at = World(launcher, **world)
+    assert looked_at.said(quiet) is None
+    if names:
+        assert_named(looked_at.said(within), *names)
 
 
 @pytest.mark.parametrize("running", [1, 0])
@@ -199,28 +209,11 @@ def test_a_command_beside_the_first_one_that_failed() -> None:
     assert_named(beside.said(11), "rank 0", "exit code 3", "the others")
     assert World(Command(None), Command(1), written=100).said(60) is None, "a case has failed"
     assert World(Command(None), Command(0), Command(-1)).said(60) is None, "ended, and lost by the engine"
+    assert World(Command(None)).said(600) is None, "on another machine"
     assert_named(World(Command(None), Command(1)).said(11), "exit code 1", "mpirun")
 
 
 # What does not -------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("code", [0, 1, 2])
-def test_ranks_whose_run_is_over_while_others_write(launched: Launched, code: int) -> None:
-    """Hydra waits for its ranks when the last one has ended; until then those before it are zombies."""
-    launcher = launched(WORKS, f"rank('sleep 0.2; exit {code}')")
-    seen(launcher, running=1, ended=1)
-    assert World(launcher, written=100).said(600) is None
-
-
-def test_what_are_no_ranks_of_a_launcher(launched: Launched) -> None:
-    """It has not started any, it is on another machine, or it is a rank itself, that nothing launches."""
-    launcher = launched("os.fork() or os.execvp('sleep', ['sleep', '3600'])")
-    wait_for(lambda: list(children(launcher.pid)))
-    assert World(launcher).said(600) is World(Command(None)).said(600) is None
-    rank = launched("rank('exit 14')")
-    seen(rank, running=0, ended=1)
-    assert World(rank, launcher=PROGRAM).said(600) is None
 
 
 def test_while_a_rank_writes_it_is_at_work_and_a_driver_that_was_stopped_has_not_waited(launched: Launched) -> None:

@@ -197,25 +197,21 @@ site.getsitepackages = site.getusersitepackages = lambda: []
 
 #: Rows of nccl prepared on a communicator that is none, as rank 0 of two.
 ROWS = """
-from collbench import collectives
-from collbench.bindings.operations import AllOf, make_call
-from collbench.backends.nccl import NcclArguments
-from collbench.collectives.case import CollectiveCase
-
-from collbench.timing.call import Stage
-from collbench.timing.loop import GateSetting
-from collbench.timing.call import Signals
-from collbench.timing.loop import native_loop, run_native, run_python
 import json, time
+from collbench import collectives
+from collbench.backends.nccl import NcclArguments
+from collbench.bindings.operations import make_call
+from collbench.collectives.case import CollectiveCase
+from collbench.timing.call import Signals
+from collbench.timing.loop import GateSetting, run_native, run_python
 
-stream, gate = 0, GateSetting("none", Signals(int, int, np.zeros(1, np.int64), announces=True))
-device = SimpleNamespace(stream=stream, allocate=lambda size: SimpleNamespace(address=4096))
+gate = GateSetting("none", Signals(int, int, np.zeros(1, np.int64), announces=True))
+device = SimpleNamespace(stream=0, allocate=lambda size: SimpleNamespace(address=4096))
 
 def refused(function, arguments):
-    found = nccl.native(C(function, *arguments))
-    code = found()
-    if code:
-        raise RuntimeError(found.explain(code))
+    native = nccl.native(C(function, *arguments))
+    if code := native():
+        raise RuntimeError(native.explain(code))
 
 methods = {"all_reduce": "AllReduce", "reduce": "Reduce", "broadcast": "Broadcast", "all_gather": "AllGather",
            "reduce_scatter": "ReduceScatter", "send": "Send", "recv": "Recv"}
@@ -223,19 +219,14 @@ comm = SimpleNamespace(address=0)
 for method, name in methods.items():
     setattr(comm, method, lambda *words, name=name: refused("nccl" + name, (*words[:-1], 0, words[-1])))
 
-def prepared(name):
+def tried(name, driver):
     row = collectives.get(name)
     case = CollectiveCase(collective=name, backend="nccl", driver="native", thread_level="single", size=64,
                 dtype="float32", op="sum" if row.reduces else None, root=0 if row.rooted else None, ranks=2)
     arguments = NcclArguments(nccl, comm, device, case, row, 16, 0)
-    return make_call(row.dialects["nccl"](arguments), nccl, (arguments,))
-
-def tried(name, driver):
+    call = make_call(row.dialects["nccl"](arguments), nccl, (arguments,))
     try:
-        if driver == "native":
-            run_native(prepared(name), gate, 1)
-        else:
-            run_python(prepared(name), gate, 1, time.monotonic_ns)
+        run_native(call, gate, 1) if driver == "native" else run_python(call, gate, 1, time.monotonic_ns)
     except Exception as error:
         return str(error)
 """

@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import numpy as np
 import pytest
 from tests.processes import LIMIT as LONGEST_WAIT
 from tests.unit.made_runs import made_manifest
