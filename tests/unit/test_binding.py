@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import msgspec
 import pytest
@@ -96,11 +97,7 @@ def test_differences_in_words(golden: Callable[[str, str], None], monkeypatch: p
     lines += [shape_difference((planned,), seats) for planned, seats in UNSHAPED]
     lines.append(binding.difference(SEATS[:3], None, {SHAPE: msgspec.json.encode(PLANNED).decode()}))
     lines += [software_difference(ranks) for ranks in OTHER_SOFTWARE]
-
-    def refuse(process: int, cores: Iterable[int]) -> None:
-        raise OSError(22, "Invalid argument")
-
-    monkeypatch.setattr(os, "sched_setaffinity", refuse)
+    monkeypatch.setattr(os, "sched_setaffinity", Mock(side_effect=OSError(22, "Invalid argument")))
     crossed, wrong_shape = SRUN | {"PMI_RANK": "2", "PMI_SIZE": "4"}, {SHAPE: "{}"}
     lines.append(launcher.contradiction(crossed))
     acts: list[tuple[set[int], Callable[[], object]]] = [
@@ -218,16 +215,10 @@ def test_a_record_says_that_its_ranks_shared_cores_and_each_had_its_part(monkeyp
 
 
 def test_siblings_are_looked_for_once_a_session(monkeypatch: pytest.MonkeyPatch) -> None:
-    looks: list[int] = []
-
-    def siblings(of: Sequence[RankFacts]) -> tuple[str, ...]:
-        looks.append(len(of))
-        return ("a note",)
-
+    siblings, method = Mock(return_value=("a note",)), made_measurements.method()
     monkeypatch.setattr(facts_of_ranks, "siblings", siblings)
-    method = made_measurements.method()
     assert [method.siblings for _ in range(3)] == [("a note",)] * 3
-    assert looks == [len(method.ranks)]
+    siblings.assert_called_once_with(method.ranks)
 
 
 # Worlds that a resource manager started -------------------------------------------------------------------------------

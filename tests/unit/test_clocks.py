@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -33,7 +34,7 @@ from collbench.run.turns import _slice, sampled_in_turns
 from collbench.run.worlds_of_programs import AloneWorld
 from collbench.schema.plan import Plan
 from collbench.schema.record import ClockError, Record
-from collbench.schema.world import Order, Report, SliceRule
+from collbench.schema.world import Order, SliceRule
 from collbench.timing.call import Call, Messages, Stage
 from collbench.timing.clocks import (
     BASELINE,
@@ -427,20 +428,14 @@ def test_the_gate_keeps_up_with_the_clocks_and_a_sleep_between_slices_is_no_doub
 
 
 def test_slices_last_twenty_times_as_long_as_their_synchronisation() -> None:
-    shortest = []
-
-    def wait(report: Report, *_: Any) -> Order:
-        shortest.append(report.shortest)
-        return Order(act="end")
-
-    pair: Any = SimpleNamespace(wait=wait)
+    pair = Mock(wait=Mock(return_value=Order(act="end")))
     sampling: Any = SimpleNamespace(
         clocks=SimpleNamespace(lasted=4_000_000), gate=SimpleNamespace(kind="barrier", slack=0),
         method=SimpleNamespace(stop=None), timed_call=SimpleNamespace(session=SimpleNamespace(world=AloneWorld())),
     )  # fmt: skip
     for quota in (False, True):
         assert sampled_in_turns(sampling, pair, Unwatched(), "", quota, ContentionMeter())
-    assert shortest == [pytest.approx(0.08), 1.0]
+    assert [call.args[0].shortest for call in pair.wait.call_args_list] == [pytest.approx(0.08), 1.0]
 
 
 def test_there_is_nothing_to_synchronise_on_one_clock_or_without_messages() -> None:

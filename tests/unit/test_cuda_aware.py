@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -212,8 +213,5 @@ def test_whether_it_works_is_what_a_child_ends_with(monkeypatch: pytest.MonkeyPa
 
 
 def test_no_mpi(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def lack() -> None:
-        raise BackendUnavailable("mpi4py is not installed")
-
-    monkeypatch.setattr(gpus, "load_mpi", lack)
+    monkeypatch.setattr(gpus, "load_mpi", Mock(side_effect=BackendUnavailable("mpi4py is not installed")))
     assert gpus.cuda_aware(Machine(tmp_path, {}, Launcher("none"), 1000, None, execute)).status == "ok"

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from types import ModuleType, SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -162,11 +163,7 @@ def test_what_cannot_be_captured_is_a_skip_but_not_what_does_not_fit(runtime: An
                                                                      named: str) -> None:  # fmt: skip
     """A failure inside a capture ends it."""
     runtime.graphs_refused = code
-
-    def issue() -> None:
-        if not code:
-            raise RuntimeError("inside")
-
+    issue = Mock(side_effect=None if code else RuntimeError("inside"))
     with pytest.raises(kind, match=named):
         cupy_device.CupyDevice("GPU-0").capture(issue, 3)
     assert ("end", 0x5EA) in runtime.calls

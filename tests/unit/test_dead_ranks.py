@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import msgspec
 import pytest
@@ -155,16 +156,15 @@ LAUNCHERS: list[tuple[tuple[str, ...], tuple[int, int], dict[str, Any], float, f
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("lines", "ranks", "world", "quiet", "within", "names"), LAUNCHERS)
-def test_ranks_that_have_ended(launched: Launched, lines: tuple[str, ...], ranks: tuple[int, int],
-                               world: dict[str, Any], quiet: float, within: float,
-                               names: tuple[str, ...]) -> None:  # fmt: skip
+@pytest.mark.parametrize("row", LAUNCHERS)
+def test_ranks_that_have_ended(launched: Launched, row: tuple[Any, ...]) -> None:
+    lines, ranks, known, quiet, within, names = row
     launcher = launched(*lines)
     seen(launcher, *ranks)
-    looked_at = World(launcher, **world)
-    assert looked_at.said(quiet) is None
+    world = World(launcher, **known)
+    assert world.said(quiet) is None
     if names:
-        assert_named(looked_at.said(within), *names)
+        assert_named(world.said(within), *names)
 
 
 @pytest.mark.parametrize("running", [1, 0])
@@ -236,19 +236,15 @@ def test_while_a_rank_writes_it_is_at_work_and_a_driver_that_was_stopped_has_not
 
 
 def test_while_records_come_no_process_is_looked_at(launched: Launched, monkeypatch: pytest.MonkeyPatch) -> None:
-    world, looks = World(launched(WORKS)), list[object]()
-
-    def look(*below: object) -> RankStates:
-        looks.append(below)
-        return RankStates(frozenset(), ())
+    world, look = World(launched(WORKS)), Mock(return_value=RankStates(frozenset(), ()))
 
     def write() -> None:
         world.written += 1
 
     monkeypatch.setattr(job, "ranks_below", look)
-    assert world.said(60, write) is None and not looks
+    assert world.said(60, write) is None and not look.called
     assert world.said(60) is None
-    assert len(looks) == 60 / LOOK_SELDOM
+    assert look.call_count == 60 / LOOK_SELDOM
 
 
 def test_a_launcher_that_notices_in_time(launched: Launched) -> None:

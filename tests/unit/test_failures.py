@@ -14,6 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NoReturn
+from unittest.mock import Mock
 
 import pytest
 from tests.processes import LIMIT, wait_for
@@ -135,17 +136,12 @@ def test_an_error_of_any_rank_and_of_rank_0s_work_is_raised_on_all() -> None:
     assert isinstance(raised.value.error, RunWriteError)
     with pytest.raises(AgreedError, match="mine"):
         raise_on_all(session(0, RunWriteError("theirs")), CollbenchError("mine"))
-
-    def fail() -> None:
-        raise RunWriteError("full")
-
-    done: list[str] = []
-    on_rank_0(session(0), lambda: done.append("done"))
-    on_rank_0(session(1), lambda: done.append("not on rank 1"))
-    assert done == ["done"]
-    for rank in (session(0), session(1, RunWriteError("full"))):
+    for rank in (0, 1):
+        on_rank_0(session(rank), work := Mock())
+        assert work.call_count == 1 - rank
+    for of_rank in (session(0), session(1, RunWriteError("full"))):
         with pytest.raises(AgreedError, match="full"):
-            on_rank_0(rank, fail)
+            on_rank_0(of_rank, Mock(side_effect=RunWriteError("full")))
 
 
 def test_the_first_rank_that_claims_reports_and_nothing_is_left(monkeypatch: pytest.MonkeyPatch,

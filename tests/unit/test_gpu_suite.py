@@ -17,6 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import msgspec
 import numpy as np
@@ -496,10 +497,8 @@ def test_the_product_is_that_of_the_transposed_matrices_without_tf32(calls: Call
 
 @pytest.mark.parametrize(("library", "function"), [("nvrtc", "getVersion"), ("cublas", "create")])
 def test_a_library_that_cannot_be_loaded_is_named(calls: Calls, library: str, function: str) -> None:
-    def fails() -> None:
-        raise RuntimeError(f"CuPy failed to load lib{library}.so.12")
-
-    setattr(getattr(sys.modules["cupy.cuda"], library), function, fails)
+    error = RuntimeError(f"CuPy failed to load lib{library}.so.12")
+    setattr(getattr(sys.modules["cupy.cuda"], library), function, Mock(side_effect=error))
     compute, memory = CupyCompute(DoubleDevice("GPU-0")), SimpleNamespace(address=0)
     assert compute.described() == {"version": "14.2.0", "path": "/cupy/__init__.py"}
     with pytest.raises(BackendUnavailable, match=rf"lib{library}\.so\.12"):

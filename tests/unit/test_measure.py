@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -21,7 +22,7 @@ from collbench.collectives.case import CollectiveCase
 from collbench.errors import LibraryError, LostRankError, RunError, Unsupported
 from collbench.machine import nvml
 from collbench.machine.cgroup import distinct
-from collbench.machine.facts import Stretch, Waited, rank_facts
+from collbench.machine.facts import Waited, rank_facts
 from collbench.run import facts_of_ranks
 from collbench.run import measure as measure_module
 from collbench.run.failures import AgreedError
@@ -121,22 +122,19 @@ class Ticking:
 
 def test_where_time_is_real_waiting_for_processors_is_noted(monkeypatch: pytest.MonkeyPatch) -> None:
     """The seconds in which they may have waited are those between the two looks."""
-    clock, looked, judged = Ticking(1_000_000), list[int](), list[Stretch]()
+    clock, looked = Ticking(1_000_000), list[int]()
+    contended = Mock(return_value=(True, ("held up",)))
 
     def now() -> Waited:
         looked.append(clock.now)
         return Waited(7.0)
-
-    def contended(stretch: Stretch, world: Any) -> tuple[bool, tuple[str, ...]]:
-        judged.append(stretch)
-        return True, ("held up",)
 
     monkeypatch.setattr(time, "monotonic_ns", clock)
     monkeypatch.setattr(measure_module, "waited_now", now)
     monkeypatch.setattr(facts_of_ranks, "contended", contended)
     ((record, _),) = measured(case(ranks=1), method(1, gate="none"), lambda session: setattr(session, "clock", clock))
     assert (record.contended, record.notes) == (True, ("held up",))
-    (stretch,) = judged
+    ((stretch, _),) = (call.args for call in contended.call_args_list)
     assert stretch.added == Waited(0.0)
     assert stretch.seconds == pytest.approx((looked[1] - looked[0] - 1_000_000) * 1e-9) and stretch.seconds > 5e-3
 
@@ -228,12 +226,8 @@ def test_a_library_that_answers_at_once_refuses_the_case_on_all_ranks(error: Exc
     for record, samples in measured(case(), method(stop=Fixed(1)), performing(refuse)):
         assert (record.status, record.reason, samples) == ("failed", "rank 1: no algorithm", None)
         assert (record.case, record.launch) == (case().identity, 0)
-
-    def broken(rank: int, perform: Callable[[], object]) -> None:
-        raise error
-
     with pytest.raises(type(error), match="no algorithm"):
-        measured(case(ranks=1), change=performing(broken, completes=False))
+        measured(case(ranks=1), change=performing(Mock(side_effect=error), completes=False))
 
 
 def test_async_error_that_the_library_met_ends_all_ranks_with_the_case_named() -> None:

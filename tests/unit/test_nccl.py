@@ -14,6 +14,7 @@ from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import msgspec
 import pytest
@@ -257,12 +258,8 @@ def test_the_choice_is_logged_for_one_operation_and_connections_for_all(log: Ncc
 def test_the_log_goes_on_when_the_operation_fails_and_the_environment_does_not_move(log: NcclLog) -> None:
     """A name that is added or taken away would move it under the library's own threads."""
     library = Library()
-
-    def fail() -> None:
-        raise RuntimeError("from the library")
-
     with pytest.raises(RuntimeError, match="from the library"):
-        log.observe(library.reread, fail)
+        log.observe(library.reread, Mock(side_effect=RuntimeError("from the library")))
     assert library.subsystems != "TUNING"
     before, during = list(os.environ), list[list[str]]()
     log.observe(Library().reread, lambda: during.append(list(os.environ)))

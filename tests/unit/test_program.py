@@ -14,6 +14,7 @@ from itertools import chain, repeat
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import msgspec
 import numpy as np
@@ -65,9 +66,7 @@ def test_cases_are_every_combination_of_sizes_and_axes(monkeypatch: pytest.Monke
     assert cases[0].identities == (cases[0].case.having(measure="all"),)
 
 
-def unknown(case: Any) -> Any:
-    raise KeyError("key")
-
+unknown = Mock(side_effect=KeyError("key"))
 
 #: Of `other`: parameters, and fields with which it cannot tell about a case.
 IMPOSSIBLE: list[tuple[dict[str, Any], dict[str, Any]]] = [
@@ -181,16 +180,12 @@ def test_a_program_is_watched_for_as_long_as_it_runs(monkeypatch: pytest.MonkeyP
     Of a program in turns only its slices are watched: what others used of its cores between them was its partner's, and
     what it used itself is taken off already.
     """
-    clock, watched = iter((5 * 10**9, 7 * 10**9)), list[Any]()
-
-    def contended(stretch: Stretch, world: Any, *own: Any) -> tuple[bool, tuple[str, ...]]:
-        watched.append((stretch, world.size, len(own)))
-        return True, ("held up",)
-
+    clock, contended = iter((5 * 10**9, 7 * 10**9)), Mock(return_value=(True, ("held up",)))
     monkeypatch.setattr(facts_of_ranks, "contended", contended)
     slices = Stretch(3.0, Waited(1.0))
     run_row(monkeypatch, replace(row_with(printing(GOOD)), slices=lambda output: slices))
-    assert watched == [(slices, 1, 0)]
+    ((stretch, world, *own),) = (call.args for call in contended.call_args_list)
+    assert (stretch, world.size, own) == (slices, 1, [])
     monkeypatch.setattr(AloneSession, "clock", staticmethod(lambda: next(clock)))
     for record, _ in run_row(monkeypatch, row_with(printing(GOOD))):
         assert (record.contended, record.notes) == (True, ("held up", "kernels compiled by C"))
@@ -198,7 +193,8 @@ def test_a_program_is_watched_for_as_long_as_it_runs(monkeypatch: pytest.MonkeyP
         assert record.ranks is not None
         assert (record.ranks.binding, record.ranks.container) == ((rank_facts().binding,), (rank_facts().container,))
         assert record.ranks.p50 == pytest.approx((20e-9,))
-    assert [(stretch.seconds, *more) for stretch, *more in watched[1:]] == [(2.0, 1, 1)]
+    stretch, world, *own = contended.call_args.args
+    assert (stretch.seconds, world.size, len(own), contended.call_count) == (2.0, 1, 1, 2)
 
 
 def test_no_work_of_a_program_is_not_called_empty_calls() -> None:
@@ -208,10 +204,6 @@ def test_no_work_of_a_program_is_not_called_empty_calls() -> None:
 
 
 # Failures ------------------------------------------------------------------------------------------------------------
-
-
-def without_blocks(case: Any, times: int) -> Any:
-    raise KeyError("blocks")
 
 
 def blank_lines_after(text: str, number: int) -> str:
@@ -242,7 +234,7 @@ def test_a_program_that_goes_wrong_fails_every_measure_and_says_why(monkeypatch:
     rows = {f"prints {output}": row_with(printing(output)) for output in OUTPUTS}
     rows |= {script: row_with(shell(script)) for script in SCRIPTS}
     rows["not there"] = row_with(lambda case, times: ("/no/such/program",))
-    rows["argv raises"] = row_with(without_blocks)
+    rows["argv raises"] = row_with(Mock(side_effect=KeyError("blocks")))
     text = ""
     for title, row in rows.items():
         limit = "300ms" if "sleep" in title else f"{LIMIT:g}s"

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import msgspec
 import numpy as np
@@ -220,11 +221,7 @@ def test_a_record_that_did_not_get_to_disk_is_taken_back(
     record = of(stored.records[0], samples)
     writer.append(record, samples)
     before = (run / "records.jsonl").read_bytes()
-
-    def full(file: int) -> None:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    monkeypatch.setattr(os, "fsync", full)
+    monkeypatch.setattr(os, "fsync", Mock(side_effect=OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))))
     with pytest.raises(RunWriteError, match=rf"{os.strerror(errno.ENOSPC)}.* 1 records"):
         writer.append(msgspec.structs.replace(record, launch=1), samples if with_samples else None)
     monkeypatch.undo()

@@ -16,6 +16,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import msgspec
 import pytest
@@ -399,12 +400,9 @@ def test_only_an_engine_on_this_machine_is_read(monkeypatch: pytest.MonkeyPatch,
 
 
 def test_an_interrupted_launch_has_none_after_it(taken: list[frozenset[int]]) -> None:
-    def stop(command: FakeCommand) -> int:
-        raise Interrupted("told to stop")
-
     heard = Heard()
     with pytest.raises(Interrupted):
-        on_the_fake_engine(heard, stop)
+        on_the_fake_engine(heard, Mock(side_effect=Interrupted("told to stop")))
     assert [reading.moment for reading in heard.readings] == ["before"]
 
 
