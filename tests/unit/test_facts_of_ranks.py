@@ -254,18 +254,17 @@ def test_a_record_of_a_large_world_is_read_as_it_was_written() -> None:
 
 #: Ipc and net namespaces of ranks, their machines, how often: ranks (the first two), own kinds, namespaces and count.
 CONFINEMENTS: dict[str, tuple[list[tuple[int, int]], str, int, list[tuple[Any, ...]]]] = {
-    "up to 64 ranks differ by their numbers": ([(1, 7), (2, 7), (1, 7)], "aaa", 1,
-                                               [((0, 2), ("ipc",), {"ipc": 1, "net": 7}, None),
-                                                ((1,), ("ipc",), {"ipc": 2, "net": 7}, None)]),
+    "up to 64 ranks differ by their numbers": (
+        [(1, 7), (2, 7), (1, 7)], "aaa", 1,
+        [((0, 2), ("ipc",), {"ipc": 1, "net": 7}, None), ((1,), ("ipc",), {"ipc": 2, "net": 7}, None)]),
     "one has nothing of its own": ([(1, 7)], "a", 1, [((0,), (), {"ipc": 1, "net": 7}, None)]),
-    "above 64 a container for each makes one": ([(rank, 7) for rank in range(70)], "a" * 70, 1,
-                                                [((0, 1), ("ipc",), {"net": 7}, 70)]),
-    "what all ranks of a machine share is not their own, and of two numbers none is told": ([(1, 7), (1, 8)], "ab", 40,
-                                                                                            [((0, 1), (), {"ipc": 1},
-                                                                                              80)]),
-    "machines with and without containers differ": ([(1, 7), (2, 8), (3, 9)], "aab", 30,
-                                                    [((0, 1), ("ipc", "net"), {}, 60),
-                                                     ((2, 5), (), {"ipc": 3, "net": 9}, 30)])
+    "above 64 a container for each makes one": (
+        [(rank, 7) for rank in range(70)], "a" * 70, 1, [((0, 1), ("ipc",), {"net": 7}, 70)]),
+    "what all ranks of a machine share is not their own, and of two numbers none is told": (
+        [(1, 7), (1, 8)], "ab", 40, [((0, 1), (), {"ipc": 1}, 80)]),
+    "machines with and without containers differ": (
+        [(1, 7), (2, 8), (3, 9)], "aab", 30,
+        [((0, 1), ("ipc", "net"), {}, 60), ((2, 5), (), {"ipc": 3, "net": 9}, 30)]),
 }  # fmt: skip
 
 

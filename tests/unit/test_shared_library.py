@@ -132,13 +132,14 @@ def test_one_libnccl_in_the_process_its_version_and_its_words_for_a_code() -> No
 
 #: Functions that the native loop calls, and methods of CuPy's communicator: what says that one is missing.
 CALLED = {
-    "nccl.native(C('nccl' + name)) is None": ("AllReduce", "Reduce", "Broadcast", "AllGather", "ReduceScatter", "Send",
-                                              "Recv", "GroupStart", "GroupEnd", "MemAlloc", "MemFree", "CommRegister",
-                                              "CommDeregister"),
-    "cudart.address('cuda' + name) is None": ("MemcpyAsync", "StreamSynchronize", "EventRecord", "EventElapsedTime",
-                                              "GraphLaunch", "GetErrorString"),
-    "not hasattr(NcclCommunicator, name)": ("comm", "allReduce", "reduce", "broadcast", "allGather", "reduceScatter",
-                                            "send", "recv", "check_async_error", "abort", "destroy")
+    "nccl.native(C('nccl' + name)) is None": (
+        "AllReduce", "Reduce", "Broadcast", "AllGather", "ReduceScatter", "Send", "Recv", "GroupStart", "GroupEnd",
+        "MemAlloc", "MemFree", "CommRegister", "CommDeregister"),
+    "cudart.address('cuda' + name) is None": (
+        "MemcpyAsync", "StreamSynchronize", "EventRecord", "EventElapsedTime", "GraphLaunch", "GetErrorString"),
+    "not hasattr(NcclCommunicator, name)": (
+        "comm", "allReduce", "reduce", "broadcast", "allGather", "reduceScatter", "send", "recv", "check_async_error",
+        "abort", "destroy"),
 }  # fmt: skip
 
 
