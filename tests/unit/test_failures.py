@@ -22,16 +22,7 @@ from tests.unit.made_pairs import Pair
 
 from collbench.errors import CollbenchError, LibraryError, RunWriteError
 from collbench.run import failures
-from collbench.run.failures import (
-    AgreedError,
-    FirstReporter,
-    StartLimit,
-    Watchdog,
-    abort_job,
-    on_rank_0,
-    on_watchdog,
-    raise_on_all,
-)
+from collbench.run.failures import AgreedError, FirstReporter, StartLimit, Watchdog, abort_job, on_rank_0, raise_on_all
 
 
 def world_of(rank: int = 0, heard: Any = None) -> Pair:
@@ -176,7 +167,7 @@ def last_words(monkeypatch: pytest.MonkeyPatch, kind: str, rank: int = 0, claims
     monkeypatch.setattr(os, "_exit", sys.exit)
     monkeypatch.setattr(failures, "say", lambda text: steps.append(f"said {text}"))
     with pytest.raises(SystemExit) as left:
-        on_watchdog(rank, *noting(steps, claims), 90.0, lambda: steps.append("let go"))(kind, "bcast 8 B")
+        failures.on_watchdog(rank, *noting(steps, claims), 90.0, lambda: steps.append("let go"))(kind, "bcast 8 B")
     return left.value.code, steps
 
 

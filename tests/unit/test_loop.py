@@ -17,19 +17,9 @@ from tests.unit.c_functions import Library
 from collbench.errors import LibraryError
 from collbench.timing import loop as loop_module
 from collbench.timing.call import Call, Halt, Native, Signals, Stage, Stopwatch, Words, whole
-from collbench.timing.loop import (
-    TOLERANCE_PYTHON,
-    GateSetting,
-    Stamps,
-    native_device_times,
-    native_loop,
-    python_device_times,
-    run_native,
-    run_python,
-    why_not_native,
-)
+from collbench.timing.loop import TOLERANCE_PYTHON, GateSetting, Stamps, run_native, run_python, why_not_native
 
-loop: Any = native_loop()
+loop: Any = loop_module.native_loop()
 compiled = pytest.mark.skipif(loop is None, reason="no native loop was built here (no C compiler at installation)")
 both_forms = pytest.mark.parametrize("form", [pytest.param("native", marks=compiled), "python"])
 NONE, BARRIER, ROUNDTIME = 0, 1, 2
@@ -428,8 +418,8 @@ def device_times(form: str, library: Library, fails: str = "") -> Any:
     watch = Stopwatch(made("start"), made("stop"), read, reading, cell)
     call = Call((made("one"), made("two")), made("completion"))
     if form == "native":
-        return native_device_times(call, watch, at_the_gate(library), 3)
-    return python_device_times(call, watch, at_the_gate(library), 3, time.monotonic_ns)
+        return loop_module.native_device_times(call, watch, at_the_gate(library), 3)
+    return loop_module.python_device_times(call, watch, at_the_gate(library), 3, time.monotonic_ns)
 
 
 @both_forms
@@ -530,5 +520,5 @@ def test_whoever_halts_waits_for_a_call_that_has_begun(form: str) -> None:
 def test_a_halt_on_the_devices_clock() -> None:
     made = Halting("stop")
     watch = Stopwatch(made.stage("start"), made.stage("stop"), float)
-    python_device_times(made.call("issue"), watch, NO_GATE, 2, time.monotonic_ns)
+    loop_module.python_device_times(made.call("issue"), watch, NO_GATE, 2, time.monotonic_ns)
     assert made.order == ["start", "issue", "stop", "start", "lifted", "issue", "stop"]

@@ -25,17 +25,7 @@ from collbench.report.caveats import flaw_text, misleading
 from collbench.report.page.contents import chapter
 from collbench.schema import samples as samples_module
 from collbench.schema.record import Record, Samples, summarise
-from collbench.schema.samples import (
-    ALL_RANKS_LIMIT,
-    LONGEST_HEADER,
-    MOST_VALUES,
-    SampleFiles,
-    decode_samples,
-    disagreement,
-    pack,
-    read_samples,
-    save_samples,
-)
+from collbench.schema.samples import ALL_RANKS_LIMIT, LONGEST_HEADER, decode_samples, disagreement, pack
 from collbench.schema.store import RunWriter, read_run
 
 MATRIX = np.array([[20_000, -21_000, 22_000], [19_000, -20_000, 21_000]])
@@ -91,11 +81,11 @@ def test_above_64_ranks_one_row_is_enough() -> None:
             decoded(np.tile(MATRIX[:1], (rows, 1)), record)
 
 
-@pytest.mark.parametrize("shape", [(2, MOST_VALUES), (2, 10**9), (2, 2**61)])
+@pytest.mark.parametrize("shape", [(2, samples_module.MOST_VALUES), (2, 10**9), (2, 2**61)])
 def test_what_would_take_more_memory_than_any_run_needs_is_refused_by_its_header(shape: tuple[int, ...]) -> None:
     """A header alone takes none: a sparse file of gigabytes takes a few bytes on disk."""
     record = msgspec.structs.replace(RECORD, samples=Samples(n=shape[1], invalid=0, warmup=0))
-    with pytest.raises(RunReadError, match=f" {MOST_VALUES} "):
+    with pytest.raises(RunReadError, match=f" {samples_module.MOST_VALUES} "):
         decode_samples(header(shape), "x", record)
     for descr in ("|i1", "<i8"):
         tracemalloc.start()
@@ -168,7 +158,7 @@ def test_of_many_files_some_are_opened(tmp_path: Path) -> None:
                                               (2**31 - 1, 4), (2**31, 8), (2**62, 8)])  # fmt: skip
 def test_no_sample_changes_when_it_is_narrowed(tmp_path: Path, value: int, width: int) -> None:
     samples = np.array([[value, 5]])
-    save_samples(tmp_path / "a.npy", samples)
+    samples_module.save_samples(tmp_path / "a.npy", samples)
     stored = np.load(tmp_path / "a.npy")
     assert (stored == samples).all()
     assert stored.dtype.itemsize == width
@@ -178,7 +168,7 @@ def test_above_64_ranks_each_sample_is_that_of_the_slowest(tmp_path: Path) -> No
     """A late one stays negative, whichever rank has it."""
     samples = np.full((65, 4), 7)
     samples[3, 0], samples[64, 1], samples[0, 2], samples[1, 2] = 9, 1, -8, 11
-    save_samples(tmp_path / "a.npy", samples)
+    samples_module.save_samples(tmp_path / "a.npy", samples)
     assert np.load(tmp_path / "a.npy").tolist() == [[9, 7, -11, 7]]
 
 
@@ -221,7 +211,7 @@ def refusal_of(run: Path, most_memory: int | None = None) -> str:
     record = read_run(run).records[0]
     tracemalloc.start()
     with pytest.raises(RunReadError) as error:
-        read_samples(run, record)
+        samples_module.read_samples(run, record)
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert most_memory is None or peak < most_memory
@@ -257,12 +247,12 @@ def test_who_reads_many_members_opens_the_archive_once(run: Path) -> None:
     with patch.object(zipfile, "ZipFile", wraps=zipfile.ZipFile) as opened:
         assert observe(run.parent / "latest").flaws == (), "through a link to it"
         assert opened.call_count == 1
-        with SampleFiles(run) as files:
+        with samples_module.SampleFiles(run) as files:
             assert all(files.read(record) is not None for record in read_run(run).records)
         assert opened.call_count == 2
         packed_by_hand(run, [("../x", b"")])
         opened.reset_mock()
-        with SampleFiles(run) as files:
+        with samples_module.SampleFiles(run) as files:
             for record in read_run(run).records:
                 with pytest.raises(RunReadError, match=r"\.\./x"):
                     files.read(record)

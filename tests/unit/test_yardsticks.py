@@ -34,17 +34,10 @@ from collbench.launch.campaign import campaign_manifest, prepare, read_around, r
 from collbench.launch.cells import Launch, LaunchCell
 from collbench.launch.engines import fake
 from collbench.launch.engines.fake import FakeCommand, FakeEngineSession
+from collbench.schema import store
 from collbench.schema.case import Where
 from collbench.schema.samples import pack
-from collbench.schema.store import (
-    LONGEST_READING,
-    READINGS,
-    RunWriter,
-    YardstickReading,
-    append_reading,
-    read_readings,
-    read_run,
-)
+from collbench.schema.store import READINGS, append_reading, read_readings
 from collbench.yardsticks import LIMIT, Readings, RunYardstick, _yardsticks, copy, core_distance, core_speed
 
 CORES = tuple(sorted(os.sched_getaffinity(0))[:2])
@@ -203,9 +196,10 @@ def test_what_is_made_of_the_times_of_cores() -> None:
 # The file of readings -------------------------------------------------------------------------------------------------
 
 
-READING = YardstickReading(launch=3, sequence=7, cells=(Where(ranks=2, image="openmpi"),), cores="0-1", moment="before",
-                           monotonic=12.5, wall=1.7e9,
-                           values={"copy": 20.0, "core_distance": 100.5, "core_speed": 900.0})  # fmt: skip
+READING = store.YardstickReading(
+    launch=3, sequence=7, cells=(Where(ranks=2, image="openmpi"),), cores="0-1", moment="before", monotonic=12.5,
+    wall=1.7e9, values={"copy": 20.0, "core_distance": 100.5, "core_speed": 900.0},
+)  # fmt: skip
 UNREAD = msgspec.structs.replace(READING, cores="", values={"copy": None}, reason="elsewhere")
 
 
@@ -251,7 +245,7 @@ def test_garbage_is_refused_with_file_and_line(tmp_path: Path, bad: bytes) -> No
 
 
 def test_a_line_without_an_end_is_refused(tmp_path: Path) -> None:
-    (tmp_path / READINGS).write_bytes(b" " * (LONGEST_READING + 5))
+    (tmp_path / READINGS).write_bytes(b" " * (store.LONGEST_READING + 5))
     with pytest.raises(RunReadError, match=f"{READINGS} line 1: .* 1 MiB"):
         read_readings(tmp_path)
 
@@ -291,12 +285,12 @@ def test_a_full_disk_leaves_the_lines_before(tmp_path: Path) -> None:
 
 def test_a_run_with_the_file_is_read_resumed_and_packed_as_one_without(tmp_path: Path) -> None:
     run = tmp_path / "run"
-    RunWriter(run, made_manifest()).close()
+    store.RunWriter(run, made_manifest()).close()
     append_reading(run, READING)
-    with RunWriter.resume(run) as writer:
+    with store.RunWriter.resume(run) as writer:
         append_reading(writer.directory, UNREAD)
     pack(run)
-    assert read_run(run).records == ()
+    assert store.read_run(run).records == ()
     assert read_readings(run) == (READING, UNREAD)
 
 
