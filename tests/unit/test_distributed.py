@@ -160,14 +160,10 @@ def test_buckets_are_told_in_their_order() -> None:
 
 
 @in_torch
-def test_parameters_that_differ_are_wrong() -> None:
+def test_parameters_that_differ_are_wrong_and_a_killed_rank_of_ddp_ends_the_others() -> None:
+    """Before a step that it would have shared."""
     spoil = "def before(rank, number, replica):\n    replica.parameters[0].data[0] += rank * (number == 2)"
     assert [DDP.verify(of_ddp(), text) for text in outputs(command(of_ddp(), 1, spoil))] == [1, 1]
-
-
-@in_torch
-def test_a_killed_rank_of_ddp_ends_the_others() -> None:
-    """Before a step that it would have shared."""
     kill = "def before(rank, number, replica):\n    rank and number == 8 and os.kill(os.getpid(), signal.SIGKILL)"
     (code, _, line), (killed, _, _) = ended(command(of_ddp(), 10**6, kill))
     assert (code, killed) == (1, -signal.SIGKILL)

@@ -209,7 +209,8 @@ def line(**changes: Any) -> bytes:
     return json.dumps({name: value for name, value in fields.items() if value is not ...}).encode() + b"\n"
 
 
-def test_what_is_written_is_read(tmp_path: Path) -> None:
+def test_what_is_written_is_read_without_a_line_that_was_cut_off(tmp_path: Path) -> None:
+    """The next one takes it away."""
     assert read_readings(tmp_path) == ()
     readings = (READING, msgspec.structs.replace(READING, moment="after", cells=READING.cells * 2), UNREAD)
     for reading in readings:
@@ -217,9 +218,6 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
     assert read_readings(tmp_path) == readings
     (tmp_path / READINGS).write_bytes(line(cores="0\x1b[31m"))
     assert read_readings(tmp_path)[0].cores == "0\\x1b[31m"
-
-
-def test_a_line_that_was_cut_off_is_left_out_and_taken_away_by_the_next_one(tmp_path: Path) -> None:
     path = tmp_path / READINGS
     for whole in (b"", line()):
         path.write_bytes(whole + line()[:-30])
