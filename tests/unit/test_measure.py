@@ -167,8 +167,8 @@ def test_a_burst_is_issued_as_a_whole_and_a_graph_holds_several() -> None:
 
 def test_the_time_on_the_device_is_taken_after_the_samples() -> None:
     def timed(rank: int, operation: Operation) -> Operation:
-        call = replace(operation.call, completion=Stage(lambda: None))
-        return replace(operation, call=call, stopwatch=Stopwatch(Stage(int), Stage(int), lambda: 2.0 + rank))
+        watch = Stopwatch(Stage(int), Stage(int), lambda: 2.0 + rank)
+        return replace(operation, call=replace(operation.call, completion=Stage(lambda: None), stopwatch=watch))
 
     (record, _), _ = measured(case(), change=preparing(timed))
     assert record.device is not None and record.device.p50 == pytest.approx(3e-3), "the slowest rank's"

@@ -182,12 +182,12 @@ def test_a_program_is_watched_for_as_long_as_it_runs(monkeypatch: pytest.MonkeyP
     """
     clock, contended = iter((5 * 10**9, 7 * 10**9)), Mock(return_value=(True, ("held up",)))
     monkeypatch.setattr(facts_of_ranks, "contended", contended)
-    slices = Stretch(3.0, Waited(1.0))
-    run_row(monkeypatch, replace(row_with(printing(GOOD)), slices=lambda output: slices))
+    row, slices = row_with(printing(GOOD)), Stretch(3.0, Waited(1.0))
+    run_row(monkeypatch, replace(row, slices=lambda output: slices))
     ((stretch, world, *own),) = (call.args for call in contended.call_args_list)
     assert (stretch, world.size, own) == (slices, 1, [])
     monkeypatch.setattr(AloneSession, "clock", staticmethod(lambda: next(clock)))
-    for record, _ in run_row(monkeypatch, row_with(printing(GOOD))):
+    for record, _ in run_row(monkeypatch, row):
         assert (record.contended, record.notes) == (True, ("held up", "kernels compiled by C"))
         assert (record.clock, record.oversubscribed, len(record.confinement)) == ("local", False, 1)
         assert record.ranks is not None
