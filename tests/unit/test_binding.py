@@ -308,7 +308,9 @@ def test_srun_is_seen_behind_its_pmi() -> None:
 # Ranks of one job run one program and one library ---------------------------------------------------------------------
 
 OURS = ("collbench", "1.0")
-OTHER_SOFTWARE = ([(OURS,), (("collbench", "0.9"),)], [(OURS, ("NCCL", "2.27.3")), (OURS,), (OURS, ("NCCL", "2.30.1"))])
+OTHER_SOFTWARE: list[list[tuple[tuple[str, str], ...]]] = [
+    [(OURS,), (("collbench", "0.9"),)], [(OURS, ("NCCL", "2.27.3")), (OURS,), (OURS, ("NCCL", "2.30.1"))],
+]  # fmt: skip
 
 
 def test_ranks_with_one_version_do_not_differ() -> None:

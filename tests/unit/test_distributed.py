@@ -105,7 +105,14 @@ OF_DDP = {"ns": {"step": [5, 6], "compute": [3, 4], "communication": [1, 2]}, "m
 
 
 def of_ddp(**values: Any) -> Case:
-    usual = {"network": "alexnet", "batch": 2, "bucket": 25, "threads": 1, "device": "cpu", "ranks": RANKS}
+    usual: dict[str, Any] = {
+        "network": "alexnet",
+        "batch": 2,
+        "bucket": 25,
+        "threads": 1,
+        "device": "cpu",
+        "ranks": RANKS,
+    }
     return case_of("ddp", usual | values)
 
 

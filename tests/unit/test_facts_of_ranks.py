@@ -308,6 +308,6 @@ def test_rank_0_gets_the_facts_of_all_and_all_measure_as_it_chose() -> None:
     first, *others = in_world(3, lambda world: agreed_method(world, plan, () if world.rank else crowded, False))
     assert (first.gate, first.warmup, first.oversubscribed, first.ranks) == ("barrier", 7, True, crowded)
     assert others == [replace(first, ranks=())] * 2
-    facts = list(on_machines(20_000, 2, cores=frozenset({0, 1})))
-    assert not is_oversubscribed(facts)
-    assert is_oversubscribed([*facts, replace(facts[77])])
+    many = on_machines(20_000, 2, cores=frozenset({0, 1}))
+    assert not is_oversubscribed(many)
+    assert is_oversubscribed([*many, replace(many[77])])

@@ -406,8 +406,10 @@ def test_the_first_gpu_or_the_one_that_was_planned(monkeypatch: pytest.MonkeyPat
 
 
 #: How a program ends: its exit code.
-ENDS = {BackendUnavailable("there is no cuBLAS"): 77, Unsupported("it cannot be captured"): 77,
-        MemoryError("3 are free"): 1, LibraryError("the library returned error 1"): 1, None: 0}  # fmt: skip
+ENDS: dict[Exception | None, int] = {
+    BackendUnavailable("there is no cuBLAS"): 77, Unsupported("it cannot be captured"): 77,
+    MemoryError("3 are free"): 1, LibraryError("the library returned error 1"): 1, None: 0,
+}  # fmt: skip
 
 
 @pytest.mark.usefixtures("two_gpus")

@@ -337,10 +337,9 @@ def in_use(*names: str) -> tuple[Communicators, list[str]]:
     """These communicators; and those that are destroyed or aborted."""
     communicators, done = Communicators(), list[str]()
     for name in names:
-        made: Any = SimpleNamespace(destroy=partial(done.append, f"destroy {name}"),
-                                    abort=partial(done.append, f"abort {name}"),
-                                    async_error=lambda: "asked")  # fmt: skip
-        communicators.get(name, lambda made=made: made)
+        ends = {act: partial(done.append, f"{act} {name}") for act in ("destroy", "abort")}
+        make: Any = partial(SimpleNamespace, **ends, async_error=lambda: "an error")
+        communicators.get(name, make)
     return communicators, done
 
 

@@ -411,7 +411,7 @@ def test_messages_of_a_run_are_one_line_of_bounded_length(stored_run: Path, tmp_
     assert "\n" not in str(RunReadError("a\nb"))
     for number, (fields, named) in enumerate((({"a\nb": 1}, "a\\x0ab"), ({"A" * 100_000: 1}, "AAA"))):
         with pytest.raises(RunReadError) as refused:
-            read_run(edited(stored_run, tmp_path / str(number), **fields))  # type: ignore[arg-type]
+            read_run(edited(stored_run, tmp_path / str(number), **fields))
         assert named in str(refused.value) and "\n" not in str(refused.value) and len(str(refused.value)) < 1100
     copied = Path(shutil.copytree(stored_run, tmp_path / "copy"))
     (copied / "records.jsonl").unlink()

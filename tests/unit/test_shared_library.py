@@ -101,7 +101,7 @@ def test_a_call_is_the_address_and_its_words() -> None:
     native = library.native(C("abs", 5), str)
     assert native is not None and native.words == (ctypes.cast(library.handle.abs, ctypes.c_void_p).value, 5)
     assert native.explain is str
-    assert library.address("no_such_function") is library.native(C("no_such_function"), str) is None
+    assert (library.address("no_such_function"), library.native(C("no_such_function"), str)) == (None, None)
     array = np.zeros(3)
     assert [to_word(argument) for argument in (array, None, 7, -1, True)] == [array.ctypes.data, 0, 7, -1, 1]
     assert [to_word(SimpleNamespace(address=address)) for address in (0xD0, 0)] == [0xD0, 0]
