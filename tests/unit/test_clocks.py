@@ -453,19 +453,19 @@ def test_there_is_nothing_to_synchronise_on_one_clock_or_without_messages() -> N
     assert on_ranks(2, body) == [[False, True, False]] * 2
 
 
-@pytest.mark.parametrize(("asked", "gate"), [("auto", "roundtime"), ("roundtime", "roundtime"), ("barrier", "barrier")])
+@pytest.mark.parametrize(("plan", "gate"), [("auto", "roundtime"), ("roundtime", "roundtime"), ("barrier", "barrier")])
 @pytest.mark.parametrize("name", ["allreduce", "barrier"])
-def test_a_sample_on_good_clocks_is_as_on_one(on_hosts: OnHosts, name: str, asked: str, gate: str) -> None:
-    one = record_of(name, gate=asked)
-    assert (one.clock, one.clock_error) == ("common", None)
+def test_a_sample_on_good_clocks_is_as_on_one(on_hosts: OnHosts, name: str, plan: str, gate: str) -> None:
+    common = record_of(name, gate=plan)
+    assert (common.clock, common.clock_error) == ("common", None)
     on_hosts(*THREE)
-    record = record_of(name, gate=asked)
+    record = record_of(name, gate=plan)
     assert (record.status, record.gate, record.clock, record.notes) == ("ok", gate, "synced", ())
     assert record.check is not None and record.check.wrong == 0
     assert record.clock_error is not None and record.clock_error.hosts == 3
     assert record.clock_error.seen < 2e-7 < record.clock_error.bound < 3e-6 + LARGEST_RATE * 0.5
-    assert record.seconds is not None and one.seconds is not None
-    assert record.seconds.p50 == pytest.approx(one.seconds.p50, abs=3e-7)
+    assert record.seconds is not None and common.seconds is not None
+    assert record.seconds.p50 == pytest.approx(common.seconds.p50, abs=3e-7)
     assert record.samples is not None and record.samples.invalid <= 3
 
 

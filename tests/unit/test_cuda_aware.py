@@ -130,7 +130,7 @@ def test_built_and_not_claimed_or_claimed_and_not_true(vendor: str, levels: Leve
 
 
 @pytest.fixture
-def told(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., list[str]]]:
+def mpi_says(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., list[str]]]:
     """What the library would say; the list fills with the levels that are asked, the third with its GPU."""
 
     def tell(built: bool | None, claimed: bool | None = None, works: bool = False, why: str = "") -> list[str]:
@@ -165,17 +165,17 @@ LIBRARIES: list[tuple[tuple[Any, ...], Levels, list[str], str]] = [
 
 
 @pytest.mark.parametrize(("library", "levels", "questions", "named"), LIBRARIES)
-def test_levels_are_asked_in_turn(told: Callable[..., list[str]], library: tuple[Any, ...], levels: Levels,
+def test_levels_are_asked_in_turn(mpi_says: Callable[..., list[str]], library: tuple[Any, ...], levels: Levels,
                                   questions: list[str], named: str) -> None:  # fmt: skip
     """Each only where the one before does not deny it. Without a GPU they end with the claim."""
-    asked = told(*library)
+    asked = mpi_says(*library)
     seen = gpus.cuda_levels("", "/lib", ("GPU-a", "GPU-b"))
     assert (replace(seen, why=""), asked) == (levels, questions) and named in seen.why
     if levels.built is False:
         assert "mpi-cuda" in seen.why
         assert replace(levels_of.levels("", "/lib", "GPU-a"), why="") == levels and asked == []
     if levels.works is not None:
-        asked = told(*library)
+        asked = mpi_says(*library)
         seen = gpus.cuda_levels("", "/lib", ())
         assert (replace(seen, why=""), asked) == (replace(levels, works=None), ["claimed"]) and "GPU" in seen.why
 

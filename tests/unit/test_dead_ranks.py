@@ -67,13 +67,13 @@ class World:
         self.started, self.now, self.written = started, 1000.0, written
         self.dead = DeadRanks(launcher, PROGRAM, ranks, lambda: self.now)
 
-    def said(self, seconds: float, each: Callable[[], None] = lambda: None) -> str | None:
+    def reason(self, seconds: float, each: Callable[[], None] = lambda: None) -> str | None:
         """What is said within so long."""
         for _ in range(int(seconds * 2)):
             self.now += 0.5
             each()
-            if (said := self.dead.ended(self.started, self.written)) is not None:
-                return said
+            if (reason := self.dead.ended(self.started, self.written)) is not None:
+                return reason
         return None
 
 
@@ -88,9 +88,9 @@ def seen(launcher: HostProcess, running: int, ended: int = 0) -> RankStates:
     return ranks_below([launcher.pid], PROGRAM)
 
 
-def assert_named(said: str | None, *names: str) -> None:
+def assert_named(reason: str | None, *names: str) -> None:
     """What ended the wait, and who did not end for how long."""
-    assert said is not None and all(name in said for name in (*names, f" {ENDING:g} s ")), said
+    assert reason is not None and all(name in reason for name in (*names, f" {ENDING:g} s ")), reason
 
 
 # What is seen --------------------------------------------------------------------------------------------------------
@@ -162,33 +162,33 @@ def test_ranks_that_have_ended(launched: Launched, row: tuple[Any, ...]) -> None
     launcher = launched(*lines)
     seen(launcher, *ranks)
     world = World(launcher, **known)
-    assert world.said(quiet) is None
+    assert world.reason(quiet) is None
     if names:
-        assert_named(world.said(within), *names)
+        assert_named(world.reason(within), *names)
 
 
 @pytest.mark.parametrize("running", [1, 0])
 def test_a_rank_that_is_gone_before_the_ranks_have_met(launched: Launched, running: int) -> None:
     launcher = launched(REAPS, *[WORKS] * (running + 1))
     world, ranks = World(launcher), sorted(seen(launcher, running + 1).running)
-    assert world.said(60) is None, "ranks that take long to start are there"
+    assert world.reason(60) is None, "ranks that take long to start are there"
     os.kill(ranks[0], signal.SIGKILL)
     seen(launcher, running)
-    assert_named(world.said(11), *(("a rank", "had met") if running else ("all ranks",)), "mpirun")
+    assert_named(world.reason(11), *(("a rank", "had met") if running else ("all ranks",)), "mpirun")
 
 
 def test_a_launcher_that_outlives_ranks_that_ended_well(launched: Launched) -> None:
     """But not where one of the ranks still writes, or some were never in sight: they may be at work."""
     launcher = launched(REAPS, WORKS, WORKS)
     world, more, ranks = World(launcher, written=100), World(launcher, ranks=3, written=100), seen(launcher, 2).running
-    assert world.said(20) is more.said(20) is None
+    assert world.reason(20) is more.reason(20) is None
     for left, rank in enumerate(sorted(ranks)):
         os.kill(rank, signal.SIGKILL)
         seen(launcher, 1 - left)
         if not left:
-            assert world.said(600) is more.said(600) is None
-    assert_named(world.said(16), "all ranks", "mpirun")
-    assert more.said(600) is None
+            assert world.reason(600) is more.reason(600) is None
+    assert_named(world.reason(16), "all ranks", "mpirun")
+    assert more.reason(600) is None
 
 
 @dataclass
@@ -206,11 +206,11 @@ class Command:
 def test_a_command_beside_the_first_one_that_failed() -> None:
     """A daemon, or a rank of its own where no launcher starts them: then nothing else is looked at."""
     beside = World(Command(None), Command(None), Command(3), launcher=PROGRAM)
-    assert_named(beside.said(11), "rank 0", "exit code 3", "the others")
-    assert World(Command(None), Command(1), written=100).said(60) is None, "a case has failed"
-    assert World(Command(None), Command(0), Command(-1)).said(60) is None, "ended, and lost by the engine"
-    assert World(Command(None)).said(600) is None, "on another machine"
-    assert_named(World(Command(None), Command(1)).said(11), "exit code 1", "mpirun")
+    assert_named(beside.reason(11), "rank 0", "exit code 3", "the others")
+    assert World(Command(None), Command(1), written=100).reason(60) is None, "a case has failed"
+    assert World(Command(None), Command(0), Command(-1)).reason(60) is None, "ended, and lost by the engine"
+    assert World(Command(None)).reason(600) is None, "on another machine"
+    assert_named(World(Command(None), Command(1)).reason(11), "exit code 1", "mpirun")
 
 
 # What does not -------------------------------------------------------------------------------------------------------
@@ -224,15 +224,15 @@ def test_while_a_rank_writes_it_is_at_work_and_a_driver_that_was_stopped_has_not
     def write() -> None:
         world.written += world.now % 5 == 0
 
-    assert world.said(120, write) is None
-    assert world.said(11) is not None
+    assert world.reason(120, write) is None
+    assert world.reason(11) is not None
     launcher = launched(WORKS, "rank('exit 14')")
     seen(launcher, running=1, ended=1)
     world = World(launcher)
     for _ in range(10):
         world.now += 3600
         assert world.dead.ended(world.started, 0) is None
-    assert world.said(2) is not None
+    assert world.reason(2) is not None
 
 
 def test_while_records_come_no_process_is_looked_at(launched: Launched, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -242,8 +242,8 @@ def test_while_records_come_no_process_is_looked_at(launched: Launched, monkeypa
         world.written += 1
 
     monkeypatch.setattr(job, "ranks_below", look)
-    assert world.said(60, write) is None and not look.called
-    assert world.said(60) is None
+    assert world.reason(60, write) is None and not look.called
+    assert world.reason(60) is None
     assert look.call_count == 60 / LOOK_SELDOM
 
 
@@ -251,10 +251,10 @@ def test_a_launcher_that_notices_in_time(launched: Launched) -> None:
     launcher = launched("signal.signal(signal.SIGUSR1, lambda *_: os.wait())", WORKS, "rank('exit 14')")
     seen(launcher, running=1, ended=1)
     world = World(launcher, written=100)
-    assert world.said(LOOK_SELDOM + ENDING - 1) is None
+    assert world.reason(LOOK_SELDOM + ENDING - 1) is None
     os.kill(launcher.pid, signal.SIGUSR1)
     seen(launcher, running=1)
-    assert world.said(600) is None
+    assert world.reason(600) is None
 
 
 # In a launch ---------------------------------------------------------------------------------------------------------

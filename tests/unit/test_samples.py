@@ -263,14 +263,14 @@ def test_who_reads_many_members_opens_the_archive_once(run: Path) -> None:
 
 def test_an_archive_is_refused_with_what_is_wrong_in_it(run: Path, golden: Callable[[str, str], None]) -> None:
     """Members that are no samples files are never read; but somebody may unpack the archive."""
-    name, said = names(run)[0], list[str]()
+    name, refusals = names(run)[0], list[str]()
 
     def refuse(*members: tuple[str | zipfile.ZipInfo, bytes], method: int = zipfile.ZIP_DEFLATED,
                flags: int = 0) -> None:  # fmt: skip
         content = bytearray(packed_by_hand(run, members, method))
         content[content.index(b"PK\x01\x02") + 8] |= flags
         (run / "samples.zip").write_bytes(content)
-        said.append(refusal_of(run))
+        refusals.append(refusal_of(run))
 
     for other in ("../x.npy", "/etc/x.npy", "samples/../x.npy", "samples/a/b.npy", "x.npy", "samples/"):
         refuse((name, array_of()), (other, b""))
@@ -281,7 +281,7 @@ def test_an_archive_is_refused_with_what_is_wrong_in_it(run: Path, golden: Calla
     refuse((name, array_of()), method=zipfile.ZIP_BZIP2)
     refuse((name, array_of()), method=zipfile.ZIP_LZMA)
     refuse((name, array_of(MATRIX[:, :2])))
-    golden("archive-refusals.txt", "".join(f"{line}\n" for line in said))
+    golden("archive-refusals.txt", "".join(f"{line}\n" for line in refusals))
 
 
 @pytest.mark.parametrize("content", [b"", b"text", array_of()[:-1]])

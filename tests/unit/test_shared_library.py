@@ -89,10 +89,10 @@ def test_no_library_is_refused_with_what_would_help(put: Put) -> None:
 
 def test_of_several_the_first_of_the_version_that_is_needed(monkeypatch: pytest.MonkeyPatch, put: Put) -> None:
     """A toolkit's of another major version may be there too; an older driver refuses each of its calls."""
-    own = "/env/lib/libcudart-9335f6a2.so.12.0.107"
-    ways = put("/cuda/libcudart.so.13", "/cuda/libcudart.so.120", own, "/usr/libcudart.so.12")
+    needed = "/env/lib/libcudart-9335f6a2.so.12.0.107"
+    ways = put("/cuda/libcudart.so.13", "/cuda/libcudart.so.120", needed, "/usr/libcudart.so.12")
     monkeypatch.setattr(shared_library, "_opened", str)
-    assert str(load("cudart", "libcudart.so.12", only=False)) == own
+    assert str(load("cudart", "libcudart.so.12", only=False)) == needed
     assert ways == []
 
 
@@ -242,9 +242,9 @@ def test_every_call_is_refused_in_nccls_words_and_no_group_stays_open(driver: st
     body = f"print(json.dumps({{name: (tried(name, {driver!r}), nccl.call('ncclGroupEnd')) for name in {names}}}))"
     answers = json.loads(run(ROWS + body).splitlines()[-1])
     assert len(answers) >= 8
-    for name, (said, group_end) in answers.items():
-        assert "invalid argument" in said and "comm argument is NULL" in said, (name, said)
-        assert driver == "python" or "returned an error " in said, (name, said)
+    for name, (message, group_end) in answers.items():
+        assert "invalid argument" in message and "comm argument is NULL" in message, (name, message)
+        assert driver == "python" or "returned an error " in message, (name, message)
         assert group_end == 5, f"{name} left a group open"
 
 
@@ -264,8 +264,8 @@ def header(module: str, name: str) -> str:
     """The text of a header that a wheel of NVIDIA's carries."""
     import nvidia
 
-    (found,) = (one for where in nvidia.__path__ for one in Path(where).glob(f"{module}/include/{name}"))
-    return str(found.read_text())
+    (path,) = (header for where in nvidia.__path__ for header in Path(where).glob(f"{module}/include/{name}"))
+    return str(path.read_text())
 
 
 def constants(text: str, pattern: str) -> dict[str, int]:

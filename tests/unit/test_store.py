@@ -210,7 +210,7 @@ def test_what_a_reader_would_refuse_is_not_written(stored: Run, writer: RunWrite
         assert all(text in message for text in ("4 ranks", "1000 samples", str(list(shape))))
     assert list((writer.directory / "samples").iterdir()) == []
     writer.append(msgspec.structs.replace(record, launch=2))
-    assert [one.launch for one in read_run(writer.directory).records] == [0, 2]
+    assert [record.launch for record in read_run(writer.directory).records] == [0, 2]
 
 
 @pytest.mark.parametrize("with_samples", [True, False])
@@ -228,7 +228,7 @@ def test_a_record_that_did_not_get_to_disk_is_taken_back(
     assert (run / "records.jsonl").read_bytes() == before
     assert len(list((run / "samples").iterdir())) == 1
     writer.append(msgspec.structs.replace(record, launch=2), samples)
-    assert [one.launch for one in read_run(run).records] == [0, 2]
+    assert [record.launch for record in read_run(run).records] == [0, 2]
 
 
 def test_a_line_that_is_no_record_is_refused_before_it_is_read_whole(copy: Path) -> None:
