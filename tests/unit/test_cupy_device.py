@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import importlib.machinery
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from types import ModuleType, SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -26,93 +28,48 @@ class MadeError(RuntimeError):
         self.status = status
 
 
-class MadeRuntime:
-    """As much of cupy.cuda.runtime as the adapter asks for."""
-
-    CUDARuntimeError = MadeError
-    streamCaptureModeThreadLocal = 1  # noqa: N815 - CuPy's name
-
-    def __init__(self) -> None:
-        self.driver, self.made_for, self.buses = 13000, 12090, ["0000:65:00.0", "0000:AF:00.0"]
-        self.no_device = False
-        self.current = -1
-        self.calls: list[tuple[Any, ...]] = []
-        self.refuses_graphs = 0
-        self.raw_uuid = b"cut"
-
-    def driverGetVersion(self) -> int:  # noqa: N802
-        return self.driver
-
-    def runtimeGetVersion(self) -> int:  # noqa: N802
-        return self.made_for
-
-    def getDeviceCount(self) -> int:  # noqa: N802
-        if self.no_device:
-            raise MadeError(100)
-        return len(self.buses)
-
-    def deviceGetPCIBusId(self, number: int) -> str:  # noqa: N802
-        return self.buses[number]
-
-    def setDevice(self, number: int) -> None:  # noqa: N802
-        self.current = number
-
-    def getDeviceProperties(self, number: int) -> dict[str, Any]:  # noqa: N802
-        return {"name": b"Made", "totalGlobalMem": 1 << 30, "uuid": self.raw_uuid}
-
-    def memGetInfo(self) -> tuple[int, int]:  # noqa: N802
-        return 1 << 20, 1 << 30
-
-    def streamBeginCapture(self, *arguments: int) -> None:  # noqa: N802
-        self.calls.append(("begin", *arguments))
-
-    def streamEndCapture(self, *arguments: int) -> int:  # noqa: N802
-        self.calls.append(("end", *arguments))
-        return 77
-
-    def graphInstantiate(self, graph: int) -> int:  # noqa: N802
-        if self.refuses_graphs:
-            raise MadeError(self.refuses_graphs)
-        return graph + 1
-
-    def graphLaunch(self, *arguments: int) -> None:  # noqa: N802
-        self.calls.append(("launch", *arguments))
-
-    def graphExecDestroy(self, graph: int) -> None:  # noqa: N802
-        self.calls.append(("destroy", graph))
-
-    def graphDestroy(self, graph: int) -> None:  # noqa: N802
-        self.calls.append(("destroy", graph))
+def refused(status: int, answer: Any = None) -> Any:
+    if status:
+        raise MadeError(status)
+    return answer
 
 
-class Full:
-    """An allocation that fails."""
+def made_runtime() -> Any:
+    """As much of cupy.cuda.runtime as the adapter asks for, what it answers, and what was done with graphs."""
+    made = SimpleNamespace(driver=13000, made_for=12090, buses=["0000:65:00.0", "0000:AF:00.0"], devices_refused=0,
+                           graphs_refused=0, raw_uuid=b"cut", current=-1, calls=[])  # fmt: skip
 
-    def __init__(self, size: int) -> None:
-        raise MadeError(2)
+    def call(name: str, answer: Any = None) -> Callable[..., Any]:
+        return lambda *arguments: made.calls.append((name, *arguments)) or answer
+
+    vars(made).update(
+        CUDARuntimeError=MadeError, streamCaptureModeThreadLocal=1, memGetInfo=lambda: (1 << 20, 1 << 30),
+        driverGetVersion=lambda: made.driver, runtimeGetVersion=lambda: made.made_for,
+        getDeviceCount=lambda: refused(made.devices_refused, len(made.buses)),
+        deviceGetPCIBusId=lambda number: made.buses[number], setDevice=lambda number: vars(made).update(current=number),
+        getDeviceProperties=lambda number: {"name": b"Made", "totalGlobalMem": 1 << 30, "uuid": made.raw_uuid},
+        streamBeginCapture=call("begin"), streamEndCapture=call("end", 77), graphLaunch=call("launch"),
+        graphInstantiate=lambda graph: refused(made.graphs_refused, graph + 1), graphExecDestroy=call("destroy"),
+        graphDestroy=call("destroy"),
+    )  # fmt: skip
+    return made
 
 
-class MadeStream:
-    ptr = 0x5EA
-
-    def __init__(self, non_blocking: bool) -> None:
-        assert non_blocking, "a stream that waits for the default stream hides missing completions"
+def made_stream(non_blocking: bool) -> Any:
+    assert non_blocking, "a stream that waits for the default stream hides missing completions"
+    return SimpleNamespace(ptr=0x5EA)
 
 
 @pytest.fixture
-def runtime(monkeypatch: pytest.MonkeyPatch) -> MadeRuntime:
-    made = MadeRuntime()
-    module = ModuleType("cupy")
+def runtime(monkeypatch: pytest.MonkeyPatch) -> Any:
+    made, module = made_runtime(), ModuleType("cupy")
     module.__spec__ = importlib.machinery.ModuleSpec("cupy", None)
-    cuda = SimpleNamespace(runtime=made, Stream=MadeStream, Memory=Full, PinnedMemory=Full, PinnedMemoryPointer=None)
+    full = lambda size: refused(2)  # noqa: E731 - an allocation that fails
+    cuda = SimpleNamespace(runtime=made, Stream=made_stream, Memory=full, PinnedMemory=full, PinnedMemoryPointer=None)
     module.cuda = cuda  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "cupy", module)
-    gpus = tuple(
-        GpuFacts(
-            index=n, uuid=f"GPU-{n}", name="Made", bus_id=f"0000{bus}", memory=1, node=n, capability="9.0", mig=False
-        )
-        for n, bus in enumerate(("0000:65:00.0", "0000:af:00.0"))
-    )
+    gpus = tuple(GpuFacts(n, f"GPU-{n}", "Made", f"0000{bus}", memory=1, node=n, capability="9.0", mig=False) for n,
+                 bus in enumerate(("0000:65:00.0", "0000:af:00.0")))  # fmt: skip
     monkeypatch.setattr(nvml, "gpus", lambda: (gpus, ""))
     monkeypatch.setattr(nvml, "driver", lambda: ("580.1", "13.0"))
     library = SimpleNamespace(native=lambda call, explain: Native((1, *call.arguments)))
@@ -126,47 +83,33 @@ def test_without_cupy(monkeypatch: pytest.MonkeyPatch) -> None:
     assert to_install("cuda12") in str(cupy_device.missing())
 
 
-@pytest.mark.parametrize(
-    ("driver", "made_for", "names"),
-    [
-        (13000, 12090, None),
-        (12020, 12090, None),
-        (12020, 13000, ("CUDA 12.2", "13.0", "pip install cupy-cuda12x")),
-        (0, 12090, ("NVIDIA driver", "--gpus")),
-    ],
-)
-def test_the_driver_has_to_know_cupys_major_version(
-    runtime: MadeRuntime, driver: int, made_for: int, names: tuple[str, ...] | None
-) -> None:
-    runtime.driver, runtime.made_for = driver, made_for
+@pytest.mark.parametrize(("state", "names"), [
+    ({}, None), ({"driver": 12020}, None), ({"driver": 0}, ("NVIDIA driver", "--gpus")),
+    ({"driver": 12020, "made_for": 13000}, ("CUDA 12.2", "13.0", "pip install cupy-cuda12x")),
+    ({"buses": []}, ("CUDA_VISIBLE_DEVICES",)), ({"devices_refused": 100}, ("(cuda error 100)",)),
+])  # fmt: skip
+def test_the_driver_has_to_know_cupys_major_version_and_a_device(runtime: Any, state: dict[str, Any],
+                                                                 names: tuple[str, ...] | None) -> None:  # fmt: skip
+    vars(runtime).update(state)
     reason = cupy_device.missing()
-    assert (reason is None) == (names is None)
-    assert all(name in str(reason) for name in names or ())
+    assert (reason is None) == (names is None) and all(name in str(reason) for name in names or ())
 
 
-def test_where_no_device_is_visible(runtime: MadeRuntime) -> None:
-    runtime.buses = []
-    assert "CUDA_VISIBLE_DEVICES" in str(cupy_device.missing())
-    runtime.no_device = True
-    assert "(cuda error 100)" in str(cupy_device.missing())
-
-
-def test_gpus_have_nvmls_names_in_cudas_order(runtime: MadeRuntime) -> None:
+def test_gpus_have_nvmls_names_in_cudas_order(runtime: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without NVML CUDA tells the UUID."""
     runtime.buses = ["0000:AF:00.0", "0000:65:00.0", "0000:01:00.0"]
     assert cupy_device.visible() == ("GPU-1", "GPU-0", "0000:01:00.0")
-
-
-def test_without_nvml_cuda_tells_the_uuid(runtime: MadeRuntime, monkeypatch: pytest.MonkeyPatch) -> None:
+    cupy_device.visible.cache_clear()
     monkeypatch.setattr(nvml, "gpus", lambda: ((), "no NVML"))
     runtime.raw_uuid, runtime.buses = bytes(range(16)), ["0000:65:00.0"]
-    assert cupy_device.visible() == ("GPU-00010203-0405-0607-0809-0a0b0c0d0e0f",)
+    assert cupy_device.visible() == (f"GPU-{MIG}",)
 
 
 MIG = "00010203-0405-0607-0809-0a0b0c0d0e0f"
 
 
 @pytest.fixture
-def split(monkeypatch: pytest.MonkeyPatch, runtime: MadeRuntime) -> MadeRuntime:
+def split(monkeypatch: pytest.MonkeyPatch, runtime: Any) -> Any:
     """The GPU at the first address is split, and this process sees one of its MIG devices."""
     (first, *_), _ = nvml.gpus()
     monkeypatch.setattr(nvml, "gpus", lambda: ((replace(first, mig=True),), ""))
@@ -175,39 +118,35 @@ def split(monkeypatch: pytest.MonkeyPatch, runtime: MadeRuntime) -> MadeRuntime:
     return runtime
 
 
-def test_a_mig_device_is_not_the_gpu_that_it_is_part_of(split: MadeRuntime) -> None:
+def test_a_mig_device_is_not_the_gpu_that_it_is_part_of(split: Any) -> None:
     """Two ranks with a MIG device each of one GPU do not share it."""
     split.raw_uuid = bytes(range(16))
     assert cupy_device.visible() == (f"MIG-{MIG}",)
     assert cupy_device.CupyDevice(f"MIG-{MIG}").facts.node == 0
 
 
-@pytest.mark.parametrize(
-    ("asked", "found"), [(f"MIG-{MIG}", f"MIG-{MIG}"), (f"MIG-{MIG},MIG-b", "0000:65:00.0"), ("0", "0000:65:00.0")]
-)
+@pytest.mark.parametrize(("asked", "found"), [(f"MIG-{MIG}", f"MIG-{MIG}"), (f"MIG-{MIG},MIG-b", "0000:65:00.0"),
+                                              ("0", "0000:65:00.0")])  # fmt: skip
 def test_a_mig_device_whose_uuid_is_cut_short_has_the_name_that_was_asked_for(
-    split: MadeRuntime, monkeypatch: pytest.MonkeyPatch, asked: str, found: str
+    split: Any, monkeypatch: pytest.MonkeyPatch, asked: str, found: str
 ) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", asked)
     assert cupy_device.visible() == (found,)
 
 
-def test_the_device_that_was_asked_for_is_made_current(runtime: MadeRuntime) -> None:
+def test_the_device_that_was_asked_for_is_made_current(runtime: Any) -> None:
+    """Memory that does not fit says how much."""
     device = cupy_device.CupyDevice("GPU-1")
     assert runtime.current == 1
     assert (device.facts.uuid, device.facts.bus, device.facts.node) == ("GPU-1", "0000:AF:00.0", 1)
     assert (device.facts.memory, device.facts.driver) == (1 << 30, "580.1")
-
-
-def test_memory_that_does_not_fit_says_how_much(runtime: MadeRuntime) -> None:
-    device = cupy_device.CupyDevice("GPU-0")
-    with pytest.raises(MemoryError, match=r"GPU-0: 2\.00 GiB .* 1\.00 MiB of 1\.00 GiB "):
+    with pytest.raises(MemoryError, match=r"GPU-1: 2\.00 GiB .* 1\.00 MiB of 1\.00 GiB "):
         device.allocate(2 << 30)
     with pytest.raises(MemoryError, match=r"2\.00 GiB .*page-locked"):
         device.pinned(2 << 30)
 
 
-def test_a_graph_holds_what_was_issued(runtime: MadeRuntime) -> None:
+def test_a_graph_holds_what_was_issued(runtime: Any) -> None:
     device = cupy_device.CupyDevice("GPU-0")
     stage = device.capture(lambda: runtime.calls.append(("issue",)), 3)
     assert runtime.calls == [("begin", 0x5EA, 1), *[("issue",)] * 3, ("end", 0x5EA)]
@@ -216,21 +155,15 @@ def test_a_graph_holds_what_was_issued(runtime: MadeRuntime) -> None:
     assert stage.native == (device.native(C("cudaGraphLaunch", 78, 0x5EA)),)
 
 
-@pytest.mark.parametrize(
-    ("code", "kind", "message"), [(900, Unsupported, "CUDA graph"), (2, MemoryError, r"CUDA graph of 3 .*cuda error 2")]
-)
-def test_what_cannot_be_captured_is_a_skip_but_not_what_does_not_fit(
-    runtime: MadeRuntime, code: int, kind: type[Exception], message: str
-) -> None:
-    runtime.refuses_graphs = code
-    with pytest.raises(kind, match=message):
-        cupy_device.CupyDevice("GPU-0").capture(lambda: None, 3)
-
-
-def test_a_failure_inside_a_capture_ends_the_capture(runtime: MadeRuntime) -> None:
-    def failing() -> None:
-        raise RuntimeError("inside")
-
-    with pytest.raises(Unsupported, match=r"CUDA graph \(inside\)"):
-        cupy_device.CupyDevice("GPU-0").capture(failing, 1)
-    assert runtime.calls[-1] == ("end", 0x5EA)
+@pytest.mark.parametrize(("code", "kind", "named"), [
+    (900, Unsupported, r"\(cuda error 900\)"), (2, MemoryError, r"CUDA graph of 3 .*cuda error 2"),
+    (0, Unsupported, r"CUDA graph \(inside\)"),
+])  # fmt: skip
+def test_what_cannot_be_captured_is_a_skip_but_not_what_does_not_fit(runtime: Any, code: int, kind: type[Exception],
+                                                                     named: str) -> None:  # fmt: skip
+    """A failure inside a capture ends it."""
+    runtime.graphs_refused = code
+    issue = Mock(side_effect=None if code else RuntimeError("inside"))
+    with pytest.raises(kind, match=named):
+        cupy_device.CupyDevice("GPU-0").capture(issue, 3)
+    assert ("end", 0x5EA) in runtime.calls

@@ -9,11 +9,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import msgspec
 import pytest
 from tests.processes import wait_for
-from tests.unit.made_worlds import PLAN, carried_out, made
+from tests.unit.made_worlds import PLAN, Heard, carried_out, made
 
 from collbench.launch import job
 from collbench.launch.job import ENDING, LOOK_SELDOM, DeadRanks, HostProcess, RankStates, children, ranks_below
@@ -40,7 +41,6 @@ WORKS = "rank('sleep 3600')"
 
 #: Ended ranks are waited for, so that nothing is seen of how they ended.
 REAPS = "signal.signal(signal.SIGCHLD, signal.SIG_IGN)"
-
 Launched = Callable[..., HostProcess]
 
 
@@ -59,30 +59,21 @@ def launched() -> Iterator[Launched]:
         process.end()
 
 
-class Clock:
-    """Time that a test lets pass."""
-
-    def __init__(self) -> None:
-        self.now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
 class World:
-    """A launcher that is looked at twice a second of the clock."""
+    """A launcher that is looked at twice a second of a clock that a test lets pass."""
 
-    def __init__(self, *started: Any, ranks: int = 2, launcher: tuple[str, ...] = ("bin/mpirun", *PROGRAM)) -> None:
-        self.started, self.clock, self.written = started, Clock(), 0
-        self.dead = DeadRanks(launcher, PROGRAM, ranks, self.clock)
+    def __init__(self, *started: Any, ranks: int = 2, launcher: tuple[str, ...] = ("bin/mpirun", *PROGRAM),
+                 written: int = 0) -> None:  # fmt: skip
+        self.started, self.now, self.written = started, 1000.0, written
+        self.dead = DeadRanks(launcher, PROGRAM, ranks, lambda: self.now)
 
-    def said(self, seconds: float, each: Callable[[], None] = lambda: None) -> str | None:
+    def reason(self, seconds: float, each: Callable[[], None] = lambda: None) -> str | None:
         """What is said within so long."""
         for _ in range(int(seconds * 2)):
-            self.clock.now += 0.5
+            self.now += 0.5
             each()
-            if (said := self.dead.ended(self.started, self.written)) is not None:
-                return said
+            if (reason := self.dead.ended(self.started, self.written)) is not None:
+                return reason
         return None
 
 
@@ -97,13 +88,9 @@ def seen(launcher: HostProcess, running: int, ended: int = 0) -> RankStates:
     return ranks_below([launcher.pid], PROGRAM)
 
 
-def assert_named(said: str | None, *names: str) -> None:
+def assert_named(reason: str | None, *names: str) -> None:
     """What ended the wait, and who did not end for how long."""
-    assert said is not None and all(name in said for name in (*names, f" {ENDING:g} s ")), said
-
-
-def kill(number: int) -> None:
-    os.kill(number, signal.SIGKILL)
+    assert reason is not None and all(name in reason for name in (*names, f" {ENDING:g} s ")), reason
 
 
 # What is seen --------------------------------------------------------------------------------------------------------
@@ -114,10 +101,9 @@ def test_ranks_are_seen_below_daemons_but_not_their_own_children(launched: Launc
     rank = "os.fork() or os.execvp('sh', ['sh', '-c', 'sleep 3600; exit', 'run', 'all'])"
     daemon = f"import os, time; {rank}; time.sleep(3600)"
     launcher = launched(
-        WORKS,
-        "os.fork() or time.sleep(3600)",
-        f"os.fork() or os.execvp(sys.executable, [sys.executable, '-c', {daemon!r}, 'a daemon'])",
-    )
+        WORKS, "os.fork() or time.sleep(3600)",
+        f"os.fork() or os.execvp(sys.executable, [sys.executable, '-c', {daemon!r}, 'a daemon'])"
+    )  # fmt: skip
     assert seen(launcher, running=2).ended == ()
     ranks = seen(launcher, running=2).running
     wait_for(lambda: all(list(children(number)) for number in ranks))
@@ -127,9 +113,12 @@ def test_ranks_are_seen_below_daemons_but_not_their_own_children(launched: Launc
 def test_how_children_ended_that_nobody_waited_for(launched: Launched) -> None:
     launcher = launched("rank('exit 14')", "rank('kill -9 $$')", "rank('true')")
     assert sorted(seen(launcher, running=0, ended=3).ended) == [0, 9, 14 << 8]
-    assert sorted((child.ended, child.status) for child in children(launcher.pid)) == [
-        (True, 0), (True, 9), (True, 14 << 8)
-    ]  # fmt: skip
+    of_launcher = sorted((child.ended, child.status) for child in children(launcher.pid))
+    assert of_launcher == [(True, 0), (True, 9), (True, 14 << 8)]
+    done = job.execute(("true",), {}, Log())
+    wait_for(lambda: done.code is not None)
+    assert list(children(done.pid)) == [], "what is gone has none"
+    assert ranks_below([done.pid], PROGRAM) == RankStates(frozenset(), ())
 
 
 def test_a_process_whose_first_thread_has_ended_still_runs(launched: Launched) -> None:
@@ -147,60 +136,59 @@ def test_a_process_whose_first_thread_has_ended_still_runs(launched: Launched) -
     assert [child.ended for child in children(launcher.pid)] == [False]
 
 
-def test_what_is_gone_has_no_children() -> None:
-    done = job.execute(("true",), {}, Log())
-    wait_for(lambda: done.code is not None)
-    assert list(children(done.pid)) == []
-    assert ranks_below([done.pid], PROGRAM) == RankStates(frozenset(), ())
-
-
 # What ends the wait --------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("ends", "how"), [
-    ("exit 14", "exit code 14"), ("kill -6 $$", "signal 6 (Aborted)"),
-])  # fmt: skip
-@pytest.mark.parametrize("written", [0, 100])
-def test_a_rank_that_died_ends_the_wait_but_its_launcher_has_time_to_end(
-    launched: Launched, ends: str, how: str, written: int
-) -> None:
-    launcher = launched(WORKS, f"rank('{ends}')")
-    seen(launcher, running=1, ended=1)
-    world = World(launcher)
-    world.written = written
-    before = 0.5 + (LOOK_SELDOM if written else 0.0)  # until it is looked at
-    assert world.said(before + ENDING - 0.5) is None
-    assert_named(world.said(0.5), "a rank", how, "mpirun")
+#: What a launcher does, ranks that are seen then (running, ended), and what else is known of its world; for how long
+#: nothing is said, and what is said within how many seconds more.
+LAUNCHERS: list[tuple[tuple[str, ...], tuple[int, int], dict[str, Any], float, float, tuple[str, ...]]] = [
+    # A rank that died ends the wait, but its launcher has time to end after it has been looked at.
+    *(((WORKS, f"rank('{ends}')"), (1, 1), {"written": written}, (LOOK_SELDOM if written else 0.0) + ENDING, 0.5,
+       ("a rank", how, "mpirun"))
+      for ends, how in (("exit 14", "exit code 14"), ("kill -6 $$", "signal 6 (Aborted)")) for written in (0, 100)),
+    # What ended the last one may be the launcher itself, so that is not named.
+    (("rank('exit 14')", "rank('kill -15 $$')"), (0, 2), {}, 0, 11, ("all ranks", "mpirun")),
+    # Hydra waits for its ranks when the last one has ended; until then those whose run is over are zombies.
+    *(((WORKS, f"rank('sleep 0.2; exit {code}')"), (1, 1), {"written": 100}, 600, 0, ()) for code in (0, 1, 2)),
+    # It has not started its ranks, or it is one itself, that nothing launches.
+    (("os.fork() or os.execvp('sleep', ['sleep', '3600'])",), (0, 0), {}, 600, 0, ()),
+    (("rank('exit 14')",), (0, 1), {"launcher": PROGRAM}, 600, 0, ()),
+]  # fmt: skip
 
 
-def test_no_rank_is_left(launched: Launched) -> None:
-    """What ended the last one may be the launcher itself, so that is not named."""
-    launcher = launched("rank('exit 14')", "rank('kill -15 $$')")
-    seen(launcher, running=0, ended=2)
-    assert_named(World(launcher).said(11), "all ranks", "mpirun")
+@pytest.mark.parametrize("row", LAUNCHERS)
+def test_ranks_that_have_ended(launched: Launched, row: tuple[Any, ...]) -> None:
+    lines, ranks, known, quiet, within, names = row
+    launcher = launched(*lines)
+    seen(launcher, *ranks)
+    world = World(launcher, **known)
+    assert world.reason(quiet) is None
+    if names:
+        assert_named(world.reason(within), *names)
 
 
 @pytest.mark.parametrize("running", [1, 0])
 def test_a_rank_that_is_gone_before_the_ranks_have_met(launched: Launched, running: int) -> None:
     launcher = launched(REAPS, *[WORKS] * (running + 1))
     world, ranks = World(launcher), sorted(seen(launcher, running + 1).running)
-    assert world.said(60) is None, "ranks that take long to start are there"
-    kill(ranks[0])
+    assert world.reason(60) is None, "ranks that take long to start are there"
+    os.kill(ranks[0], signal.SIGKILL)
     seen(launcher, running)
-    assert_named(world.said(11), *(("a rank", "had met") if running else ("all ranks",)), "mpirun")
+    assert_named(world.reason(11), *(("a rank", "had met") if running else ("all ranks",)), "mpirun")
 
 
 def test_a_launcher_that_outlives_ranks_that_ended_well(launched: Launched) -> None:
-    """But not where some of the ranks were never in sight: they may be at work."""
+    """But not where one of the ranks still writes, or some were never in sight: they may be at work."""
     launcher = launched(REAPS, WORKS, WORKS)
-    world, more, ranks = World(launcher), World(launcher, ranks=3), seen(launcher, 2).running
-    world.written = more.written = 100
-    assert world.said(20) is None and more.said(20) is None
-    for rank in ranks:
-        kill(rank)
-    seen(launcher, 0)
-    assert_named(world.said(16), "all ranks", "mpirun")
-    assert more.said(600) is None
+    world, more, ranks = World(launcher, written=100), World(launcher, ranks=3, written=100), seen(launcher, 2).running
+    assert world.reason(20) is more.reason(20) is None
+    for left, rank in enumerate(sorted(ranks)):
+        os.kill(rank, signal.SIGKILL)
+        seen(launcher, 1 - left)
+        if not left:
+            assert world.reason(600) is more.reason(600) is None
+    assert_named(world.reason(16), "all ranks", "mpirun")
+    assert more.reason(600) is None
 
 
 @dataclass
@@ -217,125 +205,83 @@ class Command:
 
 def test_a_command_beside_the_first_one_that_failed() -> None:
     """A daemon, or a rank of its own where no launcher starts them: then nothing else is looked at."""
-    assert_named(World(Command(None), Command(None), Command(3), launcher=PROGRAM).said(11), "rank 0", "exit code 3",
-                 "the others")  # fmt: skip
-    world = World(Command(None), Command(1))
-    world.written = 100
-    assert world.said(60) is None, "a case has failed"
-    assert World(Command(None), Command(0), Command(-1)).said(60) is None, "ended, and lost by the engine"
-    assert_named(World(Command(None), Command(1)).said(11), "exit code 1", "mpirun")
+    beside = World(Command(None), Command(None), Command(3), launcher=PROGRAM)
+    assert_named(beside.reason(11), "rank 0", "exit code 3", "the others")
+    assert World(Command(None), Command(1), written=100).reason(60) is None, "a case has failed"
+    assert World(Command(None), Command(0), Command(-1)).reason(60) is None, "ended, and lost by the engine"
+    assert World(Command(None)).reason(600) is None, "on another machine"
+    assert_named(World(Command(None), Command(1)).reason(11), "exit code 1", "mpirun")
 
 
 # What does not -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("code", [0, 1, 2])
-def test_ranks_whose_run_is_over_while_others_write(launched: Launched, code: int) -> None:
-    """Hydra waits for its ranks when the last one has ended; until then those before it are zombies."""
-    launcher = launched(WORKS, f"rank('sleep 0.2; exit {code}')")
-    seen(launcher, running=1, ended=1)
-    world = World(launcher)
-    world.written = 100
-    assert world.said(600) is None
-
-
-def test_a_rank_that_is_gone_while_others_write(launched: Launched) -> None:
-    launcher = launched(REAPS, WORKS, WORKS)
-    world, ranks = World(launcher), sorted(seen(launcher, 2).running)
-    world.written = 100
-    assert world.said(20) is None
-    kill(ranks[1])
-    seen(launcher, 1)
-    assert world.said(600) is None
-
-
-def test_a_launcher_that_has_not_started_its_ranks(launched: Launched) -> None:
-    launcher = launched("os.fork() or os.execvp('sleep', ['sleep', '3600'])")
-    wait_for(lambda: list(children(launcher.pid)))
-    assert World(launcher).said(600) is None
-    assert World(Command(None)).said(600) is None, "on another machine"
-
-
-def test_children_of_a_rank_that_nothing_launches(launched: Launched) -> None:
-    rank = launched("rank('exit 14')")
-    seen(rank, running=0, ended=1)
-    assert World(rank, launcher=PROGRAM).said(600) is None
-
-
-def test_while_a_rank_writes_it_is_at_work(launched: Launched) -> None:
+def test_while_a_rank_writes_it_is_at_work_and_a_driver_that_was_stopped_has_not_waited(launched: Launched) -> None:
     launcher = launched(WORKS, "rank('exit 14')")
     seen(launcher, running=1, ended=1)
     world = World(launcher)
 
     def write() -> None:
-        world.written += world.clock.now % 5 == 0
+        world.written += world.now % 5 == 0
 
-    assert world.said(120, write) is None
-    assert world.said(11) is not None
+    assert world.reason(120, write) is None
+    assert world.reason(11) is not None
+    launcher = launched(WORKS, "rank('exit 14')")
+    seen(launcher, running=1, ended=1)
+    world = World(launcher)
+    for _ in range(10):
+        world.now += 3600
+        assert world.dead.ended(world.started, 0) is None
+    assert world.reason(2) is not None
 
 
 def test_while_records_come_no_process_is_looked_at(launched: Launched, monkeypatch: pytest.MonkeyPatch) -> None:
-    launcher, looks = launched(WORKS), list[float]()
-    world = World(launcher)
-
-    def look(*_: object) -> RankStates:
-        looks.append(world.clock.now)
-        return RankStates(frozenset(), ())
+    world, look = World(launched(WORKS)), Mock(return_value=RankStates(frozenset(), ()))
 
     def write() -> None:
         world.written += 1
 
     monkeypatch.setattr(job, "ranks_below", look)
-    assert world.said(60, write) is None
-    assert looks == []
-    assert world.said(60) is None
-    assert len(looks) == 60 / LOOK_SELDOM
-
-
-def test_a_driver_that_was_stopped_has_not_waited(launched: Launched) -> None:
-    launcher = launched(WORKS, "rank('exit 14')")
-    seen(launcher, running=1, ended=1)
-    world = World(launcher)
-    for _ in range(10):
-        world.clock.now += 3600
-        assert world.dead.ended(world.started, 0) is None
-    assert world.said(2) is not None
+    assert world.reason(60, write) is None and not look.called
+    assert world.reason(60) is None
+    assert look.call_count == 60 / LOOK_SELDOM
 
 
 def test_a_launcher_that_notices_in_time(launched: Launched) -> None:
     launcher = launched("signal.signal(signal.SIGUSR1, lambda *_: os.wait())", WORKS, "rank('exit 14')")
     seen(launcher, running=1, ended=1)
-    world = World(launcher)
-    world.written = 100
-    assert world.said(LOOK_SELDOM + ENDING - 1) is None
+    world = World(launcher, written=100)
+    assert world.reason(LOOK_SELDOM + ENDING - 1) is None
     os.kill(launcher.pid, signal.SIGUSR1)
     seen(launcher, running=1)
-    assert world.said(600) is None
+    assert world.reason(600) is None
 
 
 # In a launch ---------------------------------------------------------------------------------------------------------
 
 
+def in_a_launch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, body: str) -> Heard:
+    """Of a launcher that does this and would then wait for an hour."""
+    for name in ("ENDING", "SELDOM"):
+        monkeypatch.setattr(job, name, 0.2)
+    return carried_out(made(tmp_path, f"{body} & exec sleep 3600",
+                            msgspec.structs.replace(PLAN, timeout="1h", launches=1)))  # fmt: skip
+
+
 def test_a_launch_whose_ranks_have_died_is_a_failed_record_with_the_librarys_message(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """And its launcher is ended, though it would wait for an hour."""
-    monkeypatch.setattr(job, "ENDING", 0.2)
-    plan = msgspec.structs.replace(PLAN, timeout="1h", launches=1)
-    dies = '(echo "[c0:1] mca: chatter"; echo "*** An error occurred in MPI_Init"; exit 14) >&2 & exec sleep 3600'
-    heard = carried_out(made(tmp_path, dies, plan))
+    dies = '(echo "[c0:1] mca: chatter"; echo "*** An error occurred in MPI_Init"; exit 14) >&2'
+    heard = in_a_launch(tmp_path, monkeypatch, dies)
     (record,) = heard.records
     assert record.status == "failed" and heard.said == [f"failed: {record.reason}"]
     reason, _, library = (record.reason or "").partition(": ")
-    assert "all ranks" in reason and "mpirun" in reason and "0.2 s" in reason
+    assert all(name in reason for name in ("all ranks", "mpirun", "0.2 s"))
     assert library == "An error occurred in MPI_Init"
 
 
 def test_a_launcher_that_stays_when_all_is_measured_is_a_note(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(job, "ENDING", 0.2)
-    monkeypatch.setattr(job, "SELDOM", 0.2)
-    plan = msgspec.structs.replace(PLAN, timeout="1h", launches=1)
-    heard = carried_out(made(tmp_path, "good; sh -c 'kill -9 $$' & exec sleep 3600", plan))
+    heard = in_a_launch(tmp_path, monkeypatch, "good; sh -c 'kill -9 $$'")
     assert [record.status for record in heard.records] == ["ok", "ok"]
     (note,) = heard.said
     assert all(name in str(note) for name in ("every case", "all ranks", "mpirun", "0.2 s"))

@@ -45,6 +45,9 @@ def in_torch(test: Any) -> Any:
     return pytest.mark.torch(pytest.mark.slow(pytest.mark.usefixtures("needs_torch")(test)))
 
 
+Rank = tuple[int, str, str]
+
+
 @contextmanager
 def started(arguments: Sequence[str], ranks: int = RANKS, **variables: str) -> Iterator[list[subprocess.Popen[str]]]:
     """A Python for each rank, as `distributed` programs are started; all are gone in the end."""
@@ -53,11 +56,9 @@ def started(arguments: Sequence[str], ranks: int = RANKS, **variables: str) -> I
         port = str(bound.getsockname()[1])
     world = os.environ | {"WORLD_SIZE": str(ranks), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, **variables}
     processes = [
-        subprocess.Popen(
-            [sys.executable, *arguments], env=world | {"RANK": str(rank), "LOCAL_RANK": str(rank)},
-            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        )
-        for rank in range(ranks)
+        subprocess.Popen([sys.executable, *arguments], env=world | {"RANK": str(rank), "LOCAL_RANK": str(rank)},
+        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        text=True) for rank in range(ranks)
     ]  # fmt: skip
     try:
         yield processes
@@ -67,16 +68,19 @@ def started(arguments: Sequence[str], ranks: int = RANKS, **variables: str) -> I
             process.communicate()
 
 
-def outputs(arguments: Sequence[str], ranks: int) -> list[str]:
+def ended(arguments: Sequence[str], ranks: int = RANKS, **variables: str) -> list[Rank]:
+    """Exit code, output and the last line of standard error of every rank."""
+    with started(arguments, ranks, **variables) as processes:
+        texts = [process.communicate(timeout=LIMIT) for process in processes]
+        codes = [process.returncode for process in processes]
+    return [(code, out, (err.splitlines() or [""])[-1]) for code, (out, err) in zip(codes, texts, strict=True)]
+
+
+def outputs(arguments: Sequence[str], ranks: int = RANKS) -> list[str]:
     """What every rank prints."""
-    with started(arguments, ranks) as processes:
-        ended = [process.communicate(timeout=LIMIT) for process in processes]
-        assert [process.returncode for process in processes] == [0] * ranks, ended
-    return [out for out, _ in ended]
-
-
-def last_line(text: str) -> str:
-    return text.splitlines()[-1]
+    of_ranks = ended(arguments, ranks)
+    assert [code for code, _, _ in of_ranks] == [0] * ranks, of_ranks
+    return [out for _, out, _ in of_ranks]
 
 
 # ddp -----------------------------------------------------------------------------------------------------------------
@@ -123,15 +127,11 @@ def test_the_output_of_ddp_is_read() -> None:
     seconds = {"step": [5e-9, 6e-9], "compute": [3e-9, 4e-9], "communication": [1e-9, 2e-9]}
     assert {name: pytest.approx(taken) for name, taken in DDP.parse(output).items()} == seconds
     assert [measure.name for measure in DDP.measures] == list(seconds)
-    assert DDP.verify(of_ddp(), output) == 0
     assert tuple(DDP.notes(output)) == ("torch 2.13.0",)
     assert tuple(DDP.messages(of_ddp(), output)) == (8, 16)
     assert DDP.repeatable(of_ddp(), output) == {"loss": 2.30259}
-
-
-@pytest.mark.parametrize(("said", "wrong"), [({"apart": 1}, 1), ({"nonfinite": 2}, 2), ({"apart": 3}, 3)])
-def test_ranks_apart_and_a_loss_that_is_no_number_are_wrong(said: dict[str, Any], wrong: int) -> None:
-    assert DDP.verify(of_ddp(), json.dumps(OF_DDP | said)) == wrong
+    for fields, wrong in (({}, 0), ({"apart": 1}, 1), ({"nonfinite": 2}, 2), ({"apart": 3}, 3)):
+        assert DDP.verify(of_ddp(), json.dumps(OF_DDP | fields)) == wrong
 
 
 def test_memory_of_ddp_is_that_of_all_ranks() -> None:
@@ -146,53 +146,43 @@ def test_memory_of_ddp_is_that_of_all_ranks() -> None:
 @in_torch
 def test_every_rank_has_times_and_the_same_messages_and_loss() -> None:
     case = of_ddp()
-    texts = outputs(command(case, 3), RANKS)
+    texts = outputs(command(case, 3))
     for text in texts:
         assert {name: len(taken) for name, taken in DDP.parse(text).items()} == dict.fromkeys(OF_DDP["ns"], 3)  # type: ignore[call-overload]
         assert DDP.verify(case, text) == 0
         assert list(DDP.messages(case, text)) == [4 * NETWORKS["alexnet"].parameters]
-    again = outputs(command(case, 1), RANKS)
+    again = outputs(command(case, 1))
     assert len({json.dumps(dict(DDP.repeatable(case, text))) for text in (*texts, *again)}) == 1
 
 
 @in_torch
 def test_buckets_are_told_in_their_order() -> None:
+    """One rank communicates with nobody."""
     case = of_ddp(network="resnet56", batch=1, bucket=1)
-    first, second = (list(DDP.messages(case, text)) for text in outputs(command(case, 1), RANKS))
+    first, second = (list(DDP.messages(case, text)) for text in outputs(command(case, 1)))
     assert first == second and len(first) > 2
     assert sum(first) == 4 * NETWORKS["resnet56"].parameters
+    alone = of_ddp(ranks=1)
+    assert [DDP.verify(alone, text) for text in outputs(command(alone, 1), 1)] == [0]
 
 
 @in_torch
-def test_parameters_that_differ_are_wrong() -> None:
-    spoil = "def before(rank, number, replica):\n    replica.parameters[0].data[0] += rank * (number == 2)"
-    assert [DDP.verify(of_ddp(), text) for text in outputs(command(of_ddp(), 1, spoil), RANKS)] == [1, 1]
-
-
-@in_torch
-def test_a_killed_rank_of_ddp_ends_the_others() -> None:
+def test_parameters_that_differ_are_wrong_and_a_killed_rank_of_ddp_ends_the_others() -> None:
     """Before a step that it would have shared."""
+    spoil = "def before(rank, number, replica):\n    replica.parameters[0].data[0] += rank * (number == 2)"
+    assert [DDP.verify(of_ddp(), text) for text in outputs(command(of_ddp(), 1, spoil))] == [1, 1]
     kill = "def before(rank, number, replica):\n    rank and number == 8 and os.kill(os.getpid(), signal.SIGKILL)"
-    with started(command(of_ddp(), 10**6, kill)) as (survivor, killed):
-        _, err = survivor.communicate(timeout=LIMIT)
-        assert survivor.returncode == 1 and killed.wait(LIMIT) == -signal.SIGKILL
-    assert last_line(err).startswith("rank 0: ") and "peer" in last_line(err)
-
-
-@in_torch
-def test_one_rank_communicates_with_nobody() -> None:
-    case = of_ddp(ranks=1)
-    (text,) = outputs(command(case, 1), 1)
-    assert DDP.verify(case, text) == 0
+    (code, _, line), (killed, _, _) = ended(command(of_ddp(), 10**6, kill))
+    assert (code, killed) == (1, -signal.SIGKILL)
+    assert line.startswith("rank 0: ") and "peer" in line
 
 
 @in_torch
 def test_without_a_gpu_of_its_own_a_rank_skips_the_case() -> None:
-    with started(command(of_ddp(device="cuda"), 1), 1) as (process,):
-        _, err = process.communicate(timeout=LIMIT)
-    if process.returncode != 77:
+    ((code, _, line),) = ended(command(of_ddp(device="cuda"), 1), 1)
+    if code != 77:
         pytest.skip("there is a GPU")
-    assert last_line(err).startswith("device=cuda: torch ") and err.endswith("device=cpu\n")
+    assert line.startswith("device=cuda: torch ") and line.endswith("device=cpu")
 
 
 # parameter_server ----------------------------------------------------------------------------------------------------
@@ -234,14 +224,11 @@ def of_servers(ranks: int = 1, **values: Any) -> Case:
     return case.case
 
 
-@pytest.mark.parametrize(
-    ("servers", "shard", "weights"),
-    [
-        (1, "variable", [79_510]), (2, "variable", [110, 79_400]), (3, "variable", [1_000, 78_410, 100]),
-        (4, "variable", [10, 78_400, 100, 1_000]), (1, "even", [79_510]), (2, "even", [39_755, 39_755]),
-        (3, "even", [26_503, 26_503, 26_504]),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("servers", "shard", "weights"), [
+    (1, "variable", [79_510]), (2, "variable", [110, 79_400]), (3, "variable", [1_000, 78_410, 100]),
+    (4, "variable", [10, 78_400, 100, 1_000]), (1, "even", [79_510]), (2, "even", [39_755, 39_755]),
+    (3, "even", [26_503, 26_503, 26_504])
+])  # fmt: skip
 def test_a_server_holds_whole_variables_in_turn_or_an_even_part(servers: int, shard: str, weights: list[int]) -> None:
     held_by = shares(servers, shard)
     assert [length(share) for share in held_by] == weights
@@ -251,34 +238,28 @@ def test_a_server_holds_whole_variables_in_turn_or_an_even_part(servers: int, sh
         assert {(part.start, part.stop) for share in held_by for part in share} == {(p.start, p.stop) for p in PLACES}
 
 
-def test_a_world_with_a_worker_is_taken() -> None:
+def test_a_case_of_servers_has_a_worker_and_its_command_names_every_parameter() -> None:
+    """Workers with their images need memory."""
     assert (of_servers()["servers"], of_servers(2, servers=1)["ranks"]) == (0, 2)
     assert of_servers(7, servers=4)["servers"] == 4
-
-
-def test_the_command_names_every_parameter() -> None:
     words = list(SERVERS.argv(of_servers(3, servers=2, shard="even", seed=7, threads=2), 1))
-    flags = dict(zip(words[3::2], words[4::2], strict=True))
-    assert flags == {"--servers": "2", "--shard": "even", "--steps": "40", "--data": "made-up", "--seed": "7",
-                     "--threads": "2"}  # fmt: skip
-
-
-def test_workers_with_their_images_need_memory() -> None:
+    assert dict(zip(words[3::2], words[4::2], strict=True)) == {
+        "--servers": "2", "--shard": "even", "--steps": "40", "--data": "made-up", "--seed": "7", "--threads": "2",
+    }  # fmt: skip
     (few,), (many,) = (program_cases(plan(servers=1), ranks) for ranks in (2, 9))
     assert many.memory == 8 * few.memory > 8 * 60_000 * 784
 
 
 def test_a_sample_is_the_time_of_all_steps() -> None:
-    case = of_servers(4, servers=2)
-    output = json.dumps(SHARED)
+    case, output = of_servers(4, servers=2), json.dumps(SHARED)
     assert SERVERS.parse(output) == {"steps": [5.0]}
-    assert SERVERS.verify(case, output) == 0
-    assert SERVERS.figures(case, output) == {
-        "accuracy": 0.5, "steps of worker 0": 25, "steps of worker 1": 15, "bytes of server 0": 440,
-        "bytes of server 1": 317_600,
-    }  # fmt: skip
+    assert SERVERS.figures(case, output) == {"accuracy": 0.5, "steps of worker 0": 25, "steps of worker 1": 15,
+                                             "bytes of server 0": 440, "bytes of server 1": 317_600}  # fmt: skip
     assert "made-up 60000 x 784" in SERVERS.notes(output)[0]
     assert SERVERS.measures[0].work(case).amount == 40
+    for fields, wrong in (({}, 0), ({"steps": [25, 14]}, 1), ({"steps": [25, 17]}, 2), ({"applied": [40, 39]}, 1),
+                          ({"applied": [42, 40]}, 2)):  # fmt: skip
+        assert SERVERS.verify(case, json.dumps(SHARED | fields)) == wrong, "steps that do not add up"
 
 
 def test_the_loss_can_be_repeated_with_one_worker_only() -> None:
@@ -287,36 +268,19 @@ def test_the_loss_can_be_repeated_with_one_worker_only() -> None:
     assert SERVERS.figures(of_servers(), json.dumps(ALONE)) == {"accuracy": 0.5}
 
 
-@pytest.mark.parametrize(
-    ("said", "wrong"),
-    [({"steps": [25, 14]}, 1), ({"steps": [25, 17]}, 2), ({"applied": [40, 39]}, 1), ({"applied": [42, 40]}, 2)],
-)
-def test_steps_that_do_not_add_up_are_wrong(said: dict[str, list[int]], wrong: int) -> None:
-    assert SERVERS.verify(of_servers(4, servers=2), json.dumps(SHARED | said)) == wrong
-
-
-def printing_program(said: dict[str, Any]) -> Any:
-    """The workload with a program that prints this at once, without the seconds that it says it took."""
-    return replace(SERVERS, argv=printing(json.dumps(said)), software=(), elapsed=lambda *_: 0.0)
-
-
-@pytest.mark.parametrize(
-    ("said", "reason"),
-    [
-        ({"steps": [39]}, r" 1 wrong value$"),
-        ({"loss": float("nan")}, r": loss .* nan$"),
-        ({"ns": []}, r" 0 .* steps; .* 1$"),
-    ],
-)
-def test_a_spoilt_result_fails_the_case(monkeypatch: pytest.MonkeyPatch, said: dict[str, Any], reason: str) -> None:
-    ((record, _),) = run_row(monkeypatch, printing_program(ALONE | said), plan())
-    assert record.status == "failed" and re.search(reason, str(record.reason))
-
-
-def test_what_is_printed_becomes_a_record(monkeypatch: pytest.MonkeyPatch) -> None:
-    ((record, samples),) = run_row(monkeypatch, printing_program(ALONE), plan())
-    assert record.status == "ok" and samples.tolist() == [[5_000_000_000]]
-    assert record.work == Work(amount=40, unit="steps", shown="time")
+@pytest.mark.parametrize(("fields", "reason"), [({}, None), ({"steps": [39]}, r" 1 wrong value$"),
+                                                ({"loss": float("nan")}, r": loss .* nan$"),
+                                                ({"ns": []}, r" 0 .* steps; .* 1$")])  # fmt: skip
+def test_what_is_printed_becomes_a_record_unless_it_is_spoilt(monkeypatch: pytest.MonkeyPatch, fields: dict[str, Any],
+                                                              reason: str | None) -> None:  # fmt: skip
+    """Of a program that prints this at once, without the seconds that it says it took."""
+    row = replace(SERVERS, argv=printing(json.dumps(ALONE | fields)), software=(), elapsed=lambda *_: 0.0)
+    ((record, samples),) = run_row(monkeypatch, row, plan())
+    if reason is None:
+        assert record.status == "ok" and samples.tolist() == [[5_000_000_000]]
+        assert record.work == Work(amount=40, unit="steps", shown="time")
+    else:
+        assert record.status == "failed" and re.search(reason, str(record.reason))
 
 
 def serving(ranks: int, **values: Any) -> list[str]:
@@ -324,7 +288,7 @@ def serving(ranks: int, **values: Any) -> list[str]:
     return list(SERVERS.argv(of_servers(ranks, **values), 1))[1:]
 
 
-def said(ranks: int, **values: Any) -> dict[str, Any]:
+def printed(ranks: int, **values: Any) -> dict[str, Any]:
     """What every rank printed."""
     first, *others = (json.loads(text) for text in outputs(serving(ranks, **values), ranks))
     assert all(other == first for other in others)
@@ -363,56 +327,45 @@ def test_real_images_are_shuffled_and_a_twelfth_is_held_out(monkeypatch: pytest.
     assert (pixels[:, 0] * 255).round().int().tolist() == labels.tolist()
     assert len(set(labels.tolist())) > 5
     batches = images.batches(1)
-    epoch = [next(batches)[1] for _ in range(11)]
-    assert [len(labels) for labels in epoch] == [100] * 11
-    assert sum(len(labels) for labels in epoch) + 100 == 1200
+    assert [len(next(batches)[1]) for _ in range(11)] == [100] * 11, "1200, without those that are held out"
 
 
 @in_torch
 def test_data_that_cannot_be_had_ends_the_program_with_the_reason() -> None:
     arguments = [word.replace("made-up", "mnist") for word in serving(1)]
-    with started(arguments, 1, COLLBENCH_DATA="/no/such") as (process,):
-        out, err = process.communicate(timeout=LIMIT)
-    assert (process.returncode, out) == (1, "")
-    assert last_line(err).startswith("data=mnist: ") and "/no/such" in err
+    ((code, out, line),) = ended(arguments, 1, COLLBENCH_DATA="/no/such")
+    assert (code, out) == (1, "")
+    assert line.startswith("data=mnist: ") and "/no/such" in line
 
 
 @in_torch
-@pytest.mark.parametrize(
-    ("servers", "workers", "shard", "held"),
-    [(1, 1, "variable", [318_040]), (2, 1, "variable", [440, 317_600]), (2, 2, "even", [159_020, 159_020])],
-)
+@pytest.mark.parametrize(("servers", "workers", "shard", "held"), [
+    (1, 1, "variable", [318_040]), (2, 1, "variable", [440, 317_600]), (2, 2, "even", [159_020, 159_020])
+])  # fmt: skip
 def test_every_step_is_taken_once(servers: int, workers: int, shard: str, held: list[int]) -> None:
-    result = said(servers + workers, servers=servers, shard=shard)
+    result = printed(servers + workers, servers=servers, shard=shard)
     assert sum(result["steps"]) == 40 and len(result["steps"]) == workers
-    assert result["applied"] == [40] * servers
-    assert result["bytes"] == held
+    assert (result["applied"], result["bytes"]) == ([40] * servers, held)
     assert result["ns"][0] > 0 and result["accuracy"] >= 0.05
 
 
 @in_torch
 def test_one_worker_learns_what_one_process_does_wherever_the_weights_are() -> None:
-    alone, one_server, two_servers = said(1), said(2, servers=1), said(3, servers=2, shard="even")
-    assert one_server["loss"] == pytest.approx(alone["loss"], rel=1e-4)
-    assert two_servers["loss"] == pytest.approx(alone["loss"], rel=1e-4)
+    alone = printed(1)
+    for shared in (printed(2, servers=1), printed(3, servers=2, shard="even")):
+        assert shared["loss"] == pytest.approx(alone["loss"], rel=1e-4)
     assert alone["steps"] == [40] and alone["loss"] < 2.0 and alone["accuracy"] > 0.3
 
 
 @in_torch
-@pytest.mark.parametrize(
-    ("rank", "what", "last_lines"),
-    [
-        (2, "MnistNetwork.learn",
-         {0: r"server 0 \(rank 0\): worker 1 \(rank 2\) ended", 1: r"worker 0 \(rank 1\) lost"}),
-        (0, "dist.recv", {1: r"worker 0 \(rank 1\) lost", 2: r"worker 1 \(rank 2\) lost"}),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("rank", "what", "last_lines"), [
+    (2, "MnistNetwork.learn", {0: r"server 0 \(rank 0\): worker 1 \(rank 2\) ended", 1: r"worker 0 \(rank 1\) lost"}),
+    (0, "dist.recv", {1: r"worker 0 \(rank 1\) lost", 2: r"worker 1 \(rank 2\) lost"}),
+])  # fmt: skip
 def test_a_rank_that_is_killed_ends_all(rank: int, what: str, last_lines: dict[int, str]) -> None:
     flags = serving(3, servers=1, steps=100_000_000)[2:]
-    with started(["-c", KILLED.format(rank=rank, what=what), *flags], 3) as processes:
-        ended = [process.communicate(timeout=LIMIT) for process in processes]
-    assert processes[rank].returncode == -signal.SIGKILL
-    for other, reason in last_lines.items():
-        out, err = ended[other]
-        assert (processes[other].returncode, out) == (1, "")
-        assert re.match(reason, last_line(err)), err
+    of_ranks = ended(["-c", KILLED.format(rank=rank, what=what), *flags], 3)
+    assert of_ranks[rank][0] == -signal.SIGKILL
+    for other, start in last_lines.items():
+        code, out, line = of_ranks[other]
+        assert (code, out) == (1, "") and re.match(start, line), line

@@ -17,6 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import msgspec
 import numpy as np
@@ -59,16 +60,13 @@ Run = Callable[[OpenGpu, argparse.Namespace], dict[str, Any]]
 RUNS: dict[str, tuple[Run, dict[str, Any]]] = {
     "copy": (transfers.copy, {"size": 5000, "memory": "pinned"}),
     "copy pageable": (transfers.copy, {"size": 1, "memory": "pageable"}),
-    "convolution": (kernels.convolution, {"side": 70}),
-    "convolution of one pixel": (kernels.convolution, {"side": 1}),
-    "gemm": (kernels.gemm, {"m": 7, "n": 9, "k": 11}),
-    "gemm of one product": (kernels.gemm, {"m": 1, "n": 1, "k": 1}),
+    "convolution": (kernels.convolution, {"side": 70}), "convolution of one pixel": (kernels.convolution, {"side": 1}),
+    "gemm": (kernels.gemm, {"m": 7, "n": 9, "k": 11}), "gemm of one product": (kernels.gemm, {"m": 1, "n": 1, "k": 1}),
     "histogram": (kernels.histogram, {"size": 4096, "bins": 64}),
     "histogram 256": (kernels.histogram, {"size": 4, "bins": 256}),
     **{f"transpose {variant}": (kernels.transpose, {"side": 48, "variant": variant}) for variant in suite.VARIANTS},
-    "launch": (transfers.launch, {"burst": 200}),
+    "launch": (transfers.launch, {"burst": 200})
 }  # fmt: skip
-
 
 Result = Callable[..., dict[str, Any]]
 
@@ -100,11 +98,10 @@ def test_results_are_right_and_every_measure_has_its_samples(result: Result, nam
     measures = [measure.name for measure in workloads.get(f"gpu_{name.split()[0]}").measures]
     assert {measure: len(taken) for measure, taken in output["ns"].items()} == dict.fromkeys(measures, 3)
     assert min(min(taken) for taken in output["ns"].values()) > 0
-    assert [figure for figure in output["figures"] if not figure.endswith("device_ns")] == []
+    assert all(figure.endswith("device_ns") for figure in output["figures"])
     assert output["notes"][0] == "Double GPU-0, driver 0"
-    assert [note for note in output["notes"] if note.startswith("driver python")] == (
-        ["driver python: cuBLAS takes more arguments than the loop in C passes"] if name.startswith("gemm") else []
-    )
+    in_python = [note for note in output["notes"] if note.startswith("driver python: ")]
+    assert len(in_python) == name.startswith("gemm") and all("cuBLAS" in note for note in in_python)
 
 
 @pytest.mark.slow
@@ -112,39 +109,30 @@ def test_results_are_right_and_every_measure_has_its_samples(result: Result, nam
 def test_in_python_they_are_right_too(result: Result, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(device, "why_not_native", lambda *_: "it was forbidden")
     output = result(name)
-    assert output["wrong"] == 0
-    assert output["notes"][1] == "driver python: it was forbidden"
+    assert (output["wrong"], output["notes"][1]) == (0, "driver python: it was forbidden")
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("name", "edit"),
-    [
-        ("convolution", ("{3, 1, 4,", "{3, 1, 5,")),
-        ("convolution", ("RADIUS - tap][", "RADIUS + tap][")),
-        ("convolution", ("threadIdx.x + RADIUS - tap", "threadIdx.x + RADIUS + tap")),
-        ("convolution", ("if (column >= side || row >= side) return", "if (column >= side - 1 || row >= side) return")),
-        ("convolution", ("__syncthreads();", "")),
-        (
-            "histogram",
-            ("partial[blockIdx.x * BINS + bin] = sum", "partial[blockIdx.x * BINS + bin] = sum + (bin == 63)"),
-        ),
-        ("histogram", ("counts[i / BINS][i % BINS] = 0", "counts[i / BINS][i % BINS] = 1")),
-        ("histogram", ("shift < 32", "shift < 24")),
-        ("histogram", ("        __syncthreads();\n        if", "        if")),
-        ("launch", ("atomicAdd(counter, 1u)", "atomicAdd(counter, 2u)")),
-        ("launch", ("threadIdx.x == 0) atomicAdd", "threadIdx.x == 1) atomicAdd")),
-        ("transpose naive", ("ROW(blockIdx.y) + i)] = in", "ROW(blockIdx.x) + i)] = in")),
-        ("transpose coalesced", ("tile[threadIdx.x][threadIdx.y + i]", "tile[threadIdx.y + i][threadIdx.x]")),
-        ("transpose optimized", ("__syncthreads();", "")),
-        ("transpose diagonal", ("(blockIdx.x + blockIdx.y) % gridDim.x", "blockIdx.x")),
-        ("transpose simple_copy", ("i < TILE", "i < TILE - ROWS")),
-        ("transpose coarse_grained", ("ROW(blockIdx.x)", "ROW(blockIdx.y)")),
-        ("transpose fine_grained", ("tile[threadIdx.x][threadIdx.y + i]", "tile[threadIdx.y + i][threadIdx.x]")),
-    ],
-)
-def test_a_wrong_kernel_is_noticed(result: Result, name: str, edit: tuple[str, str]) -> None:
-    assert result(name, edit)["wrong"] > 0
+@pytest.mark.parametrize(("name", "old", "new"), [
+    ("convolution", "{3, 1, 4,", "{3, 1, 5,"), ("convolution", "RADIUS - tap][", "RADIUS + tap]["),
+    ("convolution", "threadIdx.x + RADIUS - tap", "threadIdx.x + RADIUS + tap"),
+    ("convolution", "if (column >= side || row >= side) return", "if (column >= side - 1 || row >= side) return"),
+    ("convolution", "__syncthreads();", ""),
+    ("histogram", "partial[blockIdx.x * BINS + bin] = sum", "partial[blockIdx.x * BINS + bin] = sum + (bin == 63)"),
+    ("histogram", "counts[i / BINS][i % BINS] = 0", "counts[i / BINS][i % BINS] = 1"),
+    ("histogram", "shift < 32", "shift < 24"), ("histogram", "        __syncthreads();\n        if", "        if"),
+    ("launch", "atomicAdd(counter, 1u)", "atomicAdd(counter, 2u)"),
+    ("launch", "threadIdx.x == 0) atomicAdd", "threadIdx.x == 1) atomicAdd"),
+    ("transpose naive", "ROW(blockIdx.y) + i)] = in", "ROW(blockIdx.x) + i)] = in"),
+    ("transpose coalesced", "tile[threadIdx.x][threadIdx.y + i]", "tile[threadIdx.y + i][threadIdx.x]"),
+    ("transpose optimized", "__syncthreads();", ""),
+    ("transpose diagonal", "(blockIdx.x + blockIdx.y) % gridDim.x", "blockIdx.x"),
+    ("transpose simple_copy", "i < TILE", "i < TILE - ROWS"),
+    ("transpose coarse_grained", "ROW(blockIdx.x)", "ROW(blockIdx.y)"),
+    ("transpose fine_grained", "tile[threadIdx.x][threadIdx.y + i]", "tile[threadIdx.y + i][threadIdx.x]")
+])  # fmt: skip
+def test_a_wrong_kernel_is_noticed(result: Result, name: str, old: str, new: str) -> None:
+    assert result(name, (old, new))["wrong"] > 0
 
 
 @pytest.mark.slow
@@ -180,27 +168,48 @@ class Transposed(DoubleCompute):
         return super().sgemm(m, n, k, b, a, c)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("compute", [Tf32, Idle, Transposed])
-def test_a_wrong_product_is_noticed(result: Result, compute: type[DoubleCompute]) -> None:
-    """Also one whose factors were rounded to TF32."""
-    assert result("gemm", compute=compute, m=8, n=8, k=8)["wrong"] > 0
+class OnlyInPython(DoubleCompute):
+    """What the loop in C calls does nothing; the same calls from Python work."""
+
+    def __init__(self, device: DoubleDevice, folder: Path, edit: Callable[[str], str]) -> None:
+        super().__init__(device, folder, edit)
+        device.functions.add("cuLaunchKernel", lambda *words: None, 11)
+        device.functions.add("cudaMemcpyAsync", lambda *words: None, 5)
 
 
 @pytest.mark.slow
-def test_factors_are_whole_numbers_whose_sums_are_exact() -> None:
+@pytest.mark.parametrize(("name", "compute"), [
+    *(("gemm", compute) for compute in (Tf32, Idle, Transposed)),
+    *((name, OnlyInPython) for name in ("copy", "convolution", "histogram", "transpose simple_copy", "launch")),
+])  # fmt: skip
+def test_a_wrong_computation_is_noticed(result: Result, name: str, compute: type[DoubleCompute]) -> None:
+    """Also a product whose factors were rounded to TF32, and a wrong one that was timed after right ones without."""
+    flags = dict.fromkeys("mnk", 8) if name == "gemm" else {}
+    assert result(name, compute=compute, **flags)["wrong"] > 0
+
+
+@pytest.mark.slow
+def test_what_is_computed_on_the_host_is_exact_and_the_same_by_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Factors are whole numbers whose sums are exact."""
     for k in (1, 70_000, 500_000, kernels.MOST_PRODUCTS):
         most = kernels.largest(k)
-        assert 1 <= most <= 15
-        assert k * most**2 + kernels.ODD * most < 2**24
+        assert 1 <= most <= 15 and k * most**2 + kernels.ODD * most < 2**24
+    image = kernels.image(130, 0, 130)
+    assert (kernels.image(130, 50, 70) == image[50:70]).all()
+    assert not kernels.image(130, -8, 0).any() and not kernels.image(130, 130, 140).any()
+    assert [last - first for first, last in kernels.checked_rows(18432)] == [16, 32, 16]
+    values = np.arange(1000, dtype=np.uint16).astype(np.uint8)
+    counts = kernels.counted(values, 64)
+    monkeypatch.setattr(kernels, "AT_ONCE", 7)
+    assert (kernels.counted(values, 64) == counts).all()
+    assert counts.sum() == 1000 and counts[0] == np.count_nonzero(values < 4)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("memory", ["pinned", "pageable"])
 @pytest.mark.parametrize(("kind", "wrong"), [(1, "h2d"), (2, "d2h"), (3, "d2d")])
-def test_a_copy_that_is_a_byte_short_is_noticed(
-    result: Result, kind: int, wrong: str, memory: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_copy_that_is_a_byte_short_is_noticed(result: Result, kind: int, wrong: str, memory: str,
+                                                monkeypatch: pytest.MonkeyPatch) -> None:  # fmt: skip
     whole = DoubleDevice.copy
 
     def short(self: DoubleDevice, target: int, source: int, size: int, way: int) -> None:
@@ -232,31 +241,6 @@ def test_samples_begin_with_an_empty_stream_and_issue_does_not_wait(result: Resu
 
 
 @pytest.mark.slow
-def test_rows_of_an_image_are_the_same_however_they_are_asked_for() -> None:
-    whole = kernels.image(130, 0, 130)
-    assert (kernels.image(130, 50, 70) == whole[50:70]).all()
-    assert not kernels.image(130, -8, 0).any()
-    assert not kernels.image(130, 130, 140).any()
-    assert [last - first for first, last in kernels.checked_rows(18432)] == [16, 32, 16]
-
-
-class OnlyInPython(DoubleCompute):
-    """What the loop in C calls does nothing; the same calls from Python work."""
-
-    def __init__(self, device: DoubleDevice, folder: Path, edit: Callable[[str], str]) -> None:
-        super().__init__(device, folder, edit)
-        device.functions.add("cuLaunchKernel", lambda *words: None, 11)
-        device.functions.add("cudaMemcpyAsync", lambda *words: None, 5)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["copy", "convolution", "histogram", "transpose simple_copy", "launch"])
-def test_what_is_checked_is_what_was_timed(result: Result, name: str) -> None:
-    """Not what was done before, without a clock."""
-    assert result(name, compute=OnlyInPython)["wrong"] > 0
-
-
-@pytest.mark.slow
 def test_the_order_of_calls(result: Result) -> None:
     """A sample of one operation with its wait, after a wait; then events around it; of launches each way."""
     traces: list[list[str]] = []
@@ -275,15 +259,6 @@ def test_the_order_of_calls(result: Result) -> None:
 
 
 @pytest.mark.slow
-def test_bytes_are_counted_by_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    values = np.arange(1000, dtype=np.uint16).astype(np.uint8)
-    whole = kernels.counted(values, 64)
-    monkeypatch.setattr(kernels, "AT_ONCE", 7)
-    assert (kernels.counted(values, 64) == whole).all()
-    assert whole.sum() == 1000 and whole[0] == np.count_nonzero(values < 4)
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("part", [1, 200, 1000])
 @pytest.mark.parametrize("name", ["gemm", "convolution", "transpose fine_grained"])
 def test_arrays_are_copied_by_parts(result: Result, name: str, part: int, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -296,10 +271,8 @@ def test_arrays_are_copied_by_parts(result: Result, name: str, part: int, monkey
 
 # From the command line -----------------------------------------------------------------------------------------------
 
-SMALL = (
-    "gpu", "size=64", "memory=pageable", "side=32", "variant=diagonal", "m=5", "n=6", "k=7", "burst=100", "bins=64"
-)  # fmt: skip
-
+SMALL = ("gpu", "size=64", "memory=pageable", "side=32", "variant=diagonal", "m=5", "n=6", "k=7", "burst=100",
+         "bins=64")  # fmt: skip
 Started = Callable[..., tuple[int, list[dict[str, Any]], str]]
 
 
@@ -323,40 +296,26 @@ def test_the_suite_from_the_command_line(started: Started) -> None:
     measures: dict[str, list[str]] = {}
     for record in records:
         measures.setdefault(record["case"]["workload"], []).append(record["case"]["what"]["measure"])
-        assert record["check"]["wrong"] == 0
-        assert record["samples"]["n"] == 2
-        assert record["notes"][-1] != "" and any(note == "Double GPU-0, driver 0" for note in record["notes"])
-    assert measures == {
-        name: [measure.name for measure in workloads.get(name).measures] for name in workloads.suites()["gpu"]
-    }
-    work = {record["case"]["workload"]: record["work"] for record in records}
-    amounts = {name: (one["amount"], one["unit"]) for name, one in work.items()}
-    assert amounts == {
-        "gpu_copy": (64, "bytes"), "gpu_convolution": (32 * 32, "pixels"), "gpu_gemm": (2 * 5 * 6 * 7, "flop"),
-        "gpu_histogram": (64, "bytes"), "gpu_transpose": (8 * 32 * 32, "bytes"), "gpu_launch": (100, "launches"),
-    }  # fmt: skip
+        assert (record["check"]["wrong"], record["samples"]["n"]) == (0, 2)
+        assert record["notes"][-1] != "" and "Double GPU-0, driver 0" in record["notes"]
+    names = workloads.suites()["gpu"]
+    assert measures == {name: [measure.name for measure in workloads.get(name).measures] for name in names}
+    work = {record["case"]["workload"]: (record["work"]["amount"], record["work"]["unit"]) for record in records}
+    assert work == {"gpu_copy": (64, "bytes"), "gpu_convolution": (32 * 32, "pixels"),
+                    "gpu_gemm": (2 * 5 * 6 * 7, "flop"), "gpu_histogram": (64, "bytes"),
+                    "gpu_transpose": (8 * 32 * 32, "bytes"), "gpu_launch": (100, "launches")}  # fmt: skip
 
 
 @pytest.mark.slow
-def test_a_wrong_result_fails_the_case(started: Started) -> None:
+def test_a_case_that_cannot_be_is_skipped_or_fails_with_the_reason(started: Started) -> None:
     code, (record,), _ = started("gpu_transpose", "side=16", "variant=naive", DOUBLE_EDIT="i < TILE=>i < 1 - TILE")
-    assert (code, record["status"]) == (1, "failed")
-    assert record["check"]["wrong"] == 256
-
-
-@pytest.mark.slow
-def test_without_a_gpu_the_case_is_skipped_with_the_reason(started: Started) -> None:
+    assert (code, record["status"], record["check"]["wrong"]) == (1, "failed", 256)
     code, records, _ = started("gpu_launch", DOUBLE_GPUS="0")
     assert code == 2 and {record["status"] for record in records} == {"skipped"}
     assert all("CUDA" in record["reason"] for record in records)
-
-
-@pytest.mark.slow
-def test_a_gpu_that_is_full_is_one_message(started: Started) -> None:
     code, (record,), errors = started("gpu_gemm", "m=64", "n=64", "k=64", DOUBLE_MEMORY="20000")
-    assert (code, record["status"]) == (1, "failed")
-    assert all(number in record["reason"] for number in ("Double: 16384 ", " 3616 of 20000 "))
-    assert "Traceback" not in errors
+    assert (code, record["status"]) == (1, "failed") and "Traceback" not in errors
+    assert "Double: 16384 " in record["reason"] and " 3616 of 20000 " in record["reason"]
 
 
 def test_this_machine_says_what_it_lacks(collbench: Callable[..., subprocess.CompletedProcess[str]]) -> None:
@@ -374,9 +333,8 @@ def test_what_cupy_is_comes_from_a_process_that_tried_it(monkeypatch: pytest.Mon
     answers = {
         'print(\'{"version": "14.2.0", "path": "/c"}\')': ("14.2.0", None),
         "import sys; sys.exit('stray\\nno CUDA device is visible')": (None, "no CUDA device is visible"),
-        "print('[]')": (None, "CuPy: "),
-        "import sys; sys.exit(3)": (None, "CuPy: its exit code is 3"),
-    }
+        "print('[]')": (None, "CuPy: "), "import sys; sys.exit(3)": (None, "CuPy: its exit code is 3")
+    }  # fmt: skip
     for program, (version, reason) in answers.items():
         monkeypatch.setattr(suite, "started", lambda *words, program=program: (sys.executable, "-c", program))
         software.describe.cache_clear()
@@ -389,48 +347,38 @@ def test_what_cupy_is_comes_from_a_process_that_tried_it(monkeypatch: pytest.Mon
 def test_flags_are_those_of_the_program() -> None:
     (case,) = program_cases(Plan(benchmarks=({"name": "gpu_histogram", "size": "64", "bins": 64},)), 1)
     argv = workloads.get("gpu_histogram").argv(case.case, 7)
-    assert argv[1:] == (
-        "-m", "collbench.workloads.gpu.suite", "histogram", "--bins", "64", "--size", "64", "--times", "7"
-    )  # fmt: skip
+    assert argv[1:] == ("-m", "collbench.workloads.gpu.suite", "histogram", "--bins", "64", "--size", "64", "--times",
+                        "7")  # fmt: skip
 
 
-def test_the_plan_of_the_paper_has_its_sizes_and_expands_without_a_gpu() -> None:
-    plan = load_launch_plan(ROOT / "launch" / "xu2017-gpu.toml")
-    expanded = expand(plan, lambda engine: machine(1, 4))
+PAPER = load_launch_plan(ROOT / "launch" / "xu2017-gpu.toml")
+
+
+def test_plans_for_a_gpu() -> None:
+    """That of the paper has its sizes, and expands without a GPU and on one; affinity is that of the GPU."""
+    expanded = expand(PAPER, lambda engine: machine(1, 4))
     assert all("GPU" in placement.note and not placement.gpus for placement in expanded.placements.values())
     assert [(cell.policy, cell.image) for cell in expanded.cells] == [("host", "openmpi"), ("multi", "openmpi")]
     cases = {identity for cases in expanded.expected.values() for identity in cases}
-    work = {
-        (case.workload, measure.work(case).amount)
-        for case in cases
-        for measure in workloads.get(case.workload).measures
-    }
-    assert ("gpu_gemm", 2.0 * 23040 * 17280 * 11520) in work
-    assert ("gpu_convolution", 18432**2) in work
-    assert ("gpu_histogram", 67108864) in work
+    work = {(case.workload, measure.work(case).amount)
+            for case in cases for measure in workloads.get(case.workload).measures}  # fmt: skip
+    assert work >= {("gpu_gemm", 2.0 * 23040 * 17280 * 11520), ("gpu_convolution", 18432**2),
+                    ("gpu_histogram", 67108864)}  # fmt: skip
     assert len({case["variant"] for case in cases if case.workload == "gpu_transpose"}) == 8
-
-
-def test_with_a_gpu_the_plan_is_placed_on_it() -> None:
-    plan = load_launch_plan(ROOT / "launch" / "xu2017-gpu.toml")
-    placements = expand(plan, lambda engine: with_gpus(1, 4, 1)).placements
+    placements = expand(PAPER, lambda engine: with_gpus(1, 4, 1)).placements
     assert [(len(placement.gpus), placement.note) for placement in placements.values()] == [(1, ""), (1, "")]
+    plan = load_launch_plan(ROOT / "launch" / "gpu-affinity.toml")
+    placements = expand(plan, lambda engine: with_gpus(2, 4, 2)).placements
+    cores = {cell.affinity: [slot.nodes for slot in placement.slots] for cell, placement in placements.items()}
+    assert cores["near"] != cores["far"]
 
 
 @pytest.mark.parametrize(
     "change", [{"unusable": "refuse"}, {"collectives": ("allreduce",), "image_backends": {"openmpi": ("nccl",)}}]
 )
 def test_what_may_not_be_skipped_needs_a_gpu(change: dict[str, Any]) -> None:
-    plan = msgspec.structs.replace(load_launch_plan(ROOT / "launch" / "xu2017-gpu.toml"), **change)
     with pytest.raises(PlanError, match=r": device gpu: 1 "):
-        expand(plan, lambda engine: machine(1, 4))
-
-
-def test_affinity_is_that_of_the_gpu() -> None:
-    plan = load_launch_plan(ROOT / "launch" / "gpu-affinity.toml")
-    placements = expand(plan, lambda engine: with_gpus(2, 4, 2)).placements
-    cores = {cell.affinity: [slot.nodes for slot in placement.slots] for cell, placement in placements.items()}
-    assert cores["near"] != cores["far"]
+        expand(msgspec.structs.replace(PAPER, **change), lambda engine: machine(1, 4))
 
 
 # Which GPU is opened, and how a program ends -------------------------------------------------------------------------
@@ -439,18 +387,16 @@ def test_affinity_is_that_of_the_gpu() -> None:
 @pytest.fixture
 def two_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
     """A device is the word that names it."""
-    monkeypatch.setattr(cupy_device, "missing", lambda: None)
-    monkeypatch.setattr(cupy_device, "visible", lambda: ("GPU-0", "GPU-1"))
-    monkeypatch.setattr(cupy_device, "CupyDevice", str)
+    for name, stand_in in (("missing", lambda: None), ("visible", lambda: ("GPU-0", "GPU-1")), ("CupyDevice", str)):
+        monkeypatch.setattr(cupy_device, name, stand_in)
     monkeypatch.setattr(device, "CupyCompute", lambda device: f"compute on {device}")
     monkeypatch.delenv(world.GPU, raising=False)
 
 
 @pytest.mark.usefixtures("two_gpus")
 @pytest.mark.parametrize(("planned", "gpu"), [(None, "GPU-0"), ("", "GPU-0"), ("GPU-1", "GPU-1")])
-def test_the_first_gpu_or_the_one_that_was_planned(
-    monkeypatch: pytest.MonkeyPatch, planned: str | None, gpu: str
-) -> None:
+def test_the_first_gpu_or_the_one_that_was_planned(monkeypatch: pytest.MonkeyPatch, planned: str | None,
+                                                   gpu: str) -> None:  # fmt: skip
     if planned is not None:
         monkeypatch.setenv(world.GPU, planned)
     assert device.opened() == OpenGpu(gpu, f"compute on {gpu}")  # type: ignore[arg-type]
@@ -459,45 +405,30 @@ def test_the_first_gpu_or_the_one_that_was_planned(
         device.opened()
 
 
-def ended(
-    capsys: pytest.CaptureFixture[str], run: Callable[[OpenGpu, argparse.Namespace], Any]
-) -> tuple[int, str, str]:
-    """Exit code, standard output, standard error."""
-    code = device.printed(lambda: run(device.opened(), argparse.Namespace(side=7, times=3)))
-    text = capsys.readouterr()
-    return code, text.out, text.err
+#: How a program ends: its exit code.
+ENDS: dict[Exception | None, int] = {
+    BackendUnavailable("there is no cuBLAS"): 77, Unsupported("it cannot be captured"): 77,
+    MemoryError("3 are free"): 1, LibraryError("the library returned error 1"): 1, None: 0,
+}  # fmt: skip
 
 
 @pytest.mark.usefixtures("two_gpus")
-def test_a_program_prints_its_result(capsys: pytest.CaptureFixture[str]) -> None:
-    code, out, _ = ended(capsys, lambda gpu, flags: {"side": flags.side, "times": flags.times, "on": gpu.device})
-    assert (code, json.loads(out)) == (0, {"side": 7, "times": 3, "on": "GPU-0"})
-
-
-@pytest.mark.usefixtures("two_gpus")
-@pytest.mark.parametrize(
-    ("error", "code"),
-    [
-        (BackendUnavailable("there is no cuBLAS"), 77),
-        (Unsupported("it cannot be captured"), 77),
-        (MemoryError("3 are free"), 1),
-        (LibraryError("the library returned error 1"), 1),
-    ],
-)
-def test_a_program_that_cannot_says_why_in_one_line(
-    capsys: pytest.CaptureFixture[str], error: Exception, code: int
+@pytest.mark.parametrize("error", ENDS)
+def test_a_program_prints_its_result_or_why_there_is_none_in_one_line(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, error: Exception | None
 ) -> None:
-    def fails(*_: Any) -> None:
-        raise error
+    def run() -> dict[str, Any]:
+        gpu = device.opened()
+        if error is not None:
+            raise error
+        return {"on": gpu.device}
 
-    assert ended(capsys, fails) == (code, "", f"{error}\n")
-
-
-@pytest.mark.usefixtures("two_gpus")
-def test_without_a_gpu_it_is_skipped(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    assert device.printed(run) == ENDS[error]
+    assert capsys.readouterr() == (("", f"{error}\n") if error else ('{"on": "GPU-0"}\n', ""))
     monkeypatch.setattr(cupy_device, "missing", lambda: "no driver is loaded")
-    assert ended(capsys, lambda *_: pytest.fail("it ran")) == (77, "", "no driver is loaded\n")
-    assert device.printed(device.described) == 77
+    for program in (run, device.described):
+        assert device.printed(program) == 77
+        assert capsys.readouterr() == ("", "no driver is loaded\n")
 
 
 # CuPy ----------------------------------------------------------------------------------------------------------------
@@ -517,24 +448,16 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> Calls:
         made.append(("module", code, options))
         return SimpleNamespace(get_function=lambda name: SimpleNamespace(kernel=SimpleNamespace(ptr=0xF0)))
 
-    class Stream:
-        def __init__(self, pointer: int) -> None:
-            self.pointer = pointer
-
-        def use(self) -> None:
-            made.append(("stream", self.pointer))
-
-    cublas = SimpleNamespace(create=lambda: 7, setMathMode=record("math"), sgemm=record("sgemm"))
-    nvrtc = SimpleNamespace(getVersion=lambda: (12, 9))
-    cuda = ModuleType("cupy.cuda")
+    cuda, cupy = ModuleType("cupy.cuda"), ModuleType("cupy")
     vars(cuda).update(
-        ExternalStream=Stream, driver=SimpleNamespace(launchKernel=record("launch")), cublas=cublas, nvrtc=nvrtc
-    )
-    cupy = ModuleType("cupy")
+        ExternalStream=lambda pointer: SimpleNamespace(use=lambda: made.append(("stream", pointer))),
+        driver=SimpleNamespace(launchKernel=record("launch")), nvrtc=SimpleNamespace(getVersion=lambda: (12, 9)),
+        cublas=SimpleNamespace(create=lambda: 7, setMathMode=record("math"), sgemm=record("sgemm")),
+    )  # fmt: skip
     cupy.__spec__ = importlib.machinery.ModuleSpec("cupy", None)
     vars(cupy).update(cuda=cuda, RawModule=raw_module, __version__="14.2.0", __file__="/cupy/__init__.py")
-    monkeypatch.setitem(sys.modules, "cupy", cupy)
-    monkeypatch.setitem(sys.modules, "cupy.cuda", cuda)
+    for name, module in (("cupy", cupy), ("cupy.cuda", cuda)):
+        monkeypatch.setitem(sys.modules, name, module)
     library = SimpleNamespace(native=lambda call, explain: Native((1, *call.arguments), explain))
     monkeypatch.setattr(cupy_device, "driver_library", lambda: library)
     return made
@@ -576,21 +499,12 @@ def test_the_product_is_that_of_the_transposed_matrices_without_tf32(calls: Call
 
 @pytest.mark.parametrize(("library", "function"), [("nvrtc", "getVersion"), ("cublas", "create")])
 def test_a_library_that_cannot_be_loaded_is_named(calls: Calls, library: str, function: str) -> None:
-    def fails() -> None:
-        raise RuntimeError(f"CuPy failed to load lib{library}.so.12")
-
-    setattr(getattr(sys.modules["cupy.cuda"], library), function, fails)
+    error = RuntimeError(f"CuPy failed to load lib{library}.so.12")
+    setattr(getattr(sys.modules["cupy.cuda"], library), function, Mock(side_effect=error))
     compute, memory = CupyCompute(DoubleDevice("GPU-0")), SimpleNamespace(address=0)
-    uses: dict[str, Callable[[], object]] = {
-        "nvrtc": lambda: compute.compile("", {}),
-        "cublas": lambda: compute.sgemm(1, 1, 1, memory, memory, memory),
-    }
+    assert compute.described() == {"version": "14.2.0", "path": "/cupy/__init__.py"}
     with pytest.raises(BackendUnavailable, match=rf"lib{library}\.so\.12"):
-        uses[library]()
-
-
-def test_cupy_says_its_version(calls: Calls) -> None:
-    assert CupyCompute(DoubleDevice("GPU-0")).described() == {"version": "14.2.0", "path": "/cupy/__init__.py"}
+        compute.compile("", {}) if library == "nvrtc" else compute.sgemm(1, 1, 1, memory, memory, memory)
 
 
 def test_the_driver_explains_its_codes() -> None:

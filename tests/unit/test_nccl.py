@@ -14,6 +14,7 @@ from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import msgspec
 import pytest
@@ -35,28 +36,21 @@ from collbench.timing.call import Halt
 
 ROWS = [name for name in collectives.names() if "nccl" in collectives.get(name).dialects]
 COUNT, RANKS = 24, (2, 3, 5)
-
 FLOAT, MAX = DATATYPE["float32"], OP["max"]
 #: Parameters of nccl.h, mpi.h and cuda_runtime_api.h whose words are known, by their place among all.
-KNOWN = {
-    "ncclAllReduce": {2: COUNT, 3: FLOAT, 4: MAX, 5: COMM, 6: STREAM},
-    "ncclReduce": {2: COUNT, 3: FLOAT, 4: MAX, 6: COMM, 7: STREAM},
-    "ncclBroadcast": {2: COUNT, 3: FLOAT, 5: COMM, 6: STREAM},
-    "ncclAllGather": {2: COUNT, 3: FLOAT, 4: COMM, 5: STREAM},
-    "ncclReduceScatter": {2: COUNT, 3: FLOAT, 4: MAX, 5: COMM, 6: STREAM},
-    "ncclSend": {1: COUNT, 2: FLOAT, 4: COMM, 5: STREAM},
-    "ncclRecv": {1: COUNT, 2: FLOAT, 4: COMM, 5: STREAM},
-    "ncclGroupStart": {}, "ncclGroupEnd": {},
-    "MPI_Send": {5: WORLD}, "MPI_Recv": {5: WORLD},
-    "cudaMemcpyAsync": {4: STREAM}, "cudaStreamSynchronize": {0: STREAM},
-}  # fmt: skip
+KNOWN = {"ncclAllReduce": {2: COUNT, 3: FLOAT, 4: MAX, 5: COMM, 6: STREAM},
+         "ncclReduce": {2: COUNT, 3: FLOAT, 4: MAX, 6: COMM, 7: STREAM},
+         "ncclBroadcast": {2: COUNT, 3: FLOAT, 5: COMM, 6: STREAM},
+         "ncclAllGather": {2: COUNT, 3: FLOAT, 4: COMM, 5: STREAM},
+         "ncclReduceScatter": {2: COUNT, 3: FLOAT, 4: MAX, 5: COMM, 6: STREAM},
+         "ncclSend": {1: COUNT, 2: FLOAT, 4: COMM, 5: STREAM}, "ncclRecv": {1: COUNT, 2: FLOAT, 4: COMM, 5: STREAM},
+         "ncclGroupStart": {}, "ncclGroupEnd": {}, "MPI_Send": {5: WORLD}, "MPI_Recv": {5: WORLD},
+         "cudaMemcpyAsync": {4: STREAM}, "cudaStreamSynchronize": {0: STREAM}}  # fmt: skip
 #: Where the root stands; among the workers of a server, the chief's 0.
 ROOT = {"ncclReduce": 5, "ncclBroadcast": 4}
-LENGTHS = {
-    "ncclAllReduce": 7, "ncclReduce": 8, "ncclBroadcast": 7, "ncclAllGather": 6, "ncclReduceScatter": 7, "ncclSend": 6,
-    "ncclRecv": 6, "ncclGroupStart": 0, "ncclGroupEnd": 0, "MPI_Send": 6, "MPI_Recv": 7, "cudaMemcpyAsync": 5,
-    "cudaStreamSynchronize": 1,
-}  # fmt: skip
+LENGTHS = {"ncclAllReduce": 7, "ncclReduce": 8, "ncclBroadcast": 7, "ncclAllGather": 6, "ncclReduceScatter": 7,
+           "ncclSend": 6, "ncclRecv": 6, "ncclGroupStart": 0, "ncclGroupEnd": 0, "MPI_Send": 6, "MPI_Recv": 7,
+           "cudaMemcpyAsync": 5, "cudaStreamSynchronize": 1}  # fmt: skip
 
 
 def arguments_of(row: Collective, case: CollectiveCase, rank: int, trace: Trace) -> Any:
@@ -75,10 +69,9 @@ def cases(row: Collective) -> Iterator[tuple[CollectiveCase, int]]:
         for root in range(ranks) if row.rooted else (None,):
             for in_place in (False, True) if row.has_in_place else (False,):
                 for rank in range(ranks):
-                    yield msgspec.structs.replace(
-                        CASE, collective=row.name, backend="nccl", ranks=ranks, root=root, in_place=in_place,
-                        op="max" if row.reduces else None, staging="pinned" if row.has_server else None,
-                    ), rank  # fmt: skip
+                    yield msgspec.structs.replace(CASE, collective=row.name, backend="nccl", ranks=ranks, root=root,
+                                                  in_place=in_place, op="max" if row.reduces else None,
+                                                  staging="pinned" if row.has_server else None), rank  # fmt: skip
 
 
 def words_of(call: C) -> Call:
@@ -96,54 +89,42 @@ def prepared(row: Collective, case: CollectiveCase, rank: int, trace: Trace) -> 
         raise
 
 
-@pytest.mark.parametrize("name", ROWS)
-def test_both_forms_do_the_same(name: str) -> None:
-    row, compared = collectives.get(name), 0
+def operations(row: Collective) -> Iterator[tuple[CollectiveCase, int, Prepared, Trace]]:
     for case, rank in cases(row):
         trace = Trace()
-        operation = prepared(row, case, rank, trace)
-        for part in () if operation is None else operation.all_parts:
+        if (operation := prepared(row, case, rank, trace)) is not None:
+            yield case, rank, operation, trace
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_both_forms_do_the_same_with_the_parameters_of_the_headers(name: str) -> None:
+    row, compared = collectives.get(name), 0
+    for case, rank, operation, trace in operations(row):
+        for part in operation.all_parts:
             trace.calls.clear()
             part.python()
             assert part.c is not None
             assert [words_of(call) for call in part.c] == trace.calls, (case, rank, part.name)
             compared += len(trace.calls)
+            for call in part.c:
+                words = tuple(map(to_word, call.arguments))
+                assert len(words) == LENGTHS[call.function]
+                assert all(words[place] == known for place, known in KNOWN[call.function].items()), call.function
+                if call.function in ROOT:
+                    assert words[ROOT[call.function]] == (0 if row.has_server else case.root)
     assert compared > 0
 
 
 @pytest.mark.parametrize("name", ROWS)
-def test_c_calls_have_the_parameters_of_the_headers(name: str) -> None:
+def test_input_and_result_have_the_blocks_of_the_row_and_share_memory_in_place(name: str) -> None:
+    """On the ranks that have both an input and a result."""
     row = collectives.get(name)
-    for case, rank in cases(row):
-        operation = prepared(row, case, rank, Trace())
-        for call in (call for part in (() if operation is None else operation.all_parts) for call in part.c or ()):
-            words = tuple(map(to_word, call.arguments))
-            assert len(words) == LENGTHS[call.function]
-            assert all(words[place] == known for place, known in KNOWN[call.function].items()), call.function
-            if call.function in ROOT:
-                assert words[ROOT[call.function]] == (0 if row.has_server else case.root)
-
-
-@pytest.mark.parametrize("name", ROWS)
-def test_input_and_result_have_the_blocks_of_the_row(name: str) -> None:
-    row = collectives.get(name)
-    for case, rank in cases(row):
-        operation = prepared(row, case, rank, Trace())
-        if operation is None:
-            continue
+    for case, rank, operation, _ in operations(row):
         blocks = row.blocks(rank, case.ranks, case.root or 0)
         assert (0 if operation.input is None else operation.input.shape[0]) == blocks.send
         assert sum(part.shape[0] for part in as_parts(operation.output)) == blocks.recv
         assert operation.in_place == case.in_place
-
-
-@pytest.mark.parametrize("name", [name for name in ROWS if not collectives.get(name).has_server])
-def test_in_place_is_memory_that_is_shared_and_out_of_place_is_not(name: str) -> None:
-    """On the ranks that have both an input and a result."""
-    row = collectives.get(name)
-    for case, rank in cases(row):
-        operation = prepared(row, case, rank, Trace())
-        if operation is not None and operation.input is not None and operation.output is not None:
+        if not row.has_server and operation.input is not None and operation.output is not None:
             assert overlap(operation.input, operation.output) == case.in_place, (case, rank)
 
 
@@ -152,41 +133,29 @@ def overlap(first: DeviceBlocks, second: DeviceBlocks) -> bool:
 
 
 @pytest.mark.parametrize("name", ["ps_bcast", "ps_gather"])
-def test_every_rank_names_the_same_parts(name: str) -> None:
-    row = collectives.get(name)
-    all_found = [prepared(row, case, rank, Trace()) for case, rank in cases(row)]
-    named = {tuple(part.name for part in found.parts) for found in all_found if found is not None}
-    assert named == {("server link", "gpus") if name == "ps_bcast" else ("gpus", "server link")}
-
-
-@pytest.mark.parametrize("name", ["ps_bcast", "ps_gather"])
 @pytest.mark.parametrize("ranks", RANKS)
 def test_what_the_server_sends_the_chief_receives_and_nobody_else(name: str, ranks: int) -> None:
+    """Every rank names the same parts."""
     row = collectives.get(name)
     for root in range(ranks):
-        case = next(c for c, _ in cases(row) if (c.ranks, c.root) == (ranks, root))
         passed: dict[int, list[Call]] = {}
-        for rank in range(ranks):
-            operation = prepared(row, case, rank, Trace())
-            assert operation is not None
-            (link,) = (part for part in operation.parts if part.name == "server link")
-            passed[rank] = [words_of(call) for call in link.c or ()]
+        for case, rank, operation, _ in operations(row):
+            parts = {part.name: part for part in operation.parts}
+            assert list(parts) == (["server link", "gpus"] if name == "ps_bcast" else ["gpus", "server link"])
+            if (case.ranks, case.root) == (ranks, root):
+                passed[rank] = [words_of(call) for call in parts["server link"].c or ()]
         chief = 1 if root == 0 else 0
         (mine,), (theirs,) = passed.pop(root), passed.pop(chief)
-        assert {mine[0], theirs[0]} == {"MPI_Send", "MPI_Recv"}
-        assert mine[0] == ("MPI_Send" if name == "ps_bcast" else "MPI_Recv")
+        assert (mine[0], theirs[0]) == (("MPI_Send", "MPI_Recv") if name == "ps_bcast" else ("MPI_Recv", "MPI_Send"))
         assert (mine[1][3], theirs[1][3]) == (chief, root)
         assert mine[1][1] == theirs[1][1] == (1 if name == "ps_bcast" else ranks - 1) * COUNT
         assert not any(passed.values())
 
 
-@pytest.mark.parametrize(
-    ("text", "lost"),
-    [
-        ("ncclRemoteError: A call failed", True), ("NCCL_ERROR_REMOTE_ERROR: network", True),
-        ("error 6 (remote process exited)", True), ("ncclInternalError: Internal check failed.", False),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("text", "lost"), [
+    ("ncclRemoteError: A call failed", True), ("NCCL_ERROR_REMOTE_ERROR: network", True),
+    ("error 6 (remote process exited)", True), ("ncclInternalError: Internal check failed.", False)
+])  # fmt: skip
 def test_nccls_words_for_a_lost_rank(text: str, lost: bool) -> None:
     assert says_lost(RuntimeError(text)) is says_lost(LibraryError(text)) is lost
     assert not says_lost(ValueError(text))
@@ -212,34 +181,24 @@ OLD = "host:1:2 [0] NCCL INFO AllReduce: 1048576 Bytes -> Algo 1 proto 2 time 12
 
 
 def test_ways_of_connections() -> None:
-    assert transports(CONNECTIONS) == [
-        "P2P/CUMEM", "P2P/IPC", "NET/Socket/0", "NET/IB/3/GDRDMA", "SHM/direct/direct", "P2P/direct",
-    ]  # fmt: skip
+    ways = ["P2P/CUMEM", "P2P/IPC", "NET/Socket/0", "NET/IB/3/GDRDMA", "SHM/direct/direct", "P2P/direct"]
+    assert transports(CONNECTIONS) == ways
     assert transports("") == []
 
 
-@pytest.mark.parametrize(
-    ("text", "algorithm", "protocol"),
-    [
-        (NEW, "RING", "LL"),
-        (OLD, "RING", "SIMPLE"),
-        (OLD.replace("Algo 1 proto 2", "Algo 0 proto 1"), "TREE", "LL128"),
-        (OLD.replace("Algo 1 proto 2", "Algo 4 proto 0"), "NVLS", "LL"),
-        (OLD.replace("Algo 1 proto 2", "Algo 9 proto 7"), "9", "7"),
-        (NEW.replace("RING", "NVLS_TREE").replace("LL ", "SIMPLE "), "NVLS_TREE", "SIMPLE"),
-        (OLD + NEW, "RING", "LL"),
-        (NEW + OLD, "RING", "SIMPLE"),
-    ],
-)
-def test_what_was_chosen_last(text: str, algorithm: str, protocol: str) -> None:
-    assert chosen(text) == Observation(algorithm, protocol)
-    assert chosen(CONNECTIONS + text, "P2P/IPC") == Observation(algorithm, protocol, "P2P/IPC")
+#: Lines of the log, and the algorithm and protocol that were chosen last. Sends and receives have none.
+CHOSEN: dict[str, tuple[str | None, str | None]] = {
+    NEW: ("RING", "LL"), OLD: ("RING", "SIMPLE"), OLD.replace("1 proto 2", "0 proto 1"): ("TREE", "LL128"),
+    OLD.replace("1 proto 2", "4 proto 0"): ("NVLS", "LL"), OLD.replace("1 proto 2", "9 proto 7"): ("9", "7"),
+    NEW.replace("RING", "NVLS_TREE").replace("LL ", "SIMPLE "): ("NVLS_TREE", "SIMPLE"),
+    OLD + NEW: ("RING", "LL"), NEW + OLD: ("RING", "SIMPLE"), "": (None, None),
+}  # fmt: skip
 
 
-@pytest.mark.parametrize("text", ["", CONNECTIONS])
-def test_nothing_was_chosen(text: str) -> None:
-    """Sends and receives have no algorithm."""
-    assert chosen(text, "SHM") == Observation(transport="SHM")
+@pytest.mark.parametrize("text", CHOSEN)
+def test_what_was_chosen_last(text: str) -> None:
+    assert chosen(text) == Observation(*CHOSEN[text])
+    assert chosen(CONNECTIONS + text, "P2P/IPC") == Observation(*CHOSEN[text], "P2P/IPC")
 
 
 class Library:
@@ -298,52 +257,35 @@ def test_the_choice_is_logged_for_one_operation_and_connections_for_all(log: Ncc
     assert log.transport() == "P2P/IPC, SHM/direct"
 
 
-def test_the_log_goes_on_when_the_operation_fails(log: NcclLog) -> None:
+def test_the_log_goes_on_when_the_operation_fails_and_the_environment_does_not_move(log: NcclLog) -> None:
+    """A name that is added or taken away would move it under the library's own threads."""
     library = Library()
-
-    def fail() -> None:
-        raise RuntimeError("from the library")
-
     with pytest.raises(RuntimeError, match="from the library"):
-        log.observe(library.reread, fail)
+        log.observe(library.reread, Mock(side_effect=RuntimeError("from the library")))
     assert library.subsystems != "TUNING"
+    before, during = list(os.environ), list[list[str]]()
+    log.observe(Library().reread, lambda: during.append(list(os.environ)))
+    assert [*during, list(os.environ)] == [before, before]
+    target = Path(os.environ["NCCL_DEBUG_FILE"]).readlink()
+    assert not Path(str(target).removesuffix(" (deleted)")).exists()
 
 
 def test_a_version_that_cannot_be_told_again_tells_connections_alone(log: NcclLog) -> None:
-    library = Library(rereads=False)
+    library, performed = Library(rereads=False), list[None]()
     library.write(CONNECTIONS)
-    performed: list[int] = []
-    seen = log.observe(library.reread, lambda: performed.append(1))
-    assert (seen.algorithm, seen.protocol) == (None, None)
+    seen = log.observe(library.reread, lambda: performed.append(None))
+    assert (seen.algorithm, seen.protocol, len(performed)) == (None, None, 1)
     assert "P2P/CUMEM" in (seen.transport or "")
-    assert performed == [1]
 
 
 def test_a_log_that_the_user_asked_for_is_left_alone() -> None:
     os.environ |= {"NCCL_DEBUG": "WARN", "NCCL_DEBUG_FILE": "/home/me/nccl.log"}
-    before = dict(os.environ)
-    log = NcclLog()
+    before, log, performed = dict(os.environ), NcclLog(), list[None]()
     log.begin()
-    library = Library()
-    performed: list[int] = []
-    assert log.observe(library.reread, lambda: performed.append(1)) == Observation()
-    assert performed == [1], "every rank performs it, whoever has a log"
+    assert log.observe(Library().reread, lambda: performed.append(None)) == Observation()
+    assert len(performed) == 1, "every rank performs it, whoever has a log"
     assert log.transport() is None
     assert dict(os.environ) == before
-
-
-def test_the_environment_does_not_move_while_the_library_may_read_it(log: NcclLog) -> None:
-    """A name that is added or taken away would move it under the library's own threads."""
-    names, library = list(os.environ), Library()
-    seen: list[list[str]] = []
-    log.observe(library.reread, lambda: seen.append(list(os.environ)))
-    assert [*seen, list(os.environ)] == [names, names]
-
-
-def test_nothing_of_the_log_is_left_behind(log: NcclLog) -> None:
-    """However the process ends: the file has no name in any folder."""
-    target = Path(os.environ["NCCL_DEBUG_FILE"]).readlink()
-    assert not Path(str(target).removesuffix(" (deleted)")).exists()
 
 
 # A session: nothing is asked of communicators that are being aborted, and the environment does not move --------------
@@ -358,65 +300,63 @@ def session(comms: Any) -> Any:
     return made
 
 
-def ask(made: Any) -> object:
+def communicator(made: Any) -> object:
     return made._communicator(ALLREDUCE, collectives.get("allreduce"))
 
 
-@pytest.mark.parametrize(
-    ("act", "name"), [(ask, "get"), (lambda made: made.close(), "close"), (lambda made: made.reset(), "drop")]
-)
-def test_who_is_halted_asks_nothing_of_communicators(act: Callable[[Any], object], name: str) -> None:
-    """Another thread is freeing them; this one blocks until the process ends."""
-    asked: list[str] = []
-    comms = {one: lambda *_, one=one: asked.append(one) for one in ("get", "close", "drop")}
-    made = session(SimpleNamespace(**comms))
-    made._halt.set()
+def performed_after_a_halt(made: Any, act: Callable[[Any], object], calls: list[Any]) -> bool:
+    """Whether `act` adds nothing to `calls` until the halt is lifted, and one call then."""
     thread = threading.Thread(target=act, args=(made,), daemon=True)
     thread.start()
-    wait_for(lambda: asked or made._halt.wait_for_caller(0.0))
-    assert asked == []
+    wait_for(lambda: calls or made._halt.wait_for_caller(0.0))
+    halted = list(calls)
     made._halt.flag[:] = bytes(4)
     thread.join(LIMIT)
-    assert asked == [name]
+    return (len(halted), len(calls)) == (0, 1)
+
+
+@pytest.mark.parametrize(("act", "name"), [(communicator, "get"), (lambda made: made.close(), "close"),
+                                           (lambda made: made.reset(), "drop")])  # fmt: skip
+def test_who_is_halted_asks_nothing_of_communicators(act: Callable[[Any], object], name: str) -> None:
+    """Another thread is freeing them; this one blocks until the process ends."""
+    calls: list[str] = []
+    made = session(SimpleNamespace(**{call: lambda *_,
+                                      call=call: calls.append(call) for call in ("get", "close", "drop")}))  # fmt: skip
+    made._halt.set()
+    assert performed_after_a_halt(made, act, calls)
+    assert calls == [name]
 
 
 def test_who_is_halted_while_a_communicator_is_made_does_not_use_it() -> None:
     """Memory would be registered with it next."""
-    got: list[object] = []
-    made = session(None)
+    made, communicators = session(None), list[object]()
     made._comms = SimpleNamespace(get=lambda *_: made._halt.set())
-    thread = threading.Thread(target=lambda: got.append(ask(made)), daemon=True)
-    thread.start()
-    wait_for(lambda: got or made._halt.wait_for_caller(0.0))
-    assert got == []
-    made._halt.flag[:] = bytes(4)
-    thread.join(LIMIT)
-    assert got == [None]
+    assert performed_after_a_halt(made, lambda made: communicators.append(communicator(made)), communicators)
+    assert communicators == [None]
 
 
-def test_all_communicators_are_destroyed_in_the_order_in_which_all_ranks_used_them() -> None:
-    done: list[str] = []
-    comms = Communicators()
-    for name in ("a", "b", "c"):
-        one: Any = SimpleNamespace(destroy=partial(done.append, name), async_error=lambda: "asked")
-        comms.get(name, partial(one.__class__, **vars(one)))
-    comms.get("server", lambda: None)
-    comms.get("a", lambda: None)
-    comms.close()
-    assert done == ["b", "c", "a"]
-    assert comms.async_error() is None
+def in_use(*names: str) -> tuple[Communicators, list[str]]:
+    """These communicators; and those that are destroyed or aborted."""
+    communicators, done = Communicators(), list[str]()
+    for name in names:
+        ends = {act: partial(done.append, f"{act} {name}") for act in ("destroy", "abort")}
+        make: Any = partial(SimpleNamespace, **ends, async_error=lambda: "an error")
+        communicators.get(name, make)
+    return communicators, done
 
 
-def test_a_communicator_whose_call_failed_is_aborted_and_made_anew() -> None:
-    done: list[str] = []
-    comms = Communicators()
-    for name in ("a", "b"):
-        one: Any = SimpleNamespace(abort=partial(done.append, name))
-        comms.get(name, partial(one.__class__, **vars(one)))
+def test_communicators_are_destroyed_in_the_order_of_their_use_and_one_whose_call_failed_is_aborted() -> None:
+    communicators, done = in_use("a", "b", "c")
+    communicators.get("server", lambda: None)
+    communicators.get("a", lambda: None)
+    communicators.close()
+    assert done == ["destroy b", "destroy c", "destroy a"]
+    assert communicators.async_error() is None
+    communicators, done = in_use("a", "b")
     for key in ("a", "a", "never made"):
-        comms.drop(key)
-    assert done == ["a"]
-    assert comms.get("a", lambda: None) is None
+        communicators.drop(key)
+    assert done == ["abort a"]
+    assert communicators.get("a", lambda: None) is None
 
 
 MOVES = """

@@ -38,72 +38,62 @@ MAPS = """\
 def test_libraries_of_a_name_once_each() -> None:
     """A wheel may carry a copy under a name of its own; other libraries may have the name within theirs."""
     assert loaded("nccl", MAPS) == ("/env/nvidia/nccl/lib/libnccl.so.2",)
-    assert loaded("cudart", MAPS) == (
-        "/env/nvidia/lib/libcudart-9335f6a2.so.12.0.107", "/usr/local/cuda/lib64/libcudart.so.12",
-    )  # fmt: skip
+    runtimes = ("/env/nvidia/lib/libcudart-9335f6a2.so.12.0.107", "/usr/local/cuda/lib64/libcudart.so.12")
+    assert loaded("cudart", MAPS) == runtimes
     assert loaded("net", MAPS) == loaded("nccl", "") == ()
-
-
-def test_the_own_memory_map() -> None:
     ctypes.CDLL(None)
     assert any(path.startswith("/") for path in loaded("c"))
 
 
+WAYS = ["_from_wheels", "_by_path_finder", "_by_linker"]
+Put = Callable[..., list[str]]
+
+
 @pytest.fixture
-def brought(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Ways in which libraries would be loaded, in turn."""
-    ways: list[str] = []
-    for way in ("_from_wheels", "_by_path_finder", "_by_linker"):
-        monkeypatch.setattr(shared_library, way, lambda name, soname, way=way: ways.append(way))
-    return ways
+def put(monkeypatch: pytest.MonkeyPatch) -> Put:
+    """`put(*paths)`: what is loaded under every name; the ways in which libraries would be loaded, in turn."""
+
+    def paths_of(*paths: str) -> list[str]:
+        ways: list[str] = []
+        for way in WAYS:
+            monkeypatch.setattr(shared_library, way, lambda name, soname, way=way: ways.append(way))
+        monkeypatch.setattr(shared_library, "loaded", lambda name: paths)
+        return ways
+
+    return paths_of
 
 
-def put(monkeypatch: pytest.MonkeyPatch, *paths: str) -> None:
-    monkeypatch.setattr(shared_library, "loaded", lambda name: paths)
-
-
-def test_two_libraries_of_one_name_are_refused(monkeypatch: pytest.MonkeyPatch, brought: list[str]) -> None:
-    put(monkeypatch, "/a/libnccl.so.2", "/b/libnccl.so.2")
-    with pytest.raises(BackendUnavailable) as refused:
-        load("nccl", "libnccl.so.2")
-    assert "(/a/libnccl.so.2, /b/libnccl.so.2)" in str(refused.value)
-    assert brought == []
-
-
-def test_a_library_that_comes_second_later_is_refused_then(monkeypatch: pytest.MonkeyPatch, brought: list[str]) -> None:
+def test_two_libraries_of_one_name_are_refused(put: Put) -> None:
     """A package that is imported later may bring its own: each use looks again, and opens a file once."""
     libc = loaded("c")[0]
-    put(monkeypatch, libc)
+    put(libc)
     assert load("nccl", "libnccl.so.2") is load("nccl", "libnccl.so.2")
-    put(monkeypatch, libc, "/b/libnccl.so.2")
-    with pytest.raises(BackendUnavailable, match="2 different libnccl"):
-        load("nccl", "libnccl.so.2")
+    for paths in ((libc, "/b/libnccl.so.2"), ("/a/libnccl.so.2", "/b/libnccl.so.2")):
+        ways = put(*paths)
+        with pytest.raises(BackendUnavailable, match=re.escape(f"({', '.join(paths)})")):
+            load("nccl", "libnccl.so.2")
+        assert ways == []
 
 
-def test_no_library_is_refused_with_what_would_help(monkeypatch: pytest.MonkeyPatch, brought: list[str]) -> None:
-    put(monkeypatch)
+def test_no_library_is_refused_with_what_would_help(put: Put) -> None:
+    """Another version alone is not taken, nor is one that the path finder brings; the linker is asked after it."""
+    ways = put()
     with pytest.raises(BackendUnavailable, match=r"libnccl\.so\.2 .*nvidia-nccl-cu12.*nvidia-nccl-cu13"):
         load("nccl", "libnccl.so.2")
-    assert brought == ["_from_wheels", "_by_path_finder", "_by_linker"]
-
-
-def test_of_several_the_first_of_the_version_that_is_needed(
-    monkeypatch: pytest.MonkeyPatch, brought: list[str]
-) -> None:
-    """A toolkit's of another major version may be there too; an older driver refuses each of its calls."""
-    own = "/env/lib/libcudart-9335f6a2.so.12.0.107"
-    put(monkeypatch, "/cuda/libcudart.so.13", "/cuda/libcudart.so.120", own, "/usr/libcudart.so.12")
-    monkeypatch.setattr(shared_library, "_opened", str)
-    assert str(load("cudart", "libcudart.so.12", only=False)) == own
-    assert brought == []
-
-
-def test_another_version_alone_is_not_taken(monkeypatch: pytest.MonkeyPatch, brought: list[str]) -> None:
-    """Nor is one that the path finder brings; the linker is asked after it."""
-    put(monkeypatch, "/cuda/libcudart.so.13")
+    assert ways == WAYS
+    ways = put("/cuda/libcudart.so.13")
     with pytest.raises(BackendUnavailable, match=r"libcudart\.so\.12 .*/cuda/libcudart\.so\.13\)"):
         load("cudart", "libcudart.so.12", only=False)
-    assert brought == ["_from_wheels", "_by_path_finder", "_by_linker"]
+    assert ways == WAYS
+
+
+def test_of_several_the_first_of_the_version_that_is_needed(monkeypatch: pytest.MonkeyPatch, put: Put) -> None:
+    """A toolkit's of another major version may be there too; an older driver refuses each of its calls."""
+    needed = "/env/lib/libcudart-9335f6a2.so.12.0.107"
+    ways = put("/cuda/libcudart.so.13", "/cuda/libcudart.so.120", needed, "/usr/libcudart.so.12")
+    monkeypatch.setattr(shared_library, "_opened", str)
+    assert str(load("cudart", "libcudart.so.12", only=False)) == needed
+    assert ways == []
 
 
 def test_a_call_is_the_address_and_its_words() -> None:
@@ -111,16 +101,10 @@ def test_a_call_is_the_address_and_its_words() -> None:
     native = library.native(C("abs", 5), str)
     assert native is not None and native.words == (ctypes.cast(library.handle.abs, ctypes.c_void_p).value, 5)
     assert native.explain is str
-    assert library.address("no_such_function") is None
-    assert library.native(C("no_such_function"), str) is None
-
-
-def test_arguments_as_words() -> None:
+    assert (library.address("no_such_function"), library.native(C("no_such_function"), str)) == (None, None)
     array = np.zeros(3)
-    assert to_word(array) == array.ctypes.data
-    assert to_word(SimpleNamespace(address=0xD0)) == 0xD0
-    assert to_word(SimpleNamespace(address=0)) == 0
-    assert [to_word(argument) for argument in (None, 7, -1, True)] == [0, 7, -1, 1]
+    assert [to_word(argument) for argument in (array, None, 7, -1, True)] == [array.ctypes.data, 0, 7, -1, 1]
+    assert [to_word(SimpleNamespace(address=address)) for address in (0xD0, 0)] == [0xD0, 0]
 
 
 # NVIDIA's real libraries where no GPU is: one of each, with every function that the native loop calls ----------------
@@ -138,37 +122,34 @@ def with_libraries(test: Callable[..., None]) -> Callable[..., None]:
 
 
 @with_libraries
-def test_one_libnccl_in_the_process_and_its_version() -> None:
-    output = run("print(loaded('nccl') == (nccl.path,), nccl.version >= (2, 19, 0), len(nccl.unique_id()))")
-    assert output.split() == ["True", "True", "128"]
+def test_one_libnccl_in_the_process_its_version_and_its_words_for_a_code() -> None:
+    output = run(
+        "print(loaded('nccl') == (nccl.path,), nccl.version >= (2, 19, 0), len(nccl.unique_id()))\n"
+        "print(nccl.native(C('ncclGroupStart')).explain(5))"
+    )
+    assert output.split()[:3] == ["True", "True", "128"] and "invalid usage" in output
+
+
+#: Functions that the native loop calls, and methods of CuPy's communicator: what says that one is missing.
+CALLED = {
+    "nccl.native(C('nccl' + name)) is None": (
+        "AllReduce", "Reduce", "Broadcast", "AllGather", "ReduceScatter", "Send", "Recv", "GroupStart", "GroupEnd",
+        "MemAlloc", "MemFree", "CommRegister", "CommDeregister"),
+    "cudart.address('cuda' + name) is None": (
+        "MemcpyAsync", "StreamSynchronize", "EventRecord", "EventElapsedTime", "GraphLaunch", "GetErrorString"),
+    "not hasattr(NcclCommunicator, name)": (
+        "comm", "allReduce", "reduce", "broadcast", "allGather", "reduceScatter", "send", "recv", "check_async_error",
+        "abort", "destroy"),
+}  # fmt: skip
 
 
 @with_libraries
-@pytest.mark.parametrize(
-    ("library", "names"),
-    [
-        ("nccl", ("AllReduce", "Reduce", "Broadcast", "AllGather", "ReduceScatter", "Send", "Recv", "GroupStart",
-                  "GroupEnd", "MemAlloc", "MemFree", "CommRegister", "CommDeregister")),
-        ("cuda", ("MemcpyAsync", "StreamSynchronize", "EventRecord", "EventElapsedTime", "GraphLaunch",
-                  "GetErrorString")),
-    ],
-)  # fmt: skip
-def test_every_function_has_an_address(library: str, names: tuple[str, ...]) -> None:
-    address = {"nccl": "nccl.native(C('nccl' + name))", "cuda": "cudart.address('cuda' + name)"}[library]
-    assert run(f"print([name for name in {names!r} if {address} is None])").strip() == "[]"
-
-
-@with_libraries
-def test_an_error_code_in_the_librarys_words() -> None:
-    assert "invalid usage" in run("print(nccl.native(C('ncclGroupStart')).explain(5))")
-
-
-@with_libraries
-def test_cupys_communicator_has_the_calls_of_ours() -> None:
-    names = ("comm", "allReduce", "reduce", "broadcast", "allGather", "reduceScatter", "send", "recv",
-             "check_async_error", "abort", "destroy")  # fmt: skip
-    body = "from cupy.cuda.nccl import NcclCommunicator, groupStart, groupEnd\n"
-    assert run(body + f"print([name for name in {names!r} if not hasattr(NcclCommunicator, name)])").strip() == "[]"
+@pytest.mark.parametrize("missing", CALLED)
+def test_every_function_is_there(missing: str) -> None:
+    body = (
+        "from cupy.cuda.nccl import NcclCommunicator, groupStart, groupEnd\n" if "NcclCommunicator" in missing else ""
+    )
+    assert run(f"{body}print([name for name in {CALLED[missing]!r} if {missing}])").strip() == "[]"
 
 
 @with_libraries
@@ -217,25 +198,21 @@ site.getsitepackages = site.getusersitepackages = lambda: []
 
 #: Rows of nccl prepared on a communicator that is none, as rank 0 of two.
 ROWS = """
-from collbench import collectives
-from collbench.bindings.operations import AllOf, make_call
-from collbench.backends.nccl import NcclArguments
-from collbench.collectives.case import CollectiveCase
-
-from collbench.timing.call import Stage
-from collbench.timing.loop import GateSetting
-from collbench.timing.call import Signals
-from collbench.timing.loop import native_loop, run_native, run_python
 import json, time
+from collbench import collectives
+from collbench.backends.nccl import NcclArguments
+from collbench.bindings.operations import make_call
+from collbench.collectives.case import CollectiveCase
+from collbench.timing.call import Signals
+from collbench.timing.loop import GateSetting, run_native, run_python
 
-stream, gate = 0, GateSetting("none", Signals(int, int, np.zeros(1, np.int64), announces=True))
-device = SimpleNamespace(stream=stream, allocate=lambda size: SimpleNamespace(address=4096))
+gate = GateSetting("none", Signals(int, int, np.zeros(1, np.int64), announces=True))
+device = SimpleNamespace(stream=0, allocate=lambda size: SimpleNamespace(address=4096))
 
 def refused(function, arguments):
-    found = nccl.native(C(function, *arguments))
-    code = found()
-    if code:
-        raise RuntimeError(found.explain(code))
+    native = nccl.native(C(function, *arguments))
+    if code := native():
+        raise RuntimeError(native.explain(code))
 
 methods = {"all_reduce": "AllReduce", "reduce": "Reduce", "broadcast": "Broadcast", "all_gather": "AllGather",
            "reduce_scatter": "ReduceScatter", "send": "Send", "recv": "Recv"}
@@ -243,19 +220,14 @@ comm = SimpleNamespace(address=0)
 for method, name in methods.items():
     setattr(comm, method, lambda *words, name=name: refused("nccl" + name, (*words[:-1], 0, words[-1])))
 
-def prepared(name):
+def tried(name, driver):
     row = collectives.get(name)
     case = CollectiveCase(collective=name, backend="nccl", driver="native", thread_level="single", size=64,
                 dtype="float32", op="sum" if row.reduces else None, root=0 if row.rooted else None, ranks=2)
     arguments = NcclArguments(nccl, comm, device, case, row, 16, 0)
-    return make_call(row.dialects["nccl"](arguments), nccl, (arguments,))
-
-def tried(name, driver):
+    call = make_call(row.dialects["nccl"](arguments), nccl, (arguments,))
     try:
-        if driver == "native":
-            run_native(prepared(name), gate, 1)
-        else:
-            run_python(prepared(name), gate, 1, time.monotonic_ns)
+        run_native(call, gate, 1) if driver == "native" else run_python(call, gate, 1, time.monotonic_ns)
     except Exception as error:
         return str(error)
 """
@@ -270,9 +242,9 @@ def test_every_call_is_refused_in_nccls_words_and_no_group_stays_open(driver: st
     body = f"print(json.dumps({{name: (tried(name, {driver!r}), nccl.call('ncclGroupEnd')) for name in {names}}}))"
     answers = json.loads(run(ROWS + body).splitlines()[-1])
     assert len(answers) >= 8
-    for name, (said, group_end) in answers.items():
-        assert "invalid argument" in said and "comm argument is NULL" in said, (name, said)
-        assert driver == "python" or "returned an error " in said, (name, said)
+    for name, (message, group_end) in answers.items():
+        assert "invalid argument" in message and "comm argument is NULL" in message, (name, message)
+        assert driver == "python" or "returned an error " in message, (name, message)
         assert group_end == 5, f"{name} left a group open"
 
 
@@ -282,9 +254,7 @@ def test_the_runtime_says_that_there_is_no_driver() -> None:
     body = """
 calls = (C("cudaMemcpyAsync", 0, 0, 8, 1, 0), C("cudaStreamSynchronize", 0), C("cudaEventRecord", 0, 0),
          C("cudaEventElapsedTime", np.zeros(1), 0, 0), C("cudaGraphLaunch", 0, 0))
-for call in calls:
-    native = cudart.native(call, str)
-    print(native())
+print(*(cudart.native(call, str)() for call in calls))
 """
     codes = set(map(int, run(body).split()))
     assert codes and 0 not in codes
@@ -294,8 +264,8 @@ def header(module: str, name: str) -> str:
     """The text of a header that a wheel of NVIDIA's carries."""
     import nvidia
 
-    (found,) = (one for where in nvidia.__path__ for one in Path(where).glob(f"{module}/include/{name}"))
-    return str(found.read_text())
+    (path,) = (header for where in nvidia.__path__ for header in Path(where).glob(f"{module}/include/{name}"))
+    return str(path.read_text())
 
 
 def constants(text: str, pattern: str) -> dict[str, int]:
