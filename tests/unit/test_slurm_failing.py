@@ -315,8 +315,8 @@ def failed_launch(session: SlurmSession, out: Path, *printed: str) -> LaunchFail
             opened.died()
             raise LaunchFailed(opened.started[-1].how, log.tail())
     except LaunchFailed as failed:
-        assert failed.log == log.tail()
         return failed
+    raise AssertionError("the launch has not failed")
 
 
 #: What srun prints where the time of a job is over, though Slurm has not ended it yet.
@@ -352,6 +352,7 @@ def test_a_launch_that_its_job_takes_along_is_lost(
     session = session_of(tmp_path)
     lost = failed_launch(session, tmp_path, printed)
     assert isinstance(lost, LaunchLost) and str(lost).endswith("job 7 ended: TIMEOUT (TimeLimit)")
+    assert lost.log == (printed,)
     with pytest.raises(EngineError, match=r"job 7 .*: TIMEOUT .*time in the site file \(2:00:00\)"):
         session.ready()
 
@@ -367,7 +368,7 @@ def test_a_launch_that_ends_beside_its_job_or_after_its_ranks_met_is_a_failed_la
         (tmp_path / "manifest.json").touch()
     session = session_of(tmp_path)
     failed = failed_launch(session, tmp_path, *printed)
-    assert type(failed) is LaunchFailed and "exit code 1" in str(failed)
+    assert type(failed) is LaunchFailed and "exit code 1" in str(failed) and failed.log == printed
     session.ready()
 
 
