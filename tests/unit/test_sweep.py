@@ -41,7 +41,7 @@ OLD = NOW - 2 * YOUNG
 #: This driver, and one whose number no process has.
 ALIVE = driver_identity()
 START, SPACE, NUMBER, STARTED, CLOCK = ALIVE.split("/")
-DEAD = f"{START}/{SPACE}/999999999/1/{CLOCK}"
+DEAD = f"{START}/{SPACE}/999999999/1/1"
 
 #: A driver in a PID namespace that this test is not in, and one on another machine.
 INSIDE, REMOTE = f"{machine_id()}/1/17/4711/1", "another-boot/1/17/4711/1"
