@@ -219,17 +219,16 @@ def test_what_is_refused_before_anything_starts(golden: Golden) -> None:
     large = plan(collectives=("ps_gather",), sizes=("1G",), workers=(4,))
     cases = {world: cases_in(large, world) for world in cells_of(large)}
     refuse_too_large(large, cases, free=9 << 30)
-    attempts: list[tuple[type[RequestError], Callable[[], object]]] = [
-        *((PlanError, lambda asked=asked: place(*asked)) for asked in TOO_MUCH),
-        (PlanError, lambda: refuse_too_large(large, cases, free=8 << 30)),
-        *((RequestError, lambda more=more: expand(plan(**more), lambda engine: machine(1, 4)).cases)
-          for more in UNMEASURABLE),
-    ]  # fmt: skip
+    attempts: list[Callable[[], object]] = [
+        *(lambda asked=asked: place(*asked) for asked in TOO_MUCH),
+        lambda: refuse_too_large(large, cases, free=8 << 30),
+        *(lambda more=more: expand(plan(**more), lambda engine: machine(1, 4)).cases for more in UNMEASURABLE),
+    ]
     sentences = []
-    for kind, attempt in attempts:
-        with pytest.raises(kind) as refused:
+    for attempt in attempts:
+        with pytest.raises(RequestError) as refused:
             attempt()
-        sentences.append(f"{refused.value}\n")
+        sentences.append(f"{type(refused.value).__name__}: {refused.value}\n")
     golden("placements-refused.txt", "".join(sentences))
 
 
