@@ -19,7 +19,8 @@ from typing import Any
 import msgspec
 import pytest
 from tests.unit.k8s_objects import check
-from tests.unit.test_slurm import play, refusals, write_site
+from tests.unit.refusals import refusals
+from tests.unit.test_slurm import play, write_site
 
 from collbench.errors import EngineError
 from collbench.launch.engines.k8s import K8sSession, all_launches, client, copy, unpack
@@ -117,12 +118,9 @@ def test_what_is_given_to_kubernetes(golden: Golden, tmp_path: Path, name: str, 
         check(document)
 
 
-@pytest.mark.parametrize(
-    ("right", "wrong"), [("slotsPerWorker", "slotPerWorker"), ("sizeLimit", "sizelimit"), ("OpenMPI", "OpenMPI5")]
-)
+@pytest.mark.parametrize(("right", "wrong"), [("slotsPerWorker", "slotPerWorker"), ("sizeLimit", "sizelimit")])
 def test_a_misspelt_field_is_found(tmp_path: Path, right: str, wrong: str) -> None:
     text = printed(tmp_path, {"isolation": ("limits",)})
-    check(objects(text)[-1])
     with pytest.raises(AssertionError, match=wrong):
         check(objects(text.replace(f'"{right}"', f'"{wrong}"'))[-1])
 
@@ -262,7 +260,7 @@ def test_what_is_refused(golden: Golden, tmp_path: Path) -> None:
         *(lambda site=site: read(site_file(tmp_path, **site)) for site in NO_VALUES),
         *(lambda plan=plan, site=site: printed(tmp_path, plan, **site) for plan, site in NOT_IN_PODS),
     ]
-    golden("k8s-refusals.txt", refusals(tmp_path, attempts))
+    golden("k8s-refusals.txt", refusals(attempts, tmp_path))
 
 
 def test_what_kubernetes_takes(tmp_path: Path) -> None:
@@ -300,22 +298,17 @@ NO_IMAGE = state(waiting={"reason": "ImagePullBackOff", "message": "no such imag
 
 
 @pytest.mark.parametrize(
-    ("pods", "waits", "in_vain"),
+    ("status", "waits", "in_vain"),
     [
-        ([shown(**state(running={}))], "", False),
-        ([shown(**UNSCHEDULABLE)], "run-0-0: Unschedulable: 0/3 nodes: cpu", False),
-        ([shown(**state(waiting={"reason": "ContainerCreating"}))], "run-0-0: ContainerCreating", False),
-        ([shown(**state(waiting={"reason": "ErrImagePull"}))], "run-0-0: ErrImagePull", False),
-        ([shown(**NO_IMAGE)], "run-0-0: ImagePullBackOff: no such image", True),
+        (state(running={}), "", False),
+        (UNSCHEDULABLE, "run-0-0: Unschedulable: 0/3 nodes: cpu", False),
+        (state(waiting={"reason": "ContainerCreating"}), "run-0-0: ContainerCreating", False),
+        (state(waiting={"reason": "ErrImagePull"}), "run-0-0: ErrImagePull", False),
+        (NO_IMAGE, "run-0-0: ImagePullBackOff: no such image", True),
     ],
 )
-def test_what_pods_wait_for(pods: list[Object], waits: str, in_vain: bool) -> None:
-    assert client.standing(list(map(client.Pod.of, pods)), 1) == client.Standing(waits, in_vain)
-
-
-def test_pods_that_are_not_there_yet() -> None:
-    standing = client.standing([], 1)
-    assert "0 of 1" in standing.waits and not standing.in_vain
+def test_what_a_pod_waits_for(status: Object, waits: str, in_vain: bool) -> None:
+    assert client.standing([client.Pod.of(shown(**status))], 1) == client.Standing(waits, in_vain)
 
 
 QUOTA = 'pods "x" is forbidden: exceeded quota: team'
@@ -342,7 +335,7 @@ def test_why_pods_are_not_there(warnings: list[tuple[str, str]], counts: int, in
     ],
 )
 def test_how_a_pod_ended(status: Object, words: tuple[str, ...]) -> None:
-    end = str(client.end_of([client.Pod.of(shown("run-0-0", **status))]))
+    end = str(client.end_of([client.Pod.of(shown(**status))]))
     assert all(word in end for word in ("run-0-0", *words))
 
 
@@ -442,8 +435,6 @@ def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         play(programs, name, f'exec {words} "$@"')
     monkeypatch.setenv("PLAYED", str(folder))
     monkeypatch.setenv("PATH", f"{programs}:/usr/bin:/bin")
-    (tmp_path / "plan.toml").write_text(PLAYED_PLAN)
-    (tmp_path / "site.toml").write_text(f"[k8s]\n{PLAYED_SITE}")
     return folder
 
 
@@ -461,10 +452,12 @@ def session() -> K8sSession:
     return K8sSession(K8sSite(cores=1, images={}, timeout="1s"), lambda: None)
 
 
-def launch(tmp_path: Path) -> tuple[object, ...]:
+def launch(folder: Path, plan: str = PLAYED_PLAN, site: str = PLAYED_SITE) -> tuple[str, ...]:
     """What the program is given."""
-    return ("launch", tmp_path / "plan.toml", "--on", "k8s", "--site", tmp_path / "site.toml", "--out",
-            tmp_path / "run")  # fmt: skip
+    files = {"plan.toml": plan, "site.toml": f"[k8s]\n{site}"}
+    for name, text in files.items():
+        (folder / name).write_text(text)
+    return ("launch", f"{folder}/plan.toml", "--on", "k8s", "--site", f"{folder}/site.toml", "--out", f"{folder}/run")
 
 
 def played() -> dict[str, str]:
@@ -475,8 +468,7 @@ def played() -> dict[str, str]:
 @pytest.mark.slow
 def test_the_whole_way(cluster: Path, tmp_path: Path, collbench: Collbench) -> None:
     more = 'variables = { NCCL_SOCKET_IFNAME = "eth0" }\npod.spec.hostNetwork = true\n'
-    (tmp_path / "site.toml").write_text(f"[k8s]\n{PLAYED_SITE}{more}")
-    done = collbench(*launch(tmp_path), **played())
+    done = collbench(*launch(tmp_path, site=PLAYED_SITE + more), **played())
     assert done.returncode == 0, done.stderr
     run = read_run(tmp_path / "run")
     measured = {(record.status, record.case.where.engine, record.case.where.isolation, record.launch)
@@ -498,13 +490,10 @@ def test_the_whole_way(cluster: Path, tmp_path: Path, collbench: Collbench) -> N
 
 
 @pytest.mark.slow
-def test_a_launch_that_fails_is_a_record_with_its_last_lines(
-    cluster: Path, tmp_path: Path, collbench: Collbench
-) -> None:
+def test_a_launch_that_fails_is_a_record_with_its_end(cluster: Path, tmp_path: Path, collbench: Collbench) -> None:
     """Ranks that compare themselves with a shape which no pod has here."""
-    (tmp_path / "plan.toml").write_text(PLAYED_PLAN.replace("launches = 2", "launches = 1\ncores_per_rank = 256"))
-    (tmp_path / "site.toml").write_text(f"[k8s]\n{PLAYED_SITE}".replace("cores = 1", "cores = 256"))
-    done = collbench(*launch(tmp_path), **played())
+    plan = PLAYED_PLAN.replace("launches = 2", "launches = 1\ncores_per_rank = 256")
+    done = collbench(*launch(tmp_path, plan, PLAYED_SITE.replace("cores = 1", "cores = 256")), **played())
     assert done.returncode == 1 and "256 cores" in done.stderr, done.stderr
     record = read_run(tmp_path / "run").records[0]
     assert record.status == "failed" and re.search(r"rank 0 .*exit code 2\b", str(record.reason)), record.reason
@@ -520,14 +509,13 @@ REFUSED: list[tuple[Object, bool]] = [
     ({"apply": 'error: no matches for kind "MPIJob" in version "kubeflow.org/v2beta1"'}, False),
     ({"get": 'error: the server doesn\'t have a resource type "mpijobs"'}, False),
     ({"get": "Unable to connect to the server: dial tcp: i/o timeout"}, False),
+    ({"pods": []}, True),
     ({"pods": [shown("look-0-x", **NO_IMAGE)]}, True),
     ({"pods": [shown("look-0-x", **UNSCHEDULABLE)]}, True),
 ]
 
 
-def test_what_kubernetes_refuses_ends_the_launch(
-    golden: Golden, cluster: Path, tmp_path: Path, collbench: Collbench
-) -> None:
+def test_what_kubernetes_refuses(golden: Golden, cluster: Path, tmp_path: Path, collbench: Collbench) -> None:
     """In its words, and without a run."""
     sentences = []
     for answers, applied in REFUSED:
@@ -540,9 +528,7 @@ def test_what_kubernetes_refuses_ends_the_launch(
     golden("k8s-launches-refused.txt", "\n".join(sentences) + "\n")
 
 
-def test_without_kubectl_nothing_is_begun(
-    cluster: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, session: K8sSession
-) -> None:
+def test_where_there_is_no_kubectl(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, session: K8sSession) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(EngineError, match="no kubectl"):
         session.ready()
@@ -551,12 +537,11 @@ def test_without_kubectl_nothing_is_begun(
 @pytest.mark.slow
 def test_workers_that_are_refused_end_the_run(cluster: Path, tmp_path: Path, collbench: Collbench) -> None:
     """No other launch would do better; the one that met it is repeated by --resume."""
-    over_two = PLAYED_PLAN.replace("ranks = [1]", "ranks = [2]\nhosts = [2]").replace("benchmarks", "#")
-    (tmp_path / "plan.toml").write_text(over_two + 'collectives = ["barrier"]\n')
-    (tmp_path / "site.toml").write_text(f'[k8s]\nobjects = "mpijob"\n{PLAYED_SITE}'.replace('"1s"', '"60s"'))
     why = "violates PodSecurity"
     says(cluster, workers=f'worker pod created failed: pods "x" is forbidden: {why}')
-    done = collbench(*launch(tmp_path), **played())
+    over_two = PLAYED_PLAN.replace("ranks = [1]", "ranks = [2]\nhosts = [2]").replace("benchmarks", "#")
+    site = PLAYED_SITE.replace('"1s"', '"60s"') + 'objects = "mpijob"\n'
+    done = collbench(*launch(tmp_path, over_two + 'collectives = ["barrier"]\n', site), **played())
     assert done.returncode == 2 and why in done.stderr.splitlines()[-1], done.stderr
     assert (cluster / "applied").read_text().count('"kind": "MPIJob"') == 1
     (record,) = read_run(tmp_path / "run").records
@@ -574,10 +559,9 @@ def test_warnings_are_those_of_a_launch(cluster: Path, session: K8sSession) -> N
 
 @pytest.mark.slow
 def test_an_interrupted_launch_leaves_nothing(cluster: Path, tmp_path: Path, bare_environment: dict[str, str]) -> None:
-    (tmp_path / "plan.toml").write_text(PLAYED_PLAN.replace("iters = 3", "iters = 25600"))
-    command = (sys.executable, "-m", "collbench", *map(str, launch(tmp_path)))
-    process = subprocess.Popen(command, env=bare_environment | played(), stderr=subprocess.PIPE,
-                               stdout=subprocess.PIPE, text=True)  # fmt: skip
+    words = launch(tmp_path, PLAYED_PLAN.replace("iters = 3", "iters = 25600"))
+    process = subprocess.Popen((sys.executable, "-m", "collbench", *words), env=bare_environment | played(),
+                               stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)  # fmt: skip
     end = time.monotonic() + 60
     while not (cluster / "results/out/manifest.json").exists():
         assert time.monotonic() < end and process.poll() is None

@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 import pytest
 from tests.unit.made_worlds import PLAN, made
+from tests.unit.refusals import refusals
 
 from collbench.cli.sides import side_of
 from collbench.errors import RequestError
@@ -233,12 +234,7 @@ def test_what_is_refused(tmp_path: Path, golden: Callable[[str, str], None]) -> 
         *(lambda content=content: side_with("lib", content) for content in NO_LIBRARIES),
         lambda: side_with("preload", b"hello"),
     ]
-    sentences = []
-    for attempt in attempts:
-        with pytest.raises(RequestError) as refused:
-            attempt()
-        sentences.append(f"{type(refused.value).__name__}: {refused.value}\n".replace(str(tmp_path), ""))
-    golden("overrides-refused.txt", "".join(sentences))
+    golden("overrides-refused.txt", refusals(attempts, tmp_path))
 
 
 def needing(path: Path, monkeypatch: pytest.MonkeyPatch, *names: str) -> None:

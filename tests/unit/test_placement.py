@@ -17,6 +17,7 @@ import msgspec
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
+from tests.unit.refusals import refusals
 
 from collbench.backends.fake import FakeWorld, Hub, run_ranks
 from collbench.bindings.gpu.assignment import assign_gpus
@@ -224,12 +225,7 @@ def test_what_is_refused_before_anything_starts(golden: Golden) -> None:
         lambda: refuse_too_large(large, cases, free=8 << 30),
         *(lambda more=more: expand(plan(**more), lambda engine: machine(1, 4)).cases for more in UNMEASURABLE),
     ]
-    sentences = []
-    for attempt in attempts:
-        with pytest.raises(RequestError) as refused:
-            attempt()
-        sentences.append(f"{type(refused.value).__name__}: {refused.value}\n")
-    golden("placements-refused.txt", "".join(sentences))
+    golden("placements-refused.txt", refusals(attempts))
 
 
 def fits(workers: int, server: bool, far: bool, nodes: int, cores: int, gpus: int, each: int | str) -> bool:

@@ -6,15 +6,15 @@ import json
 import shlex
 import stat
 import subprocess
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
+from tests.unit.refusals import refusals
 
 from collbench.cli.plan import show_cells
-from collbench.errors import PlanError
 from collbench.launch.engines.slurm import all_launches
 from collbench.launch.engines.slurm import job as jobs
 from collbench.launch.engines.slurm.job import SlurmJob
@@ -75,16 +75,6 @@ def without_its_loop(text: str) -> str:
     return head + rest[rest.index("\ndone\n") + len("\ndone\n") :]
 
 
-def refusals(folder: Path, attempts: Iterable[Callable[[], object]]) -> str:
-    """Why each is refused, without the name of the folder that its files are in."""
-    sentences = []
-    for attempt in attempts:
-        with pytest.raises(PlanError) as refused:
-            attempt()
-        sentences.append(f"{refused.value}\n".replace(str(folder), ""))
-    return "".join(sentences)
-
-
 # The table [slurm] of a site file -------------------------------------------------------------------------------------
 
 NO_SITES: list[dict[str, Any]] = [
@@ -127,7 +117,7 @@ def test_what_is_refused(golden: Golden, tmp_path: Path) -> None:
         *(lambda site=site: read(site_file(tmp_path, **site)) for site in NO_SITES),
         *(lambda plan=plan, site=site: script(tmp_path, plan, **site) for plan, site in NOT_ON_SLURM),
     ]  # fmt: skip
-    golden("slurm-refusals.txt", refusals(tmp_path, attempts))
+    golden("slurm-refusals.txt", refusals(attempts, tmp_path))
 
 
 @pytest.mark.parametrize("option", ["--nodelist=n1", "--time-min=1", "--exclusive", "--mem=0", "--gres=gpu:4", "-pgpu"])

@@ -12,7 +12,8 @@ from typing import Any
 import msgspec
 import pytest
 from tests.unit.played_slurm import environment, play_cluster
-from tests.unit.test_slurm import PLAN, play, programs, refusals, site_file, without_its_loop
+from tests.unit.refusals import refusals
+from tests.unit.test_slurm import PLAN, play, programs, site_file, without_its_loop
 
 from collbench.errors import EngineError, ImageMissing
 from collbench.launch.engines.fake import contents
@@ -212,7 +213,7 @@ NOT_ON_SLURM: list[dict[str, Any]] = [
 
 def test_what_cannot_be_expressed(golden: Golden, tmp_path: Path) -> None:
     attempts = [lambda changes=changes: script(tmp_path, **changes) for changes in NOT_ON_SLURM]
-    golden("slurm-servers-refused.txt", refusals(tmp_path, attempts))
+    golden("slurm-servers-refused.txt", refusals(attempts, tmp_path))
 
 
 def test_servers_have_the_options_of_all_nodes_where_the_site_has_no_others(tmp_path: Path) -> None:
