@@ -9,6 +9,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -23,15 +24,7 @@ from collbench.launch.engines.fake import contents
 from collbench.launch.engines.slurm import SlurmSession, look_at
 from collbench.launch.engines.slurm import job as jobs
 from collbench.launch.engines.slurm import script as texts
-from collbench.launch.engines.slurm.job import (
-    SlurmJob,
-    SlurmStep,
-    allocated,
-    in_allocation,
-    refuse_small,
-    submitted,
-    wait_for_nodes,
-)
+from collbench.launch.engines.slurm.job import SlurmJob, SlurmStep, allocated, in_allocation
 from collbench.launch.engines.slurm.script import NodeOutput
 from collbench.launch.engines.slurm.site import read
 from collbench.launch.engines.spec import Looks, cleaned
@@ -48,9 +41,41 @@ NO_CONTROLLER = "Unable to contact slurm controller"
 AWAY = f"echo '{NO_CONTROLLER}' >&2; exit 1"
 
 
-def session_of(folder: Path, job: Path | None = None, **site: Any) -> SlurmSession:
-    """A session that has a job."""
-    return SlurmSession(read(site_file(folder, **site)), lambda: None, job=SlurmJob("7", job or folder))
+@dataclass(frozen=True)
+class Slurm:
+    """Slurm's programs, which are played, a folder for jobs, and constants of collbench that tests change."""
+
+    programs: Path
+    folder: Path
+    monkeypatch: pytest.MonkeyPatch
+
+    def play(self, name: str, text: str) -> None:
+        play(self.programs, name, text)
+
+    def states(self, *states: str) -> None:
+        play_states(self.programs, *states)
+
+    def set(self, **values: object) -> None:
+        for name, value in values.items():
+            self.monkeypatch.setattr(jobs, name, value)
+
+    def interrupt_waits(self) -> None:
+        """As a second Ctrl-C."""
+
+        def interrupt(seconds: float) -> None:
+            raise KeyboardInterrupt
+
+        self.set(time=SimpleNamespace(monotonic=time.monotonic, sleep=interrupt))
+
+    def session(self, job: Path | None = None, **site: Any) -> SlurmSession:
+        """One that has a job."""
+        job = job or self.folder
+        return SlurmSession(read(site_file(self.folder, **site)), lambda: None, job=SlurmJob("7", job))
+
+
+@pytest.fixture
+def slurm(programs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Slurm:
+    return Slurm(programs, tmp_path, monkeypatch)
 
 
 def world_in(folder: Path) -> Any:
@@ -74,10 +99,10 @@ def world_in(folder: Path) -> Any:
     ],
 )
 def test_a_line_of_setup_that_fails_ends_the_job(
-    programs: Path, tmp_path: Path, setup: list[str], line: str | None
+    slurm: Slurm, tmp_path: Path, setup: list[str], line: str | None
 ) -> None:
     """With the line. Inside of functions and of files that are sourced, only the exit code of the whole counts."""
-    play(programs, "scontrol", "echo n0")
+    slurm.play("scontrol", "echo n0")
     (tmp_path / "profile.sh").write_text("false\ntrue\n")
     job = tmp_path / "job"
     job.mkdir()
@@ -104,16 +129,16 @@ SBATCH: dict[str, str] = {
 
 
 @pytest.mark.parametrize(("printed", "cause"), SBATCH.items())
-def test_of_what_sbatch_says_the_cause_is_quoted(programs: Path, tmp_path: Path, printed: str, cause: str) -> None:
-    (programs / "printed").write_text(printed)
-    play(programs, "sbatch", f"cat {programs}/printed >&2; exit 1")
+def test_of_what_sbatch_says_the_cause_is_quoted(slurm: Slurm, tmp_path: Path, printed: str, cause: str) -> None:
+    (tmp_path / "printed").write_text(printed)
+    slurm.play("sbatch", f"cat {tmp_path}/printed >&2; exit 1")
     with pytest.raises(EngineError) as refused:
-        submitted("", tmp_path / "job")
+        jobs.submitted("", tmp_path / "job")
     assert str(refused.value) == f"engine slurm: sbatch says: {cause}"
     assert not (tmp_path / "job").exists()
 
 
-def test_without_slurm_nothing_is_submitted(programs: Path) -> None:
+def test_without_slurm_nothing_is_submitted(slurm: Slurm) -> None:
     with pytest.raises(EngineError, match="no sbatch"):
         jobs.submit("#!/bin/bash\n")
 
@@ -150,80 +175,71 @@ NOT_BEGUN: list[tuple[tuple[str, ...], str]] = [
 
 
 def test_a_job_that_does_not_begin_is_not_waited_for(
-    golden: Callable[[str, str], None], programs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    golden: Callable[[str, str], None], slurm: Slurm, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(jobs, "ASK", 0.0)
-    monkeypatch.setattr(jobs, "GONE", 0.2)
+    slurm.set(ASK=0.0)
+    slurm.set(GONE=0.2)
     text = ""
     for states, printed in NOT_BEGUN:
-        play_states(programs, *states)
+        slurm.states(*states)
         (tmp_path / "job.log").unlink(missing_ok=True)
         if printed:
             (tmp_path / "job.log").write_text(printed)
         with pytest.raises(EngineError) as refused:
-            wait_for_nodes(SlurmJob("7", tmp_path), lambda: None)
+            jobs.wait_for_nodes(SlurmJob("7", tmp_path), lambda: None)
         text += f"{', '.join(states)}\n  {refused.value}\n".replace(str(tmp_path), "FOLDER")
     golden("slurm-not-begun.txt", text)
 
 
 @pytest.mark.parametrize("reason", ["Resources", "Priority", "AssocMaxJobsLimit", "ReqNodeNotAvail", "QOSGrpNodeLimit"])
 def test_what_slurm_says_of_a_job_that_waits_is_printed_and_again_after_minutes(
-    programs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], reason: str
+    slurm: Slurm, tmp_path: Path, capsys: pytest.CaptureFixture[str], reason: str
 ) -> None:
-    play_states(programs, f"PENDING Reason={reason}")
-    monkeypatch.setattr(jobs, "REMIND", 0.25)
+    slurm.states(f"PENDING Reason={reason}")
+    slurm.set(REMIND=0.25)
     passes = iter(range(5))
 
     def check() -> None:
         if next(passes, None) is None:
             (tmp_path / "nodes").touch()
 
-    wait_for_nodes(SlurmJob("7", tmp_path), check)
+    jobs.wait_for_nodes(SlurmJob("7", tmp_path), check)
     first, *others = capsys.readouterr().err.splitlines()
     assert first == f"# Slurm job 7: PENDING ({reason})"
     assert set(others) == {f"{first}, after 0 min"}
 
 
 def test_a_controller_that_is_away_for_a_moment_spoils_nothing(
-    programs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    slurm: Slurm, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """It is named once, and so is its return."""
     job = SlurmJob("7", tmp_path)
     for away in (False, True, False, True):
-        play_states(programs, "RUNNING")
+        slurm.states("RUNNING")
         if away:
-            play(programs, "scontrol", AWAY)
+            slurm.play("scontrol", AWAY)
         assert [job.look(at_once=True).state for _ in range(3)] == ["RUNNING"] * 3
     lines = capsys.readouterr().err.splitlines()
     assert [NO_CONTROLLER in line for line in lines] == [True, False, True]
     assert "5 min" in lines[0] and lines[1].startswith("# Slurm answers")
-    monkeypatch.setattr(jobs, "SILENT", -1.0)
+    slurm.set(SILENT=-1.0)
     with pytest.raises(EngineError, match=NO_CONTROLLER):
         job.look(at_once=True)
-
-
-def interrupt_every_wait(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As a second Ctrl-C."""
-
-    def interrupt(seconds: float) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(jobs, "time", SimpleNamespace(monotonic=time.monotonic, sleep=interrupt))
 
 
 @pytest.mark.parametrize("states", ["JobState=RUNNING", "JobState=NODE_FAIL\nJobId=7 JobState=RUNNING"])
 @pytest.mark.parametrize("interrupted", [False, True])
 def test_a_job_that_does_not_end_by_itself_is_cancelled(
-    programs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, states: str, interrupted: bool
+    slurm: Slurm, tmp_path: Path, states: str, interrupted: bool
 ) -> None:
     """So is what is left of one that has lost a component; at a second Ctrl-C at once."""
-    monkeypatch.setattr(jobs, "BY_ITSELF", 0.3)
+    slurm.set(BY_ITSELF=0.3)
     cancelled, folder = tmp_path / "cancelled", tmp_path / "job"
-    play(programs, "scontrol", f"[ -e {cancelled} ] && echo JobState=CANCELLED || echo '{states}'")
-    play(programs, "scancel", f"touch {cancelled}")
+    slurm.play("scontrol", f"[ -e {cancelled} ] && echo JobState=CANCELLED || echo '{states}'")
+    slurm.play("scancel", f"touch {cancelled}")
     folder.mkdir()
     if interrupted:
-        interrupt_every_wait(monkeypatch)
+        slurm.interrupt_waits()
         with pytest.raises(KeyboardInterrupt) as ended:
             SlurmJob("7", folder).end()
         assert "was cancelled" in ended.value.__notes__[0] and str(folder) in ended.value.__notes__[0]
@@ -233,15 +249,13 @@ def test_a_job_that_does_not_end_by_itself_is_cancelled(
     assert cancelled.exists()
 
 
-def test_a_second_interrupt_while_the_controller_is_away_says_what_is_left(
-    programs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_second_interrupt_while_the_controller_is_away_says_what_is_left(slurm: Slurm, tmp_path: Path) -> None:
     """And waits for nothing: scancel goes on alone."""
-    play(programs, "scontrol", AWAY)
-    play(programs, "scancel", "sleep 3; exit 1")
-    session = session_of(tmp_path, tmp_path / "job")
-    monkeypatch.setattr(jobs, "cancel", lambda job: False)
-    interrupt_every_wait(monkeypatch)
+    slurm.play("scontrol", AWAY)
+    slurm.play("scancel", "sleep 3; exit 1")
+    session = slurm.session(tmp_path / "job")
+    slurm.set(cancel=lambda job: False)
+    slurm.interrupt_waits()
     began = time.monotonic()
     with pytest.raises(KeyboardInterrupt) as interrupted, cleaned(session.close):
         raise EngineError("interrupted")
@@ -252,29 +266,25 @@ def test_a_second_interrupt_while_the_controller_is_away_says_what_is_left(
         """Ended once: nothing is left to do."""
 
 
-def test_a_job_that_cannot_be_ended_is_named_with_what_is_left(
-    programs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    play(programs, "scontrol", AWAY)
-    play(programs, "scancel", "exit 1")
-    monkeypatch.setattr(jobs, "GONE", 0.1)
-    monkeypatch.setattr(jobs, "BY_ITSELF", 0.1)
+def test_a_job_that_cannot_be_ended_is_named_with_what_is_left(slurm: Slurm, tmp_path: Path) -> None:
+    slurm.play("scontrol", AWAY)
+    slurm.play("scancel", "exit 1")
+    slurm.set(GONE=0.1)
+    slurm.set(BY_ITSELF=0.1)
     with pytest.raises(EngineError, match=r"job 7 is still PENDING\..* scancel 7") as left:
         SlurmJob("7", tmp_path).end()
     assert str(tmp_path) in str(left.value)
 
 
 @pytest.mark.parametrize("fails", [True, False])
-def test_a_step_that_runs_is_cancelled_when_its_launch_is_over(
-    programs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails: bool
-) -> None:
+def test_a_step_that_runs_is_cancelled_when_its_launch_is_over(slurm: Slurm, tmp_path: Path, fails: bool) -> None:
     """Else it would run beside the next one. It may end by SIGTERM, and is then killed."""
-    monkeypatch.setattr(jobs, "GENTLY", 0.3)
-    play_states(programs, "RUNNING")
-    play(programs, "squeue", "echo 7.4 another; echo 7.5 name")
+    slurm.set(GENTLY=0.3)
+    slurm.states("RUNNING")
+    slurm.play("squeue", "echo 7.4 another; echo 7.5 name")
     killed = f"[ $# = 1 ] && echo 143 > {tmp_path}/code-0"
-    play(programs, "scancel", f"echo $* >> {tmp_path}/cancelled; {killed}; true")
-    with contextlib.suppress(LaunchFailed), session_of(tmp_path).open(world_in(tmp_path)) as opened:
+    slurm.play("scancel", f"echo $* >> {tmp_path}/cancelled; {killed}; true")
+    with contextlib.suppress(LaunchFailed), slurm.session().open(world_in(tmp_path)) as opened:
         opened.started.append(SlurmStep(opened.job, 0, "name", Log()))
         if fails:
             raise LaunchFailed("a rank is lost")
@@ -283,8 +293,8 @@ def test_a_step_that_runs_is_cancelled_when_its_launch_is_over(
     assert opened.started[0].code == 143
 
 
-def test_what_drivers_that_died_have_left_is_swept_and_nothing_else(programs: Path, tmp_path: Path) -> None:
-    play(programs, "scancel", f"echo $1 >> {tmp_path}/cancelled")
+def test_what_drivers_that_died_have_left_is_swept_and_nothing_else(slurm: Slurm, tmp_path: Path) -> None:
+    slurm.play("scancel", f"echo $1 >> {tmp_path}/cancelled")
     for name, number, silent in (("dead", "7", 2), ("living", "8", 0.5), ("allocated", "", 2)):
         folder = tmp_path / f"collbench-{name}"
         folder.mkdir()
@@ -345,11 +355,11 @@ NOT_STARTED = {
     [(TOO_LATE, ("RUNNING", "RUNNING", "COMPLETING", "TIMEOUT")), ("killed", ("COMPLETING", "TIMEOUT"))],
 )
 def test_a_launch_that_its_job_takes_along_is_lost(
-    programs: Path, tmp_path: Path, printed: str, states: tuple[str, ...]
+    slurm: Slurm, tmp_path: Path, printed: str, states: tuple[str, ...]
 ) -> None:
     """A job is RUNNING for some time beyond its limit, then COMPLETING, and then says how it ended."""
-    play_states(programs, *(f"{state} Reason=TimeLimit" for state in states))
-    session = session_of(tmp_path)
+    slurm.states(*(f"{state} Reason=TimeLimit" for state in states))
+    session = slurm.session()
     lost = failed_launch(session, tmp_path, printed)
     assert isinstance(lost, LaunchLost) and str(lost).endswith("job 7 ended: TIMEOUT (TimeLimit)")
     assert lost.log == (printed,)
@@ -361,12 +371,12 @@ def test_a_launch_that_its_job_takes_along_is_lost(
     ("printed", "met"), [(("killed",), False), ((next(iter(WRONG_PMI)),), True), (next(iter(NOT_STARTED)), True)]
 )
 def test_a_launch_that_ends_beside_its_job_or_after_its_ranks_met_is_a_failed_launch(
-    programs: Path, tmp_path: Path, printed: tuple[str, ...], met: bool
+    slurm: Slurm, tmp_path: Path, printed: tuple[str, ...], met: bool
 ) -> None:
-    play_states(programs, "RUNNING")
+    slurm.states("RUNNING")
     if met:
         (tmp_path / "manifest.json").touch()
-    session = session_of(tmp_path)
+    session = slurm.session()
     failed = failed_launch(session, tmp_path, *printed)
     assert type(failed) is LaunchFailed and "exit code 1" in str(failed) and failed.log == printed
     session.ready()
@@ -382,25 +392,24 @@ def test_a_launch_that_ends_beside_its_job_or_after_its_ranks_met_is_a_failed_la
     ],
 )  # fmt: skip
 def test_what_no_launch_can_do_without_ends_the_experiment_with_its_first(
-    programs: Path, tmp_path: Path, mpi: dict[str, str], printed: tuple[str, ...], quoted: tuple[str, ...],
-    advised: bool,
-) -> None:  # fmt: skip
+    slurm: Slurm, mpi: dict[str, str], printed: tuple[str, ...], quoted: tuple[str, ...], advised: bool
+) -> None:
     """The PMI of the library, and the program on every node; that launch is measured again.
 
     Another PMI is advised where that would help.
     """
-    play_states(programs, "RUNNING")
-    session = session_of(tmp_path, mpi=mpi)
-    assert isinstance(failed_launch(session, tmp_path, *printed), LaunchLost)
+    slurm.states("RUNNING")
+    session = slurm.session(mpi=mpi)
+    assert isinstance(failed_launch(session, slurm.folder, *printed), LaunchLost)
     with pytest.raises(EngineError) as refused:
         session.ready()
     assert all(words in str(refused.value) for words in quoted), "in the library's own words"
     assert ("set mpi" in str(refused.value)) == advised
 
 
-def test_a_launch_that_slurm_or_its_folder_fails_is_lost(programs: Path, tmp_path: Path) -> None:
-    play_states(programs, "RUNNING")
-    session = session_of(tmp_path, tmp_path / "gone")
+def test_a_launch_that_slurm_or_its_folder_fails_is_lost(slurm: Slurm, tmp_path: Path) -> None:
+    slurm.states("RUNNING")
+    session = slurm.session(tmp_path / "gone")
     with pytest.raises(LaunchLost, match="gone/step-0: "), session.open(world_in(tmp_path)) as opened:
         opened.job.start("srun true", "name", Log())
 
@@ -411,19 +420,19 @@ INSIDE = {"SLURM_JOB_ID": "7", "SLURM_JOB_CPUS_PER_NODE": "4(x2),2"}
 NEEDS = texts.Resources(2, 2, 2, 0)
 
 
-def test_an_allocation_is_used_and_left(programs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_allocation_is_used_and_left(slurm: Slurm, tmp_path: Path) -> None:
     """The script of the job runs in it; nothing is submitted, and nothing of the allocation is cancelled."""
     show = "[ $2 = hostnames ] && echo n0 || echo 'JobId=7 JobState=RUNNING Partition=all NodeList=n[0-1]'"
-    play(programs, "scontrol", f'[ "$1" = show ] || shift; {show}')
-    play(programs, "sbatch", f"touch {tmp_path}/submitted")
-    play(programs, "scancel", f"touch {tmp_path}/cancelled")
-    monkeypatch.setenv("SLURM_JOB_NODELIST", "n[0-1]")
+    slurm.play("scontrol", f'[ "$1" = show ] || shift; {show}')
+    slurm.play("sbatch", f"touch {tmp_path}/submitted")
+    slurm.play("scancel", f"touch {tmp_path}/cancelled")
+    slurm.monkeypatch.setenv("SLURM_JOB_NODELIST", "n[0-1]")
     allocation = allocated(INSIDE)
     assert allocation is not None and (allocation.job, allocation.cpus, allocation.gpus) == ("7", (4, 4, 2), 0)
-    refuse_small(NEEDS, allocation)
+    jobs.refuse_small(NEEDS, allocation)
     folder = tmp_path / "shared/collbench-x"
     job = in_allocation(texts.job_script("name", folder, read(site_file(tmp_path)), NEEDS), folder, allocation.job)
-    wait_for_nodes(job, lambda: None)
+    jobs.wait_for_nodes(job, lambda: None)
     step = job.start("echo on $FIRST_NODE; exit 3\n", "name", Log())
     while step.code is None:
         time.sleep(0.05)
@@ -434,20 +443,18 @@ def test_an_allocation_is_used_and_left(programs: Path, tmp_path: Path, monkeypa
     assert not (tmp_path / "submitted").exists() and not (tmp_path / "cancelled").exists()
 
 
-def test_a_script_that_ends_early_in_an_allocation_ends_the_wait(programs: Path, tmp_path: Path) -> None:
-    play_states(programs, "RUNNING")
+def test_a_script_that_ends_early_in_an_allocation_ends_the_wait(slurm: Slurm, tmp_path: Path) -> None:
+    slurm.states("RUNNING")
     job = in_allocation("echo module: not found; exit 73", tmp_path / "job", "7")
     with pytest.raises(EngineError, match=r"exit code 73.*module: not found"):
-        wait_for_nodes(job, lambda: None)
+        jobs.wait_for_nodes(job, lambda: None)
     job.end()
 
 
-def test_a_script_that_hangs_in_an_allocation_is_ended_with_its_steps(
-    programs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(jobs, "BY_ITSELF", 0.3)
-    play_states(programs, "RUNNING")
-    play(programs, "scancel", f"touch {tmp_path}/cancelled")
+def test_a_script_that_hangs_in_an_allocation_is_ended_with_its_steps(slurm: Slurm, tmp_path: Path) -> None:
+    slurm.set(BY_ITSELF=0.3)
+    slurm.states("RUNNING")
+    slurm.play("scancel", f"touch {tmp_path}/cancelled")
     job = in_allocation("sleep 1000", tmp_path / "job", "7")
     job.end()
     assert job.process is not None and job.process.returncode == -signal.SIGTERM
@@ -465,15 +472,15 @@ def test_a_script_that_hangs_in_an_allocation_is_ended_with_its_steps(
     ],
 )
 def test_an_allocation_that_is_too_small_is_refused_at_once(
-    programs: Path, needs: texts.Resources, changes: dict[str, str], word: str
+    slurm: Slurm, needs: texts.Resources, changes: dict[str, str], word: str
 ) -> None:
-    play_states(programs, "RUNNING TRES=cpu=10,node=3,gres/gpu=3,gres/gpu:a100=3")
+    slurm.states("RUNNING TRES=cpu=10,node=3,gres/gpu=3,gres/gpu:a100=3")
     with pytest.raises(EngineError, match=word):
-        refuse_small(needs, allocated(INSIDE | changes) or pytest.fail("it is there"))
+        jobs.refuse_small(needs, allocated(INSIDE | changes) or pytest.fail("it is there"))
 
 
-def test_what_is_no_allocation_and_what_is_one_no_more(programs: Path) -> None:
-    play_states(programs, "RUNNING", "TIMEOUT")
+def test_what_is_no_allocation_and_what_is_one_no_more(slurm: Slurm) -> None:
+    slurm.states("RUNNING", "TIMEOUT")
     assert allocated({}) is None
     assert allocated(INSIDE | {"SLURM_STEP_ID": "4294967290"}) is not None, "the shell of salloc"
     with pytest.raises(EngineError, match="SLURM_JOB_ID"):
@@ -489,8 +496,8 @@ SET_THERE = {"UCX_NET_DEVICES": "eth0", "OMP_NUM_THREADS": "8"}
 @pytest.fixture
 def answers(programs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A job whose steps answer."""
-    play_states(programs, "RUNNING Partition=all Reason=None NodeList=n[0-1]")
-    play(programs, "srun", "echo slurm 22.05.8")
+    slurm.states("RUNNING Partition=all Reason=None NodeList=n[0-1]")
+    slurm.play("srun", "echo slurm 22.05.8")
 
     def answer(job: Any, step: Any, site: Any, argv: tuple[str, ...], *_: Any) -> tuple[NodeOutput, ...]:
         if argv[-1] == "collbench.launch.node":
