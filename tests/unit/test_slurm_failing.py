@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import signal
 import subprocess
@@ -177,8 +176,7 @@ NOT_BEGUN: list[tuple[tuple[str, ...], str]] = [
 def test_a_job_that_does_not_begin_is_not_waited_for(
     golden: Callable[[str, str], None], slurm: Slurm, tmp_path: Path
 ) -> None:
-    slurm.set(ASK=0.0)
-    slurm.set(GONE=0.2)
+    slurm.set(ASK=0.0, GONE=0.2)
     text = ""
     for states, printed in NOT_BEGUN:
         slurm.states(*states)
@@ -269,8 +267,7 @@ def test_a_second_interrupt_while_the_controller_is_away_says_what_is_left(slurm
 def test_a_job_that_cannot_be_ended_is_named_with_what_is_left(slurm: Slurm, tmp_path: Path) -> None:
     slurm.play("scontrol", AWAY)
     slurm.play("scancel", "exit 1")
-    slurm.set(GONE=0.1)
-    slurm.set(BY_ITSELF=0.1)
+    slurm.set(GONE=0.1, BY_ITSELF=0.1)
     with pytest.raises(EngineError, match=r"job 7 is still PENDING\..* scancel 7") as left:
         SlurmJob("7", tmp_path).end()
     assert str(tmp_path) in str(left.value)
@@ -489,24 +486,14 @@ def test_what_is_no_allocation_and_what_is_one_no_more(slurm: Slurm) -> None:
 
 # What the manifest of a launch on Slurm says of its software, its variables and its allocation ------------------------
 
-#: What `setup` of the site, or the image, has set where the probe runs.
-SET_THERE = {"UCX_NET_DEVICES": "eth0", "OMP_NUM_THREADS": "8"}
 
-
-@pytest.fixture
-def answers(programs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A job whose steps answer."""
-    slurm.states("RUNNING Partition=all Reason=None NodeList=n[0-1]")
-    slurm.play("srun", "echo slurm 22.05.8")
-
-    def answer(job: Any, step: Any, site: Any, argv: tuple[str, ...], *_: Any) -> tuple[NodeOutput, ...]:
-        if argv[-1] == "collbench.launch.node":
-            return (NodeOutput("n0", (msgspec.json.encode(facts.host()).decode(),)),)
-        python = "3.12" if step.cell.isolation is None else "3.11"
-        held = msgspec.structs.replace(contents("openmpi"), python=python, environment=SET_THERE)
-        return (NodeOutput("n0", (msgspec.json.encode(held).decode(),)),)
-
-    monkeypatch.setattr("collbench.launch.engines.slurm.answers_of", answer)
+def answer(job: Any, step: Any, site: Any, argv: tuple[str, ...], *_: Any) -> tuple[NodeOutput, ...]:
+    """Of a node; `setup` of the site, or the image, has set variables where the probe runs."""
+    if argv[-1] == "collbench.launch.node":
+        return (NodeOutput("n0", (msgspec.json.encode(facts.host()).decode(),)),)
+    python, variables = "3.12" if step.cell.isolation is None else "3.11", {"UCX_NET_DEVICES": "eth0"}
+    held = msgspec.structs.replace(contents("openmpi"), python=python, environment=variables | {"OMP_NUM_THREADS": "8"})
+    return (NodeOutput("n0", (msgspec.json.encode(held).decode(),)),)
 
 
 class Session(SlurmSession):
@@ -520,36 +507,28 @@ class Session(SlurmSession):
         """Nothing was submitted."""
 
 
-def prepared(folder: Path, *policies: str, **site: Any) -> campaign.PreparedCampaign:
-    path = site_file(folder, runtime="charliecloud", **site)
+def prepared(folder: Path, *policies: str, **variables: str) -> campaign.PreparedCampaign:
+    path = site_file(folder, runtime="charliecloud", variables=variables)
     plan = msgspec.structs.replace(PLAN, policies=policies, site=path)
     return campaign.prepare(plan, lambda: None, {"slurm": Session(read(path), lambda: None)})
 
 
-@pytest.mark.usefixtures("answers")
-def test_what_runs_on_bare_nodes_is_an_environment(tmp_path: Path) -> None:
-    host, both = (prepared(tmp_path, *policies).stacks for policies in (("host",), ("host", "multi")))
-    assert ([side.python for side in host.environments], host.images, host.differences) == (["3.12"], (), ())
-    assert [[side.python for side in sides] for sides in (both.environments, both.images)] == [["3.12"], ["3.11"]]
-    (difference,) = both.differences
-    assert difference.startswith("openmpi: ") and difference.index("3.12") < difference.index("3.11")
-
-
-@pytest.mark.usefixtures("answers")
-def test_variables_of_the_site_and_of_its_setup_are_recorded(tmp_path: Path) -> None:
+def test_software_variables_and_the_allocation_are_recorded(slurm: Slurm) -> None:
+    """What runs on bare nodes is an environment; variables are those of the site and of its setup."""
+    slurm.states("RUNNING Partition=all Reason=None NodeList=n[0-1]")
+    slurm.play("srun", "echo slurm 22.05.8")
+    slurm.monkeypatch.setattr("collbench.launch.engines.slurm.answers_of", answer)
     variables = {"UCX_TLS": "rc,sm", "OMPI_MCA_coll_tuned_use_dynamic_rules": "1", "HOME": "/x", "UCX_TOKEN": "secret"}
+    both = prepared(slurm.folder, "host", "multi", **variables)
+    stacks, manifest = both.stacks, campaign.campaign_manifest(both, ("collbench",))
+    assert [[side.python for side in sides] for sides in (stacks.environments, stacks.images)] == [["3.12"], ["3.11"]]
+    (difference,) = stacks.differences
+    assert difference.startswith("openmpi: ") and difference.index("3.12") < difference.index("3.11")
     reached = {"OMPI_MCA_coll_tuned_use_dynamic_rules": "1", "UCX_NET_DEVICES": "eth0", "UCX_TLS": "rc,sm"}
-    both = prepared(tmp_path, "host", "multi", variables=variables)
-    assert [side.environment for side in (*both.stacks.environments, *both.stacks.images)] == [reached] * 2
-    assert campaign.campaign_manifest(both, ("collbench",)).environment == reached
-    threads = prepared(tmp_path, "host", variables={"OMP_NUM_THREADS": "2"}).stacks
-    assert threads.environment["OMP_NUM_THREADS"] == "2", "else ranks have one, whatever the setup says"
-
-
-@pytest.mark.usefixtures("answers")
-def test_the_allocation_is_recorded(tmp_path: Path) -> None:
-    manifest = campaign.campaign_manifest(prepared(tmp_path, "host"), ("collbench",))
-    assert manifest.experiment is not None
+    assert [side.environment for side in (*stacks.environments, *stacks.images)] == [reached] * 2
     recorded = Allocation(job="7", partition="all", nodes="n[0-1]", options=("--exclusive",))
-    assert manifest.experiment.allocation == recorded
-    assert json.loads(msgspec.json.encode(manifest))["experiment"]["allocation"]["nodes"] == "n[0-1]"
+    assert manifest.environment == reached
+    assert manifest.experiment is not None and manifest.experiment.allocation == recorded
+    host = prepared(slurm.folder, "host", OMP_NUM_THREADS="2").stacks
+    assert ([side.python for side in host.environments], host.images, host.differences) == (["3.12"], (), ())
+    assert host.environment["OMP_NUM_THREADS"] == "2", "else ranks have one, whatever the setup says"
