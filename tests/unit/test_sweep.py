@@ -20,19 +20,7 @@ from collbench.launch.engines.docker import containers as sweep_module
 from collbench.launch.engines.docker.client import Docker
 from collbench.launch.engines.docker.containers import sweep
 from collbench.launch.engines.docker.spec import DRIVER_LABEL, RUN_LABEL
-from collbench.launch.folders import (
-    YOUNG,
-    driver_identity,
-    is_dead,
-    namespace,
-    remove_folder,
-    remove_left,
-    sign,
-    signature_of,
-    signed,
-    sweep_folders,
-    user_inside,
-)
+from collbench.launch.folders import YOUNG, driver_identity, is_dead, namespace, remove_folder, remove_left, sign
 from collbench.machine.facts import machine_id
 
 NOW = time.time()
@@ -142,13 +130,13 @@ def test_a_driver_of_another_pid_namespace_that_holds_its_lock_is_alive(tmp_path
     with subprocess.Popen([sys.executable, "-c", HOLDS, str(folder)], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                           text=True) as process:  # fmt: skip
         assert process.stdout is not None and process.stdout.readline() == "signed\n"
-        driver, locked = signature_of(folder)
+        driver, locked = folders.signature_of(folder)
         assert (driver.split("/")[1], locked) == ("1", True)
         engine = Engine([container("c0", driver, state)], [network("net", driver)])
         assert sweep(engine) == ([], ["c0", "net"])
         assert folder.is_dir()
         process.kill()
-    assert signature_of(folder) == (driver, False)
+    assert folders.signature_of(folder) == (driver, False)
     assert sweep(engine) == (["c0", "net", str(folder)], [])
     assert not folder.exists()
 
@@ -191,7 +179,7 @@ def test_what_ranks_of_killed_drivers_left_in_the_hosts_shared_memory_is_swept(m
     assert removed == []
     theirs = [container(f"c{number}", here, "exited", NOW - 100 * number, "host") for number in (3, 4)]
     assert sweep(Engine([*others, *theirs], [])) == (["c0", "c1", "c3", "c4", "sm_segment.vm.0.1.0"], [])
-    assert removed == [(user_inside()[0], int(NOW - 400))]
+    assert removed == [(folders.user_inside()[0], int(NOW - 400))]
 
 
 def test_a_signpost_leads_to_folders_of_dead_drivers_elsewhere(tmp_path: Path) -> None:
@@ -202,17 +190,17 @@ def test_a_signpost_leads_to_folders_of_dead_drivers_elsewhere(tmp_path: Path) -
         (folder / "driver").write_text(driver)
     for odd in ("relative", "", "/no/such/folder", "\0"):
         (post / "elsewhere").write_text(odd)
-        assert dead not in [folder for folder, *_ in signed()]
+        assert dead not in [folder for folder, *_ in folders.signed()]
     (post / "elsewhere").write_text(str(elsewhere))
-    assert set(sweep_folders(set())) == {str(dead), str(post)}
+    assert set(folders.sweep_folders(set())) == {str(dead), str(post)}
     assert list(elsewhere.iterdir()) == [alive]
 
 
 def test_the_lock_is_held_until_the_file_is_closed(tmp_path: Path) -> None:
     with sign(tmp_path):
-        assert signature_of(tmp_path) == (ALIVE, True)
+        assert folders.signature_of(tmp_path) == (ALIVE, True)
         assert [path.name for path in tmp_path.iterdir()] == ["driver"]
-    assert signature_of(tmp_path) == (ALIVE, False)
+    assert folders.signature_of(tmp_path) == (ALIVE, False)
 
 
 def test_folders_of_dead_drivers_are_removed_and_no_others(tmp_path: Path) -> None:
@@ -227,7 +215,7 @@ def test_folders_of_dead_drivers_are_removed_and_no_others(tmp_path: Path) -> No
         if name.startswith("old"):
             os.utime(folder, (OLD, OLD))
     (tmp_path / "collbench-link").symlink_to(tmp_path / "collbench-dead")
-    assert sweep_folders({busy}) == [str(tmp_path / f"collbench-{name}") for name in ("dead", "old")]
+    assert folders.sweep_folders({busy}) == [str(tmp_path / f"collbench-{name}") for name in ("dead", "old")]
     left = [f"collbench-{name}" for name in ("alive", "busy", "link", "old-busy", "unsigned", "young")]
     assert sorted(path.name for path in tmp_path.iterdir()) == left
 
