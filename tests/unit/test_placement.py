@@ -423,9 +423,7 @@ def cores_in(run: Path) -> set[str]:
 
 
 @pytest.mark.usefixtures("temporary")
-def test_ranks_take_the_cores_of_the_file_that_they_are_given_and_of_no_other(
-    collbench: Collbench, tmp_path: Path
-) -> None:
+def test_ranks_take_the_cores_of_the_file_that_they_are_given(collbench: Collbench, tmp_path: Path) -> None:
     core = str(max(os.sched_getaffinity(0)))
     run = written(tmp_path, (Place(container=container(), cores=core),) * 2)
     done = collbench(*run, "--placement", tmp_path / "placement.json", "--out", tmp_path / "bound")

@@ -97,9 +97,7 @@ def world_in(folder: Path) -> Any:
         (["module() { true; false; }", "module load x"], "module load x"),
     ],
 )
-def test_a_line_of_setup_that_fails_ends_the_job(
-    slurm: Slurm, tmp_path: Path, setup: list[str], line: str | None
-) -> None:
+def test_a_failing_line_of_setup_ends_the_job(slurm: Slurm, tmp_path: Path, setup: list[str], line: str | None) -> None:
     """With the line. Inside of functions and of files that are sourced, only the exit code of the whole counts."""
     slurm.play("scontrol", "echo n0")
     (tmp_path / "profile.sh").write_text("false\ntrue\n")
@@ -173,9 +171,7 @@ NOT_BEGUN: list[tuple[tuple[str, ...], str]] = [
 ]  # fmt: skip
 
 
-def test_a_job_that_does_not_begin_is_not_waited_for(
-    golden: Callable[[str, str], None], slurm: Slurm, tmp_path: Path
-) -> None:
+def test_jobs_that_do_not_begin(golden: Callable[[str, str], None], slurm: Slurm, tmp_path: Path) -> None:
     slurm.set(ASK=0.0, GONE=0.2)
     text = ""
     for states, printed in NOT_BEGUN:
@@ -190,28 +186,24 @@ def test_a_job_that_does_not_begin_is_not_waited_for(
 
 
 @pytest.mark.parametrize("reason", ["Resources", "Priority", "AssocMaxJobsLimit", "ReqNodeNotAvail", "QOSGrpNodeLimit"])
-def test_what_slurm_says_of_a_job_that_waits_is_printed_and_again_after_minutes(
-    slurm: Slurm, tmp_path: Path, capsys: pytest.CaptureFixture[str], reason: str
-) -> None:
+def test_a_job_that_waits_is_shown_again(slurm: Slurm, capsys: pytest.CaptureFixture[str], reason: str) -> None:
     slurm.states(f"PENDING Reason={reason}")
     slurm.set(REMIND=0.25)
     passes = iter(range(5))
 
     def check() -> None:
         if next(passes, None) is None:
-            (tmp_path / "nodes").touch()
+            (slurm.folder / "nodes").touch()
 
-    jobs.wait_for_nodes(SlurmJob("7", tmp_path), check)
+    jobs.wait_for_nodes(SlurmJob("7", slurm.folder), check)
     first, *others = capsys.readouterr().err.splitlines()
     assert first == f"# Slurm job 7: PENDING ({reason})"
     assert set(others) == {f"{first}, after 0 min"}
 
 
-def test_a_controller_that_is_away_for_a_moment_spoils_nothing(
-    slurm: Slurm, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_controller_that_is_away_spoils_nothing(slurm: Slurm, capsys: pytest.CaptureFixture[str]) -> None:
     """It is named once, and so is its return."""
-    job = SlurmJob("7", tmp_path)
+    job = SlurmJob("7", slurm.folder)
     for away in (False, True, False, True):
         slurm.states("RUNNING")
         if away:
@@ -227,9 +219,7 @@ def test_a_controller_that_is_away_for_a_moment_spoils_nothing(
 
 @pytest.mark.parametrize("states", ["JobState=RUNNING", "JobState=NODE_FAIL\nJobId=7 JobState=RUNNING"])
 @pytest.mark.parametrize("interrupted", [False, True])
-def test_a_job_that_does_not_end_by_itself_is_cancelled(
-    slurm: Slurm, tmp_path: Path, states: str, interrupted: bool
-) -> None:
+def test_a_job_that_goes_on_is_cancelled(slurm: Slurm, tmp_path: Path, states: str, interrupted: bool) -> None:
     """So is what is left of one that has lost a component; at a second Ctrl-C at once."""
     slurm.set(BY_ITSELF=0.3)
     cancelled, folder = tmp_path / "cancelled", tmp_path / "job"
@@ -351,13 +341,11 @@ NOT_STARTED = {
     ("printed", "states"),
     [(TOO_LATE, ("RUNNING", "RUNNING", "COMPLETING", "TIMEOUT")), ("killed", ("COMPLETING", "TIMEOUT"))],
 )
-def test_a_launch_that_its_job_takes_along_is_lost(
-    slurm: Slurm, tmp_path: Path, printed: str, states: tuple[str, ...]
-) -> None:
+def test_a_launch_that_its_job_takes_along_is_lost(slurm: Slurm, printed: str, states: tuple[str, ...]) -> None:
     """A job is RUNNING for some time beyond its limit, then COMPLETING, and then says how it ended."""
     slurm.states(*(f"{state} Reason=TimeLimit" for state in states))
     session = slurm.session()
-    lost = failed_launch(session, tmp_path, printed)
+    lost = failed_launch(session, slurm.folder, printed)
     assert isinstance(lost, LaunchLost) and str(lost).endswith("job 7 ended: TIMEOUT (TimeLimit)")
     assert lost.log == (printed,)
     with pytest.raises(EngineError, match=r"job 7 .*: TIMEOUT .*time in the site file \(2:00:00\)"):
@@ -367,9 +355,7 @@ def test_a_launch_that_its_job_takes_along_is_lost(
 @pytest.mark.parametrize(
     ("printed", "met"), [(("killed",), False), ((next(iter(WRONG_PMI)),), True), (next(iter(NOT_STARTED)), True)]
 )
-def test_a_launch_that_ends_beside_its_job_or_after_its_ranks_met_is_a_failed_launch(
-    slurm: Slurm, tmp_path: Path, printed: tuple[str, ...], met: bool
-) -> None:
+def test_a_launch_that_fails_by_itself(slurm: Slurm, tmp_path: Path, printed: tuple[str, ...], met: bool) -> None:
     slurm.states("RUNNING")
     if met:
         (tmp_path / "manifest.json").touch()
@@ -468,7 +454,7 @@ def test_a_script_that_hangs_in_an_allocation_is_ended_with_its_steps(slurm: Slu
         (NEEDS, {"SLURM_STEP_ID": "0"}, "srun"),
     ],
 )
-def test_an_allocation_that_is_too_small_is_refused_at_once(
+def test_a_small_allocation_is_refused(
     slurm: Slurm, needs: texts.Resources, changes: dict[str, str], word: str
 ) -> None:
     slurm.states("RUNNING TRES=cpu=10,node=3,gres/gpu=3,gres/gpu:a100=3")

@@ -356,9 +356,7 @@ def test_the_cuda_of_cupy(monkeypatch: pytest.MonkeyPatch, names: tuple[str, ...
         ({"sources": ""}, ("unknown", sources()[:12])), ({"sources": "0" * 64}, ("0" * 12, sources()[:12])),
     ],
 )  # fmt: skip
-def test_another_collbench_is_told_by_its_version_schema_or_code(
-    fields: dict[str, Any], words: tuple[str, str]
-) -> None:
+def test_another_collbench_is_told(fields: dict[str, Any], words: tuple[str, str]) -> None:
     here = environment_contents()
     assert here.another is None
     another = str(msgspec.structs.replace(here, **fields).another)
