@@ -292,16 +292,13 @@ def test_states_of_a_job(programs: Path, components: tuple[str, ...], text: str,
     assert (state.text, state.alive, state.there) == (text, alive, there)
 
 
-def test_nodes_and_partitions_of_all_components(programs: Path) -> None:
+def test_what_is_known_of_a_job(programs: Path) -> None:
+    """Nodes and partitions are those of all components; a job that Slurm has forgotten has ended."""
     line = "echo 'JobState=RUNNING Partition={} NodeList={}'\n"
     play(programs, "scontrol", line.format("cpu", "n0") + line.format("gpu", "n[1-2]") + line.format("cpu", ""))
-    state = jobs.state_of("7")
-    assert (state.partition, state.nodes) == ("cpu,gpu", "n0,n[1-2]")
-
-
-def test_a_job_that_slurm_has_forgotten_has_ended(programs: Path) -> None:
+    assert (jobs.state_of("7").partition, jobs.state_of("7").nodes) == ("cpu,gpu", "n0,n[1-2]")
     play(programs, "scontrol", "echo 'slurm_load_jobs error: Invalid job id specified' >&2; exit 1")
-    assert not jobs.state_of("1").alive
+    assert not jobs.state_of("7").alive
 
 
 def test_output_of_a_step_is_followed_to_its_end(programs: Path, tmp_path: Path) -> None:

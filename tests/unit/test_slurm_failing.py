@@ -161,9 +161,10 @@ def test_of_what_srun_says_the_cause_is_quoted(lines: list[str], cause: str) -> 
 
 #: States of jobs that do not begin, and what they have printed.
 NOT_BEGUN: list[tuple[tuple[str, ...], str]] = [
-    (("PENDING Reason=PartitionNodeLimit",), ""), (("PENDING Reason=PartitionTimeLimit",), ""),
-    (("PENDING Reason=JobHeldUser",), ""), (("PENDING Reason=JobHeldAdmin",), ""),
-    (("PENDING Reason=AssocMaxNodePerJobLimit",), ""), (("PENDING Reason=QOSMaxWallDurationPerJobLimit",), ""),
+    *(((f"PENDING Reason={reason}",), "") for reason in (
+        "PartitionNodeLimit", "PartitionTimeLimit", "JobHeldUser", "JobHeldAdmin", "AssocMaxNodePerJobLimit",
+        "QOSMaxWallDurationPerJobLimit",
+    )),
     (("PENDING Reason=PartitionConfig", "PENDING Reason=PartitionTimeLimit"), ""),  # the first reason is provisional
     (("FAILED Reason=JobLaunchFailure",), ""), (("FAILED Reason=NonZeroExitCode",), ""),
     (("FAILED Reason=NonZeroExitCode",), "module: command not found\n"), (("CANCELLED Reason=None",), ""),

@@ -182,13 +182,6 @@ def test_servers_have_the_first_of_several_hosts(tmp_path: Path) -> None:
     assert [shape.boxes for shape in kinds["single"]] == ["rank", "rank"]
 
 
-def test_a_server_has_as_many_cores_as_a_worker_and_no_gpu(tmp_path: Path) -> None:
-    done = expanded(tmp_path, WITH_GPUS, hosts=(3,))
-    (placement,) = done.placements.values()
-    assert [len(slot.cores) for slot in placement.slots] == [4] * 5
-    assert [slot.gpu is None for slot in placement.slots] == [True, False, False, False, False]
-
-
 def test_on_one_host_servers_are_ordinary_ranks(tmp_path: Path) -> None:
     text = script(tmp_path, hosts=(1,), servers=(0, 1, 2))
     assert "hetjob" not in text and "--het-group" not in text and "WORKER_NODE" not in text

@@ -222,18 +222,17 @@ UNUSABLE: list[tuple[Look, dict[str, Any]]] = [
 
 
 def test_what_a_plan_cannot_use_is_refused(golden: Golden) -> None:
+    """One that may skip needs one of its backends."""
+    for backend in ("mpi", "nccl"):
+        refuse_missing(
+            msgspec.structs.replace(PLAN, backends=("mpi", "nccl"), unusable="skip"), "mpich", lacking(backend)
+        )
     attempts: list[Callable[[], object]] = [
         *(lambda look=look, changes=changes: refuse_missing(msgspec.structs.replace(PLAN, **changes), "mpich", look)
           for look, changes in UNUSABLE),
         lambda: stack_of(PLAN, "mpich", Look(held(""), "r", "image mpich")),
     ]  # fmt: skip
     golden("stacks-refused.txt", refusals(attempts))
-
-
-def test_a_plan_that_may_skip_needs_one_of_its_backends() -> None:
-    plan = msgspec.structs.replace(PLAN, backends=("mpi", "nccl"), unusable="skip")
-    refuse_missing(plan, "mpich", lacking("nccl"))
-    refuse_missing(plan, "mpich", lacking("mpi"))
 
 
 # What an environment says it holds, asked from inside -----------------------------------------------------------------

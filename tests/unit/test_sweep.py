@@ -20,7 +20,7 @@ from collbench.launch.engines.docker import containers as sweep_module
 from collbench.launch.engines.docker.client import Docker
 from collbench.launch.engines.docker.containers import sweep
 from collbench.launch.engines.docker.spec import DRIVER_LABEL, RUN_LABEL
-from collbench.launch.folders import YOUNG, driver_identity, is_dead, namespace, remove_folder, remove_left, sign
+from collbench.launch.folders import YOUNG, driver_identity, is_dead, namespace, remove_folder, remove_left
 from collbench.machine.facts import machine_id
 
 NOW = time.time()
@@ -194,13 +194,6 @@ def test_a_signpost_leads_to_folders_of_dead_drivers_elsewhere(tmp_path: Path) -
     (post / "elsewhere").write_text(str(elsewhere))
     assert set(folders.sweep_folders(set())) == {str(dead), str(post)}
     assert list(elsewhere.iterdir()) == [alive]
-
-
-def test_the_lock_is_held_until_the_file_is_closed(tmp_path: Path) -> None:
-    with sign(tmp_path):
-        assert folders.signature_of(tmp_path) == (ALIVE, True)
-        assert [path.name for path in tmp_path.iterdir()] == ["driver"]
-    assert folders.signature_of(tmp_path) == (ALIVE, False)
 
 
 def test_folders_of_dead_drivers_are_removed_and_no_others(tmp_path: Path) -> None:
