@@ -320,22 +320,16 @@ def failed_launch(session: SlurmSession, out: Path, *printed: str) -> LaunchFail
 #: What srun prints where the time of a job is over, though Slurm has not ended it yet.
 TOO_LATE = "srun: error: Unable to create step for job 7: Job/step already completing or completed"
 
-#: What is printed where srun and a library do not have the same PMI, and in the message on it.
-WRONG_PMI = {
-    "srun: error: Invalid MPI type 'nonsense', --mpi=list for acceptable types":
-        "error: Invalid MPI type 'nonsense', --mpi=list for acceptable types",
-    "collbench: backend mpi: srun started 2 processes, but MPI_COMM_WORLD of Open MPI 5.0.11 has 1.":
-        "backend mpi: srun started 2 processes, but MPI_COMM_WORLD of Open MPI 5.0.11 has 1",
-    "PMIx: unsupported PMI version PMIx": "PMIx: unsupported PMI version PMIx",
-}  # fmt: skip
+#: What is printed where srun and a library do not have the same PMI; the words after the program are quoted.
+WRONG_PMI = (
+    ("srun: ", "error: Invalid MPI type 'nonsense', --mpi=list for acceptable types"),
+    ("collbench: ", "backend mpi: srun started 2 processes, but MPI_COMM_WORLD of Open MPI 5.0.11 has 1"),
+    ("", "PMIx: unsupported PMI version PMIx"),
+)
 
-#: What srun and the shell of a task print where a program is not there, or may not be executed, on one node.
-NOT_STARTED = {
-    ("task: 1: exec: /opt/env/bin/python: not found", "srun: error: c02: task 1: Exited with exit code 127"):
-        ("c02: task 1: Exited with exit code 127", "/opt/env/bin/python: not found"),
-    ("task: line 1: /opt/env/bin/python: Permission denied", "srun: error: c02: task 1: Exited with exit code 126"):
-        ("c02: task 1: Exited with exit code 126", "/opt/env/bin/python: Permission denied"),
-}  # fmt: skip
+#: What the shell of a task prints where a program is not there, or may not be executed, and with which exit code.
+NOT_STARTED = (("task: 1: exec: ", "/opt/env/bin/python: not found", 127),
+               ("task: line 1: ", "/opt/env/bin/python: Permission denied", 126))  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -354,7 +348,12 @@ def test_a_launch_that_its_job_takes_along_is_lost(slurm: Slurm, printed: str, s
 
 
 @pytest.mark.parametrize(
-    ("printed", "met"), [(("killed",), False), ((next(iter(WRONG_PMI)),), True), (next(iter(NOT_STARTED)), True)]
+    ("printed", "met"),
+    [
+        (("killed",), False),
+        (("".join(WRONG_PMI[0]),), True),
+        (("task: 1: exec: python: not found", "srun: error: c02: task 1: Exited with exit code 127"), True),
+    ],
 )
 def test_a_launch_that_fails_by_itself(slurm: Slurm, tmp_path: Path, printed: tuple[str, ...], met: bool) -> None:
     slurm.states("RUNNING")
@@ -369,10 +368,11 @@ def test_a_launch_that_fails_by_itself(slurm: Slurm, tmp_path: Path, printed: tu
 @pytest.mark.parametrize(
     ("mpi", "printed", "quoted", "advised"),
     [
-        *(({"openmpi": "pmi2"}, (line,), (quoted,), True) for line, quoted in WRONG_PMI.items()),
-        *(({"openmpi": "pmix_v4"}, (line,), (quoted,), "MPI type" in line) for line, quoted in WRONG_PMI.items()),
-        *(({}, (STEP_SIGNAL, *lines, "srun: error: c01: task 0: Terminated"), quoted, False)
-          for lines, quoted in NOT_STARTED.items()),
+        *(({"openmpi": "pmi2"}, (program + why,), (why,), True) for program, why in WRONG_PMI),
+        *(({"openmpi": "pmix_v4"}, (program + why,), (why,), "MPI type" in why) for program, why in WRONG_PMI),
+        *(({}, (STEP_SIGNAL, shell + why, f"srun: error: c02: task 1: Exited with exit code {code}",
+                "srun: error: c01: task 0: Terminated"), (why, f"c02: task 1: Exited with exit code {code}"), False)
+          for shell, why, code in NOT_STARTED),
     ],
 )  # fmt: skip
 def test_what_no_launch_can_do_without_ends_the_experiment_with_its_first(
