@@ -13,6 +13,7 @@ import tarfile
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -255,11 +256,14 @@ NOT_IN_PODS: list[tuple[Object, Object]] = [
 
 def test_what_is_refused(golden: Golden, tmp_path: Path) -> None:
     """What no site file may say, and what pods cannot do of a plan."""
+
+    def read_with(lines: str = "", /, **changes: Any) -> object:
+        return read(site_file(tmp_path, lines, **changes))
+
     attempts: list[Callable[[], object]] = [
-        *(lambda line=line: read(site_file(tmp_path, line)) for line in NO_FRAGMENTS),
-        *(lambda site=site: read(site_file(tmp_path, **site)) for site in NO_VALUES),
-        *(lambda plan=plan, site=site: printed(tmp_path, plan, **site) for plan, site in NOT_IN_PODS),
-    ]
+        *(partial(read_with, line) for line in NO_FRAGMENTS), *(partial(read_with, **site) for site in NO_VALUES),
+        *(partial(printed, tmp_path, plan, **site) for plan, site in NOT_IN_PODS),
+    ]  # fmt: skip
     golden("k8s-refusals.txt", refusals(attempts, tmp_path))
 
 

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -228,11 +229,11 @@ def test_what_is_refused(tmp_path: Path, golden: Callable[[str, str], None]) -> 
         return side_of("--other", [f"{kind}={tmp_path}/libx.so.1"], WITH_LIBRARY)
 
     attempts: list[Callable[[], object]] = [
-        *(lambda keys=keys: check_launch_plan(msgspec.structs.replace(WITH_LIBRARY, **keys)) for keys in NO_OVERRIDES),
-        lambda: expanded(plan_with(tmp_path / "libnone.so")),
-        *(lambda keys=keys: expanded(msgspec.structs.replace(on_slurm, **keys)) for keys in NOT_ON_CLUSTERS),
-        *(lambda content=content: side_with("lib", content) for content in NO_LIBRARIES),
-        lambda: side_with("preload", b"hello"),
+        *(partial(check_launch_plan, msgspec.structs.replace(WITH_LIBRARY, **keys)) for keys in NO_OVERRIDES),
+        *(partial(expanded, msgspec.structs.replace(on_slurm, **keys)) for keys in NOT_ON_CLUSTERS),
+        partial(expanded, plan_with(tmp_path / "libnone.so")),
+        *(partial(side_with, "lib", content) for content in NO_LIBRARIES),
+        partial(side_with, "preload", b"hello"),
     ]
     golden("overrides-refused.txt", refusals(attempts, tmp_path))
 

@@ -9,6 +9,7 @@ import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from subprocess import CompletedProcess
 from typing import Any
@@ -217,13 +218,17 @@ UNMEASURABLE: list[dict[str, Any]] = [
 
 
 def test_what_is_refused_before_anything_starts(golden: Golden) -> None:
+
+    def cases_of(plan: Plan) -> object:
+        return expand(plan, lambda engine: machine(1, 4)).cases
+
     large = plan(collectives=("ps_gather",), sizes=("1G",), workers=(4,))
     cases = {world: cases_in(large, world) for world in cells_of(large)}
     refuse_too_large(large, cases, free=9 << 30)
     attempts: list[Callable[[], object]] = [
-        *(lambda asked=asked: place(*asked) for asked in TOO_MUCH),
-        lambda: refuse_too_large(large, cases, free=8 << 30),
-        *(lambda more=more: expand(plan(**more), lambda engine: machine(1, 4)).cases for more in UNMEASURABLE),
+        *(partial(place, *world) for world in TOO_MUCH),
+        partial(refuse_too_large, large, cases, free=8 << 30),
+        *(partial(cases_of, plan(**changes)) for changes in UNMEASURABLE),
     ]
     golden("placements-refused.txt", refusals(attempts))
 

@@ -7,6 +7,7 @@ import shlex
 import stat
 import subprocess
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -107,15 +108,16 @@ NOT_ON_SLURM: list[tuple[dict[str, Any], dict[str, Any]]] = [
 def test_what_is_refused(golden: Golden, tmp_path: Path) -> None:
     """What no site file may say, and what a site cannot do of a plan."""
 
-    def read_text(text: str) -> object:
-        (tmp_path / "site.toml").write_text(text)
-        return read(str(tmp_path / "site.toml"))
+    def read_with(text: str | None = None, **changes: Any) -> object:
+        path = site_file(tmp_path, **changes)
+        if text is not None:
+            Path(path).write_text(text)
+        return read(path)
 
     attempts: list[Callable[[], object]] = [
-        lambda: read(""), lambda: read(str(tmp_path / "none.toml")),
-        *(lambda text=text: read_text(text) for text in NO_TABLES),
-        *(lambda site=site: read(site_file(tmp_path, **site)) for site in NO_SITES),
-        *(lambda plan=plan, site=site: script(tmp_path, plan, **site) for plan, site in NOT_ON_SLURM),
+        *(partial(read, name) for name in ("", f"{tmp_path}/none.toml")),
+        *(partial(read_with, text) for text in NO_TABLES), *(partial(read_with, **site) for site in NO_SITES),
+        *(partial(script, tmp_path, plan, **site) for plan, site in NOT_ON_SLURM),
     ]  # fmt: skip
     golden("slurm-refusals.txt", refusals(attempts, tmp_path))
 

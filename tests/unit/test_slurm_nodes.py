@@ -6,6 +6,7 @@ import os
 import subprocess
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -205,7 +206,7 @@ NOT_ON_SLURM: list[dict[str, Any]] = [
 
 
 def test_what_cannot_be_expressed(golden: Golden, tmp_path: Path) -> None:
-    attempts = [lambda changes=changes: script(tmp_path, **changes) for changes in NOT_ON_SLURM]
+    attempts = [partial(script, tmp_path, **changes) for changes in NOT_ON_SLURM]
     golden("slurm-servers-refused.txt", refusals(attempts, tmp_path))
 
 

@@ -10,6 +10,7 @@ import sys
 import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -228,10 +229,9 @@ def test_what_a_plan_cannot_use_is_refused(golden: Golden) -> None:
             msgspec.structs.replace(PLAN, backends=("mpi", "nccl"), unusable="skip"), "mpich", lacking(backend)
         )
     attempts: list[Callable[[], object]] = [
-        *(lambda look=look, changes=changes: refuse_missing(msgspec.structs.replace(PLAN, **changes), "mpich", look)
-          for look, changes in UNUSABLE),
-        lambda: stack_of(PLAN, "mpich", Look(held(""), "r", "image mpich")),
-    ]  # fmt: skip
+        *(partial(refuse_missing, msgspec.structs.replace(PLAN, **keys), "mpich", look) for look, keys in UNUSABLE),
+        partial(stack_of, PLAN, "mpich", Look(held(""), "r", "image mpich")),
+    ]
     golden("stacks-refused.txt", refusals(attempts))
 
 
