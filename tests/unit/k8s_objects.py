@@ -12,7 +12,7 @@ VERSION = "1.34"
 
 def _table(required: tuple[str, ...] = (), **properties: Any) -> dict[str, Any]:
     """The schema of an object that has no other fields."""
-    return {"type": "object", "additionalProperties": False, "required": required, "properties": properties}
+    return {"type": "object", "additionalProperties": False, "required": list(required), "properties": properties}
 
 
 _NUMBER, _POSITIVE = ({"type": "integer", "minimum": least} for least in (0, 1))

@@ -296,7 +296,7 @@ def state(**how: Any) -> Object:
     return {"containerStatuses": [{"state": how}]}
 
 
-UNSCHEDULABLE = {"phase": "Pending", "conditions": [
+UNSCHEDULABLE: Object = {"phase": "Pending", "conditions": [
     {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/3 nodes: cpu"}]}  # fmt: skip
 NO_IMAGE = state(waiting={"reason": "ImagePullBackOff", "message": "no such image"})
 

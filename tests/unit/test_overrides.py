@@ -238,28 +238,31 @@ def test_what_is_refused(tmp_path: Path, golden: Callable[[str, str], None]) -> 
     golden("overrides-refused.txt", refusals(attempts, tmp_path))
 
 
-def needing(path: Path, monkeypatch: pytest.MonkeyPatch, *names: str) -> None:
-    """The library, of which ldd says that it misses these."""
-    path.write_bytes(LIBRARY)
-    lines = "".join(f"\t{name} => not found\n" for name in names) + "\tlibc.so.6 => /lib/libc.so.6 (0x7f)\n"
-    done = subprocess.CompletedProcess((), 0, lines, "")
-    monkeypatch.setattr("subprocess.run", lambda *_, **__: done)
-
-
-def test_a_library_that_needs_what_is_not_found_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = tmp_path / "libx.so.1"
-    needing(path, monkeypatch, "libdep.so.3", "libgone.so")
-    with pytest.raises(RequestError, match=r"libx.so.1: .*libdep.so.3, libgone.so,"):
-        side_of("--other", [f"preload={path}"], WITH_LIBRARY)
-    inside = msgspec.structs.replace(WITH_LIBRARY, policies=("single",))
-    assert str(path) in side_of("--other", [f"preload={path}"], inside).preload  # its container may have them
-
-
-def test_a_library_may_need_another_that_is_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path, beside = tmp_path / "libx.so.1", tmp_path / "libdep.so.3.1"
-    needing(path, monkeypatch, "libdep.so.3")
-    beside.write_bytes(LIBRARY)
-    assert len(side_of("--other", [f"lib={path}", f"lib={beside}"], WITH_LIBRARY).libraries) == 2
+@pytest.mark.parametrize(
+    ("missing", "beside", "policy", "refused"),
+    [
+        (("libdep.so.3", "libgone.so"), (), "host", True),
+        (("libdep.so.3", "libgone.so"), (), "single", False),  # its container may have them
+        (("libdep.so.3",), ("libdep.so.3.1",), "host", False),
+    ],
+)
+def test_a_library_that_needs_what_is_not_there_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, missing: tuple[str, ...], beside: tuple[str, ...], policy: str,
+    refused: bool,
+) -> None:  # fmt: skip
+    for name in ("libx.so.1", *beside):
+        (tmp_path / name).write_bytes(LIBRARY)
+    lines = "".join(f"\t{name} => not found\n" for name in missing) + "\tlibc.so.6 => /lib/libc.so.6 (0x7f)\n"
+    ldd = subprocess.CompletedProcess((), 0, lines, "")
+    monkeypatch.setattr("subprocess.run", lambda *_, **__: ldd)
+    texts = (f"preload={tmp_path}/libx.so.1", *(f"lib={tmp_path}/{name}" for name in beside))
+    plan = msgspec.structs.replace(WITH_LIBRARY, policies=(policy,))
+    if refused:
+        with pytest.raises(RequestError, match=rf"libx.so.1: .*{', '.join(missing)},"):
+            side_of("--other", texts, plan)
+    else:
+        side = side_of("--other", texts, plan)
+        assert (len(side.preload), len(side.libraries)) == (1, len(beside))
 
 
 def test_without_ldd_nothing_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -164,7 +164,7 @@ def test_every_cell_runs_the_stack_of_its_engine_and_image(fake: Says, host: Say
     stacks = looked(fake, host)
     inside = stacks.of(LaunchCell("mpich", "single", "strict", 2, engine="fake"))
     assert (inside.launcher.vendor, inside.reference, inside.nccl) == ("mpich", "ref:mpich", False)
-    assert (inside.refused, inside.grants) == ({"kcmp"}, {"memlock"})
+    assert (inside.refused, inside.grants) == (frozenset({"kcmp"}), frozenset({"memlock"}))
     outside = stacks.of(LaunchCell("openmpi", "host", None, 2, engine="host"))
     assert (outside.launcher.vendor, outside.reference, outside.refused) == ("openmpi", "/venv/openmpi", frozenset())
 
@@ -305,20 +305,20 @@ def test_where_there_is_nothing() -> None:
 
 
 #: What is asked for, where there are an MPI and torch, and what is found.
-BOTH_THERE: list[tuple[dict[str, bool], str, str, Library, Build | None]] = [
-    ({}, "openmpi", "12", Library(name="Open MPI", version="5.0.11", path="/no/libmpi.so"), None),
-    ({"build": True}, "openmpi", "12", Library(name="Open MPI", version="5.0.11", path="/no/libmpi.so"),
+BOTH_THERE: list[tuple[str, str, str, Library, Build | None]] = [
+    ("", "openmpi", "12", Library(name="Open MPI", version="5.0.11", path="/no/libmpi.so"), None),
+    ("build", "openmpi", "12", Library(name="Open MPI", version="5.0.11", path="/no/libmpi.so"),
      Build(configure="--prefix of Open MPI v5", cuda_built=True, cuda_claimed=False)),
-    ({"torch": True}, "torch", "13.0", TORCH, None), ({"torch": True, "build": True}, "torch", "13.0", TORCH, None),
+    ("torch", "torch", "13.0", TORCH, None), ("torch build", "torch", "13.0", TORCH, None),
 ]  # fmt: skip
 
 
 @pytest.mark.usefixtures("with_mpi", "with_torch")
 @pytest.mark.parametrize(("asked_for", "vendor", "cuda", "library", "build"), BOTH_THERE)
 def test_torch_counts_where_it_is_asked_for(
-    asked_for: dict[str, bool], vendor: str, cuda: str, library: Library, build: Build | None
+    asked_for: str, vendor: str, cuda: str, library: Library, build: Build | None
 ) -> None:
-    there = environment_contents(**asked_for)
+    there = environment_contents(build="build" in asked_for, torch="torch" in asked_for)
     assert (there.vendor, there.cuda, there.libraries, there.build) == (vendor, cuda, (library,), build)
 
 
@@ -375,7 +375,7 @@ def test_it_answers_as_json_in_one_line(
     """As the program that it is: what it takes from elsewhere is made up there too."""
     for name in ("load_mpi", "vendor", "version_line", "library_path"):
         monkeypatch.setattr(loading, name, getattr(probe, name))
-    monkeypatch.setattr(shared_library, "load", probe.load)
+    monkeypatch.setattr(shared_library, "load", vars(probe)["load"])
     monkeypatch.setattr(sys, "argv", ["probe", *flags])
     runpy.run_module("collbench.launch.probe", run_name="__main__")
     (line,) = capsys.readouterr().out.splitlines()
