@@ -132,6 +132,7 @@ def test_a_driver_of_another_pid_namespace_that_holds_its_lock_is_alive(tmp_path
         assert process.stdout is not None and process.stdout.readline() == "signed\n"
         driver, locked = folders.signature_of(folder)
         assert (driver.split("/")[1], locked) == ("1", True)
+        assert [path.name for path in folder.iterdir()] == ["driver"]
         engine = Engine([container("c0", driver, state)], [network("net", driver)])
         assert sweep(engine) == ([], ["c0", "net"])
         assert folder.is_dir()
