@@ -103,15 +103,19 @@ def look(site: K8sSite) -> Object:
     ("name", "plan", "site"),
     [
         ("openmpi", {}, {}),
-        ("mpich", FOUR_IN_TWO_PODS | {"images": ("mpich",), "isolation": ("files",)}, {"queue": "a"}),
-        ("packed", {"policies": ("packed:2",), "ranks": (4,), "hosts": (1,), "isolation": ("limits",)}, {}),
+        # The network of the node is what step files measures, whatever the site file says.
+        ("mpich", FOUR_IN_TWO_PODS | {"images": ("mpich",), "isolation": ("files",)},
+         {"queue": "a", "pod": {"spec": {"hostNetwork": False}}}),
+        # A worker is asked until sshd answers, and not while ranks are timed.
+        ("packed", {"policies": ("packed:2",), "ranks": (4,), "hosts": (1,), "isolation": ("limits",)},
+         {"timeout": "90s"}),
         ("torch", TORCH, {"node_selector": {"pool": "h100"}, "variables": {"GLOO_SOCKET_IFNAME": "eth0"}}),
         ("torch-net", TORCH | {"ranks": (4,), "isolation": ("net",)}, {"objects": "job"}),
         ("one-pod", {"policies": ("multi",), "hosts": (1,), "seccomp": ("unconfined",)}, {"objects": "job"}),
         ("gpus", ON_GPUS, {"gpus": 2}),
         ("pool", {"isolation": ("limits",)}, POOL),
     ],
-)
+)  # fmt: skip
 def test_what_is_given_to_kubernetes(golden: Golden, tmp_path: Path, name: str, plan: Object, site: Object) -> None:
     text = printed(tmp_path, plan, **site)
     golden(f"k8s-{name}.yaml", text)
@@ -190,13 +194,6 @@ def test_requests_are_limits_and_whole_cores(
     wanted = [{"cpu": cpu} | more for cpu, more in zip(cpus, memory, strict=True)]
     resources = [pod["spec"]["containers"][0]["resources"] for pod in pods]
     assert resources == [{"requests": amounts, "limits": amounts} for amounts in wanted]
-
-
-def test_the_network_of_a_step_is_its_own(tmp_path: Path) -> None:
-    """The network of the node is what step files measures, whatever the site file says."""
-    site = {"pod": {"spec": {"hostNetwork": False}}}
-    _, ranks = templates(printed(tmp_path, {"policies": ("multi",), "isolation": ("files",)}, **site))
-    assert ranks["spec"]["hostNetwork"] is True
 
 
 def test_of_a_site_what_changes_numbers_is_recorded(tmp_path: Path) -> None:
@@ -373,13 +370,6 @@ def test_a_launcher_waits_for_the_names_of_its_workers(
     assert (tmp_path / "tried").read_text().split()[0] == "a.svc"
 
 
-def test_a_worker_is_ready_when_sshd_answers(tmp_path: Path) -> None:
-    """It is asked until then, and not while ranks are timed."""
-    launcher, ranks = (pod["spec"]["containers"][0] for pod in templates(printed(tmp_path, timeout="90s")))
-    assert ranks["startupProbe"] == {"tcpSocket": {"port": 2222}, "periodSeconds": 1, "failureThreshold": 90}
-    assert not {"readinessProbe", "livenessProbe"} & ranks.keys() and "startupProbe" not in launcher
-
-
 def archive(*names: str) -> bytes:
     written = io.BytesIO()
     with tarfile.open(fileobj=written, mode="w") as members:
@@ -394,6 +384,7 @@ def archive(*names: str) -> bytes:
 
 
 def test_only_files_of_a_run_are_copied(tmp_path: Path) -> None:
+    """And a copy that was cut off is an error."""
     out = tmp_path / "out"
     out.mkdir()
     names = ("./records.jsonl", "./samples/0.npy", "../manifest.json", "/etc/x", "other", "samples/../up",
@@ -401,11 +392,8 @@ def test_only_files_of_a_run_are_copied(tmp_path: Path) -> None:
     unpack(io.BytesIO(archive(*names)), out)
     copied = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file()}
     assert copied == {"out/records.jsonl", "out/samples/0.npy"}
-
-
-def test_a_copy_that_was_cut_off_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(tarfile.TarError):
-        unpack(io.BytesIO(archive("./records.jsonl")[:700]), tmp_path)
+        unpack(io.BytesIO(archive("./records.jsonl")[:700]), out)
 
 
 # Launches with a kubectl that is played -------------------------------------------------------------------------------

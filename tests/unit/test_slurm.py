@@ -122,11 +122,6 @@ def test_what_is_refused(golden: Golden, tmp_path: Path) -> None:
     golden("slurm-refusals.txt", refusals(attempts, tmp_path))
 
 
-@pytest.mark.parametrize("option", ["--nodelist=n1", "--time-min=1", "--exclusive", "--mem=0", "--gres=gpu:4", "-pgpu"])
-def test_options_that_belong_to_a_site(tmp_path: Path, option: str) -> None:
-    assert read(site_file(tmp_path, options=[option])).options == (option,)
-
-
 @pytest.mark.parametrize(
     ("options", "added", "threads"),
     [
@@ -146,10 +141,12 @@ def test_ranks_get_whole_cores_in_order_unless_the_site_says_otherwise(
 
 def test_options_that_may_change_what_is_measured_are_kept(tmp_path: Path) -> None:
     options = ["--partition=gpu", "-A x", "--qos=high", "--mail-type=END", "--exclusive", "--cpu-freq=high",
-               "-C skylake", "--distribution=cyclic", "--switches=1", "--network=x", "-w n0"]  # fmt: skip
+               "-C skylake", "--distribution=cyclic", "--switches=1", "--network=x", "-w n0", "--nodelist=n1",
+               "--time-min=1", "--mem=0", "--gres=gpu:4", "-pgpu"]  # fmt: skip
     site = read(site_file(tmp_path, options=options, servers={"options": ["--constraint=big", "-p cpu"]}))
+    assert site.options == tuple(options)
     assert site.measured == ("--exclusive", "--cpu-freq=high", "-C skylake", "--distribution=cyclic", "--switches=1",
-                             "--network=x", "servers --constraint=big")  # fmt: skip
+                             "--network=x", "--mem=0", "--gres=gpu:4", "servers --constraint=big")  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -179,6 +176,7 @@ def test_the_partitions_that_options_name(tmp_path: Path, options: list[str], pa
         ("bare", {"hosts": (1, 2)}, {"setup": ["module load openmpi"], "variables": {"UCX_TLS": "rc,sm"}}),
         ("pyxis", {"policies": ("multi",), "images": ("mpich",)}, {"runtime": "pyxis"}),
         ("charliecloud", {"policies": ("host", "multi", "single")}, {"runtime": "charliecloud"}),
+        # Namespaces of users refuse to read the memory of a rank in another container, and MPICH aborts from 64 KiB on.
         ("apptainer", {"policies": ("single",), "images": ("mpich",)}, {"runtime": "apptainer"}),
         ("torch", {"images": ("torch",), "backends": ("torch-gloo",)}, {}),
         ("gpus", {"device": "gpu", "backends": ("nccl",), "policies": ("multi",)}, {"runtime": "pyxis", "gpus": 2}),
@@ -227,13 +225,6 @@ def test_a_job_that_is_too_short_is_said_by_plan_and_launch(
     assert "slurm, host 0: rank 0 on cores 0; slurm, host 1: rank 1 on cores 0" in planned.stdout
     show_cells(shipped("hosts", site))
     assert ("time 60 s" in capsys.readouterr().err) == warned
-
-
-def test_ranks_in_containers_of_their_own_do_not_read_the_memory_of_another(tmp_path: Path) -> None:
-    """Namespaces of users refuse it, and MPICH aborts from 64 KiB on."""
-    for policy, refused in (("single", True), ("multi", False)):
-        text = script(tmp_path, {"policies": (policy,), "images": ("mpich",)}, runtime="charliecloud")
-        assert ("export MPIR_CVAR_CH4_CMA_ENABLE=0" in text) == ("CMA" in text) == refused
 
 
 def test_ranks_of_a_host_follow_each_other(tmp_path: Path) -> None:

@@ -186,11 +186,10 @@ def test_ranks_with_another_priority_on_the_host_are_refused_before_the_first_la
     assert looked(fake).differences == ("no memlock",)
 
 
-@pytest.mark.parametrize("fields", [{"sources": "0" * 64}, {"sources": ""}, {"collbench": "0.0.1"}])
-def test_clusters_too_refuse_an_image_with_other_code(fields: dict[str, Any]) -> None:
+def test_clusters_too_refuse_an_image_with_other_code() -> None:
     """Kubernetes and Slurm, before the first launch: it might not be able to read the plan."""
-    other, same = (msgspec.json.encode(held("openmpi", **changes)).decode() for changes in (fields, {}))
-    with pytest.raises(ImageMissing, match=r"0\.0\.1|sources"):
+    other, same = (msgspec.json.encode(held("openmpi", **fields)).decode() for fields in ({"sources": "0" * 64}, {}))
+    with pytest.raises(ImageMissing, match="sources"):
         contents_in(["a line", other], "image openmpi", "openmpi", {}, PLAN)
     assert contents_in([same], "image openmpi", "openmpi", {}, PLAN) == held("openmpi")
 
