@@ -9,75 +9,47 @@ import pytest
 #: The API of which schemas are taken.
 VERSION = "1.34"
 
-_PODS: dict[str, Any] = {"type": "object"}  # validated as a Pod
 
-_REPLICAS: dict[str, Any] = {
-    "type": "object",
-    "additionalProperties": False,
-    "required": ["template"],
-    "properties": {
-        "replicas": {"type": "integer", "minimum": 0},
-        "restartPolicy": {"enum": ["Never", "OnFailure"]},
-        "template": _PODS,
-    },
-}
+def _table(required: tuple[str, ...] = (), **properties: Any) -> dict[str, Any]:
+    """The schema of an object that has no other fields."""
+    return {"type": "object", "additionalProperties": False, "required": list(required), "properties": properties}
+
+
+_NUMBER, _POSITIVE = ({"type": "integer", "minimum": least} for least in (0, 1))
+_TEXT, _BOOLEAN, _ANY = ({"type": kind} for kind in ("string", "boolean", "object"))
+_POD = _ANY  # validated as a Pod
+
+_REPLICAS = _table(("template",), replicas=_NUMBER, restartPolicy={"enum": ["Never", "OnFailure"]}, template=_POD)
 
 #: MPIJob of kubeflow.org/v2beta1, of the fields that its documentation names.
-MPI_JOB: dict[str, Any] = {
-    "type": "object",
-    "additionalProperties": False,
-    "required": ["apiVersion", "kind", "metadata", "spec"],
-    "properties": {
-        "apiVersion": {"const": "kubeflow.org/v2beta1"},
-        "kind": {"const": "MPIJob"},
-        "metadata": {"type": "object"},
-        "spec": {
-            "type": "object",
-            "additionalProperties": False,
-            "required": ["mpiReplicaSpecs"],
-            "properties": {
-                "slotsPerWorker": {"type": "integer", "minimum": 1},
-                "runLauncherAsWorker": {"type": "boolean"},
-                "sshAuthMountPath": {"type": "string"},
-                "launcherCreationPolicy": {"enum": ["AtStartup", "WaitForWorkersReady"]},
-                "mpiImplementation": {"enum": ["OpenMPI", "Intel", "MPICH"]},
-                "runPolicy": {
-                    "type": "object",
-                    "additionalProperties": False,
-                    "properties": {
-                        "cleanPodPolicy": {"enum": ["None", "Running", "All"]},
-                        "ttlSecondsAfterFinished": {"type": "integer", "minimum": 0},
-                        "activeDeadlineSeconds": {"type": "integer", "minimum": 0},
-                        "backoffLimit": {"type": "integer", "minimum": 0},
-                        "schedulingPolicy": {"type": "object"},
-                        "suspend": {"type": "boolean"},
-                        "managedBy": {"type": "string"},
-                    },
-                },
-                "mpiReplicaSpecs": {
-                    "type": "object",
-                    "additionalProperties": False,
-                    "required": ["Launcher"],
-                    "properties": {"Launcher": _REPLICAS, "Worker": _REPLICAS},
-                },
-            },
-        },
-    },
-}
+MPI_JOB = _table(
+    ("apiVersion", "kind", "metadata", "spec"), apiVersion={"const": "kubeflow.org/v2beta1"}, kind={"const": "MPIJob"},
+    metadata=_ANY, spec=_table(
+        ("mpiReplicaSpecs",), slotsPerWorker=_POSITIVE, runLauncherAsWorker=_BOOLEAN, sshAuthMountPath=_TEXT,
+        launcherCreationPolicy={"enum": ["AtStartup", "WaitForWorkersReady"]},
+        mpiImplementation={"enum": ["OpenMPI", "Intel", "MPICH"]},
+        runPolicy=_table(
+            cleanPodPolicy={"enum": ["None", "Running", "All"]}, ttlSecondsAfterFinished=_NUMBER,
+            activeDeadlineSeconds=_NUMBER, backoffLimit=_NUMBER, schedulingPolicy=_ANY, suspend=_BOOLEAN,
+            managedBy=_TEXT,
+        ),
+        mpiReplicaSpecs=_table(("Launcher",), Launcher=_REPLICAS, Worker=_REPLICAS),
+    ),
+)  # fmt: skip
 
 
-def check(one: dict[str, Any]) -> None:
+def check(document: dict[str, Any]) -> None:
     """Whether Kubernetes would take an object; fails with its message."""
     validator = pytest.importorskip("kubernetes_validate", reason="pip install kubernetes-validate")
     import jsonschema
 
+    kind = document.get("kind")
     try:
-        if one.get("kind") != "MPIJob":
-            validator.validate(one, VERSION, strict=True)
+        if kind != "MPIJob":
+            validator.validate(document, VERSION, strict=True)
             return
-        jsonschema.validate(one, MPI_JOB)
-        for replicas in one["spec"]["mpiReplicaSpecs"].values():
-            template = replicas["template"]
-            validator.validate({"apiVersion": "v1", "kind": "Pod", **template}, VERSION, strict=True)
+        jsonschema.validate(document, MPI_JOB)
+        for replicas in document["spec"]["mpiReplicaSpecs"].values():
+            validator.validate({"apiVersion": "v1", "kind": "Pod", **replicas["template"]}, VERSION, strict=True)
     except (jsonschema.ValidationError, validator.ValidationError) as error:
-        raise AssertionError(f"{one.get('kind')}: {error.message}") from error
+        raise AssertionError(f"{kind}: {error.message}") from error

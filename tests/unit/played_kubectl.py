@@ -16,18 +16,21 @@ from typing import Any
 
 HERE = Path(os.environ["PLAYED"])
 
+#: Kinds of what is made, besides pods.
+OBJECTS = ("Job", "ConfigMap", "Service", "MPIJob")
+
 
 def apply(text: str) -> None:
     with (HERE / "applied").open("a") as applied:
         applied.write(f"{text}\n---\n")
     for document in text.split("\n---\n"):
-        one = json.loads(document)
-        name = one["metadata"]["name"]
-        (HERE / f"{one['kind']}-{name}").write_text(document)
-        if one["kind"] == "ConfigMap":
-            (HERE / "plan.json").write_text(one["data"]["plan.json"])
-        if one["kind"] == "Job":
-            start(name, one["spec"]["template"])
+        made = json.loads(document)
+        name, kind = made["metadata"]["name"], made["kind"]
+        (HERE / f"{kind}-{name}").write_text(document)
+        if kind == "ConfigMap":
+            (HERE / "plan.json").write_text(made["data"]["plan.json"])
+        if kind == "Job":
+            start(name, made["spec"]["template"])
 
 
 def start(name: str, template: dict[str, Any]) -> None:
@@ -37,9 +40,9 @@ def start(name: str, template: dict[str, Any]) -> None:
     results.mkdir(exist_ok=True)
     words = [word.replace("/results", str(results)).replace("/collbench/plan.json", str(HERE / "plan.json"))
              for word in container["command"]]  # fmt: skip
-    own = {one["name"]: one["value"] for one in container.get("env", ()) if "value" in one}
+    variables = {entry["name"]: entry["value"] for entry in container.get("env", ()) if "value" in entry}
     with (HERE / f"log-{name}").open("w") as log:
-        process = subprocess.Popen(words, env=os.environ | own, stdout=log, stderr=log, start_new_session=True)
+        process = subprocess.Popen(words, env=os.environ | variables, stdout=log, stderr=log, start_new_session=True)
     pod = {"metadata": {"name": f"{name}-0-x", "labels": template["metadata"]["labels"]},
            "spec": {"nodeName": "node-7"}, "status": {"containerStatuses": [{"state": {"running": {}}}]}}  # fmt: skip
     (HERE / f"pod-{name}").write_text(json.dumps(pod | {"pid": process.pid}))
@@ -52,24 +55,21 @@ def get(kinds: str, labels: dict[str, str], says: dict[str, Any]) -> str:
         refused = [{"involvedObject": {"name": path.name.removeprefix("MPIJob-")}, "message": says["workers"],
                     "reason": "MPIJobFailed"} for path in HERE.glob("MPIJob-*") if "workers" in says]  # fmt: skip
         return json.dumps({"items": [*says.get("events", []), *refused]})
-    found = [json.loads(path.read_text()) for path in HERE.glob("*-*") if matches(path, kinds)]
-    belongs = [one for one in found if all(one["metadata"]["labels"].get(key, "") == value or not value
-                                           for key, value in labels.items())]  # fmt: skip
-    return json.dumps({"items": belongs})
+    return json.dumps({"items": list(with_labels(labels, ("pod",) if kinds == "pods" else OBJECTS).values())})
 
 
-def matches(path: Path, kinds: str) -> bool:
-    kind = path.name.partition("-")[0]
-    return kind == "pod" if kinds == "pods" else kind in ("Job", "ConfigMap", "Service", "MPIJob")
+def with_labels(labels: dict[str, str], kinds: tuple[str, ...]) -> dict[Path, dict[str, Any]]:
+    """By its file, what there is with these labels; a label without a value may have any."""
+    there = {path: json.loads(path.read_text()) for path in HERE.glob("*-*") if path.name.partition("-")[0] in kinds}
+    return {path: made for path, made in there.items()
+            if all(made["metadata"]["labels"].get(key, "") == value or not value
+                   for key, value in labels.items())}  # fmt: skip
 
 
 def delete(labels: dict[str, str]) -> None:
-    for path in [path for path in HERE.glob("*-*") if matches(path, "pods") or matches(path, "all")]:
-        one = json.loads(path.read_text())
-        if any(one["metadata"]["labels"].get(key) != value for key, value in labels.items()):
-            continue
-        if "pid" in one:
-            subprocess.run(("kill", "-9", "--", f"-{one['pid']}"), check=False)
+    for path, made in with_labels(labels, ("pod", *OBJECTS)).items():
+        if "pid" in made:
+            subprocess.run(("kill", "-9", "--", f"-{made['pid']}"), check=False)
         path.unlink()
 
 
@@ -93,7 +93,7 @@ def examined(words: list[str], says: dict[str, Any]) -> None:
         sys.stdout.write(f"{answer}\n")
         sys.exit(int(answer == "no"))
     if words[1] == "nodes":
-        nodes = [{"status": {"allocatable": one}, "spec": {"taints": one.pop("taints", [])}} for one in says["nodes"]]
+        nodes = [{"spec": {"taints": has.pop("taints", [])}, "status": {"allocatable": has}} for has in says["nodes"]]
         sys.stdout.write(json.dumps({"items": nodes}))
     elif words[2] in says.get("absent", ()):
         sys.exit(f'Error from server (NotFound): {words[1]} "{words[2]}" not found')

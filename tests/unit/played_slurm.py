@@ -9,25 +9,25 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import msgspec
 from tests.unit.test_slurm import play
 
 from collbench.launch.engines.fake import contents
 
-#: Starts the job that it reads, whose nodes are n0, n1, ...
-SBATCH = """\
+#: sbatch starts the job that it reads, whose nodes are n0, n1, ...
+PROGRAMS = {
+    "sbatch": """\
 case $1 in --version) echo slurm 23.11; exit;; --test-only) {test}; cat > /dev/null; exit;; esac
 cat > {at}/job.sh; SLURM_JOB_NODELIST=all setsid bash {at}/job.sh > {at}/job.log 2>&1 < /dev/null &
-echo $! > {at}/job.pid; echo 7"""
-
-SCONTROL = """\
+echo $! > {at}/job.pid; echo 7""",
+    "scontrol": """\
 case "$*" in
   --version) echo slurm 23.11;;
-  *hostnames*) i=0; while [ $i -lt {nodes} ]; do echo n$i; i=$((i + 1)); done;;
+  *hostnames*) i=0; while [ $i -lt {number} ]; do echo n$i; i=$((i + 1)); done;;
   *) kill -0 $(cat {at}/job.pid) 2>/dev/null && state=RUNNING || state=COMPLETED
      echo JobId=7 JobState=$state Reason=None Partition=all NodeList=all;;
-esac"""
-
-SRUN = """\
+esac""",
+    "srun": """\
 case $1 in --version) echo slurm 23.11; exit;; --mpi=list) echo MPI: {types}; exit;; esac
 n=1; nodes=$(scontrol show hostnames)
 while case $1 in --*) true;; *) false;; esac; do
@@ -38,7 +38,20 @@ for node in $nodes; do
   [ $i -lt $n ] || break
   SLURMD_NODENAME=$node SLURM_PROCID=$i SLURM_NODEID=$i "$@" & tasks="$tasks $!"; i=$((i + 1))
 done
-worst=0; for task in $tasks; do wait $task || worst=$?; done; exit $worst"""
+worst=0; for task in $tasks; do wait $task || worst=$?; done; exit $worst""",
+    "sinfo": """\
+case "$*" in
+  --version) echo slurm 23.11;; *%c*) printf '{nodes}\\n';; *%D*) printf '{idle}\\n';; *) printf '{limits}\\n';;
+esac""",
+    "squeue": """\
+case "$*" in *--version*) echo slurm 23.11;; esac
+for step in {at}/step.*; do echo ${{step##*/}} collbench-ranks; done""",
+    "scancel": """\
+[ $1 = --signal=TERM ] && shift
+case $1 in
+  --version) echo slurm 23.11;; step.*) kill ${{1#step.}}; rm {at}/$1;; *) kill -9 -$(cat {at}/job.pid);;
+esac""",
+}
 
 
 def play_cluster(
@@ -51,30 +64,11 @@ def play_cluster(
     its partitions with those that are (and the most that a job may have), and `test` is done with the script that
     sbatch is to examine.
     """
-    default = f"all* {number} 1-infinite"
-    for name, text in (("sbatch", SBATCH), ("scontrol", SCONTROL), ("srun", SRUN)):
-        play(programs, name, text.format(at=programs, nodes=number, types=types, test=test))
-    of_8 = "\n".join(f"n{i} 8" for i in range(number))
-    play(
-        programs,
-        "sinfo",
-        f"""case "$*" in
-  --version) echo slurm 23.11;;
-  *%c*) printf '{nodes or of_8}\\n';;
-  *%D*) printf '{idle or default}\\n';;
-  *) printf '{limits}\\n';;
-esac""",
-    )
-    play(programs, "squeue", "for word; do case $word in --version) echo slurm 23.11;; esac; done; "
-                             f"for step in {programs}/step.*; do echo ${{step##*/}} collbench-ranks; done")  # fmt: skip
-    play(
-        programs,
-        "scancel",
-        f"""[ $1 = --signal=TERM ] && shift
-case $1 in
-  --version) echo slurm 23.11;; step.*) kill ${{1#step.}}; rm {programs}/$1;; *) kill -9 -$(cat {programs}/job.pid);;
-esac""",
-    )
+    nodes = nodes or "\\n".join(f"n{i} 8" for i in range(number))
+    idle = idle or f"all* {number} 1-infinite"
+    for name, text in PROGRAMS.items():
+        play(programs, name, text.format(at=programs, number=number, types=types, nodes=nodes, limits=limits,
+                                         test=test, idle=idle))  # fmt: skip
 
 
 def environment(folder: Path, library: str = "openmpi", held: Callable[[], object] = contents, **nodes: str) -> str:
@@ -82,20 +76,15 @@ def environment(folder: Path, library: str = "openmpi", held: Callable[[], objec
 
     `$0` is its interpreter, `probe` prints what it holds.
     """
-    import msgspec
-
     (folder / "bin").mkdir(parents=True)
     (folder / "held").write_bytes(msgspec.json.encode(held() if held is not contents else contents(library)) + b"\n")
     cases = "\n".join(f"{node}) {text};;" for node, text in nodes.items())
-    python = folder / "bin/python"
-    python.write_text(f"""#!/bin/sh
+    play(folder / "bin", "python", f"""\
 probe() {{ cat {folder}/held; }}
 case $SLURMD_NODENAME in
 {cases}
 esac
 case "$*" in
   *launch.probe*) probe;; *launch.node*) exec {sys.executable} "$@";; *) echo measured;;
-esac
-""")
-    python.chmod(0o755)
+esac""")  # fmt: skip
     return str(folder)

@@ -6,15 +6,18 @@ import hashlib
 import os
 import subprocess
 import sys
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 from tests.unit.made_worlds import PLAN, made
+from tests.unit.refusals import refusals
 
 from collbench.cli.sides import side_of
-from collbench.errors import PlanError, RequestError
+from collbench.errors import RequestError
 from collbench.launch.cells import Launch
 from collbench.launch.engines import host
 from collbench.launch.engines.docker import look
@@ -23,7 +26,7 @@ from collbench.launch.engines.docker.spec import layout_of
 from collbench.launch.engines.fake import contents
 from collbench.launch.engines.host import environment_of
 from collbench.launch.engines.spec import Stack
-from collbench.launch.expansion import expand
+from collbench.launch.expansion import ExpandedPlan, expand
 from collbench.launch.folders import folders_in
 from collbench.launch.launchers import PROCESS
 from collbench.launch.live_world import world_of
@@ -52,63 +55,57 @@ def test_a_library_is_found_by_every_name_that_a_loader_asks_for(library: Path) 
 
 
 def test_on_the_host_links_name_this_file_alone(library: Path, tmp_path: Path) -> None:
-    given, folder = Overrides(libraries=(str(library),), before="/usr/before"), tmp_path / "lib"
-    given.link(folder)
-    assert {path.name for path in folder.iterdir()} == set(names_of(str(library)))
-    assert {path.resolve() for path in folder.iterdir()} == {library.resolve()}
-    assert given.on_host(folder) == {"LD_LIBRARY_PATH": f"{folder}:/usr/before"}
-    typed = given.links(folder)
+    overrides, folder = Overrides(libraries=(str(library),), before="/usr/before"), tmp_path / "lib"
+    overrides.link(folder)
+    links = {path.name: path.resolve() for path in folder.iterdir()}
+    assert links == dict.fromkeys(names_of(str(library)), library.resolve())
+    assert overrides.on_host(folder) == {"LD_LIBRARY_PATH": f"{folder}:/usr/before"}
+    typed = overrides.links(folder)
     assert typed[0] == f"install -d {folder}"
     assert f"ln -s {library.resolve()} {folder}/libours.so.1" in typed
 
 
 def test_a_plans_own_search_path_comes_behind(library: Path) -> None:
-    given = Overrides(
-        {"LD_LIBRARY_PATH": "/mine", "LD_PRELOAD": "/first.so"}, (str(library),), (str(library),), "/before"
-    )
-    assert given.inside() == {
-        "LD_LIBRARY_PATH": "/collbench/lib:/mine", "LD_PRELOAD": "/collbench/preload/libours.so:/first.so"
-    }  # fmt: skip
-    assert given.on_host(Path("/x"))["LD_PRELOAD"] == f"{library.resolve()}:/first.so"
+    variables = {"LD_LIBRARY_PATH": "/mine", "LD_PRELOAD": "/first.so"}
+    overrides = Overrides(variables, (str(library),), (str(library),), "/before")
+    preload = "/collbench/preload/libours.so:/first.so"
+    assert overrides.inside() == {"LD_LIBRARY_PATH": "/collbench/lib:/mine", "LD_PRELOAD": preload}
+    assert overrides.on_host(Path("/x"))["LD_PRELOAD"] == f"{library.resolve()}:/first.so"
     assert Overrides().on_host(Path("/x")) == Overrides().inside() == {}
 
 
-def plan_in_containers(library: Path) -> Plan:
-    return Plan(
-        collectives=("bcast",), images=("openmpi",), policies=("single",), isolation=("files",), sizes=("8",),
-        variables={"NCCL_ALGO": "Ring"}, libraries=(str(library),), preload=(str(library),),
-    )  # fmt: skip
+def plan_with(library: Path, **more: Any) -> Plan:
+    return Plan(collectives=("bcast",), images=("openmpi",), sizes=("8",), variables={"NCCL_ALGO": "Ring"},
+                libraries=(str(library),), **more)  # fmt: skip
+
+
+def expanded(plan: Plan) -> ExpandedPlan:
+    return expand(plan, lambda engine: Topology((Core(0), Core(1))))
 
 
 def test_every_container_has_the_file_mounted_and_may_not_write_to_it(library: Path, tmp_path: Path) -> None:
-    plan = plan_in_containers(library)
-    expanded = expand(plan, lambda engine: Topology(tuple(Core(number) for number in range(4))))
-    (cell,) = expanded.cells
+    plan = plan_with(library, policies=("single",), isolation=("files",), preload=(str(library),))
+    ((cell, placement),) = expanded(plan).placements.items()
     stack = Stack(PROCESS, "sha256:1", overrides=overrides_of(plan, "/image/lib"))
-    world = world_of(Launch(cell, 0, 0), stack, expanded.placements[cell], "run", folders_in(tmp_path))
-    members = layout_of(world).members
+    members = layout_of(world_of(Launch(cell, 0, 0), stack, placement, "run", folders_in(tmp_path))).members
     assert len(members) == 2
-    for spec in members:
-        mounted = {mount.target: mount for mount in spec.mounts if mount.source == str(library.resolve())}
-        assert {"/collbench/lib/libours.so.1", "/collbench/preload/libours.so"} <= set(mounted)
-        assert not any(mount.writable for mount in mounted.values())
-        variables = dict(spec.environment)
-        assert variables["LD_LIBRARY_PATH"] == "/collbench/lib:/image/lib"
-        assert variables["LD_PRELOAD"] == "/collbench/preload/libours.so"
-        assert (variables["NCCL_ALGO"], variables[WATCHED]) == ("Ring", "libours.so")
+    for container in members:
+        mounts = [mount for mount in container.mounts if mount.source == str(library.resolve())]
+        targets = {"/collbench/lib/libours.so.1", "/collbench/preload/libours.so"}
+        assert targets <= {mount.target for mount in mounts} and not any(mount.writable for mount in mounts)
+        assert dict(container.environment).items() >= {
+            "LD_LIBRARY_PATH": "/collbench/lib:/image/lib", "LD_PRELOAD": "/collbench/preload/libours.so",
+            "NCCL_ALGO": "Ring", WATCHED: "libours.so",
+        }.items()  # fmt: skip
 
 
 def test_ranks_on_the_host_get_variables_and_links(library: Path, tmp_path: Path) -> None:
-    plan = PLAN.of_world()
-    given = Overrides({"NCCL_ALGO": "Ring"}, (str(library),))
     prepared = made(tmp_path, "good", PLAN)
-    (cell,) = prepared.expanded.cells
-    stack = Stack(PROCESS, str(tmp_path), overrides=given)
+    ((cell, placement),) = prepared.expanded.placements.items()
+    stack = Stack(PROCESS, str(tmp_path), overrides=Overrides({"NCCL_ALGO": "Ring"}, (str(library),)))
     (tmp_path / "launch").mkdir()
-    at = folders_in(tmp_path / "launch")
-    world = world_of(Launch(cell, 0, 0), stack, prepared.expanded.placements[cell], "run", at)
+    world = world_of(Launch(cell, 0, 0), stack, placement, "run", folders_in(tmp_path / "launch"))
     variables = environment_of(world)
-    assert plan.collectives == ("bcast",)
     assert variables["NCCL_ALGO"] == "Ring"
     with prepared.sessions["host"].open(world):
         assert Path(variables["LD_LIBRARY_PATH"].partition(":")[0], "libours.so.1").resolve() == library.resolve()
@@ -126,9 +123,7 @@ def test_an_environment_is_asked_with_what_its_ranks_will_have(
         return subprocess.CompletedProcess((), 0, msgspec.json.encode(contents()), b"")
 
     monkeypatch.setattr("subprocess.run", run)
-    plan = Plan(collectives=("bcast",), images=("openmpi",), environments={"openmpi": sys.prefix},
-                      variables={"NCCL_ALGO": "Ring"}, libraries=(str(library),))  # fmt: skip
-    host.look_beside(plan, "openmpi", "openmpi")
+    host.look_beside(plan_with(library, environments={"openmpi": sys.prefix}), "openmpi", "openmpi")
     assert (seen["NCCL_ALGO"], seen[WATCHED], seen["PATH"]) == ("Ring", "libours.so", os.environ["PATH"])
     assert not Path(seen["LD_LIBRARY_PATH"].partition(":")[0]).exists()
 
@@ -142,46 +137,14 @@ def test_an_image_is_asked_with_what_its_ranks_will_have(library: Path, monkeypa
 
     monkeypatch.setattr(look, "ask", ask)
     engine: Any = object()
-    given = Overrides({"NCCL_ALGO": "Ring"}, (str(library),), before="/image/lib")
-    look.contents_of(engine, ImageRef("openmpi", "sha256:1"), overrides=given)
+    overrides = Overrides({"NCCL_ALGO": "Ring"}, (str(library),), before="/image/lib")
+    look.contents_of(engine, ImageRef("openmpi", "sha256:1"), overrides=overrides)
     assert seen["variables"] == {"NCCL_ALGO": "Ring", "LD_LIBRARY_PATH": "/collbench/lib:/image/lib"}
-    assert {mount["Target"] for mount in seen["mounts"]} == {
-        f"/collbench/lib/{name}" for name in names_of(str(library))
-    }
-    assert all(mount["ReadOnly"] for mount in seen["mounts"])
+    mounts = {mount["Target"]: mount["ReadOnly"] for mount in seen["mounts"]}
+    assert mounts == {f"/collbench/lib/{name}": True for name in names_of(str(library))}
 
 
-@pytest.mark.parametrize(
-    ("keys", "words"),
-    [
-        ({"variables": {"A B": "1"}}, "'A B'"),
-        ({"variables": {"A": "\0"}}, "no NUL"),
-        ({"libraries": ("libours.so",)}, "whole path"),
-        ({"preload": ("/a:b/libours.so",)}, "whole path"),
-        ({"preload": ("/etc/passwd",)}, "whole path"),
-    ],
-)
-def test_what_cannot_be_given_is_refused(keys: dict[str, object], words: str) -> None:
-    with pytest.raises(PlanError, match=words):
-        check_launch_plan(Plan(collectives=("bcast",), images=("openmpi",), **keys))
-
-
-def test_a_library_that_is_not_there_is_refused_before_anything_starts(tmp_path: Path) -> None:
-    plan = plan_in_containers(tmp_path / "libnone.so")
-    with pytest.raises(PlanError, match="libnone"):
-        expand(plan, lambda engine: Topology((Core(0), Core(1))))
-
-
-@pytest.mark.parametrize("key", ["variables", "libraries", "preload"])
-def test_clusters_refuse_what_their_site_files_have(key: str, tmp_path: Path) -> None:
-    site = tmp_path / "site.toml"
-    site.write_text("[slurm]\n")
-    value = {"A": "1"} if key == "variables" else ("/x/liba.so",)
-    plan = Plan(collectives=("bcast",), images=("openmpi",), policies=("host",), engine="slurm", site=str(site),
-                      **{key: value})  # fmt: skip
-    with pytest.raises(PlanError, match=f"{key}: engine slurm starts the ranks itself"):
-        expand(plan, lambda engine: Topology((Core(0), Core(1))))
-
+# Which files ranks have loaded ----------------------------------------------------------------------------------------
 
 MAPS = """\
 7f00-7f01 r-xp 00000000 08:01 1 {path}
@@ -209,7 +172,7 @@ class World:
 
     size = 2
 
-    def __init__(self, other: tuple[Loaded, ...]) -> None:
+    def __init__(self, *other: Loaded) -> None:
         self.other = other
 
     def gather(self, value: object) -> list[object]:
@@ -220,24 +183,20 @@ class World:
 def test_notes_name_the_ranks_that_differ(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(WATCHED, "libnone.so")
     other = Loaded("libnone.so", "/x/libnone.so.1", "1" * 64)
-    notes = notes_on_loaded(World((other,)))  # type: ignore[arg-type]
-    assert notes == (
-        "loaded libnone.so: no file on ranks 0",
-        f"loaded libnone.so: /x/libnone.so.1 (sha256 {'1' * 64}) on ranks 1",
-    )
+    notes = notes_on_loaded(World(other))  # type: ignore[arg-type]
+    assert [note.rpartition(" ")[2] for note in notes] == ["0", "1"]
     assert [read(note) for note in notes] == [Loaded("libnone.so"), other]
     monkeypatch.delenv(WATCHED)
-    assert notes_on_loaded(World(())) == ()  # type: ignore[arg-type]
-    assert os.environ.get(WATCHED) is None
+    assert notes_on_loaded(World()) == ()  # type: ignore[arg-type]
 
 
 def test_a_note_says_what_it_is_read_as() -> None:
-    one = Loaded("libmpi.so", "/a (b)/libmpi.so.40", "a" * 64)
-    assert read(said(one)) == one
+    file = Loaded("libmpi.so", "/a (b)/libmpi.so.40", "a" * 64)
+    assert read(said(file)) == file
     assert read("loaded with care") is None
 
 
-# A file that no rank could load as a library is refused before anything is measured, with what it is ------------------
+# What is refused before anything is measured --------------------------------------------------------------------------
 
 LIBRARY = Path(_loop.__file__).read_bytes()
 WITH_LIBRARY = Plan(collectives=("bcast",), images=("openmpi",), policies=("host",))
@@ -248,47 +207,62 @@ def altered(place: int, value: int) -> bytes:
     return LIBRARY[:place] + bytes([value]) + LIBRARY[place + 1 :]
 
 
+#: Not ELF, no library, of another machine, and of another word size.
+NO_LIBRARIES = (b"hello", b"", LIBRARY[:10], altered(16, 1), altered(18, LIBRARY[18] ^ 1), altered(4, 3 - LIBRARY[4]))
+
+#: What no plan may give, and what not to a cluster, whose site file has it.
+NO_OVERRIDES: list[dict[str, Any]] = [
+    {"variables": {"A B": "1"}}, {"variables": {"A": "\0"}}, {"libraries": ("libours.so",)},
+    {"preload": ("/a:b/libours.so",)}, {"preload": ("/etc/passwd",)},
+]  # fmt: skip
+NOT_ON_CLUSTERS: list[dict[str, Any]] = [
+    {"variables": {"A": "1"}}, {"libraries": ("/x/liba.so",)}, {"preload": ("/x/liba.so",)}
+]  # fmt: skip
+
+
+def test_what_is_refused(tmp_path: Path, golden: Callable[[str, str], None]) -> None:
+    (tmp_path / "site.toml").write_text("[slurm]\n")
+    on_slurm = msgspec.structs.replace(WITH_LIBRARY, engine="slurm", site=str(tmp_path / "site.toml"))
+
+    def side_with(kind: str, content: bytes) -> object:
+        (tmp_path / "libx.so.1").write_bytes(content)
+        return side_of("--other", [f"{kind}={tmp_path}/libx.so.1"], WITH_LIBRARY)
+
+    attempts: list[Callable[[], object]] = [
+        *(partial(check_launch_plan, msgspec.structs.replace(WITH_LIBRARY, **keys)) for keys in NO_OVERRIDES),
+        *(partial(expanded, msgspec.structs.replace(on_slurm, **keys)) for keys in NOT_ON_CLUSTERS),
+        partial(expanded, plan_with(tmp_path / "libnone.so")),
+        *(partial(side_with, "lib", content) for content in NO_LIBRARIES),
+        partial(side_with, "preload", b"hello"),
+    ]
+    golden("overrides-refused.txt", refusals(attempts, tmp_path))
+
+
 @pytest.mark.parametrize(
-    ("content", "what"),
-    [(b"hello", "not an ELF file"), (b"", "not an ELF file"), (LIBRARY[:10], "not an ELF file"),
-     (altered(16, 1), "an ELF file, but no shared library"), (altered(18, LIBRARY[18] ^ 1), "for another processor"),
-     (altered(4, 3 - LIBRARY[4]), "for another processor")],
-)  # fmt: skip
-@pytest.mark.parametrize("kind", ["lib", "preload"])
-def test_what_is_no_library_is_refused_by_what_it_is(tmp_path: Path, kind: str, content: bytes, what: str) -> None:
-    path = tmp_path / "libx.so.1"
-    path.write_bytes(content)
-    with pytest.raises(RequestError, match=f"--other: {path}: is .*{what}"):
-        side_of("--other", [f"{kind}={path}"], WITH_LIBRARY)
-
-
-def needing(path: Path, monkeypatch: pytest.MonkeyPatch, *names: str) -> None:
-    """The library, of which ldd says that it misses these."""
-    path.write_bytes(LIBRARY)
-    lines = "".join(f"\t{name} => not found\n" for name in names) + "\tlibc.so.6 => /lib/libc.so.6 (0x7f)\n"
-
-    def ldd(*_: object, **__: object) -> subprocess.CompletedProcess[str]:
-        return subprocess.CompletedProcess((), 0, lines, "")
-
-    monkeypatch.setattr("subprocess.run", ldd)
-
-
-def test_a_library_that_needs_what_is_not_found_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = tmp_path / "libx.so.1"
-    needing(path, monkeypatch, "libdep.so.3", "libgone.so")
-    with pytest.raises(
-        RequestError, match=r"libx.so.1: needs libdep.so.3, libgone.so, which is not found on this host"
-    ):
-        side_of("--other", [f"preload={path}"], WITH_LIBRARY)
-    inside = msgspec.structs.replace(WITH_LIBRARY, policies=("single",))
-    assert str(path) in side_of("--other", [f"preload={path}"], inside).preload  # its container may have them
-
-
-def test_a_library_may_need_another_that_is_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path, beside = tmp_path / "libx.so.1", tmp_path / "libdep.so.3.1"
-    needing(path, monkeypatch, "libdep.so.3")
-    beside.write_bytes(LIBRARY)
-    assert len(side_of("--other", [f"lib={path}", f"lib={beside}"], WITH_LIBRARY).libraries) == 2
+    ("missing", "beside", "policy", "refused"),
+    [
+        (("libdep.so.3", "libgone.so"), (), "host", True),
+        (("libdep.so.3", "libgone.so"), (), "single", False),  # its container may have them
+        (("libdep.so.3",), ("libdep.so.3.1",), "host", False),
+    ],
+)
+def test_a_library_that_needs_what_is_not_there_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, missing: tuple[str, ...], beside: tuple[str, ...], policy: str,
+    refused: bool,
+) -> None:  # fmt: skip
+    for name in ("libx.so.1", *beside):
+        (tmp_path / name).write_bytes(LIBRARY)
+    lines = "".join(f"\t{name} => not found\n" for name in missing) + "\tlibc.so.6 => /lib/libc.so.6 (0x7f)\n"
+    ldd = subprocess.CompletedProcess((), 0, lines, "")
+    monkeypatch.setattr("subprocess.run", lambda *_, **__: ldd)
+    texts = (f"preload={tmp_path}/libx.so.1", *(f"lib={tmp_path}/{name}" for name in beside))
+    plan = msgspec.structs.replace(WITH_LIBRARY, policies=(policy,))
+    if refused:
+        with pytest.raises(RequestError, match=rf"libx.so.1: .*{', '.join(missing)},"):
+            side_of("--other", texts, plan)
+    else:
+        side = side_of("--other", texts, plan)
+        assert (len(side.preload), len(side.libraries)) == (1, len(beside))
 
 
 def test_without_ldd_nothing_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

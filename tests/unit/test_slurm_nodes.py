@@ -1,25 +1,24 @@
-"""The engine slurm: environments on its nodes, and parameter servers."""
+"""The engine slurm: what environments hold on each node, and nodes that parameter servers have to themselves."""
 
 from __future__ import annotations
 
 import os
-import stat
 import subprocess
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 from tests.unit.played_slurm import environment, play_cluster
-from tests.unit.slurm_texts import without_its_loop
-from tests.unit.test_slurm import PLAN, programs, site_file
+from tests.unit.refusals import refusals
+from tests.unit.test_slurm import PLAN, play, programs, site_file, without_its_loop
 
-from collbench.errors import EngineError, ImageMissing, PlanError
+from collbench.errors import EngineError, ImageMissing
 from collbench.launch.engines.fake import contents
 from collbench.launch.engines.slurm import SlurmSession, all_launches, hosts_of, one_on_each
-from collbench.launch.engines.slurm import job as jobs
 from collbench.launch.engines.slurm.job import SlurmJob
 from collbench.launch.engines.slurm.script import NodeOutput, Resources, answers_in, job_script, resources_of
 from collbench.launch.engines.slurm.site import SlurmSite, read
@@ -35,75 +34,69 @@ from collbench.schema.world import SHAPE, Shape, shapes, text_of
 
 __all__ = ["programs"]  # fixtures
 
+Golden = Callable[[str, str], None]
 
 MISSING = "/env/bin/python: not found"
 
 
-def looked(where: Path, **site: Any) -> Looks:
-    """What a session sees, whose job is ended."""
-    path = site_file(where, **({"folder": str(where / "shared"), "time": "10"} | site))
+def look(where: Path, environment: str) -> Looks:
+    """What a session sees, whose job is ended, and whose folder is removed."""
+    path = site_file(where, folder=str(where / "shared"), time="10", environments={"openmpi": environment})
     done = expand(msgspec.structs.replace(PLAN, site=path))
     session = SlurmSession(read(done.plan.site), lambda: None)
-    with cleaned(session.close):
-        return session.look(done.plan, done.placements, {})
+    try:
+        with cleaned(session.close):
+            return session.look(done.plan, done.placements, {})
+    finally:
+        assert not list((where / "shared").iterdir())
 
 
 def test_every_node_is_asked(programs: Path, tmp_path: Path) -> None:
     play_cluster(programs)
-    seen = looked(tmp_path, environments={"openmpi": environment(tmp_path / "env")})
-    assert seen.environments["openmpi"].contents == contents()
-    assert len(seen.hosts) == 2
-    assert not list((tmp_path / "shared").iterdir()), "the folder of the job is removed"
+    looks = look(tmp_path, environment(tmp_path / "env"))
+    assert looks.environments["openmpi"].contents == contents()
+    assert len(looks.hosts) == 2
 
 
-def test_an_environment_that_is_missing_on_another_node_than_the_first(programs: Path, tmp_path: Path) -> None:
-    """With the node, the exit code, and the words of the shell there; the job is ended."""
+def test_an_environment_that_is_missing_or_another_on_one_node(programs: Path, tmp_path: Path) -> None:
+    """With the node, the exit code, and the words of the shell there."""
     play_cluster(programs)
-    own = environment(tmp_path / "env", n1=f"echo 'exec: {MISSING}' >&2; exit 127")
-    with pytest.raises(ImageMissing) as refused:
-        looked(tmp_path, environments={"openmpi": own})
-    assert refused.value.exit_code == 2
-    for word in ("node n1", "127", MISSING):
-        assert word in str(refused.value)
-    assert "n0" not in str(refused.value)
-    assert not list((tmp_path / "shared").iterdir())
-
-
-def test_an_environment_of_another_library_on_one_node(programs: Path, tmp_path: Path) -> None:
-    play_cluster(programs)
-    other = environment(tmp_path / "other", "mpich")
-    own = environment(tmp_path / "env", n1=f'exec {other}/bin/python "$@"')
-    with pytest.raises(ImageMissing, match=r"node n1: .*mpich") as refused:
-        looked(tmp_path, environments={"openmpi": own})
-    assert "n0" not in str(refused.value)
+    mpich = environment(tmp_path / "mpich", "mpich")
+    for name, does, words in (
+        ("none", f"echo 'exec: {MISSING}' >&2; exit 127", ("127", MISSING)),
+        ("other", f'exec {mpich}/bin/python "$@"', ("mpich",)),
+    ):
+        with pytest.raises(ImageMissing) as refused:
+            look(tmp_path, environment(tmp_path / name, n1=does))
+        assert refused.value.exit_code == 2
+        assert all(word in str(refused.value) for word in ("node n1: ", *words)) and "n0" not in str(refused.value)
 
 
 def test_a_node_that_does_not_see_the_folder_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The command that nodes are given, run here, where n1 has no such folder."""
     done = expand(msgspec.structs.replace(PLAN, site=site_file(tmp_path)))
 
-    def answers(job: SlurmJob, asked: Any, site: Any, argv: tuple[str, ...], *_: Any) -> tuple[NodeOutput, ...]:
+    def answers(job: SlurmJob, step: Any, site: Any, argv: tuple[str, ...], *_: Any) -> tuple[NodeOutput, ...]:
         return tuple(
             NodeOutput(node, (subprocess.check_output((*argv[:3], str(folder), "true"), text=True).strip(),))
             for node, folder in (("n0", job.folder), ("n1", job.folder / "nosuch"))
         )
 
     monkeypatch.setattr("collbench.launch.engines.slurm.answers_of", answers)
-    where = one_on_each(done.placements)
-    with pytest.raises(EngineError, match=r"node n1 does not see /\S+\."):
-        hosts_of(SlurmJob("7", tmp_path), read(done.plan.site), *where, lambda: None)
+    with pytest.raises(EngineError, match=rf"node n1 .*{tmp_path}") as refused:
+        hosts_of(SlurmJob("7", tmp_path), read(done.plan.site), *one_on_each(done.placements), lambda: None)
+    assert "n0" not in str(refused.value)
 
 
 def test_a_node_that_dies_while_images_are_looked_at_is_not_the_images_fault(programs: Path, tmp_path: Path) -> None:
     play_cluster(programs)
-    text = (programs / "scontrol").read_text()
-    own = environment(tmp_path / "env", n1=f"touch {tmp_path}/dead; sleep 30")
-    dead = f"""if [ -e {tmp_path}/dead ]; then
+    answers = (programs / "scontrol").read_text().removeprefix("#!/bin/sh\n")
+    play(programs, "scontrol", f"""if [ -e {tmp_path}/dead ]; then
   kill -9 -$(cat {programs}/job.pid) 2>/dev/null; echo JobState=NODE_FAIL Reason=NodeDown; exit
-fi"""
-    (programs / "scontrol").write_text(text.replace("#!/bin/sh\n", f"#!/bin/sh\n{dead}\n"))
+fi
+{answers}""")  # fmt: skip
     with pytest.raises(EngineError, match="NODE_FAIL") as refused:
-        looked(tmp_path, environments={"openmpi": own})
+        look(tmp_path, environment(tmp_path / "env", n1=f"touch {tmp_path}/dead; sleep 30"))
     assert not isinstance(refused.value, ImageMissing)
 
 
@@ -115,36 +108,34 @@ def test_long_lines_of_several_nodes_are_put_together() -> None:
     assert rest == ("srun: error: n2: x",)
 
 
-def on_nodes(number: int, **others: Any) -> dict[str, tuple[str, ...]]:
-    """What so many nodes answer; `others` have something else, each as a change of what the rest hold."""
-    held = msgspec.structs.replace(contents(), libraries=(Library(name="Open MPI", version="5.0.11", sha256="a" * 64),))
-    return {f"n{i:03}": (msgspec.json.encode(msgspec.structs.replace(held, **others.get(f"n{i:03}", {}))).decode(),)
-            for i in range(number)}  # fmt: skip
+def library(version: str = "5.0.11", sha256: str = "a" * 64) -> tuple[Library]:
+    return (Library(name="Open MPI", version=version, sha256=sha256),)
+
+
+def refused_with(others: range, answer: str = "", **fields: Any) -> str:
+    """Why 512 nodes are refused, of which these give another answer or hold something else."""
+    held = msgspec.structs.replace(contents(), libraries=library())
+    usual, other = (msgspec.json.encode(msgspec.structs.replace(held, **changes)).decode() for changes in ({}, fields))
+    answers = {f"n{number:03}": (answer or other if number in others else usual,) for number in range(512)}
+    with pytest.raises(ImageMissing) as refused:
+        contents_on(answers, "environment /env for openmpi", "openmpi", {}, PLAN)
+    return str(refused.value)
 
 
 @pytest.mark.parametrize(
     ("change", "word"),
-    [
-        ({"libraries": (Library(name="Open MPI", version="5.0.10", sha256="a" * 64),)}, "5.0.10"),
-        ({"libraries": (Library(name="Open MPI", version="5.0.11", sha256="b" * 64),)}, "bbbbbbbbbbbb"),
-        ({"python": "3.13"}, "3.13"),
-        ({"packages": {"numpy": "1.0"}}, "numpy"),
-        ({"native": False}, "native loop"),
-    ],
-)
+    [({"libraries": library("5.0.10")}, "5.0.10"), ({"libraries": library(sha256="b" * 64)}, "bbbbbbbbbbbb"),
+     ({"python": "3.13"}, "3.13"), ({"packages": {"numpy": "1.0"}}, "numpy"), ({"native": False}, "native loop")],
+)  # fmt: skip
 def test_of_many_nodes_those_are_named_that_differ_from_most(change: dict[str, Any], word: str) -> None:
-    with pytest.raises(ImageMissing) as refused:
-        contents_on(on_nodes(512, n007=change), "environment /env for openmpi", "openmpi", {}, PLAN)
-    said = str(refused.value)
-    assert "node n007: " in said and word in said and "511 nodes" in said
-    assert len(said) < 400
+    refused = refused_with(range(7, 8), **change)
+    assert "node n007: " in refused and word in refused and "511 nodes" in refused
+    assert len(refused) < 400
 
 
 def test_equal_answers_are_said_once() -> None:
-    answers = on_nodes(512) | {f"n{i:03}": (f"exit code 127: {MISSING}",) for i in range(100, 200)}
-    with pytest.raises(ImageMissing) as refused:
-        contents_on(answers, "environment /env for openmpi", "openmpi", {}, PLAN)
-    assert str(refused.value).count(MISSING) == 1 and "100 nodes (n100, n101, n102, ...)" in str(refused.value)
+    refused = refused_with(range(100, 200), f"exit code 127: {MISSING}")
+    assert refused.count(MISSING) == 1 and "100 nodes (n100, n101, n102, ...)" in refused
 
 
 def test_how_nodes_are_named() -> None:
@@ -152,34 +143,20 @@ def test_how_nodes_are_named() -> None:
     assert nodes_of(["n1"], 1) == nodes_of(["n1"], 3) == "node n1"
 
 
-# Parameter servers on a cluster, without one --------------------------------------------------------------------------
-
-SITE = """\
-[slurm]
-folder = "/lustre/collbench"
-cores = 8
-gpus = 2
-runtime = "{runtime}"
-images = {{ openmpi = "/img/openmpi", torch = "/img/torch" }}
-environments = {{ torch = "/lustre/torch" }}
-options = ["--partition=gpu"]
-{more}
-"""
+# Nodes that parameter servers have to themselves ----------------------------------------------------------------------
 
 #: The servers of trainings, which need no library but torch.
 TRAINING = Plan(images=("torch",), policies=("host",), benchmarks=("parameter_server",), workers=(2,),
-                      servers=(1,), hosts=(2,), launches=1, engine="slurm")  # fmt: skip
+                servers=(1,), hosts=(2,), launches=1, engine="slurm")  # fmt: skip
 
 #: A server without a GPU for workers with one.
 WITH_GPUS = Plan(images=("openmpi",), policies=("multi",), collectives=("ps_bcast",), backends=("nccl",),
-                       sizes=("8",), device="gpu", workers=(4,), hosts=(1, 3), launches=1, engine="slurm")  # fmt: skip
+                 sizes=("8",), device="gpu", workers=(4,), hosts=(1, 3), launches=1, engine="slurm")  # fmt: skip
 
 
-def expanded(folder: Path, plan: Plan = TRAINING, runtime: str = "charliecloud", more: str = "",
-             **changes: Any) -> ExpandedPlan:  # fmt: skip
-    path = folder / "site.toml"
-    path.write_text(SITE.format(runtime=runtime, more=more))
-    return expand(msgspec.structs.replace(plan, site=str(path), **changes))
+def expanded(folder: Path, plan: Plan = TRAINING, site: dict[str, Any] | None = None, **changes: Any) -> ExpandedPlan:
+    usual: dict[str, Any] = {"gpus": 2, "runtime": "charliecloud", "options": ["--partition=gpu"]}
+    return expand(msgspec.structs.replace(plan, site=site_file(folder, **usual | (site or {})), **changes))
 
 
 def script(*given: Any, **changes: Any) -> str:
@@ -187,13 +164,10 @@ def script(*given: Any, **changes: Any) -> str:
     return all_launches(done.plan, done.order, done.placements)
 
 
-def test_a_server_without_a_gpu_is_on_a_node_of_its_own_or_beside_its_workers(
-    golden: Callable[[str, str], None], tmp_path: Path
-) -> None:
+def test_a_server_without_a_gpu_is_on_a_node_of_its_own_or_beside_its_workers(golden: Golden, tmp_path: Path) -> None:
     """A heterogeneous job; with hosts = 1 the server is on a node of its second component, which has the GPUs."""
-    more = 'servers = { options = ["--partition=cpu"] }'
-    plan = msgspec.structs.replace(WITH_GPUS, workers=(2,), cores_per_rank=2)
-    golden("slurm-servers.sh", without_its_loop(script(tmp_path, plan, "pyxis", more)))
+    site = {"runtime": "pyxis", "servers": {"options": ["--partition=cpu"]}}
+    golden("slurm-servers.sh", without_its_loop(script(tmp_path, WITH_GPUS, site, workers=(2,), cores_per_rank=2)))
 
 
 def test_servers_have_the_first_of_several_hosts(tmp_path: Path) -> None:
@@ -205,18 +179,8 @@ def test_servers_have_the_first_of_several_hosts(tmp_path: Path) -> None:
     }  # fmt: skip
     assert done.cells[0].title == "torch multi files, 2 servers and 4 workers on 3 hosts"
     kinds = {cell.policy: shapes_of(cell, at) for cell, at in done.placements.items()}
-    assert kinds["multi"] == (
-        Shape(hosts=1, each=2, cores=1, boxes="host"),
-        Shape(hosts=2, each=2, cores=1, boxes="host"),
-    )
+    assert kinds["multi"] == tuple(Shape(hosts=hosts, each=2, cores=1, boxes="host") for hosts in (1, 2))
     assert [shape.boxes for shape in kinds["single"]] == ["rank", "rank"]
-
-
-def test_a_server_has_as_many_cores_as_a_worker_and_no_gpu(tmp_path: Path) -> None:
-    done = expanded(tmp_path, WITH_GPUS, hosts=(3,))
-    (placement,) = done.placements.values()
-    assert [len(slot.cores) for slot in placement.slots] == [4] * 5
-    assert [slot.gpu is None for slot in placement.slots] == [True, False, False, False, False]
 
 
 def test_on_one_host_servers_are_ordinary_ranks(tmp_path: Path) -> None:
@@ -233,29 +197,22 @@ def test_a_world_beside_those_with_a_node_for_servers_begins_on_a_node_of_worker
     assert "FIRST_NODE=$WORKER_NODE" not in apart and apart.count("--het-group=") == 2
 
 
-@pytest.mark.parametrize(
-    ("changes", "says"),
-    [
-        ({"workers": (3,), "hosts": (3,)}, "1 server and 3 workers on 3 hosts: 3 workers cannot be spread evenly over "
-                                           "2 hosts beside that of the servers. Take a multiple of it."),
-        ({"hosts": (4,)}, "2 workers cannot be spread evenly over 3 hosts beside"),
-        ({"servers": (0,)}, "1 rank on 2 hosts: 1 rank cannot be spread evenly over 2 hosts"),
-        ({"servers": (9,)}, "9 ranks with 1 core each need 9 cores, and a node of the site offers 8"),
-        ({"spare": "chief"}, 'spare "chief": all ranks of a node get as many cores'),
-        ({"benchmarks": ("dd",), "workers": (), "servers": (1,), "hosts": (1,)}, "benchmarks of storage"),
-        ({"more": "servers = { cores = 3 }"}, "unknown key 'cores'"),
-        ({"more": 'servers = { options = ["cpu"] }'}, "option 'cpu': is no flag of sbatch"),
-    ],
-)  # fmt: skip
-def test_what_cannot_be_expressed(tmp_path: Path, changes: dict[str, Any], says: str) -> None:
-    with pytest.raises(PlanError) as refused:
-        script(tmp_path, **changes)
-    assert says in str(refused.value)
+#: Changes of a plan, or of the site file.
+NOT_ON_SLURM: list[dict[str, Any]] = [
+    {"workers": (3,), "hosts": (3,)}, {"hosts": (4,)}, {"servers": (0,)}, {"servers": (9,)}, {"spare": "chief"},
+    {"benchmarks": ("dd",), "workers": (), "servers": (1,), "hosts": (1,)},
+    {"site": {"servers": {"cores": 3}}}, {"site": {"servers": {"options": ["cpu"]}}},
+]  # fmt: skip
+
+
+def test_what_cannot_be_expressed(golden: Golden, tmp_path: Path) -> None:
+    attempts = [partial(script, tmp_path, **changes) for changes in NOT_ON_SLURM]
+    golden("slurm-servers-refused.txt", refusals(attempts, tmp_path))
 
 
 def test_servers_have_the_options_of_all_nodes_where_the_site_has_no_others(tmp_path: Path) -> None:
     assert script(tmp_path).count("#SBATCH --partition=gpu\n") == 2
-    assert script(tmp_path, more="servers = { options = [] }").count("#SBATCH --partition=gpu\n") == 1
+    assert script(tmp_path, site={"servers": {"options": []}}).count("#SBATCH --partition=gpu\n") == 1
 
 
 def test_a_job_asks_for_the_cores_of_a_node_once(tmp_path: Path) -> None:
@@ -279,24 +236,21 @@ def seats(*places: tuple[str, int]) -> tuple[RankFacts, ...]:
 
 PLACES = (("n0", 0), ("n1", 0), ("n1", 1), ("n2", 0), ("n2", 1))
 
+#: Places of ranks that are not those of WORLD.
+ELSEWHERE = {
+    "a rank is missing": PLACES[:4],
+    "the server is among the workers": (PLACES[1], PLACES[0], *PLACES[2:]),
+    "the server is on a node of workers": (("n1", 2), *PLACES[1:]),
+    "a worker is on another node": (*PLACES[:2], ("n2", 2), *PLACES[3:]),
+    "two workers share a core": (*PLACES[:2], ("n1", 0), *PLACES[3:]),
+}
 
-def test_a_world_with_a_host_for_servers_as_planned() -> None:
+
+def test_ranks_that_are_elsewhere_than_planned(golden: Golden) -> None:
     assert shape_difference(WORLD, seats(*PLACES)) is None
     assert binding.difference(seats(*PLACES), None, {SHAPE: text_of(WORLD)}) is None
-
-
-@pytest.mark.parametrize(
-    ("places", "says"),
-    [
-        (PLACES[:4], "5 ranks were planned, and 4 met"),
-        ((PLACES[1], PLACES[0], *PLACES[2:]), "2 hosts were planned, and ranks 1 to 4 are on 3 (n0, n1, n2)"),
-        ((("n1", 2), *PLACES[1:]), "ranks 0 and 1 were planned on different hosts, and both are on n1"),
-        ((*PLACES[:2], ("n2", 2), *PLACES[3:]), "2 ranks were planned on each host, and n1 has 1"),
-        ((*PLACES[:2], ("n1", 0), *PLACES[3:]), "ranks 1 and 2 share core 0 of n1"),
-    ],
-)
-def test_what_differs_is_said(places: tuple[tuple[str, int], ...], says: str) -> None:
-    assert shape_difference(WORLD, seats(*places)) == says
+    golden("slurm-seats.txt", "".join(f"{what}: {shape_difference(WORLD, seats(*places))}\n"
+                                      for what, places in ELSEWHERE.items()))  # fmt: skip
 
 
 def test_a_shape_is_read_as_it_was_written() -> None:
@@ -319,54 +273,15 @@ def test_a_rank_takes_the_cores_of_its_own_shape(
     assert asked == [taken]
 
 
-@pytest.fixture
-def play(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str, str], None]:
-    """`play(name, text)`: what plays one of Slurm's programs."""
-    folder = tmp_path / "bin"
-    folder.mkdir()
-    monkeypatch.setenv("PATH", f"{folder}:/usr/bin:/bin")
-
-    def played(name: str, text: str) -> None:
-        (folder / name).write_text(f"#!/bin/sh\n{text}\n")
-        (folder / name).chmod(stat.S_IRWXU)
-
-    return played
-
-
-def test_a_job_has_ended_when_a_component_has(play: Callable[[str, str], None]) -> None:
-    first = "JobId=7 HetJobId=7 JobState=RUNNING Reason=None NodeList=n0"
-    play("scontrol", f"echo '{first}'; echo 'JobId=8 HetJobId=7 JobState=RUNNING Reason=None NodeList=n[1-2]'")
-    both = jobs.state_of("7")
-    assert (both.text, both.alive, both.there, both.nodes) == ("RUNNING", True, True, "n0,n[1-2]")
-    play("scontrol", f"echo '{first}'; echo 'JobId=8 HetJobId=7 JobState=NODE_FAIL Reason=NodeDown NodeList=n1'")
-    lost = jobs.state_of("7")
-    assert (lost.text, lost.alive, lost.there) == ("NODE_FAIL (NodeDown)", False, True)
-
-
-def test_what_is_left_of_a_job_is_cancelled(play: Callable[[str, str], None], tmp_path: Path) -> None:
-    """Its folder is removed when no component is there any more."""
-    gone = tmp_path / "gone"
-    lost = "echo JobId=8 JobState=NODE_FAIL Reason=NodeDown"
-    play("scontrol", f"{lost}; [ -e {gone} ] && echo JobId=7 JobState=CANCELLED || echo JobId=7 JobState=RUNNING")
-    play("scancel", f"touch {gone}")
-    folder = tmp_path / "job"
-    folder.mkdir()
-    SlurmJob("7", folder).end()
-    assert gone.exists() and not folder.exists()
-
-
-def test_the_job_knows_the_first_node_of_its_ranks_and_that_of_workers_alone(
-    play: Callable[[str, str], None], tmp_path: Path
-) -> None:
+def test_the_job_knows_the_first_node_of_its_ranks_and_that_of_workers_alone(programs: Path, tmp_path: Path) -> None:
     """The script itself, under bash."""
-    play("scontrol", "echo \"$3\" | tr , '\\n'")
+    play(programs, "scontrol", "echo \"$3\" | tr , '\\n'")
     folder = tmp_path / "job"
     folder.mkdir()
     (folder / "driver").write_text("0\n")
-    site = SlurmSite(folder=str(tmp_path), cores=1)
-    needs = Resources(2, 1, 1, 0, servers=Resources(1, 1, 1, 0))
     (folder / "step-0").write_text('echo "$FIRST_NODE $WORKER_NODE"; touch end\n')
+    needs = Resources(2, 1, 1, 0, servers=Resources(1, 1, 1, 0))
+    text = job_script("name", folder, SlurmSite(folder=str(tmp_path), cores=1), needs)
     groups = {"SLURM_JOB_NODELIST_HET_GROUP_0": "s0", "SLURM_JOB_NODELIST_HET_GROUP_1": "w0,w1"}
-    text = job_script("name", folder, site, needs)
     subprocess.run(("bash", "-c", text), env=os.environ | groups, timeout=30, check=True)
     assert (folder / "log-0").read_text() == "s0 w0\n" and (folder / "nodes").read_text() == "s0\nw0\nw1\n"

@@ -8,8 +8,9 @@ import runpy
 import shutil
 import sys
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -17,6 +18,7 @@ from typing import Any
 import grimp
 import msgspec
 import pytest
+from tests.unit.refusals import refusals
 
 import collbench
 from collbench import backends
@@ -40,78 +42,55 @@ from collbench.schema.manifest import Library
 from collbench.schema.plan import Plan
 from collbench.schema.record import SCHEMA
 
+Golden = Callable[[str, str], None]
+
 MPI = Library(name="Open MPI", version="5.0.11", sha256="aa")
 SAME = Contents(collbench="1", python="3.11.7", vendor="openmpi", libraries=(MPI,), packages={"mpi4py": "4.1.2"},
                 native=True, missing={})  # fmt: skip
 
+#: What an image holds that is not what the host holds.
+DIFFERENT: list[dict[str, Any]] = [
+    {"python": "3.12.1"}, {"native": False}, {"libraries": ()},
+    {"libraries": (msgspec.structs.replace(MPI, version="5.0.5"),)},
+    {"libraries": (msgspec.structs.replace(MPI, version="5.0.5", sha256="bb"),)},
+    {"libraries": (msgspec.structs.replace(MPI, sha256="bb"),)},
+    {"libraries": (MPI, Library(name="NCCL", version="2.27"))},
+    {"packages": {"mpi4py": "4.0.0"}}, {"packages": {}}, {"packages": {"mpi4py": "4.1.2", "cupy": "13"}},
+]  # fmt: skip
 
-def inside(**fields: Any) -> list[str]:
-    """How an image that differs by these fields differs from the environment."""
-    return differences_of(SAME, msgspec.structs.replace(SAME, **fields))
 
-
-def library(**fields: Any) -> tuple[Library, ...]:
-    return (msgspec.structs.replace(MPI, **fields),)
-
-
-def test_what_is_the_same_does_not_differ() -> None:
-    assert inside() == []
-    assert inside(missing={"nccl": "no GPU"}, cuda="12") == []
+def test_each_difference_besides_the_container_is_said(golden: Golden) -> None:
+    differences = [differences_of(SAME, msgspec.structs.replace(SAME, **fields)) for fields in DIFFERENT]
+    differences.append(differences_of(msgspec.structs.replace(SAME, native=False), SAME))
+    golden("stacks-differ.txt", "".join(f"{'; '.join(lines)}\n" for lines in differences))
 
 
 @pytest.mark.parametrize(
-    ("fields", "said"),
-    [
-        ({"python": "3.12.1"}, "Python 3.11.7 on the host, 3.12.1 in the image"),
-        ({"native": False}, "the native loop is missing in the image"),
-        ({"libraries": library(version="5.0.5")}, "Open MPI 5.0.11 on the host, 5.0.5 in the image"),
-        ({"libraries": library(sha256="bb")}, "Open MPI 5.0.11: two builds, aa and bb"),
-        ({"libraries": ()}, "Open MPI 5.0.11 on the host, missing in the image"),
-        ({"libraries": (MPI, Library(name="NCCL", version="2.27"))}, "NCCL missing on the host, 2.27 in the image"),
-        ({"packages": {"mpi4py": "4.0.0"}}, "mpi4py 4.1.2 on the host, 4.0.0 in the image"),
-        ({"packages": {}}, "mpi4py 4.1.2 on the host, missing in the image"),
-        ({"packages": {"mpi4py": "4.1.2", "cupy": "13"}}, "cupy missing on the host, 13 in the image"),
-    ],
+    "fields",
+    [{}, {"missing": {"nccl": "no GPU"}, "cuda": "12"}, {"packages": {"mpi4py": "4.1.2", "torch": "2.9.0+cpu"}}],
 )
-def test_each_difference_besides_the_container_is_said(fields: dict[str, Any], said: str) -> None:
-    assert inside(**fields) == [said]
+def test_what_is_no_difference(fields: dict[str, Any]) -> None:
+    """The package of torch says the CUDA that it is made for, which the library's version says too."""
+    assert differences_of(SAME, msgspec.structs.replace(SAME, **fields)) == []
 
 
 @pytest.mark.parametrize("kernel", ["Katmai", None])
 def test_another_kernel_of_the_same_blas_is_a_difference(kernel: str | None) -> None:
     """As OPENBLAS_CORETYPE chooses it on the host alone."""
-    blas = Library(name="OpenBLAS", version="0.3.34", sha256="aa", used_by=("linpack",), kernel=kernel)
-    host, image = (
-        msgspec.structs.replace(SAME, libraries=(msgspec.structs.replace(blas, kernel=name),))
-        for name in (kernel, "SkylakeX")
-    )
-    (line,) = differences_of(host, image, communicate=False)
-    assert "OpenBLAS" in line
-    assert "SkylakeX" in line
-    assert differences_of(image, image) == []
 
+    def holding(kernel: str | None) -> Contents:
+        blas = Library(name="OpenBLAS", version="0.3.34", sha256="aa", used_by=("linpack",), kernel=kernel)
+        return msgspec.structs.replace(SAME, libraries=(blas,))
 
-def test_the_native_loop_may_be_missing_on_the_host() -> None:
-    without = msgspec.structs.replace(SAME, native=False)
-    assert differences_of(without, SAME) == ["the native loop is missing on the host"]
-    assert differences_of(without, without) == []
-
-
-def test_a_library_of_another_version_is_no_second_build_of_one() -> None:
-    (line,) = inside(libraries=library(version="5.0.5", sha256="bb"))
-    assert "builds" not in line
-
-
-def test_torch_is_compared_as_a_library_alone() -> None:
-    """Its package says the CUDA that it is made for, which the library's version says too."""
-    assert inside(packages={"mpi4py": "4.1.2", "torch": "2.9.0+cpu"}) == []
+    (line,) = differences_of(holding(kernel), holding("SkylakeX"), communicate=False)
+    assert "OpenBLAS" in line and "SkylakeX" in line
+    assert differences_of(holding(kernel), holding(kernel)) == []
 
 
 # What engines say of images, put together -----------------------------------------------------------------------------
 
-PLAN = Plan(
-    collectives=("bcast",), images=("openmpi", "mpich"), policies=("host", "single"), sizes=("8",), engine="fake"
-)
+PLAN = Plan(collectives=("bcast",), images=("openmpi", "mpich"), policies=("host", "single"), sizes=("8",),
+            engine="fake")  # fmt: skip
 OPENMPI = Library(name="MPI", version="5", sha256="aa")
 
 
@@ -143,101 +122,76 @@ def beside(name: str, **fields: Any) -> Look:
     return Look(held(name, **fields), f"/venv/{name}", f"the environment beside {name}")
 
 
-def looked(fake: Says, host: Says, plan: Plan = PLAN) -> Stacks:
-    expanded = expand(plan, lambda engine: Topology(tuple(map(Core, range(2)))))
-    sessions: Any = {"host": host, "fake": fake}
-    return look_at(expanded, sessions)
+@pytest.fixture
+def fake() -> Says:
+    return Says({"openmpi": image("openmpi", python="3.12"), "mpich": image("mpich")}, ("no memlock",))
 
 
-def look_at_containers(fake: Says) -> Stacks:
-    """Of a plan without the host."""
-    plan = msgspec.structs.replace(PLAN, policies=("single",))
-    expanded = expand(plan, lambda engine: Topology(tuple(map(Core, range(2)))))
-    sessions: Any = {"fake": fake}
-    return look_at(expanded, sessions)
+@pytest.fixture
+def host() -> Says:
+    return Says({name: beside(name) for name in ("openmpi", "mpich")}, ("a remark",))
 
 
-def both() -> tuple[Says, Says]:
-    inside = Says({"openmpi": image("openmpi", python="3.12"), "mpich": image("mpich")}, ("no memlock",))
-    return inside, Says({name: beside(name) for name in ("openmpi", "mpich")}, ("a remark",))
+def looked(fake: Says, host: Says | None = None) -> Stacks:
+    """Of a plan without the host, if there is none."""
+    sessions: Any = {"fake": fake} if host is None else {"host": host, "fake": fake}
+    plan = PLAN if host else msgspec.structs.replace(PLAN, policies=("single",))
+    return look_at(expand(plan, lambda engine: Topology((Core(0), Core(1)))), sessions)
 
 
-def test_the_host_is_asked_last_for_what_the_images_hold() -> None:
-    fake, host = both()
+def test_the_host_is_asked_last_for_what_the_images_hold(fake: Says, host: Says) -> None:
+    """What the first engine found in an image counts."""
+    host.looks["openmpi"] = beside("mpich")
     looked(fake, host)
     assert fake.asked == [({"single"}, {})]
     assert host.asked == [({"host"}, {"openmpi": "openmpi", "mpich": "mpich"})]
 
 
-@pytest.mark.parametrize("fields", [{"sources": "0" * 64}, {"sources": ""}, {"collbench": "0.0.1"}])
-def test_clusters_too_refuse_an_image_with_other_code(fields: dict[str, Any]) -> None:
-    """Kubernetes and Slurm, before the first launch: it might not be able to read the plan."""
-    printed = msgspec.json.encode(held("openmpi", **fields)).decode()
-    with pytest.raises(ImageMissing, match=r"0\.0\.1|sources"):
-        contents_in(["a line", printed], "image openmpi", "openmpi", {}, PLAN)
-    same = msgspec.json.encode(held("openmpi")).decode()
-    assert contents_in([same], "image openmpi", "openmpi", {}, PLAN) == held("openmpi")
-
-
-def test_what_the_first_engine_found_in_an_image_counts() -> None:
-    fake, host = both()
-    host.looks["openmpi"] = beside("mpich")
-    looked(fake, host)
-    assert host.asked[0][1]["openmpi"] == "openmpi"
-
-
-def test_images_and_environments_are_described_apart() -> None:
-    found = looked(*both())
-    openmpi, mpich = found.images
-    assert (openmpi.name, openmpi.id, openmpi.digests, openmpi.labels) == (
-        "openmpi", "sha256:openmpi", ("openmpi@1",), {"collbench.x": "1"}
-    )  # fmt: skip
+def test_images_and_environments_are_described_apart(fake: Says, host: Says) -> None:
+    stacks = looked(fake, host)
+    openmpi, mpich = stacks.images
+    described = (openmpi.name, openmpi.id, openmpi.digests, openmpi.labels)
+    assert described == ("openmpi", "sha256:openmpi", ("openmpi@1",), {"collbench.x": "1"})
     assert (openmpi.python, openmpi.libraries, mpich.name) == ("3.12", (OPENMPI,), "mpich")
-    assert [(one.name, one.id, one.python) for one in found.environments] == [
-        ("openmpi", None, "3.11"), ("mpich", None, "3.11")
-    ]  # fmt: skip
+    environments = [(side.name, side.id, side.python) for side in stacks.environments]
+    assert environments == [("openmpi", None, "3.11"), ("mpich", None, "3.11")]
+    difference, *remarks = stacks.differences
+    assert difference.startswith("openmpi: ") and difference.index("3.11") < difference.index("3.12")
+    assert remarks == ["no memlock", "a remark"]
 
 
-def test_differences_come_before_what_engines_cannot_give() -> None:
-    assert looked(*both()).differences == (
-        "openmpi: apart from the container, host and image differ: Python 3.11 on the host, 3.12 in the image",
-        "no memlock", "a remark",
-    )  # fmt: skip
+def test_every_cell_runs_the_stack_of_its_engine_and_image(fake: Says, host: Says) -> None:
+    stacks = looked(fake, host)
+    inside = stacks.of(LaunchCell("mpich", "single", "strict", 2, engine="fake"))
+    assert (inside.launcher.vendor, inside.reference, inside.nccl) == ("mpich", "ref:mpich", False)
+    assert (inside.refused, inside.grants) == (frozenset({"kcmp"}), frozenset({"memlock"}))
+    outside = stacks.of(LaunchCell("openmpi", "host", None, 2, engine="host"))
+    assert (outside.launcher.vendor, outside.reference, outside.refused) == ("openmpi", "/venv/openmpi", frozenset())
 
 
-def test_ranks_with_another_priority_on_the_host_are_refused_before_the_first_launch() -> None:
+def test_without_the_host_nothing_differs(fake: Says, host: Says) -> None:
+    stacks = looked(fake)
+    assert (len(stacks.images), stacks.environments, stacks.differences) == (2, (), ("no memlock",))
+    del host.looks["openmpi"]  # the image that differs
+    assert looked(fake, host).differences == ("no memlock", "a remark")
+
+
+def test_ranks_with_another_priority_on_the_host_are_refused_before_the_first_launch(fake: Says, host: Says) -> None:
     """They inherit that of the launcher, which containers do not have."""
-    fake, host = both()
     for looks, found in ((fake.looks, "nice 0, other"), (host.looks, "nice 19, other")):
         for look in looks.values():
             object.__setattr__(look, "contents", msgspec.structs.replace(look.contents, priority=found))
     with pytest.raises(PlanError, match="nice 19"):
         looked(fake, host)
-    assert look_at_containers(fake).differences == ("no memlock",)
+    assert looked(fake).differences == ("no memlock",)
 
 
-def test_without_the_host_nothing_differs() -> None:
-    fake, _ = both()
-    found = look_at_containers(fake)
-    assert (found.environments, found.differences) == ((), ("no memlock",))
-    assert len(found.images) == 2
-
-
-def test_an_image_that_only_containers_have_is_beside_nothing() -> None:
-    fake, host = both()
-    del host.looks["openmpi"]
-    found = looked(fake, host)
-    assert found.differences == ("no memlock", "a remark")
-
-
-def test_every_cell_runs_the_stack_of_its_engine_and_image() -> None:
-    found = looked(*both())
-    inside = found.of(LaunchCell("mpich", "single", "strict", 2, engine="fake"))
-    assert (inside.launcher.vendor, inside.reference, inside.refused, inside.grants, inside.nccl) == (
-        "mpich", "ref:mpich", frozenset({"kcmp"}), frozenset({"memlock"}), False
-    )  # fmt: skip
-    outside = found.of(LaunchCell("openmpi", "host", None, 2, engine="host"))
-    assert (outside.launcher.vendor, outside.reference, outside.refused) == ("openmpi", "/venv/openmpi", frozenset())
+def test_clusters_too_refuse_an_image_with_other_code() -> None:
+    """Kubernetes and Slurm, before the first launch: it might not be able to read the plan."""
+    other, same = (msgspec.json.encode(held("openmpi", **fields)).decode() for fields in ({"sources": "0" * 64}, {}))
+    with pytest.raises(ImageMissing, match="sources"):
+        contents_in(["a line", other], "image openmpi", "openmpi", {}, PLAN)
+    assert contents_in([same], "image openmpi", "openmpi", {}, PLAN) == held("openmpi")
 
 
 @pytest.mark.parametrize(
@@ -249,114 +203,81 @@ def test_a_stack_knows_whether_something_goes_over_nccl(backends: tuple[str, ...
     assert stack_of(plan, "mpich", image("mpich")).nccl is nccl
 
 
-def test_what_holds_no_library_cannot_be_started() -> None:
-    with pytest.raises(ImageMissing, match="image mpich: holds no MPI; the launcher starts mpich, openmpi, torch"):
-        stack_of(PLAN, "mpich", Look(held(""), "r", "image mpich"))
-
-
-# Backends that are not there -----------------------------------------------------------------------------------------
-
-
-def refused(look: Look, *backends: str, **plan: Any) -> str:
-    with pytest.raises(PlanError) as caught:
-        refuse_missing(msgspec.structs.replace(PLAN, backends=backends, **plan), "mpich", look)
-    return str(caught.value)
-
-
 def lacking(*names: str, **fields: Any) -> Look:
     return image("mpich", missing={name: f"no {name}" for name in names}, **fields)
 
 
 EVERYTHING = ("mpi", "mpi-cuda", "mpi-staged", "nccl", "torch-gloo", "torch-nccl")
 
-
-def test_a_missing_backend_is_said_with_those_that_are_there() -> None:
-    others = tuple(name for name in EVERYTHING if name not in ("mpi", "torch-gloo"))
-    assert refused(lacking(*others), "mpi", "torch-nccl", "nccl") == (
-        "image mpich: backend torch-nccl: no torch-nccl. Build it for GPUs: collbench image build mpich --cuda 12 "
-        "(or 13). It has mpi, torch-gloo: set image_backends = { mpich = [...] }, or backends."
-    )
-    assert refused(lacking(*EVERYTHING), "mpi") == (
-        "image mpich: backend mpi: no mpi. It has none: set image_backends = { mpich = [...] }, or backends."
-    )
-
-
-@pytest.mark.parametrize(
-    ("look", "built"),
-    [
-        (lacking("nccl"), True),
-        (lacking("nccl", cuda="12"), False),
-        (Look(held("mpich", missing={"nccl": "no nccl"}), "/venv", "the environment beside mpich"), False),
-    ],
-)
-def test_only_an_image_without_cuda_is_to_be_built_again(look: Look, built: bool) -> None:
-    assert ("collbench image build mpich" in refused(look, "nccl")) is built
+#: Looks at an image or environment, and a plan that cannot use it. Only an image without CUDA is to be built again.
+UNUSABLE: list[tuple[Look, dict[str, Any]]] = [
+    (lacking("mpi-cuda", "mpi-staged", "nccl", "torch-nccl"), {"backends": ("mpi", "torch-nccl", "nccl")}),
+    (lacking(*EVERYTHING), {"backends": ("mpi",)}),
+    (lacking("mpi"), {"backends": ("mpi",)}),
+    (lacking("nccl"), {"backends": ("nccl",)}),
+    (lacking("nccl", cuda="12"), {"backends": ("nccl",)}),
+    (beside("mpich", missing={"nccl": "no nccl"}), {"backends": ("nccl",)}),
+    (lacking("mpi", "nccl"), {"backends": ("mpi", "nccl"), "unusable": "skip"}),
+]
 
 
-def test_a_backend_of_the_cpu_needs_no_other_build() -> None:
-    assert "Build it for GPUs" not in refused(lacking("mpi"), "mpi")
-
-
-def test_a_plan_that_may_skip_needs_one_of_its_backends() -> None:
-    plan = msgspec.structs.replace(PLAN, backends=("mpi", "nccl"), unusable="skip")
-    refuse_missing(plan, "mpich", lacking("nccl"))
-    refuse_missing(plan, "mpich", lacking("mpi"))
-    assert refused(lacking("mpi", "nccl"), "mpi", "nccl", unusable="skip").startswith(
-        "image mpich: backend mpi: no mpi."
-    )
+def test_what_a_plan_cannot_use_is_refused(golden: Golden) -> None:
+    """One that may skip needs one of its backends."""
+    for backend in ("mpi", "nccl"):
+        refuse_missing(
+            msgspec.structs.replace(PLAN, backends=("mpi", "nccl"), unusable="skip"), "mpich", lacking(backend)
+        )
+    attempts: list[Callable[[], object]] = [
+        *(partial(refuse_missing, msgspec.structs.replace(PLAN, **keys), "mpich", look) for look, keys in UNUSABLE),
+        partial(stack_of, PLAN, "mpich", Look(held(""), "r", "image mpich")),
+    ]
+    golden("stacks-refused.txt", refusals(attempts))
 
 
 # What an environment says it holds, asked from inside -----------------------------------------------------------------
 
-ROOT = Path(__file__).parents[2]
-
-NO_NCCL = BackendUnavailable("not installed")
+TORCH = Library(name="torch", version="2")
 
 
-class Made:
-    """A backend that is there, or why it is not."""
+@dataclass
+class Backend:
+    """One that is there, or why it is not."""
 
+    why: str | None
     packages: tuple[str, ...] = ()
     variables: tuple[str, ...] = ()
-
-    def __init__(self, why: str | None) -> None:
-        self.why = why
 
     def missing(self) -> str | None:
         return self.why
 
     def libraries(self) -> tuple[Library, ...]:
-        return (Library(name="torch", version="2"),)
+        return (TORCH,)
 
 
-def torch_is(monkeypatch: pytest.MonkeyPatch, found: Any) -> None:
-    """What is found of it."""
+def torch_is(monkeypatch: pytest.MonkeyPatch, spec: object) -> None:
     usual = importlib.util.find_spec
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: found if name == "torch" else usual(name))
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: spec if name == "torch" else usual(name))
 
 
 @pytest.fixture
-def made_up(monkeypatch: pytest.MonkeyPatch) -> None:
+def bare(monkeypatch: pytest.MonkeyPatch) -> None:
     """No MPI, no torch, no NCCL, no compiled loop; two backends."""
-    there = {"mpi": Made("no MPI"), "torch-gloo": Made(None)}
+    there = {"mpi": Backend("no MPI"), "torch-gloo": Backend(None)}
 
-    def no_mpi() -> Any:
-        raise CollbenchError("no MPI")
-
-    def no_nccl(*names: str) -> Any:
-        raise NO_NCCL
+    def lacks(error: CollbenchError) -> Any:
+        raise error
 
     monkeypatch.setattr(backends, "names", lambda: tuple(there))
     monkeypatch.setattr(backends, "get", there.__getitem__)
-    monkeypatch.setattr(probe, "load_mpi", no_mpi)
-    monkeypatch.setattr(probe, "load", no_nccl)
+    monkeypatch.setattr(probe, "load_mpi", lambda: lacks(CollbenchError("no MPI")))
+    monkeypatch.setattr(probe, "load", lambda *names: lacks(BackendUnavailable("not installed")))
     monkeypatch.setattr(probe, "native_loop", lambda: None)
     monkeypatch.setattr(probe, "packages", lambda: {"numpy": "2", "cupy-cuda12x": "14"})
     torch_is(monkeypatch, None)
 
 
 @pytest.fixture
-def with_mpi(monkeypatch: pytest.MonkeyPatch) -> None:
+def with_mpi(bare: None, monkeypatch: pytest.MonkeyPatch) -> None:
     mpi = SimpleNamespace(Get_library_version=lambda: "Open MPI v5")
     monkeypatch.setattr(probe, "load_mpi", lambda: mpi)
     monkeypatch.setattr(probe, "vendor", lambda found: "openmpi")
@@ -368,12 +289,12 @@ def with_mpi(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def with_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+def with_torch(bare: None, monkeypatch: pytest.MonkeyPatch) -> None:
     torch_is(monkeypatch, object())
     monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(version=SimpleNamespace(cuda="13.0")))
 
 
-@pytest.mark.usefixtures("made_up")
+@pytest.mark.usefixtures("bare")
 def test_where_there_is_nothing() -> None:
     assert environment_contents() == Contents(
         collbench=collbench.__version__, python=sys.version.split()[0], vendor="", libraries=(), native=False,
@@ -382,96 +303,87 @@ def test_where_there_is_nothing() -> None:
     )  # fmt: skip
 
 
-@pytest.mark.usefixtures("made_up")
-def test_where_there_is_an_mpi(with_mpi: None, with_torch: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Torch beside it makes no difference."""
-    monkeypatch.setattr(probe, "native_loop", lambda: object())
-    found = environment_contents()
-    assert (found.vendor, found.native, found.build, found.cuda) == ("openmpi", True, None, "12")
-    assert found.libraries == (Library(name="Open MPI", version="5.0.11", path="/no/libmpi.so"),)
+#: What is asked for, where there are an MPI and torch, and what is found.
+BOTH_THERE: list[tuple[str, str, str, Library, Build | None]] = [
+    ("", "openmpi", "12", Library(name="Open MPI", version="5.0.11", path="/no/libmpi.so"), None),
+    ("build", "openmpi", "12", Library(name="Open MPI", version="5.0.11", path="/no/libmpi.so"),
+     Build(configure="--prefix of Open MPI v5", cuda_built=True, cuda_claimed=False)),
+    ("torch", "torch", "13.0", TORCH, None), ("torch build", "torch", "13.0", TORCH, None),
+]  # fmt: skip
 
 
-@pytest.mark.usefixtures("made_up")
-def test_how_an_mpi_was_built_is_asked_for(with_mpi: None) -> None:
-    assert environment_contents(build=True).build == Build(
-        configure="--prefix of Open MPI v5", cuda_built=True, cuda_claimed=False
-    )
-    assert environment_contents(build=True, torch=True).build is None
+@pytest.mark.usefixtures("with_mpi", "with_torch")
+@pytest.mark.parametrize(("asked_for", "vendor", "cuda", "library", "build"), BOTH_THERE)
+def test_torch_counts_where_it_is_asked_for(
+    asked_for: str, vendor: str, cuda: str, library: Library, build: Build | None
+) -> None:
+    there = environment_contents(build="build" in asked_for, torch="torch" in asked_for)
+    assert (there.vendor, there.cuda, there.libraries, there.build) == (vendor, cuda, (library,), build)
 
 
-@pytest.mark.usefixtures("made_up")
-def test_an_mpi_is_left_aside_where_torch_is_asked_for(with_mpi: None, with_torch: None) -> None:
-    found = environment_contents(torch=True)
-    assert (found.vendor, found.cuda, found.libraries) == ("torch", "13.0", (Library(name="torch", version="2"),))
-
-
-@pytest.mark.usefixtures("made_up")
-def test_torch_is_what_there_is_without_an_mpi(with_torch: None) -> None:
+@pytest.mark.usefixtures("with_torch")
+def test_torch_is_what_there_is_without_an_mpi() -> None:
     assert environment_contents().vendor == "torch"
 
 
-@pytest.mark.usefixtures("made_up")
-def test_nccl_is_a_library_where_it_can_be_loaded(with_mpi: None, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.usefixtures("with_mpi")
+def test_nccl_and_the_native_loop_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(probe, "load", lambda *names: SimpleNamespace(handle=names, path="/no/libnccl.so"))
     monkeypatch.setattr(probe, "nccl_version", lambda handle: (2, 29, 3))
-    mpi, nccl = environment_contents().libraries
+    monkeypatch.setattr(probe, "native_loop", lambda: object())
+    there = environment_contents()
+    mpi, nccl = there.libraries
     assert (mpi.name, nccl) == ("Open MPI", Library(name="NCCL", version="2.29.3", path="/no/libnccl.so"))
+    assert there.native
 
 
-@pytest.mark.usefixtures("made_up")
+@pytest.mark.usefixtures("bare")
 @pytest.mark.parametrize(("names", "cuda"), [((), None), (("numpy",), None), (("cupy-cuda13x",), "13")])
 def test_the_cuda_of_cupy(monkeypatch: pytest.MonkeyPatch, names: tuple[str, ...], cuda: str | None) -> None:
     monkeypatch.setattr(probe, "packages", lambda: dict.fromkeys(names, "1"))
     assert environment_contents().cuda == cuda
 
 
-@pytest.mark.usefixtures("made_up")
+@pytest.mark.usefixtures("bare")
 @pytest.mark.parametrize(
-    ("schema", "version", "said"),
+    ("fields", "words"),
     [
-        (SCHEMA, collbench.__version__, None),
-        (SCHEMA - 1, collbench.__version__, f"(schema {SCHEMA - 1}), this is"),
-        (0, collbench.__version__, "(schema unknown), this is"),
-        (
-            SCHEMA,
-            "0.0.1",
-            f"holds collbench 0.0.1 (schema {SCHEMA}), this is {collbench.__version__} (schema {SCHEMA})",
-        ),
+        ({"schema": SCHEMA - 1}, (f"(schema {SCHEMA - 1})", f"{collbench.__version__} (schema {SCHEMA})")),
+        ({"schema": 0}, ("(schema unknown)", f"{collbench.__version__} (schema {SCHEMA})")),
+        ({"collbench": "0.0.1"}, (f"0.0.1 (schema {SCHEMA})", f"{collbench.__version__} (schema {SCHEMA})")),
+        ({"sources": ""}, ("unknown", sources()[:12])), ({"sources": "0" * 64}, ("0" * 12, sources()[:12])),
     ],
-)
-def test_another_collbench_is_told_by_its_version_or_its_schema(schema: int, version: str, said: str | None) -> None:
-    held = Contents(collbench=version, python="3", vendor="", libraries=(), packages={}, native=True, missing={},
-                    schema=schema, sources=sources())  # fmt: skip
-    assert (held.another is None) == (said is None)
-    assert (said or "") in (held.another or "")
+)  # fmt: skip
+def test_another_collbench_is_told(fields: dict[str, Any], words: tuple[str, str]) -> None:
+    here = environment_contents()
+    assert here.another is None
+    another = str(msgspec.structs.replace(here, **fields).another)
+    assert all(word in another for word in words), another
 
 
-@pytest.mark.usefixtures("made_up")
+@pytest.mark.usefixtures("with_mpi", "with_torch")
 @pytest.mark.filterwarnings("ignore:.*found in sys.modules")
 @pytest.mark.parametrize(
     ("flags", "vendor", "build"),
     [((), "openmpi", False), (("--build",), "openmpi", True), (("--build", "--torch"), "torch", False)],
 )
 def test_it_answers_as_json_in_one_line(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], with_mpi: None, with_torch: None,
-    flags: tuple[str, ...], vendor: str, build: bool,
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], flags: tuple[str, ...], vendor: str,
+    build: bool,
 ) -> None:  # fmt: skip
     """As the program that it is: what it takes from elsewhere is made up there too."""
-    for module, names in (
-        (loading, ("load_mpi", "vendor", "version_line", "library_path")),
-        (shared_library, ("load",)),
-    ):
-        for name in names:
-            monkeypatch.setattr(module, name, getattr(probe, name))
+    for name in ("load_mpi", "vendor", "version_line", "library_path"):
+        monkeypatch.setattr(loading, name, getattr(probe, name))
+    monkeypatch.setattr(shared_library, "load", vars(probe)["load"])
     monkeypatch.setattr(sys, "argv", ["probe", *flags])
     runpy.run_module("collbench.launch.probe", run_name="__main__")
     (line,) = capsys.readouterr().out.splitlines()
-    found = json.loads(line)
-    assert (found["collbench"], found["packages"]) == (collbench.__version__, packages())
-    assert (found["vendor"], found["build"] is not None) == (vendor, build)
+    answer = json.loads(line)
+    assert (answer["collbench"], answer["packages"]) == (collbench.__version__, packages())
+    assert (answer["vendor"], answer["build"] is not None) == (vendor, build)
 
 
-# The code that measures ----------------------------------------------------------------------------------------------
+# The code that measures -----------------------------------------------------------------------------------------------
 
 
 def imported_by_ranks() -> set[str]:
@@ -482,7 +394,6 @@ def imported_by_ranks() -> set[str]:
     return {f"{path}/__init__.py".lstrip("/") if (PACKAGE / path).is_dir() else f"{path}.py" for path in paths}
 
 
-@pytest.mark.usefixtures("made_up")
 def test_the_code_that_measures_is_what_an_inner_run_imports_apart_from_tables() -> None:
     covered = {path.relative_to(PACKAGE).as_posix() for path in source_files()}
     assert {path for path in imported_by_ranks() - covered if not path.startswith("report/")} == set()
@@ -490,19 +401,15 @@ def test_the_code_that_measures_is_what_an_inner_run_imports_apart_from_tables()
             "workloads/gpu/transpose.cu"} <= covered  # fmt: skip
 
 
-@pytest.mark.usefixtures("made_up")
 def test_its_packages_are_those_that_may_import_no_analysis() -> None:
-    settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["importlinter"]
-    (contract,) = (one for one in settings["contracts"] if one["name"] == "Measuring knows no analysis")
-    packages = {name for name in MEASURING if (PACKAGE / name).is_dir()}
-    assert packages == {name.removeprefix("collbench.") for name in contract["source_modules"]} - {
-        "launch",
-        "yardsticks",
-    }
+    project = Path(__file__).parents[2] / "pyproject.toml"
+    contracts = tomllib.loads(project.read_text(encoding="utf-8"))["tool"]["importlinter"]["contracts"]
+    (contract,) = (each for each in contracts if each["name"] == "Measuring knows no analysis")
+    measuring = {name.removeprefix("collbench.") for name in contract["source_modules"]} - {"launch", "yardsticks"}
+    assert {name for name in MEASURING if (PACKAGE / name).is_dir()} == measuring
     assert all((PACKAGE / name).exists() for name in MEASURING)
 
 
-@pytest.mark.usefixtures("made_up")
 def test_only_a_change_of_code_that_measures_makes_another_hash(tmp_path: Path) -> None:
     ignored = shutil.ignore_patterns("__pycache__", "*.so")
     clone = Path(shutil.copytree(PACKAGE, tmp_path / "collbench", ignore=ignored))
@@ -520,12 +427,3 @@ def test_only_a_change_of_code_that_measures_makes_another_hash(tmp_path: Path) 
         sources.cache_clear()
         assert sources(clone) != before, path
         before = sources(clone)
-
-
-@pytest.mark.usefixtures("made_up")
-@pytest.mark.parametrize("there", ["", "0" * 64])
-def test_other_code_of_the_same_version_is_told(there: str) -> None:
-    held = msgspec.structs.replace(environment_contents(), sources=there)
-    assert held.another is not None
-    assert sources()[:12] in held.another
-    assert environment_contents().another is None

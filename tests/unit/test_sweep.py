@@ -10,7 +10,6 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,29 +20,69 @@ from collbench.launch.engines.docker import containers as sweep_module
 from collbench.launch.engines.docker.client import Docker
 from collbench.launch.engines.docker.containers import sweep
 from collbench.launch.engines.docker.spec import DRIVER_LABEL, RUN_LABEL
-from collbench.launch.folders import (
-    YOUNG,
-    driver_identity,
-    is_dead,
-    namespace,
-    remove_folder,
-    remove_left,
-    sign,
-    signature_of,
-    signed,
-    sweep_folders,
-    user_inside,
-)
+from collbench.launch.folders import YOUNG, driver_identity, is_dead, namespace, remove_folder, remove_left
 from collbench.machine.facts import machine_id
 
 NOW = time.time()
 OLD = NOW - 2 * YOUNG
 
+#: This driver, and one whose number no process has.
+ALIVE = driver_identity()
+START, SPACE, NUMBER, STARTED, CLOCK = ALIVE.split("/")
+DEAD = f"{START}/{SPACE}/999999999/1/1"
+
 #: A driver in a PID namespace that this test is not in, and one on another machine.
 INSIDE, REMOTE = f"{machine_id()}/1/17/4711/1", "another-boot/1/17/4711/1"
 
 
-class MadeUp(Docker):
+@pytest.fixture(autouse=True)
+def alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A temporary folder in which nobody else's launches are, and little patience with ranks that end."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(folders, "PATIENCE", 0.2)
+
+
+@pytest.mark.parametrize(
+    ("driver", "locked", "busy", "dead"),
+    [
+        (ALIVE, None, False, False), (DEAD, None, True, True),
+        (f"{START}/{SPACE}/{NUMBER}/{int(STARTED) + 1}/{CLOCK}", None, True, True),  # its number came again
+        (f"{START}/{SPACE}/{NUMBER}/{int(STARTED) + 1}/{int(CLOCK) + 1}", None, False, False),
+        *((elsewhere, None, False, True) for elsewhere in (INSIDE, REMOTE)),
+        *((elsewhere, None, True, False) for elsewhere in (INSIDE, REMOTE)),
+        *((elsewhere, True, False, False) for elsewhere in (INSIDE, REMOTE)),
+        (INSIDE, False, True, True), (REMOTE, False, True, False),  # of this machine locks are seen from everywhere
+        *((label, None, False, False) for label in (  # that no driver wrote
+            "", "strange", "a/b/c/d/e", "a/1/²/3/4", "../1/2/3/4/5", f"a/1/{'9' * 5000}/2/3", "a/1/\u0661/2/3",
+            "a/1/2/3",
+        )),
+    ],
+)  # fmt: skip
+def test_who_is_dead(driver: str, locked: bool | None, busy: bool, dead: bool) -> None:
+    assert is_dead(driver, locked=locked, busy=busy) == dead
+
+
+def test_of_a_proc_that_speaks_of_others_nothing_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Mounted from outside of this PID namespace, it shows other processes under these numbers."""
+    monkeypatch.setattr(Path, "readlink", lambda path: Path("1"))
+    assert not is_dead(DEAD, locked=None, busy=True)
+    assert is_dead(DEAD, locked=None, busy=False)
+
+
+def test_whose_number_proc_does_not_show_is_alive(monkeypatch: pytest.MonkeyPatch) -> None:
+    """/proc mounted with hidepid: the process of somebody else is there, and cannot be read."""
+
+    def not_ours(number: int, signal: int) -> None:
+        raise PermissionError
+
+    monkeypatch.setattr("os.kill", not_ours)
+    assert not is_dead(DEAD, locked=None, busy=False)
+
+
+# Containers, networks and folders of drivers --------------------------------------------------------------------------
+
+
+class Engine(Docker):
     """Lists what it is told, and forgets what is removed."""
 
     def __init__(self, containers: list[dict[str, Any]], networks: list[dict[str, Any]]) -> None:
@@ -56,75 +95,22 @@ class MadeUp(Docker):
         return list(self.bridges)
 
     def remove(self, containers: list[dict[str, Any]], networks: list[dict[str, Any]]) -> None:
-        self.containers = [one for one in self.containers if one not in containers]
-        self.bridges = [one for one in self.bridges if one not in networks]
+        self.containers = [container for container in self.containers if container not in containers]
+        self.bridges = [bridge for bridge in self.bridges if bridge not in networks]
 
     def now(self) -> float:
         return NOW
 
 
-def container(name: str, driver: str, state: str, created: float = OLD) -> dict[str, Any]:
+def container(name: str, driver: str, state: str, created: float = OLD, network: str = "") -> dict[str, Any]:
     labels = {RUN_LABEL: "cb1", DRIVER_LABEL: driver}
-    return {"Id": name, "Names": [f"/{name}"], "State": state, "Created": int(created), "Labels": labels}
+    return {"Id": name, "Names": [f"/{name}"], "State": state, "Created": int(created), "Labels": labels,
+            "HostConfig": {"NetworkMode": network}}  # fmt: skip
 
 
 def network(name: str, driver: str, created: float = OLD) -> dict[str, Any]:
-    made = datetime.datetime.fromtimestamp(created, datetime.UTC).isoformat()
-    return {"Id": name, "Name": name, "Created": made, "Labels": {RUN_LABEL: "cb1", DRIVER_LABEL: driver}}
-
-
-@pytest.fixture
-def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A temporary folder in which nobody else's launches are."""
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    return tmp_path
-
-
-@pytest.mark.usefixtures("place")
-def test_who_is_dead() -> None:
-    mine = driver_identity()
-    start, space, number, started, clock = mine.split("/")
-    assert not is_dead(mine, locked=None, busy=False)
-    assert is_dead(f"{start}/{space}/{number}/{int(started) + 1}/{clock}", locked=None, busy=True)  # number came again
-    assert not is_dead(f"{start}/{space}/{number}/{int(started) + 1}/{int(clock) + 1}", locked=None, busy=False)
-    assert is_dead(f"{start}/{space}/999999999/1/1", locked=None, busy=True)
-    for elsewhere in (INSIDE, REMOTE):
-        assert is_dead(elsewhere, locked=None, busy=False)
-        assert not is_dead(elsewhere, locked=None, busy=True)
-        assert not is_dead(elsewhere, locked=True, busy=False)
-    assert is_dead(INSIDE, locked=False, busy=True)  # of this machine, where locks are seen from everywhere
-    assert not is_dead(REMOTE, locked=False, busy=True)
-
-
-@pytest.mark.usefixtures("place")
-def test_of_a_proc_that_speaks_of_others_nothing_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Mounted from outside of this PID namespace, it shows other processes under these numbers."""
-    start, space, *_ = driver_identity().split("/")
-    dead = f"{start}/{space}/999999999/1/1"
-    assert is_dead(dead, locked=None, busy=True)
-    monkeypatch.setattr(Path, "readlink", lambda path: Path("1"))
-    assert not is_dead(dead, locked=None, busy=True)
-    assert is_dead(dead, locked=None, busy=False)
-
-
-@pytest.mark.usefixtures("place")
-@pytest.mark.parametrize(
-    "label",
-    ["", "strange", "a/b/c/d/e", "a/1/²/3/4", "../1/2/3/4/5", f"a/1/{'9' * 5000}/2/3", "a/1/\u0661/2/3", "a/1/2/3"],
-)
-def test_a_label_that_no_driver_wrote_is_left_alone(label: str) -> None:
-    assert not is_dead(label, locked=None, busy=False)
-
-
-@pytest.mark.usefixtures("place")
-def test_whose_number_proc_does_not_show_is_alive(monkeypatch: pytest.MonkeyPatch) -> None:
-    """/proc mounted with hidepid: the process of somebody else is there, and cannot be read."""
-
-    def not_ours(number: int, signal: int) -> None:
-        raise PermissionError
-
-    monkeypatch.setattr("os.kill", not_ours)
-    assert not is_dead(f"{machine_id()}/{namespace('pid')}/999999999/1/1", locked=None, busy=False)
+    moment = datetime.datetime.fromtimestamp(created, datetime.UTC).isoformat()
+    return {"Id": name, "Name": name, "Created": moment, "Labels": {RUN_LABEL: "cb1", DRIVER_LABEL: driver}}
 
 
 HOLDS = """
@@ -137,133 +123,95 @@ sys.stdin.read()
 """
 
 
-@pytest.fixture
-def holder(place: Path) -> Iterator[tuple[subprocess.Popen[str], Path]]:
-    """Another process that drives a launch: its folder is signed as by one of another PID namespace."""
-    folder = place / "collbench-held"
+@pytest.mark.parametrize("state", ["created", "running", "paused", "restarting", "exited"])
+def test_a_driver_of_another_pid_namespace_that_holds_its_lock_is_alive(tmp_path: Path, state: str) -> None:
+    folder = tmp_path / "collbench-held"
     folder.mkdir()
     with subprocess.Popen([sys.executable, "-c", HOLDS, str(folder)], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                           text=True) as process:  # fmt: skip
-        assert process.stdout is not None
-        assert process.stdout.readline() == "signed\n"
-        yield process, folder
+        assert process.stdout is not None and process.stdout.readline() == "signed\n"
+        driver, locked = folders.signature_of(folder)
+        assert (driver.split("/")[1], locked) == ("1", True)
+        assert [path.name for path in folder.iterdir()] == ["driver"]
+        engine = Engine([container("c0", driver, state)], [network("net", driver)])
+        assert sweep(engine) == ([], ["c0", "net"])
+        assert folder.is_dir()
         process.kill()
-
-
-@pytest.mark.usefixtures("place")
-@pytest.mark.parametrize("state", ["created", "running", "paused", "restarting", "exited"])
-def test_a_driver_of_another_pid_namespace_that_holds_its_lock_is_alive(
-    holder: tuple[subprocess.Popen[str], Path], state: str
-) -> None:
-    process, folder = holder
-    driver, locked = signature_of(folder)
-    assert (driver.split("/")[1], locked) == ("1", True)
-    engine = MadeUp([container("c0", driver, state)], [network("net", driver)])
-    assert sweep(engine) == ([], ["c0", "net"])
-    assert folder.is_dir()
-    process.kill()
-    process.wait()
-    assert signature_of(folder) == (driver, False)
+    assert folders.signature_of(folder) == (driver, False)
     assert sweep(engine) == (["c0", "net", str(folder)], [])
     assert not folder.exists()
 
 
-@pytest.mark.usefixtures("place")
-def test_what_ranks_of_killed_drivers_left_in_the_hosts_shared_memory_is_swept(monkeypatch: pytest.MonkeyPatch) -> None:
-    """From when the first container in the host's namespaces was made, if its driver was in this PID namespace."""
-    asked: list[tuple[int, float]] = []
-
-    def remove_left(owner: int, since: float) -> list[str]:
-        asked.append((owner, since))
-        return ["sm_segment.vm.0.1.0"]
-
-    with subprocess.Popen(["true"]) as process:  # a number that no process has
-        pass
-    here = f"{machine_id()}/{namespace('pid')}/{process.pid}/4711/{namespace('time')}"
-    elsewhere = f"another-boot/{namespace('pid') + 1}/{process.pid}/4711/{namespace('time')}"
-
-    def of_host(name: str, driver: str, created: float) -> dict[str, Any]:
-        return container(name, driver, "exited", created) | {"HostConfig": {"NetworkMode": "host"}}
-
-    monkeypatch.setattr(sweep_module, "remove_left", remove_left)
-    others = [container("c0", here, "running", OLD), of_host("c1", elsewhere, OLD - 1)]
-    unknown = of_host("c2", here, OLD) | {"Created": "soon"}
-    assert sweep(MadeUp([*others, unknown], [])) == (["c0", "c1", "c2"], [])
-    assert asked == []
-    theirs = [of_host(f"c{number}", here, NOW - 100 * number) for number in (3, 4)]
-    assert sweep(MadeUp([*others, *theirs], [])) == (["c0", "c1", "c3", "c4", "sm_segment.vm.0.1.0"], [])
-    assert asked == [(user_inside()[0], int(NOW - 400))]
-
-
-@pytest.mark.usefixtures("place")
-def test_a_signpost_leads_to_folders_of_dead_drivers_elsewhere(place: Path, tmp_path: Path) -> None:
-    start, space, _, _, time_space = driver_identity().split("/")
-    dead = f"{start}/{space}/999999999/1/{time_space}"
-    elsewhere = tmp_path / "elsewhere"
-    for folder, driver in ((place / "collbench-post", dead),
-                           (elsewhere / "collbench-dead", dead),
-                           (elsewhere / "collbench-alive", driver_identity())):  # fmt: skip
-        (folder / "files").mkdir(parents=True)
-        (folder / "driver").write_text(driver)
-    for odd in ("relative", "", "/no/such/folder", "\0"):
-        (place / "collbench-post" / "elsewhere").write_text(odd)
-        assert elsewhere / "collbench-dead" not in [folder for folder, *_ in signed()]
-    (place / "collbench-post" / "elsewhere").write_text(str(elsewhere))
-    assert set(sweep_folders(set())) == {str(elsewhere / "collbench-dead"), str(place / "collbench-post")}
-    assert list(elsewhere.iterdir()) == [elsewhere / "collbench-alive"]
-
-
-@pytest.mark.usefixtures("place")
-def test_the_lock_is_held_until_the_file_is_closed(place: Path) -> None:
-    with sign(place):
-        assert signature_of(place) == (driver_identity(), True)
-        assert [path.name for path in place.iterdir()] == ["driver"]
-    assert signature_of(place) == (driver_identity(), False)
-
-
-@pytest.mark.usefixtures("place")
 @pytest.mark.parametrize("driver", [INSIDE, REMOTE])
 @pytest.mark.parametrize(
     ("containers", "networks"),
     [
-        ([("c0", "running", OLD)], []),
-        ([("c0", "paused", OLD)], []),
-        ([("c0", "created", NOW)], []),
-        ([("c0", "exited", NOW)], []),
-        ([("c0", "exited", OLD), ("c1", "running", OLD)], [("net", OLD)]),
-        ([], [("net", NOW)]),
-        ([("c0", "created", OLD)], [("net", NOW)]),
+        ([("c0", "running", OLD)], []), ([("c0", "paused", OLD)], []), ([("c0", "created", NOW)], []),
+        ([("c0", "exited", NOW)], []), ([("c0", "exited", OLD), ("c1", "running", OLD)], [("net", OLD)]),
+        ([], [("net", NOW)]), ([("c0", "created", OLD)], [("net", NOW)]),
     ],
-)
+)  # fmt: skip
 def test_of_a_driver_that_cannot_be_seen_only_what_is_old_and_idle_is_removed(
     driver: str, containers: list[tuple[str, str, float]], networks: list[tuple[str, float]]
 ) -> None:
-    there = [container(name, driver, state, made) for name, state, made in containers]
-    bridges = [network(name, driver, made) for name, made in networks]
     names = [name for name, *_ in (*containers, *networks)]
-    assert sweep(MadeUp(there, bridges)) == ([], names)
-    for one in there:
-        one.update(State="exited", Created=int(OLD))
-    bridges = [network(name, driver) for name, _ in networks]
-    assert sweep(MadeUp(there, bridges)) == (names, [])
+    there = [container(name, driver, state, created) for name, state, created in containers]
+    assert sweep(Engine(there, [network(name, driver, created) for name, created in networks])) == ([], names)
+    idle = [container(name, driver, "exited") for name, *_ in containers]
+    assert sweep(Engine(idle, [network(name, driver) for name, _ in networks])) == (names, [])
 
 
-@pytest.mark.usefixtures("place")
-def test_folders_of_dead_drivers_are_removed_and_no_others(place: Path) -> None:
-    start, space, *_ = driver_identity().split("/")
-    drivers = {"dead": f"{start}/{space}/999999999/1/1", "alive": driver_identity(), "unsigned": None, "young": REMOTE,
-               "busy": f"{start[::-1]}/1/2/3", "old": REMOTE, "old-busy": f"{start[::-1]}/1/2/3"}  # fmt: skip
+def test_what_ranks_of_killed_drivers_left_in_the_hosts_shared_memory_is_swept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """From when the first container in the host's namespaces was made, if its driver was in this PID namespace."""
+    removed: list[tuple[int, float]] = []
+
+    def remove_left(owner: int, since: float) -> list[str]:
+        removed.append((owner, since))
+        return ["sm_segment.vm.0.1.0"]
+
+    monkeypatch.setattr(sweep_module, "remove_left", remove_left)
+    with subprocess.Popen(["true"]) as process:  # a number that no process has
+        pass
+    here = f"{machine_id()}/{namespace('pid')}/{process.pid}/4711/{namespace('time')}"
+    elsewhere = f"another-boot/{namespace('pid') + 1}/{process.pid}/4711/{namespace('time')}"
+    others = [container("c0", here, "running"), container("c1", elsewhere, "exited", OLD - 1, "host")]
+    unknown = container("c2", here, "exited", network="host") | {"Created": "soon"}
+    assert sweep(Engine([*others, unknown], [])) == (["c0", "c1", "c2"], [])
+    assert removed == []
+    theirs = [container(f"c{number}", here, "exited", NOW - 100 * number, "host") for number in (3, 4)]
+    assert sweep(Engine([*others, *theirs], [])) == (["c0", "c1", "c3", "c4", "sm_segment.vm.0.1.0"], [])
+    assert removed == [(folders.user_inside()[0], int(NOW - 400))]
+
+
+def test_a_signpost_leads_to_folders_of_dead_drivers_elsewhere(tmp_path: Path) -> None:
+    post, elsewhere = tmp_path / "collbench-post", tmp_path / "elsewhere"
+    dead, alive = elsewhere / "collbench-dead", elsewhere / "collbench-alive"
+    for folder, driver in ((post, DEAD), (dead, DEAD), (alive, ALIVE)):
+        (folder / "files").mkdir(parents=True)
+        (folder / "driver").write_text(driver)
+    for odd in ("relative", "", "/no/such/folder", "\0"):
+        (post / "elsewhere").write_text(odd)
+        assert dead not in [folder for folder, *_ in folders.signed()]
+    (post / "elsewhere").write_text(str(elsewhere))
+    assert set(folders.sweep_folders(set())) == {str(dead), str(post)}
+    assert list(elsewhere.iterdir()) == [alive]
+
+
+def test_folders_of_dead_drivers_are_removed_and_no_others(tmp_path: Path) -> None:
+    busy = f"{START[::-1]}/1/2/3"
+    drivers = {"dead": DEAD, "alive": ALIVE, "unsigned": None, "young": REMOTE, "busy": busy, "old": REMOTE,
+               "old-busy": busy}  # fmt: skip
     for name, driver in drivers.items():
-        folder = place / f"collbench-{name}"
+        folder = tmp_path / f"collbench-{name}"
         folder.mkdir()
         if driver is not None:
             (folder / "driver").write_text(driver)
         if name.startswith("old"):
             os.utime(folder, (OLD, OLD))
-    (place / "collbench-link").symlink_to(place / "collbench-dead")
-    assert sweep_folders({f"{start[::-1]}/1/2/3"}) == [str(place / f"collbench-{name}") for name in ("dead", "old")]
+    (tmp_path / "collbench-link").symlink_to(tmp_path / "collbench-dead")
+    assert folders.sweep_folders({busy}) == [str(tmp_path / f"collbench-{name}") for name in ("dead", "old")]
     left = [f"collbench-{name}" for name in ("alive", "busy", "link", "old-busy", "unsigned", "young")]
-    assert sorted(path.name for path in place.iterdir()) == left
+    assert sorted(path.name for path in tmp_path.iterdir()) == left
 
 
 # Folders that a world could write to are removed, whatever it made of them --------------------------------------------
@@ -287,45 +235,40 @@ sys.exit(not remove_folder(root))
 """
 
 
-def nested(root: Path, depth: int) -> None:
-    """Folders in one another; by descriptors, because the path is longer than the kernel takes."""
-    root.mkdir()
-    folder = os.open(root, os.O_RDONLY)
-    for _ in range(depth):
+@pytest.mark.slow
+def test_a_folder_deeper_than_a_path_is_long(tmp_path: Path) -> None:
+    """Folders in one another, made by descriptors, because the path is longer than the kernel takes."""
+    (tmp_path / "root").mkdir()
+    folder = os.open(tmp_path / "root", os.O_RDONLY)
+    for _ in range(3000):
         os.mkdir("d", dir_fd=folder)
         os.close(os.open("file", os.O_CREAT, dir_fd=folder))
         inner = os.open("d", os.O_RDONLY, dir_fd=folder)
         os.close(folder)
         folder = inner
     os.close(folder)
-
-
-@pytest.mark.slow
-def test_a_folder_deeper_than_a_path_is_long(tmp_path: Path) -> None:
-    nested(tmp_path / "root", 3000)
     assert remove_folder(tmp_path / "root")
     assert list(tmp_path.iterdir()) == []
 
 
-def test_links_are_removed_and_not_followed(tmp_path: Path) -> None:
-    kept = tmp_path / "kept"
+def test_links_in_a_folder_are_removed_and_not_followed(tmp_path: Path) -> None:
+    kept, root = tmp_path / "kept", tmp_path / "root"
     kept.mkdir()
     (kept / "file").touch()
-    root = tmp_path / "root"
     (root / "in").mkdir(parents=True)
     (root / "in" / "link").symlink_to(kept)
     (root / "link").symlink_to(kept)
     (root / os.fsdecode(b"\xff\xfe")).touch()
     os.mkfifo(root / "pipe")
     assert remove_folder(root)
-    assert [path.name for path in kept.iterdir()] == ["file"]
-    (tmp_path / "root").symlink_to(kept)
+    root.symlink_to(kept)
     assert not remove_folder(root)
     assert [path.name for path in kept.iterdir()] == ["file"]
 
 
-def test_folders_that_were_closed() -> None:
-    with tempfile.TemporaryDirectory() as place:  # another user cannot enter pytest's own
+def test_folders_that_were_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()  # another user cannot enter pytest's own folder
+    with tempfile.TemporaryDirectory() as place:
         Path(place).chmod(0o777)
         done = subprocess.run([sys.executable, "-c", CLOSED, place], capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr
@@ -350,31 +293,24 @@ def test_what_names_the_driver_stays_for_as_long_as_anything(tmp_path: Path, mon
 # What killed ranks leave in /dev/shm is removed; what others have there, or what is in use, is not --------------------
 
 
-@pytest.fixture
-def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(folders, "PATIENCE", 0.2)
-
-
-def made(place: Path, name: str, age: float = 0.0) -> Path:
+def left_behind(place: Path, name: str, age: float = 0.0) -> Path:
     path = place / name
     path.write_bytes(bytes(4096))
     os.utime(path, (time.time() - age, time.time() - age))
     return path
 
 
-@pytest.mark.usefixtures("impatient")
 def test_files_of_libraries_are_removed_by_owner_age_and_name(tmp_path: Path) -> None:
-    left = [made(tmp_path, name) for name in ("mpich_shm_1a_0", "nccl-AbC123", "sm_segment.vm.0.1.0")]
-    made(tmp_path, "mpich_shm_2b_0", age=100)
-    made(tmp_path, "results")
+    left = [left_behind(tmp_path, name) for name in ("mpich_shm_1a_0", "nccl-AbC123", "sm_segment.vm.0.1.0")]
+    left_behind(tmp_path, "mpich_shm_2b_0", age=100)
+    left_behind(tmp_path, "results")
     assert remove_left(os.getuid() + 1, time.time() - 50, tmp_path) == []
     assert remove_left(os.getuid(), time.time() - 50, tmp_path) == [path.name for path in left]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["mpich_shm_2b_0", "results"]
 
 
-@pytest.mark.usefixtures("impatient")
 def test_a_file_that_a_process_has_mapped_or_open_is_in_use(tmp_path: Path) -> None:
-    mapped, opened = made(tmp_path, "mpich_shm_1_0"), made(tmp_path, "sm_segment.vm.0.1.0")
+    mapped, opened = left_behind(tmp_path, "mpich_shm_1_0"), left_behind(tmp_path, "sm_segment.vm.0.1.0")
     with mapped.open("r+b") as file:
         memory = mmap.mmap(file.fileno(), 0)
     with opened.open("rb"):
@@ -384,10 +320,9 @@ def test_a_file_that_a_process_has_mapped_or_open_is_in_use(tmp_path: Path) -> N
     assert remove_left(os.getuid(), 0.0, tmp_path) == [mapped.name]
 
 
-@pytest.mark.usefixtures("impatient")
 def test_ranks_that_are_ending_are_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(folders, "PATIENCE", 60.0)
-    path = made(tmp_path, "mpich_shm_1_0")
+    path = left_behind(tmp_path, "mpich_shm_1_0")
     file = path.open("rb")
     threading.Timer(0.3, file.close).start()
     begun = time.monotonic()
@@ -395,8 +330,7 @@ def test_ranks_that_are_ending_are_waited_for(tmp_path: Path, monkeypatch: pytes
     assert 0.2 < time.monotonic() - begun < 50
 
 
-@pytest.mark.usefixtures("impatient")
-def test_links_are_removed_and_not_followed_memory(tmp_path: Path) -> None:
+def test_links_in_shared_memory_are_removed_and_not_followed(tmp_path: Path) -> None:
     """A rank may have made anything there."""
     (tmp_path / "kept").write_text("kept")
     (tmp_path / "mpich_shm_1_0").symlink_to(tmp_path / "kept")
