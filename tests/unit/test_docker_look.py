@@ -29,6 +29,7 @@ from collbench.launch.placement import place
 from collbench.launch.rank_environment import notes, places
 from collbench.machine.topology import Core, Topology, TopologyGpu
 from collbench.schema.plan import Plan
+from collbench.schema.record import SCHEMA
 
 docker_types = pytest.importorskip("docker.types", reason="the Docker SDK for Python is not installed")
 
@@ -224,8 +225,27 @@ def test_the_last_line_of_an_image_is_its_answer(answering: Answering) -> None:
     asked = answering(output="an entry says\n" + json.dumps(msgspec.to_builtins(contents("mpich"))) + "\n")
     assert look.contents_of(NOBODY, IMAGE) == contents("mpich")
     look.contents_of(NOBODY, IMAGE, build=True)
+    look.contents_of(NOBODY, IMAGE, requests=[{"Count": -1}])
     module = ("python", "-m", "collbench.launch.probe")
-    assert asked == [(module, {}), ((*module, "--build"), {})]
+    assert asked == [(module, {}), ((*module, "--build"), {}), (module, {"device_requests": [{"Count": -1}]})]
+
+
+@pytest.mark.parametrize(
+    ("fields", "named"),
+    [
+        ({"collbench": "0.0.1"}, rf"0\.0\.1 \(schema {SCHEMA}\)"),
+        ({"schema": SCHEMA - 1}, rf"\(schema {SCHEMA - 1}\), .* \(schema {SCHEMA}\)"),
+        ({"schema": 0}, r"\(schema unknown\)"),
+        ({"sources": "0" * 64}, r"sources 000000000000"),
+    ],
+)
+def test_an_image_of_another_collbench_is_refused_though_its_version_is_the_same(
+    answering: Answering, fields: dict[str, Any], named: str
+) -> None:
+    """Its records would be read as older ones are, and stand beside others that were measured in another way."""
+    answering(output=msgspec.json.encode(msgspec.structs.replace(contents("mpich"), **fields)).decode())
+    with pytest.raises(ImageMissing, match=rf"{named}.* image build some/image$"):
+        look.contents_of(NOBODY, IMAGE)
 
 
 #: What a command printed that was to say what an image holds, and how it ended.
@@ -331,6 +351,23 @@ def test_the_namespaces_of_the_host_are_tried_where_a_step_has_them(
 ) -> None:
     _, calls = looking(msgspec.structs.replace(PLAN, isolation=steps))
     assert calls.get("refuse_without_host", []) == [((ImageRef("mpich", "sha256:mpich"),), {})] * times
+
+
+@pytest.mark.parametrize(
+    ("policies", "ranks", "tried"),
+    [
+        (("single", "packed:1"), 3, False), (("packed:2",), 3, True), (("multi",), 1, False), (("multi",), 3, True),
+        (("numa",), 2, True),
+    ],
+)  # fmt: skip
+def test_memory_of_other_ranks_is_tried_where_ranks_share_a_container(
+    looking: Looking, policies: tuple[str, ...], ranks: int, tried: bool
+) -> None:
+    plan = msgspec.structs.replace(PLAN, policies=policies, ranks=(ranks,), images=("mpich",))
+    looks, calls = looking(plan)
+    assert len(calls.get("allowed_calls", ())) == tried
+    attach = launchers.get("mpich", "mpich").attach - {"kcmp"}
+    assert looks.by_image["mpich"].refused == (attach if tried else frozenset())
 
 
 def test_the_most_gpus_of_a_world_are_tried_before_images_are_asked_with_them(looking: Looking) -> None:
