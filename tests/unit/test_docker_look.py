@@ -244,8 +244,8 @@ def test_an_image_of_another_collbench_is_refused_though_its_version_is_the_same
 ) -> None:
     """Its records would be read as older ones are, and stand beside others that were measured in another way."""
     answering(output=msgspec.json.encode(msgspec.structs.replace(contents("mpich"), **fields)).decode())
-    with pytest.raises(ImageMissing, match=rf"{named}.* image build some/image$"):
-        look.contents_of(NOBODY, IMAGE)
+    with pytest.raises(ImageMissing, match=rf"{named}.* image build mpich$"):
+        look.contents_of(NOBODY, ImageRef("collbench/mpich", "sha256:1"))
 
 
 #: What a command printed that was to say what an image holds, and how it ended.

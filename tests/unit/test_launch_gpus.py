@@ -157,9 +157,8 @@ def test_a_dry_run_says_who_gets_which_gpu_and_what_each_library_is_told() -> No
     assert '"backends": ["mpi-cuda"]' in cuda and "NCCL_P2P_DISABLE" not in cuda
     torch = [line for line in lines["torch single strict, 1 server and 2 workers"] if "MASTER_ADDR=" in line]
     assert [line.split("MASTER_ADDR=")[1].split()[0][-2:] for line in torch] == ["c0"] * 3
-    assert re.search(
-        r"torchrun --standalone --nproc-per-node 2 .*/placement.json --out ", lines["torch host, 2 ranks"][-1]
-    )
+    host = lines["torch host, 2 ranks"][-1]
+    assert "torchrun --standalone --nproc-per-node 2" in host and "/placement.json --out " in host
 
 
 # Images ---------------------------------------------------------------------------------------------------------------
@@ -183,16 +182,17 @@ def holding(version: str | None = None, **more: Any) -> Contents:
 
 
 @pytest.mark.parametrize(
-    ("here", "there", "lines"),
+    ("here", "there", "named"),
     [
-        ("2.29.7", "2.29.7", []),
-        ("2.29.7", "2.30.7", ["NCCL 2.29.7 on the host, 2.30.7 in the image"]),
-        ("2.29.7", None, ["NCCL 2.29.7 on the host, missing in the image"]),
-        (None, "2.29.7", ["NCCL missing on the host, 2.29.7 in the image"]),
+        ("2.29.7", "2.30.7", ["NCCL", "2.29.7", "host", "2.30.7", "image"]),
+        ("2.29.7", None, ["NCCL", "2.29.7", "host", "missing", "image"]),
+        (None, "2.29.7", ["NCCL", "missing", "host", "2.29.7", "image"]),
     ],
 )
-def test_another_nccl_is_a_difference_besides_the_container(here: Any, there: Any, lines: list[str]) -> None:
-    assert differences_of(holding(here), holding(there)) == lines
+def test_another_nccl_is_a_difference_besides_the_container(here: Any, there: Any, named: list[str]) -> None:
+    (line,) = differences_of(holding(here), holding(there))
+    assert re.findall(r"NCCL|[0-9.]+|missing|host|image", line) == named
+    assert differences_of(holding(here), holding(here)) == []
 
 
 def test_what_an_image_lacks_is_said_with_how_to_build_it_or_skipped() -> None:
@@ -204,7 +204,7 @@ def test_what_an_image_lacks_is_said_with_how_to_build_it_or_skipped() -> None:
 
     with pytest.raises(PlanError, match=r"no-cupy\..* image build mpich --cuda 12"):
         refuse(plan)
-    with pytest.raises(PlanError, match=r"no-cupy\. It has"):
+    with pytest.raises(PlanError, match=r"no-cupy\. (?!.*--cuda)"):
         refuse(plan, cuda="12")
     skipping = msgspec.structs.replace(plan, unusable="skip")
     refuse(skipping)
