@@ -383,7 +383,6 @@ def test_the_most_gpus_of_a_world_are_tried_before_images_are_asked_with_them(lo
 # Containers as they are described -------------------------------------------------------------------------------------
 
 AT = Folders(Path("/at/plan"), Path("/at/placement"), Path("/at/out"), Path("/at/relay"))
-TRACING = ("SYS_NICE", "SYS_PTRACE")
 
 
 def world(
@@ -401,62 +400,57 @@ def specs(step: str, policy: str = "single", *grants: str, **more: Any) -> tuple
     return layout_of(world(step, policy, *(grants or (MEMLOCK,)), **more)).specs
 
 
-def host_settings(spec: Spec) -> Any:
-    """What the SDK is told of the host's part of a container."""
-    return settings_for(SimpleNamespace(create_host_config=dict), spec)["host_config"]
+def created(spec: Spec) -> dict[str, Any]:
+    """What the SDK is told, which refuses settings of the host's part that it does not know."""
+    settings = settings_for(SimpleNamespace(create_host_config=dict), spec)
+    docker_types.HostConfig(version="1.41", **settings["host_config"])
+    return settings
 
 
-def test_strict_shares_nothing() -> None:
-    first, second = specs("strict")
-    assert (first.cores, second.cores) == ("0", "1")
-    for spec in (first, second):
-        assert (spec.joins_ipc, spec.joins_net, spec.capabilities, spec.donates) == (None, None, (), False)
-        assert (spec.shm_bytes, spec.unlimited_memlock, spec.network) == (64 << 20, False, "cb1-0-net")
-        assert (spec.cdi, spec.gpus, spec.processes, spec.aliases) == (False, (), 4096, ())
-        assert spec.environment["COLLBENCH_CONTAINER"] == ("c0" if spec is first else "c1")
-        assert (host_settings(spec)["ulimits"], "device_requests" in host_settings(spec)) == ([], False)
-        assert " --init " in container_command(spec)
-    assert not any(mount.writable for mount in second.mounts)
+NET, ANCHOR, UNLIMITED = "cb1-0-net", "container:cb1-0-anchor", [{"Name": "memlock", "Soft": -1, "Hard": -1}]
+ALONE = {"ipc_mode": "private", "network_mode": NET, "init": True}
+# No init process: it would not be the first of its PID namespace, and orphans are the anchor's or the engine's to reap.
+JOINED = {"ipc_mode": ANCHOR, "pid_mode": ANCHOR, "init": False, "ulimits": UNLIMITED}
+OF_HOST = dict.fromkeys(("ipc_mode", "pid_mode", "network_mode", "uts_mode"), "host")
+TRACING = {"cap_add": ["SYS_NICE", "SYS_PTRACE"]}
+SETTINGS: dict[str, dict[str, Any]] = {
+    "strict": {**ALONE, "shm_size": 64 << 20, "cap_add": [], "ulimits": []},
+    "limits": {**ALONE, "shm_size": 1 << 30, "cap_add": ["SYS_NICE"], "ulimits": UNLIMITED},
+    "ipc": {**JOINED, **TRACING, "network_mode": NET},
+    "net": {**JOINED, **TRACING, "network_mode": ANCHOR},
+    "visible": {**JOINED, **TRACING, "network_mode": ANCHOR},
+    "files": {**JOINED, **TRACING, **OF_HOST},
+}
 
 
-def test_each_step_adds_to_the_one_before() -> None:
-    for spec in specs("limits"):
-        assert (spec.unlimited_memlock, spec.shm_bytes, spec.capabilities) == (True, 1 << 30, ("SYS_NICE",))
-        assert host_settings(spec)["ulimits"] == [{"Name": "memlock", "Soft": -1, "Hard": -1}]
-    anchor, *members = specs("ipc")
-    assert (anchor.donates, anchor.cores) == (True, "0-1")
-    joined = [(spec.joins_ipc, spec.joins_net, spec.capabilities) for spec in members]
-    assert joined == [(anchor.name, None, TRACING)] * 2
+@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize("policy", ["single", "multi"])
+def test_each_step_adds_to_the_one_before_and_none_gives_the_host(step: str, policy: str) -> None:
+    """At the last one its namespaces, and no more."""
+    for spec in specs(step, policy):
+        settings, command = created(spec), container_command(spec)
+        if policy == "single" and not spec.donates:
+            keys = {*ALONE, *OF_HOST, "shm_size", "cap_add", "ulimits"}
+            assert {key: settings["host_config"][key] for key in keys & {*settings["host_config"]}} == SETTINGS[step]
+        assert (settings["hostname"] is None) is (step == "files" or spec.joins_net is not None)
+        assert (settings["networking_config"] is None) is (spec.network is None) is (settings["hostname"] is None)
+        assert (settings["user"], command.count("=host")) == ("1000:1000", 4 if step == "files" else 0)
+        for never in ("privileged", "docker.sock", "unconfined", "SYS_ADMIN", "--userns"):
+            assert never not in command
+        for always in ("--cap-drop=ALL", "--security-opt=no-new-privileges", "--user=1000:1000", "sleep 86400"):
+            assert always in command
+
+
+def test_an_anchor_owns_what_is_shared_and_a_lone_container_needs_none() -> None:
     anchor, *members = specs("net")
-    assert (anchor.aliases, anchor.hostname) == (("cb1-0-c0", "cb1-0-c1"), members[0].name)
-    assert [(spec.joins_net, spec.hostname) for spec in members] == [(anchor.name, None)] * 2
+    assert (anchor.donates, anchor.cores, anchor.aliases) == (True, "0-1", ("cb1-0-c0", "cb1-0-c1"))
+    assert [(spec.cores, spec.processes, spec.cdi, spec.gpus) for spec in members] == [
+        (core, 4096, False, ()) for core in "01"
+    ]  # fmt: skip
+    assert not any(mount.writable for mount in members[1].mounts)
+    assert [spec.name for spec in specs("ipc", "multi")] == ["cb1-0-c0"]
+    assert [spec.name for spec in specs("files")] == ["cb1-0-c0", "cb1-0-c1"]
     assert not any(spec.unlimited_memlock for spec in specs("visible", "single", SEALED)), "not granted"
-
-
-def test_a_lone_container_needs_no_anchor() -> None:
-    (only,) = specs("ipc", "multi")
-    assert (only.joins_ipc, only.capabilities) == (None, TRACING)
-
-
-@pytest.mark.parametrize(("policy", "names"), [("single", ["cb1-0-c0", "cb1-0-c1"]), ("multi", ["cb1-0-c0"])])
-def test_the_namespaces_of_the_host_need_no_anchor_no_network_and_no_names(policy: str, names: list[str]) -> None:
-    """And no init process: it would not be the first of its PID namespace, and orphans are the engine's to reap."""
-    described = specs("files", policy)
-    assert [spec.name for spec in described] == names
-    sdk = SimpleNamespace(create_host_config=lambda **given: docker_types.HostConfig(version="1.41", **given))
-    for spec in described:
-        assert (spec.network, spec.hostname, spec.aliases) == (None, None, ())
-        assert (spec.joins_ipc, spec.joins_net, spec.donates) == (None, None, False)
-        assert (spec.capabilities, spec.unlimited_memlock) == (TRACING, True)
-        settings, command = host_settings(spec), container_command(spec)
-        spaces = {name: settings[f"{name}_mode"] for name in ("ipc", "network", "pid", "uts")}
-        assert (spaces, settings["init"]) == (dict.fromkeys(spaces, "host"), False)
-        assert "shm_size" not in settings
-        assert "--network=host --ipc=host --pid=host --uts=host" in command
-        assert not [flag for flag in ("--init", "--shm-size", "--hostname") if flag in command]
-        created = settings_for(sdk, spec)  # the SDK refuses what it does not know
-        assert (created["hostname"], created["networking_config"], created["user"]) == (None, None, "1000:1000")
-        assert (created["host_config"]["UTSMode"], created["host_config"]["PidMode"]) == ("host", "host")
 
 
 @pytest.mark.parametrize(("step", "first"), [("strict", "cb1-0-c0"), ("net", "cb1-0-c0"), ("files", "localhost")])
@@ -509,18 +503,5 @@ def test_gpus_are_asked_for_by_device_request_or_by_cdi_name(
     grants: tuple[str, ...], request_: dict[str, Any], flags: str
 ) -> None:
     (spec,) = specs("strict", "multi", *grants, gpus="ab")
-    assert host_settings(spec)["device_requests"] == [request_]
+    assert created(spec)["host_config"]["device_requests"] == [request_]
     assert f" {flags} " in container_command(spec)
-
-
-@pytest.mark.parametrize("step", STEPS)
-@pytest.mark.parametrize("policy", ["single", "multi"])
-def test_no_container_is_given_the_host(step: str, policy: str) -> None:
-    """At the last step its namespaces, and no more."""
-    for spec in specs(step, policy):
-        command = container_command(spec)
-        assert (spec.user, command.count("=host")) == ("1000:1000", 4 if step == "files" else 0)
-        for never in ("privileged", "docker.sock", "unconfined", "SYS_ADMIN", "--userns"):
-            assert never not in command
-        for always in ("--cap-drop=ALL", "--security-opt=no-new-privileges", "--user=1000:1000", "sleep 86400"):
-            assert always in command
