@@ -107,7 +107,7 @@ def test_what_is_hostile_is_refused_and_nothing_stays_open(folder: Path, what: s
         ([[1, 0, 3], [4, 5, 6]], 0, "0 ns"), ([[1, 0, 3], [4, -1, 6]], 0, "late samples .* 0"),
     ],
 )  # fmt: skip
-def test_a_sample_that_is_late_is_late_on_every_rank(
+def test_a_late_sample_is_late_on_all_ranks(
     folder: Path, times: list[list[int]], invalid: int, flaw: str | None
 ) -> None:
     np.save(folder / "samples" / "a.npy", np.array(times, np.int32))

@@ -29,6 +29,7 @@ from collbench.launch.folders import driver_identity
 from collbench.schema.axes import STEPS
 from collbench.schema.plan import Plan
 
+Golden = Callable[[str, str], None]
 sdk = pytest.importorskip("docker", reason="the Docker SDK for Python is not installed")
 
 CLIENT = "collbench.launch.engines.docker.client"
@@ -59,9 +60,7 @@ def test_an_engine_is_called_what_it_calls_itself(tmp_path: Path, components: An
         assert docker.labels == {"collbench.run": docker.run, "collbench.driver": driver_identity()}
 
 
-def test_an_address_is_given_or_named_by_a_variable_or_the_usual_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_address_is_given_or_named_by_a_variable_or_usual(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with made_engine(tmp_path, {}) as made:
         for variable, address in ((made.host, ""), ("unix:///nowhere", made.host)):
             monkeypatch.setenv("DOCKER_HOST", variable)
@@ -74,9 +73,7 @@ UNREACHABLE = (PermissionError(13, "Permission denied"), ConnectionRefusedError(
                FileNotFoundError(2, "No such file or directory"), OSError("first\nsecond"), OSError(""))  # fmt: skip
 
 
-def test_why_an_engine_cannot_be_used(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, golden: Callable[[str, str], None]
-) -> None:
+def test_why_an_engine_cannot_be_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, golden: Golden) -> None:
     lines: list[str] = []
 
     def refused(what: str, connect: Callable[[], Any]) -> None:
@@ -147,9 +144,7 @@ def test_a_version_of_another_shape_is_no_engine(tmp_path: Path, version: Any) -
     ("answer", "seconds"),
     [({"SystemTime": "2026-01-02T03:04:05+00:00"}, 1767323045.0), ({}, 7.0), ({"SystemTime": "soon"}, 7.0)],
 )
-def test_the_engines_clock(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answer: dict[str, str], seconds: float
-) -> None:
+def test_engine_clock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answer: dict[str, str], seconds: float) -> None:
     with connected(tmp_path, {"/info": (200, answer)}) as (docker, _):
         monkeypatch.setattr(f"{CLIENT}.time", SimpleNamespace(time=lambda: 7.0, monotonic=time.monotonic))
         assert docker.now() == seconds
@@ -272,7 +267,7 @@ def test_an_answer_of_another_shape_is_an_error_of_the_engine(tmp_path: Path, od
     ],
     ids=["its own", "of another machine", "not begun", "none", "untold"],  # without the number of this process
 )
-def test_a_process_is_of_this_machine_if_its_control_group_is_the_containers(
+def test_a_process_is_here_if_its_cgroup_is_the_containers(
     tmp_path: Path, state: dict[str, Any], pid: int | None
 ) -> None:
     with connected(tmp_path, {"/exec/e1/json": (200, state)}) as (docker, _):

@@ -31,6 +31,7 @@ from collbench.machine.topology import Core, Topology, TopologyGpu
 from collbench.schema.plan import Plan
 from collbench.schema.record import SCHEMA
 
+Golden = Callable[[str, str], None]
 docker_types = pytest.importorskip("docker.types", reason="the Docker SDK for Python is not installed")
 
 IMAGE = ImageRef("some/image", "sha256:1")
@@ -72,9 +73,7 @@ def answering(monkeypatch: pytest.MonkeyPatch) -> Answering:
 
 
 @pytest.mark.parametrize(("code", "error", "allowed"), [(0, None, True), (1, None, False), (0, "rlimits", False)])
-def test_whether_memory_may_be_locked_is_tried(
-    answering: Answering, code: int, error: str | None, allowed: bool
-) -> None:
+def test_whether_memory_may_be_locked(answering: Answering, code: int, error: str | None, allowed: bool) -> None:
     asked = answering(code, error=error)
     assert look.allows_memlock(NOBODY, IMAGE) is allowed
     assert asked[0][1] == {"ulimits": [{"Name": "memlock", "Soft": -1, "Hard": -1}]}
@@ -94,9 +93,7 @@ def test_whether_memory_may_be_locked_is_tried(
         ("Traceback", set()),
     ],
 )
-def test_which_calls_are_allowed_is_what_a_probe_in_a_container_says(
-    answering: Answering, output: str, allowed: set[str]
-) -> None:
+def test_calls_are_allowed_as_a_probe_in_a_container_says(answering: Answering, output: str, allowed: set[str]) -> None:
     asked = answering(output=output)
     assert look.allowed_calls(NOBODY, IMAGE) == allowed
     assert asked[0][0] == ("python", "-m", "collbench.doctor.attach_probe")
@@ -196,7 +193,7 @@ def test_cdi_is_known_by_devices_or_by_specifications_in_their_folders(
     ("status", "message", "is_sealed"),
     [(201, "", True), (500, "unsupported option inhibit_ipv4", False), (500, "EADDRINUSE", None)],
 )
-def test_an_engine_that_refuses_the_option_of_a_network(
+def test_an_engine_may_refuse_to_seal_networks(
     tmp_path: Path, status: int, message: str, is_sealed: bool | None
 ) -> None:
     answers: dict[str, Reply] = {"/networks/create": (status, {"Id": "1", "message": message}),
@@ -239,9 +236,7 @@ def test_the_last_line_of_an_image_is_its_answer(answering: Answering) -> None:
         ({"sources": "0" * 64}, r"sources 000000000000"),
     ],
 )
-def test_an_image_of_another_collbench_is_refused_though_its_version_is_the_same(
-    answering: Answering, fields: dict[str, Any], named: str
-) -> None:
+def test_an_image_of_another_collbench_is_refused(answering: Answering, fields: dict[str, Any], named: str) -> None:
     """Its records would be read as older ones are, and stand beside others that were measured in another way."""
     answering(output=msgspec.json.encode(msgspec.structs.replace(contents("mpich"), **fields)).decode())
     with pytest.raises(ImageMissing, match=rf"{named}.* image build mpich$"):
@@ -254,7 +249,7 @@ ANSWERS = {"no collbench": (1, "Traceback\nModuleNotFoundError: collbench\n"), "
 
 
 def test_what_cannot_be_used_is_refused_with_what_helps(
-    answering: Answering, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, golden: Callable[[str, str], None]
+    answering: Answering, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, golden: Golden
 ) -> None:
     lines: list[str] = []
 
@@ -346,7 +341,7 @@ def test_at_the_first_step_memory_is_not_locked_and_nobody_tries(looking: Lookin
 
 
 @pytest.mark.parametrize(("steps", "times"), [(("strict", "visible"), 0), (("strict", "files"), 1)])
-def test_the_namespaces_of_the_host_are_tried_where_a_step_has_them(
+def test_the_hosts_namespaces_are_tried_where_steps_have_them(
     looking: Looking, steps: tuple[str, ...], times: int
 ) -> None:
     _, calls = looking(msgspec.structs.replace(PLAN, isolation=steps))
@@ -360,7 +355,7 @@ def test_the_namespaces_of_the_host_are_tried_where_a_step_has_them(
         (("numa",), 2, True),
     ],
 )  # fmt: skip
-def test_memory_of_other_ranks_is_tried_where_ranks_share_a_container(
+def test_memory_is_tried_where_ranks_share_it(
     looking: Looking, policies: tuple[str, ...], ranks: int, tried: bool
 ) -> None:
     plan = msgspec.structs.replace(PLAN, policies=policies, ranks=(ranks,), images=("mpich",))
@@ -469,9 +464,7 @@ def test_a_launcher_finds_its_own_container_among_its_hosts(step: str, first: st
         ("visible", "single", [(), *[("GPU-a", "GPU-b")] * 3]),
     ],
 )
-def test_a_container_sees_its_ranks_gpus_the_servers_none_and_from_visible_on_all_see_all(
-    step: str, policy: str, gpus: list[tuple[str, ...]]
-) -> None:
+def test_the_gpus_that_each_container_sees(step: str, policy: str, gpus: list[tuple[str, ...]]) -> None:
     assert [spec.gpus for spec in specs(step, policy, ranks=3, servers=1, gpus="abc")] == gpus
 
 
@@ -499,9 +492,7 @@ BY_CDI = {"Driver": "cdi", "DeviceIDs": ["nvidia.com/gpu=GPU-a", "nvidia.com/gpu
         ((MEMLOCK, CDI), BY_CDI, "--device=nvidia.com/gpu=GPU-a --device=nvidia.com/gpu=GPU-b"),
     ],
 )
-def test_gpus_are_asked_for_by_device_request_or_by_cdi_name(
-    grants: tuple[str, ...], request_: dict[str, Any], flags: str
-) -> None:
+def test_gpus_are_asked_for_by_id_or_cdi_name(grants: tuple[str, ...], request_: dict[str, Any], flags: str) -> None:
     (spec,) = specs("strict", "multi", *grants, gpus="ab")
     assert created(spec)["host_config"]["device_requests"] == [request_]
     assert f" {flags} " in container_command(spec)

@@ -129,9 +129,7 @@ def test_what_is_shared_is_started_before_those_that_share_it(tmp_path: Path) ->
         assert [name for name, _ in opened.hosts] == ["cb1-0-c0", "cb1-0-c1"]
 
 
-def test_a_world_in_the_namespaces_of_the_host_has_no_network_and_leaves_no_shared_memory(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_world_in_the_hosts_namespaces_leaves_no_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What ranks left is removed when all have ended, whatever ended the world; at other steps nothing can be left."""
     swept: list[Any] = []
     engine, before = Engine(), time.time()
@@ -153,9 +151,7 @@ def test_a_world_in_the_namespaces_of_the_host_has_no_network_and_leaves_no_shar
 
 
 @pytest.mark.parametrize(("killed", "named"), [(0, False), (2, True)])
-def test_a_failure_is_told_in_which_containers_the_kernel_ended_processes(
-    tmp_path: Path, killed: int, named: bool
-) -> None:
+def test_a_failure_tells_where_the_kernel_ended_processes(tmp_path: Path, killed: int, named: bool) -> None:
     engine = Engine(killed)
     with pytest.raises(LaunchFailed) as caught, session(engine).open(world(tmp_path)):
         raise LaunchFailed("failed", ("a line",))
@@ -252,9 +248,7 @@ def test_what_was_made_a_moment_ago_is_young(created: Any, young: bool) -> None:
         ([(b"\xc3", None), (b"\xa4\n\xff\n", None)], [(False, "ä"), (False, "\N{REPLACEMENT CHARACTER}")]),
     ],
 )
-def test_lines_of_both_streams_are_put_together(
-    pieces: list[tuple[bytes | None, bytes | None]], expected: list[tuple[bool, str]]
-) -> None:
+def test_lines_of_streams(pieces: list[tuple[bytes | None, bytes | None]], expected: list[tuple[bool, str]]) -> None:
     assert list(lines(iter(pieces))) == expected
 
 
@@ -365,9 +359,7 @@ def keeping(there: set[str], refused: str) -> Callable[[str, str], Reply]:
 
 @pytest.mark.parametrize("sealed", [True, False])
 @pytest.mark.parametrize("refused", ["/networks/create", "/containers/create", "/containers/1/start"])
-def test_what_was_made_of_a_world_is_removed_where_the_rest_cannot_be_made(
-    tmp_path: Path, refused: str, sealed: bool
-) -> None:
+def test_what_was_made_is_removed_where_the_rest_cannot_be_made(tmp_path: Path, refused: str, sealed: bool) -> None:
     pytest.importorskip("docker", reason="the Docker SDK for Python is not installed")
     there: set[str] = set()
     with made_engine(tmp_path, keeping(there, refused)) as made:

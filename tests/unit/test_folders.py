@@ -75,9 +75,7 @@ def refusing(number: int) -> Callable[..., Any]:
     return refuse
 
 
-def test_a_folder_on_a_file_system_without_locks_is_signed_and_nothing_is_known_of_its_lock(
-    place: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_locks_a_folder_is_signed_and_its_lock_unknown(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fcntl, "flock", refusing(errno.EOPNOTSUPP))
     folder = folder_of(place, said=None)
     with sign(folder):
@@ -142,9 +140,7 @@ def test_folders_that_are_signed_are_found_in_order_and_no_others(place: Path) -
         ]
 
 
-def test_that_a_lock_is_free_is_believed_of_ones_own_folder_and_of_roots(
-    place: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_free_lock_is_believed_of_ones_own_folder_and_of_roots(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Anybody could sign as a driver that lives; only a lock that is held says something there."""
     folder = folder_of(place)
     assert [locked for *_, locked in signed()] == [False]

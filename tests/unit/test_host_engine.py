@@ -42,6 +42,7 @@ from collbench.launch.waiting import LONGEST_LINE, Log
 from collbench.machine.topology import Core, Topology
 from collbench.schema.plan import Plan
 
+Golden = Callable[[str, str], None]
 ON_HOST = Plan(collectives=("allreduce",), images=("openmpi",), policies=("host",), oversubscribe=True)
 ENGINE = engines.get("host")
 
@@ -135,9 +136,7 @@ def look(plan: Plan, vendors: Mapping[str, str] | None = None, check: Callable[[
     return HostSession(check).look(plan, {cell: place(machine, cell, plan) for cell in cells}, vendors or {})
 
 
-def test_an_environment_is_the_plans_or_the_one_of_that_name_or_ones_own(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_environment_is_the_plans_or_so_named_or_ones_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOME", str(tmp_path))
     assert find_environment("openmpi", None) == Path(sys.prefix)
@@ -150,9 +149,7 @@ def test_an_environment_is_the_plans_or_the_one_of_that_name_or_ones_own(
     assert find_environment("openmpi", "mine") == find_environment("openmpi", "~/mine") == tmp_path / "mine"
 
 
-def test_the_environments_beside_all_images_are_asked_once_each(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, holding: Holding
-) -> None:
+def test_environments_are_asked_once_each(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, holding: Holding) -> None:
     asked = holding()
     monkeypatch.chdir(tmp_path)
     looks = look(of_plan(images=("openmpi", "mpich")), {"mpich": "torch"})
@@ -183,9 +180,7 @@ def test_the_library_of_the_environment_beside_an_image(
 
 
 @pytest.mark.parametrize(("benchmark", "wanted"), [("parameter_server", "torch"), ("stream", "")])
-def test_ranks_of_a_program_are_started_by_the_library_of_the_image(
-    holding: Holding, benchmark: str, wanted: str
-) -> None:
+def test_ranks_of_a_program_are_started_by_the_images_library(holding: Holding, benchmark: str, wanted: str) -> None:
     """Else the host would start by mpirun what torchrun starts in the container. One rank needs no library."""
     asked, plan = holding(), Plan(images=("torch",), benchmarks=(benchmark,))
     beside = look_beside(plan, "torch", "torch")
@@ -231,8 +226,8 @@ ANSWERS: dict[str, tuple[bytes, bytes, Exception | None]] = {
 }
 
 
-def test_an_environment_that_cannot_be_used_is_refused_with_what_helps(
-    holding: Holding, answering: Answering, golden: Callable[[str, str], None]
+def test_unusable_environments_are_refused_with_what_helps(
+    holding: Holding, answering: Answering, golden: Golden
 ) -> None:
     lines = []
     for what, (plan, vendors, vendor) in UNUSABLE.items():
@@ -470,9 +465,7 @@ def test_open_mpi_in_the_hosts_network_keeps_to_one_interface(policy: str, step:
         ("packed:2", "ipc", False), ("single", "files", False), ("multi", "files", False), ("host", None, False),
     ],
 )  # fmt: skip
-def test_open_mpi_has_shared_memory_in_each_container_where_names_would_collide(
-    policy: str, step: str | None, apart: bool
-) -> None:
+def test_open_mpi_has_shared_memory_apart_where_names_would_collide(policy: str, step: str | None, apart: bool) -> None:
     openmpi = world(LaunchCell("openmpi", policy, step, 4), Path("/folder"), 4)
     told = variables(openmpi.cell, openmpi.placement, openmpi.stack)
     assert (told.get("OMPI_MCA_btl_sm_backing_directory") == SHM_FOLDER) is apart
@@ -504,9 +497,7 @@ def test_the_variables_of_a_plan_win_against_those_of_library_and_launcher(name:
         ("openmpi", "multi", "strict", 512, False), ("openmpi", "multi", "strict", 513, True),
     ],
 )  # fmt: skip
-def test_a_shared_memory_that_is_too_small_is_known(
-    image: str, policy: str, step: str | None, ranks: int, is_short: bool
-) -> None:
+def test_a_shared_memory_is_too_small(image: str, policy: str, step: str | None, ranks: int, is_short: bool) -> None:
     """64 MiB of Docker's own hold 12 ranks of MPICH; with one ipc namespace all ranks share one /dev/shm."""
     assert (shm_shortage(*around(image, policy, step, ranks)) is not None) is is_short
 

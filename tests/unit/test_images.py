@@ -26,6 +26,7 @@ from collbench.launch.probe import Build, Contents, sources
 from collbench.launch.waiting import Stopping
 from collbench.schema.manifest import Library
 
+Golden = Callable[[str, str], None]
 pytest.importorskip("docker", reason="the Docker SDK for Python is not installed")
 
 IMAGE = ImageRef("some/image", "sha256:1")
@@ -57,9 +58,7 @@ def test_the_command_of_a_build_says_it_all() -> None:
     assert prepare("openmpi-cuda", Recipe()).on is None
 
 
-def test_builds_that_cannot_be_made_are_refused_before_an_engine_is_asked(
-    tmp_path: Path, golden: Callable[[str, str], None]
-) -> None:
+def test_builds_that_cannot_be_made_are_refused(tmp_path: Path, golden: Golden) -> None:
     lines: list[str] = []
 
     def refused(make: Callable[..., Any], *arguments: Any) -> None:
@@ -183,9 +182,7 @@ def built(
     return made, [query(path) for path in asked(made, "POST", "/build")]
 
 
-def test_an_image_is_built_asked_what_it_holds_and_labelled_with_that(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_image_is_built_asked_and_labelled_with_the_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made, (draft, final) = built(tmp_path, monkeypatch, Recipe(no_index=True, no_cache=True))
     assert draft["t"].startswith("collbench/mpich:unlabelled-cb")
     assert (draft["dockerfile"], json.loads(draft["buildargs"])) == ("containers/mpich.Dockerfile", {"NO_INDEX": "1"})

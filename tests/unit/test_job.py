@@ -118,7 +118,7 @@ def test_across_boxes_torch_needs_no_launcher(naps: list[float]) -> None:
 
 
 @pytest.mark.parametrize(("launcher", "hosts"), [(MPICH, TWO), (OPENMPI, World().hosts)])
-def test_where_the_engine_starts_the_ranks_there_is_one_command(
+def test_an_engine_that_starts_ranks_has_one_command(
     launcher: RankLauncher, hosts: tuple[tuple[str, int], ...]
 ) -> None:
     world = World(hosts)

@@ -37,6 +37,7 @@ from collbench.schema.plan import Plan
 from collbench.schema.record import Record
 from collbench.schema.world import Place, read_places
 
+Golden = Callable[[str, str], None]
 PLAN = Plan(
     collectives=("bcast",), images=("openmpi",), policies=("single",), sizes=("8", "16"), launches=2, timeout="5s",
     gate="barrier", engine="fake",
@@ -259,7 +260,7 @@ ODDITIES: dict[str, tuple[Play, dict[str, Any], list[tuple[int, str]]]] = {
 }  # fmt: skip
 
 
-def test_what_goes_wrong_in_a_launch_is_its_failure_and_no_other_launchs(golden: Callable[[str, str], None]) -> None:
+def test_what_goes_wrong_in_a_launch_is_its_failure_and_no_other_launchs(golden: Golden) -> None:
     """What is said of it: in a line, and in its records the reason and notes of each."""
     lines = []
     for what, (oddity, values, expected) in ODDITIES.items():
@@ -523,7 +524,7 @@ REFUSED: dict[str, tuple[dict[str, Any], Mapping[str, Contents] | None, type[Col
 }
 
 
-def test_what_cannot_be_launched_is_refused(golden: Callable[[str, str], None]) -> None:
+def test_what_cannot_be_launched_is_refused(golden: Golden) -> None:
     lines = []
     for what, (values, holds, kind, named) in REFUSED.items():
         sessions = {"fake": FakeEngineSession(leave, held=holds)} if holds else None if holds is None else {}

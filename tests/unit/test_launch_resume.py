@@ -23,6 +23,7 @@ from collbench.machine import facts
 from collbench.schema import manifest as manifests
 from collbench.schema.store import RecordStream, RunWriter, read_run
 
+Golden = Callable[[str, str], None]
 TOML = """
 collectives = ["bcast"]
 images = ["openmpi"]
@@ -140,9 +141,7 @@ def changed(run: Path, **fields: Any) -> None:
     (run / "manifest.json").write_bytes(manifests.encode(msgspec.structs.replace(manifest, **fields)))
 
 
-def test_what_a_run_is_not_gone_on_with(
-    launch: Launch, begun: Path, tmp_path: Path, golden: Callable[[str, str], None]
-) -> None:
+def test_what_no_run_goes_on_with(launch: Launch, begun: Path, tmp_path: Path, golden: Golden) -> None:
     """Another image, another plan, or what no launch has written; then it is gone on with all the same."""
     before, said = (begun / "records.jsonl").read_bytes(), []
 
@@ -171,7 +170,7 @@ def test_what_a_run_is_not_gone_on_with(
 
 
 def test_what_is_refused_of_a_run_is_refused_before_an_engine_is_asked(
-    launch: Launch, begun: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, golden: Callable[[str, str], None]
+    launch: Launch, begun: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, golden: Golden
 ) -> None:
     """An engine may have a queue."""
     monkeypatch.setattr(campaign, "connect", None)
@@ -195,9 +194,7 @@ def test_what_is_refused_of_a_run_is_refused_before_an_engine_is_asked(
     golden("not-begun.txt", "".join(said))
 
 
-def test_of_a_run_that_is_complete_nothing_is_started(
-    launch: Launch, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_of_a_complete_run_nothing_is_started(launch: Launch, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     launch(leave)
     monkeypatch.setattr(campaign, "connect", None)
     kept = recorded(tmp_path / "run")
@@ -206,9 +203,7 @@ def test_of_a_run_that_is_complete_nothing_is_started(
     assert recorded(tmp_path / "run") == kept
 
 
-def test_a_run_that_goes_on_elsewhere_names_the_hosts_of_both(
-    launch: Launch, begun: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_that_goes_on_elsewhere_names_hosts(launch: Launch, begun: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (here,) = read_run(begun).manifest.hosts
     elsewhere = msgspec.structs.replace(here, name="elsewhere")
     monkeypatch.setattr(facts, "host", lambda ranks: elsewhere)

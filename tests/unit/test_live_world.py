@@ -305,7 +305,7 @@ def test_what_is_no_report_is_refused(link: WorldLink, ranks: list[DriverLink], 
     assert not thread.is_alive()
 
 
-def test_a_rank_wakes_up_for_its_nap_and_for_the_end_of_its_driver(
+def test_a_rank_wakes_for_naps_and_its_drivers_end(
     local: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(driver_link, "NAP", 0.02)
@@ -359,9 +359,7 @@ def test_an_order_waits_for_ranks_that_are_about_to_connect(remote: WorldLink, j
     assert meanwhile(later, lambda: remote.order(BEGIN), first.sleep) == [BEGIN, None, BEGIN]
 
 
-def test_a_rank_that_is_gone_does_not_hold_up_the_others(
-    remote: WorldLink, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_rank_that_is_gone_holds_up_none(remote: WorldLink, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(live_world, "MEETING", 0.2)
     ranks = [DriverLink(tmp_path, rank) for rank in range(RANKS)]
     reports(ranks[0], remote)
@@ -415,7 +413,7 @@ def test_strangers_are_not_served(remote: WorldLink, tmp_path: Path, join: Join,
         assert closed(stranger) is bool(sent)
 
 
-def test_silent_strangers_are_closed_where_there_are_many(
+def test_silent_strangers_are_closed(
     remote: WorldLink, tmp_path: Path, join: Join, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(live_world, "_STRANGERS", 2)
