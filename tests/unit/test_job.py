@@ -104,8 +104,10 @@ def test_in_one_box_the_launcher_runs_once_with_the_worlds_variables(naps: list[
     waited(world, patience=patience)
     assert world.started == [("c0", OPENMPI.local(2, False, ("program",)), {})]
     assert (naps, patience.given) == ([SELDOM] * 2, [7] * 2)
-    waited(by_torch := World(), TORCH)
-    assert [argv[0] for _, argv, _ in by_torch.started] == ["torchrun"]
+    for launcher, program in ((TORCH, "torchrun"), (MPICH, MPICH.local(2, False, ("program",))[0])):
+        waited(other := World(), launcher)
+        assert [argv[0] for _, argv, _ in other.started] == [program]
+    assert set(naps) == {SELDOM}, "nobody asks for a daemon"
 
 
 def test_across_boxes_torch_needs_no_launcher(naps: list[float]) -> None:
@@ -130,7 +132,7 @@ def test_daemons_are_started_where_lines_ask_for_them_once_each(naps: list[float
     """MPICH asks for one in every box; it is looked often until all have theirs."""
     world, log = World(TWO, codes=(None, None, None, 0)), Log()
     log.add(False, LINE.format(0))
-    looks = iter((lambda: None, lambda: log.add(False, LINE.format(1)), lambda: log.add(False, LINE.format(0)),
+    looks = iter((lambda: None, lambda: log.add(True, LINE.format(1)), lambda: log.add(False, LINE.format(0)),
                   lambda: None))  # fmt: skip
     waited(world, MPICH, log, check=lambda: next(looks)())
     assert world.started == [
@@ -160,36 +162,17 @@ def requested(relay: Path) -> list[tuple[str, str]]:
     return [(request.host, request.shell) for request in daemons(OPENMPI, relay).new()]
 
 
-def test_a_line_is_read_once() -> None:
-    log = Log()
-    wanted = daemons(MPICH, Path("/nowhere"), log)
-    log.add(False, LINE.format(1))
-    assert [request.host for request in wanted.new()] == ["c1"]
-    assert (wanted.new(), wanted.complete) == ([], False)
-    log.add(True, LINE.format(0))
-    assert [request.host for request in wanted.new()] == ["c0"]
-    assert wanted.complete
-    log.add(False, LINE.format(1))
-    assert wanted.new() == []
-
-
 def test_open_mpi_needs_no_daemon_in_its_own_box(relay: Path) -> None:
     """Requests come in the order of their names; of one word more than the box the whole is the command."""
     wanted = daemons(OPENMPI, relay, hosts=(*TWO, ("c2", 1)))
     (relay / "2.request").write_text('["c1", "prted", "-x", "two words"]')
     (relay / "1.request").write_text('["c2", "prted"]')
     (relay / "3.draft").write_text("half")
-    assert [(one.host, one.shell) for one in wanted.new()] == [("c2", "prted"), ("c1", "prted -x two words")]
+    assert [(request.host, request.shell) for request in wanted.new()] == [("c2", "prted"), ("c1", "prted -x two words")]
     assert wanted.complete
     assert [path.name for path in relay.iterdir()] == ["3.draft"], "a request is taken away"
     (relay / "3.request").write_text('["c1", "prted"]')
     assert wanted.new() == [], "it is looked for no more"
-
-
-@pytest.mark.parametrize("launcher", [OPENMPI, MPICH, TORCH])
-def test_one_box_is_complete(launcher: RankLauncher) -> None:
-    wanted = daemons(launcher, Path("/nowhere"), hosts=(("c0", 3),))
-    assert wanted.complete and wanted.new() == []
 
 
 def test_a_request_may_be_as_large_as_one_is_read(relay: Path) -> None:
