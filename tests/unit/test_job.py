@@ -168,7 +168,8 @@ def test_open_mpi_needs_no_daemon_in_its_own_box(relay: Path) -> None:
     (relay / "2.request").write_text('["c1", "prted", "-x", "two words"]')
     (relay / "1.request").write_text('["c2", "prted"]')
     (relay / "3.draft").write_text("half")
-    assert [(request.host, request.shell) for request in wanted.new()] == [("c2", "prted"), ("c1", "prted -x two words")]
+    commands = [(request.host, request.shell) for request in wanted.new()]
+    assert commands == [("c2", "prted"), ("c1", "prted -x two words")]
     assert wanted.complete
     assert [path.name for path in relay.iterdir()] == ["3.draft"], "a request is taken away"
     (relay / "3.request").write_text('["c1", "prted"]')
