@@ -243,7 +243,7 @@ ODDITIES: dict[str, tuple[Play, dict[str, Any], list[tuple[int, str]]]] = {
         said("[c0:1] mca: chatter", "a reason", "collbench: words", code=4, good=False), {}, [(8, "failed")],
     ),
     "an engine's error": (raises(EngineError("the engine is gone")), {}, [(8, "failed")]),
-    "an error of ours": (raises(OSError("odd")), {}, [(8, "failed")]),
+    "an error of ours": (raises(OSError("odd \udcff")), {}, [(8, "failed")]),
     "records that cannot be read": (spoilt(0), {}, [(8, "ok"), (16, "failed")]),
     "records that cannot be read, and an exit code": (spoilt(9), {}, [(8, "ok"), (16, "failed")]),
     "everything, and an exit code": (said(code=3), {}, [(8, "ok"), (16, "ok")]),
@@ -346,6 +346,9 @@ def test_what_is_done_is_not_launched_again_and_known_records_are_not_written_ag
     run_campaign(ready, again, done, known, lambda: None)
     assert again.found == [(0, 16, "ok")]
     assert ([opened.world.name for opened in session.worlds], session.readied) == (["cbfake-0"], 1)
+    (ready, _), again = prepared(PLAN, raises(OSError("odd"))), Heard()
+    run_campaign(ready, again, done, known, lambda: None)
+    assert again.found == [(0, 16, "failed")]
 
 
 def test_records_that_are_known_are_kept_once() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import shlex
 from pathlib import Path
 from typing import Any
@@ -18,17 +17,15 @@ from collbench.launch.campaign import PreparedCampaign
 from collbench.launch.cells import Launch, LaunchCell, backends_of, check_backends
 from collbench.launch.engines.docker.images import Recipe, arguments_of
 from collbench.launch.engines.docker.spec import INHIBIT_ADDRESS, MEMLOCK, SEALED, STEPS
-from collbench.launch.engines.fake import FakeEngineSession, contents
-from collbench.launch.engines.spec import Look, Stack
+from collbench.launch.engines.fake import FakeEngineSession
+from collbench.launch.engines.spec import Stack
 from collbench.launch.expansion import expand
 from collbench.launch.placement import place
-from collbench.launch.probe import Contents
 from collbench.launch.rank_environment import NCCL_CONNECTION, hides_peers, nccl_shortage, notes, variables
 from collbench.launch.shipped import dockerfiles
-from collbench.launch.stacks import Stacks, differences_of, refuse_missing
+from collbench.launch.stacks import Stacks
 from collbench.machine.topology import Core, Topology, TopologyGpu
 from collbench.schema.axes import sizes_in_bytes
-from collbench.schema.manifest import Library
 from collbench.schema.plan import Plan, load_launch_plan, load_plan
 
 ROOT = Path(__file__).parents[2]
@@ -172,41 +169,3 @@ def test_every_image_can_be_built_for_cuda_and_shows_no_gpus_that_nobody_asked_f
             assert arguments_of(dockerfile, Recipe(cuda="13", base="b")) == {"BASE": "b", "CUDA": "13"}
         last = dockerfile.read_text(encoding="utf-8").rpartition("FROM ")[2]
         assert "NVIDIA_VISIBLE_DEVICES=void NVIDIA_DRIVER_CAPABILITIES=compute,utility" in last
-
-
-def holding(version: str | None = None, **more: Any) -> Contents:
-    """What an image with MPICH holds, and with a version of NCCL."""
-    nccl = (Library(name="NCCL", version=version, sha256="ab"),) if version else ()
-    held = contents("mpich")
-    return msgspec.structs.replace(held, libraries=(*held.libraries, *nccl), **more)
-
-
-@pytest.mark.parametrize(
-    ("here", "there", "named"),
-    [
-        ("2.29.7", "2.30.7", ["NCCL", "2.29.7", "host", "2.30.7", "image"]),
-        ("2.29.7", None, ["NCCL", "2.29.7", "host", "missing", "image"]),
-        (None, "2.29.7", ["NCCL", "missing", "host", "2.29.7", "image"]),
-    ],
-)
-def test_another_nccl_is_a_difference_besides_the_container(here: Any, there: Any, named: list[str]) -> None:
-    (line,) = differences_of(holding(here), holding(there))
-    assert re.findall(r"NCCL|[0-9.]+|missing|host|image", line) == named
-    assert differences_of(holding(here), holding(here)) == []
-
-
-def test_what_an_image_lacks_is_said_with_how_to_build_it_or_skipped() -> None:
-    plan = msgspec.structs.replace(BASE, backends=("nccl", "mpi"))
-
-    def refuse(plan: Plan, **more: Any) -> None:
-        held = holding(missing={"nccl": "no-cupy"}, **more)
-        refuse_missing(plan, "mpich", Look(held, "sha256:1", "image mpich", id="sha256:1"))
-
-    with pytest.raises(PlanError, match=r"no-cupy\..* image build mpich --cuda 12"):
-        refuse(plan)
-    with pytest.raises(PlanError, match=r"no-cupy\. (?!.*--cuda)"):
-        refuse(plan, cuda="12")
-    skipping = msgspec.structs.replace(plan, unusable="skip")
-    refuse(skipping)
-    with pytest.raises(PlanError):  # nothing would be left
-        refuse(msgspec.structs.replace(skipping, backends=("nccl",)))

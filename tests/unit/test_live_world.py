@@ -20,16 +20,13 @@ from pathlib import Path
 import msgspec
 import pytest
 from tests.processes import LIMIT
-from tests.unit.made_worlds import Heard, carried_out, good, made
+from tests.unit.made_worlds import carried_out, made
 
-from collbench.errors import CollbenchError, Interrupted
+from collbench.errors import CollbenchError
 from collbench.launch import live_world
-from collbench.launch.campaign import run_campaign
-from collbench.launch.job import Job
 from collbench.launch.live_world import WorldLink, linked
 from collbench.machine import driver_link
 from collbench.machine.driver_link import DriverLink
-from collbench.schema import record as records
 from collbench.schema.world import ADDRESS, LONGEST_REPORT, UNREACHABLE, Address, Order, Report
 
 GOOD = [(1, 8, "ok"), (1, 16, "ok")]
@@ -79,9 +76,7 @@ def saves(array: str) -> str:
         ("rmdir $out", f"out/: {NO_FILE}"),
         ("rm -rf ${out%/*}", NO_FILE),
         ("printf '[%060000d' 0 | tr 0 '[' > $out/records.jsonl; echo >> $out/records.jsonl", "records.jsonl line 1"),
-        ("exit 7", "exit code 7"),
         ("kill -9 $$", "mpirun .* 9 (Killed)"),
-        ("good; sed -i 1d $out/records.jsonl", "1 of 2 cases"),
         (saves("np.full((7, 3), 5, 'i4')"), "[2, 2].* int32 [7, 3]"),
         (saves("np.full((2, 2), 5.0)"), "[2, 2].* float64 [2, 2]"),
         (saves("np.full((2, 2), 5, 'u8')"), "[2, 2].* uint64 [2, 2]"),
@@ -93,14 +88,6 @@ def test_what_a_world_leaves(tmp_path: Path, oddity: str, reason: str) -> None:
     assert any(all(part in why for part in version.split(".*")) for version in reason.split("|")), why
 
 
-@pytest.mark.slow
-def test_folders_in_one_another_are_removed(tmp_path: Path) -> None:
-    (tmp_path / "deep.py").write_text("import os\nfor _ in range(1200):\n    os.mkdir('d'); os.chdir('d')\n")
-    heard = carried_out(made(tmp_path, f"good; cd $out; {sys.executable} {tmp_path}/deep.py"))
-    assert [status for _, _, status in heard.found] == ["ok"] * 4
-    assert list((tmp_path / "tmp").iterdir()) == []
-
-
 def test_samples_that_would_not_fit_into_memory_are_not_read(tmp_path: Path) -> None:
     """A GiB of one-byte samples takes eight when it is widened."""
     make = f"""{PY} "import numpy as np; f = open('$out/samples/a.npy', 'wb');
@@ -110,38 +97,6 @@ f.truncate(1 << 30)" """
     reason = reason_of(tmp_path, f"good; {make}")
     assert "[2, 2]" in reason and "int8 [2, 536870000]" in reason
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 256 << 10
-
-
-def test_the_smallest_integer_is_no_time(tmp_path: Path) -> None:
-    """Its absolute value is no integer of 64 bits."""
-    late = """sed -i 's/"invalid":0/"invalid":1/' $out/records.jsonl"""
-    assert "impossible" in reason_of(tmp_path, saves("np.array([[5, -2**63], [5, -2**63]])") + "; " + late)
-
-
-def test_words_of_a_world_are_cut(tmp_path: Path) -> None:
-    prepared = made(tmp_path, "good")
-    (cases,) = prepared.expanded.expected.values()
-    path = tmp_path / "good" / "records.jsonl"
-    many = [good(case, notes=("x" * 20_000,) * 40, transport="y" * 5000) for case in cases]
-    path.write_bytes(b"".join(records.encode(record) + b"\n" for record in many))
-    for record in carried_out(prepared).records:
-        assert (record.status, len(record.notes)) == ("ok", 13)
-        assert max(map(len, record.notes)) < 2100
-        assert record.notes[-1].startswith("28 ")
-        assert len(record.transport or "") < 2100
-
-
-def test_an_exception_of_ours_is_one_failed_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    prepared = made(tmp_path, "good")
-
-    def fail_once(*arguments: object) -> None:
-        monkeypatch.setattr(live_world, "Job", Job)
-        raise RuntimeError("never seen \udcff")
-
-    monkeypatch.setattr(live_world, "Job", fail_once)
-    heard = carried_out(prepared)
-    assert heard.found == [(0, 8, "failed"), *GOOD]
-    assert heard.records[0].reason == "RuntimeError: never seen \\udcff"
 
 
 def test_no_room_for_a_temporary_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -162,28 +117,6 @@ def test_a_launch_that_measured_everything_and_ends_oddly_is_a_note(tmp_path: Pa
         how = note.rpartition("then: ")[2]
         assert how and (said or "").endswith(f"then: {how}")
     assert heard.records[0].notes == ()
-
-
-@pytest.mark.slow
-def test_ctrl_c_keeps_what_the_launch_has_measured(tmp_path: Path) -> None:
-    measured = "head -n 1 $here/good/records.jsonl > $out/records.jsonl; cp -r $here/good/samples $out"
-    prepared, heard = made(tmp_path, f"{measured}; touch $here/half; sleep 60"), Heard()
-
-    def check() -> None:
-        if (tmp_path / "half").exists():
-            raise Interrupted("interrupted.")
-
-    with pytest.raises(Interrupted):
-        run_campaign(prepared, heard, frozenset(), {}, check)
-    assert heard.found == [(0, 8, "ok")]
-    assert list((tmp_path / "tmp").iterdir()) == []
-    known = dict.fromkeys((record.case, record.launch) for record in heard.records)
-    for name, body, rest in (
-        ("again", "good", [(0, 16, "ok"), *GOOD]),
-        ("fails", "exit 5", [(0, 16, "failed"), (1, 8, "failed")]),
-    ):
-        (tmp_path / name).mkdir()
-        assert carried_out(made(tmp_path / name, body), known=known).found == rest
 
 
 def test_what_a_library_keeps_while_it_runs_goes_with_the_launch(tmp_path: Path) -> None:
