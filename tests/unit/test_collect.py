@@ -98,16 +98,13 @@ def test_what_is_hostile_is_refused_and_nothing_stays_open(folder: Path, what: s
     assert descriptors() == before
 
 
-@pytest.mark.parametrize(
-    ("times", "invalid", "flaw"),
-    [
-        ([[1, 2, 3], [4, 5, 6]], 0, None), ([[-1, 2, 3], [-4, 5, 6]], 1, None), ([[-1, 2, -1], [-1, 5, -1]], 2, None),
-        ([[-1, 2, 3], [4, 5, 6]], 1, "late samples .* 1"), ([[1, 2, 3], [-4, 5, 6]], 1, "late samples .* 1"),
-        ([[-1, 2, 3], [-4, 5, 6]], 0, "late samples .* 0"), ([[-1, 2, 3], [-4, 5, 6]], 2, "late samples .* 2"),
-        ([[1, 0, 3], [4, 5, 6]], 0, "0 ns"), ([[1, 0, 3], [4, -1, 6]], 0, "late samples .* 0"),
-        ([[1, 2, -(2**63)]] * 2, 1, "impossible"),  # its absolute value is no integer of 64 bits
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("times", "invalid", "flaw"), [
+    ([[1, 2, 3], [4, 5, 6]], 0, None), ([[-1, 2, 3], [-4, 5, 6]], 1, None), ([[-1, 2, -1], [-1, 5, -1]], 2, None),
+    ([[-1, 2, 3], [4, 5, 6]], 1, "late samples .* 1"), ([[1, 2, 3], [-4, 5, 6]], 1, "late samples .* 1"),
+    ([[-1, 2, 3], [-4, 5, 6]], 0, "late samples .* 0"), ([[-1, 2, 3], [-4, 5, 6]], 2, "late samples .* 2"),
+    ([[1, 0, 3], [4, 5, 6]], 0, "0 ns"), ([[1, 0, 3], [4, -1, 6]], 0, "late samples .* 0"),
+    ([[1, 2, -(2**63)]] * 2, 1, "impossible"),  # its absolute value is no integer of 64 bits
+])  # fmt: skip
 def test_a_late_sample_is_late_on_all_ranks(
     folder: Path, times: list[list[int]], invalid: int, flaw: str | None
 ) -> None:

@@ -44,15 +44,11 @@ def stop() -> None:
 # A connection --------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("components", "title"),
-    [
-        ([{"Name": "Engine"}, {"Name": "containerd"}], "Docker Engine 20.10.24"),
-        ([{"Name": "Podman Engine"}, {"Name": "Engine"}], "Podman Engine 20.10.24"),
-        ([], "Docker Engine 20.10.24"),
-        (None, "Docker Engine 20.10.24"),
-    ],
-)
+@pytest.mark.parametrize(("components", "title"), [
+    ([{"Name": "Engine"}, {"Name": "containerd"}], "Docker Engine 20.10.24"),
+    ([{"Name": "Podman Engine"}, {"Name": "Engine"}], "Podman Engine 20.10.24"), ([], "Docker Engine 20.10.24"),
+    (None, "Docker Engine 20.10.24"),
+])  # fmt: skip
 def test_an_engine_is_called_what_it_calls_itself(tmp_path: Path, components: Any, title: str) -> None:
     with connected(tmp_path, {"/version": (200, VERSION | {"Components": components})}) as (docker, made):
         assert (docker.title, docker.host, docker.limit.silent) == (title, made.host, False)
@@ -126,14 +122,11 @@ def test_an_address_of_no_engine(host: str) -> None:
         Docker(host)
 
 
-@pytest.mark.parametrize(
-    "version",
-    [
-        {}, None, [], 42, "text", {"ApiVersion": "1.41"}, {"Version": "1"}, {**VERSION, "ApiVersion": "banana"},
-        {**VERSION, "ApiVersion": 1.41}, {**VERSION, "Components": "Engine"}, {**VERSION, "Components": [{}]},
-        {**VERSION, "Components": 7}, b"[" * 50_000,
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize("version", [
+    {}, None, [], 42, "text", {"ApiVersion": "1.41"}, {"Version": "1"}, {**VERSION, "ApiVersion": "banana"},
+    {**VERSION, "ApiVersion": 1.41}, {**VERSION, "Components": "Engine"}, {**VERSION, "Components": [{}]},
+    {**VERSION, "Components": 7}, b"[" * 50_000,
+])  # fmt: skip
 def test_a_version_of_another_shape_is_no_engine(tmp_path: Path, version: Any) -> None:
     with made_engine(tmp_path, {"/version": (200, version)}) as made, pytest.raises(EngineError) as caught:
         Docker(made.host)

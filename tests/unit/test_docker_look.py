@@ -81,17 +81,11 @@ def test_whether_memory_may_be_locked(answering: Answering, code: int, error: st
         look.allows_memlock(NOBODY, IMAGE)
 
 
-@pytest.mark.parametrize(
-    ("output", "allowed"),
-    [
-        ('{"plain": {"readv": 0, "kcmp": 0}}', {"process_vm_readv", "kcmp"}),
-        ('{"plain": {"readv": 1, "kcmp": 0}}\n', {"kcmp"}),
-        ('{"plain": {"readv": 0, "kcmp": null}}', {"process_vm_readv"}),
-        ('{"plain": {"readv": -1}}', set()),
-        ('{"other": {"readv": 0}}', set()),
-        ("Traceback", set()),
-    ],
-)
+@pytest.mark.parametrize(("output", "allowed"), [
+    ('{"plain": {"readv": 0, "kcmp": 0}}', {"process_vm_readv", "kcmp"}),
+    ('{"plain": {"readv": 1, "kcmp": 0}}\n', {"kcmp"}), ('{"plain": {"readv": 0, "kcmp": null}}', {"process_vm_readv"}),
+    ('{"plain": {"readv": -1}}', set()), ('{"other": {"readv": 0}}', set()), ("Traceback", set()),
+])  # fmt: skip
 def test_calls_are_allowed_as_a_probe_in_a_container_says(answering: Answering, output: str, allowed: set[str]) -> None:
     asked = answering(output=output)
     assert look.allowed_calls(NOBODY, IMAGE) == allowed
@@ -162,20 +156,15 @@ def test_the_hosts_namespaces_must_be_those_of_the_driver(answering: Answering, 
 FOLDERS = {"CDISpecDirs": ["/gone", "/etc/cdi"]}
 
 
-@pytest.mark.parametrize(
-    ("description", "name", "text", "is_known"),
-    [
-        (FOLDERS, "nvidia.json", '{"kind": "nvidia.com/gpu"}', True),
-        (FOLDERS, "nvidia.yaml", "kind: nvidia.com/gpu", True),
-        (FOLDERS, "nvidia.yml", "kind: nvidia.com/gpu", False),
-        (FOLDERS, "other.yaml", "kind: example.com/gpu", False),
-        (FOLDERS, "folder.yaml", None, False),
-        ({}, "nvidia.yaml", "kind: nvidia.com/gpu", False),
-        ({"CDISpecDirs": None, "DiscoveredDevices": None}, "nvidia.yaml", "kind: nvidia.com/gpu", False),
-        ({"DiscoveredDevices": [{"Source": "cdi", "ID": "example.com/x=0"}]}, "other.yaml", "", False),
-        ({"DiscoveredDevices": [{"Source": "cdi", "ID": "nvidia.com/gpu=0"}]}, "other.yaml", "", True),
-    ],
-)
+@pytest.mark.parametrize(("description", "name", "text", "is_known"), [
+    (FOLDERS, "nvidia.json", '{"kind": "nvidia.com/gpu"}', True),
+    (FOLDERS, "nvidia.yaml", "kind: nvidia.com/gpu", True), (FOLDERS, "nvidia.yml", "kind: nvidia.com/gpu", False),
+    (FOLDERS, "other.yaml", "kind: example.com/gpu", False), (FOLDERS, "folder.yaml", None, False),
+    ({}, "nvidia.yaml", "kind: nvidia.com/gpu", False),
+    ({"CDISpecDirs": None, "DiscoveredDevices": None}, "nvidia.yaml", "kind: nvidia.com/gpu", False),
+    ({"DiscoveredDevices": [{"Source": "cdi", "ID": "example.com/x=0"}]}, "other.yaml", "", False),
+    ({"DiscoveredDevices": [{"Source": "cdi", "ID": "nvidia.com/gpu=0"}]}, "other.yaml", "", True),
+])  # fmt: skip
 def test_cdi_is_known_by_devices_or_by_specifications_in_their_folders(
     tmp_path: Path, description: dict[str, Any], name: str, text: str | None, is_known: bool
 ) -> None:
@@ -337,13 +326,10 @@ def test_the_hosts_namespaces_are_tried_where_steps_have_them(
     assert calls.get("refuse_without_host", []) == [((ImageRef("mpich", "sha256:mpich"),), {})] * times
 
 
-@pytest.mark.parametrize(
-    ("policies", "ranks", "tried"),
-    [
-        (("single", "packed:1"), 3, False), (("packed:2",), 3, True), (("multi",), 1, False), (("multi",), 3, True),
-        (("numa",), 2, True),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("policies", "ranks", "tried"), [
+    (("single", "packed:1"), 3, False), (("packed:2",), 3, True), (("multi",), 1, False), (("multi",), 3, True),
+    (("numa",), 2, True),
+])  # fmt: skip
 def test_memory_is_tried_where_ranks_share_it(
     looking: Looking, policies: tuple[str, ...], ranks: int, tried: bool
 ) -> None:
@@ -444,15 +430,10 @@ def test_a_launcher_finds_its_own_container_among_its_hosts(step: str, first: st
     assert layout.names == {first: "cb1-0-c0", "cb1-0-c1": "cb1-0-c1"}
 
 
-@pytest.mark.parametrize(
-    ("step", "policy", "gpus"),
-    [
-        ("strict", "single", [(), ("GPU-a",), ("GPU-b",)]),
-        ("net", "single", [(), (), ("GPU-a",), ("GPU-b",)]),
-        ("strict", "multi", [("GPU-a", "GPU-b")]),
-        ("visible", "single", [(), *[("GPU-a", "GPU-b")] * 3]),
-    ],
-)
+@pytest.mark.parametrize(("step", "policy", "gpus"), [
+    ("strict", "single", [(), ("GPU-a",), ("GPU-b",)]), ("net", "single", [(), (), ("GPU-a",), ("GPU-b",)]),
+    ("strict", "multi", [("GPU-a", "GPU-b")]), ("visible", "single", [(), *[("GPU-a", "GPU-b")] * 3]),
+])  # fmt: skip
 def test_the_gpus_that_each_container_sees(step: str, policy: str, gpus: list[tuple[str, ...]]) -> None:
     assert [spec.gpus for spec in specs(step, policy, ranks=3, servers=1, gpus="abc")] == gpus
 
@@ -474,13 +455,10 @@ CAPABLE = {"DeviceIDs": ["GPU-a", "GPU-b"], "Capabilities": [["gpu", "compute", 
 BY_CDI = {"Driver": "cdi", "DeviceIDs": ["nvidia.com/gpu=GPU-a", "nvidia.com/gpu=GPU-b"]}
 
 
-@pytest.mark.parametrize(
-    ("grants", "request_", "flags"),
-    [
-        ((MEMLOCK,), CAPABLE, """'--gpus="device=GPU-a,GPU-b","capabilities=gpu,compute,utility"'"""),
-        ((MEMLOCK, CDI), BY_CDI, "--device=nvidia.com/gpu=GPU-a --device=nvidia.com/gpu=GPU-b"),
-    ],
-)
+@pytest.mark.parametrize(("grants", "request_", "flags"), [
+    ((MEMLOCK,), CAPABLE, """'--gpus="device=GPU-a,GPU-b","capabilities=gpu,compute,utility"'"""),
+    ((MEMLOCK, CDI), BY_CDI, "--device=nvidia.com/gpu=GPU-a --device=nvidia.com/gpu=GPU-b"),
+])  # fmt: skip
 def test_gpus_are_asked_for_by_id_or_cdi_name(grants: tuple[str, ...], request_: dict[str, Any], flags: str) -> None:
     (spec,) = specs("strict", "multi", *grants, gpus="ab")
     assert created(spec)["host_config"]["device_requests"] == [request_]

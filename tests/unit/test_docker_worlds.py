@@ -222,31 +222,22 @@ def test_a_container_is_removed_by_force_and_one_that_cannot_be_keeps_no_other()
     assert (sorted(removed[:2]), removed[2:]) == ([("1", True, True), ("2", True, True)], ["n"])
 
 
-@pytest.mark.parametrize(
-    ("created", "young"),
-    [
-        (1000.0, True), (1001.0, True), (1000.0 - YOUNG, False), (1000.0 - YOUNG + 1, True), (None, False), (0, False),
-        ("1970-01-01T00:16:40+00:00", True), ("1970-01-01T00:00:00+00:00", False), ("soon", True), ([1], True),
-        ({}, False),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("created", "young"), [
+    (1000.0, True), (1001.0, True), (1000.0 - YOUNG, False), (1000.0 - YOUNG + 1, True), (None, False), (0, False),
+    ("1970-01-01T00:16:40+00:00", True), ("1970-01-01T00:00:00+00:00", False), ("soon", True), ([1], True), ({}, False),
+])  # fmt: skip
 def test_what_was_made_a_moment_ago_is_young(created: Any, young: bool) -> None:
     """And so is what says a time that cannot be read: it is left alone."""
     assert is_young({"Created": created}, 1000.0) is young
 
 
-@pytest.mark.parametrize(
-    ("pieces", "expected"),
-    [
-        ([], []),
-        ([(b"one\ntwo\n", None)], [(False, "one"), (False, "two")]),
-        ([(b"o", None), (b"ne\nt", None), (b"wo", b"")], [(False, "one"), (False, "two")]),
-        ([(b"o", b"er"), (None, b"ror\n"), (b"ut\n", None)], [(True, "error"), (False, "out")]),
-        ([(b"left", b"over")], [(False, "left"), (True, "over")]),
-        ([(b"\n\n", None)], [(False, ""), (False, "")]),
-        ([(b"\xc3", None), (b"\xa4\n\xff\n", None)], [(False, "ä"), (False, "\N{REPLACEMENT CHARACTER}")]),
-    ],
-)
+@pytest.mark.parametrize(("pieces", "expected"), [
+    ([], []), ([(b"one\ntwo\n", None)], [(False, "one"), (False, "two")]),
+    ([(b"o", None), (b"ne\nt", None), (b"wo", b"")], [(False, "one"), (False, "two")]),
+    ([(b"o", b"er"), (None, b"ror\n"), (b"ut\n", None)], [(True, "error"), (False, "out")]),
+    ([(b"left", b"over")], [(False, "left"), (True, "over")]), ([(b"\n\n", None)], [(False, ""), (False, "")]),
+    ([(b"\xc3", None), (b"\xa4\n\xff\n", None)], [(False, "ä"), (False, "\N{REPLACEMENT CHARACTER}")]),
+])  # fmt: skip
 def test_lines_of_streams(pieces: list[tuple[bytes | None, bytes | None]], expected: list[tuple[bool, str]]) -> None:
     assert list(lines(iter(pieces))) == expected
 
@@ -288,17 +279,11 @@ def death(name: str | None) -> dict[str, Any]:
     return {"Actor": {"ID": "0123456789abcdef", "Attributes": {} if name is None else {"name": name}}}
 
 
-@pytest.mark.parametrize(
-    ("told", "words"),
-    [
-        ((death("c1"), death("c0"), None), {"container", "c1"}),
-        ((death(None), None), {"container", "0123456789ab"}),
-        ((OSError("away"),), {"engine", "OSError"}),
-        ((death("c1"), OSError("away")), {"container", "c1"}),
-        ((None,), {"engine"}),
-        (({},), {"engine", "KeyError"}),
-    ],
-)
+@pytest.mark.parametrize(("told", "words"), [
+    ((death("c1"), death("c0"), None), {"container", "c1"}), ((death(None), None), {"container", "0123456789ab"}),
+    ((OSError("away"),), {"engine", "OSError"}), ((death("c1"), OSError("away")), {"container", "c1"}),
+    ((None,), {"engine"}), (({},), {"engine", "KeyError"}),
+])  # fmt: skip
 def test_the_first_that_is_gone_is_named(told: tuple[Any, ...], words: set[str]) -> None:
     assert words <= set(re.findall(r"\w+", wait_for(ExitWatch(Events(*told))) or ""))
 

@@ -407,13 +407,10 @@ def test_of_three_worlds_two_go_on_as_a_pair(moment: Moment) -> None:
         assert anew.count(True) == 4, "the case of 16 B began again"
 
 
-@pytest.mark.parametrize(
-    "values",
-    [
-        {"seconds": -1.0}, {"seconds": 0.0}, {"n": -1}, {"late": -5}, {"asleep": -1.0}, {"slept": -1.0},
-        {"halves": (-1.0, 1.0)}, {"seconds": 1e300}, {"slept": 1e300}, {"n": 1 << 63},
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize("values", [
+    {"seconds": -1.0}, {"seconds": 0.0}, {"n": -1}, {"late": -5}, {"asleep": -1.0}, {"slept": -1.0},
+    {"halves": (-1.0, 1.0)}, {"seconds": 1e300}, {"slept": 1e300}, {"n": 1 << 63},
+])  # fmt: skip
 def test_numbers_that_no_world_can_measure_are_its_failure_alone(values: dict[str, Any]) -> None:
     """A container writes what it likes."""
     by_case = how(carried_out(Worlds(odd={B: values})))

@@ -161,15 +161,12 @@ def test_environments_are_asked_once_each(tmp_path: Path, monkeypatch: pytest.Mo
     assert (openmpi.refused, openmpi.grants) == (frozenset(), frozenset())
 
 
-@pytest.mark.parametrize(
-    ("image", "plan", "vendors", "vendor"),
-    [
-        ("site/mpi:5", {}, {"site/mpi:5": "mpich"}, "mpich"),
-        ("mpich", {}, {}, "mpich"),  # without containers its name says it
-        ("bare", {"collectives": (), "benchmarks": ("stream",)}, {"bare": ""}, ""),  # one process needs none
-        ("bare", {"collectives": (), "benchmarks": ("stream",)}, {}, ""),
-    ],
-)
+@pytest.mark.parametrize(("image", "plan", "vendors", "vendor"), [
+    ("site/mpi:5", {}, {"site/mpi:5": "mpich"}, "mpich"),
+    ("mpich", {}, {}, "mpich"),  # without containers its name says it
+    ("bare", {"collectives": (), "benchmarks": ("stream",)}, {"bare": ""}, ""),  # one process needs none
+    ("bare", {"collectives": (), "benchmarks": ("stream",)}, {}, ""),
+])  # fmt: skip
 def test_the_library_of_the_environment_beside_an_image(
     tmp_path: Path, holding: Holding, image: str, plan: dict[str, Any], vendors: dict[str, str], vendor: str
 ) -> None:
@@ -278,14 +275,11 @@ def test_programs_are_those_of_the_environment_and_all_end_with_their_world(tmp_
     assert (session.title, session.run, session.sweep()[1]) == ("", "host", [])
 
 
-@pytest.mark.parametrize(
-    ("script", "code", "lines", "errors"),
-    [
-        ("echo out; printf 'err\\377' >&2; exit 7", 7, ["err\ufffd", "out"], ("err\ufffd",)),
-        ("head -c 300000 /dev/zero | tr '\\0' x; echo; printf z", 0, ["x" * LONGEST_LINE, "z"], ()),
-        ("cat; cut -d' ' -f6 /proc/$$/stat", 0, ["PID"], ()),  # nothing to read, and a session of its own
-    ],
-)
+@pytest.mark.parametrize(("script", "code", "lines", "errors"), [
+    ("echo out; printf 'err\\377' >&2; exit 7", 7, ["err\ufffd", "out"], ("err\ufffd",)),
+    ("head -c 300000 /dev/zero | tr '\\0' x; echo; printf z", 0, ["x" * LONGEST_LINE, "z"], ()),
+    ("cat; cut -d' ' -f6 /proc/$$/stat", 0, ["PID"], ()),  # nothing to read, and a session of its own
+])  # fmt: skip
 def test_both_streams_are_followed_to_their_end(
     script: str, code: int, lines: list[str], errors: tuple[str, ...]
 ) -> None:
@@ -306,14 +300,11 @@ def test_a_command_that_cannot_be_started_is_named() -> None:
 DEAF = "trap '' TERM; sleep 3600 & echo {} > $PID.part; mv $PID.part $PID; wait; wait; :"
 
 
-@pytest.mark.parametrize(
-    ("argv", "code"),
-    [
-        (("sh", "-c", DEAF.format("$!")), -signal.SIGKILL),
-        # In a session of its own, as Hydra's ranks are, whose proxy does not end them when it hangs.
-        (("sh", "-c", 'setsid -w sh -c "$1" & wait; :', "sh", DEAF.format("$$")), -signal.SIGTERM),
-    ],
-)
+@pytest.mark.parametrize(("argv", "code"), [
+    (("sh", "-c", DEAF.format("$!")), -signal.SIGKILL),
+    # In a session of its own, as Hydra's ranks are, whose proxy does not end them when it hangs.
+    (("sh", "-c", 'setsid -w sh -c "$1" & wait; :', "sh", DEAF.format("$$")), -signal.SIGTERM),
+])  # fmt: skip
 def test_who_does_not_end_when_asked_is_killed_with_its_children(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, argv: tuple[str, ...], code: int
 ) -> None:
@@ -382,17 +373,11 @@ def test_another_driver_starts_them_as_itself(monkeypatch: pytest.MonkeyPatch) -
 MULTI = msgspec.structs.replace(PLAN, policies=("multi",), launches=1)
 
 
-@pytest.mark.parametrize(
-    ("name", "in_place", "root", "expected"),
-    [
-        ("allreduce", False, 0, 3 * 2 * 120),
-        ("allreduce", True, 0, 3 * 120),
-        ("allgather", False, 0, 3 * (1 + 3) * 32),  # 120 B are three blocks of 32 B, rounded to whole ones
-        ("allgather", True, 0, 3 * 3 * 32),
-        ("gather", False, 2, 3 * 32 + 3 * 32),
-        ("barrier", False, 0, 0),
-    ],
-)
+@pytest.mark.parametrize(("name", "in_place", "root", "expected"), [
+    ("allreduce", False, 0, 3 * 2 * 120), ("allreduce", True, 0, 3 * 120),
+    ("allgather", False, 0, 3 * (1 + 3) * 32),  # 120 B are three blocks of 32 B, rounded to whole ones
+    ("allgather", True, 0, 3 * 3 * 32), ("gather", False, 2, 3 * 32 + 3 * 32), ("barrier", False, 0, 0),
+])  # fmt: skip
 def test_buffers_are_counted_rank_by_rank(name: str, in_place: bool, root: int, expected: int) -> None:
     plan = Plan(collectives=(name,), images=("openmpi",), sizes=("120",), in_place=(in_place,), ranks=(3,),
                 roots=(root,), policies=("multi",), engine="fake")  # fmt: skip
@@ -452,13 +437,10 @@ def test_open_mpi_in_the_hosts_network_keeps_to_one_interface(policy: str, step:
     assert not any("if_include" in note for note in notes(*mpich))
 
 
-@pytest.mark.parametrize(
-    ("policy", "step", "apart"),
-    [
-        ("packed:2", "files", True), ("packed:2", "visible", True), ("packed:3", "net", True),
-        ("packed:2", "ipc", False), ("single", "files", False), ("multi", "files", False), ("host", None, False),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("policy", "step", "apart"), [
+    ("packed:2", "files", True), ("packed:2", "visible", True), ("packed:3", "net", True),
+    ("packed:2", "ipc", False), ("single", "files", False), ("multi", "files", False), ("host", None, False),
+])  # fmt: skip
 def test_open_mpi_has_shared_memory_apart_where_names_would_collide(policy: str, step: str | None, apart: bool) -> None:
     openmpi = world(LaunchCell("openmpi", policy, step, 4), Path("/folder"), 4)
     told = variables(openmpi.cell, openmpi.placement, openmpi.stack)
@@ -480,17 +462,14 @@ def test_the_variables_of_a_plan_win_against_those_of_library_and_launcher(name:
     assert not any(note.startswith(f"{name}=") for note in notes(cell, placement, stack))
 
 
-@pytest.mark.parametrize(
-    ("image", "policy", "step", "ranks", "is_short"),
-    [
-        ("mpich", "multi", "strict", 12, False), ("mpich", "multi", "strict", 13, True),
-        ("mpich", "multi", "limits", 13, False), ("mpich", "single", "strict", 64, False),
-        ("mpich", "packed:13", "strict", 26, True), ("mpich", "single", "ipc", 250, True),
-        ("mpich", "single", "files", 250, False), ("mpich", "multi", "files", 250, False),
-        ("mpich", "host", None, 250, False),
-        ("openmpi", "multi", "strict", 512, False), ("openmpi", "multi", "strict", 513, True),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("image", "policy", "step", "ranks", "is_short"), [
+    ("mpich", "multi", "strict", 12, False), ("mpich", "multi", "strict", 13, True),
+    ("mpich", "multi", "limits", 13, False), ("mpich", "single", "strict", 64, False),
+    ("mpich", "packed:13", "strict", 26, True), ("mpich", "single", "ipc", 250, True),
+    ("mpich", "single", "files", 250, False), ("mpich", "multi", "files", 250, False),
+    ("mpich", "host", None, 250, False),
+    ("openmpi", "multi", "strict", 512, False), ("openmpi", "multi", "strict", 513, True),
+])  # fmt: skip
 def test_a_shared_memory_is_too_small(image: str, policy: str, step: str | None, ranks: int, is_short: bool) -> None:
     """64 MiB of Docker's own hold 12 ranks of MPICH; with one ipc namespace all ranks share one /dev/shm."""
     assert (shm_shortage(*around(image, policy, step, ranks)) is not None) is is_short

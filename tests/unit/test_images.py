@@ -130,28 +130,24 @@ MPICH = Library(name="MPICH", version="5", sha256="ab")
 HELD = holding(MPICH, packages={"numpy": "2"})
 
 
-@pytest.mark.parametrize(
-    ("held", "more"),
-    [
-        (HELD, {"mpi": "MPICH 5", "mpi.sha256": "ab", "package.numpy": "2"}),
-        (holding(native=False), {"native": "no"}),
-        (holding(MPICH, vendor="torch"), {}),
-        (
-            holding(Library(name="M", version="1"), build=Build(configure=None, cuda_built=True, cuda_claimed=None)),
-            {"mpi": "M 1", "mpi.sha256": "", "mpi.configure": "", "mpi.cuda": "built yes, claimed unknown"},
-        ),
-        (
-            holding(Library(name="NCCL", version="2"), vendor="torch",
-                    build=Build(configure="--x", cuda_built=False, cuda_claimed=True)),
-            {"mpi.configure": "--x", "mpi.cuda": "built no, claimed yes", "nccl": "2", "nccl.sha256": ""},
-        ),
-        (
-            holding(MPICH, Library(name="NCCL", version="2", sha256="cd"), packages={"cupy-cuda12x": "14"}, cuda="12"),
-            {"mpi": "MPICH 5", "mpi.sha256": "ab", "nccl": "2", "nccl.sha256": "cd", "cupy": "14", "cuda": "12",
-             "package.cupy-cuda12x": "14"},
-        ),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("held", "more"), [
+    (HELD, {"mpi": "MPICH 5", "mpi.sha256": "ab", "package.numpy": "2"}), (holding(native=False), {"native": "no"}),
+    (holding(MPICH, vendor="torch"), {}),
+    (
+        holding(Library(name="M", version="1"), build=Build(configure=None, cuda_built=True, cuda_claimed=None)),
+        {"mpi": "M 1", "mpi.sha256": "", "mpi.configure": "", "mpi.cuda": "built yes, claimed unknown"},
+    ),
+    (
+        holding(Library(name="NCCL", version="2"), vendor="torch",
+                build=Build(configure="--x", cuda_built=False, cuda_claimed=True)),
+        {"mpi.configure": "--x", "mpi.cuda": "built no, claimed yes", "nccl": "2", "nccl.sha256": ""},
+    ),
+    (
+        holding(MPICH, Library(name="NCCL", version="2", sha256="cd"), packages={"cupy-cuda12x": "14"}, cuda="12"),
+        {"mpi": "MPICH 5", "mpi.sha256": "ab", "nccl": "2", "nccl.sha256": "cd", "cupy": "14", "cuda": "12",
+         "package.cupy-cuda12x": "14"},
+    ),
+])  # fmt: skip
 def test_labels_say_what_an_image_holds(held: Contents, more: dict[str, str]) -> None:
     always = {"version": held.collbench, "python": "3.11", "native": "yes", "sources": held.sources}
     assert images.labels_of(held) == {f"collbench.{name}": value for name, value in (always | more).items()}

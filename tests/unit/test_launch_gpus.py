@@ -102,15 +102,12 @@ def test_one_gpu_has_no_peer_and_the_host_hides_none() -> None:
     assert not hides_peers(*around("host", None, 4))
 
 
-@pytest.mark.parametrize(
-    ("policy", "step", "output", "helps"),
-    [
-        ("multi", "strict", "NCCL_ERROR_SYSTEM_ERROR: unhandled system error", True),
-        ("packed:2", "strict", "ncclSystemError: unhandled system error", True),
-        ("multi", "strict", "exit code 139", False), ("multi", "limits", "unhandled system error", False),
-        ("single", "strict", "unhandled system error", False), ("host", None, "unhandled system error", False),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("policy", "step", "output", "helps"), [
+    ("multi", "strict", "NCCL_ERROR_SYSTEM_ERROR: unhandled system error", True),
+    ("packed:2", "strict", "ncclSystemError: unhandled system error", True),
+    ("multi", "strict", "exit code 139", False), ("multi", "limits", "unhandled system error", False),
+    ("single", "strict", "unhandled system error", False), ("host", None, "unhandled system error", False),
+])  # fmt: skip
 def test_a_system_error_of_nccls_may_be_a_small_shm(policy: str, step: Any, output: str, helps: bool) -> None:
     shortage = nccl_shortage(*around(policy, step, 4), output) or ""
     assert ("9.19 MiB" in shortage, "step limits" in shortage) == (helps, helps)

@@ -63,25 +63,20 @@ def saves(array: str) -> str:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("oddity", "reason"),
-    [
-        ("mkdir $out/records.jsonl", "records.jsonl: .*plain file"),
-        ("good; rm $out/samples/a.npy; mkdir $out/samples/a.npy", "a.npy: .*plain file"),
-        (r"""good; sed -i 's/a\.npy/a\\u0000b/' $out/records.jsonl""", "is missing"),
-        ("truncate -s 900M $out/records.jsonl", "line 1: .* 1048576 bytes"),
-        ("yes '' | head -c 300M > $out/records.jsonl", "records.jsonl line 1: "),
-        ("ln -s /etc/passwd $out/records.jsonl", "plain files"),
-        ("rmdir $out; ln -s /etc $out", f"out/: {os.strerror(errno.ENOTDIR)}|out/: {os.strerror(errno.ELOOP)}"),
-        ("rmdir $out", f"out/: {NO_FILE}"),
-        ("rm -rf ${out%/*}", NO_FILE),
-        ("printf '[%060000d' 0 | tr 0 '[' > $out/records.jsonl; echo >> $out/records.jsonl", "records.jsonl line 1"),
-        ("kill -9 $$", "mpirun .* 9 (Killed)"),
-        (saves("np.full((7, 3), 5, 'i4')"), "[2, 2].* int32 [7, 3]"),
-        (saves("np.full((2, 2), 5.0)"), "[2, 2].* float64 [2, 2]"),
-        (saves("np.full((2, 2), 5, 'u8')"), "[2, 2].* uint64 [2, 2]"),
-    ],
-)
+@pytest.mark.parametrize(("oddity", "reason"), [
+    ("mkdir $out/records.jsonl", "records.jsonl: .*plain file"),
+    ("good; rm $out/samples/a.npy; mkdir $out/samples/a.npy", "a.npy: .*plain file"),
+    (r"""good; sed -i 's/a\.npy/a\\u0000b/' $out/records.jsonl""", "is missing"),
+    ("truncate -s 900M $out/records.jsonl", "line 1: .* 1048576 bytes"),
+    ("yes '' | head -c 300M > $out/records.jsonl", "records.jsonl line 1: "),
+    ("ln -s /etc/passwd $out/records.jsonl", "plain files"),
+    ("rmdir $out; ln -s /etc $out", f"out/: {os.strerror(errno.ENOTDIR)}|out/: {os.strerror(errno.ELOOP)}"),
+    ("rmdir $out", f"out/: {NO_FILE}"), ("rm -rf ${out%/*}", NO_FILE),
+    ("printf '[%060000d' 0 | tr 0 '[' > $out/records.jsonl; echo >> $out/records.jsonl", "records.jsonl line 1"),
+    ("kill -9 $$", "mpirun .* 9 (Killed)"), (saves("np.full((7, 3), 5, 'i4')"), "[2, 2].* int32 [7, 3]"),
+    (saves("np.full((2, 2), 5.0)"), "[2, 2].* float64 [2, 2]"),
+    (saves("np.full((2, 2), 5, 'u8')"), "[2, 2].* uint64 [2, 2]"),
+])  # fmt: skip
 def test_what_a_world_leaves(tmp_path: Path, oddity: str, reason: str) -> None:
     """In its reason stand the parts, in one of the versions."""
     why = reason_of(tmp_path, oddity)
