@@ -157,9 +157,6 @@ def test_of_many_words_the_first_are_kept(folder: Path) -> None:
     assert cut("x" * 2000) == "x" * 2000
 
 
-# Plain files ---------------------------------------------------------------------------------------------------------
-
-
 @pytest.fixture
 def inside(tmp_path: Path) -> Iterator[int]:
     """An open folder with one of each."""

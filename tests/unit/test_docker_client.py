@@ -171,9 +171,6 @@ def test_an_engine_that_restarts_is_waited_for_and_no_longer_than_it_may_take(mo
     assert did == ["close", "ping 5"] * 3, "the last look is the first after the limit"
 
 
-# Side by side --------------------------------------------------------------------------------------------------------
-
-
 def test_all_things_are_done_once_by_so_many_at_a_time() -> None:
     done: list[int] = []
     each(done.append, range(20), 3, lambda: None)

@@ -253,9 +253,6 @@ def test_a_line_without_an_end_is_cut_and_costs_no_more_than_its_length() -> Non
     )  # fmt: skip
 
 
-# Deaths --------------------------------------------------------------------------------------------------------------
-
-
 class Events:
     """What an engine tells, event by event as the test lets it; then an error, or the end (None)."""
 

@@ -70,9 +70,6 @@ def executable(environment: Path, name: str = "python", text: str = "") -> Path:
     return environment
 
 
-# What it says of itself ----------------------------------------------------------------------------------------------
-
-
 def test_the_machine_is_this_one_and_the_user_is_the_driver(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     assert {core.number for core in ENGINE.site(ON_HOST).machine.cores} == os.sched_getaffinity(0)
     here = on_host(tmp_path)

@@ -119,9 +119,6 @@ def test_the_same_contents_are_the_same_context_whoever_packs_them_when(tmp_path
     )  # fmt: skip
 
 
-# Labels --------------------------------------------------------------------------------------------------------------
-
-
 def holding(*libraries: Library, vendor: str = "mpich", **more: Any) -> Contents:
     return msgspec.structs.replace(contents("mpich"), vendor=vendor, libraries=libraries, **({"packages": {}} | more))
 

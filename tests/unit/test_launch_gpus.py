@@ -120,9 +120,6 @@ def test_what_nccl_takes_is_its_three_buffers_and_a_header() -> None:
     assert 0 <= NCCL_CONNECTION - (low_latency + low_latency_128 + simple) <= 8192
 
 
-# Dry run --------------------------------------------------------------------------------------------------------------
-
-
 def shown() -> dict[str, list[str]]:
     """The lines of each cell of the 2021 experiment by its title."""
     plan = load_launch_plan(OF_2021)
@@ -153,9 +150,6 @@ def test_a_dry_run_says_who_gets_which_gpu_and_what_each_library_is_told() -> No
     assert [line.split("MASTER_ADDR=")[1].split()[0][-2:] for line in torch] == ["c0"] * 3
     host = lines["torch host, 2 ranks"][-1]
     assert "torchrun --standalone --nproc-per-node 2" in host and "/placement.json --out " in host
-
-
-# Images ---------------------------------------------------------------------------------------------------------------
 
 
 def test_every_image_can_be_built_for_cuda_and_shows_no_gpus_that_nobody_asked_for() -> None:
