@@ -406,13 +406,6 @@ def test_what_is_left_at_a_normal_end_is_an_error(tmp_path: Path, left: str | No
         pass
 
 
-def test_a_network_that_cannot_be_removed_does_not_keep_others(tmp_path: Path) -> None:
-    answers: dict[str, Reply] = {"DELETE /networks/1": (403, {"message": "in use"}), "DELETE": (204, None)}
-    with connected(tmp_path, answers) as (docker, made):
-        docker.remove([], [{"Id": "1"}, {"Id": "2"}])
-    assert made.asked[-2:] == [("DELETE", "/networks/1"), ("DELETE", "/networks/2")]
-
-
 def test_a_probe_that_hangs_is_left_when_we_are_to_stop(tmp_path: Path) -> None:
     """Its container is looked at again and again, and removed."""
     answers: dict[str, Reply] = {

@@ -210,16 +210,18 @@ def test_a_command_that_cannot_be_started_is_named_with_its_container() -> None:
         docker_with(exec_create=refuse).execute("c0", ("cat",), {}, lambda *_: None)
 
 
-def test_a_container_is_removed_by_force_and_one_that_cannot_be_keeps_no_other() -> None:
+def test_containers_are_removed_by_force_and_what_cannot_be_keeps_no_other() -> None:
     removed: list[Any] = []
 
-    def remove(number: str, force: bool, v: bool) -> None:
-        removed.append((number, force, v))
+    def refuse(number: str, **how: bool) -> None:
+        removed.append((number, how))
         raise OSError("busy")
 
-    docker = docker_with(remove_container=remove, remove_network=removed.append)
-    docker.remove([{"Id": "1"}, {"Id": "2"}], [{"Id": "n"}])
-    assert (sorted(removed[:2]), removed[2:]) == ([("1", True, True), ("2", True, True)], ["n"])
+    docker = docker_with(remove_container=refuse, remove_network=refuse)
+    docker.remove([{"Id": "1"}, {"Id": "2"}], [{"Id": "3"}, {"Id": "4"}])
+    by_force = {"force": True, "v": True}
+    assert sorted(removed[:2], key=str) == [("1", by_force), ("2", by_force)]
+    assert removed[2:] == [("3", {}), ("4", {})]
 
 
 @pytest.mark.parametrize(("created", "young"), [
