@@ -233,7 +233,7 @@ def test_unusable_environments_are_refused_with_what_helps(
         with pytest.raises(PlanError) as caught:
             probe(Path("/mine"))
         lines.append(f"{what}: {caught.value}\n")
-    text = "".join(lines).replace(str(source_tree()), "CLONE").replace(str(find_environment("openmpi", None)), "OWN")
+    text = "".join(lines).replace(str(find_environment("openmpi", None)), "OWN").replace(str(source_tree()), "CLONE")
     golden("environments-refused.txt", text)
     answering(msgspec.json.encode(msgspec.structs.replace(contents(), schema=1)))
     with pytest.raises(PlanError, match=r"^environment /mine: .* \(schema 1\).*/bin/pip install "):
