@@ -37,6 +37,7 @@ class MadeEngine:
 
 class Server(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
     daemon_threads = True
+    server_address: str
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         pass  # the test hung up
@@ -50,6 +51,7 @@ def serving(made: MadeEngine, handler: Any) -> Iterator[MadeEngine]:
             yield made
         finally:
             server.shutdown()
+            Path(server.server_address).unlink()
 
 
 def reply_to(method: str, path: str, answers: Answers) -> Reply:

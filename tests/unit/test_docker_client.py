@@ -218,6 +218,8 @@ def test_what_is_no_list_of_things_is_an_answer_of_no_engine(answer: Any) -> Non
         objects(answer)
 
 
+CREATING: dict[str, Reply] = {"/containers/create": (201, {"Id": "1"})}
+
 #: What is asked, by how the path begins that is.
 QUESTIONS: dict[str, Callable[[Docker], Any]] = {
     "/images/some": lambda docker: inspect(docker, "some/image"),
@@ -232,7 +234,7 @@ QUESTIONS: dict[str, Callable[[Docker], Any]] = {
 
 @pytest.mark.parametrize("question", QUESTIONS)
 def test_an_answer_that_is_nested_without_end_is_an_answer_of_no_engine(tmp_path: Path, question: str) -> None:
-    answers: dict[str, Reply] = {question: (200, b"[" * 50_000), "/containers/create": (201, {"Id": "1"})}
+    answers = CREATING | {question: (200, b"[" * 50_000)}
     with connected(tmp_path, answers) as (docker, _), pytest.raises(EngineError, match="RecursionError"):
         QUESTIONS[question](docker)
 
@@ -241,8 +243,7 @@ def test_an_answer_that_is_nested_without_end_is_an_answer_of_no_engine(tmp_path
 @pytest.mark.parametrize("odd", [None, {}, 42, "text", [None], [[]], {"Id": None}, [{"Id": 1}], {"State": None}])
 @pytest.mark.parametrize("question", [path for path in QUESTIONS if path not in ("/images/json", "/info")])
 def test_an_answer_of_another_shape_is_an_error_of_the_engine(tmp_path: Path, odd: Any, question: str) -> None:
-    answers: dict[str, Reply] = {question: (200, odd), "/containers/create": (201, {"Id": "1"})}
-    with connected(tmp_path, answers) as (docker, _), pytest.raises(EngineError):
+    with connected(tmp_path, CREATING | {question: (200, odd)}) as (docker, _), pytest.raises(EngineError):
         QUESTIONS[question](docker)
 
 

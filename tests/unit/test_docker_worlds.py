@@ -325,14 +325,14 @@ def keeping(there: set[str], refused: str) -> Callable[[str, str], Reply]:
     """An engine that has what it made until it is told to delete that, and that refuses one kind of request."""
 
     def answer(method: str, path: str) -> Reply:
-        kind = path.split("/")[1]
+        kind = "container" if path.startswith("/containers") else "network"
         if path.startswith(refused):
             return 500, {"message": "ENOSPC"}
         if method == "POST" and path.startswith(("/networks/create", "/containers/create")):
             there.add(kind)
             return 201, {"Id": "1"}
         if method == "DELETE":
-            there.remove(kind)
+            there.discard(kind)
             return 204, None
         is_list = path.startswith(("/containers/json", "/networks"))
         return (200, [{"Id": "1"}] if kind in there else []) if is_list else None
