@@ -37,7 +37,6 @@ class MadeEngine:
 
 class Server(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
     daemon_threads = True
-    server_address: str
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         pass  # the test hung up
@@ -45,13 +44,14 @@ class Server(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
 
 @contextmanager
 def serving(made: MadeEngine, handler: Any) -> Iterator[MadeEngine]:
-    with Server(made.host.removeprefix("unix://"), handler) as server:
+    socket = made.host.removeprefix("unix://")
+    with Server(socket, handler) as server:
         threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
         try:
             yield made
         finally:
             server.shutdown()
-            Path(server.server_address).unlink()
+            Path(socket).unlink()
 
 
 def reply_to(method: str, path: str, answers: Answers) -> Reply:

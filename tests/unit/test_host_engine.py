@@ -324,8 +324,9 @@ def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def disturbed(*cores: tuple[int, ...]) -> list[str]:
     """What disturbs launches on these cores."""
-    worlds = ((Topology(tuple(map(Core, own))), LaunchCell("mpich", "single", "strict", len(own))) for own in cores)
-    return disturbances([place(machine, cell, ON_HOST) for machine, cell in worlds])
+    cells = [LaunchCell("mpich", "single", "strict", len(numbers)) for numbers in cores]
+    machines = [Topology(tuple(map(Core, numbers))) for numbers in cores]
+    return disturbances([place(machine, cell, ON_HOST) for machine, cell in zip(machines, cells, strict=True)])
 
 
 def test_a_launch_on_the_same_cores_is_said_as_long_as_it_lives(temporary: Path) -> None:
