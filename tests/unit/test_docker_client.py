@@ -395,7 +395,7 @@ def test_a_probe_that_could_not_be_removed_is_said(tmp_path: Path, spoiled: str)
         cleaned(partial(remove_all, docker)),
     ):
         ask(docker, IMAGE, ("true",))
-    assert re.search(r"^1 .*--sweep", notes_of(caught))
+    assert re.search(r"\b1 .*--sweep", notes_of(caught))
 
 
 @pytest.mark.parametrize("left", ["/containers/json", "/networks", None])
