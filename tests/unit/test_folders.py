@@ -26,8 +26,9 @@ PLAN = Plan(title="inner", collectives=("bcast",))
 
 @pytest.fixture
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A temporary folder in which nobody else's launches are."""
+    """The one place of temporary folders, in which nobody else's launches are."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr("collbench.launch.folders._MORE_PLACES", ())
     return tmp_path
 
 

@@ -20,7 +20,7 @@ from collbench.launch.engines.docker.spec import INHIBIT_ADDRESS, MEMLOCK, SEALE
 from collbench.launch.engines.fake import FakeEngineSession
 from collbench.launch.engines.spec import Stack
 from collbench.launch.expansion import expand
-from collbench.launch.placement import place
+from collbench.launch.placement import Placement, place
 from collbench.launch.rank_environment import NCCL_CONNECTION, hides_peers, nccl_shortage, notes, variables
 from collbench.launch.shipped import dockerfiles
 from collbench.launch.stacks import Stacks
@@ -39,7 +39,9 @@ def side(image: str, nccl: bool = True) -> Stack:
     return Stack(launchers.get(vendor, image), f"collbench/{image}", nccl=nccl, grants=frozenset({MEMLOCK, SEALED}))
 
 
-def around(policy: str, step: str | None, ranks: int = 2, servers: int = 0, nccl: bool = True) -> Any:
+def around(
+    policy: str, step: str | None, ranks: int = 2, servers: int = 0, nccl: bool = True
+) -> tuple[LaunchCell, Placement, Stack]:
     """Cell, placement and stack of ranks of MPICH, with NCCL or without."""
     cell = LaunchCell("mpich", policy, step, ranks, servers=servers)
     return cell, place(MACHINE, cell, BASE), side("mpich", nccl)
