@@ -299,31 +299,22 @@ def test_what_an_engine_does_not_grant_is_a_remark(looking: Looking) -> None:
     assert looks.remarks == (look._NOT_GRANTED[MEMLOCK], look._NOT_GRANTED[SEALED])
 
 
-def test_at_the_first_step_memory_is_not_locked_and_nobody_tries(looking: Looking) -> None:
-    looks, calls = looking(PLAN, allows_memlock=False)
-    assert looks.remarks == () and "allows_memlock" not in calls
-
-
-@pytest.mark.parametrize(("steps", "times"), [(("strict", "visible"), 0), (("strict", "files"), 1)])
-def test_the_hosts_namespaces_are_tried_where_steps_have_them(
-    looking: Looking, steps: tuple[str, ...], times: int
-) -> None:
-    _, calls = looking(msgspec.structs.replace(PLAN, isolation=steps))
-    assert calls.get("refuse_without_host", []) == [((ImageRef("mpich", "sha256:mpich"),), {})] * times
-
-
-@pytest.mark.parametrize(("policies", "ranks", "tried"), [
-    (("single", "packed:1"), 3, False), (("packed:2",), 3, True), (("multi",), 1, False), (("multi",), 3, True),
-    (("numa",), 2, True),
+@pytest.mark.parametrize(("values", "call", "times"), [
+    ({}, "allows_memlock", 0), ({"isolation": ("strict", "limits")}, "allows_memlock", 1),
+    ({"isolation": ("strict", "visible")}, "refuse_without_host", 0),
+    ({"isolation": ("strict", "files")}, "refuse_without_host", 1), ({}, "refuse_without_gpus", 0),
+    ({"policies": ("single", "packed:1"), "ranks": (3,)}, "allowed_calls", 0),
+    ({"policies": ("packed:2",), "ranks": (3,)}, "allowed_calls", 1), ({"ranks": (1,)}, "allowed_calls", 0),
+    ({"ranks": (3,)}, "allowed_calls", 1), ({"policies": ("numa",)}, "allowed_calls", 1),
 ])  # fmt: skip
-def test_memory_is_tried_where_ranks_share_it(
-    looking: Looking, policies: tuple[str, ...], ranks: int, tried: bool
-) -> None:
-    plan = msgspec.structs.replace(PLAN, policies=policies, ranks=(ranks,), images=("mpich",))
-    looks, calls = looking(plan)
-    assert len(calls.get("allowed_calls", ())) == tried
+def test_what_a_plan_needs_is_tried(looking: Looking, values: dict[str, Any], call: str, times: int) -> None:
+    """Locked memory from the second step on, the namespaces of the host at the last, memory where ranks share it."""
+    plan = msgspec.structs.replace(PLAN, images=("mpich",), **values)
+    looks, calls = looking(plan, allows_memlock=False)
+    assert [arguments[0] for arguments, _ in calls.get(call, ())] == [ImageRef("mpich", "sha256:mpich")] * times
+    assert bool(looks.remarks) is ("allows_memlock" in calls)
     attach = launchers.get("mpich", "mpich").attach - {"kcmp"}
-    assert looks.by_image["mpich"].refused == (attach if tried else frozenset())
+    assert looks.by_image["mpich"].refused == (attach if "allowed_calls" in calls else frozenset())
 
 
 def test_the_most_gpus_of_a_world_are_tried_before_images_are_asked_with_them(looking: Looking) -> None:

@@ -426,30 +426,26 @@ def test_what_a_step_makes_a_library_do_is_said_beside_the_number() -> None:
     assert any("OMPI_MCA_coll=^han" in note for note in notes(*around("openmpi", "single", "net")))
 
 
-@pytest.mark.parametrize(
-    ("policy", "step", "told"),
-    [("single", "files", True), ("single", "visible", False), ("multi", "files", False), ("host", None, False)],
-)
-def test_open_mpi_in_the_hosts_network_keeps_to_one_interface(policy: str, step: str | None, told: bool) -> None:
-    """Containers with all interfaces of the host refuse each other's connections: the ranks never meet."""
-    openmpi, mpich = around("openmpi", policy, step), around("mpich", policy, step)
-    assert any("OMPI_MCA_btl_tcp_if_include=lo" in note for note in notes(*openmpi)) is told
-    assert ("OMPI_MCA_btl_tcp_if_include" in variables(*openmpi)) is told
-    assert not any("if_include" in note for note in notes(*mpich))
-
-
-@pytest.mark.parametrize(("policy", "step", "apart"), [
-    ("packed:2", "files", True), ("packed:2", "visible", True), ("packed:3", "net", True),
-    ("packed:2", "ipc", False), ("single", "files", False), ("multi", "files", False), ("host", None, False),
+@pytest.mark.parametrize(("policy", "step", "told", "apart"), [
+    ("single", "files", True, False), ("packed:2", "files", True, True), ("packed:2", "visible", False, True),
+    ("packed:3", "net", False, True), ("packed:2", "ipc", False, False), ("single", "visible", False, False),
+    ("multi", "files", False, False), ("host", None, False, False),
 ])  # fmt: skip
-def test_open_mpi_has_shared_memory_apart_where_names_would_collide(policy: str, step: str | None, apart: bool) -> None:
+def test_open_mpi_in_the_network_of_another(policy: str, step: str | None, told: bool, apart: bool) -> None:
+    """Containers with all interfaces of the host refuse each other's connections: the ranks never meet.
+
+    With equal hostnames the names of their files in shared memory collide, so that each container has a folder.
+    """
     openmpi = world(LaunchCell("openmpi", policy, step, 4), Path("/folder"), 4)
-    told = variables(openmpi.cell, openmpi.placement, openmpi.stack)
-    assert (told.get("OMPI_MCA_btl_sm_backing_directory") == SHM_FOLDER) is apart
-    if step is not None:
-        for spec in layout_of(openmpi).members:
-            assert [at.target for at in spec.mounts if at.kind == "tmpfs"] == ([SHM_FOLDER] if apart else [])
-    assert SHM_FOLDER not in variables(*around("mpich", policy, step, 4)).values()
+    of_openmpi, of_mpich = (openmpi.cell, openmpi.placement, openmpi.stack), around("mpich", policy, step, 4)
+    interface, folder = "OMPI_MCA_btl_tcp_if_include", "OMPI_MCA_btl_sm_backing_directory"
+    assert any(f"{interface}=lo" in note for note in notes(*of_openmpi)) is told
+    assert (interface in variables(*of_openmpi)) is told
+    assert (variables(*of_openmpi).get(folder) == SHM_FOLDER) is apart
+    for spec in layout_of(openmpi).members if step is not None else ():
+        assert [at.target for at in spec.mounts if at.kind == "tmpfs"] == ([SHM_FOLDER] if apart else [])
+    assert SHM_FOLDER not in variables(*of_mpich).values()
+    assert not any("if_include" in note for note in notes(*of_mpich))
 
 
 @pytest.mark.parametrize(
