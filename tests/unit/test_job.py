@@ -130,16 +130,20 @@ def test_an_engine_that_starts_ranks_has_one_command(
 
 def test_daemons_are_started_where_lines_ask_for_them_once_each(naps: list[float]) -> None:
     """MPICH asks for one in every box; it is looked often until all have theirs."""
-    world, log = World(TWO, codes=(None, None, None, 0)), Log()
+    world, log = World(TWO, codes=(None, None, None, None, 0)), Log()
     log.add(False, LINE.format(0))
-    looks = iter((lambda: None, lambda: log.add(True, LINE.format(1)), lambda: log.add(False, LINE.format(0)),
-                  lambda: None))  # fmt: skip
-    waited(world, MPICH, log, check=lambda: next(looks)())
+    boxes = iter((None, 0, 1, 1, None))  # for which one a line asks before each look
+
+    def check() -> None:
+        if (box := next(boxes)) is not None:
+            log.add(True, LINE.format(box))
+
+    waited(world, MPICH, log, check)
     assert world.started == [
         ("c0", MPICH.across(TWO, ("program",)), {}),
         ("c0", ("sh", "-c", "proxy --proxy-id 0 --x"), {}), ("c1", ("sh", "-c", "proxy --proxy-id 1 --x"), {}),
     ]  # fmt: skip
-    assert naps == [OFTEN, SELDOM, SELDOM]
+    assert naps == [OFTEN, OFTEN, SELDOM, SELDOM]
     assert OFTEN < SELDOM
 
 
