@@ -5,6 +5,7 @@ Where something does, the others measure everything, and no broken pair counts.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import math
 from collections import Counter
@@ -42,7 +43,6 @@ from collbench.launch.campaign import finished, run_campaign
 from collbench.launch.cells import LaunchCell, LaunchPart
 from collbench.launch.duet import CHECKED
 from collbench.launch.engines import fake
-from collbench.launch.engines.fake import FakeEngineSession
 from collbench.launch.expansion import MOST_WORLDS
 from collbench.schema.case import Gate
 from collbench.schema.plan import Plan
@@ -57,13 +57,8 @@ A, B, C = "single strict", "multi strict", "single visible"
 SIZES = (8, 16, 32)
 ALL = set(itertools.product((A, B), SIZES))
 THREE = msgspec.structs.replace(PLAN, isolation=("strict", "visible"))
-SEVEN = msgspec.structs.replace(
-    PLAN, isolation=("strict", "visible", "files"), seccomp=("default", "unconfined"), sizes=("8",)
-)
-
-
-def table(**rows: tuple[float, ...]) -> dict[str, tuple[float, ...]]:
-    return {{"a": A, "b": B, "c": C}[name]: row for name, row in rows.items()}
+SEVEN = msgspec.structs.replace(THREE, isolation=("strict", "visible", "files"), seccomp=("default", "unconfined"),
+                                sizes=("8",))  # fmt: skip
 
 
 def taking(rows: Mapping[str, tuple[float | None, ...]]) -> Worlds:
@@ -71,7 +66,7 @@ def taking(rows: Mapping[str, tuple[float | None, ...]]) -> Worlds:
     return Worlds(seconds=lambda place, size, number: rows[place][number])
 
 
-def expected_of(rows: dict[str, tuple[float, ...]], place: str) -> float:
+def expected_of(rows: Mapping[str, tuple[float, ...]], place: str) -> float:
     """The compared time, by its definition: the median ratio to the middles of the rounds, times their mean."""
     middles = [geometric_mean(times) for times in zip(*rows.values(), strict=True)]
     ratios = [time / middle for time, middle in zip(rows[place], middles, strict=True)]
@@ -105,7 +100,7 @@ def test_two_worlds_on_the_same_cores_are_a_duet(turns: Path) -> None:
 
 def test_the_compared_time_is_the_median_ratio_on_the_level_of_all_rounds() -> None:
     """Rounds that move both leave the ratio; one round that moves one of them does not count for it."""
-    rows = table(a=(1e-5, 4e-5, 1e-5), b=(2e-5, 8e-5, 9e-5))
+    rows = {A: (1e-5, 4e-5, 1e-5), B: (2e-5, 8e-5, 9e-5)}
     records = by_cell(carried_out(taking(rows)))
     times = {place: duet_of(records[place, 8]).seconds for place in (A, B)}
     for place in (A, B):
@@ -118,7 +113,7 @@ def test_the_compared_time_is_the_median_ratio_on_the_level_of_all_rounds() -> N
 
 
 def test_three_worlds_are_compared_with_their_middle() -> None:
-    rows = table(a=(1e-5, 2e-5, 3e-5), b=(2e-5, 3e-5, 9e-5), c=(5e-5, 5e-5, 5e-5))
+    rows = {A: (1e-5, 2e-5, 3e-5), B: (2e-5, 3e-5, 9e-5), C: (5e-5, 5e-5, 5e-5)}
     records = by_cell(carried_out(taking(rows), THREE))
     assert {place for place, _ in records} == {A, B, C}
     for (place, _), record in records.items():
@@ -274,12 +269,10 @@ def test_only_what_both_skip_is_measured_by_nobody() -> None:
 def test_worlds_with_different_parts_meet_in_what_both_measure(first: tuple[int, ...], second: tuple[int, ...]) -> None:
     for sizes, others in ((first, second), (second, first)):
         (ready, session), heard = made_ready(Worlds()), Heard()
-        parts = {
-            cell: LaunchPart(
-                frozenset(case for case in cases if case["size"] in (sizes if place_of(cell) == A else others))
-            )
-            for cell, cases in ready.expanded.expected.items()
-        }
+        parts = {}
+        for cell, cases in ready.expanded.expected.items():
+            own = sizes if place_of(cell) == A else others
+            parts[cell] = LaunchPart(frozenset(case for case in cases if case["size"] in own))
 
         def wanted(number: int, parts: dict[LaunchCell, LaunchPart] = parts) -> dict[LaunchCell, LaunchPart]:
             return parts
@@ -372,9 +365,7 @@ def test_a_world_that_goes_wrong_leaves_the_other_one_whole(turns: Path, moment:
     if (moment, what) == ("end", "asleep"):
         left = {8: "duet", 16: "duet", 32: "failed"}  # it had reported that the case was over
     assert {size: by_case[B, size] for place, size in by_case if place == B} == left
-    assert {size: by_case[A, size] for size in SIZES} == {
-        size: "duet" if left.get(size) == "duet" else "partner" for size in SIZES
-    }
+    assert all(by_case[A, size] == ("duet" if left.get(size) == "duet" else "partner") for size in SIZES)
     assert len(heard.said) == 2 and heard.said.count(None) == 1
     assert list(turns.iterdir()) == []
 
@@ -416,13 +407,10 @@ def test_of_three_worlds_two_go_on_as_a_pair(moment: Moment) -> None:
         assert anew.count(True) == 4, "the case of 16 B began again"
 
 
-@pytest.mark.parametrize(
-    "values",
-    [
-        {"seconds": -1.0}, {"seconds": 0.0}, {"n": -1}, {"late": -5}, {"asleep": -1.0}, {"slept": -1.0},
-        {"halves": (-1.0, 1.0)}, {"seconds": 1e300}, {"slept": 1e300}, {"n": 1 << 63},
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize("values", [
+    {"seconds": -1.0}, {"seconds": 0.0}, {"n": -1}, {"late": -5}, {"asleep": -1.0}, {"slept": -1.0},
+    {"halves": (-1.0, 1.0)}, {"seconds": 1e300}, {"slept": 1e300}, {"n": 1 << 63},
+])  # fmt: skip
 def test_numbers_that_no_world_can_measure_are_its_failure_alone(values: dict[str, Any]) -> None:
     """A container writes what it likes."""
     by_case = how(carried_out(Worlds(odd={B: values})))
@@ -441,29 +429,21 @@ def test_a_driver_that_was_stopped_blames_no_world() -> None:
     assert CLOCK.ahead == 3600.0
 
 
-def interrupted_at(number: int, worlds: Worlds, plan: Plan) -> tuple[Heard, FakeEngineSession, bool]:
-    """What was recorded when the driver is told to stop after so many orders; whether it was."""
-    (ready, session), heard = made_ready(worlds, plan), Heard()
-
-    def check() -> None:
-        if len(worlds.heard) >= number:
-            raise Interrupted("interrupted.")
-
-    try:
-        run_campaign(ready, heard, frozenset(), {}, check)
-    except Interrupted:
-        return heard, session, True
-    return heard, session, False
-
-
 def test_whenever_it_is_interrupted_only_whole_pairs_are_kept_and_the_rest_is_measured_later(turns: Path) -> None:
     plan = msgspec.structs.replace(PLAN, sizes=("8", "16"))
     kept_at = {}
     for number in itertools.count():
-        heard, session, stopped = interrupted_at(number, Worlds(), plan)
+        worlds = Worlds()
+
+        def check(worlds: Worlds = worlds, number: int = number) -> None:
+            if len(worlds.heard) >= number:
+                raise Interrupted("interrupted.")
+
+        (ready, session), heard = made_ready(worlds, plan), Heard()
+        with contextlib.suppress(Interrupted):
+            run_campaign(ready, heard, frozenset(), {}, check)
+            break  # after the last order it is told no more
         assert session.left == [] and list(turns.iterdir()) == []
-        if not stopped:
-            break
         kept = how(heard)
         kept_at[number] = {size for _, size in kept}
         assert set(kept) == set(itertools.product((A, B), kept_at[number])), "both or none"
@@ -473,6 +453,7 @@ def test_whenever_it_is_interrupted_only_whole_pairs_are_kept_and_the_rest_is_me
         run_campaign(ready, rest, finished(ready.expanded, tuple(heard.records)), known, lambda: None)
         assert set(by_cell(rest)) == set(itertools.product((A, B), (8, 16))) - set(kept)
         assert set(how(rest).values()) <= {"duet"}
+    assert session.left == [] and list(turns.iterdir()) == []
     per_case = 2 * (1 + ROUNDS + 1)
     assert number > 2 * per_case
     assert kept_at[0] == kept_at[per_case - 1] == set()
@@ -483,16 +464,35 @@ def test_whenever_it_is_interrupted_only_whole_pairs_are_kept_and_the_rest_is_me
 # Refused -------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("shares", [True, False])
-def test_worlds_that_hold_the_same_thing_are_performed_alone(shares: bool) -> None:
-    worlds = Worlds(holds={A: ("memory 0:1 5", "own a"), B: ("own b", "memory 0:1 5" if shares else "memory 0:1 6")})
+#: What two worlds say of themselves, and how they are measured then.
+TOGETHER: dict[str, tuple[dict[str, Any], str]] = {
+    "one memory": ({"holds": {A: ("memory 0:1 5", "own a"), B: ("own b", "memory 0:1 5")}}, "shared"),
+    "two memories": ({"holds": {A: ("memory 0:1 5", "own a"), B: ("own b", "memory 0:1 6")}}, "duet"),
+    "the same cores": ({"cores": {A: ("boot-a 0-1",), B: ("boot-a 0-1",)}}, "duet"),
+    "other cores": ({"cores": {A: ("boot-a 0-1",), B: ("boot-a 0,2",)}}, "elsewhere"),
+    "another machine": ({"cores": {A: ("boot-a 0-1",), B: ("boot-b 0-1",)}}, "elsewhere"),
+    # Of 0.1 s a rank may use 0.5 %; of the two of a world 1 ms.
+    "asleep": ({"asleep": lambda place, number: 0.0009 * (place == B), "slept": 0.1}, "duet"),
+    "awake": ({"asleep": lambda place, number: 0.0011 * (place == B), "slept": 0.1}, "awake"),
+    # 0.5 % of so short a sleep is less than what it takes to wake up.
+    "asleep for a short time": ({"asleep": lambda place, number: 0.0005 * (place == B), "slept": 0.01}, "duet"),
+    "awake for a short time": ({"asleep": lambda place, number: 0.0007 * (place == B), "slept": 0.01}, "awake"),
+}
+
+
+@pytest.mark.parametrize("which", TOGETHER)
+def test_worlds_that_cannot_live_at_once_are_performed_alone(which: str) -> None:
+    reports, expected = TOGETHER[which]
+    worlds = Worlds(**reports)
     heard = carried_out(worlds, launches=2)
     for launch in (0, 1):
-        assert how(heard, launch) == dict.fromkeys(ALL, "shared" if shares else "duet")
+        assert how(heard, launch) == dict.fromkeys(ALL, expected)
     assert len(heard.said) == 4
-    opened = [place for place, report in worlds.told if report.at == "stands" and report.holds]
-    assert len(opened) == (2 if shares else 4), "the second block did not try again"
-    assert (worlds.heard == []) == shares
+    assert {record.how for record in heard.records} == {"duet" if expected == "duet" else "blocks"}
+    if "holds" in reports:
+        opened = [place for place, report in worlds.told if report.at == "stands" and report.holds]
+        assert len(opened) == (2 if expected == "shared" else 4), "the second block did not try again"
+        assert (worlds.heard == []) is (expected == "shared")
 
 
 def test_two_of_three_that_hold_the_same_thing_are_enough() -> None:
@@ -500,38 +500,11 @@ def test_two_of_three_that_hold_the_same_thing_are_enough() -> None:
     assert set(how(carried_out(worlds, THREE)).values()) == {"shared"}
 
 
-@pytest.mark.parametrize(
-    ("cores", "expected"), [("boot-a 0-1", "duet"), ("boot-a 0,2", "elsewhere"), ("boot-b 0-1", "elsewhere")]
-)
-def test_worlds_on_other_processors_are_performed_alone(cores: str, expected: str) -> None:
-    assert how(carried_out(Worlds(cores={A: ("boot-a 0-1",), B: (cores,)}))) == dict.fromkeys(ALL, expected)
-
-
 def test_worlds_that_do_not_reach_the_driver_are_performed_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fake, "ENGINE", with_values(fake.ENGINE, local=False, overlaps=True))
-    worlds = Worlds(apart=(A, B))
-    heard = carried_out(worlds, launches=2)
-    for launch in (0, 1):
-        assert how(heard, launch) == dict.fromkeys(ALL, "unreachable")
+    heard = carried_out(worlds := Worlds(apart=(A, B)), launches=2)
+    assert how(heard, 0) == how(heard, 1) == dict.fromkeys(ALL, "unreachable")
     assert worlds.told == [] and len(heard.said) == 4
-
-
-@pytest.mark.parametrize(
-    ("asleep", "slept", "expected"),
-    [
-        (0.0009, 0.1, "duet"),  # of 0.1 s a rank may use 0.5 %; of the two of a world 1 ms
-        (0.0011, 0.1, "awake"),
-        (0.0005, 0.01, "duet"),  # 0.5 % of so short a sleep is less than what it takes to wake up
-        (0.0007, 0.01, "awake"),
-    ],
-)
-def test_worlds_that_do_not_sleep_are_performed_alone(asleep: float, slept: float, expected: str) -> None:
-    heard = carried_out(
-        Worlds(asleep=lambda place, number: asleep if place == B else 0.0, slept=slept), launches=2
-    )  # fmt: skip
-    for launch in (0, 1):
-        assert how(heard, launch) == dict.fromkeys(ALL, expected)
-    assert {record.how for record in heard.records} == {"duet" if expected == "duet" else "blocks"}
 
 
 def test_a_round_beside_a_world_that_was_awake_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -551,7 +524,7 @@ def test_a_round_beside_a_world_that_was_awake_does_not_count(monkeypatch: pytes
 @pytest.mark.parametrize(
     ("rounds", "awake", "expected"), [(20, 7, "duet"), (20, 8, "awake"), (6, 3, "duet"), (6, 4, "awake")]
 )
-def test_clearly_more_than_a_tenth_of_all_sleeps_are_too_many(
+def test_a_tenth_of_all_sleeps_may_fail(
     monkeypatch: pytest.MonkeyPatch, rounds: int, awake: int, expected: str
 ) -> None:
     """Each world sleeps once a round. Of 40 sleeps a tenth is 4, with an error of 1.9; of 12 it is 1.2 and 1."""
@@ -565,17 +538,13 @@ def test_what_cannot_live_at_once_is_not_tried_again_in_groups() -> None:
     places = list(own_seconds(SEVEN))
     worlds = Worlds(holds=dict.fromkeys(places, ("x",)))
     heard = carried_out(worlds, SEVEN, launches=2)
-    for launch in (0, 1):
-        assert how(heard, launch) == {(place, 8): "shared" for place in places}
+    assert how(heard, 0) == how(heard, 1) == {(place, 8): "shared" for place in places}
     assert len(heard.said) == 2 * len(places)
     assert len({place for place, report in worlds.told if report.holds}) == 6, "the first group alone was tried"
 
 
 def test_other_processors_are_tried_all_the_same() -> None:
     heard = carried_out(Worlds(holds={A: ("x",), B: ("x",)}), ranks=(2, 4), launches=2, sizes=("8",))
-    for launch in (0, 1):
-        alone = {
-            (record.case.where.ranks, record.case.where.text): record.alone
-            for record in heard.records if record.launch == launch
-        }  # fmt: skip
-        assert alone == {(2, A): "shared", (2, B): "shared", (4, A): None, (4, B): None}
+    alone = {(record.launch, record.case.where.ranks, record.case.where.text): record.alone for record in heard.records}
+    expected = {(2, A): "shared", (2, B): "shared", (4, A): None, (4, B): None}
+    assert alone == {(launch, *key): value for launch in (0, 1) for key, value in expected.items()}

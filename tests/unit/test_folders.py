@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
-import re
 import stat
 import subprocess
 import sys
@@ -17,7 +16,6 @@ from typing import IO, Any
 import msgspec
 import pytest
 
-from collbench.launch import folders as identity
 from collbench.launch.folders import driver_identity, folders, namespace, opened, sign, signature_of, signed
 from collbench.machine.facts import machine_id
 from collbench.schema.plan import Plan
@@ -28,31 +26,30 @@ PLAN = Plan(title="inner", collectives=("bcast",))
 
 @pytest.fixture
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A temporary folder in which nobody else's launches are."""
+    """The one place of temporary folders, in which nobody else's launches are."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr("collbench.launch.folders._MORE_PLACES", ())
     return tmp_path
 
 
-def folder_of(place: Path, name: str = "collbench-a", said: str | None = "me") -> Path:
-    folder = place / name
-    folder.mkdir()
-    if said is not None:
-        (folder / "driver").write_text(said, encoding="utf-8")
+def folder_of(place: Path, name: str = "collbench-a", signature: str | None = "me") -> Path:
+    (folder := place / name).mkdir()
+    if signature is not None:
+        (folder / "driver").write_text(signature, encoding="utf-8")
     return folder
 
 
 def test_a_driver_is_named_by_boot_namespace_number_and_start() -> None:
-    match = re.fullmatch(r"(.+)/([0-9]+)/([0-9]+)/([0-9]+)/([0-9]+)", driver_identity())
-    assert match is not None
-    assert match.groups()[:3] == (machine_id(), str(namespace("pid")), str(os.getpid()))
+    machine, pid_namespace, pid, started, time_namespace = driver_identity().rsplit("/", 4)
+    assert (machine, pid_namespace, pid) == (machine_id(), str(namespace("pid")), str(os.getpid()))
     fields = Path(f"/proc/{os.getpid()}/stat").read_text(encoding="ascii", errors="replace").rpartition(")")[2].split()
-    assert match[4] == fields[19], "the 22nd of proc(5), of which two stand before"
+    assert started == fields[19], "the 22nd of proc(5), of which two stand before"
     assert namespace("pid") == Path("/proc/self/ns/pid").stat().st_ino
-    assert match[5] == str(namespace("time"))
+    assert time_namespace == str(namespace("time"))
 
 
 def test_a_signature_is_locked_before_it_has_its_name(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder, locked = folder_of(place, said=None), list[list[str]]()
+    folder, locked = folder_of(place, signature=None), list[list[str]]()
     lock = fcntl.flock
 
     def locking(file: Any, how: int) -> None:
@@ -75,11 +72,9 @@ def refusing(number: int) -> Callable[..., Any]:
     return refuse
 
 
-def test_a_folder_on_a_file_system_without_locks_is_signed_and_nothing_is_known_of_its_lock(
-    place: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_locks_a_folder_is_signed_and_its_lock_unknown(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fcntl, "flock", refusing(errno.EOPNOTSUPP))
-    folder = folder_of(place, said=None)
+    folder = folder_of(place, signature=None)
     with sign(folder):
         assert signature_of(folder) == (driver_identity(), None)
 
@@ -93,14 +88,14 @@ def test_a_signature_that_cannot_be_written_leaves_no_open_file(place: Path, mon
         return made[-1]
 
     monkeypatch.setattr(Path, "open", opening)
-    (folder_of(place, said=None) / "driver").mkdir()  # no file can take its name
+    (folder_of(place, signature=None) / "driver").mkdir()  # no file can take its name
     with pytest.raises(OSError, match="driver"):
         sign(place / "collbench-a")
     assert [file.closed for file in made if file.mode == "w"] == [True]
 
 
 def test_of_a_signature_so_much_is_read_as_one_can_be_long(place: Path) -> None:
-    assert signature_of(folder_of(place, said="x" * 200)) == ("x" * 200, False)
+    assert signature_of(folder_of(place, signature="x" * 200)) == ("x" * 200, False)
     assert signature_of(folder_of(place, "collbench-b", "x" * 5000)) == ("x" * 200, False)
 
 
@@ -142,9 +137,7 @@ def test_folders_that_are_signed_are_found_in_order_and_no_others(place: Path) -
         ]
 
 
-def test_that_a_lock_is_free_is_believed_of_ones_own_folder_and_of_roots(
-    place: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_free_lock_is_believed_of_ones_own_folder_and_of_roots(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Anybody could sign as a driver that lives; only a lock that is held says something there."""
     folder = folder_of(place)
     assert [locked for *_, locked in signed()] == [False]
@@ -185,9 +178,8 @@ def test_a_launch_has_folders_of_its_own_and_leaves_none(place: Path) -> None:
 @pytest.mark.skipif(os.getuid() != 0, reason="only root gives folders to another user")
 def test_root_gives_what_ranks_write_to_their_user(place: Path) -> None:
     with folders(PLAN, (NOBODY, NOBODY + 1)) as launch:
-        assert [(path.stat().st_uid, path.stat().st_gid) for path in (launch.out, launch.relay)] == [
-            (NOBODY, NOBODY + 1)
-        ] * 2
+        for path in (launch.out, launch.relay):
+            assert (path.stat().st_uid, path.stat().st_gid) == (NOBODY, NOBODY + 1)
         assert launch.plan.stat().st_uid == 0
 
 
@@ -203,7 +195,6 @@ def test_what_cannot_be_made_whole_is_removed(place: Path, monkeypatch: pytest.M
     with pytest.raises(OSError, match=os.strerror(errno.ENOSPC)), folders(PLAN, (os.getuid(), os.getgid())):
         pytest.fail("they were made")
     assert list(place.iterdir()) == []
-    assert identity.FOLDER == "collbench-"
 
 
 #: Makes folders where only so many more descriptors are left, and takes all of them inside.

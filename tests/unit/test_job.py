@@ -104,8 +104,10 @@ def test_in_one_box_the_launcher_runs_once_with_the_worlds_variables(naps: list[
     waited(world, patience=patience)
     assert world.started == [("c0", OPENMPI.local(2, False, ("program",)), {})]
     assert (naps, patience.given) == ([SELDOM] * 2, [7] * 2)
-    waited(by_torch := World(), TORCH)
-    assert [argv[0] for _, argv, _ in by_torch.started] == ["torchrun"]
+    for launcher, program in ((TORCH, "torchrun"), (MPICH, MPICH.local(2, False, ("program",))[0])):
+        waited(other := World(), launcher)
+        assert [argv[0] for _, argv, _ in other.started] == [program]
+    assert set(naps) == {SELDOM}, "nobody asks for a daemon"
 
 
 def test_across_boxes_torch_needs_no_launcher(naps: list[float]) -> None:
@@ -118,7 +120,7 @@ def test_across_boxes_torch_needs_no_launcher(naps: list[float]) -> None:
 
 
 @pytest.mark.parametrize(("launcher", "hosts"), [(MPICH, TWO), (OPENMPI, World().hosts)])
-def test_where_the_engine_starts_the_ranks_there_is_one_command(
+def test_an_engine_that_starts_ranks_has_one_command(
     launcher: RankLauncher, hosts: tuple[tuple[str, int], ...]
 ) -> None:
     world = World(hosts)
@@ -128,16 +130,20 @@ def test_where_the_engine_starts_the_ranks_there_is_one_command(
 
 def test_daemons_are_started_where_lines_ask_for_them_once_each(naps: list[float]) -> None:
     """MPICH asks for one in every box; it is looked often until all have theirs."""
-    world, log = World(TWO, codes=(None, None, None, 0)), Log()
+    world, log = World(TWO, codes=(None, None, None, None, 0)), Log()
     log.add(False, LINE.format(0))
-    looks = iter((lambda: None, lambda: log.add(False, LINE.format(1)), lambda: log.add(False, LINE.format(0)),
-                  lambda: None))  # fmt: skip
-    waited(world, MPICH, log, check=lambda: next(looks)())
+    boxes = iter((None, 0, 1, 1, None))  # for which one a line asks before each look
+
+    def check() -> None:
+        if (box := next(boxes)) is not None:
+            log.add(True, LINE.format(box))
+
+    waited(world, MPICH, log, check)
     assert world.started == [
         ("c0", MPICH.across(TWO, ("program",)), {}),
         ("c0", ("sh", "-c", "proxy --proxy-id 0 --x"), {}), ("c1", ("sh", "-c", "proxy --proxy-id 1 --x"), {}),
     ]  # fmt: skip
-    assert naps == [OFTEN, SELDOM, SELDOM]
+    assert naps == [OFTEN, OFTEN, SELDOM, SELDOM]
     assert OFTEN < SELDOM
 
 
@@ -160,36 +166,18 @@ def requested(relay: Path) -> list[tuple[str, str]]:
     return [(request.host, request.shell) for request in daemons(OPENMPI, relay).new()]
 
 
-def test_a_line_is_read_once() -> None:
-    log = Log()
-    wanted = daemons(MPICH, Path("/nowhere"), log)
-    log.add(False, LINE.format(1))
-    assert [request.host for request in wanted.new()] == ["c1"]
-    assert (wanted.new(), wanted.complete) == ([], False)
-    log.add(True, LINE.format(0))
-    assert [request.host for request in wanted.new()] == ["c0"]
-    assert wanted.complete
-    log.add(False, LINE.format(1))
-    assert wanted.new() == []
-
-
 def test_open_mpi_needs_no_daemon_in_its_own_box(relay: Path) -> None:
     """Requests come in the order of their names; of one word more than the box the whole is the command."""
     wanted = daemons(OPENMPI, relay, hosts=(*TWO, ("c2", 1)))
     (relay / "2.request").write_text('["c1", "prted", "-x", "two words"]')
     (relay / "1.request").write_text('["c2", "prted"]')
     (relay / "3.draft").write_text("half")
-    assert [(one.host, one.shell) for one in wanted.new()] == [("c2", "prted"), ("c1", "prted -x two words")]
+    commands = [(request.host, request.shell) for request in wanted.new()]
+    assert commands == [("c2", "prted"), ("c1", "prted -x two words")]
     assert wanted.complete
     assert [path.name for path in relay.iterdir()] == ["3.draft"], "a request is taken away"
     (relay / "3.request").write_text('["c1", "prted"]')
     assert wanted.new() == [], "it is looked for no more"
-
-
-@pytest.mark.parametrize("launcher", [OPENMPI, MPICH, TORCH])
-def test_one_box_is_complete(launcher: RankLauncher) -> None:
-    wanted = daemons(launcher, Path("/nowhere"), hosts=(("c0", 3),))
-    assert wanted.complete and wanted.new() == []
 
 
 def test_a_request_may_be_as_large_as_one_is_read(relay: Path) -> None:

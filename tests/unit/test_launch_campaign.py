@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import datetime
 import json
+import re
 import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -20,16 +21,8 @@ from tests.unit.made_worlds import Heard, good, leave_good
 import collbench
 from collbench import backends
 from collbench.errors import CollbenchError, EngineError, ImageMissing, Interrupted, LaunchLost, PlanError
-from collbench.launch import expansion
-from collbench.launch.campaign import (
-    Known,
-    PreparedCampaign,
-    campaign_manifest,
-    connect,
-    finished,
-    prepare,
-    run_campaign,
-)
+from collbench.launch import campaign, expansion
+from collbench.launch.campaign import Known, PreparedCampaign, campaign_manifest, finished, prepare, run_campaign
 from collbench.launch.cells import cases_in
 from collbench.launch.collect import CollectedRecord, RecordCollector, placed_case, with_placement
 from collbench.launch.engines import fake, host
@@ -44,6 +37,7 @@ from collbench.schema.plan import Plan
 from collbench.schema.record import Record
 from collbench.schema.world import Place, read_places
 
+Golden = Callable[[str, str], None]
 PLAN = Plan(
     collectives=("bcast",), images=("openmpi",), policies=("single",), sizes=("8", "16"), launches=2, timeout="5s",
     gate="barrier", engine="fake",
@@ -105,9 +99,7 @@ def carried_out(plan: Plan, play: Play = leave, **session: Any) -> tuple[Heard, 
 def test_every_launch_is_opened_measured_and_closed() -> None:
     heard, session = carried_out(PLAN)
     assert heard.found == [(0, 8, "ok"), (0, 16, "ok"), *GOOD]
-    assert {(record.case.where.policy, record.case.where.isolation) for record in heard.records} == {
-        ("single", "strict")
-    }
+    assert {record.case.where.text for record in heard.records} == {"single strict"}
     assert heard.said == [None, None]
     assert [opened.hosts for opened in session.worlds] == [
         (("cbfake-0-c0", 1), ("cbfake-0-c1", 1)), (("cbfake-1-c0", 1), ("cbfake-1-c1", 1))
@@ -181,11 +173,10 @@ def said(*lines: str, code: int = 0, good: bool = True) -> Play:
     return play
 
 
-def test_the_transport_that_the_library_told_of_stands_in_every_record() -> None:
-    heard, _ = carried_out(MULTI, said("mca: bml: Using sm btl for send to x"))
-    assert [record.transport for record in heard.records] == ["ob1: sm"] * 2
-    heard, _ = carried_out(MULTI, said("mca: bml: Using sm btl for send to x", code=3, good=False))
-    assert [(record.status, record.transport) for record in heard.records] == [("failed", "ob1: sm")]
+@pytest.mark.parametrize(("code", "statuses"), [(0, ["ok", "ok"]), (3, ["failed"])])
+def test_the_transport_that_the_library_told_of_stands_in_every_record(code: int, statuses: list[str]) -> None:
+    heard, _ = carried_out(MULTI, said("mca: bml: Using sm btl for send to x", code=code, good=code == 0))
+    assert [(record.status, record.transport) for record in heard.records] == [(text, "ob1: sm") for text in statuses]
 
 
 # What goes wrong -----------------------------------------------------------------------------------------------------
@@ -252,7 +243,7 @@ ODDITIES: dict[str, tuple[Play, dict[str, Any], list[tuple[int, str]]]] = {
         said("[c0:1] mca: chatter", "a reason", "collbench: words", code=4, good=False), {}, [(8, "failed")],
     ),
     "an engine's error": (raises(EngineError("the engine is gone")), {}, [(8, "failed")]),
-    "an error of ours": (raises(OSError("odd")), {}, [(8, "failed")]),
+    "an error of ours": (raises(OSError("odd \udcff")), {}, [(8, "failed")]),
     "records that cannot be read": (spoilt(0), {}, [(8, "ok"), (16, "failed")]),
     "records that cannot be read, and an exit code": (spoilt(9), {}, [(8, "ok"), (16, "failed")]),
     "everything, and an exit code": (said(code=3), {}, [(8, "ok"), (16, "ok")]),
@@ -269,24 +260,17 @@ ODDITIES: dict[str, tuple[Play, dict[str, Any], list[tuple[int, str]]]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("what", ODDITIES)
-def test_what_goes_wrong_in_a_launch_is_its_failure_and_no_other_launchs(what: str) -> None:
-    oddity, values, expected = ODDITIES[what]
-    heard, _ = carried_out(plan(**values), only_first(oddity))
-    of_others = GOOD if "launches" not in values else []
-    assert heard.found == [*((0, size, status) for size, status in expected), *of_others]
-
-
-def test_what_a_launch_that_went_wrong_says(golden: Callable[[str, str], None]) -> None:
-    """In a line, and in its records: the reason and notes of each."""
+def test_what_goes_wrong_in_a_launch_is_its_failure_and_no_other_launchs(golden: Golden) -> None:
+    """What is said of it: in a line, and in its records the reason and notes of each."""
     lines = []
-    for what, (oddity, values, _) in ODDITIES.items():
+    for what, (oddity, values, expected) in ODDITIES.items():
         heard, _ = carried_out(plan(**values), only_first(oddity), remark="; out of memory" if oddity is dies else "")
+        of_others = GOOD if "launches" not in values else []
+        assert heard.found == [*((0, size, status) for size, status in expected), *of_others], what
         lines += [f"# {what}", str(heard.said[0])]
-        for record in heard.records:
-            if record.launch == 0:
-                notes = "".join(f" [{note}]" for note in record.notes)
-                lines.append(f"{record.case['size']} {record.status}: {record.reason}{notes}")
+        for record in heard.records[: len(expected)]:
+            notes = "".join(f" [{note}]" for note in record.notes)
+            lines.append(f"{record.case['size']} {record.status}: {record.reason}{notes}")
     golden("launches-gone-wrong.txt", "\n".join(lines) + "\n")
 
 
@@ -330,22 +314,16 @@ def test_told_to_stop_the_world_is_closed_and_what_it_measured_is_kept(temporary
 
 
 def test_before_each_launch_its_engine_is_made_ready_and_after_each_one_may_stop() -> None:
-    did: list[str] = []
-
-    def play(command: FakeCommand) -> int:
-        did.append("launch")
-        return leave(command)
-
-    ready, session = prepared(PLAN, play)
+    ready, session = prepared(PLAN)
     assert (session.cleanings, session.readied) == (1, 0), "to look at images is cleaned up too"
 
     def check() -> None:
-        if did[-1:] == ["launch"] and session.left == []:
+        if session.worlds and session.left == []:
             raise Interrupted("interrupted.")
 
     with pytest.raises(Interrupted):
         run_campaign(ready, Heard(), frozenset(), {}, check)
-    assert (did, session.readied, session.cleanings) == (["launch"], 1, 2)
+    assert (len(session.worlds), session.readied, session.cleanings) == (1, 1, 2)
 
 
 def test_an_engine_is_asked_why_a_launch_was_lost_even_if_it_is_the_last() -> None:
@@ -368,6 +346,9 @@ def test_what_is_done_is_not_launched_again_and_known_records_are_not_written_ag
     run_campaign(ready, again, done, known, lambda: None)
     assert again.found == [(0, 16, "ok")]
     assert ([opened.world.name for opened in session.worlds], session.readied) == (["cbfake-0"], 1)
+    (ready, _), again = prepared(PLAN, raises(OSError("odd"))), Heard()
+    run_campaign(ready, again, done, known, lambda: None)
+    assert again.found == [(0, 16, "failed")]
 
 
 def test_records_that_are_known_are_kept_once() -> None:
@@ -426,16 +407,14 @@ TWO_ENGINES = plan(policies=("host", "single"), isolation=("strict", "limits"))
 def test_two_builds_of_one_version_are_a_difference_besides_the_container() -> None:
     assert beside(TWO_ENGINES, held("ab"), held("ab")).stacks.differences == ()
     (difference,) = beside(TWO_ENGINES, held("ab"), held("cd")).stacks.differences
-    assert all(word in difference for word in ("openmpi: ", "Open MPI 5.0.11", "ab", "cd"))
+    assert {"openmpi", "5.0.11", "ab", "cd"} <= set(re.findall(r"[\w.]+", difference))
 
 
 def test_a_run_holds_cells_of_several_engines() -> None:
     ready, heard = beside(TWO_ENGINES, held("ab"), held("ab"), ids={"openmpi": "sha256:4711"}), Heard()
     run_campaign(ready, heard, frozenset(), {}, lambda: None)
     wheres = [record.case.where for record in heard.records]
-    assert {(where.engine, where.policy, where.isolation) for where in wheres} == {
-        ("host", "host", None), ("fake", "single", "strict")
-    }  # fmt: skip
+    assert {(where.engine, where.text) for where in wheres} == {("host", "host"), ("fake", "single strict")}
     assert [status for _, _, status in heard.found] == ["ok"] * 8
     for name, session in ready.sessions.items():
         assert isinstance(session, FakeEngineSession)
@@ -529,7 +508,7 @@ def test_every_engine_of_a_plan_is_connected_to_once(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(host, "ENGINE", replace(host.ENGINE, connect=connecting("host")))
     ready = beside(plan(policies=("host", "single", "multi"), docker_host="tcp://x"), {}, {})
     check: Any = object()
-    sessions: Any = connect(ready.expanded, check)
+    sessions: Any = campaign.connect(ready.expanded, check)
     assert sessions == {"host": "host", "fake": "fake"}
     assert connected == [("host", "tcp://x", check), ("fake", "tcp://x", check)]
     assert ready.engine == "Fake Engine 1"
@@ -548,7 +527,7 @@ REFUSED: dict[str, tuple[dict[str, Any], Mapping[str, Contents] | None, type[Col
 }
 
 
-def test_what_cannot_be_launched_is_refused(golden: Callable[[str, str], None]) -> None:
+def test_what_cannot_be_launched_is_refused(golden: Golden) -> None:
     lines = []
     for what, (values, holds, kind, named) in REFUSED.items():
         sessions = {"fake": FakeEngineSession(leave, held=holds)} if holds else None if holds is None else {}
