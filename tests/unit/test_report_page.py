@@ -16,8 +16,18 @@ from matplotlib.axes import Axes
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 from tests.unit.conftest import Collbench
-from tests.unit.made_runs import Entry, experiment, image, library, made_case, made_manifest, made_record, sampled
-from tests.unit.made_runs import spread, write_run
+from tests.unit.made_runs import (
+    Entry,
+    experiment,
+    image,
+    library,
+    made_case,
+    made_manifest,
+    made_record,
+    sampled,
+    spread,
+    write_run,
+)
 from tests.unit.made_suite import CPU, IO, of, recorded, write_suite
 
 from collbench.analysis.runs import observe
@@ -372,9 +382,10 @@ def test_far_differences_have_a_logarithmic_axis_whose_labels_do_not_meet(
 def test_the_picture_follows_the_answer_and_the_evidence_follows(programs_run: Path) -> None:
     page = page_of(programs_run)
     places = [page.index(text) for text in (
-        "CPU: single strict vs host: ", "I/O: single strict vs host: ", "All benchmarks, by policy: single strict vs host",
-        "<h2>All benchmarks</h2>", "<h2>linpack</h2>", "linpack solve, tools, single strict vs host (docker)",
-        "<h2>fio</h2>", "<h2>Verdicts by storage</h2>", "<h2>Environment</h2>")]  # fmt: skip
+        "CPU: single strict vs host: ", "I/O: single strict vs host: ",
+        "All benchmarks, by policy: single strict vs host", "<h2>All benchmarks</h2>", "<h2>linpack</h2>",
+        "linpack solve, tools, single strict vs host (docker)", "<h2>fio</h2>", "<h2>Verdicts by storage</h2>",
+        "<h2>Environment</h2>")]  # fmt: skip
     assert places == sorted(places)
     plot = re.search(r'<svg class="plot".*?</svg>', page, re.DOTALL)
     assert plot is not None and len(re.findall(r'id="[\w-]*mark-\d+"', plot.group())) == 11
