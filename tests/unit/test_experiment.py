@@ -8,7 +8,8 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
-from typing import Any, NoReturn, cast
+from typing import Any, cast
+from unittest.mock import Mock
 
 import msgspec
 import pytest
@@ -91,15 +92,27 @@ def plan(*names: str, **fields: Any) -> Plan:
 OPTIONS = WorldSettings(timeout=60.0, ranks=2)
 
 
-def carried_out(asked: Plan, options: WorldSettings = OPTIONS, kept: Kept | None = None) -> Kept:
+class Begun(Kept):
+    """And how many cases each run was begun with."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.began: list[int] = []
+
+    def begin(self, manifest: Any, cases: int) -> None:
+        super().begin(manifest, cases)
+        self.began.append(cases)
+
+
+def carried_out(whole: Plan, options: WorldSettings = OPTIONS, kept: Kept | None = None) -> Kept:
     kept = kept or Kept()
-    perform(plan_experiment(asked, options, ("collbench", "bcast")), kept)
+    perform(plan_experiment(whole, options, ("collbench", "bcast")), kept)
     return kept
 
 
-def found(records: list[Record]) -> list[tuple[object, object, str, str | None]]:
-    """(backend, bytes, status, reason) of each."""
-    return [(one.case["backend"], one.case["size"], one.status, one.reason) for one in records]
+def outcomes(kept: Kept) -> list[tuple[object, object, str, str | None]]:
+    """(backend, bytes, status, reason) of each record."""
+    return [(one.case["backend"], one.case["size"], one.status, one.reason) for one in kept.records]
 
 
 # Which backends ------------------------------------------------------------------------------------------------------
@@ -107,19 +120,17 @@ def found(records: list[Record]) -> list[tuple[object, object, str, str | None]]
 
 def test_backends_are_measured_one_after_the_other_and_the_manifest_comes_once(made: Callable[..., None]) -> None:
     made(MadeBackend(), MadeBackend("two"))
-    kept = Kept()
-    began: list[int] = []
-
-    class Begun(Kept):
-        def begin(self, manifest: Any, cases: int) -> None:
-            super().begin(manifest, cases)
-            began.append(cases)
-
-    kept = carried_out(plan("one", "two"), kept=Begun())
-    assert found(kept.records) == [(name, size, "ok", None) for name in ("one", "two") for size in (8, 16)]
-    assert began == [4]
+    kept = Begun()
+    carried_out(plan("one", "two"), kept=kept)
+    assert outcomes(kept) == [(name, size, "ok", None) for name in ("one", "two") for size in (8, 16)]
+    assert kept.began == [4]
     assert kept.manifest is not None and kept.manifest.command == ("collbench", "bcast")
     assert [samples.shape for samples in kept.samples if samples is not None] == [(2, 2)] * 4
+    runner = plan_experiment(plan("one", "two"), OPTIONS, ())
+    assert isinstance(runner, PlanRunner) and runner.skipped == ()
+    assert [(identity["backend"], identity["size"]) for identity in runner.identities] == [
+        (name, size) for name in ("one", "two") for size in (8, 16)
+    ]
 
 
 def test_what_is_missing_is_skipped_where_the_plan_says_so(made: Callable[..., None]) -> None:
@@ -127,7 +138,7 @@ def test_what_is_missing_is_skipped_where_the_plan_says_so(made: Callable[..., N
     with pytest.raises(BackendUnavailable, match="backend one: no GPU"):
         carried_out(plan("one", "two"))
     kept = carried_out(plan("one", "two", unusable="skip"))
-    assert found(kept.records) == [
+    assert outcomes(kept) == [
         ("two", 8, "ok", None), ("two", 16, "ok", None),
         ("one", 8, "skipped", "no GPU"), ("one", 16, "skipped", "no GPU"),
     ]  # fmt: skip
@@ -143,7 +154,7 @@ def test_a_backend_that_is_found_to_be_unusable_when_the_ranks_meet(made: Callab
     assert caught.value.everywhere
     kept = carried_out(plan("one", "two", "three", sizes=("8",), unusable="skip"))
     assert kept.manifest is not None
-    assert found(kept.records) == [
+    assert outcomes(kept) == [
         ("two", 8, "ok", None), ("one", 8, "skipped", "no GPU for rank 1"), ("three", 8, "skipped", "no link")
     ]  # fmt: skip
     with pytest.raises(BackendUnavailable, match="no link"):
@@ -176,24 +187,15 @@ def test_backends_are_told_who_serves_and_whether_a_gpu_may_be_shared(made: Call
     assert backend.given == [replace(OPTIONS, roles=Roles(False, frozenset({1})), share_gpu=True)]
 
 
-def test_identities_are_those_of_all_backends(made: Callable[..., None]) -> None:
-    made(MadeBackend(), MadeBackend("two"))
-    asked = plan_experiment(plan("one", "two"), OPTIONS, ())
-    assert [(one["backend"], one["size"]) for one in asked.identities] == [
-        ("one", 8), ("one", 16), ("two", 8), ("two", 16)
-    ]  # fmt: skip
-    assert isinstance(asked, PlanRunner) and asked.skipped == ()
-
-
 # Who is refused ------------------------------------------------------------------------------------------------------
 
 
-def refused(made: Callable[..., None], asked: Plan, change: Change = lambda session: None) -> CollbenchError:
+def refused(made: Callable[..., None], whole: Plan, change: Change = lambda session: None) -> CollbenchError:
     """What all ranks raise; no record was kept before."""
     made(MadeBackend(change=change))
     kept = Kept()
     with pytest.raises(CollbenchError) as caught:
-        carried_out(asked, kept=kept)
+        carried_out(whole, kept=kept)
     assert (kept.manifest, kept.records, caught.value.everywhere) == (None, [], True)
     return caught.value
 
@@ -213,8 +215,7 @@ def without_messages(session: Any) -> None:
 
 def other_requests(session: Any) -> None:
     """As ranks that were started with two command lines: each tells what its own request is."""
-    world = session.world
-    minmax = world.minmax
+    world, minmax = session.world, session.world.minmax
 
     def differ(values: list[int]) -> Any:
         is_request = len(values) == 1 and values[0] > world.size
@@ -278,18 +279,18 @@ def failing(error: Exception) -> Change:
 
 
 @pytest.mark.parametrize(
-    ("error", "said"),
+    ("error", "words"),
     [(LibraryError("error 5"), "bcast 8 B on one: error 5"), (ValueError("what"), "ValueError: what")],
 )
 def test_what_a_rank_meets_alone_ends_the_job_with_one_message(
-    made: Callable[..., None], capfd: pytest.CaptureFixture[str], error: Exception, said: str
+    made: Callable[..., None], capfd: pytest.CaptureFixture[str], error: Exception, words: str
 ) -> None:
     made(MadeBackend(change=failing(error)))
     with pytest.raises(SystemExit) as left:
         carried_out(plan(), replace(OPTIONS, ranks=1))
     message = capfd.readouterr().err
     assert (left.value.code, message.count("\n")) == (1, 1)
-    assert message.startswith(f"collbench: rank 0: {said}. ")
+    assert message.startswith(f"collbench: rank 0: {words}. ")
 
 
 def test_a_rank_imports_nothing_that_only_other_commands_need() -> None:
@@ -305,28 +306,20 @@ def test_a_rank_imports_nothing_that_only_other_commands_need() -> None:
 
 
 def error_of_case(monkeypatch: pytest.MonkeyPatch, error: Exception, lost: bool = False) -> Exception:
-    def fail(*_: object) -> NoReturn:
-        raise error
-
-    session: Any = SimpleNamespace(
-        is_lost_rank=lambda error: lost, explained=lambda error: f"{error}; NCCL's log says more"
-    )
-    monkeypatch.setattr(experiment, "measure", fail)
+    session: Any = SimpleNamespace(is_lost_rank=lambda error: lost, explained=lambda error: f"{error}; see its log")
+    monkeypatch.setattr(experiment, "measure", Mock(side_effect=error))
     with pytest.raises(type(error) if lost else LibraryError) as raised:
         experiment._measured_collective(case(), session, method(), Unwatched())
     return raised.value
 
 
 @pytest.mark.parametrize(
-    ("error", "said"),
-    [
-        (LibraryError("error 1"), "error 1; NCCL's log says more"),
-        (RuntimeError("NCCL_ERROR"), "RuntimeError: NCCL_ERROR; NCCL's log says more"),
-        (MemoryError("7 GiB of the host"), "out of memory (7 GiB of the host)"),
-    ],
-)
-def test_an_error_of_one_rank_names_the_case(monkeypatch: pytest.MonkeyPatch, error: Exception, said: str) -> None:
-    assert str(error_of_case(monkeypatch, error)) == f"bcast 16 B on fake: {said}"
+    ("error", "words"),
+    [(LibraryError("error 1"), "error 1; see its log"), (RuntimeError("NCCL"), "RuntimeError: NCCL; see its log"),
+     (MemoryError("7 GiB of the host"), "out of memory (7 GiB of the host)")],
+)  # fmt: skip
+def test_an_error_of_one_rank_names_the_case(monkeypatch: pytest.MonkeyPatch, error: Exception, words: str) -> None:
+    assert str(error_of_case(monkeypatch, error)) == f"bcast 16 B on fake: {words}"
 
 
 def test_an_error_of_a_lost_rank_stays_what_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -362,14 +355,12 @@ ENOUGH = int(2 * NEED / USABLE_SHARE)
 @pytest.mark.parametrize(
     ("reports", "machine"),
     [
-        ((("here", ENOUGH + 2), ("here", ENOUGH + 2)), ""),
-        ((("here", ENOUGH - 2), ("here", ENOUGH + 2)), "node-here"),
-        ((("here", None), ("here", ENOUGH - 2)), "node-here"),
-        ((("here", None), ("here", None)), ""),
+        ((("here", ENOUGH + 2), ("here", ENOUGH + 2)), ""), ((("here", ENOUGH - 2), ("here", ENOUGH + 2)), "node-here"),
+        ((("here", None), ("here", ENOUGH - 2)), "node-here"), ((("here", None), ("here", None)), ""),
         ((("here", ENOUGH - 2), ("there", ENOUGH - 2)), ""),
         ((("here", ENOUGH), ("there", ENOUGH - 2), ("there", ENOUGH)), "node-there"),
     ],
-)
+)  # fmt: skip
 def test_the_ranks_of_a_machine_share_what_the_least_of_them_sees(
     monkeypatch: pytest.MonkeyPatch, reports: tuple[tuple[str, int | None], ...], machine: str
 ) -> None:
@@ -382,23 +373,18 @@ def test_a_program_has_to_fit_into_the_limit_of_its_container(
     monkeypatch: pytest.MonkeyPatch, limit: int | None, fits: bool
 ) -> None:
     monkeypatch.setattr(cgroup, "memory_left", lambda: limit)
-    refused = programs_do_not_fit(
-        program_cases(Plan(benchmarks=({"name": "stream", "arrays": "any", "size": ("8", "1M")},)), 1)
-    )
+    stream = {"name": "stream", "arrays": "any", "size": ("8", "1M")}
+    refused = programs_do_not_fit(program_cases(Plan(benchmarks=(stream,)), 1))
     assert (refused is None) == fits
     assert fits or all(name in str(refused) for name in ("stream size=1M", "arrays=any", "3.00 MiB"))
 
 
 @pytest.mark.parametrize(
     ("benchmark", "needed"),
-    [
-        ({"name": "dd", "bs": "1M", "count": 100}, 100 << 20),
-        ({"name": "fio", "size": ["4k", "100M"]}, 100 << 20),
-        ({"name": "sysbench_fileio", "size": "100M"}, 100 << 20),
-        ({"name": "sysbench_memory", "size": "100M"}, 0),
-        ({"name": "ioping"}, 0),
-    ],
-)
+    [({"name": "dd", "bs": "1M", "count": 100}, 100 << 20), ({"name": "fio", "size": ["4k", "100M"]}, 100 << 20),
+     ({"name": "sysbench_fileio", "size": "100M"}, 100 << 20), ({"name": "sysbench_memory", "size": "100M"}, 0),
+     ({"name": "ioping"}, 0)],
+)  # fmt: skip
 @pytest.mark.parametrize("blocks", [1000, 0])
 def test_files_have_to_fit_into_what_is_free_in_their_folder(
     monkeypatch: pytest.MonkeyPatch, benchmark: dict[str, Any], needed: int, blocks: int
@@ -423,10 +409,10 @@ def test_the_ranks_of_a_training_have_to_fit_into_their_machine(
     monkeypatch: pytest.MonkeyPatch, here: int, ranks: int, room: float, names: tuple[str, ...]
 ) -> None:
     monkeypatch.setattr(experiment, "_missing", lambda case: None)
-    asked = {"name": "ddp", "network": "resnet50", "batch": 1 << 20}
-    cases = program_cases(Plan(benchmarks=(asked,)), ranks)
-    one = cases[0].memory / ranks
-    monkeypatch.setattr(experiment, "available_bytes", lambda: room * one / USABLE_SHARE + 1)
+    training = {"name": "ddp", "network": "resnet50", "batch": 1 << 20}
+    cases = program_cases(Plan(benchmarks=(training,)), ranks)
+    of_rank = cases[0].memory / ranks
+    monkeypatch.setattr(experiment, "available_bytes", lambda: room * of_rank / USABLE_SHARE + 1)
     refused = programs_do_not_fit(cases, here)
     assert (refused is not None) == bool(names)
     assert all(name in str(refused) for name in names)
@@ -443,9 +429,9 @@ def test_ranks_on_other_machines_need_none_of_this_one(
 
 
 def test_a_run_whose_program_does_not_fit_starts_none() -> None:
-    asked = Plan(benchmarks=({"name": "stream", "arrays": "any", "size": "4096T"},), iters=1)
+    whole = Plan(benchmarks=({"name": "stream", "arrays": "any", "size": "4096T"},), iters=1)
     with pytest.raises(DoesNotFit, match=r"stream size=4096T arrays=any: .*12288\.00 TiB"):
-        perform(plan_experiment(asked, WorldSettings(), ()), cast("Any", None))
+        perform(plan_experiment(whole, WorldSettings(), ()), cast("Any", None))
 
 
 @pytest.mark.parametrize(
@@ -456,12 +442,12 @@ def test_the_machine_that_is_too_small_is_named(
 ) -> None:
     """There is room on machine `a`, and none on `b`; each rank is in a container with a hostname of its own."""
     monkeypatch.setattr(experiment, "available_bytes", lambda: 4096)
-    facts = tuple(replace(HERE, kernel_id=one, host=name) for one, name in zip(machines, "xyz", strict=True))
+    facts = tuple(replace(HERE, kernel_id=machine, host=name) for machine, name in zip(machines, "xyz", strict=True))
     counts: list[int] = []
 
     def gather(mine: Any) -> list[Any]:
         assert mine == (64, 4096)
-        return [(5000, 4096 if one == "b" else 1 << 30) for one in machines]
+        return [(5000, 4096 if machine == "b" else 1 << 30) for machine in machines]
 
     def prepare(case: CollectiveCase, row: Any, count: int) -> Any:
         counts.append(count)
@@ -518,15 +504,15 @@ def test_the_largest_of_all_cases_decides(monkeypatch: pytest.MonkeyPatch) -> No
     watch = Heard()
     small, large = case(size=8), case(size=4000)
     assert tried(monkeypatch, room_for(BLOCKS), small, large, small, watch=watch) == ""
-    assert watch.said == ["trying bcast on fake with one element"] * 2, "once on each rank"
+    assert ["bcast on fake" in line for line in watch.said] == [True] * 2, "once on each rank"
     for cases in ((small, large, case("barrier")), (case("barrier"), large, small)):
         assert "size 3.91 KiB" in tried(monkeypatch, room_for(BLOCKS) - 1, *cases)
 
 
-@pytest.mark.parametrize("asked", [case("ps_bcast", ranks=1, size=4000), case("ps_gather", size=4000, in_place=True)])
-def test_what_will_be_skipped_needs_nothing(monkeypatch: pytest.MonkeyPatch, asked: CollectiveCase) -> None:
-    assert tried(monkeypatch, 1, asked) == ""
-    assert tried(monkeypatch, 1, msgspec.structs.replace(asked, ranks=2, in_place=False)) != ""
+@pytest.mark.parametrize("skipped", [case("ps_bcast", ranks=1, size=4000), case("ps_gather", size=4000, in_place=True)])
+def test_what_will_be_skipped_needs_nothing(monkeypatch: pytest.MonkeyPatch, skipped: CollectiveCase) -> None:
+    assert tried(monkeypatch, 1, skipped) == ""
+    assert tried(monkeypatch, 1, msgspec.structs.replace(skipped, ranks=2, in_place=False)) != ""
 
 
 @pytest.mark.parametrize("error", [Unsupported("no"), LibraryError("error 5"), MemoryError()])
@@ -539,7 +525,5 @@ def test_what_cannot_be_prepared_says_so_in_its_record(monkeypatch: pytest.Monke
 
 def test_in_place_needs_the_larger_buffer_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     for in_place, blocks in ((True, 2), (False, 4)):
-        asked = case("allreduce", size=4000, in_place=in_place)
-        free = room_for(blocks * 4000)
-        assert tried(monkeypatch, free, asked) == ""
-        assert tried(monkeypatch, free - 1, asked) != ""
+        allreduce, free = case("allreduce", size=4000, in_place=in_place), room_for(blocks * 4000)
+        assert tried(monkeypatch, free, allreduce) == "" != tried(monkeypatch, free - 1, allreduce)
