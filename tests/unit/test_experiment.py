@@ -15,7 +15,6 @@ import msgspec
 import pytest
 from tests.contract.test_fake import Kept
 from tests.unit.made_measurements import Heard, case, method, on_ranks, preparing
-from tests.unit.made_pairs import Pair
 from tests.unit.test_case import CASE
 
 from collbench import backends
@@ -42,7 +41,6 @@ from collbench.run.experiment import PlanRunner, does_not_fit, perform, plan_exp
 from collbench.run.failures import Unwatched
 from collbench.schema.manifest import Library
 from collbench.schema.plan import Plan
-from collbench.schema.record import Record
 
 Change = Callable[[Any], None]
 
@@ -133,17 +131,19 @@ def test_backends_are_measured_one_after_the_other_and_the_manifest_comes_once(m
     ]
 
 
-def test_what_is_missing_is_skipped_where_the_plan_says_so(made: Callable[..., None]) -> None:
+def test_what_is_missing_is_skipped_where_the_plan_says_so(
+    made: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rank 0 alone keeps what was skipped."""
     made(MadeBackend(why="no GPU"), MadeBackend("two"))
     with pytest.raises(BackendUnavailable, match="backend one: no GPU"):
         carried_out(plan("one", "two"))
     kept = carried_out(plan("one", "two", unusable="skip"))
-    assert outcomes(kept) == [
-        ("two", 8, "ok", None), ("two", 16, "ok", None),
-        ("one", 8, "skipped", "no GPU"), ("one", 16, "skipped", "no GPU"),
-    ]  # fmt: skip
-    assert [record.launch for record in kept.records] == [0] * 4
-    assert kept.samples[2:] == [None, None]
+    measured = [("two", 8, "ok", None), ("two", 16, "ok", None)]
+    assert outcomes(kept) == [*measured, ("one", 8, "skipped", "no GPU"), ("one", 16, "skipped", "no GPU")]
+    assert ([record.launch for record in kept.records], kept.samples[2:]) == ([0] * 4, [None, None])
+    monkeypatch.setattr(launcher, "detect", lambda: Launcher("openmpi", rank=1, size=2))
+    assert outcomes(carried_out(plan("one", "two", unusable="skip"))) == measured
 
 
 def test_a_backend_that_is_found_to_be_unusable_when_the_ranks_meet(made: Callable[..., None]) -> None:
@@ -159,13 +159,6 @@ def test_a_backend_that_is_found_to_be_unusable_when_the_ranks_meet(made: Callab
     ]  # fmt: skip
     with pytest.raises(BackendUnavailable, match="no link"):
         carried_out(plan("one", "three", unusable="skip"))
-
-
-def test_only_rank_0_keeps_what_was_skipped(made: Callable[..., None], monkeypatch: pytest.MonkeyPatch) -> None:
-    made(MadeBackend(why="no GPU"), MadeBackend("two"))
-    monkeypatch.setattr(launcher, "detect", lambda: Launcher("openmpi", rank=1, size=2))
-    kept = carried_out(plan("one", "two", unusable="skip"))
-    assert {record.status for record in kept.records} == {"ok"}
 
 
 def test_a_fault_needs_simulated_ranks(made: Callable[..., None]) -> None:
@@ -227,7 +220,9 @@ def other_requests(session: Any) -> None:
 def test_worlds_that_cannot_be_measured(
     made: Callable[..., None], monkeypatch: pytest.MonkeyPatch, golden: Callable[[str, str], None]
 ) -> None:
-    """No common start without a common clock, ranks elsewhere than planned, and ranks with two command lines."""
+    """No common start without a common clock, ranks elsewhere than planned, ranks with two command lines, no memory."""
+    too_large = refused(made, plan(sizes=("8", "1T")))
+    assert isinstance(too_large, DoesNotFit) and "size 1.00 TiB" in str(too_large) and "2 ranks" in str(too_large)
     differing = refused(made, plan(), other_requests)
     monkeypatch.setattr("collbench.run.experiment.have_common_clock", lambda ranks: False)
     no_start = refused(made, plan(gate="roundtime"), without_messages)
@@ -239,23 +234,16 @@ def test_worlds_that_cannot_be_measured(
     golden("worlds-refused.txt", "".join(f"{error}\n" for error in (differing, no_start, elsewhere.value)))
 
 
-def test_buffers_that_do_not_fit(made: Callable[..., None]) -> None:
-    error = refused(made, plan(sizes=("8", "1T")))
-    assert isinstance(error, DoesNotFit) and "size 1.00 TiB" in str(error) and "2 ranks" in str(error)
-
-
 # What is raised ------------------------------------------------------------------------------------------------------
 
 
 def test_a_sink_that_fails_ends_all_ranks_together(made: Callable[..., None]) -> None:
     made(MadeBackend())
 
-    class Full(Kept):
-        def add(self, record: Record, samples: Any) -> None:
-            raise RunWriteError("no space left")
-
+    kept = Kept()
+    kept.add = Mock(side_effect=RunWriteError("no space left"))  # type: ignore[method-assign]
     with pytest.raises(RunWriteError, match="no space left") as caught:
-        carried_out(plan(), kept=Full())
+        carried_out(plan(), kept=kept)
     assert caught.value.everywhere
 
 
@@ -294,23 +282,13 @@ def test_what_a_rank_meets_alone_ends_the_job_with_one_message(
 
 
 def test_a_rank_imports_nothing_that_only_other_commands_need() -> None:
-    program = (
-        "import sys, collbench.run.experiment, collbench.backends.mpi; "
-        "print(sorted({'argparse', 'importlib.metadata', 'torch', 'click'} & set(sys.modules)))"
-    )
+    program = ("import sys, collbench.run.experiment, collbench.backends.mpi; "
+               "print(sorted({'argparse', 'importlib.metadata', 'torch', 'click'} & set(sys.modules)))")  # fmt: skip
     done = subprocess.run((sys.executable, "-c", program), capture_output=True, text=True, timeout=60, check=True)
     assert done.stdout == "[]\n"
 
 
 # An error that one rank meets while it measures a case ---------------------------------------------------------------
-
-
-def error_of_case(monkeypatch: pytest.MonkeyPatch, error: Exception, lost: bool = False) -> Exception:
-    session: Any = SimpleNamespace(is_lost_rank=lambda error: lost, explained=lambda error: f"{error}; see its log")
-    monkeypatch.setattr(experiment, "measure", Mock(side_effect=error))
-    with pytest.raises(type(error) if lost else LibraryError) as raised:
-        experiment._measured_collective(case(), session, method(), Unwatched())
-    return raised.value
 
 
 @pytest.mark.parametrize(
@@ -319,13 +297,16 @@ def error_of_case(monkeypatch: pytest.MonkeyPatch, error: Exception, lost: bool 
      (MemoryError("7 GiB of the host"), "out of memory (7 GiB of the host)")],
 )  # fmt: skip
 def test_an_error_of_one_rank_names_the_case(monkeypatch: pytest.MonkeyPatch, error: Exception, words: str) -> None:
-    assert str(error_of_case(monkeypatch, error)) == f"bcast 16 B on fake: {words}"
-
-
-def test_an_error_of_a_lost_rank_stays_what_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A backend knows it by its kind and its words."""
-    error = RuntimeError("Connection closed by peer")
-    assert error_of_case(monkeypatch, error, lost=True) is error
+    """But one of a lost rank stays what it is: a backend knows it by its kind and its words."""
+    monkeypatch.setattr(experiment, "measure", Mock(side_effect=error))
+    session: Any = SimpleNamespace(is_lost_rank=lambda error: False, explained=lambda error: f"{error}; see its log")
+    with pytest.raises(LibraryError) as raised:
+        experiment._measured_collective(case(), session, method(), Unwatched())
+    assert str(raised.value) == f"bcast 16 B on fake: {words}"
+    session.is_lost_rank = lambda error: True
+    with pytest.raises(type(error)) as of_lost_rank:
+        experiment._measured_collective(case(), session, method(), Unwatched())
+    assert of_lost_rank.value is error
 
 
 # Whether the buffers of all ranks fit into their machines ------------------------------------------------------------
@@ -336,36 +317,38 @@ CASES = tuple(msgspec.structs.replace(CASE, size=size) for size in (8, 64))
 NEED = 1000
 
 
-def refusal_at(monkeypatch: pytest.MonkeyPatch, *reports: tuple[str, int | None]) -> str:
-    """What rank 0 says where all ranks need 1000 bytes; `reports` are machine and free bytes of each rank."""
-    monkeypatch.setattr(experiment, "_needed_bytes", lambda session, case, size, watch: NEED * (size == 64))
-    monkeypatch.setattr(experiment, "available_bytes", lambda: reports[0][1])
-
-    def gather(mine: Any) -> list[Any]:
-        return [mine, *((NEED, left) for _, left in reports[1:])]
-
-    session: Any = SimpleNamespace(world=SimpleNamespace(rank=0, gather=gather, bcast=lambda value: value))
-    ranks = tuple(replace(HERE, kernel_id=machine, host=f"node-{machine}") for machine, _ in reports)
-    return str(does_not_fit(session, ranks, CASES, Unwatched()) or "")
-
-
 ENOUGH = int(2 * NEED / USABLE_SHARE)
 
 
 @pytest.mark.parametrize(
-    ("reports", "machine"),
+    ("reports", "host", "ranks"),
     [
-        ((("here", ENOUGH + 2), ("here", ENOUGH + 2)), ""), ((("here", ENOUGH - 2), ("here", ENOUGH + 2)), "node-here"),
-        ((("here", None), ("here", ENOUGH - 2)), "node-here"), ((("here", None), ("here", None)), ""),
-        ((("here", ENOUGH - 2), ("there", ENOUGH - 2)), ""),
-        ((("here", ENOUGH), ("there", ENOUGH - 2), ("there", ENOUGH)), "node-there"),
+        ((("a", ENOUGH + 2), ("a", ENOUGH + 2)), "", 0), ((("a", ENOUGH - 2), ("a", ENOUGH + 2)), "x", 2),
+        ((("a", None), ("a", ENOUGH - 2)), "x", 2), ((("a", None), ("a", None)), "", 0),
+        ((("a", ENOUGH - 2), ("b", ENOUGH - 2)), "", 0), ((("a", 2 * NEED), ("a", ENOUGH + 2), ("b", NEED)), "x", 2),
+        ((("a", ENOUGH), ("b", ENOUGH - 2), ("b", ENOUGH)), "y", 2),
+        ((("a", ENOUGH + 2), ("a", None), ("b", NEED)), "z", 1),
+        ((("b", ENOUGH - 2), ("a", ENOUGH), ("b", ENOUGH)), "x", 2),
     ],
 )  # fmt: skip
 def test_the_ranks_of_a_machine_share_what_the_least_of_them_sees(
-    monkeypatch: pytest.MonkeyPatch, reports: tuple[tuple[str, int | None], ...], machine: str
+    monkeypatch: pytest.MonkeyPatch, reports: tuple[tuple[str, int | None], ...], host: str, ranks: int
 ) -> None:
-    refusal = refusal_at(monkeypatch, *reports)
-    assert all(name in refusal for name in ("size 64 B", "2 ranks", f"{machine} ")) if machine else refusal == ""
+    """All ranks need 1000 bytes; by rank its machine and free bytes. Each is in a container with its own hostname."""
+    monkeypatch.setattr(experiment, "_needed_bytes", lambda session, case, size, watch: NEED * (size == 64))
+    monkeypatch.setattr(experiment, "available_bytes", lambda: reports[0][1])
+
+    def gather(mine: tuple[int, int | None]) -> list[tuple[int, int | None]]:
+        assert mine == (NEED, reports[0][1])
+        return [mine, *((NEED, left) for _, left in reports[1:])]
+
+    session: Any = SimpleNamespace(world=SimpleNamespace(rank=0, gather=gather, bcast=lambda value: value))
+    facts = tuple(replace(HERE, kernel_id=machine, host=name)
+                  for (machine, _), name in zip(reports, "xyz", strict=False))  # fmt: skip
+    refusal = str(does_not_fit(session, facts, CASES, Unwatched()) or "")
+    need = "1000 B" if ranks == 1 else "1.95 KiB"
+    assert bool(refusal) == bool(host)
+    assert not host or all(name in refusal for name in ("size 64 B", f"{ranks} rank", f" on {host} ", need))
 
 
 @pytest.mark.parametrize(("limit", "fits"), [(3 << 20, False), (4 << 20, True), (None, True)])
@@ -377,6 +360,9 @@ def test_a_program_has_to_fit_into_the_limit_of_its_container(
     refused = programs_do_not_fit(program_cases(Plan(benchmarks=(stream,)), 1))
     assert (refused is None) == fits
     assert fits or all(name in str(refused) for name in ("stream size=1M", "arrays=any", "3.00 MiB"))
+    stream["size"] = "4096T"  # of which no program is started
+    with pytest.raises(DoesNotFit, match=r"stream size=4096T arrays=any: .*12288\.00 TiB"):
+        perform(plan_experiment(Plan(benchmarks=(stream,), iters=1), WorldSettings(), ()), cast("Any", None))
 
 
 @pytest.mark.parametrize(
@@ -428,40 +414,6 @@ def test_ranks_on_other_machines_need_none_of_this_one(
     assert facts_of_ranks.ranks_here(world, facts) == here
 
 
-def test_a_run_whose_program_does_not_fit_starts_none() -> None:
-    whole = Plan(benchmarks=({"name": "stream", "arrays": "any", "size": "4096T"},), iters=1)
-    with pytest.raises(DoesNotFit, match=r"stream size=4096T arrays=any: .*12288\.00 TiB"):
-        perform(plan_experiment(whole, WorldSettings(), ()), cast("Any", None))
-
-
-@pytest.mark.parametrize(
-    ("machines", "host", "ranks"), [("aab", "z", 1), ("bba", "x", 2), ("abb", "y", 2), ("baa", "x", 1), ("bab", "x", 2)]
-)
-def test_the_machine_that_is_too_small_is_named(
-    monkeypatch: pytest.MonkeyPatch, machines: str, host: str, ranks: int
-) -> None:
-    """There is room on machine `a`, and none on `b`; each rank is in a container with a hostname of its own."""
-    monkeypatch.setattr(experiment, "available_bytes", lambda: 4096)
-    facts = tuple(replace(HERE, kernel_id=machine, host=name) for machine, name in zip(machines, "xyz", strict=True))
-    counts: list[int] = []
-
-    def gather(mine: Any) -> list[Any]:
-        assert mine == (64, 4096)
-        return [(5000, 4096 if machine == "b" else 1 << 30) for machine in machines]
-
-    def prepare(case: CollectiveCase, row: Any, count: int) -> Any:
-        counts.append(count)
-        return SimpleNamespace(blocks_held=1)
-
-    world: Any = Pair()  # on which nothing fails when the case is tried
-    world.gather = gather
-    session: Any = SimpleNamespace(world=world, prepare=prepare)
-    refusal = str(does_not_fit(session, facts, (case(size=64),), Unwatched()))
-    need = "4.88 KiB" if ranks == 1 else "9.77 KiB"
-    assert all(name in refusal for name in ("size 64 B", f"{ranks} ranks on {host} ", need, "4.00 KiB"))
-    assert counts == [1], "to see what is held a block of one element is enough"
-
-
 # What a rank needs ---------------------------------------------------------------------------------------------------
 
 
@@ -492,19 +444,33 @@ def room_for(needed: int) -> int:
 
 
 def test_the_buffers_of_all_ranks_are_counted_to_the_byte(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In place an all-reduce needs the larger buffer alone."""
     free = room_for(BLOCKS)
     assert tried(monkeypatch, free, case(size=4000)) == ""
     assert "11.72 KiB" in tried(monkeypatch, free - 1, case(size=4000))
     assert tried(monkeypatch, free, case(size=8000, dtype="float64")) != ""
     assert tried(monkeypatch, free, case(size=4000, dtype="float64")) == ""
+    for in_place, blocks in ((True, 2), (False, 4)):
+        allreduce, free = case("allreduce", size=4000, in_place=in_place), room_for(blocks * 4000)
+        assert tried(monkeypatch, free, allreduce) == "" != tried(monkeypatch, free - 1, allreduce)
 
 
 def test_the_largest_of_all_cases_decides(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Sizes of one kind are tried once; kinds that differ in anything else are tried each."""
-    watch = Heard()
+    """Sizes of one kind are tried once, with one element a block; kinds that differ in anything else are tried each."""
+    watch, counts = Heard(), list[int]()
+
+    def counted(session: Any) -> None:
+        prepare = session.prepare
+
+        def prepared(case: CollectiveCase, row: Any, count: int) -> Any:
+            counts.append(count)
+            return prepare(case, row, count)
+
+        session.prepare = prepared
+
     small, large = case(size=8), case(size=4000)
-    assert tried(monkeypatch, room_for(BLOCKS), small, large, small, watch=watch) == ""
-    assert ["bcast on fake" in line for line in watch.said] == [True] * 2, "once on each rank"
+    assert tried(monkeypatch, room_for(BLOCKS), small, large, small, watch=watch, change=counted) == ""
+    assert (counts, ["bcast on fake" in line for line in watch.said]) == ([1, 1], [True, True]), "once on each rank"
     for cases in ((small, large, case("barrier")), (case("barrier"), large, small)):
         assert "size 3.91 KiB" in tried(monkeypatch, room_for(BLOCKS) - 1, *cases)
 
@@ -521,9 +487,3 @@ def test_what_cannot_be_prepared_says_so_in_its_record(monkeypatch: pytest.Monke
         raise error
 
     assert tried(monkeypatch, 1, case(size=4000), change=preparing(refuse)) == ""
-
-
-def test_in_place_needs_the_larger_buffer_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    for in_place, blocks in ((True, 2), (False, 4)):
-        allreduce, free = case("allreduce", size=4000, in_place=in_place), room_for(blocks * 4000)
-        assert tried(monkeypatch, free, allreduce) == "" != tried(monkeypatch, free - 1, allreduce)

@@ -15,17 +15,17 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
 from tests.unit.conftest import Collbench
 from tests.unit.decided_worlds import TOML, Launch, Played, Takes, clear, launches_of, noisy, taking
 
-from collbench.analysis.compare import Comparison, compare
+from collbench.analysis.compare import compare
 from collbench.analysis.deciding import OpenAtPlace
 from collbench.analysis.factors import FACTORS
 from collbench.analysis.pairs import within
-from collbench.analysis.results import Cell
 from collbench.analysis.runs import observe
 from collbench.cli import until
 from collbench.cli.plan import launch_cells
@@ -37,7 +37,6 @@ from collbench.launch.engines import host
 from collbench.launch.engines.fake import FakeEngineSession
 from collbench.launch.expansion import ExpandedPlan, expand
 from collbench.machine.topology import Core, Topology
-from collbench.report.tables import Table
 from collbench.schema.case import Case
 from collbench.schema.manifest import Experiment, read_manifest
 from collbench.schema.plan import Plan, Side, load_launch_plan
@@ -140,18 +139,17 @@ def test_the_flag_goes_before_the_plan(launch: Launch, run: Path) -> None:
     assert set(launches_of(run).values()) == {7}
 
 
-def test_where_nothing_is_compared_every_cell_has_all_launches(launch: Launch, run: Path) -> None:
-    alone = TOML.replace('"single", "multi"', '"single"').replace('"strict", "files"', '"strict"').replace("12", "7")
-    code, err = launch(clear, toml=alone)
-    assert (code, "decides nothing" in err, launches_of(run)) == (0, True, {"single strict": 7}), err
-
-
-def test_what_is_compared_with_nothing_has_as_many_launches_as_an_interval_needs(launch: Launch) -> None:
+def test_what_is_compared_with_nothing_has_as_many_launches_as_an_interval_needs(launch: Launch, run: Path) -> None:
+    """Where nothing at all is compared every cell has all launches."""
     images = TOML.replace('["openmpi"]', '["openmpi", "mpich", "torch"]')
     toml = images.replace('"multi"', "").replace(', "files"', "") + 'image_backends = { torch = ["torch-gloo"] }\n'
     code, err = launch(clear, toml=toml)
     assert (code, "2 comparisons (2 by image)" in err) == (0, True), err
     assert {played.sequence // 3 for played in launch.played if played.cell.image == "torch"} == set(range(6))
+    run.rename(run.with_name("images"))
+    alone = TOML.replace('"single", "multi"', '"single"').replace('"strict", "files"', '"strict"').replace("12", "7")
+    code, err = launch(clear, toml=alone)
+    assert (code, "decides nothing" in err, launches_of(run)) == (0, True, {"single strict": 7}), err
 
 
 def test_at_the_limit_it_is_said_what_is_open(launch: Launch) -> None:
@@ -212,38 +210,26 @@ def test_the_answer_at_the_end_has_intervals_that_hold_at_any_time(
     plan = load_launch_plan(run.parent / "plan.toml")
     on_host = FakeEngineSession(taking(wide, plan, []), title="")
     monkeypatch.setattr(host, "ENGINE", replace(host.ENGINE, connect=lambda *_: on_host))
-    answers: list[list[Comparison]] = []
-
-    def heard(comparisons: list[Comparison], margin: float) -> list[Table]:
-        answers.append(comparisons)
-        return []
-
-    monkeypatch.setattr("collbench.cli.launch.verdict_tables", heard)
+    answer = Mock(return_value=[])
+    monkeypatch.setattr("collbench.cli.launch.verdict_tables", answer)
     assert launch(wide, toml=toml)[0] == 0
     observed = observe(run)
     assert max(len(cell.medians) for cell in observed.cells.values()) > 7
-    (answer,) = answers
+    ((comparisons, _),) = (call.args for call in answer.call_args_list)
     expected = compare(within(observed, FACTORS["policy"], frozenset()))
-    assert [(one.verdict, one.ratio) for one in answer] == [(one.verdict, one.ratio) for one in expected] != []
-    assert all(one.pair.base.until_decided for one in answer)
+    assert [(one.verdict, one.ratio) for one in comparisons] == [(one.verdict, one.ratio) for one in expected] != []
+    assert all(one.pair.base.until_decided for one in comparisons)
 
 
 def test_where_what_judges_is_not_installed_a_launch_ends_with_its_times(
     launch: Launch, run: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def missing(*_: object) -> list[Comparison]:
-        raise PackageMissing("SciPy is not installed.")
-
-    printed: list[int] = []
-
-    def heard(cells: dict[Case, Cell]) -> list[Table]:
-        printed.append(len(cells))
-        return []
-
-    monkeypatch.setattr("collbench.cli.launch.compare", missing)
-    monkeypatch.setattr("collbench.cli.launch.launch_tables", heard)
+    tables = Mock(return_value=[])
+    monkeypatch.setattr("collbench.cli.launch.compare", Mock(side_effect=PackageMissing("SciPy is not installed.")))
+    monkeypatch.setattr("collbench.cli.launch.launch_tables", tables)
     code, err = launch(clear, toml=FIXED.replace("launches = 7", "launches = 2"))
-    assert (code, printed) == (0, [len(observe(run).cells)]), err
+    assert code == 0, err
+    assert [len(call.args[0]) for call in tables.call_args_list] == [len(observe(run).cells)]
 
 
 # Cases that are open -------------------------------------------------------------------------------------------------
@@ -550,6 +536,8 @@ def test_a_launch_that_failed_before_has_failed_in_all_its_cases(launch: Launch,
 
 BEGUN: dict[str, Any] = {"images": ("openmpi",), "sides": {"base": Side(), "other": Side(variables={"A": "1"})}}
 
+OTHER = Side(variables={"A": "1"})
+
 #: Keys of the plan now, and what differs from before.
 CHANGES: dict[str, tuple[dict[str, Any], dict[str, tuple[object, object]]]] = {
     "nothing": ({}, {}),
@@ -559,12 +547,10 @@ CHANGES: dict[str, tuple[dict[str, Any], dict[str, tuple[object, object]]]] = {
         {"sides.other.variables.A": ("1", None), "sides.other.variables.B": (None, "2")},
     ),
     "an empty variable": (
-        {"sides": {"base": Side(variables={"C": ""}), "other": Side(variables={"A": "1"})}},
-        {"sides.base.variables.C": (None, "")},
+        {"sides": {"base": Side(variables={"C": ""}), "other": OTHER}}, {"sides.base.variables.C": (None, "")},
     ),
     "another side": (
-        {"sides": {"base": Side(libraries=("/x.so",)), "new": Side()}},
-        {"sides": (["base", "other"], ["base", "new"])},
+        {"sides": {"base": Side(libraries=("/x.so",)), "new": Side()}}, {"sides": (["base", "other"], ["base", "new"])},
     ),
     "a parameter of a program": (
         {"benchmarks": ("stream", {"name": "hpl", "n": 5})},
