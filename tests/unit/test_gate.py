@@ -43,11 +43,6 @@ def states(judgement: Judgement) -> list[str]:
     return [f"{answer.state} ({answer.doubt.name})" if answer.doubt else answer.state for answer in judgement.answers]
 
 
-def at_both_sizes(base: Sequence[Entry], other: Sequence[Entry]) -> tuple[Medians, Medians]:
-    """The sides of a gate whose large cell was measured well on both."""
-    return {SMALL: base, LARGE: spread(1e-4)}, {SMALL: other, LARGE: spread(1e-4)}
-
-
 FASTER_AND_SLOWER = (0.9, 1.03, 0.92, 1.02, 0.94, 1.03, 0.95, 1.02, 0.96, 1.0)
 UNCLEAR = [time * factor for time, factor in zip(spread(1e-6), FASTER_AND_SLOWER, strict=True)]
 
@@ -86,13 +81,6 @@ def test_within_a_wider_margin_a_loss_is_none_and_margins_depend_on_the_size(tmp
         assert (states(judgement), judgement.code) == (answers, code)
 
 
-def test_noise_is_not_answered_with_the_launches_that_it_lacks(tmp_path: Path) -> None:
-    judgement = judged(made_gate(tmp_path, GOOD, {SMALL: noisy(1e-6), LARGE: spread(1e-4)}))
-    assert (states(judgement), judgement.code) == (["no answer (too few launches)", "no loss"], 4)
-    (why,) = doubt(judgement).values
-    assert isinstance(why, Reason) and why.kind == "launches"
-
-
 def doubt(judgement: Judgement) -> Doubt:
     """Why the first cell has no answer."""
     assert judgement.answers[0].doubt is not None
@@ -112,69 +100,60 @@ def failing(case: Any, launch: int = 3, status: str = "failed") -> list[Entry]:
 WRONG = replaced(spread(1e-6), 3, made_record(SMALL, 3, 1e-6, check=ResultCheck(wrong=7)))
 LATE = Samples(n=100, invalid=60, warmup=5)
 
-#: What the base and the other side have of a cell, and the reason's name.
-UNANSWERED: dict[str, tuple[Any, Any, str, tuple[Any, ...]]] = {
-    "failed on the base": (failing(SMALL), spread(1e-6), "failed", ("base", 1, 10)),
-    "failed on both": (failing(SMALL), failing(SMALL, 5), "failed", ("base", 1, 10)),
-    "skipped": (failing(SMALL, 3, "skipped"), spread(1e-6), "skipped", ("base", "no memory")),
-    "missing": (spread(1e-6), (), "missing", ("other",)),
-    "fewer launches": (spread(1e-6), spread(1e-6)[:9], "incomplete", ("other", 9, 10)),
-    "another gate": (spread(1e-6), told(SMALL, spread(1e-6), gate="barrier"), "not comparable", ()),
-    "contended": (spread(1e-6), told(SMALL, spread(1e-6), contended=True), "contended", ("other", 10, 10)),
-    "contended in half of them": (
-        spread(1e-6), [*told(SMALL, spread(1e-6)[:5], contended=True), *spread(1e-6)[5:]],
-        "contended", ("other", 5, 10),
-    ),
-    "oversubscribed": (told(SMALL, spread(1e-6), oversubscribed=True), spread(1e-6), "oversubscribed", ("base",)),
-    "late": (spread(1e-6), told(SMALL, spread(1e-6), samples=LATE), "late", ("other", 600, 1000)),
-    "unchecked": (spread(1e-6), told(SMALL, spread(1e-6), check=ResultCheck(wrong=None)), "unchecked", ()),
-    "without a check": (spread(1e-6), told(SMALL, spread(1e-6), check=None), "unchecked", ()),
+#: What the base and the other side have of the small cell, how it is judged, and the first values of its reason.
+OF_ONE_CELL: dict[str, tuple[Sequence[Entry], Sequence[Entry], str, tuple[Any, ...]]] = {
+    "failed on the base": (failing(SMALL), spread(1e-6), "no answer (failed)", ("base", 1, 10)),
+    "failed on both": (failing(SMALL), failing(SMALL, 5), "no answer (failed)", ("base", 1, 10)),
+    "never measured": (["it hangs"] * 10, ["it hangs"] * 10, "no answer (failed)", ("base", 10, 10, "it hangs")),
+    "failed on the other side": (spread(1e-6), failing(SMALL), "broken (broken)", ("other", 1, 10, "no memory")),
+    "wrong on the other side": (spread(1e-6), WRONG, "broken (broken)", ("other", 1, 10)),
+    "slower, and failed": (spread(1e-6), replaced(spread(2e-6), 3, "no memory"), "broken (broken)", ("other", 1, 10)),
     "lost with a node": (
-        spread(1e-6), replaced(spread(1e-6), 3, made_failure(SMALL, 3, f"{LOST}node")), "failed", ("other", 1, 10),
+        spread(1e-6), replaced(spread(1e-6), 3, made_failure(SMALL, 3, f"{LOST}node")), "no answer (failed)",
+        ("other", 1, 10),
     ),
-    "a shared GPU": (spread(1e-6), told(SMALL, spread(1e-6), shared_gpu=True), "shared GPU", ("other",)),
+    "skipped": (failing(SMALL, 3, "skipped"), spread(1e-6), "no answer (skipped)", ("base", "no memory")),
+    "missing": (spread(1e-6), (), "no answer (missing)", ("other",)),
+    "fewer launches": (spread(1e-6), spread(1e-6)[:9], "no answer (incomplete)", ("other", 9, 10)),
+    "noise": (spread(1e-6), noisy(1e-6), "no answer (too few launches)", ()),
+    "another gate": (spread(1e-6), told(SMALL, spread(1e-6), gate="barrier"), "no answer (not comparable)", ()),
+    "contended": (
+        spread(1e-6), told(SMALL, spread(1e-6), contended=True), "no answer (contended)", ("other", 10, 10),
+    ),
+    "contended in half of them": (
+        spread(1e-6), [*told(SMALL, spread(1e-6)[:5], contended=True), *spread(1e-6)[5:]], "no answer (contended)",
+        ("other", 5, 10),
+    ),
+    "oversubscribed": (
+        told(SMALL, spread(1e-6), oversubscribed=True), spread(1e-6), "no answer (oversubscribed)", ("base",),
+    ),
+    "late": (spread(1e-6), told(SMALL, spread(1e-6), samples=LATE), "no answer (late)", ("other", 600, 1000)),
+    "unchecked": (spread(1e-6), told(SMALL, spread(1e-6), check=ResultCheck(wrong=None)), "no answer (unchecked)", ()),
+    "without a check": (spread(1e-6), told(SMALL, spread(1e-6), check=None), "no answer (unchecked)", ()),
+    "a shared GPU": (spread(1e-6), told(SMALL, spread(1e-6), shared_gpu=True), "no answer (shared GPU)", ("other",)),
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("what", UNANSWERED)
+@pytest.mark.parametrize("what", OF_ONE_CELL)
 def test_what_was_not_measured_well_is_not_answered_unless_it_is_accepted(tmp_path: Path, what: str) -> None:
     """What failed, is missing or cannot be compared cannot be accepted; nor can what was not verified."""
-    base, other, name, values = UNANSWERED[what]
-    folder = made_gate(tmp_path, *at_both_sizes(base, other))
+    base, other, state, values = OF_ONE_CELL[what]
+    folder = made_gate(tmp_path, {SMALL: base, LARGE: spread(1e-4)}, {SMALL: other, LARGE: spread(1e-4)})
     judgement = judged(folder)
-    assert states(judgement)[0] == f"no answer ({name})"
+    assert (states(judgement), judgement.code) == ([state, "no loss"], 1 if state == "broken (broken)" else 4)
     assert doubt(judgement).values[: len(values)] == values
-    assert judgement.code == 4
     assert not {"not verified", "failed", "broken", "missing"} & set(ACCEPTABLE)
-    if name in ACCEPTABLE:
+    if (name := doubt(judgement).name) in ACCEPTABLE:
         assert judged(folder, accepted=(name,)).code == 0
 
 
-@pytest.mark.parametrize(("other", "why"), [(failing(SMALL), "no memory"), (WRONG, "wrong result")])
-def test_what_fails_or_is_wrong_on_the_other_side_alone_is_broken(tmp_path: Path, other: list[Entry], why: str) -> None:
-    judgement = judged(made_gate(tmp_path, {SMALL: spread(1e-6)}, {SMALL: other}))
-    assert (states(judgement), judgement.code) == (["broken (broken)"], 1)
-    assert doubt(judgement).values[:3] == ("other", 1, 10) and why in doubt(judgement).values[3]
-
-
-def test_a_difference_of_a_side_that_failed_is_no_loss(tmp_path: Path) -> None:
-    slower = replaced(spread(2e-6), 3, "no memory")
-    judgement = judged(made_gate(tmp_path, {SMALL: spread(1e-6)}, {SMALL: slower}))
-    (answer,) = judgement.answers
-    assert answer.comparison is not None and answer.comparison.verdict == "slower"
-    assert (states(judgement), judgement.code) == (["broken (broken)"], 1)
-
-
-def test_fewer_than_six_blocks_say_how_many_are_missing(tmp_path: Path) -> None:
+def test_launches_that_are_missing_are_counted(tmp_path: Path) -> None:
+    """Of noise those that would decide; with fewer than six blocks how many there are, and how many more it takes."""
+    (why,) = doubt(judged(made_gate(tmp_path / "noise", GOOD, {SMALL: noisy(1e-6), LARGE: spread(1e-4)}))).values
+    assert isinstance(why, Reason) and why.kind == "launches"
     few = {SMALL: spread(1e-6, 4)}
-    judgement = judged(made_gate(tmp_path, few, few, launches=20, until="decided"))
+    judgement = judged(made_gate(tmp_path / "few", few, few, launches=20, until="decided"))
     assert (doubt(judgement).values, judgement.code) == ((4, 2, 0, 0), 4)
-
-
-def test_every_launch_may_fail_on_both_sides(tmp_path: Path) -> None:
-    broken: Medians = {SMALL: ["it hangs"] * 10, LARGE: ["it hangs"] * 10}
-    judgement = judged(made_gate(tmp_path, broken, broken))
-    assert (states(judgement), judgement.code) == (["no answer (failed)"] * 2, 4)
 
 
 def test_a_launch_that_fails_before_its_end_has_failed_in_cells_without_a_record_too(tmp_path: Path) -> None:
