@@ -247,23 +247,24 @@ def test_margins_as_they_are_typed() -> None:
 
 
 def test_ctrl_c_leaves_what_resume_goes_on_with(engine: Engine, here: Collbench) -> None:
-    engine.stop_at = 21
-    stopped = here("gate", "plan.toml", *SIDES, "--out", "kept")
+    """With the sides and the number of launches that it was begun with."""
+    engine.stop_at = 13
+    stopped = here("gate", "plan.toml", *SIDES, "--launches", "6", "--out", "kept")
     assert stopped.code == 4
-    assert re.search(r"\b42 records .* collbench gate plan\.toml --resume kept --base env=SIDE=a ", stopped.err)
-    assert document_in("kept")["unfinished"] == {"blocks": 5, "most": 8, "until_decided": False}
+    assert re.search(r"\b26 records .* collbench gate plan\.toml --resume kept .*--base env=SIDE=a ", stopped.err)
+    assert document_in("kept")["unfinished"] == {"blocks": 3, "most": 6, "until_decided": False}
     early = here("gate", "kept")
     assert (early.code, early.out) == (4, stopped.out)
     assert all("interrupted" in Path("kept", name).read_text() for name in FILES)
-    engine.stop_at = 24
+    engine.stop_at = 16
     again = here("gate", "plan.toml", *SIDES, "--resume", "kept")
-    assert (again.code, document_in("kept")["unfinished"]["blocks"]) == (4, 6)
+    assert (again.code, document_in("kept")["unfinished"]["blocks"]) == (4, 4)
     engine.stop_at = None
-    ended = here("gate", "plan.toml", *SIDES, "--resume", "kept")
+    ended = here("gate", "plan.toml", "--resume", "kept")
     assert (ended.code, "interrupted" in ended.out) == (0, False)
-    assert (document_in("kept")["unfinished"], len(engine.worlds)) == (None, 32)
+    assert (document_in("kept")["unfinished"], len(engine.worlds)) == (None, 24)
     launches = [record.launch for record in read_run(Path("kept")).records]
-    assert sorted(launches) == [number for number in range(8) for _ in range(8)]
+    assert sorted(launches) == [number for number in range(6) for _ in range(8)]
 
 
 def test_an_interrupted_gate_passes_and_loses_nothing(engine: Engine, here: Collbench) -> None:
@@ -311,14 +312,6 @@ def test_a_gate_is_resumed_and_judged_as_it_was_begun_where_no_flag_says_otherwi
     assert here("gate", "kept").code == 0
     assert (document_in("kept")["margins"], document_in("kept")["accepted"]) == ([{"share": 0.6}], ["late"])
     assert here("gate", "kept", "--margin", "2%").code == 1
-
-
-def test_a_resumed_gate_has_the_launches_that_it_was_begun_with(engine: Engine, here: Collbench) -> None:
-    engine.stop_at = 9
-    assert here("gate", "plan.toml", *SIDES, "--launches", "6", "--out", "kept").code == 4
-    engine.stop_at = None
-    assert here("gate", "plan.toml", "--resume", "kept").code == 0
-    assert len(engine.worlds) == 6 * 4
 
 
 def test_what_is_decided_by_the_margin_of_the_gate_starts_no_more_launches(engine: Engine, here: Collbench) -> None:

@@ -40,18 +40,7 @@ from collbench.report.verdict import what_tells
 from collbench.schema.case import Case
 from collbench.schema.record import Work
 
-PLACES = {("host", None): 10.0, ("single", "ipc"): 15.0, ("single", "strict"): 20.0}
-
 Cells = dict[Case, list[Entry]]
-
-
-def test_of_several_operations_every_cost_is_compared(tmp_path: Path) -> None:
-    """What the answer says of it: test_report_page.py."""
-    cells: Cells = {made_case(*place, op=op): [*spread(time * US)] for place, time in PLACES.items()
-                    for op in ("sum", "max")}  # fmt: skip
-    compared = planned(observe(write_run(tmp_path / "run", cells)))
-    strict = [one for one in compared if one.pair.other_name == "single strict"]
-    assert {(one.pair.base.case["op"], one.verdict) for one in strict} == {("sum", "slower"), ("max", "slower")}
 
 
 def test_conclusions_of_a_paper_are_counted_at_every_step(tmp_path: Path) -> None:
@@ -95,9 +84,8 @@ def test_an_answer_is_seen_at_once_and_what_is_longer_is_folded() -> None:
     assert seen_at_once([line * 9, line]) == 1
 
 
-def test_the_size_of_a_small_file_is_not_zero(here: Collbench, tmp_path: Path) -> None:
-    cells = {made_case(*place): spread(time * US) for place, time in PLACES.items()}
-    out = here("report", write_run(tmp_path / "run", cells), "-o", tmp_path / "x.txt").out
+def test_the_size_of_a_small_file_is_not_zero(here: Collbench, run: Path, tmp_path: Path) -> None:
+    out = here("report", run, "-o", tmp_path / "x.txt").out
     assert out.endswith(f": {-(-(tmp_path / 'x.txt').stat().st_size // 1000)} kB\n")
 
 
