@@ -116,7 +116,7 @@ def outcomes(kept: Kept) -> list[tuple[object, object, str, str | None]]:
 # Which backends ------------------------------------------------------------------------------------------------------
 
 
-def test_backends_are_measured_one_after_the_other_and_the_manifest_comes_once(made: Callable[..., None]) -> None:
+def test_backends_are_measured_one_after_the_other(made: Callable[..., None]) -> None:
     made(MadeBackend(), MadeBackend("two"))
     kept = Begun()
     carried_out(plan("one", "two"), kept=kept)
@@ -131,9 +131,7 @@ def test_backends_are_measured_one_after_the_other_and_the_manifest_comes_once(m
     ]
 
 
-def test_what_is_missing_is_skipped_where_the_plan_says_so(
-    made: Callable[..., None], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_missing_backends_are_skipped(made: Callable[..., None], monkeypatch: pytest.MonkeyPatch) -> None:
     """Rank 0 alone keeps what was skipped."""
     made(MadeBackend(why="no GPU"), MadeBackend("two"))
     with pytest.raises(BackendUnavailable, match="backend one: no GPU"):
@@ -270,7 +268,7 @@ def failing(error: Exception) -> Change:
     ("error", "words"),
     [(LibraryError("error 5"), "bcast 8 B on one: error 5"), (ValueError("what"), "ValueError: what")],
 )
-def test_what_a_rank_meets_alone_ends_the_job_with_one_message(
+def test_what_a_rank_meets_alone_ends_the_job(
     made: Callable[..., None], capfd: pytest.CaptureFixture[str], error: Exception, words: str
 ) -> None:
     made(MadeBackend(change=failing(error)))
@@ -352,7 +350,7 @@ def test_the_ranks_of_a_machine_share_what_the_least_of_them_sees(
 
 
 @pytest.mark.parametrize(("limit", "fits"), [(3 << 20, False), (4 << 20, True), (None, True)])
-def test_a_program_has_to_fit_into_the_limit_of_its_container(
+def test_a_program_has_to_fit_into_its_container(
     monkeypatch: pytest.MonkeyPatch, limit: int | None, fits: bool
 ) -> None:
     monkeypatch.setattr(cgroup, "memory_left", lambda: limit)
@@ -405,9 +403,7 @@ def test_the_ranks_of_a_training_have_to_fit_into_their_machine(
 
 
 @pytest.mark.parametrize(("machines", "here"), [("aab", 2), ("abb", 1), ("aaa", 3)])
-def test_ranks_on_other_machines_need_none_of_this_one(
-    monkeypatch: pytest.MonkeyPatch, machines: str, here: int
-) -> None:
+def test_ranks_elsewhere_need_none_of_this_machine(monkeypatch: pytest.MonkeyPatch, machines: str, here: int) -> None:
     monkeypatch.setattr(facts_of_ranks, "machine_id", lambda: "a")
     world: Any = SimpleNamespace(rank=0, size=3, bcast=lambda value: value)
     facts = tuple(replace(HERE, kernel_id=machine) for machine in machines)

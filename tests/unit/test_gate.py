@@ -59,9 +59,7 @@ UNCLEAR = [time * factor for time, factor in zip(spread(1e-6), FASTER_AND_SLOWER
     ],
     ids=["no slower", "gain", "loss", "may be faster"],
 )
-def test_each_cell_is_judged_by_itself(
-    tmp_path: Path, other: Medians, answers: list[str], code: int, verdict: str
-) -> None:
+def test_each_cell_is_judged_alone(tmp_path: Path, other: Medians, answers: list[str], code: int, verdict: str) -> None:
     judgement = judged(made_gate(tmp_path, GOOD, other))
     assert (states(judgement), judgement.code) == (answers, code)
     assert judgement.answers[0].comparison is not None
@@ -266,9 +264,7 @@ def test_both_sides_have_one_timing_gate_from_the_first_launch_on(plan: Path) ->
     assert plan_for_gate(str(plan), 2, False)[1].gate == "roundtime"
 
 
-def test_more_ranks_than_cores_are_refused_unless_they_are_accepted(
-    plan: Path, here: Collbench, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_more_ranks_than_cores_are_refused(plan: Path, here: Collbench, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(RequestError, match=r"\b4 ranks .*\b3\b"):
         plan_for_gate(str(plan), 4, False)
     _, of_gate = plan_for_gate(str(plan), 4, True)

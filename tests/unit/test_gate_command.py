@@ -115,7 +115,7 @@ def perhaps_faster(opened: FakeEngineWorld, case: Case, noise: float) -> float:
 
 
 @pytest.mark.parametrize(("takes", "code", "most"), [(slow, 1, 19), (perhaps_faster, 0, 7)])
-def test_until_decided_ends_when_every_cell_has_its_answer(
+def test_until_decided_ends_with_all_answers(
     engine: Engine, here: Collbench, takes: Takes, code: int, most: int
 ) -> None:
     engine.takes = takes
@@ -191,9 +191,7 @@ WRONG_PLANS = {
 }
 
 
-def test_a_wrong_request_starts_nothing_and_says_what_would_work(
-    engine: Engine, here: Collbench, golden: Callable[[str, str], None]
-) -> None:
+def test_wrong_requests_start_nothing(engine: Engine, here: Collbench, golden: Callable[[str, str], None]) -> None:
     text = ""
     for what, (flags, plan) in {**{flags: (flags, TOML) for flags in WRONG_REQUESTS}, **WRONG_PLANS}.items():
         engine.path.write_text(plan)
@@ -228,9 +226,7 @@ def test_more_ranks_than_cores_cannot_pass_and_that_is_said_before(engine: Engin
 
 
 @pytest.mark.parametrize("error", [RunWriteError("disk full."), ZeroDivisionError("oops"), OSError(28, "no space")])
-def test_whatever_goes_wrong_is_never_a_loss(
-    engine: Engine, here: Collbench, monkeypatch: pytest.MonkeyPatch, error: Exception
-) -> None:
+def test_no_error_is_a_loss(engine: Engine, here: Collbench, monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
     monkeypatch.setattr(RunWriter, "append", Mock(side_effect=error))
     done = here("gate", "plan.toml")
     assert (done.code, "no answer" in done.err) == (4, True)
@@ -279,9 +275,7 @@ def test_an_interrupted_gate_passes_and_loses_nothing(engine: Engine, here: Coll
     assert (lost.code, document_in("fixed")["lost"]) == (4, 2), lost.out
 
 
-def test_ctrl_c_before_the_first_launch_and_after_the_last(
-    engine: Engine, here: Collbench, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_ctrl_c_before_and_after_all_launches(engine: Engine, here: Collbench, monkeypatch: pytest.MonkeyPatch) -> None:
     """Before, there is no answer; a gate that has ended is judged again when it is resumed."""
     with monkeypatch.context() as interrupted:
         interrupted.setattr("collbench.cli.launch.prepare", Mock(side_effect=KeyboardInterrupt))

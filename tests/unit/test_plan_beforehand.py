@@ -183,9 +183,7 @@ def test_what_is_said_of_a_plan(monkeypatch: pytest.MonkeyPatch, golden: Callabl
     golden("plan-beforehand.txt", "".join(f"{line}\n" for line in said).replace(sys.prefix, "PREFIX"))
 
 
-def test_a_folder_that_is_none_is_refused_before_an_engine_is_asked(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_folder_that_is_none_is_refused_before_any_engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     holding(monkeypatch)
     file = tmp_path / "file"
     file.write_text("")
@@ -227,9 +225,7 @@ def test_memory_that_is_lacking(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("ranks", "loads"), [((2,), []), ((2, 6), ["6", "4"]), ((5, 6, 7, 8, 9), ["5", "4", "6", "4", "7", "4", "2"])]
 )
-def test_how_many_ranks_share_how_many_cores(
-    ranks: tuple[int, ...], loads: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_ranks_that_share_cores(ranks: tuple[int, ...], loads: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     show_cells(expanded(images=("openmpi",), policies=("host", "multi"), ranks=ranks, oversubscribe=True,
                         collectives=("bcast",)))  # fmt: skip
     lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("# oversubscribed: ")]

@@ -224,7 +224,7 @@ def test_the_command_has_the_flags_of_launch() -> None:
     assert {"--resume", "--until", "--launches"} == set(re.findall(r"--[a-z]+", EXTEND)) <= flags
 
 
-def test_two_runs_and_folders_of_runs_are_to_be_measured_alternately(
+def test_two_runs_or_folders_are_to_be_measured_alternately(
     compare: Collbench, here: Collbench, tmp_path: Path
 ) -> None:
     """Neither of two runs has both sides; runs of mpirun in a folder could not be continued."""
@@ -241,9 +241,7 @@ def test_two_runs_and_folders_of_runs_are_to_be_measured_alternately(
 
 
 @pytest.mark.parametrize("until", ["launches", "decided"])
-def test_where_launches_would_not_tell_none_are_asked_for(
-    compare: Collbench, here: Collbench, tmp_path: Path, until: Until
-) -> None:
+def test_no_launches_that_would_not_tell(compare: Collbench, here: Collbench, tmp_path: Path, until: Until) -> None:
     """Until decided, what is resumed would end at once."""
     run = write_run(tmp_path / "run", hopeless(), experiment=experiment(("openmpi",), launches=9, until=until))
     assert answers(compare, run) == [("unclear", None)]
@@ -368,7 +366,7 @@ def test_a_chain_is_one_group_whatever_the_order() -> None:
     [((1.5, 1.2, 0.5), ["slower", "slower", "faster"]), ((1.0, 1.0, 0.5), ["same", "same", "faster"]),
      ((1.0, 1.0, 1.0), ["same"] * 3)],
 )  # fmt: skip
-def test_a_comparison_of_two_runs(
+def test_two_runs_are_compared(
     compare: Collbench, tmp_path: Path, factors: tuple[float, ...], verdicts: list[str]
 ) -> None:
     """The answer says so, whatever it is, and a note below."""

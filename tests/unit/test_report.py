@@ -126,7 +126,7 @@ def alone(tmp_path: Path) -> tuple[Path, Path]:
     return write_run(tmp_path / "a", cells), write_run(tmp_path / "b", cells)
 
 
-def test_one_option_is_told_with_its_times_and_without_drift_between_sides(
+def test_one_option_has_times_and_no_drift_between_sides(
     here: Collbench, alone: tuple[Path, Path], tmp_path: Path
 ) -> None:
     assert "1.02 us at 1K, 65.5 us at 64K; 1 launch" in here("advise", alone[0]).out.splitlines()[0]
@@ -140,9 +140,7 @@ def page_of(here: Collbench, folder: Path, *runs: Path) -> str:
     return (folder / "page.html").read_text()
 
 
-def test_the_page_of_two_runs_names_each_and_says_nothing_twice(
-    here: Collbench, alone: tuple[Path, Path], run: Path, tmp_path: Path
-) -> None:
+def test_the_page_of_two_runs_names_each(here: Collbench, alone: tuple[Path, Path], run: Path, tmp_path: Path) -> None:
     """One launch has no interval, and captions tell of whiskers only where there are some."""
     text = page_of(here, tmp_path, *alone)
     links = re.findall(r'<a href="#run-[12]">([^<]*)</a>', text)
@@ -164,9 +162,7 @@ def test_one_cell_has_no_order(here: Collbench, tmp_path: Path, policies: str, s
 # `report --figure` ----------------------------------------------------------------------------------------------------
 
 
-def test_a_figure_is_a_page_or_a_vector_file_with_the_colours_of_the_page_on_paper(
-    here: Collbench, run: Path, tmp_path: Path
-) -> None:
+def test_a_figure_is_a_page_or_a_vector_file_in_colours_for_paper(here: Collbench, run: Path, tmp_path: Path) -> None:
     assert here("report", run, "--figure", "1", "-o", tmp_path / "x.pdf").code == 0
     assert (tmp_path / "x.pdf").read_bytes().startswith(b"%PDF-")
     assert here("report", run, "--figure", "time against size", "-o", tmp_path / "x.svg").code == 0
@@ -279,9 +275,7 @@ def test_the_ladder_has_the_ratios_intervals_and_verdicts_of_compare(tmp_path: P
     assert labels(plot.axes) == ["12.2 us", "0.92x ?", "0.80x", "1.50x"]
 
 
-def test_what_is_the_same_or_not_comparable_or_has_no_interval_is_no_difference(
-    tmp_path: Path, drawn: list[Drawn]
-) -> None:
+def test_what_is_same_or_not_comparable_or_has_no_interval_is_no_difference(tmp_path: Path, drawn: list[Drawn]) -> None:
     late = [made_record(isolated("strict"), block, time, gate="barrier") for block, time in enumerate(DRIFT)]
     plot, _ = climbed(tmp_path / "run", {
         isolated("ipc"): [time * (1 + block / 10000) for block, time in enumerate(DRIFT)],
@@ -324,9 +318,7 @@ def test_lines_are_dotted_over_sizes_that_nobody_measured(tmp_path: Path, drawn:
     assert len(drawn) == 2
 
 
-def test_bandwidth_is_of_the_bytes_that_move_and_an_option_that_failed_takes_no_other_with_it(
-    tmp_path: Path, drawn: list[Drawn]
-) -> None:
+def test_bandwidth_is_of_the_bytes_that_move_also_beside_failures(tmp_path: Path, drawn: list[Drawn]) -> None:
     """Of 40 bytes asked for, 32 move; the last option failed at every size, and moved nothing."""
     cells: Cells = {}
     for size in (40, 80):
@@ -339,9 +331,7 @@ def test_bandwidth_is_of_the_bytes_that_move_and_an_option_that_failed_takes_no_
     assert numbers(line.get_ydata()) == pytest.approx([32 * 0.5 / US / 1e9, 72 * 0.5 / US / 1e9])
 
 
-def test_sizes_that_are_near_are_joined_and_every_interval_is_a_whisker_of_its_own(
-    tmp_path: Path, drawn: list[Drawn]
-) -> None:
+def test_near_sizes_are_joined_and_every_interval_is_a_whisker_of_its_own(tmp_path: Path, drawn: list[Drawn]) -> None:
     """Areas of nine series lie on each other, and nobody tells them apart."""
     draw_curves(tmp_path / "run", {made_case(image=f"image{number}", size=size): spread((1 + number) * US * size, 7)
                 for number in range(9) for size in (8, 128, 1024)})  # fmt: skip

@@ -123,9 +123,7 @@ REQUESTS = Work(amount=200, unit="requests", shown="time")
     [([2.5e-7, 3e-6], "us", ["0.250", "3.000"]), ([0.0, 2e-3, 1.5], "ms", ["0.000", "2.000", "1500"]),
      ([1.0, 90000.0], "s", ["1.000", "90000"]), ([2e-4, 1.5], "", ["200 us", "1.5 s"]), ([], "us", [])],
 )  # fmt: skip
-def test_the_unit_of_times_suits_the_smallest_and_is_none_where_others_are_far(
-    seconds: list[float], unit: str, texts: list[str]
-) -> None:
+def test_the_unit_of_times_suits_the_smallest_if_none_is_far(seconds: list[float], unit: str, texts: list[str]) -> None:
     scale = time_scale(seconds)
     assert (scale.unit, list(map(scale.text, seconds))) == (unit, texts)
     assert scale.heading("median") == ("median" if not unit else f"median ({unit})")
@@ -137,9 +135,7 @@ def test_the_unit_of_times_suits_the_smallest_and_is_none_where_others_are_far(
      ("bytes", (3e9, 183e6), "rate (MB/s)", ["3000", "183.0"]),
      ("flop", (5e8,), "rate (GFLOP/s)", ["0.500"]), ("requests", (10526.0,), "rate (IOPS)", ["10526"])],
 )  # fmt: skip
-def test_rates_have_the_unit_that_people_know(
-    unit: Unit, amounts: tuple[float, ...], heading: str, texts: list[str]
-) -> None:
+def test_rates_have_their_usual_unit(unit: Unit, amounts: tuple[float, ...], heading: str, texts: list[str]) -> None:
     shown = [(Work(amount=amount, unit=unit, shown="rate"), 1.0) for amount in amounts]
     scale = rate_scale(shown)
     assert (scale.heading("rate"), [scale.text(*each) for each in shown]) == (heading, texts)
@@ -271,9 +267,7 @@ def late_run(path: Path, *cells: tuple[str, int, int, int]) -> Path:
 
 
 @pytest.mark.parametrize("command", [("advise",), ("compare", "--by", "image")])
-def test_late_samples_are_pooled_and_the_worst_cell_is_named(
-    here: Collbench, tmp_path: Path, command: tuple[str, ...]
-) -> None:
+def test_late_samples_are_pooled_and_the_worst_named(here: Collbench, tmp_path: Path, command: tuple[str, ...]) -> None:
     cells = (("a", 1024, 9000, 9), ("b", 1024, 9000, 9), ("a", 4096, 100, 44), ("b", 4096, 100, 20))
     name, *flags = command
     out = here(name, late_run(tmp_path / "run", *cells), *flags).out

@@ -190,7 +190,7 @@ def wide(place: str, case: Case, noise: float) -> float:
     return float(1000.0 * np.exp(noise * 0.07 + 0.1 if place == "single strict" else noise * 0.001))
 
 
-def test_the_answer_at_the_end_has_intervals_that_hold_at_any_time(
+def test_the_answer_has_intervals_that_hold_any_time(
     launch: Launch, run: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     toml = TOML.replace('"single", "multi"', '"host", "single"').replace('"strict", "files"', '"strict"')
@@ -209,9 +209,7 @@ def test_the_answer_at_the_end_has_intervals_that_hold_at_any_time(
     assert all(one.pair.base.until_decided for one in comparisons)
 
 
-def test_where_what_judges_is_not_installed_a_launch_ends_with_its_times(
-    launch: Launch, run: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_scipy_a_launch_ends_with_its_times(launch: Launch, run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tables = Mock(return_value=[])
     monkeypatch.setattr("collbench.cli.launch.compare", Mock(side_effect=PackageMissing("SciPy is not installed.")))
     monkeypatch.setattr("collbench.cli.launch.launch_tables", tables)
@@ -238,9 +236,7 @@ def measured(run: Path) -> dict[tuple[str, int], list[int]]:
     return {key: sorted(numbers) for key, numbers in launches.items()}
 
 
-def test_only_what_is_open_is_measured_again_in_every_place_alike_and_each_line_says_so(
-    launch: Launch, run: Path
-) -> None:
+def test_what_is_open_is_measured_again_in_every_place_and_each_line_says_so(launch: Launch, run: Path) -> None:
     code, err = launch(at_64k, toml=THREE_SIZES)
     assert code == 0, err
     launches = measured(run)
@@ -340,9 +336,7 @@ def test_a_run_stopped_by_hand_is_valid_and_goes_on_as_if_it_had_not_been(launch
 @pytest.mark.parametrize(
     ("takes", "stop_at", "cut"), [(at_64k, 30, 0), (at_64k, 30, 1), (at_64k, 9, 2), (noisy, 33, 1)]
 )
-def test_a_run_that_was_stopped_has_in_the_end_what_it_would_have_had(
-    launch: Launch, run: Path, takes: Takes, stop_at: int, cut: int
-) -> None:
+def test_a_stopped_run_ends_as_it_would_have(launch: Launch, run: Path, takes: Takes, stop_at: int, cut: int) -> None:
     assert launch(takes, toml=THREE_SIZES)[0] == 0
     whole = measured(run)
     run.rename(run.with_name("whole"))
@@ -353,9 +347,7 @@ def test_a_run_that_was_stopped_has_in_the_end_what_it_would_have_had(
     assert launch.played[0].sequence >= stop_at - 1, "what is recorded is not launched again"
 
 
-def test_the_hint_of_an_interrupted_run_is_the_whole_command_whose_flags_the_run_knows(
-    launch: Launch, run: Path
-) -> None:
+def test_the_hint_of_an_interrupted_run_is_the_whole_command(launch: Launch, run: Path) -> None:
     code, err = launch(clear, "--until", "decided", "--launches", "12", toml=FIXED, stop_at=25)
     assert code == 130
     words = shlex.split(err[err.index("continue: ") :].splitlines()[0])[1:]
@@ -431,9 +423,7 @@ def test_what_does_not_continue_a_run_is_refused(launch: Launch, run: Path, gold
     golden("not-continued.txt", "".join(said))
 
 
-def test_after_a_full_disk_what_is_there_and_what_continues_are_said_once(
-    launch: Launch, run: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_full_disk_says_once_what_continues(launch: Launch, run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     append, left = RunWriter.append, iter(range(5))
 
     def full(writer: RunWriter, *record: Any) -> Any:
