@@ -4,26 +4,28 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 from click.testing import CliRunner
-from tests.unit.made_runs import made_record
+from tests.unit.made_runs import Entry, host, made_case, made_record, write_run
 
 from collbench.analysis.models import SHAPES
 from collbench.analysis.predictions import PredictionQuestion
 from collbench.cli import cli
 from collbench.cli.analyse import parse_point
 from collbench.errors import CollbenchError
-from collbench.schema.manifest import Host
-from collbench.schema.record import Record
-from collbench.schema.store import RunWriter, read_run
+from collbench.schema.case import Case
+from collbench.schema.record import Work
 
 SIZES = tuple(8 * 4**power for power in range(9))
 LINEAR = next(shape for shape in SHAPES["bcast"] if shape.name == "linear")
+
+#: Of a run: by case what its launches took.
+Grid = Mapping[Case, Sequence[Entry]]
 
 
 def linear(ranks: int, size: int, launch: int) -> float:
@@ -32,54 +34,26 @@ def linear(ranks: int, size: int, launch: int) -> float:
     return (messages * 1e-6 + travel / 1e10) * (1 + launch / 50)
 
 
-class Maker:
-    """Writes runs of bcast, cell by cell."""
+def bcast(ranks: int, size: int, **values: Any) -> Case:
+    return made_case(**{"workload": "bcast", "op": None, "root": 0, "ranks": ranks, "size": size} | values)
 
-    def __init__(self, folder: Path) -> None:
-        run = read_run(Path(__file__).parents[1] / "data" / "run")
-        host = Host(name="node1", ranks=(0, 1), kernel="Linux 6.1", cpu="CPU", cores=64)
-        self.folder, self.record = folder, run.records[0]
-        self.manifest = msgspec.structs.replace(run.manifest, hosts=(host,))
 
-    def make(self, ranks: int, size: int, launch: int, seconds: float | None, **fields: Any) -> Record:
-        """A record; failed where there is no time."""
-        record, named = self.record, {"workload": "bcast", "op": None, "root": 0, "in_place": False}
-        assert record.work is not None and record.seconds is not None and record.samples is not None
-        case = record.case.having(size=size, ranks=ranks, **(named | fields.pop("case", {})))
-        if case.workload == "barrier":
-            case = case.without(("size", "dtype"))
-        replaced: dict[str, Any] = {"case": case, "launch": launch, "notes": (), "transport": "tcp", **fields}
-        if seconds is None:
-            replaced |= {"status": "failed", "reason": "broken", "seconds": None}
-        else:
-            replaced |= {"seconds": made_record(case, launch, seconds).seconds, "check": None,
-                         "samples": msgspec.structs.replace(record.samples, file=None),
-                         "work": msgspec.structs.replace(record.work, amount=size)}  # fmt: skip
-        return msgspec.structs.replace(record, **replaced)
+def grid(ranks: Sequence[int] = (2, 4, 8), sizes: Sequence[int] = SIZES, transport: str = "tcp", **values: Any) -> Grid:
+    """Three launches of a linear broadcast."""
+    cases = [bcast(p, m, **values) for p in ranks for m in sizes]
+    return {case: [made_record(case, launch, linear(case.where.ranks, case["size"], launch), transport=transport)
+                   for launch in range(3)] for case in cases}  # fmt: skip
 
-    def write(self, records: Iterable[Record], name: str = "run", **manifest: Any) -> Path:
-        """The run of these records."""
-        fields = {"command": ("collbench", "run", name), **manifest}
-        with RunWriter(self.folder / name, msgspec.structs.replace(self.manifest, **fields)) as writer:
-            for record in records:
-                writer.append(record)
-        return self.folder / name
 
-    def grid(self, ranks: Sequence[int] = (2, 4, 8), sizes: Sequence[int] = SIZES, **fields: Any) -> list[Record]:
-        """Three launches of a linear broadcast."""
-        return [self.make(p, m, launch, linear(p, m, launch), **fields)
-                for p in ranks for m in sizes for launch in range(3)]  # fmt: skip
+def write(folder: Path, cells: Grid, name: str = "run", hosts: int = 1) -> Path:
+    """A run on hosts of 64 cores."""
+    return write_run(folder / name, cells, hosts=tuple(host(name=f"node{n}", cores=64) for n in range(hosts)))
 
 
 @pytest.fixture
-def maker(tmp_path: Path) -> Maker:
-    return Maker(tmp_path)
-
-
-@pytest.fixture
-def run(maker: Maker) -> Path:
+def run(tmp_path: Path) -> Path:
     """Linear broadcasts on 2, 4 and 8 ranks."""
-    return maker.write(maker.grid())
+    return write(tmp_path, grid())
 
 
 def say(*arguments: object) -> str:
@@ -121,8 +95,8 @@ def test_every_style_has_the_prediction(run: Path, style: str) -> None:
     assert "within reach" in say(run, *predicting("ranks=4,bytes=1K"), "--style", style)
 
 
-def test_several_runs_have_tables_of_their_own(maker: Maker) -> None:
-    runs = [maker.write(maker.grid(), name) for name in ("one", "two")]
+def test_several_runs_have_tables_of_their_own(tmp_path: Path) -> None:
+    runs = [write(tmp_path, grid(), name) for name in ("one", "two")]
     text = say(*runs)
     assert all(f"{run}: " in text for run in runs)
     assert len(json.loads(say(*runs, "--style", "json"))["runs"]) == 2
@@ -141,31 +115,29 @@ def test_predictions_are_extrapolated_where_errors_are_not_known(run: Path) -> N
     assert [len(one["remarks"]) for one in predictions] == [0, 0, 1, 1, 1]
 
 
-def test_predictions_are_by_the_series_of_the_nearest_cell(maker: Maker) -> None:
+def test_predictions_are_by_the_series_of_the_nearest_cell(tmp_path: Path) -> None:
     """Transports that change with the ranks or the sizes are models of their own; none is stretched over the other."""
-    run = maker.write(maker.grid((2, 4), transport="sm") + maker.grid((8, 16)))
+    run = write(tmp_path, {**grid((2, 4), transport="sm"), **grid((8, 16))})
     answer = document(run, *predicting("ranks=5,bytes=2K", "ranks=4,bytes=1K", "ranks=20,bytes=1K"))
     assert [(one["transport"], one["standing"]) for one in answer["predictions"]] == [
         ("sm", "extrapolated"), ("sm", "within reach"), ("tcp", "extrapolated")
     ]  # fmt: skip
     assert {one["transport"]: one["ranks"] for one in answer["models"]} == {"sm": [2, 4], "tcp": [8, 16]}
-    records = maker.grid((2,), SIZES[:5], transport="eager") + maker.grid((2,), SIZES[5:], transport="rendezvous")
-    run = maker.write(records, "sizes")
+    small, large = grid((2,), SIZES[:5], transport="eager"), grid((2,), SIZES[5:], transport="rendezvous")
+    run = write(tmp_path, {**small, **large}, "sizes")
     predictions = document(run, *predicting("ranks=2,bytes=3K", "ranks=2,bytes=6K"))["predictions"]
     assert [(one["transport"], one["interval"]) for one in predictions] == [("eager", None), ("rendezvous", None)]
 
 
-def test_more_ranks_than_cores_need_a_network(maker: Maker, run: Path) -> None:
+def test_more_ranks_than_cores_need_a_network(tmp_path: Path, run: Path) -> None:
     assert "64 ranks" in refuse(run, *predicting("ranks=65,bytes=1K"))
-    host = maker.manifest.hosts[0]
-    several = maker.write(maker.grid(), "several", hosts=(host, msgspec.structs.replace(host, name="node2")))
-    (one,) = document(several, *predicting("ranks=200,bytes=1K"))["predictions"]  # what lies between was measured
-    assert one["standing"] == "extrapolated"
+    several = write(tmp_path, grid(), "several", hosts=2)  # what lies between was measured
+    (prediction,) = document(several, *predicting("ranks=200,bytes=1K"))["predictions"]
+    assert prediction["standing"] == "extrapolated"
 
 
-def test_collectives_are_chosen_by_any_spelling(maker: Maker) -> None:
-    reduced = maker.grid(case={"workload": "allreduce", "op": "sum", "root": None})
-    run = maker.write(maker.grid() + reduced)
+def test_collectives_are_chosen_by_any_spelling(tmp_path: Path) -> None:
+    run = write(tmp_path, {**grid(), **grid(workload="allreduce", op="sum", root=None)})
     assert len(document(run)["models"]) == 2
     for spelling in ("allreduce", "all_reduce", "All-Reduce"):
         (one,) = document(run, "--collective", spelling)["models"]
@@ -174,10 +146,10 @@ def test_collectives_are_chosen_by_any_spelling(maker: Maker) -> None:
     assert "alltoall" in refuse(run, "--collective", "alltoall")
 
 
-def test_cells_that_say_nothing_are_left_out_and_named(maker: Maker) -> None:
-    odd = [maker.make(2, 2 * SIZES[-1], 0, None), maker.make(2, 4 * SIZES[-1], 0, 0.0), maker.make(1, 8, 0, 1e-7),
-           maker.make(4, 12, 0, None)]  # fmt: skip
-    (model,) = document(maker.write(maker.grid() + odd))["models"]
+def test_cells_that_say_nothing_are_left_out_and_named(tmp_path: Path) -> None:
+    odd = {bcast(2, 2 * SIZES[-1]): ["broken"], bcast(2, 4 * SIZES[-1]): [0.0], bcast(1, 8): [1e-7],
+           bcast(4, 12): ["broken"]}  # fmt: skip
+    (model,) = document(write(tmp_path, {**grid(), **odd}))["models"]
     assert model["pieces"][0]["alpha"] == pytest.approx(1.02e-6, rel=1e-3) and model["ranks"] == [2, 4, 8]
     left_out = [line.removeprefix("left out: ").partition(" cells: ") for line in model["left_out"]]
     assert sorted((number, why.split()[0]) for number, _, why in left_out) == [
@@ -185,19 +157,21 @@ def test_cells_that_say_nothing_are_left_out_and_named(maker: Maker) -> None:
     ]  # fmt: skip
 
 
-def test_runs_that_cannot_be_modelled(maker: Maker) -> None:
-    assert "no records" in refuse(maker.write([], "empty"))
-    assert re.search(r"\b1 size .*\(8\)", refuse(maker.write([maker.make(2, 8, 0, 1e-6)], "one")))
-    for name, seconds, words in (("failed", None, "9 of 9 cells: failed"), ("zero", 0.0, "no cell")):
-        assert words in refuse(maker.write([maker.make(2, size, 0, seconds) for size in SIZES], name))
-    assert "nowhere" in refuse(maker.folder / "nowhere")
+def test_runs_that_cannot_be_modelled(tmp_path: Path) -> None:
+    assert "no records" in refuse(write(tmp_path, {}, "empty"))
+    assert re.search(r"\b1 size .*\(8\)", refuse(write(tmp_path, {bcast(2, 8): [1e-6]}, "one")))
+    assert "9 of 9 cells: failed" in refuse(write(tmp_path, {bcast(2, size): ["broken"] for size in SIZES}, "failed"))
+    assert "no cell" in refuse(write(tmp_path, {bcast(2, size): [0.0] for size in SIZES}, "zero"))
+    assert "nowhere" in refuse(tmp_path / "nowhere")
 
 
-def test_the_first_screen_is_short(maker: Maker) -> None:
+def test_the_first_screen_is_short(tmp_path: Path) -> None:
     """A sentence of 25 words, grids of 16 rows, three caveats with the number of others, 100 columns."""
-    records = [record for name in ("bcast", "reduce", "gather", "scatter", "allgather", "alltoall") for driver in "abc"
-               for record in maker.grid((2, 4, 8), case={"workload": name, "driver": driver})]  # fmt: skip
-    run = maker.write([*records, maker.make(1, 8, 0, 1e-7)])
+    cells: dict[Case, Sequence[Entry]] = {bcast(1, 8): [1e-7]}
+    for name in ("bcast", "reduce", "gather", "scatter", "allgather", "alltoall"):
+        for driver in "abc":
+            cells |= grid(workload=name, driver=driver)
+    run = write(tmp_path, cells)
     questions = predicting(*(f"ranks=4,bytes={size}" for size in ("1K", "2K", "1T")))
     for arguments in ([], questions):
         title, *lines = say(run, *arguments).splitlines()
@@ -209,10 +183,14 @@ def test_the_first_screen_is_short(maker: Maker) -> None:
     assert len(say(run, *questions, "--all")) > 2 * len(say(run, *questions))
 
 
-def test_a_barrier_needs_no_bytes_and_others_do(maker: Maker) -> None:
-    case = {"workload": "barrier", "root": None}
-    records = [maker.make(ranks, 0, 0, 1e-6 * (ranks - 1).bit_length(), case=case) for ranks in (2, 4, 8, 16)]
-    run = maker.write(records + maker.grid())
+def test_a_barrier_needs_no_bytes_and_others_do(tmp_path: Path) -> None:
+    barriers = {
+        bcast(ranks, 8, workload="barrier", root=None).without(("size", "dtype")): 1e-6 * (ranks - 1).bit_length()
+        for ranks in (2, 4, 8, 16)
+    }
+    records = {case: [msgspec.structs.replace(made_record(bcast(2, 8), 0, seconds), case=case, work=Work(amount=0))]
+               for case, seconds in barriers.items()}  # fmt: skip
+    run = write(tmp_path, {**grid(), **records})
     (one,) = document(run, *predicting("ranks=32"))["predictions"]
     assert one["seconds"] == pytest.approx(5e-6) and one["bytes"] is None and one["algorithm"] == "dissemination"
     assert "needs bytes" in refuse(run, "--collective", "bcast", *predicting("ranks=8"))
