@@ -6,7 +6,7 @@ import csv
 import io
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -194,17 +194,13 @@ def test_a_remark_says_where_its_sizes_are_not_those_of_the_rows(amount: int, la
 
 def test_a_table_shows_the_bytes_that_move(stored_run: Path) -> None:
     """And of a program the size asked for."""
-    manifest = read_run(stored_run).manifest
     rounded = made_record(made_case(size=1000), 0, 1e-6, work=Work(amount=960, count=80, bus_factor=0.5))
-    program = case_of("dgemm", {"size": 1000, "measure": "total"})
-    other = made_record(program, 0, 1e-6, work=Work(amount=5e9, unit="flop", shown="rate"))
-    heads = []
-    for record in (rounded, other):
+    work, case = Work(amount=5e9, unit="flop", shown="rate"), case_of("dgemm", {"size": 1000, "measure": "total"})
+    for record, head, size in ((rounded, "moved", "960"), (made_record(case, 0, 1e-6, work=work), "size", "1000")):
         style = new_style("table")
-        style.begin(manifest)
+        style.begin(read_run(stored_run).manifest)
         lines = (style.add(record) + style.end()).splitlines()
-        heads.append((lines[2].split()[0], lines[5].split()[0]))
-    assert heads == [("moved", "960"), ("size", "1000")]
+        assert (lines[2].split()[0], lines[5].split()[0]) == (head, size)
 
 
 def test_a_program_that_is_skipped_is_named_once_by_its_parameters_and_not_by_its_measures() -> None:
@@ -216,12 +212,6 @@ def test_a_program_that_is_skipped_is_named_once_by_its_parameters_and_not_by_it
     assert contended.startswith("* ") and contended.endswith(": all")
     (contended,) = remarks([*rows[2:], made_record(cases[0], 0, 1e-3)])
     assert contended.endswith(": bs 65536")
-
-
-def test_a_row_of_nccl_tests_has_every_column_where_no_data_moves(printed: Callable[..., str]) -> None:
-    """Its parsers split at spaces and count."""
-    rows = [line.split() for line in printed("nccl-tests").splitlines() if line and not line.startswith("#")]
-    assert {len(row) for row in rows} == {13}
 
 
 # What stands above and below the tables of compare and advise ---------------------------------------------------------
@@ -268,19 +258,17 @@ def late_run(path: Path, *cells: tuple[str, int, int, int]) -> Path:
 
 @pytest.mark.parametrize("command", [("advise",), ("compare", "--by", "image")])
 def test_late_samples_are_pooled_and_the_worst_named(here: Collbench, tmp_path: Path, command: tuple[str, ...]) -> None:
+    """A report alone has few of them too."""
     cells = (("a", 1024, 9000, 9), ("b", 1024, 9000, 9), ("a", 4096, 100, 44), ("b", 4096, 100, 20))
     name, *flags = command
     out = here(name, late_run(tmp_path / "run", *cells), *flags).out
     (line,) = (line for line in out.splitlines() if "began late" in line)
     assert line.startswith("* 0.5 % ") and line.endswith(" 44 % (4K, a host)")
-
-
-def test_few_late_samples_in_every_cell_are_not_mentioned(here: Collbench, tmp_path: Path) -> None:
-    run = late_run(tmp_path / "run", ("a", 1024, 100, 9), ("b", 1024, 100, 9))
-    assert "began late" not in here("advise", run).out
-    assert here("report", run, "-o", tmp_path / "r.txt").code == 0
-    assert re.search(r" 9\.0 % .* began late .* 9\.0 % \(1K, a host\)",
-                     " ".join((tmp_path / "r.txt").read_text().split()))  # fmt: skip
+    few = late_run(tmp_path / "few", ("a", 1024, 100, 9), ("b", 1024, 100, 9))
+    assert "began late" not in here("advise", few).out
+    assert here("report", few, "-o", tmp_path / "r.txt").code == 0
+    report = " ".join((tmp_path / "r.txt").read_text().split())
+    assert re.search(r" 9\.0 % .* began late .* 9\.0 % \(1K, a host\)", report)
 
 
 def test_the_papers_figure_is_in_the_json_alone(compare: Collbench, tmp_path: Path) -> None:
