@@ -33,6 +33,8 @@ def test_the_program_lists_its_commands_collectives_and_exit_codes(collbench: Co
     assert (done.returncode, done.stderr) == (0, "")
     for word in (*ALL, 0, 130):
         assert re.search(rf"\b{word}\b", done.stdout), word
+    done = collbench("--version")
+    assert (done.returncode, done.stdout) == (0, f"collbench, version {package.__version__}\n")
 
 
 @pytest.mark.parametrize("name", ALL)
@@ -47,11 +49,6 @@ def test_every_flag_of_every_command_has_a_text(name: str) -> None:
         if isinstance(parameter, click.Option):
             assert (parameter.help or "").rstrip().endswith((".", "]")), parameter.name
     assert f"Usage: {name} " in command.get_help(click.Context(command, info_name=name))
-
-
-def test_the_version(collbench: Collbench) -> None:
-    done = collbench("--version")
-    assert (done.returncode, done.stdout) == (0, f"collbench, version {package.__version__}\n")
 
 
 @pytest.mark.slow
@@ -245,30 +242,24 @@ def test_where_the_records_are(tmp_path: Path) -> None:
         assert (f"1 record is in {tmp_path}/run: collbench show" in sink.saved()) == command
 
 
-def test_an_existing_run_is_not_touched(here: Here, stored_run: Path) -> None:
+def test_where_nothing_can_be_written(here: Here, stored_run: Path, tmp_path: Path) -> None:
+    """In a run, which is not touched, and in a folder that is a file."""
     before = (stored_run / "records.jsonl").read_bytes()
-    refused = here(*FAKE.split(), "-n", 3, "-e", 8, "--out", stored_run)
-    assert (refused.code, f"--out {stored_run}: " in refused.err) == (2, True), refused
+    (tmp_path / "file").write_text("")
+    inside = tmp_path / "file" / "inside"
+    for flag, path, code in (("--out", stored_run, 2), ("--out", inside, 1), ("-J", inside, 1)):
+        refused = here(*FAKE.split(), "-n", 3, "-e", 8, flag, path)
+        assert (refused.code, f"{flag} {path}: " in refused.err, refused.err.count("\n")) == (code, True, 1), refused
     assert (stored_run / "records.jsonl").read_bytes() == before
 
 
-@pytest.mark.parametrize("flag", ["--out", "-J"])
-def test_a_place_that_cannot_be_written(here: Here, tmp_path: Path, flag: str) -> None:
-    (tmp_path / "file").write_text("")
-    refused = here(*FAKE.split(), "-n", 3, "-e", 8, flag, tmp_path / "file" / "inside")
-    assert (refused.code, refused.err.count("\n")) == (1, 1)
-    assert f"{flag} {tmp_path}/file/inside: Not a directory" in refused.err
-
-
 def test_a_missing_folder_and_a_missing_file_of_a_run_have_messages_of_their_own(here: Here, tmp_path: Path) -> None:
+    """And a long word of a message is cut."""
     absent, empty = here("compare", tmp_path / "absent", "--by", "policy"), here("compare", tmp_path, "--by", "policy")
     assert (absent.code, empty.code) == (2, 2)
     assert "manifest.json" not in absent.err and "manifest.json" in empty.err
-
-
-def test_a_long_word_of_a_message_is_cut(here: Here) -> None:
-    refused = here("show", "x" * 3000)
-    assert (refused.code, len(refused.err) < 700) == (2, True)
+    long = here("show", "x" * 3000)
+    assert (long.code, len(long.err) < 700) == (2, True)
 
 
 # Shell completion -----------------------------------------------------------------------------------------------------

@@ -50,6 +50,8 @@ def test_six_blocks_that_agree_have_an_interval_and_five_have_none() -> None:
     assert FEWEST == 6
     assert ratio_at_any_time([1.03, 1.04, 1.05, 1.06, 1.07, 1.08], [1.0] * 6).interval == pytest.approx((1.03, 1.08))
     assert ratio_at_any_time([1.03] * 5, [1.0] * 5).interval is None
+    by_the_clock = ratio_at_any_time([200e-9] * 8, [200e-9] * 8, half_steps=(5e-9, 5e-9))
+    assert by_the_clock.interval == pytest.approx(((195 / 200) ** 2, (200 / 195) ** 2)), "widened by its step"
 
 
 def width(ratio: Estimate | None) -> float:
@@ -65,11 +67,6 @@ def test_the_interval_is_wider_than_one_for_a_fixed_number_of_blocks_and_narrows
         assert always[n].value == once.value
         assert width(once) < width(always[n]) < 3 * width(once)
     assert width(always[40]) < width(always[8])
-
-
-def test_an_interval_is_widened_by_the_step_of_the_clock() -> None:
-    ratio = ratio_at_any_time([200e-9] * 8, [200e-9] * 8, half_steps=(5e-9, 5e-9))
-    assert ratio.interval == pytest.approx(((195 / 200) ** 2, (200 / 195) ** 2))
 
 
 def _by_chance(runs: int) -> float:
@@ -114,9 +111,7 @@ def test_bounds_are_the_blocks_beyond_which_a_bet_would_have_won() -> None:
     assert bounds_at_any_time([five]) == [(2.0, 0.0, 4.0)]
     assert bounds_at_any_time([five, six]) == [(2.0, -math.inf, 4.0), (2.5, 0.0, 5.0)]
     assert bounds_at_any_time([{0: 1.0}]) == [(1.0, -math.inf, math.inf)]
-
-
-def test_exchanged_sides_have_mirrored_bounds_by_themselves() -> None:
+    # exchanged sides have mirrored bounds
     logs = dict(enumerate(heavy(np.random.default_rng(5), 1)[0]))
     ((value, lower, upper),) = bounds_at_any_time([logs])
     assert bounds_at_any_time([{block: -log for block, log in logs.items()}]) == [(-value, -upper, -lower)]
@@ -191,13 +186,11 @@ def test_one_size_of_twelve_that_differs_is_found_after_ten_blocks(tmp_path: Pat
 
 
 def test_sizes_that_have_too_few_blocks_for_an_interval_count_too(tmp_path: Path) -> None:
-    cells = compared(tmp_path / "run", made(0.1, AGREED - 1), "decided")
+    """And what is not decided promises no number of launches."""
+    cells = compared(tmp_path / "few", made(0.1, AGREED - 1), "decided")
     assert {(one.verdict, one.sizes) for one in cells} == {("unclear", 12)}
     assert all(one.ratio is not None and one.ratio.interval is None for one in cells)
-
-
-def test_what_is_not_decided_promises_no_number_of_launches(tmp_path: Path) -> None:
-    first = compared(tmp_path / "run", made(0.05, 11, spread=0.05), "decided")[0]
+    first = compared(tmp_path / "noisy", made(0.05, 11, spread=0.05), "decided")[0]
     assert (first.verdict, first.launches, first.launches_more) == ("unclear", (11, 11), None)
 
 

@@ -174,15 +174,12 @@ def test_slow_launches_of_the_other_side_alone_are_no_pass(tmp_path: Path) -> No
     assert judged(made_gate(tmp_path / "turned", {SMALL: often}, {SMALL: times}, launches=30)).code == 0
 
 
-def test_dependent_launches_are_no_pass(tmp_path: Path) -> None:
+def test_dependent_launches_are_no_pass_and_until_decided_cells_have_those_that_they_took(tmp_path: Path) -> None:
     waves = [1e-6 * (1 + 0.01 * ((number // 5) % 2)) for number in range(20)]
-    judgement = judged(made_gate(tmp_path, {SMALL: [1e-6] * 20}, {SMALL: waves}, launches=20))
+    judgement = judged(made_gate(tmp_path / "waves", {SMALL: [1e-6] * 20}, {SMALL: waves}, launches=20))
     assert (states(judgement), judgement.code) == (["no answer (drift)"], 4)
-
-
-def test_until_decided_cells_have_the_launches_that_they_took(tmp_path: Path) -> None:
     side = {SMALL: spread(1e-6, 6), LARGE: spread(1e-4, 12)}
-    judgement = judged(made_gate(tmp_path, side, side, launches=20, until="decided"))
+    judgement = judged(made_gate(tmp_path / "decided", side, side, launches=20, until="decided"))
     assert (states(judgement), judgement.code) == (["no loss", "no loss"], 0)
 
 
@@ -326,15 +323,31 @@ OURS, THEIRS = "1" * 64, "a" * 64
 WITH_FILE = Side(libraries=(PATH,))
 
 
-@pytest.mark.parametrize(
-    ("fields", "name"),
-    [({"python": "3.12.1"}, "python"), ({"environment": {"OMP_NUM_THREADS": "4"}}, "env:OMP_NUM_THREADS"),
-     ({"libraries": (library(sha256="b" * 64),)}, "library-file")],
-)  # fmt: skip
-def test_any_other_difference_is_refused_by_name(tmp_path: Path, fields: dict[str, Any], name: str) -> None:
-    judgement = judged(made_gate(tmp_path, GOOD, fine(2), software=({"environment": {}}, {"environment": {}} | fields)))
-    assert (states(judgement), judgement.code) == (["no answer (not verified)"] * 2, 4)
-    assert any(name in cause.values for cause in judgement.refused)
+FOUR_THREADS = {"OMP_NUM_THREADS": "4"}
+ASKED_FOR = Side(variables=FOUR_THREADS)
+
+#: What is asked of the other side, how its software differs, and what of that is refused.
+DIFFERENCES: dict[str, tuple[Side, dict[str, Any], set[str]]] = {
+    "python": (Side(), {"python": "3.12.1"}, {"python"}),
+    "a variable": (Side(), {"environment": FOUR_THREADS}, {"env:OMP_NUM_THREADS"}),
+    "a library": (Side(), {"libraries": (library(sha256="b" * 64),)}, {"library-file"}),
+    "the variable that was asked for": (ASKED_FOR, {"environment": FOUR_THREADS}, set()),
+    "and another": (ASKED_FOR, {"environment": FOUR_THREADS | {"NCCL_ALGO": "Ring"}}, {"env:NCCL_ALGO"}),
+    "anything in an image that was asked for": (
+        Side(images={"openmpi": "new"}),
+        {"python": "3.12.1", "id": "sha256:9", "libraries": (library("MPICH", "4.3", "b" * 64),)}, set(),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", DIFFERENCES)
+def test_what_was_not_asked_for_is_refused_by_name(tmp_path: Path, what: str) -> None:
+    side, fields, refused = DIFFERENCES[what]
+    software: tuple[dict[str, Any], dict[str, Any]] = ({"environment": {}}, {"environment": {}} | fields)
+    judgement = judged(made_gate(tmp_path, GOOD, fine(2), sides=(Side(), side), software=software))
+    expected = (["no answer (not verified)"] * 2, 4) if refused else (["loss"] * 2, 1)
+    assert (states(judgement), judgement.code) == expected
+    assert {cause.values[0] for cause in judgement.refused if cause.kind == "differs"} == refused
 
 
 def test_a_run_without_the_sides_of_a_gate_is_refused(tmp_path: Path) -> None:
@@ -343,22 +356,6 @@ def test_a_run_without_the_sides_of_a_gate_is_refused(tmp_path: Path) -> None:
     (folder / "manifest.json").write_text(json.dumps(manifest | {"plan": {}}))
     with pytest.raises(RunReadError, match=r"base .*other"):
         judged(folder)
-
-
-def test_a_variable_that_was_asked_for_may_differ_and_no_other(tmp_path: Path) -> None:
-    sides = Side(), Side(variables={"OMP_NUM_THREADS": "4"})
-    plain: dict[str, Any] = {"environment": {}}
-    for name, more, refused in (("asked", {}, []), ("more", {"NCCL_ALGO": "Ring"}, ["env:NCCL_ALGO"])):
-        other = {"environment": {"OMP_NUM_THREADS": "4", **more}}
-        judgement = judged(made_gate(tmp_path / name, GOOD, GOOD, sides=sides, software=(plain, other)))
-        assert judgement.code == (4 if refused else 0)
-        assert [cause.values[0] for cause in judgement.refused] == refused
-
-
-def test_an_image_that_was_asked_for_may_hold_anything(tmp_path: Path) -> None:
-    sides = Side(), Side(images={"openmpi": "new"})
-    fields = {"python": "3.12.1", "id": "sha256:9", "libraries": (library("MPICH", "4.3", "b" * 64),)}
-    assert judged(made_gate(tmp_path, GOOD, GOOD, sides=sides, software=({}, fields))).code == 0
 
 
 def loaded_on(path: str, sha256: str) -> Medians:

@@ -200,14 +200,11 @@ def launch_plan(tmp_path: Path, lines: str) -> Plan:
 
 
 def test_the_inner_plan_is_what_one_world_measures(tmp_path: Path) -> None:
-    of_world = launch_plan(tmp_path, 'images = ["openmpi"]\nbudget = "2s"\nlaunches = 3').of_world()
-    assert of_world.budget_seconds == 2
-    assert not of_world.images and "launches" not in of_world.document
-
-
-def test_images_are_named_as_docker_does(tmp_path: Path) -> None:
+    """Images are named as Docker does."""
     names = ["openmpi", "site/mpi:5.0", "localhost:5000/a/b", "ghcr.io/x/y@sha256:" + "0" * 64]
-    assert launch_plan(tmp_path, f"images = {names}").images == tuple(names)
+    whole = launch_plan(tmp_path, f'images = {names}\nbudget = "2s"\nlaunches = 3')
+    assert (whole.images, whole.of_world().images, whole.of_world().budget_seconds) == (tuple(names), (), 2)
+    assert "launches" not in whole.of_world().document
 
 
 @pytest.mark.parametrize(

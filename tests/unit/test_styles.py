@@ -226,13 +226,11 @@ def test_rows_hold_both_places(parsed: list[Parsed]) -> None:
     assert parsed[4].rows == [("4294967296", "1073741824", "float", "none", "0", "1234570", "3.48", "3.48", "0", *na)]
 
 
-def test_verdicts_and_averages(parsed: list[Parsed]) -> None:
+def test_verdicts_and_averages(parsed: list[Parsed], run: Run) -> None:
+    """A failure that counts nothing is still a failure."""
     assert [one.wrong for one in parsed] == [("7", "FAILED"), *[("0", "OK")] * 5]
     assert parsed[0].average == pytest.approx((0.0291050 + 0.0301508 + 7.14938) / 3, rel=1e-5)
     assert [one.average for one in parsed[1:4]] == [0.0576, 0.0, 0.0]
-
-
-def test_a_failure_that_counts_nothing_is_still_a_failure(run: Run) -> None:
     failed = msgspec.structs.replace(run.records[0], status="failed", reason="why", seconds=None, check=None)
     (one,) = parse(shown("nccl-tests", run.manifest, failed))
     assert (one.wrong, one.average) == (("0", "FAILED"), 0.0)

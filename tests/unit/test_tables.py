@@ -407,9 +407,6 @@ def test_the_interval_of_the_median_is_exact() -> None:
         low, high = median_interval_ranks(n)
         assert (low, high) == (exact_low(n), n - 1 - low), n
     assert [median_interval_ranks(100, confidence) for confidence in (0.99, 0.95)] == [(36, 63), (39, 60)]
-
-
-def test_the_interval_agrees_with_scipy() -> None:
     binom = pytest.importorskip("scipy.stats", reason="scipy is not installed here").binom
     for n in range(1, 201):
         low, high = median_interval_ranks(n)
@@ -448,9 +445,6 @@ def test_lag1_by_its_definition() -> None:
     below = sum((value - mean) ** 2 for value in values)
     assert lag1_autocorrelation(np.array(values)) == pytest.approx(above / below)
     assert lag1_autocorrelation(np.array([1.0, -1.0] * 50)) == pytest.approx(-0.99)
-
-
-def test_lag1_of_few_values_and_where_it_does_not_exist() -> None:
     assert lag1_autocorrelation(np.array([1.0, 2.0, 6.0])) == pytest.approx(-1 / 14)
     assert lag1_autocorrelation(np.array([1.0, 2.0])) is lag1_autocorrelation(np.full(10, 7.0)) is None
 
