@@ -126,9 +126,8 @@ def test_backends_are_measured_one_after_the_other(made: Callable[..., None]) ->
     assert [samples.shape for samples in kept.samples if samples is not None] == [(2, 2)] * 4
     runner = plan_experiment(plan("one", "two"), OPTIONS, ())
     assert isinstance(runner, PlanRunner) and runner.skipped == ()
-    assert [(identity["backend"], identity["size"]) for identity in runner.identities] == [
-        (name, size) for name in ("one", "two") for size in (8, 16)
-    ]
+    identities = [(identity["backend"], identity["size"]) for identity in runner.identities]
+    assert identities == [(name, size) for name in ("one", "two") for size in (8, 16)]
 
 
 def test_missing_backends_are_skipped(made: Callable[..., None], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -237,7 +236,6 @@ def test_worlds_that_cannot_be_measured(
 
 def test_a_sink_that_fails_ends_all_ranks_together(made: Callable[..., None]) -> None:
     made(MadeBackend())
-
     kept = Kept()
     kept.add = Mock(side_effect=RunWriteError("no space left"))  # type: ignore[method-assign]
     with pytest.raises(RunWriteError, match="no space left") as caught:
@@ -246,22 +244,13 @@ def test_a_sink_that_fails_ends_all_ranks_together(made: Callable[..., None]) ->
 
 
 def failing(error: Exception) -> Change:
-    """The library of rank 0 refuses every operation."""
+    """The library refuses every operation."""
 
-    def make(session: Any) -> None:
-        prepare = session.prepare
+    def spoiled(rank: int, operation: Operation) -> Operation:
+        stage = replace(operation.call.stages[0], python=Mock(side_effect=error))
+        return replace(operation, call=replace(operation.call, stages=(stage,)))
 
-        def prepared(case: Any, row: Any, count: int) -> Any:
-            operation = prepare(case, row, count)
-            stage = replace(operation.call.stages[0], python=fail)
-            return replace(operation, call=replace(operation.call, stages=(stage,)))
-
-        def fail() -> None:
-            raise error
-
-        session.prepare = prepared
-
-    return make
+    return preparing(spoiled)
 
 
 @pytest.mark.parametrize(
@@ -457,12 +446,7 @@ def test_the_largest_of_all_cases_decides(monkeypatch: pytest.MonkeyPatch) -> No
 
     def counted(session: Any) -> None:
         prepare = session.prepare
-
-        def prepared(case: CollectiveCase, row: Any, count: int) -> Any:
-            counts.append(count)
-            return prepare(case, row, count)
-
-        session.prepare = prepared
+        session.prepare = lambda case, row, count: (counts.append(count), prepare(case, row, count))[1]
 
     small, large = case(size=8), case(size=4000)
     assert tried(monkeypatch, room_for(BLOCKS), small, large, small, watch=watch, change=counted) == ""
