@@ -19,7 +19,7 @@ from collbench.cli import cli
 from collbench.cli.analyse import parse_point
 from collbench.errors import CollbenchError
 from collbench.schema.case import Case
-from collbench.schema.record import Work
+from collbench.schema.record import Record, Work
 
 SIZES = tuple(8 * 4**power for power in range(9))
 LINEAR = next(shape for shape in SHAPES["bcast"] if shape.name == "linear")
@@ -38,11 +38,16 @@ def bcast(ranks: int, size: int, **values: Any) -> Case:
     return made_case(**{"workload": "bcast", "op": None, "root": 0, "ranks": ranks, "size": size} | values)
 
 
+def timed(case: Case, *seconds: float, transport: str = "tcp") -> list[Record]:
+    return [made_record(case, launch, time, transport=transport, driver="native")
+            for launch, time in enumerate(seconds)]  # fmt: skip
+
+
 def grid(ranks: Sequence[int] = (2, 4, 8), sizes: Sequence[int] = SIZES, transport: str = "tcp", **values: Any) -> Grid:
     """Three launches of a linear broadcast."""
-    cases = [bcast(p, m, **values) for p in ranks for m in sizes]
-    return {case: [made_record(case, launch, linear(case.where.ranks, case["size"], launch), transport=transport)
-                   for launch in range(3)] for case in cases}  # fmt: skip
+    cases = {(p, m): bcast(p, m, **values) for p in ranks for m in sizes}
+    return {case: timed(case, *(linear(*of, launch) for launch in range(3)), transport=transport)
+            for of, case in cases.items()}  # fmt: skip
 
 
 def write(folder: Path, cells: Grid, name: str = "run", hosts: int = 1) -> Path:
@@ -147,8 +152,8 @@ def test_collectives_are_chosen_by_any_spelling(tmp_path: Path) -> None:
 
 
 def test_cells_that_say_nothing_are_left_out_and_named(tmp_path: Path) -> None:
-    odd = {bcast(2, 2 * SIZES[-1]): ["broken"], bcast(2, 4 * SIZES[-1]): [0.0], bcast(1, 8): [1e-7],
-           bcast(4, 12): ["broken"]}  # fmt: skip
+    slow, quick, alone = bcast(2, 2 * SIZES[-1]), bcast(2, 4 * SIZES[-1]), bcast(1, 8)
+    odd = {slow: ["broken"], quick: timed(quick, 0.0), alone: timed(alone, 1e-7), bcast(4, 12): ["broken"]}
     (model,) = document(write(tmp_path, {**grid(), **odd}))["models"]
     assert model["pieces"][0]["alpha"] == pytest.approx(1.02e-6, rel=1e-3) and model["ranks"] == [2, 4, 8]
     left_out = [line.removeprefix("left out: ").partition(" cells: ") for line in model["left_out"]]
@@ -167,7 +172,7 @@ def test_runs_that_cannot_be_modelled(tmp_path: Path) -> None:
 
 def test_the_first_screen_is_short(tmp_path: Path) -> None:
     """A sentence of 25 words, grids of 16 rows, three caveats with the number of others, 100 columns."""
-    cells: dict[Case, Sequence[Entry]] = {bcast(1, 8): [1e-7]}
+    cells: dict[Case, Sequence[Entry]] = {bcast(1, 8): timed(bcast(1, 8), 1e-7)}
     for name in ("bcast", "reduce", "gather", "scatter", "allgather", "alltoall"):
         for driver in "abc":
             cells |= grid(workload=name, driver=driver)

@@ -109,9 +109,9 @@ def test_what_is_refused_of_a_plan(tmp_path: Path, here: Collbench, golden: Call
             load(path)
         assert refused.value.exit_code == 2, text
         (line,) = str(refused.value).splitlines()
-        assert line.startswith(f"plan {path}: "), line
+        assert line.startswith(f"plan {path}"), line
         name = "; ".join(name.splitlines())[:60]
-        said.append(f"{name}: {line.removeprefix(f'plan {path}: ').replace(str(path), 'PLAN')}\n")
+        said.append(f"{name} -> {line.replace(f'plan {path}', 'plan').replace(str(path), 'PLAN')}\n")
 
     for line in LINES:
         refuse(load_plan, line, f"collectives = ['bcast']\n{line}")
@@ -126,7 +126,7 @@ def test_what_is_refused_of_a_plan(tmp_path: Path, here: Collbench, golden: Call
     for command, name in (("run", "quick"), ("launch", path), ("plan", path)):
         refused = here(command, name)
         assert refused.code == 2
-        said.append(f"{command}: {re.sub(r'plan .*?[.]toml', 'PLAN', refused.err).replace(str(path), 'PLAN')}")
+        said.append(f"{command} -> " + re.sub(r"/\S+[.]toml", "PLAN", refused.err))
     golden("plan-refusals.txt", "".join(said))
 
 
