@@ -191,7 +191,6 @@ PLANS = (
 OF_WORLDS = 'images = ["openmpi"]\ncollectives = ["bcast"]\npolicies = ["host"]\nroots = [9]\nranks = [2]\n'
 
 
-@pytest.mark.slow
 def test_exit_code_2_and_one_message(
     here: Here, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, golden: Callable[[str, str], None]
 ) -> None:
@@ -202,7 +201,7 @@ def test_exit_code_2_and_one_message(
         Path("plan.toml").write_text(text, encoding="utf-8")
         refused = here(*words.split())
         assert refused.code == 2, (words, text, refused)
-        assert not re.search(r"^[^#]", refused.out, re.MULTILINE), "numbers were printed"
+        assert not re.search(r"^ *[0-9]", refused.out, re.MULTILINE), "numbers were printed"
         (line,) = refused.err.splitlines()
         said.append(f"{words}: {line.removeprefix('collbench: ')}\n")
         assert Path("plan.toml").read_text(encoding="utf-8") == text

@@ -448,7 +448,12 @@ def test_the_largest_of_all_cases_decides(monkeypatch: pytest.MonkeyPatch) -> No
 
     def counted(session: Any) -> None:
         prepare = session.prepare
-        session.prepare = lambda case, row, count: (counts.append(count), prepare(case, row, count))[1]
+
+        def prepared(case: CollectiveCase, row: Any, count: int) -> Any:
+            counts.append(count)
+            return prepare(case, row, count)
+
+        session.prepare = prepared
 
     small, large = case(size=8), case(size=4000)
     assert tried(monkeypatch, room_for(BLOCKS), small, large, small, watch=watch, change=counted) == ""

@@ -153,7 +153,8 @@ def test_collectives_are_chosen_by_any_spelling(tmp_path: Path) -> None:
 
 def test_cells_that_say_nothing_are_left_out_and_named(tmp_path: Path) -> None:
     slow, quick, alone = bcast(2, 2 * SIZES[-1]), bcast(2, 4 * SIZES[-1]), bcast(1, 8)
-    odd = {slow: ["broken"], quick: timed(quick, 0.0), alone: timed(alone, 1e-7), bcast(4, 12): ["broken"]}
+    odd: dict[Case, Sequence[Entry]] = {slow: ["broken"], bcast(4, 12): ["broken"], quick: timed(quick, 0.0),
+                                        alone: timed(alone, 1e-7)}  # fmt: skip
     (model,) = document(write(tmp_path, {**grid(), **odd}))["models"]
     assert model["pieces"][0]["alpha"] == pytest.approx(1.02e-6, rel=1e-3) and model["ranks"] == [2, 4, 8]
     left_out = [line.removeprefix("left out: ").partition(" cells: ") for line in model["left_out"]]

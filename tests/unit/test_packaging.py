@@ -76,7 +76,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder that a Python finds it in, and an environment around it knows nothing of the clone."""
     folder = tmp_path_factory.mktemp("installed") / "packages"
-    pip = ["-m", "pip", "install", "--quiet", "--no-deps", "--no-index", "--target", folder, wheel]
+    pip = ["-m", "pip", "install", "--quiet", "--no-deps", "--no-index", "--target", str(folder), str(wheel)]
     done = started(pip, folder.parent)
     assert done.returncode == 0, done.stderr
     return folder

@@ -259,8 +259,8 @@ def test_what_is_open_is_measured_again_in_every_place_and_each_line_says_so(lau
     for block, cases, cells, most in numbers:
         again = [record.case.where.text for record in records if record.launch == block]
         assert (len(again), len(set(again)), (14 - block) * cells) == (cases, cells, most)
-    launches = {(record.case.where.text, record.launch) for record in records}
-    assert f"# {len(launches)} of 56 launches, {len(records)} of 168 measurements\n" in err
+    performed = {(record.case.where.text, record.launch) for record in records}
+    assert f"# {len(performed)} of 56 launches, {len(records)} of 168 measurements\n" in err
 
 
 def test_a_launch_that_fails_has_failed_in_the_cases_that_it_was_to_measure(launch: Launch, run: Path) -> None:
