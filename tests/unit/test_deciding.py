@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import math
-import sys
 from itertools import product
 from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.unit.conftest import Collbench
 from tests.unit.made_program_runs import program_case
 from tests.unit.made_runs import experiment, made_case, made_cell, made_manifest, write_run
 
@@ -22,7 +22,7 @@ from collbench.analysis.bounds import (
     fewest_wins,
     of_controls_at_any_time,
     ratio_at_any_time,
-)
+)  # fmt: skip
 from collbench.analysis.compare import Comparison, compare
 from collbench.analysis.deciding import LEAST_CHANCE, PairStatus, chance_of_verdict, questions, standing, still_open
 from collbench.analysis.estimate import FEWEST, Estimate, ratio_in_blocks
@@ -30,7 +30,6 @@ from collbench.analysis.factors import find_factor
 from collbench.analysis.pairs import across, within
 from collbench.analysis.results import Way
 from collbench.analysis.runs import observe, shortage
-from collbench.cli import run_command
 from collbench.cli.compare import failures
 from collbench.report.cells import tables
 from collbench.schema import manifest as manifests
@@ -49,31 +48,25 @@ def test_the_mean_wealth_without_a_difference_is_1() -> None:
 
 def test_six_blocks_that_agree_have_an_interval_and_five_have_none() -> None:
     assert FEWEST == 6
-    six = ratio_at_any_time([1.03, 1.04, 1.05, 1.06, 1.07, 1.08], [1.0] * 6)
-    assert six.interval == pytest.approx((1.03, 1.08))
+    assert ratio_at_any_time([1.03, 1.04, 1.05, 1.06, 1.07, 1.08], [1.0] * 6).interval == pytest.approx((1.03, 1.08))
     assert ratio_at_any_time([1.03] * 5, [1.0] * 5).interval is None
+    by_the_clock = ratio_at_any_time([200e-9] * 8, [200e-9] * 8, half_steps=(5e-9, 5e-9))
+    assert by_the_clock.interval == pytest.approx(((195 / 200) ** 2, (200 / 195) ** 2)), "widened by its step"
+
+
+def width(ratio: Estimate | None) -> float:
+    assert ratio is not None and ratio.interval is not None
+    return math.log(ratio.interval[1] / ratio.interval[0])
 
 
 def test_the_interval_is_wider_than_one_for_a_fixed_number_of_blocks_and_narrows() -> None:
-    draw = np.random.default_rng(2)
-    times = np.exp(draw.normal(0, 0.05, 40))
-    ones = np.ones(40)
-
-    def width(ratio: Estimate) -> float:
-        assert ratio.interval is not None
-        return math.log(ratio.interval[1] / ratio.interval[0])
-
+    times, ones = np.exp(np.random.default_rng(2).normal(0, 0.05, 40)), np.ones(40)
+    always = {n: ratio_at_any_time(times[:n].tolist(), ones[:n].tolist()) for n in (8, 10, 20, 40)}
     for n in (10, 20, 40):
-        always, once = ratio_at_any_time(times[:n].tolist(), ones[:n].tolist()), ratio_in_blocks(times[:n], ones[:n])
-        assert always.value == once.value
-        assert width(once) < width(always) < 3 * width(once)
-    eight, forty = (ratio_at_any_time(times[:n].tolist(), ones[:n].tolist()) for n in (8, 40))
-    assert width(forty) < width(eight)
-
-
-def test_an_interval_is_widened_by_the_step_of_the_clock() -> None:
-    ratio = ratio_at_any_time([200e-9] * 8, [200e-9] * 8, half_steps=(5e-9, 5e-9))
-    assert ratio.interval == pytest.approx(((195 / 200) ** 2, (200 / 195) ** 2))
+        once = ratio_in_blocks(times[:n], ones[:n])
+        assert always[n].value == once.value
+        assert width(once) < width(always[n]) < 3 * width(once)
+    assert width(always[40]) < width(always[8])
 
 
 def _by_chance(runs: int) -> float:
@@ -87,12 +80,13 @@ def heavy(draw: np.random.Generator, cells: int) -> list[list[float]]:
     return logs
 
 
-def test_whoever_looks_at_all_sizes_after_every_block_is_wrong_in_at_most_one_run_of_twenty() -> None:
-    """Intervals of a question of 8 sizes, each with its part of 5 %, at any of 19 looks."""
+@pytest.mark.parametrize("sizes", [1, 8])
+def test_whoever_looks_at_all_sizes_after_every_block_is_wrong_in_at_most_one_run_of_twenty(sizes: int) -> None:
+    """Intervals of a question of so many sizes, each with its part of 5 %, at any of 19 looks."""
     draw, outside, runs = np.random.default_rng(3), 0, 100
     for _ in range(runs):
-        times = np.exp(heavy(draw, 8))
-        outside += any(ratio_at_any_time(row[:n], np.ones(n), 1 - ALPHA / 8).excludes(1.0)
+        times = np.exp(heavy(draw, sizes))
+        outside += any(ratio_at_any_time(row[:n], np.ones(n), 1 - ALPHA / sizes).excludes(1.0)
                        for row in times for n in range(6, 25))  # fmt: skip
     assert outside <= _by_chance(runs)
 
@@ -112,13 +106,12 @@ def test_bounds_hold_after_every_block() -> None:
 def test_bounds_are_the_blocks_beyond_which_a_bet_would_have_won() -> None:
     """Five wins of five are a wealth of 20, and so a bound; of two cells a lower bound needs 40, so six of six."""
     five, six = ({block: float(block) for block in range(n)} for n in (5, 6))
-    assert [fewest_wins(n, wealth) for n, wealth in ((5, 20), (6, 20), (6, 40))] == [5, 6, 6]
+    assert [fewest_wins(n, 20) for n in (5, 6)] == [5, 6]
+    assert [fewest_wins(n, 40) for n in (5, 6, 9, 20)] == [6, 6, 9, 17]
     assert bounds_at_any_time([five]) == [(2.0, 0.0, 4.0)]
     assert bounds_at_any_time([five, six]) == [(2.0, -math.inf, 4.0), (2.5, 0.0, 5.0)]
     assert bounds_at_any_time([{0: 1.0}]) == [(1.0, -math.inf, math.inf)]
-
-
-def test_exchanged_sides_have_mirrored_bounds_by_themselves() -> None:
+    # exchanged sides have mirrored bounds
     logs = dict(enumerate(heavy(np.random.default_rng(5), 1)[0]))
     ((value, lower, upper),) = bounds_at_any_time([logs])
     assert bounds_at_any_time([{block: -log for block, log in logs.items()}]) == [(-value, -upper, -lower)]
@@ -136,18 +129,6 @@ def test_of_every_option_as_the_control_a_bound_is_that_of_its_pair_with_a_part_
         assert low == pytest.approx(bounds_at_any_time([logs, logs])[0].lower)
 
 
-def test_an_interval_that_is_looked_at_after_every_block_holds_the_median() -> None:
-    draw, outside, runs = np.random.default_rng(3), 0, 150
-    for _ in range(runs):
-        times = np.exp(0.05 * draw.standard_t(2, 24)).tolist()
-        outside += any(ratio_at_any_time(times[:n], [1.0] * n).excludes(1.0) for n in range(6, 25))
-    assert outside <= _by_chance(runs)
-
-
-def test_wins_that_are_needed() -> None:
-    assert [fewest_wins(n, 40.0) for n in (5, 6, 9, 20)] == [6, 6, 9, 17]
-
-
 def test_comparisons_that_cannot_be_decided_any_more_are_given_up() -> None:
     draw = np.random.default_rng(7)
     quiet, loud = draw.normal(0, 0.002, 8).tolist(), draw.normal(0, 0.3, 8).tolist()
@@ -155,21 +136,16 @@ def test_comparisons_that_cannot_be_decided_any_more_are_given_up() -> None:
     assert chance_of_verdict(loud, 12, 0.02) < LEAST_CHANCE
     assert chance_of_verdict((draw.normal(0.1, 0.02, 7)).tolist(), 13, 0.02) > 0.8
     assert chance_of_verdict(quiet, 0, 0.02) == pytest.approx(1.0)
-
-
-def test_a_difference_around_the_margin_is_a_verdict_to_hope_for() -> None:
-    """Every log ratio is positive, and one in three lies beyond the margin: it may be `slower`, hardly `same`."""
+    # Every log ratio is positive, and one in three lies beyond the margin: it may be `slower`, hardly `same`.
     logs = [0.015, 0.016, 0.017, 0.018, 0.015, 0.016, 0.017, 0.025, 0.026, 0.027]
     assert chance_of_verdict(logs, 10, 0.02) > 0.9
-    without_sign = [log * (-1) ** number for number, log in enumerate(logs)]
-    assert chance_of_verdict(without_sign, 10, 0.02) < 0.4
+    assert chance_of_verdict([log * (-1) ** number for number, log in enumerate(logs)], 10, 0.02) < 0.4
 
 
 def test_among_more_sizes_a_verdict_is_less_likely() -> None:
     logs = [0.1, 0.11, 0.09, 0.1, -0.1, 0.12, 0.1, 0.11]
     chances = [chance_of_verdict(logs, 12, 0.02, sizes) for sizes in (1, 12, 80)]
-    assert chances[0] > chances[1] > chances[2]
-    assert chance_of_verdict(logs, 12, 0.02) == chances[0]
+    assert chance_of_verdict(logs, 12, 0.02) == chances[0] > chances[1] > chances[2]
 
 
 # Runs whose launches ended when they were decided are judged as such; others are judged as before ---------------------
@@ -185,13 +161,13 @@ HOST, SINGLE = made_case(image="openmpi"), made_case("single", "strict", image="
 def made(added: float, launches: int, spread: float = 0.003) -> dict[Case, list[float | None]]:
     """A run of 12 sizes; at the first the container takes more; only that is launched after `AGREED` blocks."""
     draw = np.random.default_rng(1)
-    found: dict[Case, list[float | None]] = {}
+    medians: dict[Case, list[float | None]] = {}
     for size in SIZES:
         for case in (HOST, SINGLE):
             more = 1 + added if case is SINGLE and size == SIZES[0] else 1.0
             times: list[float | None] = (1e-5 * more * np.exp(draw.normal(0, spread, launches))).tolist()
-            found[case.having(size=size)] = times if size == SIZES[0] or case is HOST else times[:AGREED]
-    return found
+            medians[case.having(size=size)] = times if size == SIZES[0] or case is HOST else times[:AGREED]
+    return medians
 
 
 def compared(path: Path, times: dict[Case, list[float | None]], until: Until) -> list[Comparison]:
@@ -210,32 +186,25 @@ def test_one_size_of_twelve_that_differs_is_found_after_ten_blocks(tmp_path: Pat
 
 
 def test_sizes_that_have_too_few_blocks_for_an_interval_count_too(tmp_path: Path) -> None:
-    first, *others = compared(tmp_path / "run", made(0.1, AGREED - 1), "decided")
-    assert {(one.verdict, one.sizes) for one in (first, *others)} == {("unclear", 12)}
-    assert all(one.ratio is not None and one.ratio.interval is None for one in (first, *others))
-
-
-def test_what_is_not_decided_promises_no_number_of_launches(tmp_path: Path) -> None:
-    first = compared(tmp_path / "run", made(0.05, 11, spread=0.05), "decided")[0]
+    """And what is not decided promises no number of launches."""
+    cells = compared(tmp_path / "few", made(0.1, AGREED - 1), "decided")
+    assert {(one.verdict, one.sizes) for one in cells} == {("unclear", 12)}
+    assert all(one.ratio is not None and one.ratio.interval is None for one in cells)
+    first = compared(tmp_path / "noisy", made(0.05, 11, spread=0.05), "decided")[0]
     assert (first.verdict, first.launches, first.launches_more) == ("unclear", (11, 11), None)
 
 
-def test_its_intervals_are_wider_than_those_of_a_fixed_number(tmp_path: Path) -> None:
-    widths = []
-    for until in ("decided", "launches"):
-        found = compared(tmp_path / until, made(0.1, 12), until)[0].ratio
-        assert found is not None and found.interval is not None
-        widths.append(found.interval[1] - found.interval[0])
-    assert widths[0] > widths[1]
-
-
-def test_tables_say_that_launches_ended_so_and_checks_do_not_miss_those_that_were_not_needed(tmp_path: Path) -> None:
-    found = compared(tmp_path / "run", made(0.0, 12), "decided")
-    assert any("until decided" in note for table in tables(found) for note in table.notes)
-    assert failures(found, "slower", 0, ()) == []
-    fixed = compared(tmp_path / "fixed", made(0.0, 12), "launches")
-    assert any("side lacks" in reason for reason in failures(fixed, "slower", 0, ()))
-    assert not any("until decided" in note for table in tables(fixed) for note in table.notes)
+def test_intervals_tables_and_checks_are_those_of_a_run_that_ended_so(tmp_path: Path, here: Collbench) -> None:
+    """Its intervals are wider than those of a fixed number; fewer launches than the most are no fault."""
+    decided = compared(tmp_path / "decided", made(0.1, 12), "decided")
+    fixed = compared(tmp_path / "launches", made(0.1, 12), "launches")
+    assert width(decided[0].ratio) > width(fixed[0].ratio)
+    for until, cells, code in (("decided", decided, 0), ("launches", fixed, 1)):
+        lacking = [reason for reason in failures(cells[1:], "slower", 0, ()) if "side lacks" in reason]
+        assert bool(lacking) == bool(failures(cells[1:], "slower", 0, ())) == bool(code)
+        assert any("until decided" in note for table in tables(cells) for note in table.notes) == (not code)
+        checked = here("compare", tmp_path / until, "--by", "policy", "--fail-on", "faster")
+        assert checked.code == code, checked.err
 
 
 def test_a_run_that_ended_early_lacks_nothing(tmp_path: Path) -> None:
@@ -255,35 +224,25 @@ def test_a_manifest_from_before_the_field_was_there_is_of_all_launches(tmp_path:
     assert older.experiment == experiment(("openmpi",))
 
 
-def test_a_check_passes_though_cells_have_fewer_launches_than_the_most(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    for until, code in (("decided", 0), ("launches", 1)):
-        compared(tmp_path / until, made(0.0, 12), until)  # type: ignore[arg-type]
-        words = ["collbench", "compare", str(tmp_path / until), "--by", "policy", "--fail-on", "slower"]
-        monkeypatch.setattr(sys, "argv", words)
-        assert run_command(speaks=True) == code, capsys.readouterr().err
-
-
 def test_beside_another_run_it_is_judged_like_any_other(tmp_path: Path) -> None:
     """Nobody looked at that difference while it was measured."""
-    found = []
+    answers = []
     for until in ("decided", "launches"):
         runs = [tmp_path / f"{until}-{name}" for name in ("a", "b")]
         for run in runs:
             compared(run, made(0.0, 12), until)
         base, other = map(observe, runs)
         pairs = across(base, other, None, frozenset())
-        found.append([(one.sizes, one.ratio) for one in compare(pairs, in_blocks=False)])
-    assert found[0] == found[1]
+        answers.append([(one.sizes, one.ratio) for one in compare(pairs, in_blocks=False)])
+    assert answers[0] == answers[1]
 
 
 # Which comparisons, and which of them are open ------------------------------------------------------------------------
 
 
 def asked(*cases: Case) -> dict[str, list[tuple[str, str]]]:
-    found = questions([made_cell(case, ()) for case in cases])
-    return {name: [(pair.base_name, pair.other_name) for pair in pairs] for name, pairs in found.items()}
+    by_factor = questions([made_cell(case, ()) for case in cases])
+    return {name: [(pair.base_name, pair.other_name) for pair in pairs] for name, pairs in by_factor.items()}
 
 
 def test_each_side_is_compared_with_the_first_and_steps_on_the_host_s_side_are_not_compared_again() -> None:
@@ -310,6 +269,10 @@ def stand(times: dict[Case, list[float]], blocks: int) -> list[PairStatus]:
     return standing(cells, blocks, 20)
 
 
+def states(statuses: list[PairStatus]) -> list[str]:
+    return [status.state for status in statuses]
+
+
 def test_a_comparison_is_open_until_it_is_decided_or_hopeless() -> None:
     draw = np.random.default_rng(2)
 
@@ -317,21 +280,19 @@ def test_a_comparison_is_open_until_it_is_decided_or_hopeless() -> None:
         host, single = np.exp(draw.normal(0, spread, (2, blocks)))
         return stand({HOST: host.tolist(), SINGLE: (single * (1 + added)).tolist()}, blocks)
 
-    assert [one.state for one in noisy(0.001, 5)] == ["open"]
-    assert [one.state for one in noisy(0.5, 5)] == ["open"]
-    assert [one.state for one in noisy(0.001, 6)] == ["decided"]
-    assert [one.state for one in noisy(0.001, 10, added=0.5)] == ["decided"]
-    assert [one.state for one in noisy(0.5, 15)] == ["hopeless"]
+    assert states(noisy(0.001, 5)) == states(noisy(0.5, 5)) == ["open"]
+    assert states(noisy(0.001, 6)) == states(noisy(0.001, 10, added=0.5)) == ["decided"]
+    hopeless = noisy(0.5, 15)
+    assert (states(hopeless), list(still_open(hopeless))) == (["hopeless"], [])
     ratios = [1.07, 0.99, 1.005, 1.0, 0.995, 1.01, 1.012]
     one_outside = stand({HOST: [1e-5] * 7, SINGLE: [1e-5 * ratio for ratio in ratios]}, 7)
-    assert [one.state for one in one_outside] == ["open"]
+    assert states(one_outside) == ["open"]
     assert [cell.case for cell in still_open(one_outside)] == [HOST, SINGLE]
-    assert list(still_open(noisy(0.5, 15))) == []
 
 
 @pytest.mark.parametrize(("blocks", "state"), [(2, "open"), (3, "impossible")])
 def test_a_side_that_always_fails_is_given_up_after_three_blocks(blocks: int, state: str) -> None:
-    assert [one.state for one in stand({HOST: [1e-5] * blocks, SINGLE: []}, blocks)] == [state]
+    assert states(stand({HOST: [1e-5] * blocks, SINGLE: []}, blocks)) == [state]
 
 
 def after_fallbacks(blocks: int, *fell_back: int) -> str:
@@ -339,10 +300,10 @@ def after_fallbacks(blocks: int, *fell_back: int) -> str:
     ways: list[list[Way]] = [[(("gate", "roundtime"),)] * blocks for _ in range(2)]
     for number in fell_back:
         ways[0][number] = (("gate", "barrier"),)
-    cells = [made_cell(case, [1e-5] * blocks, own, until_decided=True)
-             for case, own in zip((HOST, SINGLE), ways, strict=True)]  # fmt: skip
-    (one,) = standing(cells, blocks, 20)
-    return one.state
+    cells = [made_cell(case, [1e-5] * blocks, of_case, until_decided=True)
+             for case, of_case in zip((HOST, SINGLE), ways, strict=True)]  # fmt: skip
+    (state,) = states(standing(cells, blocks, 20))
+    return state
 
 
 def test_a_launch_that_fell_back_is_left_out_and_the_others_can_still_decide() -> None:

@@ -8,13 +8,13 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
-from typing import Any, NoReturn, cast
+from typing import Any, cast
+from unittest.mock import Mock
 
 import msgspec
 import pytest
 from tests.contract.test_fake import Kept
 from tests.unit.made_measurements import Heard, case, method, on_ranks, preparing
-from tests.unit.made_pairs import Pair
 from tests.unit.test_case import CASE
 
 from collbench import backends
@@ -41,7 +41,6 @@ from collbench.run.experiment import PlanRunner, does_not_fit, perform, plan_exp
 from collbench.run.failures import Unwatched
 from collbench.schema.manifest import Library
 from collbench.schema.plan import Plan
-from collbench.schema.record import Record
 
 Change = Callable[[Any], None]
 
@@ -91,48 +90,57 @@ def plan(*names: str, **fields: Any) -> Plan:
 OPTIONS = WorldSettings(timeout=60.0, ranks=2)
 
 
-def carried_out(asked: Plan, options: WorldSettings = OPTIONS, kept: Kept | None = None) -> Kept:
+class Begun(Kept):
+    """And how many cases each run was begun with."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.began: list[int] = []
+
+    def begin(self, manifest: Any, cases: int) -> None:
+        super().begin(manifest, cases)
+        self.began.append(cases)
+
+
+def carried_out(whole: Plan, options: WorldSettings = OPTIONS, kept: Kept | None = None) -> Kept:
     kept = kept or Kept()
-    perform(plan_experiment(asked, options, ("collbench", "bcast")), kept)
+    perform(plan_experiment(whole, options, ("collbench", "bcast")), kept)
     return kept
 
 
-def found(records: list[Record]) -> list[tuple[object, object, str, str | None]]:
-    """(backend, bytes, status, reason) of each."""
-    return [(one.case["backend"], one.case["size"], one.status, one.reason) for one in records]
+def outcomes(kept: Kept) -> list[tuple[object, object, str, str | None]]:
+    """(backend, bytes, status, reason) of each record."""
+    return [(one.case["backend"], one.case["size"], one.status, one.reason) for one in kept.records]
 
 
 # Which backends ------------------------------------------------------------------------------------------------------
 
 
-def test_backends_are_measured_one_after_the_other_and_the_manifest_comes_once(made: Callable[..., None]) -> None:
+def test_backends_are_measured_one_after_the_other(made: Callable[..., None]) -> None:
     made(MadeBackend(), MadeBackend("two"))
-    kept = Kept()
-    began: list[int] = []
-
-    class Begun(Kept):
-        def begin(self, manifest: Any, cases: int) -> None:
-            super().begin(manifest, cases)
-            began.append(cases)
-
-    kept = carried_out(plan("one", "two"), kept=Begun())
-    assert found(kept.records) == [(name, size, "ok", None) for name in ("one", "two") for size in (8, 16)]
-    assert began == [4]
+    kept = Begun()
+    carried_out(plan("one", "two"), kept=kept)
+    assert outcomes(kept) == [(name, size, "ok", None) for name in ("one", "two") for size in (8, 16)]
+    assert kept.began == [4]
     assert kept.manifest is not None and kept.manifest.command == ("collbench", "bcast")
     assert [samples.shape for samples in kept.samples if samples is not None] == [(2, 2)] * 4
+    runner = plan_experiment(plan("one", "two"), OPTIONS, ())
+    assert isinstance(runner, PlanRunner) and runner.skipped == ()
+    identities = [(identity["backend"], identity["size"]) for identity in runner.identities]
+    assert identities == [(name, size) for name in ("one", "two") for size in (8, 16)]
 
 
-def test_what_is_missing_is_skipped_where_the_plan_says_so(made: Callable[..., None]) -> None:
+def test_missing_backends_are_skipped(made: Callable[..., None], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rank 0 alone keeps what was skipped."""
     made(MadeBackend(why="no GPU"), MadeBackend("two"))
     with pytest.raises(BackendUnavailable, match="backend one: no GPU"):
         carried_out(plan("one", "two"))
     kept = carried_out(plan("one", "two", unusable="skip"))
-    assert found(kept.records) == [
-        ("two", 8, "ok", None), ("two", 16, "ok", None),
-        ("one", 8, "skipped", "no GPU"), ("one", 16, "skipped", "no GPU"),
-    ]  # fmt: skip
-    assert [record.launch for record in kept.records] == [0] * 4
-    assert kept.samples[2:] == [None, None]
+    measured = [("two", 8, "ok", None), ("two", 16, "ok", None)]
+    assert outcomes(kept) == [*measured, ("one", 8, "skipped", "no GPU"), ("one", 16, "skipped", "no GPU")]
+    assert ([record.launch for record in kept.records], kept.samples[2:]) == ([0] * 4, [None, None])
+    monkeypatch.setattr(launcher, "detect", lambda: Launcher("openmpi", rank=1, size=2))
+    assert outcomes(carried_out(plan("one", "two", unusable="skip"))) == measured
 
 
 def test_a_backend_that_is_found_to_be_unusable_when_the_ranks_meet(made: Callable[..., None]) -> None:
@@ -143,18 +151,11 @@ def test_a_backend_that_is_found_to_be_unusable_when_the_ranks_meet(made: Callab
     assert caught.value.everywhere
     kept = carried_out(plan("one", "two", "three", sizes=("8",), unusable="skip"))
     assert kept.manifest is not None
-    assert found(kept.records) == [
+    assert outcomes(kept) == [
         ("two", 8, "ok", None), ("one", 8, "skipped", "no GPU for rank 1"), ("three", 8, "skipped", "no link")
     ]  # fmt: skip
     with pytest.raises(BackendUnavailable, match="no link"):
         carried_out(plan("one", "three", unusable="skip"))
-
-
-def test_only_rank_0_keeps_what_was_skipped(made: Callable[..., None], monkeypatch: pytest.MonkeyPatch) -> None:
-    made(MadeBackend(why="no GPU"), MadeBackend("two"))
-    monkeypatch.setattr(launcher, "detect", lambda: Launcher("openmpi", rank=1, size=2))
-    kept = carried_out(plan("one", "two", unusable="skip"))
-    assert {record.status for record in kept.records} == {"ok"}
 
 
 def test_a_fault_needs_simulated_ranks(made: Callable[..., None]) -> None:
@@ -176,24 +177,15 @@ def test_backends_are_told_who_serves_and_whether_a_gpu_may_be_shared(made: Call
     assert backend.given == [replace(OPTIONS, roles=Roles(False, frozenset({1})), share_gpu=True)]
 
 
-def test_identities_are_those_of_all_backends(made: Callable[..., None]) -> None:
-    made(MadeBackend(), MadeBackend("two"))
-    asked = plan_experiment(plan("one", "two"), OPTIONS, ())
-    assert [(one["backend"], one["size"]) for one in asked.identities] == [
-        ("one", 8), ("one", 16), ("two", 8), ("two", 16)
-    ]  # fmt: skip
-    assert isinstance(asked, PlanRunner) and asked.skipped == ()
-
-
 # Who is refused ------------------------------------------------------------------------------------------------------
 
 
-def refused(made: Callable[..., None], asked: Plan, change: Change = lambda session: None) -> CollbenchError:
+def refused(made: Callable[..., None], whole: Plan, change: Change = lambda session: None) -> CollbenchError:
     """What all ranks raise; no record was kept before."""
     made(MadeBackend(change=change))
     kept = Kept()
     with pytest.raises(CollbenchError) as caught:
-        carried_out(asked, kept=kept)
+        carried_out(whole, kept=kept)
     assert (kept.manifest, kept.records, caught.value.everywhere) == (None, [], True)
     return caught.value
 
@@ -213,8 +205,7 @@ def without_messages(session: Any) -> None:
 
 def other_requests(session: Any) -> None:
     """As ranks that were started with two command lines: each tells what its own request is."""
-    world = session.world
-    minmax = world.minmax
+    world, minmax = session.world, session.world.minmax
 
     def differ(values: list[int]) -> Any:
         is_request = len(values) == 1 and values[0] > world.size
@@ -226,7 +217,9 @@ def other_requests(session: Any) -> None:
 def test_worlds_that_cannot_be_measured(
     made: Callable[..., None], monkeypatch: pytest.MonkeyPatch, golden: Callable[[str, str], None]
 ) -> None:
-    """No common start without a common clock, ranks elsewhere than planned, and ranks with two command lines."""
+    """No common start without a common clock, ranks elsewhere than planned, ranks with two command lines, no memory."""
+    too_large = refused(made, plan(sizes=("8", "1T")))
+    assert isinstance(too_large, DoesNotFit) and "size 1.00 TiB" in str(too_large) and "2 ranks" in str(too_large)
     differing = refused(made, plan(), other_requests)
     monkeypatch.setattr("collbench.run.experiment.have_common_clock", lambda ranks: False)
     no_start = refused(made, plan(gate="roundtime"), without_messages)
@@ -238,65 +231,46 @@ def test_worlds_that_cannot_be_measured(
     golden("worlds-refused.txt", "".join(f"{error}\n" for error in (differing, no_start, elsewhere.value)))
 
 
-def test_buffers_that_do_not_fit(made: Callable[..., None]) -> None:
-    error = refused(made, plan(sizes=("8", "1T")))
-    assert isinstance(error, DoesNotFit) and "size 1.00 TiB" in str(error) and "2 ranks" in str(error)
-
-
 # What is raised ------------------------------------------------------------------------------------------------------
 
 
 def test_a_sink_that_fails_ends_all_ranks_together(made: Callable[..., None]) -> None:
     made(MadeBackend())
-
-    class Full(Kept):
-        def add(self, record: Record, samples: Any) -> None:
-            raise RunWriteError("no space left")
-
+    kept = Kept()
+    kept.add = Mock(side_effect=RunWriteError("no space left"))  # type: ignore[method-assign]
     with pytest.raises(RunWriteError, match="no space left") as caught:
-        carried_out(plan(), kept=Full())
+        carried_out(plan(), kept=kept)
     assert caught.value.everywhere
 
 
 def failing(error: Exception) -> Change:
-    """The library of rank 0 refuses every operation."""
+    """The library refuses every operation."""
 
-    def make(session: Any) -> None:
-        prepare = session.prepare
+    def spoiled(rank: int, operation: Operation) -> Operation:
+        stage = replace(operation.call.stages[0], python=Mock(side_effect=error))
+        return replace(operation, call=replace(operation.call, stages=(stage,)))
 
-        def prepared(case: Any, row: Any, count: int) -> Any:
-            operation = prepare(case, row, count)
-            stage = replace(operation.call.stages[0], python=fail)
-            return replace(operation, call=replace(operation.call, stages=(stage,)))
-
-        def fail() -> None:
-            raise error
-
-        session.prepare = prepared
-
-    return make
+    return preparing(spoiled)
 
 
 @pytest.mark.parametrize(
-    ("error", "said"),
+    ("error", "words"),
     [(LibraryError("error 5"), "bcast 8 B on one: error 5"), (ValueError("what"), "ValueError: what")],
 )
-def test_what_a_rank_meets_alone_ends_the_job_with_one_message(
-    made: Callable[..., None], capfd: pytest.CaptureFixture[str], error: Exception, said: str
+def test_what_a_rank_meets_alone_ends_the_job(
+    made: Callable[..., None], capfd: pytest.CaptureFixture[str], error: Exception, words: str
 ) -> None:
     made(MadeBackend(change=failing(error)))
     with pytest.raises(SystemExit) as left:
         carried_out(plan(), replace(OPTIONS, ranks=1))
     message = capfd.readouterr().err
     assert (left.value.code, message.count("\n")) == (1, 1)
-    assert message.startswith(f"collbench: rank 0: {said}. ")
+    assert message.startswith(f"collbench: rank 0: {words}. ")
 
 
 def test_a_rank_imports_nothing_that_only_other_commands_need() -> None:
-    program = (
-        "import sys, collbench.run.experiment, collbench.backends.mpi; "
-        "print(sorted({'argparse', 'importlib.metadata', 'torch', 'click'} & set(sys.modules)))"
-    )
+    program = ("import sys, collbench.run.experiment, collbench.backends.mpi; "
+               "print(sorted({'argparse', 'importlib.metadata', 'torch', 'click'} & set(sys.modules)))")  # fmt: skip
     done = subprocess.run((sys.executable, "-c", program), capture_output=True, text=True, timeout=60, check=True)
     assert done.stdout == "[]\n"
 
@@ -304,35 +278,24 @@ def test_a_rank_imports_nothing_that_only_other_commands_need() -> None:
 # An error that one rank meets while it measures a case ---------------------------------------------------------------
 
 
-def error_of_case(monkeypatch: pytest.MonkeyPatch, error: Exception, lost: bool = False) -> Exception:
-    def fail(*_: object) -> NoReturn:
-        raise error
-
-    session: Any = SimpleNamespace(
-        is_lost_rank=lambda error: lost, explained=lambda error: f"{error}; NCCL's log says more"
-    )
-    monkeypatch.setattr(experiment, "measure", fail)
-    with pytest.raises(type(error) if lost else LibraryError) as raised:
-        experiment._measured_collective(case(), session, method(), Unwatched())
-    return raised.value
-
-
 @pytest.mark.parametrize(
-    ("error", "said"),
-    [
-        (LibraryError("error 1"), "error 1; NCCL's log says more"),
-        (RuntimeError("NCCL_ERROR"), "RuntimeError: NCCL_ERROR; NCCL's log says more"),
-        (MemoryError("7 GiB of the host"), "out of memory (7 GiB of the host)"),
-    ],
-)
-def test_an_error_of_one_rank_names_the_case(monkeypatch: pytest.MonkeyPatch, error: Exception, said: str) -> None:
-    assert str(error_of_case(monkeypatch, error)) == f"bcast 16 B on fake: {said}"
-
-
-def test_an_error_of_a_lost_rank_stays_what_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A backend knows it by its kind and its words."""
-    error = RuntimeError("Connection closed by peer")
-    assert error_of_case(monkeypatch, error, lost=True) is error
+    ("error", "words"),
+    [(LibraryError("error 1"), "error 1; see its log"), (RuntimeError("NCCL"), "RuntimeError: NCCL; see its log"),
+     (MemoryError("7 GiB of the host"), "out of memory (7 GiB of the host)")],
+)  # fmt: skip
+def test_an_error_of_one_rank_names_the_case(monkeypatch: pytest.MonkeyPatch, error: Exception, words: str) -> None:
+    """But one of a lost rank stays what it is: a backend knows it by its kind and its words."""
+    monkeypatch.setattr(experiment, "measure", Mock(side_effect=error))
+    session: Any = SimpleNamespace(is_lost_rank=lambda error: False, explained=lambda error: f"{error}; see its log")
+    with pytest.raises(LibraryError) as raised:
+        experiment._measured_collective(case(), session, method(), Unwatched())
+    assert str(raised.value) == f"bcast 16 B on fake: {words}"
+    closed = RuntimeError("Connection closed by peer")
+    session.is_lost_rank = lambda error: error is closed
+    monkeypatch.setattr(experiment, "measure", Mock(side_effect=closed))
+    with pytest.raises(RuntimeError) as of_lost_rank:
+        experiment._measured_collective(case(), session, method(), Unwatched())
+    assert of_lost_rank.value is closed
 
 
 # Whether the buffers of all ranks fit into their machines ------------------------------------------------------------
@@ -343,62 +306,60 @@ CASES = tuple(msgspec.structs.replace(CASE, size=size) for size in (8, 64))
 NEED = 1000
 
 
-def refusal_at(monkeypatch: pytest.MonkeyPatch, *reports: tuple[str, int | None]) -> str:
-    """What rank 0 says where all ranks need 1000 bytes; `reports` are machine and free bytes of each rank."""
-    monkeypatch.setattr(experiment, "_needed_bytes", lambda session, case, size, watch: NEED * (size == 64))
-    monkeypatch.setattr(experiment, "available_bytes", lambda: reports[0][1])
-
-    def gather(mine: Any) -> list[Any]:
-        return [mine, *((NEED, left) for _, left in reports[1:])]
-
-    session: Any = SimpleNamespace(world=SimpleNamespace(rank=0, gather=gather, bcast=lambda value: value))
-    ranks = tuple(replace(HERE, kernel_id=machine, host=f"node-{machine}") for machine, _ in reports)
-    return str(does_not_fit(session, ranks, CASES, Unwatched()) or "")
-
-
 ENOUGH = int(2 * NEED / USABLE_SHARE)
 
 
 @pytest.mark.parametrize(
-    ("reports", "machine"),
+    ("reports", "host", "ranks"),
     [
-        ((("here", ENOUGH + 2), ("here", ENOUGH + 2)), ""),
-        ((("here", ENOUGH - 2), ("here", ENOUGH + 2)), "node-here"),
-        ((("here", None), ("here", ENOUGH - 2)), "node-here"),
-        ((("here", None), ("here", None)), ""),
-        ((("here", ENOUGH - 2), ("there", ENOUGH - 2)), ""),
-        ((("here", ENOUGH), ("there", ENOUGH - 2), ("there", ENOUGH)), "node-there"),
+        ((("a", ENOUGH + 2), ("a", ENOUGH + 2)), "", 0), ((("a", ENOUGH - 2), ("a", ENOUGH + 2)), "x", 2),
+        ((("a", None), ("a", ENOUGH - 2)), "x", 2), ((("a", None), ("a", None)), "", 0),
+        ((("a", ENOUGH - 2), ("b", ENOUGH - 2)), "", 0), ((("a", 2 * NEED), ("a", ENOUGH + 2), ("b", NEED)), "x", 2),
+        ((("a", ENOUGH), ("b", ENOUGH - 2), ("b", ENOUGH)), "y", 2),
+        ((("a", ENOUGH + 2), ("a", None), ("b", NEED)), "z", 1),
+        ((("b", ENOUGH - 2), ("a", ENOUGH), ("b", ENOUGH)), "x", 2),
     ],
-)
+)  # fmt: skip
 def test_the_ranks_of_a_machine_share_what_the_least_of_them_sees(
-    monkeypatch: pytest.MonkeyPatch, reports: tuple[tuple[str, int | None], ...], machine: str
+    monkeypatch: pytest.MonkeyPatch, reports: tuple[tuple[str, int | None], ...], host: str, ranks: int
 ) -> None:
-    refusal = refusal_at(monkeypatch, *reports)
-    assert all(name in refusal for name in ("size 64 B", "2 ranks", f"{machine} ")) if machine else refusal == ""
+    """All ranks need 1000 bytes; by rank its machine and free bytes. Each is in a container with its own hostname."""
+    monkeypatch.setattr(experiment, "_needed_bytes", lambda session, case, size, watch: NEED * (size == 64))
+    monkeypatch.setattr(experiment, "available_bytes", lambda: reports[0][1])
+
+    def gather(mine: tuple[int, int | None]) -> list[tuple[int, int | None]]:
+        assert mine == (NEED, reports[0][1])
+        return [mine, *((NEED, left) for _, left in reports[1:])]
+
+    session: Any = SimpleNamespace(world=SimpleNamespace(rank=0, gather=gather, bcast=lambda value: value))
+    facts = tuple(replace(HERE, kernel_id=machine, host=name)
+                  for (machine, _), name in zip(reports, "xyz", strict=False))  # fmt: skip
+    refusal = str(does_not_fit(session, facts, CASES, Unwatched()) or "")
+    need = "1000 B" if ranks == 1 else "1.95 KiB"
+    assert bool(refusal) == bool(host)
+    assert not host or all(name in refusal for name in ("size 64 B", f"{ranks} rank", f" on {host} ", need))
 
 
 @pytest.mark.parametrize(("limit", "fits"), [(3 << 20, False), (4 << 20, True), (None, True)])
-def test_a_program_has_to_fit_into_the_limit_of_its_container(
+def test_a_program_has_to_fit_into_its_container(
     monkeypatch: pytest.MonkeyPatch, limit: int | None, fits: bool
 ) -> None:
     monkeypatch.setattr(cgroup, "memory_left", lambda: limit)
-    refused = programs_do_not_fit(
-        program_cases(Plan(benchmarks=({"name": "stream", "arrays": "any", "size": ("8", "1M")},)), 1)
-    )
+    stream = {"name": "stream", "arrays": "any", "size": ("8", "1M")}
+    refused = programs_do_not_fit(program_cases(Plan(benchmarks=(stream,)), 1))
     assert (refused is None) == fits
     assert fits or all(name in str(refused) for name in ("stream size=1M", "arrays=any", "3.00 MiB"))
+    stream["size"] = "4096T"  # of which no program is started
+    with pytest.raises(DoesNotFit, match=r"stream size=4096T arrays=any: .*12288\.00 TiB"):
+        perform(plan_experiment(Plan(benchmarks=(stream,), iters=1), WorldSettings(), ()), cast("Any", None))
 
 
 @pytest.mark.parametrize(
     ("benchmark", "needed"),
-    [
-        ({"name": "dd", "bs": "1M", "count": 100}, 100 << 20),
-        ({"name": "fio", "size": ["4k", "100M"]}, 100 << 20),
-        ({"name": "sysbench_fileio", "size": "100M"}, 100 << 20),
-        ({"name": "sysbench_memory", "size": "100M"}, 0),
-        ({"name": "ioping"}, 0),
-    ],
-)
+    [({"name": "dd", "bs": "1M", "count": 100}, 100 << 20), ({"name": "fio", "size": ["4k", "100M"]}, 100 << 20),
+     ({"name": "sysbench_fileio", "size": "100M"}, 100 << 20), ({"name": "sysbench_memory", "size": "100M"}, 0),
+     ({"name": "ioping"}, 0)],
+)  # fmt: skip
 @pytest.mark.parametrize("blocks", [1000, 0])
 def test_files_have_to_fit_into_what_is_free_in_their_folder(
     monkeypatch: pytest.MonkeyPatch, benchmark: dict[str, Any], needed: int, blocks: int
@@ -423,57 +384,21 @@ def test_the_ranks_of_a_training_have_to_fit_into_their_machine(
     monkeypatch: pytest.MonkeyPatch, here: int, ranks: int, room: float, names: tuple[str, ...]
 ) -> None:
     monkeypatch.setattr(experiment, "_missing", lambda case: None)
-    asked = {"name": "ddp", "network": "resnet50", "batch": 1 << 20}
-    cases = program_cases(Plan(benchmarks=(asked,)), ranks)
-    one = cases[0].memory / ranks
-    monkeypatch.setattr(experiment, "available_bytes", lambda: room * one / USABLE_SHARE + 1)
+    training = {"name": "ddp", "network": "resnet50", "batch": 1 << 20}
+    cases = program_cases(Plan(benchmarks=(training,)), ranks)
+    of_rank = cases[0].memory / ranks
+    monkeypatch.setattr(experiment, "available_bytes", lambda: room * of_rank / USABLE_SHARE + 1)
     refused = programs_do_not_fit(cases, here)
     assert (refused is not None) == bool(names)
     assert all(name in str(refused) for name in names)
 
 
 @pytest.mark.parametrize(("machines", "here"), [("aab", 2), ("abb", 1), ("aaa", 3)])
-def test_ranks_on_other_machines_need_none_of_this_one(
-    monkeypatch: pytest.MonkeyPatch, machines: str, here: int
-) -> None:
+def test_ranks_elsewhere_need_none_of_this_machine(monkeypatch: pytest.MonkeyPatch, machines: str, here: int) -> None:
     monkeypatch.setattr(facts_of_ranks, "machine_id", lambda: "a")
     world: Any = SimpleNamespace(rank=0, size=3, bcast=lambda value: value)
     facts = tuple(replace(HERE, kernel_id=machine) for machine in machines)
     assert facts_of_ranks.ranks_here(world, facts) == here
-
-
-def test_a_run_whose_program_does_not_fit_starts_none() -> None:
-    asked = Plan(benchmarks=({"name": "stream", "arrays": "any", "size": "4096T"},), iters=1)
-    with pytest.raises(DoesNotFit, match=r"stream size=4096T arrays=any: .*12288\.00 TiB"):
-        perform(plan_experiment(asked, WorldSettings(), ()), cast("Any", None))
-
-
-@pytest.mark.parametrize(
-    ("machines", "host", "ranks"), [("aab", "z", 1), ("bba", "x", 2), ("abb", "y", 2), ("baa", "x", 1), ("bab", "x", 2)]
-)
-def test_the_machine_that_is_too_small_is_named(
-    monkeypatch: pytest.MonkeyPatch, machines: str, host: str, ranks: int
-) -> None:
-    """There is room on machine `a`, and none on `b`; each rank is in a container with a hostname of its own."""
-    monkeypatch.setattr(experiment, "available_bytes", lambda: 4096)
-    facts = tuple(replace(HERE, kernel_id=one, host=name) for one, name in zip(machines, "xyz", strict=True))
-    counts: list[int] = []
-
-    def gather(mine: Any) -> list[Any]:
-        assert mine == (64, 4096)
-        return [(5000, 4096 if one == "b" else 1 << 30) for one in machines]
-
-    def prepare(case: CollectiveCase, row: Any, count: int) -> Any:
-        counts.append(count)
-        return SimpleNamespace(blocks_held=1)
-
-    world: Any = Pair()  # on which nothing fails when the case is tried
-    world.gather = gather
-    session: Any = SimpleNamespace(world=world, prepare=prepare)
-    refusal = str(does_not_fit(session, facts, (case(size=64),), Unwatched()))
-    need = "4.88 KiB" if ranks == 1 else "9.77 KiB"
-    assert all(name in refusal for name in ("size 64 B", f"{ranks} ranks on {host} ", need, "4.00 KiB"))
-    assert counts == [1], "to see what is held a block of one element is enough"
 
 
 # What a rank needs ---------------------------------------------------------------------------------------------------
@@ -506,27 +431,41 @@ def room_for(needed: int) -> int:
 
 
 def test_the_buffers_of_all_ranks_are_counted_to_the_byte(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In place an all-reduce needs the larger buffer alone."""
     free = room_for(BLOCKS)
     assert tried(monkeypatch, free, case(size=4000)) == ""
     assert "11.72 KiB" in tried(monkeypatch, free - 1, case(size=4000))
     assert tried(monkeypatch, free, case(size=8000, dtype="float64")) != ""
     assert tried(monkeypatch, free, case(size=4000, dtype="float64")) == ""
+    for in_place, blocks in ((True, 2), (False, 4)):
+        allreduce, free = case("allreduce", size=4000, in_place=in_place), room_for(blocks * 4000)
+        assert tried(monkeypatch, free, allreduce) == "" != tried(monkeypatch, free - 1, allreduce)
 
 
 def test_the_largest_of_all_cases_decides(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Sizes of one kind are tried once; kinds that differ in anything else are tried each."""
-    watch = Heard()
+    """Sizes of one kind are tried once, with one element a block; kinds that differ in anything else are tried each."""
+    watch, counts = Heard(), list[int]()
+
+    def counted(session: Any) -> None:
+        prepare = session.prepare
+
+        def prepared(case: CollectiveCase, row: Any, count: int) -> Any:
+            counts.append(count)
+            return prepare(case, row, count)
+
+        session.prepare = prepared
+
     small, large = case(size=8), case(size=4000)
-    assert tried(monkeypatch, room_for(BLOCKS), small, large, small, watch=watch) == ""
-    assert watch.said == ["trying bcast on fake with one element"] * 2, "once on each rank"
+    assert tried(monkeypatch, room_for(BLOCKS), small, large, small, watch=watch, change=counted) == ""
+    assert (counts, ["bcast on fake" in line for line in watch.said]) == ([1, 1], [True, True]), "once on each rank"
     for cases in ((small, large, case("barrier")), (case("barrier"), large, small)):
         assert "size 3.91 KiB" in tried(monkeypatch, room_for(BLOCKS) - 1, *cases)
 
 
-@pytest.mark.parametrize("asked", [case("ps_bcast", ranks=1, size=4000), case("ps_gather", size=4000, in_place=True)])
-def test_what_will_be_skipped_needs_nothing(monkeypatch: pytest.MonkeyPatch, asked: CollectiveCase) -> None:
-    assert tried(monkeypatch, 1, asked) == ""
-    assert tried(monkeypatch, 1, msgspec.structs.replace(asked, ranks=2, in_place=False)) != ""
+@pytest.mark.parametrize("skipped", [case("ps_bcast", ranks=1, size=4000), case("ps_gather", size=4000, in_place=True)])
+def test_what_will_be_skipped_needs_nothing(monkeypatch: pytest.MonkeyPatch, skipped: CollectiveCase) -> None:
+    assert tried(monkeypatch, 1, skipped) == ""
+    assert tried(monkeypatch, 1, msgspec.structs.replace(skipped, ranks=2, in_place=False)) != ""
 
 
 @pytest.mark.parametrize("error", [Unsupported("no"), LibraryError("error 5"), MemoryError()])
@@ -535,11 +474,3 @@ def test_what_cannot_be_prepared_says_so_in_its_record(monkeypatch: pytest.Monke
         raise error
 
     assert tried(monkeypatch, 1, case(size=4000), change=preparing(refuse)) == ""
-
-
-def test_in_place_needs_the_larger_buffer_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    for in_place, blocks in ((True, 2), (False, 4)):
-        asked = case("allreduce", size=4000, in_place=in_place)
-        free = room_for(blocks * 4000)
-        assert tried(monkeypatch, free, asked) == ""
-        assert tried(monkeypatch, free - 1, asked) != ""

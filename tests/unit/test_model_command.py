@@ -3,27 +3,29 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 from click.testing import CliRunner
-from tests.unit.made_runs import made_record
+from tests.unit.made_runs import Entry, host, made_case, made_record, write_run
 
 from collbench.analysis.models import SHAPES
 from collbench.analysis.predictions import PredictionQuestion
 from collbench.cli import cli
 from collbench.cli.analyse import parse_point
 from collbench.errors import CollbenchError
-from collbench.schema.manifest import Host, Manifest
-from collbench.schema.record import Record
-from collbench.schema.store import RunWriter, read_run
+from collbench.schema.case import Case
+from collbench.schema.record import Record, Work
 
 SIZES = tuple(8 * 4**power for power in range(9))
 LINEAR = next(shape for shape in SHAPES["bcast"] if shape.name == "linear")
-STYLES = ("table", "markdown", "csv", "latex", "json")
+
+#: Of a run: by case what its launches took.
+Grid = Mapping[Case, Sequence[Entry]]
 
 
 def linear(ranks: int, size: int, launch: int) -> float:
@@ -32,55 +34,31 @@ def linear(ranks: int, size: int, launch: int) -> float:
     return (messages * 1e-6 + travel / 1e10) * (1 + launch / 50)
 
 
-@pytest.fixture(scope="module")
-def stored() -> tuple[Manifest, Record]:
-    """A manifest of a host with 64 cores, and a record to make others of."""
-    run = read_run(Path(__file__).parents[1] / "data" / "run")
-    host = Host(name="node1", ranks=(0, 1), kernel="Linux 6.1", cpu="CPU", cores=64)
-    return msgspec.structs.replace(run.manifest, hosts=(host,)), run.records[0]
+def bcast(ranks: int, size: int, **values: Any) -> Case:
+    return made_case(**{"workload": "bcast", "op": None, "root": 0, "ranks": ranks, "size": size} | values)
 
 
-class Maker:
-    """Writes runs of bcast, cell by cell."""
+def timed(case: Case, *seconds: float, transport: str = "tcp") -> list[Record]:
+    return [made_record(case, launch, time, transport=transport, driver="native")
+            for launch, time in enumerate(seconds)]  # fmt: skip
 
-    def __init__(self, folder: Path, stored: tuple[Manifest, Record]) -> None:
-        self.folder = folder
-        self.manifest, self.record = stored
 
-    def make(self, ranks: int, size: int, launch: int, seconds: float | None, **fields: Any) -> Record:
-        """A record; failed where there is no time."""
-        record, named = self.record, {"workload": "bcast", "op": None, "root": 0, "in_place": False}
-        assert record.work is not None and record.seconds is not None and record.samples is not None
-        case = record.case.having(size=size, ranks=ranks, **(named | fields.pop("case", {})))
-        if case.workload == "barrier":
-            case = case.without(("size", "dtype"))
-        replaced: dict[str, Any] = {"case": case, "launch": launch, "notes": (), "transport": "tcp", **fields}
-        if seconds is None:
-            replaced |= {"status": "failed", "reason": "broken", "seconds": None}
-        else:
-            times = made_record(case, launch, seconds).seconds
-            samples = msgspec.structs.replace(record.samples, file=None)
-            replaced |= {"seconds": times, "samples": samples, "check": None,
-                         "work": msgspec.structs.replace(record.work, amount=size)}  # fmt: skip
-        return msgspec.structs.replace(record, **replaced)
+def grid(ranks: Sequence[int] = (2, 4, 8), sizes: Sequence[int] = SIZES, transport: str = "tcp", **values: Any) -> Grid:
+    """Three launches of a linear broadcast."""
+    cases = {(p, m): bcast(p, m, **values) for p in ranks for m in sizes}
+    return {case: timed(case, *(linear(*of, launch) for launch in range(3)), transport=transport)
+            for of, case in cases.items()}  # fmt: skip
 
-    def write(self, records: Iterable[Record], name: str = "run", **manifest: Any) -> Path:
-        """The run of these records."""
-        own = {"command": ("collbench", "run", name), **manifest}
-        with RunWriter(self.folder / name, msgspec.structs.replace(self.manifest, **own)) as writer:
-            for record in records:
-                writer.append(record)
-        return self.folder / name
 
-    def grid(self, ranks: Sequence[int] = (2, 4, 8), sizes: Sequence[int] = SIZES, **fields: Any) -> list[Record]:
-        """Three launches of a linear broadcast."""
-        return [self.make(p, m, launch, linear(p, m, launch), **fields)
-                for p in ranks for m in sizes for launch in range(3)]  # fmt: skip
+def write(folder: Path, cells: Grid, name: str = "run", hosts: int = 1) -> Path:
+    """A run on hosts of 64 cores."""
+    return write_run(folder / name, cells, hosts=tuple(host(name=f"node{n}", cores=64) for n in range(hosts)))
 
 
 @pytest.fixture
-def maker(tmp_path: Path, stored: tuple[Manifest, Record]) -> Maker:
-    return Maker(tmp_path, stored)
+def run(tmp_path: Path) -> Path:
+    """Linear broadcasts on 2, 4 and 8 ranks."""
+    return write(tmp_path, grid())
 
 
 def say(*arguments: object) -> str:
@@ -100,13 +78,15 @@ def refuse(*arguments: object) -> str:
 
 def document(*arguments: object) -> dict[str, Any]:
     """The JSON of one run."""
-    (run,) = json.loads(say(*arguments, "--style", "json"))["runs"]
-    found: dict[str, Any] = run
-    return found
+    (of_run,) = json.loads(say(*arguments, "--style", "json"))["runs"]
+    return dict(of_run)
 
 
-def test_a_model_says_what_was_put_in(maker: Maker) -> None:
-    run = maker.write(maker.grid())
+def predicting(*points: str) -> list[str]:
+    return [word for point in points for word in ("--predict", point)]
+
+
+def test_a_model_says_what_was_put_in(run: Path) -> None:
     (model,) = document(run)["models"]
     (piece,) = model["pieces"]
     assert piece["algorithm"] == "linear" and piece["as_likely"] == []
@@ -115,114 +95,111 @@ def test_a_model_says_what_was_put_in(maker: Maker) -> None:
     assert {miss["ranks"] for miss in model["ranks_held_out"]} == {2, 4, 8}
 
 
-@pytest.mark.parametrize("style", STYLES)
-def test_every_style_has_the_prediction(maker: Maker, style: str) -> None:
-    run = maker.write(maker.grid())
-    assert "within reach" in say(run, "--predict", "ranks=4,bytes=1K", "--style", style)
+@pytest.mark.parametrize("style", ["table", "markdown", "csv", "latex", "json"])
+def test_every_style_has_the_prediction(run: Path, style: str) -> None:
+    assert "within reach" in say(run, *predicting("ranks=4,bytes=1K"), "--style", style)
 
 
-def test_several_runs_have_tables_of_their_own(maker: Maker) -> None:
-    runs = [maker.write(maker.grid(), name) for name in ("one", "two")]
+def test_several_runs_have_tables_of_their_own(tmp_path: Path) -> None:
+    runs = [write(tmp_path, grid(), name) for name in ("one", "two")]
     text = say(*runs)
     assert all(f"{run}: " in text for run in runs)
     assert len(json.loads(say(*runs, "--style", "json"))["runs"]) == 2
 
 
-def test_predictions_are_extrapolated_where_errors_are_not_known(maker: Maker) -> None:
-    run = maker.write(maker.grid())
-    asked = ("ranks=8,bytes=2K", "ranks=16,bytes=2K", "ranks=17,bytes=2K", "ranks=8,bytes=8M", "ranks=4,bytes=1T")
-    found = document(run, *(word for text in asked for word in ("--predict", text)))["predictions"]
-    assert [one["standing"] for one in found] == ["within reach"] * 2 + ["extrapolated"] * 3
-    assert found[0]["measured"] == pytest.approx(linear(8, 2048, 1)) and found[1]["measured"] is None
-    for one in found[:2]:
+def test_predictions_are_extrapolated_where_errors_are_not_known(run: Path) -> None:
+    points = ("ranks=8,bytes=2K", "ranks=16,bytes=2K", "ranks=17,bytes=2K", "ranks=8,bytes=8M", "ranks=4,bytes=1T")
+    predictions = document(run, *predicting(*points))["predictions"]
+    assert [one["standing"] for one in predictions] == ["within reach"] * 2 + ["extrapolated"] * 3
+    assert predictions[0]["measured"] == pytest.approx(linear(8, 2048, 1)) and predictions[1]["measured"] is None
+    for one in predictions[:2]:
         low, high = one["interval"]
         assert low <= one["seconds"] <= high
-    assert [one["interval"] for one in found[2:]] == [None] * 3
-    assert found[2]["seconds"] == pytest.approx(linear(17, 2048, 1), rel=1e-3)
-    assert [len(one["remarks"]) for one in found] == [0, 0, 1, 1, 1]
+    assert [one["interval"] for one in predictions[2:]] == [None] * 3
+    assert predictions[2]["seconds"] == pytest.approx(linear(17, 2048, 1), rel=1e-3)
+    assert [len(one["remarks"]) for one in predictions] == [0, 0, 1, 1, 1]
 
 
-def test_predictions_are_by_the_series_of_the_nearest_cell(maker: Maker) -> None:
+def test_predictions_are_by_the_series_of_the_nearest_cell(tmp_path: Path) -> None:
     """Transports that change with the ranks or the sizes are models of their own; none is stretched over the other."""
-    run = maker.write(maker.grid((2, 4), transport="sm") + maker.grid((8, 16)))
-    asked = ("ranks=5,bytes=2K", "ranks=4,bytes=1K", "ranks=20,bytes=1K")
-    found = document(run, *(word for text in asked for word in ("--predict", text)))
-    assert [one["transport"] for one in found["predictions"]] == ["sm", "sm", "tcp"]
-    assert [one["standing"] for one in found["predictions"]] == ["extrapolated", "within reach", "extrapolated"]
-    assert {one["transport"]: one["ranks"] for one in found["models"]} == {"sm": [2, 4], "tcp": [8, 16]}
-    records = maker.grid((2,), SIZES[:5], transport="eager") + maker.grid((2,), SIZES[5:], transport="rendezvous")
-    run = maker.write(records, "sizes")
-    found = document(run, "--predict", "ranks=2,bytes=3K", "--predict", "ranks=2,bytes=6K")["predictions"]
-    assert [(one["transport"], one["interval"]) for one in found] == [("eager", None), ("rendezvous", None)]
+    run = write(tmp_path, {**grid((2, 4), transport="sm"), **grid((8, 16))})
+    answer = document(run, *predicting("ranks=5,bytes=2K", "ranks=4,bytes=1K", "ranks=20,bytes=1K"))
+    assert [(one["transport"], one["standing"]) for one in answer["predictions"]] == [
+        ("sm", "extrapolated"), ("sm", "within reach"), ("tcp", "extrapolated")
+    ]  # fmt: skip
+    assert {one["transport"]: one["ranks"] for one in answer["models"]} == {"sm": [2, 4], "tcp": [8, 16]}
+    small, large = grid((2,), SIZES[:5], transport="eager"), grid((2,), SIZES[5:], transport="rendezvous")
+    run = write(tmp_path, {**small, **large}, "sizes")
+    predictions = document(run, *predicting("ranks=2,bytes=3K", "ranks=2,bytes=6K"))["predictions"]
+    assert [(one["transport"], one["interval"]) for one in predictions] == [("eager", None), ("rendezvous", None)]
 
 
-def test_more_ranks_than_cores_need_a_network(maker: Maker) -> None:
-    run = maker.write(maker.grid())
-    assert "cores for 64 ranks" in refuse(run, "--predict", "ranks=65,bytes=1K")
-    host = maker.manifest.hosts[0]
-    several = maker.write(maker.grid(), "several", hosts=(host, msgspec.structs.replace(host, name="node2")))
-    (one,) = document(several, "--predict", "ranks=200,bytes=1K")["predictions"]  # what lies between was measured
-    assert one["standing"] == "extrapolated"
+def test_more_ranks_than_cores_need_a_network(tmp_path: Path, run: Path) -> None:
+    assert "64 ranks" in refuse(run, *predicting("ranks=65,bytes=1K"))
+    several = write(tmp_path, grid(), "several", hosts=2)  # what lies between was measured
+    (prediction,) = document(several, *predicting("ranks=200,bytes=1K"))["predictions"]
+    assert prediction["standing"] == "extrapolated"
 
 
-def test_collectives_are_chosen_by_any_spelling(maker: Maker) -> None:
-    reduced = maker.grid(case={"workload": "allreduce", "op": "sum", "root": None})
-    run = maker.write(maker.grid() + reduced)
+def test_collectives_are_chosen_by_any_spelling(tmp_path: Path) -> None:
+    run = write(tmp_path, {**grid(), **grid(workload="allreduce", op="sum", root=None)})
     assert len(document(run)["models"]) == 2
     for spelling in ("allreduce", "all_reduce", "All-Reduce"):
         (one,) = document(run, "--collective", spelling)["models"]
         assert one["case"]["workload"] == "allreduce"
     assert "allreduce?" in refuse(run, "--collective", "allredcue")
-    assert "not in" in refuse(run, "--collective", "alltoall")
+    assert "alltoall" in refuse(run, "--collective", "alltoall")
 
 
-def test_cells_that_say_nothing_are_left_out_and_named(maker: Maker) -> None:
-    odd = [
-        maker.make(2, 2 * SIZES[-1], 0, None),
-        maker.make(2, 4 * SIZES[-1], 0, 0.0),
-        maker.make(1, 8, 0, 1e-7),
-        maker.make(4, 12, 0, None),
-    ]
-    run = maker.write(maker.grid() + odd)
-    (model,) = document(run)["models"]
+def test_cells_that_say_nothing_are_left_out_and_named(tmp_path: Path) -> None:
+    slow, quick, alone = bcast(2, 2 * SIZES[-1]), bcast(2, 4 * SIZES[-1]), bcast(1, 8)
+    odd: dict[Case, Sequence[Entry]] = {slow: ["broken"], bcast(4, 12): ["broken"], quick: timed(quick, 0.0),
+                                        alone: timed(alone, 1e-7)}  # fmt: skip
+    (model,) = document(write(tmp_path, {**grid(), **odd}))["models"]
     assert model["pieces"][0]["alpha"] == pytest.approx(1.02e-6, rel=1e-3) and model["ranks"] == [2, 4, 8]
-    said = [line.removeprefix("left out: ") for line in model["left_out"]]
-    assert sorted(said) == ["1 of 31 cells: median of 0", "1 of 31 cells: one rank", "2 of 31 cells: failed"]
+    left_out = [line.removeprefix("left out: ").partition(" cells: ") for line in model["left_out"]]
+    assert sorted((number, why.split()[0]) for number, _, why in left_out) == [
+        ("1 of 31", "median"), ("1 of 31", "one"), ("2 of 31", "failed")
+    ]  # fmt: skip
 
 
-def test_runs_that_cannot_be_modelled(maker: Maker) -> None:
-    assert "no records" in refuse(maker.write([], "empty"))
-    assert "1 size measured (8)" in refuse(maker.write([maker.make(2, 8, 0, 1e-6)], "one"))
-    failed = [maker.make(2, size, 0, None) for size in SIZES]
-    assert "9 of 9 cells: failed" in refuse(maker.write(failed, "failed"))
-    zero = [maker.make(2, size, 0, 0.0) for size in SIZES]
-    assert "no cell" in refuse(maker.write(zero, "zero"))
-    assert "no such folder" in refuse(maker.folder / "nowhere")
+def test_runs_that_cannot_be_modelled(tmp_path: Path) -> None:
+    assert "no records" in refuse(write(tmp_path, {}, "empty"))
+    assert re.search(r"\b1 size .*\(8\)", refuse(write(tmp_path, {bcast(2, 8): [1e-6]}, "one")))
+    assert "9 of 9 cells: failed" in refuse(write(tmp_path, {bcast(2, size): ["broken"] for size in SIZES}, "failed"))
+    assert "no cell" in refuse(write(tmp_path, {bcast(2, size): [0.0] for size in SIZES}, "zero"))
+    assert "nowhere" in refuse(tmp_path / "nowhere")
 
 
-def test_the_first_screen_is_short(maker: Maker) -> None:
+def test_the_first_screen_is_short(tmp_path: Path) -> None:
     """A sentence of 25 words, grids of 16 rows, three caveats with the number of others, 100 columns."""
-    records = [record for name in ("bcast", "reduce", "gather", "scatter", "allgather", "alltoall") for driver in "abc"
-               for record in maker.grid((2, 4, 8), case={"workload": name, "driver": driver})]  # fmt: skip
-    run = maker.write([*records, maker.make(1, 8, 0, 1e-7)])
-    asked = [word for size in ("1K", "2K", "1T") for word in ("--predict", f"ranks=4,bytes={size}")]
-    for arguments in ([], asked):
+    cells: dict[Case, Sequence[Entry]] = {bcast(1, 8): timed(bcast(1, 8), 1e-7)}
+    for name in ("bcast", "reduce", "gather", "scatter", "allgather", "alltoall"):
+        for driver in "abc":
+            cells |= grid(workload=name, driver=driver)
+    run = write(tmp_path, cells)
+    questions = predicting(*(f"ranks=4,bytes={size}" for size in ("1K", "2K", "1T")))
+    for arguments in ([], questions):
         title, *lines = say(run, *arguments).splitlines()
         assert len(title.split()) <= 25
         assert [line for line in lines if len(line) > 100 and str(run) not in line] == []
         (rule,) = (index for index, line in enumerate(lines) if set(line) == {"-", " "})
         notes = [index for index, line in enumerate(lines) if line.startswith("* ")]
         assert notes[0] - rule == 17 and len(notes) <= 8
-    assert len(say(run, *asked, "--all")) > 2 * len(say(run, *asked))
+    assert len(say(run, *questions, "--all")) > 2 * len(say(run, *questions))
 
 
-def test_a_barrier_needs_no_bytes_and_others_do(maker: Maker) -> None:
-    case = {"workload": "barrier", "root": None}
-    records = [maker.make(ranks, 0, 0, 1e-6 * (ranks - 1).bit_length(), case=case) for ranks in (2, 4, 8, 16)]
-    run = maker.write(records + maker.grid())
-    (one,) = document(run, "--predict", "ranks=32")["predictions"]
+def test_a_barrier_needs_no_bytes_and_others_do(tmp_path: Path) -> None:
+    barriers = {
+        bcast(ranks, 8, workload="barrier", root=None).without(("size", "dtype")): 1e-6 * (ranks - 1).bit_length()
+        for ranks in (2, 4, 8, 16)
+    }
+    records = {case: [msgspec.structs.replace(made_record(bcast(2, 8), 0, seconds), case=case, work=Work(amount=0))]
+               for case, seconds in barriers.items()}  # fmt: skip
+    run = write(tmp_path, {**grid(), **records})
+    (one,) = document(run, *predicting("ranks=32"))["predictions"]
     assert one["seconds"] == pytest.approx(5e-6) and one["bytes"] is None and one["algorithm"] == "dissemination"
-    assert "needs bytes" in refuse(run, "--collective", "bcast", "--predict", "ranks=8")
+    assert "needs bytes" in refuse(run, "--collective", "bcast", *predicting("ranks=8"))
 
 
 @pytest.mark.parametrize(
@@ -230,8 +207,8 @@ def test_a_barrier_needs_no_bytes_and_others_do(maker: Maker) -> None:
     ["ranks", "ranks=", "", "bytes=1K", "ranks=1,bytes=1K", "ranks=two,bytes=1K", "ranks=-4", "ranks=\u0663",
      "ranks=99999999999", "rank=4", "ranks=4,ranks=8", "ranks=4,bytes=1X", "ranks=4,bytes=1K,", "ranks=4,bytes=-1"],
 )  # fmt: skip
-def test_bad_points(maker: Maker, text: str) -> None:
-    assert refuse(maker.folder, "--predict", text)
+def test_bad_points(tmp_path: Path, text: str) -> None:
+    assert refuse(tmp_path, *predicting(text))
 
 
 def test_points_are_read() -> None:

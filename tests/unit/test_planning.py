@@ -6,6 +6,7 @@ import itertools
 import json
 import math
 import re
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -65,35 +66,19 @@ def test_after_the_launches_that_are_advised_four_cells_in_five_have_a_verdict()
     draw = np.random.default_rng(7)
     decided = []
     for effect in (0.0, 0.03, 0.04) * 90:
-        base, other = np.exp(draw.normal(0, 0.03, (2, MOST)))
-        other *= 1 + effect
-        _, more = _judged(base[:10], other[:10])
+        pair = np.exp(draw.normal(0, 0.03, (1, 2, MOST)))
+        pair[0, 1] *= 1 + effect
+        _, _, more = judge(ratios(pair[..., :10])[0], 0.02)
         if more is not None and more < MOST - 10:
-            decided.append(_judged(base[: 10 + more], other[: 10 + more])[0] != "unclear")
+            decided.append(judge(ratios(pair[..., : 10 + more])[0], 0.02)[0] != "unclear")
     assert len(decided) > 150
     assert 0.7 <= np.mean(decided) <= 0.95
 
 
-def _judged(base: Sides, other: Sides) -> tuple[str, int | None]:
-    verdict, _, more = judge(ratios(np.array([[base, other]]))[0], 0.02)
-    return verdict, more
-
-
 def test_what_is_lacking_grows_about_with_the_square_of_the_spread() -> None:
-    found = []
-    for times in (0.5, 1.0):
-        half = times * math.log(1.1)
-        wide = Estimate(1.0, (math.exp(-half), math.exp(half)), 10)
-        found.append(10 + (launches_more(wide, 0.02) or 0))
-    assert 3.0 <= found[1] / found[0] <= 4.5
-
-
-def test_what_launches_cannot_settle_says_so() -> None:
-    """An interval of 75 % either way takes thousands of launches to lie within 2 %, if nothing differs."""
-    hopeless = Estimate(1.03, (1.03 / 1.75, 1.03 * 1.75), 10)
-    assert launches_more(hopeless, 0.02) is None
-    verdict, _, more = judge(hopeless, 0.02)
-    assert (verdict, more) == ("unclear", None)
+    ends = [1.1**times for times in (0.5, 1.0)]
+    needed = [10 + (launches_more(Estimate(1.0, (1 / end, end), 10), 0.02) or 0) for end in ends]
+    assert 3.0 <= needed[1] / needed[0] <= 4.5
 
 
 def known(launches: int = 1000) -> Estimate:
@@ -122,13 +107,9 @@ def test_equal_cells_are_the_same_in_four_runs_of_five_from_the_number_that_says
 
 
 def test_a_cell_without_an_interval_is_no_part_of_what_launches_decide() -> None:
-    known = Estimate(1.0, (0.9, 1.1), 8)
-    assert power([known, Estimate(1.0, None, 3), Estimate(1.0, (0.0, math.inf), 6)], 10, 0.05) == power(
-        [known], 10, 0.05
-    )
-
-
-def test_what_the_clock_leaves_open_does_not_shrink_with_launches() -> None:
+    """And what the clock leaves open does not shrink with launches."""
+    ratio, endless = Estimate(1.0, (0.9, 1.1), 8), Estimate(1.0, (0.0, math.inf), 6)
+    assert power([ratio, Estimate(1.0, None, 3), endless], 10, 0.05) == power([ratio], 10, 0.05)
     coarse = Estimate(1.0, (0.9, 1.1), 8, resolution=0.04)
     assert power([coarse], 1000, 0.05).differences[0] > math.expm1(0.04)
 
@@ -139,12 +120,12 @@ def test_what_the_clock_leaves_open_does_not_shrink_with_launches() -> None:
 def sides(spread: float, launches: int = 10, cells: int = 3, between: float = 0.0) -> list[Launches]:
     """Launches of one thing under two names, with a spread within blocks and one between them (shares)."""
     generator = np.random.default_rng(5)
-    found = []
+    made = []
     for _ in range(cells):
         block = generator.normal(0, between, launches)
-        one, other = (np.exp(block + generator.normal(0, spread, launches)) * 1e-5 for _ in range(2))
-        found.append(in_order(one.tolist(), other.tolist()))
-    return found
+        base, other = (np.exp(block + generator.normal(0, spread, launches)) * 1e-5 for _ in range(2))
+        made.append(in_order(base.tolist(), other.tolist()))
+    return made
 
 
 def test_names_that_mean_nothing_are_seldom_called_different() -> None:
@@ -158,17 +139,13 @@ def test_names_that_mean_nothing_are_seldom_called_different() -> None:
 @pytest.mark.slow
 def test_quiet_launches_see_smaller_differences() -> None:
     quiet, loud = smallest(sides(0.005), 0.02), smallest(sides(0.05), 0.02)
-    assert all(one is not None and one <= 0.03 for one in quiet)
-    assert all(one is not None and one >= 0.05 for one in loud)
+    assert all(share is not None and share <= 0.03 for share in quiet)
+    assert all(share is not None and share >= 0.05 for share in loud)
+    assert smallest(sides(3.0), 0.05) == [None] * 3, "none that is tried overcomes so much"
 
 
 def test_drift_from_block_to_block_hides_little() -> None:
-    assert all(one is not None and one <= 0.05 for one in smallest(sides(0.005, between=0.3), 0.02))
-
-
-@pytest.mark.slow
-def test_what_no_difference_overcomes_is_none() -> None:
-    assert smallest(sides(3.0), 0.05) == [None] * 3
+    assert all(share is not None and share <= 0.05 for share in smallest(sides(0.005, between=0.3), 0.02))
 
 
 def test_a_difference_is_put_into_one_cell_beside_others_without_one(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -184,118 +161,85 @@ def test_a_difference_is_put_into_one_cell_beside_others_without_one(monkeypatch
 
 BEGINS = EXTEND.partition("{")[0]
 HOST, SINGLE = made_case(image="openmpi"), made_case("single", "strict", image="openmpi")
+BY_POLICY = ("--by", "policy")
 
 
-def undecided(seed: int, *cases: Case, launches: int = 9, apart: float = 0.03) -> dict[Case, list[Entry]]:
+def undecided(
+    seed: int, *cases: Case, launches: int = 9, apart: float = 0.03, spread: float = 0.06
+) -> dict[Case, list[Entry]]:
     """The second case takes 3 % longer, and launches differ by twice as much."""
     draw = np.random.default_rng(seed)
-    return {
-        case: [float(1e-5 * np.exp(draw.normal(apart * place, 0.06))) for _ in range(launches)]
-        for place, case in enumerate(cases)
-    }
+    return {case: [float(1e-5 * np.exp(draw.normal(apart * place, spread))) for _ in range(launches)]
+            for place, case in enumerate(cases)}  # fmt: skip
 
 
-def suggested(out: str, run: Path, command: str = "launch") -> list[int]:
-    """The numbers of launches that a run is to get."""
-    asked = re.compile(
-        rf"\* next: collbench {command} .*--resume {re.escape(str(run))} --until decided --launches ([0-9]+)"
-    )
-    return [int(match[1]) for line in out.splitlines() if (match := asked.match(line))]
+def hopeless() -> dict[Case, list[Entry]]:
+    """Launches differ by more than any number of them could settle."""
+    return undecided(3, HOST, SINGLE, apart=0.0, spread=2.0)
 
 
-def verdicts(compare: Collbench, run: Path, *flags: str) -> list[str]:
-    document = json.loads(compare(run, "--by", "policy", *flags, "--style", "json").out)
-    return [one["verdict"] for one in document["comparisons"]]
+def extended(out: str, run: Path, command: str = "launch") -> list[int]:
+    """The numbers of launches that the run is to get, by the command that is suggested."""
+    line = rf"\* next: collbench {command} .*--resume {re.escape(str(run))} --until decided --launches ([0-9]+)"
+    return [int(number) for number in re.findall(f"^{line}", out, re.MULTILINE)]
 
 
-@pytest.mark.parametrize("until", ["launches", "decided"])
-def test_a_run_that_launch_made_is_extended(compare: Collbench, tmp_path: Path, until: Until) -> None:
-    made = experiment(("openmpi",), launches=9, until=until)
-    run = write_run(tmp_path / "run", undecided(4, HOST, SINGLE), experiment=made)
-    said = compare(run, "--by", "policy").out
-    assert verdicts(compare, run) == ["unclear"]
-    assert suggested(said, run) == [18] and ALTERNATELY not in said
-
-
-@pytest.mark.parametrize(("seed", "more", "most"), [(1, 11, 18), (20, 1, 14), (3, 60, 14)])
-def test_as_many_are_suggested_as_decide_anything(
-    compare: Collbench, tmp_path: Path, seed: int, more: int, most: int
-) -> None:
-    """Of seven: twice as many decide too few, are more than enough, or would have to be over four times as many."""
-    run = write_run(tmp_path / "run", undecided(seed, HOST, SINGLE, launches=7),
-                    experiment=experiment(("openmpi",), launches=7))  # fmt: skip
-    (one,) = json.loads(compare(run, "--by", "policy", "--style", "json").out)["comparisons"]
-    assert (one["launches_more"], suggested(compare(run, "--by", "policy").out, run)) == (more, [most])
-
-
-def test_the_command_has_the_flags_of_launch() -> None:
-    known = {name for parameter in launch_command.params for name in parameter.opts}
-    assert {"--resume", "--until", "--launches"} == set(re.findall(r"--[a-z]+", EXTEND)) <= known
-
-
-def test_of_a_run_that_ended_early_more_are_suggested_than_it_was_to_have(compare: Collbench, tmp_path: Path) -> None:
-    """Fewer would be refused."""
-    made = experiment(("openmpi",), launches=14, until="decided")
-    run = write_run(tmp_path / "run", undecided(4, HOST, SINGLE, launches=7), experiment=made)
-    assert suggested(compare(run, "--by", "policy").out, run) == [28]
-
-
-def test_so_many_are_suggested_that_they_can_decide(compare: Collbench, tmp_path: Path) -> None:
-    made = experiment(("openmpi",), launches=2, until="launches")
-    run = write_run(tmp_path / "run", undecided(4, HOST, SINGLE, launches=2), experiment=made)
-    assert suggested(compare(run, "--by", "policy").out, run) == [FEWEST]
-
-
-def test_two_runs_and_folders_of_runs_are_to_be_measured_alternately(compare: Collbench, tmp_path: Path) -> None:
-    for name, case in (("a", HOST), ("b", HOST)):
-        apart = 0.0 if name == "a" else 0.06
-        write_run(tmp_path / name, {case: undecided(4, HOST, case, apart=apart)[case]})
-    found = compare(tmp_path / "a", tmp_path / "b").out
-    assert f"* {ALTERNATELY}" in found and BEGINS not in found
-    declared = compare(tmp_path / "a", tmp_path / "b", "--in-blocks").out
-    assert BEGINS not in declared, "neither run alone has both sides"
-
-
-def test_runs_of_mpirun_in_a_folder_have_no_run_that_could_be_continued(here: Collbench, tmp_path: Path) -> None:
-    host = made_case()
-    for number in range(7):
-        cells = undecided(number, host, host.having(driver="python"), launches=1)
-        write_run(tmp_path / "all" / str(number), cells)
-    found = here("compare", tmp_path / "all", "--by", "driver").out
-    assert f"* {ALTERNATELY}" in found and "--resume" not in found
-
-
-def test_where_launches_would_not_tell_none_are_asked_for(compare: Collbench, tmp_path: Path) -> None:
-    draw = np.random.default_rng(3)
-    cells: dict[Case, list[Entry]] = {
-        case: [float(1e-5 * np.exp(draw.normal(0, 2))) for _ in range(9)] for case in (HOST, SINGLE)
-    }
-    run = write_run(tmp_path / "run", cells)
-    (one,) = json.loads(compare(run, "--by", "policy", "--style", "json").out)["comparisons"]
-    assert (one["verdict"], one["launches_more"]) == ("unclear", None)
-    assert BEGINS not in compare(run, "--by", "policy").out
+def answers(compare: Collbench, run: Path, *flags: str) -> list[tuple[str, int | None]]:
+    """The verdict of each comparison, and the launches that it lacks."""
+    document = json.loads(compare(run, *BY_POLICY, *flags, "--style", "json").out)
+    return [(one["verdict"], one["launches_more"]) for one in document["comparisons"]]
 
 
 @pytest.mark.parametrize(
-    ("launches", "planned", "most"), [(9, 9, 18), (9, 600, 1000), (9, 1000, None)]
+    ("seed", "launches", "planned", "until", "most"),
+    [
+        (4, 9, 9, "launches", 18), (4, 9, 9, "decided", 18),
+        # twice as many decide too few, are more than enough, or would have to be over four times as many
+        (1, 7, 7, "launches", 18), (20, 7, 7, "launches", 14), (3, 7, 7, "launches", 14),
+        (4, 7, 14, "decided", 28),  # fewer than it was to have would be refused
+        (4, 2, 2, "launches", FEWEST),
+        (4, 9, 600, "decided", 1000), (4, 9, 1000, "decided", None),  # a plan may have no more
+    ],
 )  # fmt: skip
-def test_no_more_launches_are_suggested_than_a_plan_may_have(
-    compare: Collbench, tmp_path: Path, launches: int, planned: int, most: int | None
+def test_a_run_that_launch_made_is_extended_by_as_many_launches_as_decide_anything(
+    compare: Collbench, tmp_path: Path, seed: int, launches: int, planned: int, until: Until, most: int | None
 ) -> None:
-    made = experiment(("openmpi",), launches=planned, until="decided")
-    run = write_run(tmp_path / "run", undecided(4, HOST, SINGLE, launches=launches), experiment=made)
-    assert suggested(compare(run, "--by", "policy").out, run) == ([] if most is None else [most])
+    made = experiment(("openmpi",), launches=planned, until=until)
+    run = write_run(tmp_path / "run", undecided(seed, HOST, SINGLE, launches=launches), experiment=made)
+    out = compare(run, *BY_POLICY).out
+    assert (extended(out, run), ALTERNATELY in out) == ([] if most is None else [most], False)
+    assert launches < FEWEST or answers(compare, run)[0][0] == "unclear"
+    if launches == planned == 7:
+        assert answers(compare, run) == [("unclear", {1: 11, 20: 1, 3: 60}[seed])]
 
 
-def test_what_is_given_up_as_too_noisy_starts_nothing(compare: Collbench, here: Collbench, tmp_path: Path) -> None:
-    """Until decided: what is resumed would end at once."""
-    draw = np.random.default_rng(3)
-    cells: dict[Case, list[Entry]] = {
-        case: [float(1e-5 * np.exp(draw.normal(0, 2))) for _ in range(9)] for case in (HOST, SINGLE)
-    }
-    run = write_run(tmp_path / "run", cells, experiment=experiment(("openmpi",), launches=9, until="decided"))
-    assert verdicts(compare, run) == ["unclear"]
-    assert all(BEGINS not in said for said in (compare(run, "--by", "policy").out, here("advise", run).out))
+def test_the_command_has_the_flags_of_launch() -> None:
+    flags = {name for parameter in launch_command.params for name in parameter.opts}
+    assert {"--resume", "--until", "--launches"} == set(re.findall(r"--[a-z]+", EXTEND)) <= flags
+
+
+def test_two_runs_or_folders_are_to_be_measured_alternately(
+    compare: Collbench, here: Collbench, tmp_path: Path
+) -> None:
+    """Neither of two runs has both sides; runs of mpirun in a folder could not be continued."""
+    for name, apart in (("a", 0.0), ("b", 0.06)):
+        write_run(tmp_path / name, {HOST: undecided(4, HOST, HOST, apart=apart)[HOST]})
+    out = compare(tmp_path / "a", tmp_path / "b").out
+    assert f"* {ALTERNATELY}" in out and BEGINS not in out
+    assert BEGINS not in compare(tmp_path / "a", tmp_path / "b", "--in-blocks").out
+    host = made_case()
+    for number in range(7):
+        write_run(tmp_path / "all" / str(number), undecided(number, host, host.having(driver="python"), launches=1))
+    out = here("compare", tmp_path / "all", "--by", "driver").out
+    assert f"* {ALTERNATELY}" in out and "--resume" not in out
+
+
+@pytest.mark.parametrize("until", ["launches", "decided"])
+def test_no_launches_that_would_not_tell(compare: Collbench, here: Collbench, tmp_path: Path, until: Until) -> None:
+    """Until decided, what is resumed would end at once."""
+    run = write_run(tmp_path / "run", hopeless(), experiment=experiment(("openmpi",), launches=9, until=until))
+    assert answers(compare, run) == [("unclear", None)]
+    assert all(BEGINS not in out for out in (compare(run, *BY_POLICY).out, here("advise", run).out))
 
 
 def test_what_only_the_readers_margin_leaves_open_starts_nothing(compare: Collbench, tmp_path: Path) -> None:
@@ -305,15 +249,15 @@ def test_what_only_the_readers_margin_leaves_open_starts_nothing(compare: Collbe
         for place, case in enumerate((HOST, SINGLE))
     }
     run = write_run(tmp_path / "run", cells, experiment=experiment(("openmpi",), launches=20, until="decided"))
-    assert verdicts(compare, run) == ["same"]
-    assert verdicts(compare, run, "--margin", "0.05%") == ["unclear"]
-    assert BEGINS not in compare(run, "--by", "policy", "--margin", "0.05%").out
+    narrow = ("--margin", "0.05%")
+    assert [answers(compare, run)[0][0], answers(compare, run, *narrow)[0][0]] == ["same", "unclear"]
+    assert BEGINS not in compare(run, *BY_POLICY, *narrow).out
 
 
 def test_a_gate_is_resumed_as_a_gate(compare: Collbench, tmp_path: Path) -> None:
     times = undecided(4, HOST, SINGLE)
     run = made_gate(tmp_path, {SMALL: times[HOST]}, {SMALL: times[SINGLE]}, launches=9)
-    assert suggested(compare(run, "--by", "side").out, run, "gate") == [18]
+    assert extended(compare(run, "--by", "side").out, run, "gate") == [18]
 
 
 # How many launches would decide, or why launches would not ------------------------------------------------------------
@@ -333,25 +277,17 @@ FEW = unclear(1.8, 2, Reason("few launches", (2,)))
 CLOCK = unclear(1.001, None, Reason("clock", (0.042,)))
 
 
-@pytest.mark.parametrize(
-    ("cells", "said"),
-    [
-        ([unclear(1.009, 5), unclear(1.46, 22, size=1 << 20), unclear(0.9, None, OVER), unclear(0.97, 841)],
-         "5 to 841 more launches would decide (3 cells); needs more than 1000 more launches (1 cell)"),
-        ([FEW, unclear(1.1, 16)],
-         "an interval needs at least 2 more launches (1 cell); 16 more launches would decide (1 cell)"),
-        ([FEW], "an interval needs at least 2 more launches"),
-        ([unclear(1.1, 5), unclear(1.2, 9)], "5 to 9 more launches would decide"),
-        ([unclear(1.1, None, OVER), unclear(1.2, None, OVER)], "needs more than 1000 more launches"),
-        ([CLOCK], "the clock resolves these times to 4.2 % only"),
-        ([unclear(1.1, None, Reason("blocks", (blocks,))) for blocks in (14, 9, 9)],
-         "not decided after 9 to 14 blocks"),
-        ([unclear(1.1, None, Reason("blocks", (9,))), CLOCK, CLOCK],
-         "the clock resolves these times to 4.2 % only (2 cells); not decided after 9 blocks (1 cell)"),
-    ],
+CELLS = (
+    [unclear(1.009, 5), unclear(1.46, 22, size=1 << 20), unclear(0.9, None, OVER), unclear(0.97, 841)],
+    [FEW, unclear(1.1, 16)], [FEW], [unclear(1.1, 5), unclear(1.2, 9)],
+    [unclear(1.1, None, OVER), unclear(1.2, None, OVER)], [CLOCK],
+    [unclear(1.1, None, Reason("blocks", (blocks,))) for blocks in (14, 9, 9)],
+    [unclear(1.1, None, Reason("blocks", (9,))), CLOCK, CLOCK],
 )  # fmt: skip
-def test_what_would_tell(cells: list[Comparison], said: str) -> None:
-    assert what_tells(cells) == said
+
+
+def test_what_would_tell(golden: Callable[[str, str], None]) -> None:
+    golden("what-would-tell.txt", "".join(f"{what_tells(cells)}\n" for cells in CELLS))
 
 
 # What places execute in the next block --------------------------------------------------------------------------------
@@ -371,34 +307,39 @@ def executed(here: set[int], elsewhere: set[int] | None = None) -> OpenAtPlace[i
     return OpenAtPlace(frozenset(here), frozenset(elsewhere or ()))
 
 
-def test_a_place_without_anything_open_is_left_out() -> None:
-    star = compared(("host", "strict"), ("host", "files"))
-    assert next_block(star, set()) == {}
-    assert next_block(star, both("host", "files", 64)) == {"host": executed({64}), "files": executed({64})}
+STAR = compared(("host", "strict"), ("host", "files"), ("host", "limits"))
+IMAGES = compared(("a host", "a strict"), ("b host", "b strict"), ("a host", "b host"))
+RANKS = compared(("2", "2 strict"), ("4", "4 strict"))
+
+#: What is compared and what of it is open; what each place executes.
+BLOCKS: dict[str, tuple[list[tuple[Side, Side]], set[Side], dict[str, OpenAtPlace[int]]]] = {
+    "nothing": (STAR, set(), {}),
+    "a place without anything open": (
+        STAR, both("host", "files", 64), {"host": executed({64}), "files": executed({64})},
+    ),
+    "what is open elsewhere, at all that are compared": (
+        STAR, both("host", "strict", 8) | both("host", "files", 64),
+        {"host": executed({8, 64}), "strict": executed({8}, {64}), "files": executed({64}, {8})},
+    ),
+    "the same though nothing between them is open": (
+        IMAGES, both("a host", "a strict", 8) | both("b host", "b strict", 64),
+        {"a host": executed({8}, {64}), "a strict": executed({8}, {64}), "b host": executed({64}, {8}),
+         "b strict": executed({64}, {8})},
+    ),
+    "not compared": (
+        RANKS, both("2", "2 strict", 8) | both("4", "4 strict", 64),
+        {"2": executed({8}), "2 strict": executed({8}), "4": executed({64}), "4 strict": executed({64})},
+    ),
+    "over one that is not launched": (
+        STAR, {("strict", 8), ("files", 64)}, {"strict": executed({8}), "files": executed({64})},
+    ),
+}  # fmt: skip
 
 
-def test_what_is_open_elsewhere_is_executed_too_at_all_that_are_compared() -> None:
-    star = compared(("host", "strict"), ("host", "files"), ("host", "limits"))
-    found = next_block(star, both("host", "strict", 8) | both("host", "files", 64))
-    assert found == {"host": executed({8, 64}), "strict": executed({8}, {64}), "files": executed({64}, {8})}
-    assert len({frozenset(one.here | one.elsewhere) for one in found.values()}) == 1
-
-
-def test_places_that_are_compared_execute_the_same_though_nothing_between_them_is_open() -> None:
-    images = compared(("a host", "a strict"), ("b host", "b strict"), ("a host", "b host"))
-    found = next_block(images, both("a host", "a strict", 8) | both("b host", "b strict", 64))
-    assert found["a strict"] == executed({8}, {64})
-    assert found["b host"] == executed({64}, {8})
-
-
-def test_those_that_are_not_compared_or_over_one_that_is_not_launched_are_apart() -> None:
-    found = next_block(
-        compared(("2", "2 strict"), ("4", "4 strict")), both("2", "2 strict", 8) | both("4", "4 strict", 64)
-    )
-    assert found["2"] == found["2 strict"] == executed({8})
-    assert found["4"] == found["4 strict"] == executed({64})
-    alone = next_block(compared(("host", "strict"), ("host", "files")), {("strict", 8), ("files", 64)})
-    assert alone == {"strict": executed({8}), "files": executed({64})}
+@pytest.mark.parametrize("what", BLOCKS)
+def test_what_places_execute_in_the_next_block(what: str) -> None:
+    pairs, still_open, expected = BLOCKS[what]
+    assert next_block(pairs, still_open) == expected
 
 
 def test_a_chain_is_one_group_whatever_the_order() -> None:
@@ -406,9 +347,9 @@ def test_a_chain_is_one_group_whatever_the_order() -> None:
     chain = compared(*itertools.pairwise(names), sizes=(1,))
     still_open = {(name, number) for number, name in enumerate(names)}
     for pairs in (chain, chain[::-1], chain[::2] + chain[1::2]):
-        found = next_block(pairs, still_open)
-        assert {frozenset(one.here | one.elsewhere) for one in found.values()} == {frozenset(range(9))}
-        assert all(one.here == {number} for number, one in enumerate(found[name] for name in names))
+        blocks = next_block(pairs, still_open)
+        assert {block.here | block.elsewhere for block in blocks.values()} == {frozenset(range(9))}
+        assert all(block.here == {number} for number, block in enumerate(blocks[name] for name in names))
 
 
 # Of sides that were not measured alternately the machine may be what differs ------------------------------------------
@@ -416,25 +357,22 @@ def test_a_chain_is_one_group_whatever_the_order() -> None:
 
 @pytest.mark.parametrize(
     ("factors", "verdicts"),
-    [
-        ((1.5, 1.2, 0.5), ["slower", "slower", "faster"]),
-        ((1.0, 1.0, 0.5), ["same", "same", "faster"]),
-        ((1.0, 1.0, 1.0), ["same"] * 3),
-    ],
-)
-def test_a_comparison_of_two_runs(
+    [((1.5, 1.2, 0.5), ["slower", "slower", "faster"]), ((1.0, 1.0, 0.5), ["same", "same", "faster"]),
+     ((1.0, 1.0, 1.0), ["same"] * 3)],
+)  # fmt: skip
+def test_two_runs_are_compared(
     compare: Collbench, tmp_path: Path, factors: tuple[float, ...], verdicts: list[str]
 ) -> None:
     """The answer says so, whatever it is, and a note below."""
     cases = [made_case(size=8 << number) for number in range(3)]
-    one = write_run(tmp_path / "a", {case: spread(1e-5, share=0.001) for case in cases})
-    other = write_run(
-        tmp_path / "b", {case: spread(1e-5 * by, share=0.001) for case, by in zip(cases, factors, strict=True)}
+    base, other = (
+        write_run(tmp_path / name, {case: spread(1e-5 * by, share=0.001) for case, by in zip(cases, of, strict=True)})
+        for name, of in (("a", (1.0,) * 3), ("b", factors))
     )
-    found = json.loads(compare(one, other, "--style", "json").out)["comparisons"]
-    assert [(cell["verdict"], cell["blocks"]) for cell in found] == [(verdict, False) for verdict in verdicts]
-    assert " ".join(compare(one, other).out.split()).count("measured alternately") == 2
-    assert "alternately" not in compare(one, other, "--in-blocks").out
+    comparisons = json.loads(compare(base, other, "--style", "json").out)["comparisons"]
+    assert [(one["verdict"], one["blocks"]) for one in comparisons] == [(verdict, False) for verdict in verdicts]
+    assert " ".join(compare(base, other).out.split()).count("measured alternately") == 2
+    assert "alternately" not in compare(base, other, "--in-blocks").out
 
 
 def test_advice_from_two_runs_has_the_condition_that_of_one_has_not(here: Collbench, tmp_path: Path) -> None:

@@ -35,7 +35,7 @@ def shown(style: str, manifest: Manifest, *rows: Record) -> str:
 
 
 def test_osu_rows_have_five_columns_and_a_barrier_four(printed: Callable[..., str]) -> None:
-    """OSU's columns with -f: size, average, minimum, maximum, iterations; osu_barrier has no size."""
+    """OSU's columns with -f: size (of a block), average, minimum, maximum, iterations; osu_barrier has no size."""
     sections = printed("osu").split("\n\n")
     titles = [section.splitlines()[0] for section in sections]
     assert titles == [
@@ -43,31 +43,27 @@ def test_osu_rows_have_five_columns_and_a_barrier_four(printed: Callable[..., st
         for name in ("Allreduce", "Allreduce", "Gather", "Gather", "Barrier", "Broadcast", "Broadcast", "ps_bcast")
     ]
     assert ["in place" in section for section in sections[:4]] == [False, True, False, True]
+    every: list[list[str]] = []
     for section in sections:
         rows = [line.split() for line in section.splitlines() if line and not line.startswith("#")]
         assert rows or "# skipped at" in section
         for row in rows:
             assert len(row) == (4 if "Barrier" in section else 5)
             average, low, high = map(float, row[-4:-1])
-            assert low <= average <= high
-            assert row[-1].isdigit()
-
-
-def test_osu_sizes_are_bytes_per_block(printed: Callable[..., str]) -> None:
-    rows = [line.split() for line in printed("osu").splitlines() if line and not line.startswith("#")]
-    assert [row[0] for row in rows if len(row) == 5] == ["8", "1048576", "8", "240", "4294967296", "65536"]
-    assert rows[0] == ["8", "0.43", "0.37", "0.78", "1000"]
-    assert rows[1][-1] == "988"
+            assert low <= average <= high and row[-1].isdigit()
+        every += rows
+    assert [row[0] for row in every if len(row) == 5] == ["8", "1048576", "8", "240", "4294967296", "65536"]
+    assert (every[0], every[1][-1]) == (["8", "0.43", "0.37", "0.78", "1000"], "988")
 
 
 @pytest.mark.parametrize(("collective", "size"), [("reduce_scatter", "4096"), ("allgather", "1024")])
 def test_osu_size_of_a_split_collective(run: Run, collective: str, size: str) -> None:
     """osu_reduce_scatter prints the whole buffer, osu_allgather what one rank contributes."""
     record = next(record for record in run.records if record.seconds and record.case["dtype"] == "float32")
-    case = record.case.having(workload=collective)
     assert record.work is not None
     work = msgspec.structs.replace(record.work, amount=4096, count=256)
-    text = shown("osu", run.manifest, msgspec.structs.replace(record, case=case, work=work))
+    split = msgspec.structs.replace(record, case=record.case.having(workload=collective), work=work)
+    text = shown("osu", run.manifest, split)
     assert [line.split()[0] for line in text.splitlines() if not line.startswith("#")] == [size]
 
 
@@ -76,14 +72,12 @@ def test_csv_has_a_row_for_every_record(printed: Callable[..., str], run: Run) -
     assert tuple(rows[0]) == COLUMNS
     for row, record in zip(rows, run.records, strict=True):
         assert None not in row
-        assert row["status"] == record.status
-        assert row["reason"] == (record.reason or "")
-        assert int(row["size_asked"]) == record.case["size"]
-        assert row["amount"] == ("" if record.work is None else str(record.work.amount))
-        assert row["driver"] == (record.driver or "")
+        assert [row[name] for name in ("status", "reason", "size_asked", "amount", "driver")] == [
+            record.status, record.reason or "", str(record.case["size"]),
+            "" if record.work is None else str(record.work.amount), record.driver or "",
+        ]  # fmt: skip
         if record.seconds is not None and record.samples is not None:
-            assert float(row["median_s"]) == record.seconds.p50
-            assert float(row["busbw_GBps"]) == record.busbw
+            assert (float(row["median_s"]), float(row["busbw_GBps"])) == (record.seconds.p50, record.busbw)
             assert int(row["samples"]) == record.samples.n - record.samples.invalid
         else:
             assert row["median_s"] == row["samples"] == ""
@@ -102,9 +96,7 @@ def test_json_is_one_document_whose_records_are_records(printed: Callable[..., s
 def test_a_failure_stays_under_the_heading_of_its_case(printed: Callable[..., str]) -> None:
     """It has no driver of its own: the heading goes by the driver that was asked for."""
     table = printed("table", 4, 5)
-    assert table.count("gather") == 2
-    assert "driver python" in table
-    assert "! skipped at 2000: " in table
+    assert table.count("gather") == 2 and "driver python" in table and "! skipped at 2000: " in table
     assert printed("table", 3, 0).count("allreduce sum") == 1
     assert printed("nccl-tests", 5, 4).count("Collective test starting") == 1
 
@@ -118,20 +110,11 @@ def test_one_rank_alone_is_told_to_bring_others(run: Run, ranks: int, simulated:
     assert ("SIMULATED: " in heading) is simulated and "fake" not in heading
 
 
-@pytest.mark.parametrize(
-    ("us", "text"),
-    [(0.41234, "0.412"), (9.9994, "9.999"), (12.346, "12.35"), (123.46, "123.5"), (1234.4, "1234"), (0, "0.000")],
-)
-def test_times_have_four_digits_where_they_matter(us: float, text: str) -> None:
-    assert format_us(us * 1e-6) == text
-
-
-@pytest.mark.parametrize(
-    ("rate", "text"),
-    [(None, "-"), (0.0, "-"), (0.01234, "0.0123"), (0.5, "0.500"), (12.345, "12.35"), (123.45, "123.5")],
-)
-def test_rates_have_three_digits(rate: float | None, text: str) -> None:
-    assert format_rate(rate) == text
+def test_times_have_four_digits_where_they_matter_and_rates_three() -> None:
+    times = {0.41234: "0.412", 9.9994: "9.999", 12.346: "12.35", 123.46: "123.5", 1234.4: "1234", 0: "0.000"}
+    assert {us: format_us(us * 1e-6) for us in times} == times
+    rates = {None: "-", 0.0: "-", 0.01234: "0.0123", 0.5: "0.500", 12.345: "12.35", 123.45: "123.5"}
+    assert {value: format_rate(value) for value in rates} == rates
 
 
 def test_a_table_with_two_gates_says_which_row_had_which(run: Run) -> None:
@@ -147,12 +130,12 @@ def test_a_table_with_two_gates_says_which_row_had_which(run: Run) -> None:
 )
 def test_fewer_than_six_valid_samples_have_no_interval(number: int, late: int, interval: str) -> None:
     samples = records.Samples(n=number, invalid=late, warmup=5)
-    made = made_record(made_case(), 0, 1e-6, samples=samples)
-    assert made.seconds is not None
-    record = msgspec.structs.replace(made, seconds=msgspec.structs.replace(made.seconds, ci95=(1e-6, 2e-6)))
-    row = shown("table", made_manifest(), record).splitlines()[-1].split("  ")
-    assert interval in [cell.strip() for cell in row]
-    assert (".." in " ".join(row)) is (interval != "-")
+    record = made_record(made_case(), 0, 1e-6, samples=samples)
+    assert record.seconds is not None
+    record = msgspec.structs.replace(record, seconds=msgspec.structs.replace(record.seconds, ci95=(1e-6, 2e-6)))
+    row = shown("table", made_manifest(), record).splitlines()[-1]
+    assert interval in map(str.strip, row.split("  "))
+    assert (".." in row) is (interval != "-")
 
 
 @pytest.mark.parametrize("style", ["table", "nccl-tests"])
@@ -191,27 +174,27 @@ class Parsed:
 
 
 def parse(text: str) -> list[Parsed]:
-    found: list[Parsed] = []
+    collectives: list[Parsed] = []
     for line in text.splitlines():
         if match := STARTED.match(line):
-            found.append(Parsed(match[1]))
+            collectives.append(Parsed(match[1]))
         elif match := SETTINGS.match(line):
-            found[-1].settings = match.groups()
+            collectives[-1].settings = match.groups()
         elif match := DEVICE.match(line):
-            found[-1].devices.append(match.groups())
+            collectives[-1].devices.append(match.groups())
         elif "redop" in line:
-            found[-1].header = line.strip("# ").split()
+            collectives[-1].header = line.strip("# ").split()
         elif match := ROW.match(line):
-            found[-1].rows.append(match.groups())
+            collectives[-1].rows.append(match.groups())
         elif match := WRONG.match(line):
-            found[-1].wrong = match.groups()
+            collectives[-1].wrong = match.groups()
         elif match := AVERAGE.match(line):
-            found[-1].average = float(match[1])
+            collectives[-1].average = float(match[1])
         elif match := ENDED.match(line):
-            found[-1].ended = match[1] == found[-1].name
+            collectives[-1].ended = match[1] == collectives[-1].name
         else:
             assert line.startswith("#"), f"neither a row nor a comment: {line!r}"
-    return found
+    return collectives
 
 
 @pytest.fixture
@@ -243,13 +226,11 @@ def test_rows_hold_both_places(parsed: list[Parsed]) -> None:
     assert parsed[4].rows == [("4294967296", "1073741824", "float", "none", "0", "1234570", "3.48", "3.48", "0", *na)]
 
 
-def test_verdicts_and_averages(parsed: list[Parsed]) -> None:
+def test_verdicts_and_averages(parsed: list[Parsed], run: Run) -> None:
+    """A failure that counts nothing is still a failure."""
     assert [one.wrong for one in parsed] == [("7", "FAILED"), *[("0", "OK")] * 5]
     assert parsed[0].average == pytest.approx((0.0291050 + 0.0301508 + 7.14938) / 3, rel=1e-5)
     assert [one.average for one in parsed[1:4]] == [0.0576, 0.0, 0.0]
-
-
-def test_a_failure_that_counts_nothing_is_still_a_failure(run: Run) -> None:
     failed = msgspec.structs.replace(run.records[0], status="failed", reason="why", seconds=None, check=None)
     (one,) = parse(shown("nccl-tests", run.manifest, failed))
     assert (one.wrong, one.average) == (("0", "FAILED"), 0.0)
@@ -259,9 +240,9 @@ def test_rows_are_laid_out_as_the_c_program_prints_them(printed: Callable[..., s
     """By the same printf formats, and under the headings: every column ends where its heading ends."""
     lines = printed("nccl-tests", 0, 1).splitlines()
     row = next(line for line in lines if ROW.match(line))
-    half = "  %7s  %6s  %6s  %6g"
-    expected = "%12i  %12i  %8s  %6s  %6i" % (8, 2, "float", "sum", -1)  # noqa: UP031 - printf on purpose
-    assert row == expected + half % ("0.41", "0.02", "0.03", 0) + half % ("0.40", "0.02", "0.03", 0)
+    printf = "%12i  %12i  %8s  %6s  %6i" + 2 * "  %7s  %6s  %6s  %6g"
+    halves = ("0.41", "0.02", "0.03", 0, "0.40", "0.02", "0.03", 0)
+    assert row == printf % (8, 2, "float", "sum", -1, *halves)
     heading = next(line for line in lines if "redop" in line)
     assert [m.end() for m in re.finditer(r"\S+", row)] == [m.end() for m in re.finditer(r"[^\s#]\S*|#wrong", heading)]
     above = lines[lines.index(heading) - 1]
@@ -283,13 +264,10 @@ def test_long_times_stay_in_their_column(run: Run, us: float, text: str) -> None
 
 @pytest.mark.parametrize(
     ("sizes", "settings"),
-    [
-        ({"min": "1K", "max": "64M", "factor": 4, "step": None}, ("1024", str(64 << 20), "4", "factor")),
-        ({"min": 8, "max": 64, "factor": 2, "step": "1K"}, ("8", "64", "1024", "bytes")),
-        (["8", "1K"], ("8", "8", "2", "factor")),
-        (None, ("8", "8", "2", "factor")),
-    ],
-)
+    [({"min": "1K", "max": "64M", "factor": 4, "step": None}, ("1024", str(64 << 20), "4", "factor")),
+     ({"min": 8, "max": 64, "factor": 2, "step": "1K"}, ("8", "64", "1024", "bytes")),
+     (["8", "1K"], ("8", "8", "2", "factor")), (None, ("8", "8", "2", "factor"))],
+)  # fmt: skip
 def test_sweeps_are_told_in_bytes(run: Run, sizes: object, settings: tuple[str, ...]) -> None:
     manifest = msgspec.structs.replace(run.manifest, plan={"sizes": sizes})
     (one,) = parse(shown("nccl-tests", manifest, run.records[0]))
