@@ -364,10 +364,7 @@ def test_what_cannot_stand_beside_a_paper_is_refused(tmp_path: Path, here: Collb
     for words, names in (
         (("report", tmp_path, "--against", "xu2018", "-o", tmp_path / "report.txt"), ("xu2018: ", " xu2017?")),
         (("plan", tmp_path / "plan.toml"), ("xu2017",)),
-        (
-            ("report", tmp_path / "none", "-o", tmp_path / "nowhere" / "x.html"),
-            ("x.html: ", f"{tmp_path / 'nowhere'}.\n"),
-        ),
+        (("report", tmp_path, "-o", tmp_path / "nowhere" / "x.html"), ("x.html: ", f"{tmp_path / 'nowhere'}.\n")),
     ):
         refused = here(*words)
         assert refused.code == 2 and all(name in refused.err for name in names), refused.err
