@@ -34,8 +34,10 @@ def steady(us: float = 1.0, launches: int = 10) -> list[float]:
     return spread(us * US, launches, 0.001)
 
 
-#: By size the launches of the host and of a container: two sizes slower, one faster, one the same, one open, one failed.
-LAUNCHES: dict[int, tuple[Sequence[Entry], Sequence[Entry]]] = {
+Sides = tuple[Sequence[Entry], Sequence[Entry]]
+
+#: By size the host and a container: two sizes slower, one faster, one the same, one open, and one failed.
+LAUNCHES: dict[int, Sides] = {
     8: (steady(10), steady(11.2)), 64: (steady(10), steady(15)), 512: (steady(10), steady(7.5)),
     4096: (steady(10), steady(10)),
     32768: (spread(10 * US), [10 * US * (0.8 if block % 2 else 1.25) for block in range(10)]),
@@ -43,9 +45,7 @@ LAUNCHES: dict[int, tuple[Sequence[Entry], Sequence[Entry]]] = {
 }  # fmt: skip
 
 
-def at_sizes(
-    launches: Mapping[int, tuple[Sequence[Entry], Sequence[Entry]]], **fields: str
-) -> dict[Case, Sequence[Entry]]:
+def at_sizes(launches: Mapping[int, Sides], **fields: str) -> dict[Case, Sequence[Entry]]:
     return {case.having(size=size, **fields): entries for size, both in launches.items()
             for case, entries in zip((HOST, MULTI), both, strict=True)}  # fmt: skip
 
@@ -177,9 +177,8 @@ def test_what_an_option_may_lose_is_no_less_than_the_step_leaves_open(tmp_path: 
 def test_what_is_seen_through_the_steps(tmp_path: Path) -> None:
     """Half as long again; times of 20 operations, of which the step is a twentieth; times finer than their steps."""
     assert on_clock(tmp_path / "longer", stepped(200.0, 1), stepped(300.0, 2)).verdict == "slower"
-    bursts = [
-        [made_record(case, n, 200 * NS, burst=20, cadence="streaming") for n in range(10)] for case in (HOST, MULTI)
-    ]
+    bursts = ([made_record(case, n, 200 * NS, burst=20, cadence="streaming") for n in range(10)]
+              for case in (HOST, MULTI))  # fmt: skip
     assert on_clock(tmp_path / "bursts", *bursts).verdict == "same"
     times = [(200 + 0.7 * n) * NS for n in range(10)]
     finer = on_clock(tmp_path / "finer", times, times, None)
