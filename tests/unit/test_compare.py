@@ -13,19 +13,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
+from tests.unit import made_runs
 from tests.unit.advised_runs import US, advice_on
 from tests.unit.conftest import Collbench
 from tests.unit.made_program_runs import launches_of, program_case, program_record
-from tests.unit.made_runs import (
-    Entry,
-    experiment,
-    made_case,
-    made_failure,
-    made_record,
-    spread,
-    write_launches,
-    write_run,
-)
+from tests.unit.made_runs import Entry, made_case, made_failure, made_record, spread, write_launches, write_run
 
 from collbench.analysis import baseline
 from collbench.analysis.bounds import ALPHA, Launches, intervals, ratio_at_any_time
@@ -154,7 +146,7 @@ def test_the_intervals_of_a_question_are_those_of_its_sizes_at_once(folder: Fold
     for one, logs in zip(folder.sizes(THREE), intervals(launches, True), strict=True):
         assert one.ratio is not None
         assert (one.ratio.value, *interval_of(one)) == pytest.approx([math.exp(log) for log in logs])
-    until = folder.sizes(THREE, experiment=experiment(("openmpi",), launches=20, until="decided"))
+    until = folder.sizes(THREE, experiment=made_runs.experiment(("openmpi",), launches=20, until="decided"))
     assert [(one.sizes, one.ratio) for one in until] == [
         (3, ratio_at_any_time(other, base, 1 - ALPHA / 3)) for base, other in THREE]  # fmt: skip
 
@@ -217,20 +209,15 @@ def following(seed: int, launches: int, ratio: float = 1.0) -> list[Entry]:
 def test_where_launches_depend_on_those_before_there_is_no_verdict_from_twenty_on(
     folder: Folder, ratio: float, verdict: Verdict
 ) -> None:
-    """In fewer it cannot be seen whether they do."""
+    """In fewer it cannot be seen whether they do; of one size among three they may by chance."""
     for launches in (19, 20):
         comparisons = folder.sizes([([1e-5] * launches, following(seed, launches, ratio)) for seed in (0, 8)])
         assert min(one.serial or 0.0 for one in comparisons) > REFUSED
         assert {(one.verdict, one.launches_more) for one in comparisons} == {
             ("unclear" if launches == 20 else verdict, None)}  # fmt: skip
-
-
-def test_whether_launches_depend_on_those_before_is_told_from_all_sizes(folder: Folder) -> None:
-    """Of three sizes the launches of one do, by chance."""
     steady = [1e-5] * 20
-    comparisons = folder.sizes([(steady, following(0, 20, 1.5)), *[(steady, times(1.5, spread(1e-5, 20)))] * 2])
-    assert comparisons[0].serial is not None and comparisons[0].serial > REFUSED
-    assert [one.verdict for one in comparisons] == ["slower"] * 3
+    one_of_three = folder.sizes([(steady, following(0, 20, 1.5)), *[(steady, times(1.5, spread(1e-5, 20)))] * 2])
+    assert (one_of_three[0].serial or 0.0) > REFUSED and {one.verdict for one in one_of_three} == {"slower"}
 
 
 def test_how_many_more_launches_settle_it(folder: Folder) -> None:
@@ -260,11 +247,15 @@ def test_the_papers_difference_is_of_means_and_negative_where_the_container_is_s
 
 
 def test_only_blocks_that_both_sides_have_are_paired(folder: Folder) -> None:
-    """The host measured launches 0-6, the container 2-9; what only one has does not count."""
+    """The host measured launches 0-6, the container 2-9; what only one has, or what failed, does not count."""
     host = [*spread(10e-6, 7), None, None, None]
     multi = [None, None, *times(1.5, spread(10e-6, 7)[2:]), 1.0, 1.0, 1.0]
     paired = folder.sides(host, multi)
     assert paired.ratio is not None and (paired.ratio.n, paired.ratio.value) == (5, pytest.approx(1.5))
+    multi = times(1.5, spread(10e-6, 12))
+    multi[4] = multi[9] = "out of memory"
+    failing = folder.sides(spread(10e-6, 12), multi)
+    assert failing.ratio is not None and (failing.verdict, failing.ratio.n) == ("slower", 10)
 
 
 @pytest.mark.parametrize(
@@ -282,13 +273,6 @@ def test_why_there_is_no_verdict(folder: Folder, base: list[Entry], other: list[
     assert (comparison.verdict, comparison.why) == ("not comparable", why)
     assert (comparison.ratio, comparison.sizes) == (None, 0)
     assert why.kind != "not measured" or (comparison.base is None) is (why.values[0] == "host")
-
-
-def test_a_few_failed_launches_leave_the_others(folder: Folder) -> None:
-    multi = times(1.5, spread(10e-6, 12))
-    multi[4] = multi[9] = "out of memory"
-    comparison = folder.sides(spread(10e-6, 12), multi)
-    assert comparison.ratio is not None and (comparison.verdict, comparison.ratio.n) == ("slower", 10)
 
 
 def test_runs_in_a_folder_are_launches_and_one_that_was_recorded_twice_counts_once(tmp_path: Path) -> None:
@@ -429,7 +413,7 @@ def test_of_two_runs_each_side_loses_its_own_and_a_baseline_keeps_which(folder: 
     assert cell.contended == {2, 5, 12, 15} and cell.cpu.keys() == set(range(20))
 
 
-def test_advice_is_taken_from_launches_that_were_not_contended(tmp_path: Path) -> None:
+def test_advice_is_taken_from_launches_that_were_not_contended(folder: Folder, tmp_path: Path) -> None:
     """The container is faster in the others; none are left where every launch was."""
     [advice] = advice_on(write_run(tmp_path / "run", BUSY))
     [size] = advice.sizes
@@ -437,9 +421,6 @@ def test_advice_is_taken_from_launches_that_were_not_contended(tmp_path: Path) -
     assert [one.out for one in size.options.values()] == [False, True]
     [nothing] = advice_on(write_run(tmp_path / "nothing", contended(range(10), range(10))))
     assert (nothing.sizes, nothing.ranges) == ((), ())
-
-
-def test_cells_side_by_side_have_no_contended_block(folder: Folder) -> None:
     cells = list(folder.run(contended()).cells.values())
     assert [len(together(cells, in_blocks)) for in_blocks in (True, False)] == [7, 8]
     assert together(cells, in_blocks=True).max() < 1.5

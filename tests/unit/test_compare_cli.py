@@ -14,21 +14,9 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
+from tests.unit import made_runs
 from tests.unit.conftest import Answer, Collbench
-from tests.unit.made_runs import (
-    Entry,
-    experiment,
-    host,
-    library,
-    made_case,
-    made_failure,
-    made_manifest,
-    made_record,
-    spread,
-    twin,
-    write_launches,
-    write_run,
-)
+from tests.unit.made_runs import Entry, made_case, made_failure, made_record, spread, twin, write_launches, write_run
 
 from collbench.errors import to_install
 from collbench.schema.case import Case
@@ -40,7 +28,7 @@ Golden = Callable[[str, str], None]
 HOSTILE = "a|b<script>&_%$#{~^}\\"
 PLAIN = made_case()
 HOST, MULTI = (made_case(policy, step, image="a") for policy, step in (("host", None), ("multi", "strict")))
-MPICH = {"libraries": (library("MPICH", "4.3"),)}
+MPICH = {"libraries": (made_runs.library("MPICH", "4.3"),)}
 
 
 @pytest.fixture
@@ -139,15 +127,13 @@ def named(path: Path, image: str) -> Path:
     return write_run(path, {case.having(image=image): spread(1e-6) for case in (HOST, MULTI)})
 
 
-@pytest.mark.parametrize("formula", ["=1+1", "+cmd", "-x", "@y"])
-def test_csv_holds_no_formula(compare: Collbench, tmp_path: Path, formula: str) -> None:
-    head, row = in_csv(compare(named(tmp_path / "run", formula), "--by", "policy", "--style", "csv"))
-    assert row[head.index("image")] == f"'{formula}"
-
-
-@pytest.mark.parametrize("style", ["table", "markdown", "csv", "latex", "json"])
-def test_control_characters_of_a_run_do_not_reach_the_terminal(compare: Collbench, tmp_path: Path, style: str) -> None:
-    assert "\x1b" not in compare(named(tmp_path / "run", "x\x1b[31my"), "--by", "policy", "--style", style).out
+def test_csv_holds_no_formula_and_no_style_control_characters_of_a_run(compare: Collbench, tmp_path: Path) -> None:
+    for formula in ("=1+1", "+cmd", "-x", "@y"):
+        head, row = in_csv(compare(named(tmp_path / formula, formula), "--by", "policy", "--style", "csv"))
+        assert row[head.index("image")] == f"'{formula}"
+    run = named(tmp_path / "run", "x\x1b[31my")
+    for style in ("table", "markdown", "csv", "latex", "json"):
+        assert "\x1b" not in compare(run, "--by", "policy", "--style", style).out
 
 
 def test_runs_measured_in_turns_are_compared_block_by_block(compare: Collbench, tmp_path: Path) -> None:
@@ -157,22 +143,6 @@ def test_runs_measured_in_turns_are_compared_block_by_block(compare: Collbench, 
                 for name, factor in (("a", 1.0), ("b", 1.05)))  # fmt: skip
     assert [one["verdict"] for one in comparisons(compare, one, two, "--in-blocks")] == ["slower"]
     assert [one["verdict"] for one in comparisons(compare, one, two)] == ["unclear"]
-
-
-def drifting(path: Path, start: float, first: int, by: float = 0.007) -> Path:
-    """A run of ten launches in which the machine slows down."""
-    return write_run(path, {PLAIN: [start * (1 + by * (first + n)) for n in range(10)]})
-
-
-def test_runs_that_drift_are_not_called_different(compare: Collbench, tmp_path: Path) -> None:
-    """The machine slows down by 7 % over each of two runs, measured one after the other: nothing else differs."""
-    one, two, twice = (drifting(tmp_path / name, start, first)
-                       for name, start, first in (("a", 1e-5, 0), ("b", 1e-5, 10), ("c", 2e-5, 10)))  # fmt: skip
-    (drifted,) = comparisons(compare, one, two)
-    assert (drifted["verdict"], drifted["launches_more"]) == ("unclear", None)
-    failed = compare(one, two, "--fail-on", "slower")
-    assert failed.code == 1 and drifted["why"] in failed.out
-    assert compare(one, twice, "--fail-on", "slower").code == 1
 
 
 # Baselines ------------------------------------------------------------------------------------------------------------
@@ -198,9 +168,12 @@ def test_a_baseline_stands_for_its_run(compare: Collbench, runs: tuple[Path, Pat
 
 def test_a_baseline_remembers_how_it_was_measured_and_where(compare: Collbench, tmp_path: Path) -> None:
     kept = saved(compare, write_run(tmp_path / "a", {PLAIN: [made_record(PLAIN, 0, 1e-6, gate="barrier")]}))
-    shown = compare(write_run(tmp_path / "b", {PLAIN: [1e-6]}), "--baseline", kept)
-    assert "gate barrier against roundtime" in shown.out
-    elsewhere = compare(write_run(tmp_path / "c", {PLAIN: [1e-6]}, hosts=(host(cpu="Xeon"),)), "--baseline", kept)
+    run = write_run(tmp_path / "b", {PLAIN: [1e-6]})
+    (refused,) = comparisons(compare, run, "--baseline", kept)
+    assert refused["verdict"] == "not comparable" and "gate barrier against roundtime; " in refused["why"]
+    assert "--gate " in refused["why"] and comparisons(compare, run, "--baseline", kept, "--ignore", "gate")[0]["ratio"]
+    xeon = write_run(tmp_path / "c", {PLAIN: [1e-6]}, hosts=(made_runs.host(cpu="Xeon"),))
+    elsewhere = compare(xeon, "--baseline", kept)
     assert elsewhere.code == 2 and "cpu: EPYC 7003 against Xeon" in elsewhere.err
 
 
@@ -285,7 +258,7 @@ def test_refusals_end_with_2_and_say_what_would_work(
 def test_several_things_are_ignored_by_commas_or_by_saying_it_again(compare: Collbench, tmp_path: Path) -> None:
     """A factor is suggested only where it explains every difference."""
     runs = [write_run(tmp_path / "a", {PLAIN: [1e-6]}),
-            write_run(tmp_path / "b", {PLAIN: [1e-6]}, hosts=(host(cpu="Xeon", kernel="6.6"),))]  # fmt: skip
+            write_run(tmp_path / "b", {PLAIN: [1e-6]}, hosts=(made_runs.host(cpu="Xeon", kernel="6.6"),))]  # fmt: skip
     for chosen in ((), ("--by", "kernel"), ("--by", "cpu")):
         refused = compare(*runs, *chosen)
         assert refused.code == 2 and "--by" not in refused.err
@@ -295,11 +268,7 @@ def test_several_things_are_ignored_by_commas_or_by_saying_it_again(compare: Col
     assert "cpu: EPYC 7003 against Xeon" in compare(*runs, "--ignore", "cpu,kernel").out
 
 
-def test_libraries_are_compared_between_two_runs_and_are_the_images_of_one(compare: Collbench, tmp_path: Path) -> None:
-    openmpi, mpich = (write_run(tmp_path / name, {PLAIN: spread(us * 1e-6)}, **fields) for name, us, fields in
-                      (("a", 1, {}), ("b", 2, {**MPICH, "launcher": "Hydra"})))  # fmt: skip
-    assert compare(openmpi, mpich).code == 2
-    assert [one["verdict"] for one in comparisons(compare, openmpi, mpich, "--by", "library")] == ["slower"]
+def test_the_libraries_of_a_run_are_those_of_its_images(compare: Collbench, tmp_path: Path) -> None:
     run = write_run(tmp_path / "run", {case.having(image=image): spread(us * 1e-6) for image, us in
                                        (("mpich", 1.0), ("openmpi", 2.0)) for case in (HOST, MULTI)})  # fmt: skip
     of_library, of_image = (comparisons(compare, run, "--by", name) for name in ("library", "image"))
@@ -319,15 +288,6 @@ def test_a_cut_off_record_lonely_cells_and_lost_launches_are_said(compare: Collb
     (folders[1] / "005" / "manifest.json").unlink()
     failed = compare(*folders, "--fail-on", "slower", "--margin", "10%")
     assert failed.code == 1 and "003: " in failed.err and "005: " in failed.err
-
-
-def test_another_gate_has_no_verdict_until_it_is_ignored(compare: Collbench, tmp_path: Path) -> None:
-    one = write_run(tmp_path / "a", {PLAIN: spread(1e-6)})
-    two = write_run(tmp_path / "b", {PLAIN: [made_record(PLAIN, n, 1e-6, gate="barrier") for n in range(10)]})
-    (refused,) = comparisons(compare, one, two)
-    assert refused["verdict"] == "not comparable" and "gate roundtime against barrier; " in refused["why"]
-    assert 'gate = "barrier"' in refused["why"] and "--gate barrier" in refused["why"]
-    assert [one["verdict"] for one in comparisons(compare, one, two, "--ignore", "gate")] == ["unclear"]
 
 
 def test_without_scipy_a_sentence_says_how_to_get_it(
@@ -442,12 +402,13 @@ def test_what_else_fails_a_check_is_said(compare: Collbench, tmp_path: Path, gol
         return write_run(tmp_path / name, cells)
 
     unlike = tmp_path / "unlike-its-samples"
-    with RunWriter(unlike, made_manifest()) as writer:
+    with RunWriter(unlike, made_runs.made_manifest()) as writer:
         for launch, time in enumerate(spread(20e-6)):
             record = made_record(PLAIN, launch, time, samples=Samples(n=20, invalid=0, warmup=5))
             writer.append(record, np.full((2, 20), 10_000))
     # The machine slows down by 30 % over two runs, one after the other, which hides any difference.
-    drift = [drifting(tmp_path / f"drift{first}", 1e-5, first, 0.015) for first in (0, 10)]
+    drift = [run(f"drift{first}", {PLAIN: [1e-5 * (1 + 0.015 * (first + n)) for n in range(10)]}) for first in (0, 10)]
+    assert [one["launches_more"] for one in comparisons(compare, *drift)] == [None]
     thirty = {case.having(size=8 * size + 8): spread(20e-6 if case == MULTI and not size else 10e-6, 6, 0.001)[::step]
               for size in range(30) for case, step in ((HOST, 1), (MULTI, -1))}  # fmt: skip
     eight, steady = spread(1e-5, 8), spread(1e-5, 60, 0.002)
@@ -478,10 +439,10 @@ def test_what_else_fails_a_check_is_said(compare: Collbench, tmp_path: Path, gol
 def ended(path: Path, until: str, us: tuple[float, ...] = (10, 11)) -> Path:
     sides = (made_case(image="openmpi"), made_case("single", "strict", image="openmpi"))
     cells = {case: spread(time * 1e-6, 8) for case, time in zip(sides, us, strict=False)}
-    return write_run(path, cells, experiment=experiment(("openmpi",), launches=8, until=until))
+    return write_run(path, cells, experiment=made_runs.experiment(("openmpi",), launches=8, until=until))
 
 
-def test_runs_until_decided_are_not_combined(here: Collbench, tmp_path: Path) -> None:
+def test_runs_until_decided_are_compared_and_not_combined(here: Collbench, tmp_path: Path) -> None:
     both = ended(tmp_path / "runs" / "fixed", "launches"), ended(tmp_path / "runs" / "stopped", "decided")
     for words in (("advise", *both), ("advise", tmp_path / "runs"), ("report", tmp_path / "runs"),
                   ("compare", tmp_path / "runs", "--by", "policy")):  # fmt: skip
@@ -491,8 +452,6 @@ def test_runs_until_decided_are_not_combined(here: Collbench, tmp_path: Path) ->
     assert all(here("advise", run).code == 0 for run in both)
     alone = ended(tmp_path / "alone" / "stopped", "decided")
     assert here("compare", alone.parent, "--by", "policy").code == 0, "a folder of one run is that run"
-
-
-def test_two_are_compared_with_each_other(compare: Collbench, tmp_path: Path) -> None:
-    made = [ended(tmp_path / name, "decided", (us,)) for name, us in (("a", 10.0), ("b", 11.0))]
-    assert [(one["verdict"], one["blocks"]) for one in comparisons(compare, *made)] == [("slower", False)]
+    each = [ended(tmp_path / name, "decided", (us,)) for name, us in (("a", 10.0), ("b", 11.0))]
+    (one,) = json.loads(here("compare", *each, "--style", "json").out)["comparisons"]
+    assert (one["verdict"], one["blocks"]) == ("slower", False)

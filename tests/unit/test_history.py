@@ -16,20 +16,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from tests.unit import made_runs
 from tests.unit.conftest import Answer, Collbench
 from tests.unit.made_history import FIRST, night, steps, write_history
 from tests.unit.made_program_runs import launches_of, program_case
-from tests.unit.made_runs import (
-    Entry,
-    experiment,
-    host,
-    library,
-    made_case,
-    made_failure,
-    made_record,
-    write_launches,
-    write_run,
-)
+from tests.unit.made_runs import Entry, host, library, made_case, made_failure, made_record, write_launches, write_run
 
 from collbench.analysis import change_points
 from collbench.analysis.change_points import FEWEST, Correlation, Level, Trace, matter
@@ -88,16 +79,13 @@ def test_a_change_is_found_where_it_is_in_its_cell_alone(what: str) -> None:
 
 
 def test_steps_within_the_margin_are_not_told_but_their_sum_is() -> None:
+    """Of times with next to no spread, and of times of a clock with none; fewer runs are not tested."""
     values = noise(5, 60, 3, 0.001)
     values[30:, 0] += np.log(1.01)
     for start in (15, 30, 45):
         values[start:, 1] += np.log(1.015)
     within, creeping, _ = changes_of(values)
     assert within == () and len(creeping) in (1, 2) and changes_of(values, margin=0.005)[0] == (30,)
-
-
-def test_times_without_any_spread_and_fewer_runs_than_an_order_can_be_rare_in() -> None:
-    """Equal times, and the steps of a clock: a change is found, and nothing else; few runs are not tested."""
     values = np.zeros((20, 2))
     values[12:, 1] = np.log(1.05)
     assert changes_of(values) == [(), (12,)]
@@ -253,6 +241,10 @@ JUMP = steps((1e-5, 19), (1.01e-4, 1))
 STEP = steps((1e-5, 12), (1.2e-5, 8))
 
 
+def hosts(**fields: Any) -> dict[str, Any]:
+    return {"hosts": (host(**fields),)}
+
+
 class Nights(NamedTuple):
     """A folder of runs, and the command on it in this process."""
 
@@ -328,10 +320,10 @@ def test_several_kinds_of_findings_to_fail_on_and_one_that_is_none(nightly: Nigh
     for kinds in ("slower,outside", "outside,faster"):
         failed = nights.history("--fail-on", kinds)
         assert failed.code == 1 and kinds in failed.err
-    assert nights.history("--since", night(19), "--fail-on", "outside").code == 1
-    assert nights.outside("--since", "2027-01-01") == []
     unknown = nights.history("--fail-on", "outside,wrong")
     assert (unknown.code, unknown.out) == (2, "") and "wrong" in unknown.err
+    assert nights.history("--since", night(19), "--fail-on", "outside").code == 1
+    assert nights.outside("--since", "2027-01-01") == []
 
 
 @pytest.mark.parametrize("runs", [8, 12, 30])
@@ -356,8 +348,8 @@ def test_runs_with_few_of_the_cells_are_no_statistic_of_all() -> None:
 
 
 def test_what_changed_with_one_run_is_one_event_with_the_library_that_changed(nightly: Nightly) -> None:
-    nights = nightly({SMALL: QUIET, MIDDLE: STEP, LARGE: STEP},
-                     lambda number: libraries(version="5.0.8" if number < 12 else "5.0.9"), launches=7)  # fmt: skip
+    nights = nightly({SMALL: QUIET, MIDDLE: STEP, LARGE: STEP}, lambda number: {
+        "libraries": (library(version="5.0.8" if number < 12 else "5.0.9"),)}, launches=7)  # fmt: skip
     shown = nights.document()
     (event,) = shown["events"]
     assert (event["run"], event["before"], event["verdict"]) == (12, 11, "slower")
@@ -407,14 +399,6 @@ def test_sizes_that_are_neighbours_are_a_range_and_two_changes_two_lines(nightly
     assert "2K..8K" in nights.history().out
 
 
-def hosts(**fields: Any) -> dict[str, Any]:
-    return {"hosts": (host(**fields),)}
-
-
-def libraries(**fields: Any) -> dict[str, Any]:
-    return {"libraries": (library(**fields),)}
-
-
 def test_each_machine_has_series_and_a_latest_run(nightly: Nightly) -> None:
     """Its times are not joined with those before. In turns, the jump is in the last run of one, not in that of all."""
     moved = nightly({SMALL: STEP}, lambda number: hosts(cpu="EPYC 7003" if number < 12 else "Xeon")).document()
@@ -430,9 +414,9 @@ def test_each_machine_has_series_and_a_latest_run(nightly: Nightly) -> None:
     ("of_night", "facts"),
     [(lambda number: hosts(kernel="6.1.0" if number < 12 else "6.6.2"), {"12": {"kernel": "6.1.0 -> 6.6.2"}}),
      # another build of a library is told by its hash, which says nothing more of another version
-     (lambda number: libraries(version="5.0.8", sha256="ab"[number >= 12] * 64),
+     (lambda number: {"libraries": (library(sha256="ab"[number >= 12] * 64),)},
       {"12": {"library-file": "sha256 aaaaaaaaaaaa -> bbbbbbbbbbbb"}}),
-     (lambda number: libraries(version="89"[number >= 12], sha256="ab"[number >= 12] * 64),
+     (lambda number: {"libraries": (library(version="89"[number >= 12], sha256="ab"[number >= 12] * 64),)},
       {"12": {"library": "Open MPI 8 -> 9"}}),
      # what changes in many runs explains nothing
      (lambda number: hosts(name=f"node{number % 3}", boot_id=str(number)), {})],
@@ -463,7 +447,7 @@ def test_launches_that_tell_no_time_of_a_series(nightly: Nightly, here: Collbenc
     assert len(cell["points"]) == 21 and shown["events"] == []
     assert [point["time"]["n"] for point in cell["points"]][:2] == [1, 2]
     used = launches_of(program_case(), [1e-3, 2e-3, 1e-3], contended=[1])
-    write_run(tmp_path / "p" / "a", {program_case(): used}, experiment=experiment(["tools"]))
+    write_run(tmp_path / "p" / "a", {program_case(): used}, experiment=made_runs.experiment(["tools"]))
     (cell,) = Nights(tmp_path / "p", here).document()["cells"]
     assert (cell["points"][0]["time"]["value"], cell["points"][0]["time"]["n"]) == (1e-3, 2)
 

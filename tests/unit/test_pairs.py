@@ -9,19 +9,9 @@ from typing import Any
 
 import pytest
 from msgspec import structs
+from tests.unit import made_runs
 from tests.unit.made_program_runs import program_record
-from tests.unit.made_runs import (
-    experiment,
-    gpu,
-    host,
-    image,
-    library,
-    made_case,
-    made_record,
-    protocol,
-    write_launches,
-    write_run,
-)
+from tests.unit.made_runs import experiment, gpu, host, image, library, made_case, protocol, write_launches, write_run
 
 from collbench.analysis.compare import compare
 from collbench.analysis.environment import facts
@@ -167,9 +157,6 @@ def test_what_is_no_pair_is_refused_with_what_would_make_it_one(
     golden("pairs-refusals.txt", "\n".join(sentences))
     assert len(of_run(run(*dtypes), "dtype", "size")) == len(of_run(run(*ways), "dtype", "size", "thread-level")) == 1
     assert sides(of_run(run(*stacks), "backend", "image")) == [("mpi", "torch-gloo")]
-
-
-def test_factors_are_named_in_any_writing_and_the_nearest_where_unknown() -> None:
     with pytest.raises(RequestError, match=r"\blibrary\b"):
         find_factor("libary", {"library"})
     assert find_factor("Thread_Level").name == "thread-level"
@@ -223,7 +210,7 @@ def refused(pairs: list[Pair]) -> Differences:
 def test_another_way_of_measuring_is_not_comparable_until_ignored(
     run: Run, tmp_path: Path, name: str, launches: list[Any], values: tuple[str, str]
 ) -> None:
-    records = [made_record(PLAIN, launch, 1e-6, **{name: value}) for launch, value in enumerate(launches)]
+    records = [made_runs.made_record(PLAIN, launch, 1e-6, **{name: value}) for launch, value in enumerate(launches)]
     base, other = run(), observe(write_run(tmp_path / "other", {PLAIN: records}))
     assert refused(of_runs(base, other)) == ((name, *values),)
     assert not refused(of_runs(base, other, ignored={name}))
@@ -354,21 +341,20 @@ def test_an_image_with_another_library_than_its_host_is_refused(run: Run) -> Non
     assert not pair.remarks
 
 
-def test_launches_in_a_folder_that_were_made_on_two_machines_say_so(run: Run, tmp_path: Path) -> None:
+def test_launches_of_two_machines_say_so_and_one_of_more_bytes_than_a_kernel_can_tell_is_refused(
+    run: Run, tmp_path: Path
+) -> None:
     folder = write_launches(tmp_path / "a", {PLAIN: TIMES})
     write_run(folder / "other", {PLAIN: [3e-6]}, hosts=(host(cpu="Xeon"),))
     with pytest.raises(RequestError, match=r"cpu: EPYC 7003 against EPYC 7003 and Xeon"):
         of_runs(run(), observe(folder))
-
-
-@pytest.mark.parametrize("field", ["memory", "cgroup_memory"])
-def test_a_machine_of_more_bytes_than_a_kernel_can_tell_is_refused(tmp_path: Path, field: str) -> None:
-    path = write_run(tmp_path / "run", {PLAIN: TIMES}) / "manifest.json"
-    manifest = json.loads(path.read_text())
-    manifest["hosts"][0][field] = 10**400
-    path.write_text(json.dumps(manifest))
-    with pytest.raises(RunReadError, match=field):
-        observe(path.parent)
+    for field in ("memory", "cgroup_memory"):
+        path = write_run(tmp_path / field, {PLAIN: TIMES}) / "manifest.json"
+        manifest = json.loads(path.read_text())
+        manifest["hosts"][0][field] = 10**400
+        path.write_text(json.dumps(manifest))
+        with pytest.raises(RunReadError, match=field):
+            observe(path.parent)
 
 
 # Runs of two engines, or over other numbers of hosts ------------------------------------------------------------------
@@ -456,10 +442,7 @@ def test_only_the_cases_whose_library_differs_are_refused(run: Run) -> None:
     assert len(of_runs(*(run(run_with("openblas"), **with_mkl(version)) for version in "12"))) == 1
     with pytest.raises(RequestError, match="MKL 1 against MKL 2"):
         of_runs(*(run(run_with("mkl"), **with_mkl(version)) for version in "12"))
-
-
-def test_places_of_files_say_nothing_between_host_and_image(run: Run) -> None:
-    """Without a hash it is not known whether they are the same."""
+    # places of files say nothing between host and image: without a hash it is not known whether they are the same
     libraries = (Library(name="torch (gloo)", version="2", path=path) for path in ("/a", "/b"))
     inside, beside = (image("torch", libraries=(one,)) for one in libraries)
     bare = Case(workload="allreduce", how={"backend": "torch-gloo", "driver": "python"}, where=Where(image="torch"))

@@ -8,18 +8,9 @@ from typing import Any
 
 import msgspec
 import pytest
+from tests.unit import made_runs
 from tests.unit.made_papers import conv, copy, gemm, gpu_launch, judged, rnn, sysbench, write
-from tests.unit.made_runs import (
-    Entry,
-    experiment,
-    image,
-    library,
-    made_case,
-    made_record,
-    spread,
-    with_facts,
-    write_run,
-)
+from tests.unit.made_runs import Entry, image, library, made_case, made_record, spread, with_facts, write_run
 
 from collbench.analysis.conclusions import JudgedConclusion, PartVerdict, decide, judge, planned_conclusions
 from collbench.analysis.papers import Item, Needs, Selector, decode, items_of, kinds_of, workers
@@ -85,7 +76,7 @@ def measured(path: Path, times: Times) -> Observed:
                          op=None if server else "sum", root=0 if server else None, size=1 << 20)  # fmt: skip
         cells[case] = [*spread(time * 1e-3)]
     names = ("openmpi", "mpich", "openmpi-cuda")
-    return observed_run(path, cells, experiment=experiment(names, images=SIDES, environments=SIDES))
+    return observed_run(path, cells, experiment=made_runs.experiment(names, images=SIDES, environments=SIDES))
 
 
 Conclude = Callable[[Times], dict[int, JudgedConclusion]]
@@ -151,21 +142,16 @@ def test_a_number_of_cells_decides(needs: Needs, total: int, counts: dict[tuple[
 
 
 def test_steps_come_from_the_most_isolated_on(tmp_path: Path) -> None:
+    """Of two drivers the native one stands for the library; workers are counted without the server."""
     places = (("single", "ipc"), ("host", None), ("single", "strict"), ("multi", "limits"))
     observed = observed_run(tmp_path / "run", {made_case(*place, image="openmpi"): [1e-3] for place in places})
     assert [kind.step for kind in kinds_of([observed], paper(CHOI))] == ["strict", "limits", "ipc"]
-
-
-def test_of_two_drivers_the_native_one_stands_for_the_library(tmp_path: Path) -> None:
-    cells: Cells = {made_case("single", "strict", image="openmpi", driver=driver, size=size): [1e-3]
+    case = made_case("single", "strict", image="openmpi", ranks=4)
+    cells: Cells = {case.having(driver=driver, size=size): [1e-3]
                     for driver in ("python", "native") for size in (8, 1 << 20)}  # fmt: skip
-    (item,) = items_of(observed_run(tmp_path / "run", cells))
+    (item,) = items_of(observed_run(tmp_path / "drivers", cells))
     assert (item.library, item.case["driver"], item.case["size"]) == ("Open MPI", "native", 1 << 20)
-
-
-def test_workers_are_counted_without_the_server() -> None:
-    server = made_case("multi", "strict", workload="ps_bcast", op=None, root=0, ranks=5, image="openmpi")
-    assert (workers(server), workers(made_case("multi", "strict", ranks=4, image="openmpi"))) == (4, 4)
+    assert workers(case) == workers(case.having(workload="ps_bcast", op=None, root=0, ranks=5)) == 4
 
 
 def test_the_run_stands_beside_the_paper_in_ratios(tmp_path: Path) -> None:
@@ -184,6 +170,8 @@ def place_of(cell: Selector) -> Place:
 
 
 def test_the_papers_figures_agree_with_what_it_says_of_them() -> None:
+    with pytest.raises(RunReadError):
+        decode(b'{"reference": 1}')
     published = paper(CHOI)
     times = {place_of(one.cell): one.seconds for one in published.figures}
     assert len(published.figures) == 12 and [one.number for one in published.conclusions] == [1, 2, 3, 4, 5]
@@ -226,11 +214,6 @@ def test_what_the_paper_published_of_collectives_does_not_refute_it(conclude: Co
     judgements.append(conclude({place: time for world in worlds for place, time in world.items()})[5])
     assert not [one for one in judgements if FAILS in (one.verdict, *(part.verdict for part in one.parts))]
     assert {(1, OPEN), (3, OPEN), (5, OPEN)} <= {(one.conclusion.number, one.verdict) for one in judgements}
-
-
-def test_figures_that_are_none_are_refused() -> None:
-    with pytest.raises(RunReadError):
-        decode(b'{"reference": 1}')
 
 
 # Conclusions with several links, patterns, and cells that are only shown ----------------------------------------------
@@ -286,24 +269,19 @@ def test_near_and_far_are_compared_in_containers_alone(tmp_path: Path) -> None:
     pairs = [(one.comparison.pair, one.ratio) for one in judged(SIDDA, observed)[4].evidence if one.comparison]
     shown = [(pair.base_name, pair.other_name, round(ratio.value, 1) if ratio else None) for pair, ratio in pairs]
     assert shown == [("near", "far", 2.0)] * 2 + [("host", "multi strict", 1.0)] * 2
+    no_program_both = write(tmp_path / "near", [copy("h2d", 1.0), gpu_launch("issue", 1.0)])
+    elsewhere = write(tmp_path / "far", [("gpu_launch", {"measure": "issue_wait", "affinity": "far"}, 1.0)])
+    no_program_both.cells.update(elsewhere.cells)
+    assert all(kind.far == () for kind in kinds_of([no_program_both], paper(SIDDA)))
 
 
-def test_without_a_program_both_near_and_far_nothing_is_compared_by_affinity(tmp_path: Path) -> None:
-    observed = write(tmp_path / "run", [copy("h2d", 1.0), gpu_launch("issue", 1.0)])
-    far = write(tmp_path / "far", [("gpu_launch", {"measure": "issue_wait", "affinity": "far"}, 1.0)])
-    observed.cells.update(far.cells)
-    assert all(kind.far == () for kind in kinds_of([observed], paper(SIDDA)))
-
-
-@pytest.mark.parametrize(
-    ("values", "taken"),
-    [({"problem": "gru_*"}, True), ({"problem": "lstm_*"}, False), ({"problem": ("lstm_*", "gru_h512_*")}, True),
-     ({"problem": "gru_*", "threads": 2}, True), ({"problem": "gru_*", "threads": "2"}, False),
-     ({"device": "*"}, False)],
-)  # fmt: skip
-def test_a_text_may_be_a_pattern(values: dict[str, Any], taken: bool) -> None:
+def test_a_text_may_be_a_pattern() -> None:
     case = case_of("deepbench_rnn", {"problem": GRU, "threads": 2})
-    assert Selector(workload="deepbench_rnn", values=values).takes(case) is taken
+    taken: list[dict[str, Any]] = [{"problem": "gru_*"}, {"problem": ("lstm_*", "gru_h512_*")},
+                                   {"problem": "gru_*", "threads": 2}]  # fmt: skip
+    others: list[dict[str, Any]] = [{"problem": "lstm_*"}, {"problem": "gru_*", "threads": "2"}, {"device": "*"}]
+    assert [values for values in (*taken, *others)
+            if Selector(workload="deepbench_rnn", values=values).takes(case)] == taken  # fmt: skip
 
 
 def test_figures_of_the_check_survive_several_launches_and_runs(tmp_path: Path) -> None:
@@ -321,6 +299,7 @@ def test_figures_of_the_check_survive_several_launches_and_runs(tmp_path: Path) 
 Way = tuple[str, int, int, str]
 
 ONE_PROCESS: Way = ("multi", 0, 1, "variable")
+ALONE_TRAINING = {ONE_PROCESS: 1.0}
 
 
 def training(way: Way) -> Case:
@@ -362,9 +341,6 @@ def multi(servers: int, workers: int, shard: str = "variable") -> Way:
     return ("multi", servers, workers, shard)
 
 
-ALONE_TRAINING = {ONE_PROCESS: 1.0}
-
-
 def grid(*policies: str, of_one: float = 1.0, ratio: float = 1.2, shard: str = "variable") -> dict[Way, float]:
     """Every cell of several servers takes `ratio` times the time of one process, those of one server `of_one`."""
     return {(policy, servers, workers, shard): of_one if servers == 1 else ratio
@@ -403,11 +379,15 @@ def test_a_part_of_the_grid_refutes_no_existence(tmp_path: Path, times: dict[Way
     assert [part.verdict for part in existing] == parts
 
 
-def test_what_was_not_measured_of_the_grid_is_known(tmp_path: Path) -> None:
+def test_what_was_not_measured_of_the_grid_is_known_and_a_side_that_no_claim_has(tmp_path: Path) -> None:
     observed = trained(tmp_path / "run", ALONE_TRAINING | {single(1, 1): 1.5, single(1, 2): 1.5})
     multiple, _ = without_reasons(observed, 3)
     assert (multiple.verdict, multiple.against, multiple.total) == (OPEN, 2, 72)
     assert multiple.missing == {"servers": (2, 3), "workers": tuple(range(3, 25))}
+    one_side = {("host", 1, 2, "variable"): 1.0, multi(1, 2): 1.1, multi(1, 4): 1.2}
+    judgements = judged(ZHAO, trained(tmp_path / "one side", one_side))
+    assert [one.values["servers"] for one in judgements[3].parts[1].absent] == [0]
+    assert [one.values["policy"] for one in judgements[4].parts[0].absent] == ["single"]
 
 
 def test_pinned_containers_have_a_reason_and_no_verdict(tmp_path: Path) -> None:
@@ -443,13 +423,6 @@ def test_the_host_and_what_failed_decide_nothing(tmp_path: Path) -> None:
     part, *_ = without_reasons(failed, 3)
     assert (part.verdict, part.evidence[0].reason) == (ABSENT, "not comparable")
     assert "killed" in str(part.evidence[0].why)
-
-
-def test_a_run_that_lacks_one_side_of_every_claim_names_it(tmp_path: Path) -> None:
-    observed = trained(tmp_path / "run", {("host", 1, 2, "variable"): 1.0, multi(1, 2): 1.1, multi(1, 4): 1.2})
-    judgements = judged(ZHAO, observed)
-    assert [one.values["servers"] for one in judgements[3].parts[1].absent] == [0]
-    assert [one.values["policy"] for one in judgements[4].parts[0].absent] == ["single"]
 
 
 def test_a_way_is_named() -> None:

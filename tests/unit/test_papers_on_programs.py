@@ -22,7 +22,7 @@ from tests.unit.made_runs import Entry, experiment, image, library, made_failure
 from collbench import collectives, workloads
 from collbench.analysis.compare import Reason
 from collbench.analysis.conclusions import JudgedConclusion, planned_conclusions
-from collbench.analysis.papers import Item, Paper, Scalar, Selector, decode, kinds_of, matches
+from collbench.analysis.papers import Item, Scalar, Selector, decode, kinds_of, matches
 from collbench.analysis.results import joined
 from collbench.analysis.runs import Observed
 from collbench.cli.plan import of_paper, show_cells
@@ -147,12 +147,10 @@ def test_the_conclusions_that_can_be_decided_are_all_tested_each_way() -> None:
                 assert verdicts - {ABSENT} == {HOLDS, FAILS, OPEN}, (reference, conclusion)
 
 
-def test_what_may_be_no_effect_at_all_is_not_affected_most(conclude: Conclude) -> None:
-    ratios = [CPU, MEMORY, threads(1.0), fileio(1.11)]
-    assert [part.verdict for part in conclude(ZHAO, 2, ratios, {"sysbench_threads": 0.3}).parts] == [OPEN, HOLDS]
-
-
 def test_what_others_are_compared_with_must_be_known(conclude: Conclude) -> None:
+    """And what may be no effect at all is not affected most."""
+    noisy = conclude(ZHAO, 2, [CPU, MEMORY, threads(1.0), fileio(1.11)], {"sysbench_threads": 0.3})
+    assert [part.verdict for part in noisy.parts] == [OPEN, HOLDS]
     ratios = [CPU, threads(1.22), fileio(1.11)]
     parts = conclude(ZHAO, 2, ratios).parts
     assert [(part.verdict, part.evidence[0].reason) for part in parts] == [(OPEN, "references")] * 2
@@ -179,15 +177,12 @@ def test_files_on_two_devices(conclude: Conclude, host: str, container: str, dev
     assert not devices or (evidence.reason, evidence.detail) == ("devices", devices)
 
 
-def test_launches_on_several_devices_are_no_evidence(tmp_path: Path) -> None:
+def test_launches_on_several_devices_and_containers_of_two_kinds_alone_are_no_evidence(tmp_path: Path) -> None:
     observed = write(tmp_path / "run", [ioping("direct", 0.3)])
     elsewhere = with_facts(observed, transport="ext4 (vdb)")
     (evidence,) = judged(XU, replace(observed, cells=joined([(observed.cells, 0), (elsewhere.cells, 100)])))[7].evidence
     assert (evidence.reason, evidence.detail) == ("devices", ("ext4 (vda) and ext4 (vdb)",) * 2)
-
-
-def test_two_kinds_of_container_without_the_host_are_no_evidence(tmp_path: Path) -> None:
-    observed = write(tmp_path / "run", [dd(16, 0.9), dd(8192, 1.03), dd(16384, 1.03)])
+    observed = write(tmp_path / "kinds", [dd(16, 0.9), dd(8192, 1.03), dd(16384, 1.03)])
     moved = {case.having(policy="single"): cell for case, cell in observed.cells.items()
              if case["count"] == 8192 and not case.where.on_host}  # fmt: skip
     cells = {case: cell for case, cell in observed.cells.items() if not (case["count"] == 8192 and case.where.on_host)}
@@ -223,9 +218,8 @@ def test_the_cells_of_a_program_are_one_question(conclude: Conclude) -> None:
                 more[case] = launches_of(case, (factor * np.exp(rng.normal(0, 0.01, 10))).tolist())
         return conclude(XU, 1, [], more=more)
 
-    (alone,) = of_sizes({2000: 1.0225}).evidence
-    others = (*SIZES[1:], 26000, 27000, 30000, 35000, 40000, 45000)
-    among = of_sizes({2000: 1.0225, **dict.fromkeys(others, 1.0)}).evidence[0]
+    others = dict.fromkeys((*SIZES[1:], 26000, 27000, 30000, 35000, 40000, 45000), 1.0)
+    alone, among = (of_sizes({2000: 1.0225, **more}).evidence[0] for more in ({}, others))
     assert alone.ratio and alone.ratio.interval and among.ratio and among.ratio.interval and among.comparison
     assert (alone.verdict, among.verdict, among.comparison.sizes) == (FAILS, OPEN, 14)
     assert among.ratio.interval[0] < alone.ratio.interval[0] < alone.ratio.interval[1] < among.ratio.interval[1]
@@ -245,18 +239,17 @@ def test_what_decides_is_the_cell_that_agrees_least(
     assert judgement.deciding.ratio.value == pytest.approx(least, abs=0.001)
 
 
-@pytest.mark.parametrize(("period", "verdict", "reason"), [(24, OPEN, "launches"), (3, FAILS, "")])
-def test_dependent_launches_decide_nothing(conclude: Conclude, period: int, verdict: str, reason: str) -> None:
+def test_few_and_dependent_launches_and_sides_that_were_not_alternated_decide_nothing(
+    conclude: Conclude, tmp_path: Path
+) -> None:
     """A wave over all launches, or one within every three: the interval excludes the bounds in both."""
-    wave = 1.05 + 0.01 * np.sin(2 * np.pi * np.arange(24) / period)
-    more = {HPCG: launches_of(HPCG, [1.0] * 24), inside(HPCG): launches_of(inside(HPCG), wave.tolist())}
-    judgement = conclude(XU, 2, [], more=more)
-    (evidence,) = judgement.evidence
-    assert evidence.ratio is not None and evidence.ratio.interval is not None and evidence.ratio.interval[0] > 1.0102
-    assert (judgement.verdict, evidence.reason) == (verdict, reason)
-
-
-def test_few_launches_and_sides_that_were_not_alternated_decide_nothing(conclude: Conclude, tmp_path: Path) -> None:
+    for period, verdict, reason in ((24, OPEN, "launches"), (3, FAILS, "")):
+        wave = 1.05 + 0.01 * np.sin(2 * np.pi * np.arange(24) / period)
+        more = {HPCG: launches_of(HPCG, [1.0] * 24), inside(HPCG): launches_of(inside(HPCG), wave.tolist())}
+        judgement = conclude(XU, 2, [], more=more)
+        (evidence,) = judgement.evidence
+        assert evidence.ratio and evidence.ratio.interval and evidence.ratio.interval[0] > 1.0102
+        assert (judgement.verdict, evidence.reason) == (verdict, reason)
     alternated = write(tmp_path / "alternated", [hpcg(1.5)])
     after = judged(XU, replace(alternated, interleaved=False))[2]
     few = conclude(XU, 2, [hpcg(1.5)], launches=4)
@@ -284,7 +277,7 @@ def test_programs_of_other_versions_are_not_compared(tmp_path: Path) -> None:
     assert "sysbench 1.0.21 against sysbench 1.0.20" in judgement.parts[0].refused[observed.name, "sysbench_cpu"]
 
 
-def test_docker_s_default_and_its_writable_layer_come_first(tmp_path: Path) -> None:
+def test_docker_s_default_comes_first_and_other_filters_and_memory_come_last(tmp_path: Path) -> None:
     volume = ("dd", {"bs": 65536, "count": 16, "storage": "volume"}, 1.0)
     strict = write(tmp_path / "strict", [volume, dd(16, 0.9), hpcg(1.0)], under=(DISK, DISK))
     loose = write(tmp_path / "loose", [dd(16, 1.5)], place=("single", "ipc"), under=(DISK, DISK))
@@ -297,9 +290,6 @@ def test_docker_s_default_and_its_writable_layer_come_first(tmp_path: Path) -> N
         ("multi strict", HOLDS), ("multi strict", FAILS), ("single ipc", FAILS)]  # fmt: skip
     assert [row[2] for row in shown.screen.rows if row[0] == "4"] == [HOLDS]
     assert all(any(title in caveat and "4 " in caveat for caveat in shown.caveats) for title in titles[1:])
-
-
-def test_seccomp_unconfined_and_far_memory_come_after_the_default(tmp_path: Path) -> None:
     observed = write(tmp_path / "run", [hpcg(1.0)], place=("single", "ipc"))
     cells = dict(observed.cells)
     for case, cell in observed.cells.items():
@@ -313,12 +303,11 @@ def test_seccomp_unconfined_and_far_memory_come_after_the_default(tmp_path: Path
 BOUNDED = {"of": {"workload": "dd"}, "diff_percent": [-1, 1]}
 
 
-@pytest.mark.parametrize(
-    "conclusion",
-    [{}, {"parts": [BOUNDED], "lacking": "x"}, {"parts": [{"of": {"workload": "dd"}}]},
-     {"parts": [BOUNDED | {"than": {"workload": "dd"}}]},
-     {"parts": [{"of": {"workload": "dd"}, "than": {"workload": "dd"}, "growth": [1, 4]}]}],
-)  # fmt: skip
+@pytest.mark.parametrize("conclusion", [
+    {}, {"parts": [BOUNDED], "lacking": "x"}, {"parts": [{"of": {"workload": "dd"}}]},
+    {"parts": [BOUNDED | {"than": {"workload": "dd"}}]},
+    {"parts": [{"of": {"workload": "dd"}, "than": {"workload": "dd"}, "growth": [1, 4]}]},
+])  # fmt: skip
 def test_a_conclusion_that_cannot_be_judged_is_refused(conclusion: dict[str, Any]) -> None:
     content = msgspec.to_builtins(paper(SIDDA)) | {"conclusions": [{"number": 1, "text": "x"} | conclusion]}
     with pytest.raises(RunReadError, match=r"\$\.conclusions\[0\]"):
@@ -504,22 +493,20 @@ def has_values(selector: Selector, values: Mapping[str, Scalar | tuple[Scalar, .
                 checks[name](name, one)
 
 
-def selectors_beside(published: Paper) -> list[Selector]:
-    return [*(one for conclusion in published.conclusions for one in conclusion.beside),
-            *(one.cell for one in published.experiments if one.cell), *(one.cell for one in published.figures),
-            *(one for ratio in published.ratios for one in (ratio.of, ratio.over))]  # fmt: skip
-
-
 @pytest.mark.parametrize("reference", papers())
 def test_what_papers_name_is_what_benchmarks_have(reference: str) -> None:
     """Workloads, axes, measures, and values that these may have."""
-    for part in paper(reference).parts:
+    published = paper(reference)
+    for part in published.parts:
         grid = {name: values for name, values in part.grid.items()
                 if not isinstance(values, int) and not name.startswith("than.")}  # fmt: skip
         for selector in part.selectors:
             has_values(selector, {**selector.values, **({} if selector is part.than else grid)})
         assert {name.removeprefix("than.") for name in (*part.at, *part.grid)} <= axes_of(part.of.workload)
-    for selector in selectors_beside(paper(reference)):
+    beside_them = [one for conclusion in published.conclusions for one in conclusion.beside]
+    beside_them += [one.cell for one in (*published.experiments, *published.figures) if one.cell]
+    beside_them += [one for ratio in published.ratios for one in (ratio.of, ratio.over)]
+    for selector in beside_them:
         has_values(selector, selector.values)
 
 
@@ -579,14 +566,11 @@ def test_what_needs_a_program_that_is_missing_cannot_be_decided(engine: str) -> 
     assert (decided, set(lacking)) == ({4, 5, 6, 7}, {"hpcg"})
     named = {line.split(":")[0].split()[-1]: "hpcg" in line for line in decidable(published, judgements, lacking)[1:]}
     assert named == {"1": False, "2": True, "3": False, "8": False, "9": False}
-
-
-def test_of_a_program_with_alternatives_the_one_that_is_missing_counts() -> None:
-    of_plan = expanded("xu2017-linpack")
+    of_plan = expanded("xu2017-linpack")  # of a program with alternatives the one that is missing counts
     (tools,), (used,) = of_plan.plan.images, {use_of(case) for cases in of_plan.expected.values() for case in cases}
-    for use, lacking in ((used, {"linpack"}), ("linpack blas=another", set())):
-        able = of_paper(of_plan, {("host", tools, None): {use: "missing"}})
-        assert able is not None and able[2] == lacking
+    for use, without in ((used, {"linpack"}), ("linpack blas=another", set())):
+        able = of_paper(of_plan, {(engine, tools, None): {use: "missing"}})
+        assert able is not None and able[2] == without
 
 
 def test_what_others_are_compared_with_must_be_planned() -> None:
@@ -598,7 +582,6 @@ def test_what_others_are_compared_with_must_be_planned() -> None:
         assert (planned[2].can_confirm, planned[2].can_refute) == (able, True)
 
 
-@pytest.mark.parametrize("name", ["choi2021", "choi2021-gpu"])
-def test_the_plans_of_collectives_have_no_world_of_one_rank(name: str) -> None:
-    plan = load_launch_plan(find_plan(name))
-    assert 1 in plan.workers and min(ranks for ranks, _ in worlds_of(plan)) == 2
+def test_the_plans_of_collectives_have_no_world_of_one_rank() -> None:
+    for plan in (load_launch_plan(find_plan(name)) for name in ("choi2021", "choi2021-gpu")):
+        assert 1 in plan.workers and min(ranks for ranks, _ in worlds_of(plan)) == 2

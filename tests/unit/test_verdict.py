@@ -108,12 +108,6 @@ def test_the_answer_of_each_mix_of_verdicts(golden: Callable[[str, str], None], 
     golden("compare-answers.txt", text.replace(f"{tmp_path}/", ""))
 
 
-def test_too_few_launches_establish_nothing(compare: Collbench, tmp_path: Path) -> None:
-    run = write_run(tmp_path / "run", {HOST: spread(US, 4), MULTI: spread(US, 4)})
-    (one,) = document(compare, run)["comparisons"]
-    assert (one["verdict"], one["launches_more"], one["ratio"]["interval"]) == ("unclear", 2, None)
-
-
 def test_of_many_differences_the_largest_losses_are_shown(compare: Collbench, tmp_path: Path) -> None:
     run = write_run(tmp_path / "run", at_sizes({8 << step: (steady(10), steady(11 + step)) for step in range(30)}))
     grid = grid_of(run)
