@@ -423,6 +423,7 @@ def test_what_else_fails_a_check_is_said(compare: Collbench, tmp_path: Path, gol
         ((run("lacks-a-launch", {HOST: eight, MULTI: eight[:-1]}), *wide), ("slower",)),
         ((run("slow-launches", {HOST: steady, MULTI: jumping}), *policy), ("slower",)),
     ]  # fmt: skip
+    assert comparisons(compare, tmp_path / "slow-launches", *policy)[0]["slow"]["launches"] == [0, 20]
     shown = ""
     for arguments, modes in checks:
         for mode in modes:

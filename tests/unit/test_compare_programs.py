@@ -94,21 +94,16 @@ def test_the_programs_may_be_the_question_within_one_run(tmp_path: Path, compare
     assert compare(*runs, "--by", "library").code == 0 and "--by library" in compare(*runs).err
 
 
-def test_programs_of_other_benchmarks_do_not_count(tmp_path: Path) -> None:
-    others = [program("3.33", name="fio", used_by=("fio",)), library()]
-    assert len(pairs(with_programs(tmp_path, [program(), *others], [program()]), "policy")) == 1
-
-
-@pytest.mark.parametrize("inside", ["overlay on ext4 (vda)", "ext4 (vda); the engine keeps it on ext4 (vda1)", "tmpfs",
-                                    "overlay"])  # fmt: skip
-def test_one_device_or_none_that_is_known_is_compared(tmp_path: Path, inside: str) -> None:
-    assert len(pairs(on_devices(tmp_path / "run", DISK, inside), "policy")) == 1
-
-
-def test_transports_of_ranks_name_no_devices(tmp_path: Path) -> None:
+def test_one_device_or_none_that_is_known_is_compared_and_programs_of_other_benchmarks_do_not_count(
+    tmp_path: Path,
+) -> None:
+    for inside in ("overlay on ext4 (vda)", "ext4 (vda); the engine keeps it on ext4 (vda1)", "tmpfs", "overlay"):
+        assert len(pairs(on_devices(tmp_path / inside.replace("/", " "), DISK, inside), "policy")) == 1
     cases = [made_case(image="openmpi"), made_case("multi", "strict", image="openmpi")]
-    records = {case: launches_of(case, spread(1.0), transport=f"ob1 (sm{number})") for number, case in enumerate(cases)}
-    assert len(pairs(write_run(tmp_path / "run", records), "policy")) == 1
+    of_ranks = {case: launches_of(case, spread(1.0), transport=f"ob1 (sm{n})") for n, case in enumerate(cases)}
+    assert len(pairs(write_run(tmp_path / "ranks", of_ranks), "policy")) == 1
+    others = [program("3.33", name="fio", used_by=("fio",)), library()]
+    assert len(pairs(with_programs(tmp_path / "others", [program(), *others], [program()]), "policy")) == 1
 
 
 OVERLAY, VOLUME = ((program_case(storage=name), program_case("multi", "strict", storage=name))

@@ -147,18 +147,6 @@ def test_independent_runs_are_not_alike_few_runs_do_not_tell_and_a_change_is_no_
     assert of_neighbours(values).limit < 0.4
 
 
-def test_splits_are_widened_as_the_variance_of_autoregression_is() -> None:
-    """By its covariance matrix: r to the power of the distance in time."""
-    n, r = 12, 0.5
-    covariance = r ** np.abs(np.subtract.outer(np.arange(n), np.arange(n)))
-    for widened, start, at, stop in zip(change_points.widening(n, r), *change_points.splits(n), strict=True):
-        weights = np.zeros(n)
-        weights[start:at], weights[at:stop] = 1 / (at - start), -1 / (stop - at)
-        exact = np.sqrt(weights @ covariance @ weights / (weights @ weights) / (1 - r))
-        assert widened == pytest.approx(exact, rel=1e-4)
-    assert change_points.widening(n, 0.0) == pytest.approx(1.0)
-
-
 def test_a_change_in_the_middle_is_seen_although_nights_are_outliers_at_times() -> None:
     """7 % of values are half as long again; the change widens no spread that outliers are measured by."""
     seen = 0

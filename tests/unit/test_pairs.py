@@ -388,16 +388,13 @@ def test_several_cells_of_an_engine_name_what_would_choose_one(run: Run) -> None
             of_engines(run, steps, by="policy")
 
 
-def test_an_id_that_one_engine_does_not_know_is_mentioned(run: Run) -> None:
+def test_an_id_that_one_engine_does_not_know_is_mentioned_and_hosts_may_be_the_question(run: Run) -> None:
     known, unknown, other = (run(placed("multi", "strict"), experiment=experiment(["openmpi"], images=(image(id=of),)))
                              for of in ("sha256:aaa", None, "sha256:bbb"))  # fmt: skip
     [pair] = of_runs(known, unknown)
     assert pair.remarks == ("image-id: aaa against none",)
     with pytest.raises(RequestError, match="image-id: aaa against bbb"):
         of_runs(known, other)
-
-
-def test_numbers_of_hosts_may_be_the_question_between_two_runs(run: Run) -> None:
     one, two = (run(placed("host", engine="slurm", hosts=len(names)), hosts=tuple(host(name=name) for name in names))
                 for names in (("n0",), ("n0", "n1")))  # fmt: skip
     [pair] = of_runs(one, two, "hosts")

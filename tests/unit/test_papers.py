@@ -184,6 +184,12 @@ def test_the_papers_figures_agree_with_what_it_says_of_them() -> None:
     assert len(both) == 7
     for one in both:
         assert one.ratio == pytest.approx(times[place_of(one.of)] / times[place_of(one.over)], rel=0.02), one.text
+    published = paper(ZHAO)
+    seconds = {(one.machine, msgspec.json.encode(one.cell)): one.seconds for one in published.figures}
+    for one in published.ratios:
+        (machine,) = {machine for machine, _ in seconds if f"({machine})" in one.text}
+        of, over = (seconds[machine, msgspec.json.encode(cell)] for cell in (one.of, one.over))
+        assert one.ratio == pytest.approx(of / over, abs=0.005)
 
 
 def published_worlds() -> list[Times]:
@@ -408,14 +414,11 @@ def test_a_part_that_no_run_can_show_leaves_no_verdict_to_the_others(tmp_path: P
     assert [one.can_refute for one in planned_conclusions(changed, items_of(observed))] == [True, False]
 
 
-def test_more_ranks_than_cores_are_no_evidence_on_the_server(tmp_path: Path) -> None:
+def test_the_host_what_failed_and_more_ranks_than_cores_decide_nothing(tmp_path: Path) -> None:
     observed = trained(tmp_path / "run", {single(1, 2): 1.0, multi(1, 2): 1.5})
     (idle,), (crowded,) = (without_reasons(run, 4) for run in (observed, with_facts(observed, oversubscribed=True)))
     assert (idle.verdict, crowded.verdict) == (FAILS, ABSENT)
     assert [one.reason for one in crowded.evidence] == ["crowded"]
-
-
-def test_the_host_and_what_failed_decide_nothing(tmp_path: Path) -> None:
     times = ALONE_TRAINING | {("host", 1, 2, "variable"): 0.5, ("host", 2, 2, "variable"): 0.2}
     assert set(verdicts(judged(ZHAO, trained(tmp_path / "host", times))).values()) == {ABSENT}
     alone: Cells = {training(ONE_PROCESS): measured_training(ONE_PROCESS, [2.0] * 8)}
@@ -429,15 +432,6 @@ def test_a_way_is_named() -> None:
     names = {ONE_PROCESS: "multi strict, one process", ("host", 1, 1, "variable"): "host, 1 server, 1 worker",
              single(2, 4, "even"): "single strict, 2 servers (even), 4 workers"}  # fmt: skip
     assert {way: Item(training(way)).name for way in names} == names
-
-
-def test_published_ratios_follow_from_the_published_times() -> None:
-    published = paper(ZHAO)
-    times = {(one.machine, msgspec.json.encode(one.cell)): one.seconds for one in published.figures}
-    for one in published.ratios:
-        (machine,) = {machine for machine, _ in times if f"({machine})" in one.text}
-        of, over = (times[machine, msgspec.json.encode(cell)] for cell in (one.of, one.over))
-        assert one.ratio == pytest.approx(of / over, abs=0.005)
 
 
 def test_ratios_stand_beside_those_of_the_paper_and_a_run_of_sysbench_has_none(tmp_path: Path) -> None:

@@ -329,12 +329,10 @@ def test_differences_of_the_paper_stand_beside_those_of_the_run(tmp_path: Path) 
     assert rows["2", "hpcg"][:3] == (HOLDS, "+0.5 % (+0.4 to +0.6 %)", "pc +0.6 %, server +0.2 %")
     assert rows["4", "dd (count 16)"][2] == "pc -4 %, server -4 %" and rows["7", "ioping"][2] == "pc -99 %, server -4 %"
     assert rows["5", "dd (count 1600)"][0] == "compared with"
-
-
-def test_each_network_of_a_training_stands_beside_its_bound(tmp_path: Path) -> None:
+    # each network of a training stands beside its bound
     other_batch = ("train", {"network": "fcn5", "batch": 1024, "measure": "batch", "storage": "overlay"}, 1.03)
     ratios = [*planted.training("batch", 1.02, 1.01, 1.0, 0.99), *planted.training("first", 0.5), other_batch]
-    bounds = {row[1]: row[4] for row in cells_beside([write(tmp_path / "run", ratios)]).rows}
+    bounds = {row[1]: row[4] for row in cells_beside([write(tmp_path / "training", ratios)]).rows}
     assert len(bounds) == 6 and set(bounds.values()) == {"both within 5 %", "both within 77 %"}
     assert sum("fcn5" in cell and "batch 1024" in cell for cell in bounds) == 1
 
@@ -508,6 +506,8 @@ def test_what_papers_name_is_what_benchmarks_have(reference: str) -> None:
     beside_them += [one for ratio in published.ratios for one in (ratio.of, ratio.over)]
     for selector in beside_them:
         has_values(selector, selector.values)
+    plans = {plan for conclusion in published.conclusions for plan in conclusion.plans}
+    assert {load_launch_plan(find_plan(plan)).paper for plan in plans} <= {reference} and plans <= PLANS.keys()
 
 
 CORES = tuple(Core(number, node=number % 2) for number in range(32))
@@ -516,16 +516,6 @@ MACHINE = Topology(CORES, tuple(TopologyGpu(f"GPU-{letter}", node=0) for letter 
 
 def expanded(plan: str) -> ExpandedPlan:
     return expand(load_launch_plan(find_plan(plan)), lambda _: MACHINE)
-
-
-def test_the_plans_of_a_conclusion_measure_it() -> None:
-    for reference in papers():
-        for conclusion in paper(reference).conclusions:
-            for plan in conclusion.plans:
-                able = of_paper(expanded(plan))
-                assert able is not None and able[0].reference == reference
-                (judgement,) = [one for one in able[1] if one.conclusion.number == conclusion.number]
-                assert sum(part.open for part in judgement.parts) > 0, (reference, conclusion.number, plan)
 
 
 def test_the_cells_of_deepbench_are_those_of_its_tables() -> None:
@@ -553,6 +543,8 @@ def test_a_plan_says_what_it_can_decide_of_its_paper(name: str, capsys: pytest.C
     assert able is not None and able[0].reference == of_plan.plan.paper
     confirms = {one.conclusion.number for one in able[1] if one.can_confirm}
     assert (confirms, {one.conclusion.number for one in able[1] if one.can_refute}) == PLANS[name]
+    measured = [one for one in able[1] if name in one.conclusion.plans]
+    assert all(sum(part.open for part in one.parts) > 0 for one in measured), "what is named as its plan measures it"
     show_cells(of_plan)
     assert f" {of_plan.plan.paper} " in capsys.readouterr().err
 

@@ -97,17 +97,13 @@ def test_other_messages_change_the_prediction(tmp_path: Path, messages: tuple[in
     assert step.communication != pytest.approx(taken(), rel=0.01) and (step.interval is None) is far
 
 
-@pytest.mark.parametrize(("hidden", "error"), [(-0.5, 1 / 1.5 - 1), (1.1, None)])
-def test_what_takes_longer_than_alone_was_not_hidden_and_what_took_no_time_has_no_error(
-    tmp_path: Path, hidden: float, error: float | None
-) -> None:
-    (step,) = predicted(tmp_path, all_reduces(), steps(hidden=hidden))
-    assert step.times is not None and step.times.hidden == pytest.approx(hidden, abs=0.001)
-    assert (step.times.exposed.value < 0) == (error is None)
-    assert step.error == (None if error is None else pytest.approx(error, abs=0.01))
-
-
-def test_a_place_of_all_reduces_alone_is_predicted(tmp_path: Path) -> None:
+def test_what_takes_longer_than_alone_was_not_hidden_and_what_took_no_time_has_no_error(tmp_path: Path) -> None:
+    """And a place of all-reduces alone is predicted."""
+    for hidden, error in ((-0.5, 1 / 1.5 - 1), (1.1, None)):
+        (step,) = predicted(tmp_path, all_reduces(), steps(hidden=hidden))
+        assert step.times is not None and step.times.hidden == pytest.approx(hidden, abs=0.001)
+        assert (step.times.exposed.value < 0) == (error is None)
+        assert step.error == (None if error is None else pytest.approx(error, abs=0.01))
     host, single = predicted(tmp_path, all_reduces(), steps(), all_reduces(SINGLE, 3.0))
     assert single.case.where.policy == "single" and single.times is None
     assert single.communication == pytest.approx(3 * taken(), rel=0.01) and single.messages == host.messages

@@ -81,10 +81,7 @@ def test_a_wrong_result_is_that_of_its_case_alone() -> None:
     wrong = msgspec.structs.replace(made_failure(SMALL, 1, "wrong result"), check=ResultCheck(wrong=3))
     cells = cells_of([made_record(SMALL, 0, US), made_record(LARGE, 0, US), wrong])
     assert [(cells[case].failed, cells[case].wrong) for case in (SMALL, LARGE)] == [(1, 1), (1, 0)]
-
-
-def test_the_processor_time_of_an_execution_counts_its_warm_up_too() -> None:
-    """Nine samples and one warm-up took ten times half a second."""
+    # its processor time counts the warm-up too: nine samples and one warm-up took ten times half a second
     (cell,) = cells_of([program_record(program_case(), 0, 1.0, cpu=0.5)]).values()
     assert cell.cpu == {0: pytest.approx((0.5, 1.0))}
 
@@ -113,13 +110,6 @@ def test_the_clock_moves_a_time_of_a_duet_by_less_than_a_median() -> None:
 
 
 # What records say beside their times ----------------------------------------------------------------------------------
-
-
-def test_records_that_say_the_same_share_it() -> None:
-    records = [made_record(case, launch, US, notes=("a", "b")) for launch in range(3) for case in (SMALL, LARGE)]
-    small, large = cells_of(records).values()
-    assert len(small.results.facts) == 2 and small.results is large.results
-    assert (small.notes, small.transports, large.notes) == ({"a", "b"}, {"shared memory"}, {"a", "b"})
 
 
 def test_what_one_cell_notes_no_other_has_noted_and_several_runs_keep_what_each_noted() -> None:

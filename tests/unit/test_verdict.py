@@ -116,15 +116,6 @@ def test_of_many_differences_the_largest_losses_are_shown(compare: Collbench, tm
     assert compare(run, "--by", "policy", "--style", "csv").out.count("slower") == 30
 
 
-def test_slow_launches_that_no_median_shows_are_in_the_table(compare: Collbench, tmp_path: Path) -> None:
-    times = spread(US, 60, 0.002)
-    jumping = [time * (2 if n % 6 == 0 else 1) for n, time in enumerate(times)]
-    run = write_run(tmp_path / "run", {HOST: times, MULTI: jumping})
-    (one,) = document(compare, run)["comparisons"]
-    assert (one["verdict"], one["slow"]["launches"]) == ("same", [0, 10])
-    assert all("slow" in compare(run, "--by", "policy", *flags).out for flags in ((), ("--all",)))
-
-
 def test_a_row_is_named_by_what_tells_it_from_the_others(tmp_path: Path) -> None:
     cells: dict[Case, Sequence[Entry]] = {}
     for op, us in (("sum", 1.2), ("max", 1.4)):
