@@ -29,6 +29,7 @@ from collbench.schema.manifest import Library
 from collbench.schema.record import ResultCheck
 from collbench.schema.store import SIDES
 
+Golden = Callable[[str, str], None]
 Cells = Mapping[Case, Sequence[Entry]]
 Advised = Callable[[Cells], Advice]
 BySize = Mapping[int, Sequence[Entry]]
@@ -110,7 +111,7 @@ BLOCKS, DRIFT = (1.0, 100.0, 3.0, 30.0, 10.0, 1.5, 60.0, 5.0), (1.0, 1.5, 2.0, 3
      # three blocks went wrong: the plain median would still be higher
      ({"a": [10 * block for block in DRIFT], "b": [1e6, 1e6, 1e6, *(9 * block for block in DRIFT[3:])]}, "b")],
 )  # fmt: skip
-def test_the_fastest_is_the_one_over_which_the_least_ratio_is_the_largest(
+def test_the_fastest_is_that_of_the_largest_least_ratio(
     advised: Advised, us: dict[str, list[float]], fastest: str
 ) -> None:
     advice = advised({made_case(image=name): [time * US for time in times] for name, times in us.items()})
@@ -246,9 +247,7 @@ def test_what_is_given_leaves_the_rest_to_choose(tmp_path: Path) -> None:
      ("dtype=float32", 3), ("policy=single strict", 1), ("policy=single", 2), ("isolation=none", 1), ("graph=0", 3),
      ("isolation=strict", 2)],  # the host has no step
 )  # fmt: skip
-def test_every_factor_of_compare_can_be_given_by_the_names_that_its_sides_have(
-    tmp_path: Path, given: str, left: int
-) -> None:
+def test_every_factor_of_compare_can_be_given_by_its_names(tmp_path: Path, given: str, left: int) -> None:
     cases = [HOST, SINGLE, SINGLE.having(isolation="net")]
     observed = observe(write_run(tmp_path / "run", dict.fromkeys(cases, around(1, 7))))
     assert [len(question.options) for question in questions(observed, parse_given([given]))] == [left]
@@ -327,7 +326,7 @@ def test_booleans_are_yes_and_no(here: Collbench, tmp_path: Path, value: str) ->
     assert sides == [["yes", "no"], ["no", "yes"]]
 
 
-def test_given_and_cautions_in_words(here: Collbench, tmp_path: Path, golden: Callable[[str, str], None]) -> None:
+def test_given_and_cautions_in_words(here: Collbench, tmp_path: Path, golden: Golden) -> None:
     """Values that no cell has, hosts and boots that differ between runs, launches that depend on those before."""
     blocks = write_run(tmp_path / "blocks", {copying(block): around(1, 7) for block in (4096, 65536)})
     places = write_run(tmp_path / "places", {made_case(in_place=place): around(1, 7) for place in (False, True)})
@@ -357,9 +356,7 @@ AT_2K = MULTI.having(size=2048)
      (records(AT_2K, 10, gate="barrier"), "not comparable"),
      (records(AT_2K, 5, cadence="streaming"), "not comparable")],
 )  # fmt: skip
-def test_what_is_not_compared_at_a_size_is_not_taken_there(
-    advised: Advised, at_2k: list[Entry] | None, kind: str
-) -> None:
+def test_what_is_not_compared_is_not_taken(advised: Advised, at_2k: list[Entry] | None, kind: str) -> None:
     """The container is twice as fast at 1K and 4K."""
     inside = {1024: around(10), 4096: around(10)} | ({2048: at_2k} if at_2k else {})
     advice = advised({**by_size(HOST, dict.fromkeys((1024, 2048, 4096), around(20))), **by_size(MULTI, inside)})
@@ -465,9 +462,7 @@ def test_what_has_no_size_is_advised_without_one(here: Collbench, tmp_path: Path
      ((-1, -1, -1, -1, -1), 2.0), ((0, 0, 0, 0, 0), 2.0), ((0, -1, -1, -2, -2), 2.0),  # never positive
      ((1, 1, 1, 1, 1), 9.0), ((-1, -1, -1, -1, 1), 9.0), ((1, -1, -1, -1, 1), 9.0)],  # positive at the end
 )  # fmt: skip
-def test_a_crossing_lies_on_the_straight_line_between_two_sizes_or_an_octave_beside_the_axis(
-    difference: tuple[float, ...], at: float
-) -> None:
+def test_a_crossing_lies_on_the_line_between_two_sizes(difference: tuple[float, ...], at: float) -> None:
     axis = np.array([3.0, 4.0, 6.0, 7.0, 8.0])
     assert crossing(axis, np.array(difference, float)) == pytest.approx(at)
 
@@ -483,9 +478,7 @@ def test_a_crossing_lies_on_the_straight_line_between_two_sizes_or_an_octave_bes
      (100, 100.5, 10, 100.0), (100, 100.5, 900, -100.0),  # next to nothing to give back: all of it
      (100, 100, 90, 100.0), (100, 80, 70, 100.0), (100, 80, 80, -100.0), (100, 80, 90, -100.0)],  # costs nothing
 )  # fmt: skip
-def test_the_part_of_the_cost_that_a_step_saves_in_each_block(
-    free: float, isolated: float, step: float, share: float
-) -> None:
+def test_the_part_of_the_cost_that_a_step_saves(free: float, isolated: float, step: float, share: float) -> None:
     rows = np.array([[free, isolated, step], [100, 300, 140]], float)
     assert shares(rows) == pytest.approx([share, 0.8])
 

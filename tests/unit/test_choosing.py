@@ -57,9 +57,7 @@ def test_which_backends_are_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
     ("kind", "cpu", "gpu"),
     [("none", "mpi", "nccl"), ("openmpi", "mpi", "nccl"), ("torchrun", "torch-gloo", "torch-nccl")],
 )
-def test_the_default_is_what_the_launcher_starts(
-    monkeypatch: pytest.MonkeyPatch, kind: launcher.LauncherKind, cpu: str, gpu: str
-) -> None:
+def test_the_default_backend(monkeypatch: pytest.MonkeyPatch, kind: launcher.LauncherKind, cpu: str, gpu: str) -> None:
     monkeypatch.setattr(launcher, "detect", lambda: launcher.Launcher(kind))
     assert (default_backend(), default_backend("gpu")) == (cpu, gpu)
     (chosen,), _ = chosen_backends(plan("fake"))
@@ -73,7 +71,7 @@ def test_the_default_is_what_the_launcher_starts(
      ((8, 32), [[8, 16, 32, 64]], [8, 32, None]), ((8, 64), [[8, 16], [32, 64]], [8, 64, None]),
      ((8,), [[8], [16]], [8, None])],
 )  # fmt: skip
-def test_a_world_stands_before_each_case_that_it_measures_and_once_at_its_end(
+def test_where_a_world_stands(
     measured: Sequence[int], sizes: Sequence[Sequence[int]], before: list[int | None]
 ) -> None:
     """Of backends whose cases have these sizes, of which some are measured and the others executed briefly."""
@@ -142,9 +140,7 @@ def test_a_file_without_a_backend(put: Put, text: str, reason: str) -> None:
      (["--exclusive"], {"hosts": (2,)}, None), (["--partition=gpu", "--exclusive"], {}, None),
      ([], {}, "--exclusive"), (["--partition=gpu"], {}, "--exclusive")],  # nodes that may be shared
 )  # fmt: skip
-def test_what_is_said_before_measuring(
-    tmp_path: Path, options: list[str], fields: dict[str, Any], named: str | None
-) -> None:
+def test_said_before_measuring(tmp_path: Path, options: list[str], fields: dict[str, Any], named: str | None) -> None:
     site = site_file(tmp_path, options=options)
     lines = before_measuring(expand(msgspec.structs.replace(PLAN, site=site, **fields)))
     assert len(lines) == (named is not None) and all(str(named) in line for line in lines)

@@ -181,9 +181,7 @@ def test_cells_without_a_verdict_leave_the_others_as_they_are(folder: Folder) ->
      (0.99, 1.05, 1.11, "unclear"), (0.90, 0.95, 1.01, "unclear"), (0.5, 1.0, 2.0, "unclear"),
      (1.0, 1.2, 1.3, "unclear")],
 )  # fmt: skip
-def test_within_the_margin_is_the_same_and_beyond_it_what_excludes_1(
-    low: float, value: float, high: float, verdict: Verdict
-) -> None:
+def test_within_the_margin_is_the_same(low: float, value: float, high: float, verdict: Verdict) -> None:
     """A margin of 10 %: a ratio of 1.1 one way is one of 1 / 1.1 the other."""
     assert verdict_on(Estimate(value, (low, high), 10), 0.1) == verdict
 
@@ -206,9 +204,7 @@ def following(seed: int, launches: int, ratio: float = 1.0) -> list[Entry]:
 
 
 @pytest.mark.parametrize(("ratio", "verdict"), [(1.0, "same"), (1.5, "slower"), (0.7, "faster")])
-def test_where_launches_depend_on_those_before_there_is_no_verdict_from_twenty_on(
-    folder: Folder, ratio: float, verdict: Verdict
-) -> None:
+def test_dependent_launches_have_no_verdict_from_twenty_on(folder: Folder, ratio: float, verdict: Verdict) -> None:
     """In fewer it cannot be seen whether they do; of one size among three they may by chance."""
     for launches in (19, 20):
         comparisons = folder.sizes([([1e-5] * launches, following(seed, launches, ratio)) for seed in (0, 8)])
@@ -295,9 +291,7 @@ def test_runs_in_a_folder_are_launches_and_one_that_was_recorded_twice_counts_on
     [([1.0] * 10, [1.5, 1.6] * 5), ([2.0, 2.1] * 5, [1.0] * 10), ([1.0, 1.0, 1.3] * 20, [1.001] * 60),
      ([1.0] * 4, [1.1] * 4)],
 )  # fmt: skip
-def test_sides_that_change_places_have_the_opposite_verdict(
-    folder: Folder, base: list[float], other: list[float]
-) -> None:
+def test_sides_that_change_places_are_opposite(folder: Folder, base: list[float], other: list[float]) -> None:
     (pair,) = opposed(folder.run({HOST: base, MULTI: other}).cells.values(), FACTORS["policy"])
     back = replace(pair, base=pair.other, other=pair.base, base_name=pair.other_name, other_name=pair.base_name)
     (forth,), (opposite,) = compare([pair]), compare([back])

@@ -22,6 +22,8 @@ from collbench.errors import RequestError
 from collbench.schema.case import Case
 from collbench.schema.manifest import Library
 
+Golden = Callable[[str, str], None]
+
 HOST, INSIDE = program_case(), program_case("multi", "strict")
 DISK, OTHER_DISK = "ext4 (vda)", "overlay on ext4 (vdb)"
 OLDER = program("1.0.18", sha256="b" * 64)
@@ -51,9 +53,7 @@ def sides(run: Path, by: str) -> list[tuple[str, str]]:
     return sorted((pair.base_name, pair.other_name) for pair in pairs(run, by))
 
 
-def test_other_software_and_other_devices_are_refused_with_the_ways_out(
-    tmp_path: Path, compare: Collbench, golden: Callable[[str, str], None]
-) -> None:
+def test_other_software_and_other_devices_are_refused(tmp_path: Path, compare: Collbench, golden: Golden) -> None:
     """For programs an image with those of the host, or the question by library; for ranks the question alone."""
     of_ranks = [made_case(image="openmpi"), made_case("multi", "strict", image="openmpi")]
     made = experiment(["openmpi"], images=(image(libraries=(library(version="4.1.6"),)),))
@@ -94,7 +94,7 @@ def test_the_programs_may_be_the_question_within_one_run(tmp_path: Path, compare
     assert compare(*runs, "--by", "library").code == 0 and "--by library" in compare(*runs).err
 
 
-def test_one_device_or_none_that_is_known_is_compared_and_programs_of_other_benchmarks_do_not_count(
+def test_one_device_and_programs_of_other_benchmarks_are_compared(
     tmp_path: Path,
 ) -> None:
     for inside in ("overlay on ext4 (vda)", "ext4 (vda); the engine keeps it on ext4 (vda1)", "tmpfs", "overlay"):
@@ -112,9 +112,7 @@ ON_STORAGES = dict(zip((*OVERLAY, *VOLUME), (1.0, 1.5, 1.0, 1.2), strict=True))
 FREE = program_case("multi", "strict", storage="volume", seccomp="unconfined")
 
 
-def test_storages_are_compared_place_by_place_and_policies_storage_by_storage(
-    tmp_path: Path, compare: Collbench
-) -> None:
+def test_storages_are_compared_place_by_place_and_the_reverse(tmp_path: Path, compare: Collbench) -> None:
     run = written(tmp_path / "run", ON_STORAGES)
     assert sides(run, "storage") == [("overlay", "volume")] * 2
     given = compare(run, "--by", "storage", "--given", "policy=multi", "--all")

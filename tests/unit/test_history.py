@@ -18,7 +18,7 @@ import pytest
 from numpy.typing import NDArray
 from tests.unit import made_runs
 from tests.unit.conftest import Answer, Collbench
-from tests.unit.made_history import FIRST, night, steps, write_history
+from tests.unit.made_history import FIRST, OfNight, night, steps, write_history
 from tests.unit.made_program_runs import launches_of, program_case
 from tests.unit.made_runs import Entry, host, library, made_case, made_failure, made_record, write_launches, write_run
 
@@ -118,9 +118,7 @@ def of_neighbours(values: Values) -> Correlation:
     ("runs", "cells", "r", "pages", "most"),
     [(33, 1, 0.6, 60, 7), (60, 1, 0.6, 60, 7), (33, 8, 0.6, 25, 4), (33, 8, 0.3, 25, 4)],
 )
-def test_waves_of_a_state_that_all_cells_share_are_no_changes(
-    runs: int, cells: int, r: float, pages: int, most: int
-) -> None:
+def test_waves_of_all_cells_are_no_changes(runs: int, cells: int, r: float, pages: int, most: int) -> None:
     """At most 5 % of pages; more would occur once in fifty."""
     waves = (0.03 * autoregressive(seed, runs, 1, r) + noise(1000 + seed, runs, cells) for seed in range(pages))
     assert sum(any(changes_of(values)) for values in waves) <= most
@@ -191,21 +189,20 @@ def test_a_fact_that_changes_now_and_then_is_told_and_one_that_always_does_is_no
 
 
 @pytest.mark.parametrize(
-    ("more", "sizes_by_run"),
+    ("more", "sizes"),
     [([changed(32, 13, (11, 14)), changed(64, 10, (9, 12))], [(12, [8, 16, 32, 64])]),
      ([changed(32, 13, (13, 14))], [(13, [32]), (12, [8, 16])]),
      ([changed(32, 20, (5, 25))], [(20, [32]), (12, [8, 16])]),  # too far for one cause
      ([changed(64, 12, ratio=0.9), changed(8, 12, machine="b")], [(12, [8, 16]), (12, [8]), (12, [64])])],
 )  # fmt: skip
-def test_changes_that_may_have_begun_with_the_same_run_are_told_with_it(
-    more: list[Change], sizes_by_run: list[tuple[int, list[int]]]
-) -> None:
+def test_changes_that_may_have_begun_at_once_are_one(more: list[Change], sizes: list[tuple[int, list[int]]]) -> None:
     """Those of one direction and one machine; slower ones are told first."""
     found = events([changed(8, 12), changed(16, 12), *more], ())
-    assert [(event.run, [one.series.case["size"] for one in event.changes]) for event in found] == sizes_by_run
+    assert [(event.run, [one.series.case["size"] for one in event.changes]) for event in found] == sizes
 
 
-NEWER = {"library": "1 -> 2"}
+Facts = dict[str, str]
+NEWER: Facts = {"library": "1 -> 2"}
 
 
 @pytest.mark.parametrize(
@@ -214,9 +211,7 @@ NEWER = {"library": "1 -> 2"}
      (changed(8, 12, (10, 14)), 15, 11, {}), (changed(8, 12, machine="b"), 12, 11, {}),
      (changed(8, 12, lacks=3), 10, 8, {12: NEWER})],  # while the cell was not measured
 )  # fmt: skip
-def test_what_changed_in_the_same_run_and_what_changed_nearby(
-    change: Change, run: int, before: int, facts: dict[int, dict[str, str]]
-) -> None:
+def test_what_changed_in_the_same_run(change: Change, run: int, before: int, facts: dict[int, Facts]) -> None:
     (event,) = events([change], [Renewal(run, "a", side_of(made_case()), NEWER)])
     assert (event.run, event.before, event.facts) == (12, before, facts)
 
@@ -260,7 +255,7 @@ Nightly = Callable[..., Nights]
 def nightly(here: Collbench, tmp_path: Path) -> Nightly:
     """`nightly(times)`, or with what else `write_history` takes."""
 
-    def written(times: Times, *of_night: Callable[[int], dict[str, Any]], **how: float) -> Nights:
+    def written(times: Times, *of_night: OfNight, **how: float) -> Nights:
         return Nights(write_history(tmp_path / f"n{len([*tmp_path.iterdir()])}", times, *of_night, **how), here)
 
     return written
@@ -409,9 +404,7 @@ def test_each_machine_has_series_and_a_latest_run(nightly: Nightly) -> None:
      # what changes in many runs explains nothing
      (lambda number: hosts(name=f"node{number % 3}", boot_id=str(number)), {})],
 )  # fmt: skip
-def test_facts_that_changed_with_a_step(
-    nightly: Nightly, of_night: Callable[[int], dict[str, Any]], facts: dict[str, dict[str, str]]
-) -> None:
+def test_facts_that_changed_with_a_step(nightly: Nightly, of_night: OfNight, facts: dict[str, Facts]) -> None:
     shown = nightly({SMALL: STEP}, of_night).document()
     assert [event["facts"] for event in shown["events"]] == [facts]
     assert len(shown["environment"]) == len(facts)
@@ -496,7 +489,7 @@ def test_given_leaves_out_other_cells_and_since_what_changed_before(nightly: Nig
     assert nights.document("--since", "2027-01-01")["events"] == []
 
 
-def test_a_check_never_passes_on_what_was_not_measured_and_a_cell_that_later_runs_lack_is_named(
+def test_a_check_never_passes_on_what_the_latest_runs_lack(
     nightly: Nightly,
 ) -> None:
     for times, missing in (

@@ -28,6 +28,7 @@ PLAIN = made_case()
 TIMES = [1e-6, 2e-6]
 
 Run = Callable[..., Observed]
+Golden = Callable[[str, str], None]
 
 
 @pytest.fixture
@@ -141,9 +142,7 @@ def test_every_field_that_may_differ_is_a_question(run: Run, by: str, one: Any, 
     assert not alike(pair, True).refused
 
 
-def test_what_is_no_pair_is_refused_with_what_would_make_it_one(
-    run: Run, tmp_path: Path, golden: Callable[[str, str], None]
-) -> None:
+def test_what_is_no_pair_is_refused(run: Run, tmp_path: Path, golden: Golden) -> None:
     dtypes = [made_case(dtype="float32", size=8), made_case(dtype="float64", size=16)]
     ways = [dtypes[0], dtypes[1].having(thread_level="multiple")]
     stacks = [made_case(image=image, backend=backend)
@@ -237,9 +236,7 @@ def test_another_way_of_measuring_is_not_comparable_until_ignored(
      ("warmup", "5 against 0", {"protocol": protocol(warmup=0)}), ("simulated", "no against yes", {"simulated": True}),
      ("env:NCCL_ALGO", "not set against Ring", {"environment": {"NCCL_ALGO": "Ring"}})],
 )  # fmt: skip
-def test_another_environment_is_refused_by_name_until_somebody_insists(
-    run: Run, name: str, text: str, changes: dict[str, Any]
-) -> None:
+def test_another_environment_is_refused_until_ignored(run: Run, name: str, text: str, changes: dict[str, Any]) -> None:
     base, other = run(), run(**changes)
     with pytest.raises(RequestError) as refused:
         of_runs(base, other)
@@ -259,7 +256,7 @@ def test_another_environment_is_refused_by_name_until_somebody_insists(
      ("priority", {"priority": "nice 19, other"}, {"priority": "nice 19, other"}, True),
      ("priority", {"priority": None}, {"priority": "nice 19, other"}, True)],
 )  # fmt: skip
-def test_what_is_refused_where_both_runs_know_theirs(
+def test_refused_where_both_runs_know_theirs(
     run: Run, name: str, first: dict[str, Any], second: dict[str, Any], accepted: bool
 ) -> None:
     base, other = (run(hosts=(host(**fields),)) for fields in (first, second))
@@ -341,9 +338,7 @@ def test_an_image_with_another_library_than_its_host_is_refused(run: Run) -> Non
     assert not pair.remarks
 
 
-def test_launches_of_two_machines_say_so_and_one_of_more_bytes_than_a_kernel_can_tell_is_refused(
-    run: Run, tmp_path: Path
-) -> None:
+def test_launches_of_two_machines_and_a_machine_of_too_many_bytes(run: Run, tmp_path: Path) -> None:
     folder = write_launches(tmp_path / "a", {PLAIN: TIMES})
     write_run(folder / "other", {PLAIN: [3e-6]}, hosts=(host(cpu="Xeon"),))
     with pytest.raises(RequestError, match=r"cpu: EPYC 7003 against EPYC 7003 and Xeon"):

@@ -366,9 +366,7 @@ def grid(*policies: str, of_one: float = 1.0, ratio: float = 1.2, shard: str = "
      (6, {multi(1, 2, "even"): 1.0, multi(2, 2, "even"): 0.6}, 0.001, FAILS),
      (6, {multi(1, 2, "even"): 1.0, multi(2, 2, "even"): 0.95}, 0.3, OPEN)],
 )  # fmt: skip
-def test_every_conclusion_comes_out_each_way(
-    tmp_path: Path, number: int, times: dict[Way, float], share: float, verdict: str
-) -> None:
+def test_conclusions_each_way(tmp_path: Path, number: int, times: dict[Way, float], share: float, verdict: str) -> None:
     assert judged(ZHAO, trained(tmp_path / "run", times, share))[number].verdict == verdict
 
 

@@ -239,9 +239,7 @@ def test_what_decides_is_the_cell_that_agrees_least(
     assert judgement.deciding.ratio.value == pytest.approx(least, abs=0.001)
 
 
-def test_few_and_dependent_launches_and_sides_that_were_not_alternated_decide_nothing(
-    conclude: Conclude, tmp_path: Path
-) -> None:
+def test_few_dependent_or_not_alternated_launches_decide_nothing(conclude: Conclude, tmp_path: Path) -> None:
     """A wave over all launches, or one within every three: the interval excludes the bounds in both."""
     for period, verdict, reason in ((24, OPEN, "launches"), (3, FAILS, "")):
         wave = 1.05 + 0.01 * np.sin(2 * np.pi * np.arange(24) / period)

@@ -38,6 +38,8 @@ from collbench.schema.record import Duet, Record, ResultCheck, Samples, Work
 from collbench.schema.store import read_run
 from collbench.schema.world import TRIMMED
 
+Golden = Callable[[str, str], None]
+
 US = 1e-6
 CASE, SMALL, LARGE = made_case(), made_case(size=8), made_case(size=4096)
 HOST, MULTI = made_case("host", image="a"), made_case("multi", "strict", image="a")
@@ -81,7 +83,10 @@ def test_a_wrong_result_is_that_of_its_case_alone() -> None:
     wrong = msgspec.structs.replace(made_failure(SMALL, 1, "wrong result"), check=ResultCheck(wrong=3))
     cells = cells_of([made_record(SMALL, 0, US), made_record(LARGE, 0, US), wrong])
     assert [(cells[case].failed, cells[case].wrong) for case in (SMALL, LARGE)] == [(1, 1), (1, 0)]
-    # its processor time counts the warm-up too: nine samples and one warm-up took ten times half a second
+
+
+def test_the_processor_time_of_an_execution_counts_its_warm_up_too() -> None:
+    """Nine samples and one warm-up took ten times half a second."""
     (cell,) = cells_of([program_record(program_case(), 0, 1.0, cpu=0.5)]).values()
     assert cell.cpu == {0: pytest.approx((0.5, 1.0))}
 
@@ -263,22 +268,20 @@ def test_launches_that_were_measured_in_another_way_leave_the_others_if_these_ar
     assert (half.verdict, half.why) == ("not comparable", Reason("measured differently", differing))
 
 
-def side_names(path: Path, factor: str, *engines: str) -> set[str]:
-    """What a table of policies and images says of the sides of a run with the host and these engines."""
-    cases = [made_case("host", image=image) for image in ("a", "b")]
-    cases += [made_case("multi", "strict", image=image, engine=engine) for image in ("a", "b") for engine in engines]
-    observed = observe(write_run(path, dict.fromkeys(cases, spread(1e-5))))
-    pairs = within(observed, find_factor(factor), frozenset({"engine"} if factor == "policy" else ()))
-    [table] = tables(compared(pairs))
-    return {row[table.columns.index("sides")] for row in table.rows}
-
-
-def test_sides_of_different_engines_name_the_engine(tmp_path: Path) -> None:
-    assert side_names(tmp_path / "1", "policy", "docker") == {"multi strict vs host (docker)"}
-    assert side_names(tmp_path / "2", "image", "docker") == {"b vs a", "b vs a (multi strict)"}
-    assert side_names(tmp_path / "3", "image", "docker", "podman") == {
-        "b vs a", "b vs a (docker multi strict)", "b vs a (podman multi strict)"}  # fmt: skip
-    assert side_names(tmp_path / "4", "engine", "docker") == {"docker multi strict vs host"}
+@pytest.mark.parametrize(
+    ("factor", "engines", "sides"),
+    [("policy", ["docker"], {"multi strict vs host (docker)"}), ("engine", ["docker"], {"docker multi strict vs host"}),
+     ("image", ["docker"], {"b vs a", "b vs a (multi strict)"}),
+     ("image", ["docker", "podman"], {"b vs a", "b vs a (docker multi strict)", "b vs a (podman multi strict)"})],
+)  # fmt: skip
+def test_sides_of_different_engines_name_it(tmp_path: Path, factor: str, engines: list[str], sides: set[str]) -> None:
+    cases = [case for image in ("a", "b") for case in (HOST.having(image=image), *(
+        MULTI.having(image=image, engine=engine) for engine in engines))]  # fmt: skip
+    observed = observe(write_run(tmp_path / "run", dict.fromkeys(cases, spread(1e-5))))
+    [table] = tables(
+        compared(within(observed, find_factor(factor), frozenset({"engine"} if factor == "policy" else ())))
+    )
+    assert {row[table.columns.index("sides")] for row in table.rows} == sides
 
 
 # The same launches are refused where they would count twice, under whatever names -------------------------------------
@@ -335,9 +338,7 @@ def test_copies_of_one_launch_are_no_launches(here: Collbench, tmp_path: Path, m
         refuse(here, (command, of, *more), f"{of}/l1 (in {of})", f"{of}/l2 (in {of})")
 
 
-def test_runs_that_begin_at_once_by_one_command_are_others_where_they_measured_something_else(
-    here: Collbench, tmp_path: Path
-) -> None:
+def test_runs_begun_at_once_by_one_command_differ_by_what_they_measured(here: Collbench, tmp_path: Path) -> None:
     """As on two machines; a first launch that failed in the same way is no measurement."""
     runs = [write_run(tmp_path / name, {CASE: ["died", *spread(centre)]}, command=("collbench", "run"))
             for name, centre in (("a", 1e-5), ("b", 2e-5))]  # fmt: skip
@@ -351,7 +352,10 @@ BARE = Case(workload="train", what={"network": "lstm", "measure": "batch"},
 INSIDE = BARE.having(engine="docker", policy="multi", isolation="strict")
 
 
-def run_of(path: Path, losses: Mapping[Case, Sequence[float]], **fields: Any) -> Path:
+Losses = Mapping[Case, Sequence[float]]
+
+
+def run_of(path: Path, losses: Losses, **fields: Any) -> Path:
     """Eight launches of each case, whose losses are these in turns."""
     cells: dict[Case, list[Entry]] = {}
     for case, of in losses.items():
@@ -389,9 +393,7 @@ def test_other_results_are_a_finding_once_for_all_measures(tmp_path: Path, compa
       "network fcn5: loss 2.3 (host), 2.4 (multi strict);"),
      ({BARE: [1, 2, 3, 4], INSIDE: [1]}, "loss 1 and 2 and 3 and 1 more (host), 1 (multi strict)")],
 )  # fmt: skip
-def test_which_results_differ(
-    tmp_path: Path, compare: Collbench, losses: dict[Case, list[float]], remark: str | None
-) -> None:
+def test_which_results_differ(tmp_path: Path, compare: Collbench, losses: Losses, remark: str | None) -> None:
     """Of several rows the one is named; launches of one side that differ are a finding too."""
     found = remarks(compare, run_of(tmp_path / "run", losses), "--by", "policy")
     assert len(found) == (remark is not None) and all(str(remark) in line for line in found)
@@ -498,9 +500,7 @@ def test_which_runs_were_stopped(here: Collbench, tmp_path: Path) -> None:
 # Cautions and notes in words ------------------------------------------------------------------------------------------
 
 
-def test_notes_on_launches_in_words(
-    stopped: Path, here: Collbench, tmp_path: Path, golden: Callable[[str, str], None]
-) -> None:
+def test_notes_on_launches_in_words(stopped: Path, here: Collbench, tmp_path: Path, golden: Golden) -> None:
     """Samples that began late, several sizes, launches by another gate, a run that still runs or was stopped."""
     times = spread(1e-5, 25)
     late = [made_record(MULTI, n, time, samples=Samples(n=200, invalid=190, warmup=5)) for n, time in enumerate(times)]
