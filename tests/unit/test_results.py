@@ -278,9 +278,8 @@ def test_sides_of_different_engines_name_it(tmp_path: Path, factor: str, engines
     cases = [case for image in ("a", "b") for case in (HOST.having(image=image), *(
         MULTI.having(image=image, engine=engine) for engine in engines))]  # fmt: skip
     observed = observe(write_run(tmp_path / "run", dict.fromkeys(cases, spread(1e-5))))
-    [table] = tables(
-        compared(within(observed, find_factor(factor), frozenset({"engine"} if factor == "policy" else ())))
-    )
+    ignored = frozenset({"engine"} if factor == "policy" else ())
+    [table] = tables(compared(within(observed, find_factor(factor), ignored)))
     assert {row[table.columns.index("sides")] for row in table.rows} == sides
 
 
