@@ -80,7 +80,8 @@ def test_where_a_world_stands(
         executed=lambda number: cases[number], executed_last=len(cases) - 1,
         chosen=SimpleNamespace(measures=lambda identities: identities[0] in measured),
     )  # fmt: skip
-    assert [size for number in range(len(cases)) for size in reports_in_turns(experiment, number).values()] == before
+    stood: list[Any] = [at for number in range(len(cases)) for at in reports_in_turns(experiment, number).values()]
+    assert stood == before
 
 
 # A file in the packages of backends and workloads that cannot be loaded is listed so, and stops nothing else ----------

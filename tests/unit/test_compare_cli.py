@@ -197,8 +197,9 @@ def without_ways(text: str, ways: int, way: int) -> str:
 @pytest.mark.parametrize(
     ("damage", "named"),
     [(lambda text: text[: len(text) // 2], ""), (lambda text: "{}", ""), (lambda text: "\xff", ""),
-     (lambda text: "[" * 10000, ""), (lambda text: text.replace('"baseline": 1', '"baseline": 2'), ""),
-     (lambda text: text.replace('"medians"', '"medium"'), ""), (lambda text: text.replace("1e-05", "-1e-05"), ""),
+     (lambda text: "[" * 10000, ""), (lambda text: re.sub(r'"baseline": \d+', '"baseline": 1', text), ""),
+     (lambda text: text.replace('"medians"', '"medium"'), ""),
+     (lambda text: re.sub(r'"medians": \[\s*', '"medians": [-', text), ""),
      (lambda text: re.sub(r'("launches": \[)\s*0,', r"\1", text), ""),
      (lambda text: re.sub(r'("burst",\s*)"1"', r'\1"many"', text), " burst "),
      (lambda text: without_ways(text, 0, 0), " way 0"), (lambda text: without_ways(text, 1, 1), " way 1")],

@@ -255,8 +255,8 @@ Nightly = Callable[..., Nights]
 def nightly(here: Collbench, tmp_path: Path) -> Nightly:
     """`nightly(times)`, or with what else `write_history` takes."""
 
-    def written(times: Times, *of_night: OfNight, **how: float) -> Nights:
-        return Nights(write_history(tmp_path / f"n{len([*tmp_path.iterdir()])}", times, *of_night, **how), here)
+    def written(times: Times, of_night: OfNight = lambda number: {}, **how: Any) -> Nights:
+        return Nights(write_history(tmp_path / f"n{len([*tmp_path.iterdir()])}", times, of_night, **how), here)
 
     return written
 
@@ -269,7 +269,8 @@ def test_the_jump_of_the_latest_run_is_told_everywhere_and_the_farthest_first(ni
     assert shown["answer"] in out and shown["answer"] in page.read_text()
     assert (shown["events"], len(shown["cells"])) == ([], 3)
     assert [(latest["run"], latest["of"]) for latest in shown["latest"]] == [(19, 3)]
-    assert nights.outside() == [[("4K", pytest.approx(10.1, rel=0.02)), ("1K", pytest.approx(2, rel=0.06))]]
+    (cells,) = nights.outside()
+    assert [size for size, _ in cells] == ["4K", "1K"] and dict(cells) == pytest.approx({"4K": 10.1, "1K": 2}, rel=0.02)
     assert nightly({SMALL: [*QUIET, 1e-5], MIDDLE: JUMP, LARGE: [*QUIET, 1e-5]}).outside() == []
     assert nightly({SMALL: [*QUIET, 1e-5], MIDDLE: [*JUMP, "died"]}).outside() == []
 
@@ -413,7 +414,7 @@ def test_facts_that_changed_with_a_step(nightly: Nightly, of_night: OfNight, fac
 def test_launches_that_tell_no_time_of_a_series(nightly: Nightly, here: Collbench, tmp_path: Path) -> None:
     """Wrong results, a median of 0, other work, another way, programs whose cores others used; the others count."""
     nights = nightly({SMALL: QUIET})
-    odd: list[list[Entry]] = [
+    odd: list[Sequence[Entry]] = [
         [made_record(SMALL, 0, 1e-5, check=ResultCheck(wrong=1)), 1e-5], [0.0, 1e-5, 1e-5], [0.0],
         [made_record(SMALL, 0, 1e-5, work=Work(amount=2048, count=512, bus_factor=1.0))],
         *([made_record(SMALL, 0, 2e-5, gate="barrier")] for _ in range(3)),

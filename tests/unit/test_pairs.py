@@ -181,9 +181,9 @@ def test_two_runs_are_compared_where_both_measured(run: Run) -> None:
     with pytest.raises(RequestError, match=r"dtype float32 against float64.*--ignore dtype"):
         of_runs(plain, double)
     assert len(of_runs(plain, double, ignored={"dtype"})) == len(of_runs(plain, double, "dtype")) == 1
-    both = (made_case(dtype=dtype) for dtype in ("float32", "float64"))
+    both = run(*(made_case(dtype=dtype) for dtype in ("float32", "float64")))
     with pytest.raises(RequestError, match=r"dtype float32 and float64"):  # not one cell for one
-        of_runs(*[run(*both)] * 2, ignored={"dtype"})
+        of_runs(both, both, ignored={"dtype"})
 
 
 def test_cells_of_a_side_that_have_no_partner_are_counted(run: Run) -> None:
@@ -307,7 +307,8 @@ def test_what_changes_no_number_is_said_and_not_refused(run: Run) -> None:
     [pair] = of_runs(run(), other)
     assert [remark.partition(":")[0] for remark in pair.remarks] == ["boot", "host", "packages", "python", "samples"]
     jobs = (Allocation(job=job, partition="all", nodes="n[0-1]") for job in "34")
-    [pair] = of_runs(*(run(experiment=experiment([], allocation=job)) for job in jobs))
+    third, fourth = (run(experiment=experiment([], allocation=job)) for job in jobs)
+    [pair] = of_runs(third, fourth)
     assert [remark.partition(":")[0] for remark in pair.remarks] == ["allocation"]
     in_python = made_case(driver="python")
     with pytest.raises(RequestError, match=r"packages: mpi4py 4.1.2 against mpi4py 4.0.0"):
@@ -357,11 +358,11 @@ def test_launches_of_two_machines_and_a_machine_of_too_many_bytes(run: Run, tmp_
 
 def of_engines(run: Run, steps: Sequence[str] = ("strict",), by: str = "engine") -> list[Pair]:
     """A plan in Docker, and on Slurm, where there is another step, and of images no ID."""
-    docker = places("host", *(f"{policy} {step}" for policy in ("multi", "single") for step in steps))
-    slurm = places("host", "multi files", "single files", engine="slurm")
-    return of_runs(*(run(*cases, experiment=experiment(["openmpi"], engine=name, images=(image(id=of_image),)))
-                     for name, cases, of_image in (("docker", docker, f"sha256:{'d' * 12}"), ("slurm", slurm, None))),
-                   by=by)  # fmt: skip
+    in_docker = places("host", *(f"{policy} {step}" for policy in ("multi", "single") for step in steps))
+    on_slurm = places("host", "multi files", "single files", engine="slurm")
+    docker, slurm = (run(*cases, experiment=experiment(["openmpi"], engine=name, images=(image(id=of_image),))) for
+                     name, cases, of_image in (("docker", in_docker, "sha256:dd"), ("slurm", on_slurm, None)))  # fmt: skip
+    return of_runs(docker, slurm, by)
 
 
 def test_engines_of_two_runs_meet_at_one_policy_where_each_has_a_step_of_its_own(run: Run) -> None:
@@ -431,9 +432,9 @@ def test_a_case_has_the_libraries_that_it_uses(run: Run) -> None:
 
 
 def test_only_the_cases_whose_library_differs_are_refused(run: Run) -> None:
-    assert len(of_runs(*(run(run_with("openblas"), **with_mkl(version)) for version in "12"))) == 1
+    assert len(of_runs(run(run_with("openblas"), **with_mkl("1")), run(run_with("openblas"), **with_mkl("2")))) == 1
     with pytest.raises(RequestError, match="MKL 1 against MKL 2"):
-        of_runs(*(run(run_with("mkl"), **with_mkl(version)) for version in "12"))
+        of_runs(run(run_with("mkl"), **with_mkl("1")), run(run_with("mkl"), **with_mkl("2")))
     # places of files say nothing between host and image: without a hash it is not known whether they are the same
     libraries = (Library(name="torch (gloo)", version="2", path=path) for path in ("/a", "/b"))
     inside, beside = (image("torch", libraries=(one,)) for one in libraries)

@@ -226,7 +226,8 @@ def test_launches_with_a_memory_have_a_high_score_and_others_have_not() -> None:
             sides = draw.normal(size=(2, 25))
             for i in range(1, 25):
                 sides[:, i] = memory * sides[:, i - 1] + (1 - memory**2) ** 0.5 * sides[:, i]
-            each.append(serial(*np.exp(0.03 * sides).tolist(), True) or 0.0)
+            one, other = np.exp(0.03 * sides).tolist()
+            each.append(serial(one, other, True) or 0.0)
         scores[memory] = np.array(each)
     assert np.mean(scores[0.0] > 1.645) <= 0.07 and np.mean(scores[0.6] > 1.645) >= 0.8
     assert serial(spread(1.0, 9), spread(1.0, 9), True) is None
@@ -456,7 +457,7 @@ def test_a_launch_that_still_runs_was_not_stopped(stopped: Path, compare: Collbe
     assert not is_being_written(stopped) and not is_being_written(stopped / "nowhere")
     with locked((stopped / "records.jsonl").open("ab", buffering=0)):
         assert is_being_written(stopped)
-        assert "--resume" not in compare("--by", "policy", stopped).out
+        assert " PLAN " not in compare("--by", "policy", stopped).out
     assert way_on(stopped) in compare("--by", "policy", stopped).out
 
 
@@ -476,10 +477,10 @@ def test_of_two_runs_each_is_named(stopped: Path, here: Collbench, tmp_path: Pat
     whole = with_launches(tmp_path / "whole", *EIGHT)
     other = with_launches(tmp_path / "other", *EIGHT[:5], libraries=(library("MPICH", "4.3"),))
     out = here("compare", whole, stopped).out
-    assert out.count("--resume") == 1 and way_on(stopped) in out
+    assert out.count(" PLAN ") == 1 and way_on(stopped) in out
     assert way_on(stopped) in here("advise", whole, stopped, "--ignore", "library").out
     out = here("compare", "--ignore", "library", other, stopped).out
-    assert out.count("--resume") == 2 and out.index(str(other)) < out.index(way_on(stopped))
+    assert out.count(" PLAN ") == 2 and out.index(str(other)) < out.index(way_on(stopped))
 
 
 def test_which_runs_were_stopped(here: Collbench, tmp_path: Path) -> None:
@@ -489,11 +490,10 @@ def test_which_runs_were_stopped(here: Collbench, tmp_path: Path) -> None:
                                plan={"launches": 8, "until": "launches"})  # fmt: skip
     assert way_on(given_more) in here("compare", "--by", "policy", given_more).out
     failed = with_launches(tmp_path / "failed", *EIGHT[:7], made_failure(IN_ONE, 7, "a container died"))
-    whole, decided = (with_launches(tmp_path / name, *EIGHT, **fields)
-                      for name, fields in (("whole", {}), ("decided", {"experiment": few})))  # fmt: skip
-    for complete in (whole, decided, failed):
+    whole = with_launches(tmp_path / "whole", *EIGHT)
+    for complete in (whole, with_launches(tmp_path / "decided", *EIGHT, experiment=few), failed):
         for words in (("compare", "--by", "policy"), ("advise",)):
-            assert "--resume" not in here(*words, complete).out
+            assert " PLAN " not in here(*words, complete).out
 
 
 # Cautions and notes in words ------------------------------------------------------------------------------------------
@@ -504,11 +504,13 @@ def test_notes_on_launches_in_words(stopped: Path, here: Collbench, tmp_path: Pa
     times = spread(1e-5, 25)
     late = [made_record(MULTI, n, time, samples=Samples(n=200, invalid=190, warmup=5)) for n, time in enumerate(times)]
     sizes = dict.fromkeys((case.having(size=size) for size in (8, 16, 32) for case in (HOST, MULTI)), times)
-    losses = {BARE: [9.21034], INSIDE: [9.21041]}
-    for name, cells in {"late": {HOST: times, MULTI: late}, "sizes": sizes, "one size": {HOST: times, MULTI: times},
-                        "another gate": {HOST: by_barrier(times, 3), MULTI: times}}.items():  # fmt: skip
+    made: dict[str, Mapping[Case, Sequence[Entry]]] = {
+        "late": {HOST: times, MULTI: late}, "sizes": sizes, "one size": {HOST: times, MULTI: times},
+        "another gate": {HOST: by_barrier(times, 3), MULTI: times},
+    }  # fmt: skip
+    for name, cells in made.items():
         write_run(tmp_path / name, cells)
-    run_of(tmp_path / "other results", losses)
+    run_of(tmp_path / "other results", {BARE: [9.21034], INSIDE: [9.21041]})
     names = ("late", "sizes", "one size", "another gate", "other results", stopped.name)
     shown = [f"{name}\n{here('compare', '--by', 'policy', tmp_path / name).out}" for name in names]
     with locked((stopped / "records.jsonl").open("ab", buffering=0)):
@@ -516,6 +518,6 @@ def test_notes_on_launches_in_words(stopped: Path, here: Collbench, tmp_path: Pa
     runs = [write_launches(tmp_path / held.name, {CASE: spread(time)}, libraries=(held,))
             for time, held in ((1e-5, library()), (2e-5, library("MPICH", "5.0.2")))]  # fmt: skip
     for flags, cautions in (((), 1), (("--in-blocks",), 0)):  # of runs one after the other
-        shown.append(f"advise both {' '.join(flags)}\n{here('advise', *runs, *flags).out}")
+        shown.append(f"{' '.join(('advise both', *flags))}\n{here('advise', *runs, *flags).out}")
         assert len(json.loads(here("advise", *runs, *flags, "--style", "json").out)["cautions"]) == cautions
     golden("results-notes.txt", "\n".join(shown).replace(f"{tmp_path}/", ""))

@@ -162,9 +162,9 @@ def test_what_an_option_may_lose_is_no_less_than_the_step_leaves_open(tmp_path: 
 def test_what_is_seen_through_the_steps(tmp_path: Path) -> None:
     """Half as long again; times of 20 operations, of which the step is a twentieth; times finer than their steps."""
     assert on_clock(tmp_path / "longer", stepped(200.0, 1), stepped(300.0, 2)).verdict == "slower"
-    bursts = ([made_record(case, n, 200 * NS, burst=20, cadence="streaming") for n in range(10)]
-              for case in (HOST, MULTI))  # fmt: skip
-    assert on_clock(tmp_path / "bursts", *bursts).verdict == "same"
+    of_host, inside = ([made_record(case, n, 200 * NS, burst=20, cadence="streaming") for n in range(10)]
+                       for case in (HOST, MULTI))  # fmt: skip
+    assert on_clock(tmp_path / "bursts", of_host, inside).verdict == "same"
     times = [(200 + 0.7 * n) * NS for n in range(10)]
     finer = on_clock(tmp_path / "finer", times, times, None)
     assert finer.ratio is not None and (finer.verdict, finer.ratio.resolution) == ("same", 0.0)
