@@ -360,8 +360,9 @@ def of_engines(run: Run, steps: Sequence[str] = ("strict",), by: str = "engine")
     """A plan in Docker, and on Slurm, where there is another step, and of images no ID."""
     in_docker = places("host", *(f"{policy} {step}" for policy in ("multi", "single") for step in steps))
     on_slurm = places("host", "multi files", "single files", engine="slurm")
-    docker, slurm = (run(*cases, experiment=experiment(["openmpi"], engine=name, images=(image(id=of_image),))) for
-                     name, cases, of_image in (("docker", in_docker, "sha256:dd"), ("slurm", on_slurm, None)))  # fmt: skip
+    sides = (("docker", in_docker, "sha256:dddddddddddd"), ("slurm", on_slurm, None))
+    docker, slurm = (run(*cases, experiment=experiment(["openmpi"], engine=name, images=(image(id=of_image),)))
+                     for name, cases, of_image in sides)  # fmt: skip
     return of_runs(docker, slurm, by)
 
 

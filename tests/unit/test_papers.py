@@ -258,8 +258,8 @@ def test_the_number_of_kernels_stands_beside_the_cell(tmp_path: Path) -> None:
     host = case_of("deepbench_rnn", {"problem": LSTM, "image": "torch", "measure": "forward"})
     cases = (host, host.having(engine="docker", policy="multi", isolation="strict"))
     check = ResultCheck(wrong=0, figures={"relative error": 1e-7, "kernels": 4500.0})
-    more: dict[Case, list[Entry]] = {
-        case: [made_record(case, launch, 0.1, check=check, **ALONE) for launch in range(10)] for case in cases}  # fmt: skip
+    more: dict[Case, list[Entry]] = {case: [made_record(case, n, 0.1, check=check, **ALONE) for n in range(10)]
+                                     for case in cases}  # fmt: skip
     observed = write(tmp_path / "run", gemm(1.0, 1), more=more)
     assert [one.figures for one in judged(SIDDA, observed)[2].evidence] == [{"kernels": 4500.0}]
     (cells, *_) = (table for table in beside([observed], paper(SIDDA)).more if table.title.startswith("cells"))
