@@ -11,11 +11,10 @@ from typing import Any
 
 import msgspec
 import pytest
-from click.testing import CliRunner
+from tests.unit.conftest import Collbench
 from tests.unit.test_slurm import PLAN, site_file
 
 from collbench import backends, workloads
-from collbench.cli import cli
 from collbench.cli.plan import before_measuring
 from collbench.errors import BackendUnavailable, RequestError
 from collbench.launch.expansion import expand
@@ -39,28 +38,15 @@ def plan(*names: str, **fields: str) -> Plan:
 
 
 @pytest.mark.usefixtures("nothing_installed")
-@pytest.mark.parametrize("unusable", ["refuse", "skip"])
-def test_simulated_and_real_times_do_not_mix_even_where_the_real_ones_cannot_be_had(unusable: str) -> None:
-    with pytest.raises(RequestError, match=r"\bfake\b.*\bsimulated\b"):
-        chosen_backends(plan("mpi", "fake", unusable=unusable))
-
-
-@pytest.mark.usefixtures("nothing_installed")
-def test_what_is_missing_is_refused_or_skipped_with_the_reason() -> None:
-    with pytest.raises(BackendUnavailable, match=MISSING):
-        chosen_backends(plan("mpi", "nccl"))
-    with pytest.raises(BackendUnavailable, match=MISSING):
-        chosen_backends(plan("mpi", "nccl", unusable="skip"))  # nothing would be left
-
-
-@pytest.mark.usefixtures("nothing_installed")
-def test_a_backend_is_chosen_once() -> None:
+def test_which_backends_are_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once each; what is missing is refused or skipped with the reason, if anything is left."""
+    for unusable in ("refuse", "skip"):  # simulated and real times, even where the real ones cannot be had
+        with pytest.raises(RequestError, match=r"\bfake\b.*\bsimulated\b"):
+            chosen_backends(plan("mpi", "fake", unusable=unusable))
+        with pytest.raises(BackendUnavailable, match=MISSING):
+            chosen_backends(plan("mpi", "nccl", unusable=unusable))
     chosen, absent = chosen_backends(plan("fake", "fake"))
     assert ([backend.name for backend in chosen], absent) == (["fake"], {})
-
-
-@pytest.mark.usefixtures("nothing_installed")
-def test_what_is_usable_is_measured_without_what_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(type(backends.get("mpi")), "missing", lambda self: None)
     chosen, absent = chosen_backends(plan("mpi", "nccl", unusable="skip"))
     assert ([backend.name for backend in chosen], absent) == (["mpi"], {"nccl": MISSING})
@@ -71,48 +57,36 @@ def test_what_is_usable_is_measured_without_what_is_not(monkeypatch: pytest.Monk
     ("kind", "cpu", "gpu"),
     [("none", "mpi", "nccl"), ("openmpi", "mpi", "nccl"), ("torchrun", "torch-gloo", "torch-nccl")],
 )
-def test_the_default_is_what_the_launcher_starts(
-    monkeypatch: pytest.MonkeyPatch, kind: launcher.LauncherKind, cpu: str, gpu: str
-) -> None:
+def test_the_default_backend(monkeypatch: pytest.MonkeyPatch, kind: launcher.LauncherKind, cpu: str, gpu: str) -> None:
     monkeypatch.setattr(launcher, "detect", lambda: launcher.Launcher(kind))
     assert (default_backend(), default_backend("gpu")) == (cpu, gpu)
     (chosen,), _ = chosen_backends(plan("fake"))
     assert chosen.name == "fake", "what is asked for is no default"
 
 
-def stood(measured: Sequence[int], backends: Sequence[Sequence[int]]) -> list[Any]:
+@pytest.mark.parametrize(
+    ("measured", "sizes", "before"),
+    [((8, 16), [[8, 16]], [8, 16, None]), ((16,), [[8, 16]], [16, None]),
+     ((8,), [[8, 16, 32]], [8, None]),  # those after it are executed, once it has said that it is over
+     ((8, 32), [[8, 16, 32, 64]], [8, 32, None]), ((8, 64), [[8, 16], [32, 64]], [8, 64, None]),
+     ((8,), [[8], [16]], [8, None])],
+)  # fmt: skip
+def test_where_a_world_stands(
+    measured: Sequence[int], sizes: Sequence[Sequence[int]], before: list[int | None]
+) -> None:
     """Of backends whose cases have these sizes, of which some are measured and the others executed briefly."""
-    cases = [[SimpleNamespace(identities=(size,)) for size in sizes] for sizes in backends]
+    cases = [tuple(SimpleNamespace(identities=(size,)) for size in of_backend) for of_backend in sizes]
     experiment: Any = SimpleNamespace(
-        executed=lambda number: tuple(cases[number]), executed_last=len(cases) - 1,
+        executed=lambda number: cases[number], executed_last=len(cases) - 1,
         chosen=SimpleNamespace(measures=lambda identities: identities[0] in measured),
     )  # fmt: skip
-    return [size for number in range(len(cases)) for size in reports_in_turns(experiment, number).values()]
+    stood: list[Any] = [at for number in range(len(cases)) for at in reports_in_turns(experiment, number).values()]
+    assert stood == before
 
 
-@pytest.mark.usefixtures("nothing_installed")
-@pytest.mark.parametrize(
-    ("measured", "backends", "expected"),
-    [
-        ((8, 16), [[8, 16]], [8, 16, None]),
-        ((16,), [[8, 16]], [16, None]),
-        ((8,), [[8, 16, 32]], [8, None]),  # those after it are executed, once it has said that it is over
-        ((8, 32), [[8, 16, 32, 64]], [8, 32, None]),
-        ((8, 64), [[8, 16], [32, 64]], [8, 64, None]),
-        ((8,), [[8], [16]], [8, None]),
-    ],
-)
-def test_a_world_stands_before_each_case_that_it_measures_and_once_at_its_end(
-    measured: Sequence[int], backends: Sequence[Sequence[int]], expected: list[int | None]
-) -> None:
-    assert stood(measured, backends) == expected
+# A file in the packages of backends and workloads that cannot be loaded is listed so, and stops nothing else ----------
 
-
-# A file in the packages of backends and workloads that cannot be loaded is listed so, and stops nothing else
-
-Put = Callable[..., None]
-
-REASON = "cannot be loaded: ModuleNotFoundError: No module named 'nosuchmodule'."
+Put = Callable[[str], None]
 
 
 @pytest.fixture
@@ -132,67 +106,42 @@ def put(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Put]:
     workloads._modules.cache_clear()
 
 
-def test_it_is_listed_with_the_reason(put: Put) -> None:
+def test_it_is_listed_with_the_reason_and_stops_nothing_else(put: Put, here: Collbench, tmp_path: Path) -> None:
     put("import nosuchmodule")
-    listed = CliRunner().invoke(cli, ["list"], catch_exceptions=False).stdout
-    assert re.search(rf"^  no  faulty\n +backend 'faulty': collbench.backends.faulty {REASON}$", listed, re.MULTILINE)
-    assert re.search(
-        rf"^  no  faulty\n +benchmark 'faulty': collbench.workloads.host.faulty {REASON}$", listed, re.MULTILINE
-    )
-    assert "in-process ranks with simulated times" in listed
-
-
-def test_who_asks_for_it_gets_the_reason(put: Put) -> None:
-    put("import nosuchmodule")
-    with pytest.raises(BackendUnavailable) as caught:
+    listed = here("list").out
+    reason = r".*\bModuleNotFoundError: .*nosuchmodule"
+    for what, module in (("backend", "collbench.backends.faulty"), ("benchmark", "collbench.workloads.host.faulty")):
+        assert re.search(rf"^  no  faulty\n +{what} 'faulty': {module} {reason}", listed, re.MULTILINE)
+    with pytest.raises(BackendUnavailable, match=rf"^backend 'faulty': collbench\.backends\.faulty {reason}"):
         backends.get("faulty")
-    assert str(caught.value) == f"backend 'faulty': collbench.backends.faulty {REASON}"
-    with pytest.raises(RequestError) as refused:
+    with pytest.raises(RequestError, match=rf"^benchmark 'faulty': collbench\.workloads\.host\.faulty {reason}"):
         workloads.get("faulty")
-    assert str(refused.value) == f"benchmark 'faulty': collbench.workloads.host.faulty {REASON}"
+    assert "fake" in listed and "sysbench_cpu" in here("suite").out
+    assert here("bcast", "--backend", "fake", "-e", "8", "-n", "2", "--out", tmp_path / "run").code == 0
+    assert "faulty" not in [name for members in workloads.suites().values() for name in members]
 
 
 @pytest.mark.parametrize(
     ("text", "reason"),
-    [
-        ("", "cannot be loaded: AttributeError: "),
-        ("raise RuntimeError('no licence')", "cannot be loaded: RuntimeError: no licence."),
-        ("BACKEND = 1", ":BACKEND is not a Backend of that name: it lacks name, summary, "),
-    ],
-)
+    [("", " AttributeError: "), ("raise RuntimeError('no licence')", " RuntimeError: no licence."),
+     ("BACKEND = 1", " lacks name, summary, ")],
+)  # fmt: skip
 def test_a_file_without_a_backend(put: Put, text: str, reason: str) -> None:
     put(text)
     assert reason in str(backends.missing("faulty"))
 
 
-def test_it_stops_nothing_else(put: Put, tmp_path: Path) -> None:
-    put("import nosuchmodule")
-    flags = ["--backend", "fake", "-e", "8", "-n", "2", "--out", str(tmp_path / "run")]
-    done = CliRunner().invoke(cli, ["bcast", *flags], catch_exceptions=False)
-    assert done.exit_code == 0, done.output
-    assert "faulty" not in [name for members in workloads.suites().values() for name in members]
-    assert "sysbench_cpu" in CliRunner().invoke(cli, ["suite"], catch_exceptions=False).stdout
+# What `plan` and `launch` say of a plan that can be measured, and may not answer what its author asks -----------------
 
 
-# What `plan` and `launch` say of a plan that can be measured, and may not answer what its author asks
-
-
-def lines(folder: Path, options: tuple[str, ...] = ("--exclusive",), **plan: Any) -> tuple[str, ...]:
-    path = site_file(folder, options=list(options))
-    return before_measuring(expand(msgspec.structs.replace(PLAN, site=path, **plan)))
-
-
-def test_gates_may_differ_between_one_host_and_several(tmp_path: Path) -> None:
-    (line,) = lines(tmp_path, hosts=(1, 2), how="blocks")
-    assert line.startswith('gate: "auto" may be another on one host') and 'gate = "barrier"' in line
-    assert lines(tmp_path, hosts=(1, 2), gate="barrier", how="blocks") == () == lines(tmp_path, hosts=(2,))
-
-
-@pytest.mark.parametrize("options", [(), ("--partition=gpu",)])
-def test_nodes_that_may_be_shared_are_named(tmp_path: Path, options: tuple[str, ...]) -> None:
-    (line,) = lines(tmp_path, options)
-    assert "no --exclusive among options" in line and "other jobs may run beside the ranks" in line
-
-
-def test_nodes_of_ones_own_are_not(tmp_path: Path) -> None:
-    assert lines(tmp_path, ("--partition=gpu", "--exclusive")) == ()
+@pytest.mark.parametrize(
+    ("options", "fields", "named"),
+    [(["--exclusive"], {"hosts": (1, 2), "how": "blocks"}, 'gate = "barrier"'),  # gates differ between one and several
+     (["--exclusive"], {"hosts": (1, 2), "how": "blocks", "gate": "barrier"}, None),
+     (["--exclusive"], {"hosts": (2,)}, None), (["--partition=gpu", "--exclusive"], {}, None),
+     ([], {}, "--exclusive"), (["--partition=gpu"], {}, "--exclusive")],  # nodes that may be shared
+)  # fmt: skip
+def test_said_before_measuring(tmp_path: Path, options: list[str], fields: dict[str, Any], named: str | None) -> None:
+    site = site_file(tmp_path, options=options)
+    lines = before_measuring(expand(msgspec.structs.replace(PLAN, site=site, **fields)))
+    assert len(lines) == (named is not None) and all(str(named) in line for line in lines)
