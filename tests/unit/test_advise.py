@@ -19,7 +19,7 @@ from tests.unit.made_runs import Entry, library, made_case, made_failure, made_r
 from tests.unit.made_suite import CPU, IO, write_suite
 
 from collbench.analysis.advise import Advice, advise, pair_of
-from collbench.analysis.options import FACTORS, Option, Question, merged, parse_given, questions
+from collbench.analysis.options import FACTORS, Option, Question, merged, parse_fixed, questions
 from collbench.analysis.pairs import method_differences
 from collbench.analysis.runs import Observed, observe
 from collbench.analysis.tradeoffs import Recovery, crossing, crossover, factor_effects, recoveries, shares
@@ -239,7 +239,7 @@ def test_what_is_given_leaves_the_rest_to_choose(tmp_path: Path) -> None:
         advice_on(run, policy="singel")
     for text, named in (("policy", "FACTOR=VALUE"), ("polcy=single", r"polcy.*\bpolicy\b"), ("=x", "factor")):
         with pytest.raises(RequestError, match=named):
-            parse_given([text])
+            parse_fixed([text])
 
 
 @pytest.mark.parametrize(
@@ -251,7 +251,7 @@ def test_what_is_given_leaves_the_rest_to_choose(tmp_path: Path) -> None:
 def test_every_factor_of_compare_can_be_given_by_its_names(tmp_path: Path, given: str, left: int) -> None:
     cases = [HOST, SINGLE, SINGLE.having(isolation="net")]
     observed = observe(write_run(tmp_path / "run", dict.fromkeys(cases, around(1, 7))))
-    assert [len(question.options) for question in questions(observed, parse_given([given]))] == [left]
+    assert [len(question.options) for question in questions(observed, parse_fixed([given]))] == [left]
 
 
 def test_numbers_of_ranks_are_questions_of_their_own(tmp_path: Path) -> None:
