@@ -57,6 +57,7 @@ def alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
             "a/1/2/3",
         )),
     ],
+    ids=lambda value: "driver" if isinstance(value, str) else None,  # this process has other numbers in each worker
 )  # fmt: skip
 def test_who_is_dead(driver: str, locked: bool | None, busy: bool, dead: bool) -> None:
     assert is_dead(driver, locked=locked, busy=busy) == dead
