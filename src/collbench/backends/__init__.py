@@ -104,7 +104,7 @@ def usable(name: str) -> Backend:
     if reason is not None:
         others = [other.name for other in every() if other.name != name and missing(other.name) is None]
         raise BackendUnavailable(
-            f"backend {name}: {reason}. Usable here: {', '.join(others) or 'none'}. See: collbench doctor"
+            f"backend {name}: {reason}. Usable here: {', '.join(others) or 'none'}. See: collbench doctor."
         )
     return backend
 

@@ -95,7 +95,7 @@ def _gpu_of(rank: int, views: tuple[VisibleGpus, ...], needing: frozenset[int]) 
         return view.planned
     if not view.visible:
         why = view.why or "no CUDA device is visible"
-        raise RequestError(f"rank {rank} on {view.host} has no GPU to use: {why}. See: collbench doctor")
+        raise RequestError(f"rank {rank} on {view.host} has no GPU to use: {why}. See: collbench doctor.")
     alike = [
         other
         for other in range(rank)

@@ -54,7 +54,7 @@ class Client:
             no_kind = next((line for line in lines if any(words in line for words in _NO_KIND)), None)
             said = _PREFIX.sub("", no_kind or (lines[-1] if lines else "nothing"))
             install = " The cluster has no MPI Operator: install it, or measure with torch." if no_kind else ""
-            raise EngineError(f"engine k8s: kubectl {argv[0]} says: {said}{install}")
+            raise EngineError(f"engine k8s: kubectl {argv[0]} says: {said.rstrip('.')}.{install}")
         return done.stdout
 
     def get(self, kinds: str, labels: Mapping[str, str]) -> list[Object]:
