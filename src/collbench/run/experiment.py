@@ -66,7 +66,7 @@ from collbench.schema.case import Case
 from collbench.schema.manifest import Manifest
 from collbench.schema.plan import Chosen, Plan
 from collbench.schema.record import Record
-from collbench.units import format_bytes
+from collbench.units import counted, format_bytes
 from collbench.workloads.program import ProgramCase
 
 _DEFAULT = {("cpu", True): "torch-gloo", ("cpu", False): "mpi", ("gpu", True): "torch-nccl", ("gpu", False): "nccl"}
@@ -425,8 +425,8 @@ def _too_small(ranks: Sequence[RankFacts], reports: Sequence[tuple[int, int | No
         free = min((free for number in members if (free := reports[number][1]) is not None), default=None)
         if free is not None and total > free * USABLE_SHARE:
             return DoesNotFit(
-                f"size {format_bytes(size)}: the buffers of {len(members)} ranks on {ranks[members[0]].host} "
-                f"need {format_bytes(total)}, and {format_bytes(free)} are free. "
+                f"size {format_bytes(size)}: the buffers of {counted(len(members), 'rank')} on "
+                f"{ranks[members[0]].host} need {format_bytes(total)}, and {format_bytes(free)} are free. "
                 "Lower the sizes or the ranks per host."
             )
     return None

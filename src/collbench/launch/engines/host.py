@@ -42,7 +42,8 @@ def commands(world: WorldSpec) -> tuple[str, ...]:
     program = ("collbench", *_run(world.folders))
     variables = shlex.join(f"{name}={value}" for name, value in environment_of(world).items())
     argv = shlex.join(stack.launcher.local(cell.ranks, world.placement.crowded, program))
-    return (*stack.overrides.links(_libraries(world)), f"env PATH={stack.reference}/bin:$PATH {variables} {argv}")
+    path = f"PATH={shlex.quote(stack.reference)}/bin:$PATH"
+    return (*stack.overrides.links(_libraries(world)), f"env {path} {variables} {argv}")
 
 
 @dataclass(frozen=True)
@@ -163,7 +164,7 @@ def look_beside(plan: Plan, image: str, in_image: str) -> Look:
         raise PlanError(
             f"policy host: image {image} stands for {vendor}, and the environment {environment} holds "
             f"{contents.vendor or 'no library that can be started'}. Name one that holds the same: "
-            f'environments = {{ {image} = "PATH" }}; or make one (python3 -m venv .venvs/{image} && '
+            f'environments = {{ "{image}" = "PATH" }}; or make one (python3 -m venv .venvs/{image} && '
             f".venvs/{image}/bin/pip install '.[{vendor}]' in a clone, or with a wheel for the dot); or leave host out."
         )
     title = f"the environment beside {image} ({environment})"
