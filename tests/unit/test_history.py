@@ -23,7 +23,7 @@ from tests.unit.made_program_runs import launches_of, program_case
 from tests.unit.made_runs import Entry, host, library, made_case, made_failure, made_record, write_launches, write_run
 
 from collbench.analysis import change_points
-from collbench.analysis.change_points import FEWEST, Correlation, Level, Trace, matter
+from collbench.analysis.change_points import FEWEST, LEAST, Correlation, Level, Trace, matter
 from collbench.analysis.environment import side_of
 from collbench.analysis.estimate import Estimate
 from collbench.analysis.history import CellSeries, Change, Renewal, RunTime, TimedRun, events, renewals
@@ -65,6 +65,7 @@ PLANTED: dict[str, tuple[int, list[tuple[int, int, int | slice, float]], dict[in
     "one run": (30, [(29, 30, 0, 1.5)], {}),
     "two runs": (30, [(28, 30, 0, 1.5)], {}),
     "three runs": (30, [(27, 30, 0, 1.5)], {0: (27,)}),
+    "the first three runs": (30, [(0, 3, 0, 1.5)], {0: (3,)}),
     "a slow run of all cells hides no change": (40, [(12, 13, slice(None), 2), (25, 40, 5, 1.1)], {5: (25,)}),
 }
 
@@ -143,6 +144,25 @@ def test_independent_runs_are_not_alike_few_runs_do_not_tell_and_a_change_is_no_
     values = noise(3, 33, 4)
     values[16:] += np.log(1.2)
     assert of_neighbours(values).limit < 0.4
+
+
+def test_splits_are_widened_as_the_variance_of_autoregression_is() -> None:
+    """By its covariance matrix: r to the power of the distance in time."""
+    n, r = 12, 0.5
+    covariance = r ** np.abs(np.subtract.outer(np.arange(n), np.arange(n)))
+    for widened, start, at, stop in zip(change_points.widening(n, r), *change_points.splits(n), strict=True):
+        weights = np.zeros(n)
+        weights[start:at], weights[at:stop] = 1 / (at - start), -1 / (stop - at)
+        exact = np.sqrt(weights @ covariance @ weights / (weights @ weights) / (1 - r))
+        assert widened == pytest.approx(exact, rel=1e-4)
+
+
+def test_splits_leave_enough_values_on_both_sides_of_intervals_of_all_lengths() -> None:
+    start, at, stop = change_points.splits(50)
+    assert (at - start).min() == (stop - at).min() == LEAST and (start.min(), stop.max()) == (0, 50)
+    assert {*at.tolist()} == {*range(LEAST, 50 - LEAST + 1)}
+    lengths = {*(stop - start).tolist()}
+    assert {50, 25} <= lengths and min(lengths) < 2 * 2 * LEAST
 
 
 def test_a_change_in_the_middle_is_seen_although_nights_are_outliers_at_times() -> None:

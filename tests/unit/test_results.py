@@ -117,6 +117,12 @@ def test_the_clock_moves_a_time_of_a_duet_by_less_than_a_median() -> None:
 # What records say beside their times ----------------------------------------------------------------------------------
 
 
+def test_records_that_say_the_same_share_it() -> None:
+    records = [made_record(case, n, US, notes=("a",)) for n in range(3) for case in (SMALL, LARGE)]
+    small, large = cells_of(records).values()
+    assert small.results is large.results and len(small.results.facts) == 2
+
+
 def test_what_one_cell_notes_no_other_has_noted_and_several_runs_keep_what_each_noted() -> None:
     records = [made_record(case, 0, US, notes=("a",), contended=True) for case in (SMALL, LARGE)]
     records += [made_record(SMALL, launch, US, notes=(note,), contended=True, gate="barrier")
