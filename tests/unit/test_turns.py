@@ -569,7 +569,7 @@ def test_a_training_in_turns_forgets_what_came_before_it_began_again(
     monkeypatch.setattr(protocol, "ContentionMeter", lambda: ContentionMeter(look=look))
     one, again = a_slice(operations=2), a_slice(operations=2, anew=True)
     thread = driver.leads((again, one, again, one, END))
-    taken, added = protocol.sampled_in_turns(take, 4, protocol.Ranks(), lambda: {"epoch": [7]}) or ({}, None)
+    taken, added = protocol.sampled_in_turns(take, 4, protocol.RankGroup(), lambda: {"epoch": [7]}) or ({}, None)
     thread.join()
     assert taken == {"step": [8, 9, 11, 12], "epoch": [7]}
     assert added is not None and added.added.stalled == 3.0

@@ -152,8 +152,8 @@ def end(code: int, text: str) -> NoReturn:
 # Turns ---------------------------------------------------------------------------------------------------------------
 
 
-class Ranks:
-    """The ranks of a world that takes turns; of this class a single one."""
+class RankGroup:
+    """The ranks of a world that takes turns: this class is that of a single rank."""
 
     @property
     def rank(self) -> int:
@@ -168,7 +168,7 @@ class Ranks:
         return values
 
 
-#: After a slice threads of OpenMP spin before they sleep, those of libgomp for some 8 ms; they may do so as long (s).
+#: A wait before each sleep (s). OpenMP threads spin after parallel work; libgomp's were seen to do so for 8 ms.
 SPINNING = 0.03
 
 #: Takes so many samples of each measure, in ns.
@@ -176,11 +176,11 @@ Take = Callable[[int], Mapping[str, list[int]]]
 
 
 def sampled_in_turns(
-    take: Take, times: int, ranks: Ranks, first: Callable[[], Mapping[str, list[int]]] = dict
+    take: Take, times: int, ranks: RankGroup, first: Callable[[], Mapping[str, list[int]]] = dict
 ) -> tuple[dict[str, list[int]], Stretch] | None:
     """Nanoseconds of `times` samples of each measure, in slices as they are ordered, and what was added in these.
 
-    None: take them alone. `first` takes what is taken once, at the begin of the first slice; called again, it returns
+    None: take them alone. `first` takes what is taken once, at the start of the first slice; called again, it returns
     the same. Each slice begins with one sample that does not count.
 
     Raises:
@@ -195,6 +195,7 @@ def sampled_in_turns(
     try:
         while True:
             report = msgspec.structs.replace(report, asleep=ranks.total(link.asleep), slept=link.slept)
+            time.sleep(SPINNING)
             link.report(report)
             order = link.sleep()
             if order.act != "slice":
@@ -210,7 +211,6 @@ def sampled_in_turns(
             meter.start()
             new |= take(order.operations)
             meter.stop()
-            time.sleep(SPINNING)
             for name, samples in new.items():
                 taken.setdefault(name, []).extend(samples)
             means = {name: fmean(ranks.slowest(samples)) * 1e-9 for name, samples in new.items()}

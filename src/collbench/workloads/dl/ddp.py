@@ -31,7 +31,7 @@ from collbench.workloads.dl.suite import DDP
 from collbench.workloads.program import threads_of_rank
 from collbench.workloads.protocol import (
     SKIPPED,
-    Ranks,
+    RankGroup,
     Unusable,
     arguments,
     end,
@@ -64,7 +64,7 @@ def _gpu() -> int:
     return int(os.environ["LOCAL_RANK"]) if known > 1 else 0
 
 
-class TorchRanks(Ranks):
+class TorchRanks(RankGroup):
     """The ranks of torch's default process group, on one kind of device. Entered to join them."""
 
     def __init__(self, device: str, threads: int) -> None:

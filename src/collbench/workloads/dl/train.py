@@ -26,7 +26,7 @@ from collbench.units import counted
 from collbench.workloads.dl.datasets import ABOUT, FILE, About
 from collbench.workloads.dl.networks import NETWORKS, Network
 from collbench.workloads.dl.suite import TRAIN
-from collbench.workloads.protocol import Ranks, arguments, printed, refuse_without_gpu, sampled_in_turns
+from collbench.workloads.protocol import RankGroup, arguments, printed, refuse_without_gpu, sampled_in_turns
 
 #: Of the parameters.
 SEED = 2017
@@ -110,7 +110,7 @@ def run(flags: argparse.Namespace) -> dict[str, Any]:
     def batches(times: int) -> dict[str, list[int]]:
         return {"batch": [training.step(batch) for batch in itertools.islice(later, times)]}
 
-    in_turns = sampled_in_turns(batches, flags.times, Ranks(), first)
+    in_turns = sampled_in_turns(batches, flags.times, RankGroup(), first)
     taken, slices = in_turns or (first() | batches(flags.times), None)
     for batch in itertools.islice(later, max(flags.steps - len(training.losses), 0)):
         training.step(batch)
