@@ -233,18 +233,11 @@ def failures(comparisons: Sequence[Comparison], fail_on: str, missing: int, flaw
     skipped fails no check.
     """
     comparisons = [comparison for comparison in comparisons if not all(map(_skipped, _sides(comparison)))]
-    verdicts = Counter[str](one.verdict for one in comparisons if one.why.kind != "drift")  # which is among `counts`
+    verdicts = Counter[str](comparison.verdict for comparison in comparisons)
     reasons = [f"{verdicts[verdict]} {verdict}" for verdict in FAILING[fail_on] if verdicts[verdict]]
     counts = {what: sum(map(holds, comparisons)) for what, holds in _UNMEASURED.items()}
     counts = {"failed": counts.pop("failed"), "missing": missing, **counts}
     reasons += [f"{number} {what}" for what, number in counts.items() if number]
-    few = [
-        comparison
-        for comparison in comparisons
-        if comparison.verdict != "not comparable" and min(comparison.launches) < FEWEST
-    ]
-    if few:
-        reasons.append(f"{len(few)} with fewer than {FEWEST} launches a side")
     return reasons + ([f"what was read is in doubt ({flaws[0]})"] if flaws else [])
 
 
@@ -276,10 +269,13 @@ _UNMEASURED: dict[str, Callable[[Comparison], bool]] = {
         _sides(comparison)[1].unchecked > 0 and not _sides(comparison)[0].unchecked
     ),
     "with results that differ": lambda comparison: bool(unequal(comparison.pair)),
-    "unclear because times drift": lambda comparison: comparison.why.kind == "drift",
+    "with times that drift": lambda comparison: comparison.why.kind == "drift",
     "with more launches or samples that are far slower on the other side": (  # which no median shows
         lambda comparison: comparison.slow is not None and comparison.slow.on_other
     ),
     "on a shared GPU": lambda comparison: any(cell.shared_gpu for cell in _sides(comparison)),
     "with most samples late": lambda comparison: any(2 * cell.late > cell.samples for cell in _sides(comparison)),
+    f"with fewer than {FEWEST} launches a side": lambda comparison: (
+        comparison.verdict != "not comparable" and min(comparison.launches) < FEWEST
+    ),
 }
