@@ -183,7 +183,7 @@ def _notes(rows: Sequence[Comparison], cells: Sequence[Cell], cpu_differs: bool)
     explained = {
         f"difference: {how}; positive: the other side is slower": True,
         f"verdicts: {', '.join(f'{number} {name}' for name, number in verdicts)}": True,
-        f"intervals hold for all {sizes} sizes of an operation at once": sizes > 1,
+        f"intervals hold for the {sizes} sizes of an operation at once": sizes > 1,
         f"{CPU_COLUMN}: CPU seconds in each second of the program, its start included, base and other": cpu_differs,
     }
     return (*differing_results(rows), *(line for line, holds in explained.items() if holds), *cpu_waited(rows),

@@ -187,12 +187,12 @@ def heading_of(cells: Sequence[Cell], common: Case | None = None) -> str:
 
 
 def place_name(case: Case) -> str:
-    """`mpich single strict`, on whichever side of a plan."""
+    """Image and place of a case, whatever its side: `mpich single strict`."""
     return f"{case.where.image or ''} {case.where.text}".strip()
 
 
 def image_and_place(cell: Cell) -> str:
-    """`mpich single strict`."""
+    """Image, with the side where a plan has sides, and place of a cell: `mpich single strict`."""
     where = cell.case.where
     return f"{software(where)} {where.text}".strip()
 

@@ -409,7 +409,7 @@ def _common(comparisons: Sequence[Comparison]) -> str:
     used = sorted({number for comparison in comparisons for number in comparison.launches})
     launches = f"{used[0]} to {used[-1]} launches" if len(used) > 1 else counted(used[0], "launch", "launches")
     at_once = max(comparison.sizes for comparison in comparisons)
-    held = f"; intervals: 95 %, of all {at_once} sizes of an operation at once" if at_once > 1 else "; intervals: 95 %"
+    held = f"; intervals: 95 %, of the {at_once} sizes of an operation at once" if at_once > 1 else "; intervals: 95 %"
     return f"{shared}{', ' if shared else ''}{launches} a side{held}"
 
 
