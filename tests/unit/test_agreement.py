@@ -248,7 +248,7 @@ def test_all_ranks_agree_on_a_cause(failures: tuple[Failure | None, ...], found:
 
 
 def test_a_rank_is_named_where_another_would_not_have_failed() -> None:
-    assert (OWN.reason, PLAIN.reason) == ("rank 1: no memory", "has no such form")
+    assert (OWN.reason.split(":")[0], PLAIN.reason) == ("rank 1", PLAIN.text)
 
 
 @pytest.mark.parametrize("failure", [OWN, ECHO, PLAIN, None])

@@ -131,6 +131,8 @@ def test_a_folder_that_cannot_be_made_leaves_nothing(tmp_path: Path, monkeypatch
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(Path, "rename", refuse)
-    with pytest.raises(ProgramFailed, match="No space left on device"):
+    with pytest.raises(ProgramFailed) as error:
         working_folder(str(tmp_path)).__enter__()
+    assert isinstance(error.value.__cause__, OSError) and error.value.__cause__.errno == 28
+    assert str(tmp_path) in str(error.value) and str(error.value.__cause__.strerror) in str(error.value)
     assert list(tmp_path.iterdir()) == []
