@@ -12,7 +12,7 @@ from tests.mpi.double_jobs import DOUBLE, measure, one
 from tests.mpi.jobs import Command, finish
 
 #: What a reason says of memory: as much as was requested, what is free, and of how much.
-AMOUNTS = re.compile(r"\d+ bytes .*\b\d+ of \d+\b")
+AMOUNTS = re.compile(r"[\d.]+ (?:bytes|\w*B) .*\b[\d.]+ (?:\w*B )?of [\d.]+")
 
 
 @pytest.mark.mpi
