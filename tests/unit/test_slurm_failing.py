@@ -24,8 +24,7 @@ from collbench.launch.engines.slurm import SlurmSession, look_at
 from collbench.launch.engines.slurm import job as jobs
 from collbench.launch.engines.slurm import script as texts
 from collbench.launch.engines.slurm.job import SlurmJob, SlurmStep, allocated, in_allocation
-from collbench.launch.engines.slurm.script import NodeOutput
-from collbench.launch.engines.slurm.site import read
+from collbench.launch.engines.slurm.script import NodeOutput, read
 from collbench.launch.engines.spec import Looks, cleaned
 from collbench.launch.waiting import Log
 from collbench.machine import facts

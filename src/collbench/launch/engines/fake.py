@@ -32,11 +32,8 @@ LADDER = ladder_of(
     LadderStep("files", "everything shared with the host", Sharing()),
 )
 
-#: Processors of its machine, half of them on each of two memory nodes.
+#: A machine that does not exist, with half of its processors on each of two memory nodes, and without a GPU.
 CORES = 16
-
-
-#: A machine that does not exist, without a GPU.
 MACHINE = Topology(tuple(Core(number, number * 2 // CORES) for number in range(CORES)))
 
 
@@ -64,6 +61,7 @@ class FakeCommand:
     log: Log
     ended: int | None = None
     playing: Playing | None = None
+    pid: None = None
 
     @property
     def world(self) -> WorldSpec:
@@ -81,10 +79,6 @@ class FakeCommand:
     @property
     def how(self) -> str:
         return f"ended with exit code {self.ended}"
-
-    @property
-    def pid(self) -> None:
-        """It is played."""
 
 
 Play = Callable[[FakeCommand], "Playing | int"]
@@ -105,8 +99,7 @@ class FakeEngineWorld:
         return ("collbench", "run", str(self.world.folders.plan), "--out", str(self.world.folders.out))
 
     def execute(self, host: str, argv: Argv, environment: dict[str, str], log: Log) -> FakeCommand:
-        command = FakeCommand(self, host, argv, environment, log)
-        self.commands.append(command)
+        self.commands.append(command := FakeCommand(self, host, argv, environment, log))
         played = self.play(command)
         if isinstance(played, int):
             command.ended = played
@@ -151,10 +144,8 @@ class FakeEngineSession:
 
     @contextlib.contextmanager
     def open(self, world: WorldSpec) -> Iterator[FakeEngineWorld]:
-        """A world that is `left` until it is closed."""
         hosts = tuple((f"{world.name}-{box.name}", len(box.ranks)) for box in world.placement.boxes)
-        opened = FakeEngineWorld(world, self.play, hosts)
-        self.worlds.append(opened)
+        self.worlds.append(opened := FakeEngineWorld(world, self.play, hosts))
         self.left.append(world.name)
         try:
             yield opened

@@ -33,15 +33,11 @@ from collbench.schema.plan import Plan
 #: Longest wait for an environment to say what it holds (s).
 ANSWER = 60.0
 
-# Worlds --------------------------------------------------------------------------------------------------------------
-
 
 def commands(world: WorldSpec) -> tuple[str, ...]:
-    """The command that a person would type. Pure."""
-    stack, cell = world.stack, world.cell
-    program = ("collbench", *_run(world.folders))
+    stack, program = world.stack, ("collbench", *_run(world.folders))
     variables = shlex.join(f"{name}={value}" for name, value in environment_of(world).items())
-    argv = shlex.join(stack.launcher.local(cell.ranks, world.placement.crowded, program))
+    argv = shlex.join(stack.launcher.local(world.cell.ranks, world.placement.crowded, program))
     path = f"PATH={shlex.quote(stack.reference)}/bin:$PATH"
     return (*stack.overrides.links(_libraries(world)), f"env {path} {variables} {argv}")
 
@@ -56,19 +52,13 @@ class HostSession:
     folder: Path | None = None
 
     def look(self, plan: Plan, placements: Mapping[LaunchCell, Placement], vendors: Mapping[str, str]) -> Looks:
-        """What the environment beside each image holds.
-
-        Raises:
-            PlanError: it holds another library than the image, or none.
-        """
         looks = {}
         for image in dict.fromkeys(cell.image for cell in placements):
             self.check()
             looks[image] = look_beside(plan, image, vendors.get(image, ""))
         return Looks(looks)
 
-    def ready(self) -> None:
-        """It always is."""
+    def ready(self) -> None: ...
 
     @contextlib.contextmanager
     def open(self, world: WorldSpec) -> Iterator[HostWorld]:
@@ -91,7 +81,7 @@ class HostSession:
 
 @dataclass(frozen=True)
 class HostWorld:
-    """All ranks in one place."""
+    """All ranks in one place, started by the environment's own interpreter, whatever PATH says."""
 
     world: WorldSpec
     started: list[HostProcess] = field(default_factory=list)
@@ -102,7 +92,6 @@ class HostWorld:
 
     @property
     def program(self) -> Argv:
-        """The environment's own interpreter, whatever PATH says."""
         python = str(Path(self.world.stack.reference) / "bin" / "python")
         return (python, "-m", "collbench", *_run(self.world.folders), "--style", "csv")
 
@@ -119,7 +108,6 @@ class HostWorld:
 
 
 def _run(folders: Folders) -> Argv:
-    """What a rank runs."""
     turns = () if folders.turns is None else ("--turns", str(folders.turns))
     return ("run", str(folders.plan), "--placement", str(folders.placement), "--out", str(folders.out), *turns)
 
@@ -139,9 +127,6 @@ def environment_of(world: WorldSpec) -> dict[str, str]:
 def _libraries(world: WorldSpec) -> Path:
     """The folder of links to the plan's libraries, which is removed with the launch."""
     return world.folders.plan.parent / "lib"
-
-
-# Environments --------------------------------------------------------------------------------------------------------
 
 
 def look_beside(plan: Plan, image: str, in_image: str) -> Look:
@@ -172,11 +157,7 @@ def look_beside(plan: Plan, image: str, in_image: str) -> Look:
 
 
 def find_environment(image: str, folder: str | None) -> Path:
-    """The environment beside an image: the plan's, else `.venvs/IMAGE`, else the one that this program runs in.
-
-    Raises:
-        PlanError: the plan names a folder that is not an environment.
-    """
+    """The environment beside an image: the plan's, else `.venvs/IMAGE`, else the one that this program runs in."""
     if folder is not None:
         named = Path(folder).expanduser()
         if not (named / "bin" / "python").exists():
@@ -191,10 +172,7 @@ def probe(
 ) -> Contents:
     """What an environment holds; with vendor `torch`, what torch ranks use there, though there be an MPI too.
 
-    `overrides` is what a plan sets for its ranks, and so for this.
-
-    Raises:
-        PlanError: collbench is not installed there, or it does not answer.
+    `overrides` is what a plan sets for its ranks, and so for this. PlanError: no collbench there, or no answer.
     """
     clone = source_tree()
     source = shlex.quote(str(clone)) if (clone / "src").is_dir() else "WHEEL"
@@ -209,15 +187,12 @@ def probe(
                 argv, capture_output=True, timeout=ANSWER, check=False, cwd="/", env=variables,
                 start_new_session=True, preexec_fn=end_with_parent,  # Ctrl-C ends the driver, at a safe point
             )  # fmt: skip
+        contents = msgspec.json.decode(done.stdout, type=Contents)
     except (OSError, subprocess.TimeoutExpired) as error:
         raise PlanError(f"environment {environment}: {error}.") from error
-    try:
-        contents = msgspec.json.decode(done.stdout, type=Contents)
     except msgspec.DecodeError as error:
-        errors = done.stderr.decode("utf-8", "replace").strip().splitlines()
-        raise PlanError(
-            f"environment {environment}: does not say what it holds ({errors[-1] if errors else error}). {install}"
-        ) from error
+        why = (done.stderr.decode("utf-8", "replace").strip().splitlines() or [error])[-1]
+        raise PlanError(f"environment {environment}: does not say what it holds ({why}). {install}") from error
     if contents.another is not None:
         raise PlanError(f"environment {environment}: {contents.another}. {install}")
     return contents

@@ -31,11 +31,12 @@ PLAN, RESULTS = "/collbench/plan.json", "/results"
 #: The command of a rank.
 PROGRAM: Argv = ("python", "-m", "collbench", "run", PLAN, "--out", f"{RESULTS}/out", "--style", "csv")
 
-#: The user of collbench's images, by number: Kubernetes believes no name.
-USER = 1000
+#: The user of collbench's images, by number: Kubernetes believes no name. The port of their sshd.
+USER, SSH = 1000, 2222
 
-#: How long (s) a launch that has ended waits to be copied, and how long a pod has to end when it is deleted.
-KEPT, GRACE = 600, 2
+#: How long (s) a launch that has ended waits to be copied, a pod has to end when it is deleted, and an object that has
+#: ended stays, should nobody remove it.
+KEPT, GRACE, STAYS = 600, 2, 600
 
 #: The rest of every script: what it ran has ended with `$code`.
 _KEEP = f'echo "$code" > {RESULTS}/code.part; mv {RESULTS}/code.part {RESULTS}/code; exec sleep {KEPT}'
@@ -46,10 +47,8 @@ _ENVIRONMENT = f"export -p > {RESULTS}/environment"
 #: What stands before a rank that was started by ssh.
 RANK: Argv = ("sh", "-c", f'. {RESULTS}/environment; exec "$@"', "rank")
 
-_WORKER = (
-    f"export COLLBENCH_CONTAINER=c${{POD_NAME##*-}}; {_ENVIRONMENT}; "
-    "exec /usr/sbin/sshd -De -f /etc/ssh/collbench_sshd_config"
-)
+_WORKER = (f"export COLLBENCH_CONTAINER=c${{POD_NAME##*-}}; {_ENVIRONMENT}; "
+           "exec /usr/sbin/sshd -De -f /etc/ssh/collbench_sshd_config")  # fmt: skip
 
 #: Longest wait (s) of a launcher until the names of all workers have an address: each is asked for once a second.
 RESOLVED = 60
@@ -83,17 +82,8 @@ done
 for rank in $started; do wait $rank || code=$?; done
 """
 
-#: Kueue's label of what waits in a queue.
-QUEUE = "kueue.x-k8s.io/queue-name"
-
-#: How long (s) an object that has ended stays, should nobody remove it.
-STAYS = 600
-
 #: Where the MPI Operator puts the hosts, and where the images look for the key that it makes.
 HOSTFILE, KEYS = "/etc/mpi/hostfile", "/home/collbench/.ssh"
-
-#: The port of sshd in the images.
-SSH = 2222
 
 
 @dataclass(frozen=True)
@@ -144,14 +134,10 @@ class Launchable:
 
 def template(site: K8sSite, labels: dict[str, str], more: Object, seccomp: str = "RuntimeDefault") -> Object:
     """A pod template: no rights, no token, the nodes of the site and its fragments. `more` is of its specification."""
+    user = {"runAsNonRoot": True, "runAsUser": USER, "runAsGroup": USER, "seccompProfile": {"type": seccomp}}
     spec: Object = {
-        "restartPolicy": "Never",
-        "automountServiceAccountToken": False,
-        "enableServiceLinks": False,
-        "terminationGracePeriodSeconds": GRACE,
-        "securityContext": {
-            "runAsNonRoot": True, "runAsUser": USER, "runAsGroup": USER, "seccompProfile": {"type": seccomp},
-        },
+        "restartPolicy": "Never", "automountServiceAccountToken": False, "enableServiceLinks": False,
+        "terminationGracePeriodSeconds": GRACE, "securityContext": user,
     }  # fmt: skip
     spec |= {"nodeSelector": dict(site.node_selector)} if site.node_selector else {}
     made = merged({"metadata": {"labels": labels}, "spec": spec | more}, site.pod)
@@ -163,10 +149,8 @@ def template(site: K8sSite, labels: dict[str, str], more: Object, seccomp: str =
 def pod(launch: Launchable, part: str, containers: list[Object]) -> Object:
     """A pod template. Its requests are its limits, so that a node with the static policy gives it whole cores."""
     cell = launch.world.cell
-    volumes: list[Object] = [
-        {"name": "plan", "configMap": {"name": launch.world.name}},
-        {"name": "results", "emptyDir": {}},
-    ]
+    volumes: list[Object] = [{"name": "plan", "configMap": {"name": launch.world.name}},
+                             {"name": "results", "emptyDir": {}}]  # fmt: skip
     if _has_large_shm(launch, part):
         volumes.append({"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": str(LARGE_SHM)}})
     spec: Object = {"containers": containers, "volumes": volumes}
@@ -227,12 +211,10 @@ def container(site: K8sSite, name: str, image: str, command: Argv, resources: di
     No step adds capabilities: Kubernetes gives them to root alone, and PodSecurity refuses pods that ask for them.
     """
     made = {
-        "name": name,
-        "image": site.images.get(image, ""),
-        "command": list(command),
+        "name": name, "image": site.images.get(image, ""), "command": list(command),
         "resources": {"requests": dict(resources), "limits": dict(resources)},
         "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
-    }
+    }  # fmt: skip
     return merged(made, site.container)
 
 
@@ -250,9 +232,8 @@ def script_launcher(hostfile: str, argv: Argv) -> Argv:
 
 def script_direct(boxes: tuple[Box, ...], box: int, argv: Argv) -> Argv:
     """All ranks of one of the boxes of a pod."""
-    before, each = sum(len(one.ranks) for one in boxes[:box]), sum(len(one.ranks) for one in boxes)
-    ranks = len(boxes[box].ranks)
-    text = _DIRECT.format(boxes=len(boxes), box=box, ranks=ranks, each=each, before=before)
+    ranks = [len(of_pod.ranks) for of_pod in boxes]
+    text = _DIRECT.format(boxes=len(boxes), box=box, ranks=ranks[box], each=sum(ranks), before=sum(ranks[:box]))
     return ("sh", "-c", text + (_KEEP if box == 0 else f"exec sleep {KEPT}"), "launch", *argv)
 
 
@@ -286,7 +267,7 @@ def kinds(launch: Launchable) -> str:
 
 
 def _metadata(site: K8sSite, labels: dict[str, str], driver: str, queued: bool = False) -> Object:
-    queue = {QUEUE: site.queue} if queued and site.queue else {}
+    queue = {"kueue.x-k8s.io/queue-name": site.queue} if queued and site.queue else {}
     return {"name": labels[LAUNCH], "namespace": site.namespace, "labels": labels | queue,
             "annotations": {DRIVER: driver}}  # fmt: skip
 
@@ -300,14 +281,12 @@ def _job(launch: Launchable) -> Object:
     else:
         address = "localhost" if launch.pods == 1 else f"{world.name}-0.{world.name}"
         more = {"WORLD_SIZE": str(world.cell.ranks), "MASTER_ADDR": address, "MASTER_PORT": PORT}
-        containers = [
-            rank_container(launch, box, "ranks" if number == 0 else f"ranks-{number}",
-                           script_direct(boxes, number, PROGRAM), more)
-            for number, box in enumerate(boxes)
-        ]  # fmt: skip
+        names = ["ranks", *(f"ranks-{number}" for number in range(1, len(boxes)))]
+        containers = [rank_container(launch, box, name, script_direct(boxes, number, PROGRAM), more)
+                      for number, (box, name) in enumerate(zip(boxes, names, strict=True))]  # fmt: skip
     ranks = pod(launch, "ranks", containers)
     if launch.pods > 1:
-        ranks["spec"]["subdomain"] = launch.world.name
+        ranks["spec"]["subdomain"] = world.name
     return {
         "apiVersion": "batch/v1", "kind": "Job", "metadata": launch.metadata(queued=True),
         "spec": {
@@ -319,29 +298,21 @@ def _job(launch: Launchable) -> Object:
 
 def _mpi_job(launch: Launchable) -> Object:
     """The hosts are named in the command: the operator's variables are not those of Open MPI 5, nor all of hydra's."""
-    world, box = launch.world, launch.boxes[0]
-    launcher = world.stack.launcher
-    argv = launcher.over_ssh(HOSTFILE, world.cell.ranks, (*RANK, *PROGRAM))
-    resources = {"cpu": str(launch.site.threads_per_core), "memory": "1Gi"}
+    site, box, launcher = launch.site, launch.boxes[0], launch.world.stack.launcher
+    argv = launcher.over_ssh(HOSTFILE, launch.world.cell.ranks, (*RANK, *PROGRAM))
+    resources = {"cpu": str(site.threads_per_core), "memory": "1Gi"}
     starts = _container(launch, "launcher", script_launcher(HOSTFILE, argv), resources, variables(launch))
-    first = pod(launch, "launcher", [starts])
-    answers = {"tcpSocket": {"port": SSH}, "periodSeconds": 1, "failureThreshold": math.ceil(launch.site.patience)}
+    answers = {"tcpSocket": {"port": SSH}, "periodSeconds": 1, "failureThreshold": math.ceil(site.patience)}
     ready = rank_container(launch, box, "ranks", ("sh", "-c", _WORKER), {}) | {"startupProbe": answers}
-    worker = pod(launch, "ranks", [ready])
+    parts = (("Launcher", 1, pod(launch, "launcher", [starts])), ("Worker", launch.pods, pod(launch, "ranks", [ready])))
     return {
         "apiVersion": "kubeflow.org/v2beta1", "kind": "MPIJob", "metadata": launch.metadata(queued=True),
         "spec": {
-            "mpiImplementation": launcher.operator,
-            "slotsPerWorker": len(box.ranks),
-            "sshAuthMountPath": KEYS,
+            "mpiImplementation": launcher.operator, "slotsPerWorker": len(box.ranks), "sshAuthMountPath": KEYS,
             "launcherCreationPolicy": "WaitForWorkersReady",
-            "runPolicy": {
-                "cleanPodPolicy": "None", "backoffLimit": 0, "activeDeadlineSeconds": launch.site.deadline,
-                "ttlSecondsAfterFinished": STAYS,
-            },
-            "mpiReplicaSpecs": {
-                "Launcher": {"replicas": 1, "restartPolicy": "Never", "template": first},
-                "Worker": {"replicas": launch.pods, "restartPolicy": "Never", "template": worker},
-            },
+            "runPolicy": {"cleanPodPolicy": "None", "backoffLimit": 0, "activeDeadlineSeconds": site.deadline,
+                          "ttlSecondsAfterFinished": STAYS},
+            "mpiReplicaSpecs": {part: {"replicas": number, "restartPolicy": "Never", "template": of_pod}
+                                for part, number, of_pod in parts},
         },
     }  # fmt: skip

@@ -122,11 +122,7 @@ _NAMED = "lower-case letters, digits and -, at most 63"
 
 
 def refuse_formats(where: str, site: K8sSite) -> None:
-    """Values that Kubernetes would refuse when the first object is made.
-
-    Raises:
-        PlanError: the first, with what it takes.
-    """
+    """PlanError for the first value that Kubernetes would refuse when an object is made, with what it takes."""
     formats = [("memory", site.memory, _QUANTITY, "write 8Gi, say"), ("namespace", site.namespace, _NAME, _NAMED)]
     formats += [("queue", site.queue, _NAME, _NAMED)] if site.queue else []
     for name, value in {site.gpu_resource: 1, **site.resources}.items():
@@ -172,12 +168,11 @@ _KIND: dict[str, type] = dict.fromkeys((
     "pod.spec.volumes", "pod.spec.tolerations", "container.volumeMounts", "container.securityContext.capabilities.add",
 ), list)  # fmt: skip
 
-#: Keys of tables that take few, of a fragment; and most tables within each other.
+#: Keys of tables that take few, of a fragment.
 _KEYS = {"pod": ("metadata", "spec"), "pod.metadata": ("annotations", "labels")}
-_DEEPEST = 20
 
-#: Most hardware threads of a core, and a number that Kubernetes does not have.
-_MOST_THREADS, _LARGEST = 8, 1 << 63
+#: Most tables within each other, most hardware threads of a core, and a number that Kubernetes does not have.
+_DEEPEST, _MOST_THREADS, _LARGEST = 20, 8, 1 << 63
 
 #: What pods have already, by the path of a list and the key that tells its elements apart.
 _TAKEN = {
@@ -187,18 +182,14 @@ _TAKEN = {
 
 
 def _refuse_values(where: str, path: str, value: Any, depth: int = 0) -> None:
-    """What of a fragment cannot be merged.
-
-    Raises:
-        PlanError: the first.
-    """
+    """PlanError for the first thing of a fragment that cannot be merged."""
     mistake = "no pod has tables within so many tables." if depth > _DEEPEST else _mistake(path, value)
     if mistake is not None:
         raise PlanError(f"{where}: {path}: {mistake}")
-    inner = [(f"{path}.{key}", one) for key, one in value.items()] if isinstance(value, dict) else []
+    inner = [(f"{path}.{key}", entry) for key, entry in value.items()] if isinstance(value, dict) else []
     inner += [(f"{path}[]", entry) for entry in value] if isinstance(value, list) else []
-    for name, one in inner:
-        _refuse_values(where, name, one, depth + 1)
+    for name, entry in inner:
+        _refuse_values(where, name, entry, depth + 1)
 
 
 def _mistake(path: str, value: Any) -> str | None:
@@ -229,11 +220,7 @@ def _mistake_of_table(path: str, table: dict[str, Any]) -> str | None:
 
 
 def read(path: str) -> K8sSite:
-    """The site in a file, checked as far as that takes no cluster.
-
-    Raises:
-        PlanError: it cannot be read, or a value makes no sense.
-    """
+    """The site in a file, checked as far as that takes no cluster; PlanError: a value makes no sense."""
     site = read_site(path, "k8s", K8sSite)
     refuse_formats(f"site {path}", site)
     for key, fragment in (("pod", site.pod), ("container", site.container)):
@@ -260,9 +247,6 @@ LADDER = ladder_of(
          replace(SHARING["files"], all_gpus=False)),
 )  # fmt: skip
 
-#: Policies that pods can do.
-POLICIES = ("multi", "single", "packed")
-
 #: Steps that pods cannot do, why, and what would do.
 _NO_STEP = {
     "ipc": 'Kubernetes shares ipc within a pod, which shares the network too (step "net", for torch), or with the node '
@@ -273,11 +257,7 @@ _NO_STEP = {
 
 
 def refuse(plan: Plan, placements: Mapping[LaunchCell, Placement], site: K8sSite) -> None:
-    """What pods cannot do of a plan.
-
-    Raises:
-        PlanError: the first, with what would.
-    """
+    """PlanError for the first thing of a plan that pods cannot do, with what would."""
     if plan.device == "gpu" and not site.gpus:
         raise PlanError('device "gpu": the nodes of the site have none. Say how many in the site file: gpus = 4.')
     for cell, placement in placements.items():
@@ -288,8 +268,8 @@ def refuse(plan: Plan, placements: Mapping[LaunchCell, Placement], site: K8sSite
             (cell.isolation is None,
              "policy host: pods are containers. Leave it out, or compare with the nodes themselves: --on slurm, or a "
              "plan of its own on a node"),
-            (policy not in POLICIES,
-             f"policy {cell.policy}: where memory nodes are, only a node knows. Use {', '.join(POLICIES)}:2"),
+            (policy not in ("multi", "single", "packed"),
+             f"policy {cell.policy}: where memory nodes are, only a node knows. Use multi, single, packed:2"),
             (cell.image not in site.images,
              f"image {cell.image}: the site file does not say where it is. Add it to [k8s.images]."),
             (cell.isolation in _NO_STEP, _NO_STEP.get(cell.isolation or "", "")),

@@ -35,6 +35,7 @@ from collbench.launch.engines.slurm.script import (
     ABANDONED,
     ANSWERED,
     NodeOutput,
+    SlurmSite,
     StepOf,
     answers_in,
     first_cause,
@@ -43,10 +44,11 @@ from collbench.launch.engines.slurm.script import (
     not_started,
     program_of,
     python_of,
+    read,
+    refuse,
     resources_of,
     step_script,
 )
-from collbench.launch.engines.slurm.site import SlurmSite, read, refuse
 from collbench.launch.engines.spec import Engine, LadderStep, Look, Looks, Sharing, Site, Stack, WorldSpec, ladder_of
 from collbench.launch.expansion import launcher_of
 from collbench.launch.folders import folders_in, remove_folder
@@ -73,18 +75,16 @@ def nodes(plan: Plan) -> Site:
 
 def all_launches(plan: Plan, order: Sequence[Launch], placements: Mapping[LaunchCell, Placement]) -> str:
     """The job, and every step that it is given, in their order."""
-    site = read(plan.site)
+    site, run = read(plan.site), "collbench-RUN"
     refuse(plan, placements, site)
-    folder = Path(site.folder) / "collbench-RUN"
-    needs = resources_of(placements.items())
-    texts = [job_script("collbench-RUN", folder, site, needs)]
+    folder, needs = Path(site.folder) / run, resources_of(placements.items())
+    texts = [job_script(run, folder, site, needs)]
     for launch in order:
-        cell, placement = launch.cell, placements[launch.cell]
-        name, launcher = f"collbench-RUN-{launch.sequence}", launcher_of(cell.image, site.libraries, plan)
-        at = folders_in(folder / str(launch.sequence))
-        world = WorldSpec("collbench-RUN", name, "", cell, placement, Stack(launcher, ""), at, (0, 0))
+        cell, number = launch.cell, launch.sequence
+        stack, at = Stack(launcher_of(cell.image, site.libraries, plan), ""), folders_in(folder / str(number))
+        world = WorldSpec(run, f"{run}-{number}", "", cell, placements[cell], stack, at, (0, 0))
         step = launch_script(world, site, program_of(world, site), {}, with_servers=needs.servers is not None)
-        texts += [f"\n# step {launch.sequence}: {cell.title}\n", step]
+        texts += [f"\n# step {number}: {cell.title}\n", step]
     return "".join(texts)
 
 
@@ -101,10 +101,7 @@ def look_at(
 ) -> Looks:
     """What every image holds, and for policy host every environment, on all nodes that start it; the nodes; the job.
 
-    Raises:
-        EngineError: the job ended, or a node does not see its folder.
-        ImageMissing: on a node there is none, or it does not hold this collbench, another library than its name says,
-            or something else than on the other nodes.
+    It must be the same on all of them, and a node must see the folder of the job.
     """
     inside: dict[str, Look] = {}
     bare: dict[str, Look] = {}
@@ -124,12 +121,11 @@ def look_at(
 
 def one_on_each(cells: Mapping[LaunchCell, Placement], nodes: int = 0) -> tuple[LaunchCell, Placement]:
     """A world with one rank on every node that any of these cells uses; or on so many `nodes`."""
-    needs, (some, placement) = resources_of(cells.items()), next(iter(cells.items()))
+    needs, (cell, placement) = resources_of(cells.items()), next(iter(cells.items()))
     servers = int(needs.servers is not None)
     number = nodes or needs.nodes + servers
-    slots = placement.boxes[0].slots[:1]
-    boxes = tuple(Box(f"h{host}", (host,), slots, host) for host in range(number))
-    return replace(some, ranks=number, hosts=number, servers=servers), replace(placement, boxes=boxes)
+    boxes = tuple(Box(f"h{host}", (host,), placement.boxes[0].slots[:1], host) for host in range(number))
+    return replace(cell, ranks=number, hosts=number, servers=servers), replace(placement, boxes=boxes)
 
 
 def title_of(cell: LaunchCell, site: SlurmSite) -> str:
@@ -142,29 +138,19 @@ def contents_of(
     job: SlurmJob, site: SlurmSite, plan: Plan, cell: LaunchCell, placement: Placement, check: StopCheck,
     limit: float = ANSWER,
 ) -> Contents:  # fmt: skip
-    """What an image or an environment holds on every node of a world that has one rank on each.
-
-    Raises:
-        EngineError: the job ended, or not every node answers.
-        ImageMissing: on a node there is none, or another one.
-    """
+    """What an image or an environment holds on every node of a world that has one rank on each."""
     argv, title = probe_of(python_of(cell, site), cell.image, site.libraries, plan), title_of(cell, site)
     step = StepOf(f"look-{cell.image}-{job.steps}", cell, placement, PROCESS, {}, job.with_servers, ANSWERED)
     answers = answers_of(job, step, site, argv, check, title, limit)
     workers_first = (*answers[cell.servers :], *answers[: cell.servers])
-    return contents_on(
-        {worker.node: worker.summary for worker in workers_first}, title, cell.image, site.libraries, plan
-    )
+    by_node = {answer.node: answer.summary for answer in workers_first}
+    return contents_on(by_node, title, cell.image, site.libraries, plan)
 
 
 def hosts_of(
     job: SlurmJob, site: SlurmSite, cell: LaunchCell, placement: Placement, check: StopCheck, limit: float = ANSWER
 ) -> tuple[Host, ...]:
-    """The nodes of such a world, each as it describes itself.
-
-    Raises:
-        EngineError: the job ended, not every node answers, or one does not see the folder of the job.
-    """
+    """The nodes of such a world, each as it describes itself; EngineError: one does not see the folder of the job."""
     argv = ("sh", "-c", _SEES, str(job.folder), python_of(cell, site), "-m", "collbench.launch.node")
     step = StepOf(f"nodes-{job.steps}", cell, placement, PROCESS, {}, job.with_servers, ANSWERED)
     answers = answers_of(job, step, site, argv, check, "the nodes", limit)
@@ -182,22 +168,19 @@ def hosts_of(
 def answers_of(
     job: SlurmJob, step: StepOf, site: SlurmSite, argv: Argv, check: StopCheck, title: str, limit: float
 ) -> tuple[NodeOutput, ...]:
-    """What a step prints on each of its nodes, in the order of the job's.
-
-    Raises:
-        EngineError: the job ended, or a node does not answer.
-    """
+    """What a step prints on each of its nodes, in the order of the job's; EngineError: a node does not answer."""
     code, log = run_step(job, step_script(step, site, argv), step.name, check, title, limit)
     answers, rest = answers_in(log.lines)
     nodes = nodes_in(job.folder)
     if len(answers) < step.cell.hosts:
         state = job.look(at_once=True)
         late = f"no answer within {limit:g} s" if code is None else "nothing was printed"
-        said = state.text if not state.alive else first_cause("\n".join(rest)) or late
+        cause = state.text if not state.alive else first_cause("\n".join(rest)) or late
         silent = sorted(set(nodes) - {answer.node for answer in answers})
         raise EngineError(f"engine slurm: {title}: {len(answers)} of {step.cell.hosts} nodes answer, without "
-                          f"{nodes_of(silent, 0) if silent else 'one'}: {said}.")  # fmt: skip
-    return tuple(sorted(answers, key=lambda one: (nodes.index(one.node) if one.node in nodes else -1, one.node)))
+                          f"{nodes_of(silent, 0) if silent else 'one'}: {cause}.")  # fmt: skip
+    order = {node: number for number, node in enumerate(nodes)}
+    return tuple(sorted(answers, key=lambda answer: (order.get(answer.node, -1), answer.node)))
 
 
 def nodes_in(folder: Path) -> tuple[str, ...]:
@@ -210,14 +193,8 @@ def nodes_in(folder: Path) -> tuple[str, ...]:
 def run_step(
     job: SlurmJob, script: str, name: str, check: StopCheck, title: str, limit: float = ANSWER
 ) -> tuple[int | None, Log]:
-    """The exit code of a step and what it printed; without a code it did not end within its limit, and was ended.
-
-    Raises:
-        EngineError: the job ended.
-    """
-    log = Log(LONGEST_ANSWER)
-    step = job.start(script, name, log)
-    deadline = time.monotonic() + limit
+    """The exit code of a step and what it printed; without a code it did not end within its limit, and was ended."""
+    step, deadline = job.start(script, name, Log(LONGEST_ANSWER)), time.monotonic() + limit
     try:
         while (code := step.code) is None and time.monotonic() < deadline:
             check()
@@ -227,7 +204,7 @@ def run_step(
             time.sleep(0.05)
     finally:
         step.end()
-    return code, log
+    return code, step.log
 
 
 #: What a library, srun or collbench prints where ranks and srun have different types of PMI, and what helps.
@@ -255,13 +232,11 @@ class SlurmWorld:
         return program_of(self.world, self.site)
 
     def execute(self, host: str, argv: Argv, environment: dict[str, str], log: Log) -> SlurmStep:
-        """The step that starts every rank."""
         text = launch_script(self.world, self.site, argv, environment, self.job.with_servers)
         self.started.append(self.job.start(text, self.world.name, log))
         return self.started[-1]
 
     def died(self) -> str | None:
-        """What Slurm says where the job has ended."""
         state = self.job.look(at_once=any(step.ended for step in self.started))
         return None if state.alive else f"Slurm job {self.job.number} ended: {state.text}"
 
@@ -300,30 +275,20 @@ class SlurmSession:
         """Submit the job, wait for its nodes, and ask every image and environment there what it holds.
 
         Within an allocation none is submitted.
-
-        Raises:
-            EngineError: Slurm rejects the job, or ends it.
-            CollbenchError: an image or an environment is missing, or holds something else.
         """
         refuse(plan, placements, self.site)
         needs = resources_of(placements.items())
-        allocation = allocated()
-        if allocation is not None:
-            refuse_small(needs, allocation)
         script = job_script(self.run, self.folder, self.site, needs)
-        if allocation is None:
+        if (allocation := allocated()) is None:
             self.job = submitted(script, self.folder, with_servers=needs.servers is not None)
         else:
+            refuse_small(needs, allocation)
             self.job = in_allocation(script, self.folder, allocation.job)
         wait_for_nodes(self.job, self.check)
         return look_at(self.job, self.site, plan, placements, self.check)
 
     def ready(self) -> None:
-        """Whether the job still has its nodes, and ranks can meet on them.
-
-        Raises:
-            EngineError: Slurm has ended it, or the site file names a PMI that is not the library's.
-        """
+        """EngineError: Slurm has ended the job, or the site file names a PMI that is not the library's."""
         if self.job is None:
             raise EngineError("engine slurm: there is no job.")
         if self.refused:
@@ -367,19 +332,18 @@ class SlurmSession:
         met = (opened.world.folders.out / "manifest.json").exists()  # ranks that have met write what they are
         if met or not (wrong_pmi or not_started(lines)):
             return error
-        said = "".join(step.log.message for step in opened.started).rstrip(".")
-        quoted = "" if wrong_pmi.removeprefix("srun: ") in f"{error}{said}" else f": {wrong_pmi}"
+        message = "".join(step.log.message for step in opened.started).rstrip(".")
+        quoted = "" if wrong_pmi.removeprefix("srun: ") in f"{error}{message}" else f": {wrong_pmi}"
         launcher = opened.world.stack.launcher
         kind = self.site.mpi.get(launcher.vendor, launcher.pmi)
         may_be_another = not kind.startswith(launcher.pmi) or _UNKNOWN_PMI in wrong_pmi  # than the site file names
         advice = f"; {_ADVICE}" if wrong_pmi and may_be_another else ""
-        self.refused = f"{error}{said}{quoted}{advice}"
+        self.refused = f"{error}{message}{quoted}{advice}"
         return LaunchLost(f"{error}{quoted}{advice}", error.log)
 
     def sweep(self) -> tuple[list[str], list[str]]:
         """Jobs and folders whose driver has not shown itself for minutes."""
-        removed: list[str] = []
-        kept: list[str] = []
+        removed, kept = list[str](), list[str]()
         for folder in sorted(Path(self.site.folder).glob(f"{PREFIX}*")):
             with contextlib.suppress(OSError):
                 if folder.stat().st_uid != os.getuid():

@@ -23,11 +23,8 @@ from collbench.launch.folders import remove_folder
 from collbench.launch.waiting import Lines, Log, StopCheck
 from collbench.units import counted
 
-#: Longest wait for an answer (s).
-ANSWER = 60.0
-
-#: Longest wait (s) for what is asked for again and again, such as the state of a job, and at a second Ctrl-C.
-STATE, MOMENT = 10.0, 0.3
+#: Longest waits (s): for an answer, for one that is asked for again and again (the state of a job), at a second Ctrl-C.
+ANSWER, STATE, MOMENT = 60.0, 10.0, 0.3
 
 #: States of a job that may still run (squeue(1)). A step of it can be lost in any.
 ALIVE = ("PENDING", "CONFIGURING", "RUNNING", "SUSPENDED", "STOPPED", "REQUEUED", "REQUEUE_HOLD", "RESIZING",
@@ -59,7 +56,6 @@ class JobState:
 
     @property
     def there(self) -> bool:
-        """Whether something of it is left."""
         return self.alive or self.state == "COMPLETING" or self.others
 
     @property
@@ -69,11 +65,7 @@ class JobState:
 
 
 def ask(*argv: str, limit: float = ANSWER, text: str = "") -> str:
-    """What a program of Slurm prints.
-
-    Raises:
-        EngineError: it is not there, fails, or does not answer.
-    """
+    """What a program of Slurm prints; EngineError: it is not there, fails with this message, or does not answer."""
     if shutil.which(argv[0]) is None:
         raise EngineError(f"engine slurm: there is no {argv[0]} here. Run this where jobs are submitted, a login node.")
     try:
@@ -81,8 +73,8 @@ def ask(*argv: str, limit: float = ANSWER, text: str = "") -> str:
     except (OSError, subprocess.TimeoutExpired) as error:
         raise EngineError(f"engine slurm: {argv[0]} does not answer ({error}).") from error
     if done.returncode != 0:
-        said = first_cause(done.stderr) or first_cause(done.stdout) or f"exit code {done.returncode}"
-        raise EngineError(f"engine slurm: {argv[0]} says: {said}")
+        cause = first_cause(done.stderr) or first_cause(done.stdout) or f"exit code {done.returncode}"
+        raise EngineError(f"engine slurm: {argv[0]} says: {cause}")
     return done.stdout
 
 
@@ -92,34 +84,25 @@ def version() -> str:
 
 
 def submit(script: str) -> str:
-    """Give a script to sbatch; returns the number of the job.
-
-    Raises:
-        EngineError: it is rejected; the message is Slurm's.
-    """
+    """Give a script to sbatch; returns the number of the job."""
     return ask("sbatch", "--parsable", text=script).strip().partition(";")[0]
 
 
 def state_of(job: str) -> JobState:
-    """What scontrol says of a job; it has ended if a component has, or if it is not known any more.
-
-    Raises:
-        EngineError: it does not answer.
-    """
+    """What scontrol says of a job; it has ended if a component has, or if it is not known any more."""
     try:
-        said = ask("scontrol", "--oneliner", "show", "job", job, limit=STATE)
+        text = ask("scontrol", "--oneliner", "show", "job", job, limit=STATE)
     except EngineError as error:
         if "Invalid job id" in str(error):
             return JobState("ENDED", "Slurm has forgotten it")
         raise
-    lines = [dict(_FIELD.findall(line)) for line in said.splitlines() if line.strip()] or [{}]
+    lines = [dict(_FIELD.findall(line)) for line in text.splitlines() if line.strip()] or [{}]
     components = [JobState(fields.get("JobState", "UNKNOWN"), fields.get("Reason", "")) for fields in lines]
     worst = next((component for component in components if not component.alive), components[0])
-    nodes = ",".join(filter(None, (fields.get("NodeList", "") for fields in lines)))
-    partition = ",".join(dict.fromkeys(filter(None, (fields.get("Partition", "") for fields in lines))))
-    gpus = sum(map(int, _GPUS.findall(said)))
-    others = any(component.there for component in components)
-    return replace(worst, nodes=nodes, others=others, partition=partition, gpus=gpus)
+    nodes, partitions = ([fields[name] for fields in lines if fields.get(name)] for name in ("NodeList", "Partition"))
+    return replace(worst, nodes=",".join(nodes), partition=",".join(dict.fromkeys(partitions)),
+                   others=any(component.there for component in components),
+                   gpus=sum(map(int, _GPUS.findall(text))))  # fmt: skip
 
 
 def cancel(job: str) -> bool:
@@ -133,11 +116,9 @@ def cancel(job: str) -> bool:
 
 def cancel_soon(job: str) -> bool:
     """End a job without waiting for a controller that is away: scancel goes on alone. Whether it has succeeded yet."""
-    nowhere = subprocess.DEVNULL
+    no = subprocess.DEVNULL
     try:
-        process = subprocess.Popen(
-            ("scancel", job), stdin=nowhere, stdout=nowhere, stderr=nowhere, start_new_session=True
-        )
+        process = subprocess.Popen(("scancel", job), stdin=no, stdout=no, stderr=no, start_new_session=True)
     except OSError:
         return False
     try:
@@ -169,11 +150,7 @@ class Allocated:
 
 
 def allocated(environ: Mapping[str, str] = os.environ) -> Allocated | None:
-    """The allocation that salloc or sbatch has put this process in; None: it is in none.
-
-    Raises:
-        EngineError: this process is a task of a step, or the allocation has ended.
-    """
+    """The allocation that salloc or sbatch has put this process in; None: in none. EngineError: in a step of one."""
     job = environ.get("SLURM_JOB_ID")
     if not job:
         return None
@@ -193,41 +170,31 @@ def allocated(environ: Mapping[str, str] = os.environ) -> Allocated | None:
 
 
 def refuse_small(needs: Resources, allocation: Allocated) -> None:
-    """What a plan needs, and an allocation does not have.
-
-    Raises:
-        EngineError: the first, with both numbers.
-    """
+    """EngineError for the first thing that a plan needs, and an allocation does not have, with both numbers."""
     if needs.servers is not None:
         raise EngineError(
             f"engine slurm: job {allocation.job} is one allocation, and parameter servers with a node to themselves "
             "need a heterogeneous job. Launch from a login node, or take hosts = [1]."
         )
-    cores = needs.tasks * needs.cores
-    for what, needed, available in (
-        ("node", needs.nodes, len(allocation.cpus)),
-        ("core", cores, sorted(allocation.cpus, reverse=True)[: needs.nodes][-1] if allocation.cpus else 0),
-        ("GPU", needs.gpus * needs.nodes, allocation.gpus),
+    cores = sorted(allocation.cpus, reverse=True)[: needs.nodes][-1] if allocation.cpus else 0
+    for what, where, needed, available in (
+        ("node", "", needs.nodes, len(allocation.cpus)),
+        ("core", " of each node", needs.tasks * needs.cores, cores),
+        ("GPU", "", needs.gpus * needs.nodes, allocation.gpus),
     ):
         if needed > available:
-            where = " of each node" if what == "core" else ""
             raise EngineError(
                 f"engine slurm: the plan needs {counted(needed, what)}{where}, and the allocation of job "
                 f"{allocation.job} has {available}. Allocate more, or launch from a login node, which submits a job."
             )
 
 
-#: Interval (s) at which Slurm is asked for the job, and at which the driver shows that it lives.
+#: Intervals (s) at which Slurm is asked for the job, and at which the driver shows that it lives.
 ASK, SIGN = 2.0, 15.0
 
-#: How long Slurm may be silent (s).
-SILENT = 300.0
-
-#: Longest wait for a cancelled step or job to be gone (s): ranks end within moments, Slurm kills them after KillWait.
-GONE = 90.0
-
-#: Longest wait for the nodes of a job that has ended to be cleared (s), until which Slurm does not say how it ended.
-CLEARED = 40.0
+#: How long Slurm may be silent (s); a cancelled step or job may take to be gone, whose ranks end within moments, or are
+#: killed after KillWait; and the nodes of an ended job to be cleared, until which Slurm does not say how it ended.
+SILENT, GONE, CLEARED = 300.0, 90.0, 40.0
 
 #: A job that runs ends by itself within this time (s), the ranks of a step by SIGTERM; else they are killed.
 BY_ITSELF, GENTLY = 2.0, 10.0
@@ -261,10 +228,9 @@ class SlurmJob:
     _silent: bool = False
 
     def look(self, at_once: bool = False) -> JobState:
-        """The state of the job; Slurm is asked at most every 2 s.
+        """The state of the job, of which Slurm is asked at most every 2 s; EngineError: it is silent for minutes.
 
-        Raises:
-            EngineError: it has not answered for minutes. A controller that restarts does not spoil an experiment.
+        A controller that restarts does not spoil an experiment.
         """
         now = time.monotonic()
         if now - self._signed > SIGN:
@@ -304,11 +270,7 @@ class SlurmJob:
         return state
 
     def start(self, text: str, name: str, log: Log) -> SlurmStep:
-        """Give it the next step.
-
-        Raises:
-            EngineError: the folder cannot be written to.
-        """
+        """Give it the next step."""
         path = self.folder / f"step-{self.steps}"
         try:
             path.with_suffix(".part").write_text(text, encoding="utf-8")
@@ -320,11 +282,7 @@ class SlurmJob:
         return step
 
     def end(self) -> None:
-        """End it, wait until it is gone, and remove its folder.
-
-        Raises:
-            EngineError: it is still there.
-        """
+        """End it, wait until it is gone, and remove its folder; EngineError: it is still there."""
         with contextlib.suppress(OSError):
             (self.folder / "end").touch()
         began, cancelled = time.monotonic(), False
@@ -337,14 +295,13 @@ class SlurmJob:
                     raise EngineError(f"engine slurm: job {self.number} is still {self.state.text}. {self._left}")
                 time.sleep(0.2)
         except KeyboardInterrupt as error:
+            note = f" Slurm does not answer. {self._left}"
             if self.process is not None:
                 self.cancel()
-                said = f"Its folder may be left: {self.folder}."
+                note = f" Its folder may be left: {self.folder}."
             elif cancel_soon(self.number):
-                said = f"Slurm job {self.number} was cancelled; its folder may be left: {self.folder}."
-            else:
-                said = f"Slurm does not answer. {self._left}"
-            error.add_note(f" {said}")
+                note = f" Slurm job {self.number} was cancelled; its folder may be left: {self.folder}."
+            error.add_note(note)
             raise
         if self.process is not None:
             self.cancel()  # it is left where the allocation ended first
@@ -382,6 +339,7 @@ class SlurmStep:
     number: int
     name: str
     log: Log
+    pid: None = None  # on other machines
     _read: int = 0
     _lines: Lines = field(init=False)
     _code: int | None = None
@@ -411,12 +369,8 @@ class SlurmStep:
 
     @property
     def how(self) -> str:
-        said = of_srun(self.log.lines)
-        return f"srun ended with exit code {self._code}{f': {said}' if said else ''}"
-
-    @property
-    def pid(self) -> None:
-        """On other machines."""
+        cause = of_srun(self.log.lines)
+        return f"srun ended with exit code {self._code}{f': {cause}' if cause else ''}"
 
     def _follow(self, last: bool) -> None:
         with contextlib.suppress(OSError), (self.job.folder / f"log-{self.number}").open("rb") as file:
@@ -442,11 +396,7 @@ class SlurmStep:
 
 
 def submitted(script: str, folder: Path, with_servers: bool = False) -> SlurmJob:
-    """A job that waits in Slurm's queue.
-
-    Raises:
-        EngineError: Slurm rejects it, or the folder cannot be made.
-    """
+    """A job that waits in Slurm's queue; EngineError: Slurm rejects it, or the folder cannot be made."""
     _furnish(script, folder)
     try:
         job = SlurmJob(submit(script), folder, with_servers)
@@ -461,17 +411,12 @@ def in_allocation(script: str, folder: Path, number: str) -> SlurmJob:
     """The allocation of this number, in which the script begins at once.
 
     Its number is not in the folder, by which `sweep` would cancel it.
-
-    Raises:
-        EngineError: the folder cannot be made, or there is no bash.
     """
     _furnish(script, folder)
     try:
         with (folder / "job.log").open("wb") as log:
-            process = subprocess.Popen(
-                ("bash", str(folder / "job.sh")), stdin=subprocess.DEVNULL, stdout=log, stderr=log,
-                start_new_session=True,
-            )  # fmt: skip
+            process = subprocess.Popen(("bash", str(folder / "job.sh")), stdin=subprocess.DEVNULL, stdout=log,
+                                       stderr=log, start_new_session=True)  # fmt: skip
     except OSError as error:
         remove_folder(folder)
         raise EngineError(f"engine slurm: bash: {error.strerror}.") from error
@@ -506,35 +451,30 @@ _NEVER = {
 
 
 def wait_for_nodes(job: SlurmJob, check: StopCheck) -> None:
-    """Until the job runs and has seen its folder; what Slurm says meanwhile is printed.
+    """Until the job runs and has seen its folder; what Slurm says meanwhile is printed. EngineError: it never will.
 
     A reason for which it would wait for ever is one that Slurm gives twice: the first is often a provisional one.
-
-    Raises:
-        EngineError: it ended before, cannot begin, or does not see the folder.
     """
-    said, began, shown, running, first = "", time.monotonic(), time.monotonic(), 0.0, 0
+    last, began, shown, running, first = "", time.monotonic(), time.monotonic(), 0.0, 0
     while not (job.folder / "nodes").exists():
         check()
         os.listdir(job.folder)  # noqa: PTH208 - a folder over a network then shows what is new
         state, now = job.look(), time.monotonic()
-        if state.text != said or now - shown > REMIND:
-            waited = f", after {(now - began) / 60:.0f} min" if state.text == said else ""
+        if state.text != last or now - shown > REMIND:
+            waited = f", after {(now - began) / 60:.0f} min" if state.text == last else ""
             sys.stderr.write(f"# Slurm job {job.number}: {state.text}{waited}\n")
-            first = first if state.text == said else job.answers
-            said, shown = state.text, now
+            first = first if state.text == last else job.answers
+            last, shown = state.text, now
+        what = f"engine slurm: job {job.number}"
         if not state.alive:
-            end = _end_of_log(job, state)
-            raise EngineError(f"engine slurm: job {job.number} ended before it began: {state.text}{end}")
+            raise EngineError(f"{what} ended before it began: {state.text}{_end_of_log(job, state)}")
         if job.answers > first and state.state == "PENDING":
             for reason, advice in _NEVER.items():
                 if re.fullmatch(reason, state.reason):
-                    raise EngineError(f"engine slurm: job {job.number} will not begin: {state.text}: {advice}.")
+                    raise EngineError(f"{what} will not begin: {state.text}: {advice}.")
         running = running or (now if state.state == "RUNNING" else 0.0)
         if running and now - running > GONE:
-            raise EngineError(
-                f"engine slurm: job {job.number} runs, and nothing comes from it in {job.folder}. {SHARED}"
-            )
+            raise EngineError(f"{what} runs, and nothing comes from it in {job.folder}. {SHARED}")
         time.sleep(0.1)
 
 
