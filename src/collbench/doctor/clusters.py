@@ -28,25 +28,10 @@ from collbench.launch.engines.k8s import Client
 from collbench.launch.engines.k8s.objects import Object, look_job
 from collbench.launch.engines.k8s.site import K8sSite
 from collbench.launch.engines.k8s.site import read as read_k8s_site
-from collbench.launch.engines.slurm import answers_of, contents_of, nodes_in, one_on_each, run_step, title_of
+from collbench.launch.engines.slurm import answers_of, contents_of, nodes_in, one_on_each, run_step, script, title_of
 from collbench.launch.engines.slurm import job as slurm
 from collbench.launch.engines.slurm.job import SlurmJob, submitted, wait_for_nodes
-from collbench.launch.engines.slurm.script import (
-    ANSWERED,
-    LABEL,
-    RUNTIMES,
-    Resources,
-    SlurmSite,
-    StepOf,
-    answers_in,
-    job_script,
-    of_srun,
-    python_of,
-    seconds_of,
-    step_script,
-    variables_of,
-)
-from collbench.launch.engines.slurm.script import read as read_slurm_site
+from collbench.launch.engines.slurm.script import Resources, SlurmSite, StepOf, seconds_of
 from collbench.launch.expansion import expand, launcher_of
 from collbench.launch.launchers import PROCESS, RankLauncher
 from collbench.launch.placement import Placement
@@ -245,7 +230,7 @@ def slurm_cluster(address: str) -> Findings:
 
     Without Slurm the others are not made, and without a folder or a job that it takes not those of nodes.
     """
-    site = read_slurm_site(address)
+    site = script.read(address)
     try:
         version = slurm.version()
         for program in ("sbatch", "srun", "scontrol", "squeue", "scancel", "sinfo"):
@@ -337,7 +322,7 @@ def _job(site: SlurmSite) -> Finding:
     if site.gpus:
         jobs.append((f"gpus = {site.gpus}", site, Resources(1, 1, 1, site.gpus)))
     for what, of, needs in jobs:
-        text = job_script("collbench-doctor", Path(site.folder), of, needs)
+        text = script.job_script("collbench-doctor", Path(site.folder), of, needs)
         try:
             slurm.ask("sbatch", "--test-only", text=text)
         except EngineError as error:
@@ -435,10 +420,10 @@ def _submitted(site: SlurmSite, folder: Path) -> SlurmJob:
     longest = site.time if (site.seconds or math.inf) < (seconds_of(TIME) or 0) else TIME
     short = msgspec.structs.replace(site, time=longest)
     while True:
-        script = job_script("collbench-doctor", folder, short, Resources(number, min(2, site.cores), 1, site.gpus))
+        text = script.job_script("collbench-doctor", folder, short, Resources(number, min(2, site.cores), 1, site.gpus))
         try:
-            slurm.ask("sbatch", "--test-only", text=script)
-            return submitted(script, folder)
+            slurm.ask("sbatch", "--test-only", text=text)
+            return submitted(text, folder)
         except EngineError:
             if number == 1:
                 raise
@@ -462,7 +447,7 @@ class _Nodes:
         """
         several = len(self.names) > 1
         ranks = 1 if several else min(2, self.site.cores)
-        policy = RUNTIMES[self.site.runtime].policies[0] if contained else "host"
+        policy = script.RUNTIMES[self.site.runtime].policies[0] if contained else "host"
         plan = Plan(images=(name,), policies=(policy,), collectives=("allreduce",), sizes=("8",), ranks=(ranks,),
                           launches=1, engine="slurm", site=self.address)  # fmt: skip
         launcher = launcher_of(name, self.site.libraries, plan)
@@ -476,7 +461,7 @@ class _Nodes:
     def seen(self) -> Finding:
         """The folder and the cores, as a task on each node sees them."""
         number = len(self.names)
-        step = StepOf("nodes", *self._planned("openmpi", False).on_each(number), PROCESS, {}, run=ANSWERED)
+        step = StepOf("nodes", *self._planned("openmpi", False).on_each(number), PROCESS, {}, run=script.ANSWERED)
         command = ("sh", "-c", _TASK, str(self.job.folder))
         answers = answers_of(self.job, step, self.site, command, self.check, "the nodes", LOOK)
         words = {answer.node: (*" ".join(answer.lines).split(), "", "")[:2] for answer in answers}
@@ -517,8 +502,8 @@ class _Nodes:
         problems = []
         for of_node in software:
             title = title_of(of_node.cell, self.site)
-            script = self._allreduce(of_node, of_node.cell, of_node.placement)
-            code, log = run_step(self.job, script, _STEP, self.check, title, HELLO)
+            text = self._allreduce(of_node, of_node.cell, of_node.placement)
+            code, log = run_step(self.job, text, _STEP, self.check, title, HELLO)
             if code == 0:
                 continue
             cause = _cause(log, of_node.launcher) or f"exit code {code}"
@@ -534,22 +519,23 @@ class _Nodes:
 
     def _allreduce(self, software: NodeSoftware, cell: LaunchCell, placement: Placement) -> str:
         """The step, as a launch would start it: one all-reduce of 8 bytes."""
-        argv = (python_of(cell, self.site), "-m", "collbench", "allreduce", "-b", "8", "-e", "8", "-n", "1", "-w", "0",
-                *(("--backend", "torch-gloo") if software.launcher.vendor == "torch" else ()))  # fmt: skip
-        variables = variables_of(cell, placement, software.launcher, self.site)
-        return step_script(StepOf(_STEP, cell, placement, software.launcher, variables), self.site, argv)
+        backend = ("--backend", "torch-gloo") if software.launcher.vendor == "torch" else ()
+        words = ("-m", "collbench", "allreduce", "-b", "8", "-e", "8", "-n", "1", "-w", "0", *backend)
+        variables = script.variables_of(cell, placement, software.launcher, self.site)
+        step = StepOf(_STEP, cell, placement, software.launcher, variables)
+        return script.step_script(step, self.site, (script.python_of(cell, self.site), *words))
 
     def _alone(self, software: NodeSoftware) -> str:
         """The nodes on which not even one rank starts, with the cause; all at once. Empty: there are none."""
         text = self._allreduce(software, *software.on_each(1))
         on_node = {node: text.replace("exec srun ", f"exec srun --nodelist={node} ", 1) for node in self.names}
-        steps = [f"{{ (\n{step}) 2>&1; printf '\\nexit %d\\n' $?; }} | {LABEL.format(node=node)} &\n"
+        steps = [f"{{ (\n{step}) 2>&1; printf '\\nexit %d\\n' $?; }} | {script.LABEL.format(node=node)} &\n"
                  for node, step in on_node.items()]  # fmt: skip
         title = title_of(software.cell, self.site)
         code, log = run_step(self.job, f"{''.join(steps)}wait\n", _STEP, self.check, title, HELLO)
         late = f"no answer within {HELLO:g} s"
         causes: dict[str, tuple[str, ...]] = dict.fromkeys(self.names, (late,))
-        for answer in answers_in(log.lines)[0]:
+        for answer in script.answers_in(log.lines)[0]:
             if answer.code is not None:
                 silent = late if code is None else f"exit code {answer.code}"
                 causes[answer.node] = (answer.lines or (silent,)) if answer.code else ()
@@ -570,7 +556,7 @@ def _log_of(lines: Iterable[str]) -> Log:
 
 def _cause(log: Log, launcher: RankLauncher) -> str:
     """What collbench says, or srun, or the library."""
-    return (log.message.removeprefix(": ") or of_srun(log.lines)
+    return (log.message.removeprefix(": ") or script.of_srun(log.lines)
             or log.library_message(launcher.quiet).removeprefix(": "))  # fmt: skip
 
 

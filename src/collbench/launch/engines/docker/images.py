@@ -25,22 +25,9 @@ from collbench import workloads
 from collbench.errors import EngineError, ImageMissing, RequestError
 from collbench.launch import launchers
 from collbench.launch.cells import LaunchCell
+from collbench.launch.engines.docker import spec
 from collbench.launch.engines.docker.client import Docker, objects, remove_all, translated
-from collbench.launch.engines.docker.spec import (
-    ACCOUNT,
-    CDI,
-    CDI_KIND,
-    MEMLOCK,
-    OUT,
-    PROCESSES,
-    SEALED,
-    SECURITY,
-    STEPS,
-    UNLIMITED_MEMLOCK,
-    ContainerMount,
-    gpu_requests,
-    library_mounts,
-)
+from collbench.launch.engines.docker.spec import CDI, CDI_KIND, MEMLOCK, OUT, SEALED, ContainerMount, gpu_requests
 from collbench.launch.engines.spec import Look, Looks, cleaned
 from collbench.launch.folders import folders, refuse_other_device, user_inside
 from collbench.launch.overrides import LIBRARY_PATH, NO_OVERRIDES, Overrides, overrides_of
@@ -59,7 +46,7 @@ REPOSITORY = "collbench"
 ANSWER, LOOK, LINES = 60, 0.05, 200
 
 #: How a container that asks an image is confined: as at the first step of the ladder, and without a network.
-CONFINED: dict[str, Any] = {"network_mode": "none", "cap_drop": ["ALL"], "security_opt": [SECURITY]}
+CONFINED: dict[str, Any] = {"network_mode": "none", "cap_drop": ["ALL"], "security_opt": [spec.SECURITY]}
 
 
 @dataclass(frozen=True)
@@ -119,9 +106,10 @@ def ask(
     log = {"Type": "json-file", "Config": {"max-size": "1m", "max-file": "1"}}
     try:
         with translated(what):
-            host = api.create_host_config(init=True, log_config=log, pids_limit=PROCESSES, **{**CONFINED, **settings})
+            limits = CONFINED | {"pids_limit": spec.PROCESSES} | settings
+            host = api.create_host_config(init=True, log_config=log, **limits)
             number = api.create_container(
-                image.id, list(argv), user=f"{owner}:{group}", environment=ACCOUNT | dict(variables or {}),
+                image.id, list(argv), user=f"{owner}:{group}", environment=spec.ACCOUNT | dict(variables or {}),
                 labels=engine.labels, host_config=host,
             )["Id"]  # fmt: skip
             api.start(number)
@@ -152,7 +140,7 @@ def contents_of(
     """
     argv = ("python", "-m", "collbench.launch.probe", *(("--build",) if build else ()), *benchmarks)
     settings: dict[str, Any] = {"device_requests": requests} if requests else {}
-    if mounts := library_mounts(overrides):
+    if mounts := spec.library_mounts(overrides):
         settings["mounts"] = [mount.setting for mount in mounts]
     if variables := {**overrides.variables, **overrides.inside()}:
         settings["variables"] = variables
@@ -175,7 +163,7 @@ def contents_of(
 def allows_memlock(engine: Docker, image: ImageRef) -> bool:
     """Whether a container may lock memory without limit: not where the engine itself may not."""
     try:
-        return ask(engine, image, ("true",), ulimits=[UNLIMITED_MEMLOCK])[0] == 0
+        return ask(engine, image, ("true",), ulimits=[spec.UNLIMITED_MEMLOCK])[0] == 0
     except EngineError as error:
         if "rlimit" in str(error):
             return False
@@ -311,7 +299,7 @@ def look_at(engine: Docker, plan: Plan, placements: Mapping[LaunchCell, Placemen
                     if key.startswith("collbench.")},
             refused=attach - allowed_calls(engine, image) if attach else frozenset(), library_path=library_path,
         )  # fmt: skip
-    memlock = all(cell.isolation == STEPS[0] for cell in placements) or allows_memlock(engine, first)
+    memlock = all(cell.isolation == spec.STEPS[0] for cell in placements) or allows_memlock(engine, first)
     abilities = {MEMLOCK: memlock, SEALED: seals_networks(engine), CDI: cdi}
     grants = frozenset(name for name, granted in abilities.items() if granted)
     remarks = tuple(remark for name, remark in _NOT_GRANTED.items() if name not in grants)

@@ -28,20 +28,8 @@ from collbench.errors import CollbenchError, EngineError, LaunchFailed, LaunchLo
 from collbench.launch import job
 from collbench.launch.cells import Launch, LaunchCell, inner_plan
 from collbench.launch.collect import LARGEST
-from collbench.launch.engines.k8s.objects import (
-    DRIVER,
-    END,
-    LAUNCH,
-    PART,
-    PROGRAM,
-    RESULTS,
-    RUN,
-    Launchable,
-    Object,
-    kinds,
-    look_job,
-    manifests,
-)
+from collbench.launch.engines.k8s import objects
+from collbench.launch.engines.k8s.objects import LAUNCH, PART, RESULTS, RUN, Launchable, Object
 from collbench.launch.engines.k8s.site import LADDER, K8sSite, read, refuse
 from collbench.launch.engines.spec import Engine, Look, Looks, Site, Stack, WorldSpec
 from collbench.launch.expansion import launcher_of
@@ -77,7 +65,7 @@ def all_launches(plan: Plan, order: Sequence[Launch], placements: Mapping[Launch
         cell, name = launch.cell, f"{PREFIX}RUN-{launch.sequence}".lower()
         stack, at = Stack(launcher_of(cell.image, site.libraries, plan), ""), folders_in(Path(PREFIX))
         world = WorldSpec(f"{PREFIX}run", name, "driver", cell, placements[cell], stack, at, (0, 0))
-        made = manifests(Launchable(world, site, msgspec.json.encode(inner_plan(plan, cell).document).decode()))
+        made = objects.manifests(Launchable(world, site, msgspec.json.encode(inner_plan(plan, cell).document).decode()))
         texts += [f"# launch {launch.sequence}: {cell.title}\n"]
         texts += [f"---\n{json.dumps(manifest, indent=1)}\n" for manifest in made]
     return "".join(texts)
@@ -138,8 +126,8 @@ class Client:
         answer = json.loads(self.ask("version", "--output=json"))
         return f"kubernetes {answer.get('serverVersion', {}).get('gitVersion', 'of an unknown version')}"
 
-    def apply(self, objects: Sequence[Object]) -> None:
-        self.ask("apply", "--filename=-", text="\n---\n".join(json.dumps(manifest) for manifest in objects))
+    def apply(self, manifests: Sequence[Object]) -> None:
+        self.ask("apply", "--filename=-", text="\n---\n".join(json.dumps(manifest) for manifest in manifests))
 
     def delete(self, kinds: str, labels: Mapping[str, str]) -> None:
         """Delete all objects of these kinds with these labels, and wait until their pods are gone."""
@@ -314,14 +302,14 @@ def look_at(
 def _lines(client: Client, name: str, run: str, image: str, plan: Plan, check: StopCheck) -> tuple[str, list[str]]:
     """The node of a pod of an image, and what it prints of both, once it has said everything."""
     argv = probe_of("python", image, client.site.libraries, plan)
-    client.apply((look_job(client.site, run, name, driver_identity(), image, argv),))
+    client.apply((objects.look_job(client.site, run, name, driver_identity(), image, argv),))
     try:
         (pod, *_) = wait_for_pods(client, name, 1, check)
         end = time.monotonic() + HOLDS
         while time.monotonic() < end:
             check()
             lines = [line for line in client.ask("logs", pod.name).splitlines() if line.strip()]
-            if lines and lines[-1] == END:
+            if lines and lines[-1] == objects.END:
                 return pod.node, lines[:-1]
             time.sleep(ASK)
     except LaunchFailed as error:
@@ -359,13 +347,13 @@ class K8sWorld:
 
     @property
     def program(self) -> Argv:
-        return PROGRAM
+        return objects.PROGRAM
 
     def execute(self, host: str, argv: Argv, environment: dict[str, str], log: Log) -> K8sWorld:
         """Make the pods, whose command starts every rank, and wait until they run."""
         self._applied = True
         name = self.launch.world.name
-        self.client.apply(manifests(self.launch))
+        self.client.apply(objects.manifests(self.launch))
         expected = self.launch.pods + (1 if self.launch.by_ssh else 0)
         self.pods = wait_for_pods(self.client, name, expected, self.check)
         follow = ("logs", "--follow", f"--selector={PART}={self.launch.head},{LAUNCH}={name}", "--all-containers",
@@ -411,7 +399,7 @@ class K8sWorld:
         if self.follower is not None:
             self.follower.end()
         if self._applied:
-            self.client.delete(kinds(self.launch), {LAUNCH: self.launch.world.name})
+            self.client.delete(objects.kinds(self.launch), {LAUNCH: self.launch.world.name})
 
 
 def copy(client: Client, pod: str, out: Path, everything: bool) -> None:
@@ -557,7 +545,7 @@ class K8sSession:
             by_run.setdefault(manifest["metadata"]["labels"][RUN], []).append(manifest)
         held, removed, kept = locks(), list[str](), list[str]()
         for run, made in sorted(by_run.items()):
-            driver = str((made[0]["metadata"].get("annotations") or {}).get(DRIVER, ""))
+            driver = str((made[0]["metadata"].get("annotations") or {}).get(objects.DRIVER, ""))
             names = [str(manifest["metadata"]["labels"].get(LAUNCH, manifest["metadata"]["name"])) for manifest in made]
             dead = is_dead(driver, held.get(driver), any(map(_may_run, made)))
             if dead:

@@ -19,36 +19,10 @@ import msgspec
 
 from collbench.errors import EngineError, LaunchFailed, LaunchLost
 from collbench.launch.cells import Launch, LaunchCell
-from collbench.launch.engines.slurm.job import (
-    SHARED,
-    SlurmJob,
-    SlurmStep,
-    allocated,
-    cancel,
-    in_allocation,
-    refuse_small,
-    submitted,
-    version,
-    wait_for_nodes,
-)
-from collbench.launch.engines.slurm.script import (
-    ABANDONED,
-    ANSWERED,
-    NodeOutput,
-    SlurmSite,
-    StepOf,
-    answers_in,
-    first_cause,
-    job_script,
-    launch_script,
-    not_started,
-    program_of,
-    python_of,
-    read,
-    refuse,
-    resources_of,
-    step_script,
-)
+from collbench.launch.engines.slurm import job as jobs
+from collbench.launch.engines.slurm import script
+from collbench.launch.engines.slurm.job import SlurmJob, SlurmStep
+from collbench.launch.engines.slurm.script import ABANDONED, ANSWERED, NodeOutput, SlurmSite, StepOf, read, refuse
 from collbench.launch.engines.spec import Engine, LadderStep, Look, Looks, Sharing, Site, Stack, WorldSpec, ladder_of
 from collbench.launch.expansion import launcher_of
 from collbench.launch.folders import folders_in, remove_folder
@@ -77,13 +51,14 @@ def all_launches(plan: Plan, order: Sequence[Launch], placements: Mapping[Launch
     """The job, and every step that it is given, in their order."""
     site, run = read(plan.site), "collbench-RUN"
     refuse(plan, placements, site)
-    folder, needs = Path(site.folder) / run, resources_of(placements.items())
-    texts = [job_script(run, folder, site, needs)]
+    folder, needs = Path(site.folder) / run, script.resources_of(placements.items())
+    texts = [script.job_script(run, folder, site, needs)]
     for launch in order:
         cell, number = launch.cell, launch.sequence
         stack, at = Stack(launcher_of(cell.image, site.libraries, plan), ""), folders_in(folder / str(number))
         world = WorldSpec(run, f"{run}-{number}", "", cell, placements[cell], stack, at, (0, 0))
-        step = launch_script(world, site, program_of(world, site), {}, with_servers=needs.servers is not None)
+        program = script.program_of(world, site)
+        step = script.launch_script(world, site, program, {}, with_servers=needs.servers is not None)
         texts += [f"\n# step {number}: {cell.title}\n", step]
     return "".join(texts)
 
@@ -110,7 +85,7 @@ def look_at(
         groups.setdefault((cell.image, cell.isolation is not None), {})[cell] = placement
     for (name, contained), cells in groups.items():
         cell, placement = one_on_each(cells)
-        reference = site.images.get(name, "") if contained else python_of(cell, site)
+        reference = site.images.get(name, "") if contained else script.python_of(cell, site)
         held = contents_of(job, site, plan, cell, placement, check)
         (inside if contained else bare)[name] = Look(held, reference, title_of(cell, site))
     hosts = hosts_of(job, site, *one_on_each(placements), check)
@@ -121,7 +96,7 @@ def look_at(
 
 def one_on_each(cells: Mapping[LaunchCell, Placement], nodes: int = 0) -> tuple[LaunchCell, Placement]:
     """A world with one rank on every node that any of these cells uses; or on so many `nodes`."""
-    needs, (cell, placement) = resources_of(cells.items()), next(iter(cells.items()))
+    needs, (cell, placement) = script.resources_of(cells.items()), next(iter(cells.items()))
     servers = int(needs.servers is not None)
     number = nodes or needs.nodes + servers
     boxes = tuple(Box(f"h{host}", (host,), placement.boxes[0].slots[:1], host) for host in range(number))
@@ -139,7 +114,7 @@ def contents_of(
     limit: float = ANSWER,
 ) -> Contents:  # fmt: skip
     """What an image or an environment holds on every node of a world that has one rank on each."""
-    argv, title = probe_of(python_of(cell, site), cell.image, site.libraries, plan), title_of(cell, site)
+    argv, title = probe_of(script.python_of(cell, site), cell.image, site.libraries, plan), title_of(cell, site)
     step = StepOf(f"look-{cell.image}-{job.steps}", cell, placement, PROCESS, {}, job.with_servers, ANSWERED)
     answers = answers_of(job, step, site, argv, check, title, limit)
     workers_first = (*answers[cell.servers :], *answers[: cell.servers])
@@ -151,13 +126,13 @@ def hosts_of(
     job: SlurmJob, site: SlurmSite, cell: LaunchCell, placement: Placement, check: StopCheck, limit: float = ANSWER
 ) -> tuple[Host, ...]:
     """The nodes of such a world, each as it describes itself; EngineError: one does not see the folder of the job."""
-    argv = ("sh", "-c", _SEES, str(job.folder), python_of(cell, site), "-m", "collbench.launch.node")
+    argv = ("sh", "-c", _SEES, str(job.folder), script.python_of(cell, site), "-m", "collbench.launch.node")
     step = StepOf(f"nodes-{job.steps}", cell, placement, PROCESS, {}, job.with_servers, ANSWERED)
     answers = answers_of(job, step, site, argv, check, "the nodes", limit)
     blind = [answer.node for answer in answers if any(line.startswith(_BLIND) for line in answer.lines)]
     if blind:
-        where = nodes_of(blind, len(answers))
-        raise EngineError(f"engine slurm: {where} {'do' if len(blind) > 1 else 'does'} not see {job.folder}. {SHARED}")
+        where = f"{nodes_of(blind, len(answers))} {'do' if len(blind) > 1 else 'does'}"
+        raise EngineError(f"engine slurm: {where} not see {job.folder}. {jobs.SHARED}")
     hosts = []
     for line in (line for answer in answers for line in answer.lines):
         with contextlib.suppress(msgspec.DecodeError):
@@ -169,13 +144,13 @@ def answers_of(
     job: SlurmJob, step: StepOf, site: SlurmSite, argv: Argv, check: StopCheck, title: str, limit: float
 ) -> tuple[NodeOutput, ...]:
     """What a step prints on each of its nodes, in the order of the job's; EngineError: a node does not answer."""
-    code, log = run_step(job, step_script(step, site, argv), step.name, check, title, limit)
-    answers, rest = answers_in(log.lines)
+    code, log = run_step(job, script.step_script(step, site, argv), step.name, check, title, limit)
+    answers, rest = script.answers_in(log.lines)
     nodes = nodes_in(job.folder)
     if len(answers) < step.cell.hosts:
         state = job.look(at_once=True)
         late = f"no answer within {limit:g} s" if code is None else "nothing was printed"
-        cause = state.text if not state.alive else first_cause("\n".join(rest)) or late
+        cause = state.text if not state.alive else script.first_cause("\n".join(rest)) or late
         silent = sorted(set(nodes) - {answer.node for answer in answers})
         raise EngineError(f"engine slurm: {title}: {len(answers)} of {step.cell.hosts} nodes answer, without "
                           f"{nodes_of(silent, 0) if silent else 'one'}: {cause}.")  # fmt: skip
@@ -191,10 +166,10 @@ def nodes_in(folder: Path) -> tuple[str, ...]:
 
 
 def run_step(
-    job: SlurmJob, script: str, name: str, check: StopCheck, title: str, limit: float = ANSWER
+    job: SlurmJob, text: str, name: str, check: StopCheck, title: str, limit: float = ANSWER
 ) -> tuple[int | None, Log]:
     """The exit code of a step and what it printed; without a code it did not end within its limit, and was ended."""
-    step, deadline = job.start(script, name, Log(LONGEST_ANSWER)), time.monotonic() + limit
+    step, deadline = job.start(text, name, Log(LONGEST_ANSWER)), time.monotonic() + limit
     try:
         while (code := step.code) is None and time.monotonic() < deadline:
             check()
@@ -229,10 +204,10 @@ class SlurmWorld:
 
     @property
     def program(self) -> Argv:
-        return program_of(self.world, self.site)
+        return script.program_of(self.world, self.site)
 
     def execute(self, host: str, argv: Argv, environment: dict[str, str], log: Log) -> SlurmStep:
-        text = launch_script(self.world, self.site, argv, environment, self.job.with_servers)
+        text = script.launch_script(self.world, self.site, argv, environment, self.job.with_servers)
         self.started.append(self.job.start(text, self.world.name, log))
         return self.started[-1]
 
@@ -258,7 +233,7 @@ class SlurmSession:
     def title(self) -> str:
         """`slurm 22.05.8, charliecloud`."""
         runtime = "" if self.site.runtime == "none" else f", {self.site.runtime}"
-        return f"{version()}{runtime}"
+        return f"{jobs.version()}{runtime}"
 
     @property
     def folder(self) -> Path:
@@ -277,14 +252,14 @@ class SlurmSession:
         Within an allocation none is submitted.
         """
         refuse(plan, placements, self.site)
-        needs = resources_of(placements.items())
-        script = job_script(self.run, self.folder, self.site, needs)
-        if (allocation := allocated()) is None:
-            self.job = submitted(script, self.folder, with_servers=needs.servers is not None)
+        needs = script.resources_of(placements.items())
+        text = script.job_script(self.run, self.folder, self.site, needs)
+        if (allocation := jobs.allocated()) is None:
+            self.job = jobs.submitted(text, self.folder, with_servers=needs.servers is not None)
         else:
-            refuse_small(needs, allocation)
-            self.job = in_allocation(script, self.folder, allocation.job)
-        wait_for_nodes(self.job, self.check)
+            jobs.refuse_small(needs, allocation)
+            self.job = jobs.in_allocation(text, self.folder, allocation.job)
+        jobs.wait_for_nodes(self.job, self.check)
         return look_at(self.job, self.site, plan, placements, self.check)
 
     def ready(self) -> None:
@@ -330,7 +305,7 @@ class SlurmSession:
         lines = tuple(line for step in opened.started for line in step.log.lines)
         wrong_pmi = next((line for line in lines if any(sign in line for sign in _WRONG_PMI)), "")
         met = (opened.world.folders.out / "manifest.json").exists()  # ranks that have met write what they are
-        if met or not (wrong_pmi or not_started(lines)):
+        if met or not (wrong_pmi or script.not_started(lines)):
             return error
         message = "".join(step.log.message for step in opened.started).rstrip(".")
         quoted = "" if wrong_pmi.removeprefix("srun: ") in f"{error}{message}" else f": {wrong_pmi}"
@@ -352,7 +327,7 @@ class SlurmSession:
                     kept.append(str(folder))
                     continue
                 if (folder / "number").exists():
-                    cancel((folder / "number").read_text(encoding="ascii"))
+                    jobs.cancel((folder / "number").read_text(encoding="ascii"))
                 (removed if remove_folder(folder) else kept).append(str(folder))
         return removed, kept
 
