@@ -140,10 +140,8 @@ def look_beside(plan: Plan, image: str, in_image: str) -> Look:
     if communicates(plan) and not in_image:  # no engine was asked, so that the image's name has to say it
         vendor = next((vendor for vendor in launchers.names() if vendor in image), "")
         if not vendor:
-            raise PlanError(
-                f"image {image!r}: the plan has no containers, so the image's name must say which library the host is "
-                f"to use: {', '.join(launchers.names())}."
-            )
+            raise PlanError(f"image {image!r}: the plan has no containers, so the image's name must say which library "
+                            f"the host is to use: {', '.join(launchers.names())}.")  # fmt: skip
     contents = probe(environment, vendor, workloads.uses(plan.benchmarks), overrides_of(plan, before))
     if vendor and contents.vendor != vendor:
         raise PlanError(

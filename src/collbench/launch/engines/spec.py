@@ -92,7 +92,7 @@ def step_of(ladder: Ladder, name: str) -> LadderStep:
 def steps_of(ladder: Ladder, boxes: int, wanted: tuple[str, ...]) -> tuple[str | None, ...]:
     """The steps that differ in worlds of so many boxes, each once; a single None where boxes isolate nothing.
 
-    Where none is wanted it is the first, the most isolated. Those that the ladder lacks are left out.
+    Where none is wanted it is the most isolated. Those that the ladder lacks are left out.
     """
     if not ladder:
         return (None,)
@@ -173,10 +173,7 @@ class OpenWorld(Protocol):
 
     @property
     def hosts(self) -> tuple[tuple[str, int], ...]:
-        """Boxes by name, as ranks reach them, with their numbers of ranks: one for each box of the placement, in order.
-
-        An engine that starts the ranks itself may have one for all.
-        """
+        """Boxes by name, as ranks reach them, with their numbers of ranks, as in the placement; or one name for all."""
 
     @property
     def program(self) -> Argv:
@@ -246,11 +243,8 @@ class LaunchSession(Protocol):
     def look(self, plan: Plan, placements: Mapping[LaunchCell, Placement], vendors: Mapping[str, str]) -> Looks:
         """Ask every image of these cells what it holds, and try what the engine can give, GPUs too where they get some.
 
-        `vendors` say what other engines found in an image.
-
-        Raises:
-            ImageMissing, PlanError: an image (or environment) is not there, or holds something else.
-            EngineError: the engine cannot give what every launch needs.
+        `vendors` say what other engines found in an image. ImageMissing, PlanError: an image or environment is not
+        there, or holds something else.
         """
 
     def ready(self) -> None:
@@ -268,10 +262,7 @@ class LaunchSession(Protocol):
 
 @contextlib.contextmanager
 def cleaned(close: Callable[[bool], None]) -> Iterator[None]:
-    """A context at whose end, however it ends, a session is closed: at once by a second signal.
-
-    EngineError says that something is left; where another error ends this, its notes do.
-    """
+    """A session is closed at the end, at once by a second signal; an error that ends this gets as note what is left."""
     try:
         yield
     except BaseException as error:

@@ -98,18 +98,14 @@ class DockerSession:
 
 #: Where a control group counts processes that the kernel ended, in its second version and in its first.
 COUNTERS = ("/sys/fs/cgroup/memory.events", "/sys/fs/cgroup/memory/memory.oom_control")
+_KILLED = re.compile(r"oom_kill ([0-9]{1,18})")
 
 #: Longest wait for a container to answer (s).
 ANSWER = 5.0
 
-_KILLED = re.compile(r"oom_kill ([0-9]{1,18})")
-
 
 def killed_for_memory(engine: Docker, containers: tuple[str, ...]) -> str:
-    """The end of a failure's reason: the containers in which it happened; empty where it happened in none.
-
-    Stops asking at the first container that does not answer.
-    """
+    """The end of a failure's reason: where it happened, of the containers before one that does not answer; or empty."""
     affected: list[str] = []
     with contextlib.suppress(EngineError):
         for name in containers:
@@ -125,10 +121,7 @@ IDLE = frozenset({"created", "exited", "dead"})
 
 
 def sweep(engine: Docker) -> tuple[list[str], list[str]]:
-    """Remove what dead drivers left; returns the names that were removed, and those that remain.
-
-    Those are of drivers that may be alive, or the engine does not remove them.
-    """
+    """Remove what dead drivers left: names of what was removed, and of what remains, of drivers that may be alive."""
     containers, networks, now = engine.labelled(), engine.networks(), engine.now()
     busy = {_driver(container) for container in containers if container.get("State") not in IDLE}
     busy |= {_driver(made) for made in (*containers, *networks) if is_young(made, now)}

@@ -153,10 +153,7 @@ class Execution:
 
 
 class ExitWatch:
-    """Watches the engine's events for containers that end, until `stop`. A call says what died first, if anything did.
-
-    After `stop` containers are removed.
-    """
+    """Watches the engine's events for containers that end, until `stop`; a call says what died first, if any did."""
 
     def __init__(self, events: Any) -> None:
         self._events, self._stopped = events, False
@@ -266,21 +263,16 @@ class Docker:
             return time.time()
 
     def create_network(self, name: str, labels: dict[str, str], sealed: bool = True) -> None:
-        """A network without a way out, in which containers resolve each other's names.
-
-        `sealed`: the host has no address in it, so that containers cannot reach what listens on the host.
-        """
+        """A network without a way out, which has names; `sealed`: nor an address of the host, where others listen."""
         with translated(f"network {name}"):
             self.api.create_network(name, driver="bridge", internal=True, labels=labels, check_duplicate=True,
                                     options=NETWORK_OPTIONS if sealed else None)  # fmt: skip
 
     def start(self, spec: Spec) -> None:
-        """Create and start a container."""
         with translated(f"container {spec.name}"):
             self.api.start(self.api.create_container(**container_settings(self.api, spec))["Id"])
 
     def start_together(self, specs: tuple[Spec, ...]) -> None:
-        """Create and start several containers at once."""
         each(self.start, specs, STARTING, self.check)
 
     def execute(self, container: str, argv: tuple[str, ...], environment: dict[str, str], on_line: OnLine) -> Execution:
@@ -322,7 +314,6 @@ class Docker:
             return objects(self.api.containers(all=True, filters={"label": list(labels or (RUN_LABEL,))}))
 
     def networks(self, *labels: str) -> list[dict[str, Any]]:
-        """Networks, likewise."""
         with translated("listing networks"):
             return objects(self.api.networks(filters={"label": list(labels or (RUN_LABEL,))}))
 
@@ -347,11 +338,7 @@ _ADVICE = "collbench launch --sweep removes them."
 
 
 def remove_all(engine: Docker, at_once: bool) -> None:
-    """Remove everything of this run, which a launch cannot do while the engine is away; `at_once`: ask for nothing.
-
-    Raises:
-        EngineError: something is left, or may be.
-    """
+    """Remove everything of this run; EngineError: something is left, or may be. `at_once`: ask the engine nothing."""
     if at_once:
         raise EngineError(f"Containers may be left; {_ADVICE}")
     try:
@@ -382,14 +369,11 @@ def _tls(host: str) -> Any:
         return docker.utils.kwargs_from_env().get("tls", False)
     except docker.errors.TLSParameterError as error:
         folder = os.environ.get("DOCKER_CERT_PATH") or "~/.docker"
-        raise EngineError(
-            f"Docker Engine at {host}: DOCKER_TLS_VERIFY or DOCKER_CERT_PATH asks for TLS; {folder} needs ca.pem, "
-            "cert.pem and key.pem."
-        ) from error
+        raise EngineError(f"Docker Engine at {host}: DOCKER_TLS_VERIFY or DOCKER_CERT_PATH asks for TLS; {folder} "
+                          "needs ca.pem, cert.pem and key.pem.") from error  # fmt: skip
 
 
 def _unreachable(service: Service, host: str, error: BaseException) -> str:
-    """Why an engine does not answer, and what would help."""
     text, engine = str(error), f"{service.title} at {host}"
     if "Permission denied" in text or "PermissionError" in text:
         return f"{engine}: permission denied. {service.access}"

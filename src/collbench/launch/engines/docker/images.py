@@ -75,11 +75,7 @@ def inspect(engine: Docker, reference: str) -> dict[str, Any]:
 
 
 def find(engine: Docker, name: str) -> ImageRef:
-    """The image that has this name now, as a plan names it; later another image may get the name.
-
-    Raises:
-        ImageMissing: it is not on the engine; the message says how to get it.
-    """
+    """The image that has this name now, as a plan names it, and may not later; ImageMissing says how to get it."""
     reference = reference_of(name)
     try:
         return ImageRef(reference, str(inspect(engine, reference)["Id"]))
@@ -94,11 +90,7 @@ def ask(
     """Run a command in a confined container of its own, as a rank's user: exit code, and the end of its output.
 
     The container is removed; one that cannot be is found by the labels of `engine` later (`client.remove_all`).
-    The user has no account in the image (`ACCOUNT`). `settings` are those of `create_host_config`.
-
-    Raises:
-        EngineError: it could not be run, or did not end within `ANSWER` seconds.
-        Interrupted: told to stop.
+    `settings` are those of `create_host_config`. EngineError: it did not run, or not end within `ANSWER` seconds.
     """
     what, api, number = f"image {image.name}: cannot run {argv[0]}", engine.api, None
     owner, group = user_inside()
@@ -133,10 +125,7 @@ def contents_of(
     """What `collbench.launch.probe` prints in an image; with `build`, how its MPI was built too.
 
     `requests` are the engine's device requests: without a GPU, backends that need one are missing. `overrides` are what
-    a plan sets for its ranks, and so for this.
-
-    Raises:
-        ImageMissing: it does not hold this collbench.
+    a plan sets for its ranks, and so for this. ImageMissing: it does not hold this collbench.
     """
     argv = ("python", "-m", "collbench.launch.probe", *(("--build",) if build else ()), *benchmarks)
     settings: dict[str, Any] = {"device_requests": requests} if requests else {}
@@ -193,10 +182,7 @@ def seals_networks(engine: Docker) -> bool:
 
 
 def refuse_unseen_folder(engine: Docker, image: ImageRef, plan: Plan) -> None:
-    """Mount a folder as a launch does, and let the user in the container read it and write to it.
-
-    That fails where the engine is on another machine, or in another mount namespace, or the user may not write there.
-    """
+    """Let a user in a container read and write a folder that is mounted as for a launch: it may not be the driver's."""
     token = secrets.token_hex(8)
     with folders(plan, user_inside()) as at:
         (at.out / "token").write_text(token, encoding="ascii")
@@ -209,10 +195,9 @@ def refuse_unseen_folder(engine: Docker, image: ImageRef, plan: Plan) -> None:
                 raise
             usable = False
     if not usable:
-        raise EngineError(
-            f"temporary folder {tempfile.gettempdir()}: containers of the engine at {engine.host} cannot use it. "
-            "Engine and driver must share it: set TMPDIR to a folder that both have under the same path."
-        )
+        raise EngineError(f"temporary folder {tempfile.gettempdir()}: containers of the engine at {engine.host} cannot "
+                          "use it. Engine and driver must share it: set TMPDIR to a folder that both have under the "
+                          "same path.")  # fmt: skip
 
 
 def refuse_without_host(engine: Docker, image: ImageRef) -> None:
@@ -221,10 +206,8 @@ def refuse_without_host(engine: Docker, image: ImageRef) -> None:
     modes: dict[str, Any] = dict.fromkeys(("network_mode", "ipc_mode", "pid_mode", "uts_mode"), "host")
     code, output = ask(engine, image, ("readlink", *map(str, spaces)), **modes)
     if code != 0 or output.split()[-len(spaces) :] != [str(space.readlink()) for space in spaces]:
-        raise EngineError(
-            "step files: the engine's host has other ipc and pid namespaces than this process. Run collbench launch on "
-            "that host, or in a container with --ipc=host --pid=host."
-        )
+        raise EngineError("step files: the engine's host has other ipc and pid namespaces than this process. Run "
+                          "collbench launch on that host, or in a container with --ipc=host --pid=host.")  # fmt: skip
 
 
 def knows_cdi(description: dict[str, Any], root: Path = Path("/")) -> bool:
@@ -247,17 +230,13 @@ def refuse_without_gpus(engine: Docker, image: ImageRef, gpus: tuple[str, ...], 
     try:
         ask(engine, image, ("true",), device_requests=gpu_requests(gpus, cdi))
     except EngineError as error:
-        raise EngineError(
-            f"{error}. The engine cannot give GPUs to containers. Install NVIDIA's container toolkit on its machine, "
-            "run nvidia-ctk runtime configure (or, from engine 25 on, nvidia-ctk cdi generate), and restart the engine."
-        ) from error
+        raise EngineError(f"{error}. The engine cannot give GPUs to containers. Install NVIDIA's container toolkit on "
+                          "its machine, run nvidia-ctk runtime configure (or, from engine 25 on, nvidia-ctk cdi "
+                          "generate), and restart the engine.") from error  # fmt: skip
 
 
 def storage_root(description: dict[str, Any]) -> str:
-    """The folder of layers and volumes, by an engine's `Docker.describe`.
-
-    With containerd's image store (the default from engine 29 on) layers are containerd's.
-    """
+    """The folder of layers and volumes: containerd's with its image store, which is the default from engine 29 on."""
     snapshots = any("io.containerd.snapshotter" in str(line) for line in description.get("DriverStatus") or ())
     return "/var/lib/containerd" if snapshots else str(description.get("DockerRootDir") or "/var/lib/docker")
 
@@ -366,7 +345,6 @@ class ImageBuild:
 
     @property
     def file(self) -> str:
-        """The path of the Dockerfile in the context."""
         return f"containers/{self.dockerfile.name}"
 
 
@@ -387,10 +365,8 @@ def prepare_with(layer: str, text: str, recipe: Recipe) -> ImageBuild:
         able = ", ".join(known for known, file in dockerfiles().items() if _MPI in _text_of(file))
         raise RequestError(f"image {text}: has no MPI, and {layer} is for those that have one: {able}.")
     if recipe != Recipe(no_cache=recipe.no_cache):
-        raise RequestError(
-            f"--with {layer}: is put on the image {name} as it is. Build that first with the other flags, and then "
-            f"only: collbench image build {text} --with {layer}"
-        )
+        raise RequestError(f"--with {layer}: is put on the image {name} as it is. Build that first with the other "
+                           f"flags, and then only: collbench image build {text} --with {layer}")  # fmt: skip
     base = reference_of(name)
     files, arguments = {f"containers/{above.name}": above}, arguments_of(above, replace(recipe, base=base))
     return ImageBuild(f"{name}-{layer}", above, base, files, arguments, recipe.no_cache, on=name)
@@ -464,10 +440,6 @@ def build(engine: Docker, wanted: ImageBuild, on_line: OnBuildLine, stopping: St
     """Build an image, ask it what it holds, and label it with the answer. `on_line` gets the builder's lines.
 
     Ctrl-C ends the build; while the image is asked, it is handled by `stopping`.
-
-    Raises:
-        ImageMissing: the engine does not have what it is to be built on.
-        EngineError: the build failed; the last lines are in the message.
     """
     if wanted.on is not None:
         find(engine, wanted.on)  # a builder would look for it in a registry

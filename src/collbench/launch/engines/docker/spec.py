@@ -1,8 +1,4 @@
-"""From a world and its isolation step to the containers of Docker: what each is, for the SDK and as a command. Pure.
-
-A container is specified once, as a `Spec`. `options` is the table of its options, from which both the arguments of the
-SDK and the printed command follow.
-"""
+"""From a world and its isolation step to the containers of Docker: what each is, for the SDK and as a command. Pure."""
 
 from __future__ import annotations
 
@@ -29,11 +25,9 @@ LADDER = ladder_of(
 
 STEPS = tuple(step.name for step in LADDER)
 
-#: Paths in a container of what is mounted into it.
+#: Paths in a container of what is mounted into it, and the command of every rank there.
 PLAN, PLACEMENT = "/collbench/plan.json", "/collbench/placement.json"
 OUT, RELAY, TURNS = "/collbench/out", "/collbench/relay", "/collbench/turns"
-
-#: The command of every rank in a container.
 INSIDE = ("collbench", "run", PLAN, "--placement", PLACEMENT, "--out", OUT, "--style", "csv")
 
 #: The command of a container: it waits, and the commands of a world are executed in it. It ends by itself after this
@@ -142,7 +136,6 @@ class Layout:
 
     @property
     def names(self) -> dict[str, str]:
-        """By host, the container's name."""
         return {host: spec.name for (host, _), spec in zip(self.hosts, self.members, strict=True)}
 
 
@@ -229,7 +222,6 @@ class ContainerOption(NamedTuple):
     words: Iterable[str] | None = None
 
     def flags(self) -> list[str]:
-        """The words of a command."""
         if isinstance(self.value, bool):
             return [self.flag] if self.value else []
         words = self.words
@@ -241,7 +233,7 @@ class ContainerOption(NamedTuple):
 
 
 def options(spec: Spec) -> tuple[ContainerOption, ...]:
-    """The table of all options of a container, in the order of its command."""
+    """All options of a container, in the order of its command; the arguments of the SDK follow from them too."""
     host, anchor = "host" if spec.of_host else None, f"container:{spec.joins_ipc}" if spec.joins_ipc else None
     network = host or (f"container:{spec.joins_net}" if spec.joins_net else spec.network)
     alone = not (host or anchor)  # in a PID namespace of its own an init process reaps
@@ -276,7 +268,6 @@ def options(spec: Spec) -> tuple[ContainerOption, ...]:
 
 
 def cdi_names(gpus: tuple[str, ...]) -> list[str]:
-    """GPUs as the Container Device Interface names them."""
     return [f"{CDI_KIND}={uuid}" for uuid in gpus]
 
 

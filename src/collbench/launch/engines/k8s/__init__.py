@@ -245,9 +245,7 @@ def of_part(pods: Sequence[Pod], *parts: str) -> list[Pod]:
 def wait_for_pods(client: Client, launch: str, expected: int, check: StopCheck) -> list[Pod]:
     """Until so many pods of a launch run; what they wait for is said meanwhile, on standard error.
 
-    Raises:
-        EngineError: they wait in vain, or for too long: those of other launches would, too.
-        LaunchFailed: one has ended.
+    LaunchFailed: one has ended. EngineError: they wait in vain, or for too long, as those of other launches would.
     """
     last, end = "", time.monotonic() + client.site.patience
     while True:
@@ -263,10 +261,8 @@ def wait_for_pods(client: Client, launch: str, expected: int, check: StopCheck) 
         if state.in_vain:
             raise EngineError(f"engine k8s: {state.waits}")
         if time.monotonic() > end:
-            raise EngineError(
-                f"engine k8s: the pods of {launch} do not run after {client.site.timeout}: {state.waits}. Raise "
-                "timeout in the site file, or ask for less."
-            )
+            raise EngineError(f"engine k8s: the pods of {launch} do not run after {client.site.timeout}: "
+                              f"{state.waits}. Raise timeout in the site file, or ask for less.")  # fmt: skip
         if state.waits != last:
             last = state.waits
             sys.stderr.write(f"# Kubernetes: {last}\n")
@@ -325,10 +321,7 @@ def _lines(client: Client, name: str, run: str, image: str, plan: Plan, check: S
 
 @dataclass
 class K8sWorld:
-    """All ranks of a launch, and the command of its pods that ends with it. `follower` follows what that prints.
-
-    `pods` are as Kubernetes showed them last.
-    """
+    """All ranks of a launch; `follower` follows what its command prints, `pods` are as Kubernetes showed them last."""
 
     launch: Launchable
     client: Client
@@ -390,24 +383,18 @@ class K8sWorld:
         return f"{what} ended with exit code {self._code}"
 
     def collect(self, everything: bool = True) -> None:
-        """Copy what was written, as `copy` does."""
         if writers := of_part(self.pods, "ranks"):  # rank 0 writes
             copy(self.client, writers[0].name, self.launch.world.folders.out, everything)
 
     def close(self) -> None:
-        """Delete everything of this launch."""
         if self.follower is not None:
             self.follower.end()
         if self._applied:
-            self.client.delete(objects.kinds(self.launch), {LAUNCH: self.launch.world.name})
+            self.client.delete(self.launch.kinds, {LAUNCH: self.launch.world.name})
 
 
 def copy(client: Client, pod: str, out: Path, everything: bool) -> None:
-    """Copy the run of a pod to `out`: everything, or what shows progress. A run that is not there yet is none.
-
-    Raises:
-        LaunchFailed: it is no archive, or takes too long.
-    """
+    """Copy the run of a pod to `out`, if there is one: everything, or what shows progress. LaunchFailed: it cannot."""
     names = "." if everything else " ".join(TOP)
     script = f"cd {RESULTS}/out 2>/dev/null && exec tar --ignore-failed-read -cf - {names} 2>/dev/null"
     command = client.command("exec", pod, "--container=ranks", "--", "sh", "-c", script)
@@ -426,11 +413,7 @@ def copy(client: Client, pod: str, out: Path, everything: bool) -> None:
 
 
 def unpack(archive: IO[bytes], out: Path) -> None:
-    """The files of a run in an archive; anything else in it, links among them, is left out.
-
-    Raises:
-        tarfile.TarError, OSError: it is no archive, ends early, or cannot be written.
-    """
+    """The files of a run in an archive; all else in it, links too, is left out. TarError or OSError: it ends early."""
     with tarfile.open(fileobj=archive, mode="r|") as members:
         for number, member in enumerate(members):
             name = member.name.removeprefix("./")
@@ -449,7 +432,7 @@ def unpack(archive: IO[bytes], out: Path) -> None:
 
 @dataclass
 class K8sSession:
-    """A cluster, as its site file describes it. `check` raises when we are to stop.
+    """A cluster, as its site file describes it.
 
     `nodes` are those that the first launch over so many hosts got. All others over as many must have them too.
     `refused`: why Kubernetes did not run the pods of a launch, which would meet any other.
@@ -477,7 +460,6 @@ class K8sSession:
         return "configmaps,services,jobs" + (",mpijobs" if self.site.objects == "mpijob" else "")
 
     def close(self, at_once: bool) -> None:
-        """All is deleted that has the label of this run."""
         if not self._made:
             return
         try:
@@ -488,7 +470,6 @@ class K8sSession:
             raise EngineError(f"{str(left).rstrip('.')}. {hint}") from left
 
     def look(self, plan: Plan, placements: Mapping[LaunchCell, Placement], vendors: Mapping[str, str]) -> Looks:
-        """Ask every image what it holds, in a pod."""
         refuse(plan, placements, self.site)
         self._left()  # an account, a context or a kind of object that is missing is said before anything is made
         self._made = True
@@ -511,11 +492,7 @@ class K8sSession:
 
     @contextlib.contextmanager
     def open(self, world: WorldSpec) -> Iterator[K8sWorld]:
-        """The pods of a launch, which begin with its command; then they are copied from, and deleted.
-
-        Raises:
-            LaunchLost: Kubernetes refuses them, or they do not run in time.
-        """
+        """The pods of a launch, which begin with its command; then they are copied from, and deleted."""
         self._made = True
         inner, hosts = world.folders.plan.read_text(encoding="utf-8"), world.cell.hosts
         opened = K8sWorld(Launchable(world, self.site, inner, self.nodes.get(hosts, ())), self.client, self.check)

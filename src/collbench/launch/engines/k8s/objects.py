@@ -25,10 +25,8 @@ Object = dict[str, Any]
 #: Labels and the annotation of everything that is made: the experiment, the launch, what a pod is of it, its driver.
 RUN, LAUNCH, PART, DRIVER = "collbench/run", "collbench/launch", "collbench/part", "collbench/driver"
 
-#: Where containers find the inner plan, and where they write.
+#: Where containers find the inner plan, and where they write; and the command of a rank.
 PLAN, RESULTS = "/collbench/plan.json", "/results"
-
-#: The command of a rank.
 PROGRAM: Argv = ("python", "-m", "collbench", "run", PLAN, "--out", f"{RESULTS}/out", "--style", "csv")
 
 #: The user of collbench's images, by number: Kubernetes believes no name. The port of their sshd.
@@ -41,10 +39,8 @@ KEPT, GRACE, STAYS = 600, 2, 600
 #: The rest of every script: what it ran has ended with `$code`.
 _KEEP = f'echo "$code" > {RESULTS}/code.part; mv {RESULTS}/code.part {RESULTS}/code; exec sleep {KEPT}'
 
-#: The environment of a container, for the ranks that ssh starts there: sshd gives them none.
+#: The environment of a container, for the ranks that ssh starts there: sshd gives them none. What stands before these.
 _ENVIRONMENT = f"export -p > {RESULTS}/environment"
-
-#: What stands before a rank that was started by ssh.
 RANK: Argv = ("sh", "-c", f'. {RESULTS}/environment; exec "$@"', "rank")
 
 _WORKER = (f"export COLLBENCH_CONTAINER=c${{POD_NAME##*-}}; {_ENVIRONMENT}; "
@@ -70,7 +66,6 @@ _ALONE = f'export COLLBENCH_CONTAINER=c0; "$@"; code=$?; {_KEEP}'
 
 #: The last line that a look at an image prints.
 END = "collbench: end"
-
 _LOOK = f'"$@" 2>&1; python -m collbench.launch.node 2>&1; echo "{END}"; exec sleep {KEPT}'
 
 #: Ranks that need no launcher: all of a container are started here, numbered from those of the containers before.
@@ -88,10 +83,7 @@ HOSTFILE, KEYS = "/etc/mpi/hostfile", "/home/collbench/.ssh"
 
 @dataclass(frozen=True)
 class Launchable:
-    """A launch as Kubernetes is given it. `inner` is the plan of its ranks, as JSON.
-
-    `nodes` are those that it is to have; empty: any.
-    """
+    """A launch as Kubernetes is given it. `inner` is the plan of its ranks, as JSON; `nodes`: of none, it takes any."""
 
     world: WorldSpec
     site: K8sSite
@@ -109,6 +101,10 @@ class Launchable:
     def shares_pod(self) -> bool:
         """Whether the containers of a host are in one pod."""
         return self.world.cell.isolation in ("net", "visible")
+
+    @property
+    def large_shm(self) -> bool:
+        return self.world.cell.isolation in ("limits", "net")
 
     @property
     def pods(self) -> int:
@@ -131,6 +127,17 @@ class Launchable:
         """The part whose command ends with the launch."""
         return "launcher" if self.by_ssh else "ranks"
 
+    @property
+    def kinds(self) -> str:
+        """Of its objects, as kubectl spells them."""
+        return "configmaps,mpijobs" if self.by_ssh else "configmaps,services,jobs"
+
+    @property
+    def variables(self) -> dict[str, str]:
+        """What every rank shares."""
+        shape = msgspec.json.encode(shape_of(self.world.cell, self.world.placement)).decode()
+        return {SHAPE: shape, **OF_EVERY_RANK, **self.world.stack.launcher.environment, **self.site.variables}
+
 
 def template(site: K8sSite, labels: dict[str, str], more: Object, seccomp: str = "RuntimeDefault") -> Object:
     """A pod template: no rights, no token, the nodes of the site and its fragments. `more` is of its specification."""
@@ -151,7 +158,7 @@ def pod(launch: Launchable, part: str, containers: list[Object]) -> Object:
     cell = launch.world.cell
     volumes: list[Object] = [{"name": "plan", "configMap": {"name": launch.world.name}},
                              {"name": "results", "emptyDir": {}}]  # fmt: skip
-    if _has_large_shm(launch, part):
+    if launch.large_shm and part == "ranks":
         volumes.append({"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": str(LARGE_SHM)}})
     spec: Object = {"containers": containers, "volumes": volumes}
     if cell.isolation == "files" and part != "launcher":
@@ -177,10 +184,6 @@ def _affinity(launch: Launchable) -> Object:
     return affinity | {kind: {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
 
 
-def _has_large_shm(launch: Launchable, part: str) -> bool:
-    return launch.world.cell.isolation in ("limits", "net") and part == "ranks"
-
-
 def rank_container(launch: Launchable, box: Box, name: str, command: Argv, more: dict[str, str]) -> Object:
     """A container with ranks: cores, memory and GPUs are its own."""
     placement = launch.world.placement
@@ -189,8 +192,8 @@ def rank_container(launch: Launchable, box: Box, name: str, command: Argv, more:
     if box.gpus:
         resources[launch.site.gpu_resource] = str(len(box.gpus))
     resources |= {resource: str(value) for resource, value in launch.site.resources.items()}
-    mounts = [{"name": "shm", "mountPath": "/dev/shm"}] if _has_large_shm(launch, "ranks") else []  # noqa: S108
-    return _container(launch, name, command, resources, variables(launch) | more, mounts)
+    mounts = [{"name": "shm", "mountPath": "/dev/shm"}] if launch.large_shm else []  # noqa: S108
+    return _container(launch, name, command, resources, launch.variables | more, mounts)
 
 
 def _container(
@@ -216,13 +219,6 @@ def container(site: K8sSite, name: str, image: str, command: Argv, resources: di
         "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
     }  # fmt: skip
     return merged(made, site.container)
-
-
-def variables(launch: Launchable) -> dict[str, str]:
-    """What every rank shares."""
-    world = launch.world
-    shape = msgspec.json.encode(shape_of(world.cell, world.placement)).decode()
-    return {SHAPE: shape, **OF_EVERY_RANK, **world.stack.launcher.environment, **launch.site.variables}
 
 
 def script_launcher(hostfile: str, argv: Argv) -> Argv:
@@ -254,16 +250,8 @@ def look_job(site: K8sSite, run: str, name: str, driver: str, image: str, argv: 
     labels = {RUN: run, LAUNCH: name}
     resources = {"cpu": str(site.threads_per_core), "memory": site.memory}
     looks = container(site, "ranks", image, ("sh", "-c", _LOOK, "look", *argv), resources)
-    return {
-        "apiVersion": "batch/v1", "kind": "Job", "metadata": _metadata(site, labels, driver, queued=True),
-        "spec": {"backoffLimit": 0, "activeDeadlineSeconds": STAYS, "ttlSecondsAfterFinished": STAYS,
-                 "template": template(site, labels | {PART: "ranks"}, {"containers": [looks]})},
-    }  # fmt: skip
-
-
-def kinds(launch: Launchable) -> str:
-    """Of these objects, as kubectl spells them."""
-    return "configmaps,mpijobs" if launch.by_ssh else "configmaps,services,jobs"
+    pod_template = template(site, labels | {PART: "ranks"}, {"containers": [looks]})
+    return _as_job(_metadata(site, labels, driver, queued=True), {}, STAYS, pod_template)
 
 
 def _metadata(site: K8sSite, labels: dict[str, str], driver: str, queued: bool = False) -> Object:
@@ -287,13 +275,14 @@ def _job(launch: Launchable) -> Object:
     ranks = pod(launch, "ranks", containers)
     if launch.pods > 1:
         ranks["spec"]["subdomain"] = world.name
-    return {
-        "apiVersion": "batch/v1", "kind": "Job", "metadata": launch.metadata(queued=True),
-        "spec": {
-            "completionMode": "Indexed", "completions": launch.pods, "parallelism": launch.pods, "backoffLimit": 0,
-            "activeDeadlineSeconds": launch.site.deadline, "ttlSecondsAfterFinished": STAYS, "template": ranks,
-        },
-    }  # fmt: skip
+    pods = {"completionMode": "Indexed", "completions": launch.pods, "parallelism": launch.pods}
+    return _as_job(launch.metadata(queued=True), pods, launch.site.deadline, ranks)
+
+
+def _as_job(metadata: Object, pods: Object, deadline: int, pod_template: Object) -> Object:
+    limits = {"backoffLimit": 0, "activeDeadlineSeconds": deadline, "ttlSecondsAfterFinished": STAYS}
+    return {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata,
+            "spec": {**pods, **limits, "template": pod_template}}  # fmt: skip
 
 
 def _mpi_job(launch: Launchable) -> Object:
@@ -301,7 +290,7 @@ def _mpi_job(launch: Launchable) -> Object:
     site, box, launcher = launch.site, launch.boxes[0], launch.world.stack.launcher
     argv = launcher.over_ssh(HOSTFILE, launch.world.cell.ranks, (*RANK, *PROGRAM))
     resources = {"cpu": str(site.threads_per_core), "memory": "1Gi"}
-    starts = _container(launch, "launcher", script_launcher(HOSTFILE, argv), resources, variables(launch))
+    starts = _container(launch, "launcher", script_launcher(HOSTFILE, argv), resources, launch.variables)
     answers = {"tcpSocket": {"port": SSH}, "periodSeconds": 1, "failureThreshold": math.ceil(site.patience)}
     ready = rank_container(launch, box, "ranks", ("sh", "-c", _WORKER), {}) | {"startupProbe": answers}
     parts = (("Launcher", 1, pod(launch, "launcher", [starts])), ("Worker", launch.pods, pod(launch, "ranks", [ready])))

@@ -74,10 +74,7 @@ _SEES = f'test -d "$0" || {{ echo "{_BLIND} $(uname -n)"; exit 0; }}; exec "$@"'
 def look_at(
     job: SlurmJob, site: SlurmSite, plan: Plan, placements: Mapping[LaunchCell, Placement], check: StopCheck
 ) -> Looks:
-    """What every image holds, and for policy host every environment, on all nodes that start it; the nodes; the job.
-
-    It must be the same on all of them, and a node must see the folder of the job.
-    """
+    """What every image holds, and for policy host every environment, alike on all nodes that start it; nodes, job."""
     inside: dict[str, Look] = {}
     bare: dict[str, Look] = {}
     groups: dict[tuple[str, bool], dict[LaunchCell, Placement]] = {}
@@ -247,10 +244,7 @@ class SlurmSession:
             job.end()
 
     def look(self, plan: Plan, placements: Mapping[LaunchCell, Placement], vendors: Mapping[str, str]) -> Looks:
-        """Submit the job, wait for its nodes, and ask every image and environment there what it holds.
-
-        Within an allocation none is submitted.
-        """
+        """Submit the job where there is no allocation, wait for its nodes, and ask there what images hold."""
         refuse(plan, placements, self.site)
         needs = script.resources_of(placements.items())
         text = script.job_script(self.run, self.folder, self.site, needs)

@@ -32,7 +32,6 @@ ALIVE = ("PENDING", "CONFIGURING", "RUNNING", "SUSPENDED", "STOPPED", "REQUEUED"
 
 #: GPUs of all kinds in a line of `scontrol show job`, which names each kind after it.
 _GPUS = re.compile(r"\b(?:Alloc)?TRES=\S*?\bgres/gpu=(\d+)")
-
 _FIELD = re.compile(r"(\w+)=(\S*)")
 
 
@@ -84,7 +83,6 @@ def version() -> str:
 
 
 def submit(script: str) -> str:
-    """Give a script to sbatch; returns the number of the job."""
     return ask("sbatch", "--parsable", text=script).strip().partition(";")[0]
 
 
@@ -128,14 +126,6 @@ def cancel_soon(job: str) -> bool:
         return False
 
 
-def cancel_step(job: str, name: str, gently: bool = False) -> None:
-    """End the step of that name, if it runs: by SIGKILL, or by SIGTERM."""
-    for line in ask("squeue", "--steps", f"--jobs={job}", "--noheader", "--format=%i %j").splitlines():
-        number, _, called = line.strip().partition(" ")
-        if called == name:
-            ask("scancel", *(["--signal=TERM"] if gently else []), number)
-
-
 #: The number of the step in which salloc starts a shell, where the site has it do so (use_interactive_step).
 _SHELL = ("4294967290", "interactive")
 
@@ -155,10 +145,9 @@ def allocated(environ: Mapping[str, str] = os.environ) -> Allocated | None:
     if not job:
         return None
     if environ.get("SLURM_STEP_ID", _SHELL[0]) not in _SHELL:
-        raise EngineError(
-            f"engine slurm: this is a task of srun, in job {job}, and its steps would wait for the processors of this "
-            "one. Launch from the shell of salloc, from a script of sbatch, or from a login node."
-        )
+        raise EngineError(f"engine slurm: this is a task of srun, in job {job}, and its steps would wait for the "
+                          "processors of this one. Launch from the shell of salloc, from a script of sbatch, or from "
+                          "a login node.")  # fmt: skip
     state = state_of(job)
     if not state.alive:
         raise EngineError(f"engine slurm: SLURM_JOB_ID names job {job}, which has ended: {state.text}. Unset it.")
@@ -172,10 +161,9 @@ def allocated(environ: Mapping[str, str] = os.environ) -> Allocated | None:
 def refuse_small(needs: Resources, allocation: Allocated) -> None:
     """EngineError for the first thing that a plan needs, and an allocation does not have, with both numbers."""
     if needs.servers is not None:
-        raise EngineError(
-            f"engine slurm: job {allocation.job} is one allocation, and parameter servers with a node to themselves "
-            "need a heterogeneous job. Launch from a login node, or take hosts = [1]."
-        )
+        raise EngineError(f"engine slurm: job {allocation.job} is one allocation, and parameter servers with a node to "
+                          "themselves need a heterogeneous job. Launch from a login node, or take "
+                          "hosts = [1].")  # fmt: skip
     cores = sorted(allocation.cpus, reverse=True)[: needs.nodes][-1] if allocation.cpus else 0
     for what, where, needed, available in (
         ("node", "", needs.nodes, len(allocation.cpus)),
@@ -183,14 +171,13 @@ def refuse_small(needs: Resources, allocation: Allocated) -> None:
         ("GPU", "", needs.gpus * needs.nodes, allocation.gpus),
     ):
         if needed > available:
-            raise EngineError(
-                f"engine slurm: the plan needs {counted(needed, what)}{where}, and the allocation of job "
-                f"{allocation.job} has {available}. Allocate more, or launch from a login node, which submits a job."
-            )
+            raise EngineError(f"engine slurm: the plan needs {counted(needed, what)}{where}, and the allocation of job "
+                              f"{allocation.job} has {available}. Allocate more, or launch from a login node, which "
+                              "submits a job.")  # fmt: skip
 
 
-#: Intervals (s) at which Slurm is asked for the job, and at which the driver shows that it lives.
-ASK, SIGN = 2.0, 15.0
+#: Intervals (s) at which Slurm is asked for the job, the driver shows that it lives, and a wait is shown as it is.
+ASK, SIGN, REMIND = 2.0, 15.0, 300.0
 
 #: How long Slurm may be silent (s); a cancelled step or job may take to be gone, whose ranks end within moments, or are
 #: killed after KillWait; and the nodes of an ended job to be cleared, until which Slurm does not say how it ended.
@@ -201,9 +188,6 @@ BY_ITSELF, GENTLY = 2.0, 10.0
 
 #: What srun says where its job is at its end, though Slurm may call it RUNNING for half a minute more.
 _JOB_ENDS = ("already completing or completed", "DUE TO TIME LIMIT", "DUE TO NODE FAILURE", "DUE TO PREEMPTION")
-
-#: Most bytes of a step's output that are read at once.
-CHUNK = 1 << 20
 
 
 @dataclass
@@ -228,10 +212,7 @@ class SlurmJob:
     _silent: bool = False
 
     def look(self, at_once: bool = False) -> JobState:
-        """The state of the job, of which Slurm is asked at most every 2 s; EngineError: it is silent for minutes.
-
-        A controller that restarts does not spoil an experiment.
-        """
+        """The state of the job, of which Slurm is asked at most every 2 s; EngineError: it is silent for minutes."""
         now = time.monotonic()
         if now - self._signed > SIGN:
             self._signed, self._signs = now, self._signs + 1
@@ -244,20 +225,18 @@ class SlurmJob:
             except EngineError as error:
                 if now - self._answered > SILENT:
                     raise
-                self._say(f"does not answer, and is asked again for {SILENT / 60:.0f} min. {error}")
+                if not self._silent:  # said once for each time of silence
+                    again = f"does not answer, and is asked again for {SILENT / 60:.0f} min"
+                    sys.stderr.write(f"# Slurm {again}. {error}\n")
+                self._silent = True
             else:
                 if self._silent:
-                    self._say("answers again", silent=False)
+                    sys.stderr.write("# Slurm answers again\n")
+                self._silent = False
                 self._answered, self.answers = time.monotonic(), self.answers + 1
         if self.process is not None and self.process.poll() is not None:
             self.state = replace(self.state, state="ENDED", reason=f"exit code {self.process.returncode}", others=False)
         return self.state
-
-    def _say(self, text: str, silent: bool = True) -> None:
-        """Said once for each time of silence."""
-        if silent != self._silent:
-            self._silent = silent
-            sys.stderr.write(f"# Slurm {text}\n")
 
     def outcome(self, check: StopCheck) -> JobState:
         """How it ended, once Slurm knows: a job in its last moments is RUNNING beyond its limit, then COMPLETING."""
@@ -324,7 +303,6 @@ class SlurmJob:
 
     @property
     def _left(self) -> str:
-        """What to do about a job that is not known to have ended."""
         if self.process is not None:
             return f"End it: kill {self.process.pid}. Its folder is left: {self.folder}."
         return (f"Job {self.number} may be left, and its folder {self.folder}. End it: scancel {self.number}. Without "
@@ -359,7 +337,6 @@ class SlurmStep:
 
     @property
     def ended(self) -> bool:
-        """Whether its exit code has been seen."""
         return self._code is not None
 
     @property
@@ -375,7 +352,7 @@ class SlurmStep:
     def _follow(self, last: bool) -> None:
         with contextlib.suppress(OSError), (self.job.folder / f"log-{self.number}").open("rb") as file:
             file.seek(self._read)
-            while chunk := file.read(CHUNK):
+            while chunk := file.read(1 << 20):
                 self._read += len(chunk)
                 for line in self._lines.of(chunk):
                     self.log.add(True, line)
@@ -388,7 +365,10 @@ class SlurmStep:
         while self.code is None and self.job.look().alive:
             waited = time.monotonic() - began
             with contextlib.suppress(EngineError):
-                cancel_step(self.job.number, self.name, gently=waited < GENTLY)
+                steps = ask("squeue", "--steps", f"--jobs={self.job.number}", "--noheader", "--format=%i %j")
+                for number, _, name in (line.strip().partition(" ") for line in steps.splitlines()):
+                    if name == self.name:
+                        ask("scancel", *(["--signal=TERM"] if waited < GENTLY else []), number)
             if waited > GONE:
                 self.job.cancel()
                 return
@@ -408,10 +388,7 @@ def submitted(script: str, folder: Path, with_servers: bool = False) -> SlurmJob
 
 
 def in_allocation(script: str, folder: Path, number: str) -> SlurmJob:
-    """The allocation of this number, in which the script begins at once.
-
-    Its number is not in the folder, by which `sweep` would cancel it.
-    """
+    """The allocation of this number, in which the script begins at once. `sweep` finds no number, and cancels none."""
     _furnish(script, folder)
     try:
         with (folder / "job.log").open("wb") as log:
@@ -431,9 +408,6 @@ def _furnish(script: str, folder: Path) -> None:
     except OSError as error:
         raise EngineError(f"engine slurm: folder {folder}: {error.strerror}. Name another in the site file.") from error
 
-
-#: Interval (s) at which a wait is shown although nothing has changed.
-REMIND = 300.0
 
 #: Ends every message on a folder that is not the same everywhere.
 SHARED = "Is folder in the site file one that every node sees under this path?"

@@ -52,10 +52,7 @@ _OTHERS = ("--time-min", "--wait-all-nodes")
 
 
 def _instead_of(option: str) -> str:
-    """What says an option that collbench sets itself; empty: it does not.
-
-    `--ntasks` is that of `--ntasks-per-node` too, and `-N` that of `-N2`.
-    """
+    """What says an option that collbench sets itself, or empty. `--ntasks-per-node` is one of these, as `-N2` is."""
     if option.startswith(_OTHERS):
         return ""
     for beginnings, instead in _OWN.items():
@@ -196,7 +193,6 @@ class SlurmSite(Cluster, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     @property
     def of_servers(self) -> tuple[str, ...]:
-        """What sbatch is given for the nodes of parameter servers."""
         return self.options if self.servers.options is None else self.servers.options
 
     @property
@@ -244,10 +240,9 @@ def read(path: str) -> SlurmSite:
     try:
         seconds_of(site.time)
     except ValueError as error:
-        raise PlanError(
-            f"site {path}: time {site.time!r}: is none that Slurm reads. Write minutes, minutes:seconds, "
-            "hours:minutes:seconds, days-hours or days-hours:minutes:seconds, such as 2:00:00."
-        ) from error
+        raise PlanError(f"site {path}: time {site.time!r}: is none that Slurm reads. Write minutes, minutes:seconds, "
+                        "hours:minutes:seconds, days-hours or days-hours:minutes:seconds, such as "
+                        "2:00:00.") from error  # fmt: skip
     return site
 
 
@@ -327,7 +322,6 @@ class Resources:
 
 
 def resources_of(placements: Iterable[tuple[LaunchCell, Placement]]) -> Resources:
-    """The most of everything."""
     worlds = [parts_of(cell, placement) for cell, placement in placements]
     servers = [parts[0] for parts in worlds if len(parts) > 1]
     return replace(_most(parts[-1] for parts in worlds), servers=_most(servers) if servers else None)
@@ -364,7 +358,6 @@ def job_script(name: str, folder: Path, site: SlurmSite, needs: Resources) -> st
 
 
 def _asked(name: str, folder: Path, time: str, needs: Resources, options: Sequence[str]) -> str:
-    """What a component of the job asks for."""
     lines = [
         f"--job-name={name}", f"--nodes={needs.nodes}", f"--ntasks-per-node={needs.tasks}",
         f"--cpus-per-task={needs.cores}", f"--time={time}", "--no-requeue",
@@ -450,7 +443,6 @@ def launch_script(
 
 
 def variables_of(cell: LaunchCell, placement: Placement, launcher: RankLauncher, site: SlurmSite) -> dict[str, str]:
-    """What every rank shares."""
     shapes = shapes_of(cell, replace(placement, crowded=placement.crowded or uses_threads(site.options)))
     apart = any(shape.boxes == "rank" and shape.each > 1 for shape in shapes)
     return {SHAPE: text_of(shapes), **OF_EVERY_RANK, **launcher.environment,
@@ -458,13 +450,11 @@ def variables_of(cell: LaunchCell, placement: Placement, launcher: RankLauncher,
 
 
 def python_of(cell: LaunchCell, site: SlurmSite) -> str:
-    """The interpreter of a rank."""
     environment = site.environments.get(cell.image)
     return "python" if cell.isolation is not None or environment is None else f"{environment}/bin/python"
 
 
 def program_of(world: WorldSpec, site: SlurmSite) -> Argv:
-    """The command of a rank."""
     folders = world.folders
     turns = () if folders.turns is None else ("--turns", str(folders.turns))
     return (python_of(world.cell, site), "-m", "collbench", "run", str(folders.plan), "--out", str(folders.out),
