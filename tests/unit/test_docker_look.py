@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from tests.unit.fake_engine import contents
 from tests.unit.made_engine import Reply, connected
 
 from collbench.errors import EngineError, ImageMissing
@@ -20,7 +21,6 @@ from collbench.launch.engines.docker import images
 from collbench.launch.engines.docker.images import ImageRef
 from collbench.launch.engines.docker.spec import CDI, MEMLOCK, SEALED, STEPS, Spec, container_command, layout_of
 from collbench.launch.engines.docker.spec import container_settings as settings_for
-from collbench.launch.engines.fake import contents
 from collbench.launch.engines.spec import Stack, WorldSpec
 from collbench.launch.expansion import expand
 from collbench.launch.folders import Folders

@@ -12,6 +12,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import msgspec
 import pytest
+from tests.unit.fake_engine import contents
 from tests.unit.made_engine import EMPTY, Answers, MadeEngine, Reply, connected
 
 from collbench.cli import cli
@@ -29,7 +30,6 @@ from collbench.launch.engines.docker.images import (
     prepare,
     prepare_with,
 )
-from collbench.launch.engines.fake import contents
 from collbench.launch.folders import user_inside
 from collbench.launch.probe import Build, Contents, sources
 from collbench.launch.waiting import Stopping

@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from tests.unit.fake_engine import contents
 from tests.unit.made_worlds import PLAN, made
 from tests.unit.refusals import refusals
 
@@ -23,7 +24,6 @@ from collbench.launch.engines import host
 from collbench.launch.engines.docker import images
 from collbench.launch.engines.docker.images import ImageRef
 from collbench.launch.engines.docker.spec import layout_of
-from collbench.launch.engines.fake import contents
 from collbench.launch.engines.host import environment_of
 from collbench.launch.engines.spec import Stack
 from collbench.launch.expansion import ExpandedPlan, expand

@@ -309,8 +309,6 @@ _MPI = "collbench.mpi.vendor="
 #: Longest wait for the next line of a build (s), and last lines of a failed build in its message.
 BUILD_SILENCE, BUILD_LINES = 600, 8
 
-OnBuildLine = Callable[[str], None]
-
 
 @dataclass(frozen=True)
 class Recipe:
@@ -436,7 +434,7 @@ def command_of(build: ImageBuild) -> tuple[str, ...]:
     return ("docker", "build", "--file", build.file, "--tag", reference_of(build.name), *arguments, *cache, "-")
 
 
-def build(engine: Docker, wanted: ImageBuild, on_line: OnBuildLine, stopping: Stopping) -> Contents:
+def build(engine: Docker, wanted: ImageBuild, on_line: Callable[[str], None], stopping: Stopping) -> Contents:
     """Build an image, ask it what it holds, and label it with the answer. `on_line` gets the builder's lines.
 
     Ctrl-C ends the build; while the image is asked, it is handled by `stopping`.
@@ -462,7 +460,7 @@ def build(engine: Docker, wanted: ImageBuild, on_line: OnBuildLine, stopping: St
 
 def build_context(
     engine: Docker, context: bytes, dockerfile: str, tag: str, arguments: dict[str, str], no_cache: bool,
-    labels: dict[str, str], on_line: OnBuildLine,
+    labels: dict[str, str], on_line: Callable[[str], None],
 ) -> None:  # fmt: skip
     """Build and tag an image from a context in a tar; the builder's lines go to `on_line`, its last to an error."""
     last: deque[str] = deque(maxlen=BUILD_LINES)
@@ -487,28 +485,25 @@ def untag(engine: Docker, tag: str) -> None:
 
 def labels_of(contents: Contents) -> dict[str, str]:
     """What an image holds, as labels."""
-    labels = {
-        "collbench.version": contents.collbench, "collbench.python": contents.python,
-        "collbench.sources": contents.sources, "collbench.native": "yes" if contents.native else "no",
-    }  # fmt: skip
+    words: dict[bool | None, str] = {True: "yes", False: "no", None: "unknown"}
+    labels = {"version": contents.collbench, "python": contents.python, "sources": contents.sources,
+              "native": words[contents.native]}  # fmt: skip
     if contents.libraries and contents.vendor not in ("torch", ""):  # one MPI per image
-        labels["collbench.mpi"] = f"{contents.libraries[0].name} {contents.libraries[0].version}"
-        labels["collbench.mpi.sha256"] = contents.libraries[0].sha256 or ""
-    if (mpi := contents.build) is not None:
-        words: dict[bool | None, str] = {True: "yes", False: "no", None: "unknown"}
-        labels["collbench.mpi.configure"] = mpi.configure or ""
-        # Whether it works is not known: finding out takes a GPU.
-        labels["collbench.mpi.cuda"] = f"built {words[mpi.cuda_built]}, claimed {words[mpi.cuda_claimed]}"
+        mpi = contents.libraries[0]
+        labels |= {"mpi": f"{mpi.name} {mpi.version}", "mpi.sha256": mpi.sha256 or ""}
+    if (built := contents.build) is not None:  # whether its support of CUDA works is not known: that takes a GPU
+        cuda = f"built {words[built.cuda_built]}, claimed {words[built.cuda_claimed]}"
+        labels |= {"mpi.configure": built.configure or "", "mpi.cuda": cuda}
     if contents.cuda is not None:
-        labels["collbench.cuda"] = contents.cuda
+        labels["cuda"] = contents.cuda
     for library in contents.libraries:
         if library.name == "NCCL":
-            labels |= {"collbench.nccl": library.version, "collbench.nccl.sha256": library.sha256 or ""}
+            labels |= {"nccl": library.version, "nccl.sha256": library.sha256 or ""}
     for name, version in contents.packages.items():
-        labels[f"collbench.package.{name}"] = version
+        labels[f"package.{name}"] = version
         if name.startswith("cupy-cuda"):
-            labels["collbench.cupy"] = version
-    return labels
+            labels["cupy"] = version
+    return {f"collbench.{name}": value for name, value in labels.items()}
 
 
 def listed(engine: Docker) -> list[dict[str, str]]:

@@ -28,9 +28,8 @@ from collbench.schema.world import SHAPE, text_of
 
 # The site ------------------------------------------------------------------------------------------------------------
 
-_PLAN, _SITE = "in the plan", "in the site file"
-
 #: What collbench asks for itself, by the beginning of the option, and what says it.
+_PLAN, _SITE = "in the plan", "in the site file"
 _OWN = {
     ("--array", "-a"): f"launches {_PLAN}",
     ("--nodes", "-N"): f"hosts {_PLAN}",
@@ -130,33 +129,21 @@ class Runtime:
     prefix: Callable[[str, str, int], Argv] = lambda image, folder, ranks: ()
 
 
-RUNTIMES = {
-    runtime.name: runtime
-    for runtime in (
-        Runtime("none", (), "set runtime in the site file: pyxis, charliecloud or apptainer"),
-        Runtime(  # one container for each node and step; its name keeps the unpacked image for other steps of the job
-            "pyxis", ("multi",),
+RUNTIMES = {runtime.name: runtime for runtime in (
+    Runtime("none", (), "set runtime in the site file: pyxis, charliecloud or apptainer"),
+    Runtime("pyxis", ("multi",),  # one container for each node and step; its name keeps the unpacked image for others
             "pyxis gives all tasks of a node one container; charliecloud and apptainer give each its own",
             flags=lambda image, folder, name: (
                 f"--container-image={image}", f"--container-mounts={folder}:{folder}", f"--container-name={name}",
-                "--no-container-mount-home",
-            ),
-        ),
-        Runtime(
-            "charliecloud", ("multi", "single"),
-            "it makes one container for each rank, or one for all of a node",
+                "--no-container-mount-home")),
+    Runtime("charliecloud", ("multi", "single"), "it makes one container for each rank, or one for all of a node",
             prefix=lambda image, folder, ranks: (
                 "ch-run", *(() if ranks == 1 else ("--join", f"--join-ct={ranks}")), f"--bind={folder}", "--set-env",
-                image, "--",
-            ),
-        ),
-        Runtime(
-            "apptainer", ("single",),
+                image, "--")),
+    Runtime("apptainer", ("single",),
             "apptainer exec makes a container for each rank; pyxis and charliecloud share one on a node",
-            prefix=lambda image, folder, ranks: ("apptainer", "exec", "--bind", folder, image),
-        ),
-    )
-}  # fmt: skip
+            prefix=lambda image, folder, ranks: ("apptainer", "exec", "--bind", folder, image)),
+)}  # fmt: skip
 
 #: Without it UCX opens the shared memory of another rank through /proc, which containers with user namespaces of their
 #: own refuse: MPICH 5.0.2 prints errors, and aborts with two ranks on each of two nodes.
@@ -267,11 +254,9 @@ def refuse(plan: Plan, cells: Iterable[LaunchCell], site: SlurmSite) -> None:
 
 # The job -------------------------------------------------------------------------------------------------------------
 
-#: A job without a sign of its driver ends after so long (s): folders over a network show changes late.
-ABANDONED = 300
-
-#: Intervals (s) at which a job looks for its next step, and at which it does once a step has run for a moment.
-LOOK, SELDOM = 0.1, 1
+#: A job without a sign of its driver ends after so long (s): folders over a network show changes late. Intervals at
+#: which it looks for its next step (s), also once a step has run for a moment.
+ABANDONED, LOOK, SELDOM = 300, 0.1, 1
 
 _JOB = """\
 export PATH HOME=${{HOME:-~}} USER=${{USER:-$(id -un)}}  # which --export=NONE leaves out
@@ -338,9 +323,8 @@ def _most(parts: Iterable[tuple[LaunchCell, Placement]]) -> Resources:
     return replace(largest, nodes=max(need.nodes for need in needs), gpus=max(need.gpus for need in needs))
 
 
-#: Nodes of a job, in Slurm's notation; and of one with nodes for servers.
+#: Nodes of a job, in Slurm's notation, of which one with nodes for servers has two lists.
 _NODES = "$SLURM_JOB_NODELIST"
-_ALL_NODES = "$SLURM_JOB_NODELIST_HET_GROUP_0,$SLURM_JOB_NODELIST_HET_GROUP_1"
 
 
 def job_script(name: str, folder: Path, site: SlurmSite, needs: Resources) -> str:
@@ -351,7 +335,7 @@ def job_script(name: str, folder: Path, site: SlurmSite, needs: Resources) -> st
     setup = _SETUP.format(folder=at, lines=lines) if lines else ""
     if needs.servers is not None:
         of_servers = _asked(name, folder, site.time, needs.servers, site.of_servers)
-        head, nodes = f"{of_servers}#SBATCH hetjob\n{head}", _ALL_NODES
+        head, nodes = f"{of_servers}#SBATCH hetjob\n{head}", f"{_NODES}_HET_GROUP_0,{_NODES}_HET_GROUP_1"
         setup += f'export WORKER_NODE=$(scontrol show hostnames "{_NODES}_HET_GROUP_1" | head -n 1)\n'
     body = _JOB.format(folder=at, setup=setup, nodes=nodes, abandoned=ABANDONED, look=LOOK, seldom=SELDOM)
     return f"#!/bin/bash\n{head}{body}"
@@ -477,8 +461,7 @@ _KILLED = re.compile(r": tasks? [\d,-]+: Killed")
 _NOT_STARTED = re.compile(r"srun: error: (\S+: tasks? [\d,-]+: Exited with exit code 12[67])\b")
 _OF_SHELL = re.compile(r"task: (?:(?:line )?\d+: )?(.+)")
 
-_ERROR = re.compile(r"^\w+: (?:error|fatal): ")
-_PROGRAM = re.compile(r"^\w+: (?:(?:error|fatal): )?")
+_ERROR, _PROGRAM = re.compile(r"^\w+: (?:error|fatal): "), re.compile(r"^\w+: (?:(?:error|fatal): )?")
 
 #: Most lines that are quoted in a message.
 MOST_LINES = 3
