@@ -189,7 +189,7 @@ def probe(
     except (OSError, subprocess.TimeoutExpired) as error:
         raise PlanError(f"environment {environment}: {error}.") from error
     except msgspec.DecodeError as error:
-        why = (done.stderr.decode("utf-8", "replace").strip().splitlines() or [error])[-1]
+        why = (done.stderr.decode("utf-8", "replace").strip().splitlines() or [str(error)])[-1]
         raise PlanError(f"environment {environment}: does not say what it holds ({why}). {install}") from error
     if contents.another is not None:
         raise PlanError(f"environment {environment}: {contents.another}. {install}")
