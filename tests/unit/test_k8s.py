@@ -26,8 +26,16 @@ from tests.unit.test_slurm import play, write_site
 from collbench.errors import EngineError
 from collbench.launch.engines import k8s
 from collbench.launch.engines.k8s import Client, K8sSession, all_launches, copy, unpack
-from collbench.launch.engines.k8s.objects import DRIVER, RUN, Launchable, look_job, manifests, script_launcher
-from collbench.launch.engines.k8s.site import K8sSite, read
+from collbench.launch.engines.k8s.objects import (
+    DRIVER,
+    RUN,
+    K8sSite,
+    Launchable,
+    look_job,
+    manifests,
+    read,
+    script_launcher,
+)
 from collbench.launch.engines.spec import Stack, WorldSpec, cleaned
 from collbench.launch.expansion import ExpandedPlan, expand, launcher_of
 from collbench.launch.folders import driver_identity, folders_in

@@ -25,9 +25,8 @@ from collbench.errors import CollbenchError, EngineError
 from collbench.launch import launchers
 from collbench.launch.cells import LaunchCell
 from collbench.launch.engines.k8s import Client
-from collbench.launch.engines.k8s.objects import Object, look_job
-from collbench.launch.engines.k8s.site import K8sSite
-from collbench.launch.engines.k8s.site import read as read_k8s_site
+from collbench.launch.engines.k8s.objects import K8sSite, Object, look_job
+from collbench.launch.engines.k8s.objects import read as read_k8s_site
 from collbench.launch.engines.slurm import answers_of, contents_of, nodes_in, one_on_each, run_step, script, title_of
 from collbench.launch.engines.slurm import job as slurm
 from collbench.launch.engines.slurm.job import SlurmJob, submitted, wait_for_nodes
