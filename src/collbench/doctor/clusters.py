@@ -12,7 +12,7 @@ import re
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -540,17 +540,13 @@ class _Nodes:
                 causes[answer.node] = (answer.lines or (silent,)) if answer.code else ()
         groups: dict[str, list[str]] = {}
         for node, lines in causes.items():
+            log = Log()
+            for line in lines:
+                log.add(True, line)
             if lines:
-                groups.setdefault(_cause(_log_of(lines), software.launcher) or lines[-1], []).append(node)
+                groups.setdefault(_cause(log, software.launcher) or lines[-1], []).append(node)
         shown = list(groups.items())[:3]
         return "; ".join(f"{nodes_of(bad, len(self.names))}: {cause}" for cause, bad in shown)
-
-
-def _log_of(lines: Iterable[str]) -> Log:
-    log = Log()
-    for line in lines:
-        log.add(True, line)
-    return log
 
 
 def _cause(log: Log, launcher: RankLauncher) -> str:

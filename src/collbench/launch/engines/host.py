@@ -64,7 +64,9 @@ class HostSession:
     def open(self, world: WorldSpec) -> Iterator[HostWorld]:
         """Processes on this machine; all of them are ended."""
         world.stack.overrides.link(_libraries(world))
-        opened = HostWorld(world)
+        python = str(Path(world.stack.reference) / "bin" / "python")
+        program = (python, "-m", "collbench", *_run(world.folders), "--style", "csv")
+        opened = HostWorld(world, (("localhost", world.cell.ranks),), program)
         try:
             yield opened
         finally:
@@ -84,16 +86,9 @@ class HostWorld:
     """All ranks in one place, started by the environment's own interpreter, whatever PATH says."""
 
     world: WorldSpec
+    hosts: tuple[tuple[str, int], ...]
+    program: Argv
     started: list[HostProcess] = field(default_factory=list)
-
-    @property
-    def hosts(self) -> tuple[tuple[str, int], ...]:
-        return (("localhost", self.world.cell.ranks),)
-
-    @property
-    def program(self) -> Argv:
-        python = str(Path(self.world.stack.reference) / "bin" / "python")
-        return (python, "-m", "collbench", *_run(self.world.folders), "--style", "csv")
 
     def execute(self, host: str, argv: Argv, environment: dict[str, str], log: Log) -> HostProcess:
         path = f"{Path(self.world.stack.reference) / 'bin'}:{os.environ.get('PATH', '')}"

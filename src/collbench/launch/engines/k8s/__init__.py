@@ -325,6 +325,8 @@ class K8sWorld:
     launch: Launchable
     client: Client
     check: StopCheck
+    hosts: tuple[tuple[str, int], ...]
+    program: Argv = objects.PROGRAM
     pods: list[Pod] = field(default_factory=list)
     follower: HostProcess | None = None
     pid: None = None  # on other machines
@@ -332,14 +334,6 @@ class K8sWorld:
     _asked: float = 0.0
     _copied: float = 0.0
     _code: int | None = None
-
-    @property
-    def hosts(self) -> tuple[tuple[str, int], ...]:
-        return (("the pods", self.launch.world.cell.ranks),)
-
-    @property
-    def program(self) -> Argv:
-        return objects.PROGRAM
 
     def execute(self, host: str, argv: Argv, environment: dict[str, str], log: Log) -> K8sWorld:
         """Make the pods, whose command starts every rank, and wait until they run."""
@@ -494,7 +488,8 @@ class K8sSession:
         """The pods of a launch, which begin with its command; then they are copied from, and deleted."""
         self._made = True
         inner, hosts = world.folders.plan.read_text(encoding="utf-8"), world.cell.hosts
-        opened = K8sWorld(Launchable(world, self.site, inner, self.nodes.get(hosts, ())), self.client, self.check)
+        launch = Launchable(world, self.site, inner, self.nodes.get(hosts, ()))
+        opened = K8sWorld(launch, self.client, self.check, (("the pods", world.cell.ranks),))
         try:
             try:
                 yield opened

@@ -512,13 +512,6 @@ def script_launcher(hostfile: str, argv: Argv) -> Argv:
     return ("sh", "-c", _LAUNCHER.replace("HOSTFILE", hostfile), "launch", *argv)
 
 
-def script_direct(boxes: tuple[Box, ...], box: int, argv: Argv) -> Argv:
-    """All ranks of one of the boxes of a pod."""
-    ranks = [len(of_pod.ranks) for of_pod in boxes]
-    text = _DIRECT.format(boxes=len(boxes), box=box, ranks=ranks[box], each=sum(ranks), before=sum(ranks[:box]))
-    return ("sh", "-c", text + (_KEEP if box == 0 else f"exec sleep {KEPT}"), "launch", *argv)
-
-
 def manifests(launch: Launchable) -> tuple[Object, ...]:
     """All objects of a launch."""
     plan = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": launch.metadata(), "data": {"plan.json": launch.inner}}
@@ -555,14 +548,17 @@ def _job(launch: Launchable) -> Object:
     else:
         address = "localhost" if launch.pods == 1 else f"{world.name}-0.{world.name}"
         more = {"WORLD_SIZE": str(world.cell.ranks), "MASTER_ADDR": address, "MASTER_PORT": PORT}
-        names = ["ranks", *(f"ranks-{number}" for number in range(1, len(boxes)))]
-        containers = [rank_container(launch, box, name, script_direct(boxes, number, PROGRAM), more)
-                      for number, (box, name) in enumerate(zip(boxes, names, strict=True))]  # fmt: skip
-    ranks = pod(launch, "ranks", containers)
+        containers, ranks = [], [len(box.ranks) for box in boxes]
+        for number, box in enumerate(boxes):
+            text = _DIRECT.format(boxes=len(boxes), box=number, ranks=ranks[number], each=sum(ranks),
+                                  before=sum(ranks[:number]))  # fmt: skip
+            argv = ("sh", "-c", text + (f"exec sleep {KEPT}" if number else _KEEP), "launch", *PROGRAM)
+            containers.append(rank_container(launch, box, f"ranks-{number}" if number else "ranks", argv, more))
+    made = pod(launch, "ranks", containers)
     if launch.pods > 1:
-        ranks["spec"]["subdomain"] = world.name
+        made["spec"]["subdomain"] = world.name
     pods = {"completionMode": "Indexed", "completions": launch.pods, "parallelism": launch.pods}
-    return _as_job(launch.metadata(queued=True), pods, launch.site.deadline, ranks)
+    return _as_job(launch.metadata(queued=True), pods, launch.site.deadline, made)
 
 
 def _as_job(metadata: Object, pods: Object, deadline: int, pod_template: Object) -> Object:

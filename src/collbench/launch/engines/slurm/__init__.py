@@ -179,6 +179,9 @@ def run_step(
     return code, step.log
 
 
+#: What srun says where its job is at its end, though Slurm may call it RUNNING for half a minute more.
+_JOB_ENDS = ("already completing or completed", "DUE TO TIME LIMIT", "DUE TO NODE FAILURE", "DUE TO PREEMPTION")
+
 #: What a library, srun or collbench prints where ranks and srun have different types of PMI, and what helps.
 _UNKNOWN_PMI = "Invalid MPI type"
 _WRONG_PMI = ("unsupported PMI version", "No PMIx server was reachable", _UNKNOWN_PMI,
@@ -291,12 +294,11 @@ class SlurmSession:
         So is one whose ranks cannot meet because of the site file, or because a node does not have their program: no
         other launch of this job would do better.
         """
-        job = opened.job
-        if not job.state.alive or any(step.ends_with_its_job for step in opened.started):
+        job, lines = opened.job, tuple(line for step in opened.started for line in step.log.lines)
+        if not job.state.alive or any(sign in line for line in lines for sign in _JOB_ENDS):
             state = job.outcome(self.check)
             if not state.alive:
                 return LaunchLost(f"Slurm job {job.number} ended: {state.text}", error.log)
-        lines = tuple(line for step in opened.started for line in step.log.lines)
         wrong_pmi = next((line for line in lines if any(sign in line for sign in _WRONG_PMI)), "")
         met = (opened.world.folders.out / "manifest.json").exists()  # ranks that have met write what they are
         if met or not (wrong_pmi or script.not_started(lines)):

@@ -186,9 +186,6 @@ SILENT, GONE, CLEARED = 300.0, 90.0, 40.0
 #: A job that runs ends by itself within this time (s), the ranks of a step by SIGTERM; else they are killed.
 BY_ITSELF, GENTLY = 2.0, 10.0
 
-#: What srun says where its job is at its end, though Slurm may call it RUNNING for half a minute more.
-_JOB_ENDS = ("already completing or completed", "DUE TO TIME LIMIT", "DUE TO NODE FAILURE", "DUE TO PREEMPTION")
-
 
 @dataclass
 class SlurmJob:
@@ -266,7 +263,11 @@ class SlurmJob:
             (self.folder / "end").touch()
         began, cancelled = time.monotonic(), False
         try:
-            while self._may_be_there():
+            while True:
+                with contextlib.suppress(EngineError):
+                    self.look(at_once=True)
+                if not self.state.there:
+                    break
                 waited = time.monotonic() - began
                 if not cancelled and (waited > BY_ITSELF or self.state.state != "RUNNING"):
                     cancelled = self.cancel()
@@ -295,11 +296,6 @@ class SlurmJob:
         with contextlib.suppress(subprocess.TimeoutExpired):
             self.process.wait(BY_ITSELF)
         return True
-
-    def _may_be_there(self) -> bool:
-        with contextlib.suppress(EngineError):
-            return self.look(at_once=True).there
-        return self.state.there
 
     @property
     def _left(self) -> str:
@@ -338,11 +334,6 @@ class SlurmStep:
     @property
     def ended(self) -> bool:
         return self._code is not None
-
-    @property
-    def ends_with_its_job(self) -> bool:
-        """Whether it ended, or could not begin, because its job is at its end."""
-        return any(sign in line for line in self.log.lines for sign in _JOB_ENDS)
 
     @property
     def how(self) -> str:
