@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from collbench.errors import CollbenchError
-from collbench.launch.engines.docker import look
+from collbench.launch.engines.docker import images
 from collbench.launch.engines.docker.client import Docker
 from collbench.launch.engines.docker.spec import DRIVER_LABEL
 from tests.processes import LIMIT
@@ -33,7 +33,7 @@ def engine() -> Docker:
     try:
         found = Docker()
         for name in ("openmpi", "mpich"):
-            look.inspect(found, f"collbench/{name}")
+            images.inspect(found, f"collbench/{name}")
     except CollbenchError as error:
         skip_or_fail(str(error))
         raise AssertionError from error

@@ -18,9 +18,9 @@ from typing import Any
 
 import pytest
 
-from collbench.launch.engines.docker import images, look
+from collbench.launch.engines.docker import images
 from collbench.launch.engines.docker.client import Docker
-from collbench.launch.engines.docker.look import allowed_calls, find
+from collbench.launch.engines.docker.images import allowed_calls, find
 from collbench.launch.engines.docker.spec import RUN_LABEL
 from collbench.schema.record import Record
 from collbench.schema.store import read_run
@@ -48,7 +48,7 @@ def test_an_image_that_is_not_there(clean: Started, launch: Launch, tmp_path: Pa
 
 @pytest.mark.docker
 def test_an_image_without_collbench(clean: Started, launch: Launch) -> None:
-    base = look.inspect(clean.engine, "collbench/openmpi")["Config"]["Labels"]["collbench.base"].split()[0]
+    base = images.inspect(clean.engine, "collbench/openmpi")["Config"]["Labels"]["collbench.base"].split()[0]
     code, _, err = ended(launch(LONG.format(image=base, step="strict", launches=1)))
     assert code == 2
     assert f"image {base}: " in err

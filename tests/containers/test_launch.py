@@ -22,9 +22,9 @@ import pytest
 
 from collbench.errors import ImageMissing
 from collbench.launch.cells import LaunchCell
-from collbench.launch.engines.docker import images, look
+from collbench.launch.engines.docker import images
 from collbench.launch.engines.docker.client import Docker
-from collbench.launch.engines.docker.look import ask, find
+from collbench.launch.engines.docker.images import ask, find
 from collbench.launch.engines.docker.spec import NETWORK_OPTIONS
 from collbench.launch.engines.host import probe
 from collbench.launch.expansion import expand
@@ -49,7 +49,7 @@ def by_step(run: Run) -> dict[tuple[str, str | None], list[Record]]:
 def need(started: Started, image: str) -> None:
     """Skip (or fail, where containers must be tested) without an image that `make images` does not always build."""
     try:
-        look.inspect(started.engine, f"collbench/{image}")
+        images.inspect(started.engine, f"collbench/{image}")
     except ImageMissing as error:
         skip_or_fail(f"{error} (make images IMAGES='openmpi mpich openmpi-cuda' WHEELHOUSE=DIR)")
 
@@ -136,7 +136,7 @@ def test_torch_beside_mpi_in_one_run(clean: Started, launch: Launch, tmp_path: P
 @pytest.mark.docker
 def test_open_mpi_built_with_cuda_runs_without_a_gpu(clean: Started, launch: Launch, tmp_path: Path) -> None:
     need(clean, "openmpi-cuda")
-    labels = look.inspect(clean.engine, "collbench/openmpi-cuda")["Config"]["Labels"]
+    labels = images.inspect(clean.engine, "collbench/openmpi-cuda")["Config"]["Labels"]
     assert labels["collbench.mpi"].startswith("Open MPI 5")
     assert "--with-cuda=" in labels["collbench.mpi.configure"]
     assert labels["collbench.mpi.cuda"].startswith("built yes, ")
@@ -153,9 +153,9 @@ def test_open_mpi_built_with_cuda_runs_without_a_gpu(clean: Started, launch: Lau
 def test_no_image_holds_a_compiler_or_an_sshd_or_runs_as_root(clean: Started, image: str) -> None:
     need(clean, image)
     script = "id -u collbench; for p in cc gcc c99 clang make sshd ssh sudo; do command -v $p; done; true"
-    code, said = look.ask(clean.engine, look.find(clean.engine, f"collbench/{image}"), ("sh", "-c", script))
+    code, said = images.ask(clean.engine, images.find(clean.engine, f"collbench/{image}"), ("sh", "-c", script))
     assert (code, said.split()) == (0, ["1000"])
-    assert look.inspect(clean.engine, f"collbench/{image}")["Config"]["User"] == "collbench"
+    assert images.inspect(clean.engine, f"collbench/{image}")["Config"]["User"] == "collbench"
 
 
 @pytest.mark.docker
@@ -400,11 +400,11 @@ def moving(engine: Docker) -> Iterator[str]:
 def test_a_name_that_moves_to_another_image_in_the_middle_of_a_run(
     clean: Started, launch: Launch, moving: str, tmp_path: Path
 ) -> None:
-    first = look.inspect(clean.engine, moving)["Id"]
+    first = images.inspect(clean.engine, moving)["Id"]
     process = launch(LONG.format(image=moving, step="strict", launches=2).replace('"10s"', '"0.3s"'))
     wait_for(lambda: ranks_of(clean))
     clean.engine.api.tag("collbench/openmpi", moving)
-    assert look.inspect(clean.engine, moving)["Id"] != first
+    assert images.inspect(clean.engine, moving)["Id"] != first
     code, out, err = ended(process)
     assert code == 0, (out, err)
     run = read_run(tmp_path / "run")

@@ -16,10 +16,9 @@ from typing import Any
 
 import pytest
 
-from collbench.launch.engines.docker import look
+from collbench.launch.engines.docker import images, sweep
 from collbench.launch.engines.docker.client import Docker
-from collbench.launch.engines.docker.containers import sweep
-from collbench.launch.engines.docker.look import ask, contents_of, find
+from collbench.launch.engines.docker.images import ask, contents_of, find
 from collbench.launch.engines.docker.spec import DRIVER_LABEL
 from collbench.launch.folders import SHARED_MEMORY, namespace
 from collbench.machine import topology
@@ -258,7 +257,7 @@ def test_the_image_with_cuda_holds_cupy_and_one_nccl(clean: Started) -> None:
     assert found.cuda in ("12", "13")
     assert packages == {f"cupy-cuda{found.cuda}x": packages[f"cupy-cuda{found.cuda}x"],
                         f"nvidia-nccl-cu{found.cuda}": nccl.version}  # fmt: skip
-    labels = look.inspect(clean.engine, "collbench/openmpi-cuda")["Config"]["Labels"]
+    labels = images.inspect(clean.engine, "collbench/openmpi-cuda")["Config"]["Labels"]
     assert labels["collbench.nccl"] == nccl.version
     assert labels["collbench.nccl.sha256"] == nccl.sha256
     assert labels["collbench.cuda"] == found.cuda
@@ -277,7 +276,7 @@ def test_the_image_with_cuda_holds_cupy_and_one_nccl(clean: Started) -> None:
 @pytest.mark.parametrize("image", ["openmpi", "mpich", "openmpi-cuda", "torch"])
 def test_no_image_asks_for_gpus_by_itself(clean: Started, image: str) -> None:
     need(clean, image)
-    variables = look.inspect(clean.engine, f"collbench/{image}")["Config"]["Env"]
+    variables = images.inspect(clean.engine, f"collbench/{image}")["Config"]["Env"]
     assert {one for one in variables if one.startswith("NVIDIA_")} == {
         "NVIDIA_VISIBLE_DEVICES=void", "NVIDIA_DRIVER_CAPABILITIES=compute,utility"
     }  # fmt: skip

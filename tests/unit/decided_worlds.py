@@ -10,13 +10,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.unit.fake_engine import FakeCommand, FakeEngineSession, Play
 from tests.unit.made_worlds import good
 
 from collbench.cli import run_command
 from collbench.errors import Interrupted
 from collbench.launch.cells import LaunchCell, cases_in
 from collbench.launch.engines import fake
-from collbench.launch.engines.fake import FakeCommand, FakeEngineSession, Play
 from collbench.schema import record as records
 from collbench.schema.case import Case
 from collbench.schema.plan import Chosen, Plan, load_launch_plan, load_plan

@@ -16,6 +16,7 @@ from typing import Any, Literal
 import msgspec
 import numpy as np
 import pytest
+from tests.unit.fake_engine import FakeCommand, FakeEngineSession, Playing
 from tests.unit.made_worlds import Heard, good
 
 from collbench.launch import duet
@@ -23,7 +24,6 @@ from collbench.launch.campaign import PreparedCampaign, prepare, run_campaign
 from collbench.launch.cells import LaunchCell, cases_in
 from collbench.launch.collect import placed_case
 from collbench.launch.engines import fake
-from collbench.launch.engines.fake import FakeCommand, FakeEngineSession, Playing
 from collbench.launch.waiting import LONGEST_PASS
 from collbench.schema import record as records
 from collbench.schema.case import Case, Gate, Where

@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.unit.fake_engine import FakeCommand, FakeEngineSession, FakeEngineWorld
 from tests.unit.made_worlds import good
 
 from collbench.launch.cells import cases_in
 from collbench.launch.engines import fake
-from collbench.launch.engines.fake import FakeCommand, FakeEngineSession, FakeEngineWorld
 from collbench.schema import record as records
 from collbench.schema.case import Case
 from collbench.schema.plan import load_launch_plan, load_plan

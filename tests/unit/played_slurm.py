@@ -10,9 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
+from tests.unit.fake_engine import contents
 from tests.unit.test_slurm import play
-
-from collbench.launch.engines.fake import contents
 
 #: sbatch starts the job that it reads, whose nodes are n0, n1, ...
 PROGRAMS = {

@@ -64,7 +64,6 @@ def test_a_long_function_without_one_is_found() -> None:
 CHANGES = {
     "launch/campaign.py": {"_Campaign"},
     "launch/engines/docker/client.py": {"Execution"},
-    "launch/engines/fake.py": {"FakeCommand", "FakeEngineSession", "FakeEngineWorld"},
     "launch/engines/k8s/__init__.py": {"K8sSession", "K8sWorld"},
     "launch/engines/slurm/job.py": {"SlurmJob", "SlurmStep"},
     "launch/engines/slurm/__init__.py": {"SlurmSession"},

@@ -21,9 +21,8 @@ from tests.unit.made_engine import EMPTY, VERSION, MadeEngine, Reply, connected,
 from collbench.errors import EngineError, Interrupted, PlanError
 from collbench.launch import engines
 from collbench.launch.engines.docker import client, images
-from collbench.launch.engines.docker.client import DOCKER, Docker, Limit, each, objects, translated
-from collbench.launch.engines.docker.containers import clear, remove_all
-from collbench.launch.engines.docker.look import ImageRef, ask, inspect
+from collbench.launch.engines.docker.client import DOCKER, Docker, Limit, clear, each, objects, remove_all, translated
+from collbench.launch.engines.docker.images import ImageRef, ask, inspect
 from collbench.launch.engines.spec import cleaned
 from collbench.launch.folders import driver_identity
 from collbench.schema.axes import STEPS

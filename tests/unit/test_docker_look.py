@@ -11,16 +11,16 @@ from typing import Any
 
 import msgspec
 import pytest
+from tests.unit.fake_engine import contents
 from tests.unit.made_engine import Reply, connected
 
 from collbench.errors import EngineError, ImageMissing
 from collbench.launch import launchers
 from collbench.launch.cells import LaunchCell
-from collbench.launch.engines.docker import look
-from collbench.launch.engines.docker.look import ImageRef
+from collbench.launch.engines.docker import images
+from collbench.launch.engines.docker.images import ImageRef
 from collbench.launch.engines.docker.spec import CDI, MEMLOCK, SEALED, STEPS, Spec, container_command, layout_of
 from collbench.launch.engines.docker.spec import container_settings as settings_for
-from collbench.launch.engines.fake import contents
 from collbench.launch.engines.spec import Stack, WorldSpec
 from collbench.launch.expansion import expand
 from collbench.launch.folders import Folders
@@ -63,7 +63,7 @@ def answering(monkeypatch: pytest.MonkeyPatch) -> Answering:
                 raise EngineError(error)
             return code, output(argv, settings) if callable(output) else output
 
-        monkeypatch.setattr(look, "ask", ask)
+        monkeypatch.setattr(images, "ask", ask)
         return asked
 
     return answer
@@ -81,11 +81,11 @@ def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.parametrize(("code", "error", "allowed"), [(0, None, True), (1, None, False), (0, "rlimits", False)])
 def test_whether_memory_may_be_locked(answering: Answering, code: int, error: str | None, allowed: bool) -> None:
     asked = answering(code, error=error)
-    assert look.allows_memlock(NOBODY, IMAGE) is allowed
+    assert images.allows_memlock(NOBODY, IMAGE) is allowed
     assert asked[0][1] == {"ulimits": [{"Name": "memlock", "Soft": -1, "Hard": -1}]}
     answering(error="ENOSPC")
     with pytest.raises(EngineError, match="ENOSPC"):
-        look.allows_memlock(NOBODY, IMAGE)
+        images.allows_memlock(NOBODY, IMAGE)
 
 
 @pytest.mark.parametrize(("output", "allowed"), [
@@ -95,7 +95,7 @@ def test_whether_memory_may_be_locked(answering: Answering, code: int, error: st
 ])  # fmt: skip
 def test_calls_are_allowed_as_a_probe_in_a_container_says(answering: Answering, output: str, allowed: set[str]) -> None:
     asked = answering(output=output)
-    assert look.allowed_calls(NOBODY, IMAGE) == allowed
+    assert images.allowed_calls(NOBODY, IMAGE) == allowed
     assert asked[0][0] == ("python", "-m", "collbench.doctor.attach_probe")
 
 
@@ -115,7 +115,7 @@ def test_a_folder_that_containers_cannot_use_is_refused(
     asked = answering(code, read)
     raises = pytest.raises(EngineError, match=f"{temporary}: .*unix:///x.*TMPDIR")
     with contextlib.nullcontext() if is_seen else raises:
-        look.refuse_unseen_folder(NOBODY, IMAGE, PLAN.of_world())
+        images.refuse_unseen_folder(NOBODY, IMAGE, PLAN.of_world())
     ((argv, settings),) = asked
     (mount,) = settings["mounts"]
     assert argv == ("sh", "-c", "cat /collbench/out/token && : > /collbench/out/seen")
@@ -123,16 +123,16 @@ def test_a_folder_that_containers_cannot_use_is_refused(
     assert list(temporary.iterdir()) == []
     answering(error="ENOSPC")
     with pytest.raises(EngineError, match=r"^ENOSPC$"):
-        look.refuse_unseen_folder(NOBODY, IMAGE, PLAN.of_world())
+        images.refuse_unseen_folder(NOBODY, IMAGE, PLAN.of_world())
 
 
 def test_gpus_are_tried_in_a_container(answering: Answering) -> None:
     asked = answering()
-    look.refuse_without_gpus(NOBODY, IMAGE, ("GPU-a",), False)
+    images.refuse_without_gpus(NOBODY, IMAGE, ("GPU-a",), False)
     assert asked[0][1]["device_requests"][0]["DeviceIDs"] == ["GPU-a"]
     answering(error="ENODEV")
     with pytest.raises(EngineError, match=r"^ENODEV.*nvidia-ctk"):
-        look.refuse_without_gpus(NOBODY, IMAGE, ("GPU-a",), True)
+        images.refuse_without_gpus(NOBODY, IMAGE, ("GPU-a",), True)
 
 
 @pytest.mark.parametrize("other", ["", "ipc", "pid"])
@@ -146,7 +146,7 @@ def test_the_hosts_namespaces_must_be_those_of_the_driver(answering: Answering, 
     asked = answering(output=read)
     raises = pytest.raises(EngineError, match=r"^step files: .*--ipc=host --pid=host")
     with raises if other else contextlib.nullcontext():
-        look.refuse_without_host(NOBODY, IMAGE)
+        images.refuse_without_host(NOBODY, IMAGE)
     assert asked[0][1] == dict.fromkeys(("network_mode", "ipc_mode", "pid_mode", "uts_mode"), "host")
 
 
@@ -171,7 +171,7 @@ def test_cdi_is_known_by_devices_or_by_specifications_in_their_folders(
         path.mkdir()
     else:
         path.write_text(text)
-    assert look.knows_cdi(description, tmp_path) is is_known
+    assert images.knows_cdi(description, tmp_path) is is_known
 
 
 @pytest.mark.parametrize(
@@ -186,9 +186,9 @@ def test_an_engine_may_refuse_to_seal_networks(
     with connected(tmp_path, answers) as (docker, made):
         if is_sealed is None:
             with pytest.raises(EngineError, match=message):
-                look.seals_networks(docker)
+                images.seals_networks(docker)
         else:
-            assert look.seals_networks(docker) is is_sealed
+            assert images.seals_networks(docker) is is_sealed
             assert (("DELETE", "/networks/1") in made.asked) is is_sealed
 
 
@@ -197,9 +197,9 @@ def test_an_engine_may_refuse_to_seal_networks(
 
 def test_the_last_line_of_an_image_is_its_answer(answering: Answering) -> None:
     asked = answering(output="an entry says\n" + json.dumps(msgspec.to_builtins(contents("mpich"))) + "\n")
-    assert look.contents_of(NOBODY, IMAGE) == contents("mpich")
-    look.contents_of(NOBODY, IMAGE, build=True)
-    look.contents_of(NOBODY, IMAGE, requests=[{"Count": -1}])
+    assert images.contents_of(NOBODY, IMAGE) == contents("mpich")
+    images.contents_of(NOBODY, IMAGE, build=True)
+    images.contents_of(NOBODY, IMAGE, requests=[{"Count": -1}])
     module = ("python", "-m", "collbench.launch.probe")
     assert asked == [(module, {}), ((*module, "--build"), {}), (module, {"device_requests": [{"Count": -1}]})]
 
@@ -207,7 +207,7 @@ def test_the_last_line_of_an_image_is_its_answer(answering: Answering) -> None:
 def test_an_image_of_another_collbench_is_refused(answering: Answering) -> None:
     answering(output=msgspec.json.encode(msgspec.structs.replace(contents("mpich"), schema=1)).decode())
     with pytest.raises(ImageMissing, match=r"\(schema 1\).* image build mpich$"):
-        look.contents_of(NOBODY, ImageRef("collbench/mpich", "sha256:1"))
+        images.contents_of(NOBODY, ImageRef("collbench/mpich", "sha256:1"))
 
 
 #: What a command printed that was to say what an image holds, and how it ended.
@@ -225,16 +225,16 @@ def test_what_cannot_be_used_is_refused_with_what_helps(answering: Answering, te
 
     with connected(temporary, {"/images/": (404, {"message": "No such image"})}) as (docker, _):
         for image in ("mpich", "site/x", "x:1"):
-            refused("a missing image", ImageMissing, look.find, docker, image)
+            refused("a missing image", ImageMissing, images.find, docker, image)
     for what, (code, output) in ANSWERS.items():
         answering(code, output)
-        refused(f"an image's answer with {what}", ImageMissing, look.contents_of, NOBODY, IMAGE)
+        refused(f"an image's answer with {what}", ImageMissing, images.contents_of, NOBODY, IMAGE)
     answering(1)
-    refused("a folder that is not seen", EngineError, look.refuse_unseen_folder, NOBODY, IMAGE, PLAN.of_world())
-    refused("other namespaces", EngineError, look.refuse_without_host, NOBODY, IMAGE)
+    refused("a folder that is not seen", EngineError, images.refuse_unseen_folder, NOBODY, IMAGE, PLAN.of_world())
+    refused("other namespaces", EngineError, images.refuse_without_host, NOBODY, IMAGE)
     answering(error="could not select device driver")
-    refused("no GPUs", EngineError, look.refuse_without_gpus, NOBODY, IMAGE, ("GPU-a",), True)
-    lines += (f"not granted, {name}: {remark}\n" for name, remark in look._NOT_GRANTED.items())
+    refused("no GPUs", EngineError, images.refuse_without_gpus, NOBODY, IMAGE, ("GPU-a",), True)
+    lines += (f"not granted, {name}: {remark}\n" for name, remark in images._NOT_GRANTED.items())
     golden("docker-refusals.txt", "".join(lines))
 
 
@@ -265,9 +265,9 @@ def looking(monkeypatch: pytest.MonkeyPatch) -> Looking:
             "inspect": image, "seals_networks": True, "allows_memlock": True, "allowed_calls": frozenset({"kcmp"}),
         }  # fmt: skip
         for name, answer in (usual | other).items():
-            monkeypatch.setattr(look, name, noting(name, answer))
+            monkeypatch.setattr(images, name, noting(name, answer))
         engine: Any = SimpleNamespace(check=lambda: None, describe=dict, service=SimpleNamespace(only_cdi=True))
-        return look.look_at(engine, plan, expand(plan, lambda engine: machine("abc")).placements), calls
+        return images.look_at(engine, plan, expand(plan, lambda engine: machine("abc")).placements), calls
 
     return look_at
 
@@ -296,7 +296,7 @@ def test_what_an_engine_does_not_grant_is_a_remark(looking: Looking) -> None:
     looks, _ = looking(plan, allows_memlock=False, seals_networks=False, inspect={"Id": "sha256:7"})
     mpich = looks.by_image["mpich"]
     assert (mpich.grants, mpich.labels, mpich.digests) == (frozenset(), {}, ())
-    assert looks.remarks == (look._NOT_GRANTED[MEMLOCK], look._NOT_GRANTED[SEALED])
+    assert looks.remarks == (images._NOT_GRANTED[MEMLOCK], images._NOT_GRANTED[SEALED])
 
 
 @pytest.mark.parametrize(("values", "call", "times"), [

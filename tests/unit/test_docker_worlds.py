@@ -24,9 +24,9 @@ from collbench.errors import EngineError, Interrupted, LaunchFailed
 from collbench.launch import engines, launchers
 from collbench.launch.campaign import PreparedCampaign
 from collbench.launch.cells import LaunchCell
-from collbench.launch.engines.docker import containers
+from collbench.launch.engines import docker
+from collbench.launch.engines.docker import DockerSession, is_young
 from collbench.launch.engines.docker.client import DOCKER, Docker, Execution, ExitWatch, OnLine, lines
-from collbench.launch.engines.docker.containers import DockerSession, is_young
 from collbench.launch.engines.docker.spec import DRIVER_LABEL, INSIDE, LAUNCH_LABEL, RUN_LABEL, SEALED
 from collbench.launch.engines.spec import Stack, WorldSpec
 from collbench.launch.expansion import ExpandedPlan, expand
@@ -133,7 +133,7 @@ def test_a_world_in_the_hosts_namespaces_leaves_no_memory(tmp_path: Path, monkey
     """What ranks left is removed when all have ended, whatever ended the world; at other steps nothing can be left."""
     swept: list[Any] = []
     engine, before = Engine(), time.time()
-    monkeypatch.setattr(containers, "remove_left", lambda *given: swept.append((*given, engine.did[-1][0])))
+    monkeypatch.setattr(docker, "remove_left", lambda *given: swept.append((*given, engine.did[-1][0])))
     with contextlib.suppress(Interrupted), session(engine).open(world(tmp_path, "files")) as opened:
         assert engine.did == [("watch", FILTERS), "check", "check", ("together", ("cb1-0-c0", "cb1-0-c1"))]
         assert opened.hosts == (("localhost", 1), ("cb1-0-c1", 1))

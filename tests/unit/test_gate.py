@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 import pytest
 from tests.unit.conftest import Collbench
+from tests.unit.fake_engine import contents
 from tests.unit.made_gates import LARGE, SMALL, Medians, fine, made_gate, noisy, told
 from tests.unit.made_runs import Entry, library, made_case, made_failure, made_record, spread
 
@@ -22,7 +23,6 @@ from collbench.cli import sides
 from collbench.cli.gate import plan_for_gate
 from collbench.cli.sides import side_of
 from collbench.errors import RequestError, RunReadError
-from collbench.launch.engines.fake import contents
 from collbench.report.gate import doubt_text
 from collbench.schema.manifest import Library
 from collbench.schema.plan import Plan, Side, check_launch_plan

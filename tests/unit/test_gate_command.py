@@ -17,6 +17,7 @@ from xml.etree import ElementTree
 import pytest
 from tests.processes import LIMIT
 from tests.unit.conftest import Collbench
+from tests.unit.fake_engine import FakeCommand, FakeEngineSession, FakeEngineWorld
 from tests.unit.gate_engine import QUIET, SIDES, SLOW, TOML, Engine, Takes, connected, slow
 from tests.unit.made_gates import LARGE, SMALL, Medians, fine, made_gate
 from tests.unit.made_runs import made_case, spread
@@ -30,7 +31,7 @@ from collbench.cli.gate import FILES
 from collbench.cli.options import MarginsType, typed_margins
 from collbench.errors import RunWriteError
 from collbench.launch.engines import fake
-from collbench.launch.engines.fake import CORES, FakeCommand, FakeEngineSession, FakeEngineWorld
+from collbench.launch.engines.fake import CORES
 from collbench.report.gate import LONGEST_LINE, MOST_ROWS, WORDS, document, junit, markdown, names_of, sentence, tables
 from collbench.schema.case import Case
 from collbench.schema.plan import Side

@@ -18,6 +18,7 @@ from typing import Any
 import msgspec
 import pytest
 from tests.processes import wait_for
+from tests.unit.fake_engine import contents
 from tests.unit.made_programs import gone, written
 from tests.unit.test_launch_campaign import PLAN
 
@@ -26,7 +27,6 @@ from collbench.launch import engines, expansion, job, launchers
 from collbench.launch.cells import LaunchCell, cases_in
 from collbench.launch.engines import host
 from collbench.launch.engines.docker.spec import layout_of
-from collbench.launch.engines.fake import contents
 from collbench.launch.engines.host import HostSession, find_environment, look_beside, probe
 from collbench.launch.engines.spec import Looks, Stack, WorldSpec
 from collbench.launch.expansion import buffers, refuse_too_large

@@ -12,15 +12,24 @@ from urllib.parse import parse_qs, urlsplit
 
 import msgspec
 import pytest
+from tests.unit.fake_engine import contents
 from tests.unit.made_engine import EMPTY, Answers, MadeEngine, Reply, connected
 
 from collbench.cli import cli
 from collbench.errors import EngineError, ImageMissing, RequestError
-from collbench.launch.engines.docker import images, look
+from collbench.launch.engines.docker import images
 from collbench.launch.engines.docker.client import Docker
-from collbench.launch.engines.docker.images import Recipe, command_of, pack, prepare, prepare_with
-from collbench.launch.engines.docker.look import ImageRef, ask, find, inspect
-from collbench.launch.engines.fake import contents
+from collbench.launch.engines.docker.images import (
+    ImageRef,
+    Recipe,
+    ask,
+    command_of,
+    find,
+    inspect,
+    pack,
+    prepare,
+    prepare_with,
+)
 from collbench.launch.folders import user_inside
 from collbench.launch.probe import Build, Contents, sources
 from collbench.launch.waiting import Stopping
@@ -303,7 +312,7 @@ def test_an_image_is_asked_as_a_ranks_user_and_confined_and_its_container_remove
 
 
 def test_a_command_that_does_not_end_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(look, "ANSWER", 0)
+    monkeypatch.setattr(images, "ANSWER", 0)
     raises = pytest.raises(EngineError, match=r"some/image: .* sleep: .* 0 s")
     with connected(tmp_path, running("running")) as (docker, made), raises:
         ask(docker, IMAGE, ("sleep", "1000"))

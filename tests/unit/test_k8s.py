@@ -24,10 +24,18 @@ from tests.unit.refusals import refusals
 from tests.unit.test_slurm import play, write_site
 
 from collbench.errors import EngineError
-from collbench.launch.engines.k8s import K8sSession, all_launches, client, copy, unpack
-from collbench.launch.engines.k8s.client import Client
-from collbench.launch.engines.k8s.objects import DRIVER, RUN, Launchable, look_job, manifests, script_launcher
-from collbench.launch.engines.k8s.site import K8sSite, read
+from collbench.launch.engines import k8s
+from collbench.launch.engines.k8s import Client, K8sSession, all_launches, copy, unpack
+from collbench.launch.engines.k8s.objects import (
+    DRIVER,
+    RUN,
+    K8sSite,
+    Launchable,
+    look_job,
+    manifests,
+    read,
+    script_launcher,
+)
 from collbench.launch.engines.spec import Stack, WorldSpec, cleaned
 from collbench.launch.expansion import ExpandedPlan, expand, launcher_of
 from collbench.launch.folders import driver_identity, folders_in
@@ -309,7 +317,7 @@ NO_IMAGE = state(waiting={"reason": "ImagePullBackOff", "message": "no such imag
     ],
 )
 def test_what_a_pod_waits_for(status: Object, waits: str, in_vain: bool) -> None:
-    assert client.standing([client.Pod.of(shown(**status))], 1) == client.Standing(waits, in_vain)
+    assert k8s.standing([k8s.Pod.of(shown(**status))], 1) == k8s.Standing(waits, in_vain)
 
 
 QUOTA = 'pods "x" is forbidden: exceeded quota: team'
@@ -325,7 +333,7 @@ QUOTA = 'pods "x" is forbidden: exceeded quota: team'
     ],
 )
 def test_why_pods_are_not_there(warnings: list[tuple[str, str]], counts: int, in_vain: bool) -> None:
-    assert client.missing(warnings) == client.Standing(": ".join(warnings[counts]), in_vain)
+    assert k8s.missing(warnings) == k8s.Standing(": ".join(warnings[counts]), in_vain)
 
 
 @pytest.mark.parametrize(
@@ -336,13 +344,13 @@ def test_why_pods_are_not_there(warnings: list[tuple[str, str]], counts: int, in
     ],
 )
 def test_how_a_pod_ended(status: Object, words: tuple[str, ...]) -> None:
-    end = str(client.end_of([client.Pod.of(shown(**status))]))
+    end = str(k8s.end_of([k8s.Pod.of(shown(**status))]))
     assert all(word in end for word in ("run-0-0", *words))
 
 
 def test_who_writes_the_run_and_who_ends_it() -> None:
     def first(pods: list[Object], *parts: str) -> str:
-        return client.of_part(list(map(client.Pod.of, pods)), *parts)[0].name
+        return k8s.of_part(list(map(k8s.Pod.of, pods)), *parts)[0].name
 
     pods = [*(shown(f"job-worker-{number}") for number in (10, 2, 0)), shown("job-launcher-x7", "launcher")]
     assert (first(pods, "ranks"), first(pods, "launcher", "ranks")) == ("job-worker-0", "job-launcher-x7")

@@ -16,6 +16,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from tests.unit.fake_engine import FakeCommand, FakeEngineSession, Play, Playing, contents
 from tests.unit.made_worlds import Heard, good, leave_good
 
 import collbench
@@ -26,7 +27,6 @@ from collbench.launch.campaign import Known, PreparedCampaign, campaign_manifest
 from collbench.launch.cells import cases_in
 from collbench.launch.collect import CollectedRecord, RecordCollector, placed_case, with_placement
 from collbench.launch.engines import fake, host
-from collbench.launch.engines.fake import FakeCommand, FakeEngineSession, Play, Playing, contents
 from collbench.launch.folders import driver_identity, user_inside
 from collbench.launch.probe import Contents
 from collbench.machine import facts

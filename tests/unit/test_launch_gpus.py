@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from tests.unit.fake_engine import FakeEngineSession
 
 from collbench.cli.plan import commands_of
 from collbench.errors import PlanError
@@ -17,7 +18,6 @@ from collbench.launch.campaign import PreparedCampaign
 from collbench.launch.cells import Launch, LaunchCell, backends_of, check_backends
 from collbench.launch.engines.docker.images import Recipe, arguments_of
 from collbench.launch.engines.docker.spec import INHIBIT_ADDRESS, MEMLOCK, SEALED, STEPS
-from collbench.launch.engines.fake import FakeEngineSession
 from collbench.launch.engines.spec import Stack
 from collbench.launch.expansion import expand
 from collbench.launch.placement import Placement, place

@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from tests.unit.fake_engine import FakeCommand, FakeEngineSession, Play, contents
 from tests.unit.test_launch_campaign import first, held, leave
 
 from collbench.analysis.runs import observe, shortage
@@ -18,7 +19,6 @@ from collbench.cli import run_command
 from collbench.errors import LaunchLost
 from collbench.launch import campaign, expansion
 from collbench.launch.engines import fake, host
-from collbench.launch.engines.fake import FakeCommand, FakeEngineSession, Play, contents
 from collbench.machine import facts
 from collbench.schema import manifest as manifests
 from collbench.schema.store import RecordStream, RunWriter, read_run

@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from tests.unit.fake_engine import contents
 from tests.unit.made_worlds import PLAN, made
 from tests.unit.refusals import refusals
 
@@ -20,10 +21,9 @@ from collbench.cli.sides import side_of
 from collbench.errors import RequestError
 from collbench.launch.cells import Launch
 from collbench.launch.engines import host
-from collbench.launch.engines.docker import look
-from collbench.launch.engines.docker.look import ImageRef
+from collbench.launch.engines.docker import images
+from collbench.launch.engines.docker.images import ImageRef
 from collbench.launch.engines.docker.spec import layout_of
-from collbench.launch.engines.fake import contents
 from collbench.launch.engines.host import environment_of
 from collbench.launch.engines.spec import Stack
 from collbench.launch.expansion import ExpandedPlan, expand
@@ -135,10 +135,10 @@ def test_an_image_is_asked_with_what_its_ranks_will_have(library: Path, monkeypa
         seen.update(settings)
         return 0, msgspec.json.encode(contents()).decode()
 
-    monkeypatch.setattr(look, "ask", ask)
+    monkeypatch.setattr(images, "ask", ask)
     engine: Any = object()
     overrides = Overrides({"NCCL_ALGO": "Ring"}, (str(library),), before="/image/lib")
-    look.contents_of(engine, ImageRef("openmpi", "sha256:1"), overrides=overrides)
+    images.contents_of(engine, ImageRef("openmpi", "sha256:1"), overrides=overrides)
     assert seen["variables"] == {"NCCL_ALGO": "Ring", "LD_LIBRARY_PATH": "/collbench/lib:/image/lib"}
     mounts = {mount["Target"]: mount["ReadOnly"] for mount in seen["mounts"]}
     assert mounts == {f"/collbench/lib/{name}": True for name in names_of(str(library))}

@@ -16,7 +16,7 @@ from tests.unit.test_experiment import OPTIONS, Begun, MadeBackend, carried_out,
 from collbench.bindings.spec import Roles
 from collbench.cli.plan import undecidable
 from collbench.errors import CollbenchError, PlanError
-from collbench.launch.engines.slurm.site import SlurmSite
+from collbench.launch.engines.slurm.script import SlurmSite
 from collbench.launch.expansion import expand
 from collbench.launch.site import read_site
 from collbench.machine.topology import Core, Topology

@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 from tests.unit.conftest import Collbench
+from tests.unit.fake_engine import contents
 
 from collbench.cli.plan import EXECUTION, about, seconds_of, seconds_of_launch, show_cells
 from collbench.errors import PlanError
@@ -18,7 +19,6 @@ from collbench.launch import expansion
 from collbench.launch.campaign import prepare
 from collbench.launch.cells import LaunchPart
 from collbench.launch.engines import host
-from collbench.launch.engines.fake import contents
 from collbench.launch.expansion import ExpandedPlan, expand
 from collbench.launch.preview import ignored_keys, indistinct_sides, preview_of
 from collbench.launch.shipped import find_plan

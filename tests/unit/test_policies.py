@@ -12,13 +12,13 @@ from typing import Any
 
 import pytest
 from tests.unit import made_packages
+from tests.unit.fake_engine import FakeEngineSession
 
 from collbench.cli.plan import commands_of
 from collbench.errors import PlanError
 from collbench.launch import launchers, placement
 from collbench.launch.campaign import PreparedCampaign
 from collbench.launch.cells import Launch, LaunchCell
-from collbench.launch.engines.fake import FakeEngineSession
 from collbench.launch.engines.spec import Stack
 from collbench.launch.expansion import expand
 from collbench.launch.placement import Policy, place

@@ -19,8 +19,7 @@ from collbench.cli.plan import show_cells
 from collbench.launch.engines.slurm import all_launches
 from collbench.launch.engines.slurm import job as jobs
 from collbench.launch.engines.slurm.job import SlurmJob
-from collbench.launch.engines.slurm.script import Resources, job_script
-from collbench.launch.engines.slurm.site import placing_options, read, uses_threads
+from collbench.launch.engines.slurm.script import Resources, job_script, placing_options, read, uses_threads
 from collbench.launch.expansion import ExpandedPlan, expand, shape_of
 from collbench.launch.preview import ignored_keys
 from collbench.launch.shipped import find_plan

@@ -15,17 +15,16 @@ from typing import Any
 
 import msgspec
 import pytest
+from tests.unit.fake_engine import contents
 from tests.unit.test_slurm import PLAN, play, play_states, programs, site_file
 
 from collbench.errors import EngineError, LaunchFailed, LaunchLost
 from collbench.launch import campaign, launchers
-from collbench.launch.engines.fake import contents
 from collbench.launch.engines.slurm import SlurmSession, look_at
 from collbench.launch.engines.slurm import job as jobs
 from collbench.launch.engines.slurm import script as texts
 from collbench.launch.engines.slurm.job import SlurmJob, SlurmStep, allocated, in_allocation
-from collbench.launch.engines.slurm.script import NodeOutput
-from collbench.launch.engines.slurm.site import read
+from collbench.launch.engines.slurm.script import NodeOutput, read
 from collbench.launch.engines.spec import Looks, cleaned
 from collbench.launch.waiting import Log
 from collbench.machine import facts

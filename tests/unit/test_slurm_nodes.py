@@ -12,16 +12,23 @@ from typing import Any
 
 import msgspec
 import pytest
+from tests.unit.fake_engine import contents
 from tests.unit.played_slurm import environment, play_cluster
 from tests.unit.refusals import refusals
 from tests.unit.test_slurm import PLAN, play, programs, site_file, without_its_loop
 
 from collbench.errors import EngineError, ImageMissing
-from collbench.launch.engines.fake import contents
 from collbench.launch.engines.slurm import SlurmSession, all_launches, hosts_of, one_on_each
 from collbench.launch.engines.slurm.job import SlurmJob
-from collbench.launch.engines.slurm.script import NodeOutput, Resources, answers_in, job_script, resources_of
-from collbench.launch.engines.slurm.site import SlurmSite, read
+from collbench.launch.engines.slurm.script import (
+    NodeOutput,
+    Resources,
+    SlurmSite,
+    answers_in,
+    job_script,
+    read,
+    resources_of,
+)
 from collbench.launch.engines.spec import Looks, cleaned
 from collbench.launch.expansion import ExpandedPlan, expand, shapes_of
 from collbench.launch.stacks import contents_on, nodes_of

@@ -18,6 +18,7 @@ from typing import Any
 import grimp
 import msgspec
 import pytest
+from tests.unit.fake_engine import contents
 from tests.unit.refusals import refusals
 
 import collbench
@@ -28,7 +29,6 @@ from collbench.bindings.gpu import shared_library
 from collbench.errors import BackendUnavailable, CollbenchError, ImageMissing, PlanError
 from collbench.launch import probe
 from collbench.launch.cells import LaunchCell
-from collbench.launch.engines.fake import contents
 from collbench.launch.engines.spec import Look, Looks
 from collbench.launch.expansion import expand
 from collbench.launch.probe import MEASURING, Build, Contents, source_files, sources

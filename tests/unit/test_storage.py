@@ -19,7 +19,7 @@ from collbench.errors import EngineError
 from collbench.launch import folders
 from collbench.launch.cells import LaunchCell, inner_plan, storages_of
 from collbench.launch.collect import storage_text
-from collbench.launch.engines.docker.look import storage_root
+from collbench.launch.engines.docker.images import storage_root
 from collbench.launch.engines.docker.spec import ContainerMount
 from collbench.launch.expansion import expand
 from collbench.launch.folders import INSIDE, described, place_of, refuse_other_device, signed, storage_of

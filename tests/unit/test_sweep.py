@@ -16,9 +16,9 @@ from typing import Any
 import pytest
 
 from collbench.launch import folders
-from collbench.launch.engines.docker import containers as sweep_module
+from collbench.launch.engines import docker as sweep_module
+from collbench.launch.engines.docker import sweep
 from collbench.launch.engines.docker.client import Docker
-from collbench.launch.engines.docker.containers import sweep
 from collbench.launch.engines.docker.spec import DRIVER_LABEL, RUN_LABEL
 from collbench.launch.folders import YOUNG, driver_identity, is_dead, namespace, remove_folder, remove_left
 from collbench.machine.facts import machine_id

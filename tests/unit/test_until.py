@@ -21,6 +21,7 @@ import numpy as np
 import pytest
 from tests.unit.conftest import Collbench
 from tests.unit.decided_worlds import TOML, Launch, Played, Takes, clear, launches_of, noisy, taking
+from tests.unit.fake_engine import FakeEngineSession
 
 from collbench.analysis.compare import compare
 from collbench.analysis.deciding import OpenAtPlace
@@ -34,7 +35,6 @@ from collbench.errors import PackageMissing
 from collbench.launch.campaign import finished
 from collbench.launch.collect import placed_case
 from collbench.launch.engines import host
-from collbench.launch.engines.fake import FakeEngineSession
 from collbench.launch.expansion import ExpandedPlan, expand
 from collbench.machine.topology import Core, Topology
 from collbench.schema.case import Case

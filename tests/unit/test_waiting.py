@@ -16,8 +16,8 @@ from tests.unit.made_worlds import PLAN, carried_out, made
 
 from collbench.bindings.mpi import error_text
 from collbench.errors import EngineError
+from collbench.launch.engines.docker import killed_for_memory
 from collbench.launch.engines.docker.client import Docker, Execution, OnLine
-from collbench.launch.engines.docker.containers import killed_for_memory
 from collbench.launch.waiting import (
     GRACE,
     LONGEST_LINE,

@@ -21,6 +21,7 @@ from unittest.mock import Mock
 import msgspec
 import pytest
 from tests.processes import LIMIT as LONGEST_WAIT
+from tests.unit.fake_engine import FakeCommand, FakeEngineSession
 from tests.unit.made_runs import made_manifest
 from tests.unit.made_worlds import Heard, carried_out, made
 from tests.unit.test_launch_campaign import PLAN, leave
@@ -33,7 +34,6 @@ from collbench.errors import EngineError, Interrupted, RunReadError, RunWriteErr
 from collbench.launch.campaign import campaign_manifest, prepare, read_around, run_campaign
 from collbench.launch.cells import Launch, LaunchCell
 from collbench.launch.engines import fake
-from collbench.launch.engines.fake import FakeCommand, FakeEngineSession
 from collbench.schema import store
 from collbench.schema.case import Where
 from collbench.schema.samples import pack

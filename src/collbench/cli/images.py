@@ -54,7 +54,7 @@ def build_command(options: _BuildOptions) -> None:
     """
     from collbench.launch.engines.docker import images
     from collbench.launch.engines.docker.client import Docker
-    from collbench.launch.engines.docker.look import reference_of
+    from collbench.launch.engines.docker.images import reference_of
     from collbench.launch.shipped import dockerfiles
     from collbench.launch.waiting import Stopping
 
@@ -85,8 +85,7 @@ def build_command(options: _BuildOptions) -> None:
 
 def _show_build(build: ImageBuild) -> None:
     """The context and the command. A real build also asks the image what it holds, and labels it."""
-    from collbench.launch.engines.docker.images import command_of
-    from collbench.launch.engines.docker.look import reference_of
+    from collbench.launch.engines.docker.images import command_of, reference_of
 
     click.echo(f"# {reference_of(build.name)}: the context, file by file, and where each comes from")
     width = max(map(len, build.files))
@@ -107,8 +106,7 @@ def images_command(options: _ImagesOptions) -> None:
     from tabulate import tabulate
 
     from collbench.launch.engines.docker.client import Docker
-    from collbench.launch.engines.docker.images import listed
-    from collbench.launch.engines.docker.look import inspect, reference_of
+    from collbench.launch.engines.docker.images import inspect, listed, reference_of
     from collbench.launch.probe import sources
 
     engine = Docker(options.docker_host or "")

@@ -12,10 +12,11 @@ import re
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -23,34 +24,13 @@ from collbench.doctor.frame import Finding, Problem, Severity
 from collbench.errors import CollbenchError, EngineError
 from collbench.launch import launchers
 from collbench.launch.cells import LaunchCell
-from collbench.launch.engines.k8s import site as k8s_site
-from collbench.launch.engines.k8s.client import Client
-from collbench.launch.engines.k8s.objects import Object, look_job
-from collbench.launch.engines.k8s.site import K8sSite
-from collbench.launch.engines.slurm import (
-    answers_of,
-    contents_of,
-    nodes_in,
-    one_on_each,
-    run_step,
-    title_of,
-)
+from collbench.launch.engines.k8s import Client
+from collbench.launch.engines.k8s.objects import K8sSite, Object, look_job
+from collbench.launch.engines.k8s.objects import read as read_k8s_site
+from collbench.launch.engines.slurm import answers_of, contents_of, nodes_in, one_on_each, run_step, script, title_of
 from collbench.launch.engines.slurm import job as slurm
-from collbench.launch.engines.slurm import site as slurm_site
 from collbench.launch.engines.slurm.job import SlurmJob, submitted, wait_for_nodes
-from collbench.launch.engines.slurm.script import (
-    ANSWERED,
-    LABEL,
-    Resources,
-    StepOf,
-    answers_in,
-    job_script,
-    of_srun,
-    python_of,
-    step_script,
-    variables_of,
-)
-from collbench.launch.engines.slurm.site import RUNTIMES, SlurmSite, seconds_of
+from collbench.launch.engines.slurm.script import Resources, SlurmSite, StepOf, seconds_of
 from collbench.launch.expansion import expand, launcher_of
 from collbench.launch.launchers import PROCESS, RankLauncher
 from collbench.launch.placement import Placement
@@ -63,10 +43,14 @@ from collbench.units import counted
 Findings = Iterator[tuple[str, Finding]]
 
 
-def _or_unknown(fix: str, check: Callable[..., Finding], *arguments: object) -> Finding:
+def _fails(observed: str, cause: str, effect: str, fix: str) -> Finding:
+    return Finding(observed, (Problem("fail", cause, effect, fix),))
+
+
+def _or_unknown(check: Callable[[Any], Finding], of: Client | SlurmSite, fix: str) -> Finding:
     """What a check found; a right to ask may be lacking where everything else is there."""
     try:
-        return check(*arguments)
+        return check(of)
     except EngineError as error:
         return Finding("not known", (Problem("unknown", _text(error), "a launch may fail", fix),))
 
@@ -75,6 +59,8 @@ def _text(error: CollbenchError) -> str:
     """Without the name of the engine."""
     return re.sub(r"^engine (k8s|slurm): ", "", str(error))
 
+
+# Kubernetes ----------------------------------------------------------------------------------------------------------
 
 _OPERATOR = "mpijobs.kubeflow.org"
 
@@ -90,45 +76,38 @@ def rights(site: K8sSite) -> tuple[str, ...]:
 
 
 def k8s_cluster(address: str) -> Findings:
-    """Every check of a site by its name, one after the other; without an answer of the cluster only the first.
-
-    Raises:
-        PlanError: the site file cannot be read.
-    """
-    site, fix = k8s_site.read(address), "ask who runs the site"
-    client = Client(site)
+    """Every check of a site by its name, one after the other; without an answer of the cluster only the first."""
+    client = Client(read_k8s_site(address))
     try:
-        version = client.version()
+        yield "cluster", Finding(client.version())
     except EngineError as error:
         context = "kubectl config get-contexts; context in the site file"
-        problem = Problem("fail", _text(error), "nothing can be launched from here", context)
-        yield "cluster", Finding("no answer", (problem,))
+        yield "cluster", _fails("no answer", _text(error), "nothing can be launched from here", context)
         return
-    yield "cluster", Finding(version)
-    yield "namespace", _or_unknown(fix, _namespace, client, site)
-    if site.objects == "mpijob":
-        yield "operator", _or_unknown(fix, _operator, client)
-    yield "nodes", _or_unknown(fix, _k8s_nodes, client, site)
-    if site.images:
-        yield "pod", _or_unknown(fix, _pod, client, site)
-    yield "rights", _or_unknown(fix, _rights, client, site)
+    for name, applies, check in (
+        ("namespace", True, _namespace), ("operator", client.site.objects == "mpijob", _operator),
+        ("nodes", True, _k8s_nodes), ("pod", bool(client.site.images), _pod), ("rights", True, _rights),
+    ):  # fmt: skip
+        if applies:
+            yield name, _or_unknown(check, client, "ask who runs the site")
 
 
-def _namespace(client: Client, site: K8sSite) -> Finding:
+def _namespace(client: Client) -> Finding:
     """Whether it is there, and which steps of the ladder its level of PodSecurity refuses."""
+    name = client.site.namespace
     try:
-        namespace = json.loads(client.ask("get", "namespace", site.namespace, "--output=json"))
+        namespace = json.loads(client.ask("get", "namespace", name, "--output=json"))
     except EngineError as error:
         if "not found" not in str(error).lower():
             raise
-        fix = f"kubectl create namespace {site.namespace}; or namespace in the site file"
-        return Finding(site.namespace, (Problem("fail", _text(error), "every launch is refused", fix),))
+        fix = f"kubectl create namespace {name}; or namespace in the site file"
+        return _fails(name, _text(error), "every launch is refused", fix)
     labels = namespace.get("metadata", {}).get("labels") or {}
     level = str(labels.get("pod-security.kubernetes.io/enforce", "privileged"))
     problem = Problem("warn", f"PodSecurity enforces {level}", "step files and seccomp unconfined are refused",
                       'isolation = ["strict", "limits", "net"] in the plan; or another namespace')  # fmt: skip
     # These levels refuse the namespaces of a node.
-    return Finding(f"{site.namespace}, PodSecurity {level}", (problem,) if level in ("baseline", "restricted") else ())
+    return Finding(f"{name}, PodSecurity {level}", (problem,) if level in ("baseline", "restricted") else ())
 
 
 def _operator(client: Client) -> Finding:
@@ -139,36 +118,37 @@ def _operator(client: Client) -> Finding:
             raise
         fix = 'objects = "job" in the site file, for torch; or install the MPI Operator'
         effect = "MPI libraries cannot be started in several pods"
-        return Finding("not installed", (Problem("fail", f"the cluster does not know {_OPERATOR}", effect, fix),))
+        return _fails("not installed", f"the cluster does not know {_OPERATOR}", effect, fix)
     return Finding(_OPERATOR)
 
 
-def _k8s_nodes(client: Client, site: K8sSite) -> Finding:
+def _k8s_nodes(client: Client) -> Finding:
     """Of the nodes that the site chooses and whose taints it tolerates, what pods can have."""
+    site = client.site
     chosen = ",".join(f"{key}={value}" for key, value in site.node_selector.items())
     selector = [f"--selector={chosen}"] if chosen else []
     nodes = json.loads(client.ask("get", "nodes", *selector, "--output=json"))["items"]
     tolerations = site.pod.get("spec", {}).get("tolerations", [])
     closed = [_closed(node.get("spec", {}), tolerations) for node in nodes]
     room = [node.get("status", {}).get("allocatable", {}) for node, why in zip(nodes, closed, strict=True) if not why]
-    refused = sorted({why for why in closed if why})
+    refused = ", ".join(sorted({why for why in closed if why}))
     cores = max((_cores(str(node.get("cpu", "0"))) for node in room), default=0.0) / site.threads_per_core
     gpus = max((int(node.get(site.gpu_resource, 0)) for node in room), default=0)
     seen = f"{counted(len(room), 'node')}, the largest with {cores:g} cores for pods"
     if refused:
-        seen += f"; {counted(len(nodes) - len(room), 'more node')} not open to pods: {', '.join(refused)}"
+        seen += f"; {counted(len(nodes) - len(room), 'more node')} not open to pods: {refused}"
+    effect = "pods stay Pending"
     if refused and not room:
         fix = "spec.tolerations in [k8s.pod] of the site file; or another node_selector"
-        return Finding(seen, (Problem("fail", f"no node takes pods: {', '.join(refused)}", "pods stay Pending", fix),))
+        return _fails(seen, f"no node takes pods: {refused}", effect, fix)
     problems = [
-        Problem("fail", f"the site file says {key} = {needed}, and no node has more than {most:g} for pods",
-                "pods stay Pending",
+        Problem("fail", f"the site file says {key} = {needed}, and no node has more than {most:g} for pods", effect,
                 f"{key} = {int(most)} in the site file, or another node_selector" if most >= 1 or key == "gpus"
                 else "another node_selector in the site file")
         for key, needed, most in (("cores", site.cores, cores), ("gpus", site.gpus, gpus)) if needed > most
     ]  # fmt: skip
     problems += [
-        Problem("fail", f"no node has {name}", "pods stay Pending", "resources in the site file, or a device plugin")
+        Problem("fail", f"no node has {name}", effect, "resources in the site file, or a device plugin")
         for name in site.resources if all(str(node.get(name, "0")) == "0" for node in room)
     ]  # fmt: skip
     return Finding(seen, tuple(problems))
@@ -197,11 +177,12 @@ def _cores(quantity: str) -> float:
     return int(quantity[:-1]) / 1000 if quantity.endswith("m") else float(quantity)
 
 
-def _pod(client: Client, site: K8sSite) -> Finding:
+def _pod(client: Client) -> Finding:
     """What admission says of a pod that looks at an image: it knows PodSecurity, quotas, classes and every field."""
-    job = look_job(site, "collbench-doctor", "collbench-doctor", "", next(iter(site.images)), ("true",))
+    site, name = client.site, "collbench-doctor"
+    job = look_job(site, name, name, "", next(iter(site.images)), ("true",))
     pod = {"apiVersion": "v1", "kind": "Pod", **job["spec"]["template"]}
-    pod["metadata"] = {"name": "collbench-doctor", "namespace": site.namespace, **pod["metadata"]}
+    pod["metadata"] = {"name": name, "namespace": site.namespace, **pod["metadata"]}
     try:
         client.ask("create", "--dry-run=server", "--filename=-", "--output=name", text=json.dumps(pod))
     except EngineError as error:
@@ -209,19 +190,20 @@ def _pod(client: Client, site: K8sSite) -> Finding:
         if 'cannot create resource "pods"' in str(error):
             return Finding("not known: the account may not create pods itself")
         fix = "[k8s.pod] and [k8s.container] in the site file; or ask who runs the site"
-        return Finding("refused", (Problem("fail", _text(error), "no launch can begin", fix),))
+        return _fails("refused", _text(error), "no launch can begin", fix)
     return Finding("would be taken")
 
 
-def _rights(client: Client, site: K8sSite) -> Finding:
-    needed = rights(site)
+def _rights(client: Client) -> Finding:
+    needed = rights(client.site)
     with ThreadPoolExecutor(max_workers=8) as several:
         allowed = list(several.map(lambda what: _may(client, what), needed))
     refused = [what for what, may in zip(needed, allowed, strict=True) if not may]
-    problems = [Problem("fail", f"the account may not {', '.join(refused)}", "launches are refused",
-                        f"kubectl auth can-i {refused[0]} --namespace={site.namespace}; docs/cluster.md has a Role")
-                ] if refused else []  # fmt: skip
-    return Finding(f"{len(needed) - len(refused)} of {len(needed)} are there", tuple(problems))
+    seen = f"{len(needed) - len(refused)} of {len(needed)} are there"
+    if not refused:
+        return Finding(seen)
+    fix = f"kubectl auth can-i {refused[0]} --namespace={client.site.namespace}; docs/cluster.md has a Role"
+    return _fails(seen, f"the account may not {', '.join(refused)}", "launches are refused", fix)
 
 
 def _may(client: Client, what: str) -> bool:
@@ -234,36 +216,35 @@ def _may(client: Client, what: str) -> bool:
         raise
 
 
+# Slurm ---------------------------------------------------------------------------------------------------------------
+
 #: The types of PMI that each library can use, by how their names begin: pmix_v4 is one of pmix.
 _FITTING = {"openmpi": ("pmix",), "mpich": ("pmi2", "pmi1", "pmix", "cray")}
+
+_NO_RECORDS = "no launch can leave its records"
 
 
 def slurm_cluster(address: str) -> Findings:
     """Every check of a site by its name, one after the other; the last ones need nodes.
 
     Without Slurm the others are not made, and without a folder or a job that it takes not those of nodes.
-
-    Raises:
-        PlanError: the site file cannot be read.
     """
-    site, fix = slurm_site.read(address), "ask again, or ask who runs the site"
+    site = script.read(address)
     try:
         version = slurm.version()
         for program in ("sbatch", "srun", "scontrol", "squeue", "scancel", "sinfo"):
             slurm.ask(program, "--version")
     except EngineError as error:
-        problem = Problem("fail", str(error), "nothing can be submitted from here", "run this on a login node")
-        yield "clients", Finding("none here", (problem,))
+        effect = "nothing can be submitted from here"
+        yield "clients", _fails("none here", str(error), effect, "run this on a login node")
         return
     yield "clients", Finding(version)
-    yield "mpi", _or_unknown(fix, _pmi, site)
-    yield "nodes", _or_unknown(fix, _slurm_nodes, site)
-    yield "time", _or_unknown(fix, _time, site)
-    job = _or_unknown(fix, _job, site)
-    yield "job", job
-    with _folder_in(site) as (folder, finding):
-        yield "folder", finding
-        if folder is not None and not job.problems:
+    for name, check in (("mpi", _pmi), ("nodes", _slurm_nodes), ("time", _time), ("job", _job)):
+        finding = _or_unknown(check, site, "ask again, or ask who runs the site")
+        yield name, finding
+    with _folder_in(site) as (folder, of_folder):
+        yield "folder", of_folder
+        if folder is not None and not finding.problems:
             yield from on_nodes(site, address, folder)
 
 
@@ -288,37 +269,39 @@ def _pmi(site: SlurmSite) -> Finding:
     return Finding(", ".join(f"{library} by {kind}" for library, kind in plugins.items()), tuple(problems))
 
 
-def _sinfo(site: SlurmSite, form: str, number: int, *flags: str) -> list[list[str]]:
-    """The rows of sinfo with so many words, of the partitions that the site names."""
+def _sinfo(site: SlurmSite, form: str, *flags: str) -> list[list[str]]:
+    """The rows of sinfo with a word for each field of the form, of the partitions that the site names.
+
+    Where it names none, and the form begins with the partition, those of the usual one, which has a `*`.
+    """
     lines = slurm.ask("sinfo", "--noheader", *flags, *site.partitions, f"--format={form}").splitlines()
-    return [words for line in lines if len(words := line.split()) == number]
+    rows = [words for line in lines if len(words := line.split()) == len(form.split())]
+    if site.partitions or not form.startswith("%P"):
+        return rows
+    return [words for words in rows if words[0].endswith("*")] or rows
 
 
 def _slurm_nodes(site: SlurmSite) -> Finding:
-    cores = {name: int(number) for name, number in _sinfo(site, "%N %c", 2, "--Node")}
+    cores = {name: int(number) for name, number in _sinfo(site, "%N %c", "--Node")}
     sizes = sorted(set(cores.values()))
     seen = (f"{counted(len(cores), 'node')} with {' or '.join(map(str, sizes)) or 'no'} "
             f"{'core' if sizes == [1] else 'cores'}")  # fmt: skip
     if not sizes or sizes[-1] >= site.cores:
         return Finding(seen)
-    problem = Problem("fail", f"the site file says cores = {site.cores}, and the largest node has {sizes[-1]}",
-                      "the job is rejected", f"cores = {sizes[-1]}" if sizes[-1] else "other partitions")  # fmt: skip
-    return Finding(seen, (problem,))
+    cause = f"the site file says cores = {site.cores}, and the largest node has {sizes[-1]}"
+    return _fails(seen, cause, "the job is rejected", f"cores = {sizes[-1]}" if sizes[-1] else "other partitions")
 
 
 def _time(site: SlurmSite) -> Finding:
     """Slurm may take a job that is longer than its partition allows, and never begin it."""
-    limits = {words[0]: words[1] for words in _sinfo(site, "%P %l", 2)}
-    if not site.partitions:
-        limits = {name: limit for name, limit in limits.items() if name.endswith("*")} or limits
+    limits = dict(_sinfo(site, "%P %l"))
     longest = max(limits.values(), key=_seconds, default="infinite")
     seen = f"time {site.time}, and the partition allows {longest}"
     if _seconds(site.time) <= _seconds(longest):
         return Finding(seen)
     names = ", ".join(name.rstrip("*") for name in limits)
-    problem = Problem("fail", f"partition {names} allows {longest}, and the site file says time = {site.time}",
-                      "the job never begins", f'time = "{longest}"')  # fmt: skip
-    return Finding(seen, (problem,))
+    cause = f"partition {names} allows {longest}, and the site file says time = {site.time}"
+    return _fails(seen, cause, "the job never begins", f'time = "{longest}"')
 
 
 def _seconds(time: str) -> float:
@@ -331,20 +314,19 @@ def _seconds(time: str) -> float:
 
 def _job(site: SlurmSite) -> Finding:
     """What sbatch would say of jobs that ask for ever more, so that a rejection names what it is about."""
-    one = Resources(1, 1, 1, 0)
-    jobs = [("options, time", site, one)]
+    jobs = [("options, time", site, Resources(1, 1, 1, 0))]
     if site.servers.options is not None:  # the nodes of servers have options of their own
-        jobs.append(("servers", msgspec.structs.replace(site, options=site.of_servers), one))
+        jobs.append(("servers", msgspec.structs.replace(site, options=site.of_servers), Resources(1, 1, 1, 0)))
     jobs.append((f"cores = {site.cores}", site, Resources(1, 1, site.cores, 0)))
     if site.gpus:
         jobs.append((f"gpus = {site.gpus}", site, Resources(1, 1, 1, site.gpus)))
     for what, of, needs in jobs:
-        text = job_script("collbench-doctor", Path(site.folder), of, needs)
+        text = script.job_script("collbench-doctor", Path(site.folder), of, needs)
         try:
             slurm.ask("sbatch", "--test-only", text=text)
         except EngineError as error:
-            problem = Problem("fail", _text(error), "the job is rejected", f"{what} in the site file")
-            return Finding("sbatch --test-only rejects it", (problem,))
+            fix = f"{what} in the site file"
+            return _fails("sbatch --test-only rejects it", _text(error), "the job is rejected", fix)
     return Finding("sbatch --test-only takes it")
 
 
@@ -356,9 +338,8 @@ def _folder_in(site: SlurmSite) -> Iterator[tuple[Path | None, Finding]]:
         parent = next(folder for folder in (parent, *parent.parents) if folder.is_dir())
         made = Path(tempfile.mkdtemp(prefix="collbench-doctor-", dir=parent))
     except OSError as error:
-        problem = Problem("fail", f"{parent} cannot be written to: {error.strerror}", "no launch can leave its records",
-                          "folder in the site file: one that you can write to")  # fmt: skip
-        yield None, Finding(site.folder, (problem,))
+        yield None, _fails(site.folder, f"{parent} cannot be written to: {error.strerror}", _NO_RECORDS,
+                           "folder in the site file: one that you can write to")  # fmt: skip
         return
     try:
         yield made, Finding(f"{site.folder} can be written to here")
@@ -380,7 +361,7 @@ elif touch "$0/$(uname -n)" 2>/dev/null; then seen=writable
 else seen=missing; fi
 echo $seen $(nproc)"""
 
-#: Of the steps that start an MPI.
+#: The name of steps that start an MPI.
 _STEP = "collbench-ranks"
 
 
@@ -397,6 +378,10 @@ class NodeSoftware:
     placement: Placement
     launcher: RankLauncher
 
+    def on_each(self, nodes: int) -> tuple[LaunchCell, Placement]:
+        """With one rank on each of so many nodes."""
+        return one_on_each({self.cell: self.placement}, nodes)
+
 
 def on_nodes(site: SlurmSite, address: str, folder: Path) -> Findings:
     """What as many nodes see as are idle, in one job: themselves, what they hold, and whether their ranks meet."""
@@ -410,12 +395,12 @@ def on_nodes(site: SlurmSite, address: str, folder: Path) -> Findings:
     try:
         job = _submitted(site, folder / "job")
         wait_for_nodes(job, check)
-        looked = _Nodes(site, address, job, nodes_in(job.folder), check)
-        yield "node", looked.seen()
-        software, sound = looked.software()
+        nodes = _Nodes(site, address, job, nodes_in(job.folder), check)
+        yield "node", nodes.seen()
+        software, sound = nodes.software()
         yield "software", software
         if sound:
-            yield "ranks", looked.ranks_meet(sound)
+            yield "ranks", nodes.ranks_meet(sound)
     except EngineError as error:
         busy = isinstance(error, _Busy)
         problem = Problem("unknown" if busy else "fail", _text(error), "a launch may wait as long" if busy else
@@ -428,18 +413,16 @@ def on_nodes(site: SlurmSite, address: str, folder: Path) -> Findings:
 
 def _submitted(site: SlurmSite, folder: Path) -> SlurmJob:
     """A job for all nodes of the partition that are idle now; for fewer where options do not allow so many."""
-    rows = _sinfo(site, "%P %D %s", 3, "--states=idle")
-    if not site.partitions:
-        rows = [words for words in rows if words[0].endswith("*")] or rows
+    rows = _sinfo(site, "%P %D %s", "--states=idle")
     sizes = [(int(idle), most.rpartition("-")[2]) for _, idle, most in rows]  # most: that one job may have
     number = max(1, *(min(idle, int(most)) if most.isdecimal() else idle for idle, most in sizes), 1)
     longest = site.time if (site.seconds or math.inf) < (seconds_of(TIME) or 0) else TIME
     short = msgspec.structs.replace(site, time=longest)
     while True:
-        script = job_script("collbench-doctor", folder, short, Resources(number, min(2, site.cores), 1, site.gpus))
+        text = script.job_script("collbench-doctor", folder, short, Resources(number, min(2, site.cores), 1, site.gpus))
         try:
-            slurm.ask("sbatch", "--test-only", text=script)
-            return submitted(script, folder)
+            slurm.ask("sbatch", "--test-only", text=text)
+            return submitted(text, folder)
         except EngineError:
             if number == 1:
                 raise
@@ -459,12 +442,11 @@ class _Nodes:
     def _planned(self, name: str, contained: bool) -> NodeSoftware:
         """An image or environment in one world with a rank on each node; of one node with two, where it has the cores.
 
-        Raises:
-            PlanError: neither its name nor the site says which library it holds.
+        PlanError: neither its name nor the site says which library it holds.
         """
         several = len(self.names) > 1
         ranks = 1 if several else min(2, self.site.cores)
-        policy = RUNTIMES[self.site.runtime].policies[0] if contained else "host"
+        policy = script.RUNTIMES[self.site.runtime].policies[0] if contained else "host"
         plan = Plan(images=(name,), policies=(policy,), collectives=("allreduce",), sizes=("8",), ranks=(ranks,),
                           launches=1, engine="slurm", site=self.address)  # fmt: skip
         launcher = launcher_of(name, self.site.libraries, plan)
@@ -478,18 +460,17 @@ class _Nodes:
     def seen(self) -> Finding:
         """The folder and the cores, as a task on each node sees them."""
         number = len(self.names)
-        example = self._planned("openmpi", False)
-        step = StepOf("nodes", *one_on_each({example.cell: example.placement}, number), PROCESS, {}, run=ANSWERED)
+        step = StepOf("nodes", *self._planned("openmpi", False).on_each(number), PROCESS, {}, run=script.ANSWERED)
         command = ("sh", "-c", _TASK, str(self.job.folder))
         answers = answers_of(self.job, step, self.site, command, self.check, "the nodes", LOOK)
         words = {answer.node: (*" ".join(answer.lines).split(), "", "")[:2] for answer in answers}
         cores = sorted({cores for _, cores in words.values()}, key=lambda count: (len(count), count))
         problems = []
         for word, what in (("unshared", "does not see what is written to"), ("missing", "cannot write to")):
-            if bad := [node for node, (said, _) in words.items() if said == word]:
+            if bad := [node for node, (use, _) in words.items() if use == word]:
                 cause = f"{nodes_of(bad, number)} {what} {self.site.folder}"
                 fix = "folder in the site file: one that every node sees under this path"
-                problems.append(Problem("fail", cause, "no launch can leave its records", fix))
+                problems.append(Problem("fail", cause, _NO_RECORDS, fix))
         return Finding(f"{counted(number, 'node')}, with {' or '.join(cores)} {'core' if cores == ['1'] else 'cores'} "
                        "for a task", tuple(problems))  # fmt: skip
 
@@ -501,83 +482,76 @@ class _Nodes:
         problems, sound, held = [], [], []
         for name, contained in names:
             try:
-                one = self._planned(name, contained)
-                where = one_on_each({one.cell: one.placement}, number)
-                contents = contents_of(self.job, site, one.plan, *where, self.check, LOOK)
+                planned = self._planned(name, contained)
+                contents = contents_of(self.job, site, planned.plan, *planned.on_each(number), self.check, LOOK)
             except CollbenchError as error:
-                kind = "images" if contained else "environments"
-                problems.append(Problem("fail", _text(error), f"launches of {name} are refused",
-                                        f"{kind} in the site file: where every node has the same"))  # fmt: skip
+                fix = f"{'images' if contained else 'environments'} in the site file: where every node has the same"
+                problems.append(Problem("fail", _text(error), f"launches of {name} are refused", fix))
             else:
-                sound.append(one)
+                sound.append(planned)
                 library = next(iter(contents.libraries), None)
                 words = f"{library.name} {library.version}" if library else "no library"
-                held.append(f"{title_of(one.cell, site)}: {words}")
-        where_text = nodes_of(self.names, number)
-        seen = f"{len(sound)} of {len(names)} the same on {where_text}" if names else "none named"
+                held.append(f"{title_of(planned.cell, site)}: {words}")
+        where = nodes_of(self.names, number)
+        seen = f"{len(sound)} of {len(names)} the same on {where}" if names else "none named"
         return Finding("; ".join((seen, *held)), tuple(problems)), sound
 
     def ranks_meet(self, software: list[NodeSoftware]) -> Finding:
         """Whether the ranks of each library meet: one all-reduce over all nodes; where that fails on each alone."""
         problems = []
-        for software_of_node in software:
-            title = title_of(software_of_node.cell, self.site)
-            script = self._allreduce(software_of_node, software_of_node.cell, software_of_node.placement)
-            code, log = run_step(self.job, script, _STEP, self.check, title, HELLO)
+        for of_node in software:
+            title = title_of(of_node.cell, self.site)
+            text = self._allreduce(of_node, of_node.cell, of_node.placement)
+            code, log = run_step(self.job, text, _STEP, self.check, title, HELLO)
             if code == 0:
                 continue
-            cause = _cause(log, software_of_node.launcher) or f"exit code {code}"
+            cause = _cause(log, of_node.launcher) or f"exit code {code}"
             if code is None:
                 cause = f"the ranks did not meet within {HELLO:g} s"
-            where = self._alone(software_of_node) if len(self.names) > 1 else ""
-            fix = f"srun --mpi={software_of_node.launcher.pmi} there; mpi and setup in the site file"
-            problems.append(
-                Problem("fail", f"{title}: {where or cause}", f"launches of {software_of_node.cell.image} fail", fix)
-            )
+            where = self._alone(of_node) if len(self.names) > 1 else ""
+            effect = f"launches of {of_node.cell.image} fail"
+            fix = f"srun --mpi={of_node.launcher.pmi} there; mpi and setup in the site file"
+            problems.append(Problem("fail", f"{title}: {where or cause}", effect, fix))
         ranks = counted(software[0].cell.ranks, "rank")
         return Finding(f"{len(software) - len(problems)} of {len(software)} meet: {ranks} on "
                        f"{counted(len(self.names), 'node')}", tuple(problems))  # fmt: skip
 
-    def _allreduce(self, one: NodeSoftware, cell: LaunchCell, placement: Placement) -> str:
+    def _allreduce(self, software: NodeSoftware, cell: LaunchCell, placement: Placement) -> str:
         """The step, as a launch would start it: one all-reduce of 8 bytes."""
-        argv = (python_of(cell, self.site), "-m", "collbench", "allreduce", "-b", "8", "-e", "8", "-n", "1", "-w", "0",
-                *(("--backend", "torch-gloo") if one.launcher.vendor == "torch" else ()))  # fmt: skip
-        variables = variables_of(cell, placement, one.launcher, self.site)
-        return step_script(StepOf(_STEP, cell, placement, one.launcher, variables), self.site, argv)
+        backend = ("--backend", "torch-gloo") if software.launcher.vendor == "torch" else ()
+        words = ("-m", "collbench", "allreduce", "-b", "8", "-e", "8", "-n", "1", "-w", "0", *backend)
+        variables = script.variables_of(cell, placement, software.launcher, self.site)
+        step = StepOf(_STEP, cell, placement, software.launcher, variables)
+        return script.step_script(step, self.site, (script.python_of(cell, self.site), *words))
 
-    def _alone(self, one: NodeSoftware) -> str:
+    def _alone(self, software: NodeSoftware) -> str:
         """The nodes on which not even one rank starts, with the cause; all at once. Empty: there are none."""
-        text = self._allreduce(one, *one_on_each({one.cell: one.placement}, 1))
+        text = self._allreduce(software, *software.on_each(1))
         on_node = {node: text.replace("exec srun ", f"exec srun --nodelist={node} ", 1) for node in self.names}
-        steps = [f"{{ (\n{step}) 2>&1; printf '\\nexit %d\\n' $?; }} | {LABEL.format(node=node)} &\n"
+        steps = [f"{{ (\n{step}) 2>&1; printf '\\nexit %d\\n' $?; }} | {script.LABEL.format(node=node)} &\n"
                  for node, step in on_node.items()]  # fmt: skip
-        title = title_of(one.cell, self.site)
+        title = title_of(software.cell, self.site)
         code, log = run_step(self.job, f"{''.join(steps)}wait\n", _STEP, self.check, title, HELLO)
-        answers, _ = answers_in(log.lines)
         late = f"no answer within {HELLO:g} s"
         causes: dict[str, tuple[str, ...]] = dict.fromkeys(self.names, (late,))
-        for answer in answers:
+        for answer in script.answers_in(log.lines)[0]:
             if answer.code is not None:
                 silent = late if code is None else f"exit code {answer.code}"
                 causes[answer.node] = (answer.lines or (silent,)) if answer.code else ()
         groups: dict[str, list[str]] = {}
         for node, lines in causes.items():
+            log = Log()
+            for line in lines:
+                log.add(True, line)
             if lines:
-                groups.setdefault(_cause(_log_of(lines), one.launcher) or lines[-1], []).append(node)
+                groups.setdefault(_cause(log, software.launcher) or lines[-1], []).append(node)
         shown = list(groups.items())[:3]
         return "; ".join(f"{nodes_of(bad, len(self.names))}: {cause}" for cause, bad in shown)
 
 
-def _log_of(lines: Iterable[str]) -> Log:
-    log = Log()
-    for line in lines:
-        log.add(True, line)
-    return log
-
-
 def _cause(log: Log, launcher: RankLauncher) -> str:
     """What collbench says, or srun, or the library."""
-    return (log.message.removeprefix(": ") or of_srun(log.lines)
+    return (log.message.removeprefix(": ") or script.of_srun(log.lines)
             or log.library_message(launcher.quiet).removeprefix(": "))  # fmt: skip
 
 

@@ -19,7 +19,7 @@ from collbench.doctor import clusters
 from collbench.doctor.clusters import k8s_cluster, rights
 from collbench.doctor.frame import Finding
 from collbench.errors import RequestError
-from collbench.launch.engines.k8s.site import read
+from collbench.launch.engines.k8s.objects import read
 
 __all__ = ["cluster", "programs"]
 

@@ -15,6 +15,7 @@ import pytest
 from click.testing import CliRunner
 from tests.processes import LIMIT, wait_for
 from tests.unit.doctor.machines import FAILED, FOUR_RANKS, GOOD, NO_LAUNCHER, UNKNOWN, WARNED, having, only
+from tests.unit.fake_engine import FakeCommand, FakeEngineSession, Play, Playing
 
 from collbench import backends, doctor
 from collbench.cli import doctor as cli_doctor
@@ -22,7 +23,6 @@ from collbench.doctor import BackendHere
 from collbench.doctor.frame import CHECKS, Finding, Machine, execute, here
 from collbench.errors import CollbenchError, EngineError, Interrupted, LaunchFailed, PlanError, RequestError
 from collbench.launch import stacks
-from collbench.launch.engines.fake import FakeCommand, FakeEngineSession, Play, Playing
 from collbench.launch.stacks import ExaminedStack, examine, expanded_for
 from collbench.launch.waiting import StopCheck
 from collbench.machine import launcher, nvml

@@ -8,9 +8,6 @@ from collbench.errors import PlanError, suggestion
 from collbench.launch.engines.spec import Engine
 from collbench.registry import defined, modules_of
 
-#: The module of this package that is no engine.
-_NO_ENGINE = ("spec",)
-
 #: The engine of cells without containers, whichever engine a plan names.
 HOST = "host"
 
@@ -18,15 +15,11 @@ HOST = "host"
 @cache
 def names() -> tuple[str, ...]:
     """Every engine's name, without importing any."""
-    return modules_of(__path__, _NO_ENGINE, packages=True)
+    return modules_of(__path__, ("spec",), packages=True)
 
 
 def get(name: str) -> Engine:
-    """The engine of that name, whether it runs here or not.
-
-    Raises:
-        PlanError: there is none.
-    """
+    """The engine of that name, whether it runs here or not; PlanError: there is none."""
     if name not in names():
         raise PlanError(f"engine {name!r}: unknown. {suggestion(name, names())}")
     engine: Engine = defined(__name__, name, "ENGINE")

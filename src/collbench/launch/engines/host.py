@@ -33,15 +33,11 @@ from collbench.schema.plan import Plan
 #: Longest wait for an environment to say what it holds (s).
 ANSWER = 60.0
 
-# Worlds --------------------------------------------------------------------------------------------------------------
-
 
 def commands(world: WorldSpec) -> tuple[str, ...]:
-    """The command that a person would type. Pure."""
-    stack, cell = world.stack, world.cell
-    program = ("collbench", *_run(world.folders))
+    stack, program = world.stack, ("collbench", *_run(world.folders))
     variables = shlex.join(f"{name}={value}" for name, value in environment_of(world).items())
-    argv = shlex.join(stack.launcher.local(cell.ranks, world.placement.crowded, program))
+    argv = shlex.join(stack.launcher.local(world.cell.ranks, world.placement.crowded, program))
     path = f"PATH={shlex.quote(stack.reference)}/bin:$PATH"
     return (*stack.overrides.links(_libraries(world)), f"env {path} {variables} {argv}")
 
@@ -56,25 +52,21 @@ class HostSession:
     folder: Path | None = None
 
     def look(self, plan: Plan, placements: Mapping[LaunchCell, Placement], vendors: Mapping[str, str]) -> Looks:
-        """What the environment beside each image holds.
-
-        Raises:
-            PlanError: it holds another library than the image, or none.
-        """
         looks = {}
         for image in dict.fromkeys(cell.image for cell in placements):
             self.check()
             looks[image] = look_beside(plan, image, vendors.get(image, ""))
         return Looks(looks)
 
-    def ready(self) -> None:
-        """It always is."""
+    def ready(self) -> None: ...
 
     @contextlib.contextmanager
     def open(self, world: WorldSpec) -> Iterator[HostWorld]:
         """Processes on this machine; all of them are ended."""
         world.stack.overrides.link(_libraries(world))
-        opened = HostWorld(world)
+        python = str(Path(world.stack.reference) / "bin" / "python")
+        program = (python, "-m", "collbench", *_run(world.folders), "--style", "csv")
+        opened = HostWorld(world, (("localhost", world.cell.ranks),), program)
         try:
             yield opened
         finally:
@@ -91,20 +83,12 @@ class HostSession:
 
 @dataclass(frozen=True)
 class HostWorld:
-    """All ranks in one place."""
+    """All ranks in one place, started by the environment's own interpreter, whatever PATH says."""
 
     world: WorldSpec
+    hosts: tuple[tuple[str, int], ...]
+    program: Argv
     started: list[HostProcess] = field(default_factory=list)
-
-    @property
-    def hosts(self) -> tuple[tuple[str, int], ...]:
-        return (("localhost", self.world.cell.ranks),)
-
-    @property
-    def program(self) -> Argv:
-        """The environment's own interpreter, whatever PATH says."""
-        python = str(Path(self.world.stack.reference) / "bin" / "python")
-        return (python, "-m", "collbench", *_run(self.world.folders), "--style", "csv")
 
     def execute(self, host: str, argv: Argv, environment: dict[str, str], log: Log) -> HostProcess:
         path = f"{Path(self.world.stack.reference) / 'bin'}:{os.environ.get('PATH', '')}"
@@ -119,7 +103,6 @@ class HostWorld:
 
 
 def _run(folders: Folders) -> Argv:
-    """What a rank runs."""
     turns = () if folders.turns is None else ("--turns", str(folders.turns))
     return ("run", str(folders.plan), "--placement", str(folders.placement), "--out", str(folders.out), *turns)
 
@@ -141,9 +124,6 @@ def _libraries(world: WorldSpec) -> Path:
     return world.folders.plan.parent / "lib"
 
 
-# Environments --------------------------------------------------------------------------------------------------------
-
-
 def look_beside(plan: Plan, image: str, in_image: str) -> Look:
     """What the environment beside an image holds. `in_image` is the library in the image; empty: nobody looked.
 
@@ -155,10 +135,8 @@ def look_beside(plan: Plan, image: str, in_image: str) -> Look:
     if communicates(plan) and not in_image:  # no engine was asked, so that the image's name has to say it
         vendor = next((vendor for vendor in launchers.names() if vendor in image), "")
         if not vendor:
-            raise PlanError(
-                f"image {image!r}: the plan has no containers, so the image's name must say which library the host is "
-                f"to use: {', '.join(launchers.names())}."
-            )
+            raise PlanError(f"image {image!r}: the plan has no containers, so the image's name must say which library "
+                            f"the host is to use: {', '.join(launchers.names())}.")  # fmt: skip
     contents = probe(environment, vendor, workloads.uses(plan.benchmarks), overrides_of(plan, before))
     if vendor and contents.vendor != vendor:
         raise PlanError(
@@ -172,11 +150,7 @@ def look_beside(plan: Plan, image: str, in_image: str) -> Look:
 
 
 def find_environment(image: str, folder: str | None) -> Path:
-    """The environment beside an image: the plan's, else `.venvs/IMAGE`, else the one that this program runs in.
-
-    Raises:
-        PlanError: the plan names a folder that is not an environment.
-    """
+    """The environment beside an image: the plan's, else `.venvs/IMAGE`, else the one that this program runs in."""
     if folder is not None:
         named = Path(folder).expanduser()
         if not (named / "bin" / "python").exists():
@@ -191,10 +165,7 @@ def probe(
 ) -> Contents:
     """What an environment holds; with vendor `torch`, what torch ranks use there, though there be an MPI too.
 
-    `overrides` is what a plan sets for its ranks, and so for this.
-
-    Raises:
-        PlanError: collbench is not installed there, or it does not answer.
+    `overrides` is what a plan sets for its ranks, and so for this. PlanError: no collbench there, or no answer.
     """
     clone = source_tree()
     source = shlex.quote(str(clone)) if (clone / "src").is_dir() else "WHEEL"
@@ -209,15 +180,12 @@ def probe(
                 argv, capture_output=True, timeout=ANSWER, check=False, cwd="/", env=variables,
                 start_new_session=True, preexec_fn=end_with_parent,  # Ctrl-C ends the driver, at a safe point
             )  # fmt: skip
+        contents = msgspec.json.decode(done.stdout, type=Contents)
     except (OSError, subprocess.TimeoutExpired) as error:
         raise PlanError(f"environment {environment}: {error}.") from error
-    try:
-        contents = msgspec.json.decode(done.stdout, type=Contents)
     except msgspec.DecodeError as error:
-        errors = done.stderr.decode("utf-8", "replace").strip().splitlines()
-        raise PlanError(
-            f"environment {environment}: does not say what it holds ({errors[-1] if errors else error}). {install}"
-        ) from error
+        why = (done.stderr.decode("utf-8", "replace").strip().splitlines() or [str(error)])[-1]
+        raise PlanError(f"environment {environment}: does not say what it holds ({why}). {install}") from error
     if contents.another is not None:
         raise PlanError(f"environment {environment}: {contents.another}. {install}")
     return contents

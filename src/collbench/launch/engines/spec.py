@@ -77,31 +77,22 @@ SHARING = {
 
 
 def ladder_of(*steps: LadderStep) -> Ladder:
-    """The ladder with these steps. Their order is that of `schema.axes.STEPS`, by which runs are read too.
-
-    Raises:
-        ValueError: a step has a name that is not among them.
-    """
+    """The ladder with these steps, in the order of `schema.axes.STEPS`, by which runs are read too."""
     return tuple(sorted(steps, key=lambda step: STEPS.index(step.name), reverse=True))
 
 
 def step_of(ladder: Ladder, name: str) -> LadderStep:
-    """The step of that name.
-
-    Raises:
-        PlanError: the ladder has none.
-    """
-    for step in ladder:
-        if step.name == name:
-            return step
-    known = tuple(step.name for step in ladder)
-    raise PlanError(f"isolation {name!r}: unknown to this engine. {suggestion(name, known)}")
+    """The step of that name; PlanError: the ladder has none."""
+    steps = {step.name: step for step in ladder}
+    if name not in steps:
+        raise PlanError(f"isolation {name!r}: unknown to this engine. {suggestion(name, tuple(steps))}")
+    return steps[name]
 
 
 def steps_of(ladder: Ladder, boxes: int, wanted: tuple[str, ...]) -> tuple[str | None, ...]:
     """The steps that differ in worlds of so many boxes, each once; a single None where boxes isolate nothing.
 
-    Where none is wanted it is the first, the most isolated. Those that the ladder lacks are left out.
+    Where none is wanted it is the most isolated. Those that the ladder lacks are left out.
     """
     if not ladder:
         return (None,)
@@ -113,16 +104,12 @@ def steps_of(ladder: Ladder, boxes: int, wanted: tuple[str, ...]) -> tuple[str |
 
 
 def lacking(ladder: Ladder, wanted: tuple[str, ...]) -> tuple[str, ...]:
-    """The steps that are wanted and that the ladder lacks, though another engine's has them.
-
-    Raises:
-        PlanError: no engine has a step of that name.
-    """
-    known = tuple(step.name for step in ladder)
+    """The steps that are wanted and that the ladder lacks; PlanError: no other engine's has them either."""
+    steps = tuple(step.name for step in ladder)
     for name in wanted:
-        if name not in (*STEPS[1:], *known):
-            raise PlanError(f"isolation {name!r}: unknown. {suggestion(name, known)}")
-    return tuple(dict.fromkeys(name for name in wanted if name not in known))
+        if name not in (*STEPS[1:], *steps):
+            raise PlanError(f"isolation {name!r}: unknown. {suggestion(name, steps)}")
+    return tuple(dict.fromkeys(name for name in wanted if name not in steps))
 
 
 @dataclass(frozen=True)
@@ -166,8 +153,7 @@ class Running(Protocol):
     """A command that was started in a box. `code` is None while it runs."""
 
     @property
-    def code(self) -> int | None:
-        """Its exit code."""
+    def code(self) -> int | None: ...
 
     @property
     def how(self) -> str:
@@ -187,21 +173,14 @@ class OpenWorld(Protocol):
 
     @property
     def hosts(self) -> tuple[tuple[str, int], ...]:
-        """Boxes by name, as ranks reach them, with their numbers of ranks: one for each box of the placement, in order.
-
-        An engine that starts the ranks itself may have one for all.
-        """
+        """Boxes by name, as ranks reach them, with their numbers of ranks, as in the placement; or one name for all."""
 
     @property
     def program(self) -> Argv:
         """The command of a rank."""
 
     def execute(self, host: str, argv: Argv, environment: dict[str, str], log: Log) -> Running:
-        """Start a command in a box, with variables beside those of the ranks; its lines go to the log.
-
-        Raises:
-            CollbenchError: it cannot be started.
-        """
+        """Start a command in a box, with variables beside those of the ranks; its lines go to the log."""
 
     def died(self) -> str | None:
         """Which box died, or that the engine did, for a message; None while all are running."""
@@ -247,7 +226,7 @@ class Looks:
 
 
 class LaunchSession(Protocol):
-    """An engine that answers."""
+    """An engine that answers. What it cannot do raises EngineError."""
 
     @property
     def title(self) -> str:
@@ -264,32 +243,18 @@ class LaunchSession(Protocol):
     def look(self, plan: Plan, placements: Mapping[LaunchCell, Placement], vendors: Mapping[str, str]) -> Looks:
         """Ask every image of these cells what it holds, and try what the engine can give, GPUs too where they get some.
 
-        `vendors` say what other engines found in an image.
-
-        Raises:
-            CollbenchError: an image is not there, or the engine cannot give what every launch needs.
+        `vendors` say what other engines found in an image. ImageMissing, PlanError: an image or environment is not
+        there, or holds something else.
         """
 
     def ready(self) -> None:
-        """Before a launch: wait for an engine that restarts, remove what an earlier launch could not.
-
-        Raises:
-            EngineError: it does not come back.
-        """
+        """Before a launch: wait for an engine that restarts, remove what an earlier launch could not."""
 
     def open(self, world: WorldSpec) -> AbstractContextManager[OpenWorld]:
-        """Make the boxes of a world; they are removed at the end. A `LaunchFailed` gets what the boxes know of it.
-
-        Raises:
-            EngineError: they cannot be made.
-        """
+        """Make the boxes of a world; they are removed at the end. A `LaunchFailed` gets what the boxes know of it."""
 
     def close(self, at_once: bool) -> None:
-        """Remove everything that was made over this session; `at_once`: wait for nothing. See `cleaned`.
-
-        Raises:
-            EngineError: something is left.
-        """
+        """Remove everything that was made over this session; `at_once`: wait for nothing. See `cleaned`."""
 
     def sweep(self) -> tuple[list[str], list[str]]:
         """Remove what dead drivers left: names of what was removed, and of what remains."""
@@ -297,11 +262,7 @@ class LaunchSession(Protocol):
 
 @contextlib.contextmanager
 def cleaned(close: Callable[[bool], None]) -> Iterator[None]:
-    """A context at whose end, however it ends, a session is closed: at once by a second signal.
-
-    Raises:
-        EngineError: something is left. Where another error ends this, its notes say so.
-    """
+    """A session is closed at the end, at once by a second signal; an error that ends this gets as note what is left."""
     try:
         yield
     except BaseException as error:

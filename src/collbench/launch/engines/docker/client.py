@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import datetime
 import os
+import re
 import secrets
 import threading
 import time
@@ -20,22 +21,16 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-from collbench.errors import EngineError, to_install
+from collbench.errors import CollbenchError, EngineError, to_install
 from collbench.launch.engines.docker.spec import DRIVER_LABEL, NETWORK_OPTIONS, RUN_LABEL, Spec, container_settings
 from collbench.launch.folders import driver_identity
 from collbench.launch.waiting import Lines, StopCheck
 
-#: Longest wait for a whole answer of the engine, and of an engine that may be gone (s).
-ANSWER, PING = 60, 5
+#: Longest waits (s): for a whole answer of the engine, of one that may be gone, and for one that restarts.
+ANSWER, PING, RESTART = 60, 5, 30.0
 
-#: Longest wait for an engine that restarts (s).
-RESTART = 30.0
-
-#: How often a waiting thread asks whether it is to stop (s).
-SLICE = 0.25
-
-#: Containers that are started at once.
-STARTING = 8
+#: How often a waiting thread asks whether it is to stop (s), and how many containers are started at once.
+SLICE, STARTING = 0.25, 8
 
 #: Receives a line of a running command: (is standard error, text).
 OnLine = Callable[[bool, str], None]
@@ -79,15 +74,11 @@ def translated(what: str) -> Iterator[None]:
 
 
 def _first_line(error: BaseException) -> str:
-    return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+    return next(iter(str(error).strip().splitlines()), type(error).__name__)
 
 
 def objects(answer: Any) -> list[dict[str, Any]]:
-    """A list of containers, networks or images as it came from an engine.
-
-    Raises:
-        TypeError, KeyError: it is not a list, or something in it has no identity.
-    """
+    """A list of containers, networks or images as it came from an engine; TypeError or KeyError: it is another."""
     if not isinstance(answer, list) or not all(isinstance(listed["Id"], str) for listed in answer):
         raise TypeError("not a list of objects with an Id")
     return answer
@@ -126,14 +117,13 @@ class Limit:
         limit = float(settings.get("timeout") or ANSWER)
         threading.Thread(target=fetch, daemon=True).start()
         until = time.monotonic() + limit
-        while not wait((answer,), max(0.0, min(SLICE, until - time.monotonic()))).done:
-            if time.monotonic() >= until:
-                self.silent = True
-                raise ReadTimeout(f"no answer within {limit:g} s.")
-            self.check()
         try:
+            while not wait((answer,), max(0.0, min(SLICE, until - time.monotonic()))).done:
+                if time.monotonic() >= until:
+                    raise ReadTimeout
+                self.check()
             return answer.result()
-        except ReadTimeout as error:  # the socket's own limit
+        except ReadTimeout as error:  # ours, or the socket's own
             self.silent = True
             raise ReadTimeout(f"no answer within {limit:g} s.") from error
 
@@ -149,12 +139,10 @@ class Execution:
     code: int | None = None
     finished: threading.Event = field(default_factory=threading.Event)
     locate: Callable[[], int | None] = lambda: None
-
     _pid: int | None = 0
 
     @property
     def pid(self) -> int | None:
-        """Its process on this machine; None where the engine is on another one."""
         if self._pid == 0:
             self._pid = self.locate()
         return self._pid or None
@@ -165,16 +153,14 @@ class Execution:
 
 
 class ExitWatch:
-    """Watches the engine's events for containers that end, until `stop`: after that they are removed."""
+    """Watches the engine's events for containers that end, until `stop`; a call says what died first, if any did."""
 
     def __init__(self, events: Any) -> None:
-        self._events = events
+        self._events, self._stopped = events, False
         self._first: str | None = None
-        self._stopped = False
         threading.Thread(target=self._follow, daemon=True).start()
 
     def __call__(self) -> str | None:
-        """What died first, if anything did."""
         return self._first
 
     def _follow(self) -> None:
@@ -191,7 +177,6 @@ class ExitWatch:
             self._first = self._first or end
 
     def stop(self) -> None:
-        """Ignore what ends from now on."""
         if not self._stopped:
             self._stopped = True
             with contextlib.suppress(Exception):
@@ -208,12 +193,9 @@ def lines(stream: Any) -> Iterator[tuple[bool, str]]:
 
 
 class Docker:
-    """A container engine that answers. `title` is its name and version, `run` the name of what is made by this client.
+    """A container engine that answers, else EngineError. `title` is its name and version, `run` names what is made.
 
     `check` raises when we are to stop; it is called while nothing is being made.
-
-    Raises:
-        EngineError: it does not run, may not be used, or is not an engine.
     """
 
     def __init__(self, host: str = "", check: StopCheck = lambda: None, service: Service = DOCKER) -> None:
@@ -238,9 +220,8 @@ class Docker:
             check()
             raise EngineError(_unreachable(service, self.host, error)) from error
         except _UNREADABLE as error:
-            raise EngineError(
-                f"{service.title} at {self.host}: not a container engine, or not an address: {_first_line(error)}"
-            ) from error
+            what = f"{service.title} at {self.host}: not a container engine, or not an address"
+            raise EngineError(f"{what}: {_first_line(error)}") from error
         self.limit.check = _no_safe_point
 
     @property
@@ -249,15 +230,10 @@ class Docker:
         return {RUN_LABEL: self.run, DRIVER_LABEL: driver_identity()}
 
     def close(self) -> None:
-        """Close all connections; the next call makes new ones."""
         self.api.close()
 
     def wait(self, check: StopCheck, limit: float = RESTART) -> None:
-        """Wait until the engine answers: it may be restarting. `check` raises when we are to stop.
-
-        Raises:
-            EngineError: it does not within `limit` seconds.
-        """
+        """Wait until the engine answers, for it may be restarting; EngineError: it does not within `limit` seconds."""
         until = time.monotonic() + limit
         while True:
             check()
@@ -287,23 +263,16 @@ class Docker:
             return time.time()
 
     def create_network(self, name: str, labels: dict[str, str], sealed: bool = True) -> None:
-        """A network without a way out, in which containers resolve each other's names.
-
-        `sealed`: the host has no address in it, so that containers cannot reach what listens on the host.
-        """
+        """A network without a way out, which has names; `sealed`: nor an address of the host, where others listen."""
         with translated(f"network {name}"):
-            self.api.create_network(
-                name, driver="bridge", internal=True, labels=labels, check_duplicate=True,
-                options=NETWORK_OPTIONS if sealed else None,
-            )  # fmt: skip
+            self.api.create_network(name, driver="bridge", internal=True, labels=labels, check_duplicate=True,
+                                    options=NETWORK_OPTIONS if sealed else None)  # fmt: skip
 
     def start(self, spec: Spec) -> None:
-        """Create and start a container."""
         with translated(f"container {spec.name}"):
             self.api.start(self.api.create_container(**container_settings(self.api, spec))["Id"])
 
     def start_together(self, specs: tuple[Spec, ...]) -> None:
-        """Create and start several containers at once."""
         each(self.start, specs, STARTING, self.check)
 
     def execute(self, container: str, argv: tuple[str, ...], environment: dict[str, str], on_line: OnLine) -> Execution:
@@ -336,7 +305,6 @@ class Docker:
         return None
 
     def watch_exits(self, *labels: str) -> ExitWatch:
-        """Watch for the end of containers with all these labels."""
         with translated("watching containers"):
             return ExitWatch(self.api.events(decode=True, filters={"label": list(labels), "event": "die"}))
 
@@ -346,7 +314,6 @@ class Docker:
             return objects(self.api.containers(all=True, filters={"label": list(labels or (RUN_LABEL,))}))
 
     def networks(self, *labels: str) -> list[dict[str, Any]]:
-        """Networks, likewise."""
         with translated("listing networks"):
             return objects(self.api.networks(filters={"label": list(labels or (RUN_LABEL,))}))
 
@@ -367,6 +334,30 @@ def _no_safe_point() -> None:
     """Between a request and its answer: the engine is making something."""
 
 
+_ADVICE = "collbench launch --sweep removes them."
+
+
+def remove_all(engine: Docker, at_once: bool) -> None:
+    """Remove everything of this run; EngineError: something is left, or may be. `at_once`: ask the engine nothing."""
+    if at_once:
+        raise EngineError(f"Containers may be left; {_ADVICE}")
+    try:
+        if engine.limit.silent:  # it is asked once more, and for no more than a ping
+            engine.wait(lambda: None, limit=0)
+        number = clear(engine)
+    except CollbenchError as error:
+        raise EngineError(f"Containers may be left ({str(error).rstrip('.')}); {_ADVICE}") from error
+    if number:
+        raise EngineError(f"{number} containers and networks are left; {_ADVICE}")
+
+
+def clear(engine: Docker) -> int:
+    """Remove all containers and networks of this run; how many remain. EngineError: the engine does not answer."""
+    labels = tuple(f"{name}={value}" for name, value in engine.labels.items())
+    engine.remove(engine.labelled(*labels), engine.networks(*labels))
+    return len(engine.labelled(*labels)) + len(engine.networks(*labels))
+
+
 def _tls(host: str) -> Any:
     """TLS as DOCKER_TLS_VERIFY and DOCKER_CERT_PATH ask for it, like Docker's own client; False: none."""
     import docker.errors
@@ -378,19 +369,15 @@ def _tls(host: str) -> Any:
         return docker.utils.kwargs_from_env().get("tls", False)
     except docker.errors.TLSParameterError as error:
         folder = os.environ.get("DOCKER_CERT_PATH") or "~/.docker"
-        raise EngineError(
-            f"Docker Engine at {host}: DOCKER_TLS_VERIFY or DOCKER_CERT_PATH asks for TLS; {folder} needs ca.pem, "
-            "cert.pem and key.pem."
-        ) from error
+        raise EngineError(f"Docker Engine at {host}: DOCKER_TLS_VERIFY or DOCKER_CERT_PATH asks for TLS; {folder} "
+                          "needs ca.pem, cert.pem and key.pem.") from error  # fmt: skip
 
 
 def _unreachable(service: Service, host: str, error: BaseException) -> str:
-    """Why an engine does not answer, and what would help."""
     text, engine = str(error), f"{service.title} at {host}"
     if "Permission denied" in text or "PermissionError" in text:
         return f"{engine}: permission denied. {service.access}"
-    absent = ("FileNotFoundError", "Connection refused", "ConnectionRefusedError", "No such file")
-    if any(message in text for message in absent):
+    if re.search("FileNotFoundError|Connection refused|ConnectionRefusedError|No such file", text):
         return f"{engine}: not running. Start it ({service.start}), or name another: --docker-host."
     return f"{engine}: {_first_line(error)}"
 

@@ -1,13 +1,9 @@
-"""From a world and its isolation step to the containers of Docker: what each is, for the SDK and as a command. Pure.
-
-A container is specified once, as a `Spec`. `options` is the table of its options, from which both the arguments of the
-SDK and the printed command follow.
-"""
+"""From a world and its isolation step to the containers of Docker: what each is, for the SDK and as a command. Pure."""
 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -29,16 +25,10 @@ LADDER = ladder_of(
 
 STEPS = tuple(step.name for step in LADDER)
 
-#: Paths in a container of what is mounted into it.
+#: Paths in a container of what is mounted into it, and the command of every rank there.
 PLAN, PLACEMENT = "/collbench/plan.json", "/collbench/placement.json"
 OUT, RELAY, TURNS = "/collbench/out", "/collbench/relay", "/collbench/turns"
-
-#: The name of the first container for a launcher in it, in the network of the host: every launcher knows it as its own.
-LOCALHOST = "localhost"
-
-#: The command of every rank in a container, and what follows where its world takes turns with others.
 INSIDE = ("collbench", "run", PLAN, "--placement", PLACEMENT, "--out", OUT, "--style", "csv")
-IN_TURNS = ("--turns", TURNS)
 
 #: The command of a container: it waits, and the commands of a world are executed in it. It ends by itself after this
 #: time (s), so that those of a killed driver do not stay.
@@ -61,17 +51,13 @@ SECURITY, UNFILTERED = "no-new-privileges", "seccomp=unconfined"
 INHIBIT_ADDRESS = "com.docker.network.bridge.inhibit_ipv4"
 NETWORK_OPTIONS = {INHIBIT_ADDRESS: "true"}
 
-#: A limit without an end on locked memory.
+#: No limit on locked memory. The most processes of a container: the larger of a number and one for each of its ranks.
 UNLIMITED_MEMLOCK = {"Name": "memlock", "Soft": -1, "Hard": -1}
-
-#: The most processes and threads of a container: the larger of a number and a number for each of its ranks.
 PROCESSES, PROCESSES_PER_RANK = 4096, 256
 
-#: What NVIDIA's runtime puts into a container with a device: the libraries of the driver and NVML.
-GPU_CAPABILITIES = ("gpu", "compute", "utility")
-
-#: The kind of device in NVIDIA's CDI specification (nvidia-ctk cdi generate).
-CDI_KIND = "nvidia.com/gpu"
+#: What NVIDIA's runtime puts into a container with a device: the libraries of the driver and NVML. The kind of device
+#: in NVIDIA's CDI specification (nvidia-ctk cdi generate).
+GPU_CAPABILITIES, CDI_KIND = ("gpu", "compute", "utility"), "nvidia.com/gpu"
 
 
 @dataclass(frozen=True)
@@ -88,12 +74,10 @@ class ContainerMount:
 
     @property
     def setting(self) -> dict[str, Any]:
-        """As the engine's API has it."""
         return {"Target": self.target, "Source": self.source or None, "Type": self.kind, "ReadOnly": not self.writable}
 
     @property
-    def text(self) -> str:
-        """As the value of `--mount`."""
+    def flag(self) -> str:
         source = f"source={self.source}," if self.source else ""
         return f"type={self.kind},{source}target={self.target}{'' if self.writable else ',readonly'}"
 
@@ -132,9 +116,6 @@ class Spec:
     seccomp: str = "default"
 
 
-# From a world to its containers --------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class Layout:
     """The containers of a world. `anchor` owns the namespaces that all share, and computes nothing.
@@ -155,13 +136,11 @@ class Layout:
 
     @property
     def names(self) -> dict[str, str]:
-        """By host, the container's name."""
         return {host: spec.name for (host, _), spec in zip(self.hosts, self.members, strict=True)}
 
 
 def program_of(world: WorldSpec) -> Argv:
-    """The command of a rank."""
-    return INSIDE if world.folders.turns is None else (*INSIDE, *IN_TURNS)
+    return INSIDE if world.folders.turns is None else (*INSIDE, "--turns", TURNS)
 
 
 def library_mounts(overrides: Overrides) -> tuple[ContainerMount, ...]:
@@ -170,10 +149,7 @@ def library_mounts(overrides: Overrides) -> tuple[ContainerMount, ...]:
 
 
 def layout_of(world: WorldSpec) -> Layout:
-    """The containers of a world. Everything that is not said here is the engine's default.
-
-    The host's namespaces are there without an anchor.
-    """
+    """The containers of a world; what is not said is the engine's default. The host's namespaces need no anchor."""
     cell, stack, placement = world.cell, world.stack, world.placement
     if cell.isolation is None:
         raise ValueError(f"{cell.title}: no step of the ladder")
@@ -214,7 +190,7 @@ def layout_of(world: WorldSpec) -> Layout:
     )  # fmt: skip
     # In the host's network all have the host's name. A launcher must find itself among its hosts, so that the first one
     # is `localhost`; the others are names alone, by which it asks for daemons, and which nobody resolves.
-    reached = (LOCALHOST, *names[1:]) if sharing.host else names
+    reached = ("localhost", *names[1:]) if sharing.host else names
     hosts = tuple((host, len(box.ranks)) for host, box in zip(reached, placement.boxes, strict=True))
     return Layout(anchor, members, hosts, network)
 
@@ -222,11 +198,8 @@ def layout_of(world: WorldSpec) -> Layout:
 def _mounts(world: WorldSpec) -> dict[str, tuple[ContainerMount, ...]]:
     """By box; that of rank 0 may write to the launch's folders, and has the storage of programs that work in files."""
     at, stack, storage = world.folders, world.stack, world.storage
-    common = (
-        ContainerMount(str(at.plan), PLAN),
-        ContainerMount(str(at.placement), PLACEMENT),
-        *library_mounts(stack.overrides),
-    )
+    files = (ContainerMount(str(at.plan), PLAN), ContainerMount(str(at.placement), PLACEMENT))
+    common = (*files, *library_mounts(stack.overrides))
     if at.turns is not None:
         common += (ContainerMount(str(at.turns), TURNS),)
     if needs_shm_folder(world.cell, world.placement, stack):
@@ -235,9 +208,6 @@ def _mounts(world: WorldSpec) -> dict[str, tuple[ContainerMount, ...]]:
     if storage is not None and storage.kind in ("bind", "volume", "tmpfs"):  # else in the container's own layer
         first += (ContainerMount(storage.source or "", storage.folder, True, storage.kind),)
     return {box.name: common if number else first for number, box in enumerate(world.placement.boxes)}
-
-
-# From a container to the SDK and to a command ------------------------------------------------------------------------
 
 
 class ContainerOption(NamedTuple):
@@ -251,21 +221,19 @@ class ContainerOption(NamedTuple):
     value: Any
     words: Iterable[str] | None = None
 
-    def flags(self) -> Iterator[str]:
-        """The words of a command."""
+    def flags(self) -> list[str]:
         if isinstance(self.value, bool):
-            yield from (self.flag,) if self.value else ()
-        elif self.words is not None:
-            yield from (f"{self.flag}={word}" for word in self.words)
-        elif isinstance(self.value, dict):
-            yield from (f"{self.flag}={name}={value}" for name, value in self.value.items())
-        elif self.value is not None:
-            values = self.value if isinstance(self.value, list) else [self.value]
-            yield from (f"{self.flag}={value}" for value in values)
+            return [self.flag] if self.value else []
+        words = self.words
+        if words is None and isinstance(self.value, dict):
+            words = (f"{name}={value}" for name, value in self.value.items())
+        elif words is None and self.value is not None:
+            words = self.value if isinstance(self.value, list) else [self.value]
+        return [f"{self.flag}={word}" for word in words or ()]
 
 
 def options(spec: Spec) -> tuple[ContainerOption, ...]:
-    """The table of all options of a container, in the order of its command."""
+    """All options of a container, in the order of its command; the arguments of the SDK follow from them too."""
     host, anchor = "host" if spec.of_host else None, f"container:{spec.joins_ipc}" if spec.joins_ipc else None
     network = host or (f"container:{spec.joins_net}" if spec.joins_net else spec.network)
     alone = not (host or anchor)  # in a PID namespace of its own an init process reaps
@@ -295,22 +263,19 @@ def options(spec: Spec) -> tuple[ContainerOption, ...]:
         ContainerOption("--device", "device_requests", gpus, cdi_names(spec.gpus)) if spec.cdi
         else ContainerOption("--gpus", "device_requests", gpus, [capabilities] if gpus else []),
         ContainerOption("--env", "environment", spec.environment),
-        ContainerOption("--mount", "mounts", [at.setting for at in spec.mounts], [at.text for at in spec.mounts]),
+        ContainerOption("--mount", "mounts", [at.setting for at in spec.mounts], [at.flag for at in spec.mounts]),
     )  # fmt: skip
 
 
-def cdi_names(gpus: tuple[str, ...]) -> tuple[str, ...]:
-    """GPUs as the Container Device Interface names them."""
-    return tuple(f"{CDI_KIND}={uuid}" for uuid in gpus)
+def cdi_names(gpus: tuple[str, ...]) -> list[str]:
+    return [f"{CDI_KIND}={uuid}" for uuid in gpus]
 
 
 def gpu_requests(gpus: tuple[str, ...], cdi: bool) -> list[dict[str, Any]]:
     """Device requests of the engine's API for GPUs by UUID: none, or one."""
-    if not gpus:
-        return []
-    if cdi:
-        return [{"Driver": "cdi", "DeviceIDs": list(cdi_names(gpus))}]
-    return [{"DeviceIDs": list(gpus), "Capabilities": [list(GPU_CAPABILITIES)]}]
+    if gpus and cdi:
+        return [{"Driver": "cdi", "DeviceIDs": cdi_names(gpus)}]
+    return [{"DeviceIDs": list(gpus), "Capabilities": [list(GPU_CAPABILITIES)]}] if gpus else []
 
 
 def container_settings(api: Any, spec: Spec) -> dict[str, Any]:
@@ -335,15 +300,13 @@ def container_command(spec: Spec, program: str = "docker") -> str:
 def world_commands(world: WorldSpec, program: str = "docker") -> tuple[str, ...]:
     """The network, the containers, what starts the ranks, and what removes everything."""
     layout = layout_of(world)
-    sealed = f" --opt {INHIBIT_ADDRESS}=true" if SEALED in world.stack.grants else ""
-    creates = [f"{program} network create --internal{sealed} {layout.network}"] if layout.network else []
-    removes = [f"{program} network rm {layout.network}"] if layout.network else []
-    return (
-        *creates,
-        *(container_command(spec, program) for spec in layout.specs),
-        *_starts(world, layout, program),
-        "; ".join((f"{program} rm -f {' '.join(spec.name for spec in layout.specs)}", *removes)),
-    )
+    creates = [container_command(spec, program) for spec in layout.specs]
+    removes = f"{program} rm -f {' '.join(spec.name for spec in layout.specs)}"
+    if layout.network:
+        sealed = f" --opt {INHIBIT_ADDRESS}=true" if SEALED in world.stack.grants else ""
+        creates.insert(0, f"{program} network create --internal{sealed} {layout.network}")
+        removes += f"; {program} network rm {layout.network}"
+    return (*creates, *_starts(world, layout, program), removes)
 
 
 def _starts(world: WorldSpec, layout: Layout, program: str) -> list[str]:

@@ -19,34 +19,10 @@ import msgspec
 
 from collbench.errors import EngineError, LaunchFailed, LaunchLost
 from collbench.launch.cells import Launch, LaunchCell
-from collbench.launch.engines.slurm.job import (
-    SHARED,
-    SlurmJob,
-    SlurmStep,
-    allocated,
-    cancel,
-    in_allocation,
-    refuse_small,
-    submitted,
-    version,
-    wait_for_nodes,
-)
-from collbench.launch.engines.slurm.script import (
-    ABANDONED,
-    ANSWERED,
-    NodeOutput,
-    StepOf,
-    answers_in,
-    first_cause,
-    job_script,
-    launch_script,
-    not_started,
-    program_of,
-    python_of,
-    resources_of,
-    step_script,
-)
-from collbench.launch.engines.slurm.site import SlurmSite, read, refuse
+from collbench.launch.engines.slurm import job as jobs
+from collbench.launch.engines.slurm import script
+from collbench.launch.engines.slurm.job import SlurmJob, SlurmStep
+from collbench.launch.engines.slurm.script import ABANDONED, ANSWERED, NodeOutput, SlurmSite, StepOf, read, refuse
 from collbench.launch.engines.spec import Engine, LadderStep, Look, Looks, Sharing, Site, Stack, WorldSpec, ladder_of
 from collbench.launch.expansion import launcher_of
 from collbench.launch.folders import folders_in, remove_folder
@@ -73,18 +49,17 @@ def nodes(plan: Plan) -> Site:
 
 def all_launches(plan: Plan, order: Sequence[Launch], placements: Mapping[LaunchCell, Placement]) -> str:
     """The job, and every step that it is given, in their order."""
-    site = read(plan.site)
+    site, run = read(plan.site), "collbench-RUN"
     refuse(plan, placements, site)
-    folder = Path(site.folder) / "collbench-RUN"
-    needs = resources_of(placements.items())
-    texts = [job_script("collbench-RUN", folder, site, needs)]
+    folder, needs = Path(site.folder) / run, script.resources_of(placements.items())
+    texts = [script.job_script(run, folder, site, needs)]
     for launch in order:
-        cell, placement = launch.cell, placements[launch.cell]
-        name, launcher = f"collbench-RUN-{launch.sequence}", launcher_of(cell.image, site.libraries, plan)
-        at = folders_in(folder / str(launch.sequence))
-        world = WorldSpec("collbench-RUN", name, "", cell, placement, Stack(launcher, ""), at, (0, 0))
-        step = launch_script(world, site, program_of(world, site), {}, with_servers=needs.servers is not None)
-        texts += [f"\n# step {launch.sequence}: {cell.title}\n", step]
+        cell, number = launch.cell, launch.sequence
+        stack, at = Stack(launcher_of(cell.image, site.libraries, plan), ""), folders_in(folder / str(number))
+        world = WorldSpec(run, f"{run}-{number}", "", cell, placements[cell], stack, at, (0, 0))
+        program = script.program_of(world, site)
+        step = script.launch_script(world, site, program, {}, with_servers=needs.servers is not None)
+        texts += [f"\n# step {number}: {cell.title}\n", step]
     return "".join(texts)
 
 
@@ -99,13 +74,7 @@ _SEES = f'test -d "$0" || {{ echo "{_BLIND} $(uname -n)"; exit 0; }}; exec "$@"'
 def look_at(
     job: SlurmJob, site: SlurmSite, plan: Plan, placements: Mapping[LaunchCell, Placement], check: StopCheck
 ) -> Looks:
-    """What every image holds, and for policy host every environment, on all nodes that start it; the nodes; the job.
-
-    Raises:
-        EngineError: the job ended, or a node does not see its folder.
-        ImageMissing: on a node there is none, or it does not hold this collbench, another library than its name says,
-            or something else than on the other nodes.
-    """
+    """What every image holds, and for policy host every environment, alike on all nodes that start it; nodes, job."""
     inside: dict[str, Look] = {}
     bare: dict[str, Look] = {}
     groups: dict[tuple[str, bool], dict[LaunchCell, Placement]] = {}
@@ -113,7 +82,7 @@ def look_at(
         groups.setdefault((cell.image, cell.isolation is not None), {})[cell] = placement
     for (name, contained), cells in groups.items():
         cell, placement = one_on_each(cells)
-        reference = site.images.get(name, "") if contained else python_of(cell, site)
+        reference = site.images.get(name, "") if contained else script.python_of(cell, site)
         held = contents_of(job, site, plan, cell, placement, check)
         (inside if contained else bare)[name] = Look(held, reference, title_of(cell, site))
     hosts = hosts_of(job, site, *one_on_each(placements), check)
@@ -124,12 +93,11 @@ def look_at(
 
 def one_on_each(cells: Mapping[LaunchCell, Placement], nodes: int = 0) -> tuple[LaunchCell, Placement]:
     """A world with one rank on every node that any of these cells uses; or on so many `nodes`."""
-    needs, (some, placement) = resources_of(cells.items()), next(iter(cells.items()))
+    needs, (cell, placement) = script.resources_of(cells.items()), next(iter(cells.items()))
     servers = int(needs.servers is not None)
     number = nodes or needs.nodes + servers
-    slots = placement.boxes[0].slots[:1]
-    boxes = tuple(Box(f"h{host}", (host,), slots, host) for host in range(number))
-    return replace(some, ranks=number, hosts=number, servers=servers), replace(placement, boxes=boxes)
+    boxes = tuple(Box(f"h{host}", (host,), placement.boxes[0].slots[:1], host) for host in range(number))
+    return replace(cell, ranks=number, hosts=number, servers=servers), replace(placement, boxes=boxes)
 
 
 def title_of(cell: LaunchCell, site: SlurmSite) -> str:
@@ -142,36 +110,26 @@ def contents_of(
     job: SlurmJob, site: SlurmSite, plan: Plan, cell: LaunchCell, placement: Placement, check: StopCheck,
     limit: float = ANSWER,
 ) -> Contents:  # fmt: skip
-    """What an image or an environment holds on every node of a world that has one rank on each.
-
-    Raises:
-        EngineError: the job ended, or not every node answers.
-        ImageMissing: on a node there is none, or another one.
-    """
-    argv, title = probe_of(python_of(cell, site), cell.image, site.libraries, plan), title_of(cell, site)
+    """What an image or an environment holds on every node of a world that has one rank on each."""
+    argv, title = probe_of(script.python_of(cell, site), cell.image, site.libraries, plan), title_of(cell, site)
     step = StepOf(f"look-{cell.image}-{job.steps}", cell, placement, PROCESS, {}, job.with_servers, ANSWERED)
     answers = answers_of(job, step, site, argv, check, title, limit)
     workers_first = (*answers[cell.servers :], *answers[: cell.servers])
-    return contents_on(
-        {worker.node: worker.summary for worker in workers_first}, title, cell.image, site.libraries, plan
-    )
+    by_node = {answer.node: answer.summary for answer in workers_first}
+    return contents_on(by_node, title, cell.image, site.libraries, plan)
 
 
 def hosts_of(
     job: SlurmJob, site: SlurmSite, cell: LaunchCell, placement: Placement, check: StopCheck, limit: float = ANSWER
 ) -> tuple[Host, ...]:
-    """The nodes of such a world, each as it describes itself.
-
-    Raises:
-        EngineError: the job ended, not every node answers, or one does not see the folder of the job.
-    """
-    argv = ("sh", "-c", _SEES, str(job.folder), python_of(cell, site), "-m", "collbench.launch.node")
+    """The nodes of such a world, each as it describes itself; EngineError: one does not see the folder of the job."""
+    argv = ("sh", "-c", _SEES, str(job.folder), script.python_of(cell, site), "-m", "collbench.launch.node")
     step = StepOf(f"nodes-{job.steps}", cell, placement, PROCESS, {}, job.with_servers, ANSWERED)
     answers = answers_of(job, step, site, argv, check, "the nodes", limit)
     blind = [answer.node for answer in answers if any(line.startswith(_BLIND) for line in answer.lines)]
     if blind:
-        where = nodes_of(blind, len(answers))
-        raise EngineError(f"engine slurm: {where} {'do' if len(blind) > 1 else 'does'} not see {job.folder}. {SHARED}")
+        where = f"{nodes_of(blind, len(answers))} {'do' if len(blind) > 1 else 'does'}"
+        raise EngineError(f"engine slurm: {where} not see {job.folder}. {jobs.SHARED}")
     hosts = []
     for line in (line for answer in answers for line in answer.lines):
         with contextlib.suppress(msgspec.DecodeError):
@@ -182,22 +140,19 @@ def hosts_of(
 def answers_of(
     job: SlurmJob, step: StepOf, site: SlurmSite, argv: Argv, check: StopCheck, title: str, limit: float
 ) -> tuple[NodeOutput, ...]:
-    """What a step prints on each of its nodes, in the order of the job's.
-
-    Raises:
-        EngineError: the job ended, or a node does not answer.
-    """
-    code, log = run_step(job, step_script(step, site, argv), step.name, check, title, limit)
-    answers, rest = answers_in(log.lines)
+    """What a step prints on each of its nodes, in the order of the job's; EngineError: a node does not answer."""
+    code, log = run_step(job, script.step_script(step, site, argv), step.name, check, title, limit)
+    answers, rest = script.answers_in(log.lines)
     nodes = nodes_in(job.folder)
     if len(answers) < step.cell.hosts:
         state = job.look(at_once=True)
         late = f"no answer within {limit:g} s" if code is None else "nothing was printed"
-        said = state.text if not state.alive else first_cause("\n".join(rest)) or late
+        cause = state.text if not state.alive else script.first_cause("\n".join(rest)) or late
         silent = sorted(set(nodes) - {answer.node for answer in answers})
         raise EngineError(f"engine slurm: {title}: {len(answers)} of {step.cell.hosts} nodes answer, without "
-                          f"{nodes_of(silent, 0) if silent else 'one'}: {said}.")  # fmt: skip
-    return tuple(sorted(answers, key=lambda one: (nodes.index(one.node) if one.node in nodes else -1, one.node)))
+                          f"{nodes_of(silent, 0) if silent else 'one'}: {cause}.")  # fmt: skip
+    order = {node: number for number, node in enumerate(nodes)}
+    return tuple(sorted(answers, key=lambda answer: (order.get(answer.node, -1), answer.node)))
 
 
 def nodes_in(folder: Path) -> tuple[str, ...]:
@@ -208,16 +163,10 @@ def nodes_in(folder: Path) -> tuple[str, ...]:
 
 
 def run_step(
-    job: SlurmJob, script: str, name: str, check: StopCheck, title: str, limit: float = ANSWER
+    job: SlurmJob, text: str, name: str, check: StopCheck, title: str, limit: float = ANSWER
 ) -> tuple[int | None, Log]:
-    """The exit code of a step and what it printed; without a code it did not end within its limit, and was ended.
-
-    Raises:
-        EngineError: the job ended.
-    """
-    log = Log(LONGEST_ANSWER)
-    step = job.start(script, name, log)
-    deadline = time.monotonic() + limit
+    """The exit code of a step and what it printed; without a code it did not end within its limit, and was ended."""
+    step, deadline = job.start(text, name, Log(LONGEST_ANSWER)), time.monotonic() + limit
     try:
         while (code := step.code) is None and time.monotonic() < deadline:
             check()
@@ -227,8 +176,11 @@ def run_step(
             time.sleep(0.05)
     finally:
         step.end()
-    return code, log
+    return code, step.log
 
+
+#: What srun says where its job is at its end, though Slurm may call it RUNNING for half a minute more.
+_JOB_ENDS = ("already completing or completed", "DUE TO TIME LIMIT", "DUE TO NODE FAILURE", "DUE TO PREEMPTION")
 
 #: What a library, srun or collbench prints where ranks and srun have different types of PMI, and what helps.
 _UNKNOWN_PMI = "Invalid MPI type"
@@ -252,16 +204,14 @@ class SlurmWorld:
 
     @property
     def program(self) -> Argv:
-        return program_of(self.world, self.site)
+        return script.program_of(self.world, self.site)
 
     def execute(self, host: str, argv: Argv, environment: dict[str, str], log: Log) -> SlurmStep:
-        """The step that starts every rank."""
-        text = launch_script(self.world, self.site, argv, environment, self.job.with_servers)
+        text = script.launch_script(self.world, self.site, argv, environment, self.job.with_servers)
         self.started.append(self.job.start(text, self.world.name, log))
         return self.started[-1]
 
     def died(self) -> str | None:
-        """What Slurm says where the job has ended."""
         state = self.job.look(at_once=any(step.ended for step in self.started))
         return None if state.alive else f"Slurm job {self.job.number} ended: {state.text}"
 
@@ -283,7 +233,7 @@ class SlurmSession:
     def title(self) -> str:
         """`slurm 22.05.8, charliecloud`."""
         runtime = "" if self.site.runtime == "none" else f", {self.site.runtime}"
-        return f"{version()}{runtime}"
+        return f"{jobs.version()}{runtime}"
 
     @property
     def folder(self) -> Path:
@@ -297,33 +247,20 @@ class SlurmSession:
             job.end()
 
     def look(self, plan: Plan, placements: Mapping[LaunchCell, Placement], vendors: Mapping[str, str]) -> Looks:
-        """Submit the job, wait for its nodes, and ask every image and environment there what it holds.
-
-        Within an allocation none is submitted.
-
-        Raises:
-            EngineError: Slurm rejects the job, or ends it.
-            CollbenchError: an image or an environment is missing, or holds something else.
-        """
+        """Submit the job where there is no allocation, wait for its nodes, and ask there what images hold."""
         refuse(plan, placements, self.site)
-        needs = resources_of(placements.items())
-        allocation = allocated()
-        if allocation is not None:
-            refuse_small(needs, allocation)
-        script = job_script(self.run, self.folder, self.site, needs)
-        if allocation is None:
-            self.job = submitted(script, self.folder, with_servers=needs.servers is not None)
+        needs = script.resources_of(placements.items())
+        text = script.job_script(self.run, self.folder, self.site, needs)
+        if (allocation := jobs.allocated()) is None:
+            self.job = jobs.submitted(text, self.folder, with_servers=needs.servers is not None)
         else:
-            self.job = in_allocation(script, self.folder, allocation.job)
-        wait_for_nodes(self.job, self.check)
+            jobs.refuse_small(needs, allocation)
+            self.job = jobs.in_allocation(text, self.folder, allocation.job)
+        jobs.wait_for_nodes(self.job, self.check)
         return look_at(self.job, self.site, plan, placements, self.check)
 
     def ready(self) -> None:
-        """Whether the job still has its nodes, and ranks can meet on them.
-
-        Raises:
-            EngineError: Slurm has ended it, or the site file names a PMI that is not the library's.
-        """
+        """EngineError: Slurm has ended the job, or the site file names a PMI that is not the library's."""
         if self.job is None:
             raise EngineError("engine slurm: there is no job.")
         if self.refused:
@@ -357,29 +294,27 @@ class SlurmSession:
         So is one whose ranks cannot meet because of the site file, or because a node does not have their program: no
         other launch of this job would do better.
         """
-        job = opened.job
-        if not job.state.alive or any(step.ends_with_its_job for step in opened.started):
+        job, lines = opened.job, tuple(line for step in opened.started for line in step.log.lines)
+        if not job.state.alive or any(sign in line for line in lines for sign in _JOB_ENDS):
             state = job.outcome(self.check)
             if not state.alive:
                 return LaunchLost(f"Slurm job {job.number} ended: {state.text}", error.log)
-        lines = tuple(line for step in opened.started for line in step.log.lines)
         wrong_pmi = next((line for line in lines if any(sign in line for sign in _WRONG_PMI)), "")
         met = (opened.world.folders.out / "manifest.json").exists()  # ranks that have met write what they are
-        if met or not (wrong_pmi or not_started(lines)):
+        if met or not (wrong_pmi or script.not_started(lines)):
             return error
-        said = "".join(step.log.message for step in opened.started).rstrip(".")
-        quoted = "" if wrong_pmi.removeprefix("srun: ") in f"{error}{said}" else f": {wrong_pmi}"
+        message = "".join(step.log.message for step in opened.started).rstrip(".")
+        quoted = "" if wrong_pmi.removeprefix("srun: ") in f"{error}{message}" else f": {wrong_pmi}"
         launcher = opened.world.stack.launcher
         kind = self.site.mpi.get(launcher.vendor, launcher.pmi)
         may_be_another = not kind.startswith(launcher.pmi) or _UNKNOWN_PMI in wrong_pmi  # than the site file names
         advice = f"; {_ADVICE}" if wrong_pmi and may_be_another else ""
-        self.refused = f"{error}{said}{quoted}{advice}"
+        self.refused = f"{error}{message}{quoted}{advice}"
         return LaunchLost(f"{error}{quoted}{advice}", error.log)
 
     def sweep(self) -> tuple[list[str], list[str]]:
         """Jobs and folders whose driver has not shown itself for minutes."""
-        removed: list[str] = []
-        kept: list[str] = []
+        removed, kept = list[str](), list[str]()
         for folder in sorted(Path(self.site.folder).glob(f"{PREFIX}*")):
             with contextlib.suppress(OSError):
                 if folder.stat().st_uid != os.getuid():
@@ -388,7 +323,7 @@ class SlurmSession:
                     kept.append(str(folder))
                     continue
                 if (folder / "number").exists():
-                    cancel((folder / "number").read_text(encoding="ascii"))
+                    jobs.cancel((folder / "number").read_text(encoding="ascii"))
                 (removed if remove_folder(folder) else kept).append(str(folder))
         return removed, kept
 

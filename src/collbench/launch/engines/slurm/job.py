@@ -23,11 +23,8 @@ from collbench.launch.folders import remove_folder
 from collbench.launch.waiting import Lines, Log, StopCheck
 from collbench.units import counted
 
-#: Longest wait for an answer (s).
-ANSWER = 60.0
-
-#: Longest wait (s) for what is asked for again and again, such as the state of a job, and at a second Ctrl-C.
-STATE, MOMENT = 10.0, 0.3
+#: Longest waits (s): for an answer, for one that is asked for again and again (the state of a job), at a second Ctrl-C.
+ANSWER, STATE, MOMENT = 60.0, 10.0, 0.3
 
 #: States of a job that may still run (squeue(1)). A step of it can be lost in any.
 ALIVE = ("PENDING", "CONFIGURING", "RUNNING", "SUSPENDED", "STOPPED", "REQUEUED", "REQUEUE_HOLD", "RESIZING",
@@ -35,7 +32,6 @@ ALIVE = ("PENDING", "CONFIGURING", "RUNNING", "SUSPENDED", "STOPPED", "REQUEUED"
 
 #: GPUs of all kinds in a line of `scontrol show job`, which names each kind after it.
 _GPUS = re.compile(r"\b(?:Alloc)?TRES=\S*?\bgres/gpu=(\d+)")
-
 _FIELD = re.compile(r"(\w+)=(\S*)")
 
 
@@ -59,7 +55,6 @@ class JobState:
 
     @property
     def there(self) -> bool:
-        """Whether something of it is left."""
         return self.alive or self.state == "COMPLETING" or self.others
 
     @property
@@ -69,11 +64,7 @@ class JobState:
 
 
 def ask(*argv: str, limit: float = ANSWER, text: str = "") -> str:
-    """What a program of Slurm prints.
-
-    Raises:
-        EngineError: it is not there, fails, or does not answer.
-    """
+    """What a program of Slurm prints; EngineError: it is not there, fails with this message, or does not answer."""
     if shutil.which(argv[0]) is None:
         raise EngineError(f"engine slurm: there is no {argv[0]} here. Run this where jobs are submitted, a login node.")
     try:
@@ -81,8 +72,8 @@ def ask(*argv: str, limit: float = ANSWER, text: str = "") -> str:
     except (OSError, subprocess.TimeoutExpired) as error:
         raise EngineError(f"engine slurm: {argv[0]} does not answer ({error}).") from error
     if done.returncode != 0:
-        said = first_cause(done.stderr) or first_cause(done.stdout) or f"exit code {done.returncode}"
-        raise EngineError(f"engine slurm: {argv[0]} says: {said}")
+        cause = first_cause(done.stderr) or first_cause(done.stdout) or f"exit code {done.returncode}"
+        raise EngineError(f"engine slurm: {argv[0]} says: {cause}")
     return done.stdout
 
 
@@ -92,34 +83,24 @@ def version() -> str:
 
 
 def submit(script: str) -> str:
-    """Give a script to sbatch; returns the number of the job.
-
-    Raises:
-        EngineError: it is rejected; the message is Slurm's.
-    """
     return ask("sbatch", "--parsable", text=script).strip().partition(";")[0]
 
 
 def state_of(job: str) -> JobState:
-    """What scontrol says of a job; it has ended if a component has, or if it is not known any more.
-
-    Raises:
-        EngineError: it does not answer.
-    """
+    """What scontrol says of a job; it has ended if a component has, or if it is not known any more."""
     try:
-        said = ask("scontrol", "--oneliner", "show", "job", job, limit=STATE)
+        text = ask("scontrol", "--oneliner", "show", "job", job, limit=STATE)
     except EngineError as error:
         if "Invalid job id" in str(error):
             return JobState("ENDED", "Slurm has forgotten it")
         raise
-    lines = [dict(_FIELD.findall(line)) for line in said.splitlines() if line.strip()] or [{}]
+    lines = [dict(_FIELD.findall(line)) for line in text.splitlines() if line.strip()] or [{}]
     components = [JobState(fields.get("JobState", "UNKNOWN"), fields.get("Reason", "")) for fields in lines]
     worst = next((component for component in components if not component.alive), components[0])
-    nodes = ",".join(filter(None, (fields.get("NodeList", "") for fields in lines)))
-    partition = ",".join(dict.fromkeys(filter(None, (fields.get("Partition", "") for fields in lines))))
-    gpus = sum(map(int, _GPUS.findall(said)))
-    others = any(component.there for component in components)
-    return replace(worst, nodes=nodes, others=others, partition=partition, gpus=gpus)
+    nodes, partitions = ([fields[name] for fields in lines if fields.get(name)] for name in ("NodeList", "Partition"))
+    return replace(worst, nodes=",".join(nodes), partition=",".join(dict.fromkeys(partitions)),
+                   others=any(component.there for component in components),
+                   gpus=sum(map(int, _GPUS.findall(text))))  # fmt: skip
 
 
 def cancel(job: str) -> bool:
@@ -133,11 +114,9 @@ def cancel(job: str) -> bool:
 
 def cancel_soon(job: str) -> bool:
     """End a job without waiting for a controller that is away: scancel goes on alone. Whether it has succeeded yet."""
-    nowhere = subprocess.DEVNULL
+    no = subprocess.DEVNULL
     try:
-        process = subprocess.Popen(
-            ("scancel", job), stdin=nowhere, stdout=nowhere, stderr=nowhere, start_new_session=True
-        )
+        process = subprocess.Popen(("scancel", job), stdin=no, stdout=no, stderr=no, start_new_session=True)
     except OSError:
         return False
     try:
@@ -145,14 +124,6 @@ def cancel_soon(job: str) -> bool:
     except (subprocess.TimeoutExpired, KeyboardInterrupt):
         process.returncode = 0  # nobody waits for it any more
         return False
-
-
-def cancel_step(job: str, name: str, gently: bool = False) -> None:
-    """End the step of that name, if it runs: by SIGKILL, or by SIGTERM."""
-    for line in ask("squeue", "--steps", f"--jobs={job}", "--noheader", "--format=%i %j").splitlines():
-        number, _, called = line.strip().partition(" ")
-        if called == name:
-            ask("scancel", *(["--signal=TERM"] if gently else []), number)
 
 
 #: The number of the step in which salloc starts a shell, where the site has it do so (use_interactive_step).
@@ -169,19 +140,14 @@ class Allocated:
 
 
 def allocated(environ: Mapping[str, str] = os.environ) -> Allocated | None:
-    """The allocation that salloc or sbatch has put this process in; None: it is in none.
-
-    Raises:
-        EngineError: this process is a task of a step, or the allocation has ended.
-    """
+    """The allocation that salloc or sbatch has put this process in; None: in none. EngineError: in a step of one."""
     job = environ.get("SLURM_JOB_ID")
     if not job:
         return None
     if environ.get("SLURM_STEP_ID", _SHELL[0]) not in _SHELL:
-        raise EngineError(
-            f"engine slurm: this is a task of srun, in job {job}, and its steps would wait for the processors of this "
-            "one. Launch from the shell of salloc, from a script of sbatch, or from a login node."
-        )
+        raise EngineError(f"engine slurm: this is a task of srun, in job {job}, and its steps would wait for the "
+                          "processors of this one. Launch from the shell of salloc, from a script of sbatch, or from "
+                          "a login node.")  # fmt: skip
     state = state_of(job)
     if not state.alive:
         raise EngineError(f"engine slurm: SLURM_JOB_ID names job {job}, which has ended: {state.text}. Unset it.")
@@ -193,50 +159,32 @@ def allocated(environ: Mapping[str, str] = os.environ) -> Allocated | None:
 
 
 def refuse_small(needs: Resources, allocation: Allocated) -> None:
-    """What a plan needs, and an allocation does not have.
-
-    Raises:
-        EngineError: the first, with both numbers.
-    """
+    """EngineError for the first thing that a plan needs, and an allocation does not have, with both numbers."""
     if needs.servers is not None:
-        raise EngineError(
-            f"engine slurm: job {allocation.job} is one allocation, and parameter servers with a node to themselves "
-            "need a heterogeneous job. Launch from a login node, or take hosts = [1]."
-        )
-    cores = needs.tasks * needs.cores
-    for what, needed, available in (
-        ("node", needs.nodes, len(allocation.cpus)),
-        ("core", cores, sorted(allocation.cpus, reverse=True)[: needs.nodes][-1] if allocation.cpus else 0),
-        ("GPU", needs.gpus * needs.nodes, allocation.gpus),
+        raise EngineError(f"engine slurm: job {allocation.job} is one allocation, and parameter servers with a node to "
+                          "themselves need a heterogeneous job. Launch from a login node, or take "
+                          "hosts = [1].")  # fmt: skip
+    cores = sorted(allocation.cpus, reverse=True)[: needs.nodes][-1] if allocation.cpus else 0
+    for what, where, needed, available in (
+        ("node", "", needs.nodes, len(allocation.cpus)),
+        ("core", " of each node", needs.tasks * needs.cores, cores),
+        ("GPU", "", needs.gpus * needs.nodes, allocation.gpus),
     ):
         if needed > available:
-            where = " of each node" if what == "core" else ""
-            raise EngineError(
-                f"engine slurm: the plan needs {counted(needed, what)}{where}, and the allocation of job "
-                f"{allocation.job} has {available}. Allocate more, or launch from a login node, which submits a job."
-            )
+            raise EngineError(f"engine slurm: the plan needs {counted(needed, what)}{where}, and the allocation of job "
+                              f"{allocation.job} has {available}. Allocate more, or launch from a login node, which "
+                              "submits a job.")  # fmt: skip
 
 
-#: Interval (s) at which Slurm is asked for the job, and at which the driver shows that it lives.
-ASK, SIGN = 2.0, 15.0
+#: Intervals (s) at which Slurm is asked for the job, the driver shows that it lives, and a wait is shown as it is.
+ASK, SIGN, REMIND = 2.0, 15.0, 300.0
 
-#: How long Slurm may be silent (s).
-SILENT = 300.0
-
-#: Longest wait for a cancelled step or job to be gone (s): ranks end within moments, Slurm kills them after KillWait.
-GONE = 90.0
-
-#: Longest wait for the nodes of a job that has ended to be cleared (s), until which Slurm does not say how it ended.
-CLEARED = 40.0
+#: How long Slurm may be silent (s); a cancelled step or job may take to be gone, whose ranks end within moments, or are
+#: killed after KillWait; and the nodes of an ended job to be cleared, until which Slurm does not say how it ended.
+SILENT, GONE, CLEARED = 300.0, 90.0, 40.0
 
 #: A job that runs ends by itself within this time (s), the ranks of a step by SIGTERM; else they are killed.
 BY_ITSELF, GENTLY = 2.0, 10.0
-
-#: What srun says where its job is at its end, though Slurm may call it RUNNING for half a minute more.
-_JOB_ENDS = ("already completing or completed", "DUE TO TIME LIMIT", "DUE TO NODE FAILURE", "DUE TO PREEMPTION")
-
-#: Most bytes of a step's output that are read at once.
-CHUNK = 1 << 20
 
 
 @dataclass
@@ -261,11 +209,7 @@ class SlurmJob:
     _silent: bool = False
 
     def look(self, at_once: bool = False) -> JobState:
-        """The state of the job; Slurm is asked at most every 2 s.
-
-        Raises:
-            EngineError: it has not answered for minutes. A controller that restarts does not spoil an experiment.
-        """
+        """The state of the job, of which Slurm is asked at most every 2 s; EngineError: it is silent for minutes."""
         now = time.monotonic()
         if now - self._signed > SIGN:
             self._signed, self._signs = now, self._signs + 1
@@ -278,20 +222,18 @@ class SlurmJob:
             except EngineError as error:
                 if now - self._answered > SILENT:
                     raise
-                self._say(f"does not answer, and is asked again for {SILENT / 60:.0f} min. {error}")
+                if not self._silent:  # said once for each time of silence
+                    again = f"does not answer, and is asked again for {SILENT / 60:.0f} min"
+                    sys.stderr.write(f"# Slurm {again}. {error}\n")
+                self._silent = True
             else:
                 if self._silent:
-                    self._say("answers again", silent=False)
+                    sys.stderr.write("# Slurm answers again\n")
+                self._silent = False
                 self._answered, self.answers = time.monotonic(), self.answers + 1
         if self.process is not None and self.process.poll() is not None:
             self.state = replace(self.state, state="ENDED", reason=f"exit code {self.process.returncode}", others=False)
         return self.state
-
-    def _say(self, text: str, silent: bool = True) -> None:
-        """Said once for each time of silence."""
-        if silent != self._silent:
-            self._silent = silent
-            sys.stderr.write(f"# Slurm {text}\n")
 
     def outcome(self, check: StopCheck) -> JobState:
         """How it ended, once Slurm knows: a job in its last moments is RUNNING beyond its limit, then COMPLETING."""
@@ -304,11 +246,7 @@ class SlurmJob:
         return state
 
     def start(self, text: str, name: str, log: Log) -> SlurmStep:
-        """Give it the next step.
-
-        Raises:
-            EngineError: the folder cannot be written to.
-        """
+        """Give it the next step."""
         path = self.folder / f"step-{self.steps}"
         try:
             path.with_suffix(".part").write_text(text, encoding="utf-8")
@@ -320,16 +258,16 @@ class SlurmJob:
         return step
 
     def end(self) -> None:
-        """End it, wait until it is gone, and remove its folder.
-
-        Raises:
-            EngineError: it is still there.
-        """
+        """End it, wait until it is gone, and remove its folder; EngineError: it is still there."""
         with contextlib.suppress(OSError):
             (self.folder / "end").touch()
         began, cancelled = time.monotonic(), False
         try:
-            while self._may_be_there():
+            while True:
+                with contextlib.suppress(EngineError):
+                    self.look(at_once=True)
+                if not self.state.there:
+                    break
                 waited = time.monotonic() - began
                 if not cancelled and (waited > BY_ITSELF or self.state.state != "RUNNING"):
                     cancelled = self.cancel()
@@ -337,14 +275,13 @@ class SlurmJob:
                     raise EngineError(f"engine slurm: job {self.number} is still {self.state.text}. {self._left}")
                 time.sleep(0.2)
         except KeyboardInterrupt as error:
+            note = f" Slurm does not answer. {self._left}"
             if self.process is not None:
                 self.cancel()
-                said = f"Its folder may be left: {self.folder}."
+                note = f" Its folder may be left: {self.folder}."
             elif cancel_soon(self.number):
-                said = f"Slurm job {self.number} was cancelled; its folder may be left: {self.folder}."
-            else:
-                said = f"Slurm does not answer. {self._left}"
-            error.add_note(f" {said}")
+                note = f" Slurm job {self.number} was cancelled; its folder may be left: {self.folder}."
+            error.add_note(note)
             raise
         if self.process is not None:
             self.cancel()  # it is left where the allocation ended first
@@ -360,14 +297,8 @@ class SlurmJob:
             self.process.wait(BY_ITSELF)
         return True
 
-    def _may_be_there(self) -> bool:
-        with contextlib.suppress(EngineError):
-            return self.look(at_once=True).there
-        return self.state.there
-
     @property
     def _left(self) -> str:
-        """What to do about a job that is not known to have ended."""
         if self.process is not None:
             return f"End it: kill {self.process.pid}. Its folder is left: {self.folder}."
         return (f"Job {self.number} may be left, and its folder {self.folder}. End it: scancel {self.number}. Without "
@@ -382,6 +313,7 @@ class SlurmStep:
     number: int
     name: str
     log: Log
+    pid: None = None  # on other machines
     _read: int = 0
     _lines: Lines = field(init=False)
     _code: int | None = None
@@ -401,27 +333,17 @@ class SlurmStep:
 
     @property
     def ended(self) -> bool:
-        """Whether its exit code has been seen."""
         return self._code is not None
 
     @property
-    def ends_with_its_job(self) -> bool:
-        """Whether it ended, or could not begin, because its job is at its end."""
-        return any(sign in line for line in self.log.lines for sign in _JOB_ENDS)
-
-    @property
     def how(self) -> str:
-        said = of_srun(self.log.lines)
-        return f"srun ended with exit code {self._code}{f': {said}' if said else ''}"
-
-    @property
-    def pid(self) -> None:
-        """On other machines."""
+        cause = of_srun(self.log.lines)
+        return f"srun ended with exit code {self._code}{f': {cause}' if cause else ''}"
 
     def _follow(self, last: bool) -> None:
         with contextlib.suppress(OSError), (self.job.folder / f"log-{self.number}").open("rb") as file:
             file.seek(self._read)
-            while chunk := file.read(CHUNK):
+            while chunk := file.read(1 << 20):
                 self._read += len(chunk)
                 for line in self._lines.of(chunk):
                     self.log.add(True, line)
@@ -434,7 +356,10 @@ class SlurmStep:
         while self.code is None and self.job.look().alive:
             waited = time.monotonic() - began
             with contextlib.suppress(EngineError):
-                cancel_step(self.job.number, self.name, gently=waited < GENTLY)
+                steps = ask("squeue", "--steps", f"--jobs={self.job.number}", "--noheader", "--format=%i %j")
+                for number, _, name in (line.strip().partition(" ") for line in steps.splitlines()):
+                    if name == self.name:
+                        ask("scancel", *(["--signal=TERM"] if waited < GENTLY else []), number)
             if waited > GONE:
                 self.job.cancel()
                 return
@@ -442,11 +367,7 @@ class SlurmStep:
 
 
 def submitted(script: str, folder: Path, with_servers: bool = False) -> SlurmJob:
-    """A job that waits in Slurm's queue.
-
-    Raises:
-        EngineError: Slurm rejects it, or the folder cannot be made.
-    """
+    """A job that waits in Slurm's queue; EngineError: Slurm rejects it, or the folder cannot be made."""
     _furnish(script, folder)
     try:
         job = SlurmJob(submit(script), folder, with_servers)
@@ -458,20 +379,12 @@ def submitted(script: str, folder: Path, with_servers: bool = False) -> SlurmJob
 
 
 def in_allocation(script: str, folder: Path, number: str) -> SlurmJob:
-    """The allocation of this number, in which the script begins at once.
-
-    Its number is not in the folder, by which `sweep` would cancel it.
-
-    Raises:
-        EngineError: the folder cannot be made, or there is no bash.
-    """
+    """The allocation of this number, in which the script begins at once. `sweep` finds no number, and cancels none."""
     _furnish(script, folder)
     try:
         with (folder / "job.log").open("wb") as log:
-            process = subprocess.Popen(
-                ("bash", str(folder / "job.sh")), stdin=subprocess.DEVNULL, stdout=log, stderr=log,
-                start_new_session=True,
-            )  # fmt: skip
+            process = subprocess.Popen(("bash", str(folder / "job.sh")), stdin=subprocess.DEVNULL, stdout=log,
+                                       stderr=log, start_new_session=True)  # fmt: skip
     except OSError as error:
         remove_folder(folder)
         raise EngineError(f"engine slurm: bash: {error.strerror}.") from error
@@ -486,9 +399,6 @@ def _furnish(script: str, folder: Path) -> None:
     except OSError as error:
         raise EngineError(f"engine slurm: folder {folder}: {error.strerror}. Name another in the site file.") from error
 
-
-#: Interval (s) at which a wait is shown although nothing has changed.
-REMIND = 300.0
 
 #: Ends every message on a folder that is not the same everywhere.
 SHARED = "Is folder in the site file one that every node sees under this path?"
@@ -506,35 +416,30 @@ _NEVER = {
 
 
 def wait_for_nodes(job: SlurmJob, check: StopCheck) -> None:
-    """Until the job runs and has seen its folder; what Slurm says meanwhile is printed.
+    """Until the job runs and has seen its folder; what Slurm says meanwhile is printed. EngineError: it never will.
 
     A reason for which it would wait for ever is one that Slurm gives twice: the first is often a provisional one.
-
-    Raises:
-        EngineError: it ended before, cannot begin, or does not see the folder.
     """
-    said, began, shown, running, first = "", time.monotonic(), time.monotonic(), 0.0, 0
+    last, began, shown, running, first = "", time.monotonic(), time.monotonic(), 0.0, 0
     while not (job.folder / "nodes").exists():
         check()
         os.listdir(job.folder)  # noqa: PTH208 - a folder over a network then shows what is new
         state, now = job.look(), time.monotonic()
-        if state.text != said or now - shown > REMIND:
-            waited = f", after {(now - began) / 60:.0f} min" if state.text == said else ""
+        if state.text != last or now - shown > REMIND:
+            waited = f", after {(now - began) / 60:.0f} min" if state.text == last else ""
             sys.stderr.write(f"# Slurm job {job.number}: {state.text}{waited}\n")
-            first = first if state.text == said else job.answers
-            said, shown = state.text, now
+            first = first if state.text == last else job.answers
+            last, shown = state.text, now
+        what = f"engine slurm: job {job.number}"
         if not state.alive:
-            end = _end_of_log(job, state)
-            raise EngineError(f"engine slurm: job {job.number} ended before it began: {state.text}{end}")
+            raise EngineError(f"{what} ended before it began: {state.text}{_end_of_log(job, state)}")
         if job.answers > first and state.state == "PENDING":
             for reason, advice in _NEVER.items():
                 if re.fullmatch(reason, state.reason):
-                    raise EngineError(f"engine slurm: job {job.number} will not begin: {state.text}: {advice}.")
+                    raise EngineError(f"{what} will not begin: {state.text}: {advice}.")
         running = running or (now if state.state == "RUNNING" else 0.0)
         if running and now - running > GONE:
-            raise EngineError(
-                f"engine slurm: job {job.number} runs, and nothing comes from it in {job.folder}. {SHARED}"
-            )
+            raise EngineError(f"{what} runs, and nothing comes from it in {job.folder}. {SHARED}")
         time.sleep(0.1)
 
 
