@@ -3,4 +3,4 @@
 FAMILIES = {
     "suite": ("gpu_convolution", "gpu_copy", "gpu_gemm", "gpu_histogram", "gpu_launch", "gpu_transpose"),
 }
-HELPERS = ("device", "kernels", "transfers")
+HELPERS = ("device",)
