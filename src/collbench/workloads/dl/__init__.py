@@ -7,7 +7,4 @@ FAMILIES = {
     "deepbench": ("deepbench_conv", "deepbench_gemm", "deepbench_rnn"),
     "suite": ("ddp", "parameter_server", "train"),
 }
-HELPERS = (
-    "datasets", "ddp", "deepbench_programs", "fathom_networks", "fathom_sequences", "network_modules", "networks",
-    "parameter_server", "train",
-)  # fmt: skip
+HELPERS = ("datasets", "ddp", "deepbench_programs", "fathom_networks", "fathom_sequences", "parameter_server", "train")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -86,7 +86,9 @@ class Conv:
     @property
     def out(self) -> tuple[int, int]:
         """Height and width of a result."""
-        return self._side(self.h, self.r), self._side(self.w, self.s)
+        height, width = ((size + 2 * self.pad - of_filter) // self.stride + 1
+                         for size, of_filter in ((self.h, self.r), (self.w, self.s)))  # fmt: skip
+        return height, width
 
     @property
     def flop(self) -> float:
@@ -105,9 +107,6 @@ class Conv:
     def checked(self) -> int:
         """With one image."""
         return replace(self, n=1).elements
-
-    def _side(self, size: int, of_filter: int) -> int:
-        return (size + 2 * self.pad - of_filter) // self.stride + 1
 
 
 @dataclass(frozen=True)
@@ -148,13 +147,8 @@ ProblemT = TypeVar("ProblemT", Gemm, Conv, Rnn)
 
 
 def problem(kind: type[ProblemT], name: str) -> ProblemT:
-    """The problem of that name, in the table or not.
-
-    Raises:
-        ValueError: it is none.
-    """
-    match = kind.pattern.fullmatch(name)
-    if match is None:
+    """The problem of that name, in the table or not. ValueError: it is none."""
+    if (match := kind.pattern.fullmatch(name)) is None:
         raise ValueError(f"{name!r} is no problem such as {next(iter(problems(kind)))}")
     return kind(*(int(word) if word.isdecimal() else word for word in match.groups()))  # type: ignore[arg-type]
 
@@ -177,7 +171,7 @@ PRECISIONS = {"float32": 4, "float16": 2, "bfloat16": 2}
 
 def benchmark(
     kind: type[ProblemT], title: str, summary: str, measures: Sequence[str], *axes: Axis, usual: str, most: float,
-    flags: Callable[[Case], Sequence[str]] = lambda case: (), **fields: Any,
+    **fields: Any,
 ) -> Program:  # fmt: skip
     """A benchmark of the problems of one kind: the `usual` one by default, `cpu` those of at most `most` flop."""
     name = kind.__name__.lower()
@@ -186,9 +180,9 @@ def benchmark(
 
     def argv(case: Case, times: int) -> Sequence[str]:
         settings = {axis: case[axis] for axis in ("problem", "precision", "device")}
+        more = {axis.name: case[axis.name] for axis in axes}
         threads = threads_of(case["threads"])
-        command: tuple[str, ...] = started("dl.deepbench_programs", name, **settings, threads=threads, times=times)
-        return (*command, *flags(case))
+        return started("dl.deepbench_programs", name, **settings, threads=threads, times=times, **more)
 
     def memory(case: Case) -> int:
         row = problem(kind, case["problem"])
@@ -197,9 +191,8 @@ def benchmark(
 
     return Program(
         name=f"deepbench_{name}", suite="deepbench", title=title, summary=summary,
-        measures=tuple(
-            Measure(measure, lambda case: problem(kind, case["problem"]).flop, "flop") for measure in measures
-        ),
+        measures=tuple(Measure(measure, lambda case: problem(kind, case["problem"]).flop, "flop")
+                       for measure in measures),
         argv=argv, parse=times, verify=wrong, figures=figures, notes=notes, memory=memory,
         axes=(
             parameter("problem", usual, "a row of DeepBench's table, all, or cpu for small ones", among=names,
@@ -238,8 +231,7 @@ WORKLOADS = {program.name: program for program in (
     benchmark(
         Gemm, "DeepBench gemm", "products of dense matrices, as training of neural networks has them", ("multiply",),
         parameter("blas", "torch", "what calls the BLAS: torch, or on GPUs cupy", among=tuple(LIBRARIES), kind="how"),
-        usual="1760x16x1760_NN", most=2e9, flags=lambda case: ("--blas", case["blas"]), refuses=refuses,
-        alternatives=Alternatives("blas", LIBRARIES),
+        usual="1760x16x1760_NN", most=2e9, refuses=refuses, alternatives=Alternatives("blas", LIBRARIES),
     ),
     benchmark(
         Rnn, "DeepBench rnn", "recurrent layers (vanilla, LSTM, GRU), forward and backward through time", _PASSES,

@@ -21,7 +21,7 @@ import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -126,11 +126,7 @@ class TorchMachine:
 
 
 def opened(flags: argparse.Namespace) -> TorchMachine:
-    """The device that the flags name, in float32 without TF32.
-
-    Raises:
-        Unusable: there is no such device, or it lacks the precision.
-    """
+    """The device that the flags name, in float32 without TF32. Unusable: there is none, or it lacks the precision."""
     import torch
 
     refuse_without_gpu(torch, flags.device)
@@ -176,16 +172,11 @@ def backward(machine: TorchMachine, row: Conv, x: Any, w: Any, g: Any, *, data: 
 
 # rnn -----------------------------------------------------------------------------------------------------------------
 
-CELLS = {"vanilla": "RNN", "lstm": "LSTM", "gru": "GRU"}
-
-#: What a reader of the numbers must know beside torch's version.
-NOTE = "the weights' gradients run through time too, as autograd computes them"
-
 
 def layer_of(machine: TorchMachine, row: Rnn) -> Any:
     """Its weights are random, small enough that states and gradients die away in time."""
-    layer = getattr(machine.torch.nn, CELLS[row.cell])(row.h, row.h)
-    return layer.to(machine.device, machine.dtype)
+    cell = {"vanilla": "RNN", "lstm": "LSTM", "gru": "GRU"}[row.cell]
+    return getattr(machine.torch.nn, cell)(row.h, row.h).to(machine.device, machine.dtype)
 
 
 def rnn_passes(machine: TorchMachine, row: Rnn, layer: Any) -> dict[str, Pass]:
@@ -214,10 +205,9 @@ def rnn_passes(machine: TorchMachine, row: Rnn, layer: Any) -> dict[str, Pass]:
 
 def operations(machine: TorchMachine, call: Callable[[], Any]) -> dict[str, int]:
     """`kernels` that a call starts on a GPU, copies among them; or torch's `operators` that call no other ones."""
-    profiler = machine.torch.profiler
-    activity = profiler.ProfilerActivity
-    on_gpu = machine.device == "cuda"
-    with profiler.profile(activities=[activity.CUDA if on_gpu else activity.CPU]) as profile:
+    profiler, on_gpu = machine.torch.profiler, machine.device == "cuda"
+    activity = profiler.ProfilerActivity.CUDA if on_gpu else profiler.ProfilerActivity.CPU
+    with profiler.profile(activities=[activity]) as profile:
         call()
         machine.wait()
     if on_gpu:
@@ -240,31 +230,19 @@ DEVIATIONS = 16
 BEFORE = 1
 
 
-class Multiplier(Protocol):
-    """What multiplies."""
-
-    def matrix(self, values: Whole) -> Any:
-        """A column-major matrix on the device."""
-
-    def multiply(self, a: Any, b: Any, c: Any, forms: str) -> int:
-        """Add the product of a and b, transposed where `forms` has a T, to c. Returns nanoseconds."""
-
-    def values(self, matrix: Any) -> npt.NDArray[np.float32]: ...
-
-    def described(self) -> str: ...
-
-
 class OfTorch:
     """torch on any device."""
 
     def __init__(self, machine: TorchMachine) -> None:
-        self._machine = machine
+        self._machine, self.described = machine, machine.described
 
     def matrix(self, values: Whole) -> Any:
+        """A column-major matrix on the device."""
         host = self._machine.torch.from_numpy(np.asfortranarray(values, np.float32))
         return host.to(self._machine.device, self._machine.dtype)
 
     def multiply(self, a: Any, b: Any, c: Any, forms: str) -> int:
+        """Add the product of a and b, transposed where `forms` has a T, to c. Returns nanoseconds."""
         a, b = (matrix.T if form == "T" else matrix for matrix, form in zip((a, b), forms, strict=True))
         return self._machine.timed(lambda: c.addmm_(a, b))[0]
 
@@ -272,12 +250,9 @@ class OfTorch:
         values: npt.NDArray[np.float32] = matrix.float().cpu().numpy()
         return values
 
-    def described(self) -> str:
-        return self._machine.described()
-
 
 class OfCupy:
-    """cuBLAS as CuPy calls it."""
+    """cuBLAS as CuPy calls it, with the methods of `OfTorch`."""
 
     def __init__(self, cupy: Any) -> None:
         self._cupy = cupy
@@ -312,7 +287,7 @@ def signs(random: np.random.Generator, shape: tuple[int, int], share: float) -> 
     return values
 
 
-def products(library: Multiplier, row: Gemm, precision: str, times: int) -> dict[str, Any]:
+def products(library: OfTorch | OfCupy, row: Gemm, precision: str, times: int) -> dict[str, Any]:
     """Nanoseconds of `times` products, and the wrong rows of all. Before each, C is as it was at the beginning."""
     random = np.random.default_rng(1)
     share = min(1.0, EXACT[precision] / DEVIATIONS / math.sqrt(row.k))
@@ -331,12 +306,8 @@ def products(library: Multiplier, row: Gemm, precision: str, times: int) -> dict
     return {"ns": {"multiply": ns}, "wrong": wrong, "figures": {}}
 
 
-def library_of(flags: argparse.Namespace) -> Multiplier:
-    """What the flags name.
-
-    Raises:
-        Unusable: it cannot be used here.
-    """
+def library_of(flags: argparse.Namespace) -> OfTorch | OfCupy:
+    """What the flags name. Unusable: it cannot be used here."""
     if flags.blas == "torch":
         return OfTorch(opened(flags))
     import cupy
@@ -365,7 +336,8 @@ def rnn(flags: argparse.Namespace) -> dict[str, Any]:
     passes = rnn_passes(machine, row, layer_of(machine, row))
     result = machine.sampled(passes, flags.times)
     result["figures"] |= operations(machine, lambda: passes["forward"].call(None))
-    return result | {"notes": [machine.described(), NOTE]}
+    note = "the weights' gradients run through time too, as autograd computes them"
+    return result | {"notes": [machine.described(), note]}
 
 
 RUNS = {"conv": conv, "gemm": gemm, "rnn": rnn}

@@ -9,7 +9,10 @@ decoding, evaluation, summaries).
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Callable
+from functools import partial
 from itertools import pairwise
+from typing import ClassVar, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -21,6 +24,10 @@ class FathomNetwork(nn.Module):
     #: Whether a GPU adds up its gradients in the same order each time.
     repeatable_on_gpu = True
 
+    #: The original's optimizer, with its learning rate.
+    algorithm: ClassVar[Callable[..., torch.optim.Optimizer]] = torch.optim.Adam
+    rate: float
+
     @abstractmethod
     def batch(self, size: int, generator: torch.Generator) -> tuple[Tensor, ...]:
         """Made-up data for one step of `size` samples, on the host."""
@@ -29,42 +36,37 @@ class FathomNetwork(nn.Module):
     def loss(self, *batch: Tensor) -> Tensor:
         """A number, of what `batch` gave, wherever that has been moved."""
 
-    @abstractmethod
     def optimizer(self) -> torch.optim.Optimizer:
-        """The original's, for the weights where they are now."""
+        """For the weights where they are now."""
+        return self.algorithm(self.parameters(), lr=self.rate)
 
     def change_gradients(self) -> None:
         """Between the backward pass and the optimizer: nothing."""
 
 
-def glorot(module: nn.Module) -> None:
-    """TensorFlow's usual distribution for matrices (Glorot, Bengio, AISTATS 2010); vectors are zero."""
+#: Draws the values of a parameter where they are.
+Draw = Callable[[Tensor], object]
+
+ModuleT = TypeVar("ModuleT", bound=nn.Module)
+
+
+def drawn(module: ModuleT, weights: Draw, biases: Draw = nn.init.zeros_) -> ModuleT:
+    """The module, whose matrices and filters are drawn in one way, and its vectors in another."""
     for parameter in module.parameters():
-        if parameter.dim() > 1:
-            nn.init.xavier_uniform_(parameter)
-        else:
-            nn.init.zeros_(parameter)
-
-
-# Images of 224 x 224 -------------------------------------------------------------------------------------------------
-
-
-def filled(module: nn.Module, deviation: float, biases: float | None = 0.0) -> nn.Module:
-    """Weights from a normal distribution that is cut off at twice its deviation; biases too where None is given."""
-    for name, parameter in module.named_parameters():
-        if name.endswith("bias") and biases is not None:
-            nn.init.constant_(parameter, biases)
-        else:
-            nn.init.trunc_normal_(parameter, std=deviation, a=-2 * deviation, b=2 * deviation)
+        (weights if parameter.dim() > 1 else biases)(parameter)
     return module
 
 
-def normal(layer: nn.Linear, deviation: float = 1.0) -> nn.Linear:
-    """Weights and biases, where there are any, from a normal distribution."""
-    for parameter in layer.parameters():
-        nn.init.normal_(parameter, std=deviation)
-    return layer
+#: TensorFlow's usual distribution for matrices (Glorot, Bengio, AISTATS 2010).
+glorot: Draw = nn.init.xavier_uniform_
 
+
+def cut_off(deviation: float) -> Draw:
+    """A normal distribution that is cut off at twice its deviation."""
+    return partial(nn.init.trunc_normal_, std=deviation, a=-2 * deviation, b=2 * deviation)
+
+
+# Images of 224 x 224 -------------------------------------------------------------------------------------------------
 
 #: With one for the background, which no image has.
 CLASSES = 1001
@@ -74,8 +76,6 @@ SIDE = 224
 
 class ImageNetwork(FathomNetwork):
     """Layers from images [n, 3, 224, 224] to CLASSES logits; cross entropy; Adam at `rate`."""
-
-    rate: float
 
     def __init__(self, *layers: nn.Module) -> None:
         super().__init__()
@@ -89,9 +89,6 @@ class ImageNetwork(FathomNetwork):
     def loss(self, *batch: Tensor) -> Tensor:
         images, classes = batch
         return nn.functional.cross_entropy(self.layers(images), classes)
-
-    def optimizer(self) -> torch.optim.Optimizer:
-        return torch.optim.Adam(self.parameters(), lr=self.rate)
 
 
 class Normalized(nn.Module):
@@ -119,7 +116,10 @@ class Alexnet(ImageNetwork):
 
     def __init__(self) -> None:
         def convolution(inputs: int, outputs: int, side: int, stride: int = 1, padding: int = 0) -> nn.Module:
-            return nn.Sequential(filled(nn.Conv2d(inputs, outputs, side, stride, padding), 0.1), nn.ReLU())
+            return nn.Sequential(drawn(nn.Conv2d(inputs, outputs, side, stride, padding), cut_off(0.1)), nn.ReLU())
+
+        def product(inputs: int, outputs: int) -> nn.Module:
+            return drawn(nn.Linear(inputs, outputs), nn.init.normal_, nn.init.normal_)
 
         super().__init__(
             nn.ZeroPad2d((3, 4, 3, 4)), convolution(3, 64, 11, stride=4), nn.MaxPool2d(3, 2), Normalized(),
@@ -127,9 +127,7 @@ class Alexnet(ImageNetwork):
             convolution(192, 384, 3, padding=1),
             convolution(384, 256, 3, padding=1),
             convolution(256, 256, 3, padding=1), nn.MaxPool2d(3, 2), nn.Flatten(),
-            normal(nn.Linear(256 * 6 * 6, 4096)), nn.ReLU(),
-            normal(nn.Linear(4096, 4096)), nn.ReLU(),
-            normal(nn.Linear(4096, CLASSES)),
+            product(256 * 6 * 6, 4096), nn.ReLU(), product(4096, 4096), nn.ReLU(), product(4096, CLASSES),
         )  # fmt: skip
 
 
@@ -148,7 +146,7 @@ class Vgg(ImageNetwork):
 
     def __init__(self) -> None:
         def layer(of: nn.Module) -> tuple[nn.Module, nn.Module]:
-            return filled(of, 0.1), nn.ReLU()
+            return drawn(of, cut_off(0.1)), nn.ReLU()
 
         convolutions, inputs = list[nn.Module](), 3
         for block in self.blocks:
@@ -168,8 +166,8 @@ class Vgg(ImageNetwork):
 
 def _unpadded(inputs: int, outputs: int, side: int, stride: int = 1, bias: bool = True) -> nn.Module:
     """A convolution of `residual`, without padding, but for the 3 x 3 of a bottleneck."""
-    padding = 1 if side == 3 else 0
-    return filled(nn.Conv2d(inputs, outputs, side, stride, padding, bias=bias), Residual.deviation, None)
+    draw = cut_off(Residual.deviation)
+    return drawn(nn.Conv2d(inputs, outputs, side, stride, 1 if side == 3 else 0, bias=bias), draw, draw)
 
 
 class ShortcutBlock(nn.Module):
@@ -214,7 +212,7 @@ class Residual(ImageNetwork):
             nn.MaxPool2d(3, 2, ceil_mode=True), _unpadded(64, self.blocks[0][0], 1),
             *layers,
             nn.AdaptiveAvgPool2d(1), nn.Flatten(),
-            normal(nn.Linear(self.blocks[-1][0], CLASSES, bias=False), self.deviation),
+            drawn(nn.Linear(self.blocks[-1][0], CLASSES, bias=False), partial(nn.init.normal_, std=self.deviation)),
         )  # fmt: skip
 
 
@@ -228,13 +226,13 @@ class Autoenc(FathomNetwork):
     reconstruction is summed over the batch, while the mean is taken of the divergence.
     """
 
-    pixels, code = 784, 200
+    rate, pixels, code = 0.001, 784, 200
 
     def __init__(self) -> None:
         super().__init__()
         self.mean, self.log_variance = nn.Linear(self.pixels, self.code), nn.Linear(self.pixels, self.code)
         self.decoder = nn.Linear(self.code, self.pixels)
-        glorot(self)
+        drawn(self, glorot)
         nn.init.zeros_(self.decoder.weight)
 
     def batch(self, size: int, generator: torch.Generator) -> tuple[Tensor, ...]:
@@ -249,9 +247,6 @@ class Autoenc(FathomNetwork):
         divergence = -0.5 * (1 + log_variance - mean.square() - log_variance.exp()).sum(1)
         loss: Tensor = (error + divergence).mean()
         return loss
-
-    def optimizer(self) -> torch.optim.Optimizer:
-        return torch.optim.Adam(self.parameters(), lr=0.001)
 
 
 class Deepq(FathomNetwork):
@@ -276,19 +271,13 @@ class Deepq(FathomNetwork):
 
     def _rating(self) -> nn.Sequential:
         """From `seen` frames to a value of each action."""
-        layers = nn.Sequential(
+        return drawn(nn.Sequential(
             nn.Conv2d(self.seen, 32, 8, stride=4), nn.ReLU(),
             nn.Conv2d(32, 64, 4, stride=2), nn.ReLU(),
             nn.Conv2d(64, 64, 3), nn.ReLU(), nn.Flatten(),
             nn.Linear(64 * 7 * 7, 512), nn.ReLU(),
             nn.Linear(512, self.actions),
-        )  # fmt: skip
-        for name, parameter in layers.named_parameters():
-            if name.endswith("bias"):
-                nn.init.constant_(parameter, 0.1)
-            else:
-                nn.init.normal_(parameter, std=0.01)
-        return layers
+        ), partial(nn.init.normal_, std=0.01), partial(nn.init.constant_, val=0.1))  # fmt: skip
 
     def batch(self, size: int, generator: torch.Generator) -> tuple[Tensor, ...]:
         """Frames and those one later [size, seen, side, side], actions as ones and zeros, ends and rewards [size]."""

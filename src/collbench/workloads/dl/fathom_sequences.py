@@ -12,7 +12,7 @@ import math
 import torch
 from torch import Tensor, nn
 
-from collbench.workloads.dl.fathom_networks import FathomNetwork, glorot
+from collbench.workloads.dl.fathom_networks import FathomNetwork, drawn, glorot
 
 # Translation ---------------------------------------------------------------------------------------------------------
 
@@ -48,7 +48,7 @@ class Layers(nn.Module):
 
     def forward(self, inputs: Tensor, state: State) -> tuple[Tensor, State]:
         """What the last layer gives, and the state of all."""
-        after: list[tuple[Tensor, Tensor]] = []
+        after = list[tuple[Tensor, Tensor]]()
         for cell, before in zip(self.cells, state, strict=True):
             after.append(cell(inputs, before))
             inputs = after[-1][1]
@@ -138,6 +138,8 @@ class Seq2Seq(FathomNetwork):
     softmax of all steps are computed at once. The learning rate does not fall.
     """
 
+    algorithm, rate = torch.optim.SGD, 0.5
+
     def __init__(self) -> None:
         super().__init__()
         self.source_words, self.target_words = nn.Embedding(VOCABULARY, SIZE), nn.Embedding(VOCABULARY, SIZE)
@@ -145,11 +147,10 @@ class Seq2Seq(FathomNetwork):
         self.attention = Attention()
         self.enter, self.leave = nn.Linear(2 * SIZE, SIZE), nn.Linear(2 * SIZE, SIZE)
         self.softmax = SampledSoftmax(SIZE, VOCABULARY)
-        glorot(self)
+        drawn(self, glorot)
         nn.init.uniform_(self.source_words.weight, -math.sqrt(3), math.sqrt(3))
-        self.pair = tuple(
-            FIRST + torch.multinomial(chances(VOCABULARY - FIRST), words, True) for words in (SOURCE, TARGET)
-        )
+        likely = chances(VOCABULARY - FIRST)
+        self.pair = tuple(FIRST + torch.multinomial(likely, words, True) for words in (SOURCE, TARGET))
 
     def batch(self, size: int, generator: torch.Generator) -> tuple[Tensor, ...]:
         """Words of the source [40, size], of the target before and after each step, and their weights [50, size]."""
@@ -159,9 +160,8 @@ class Seq2Seq(FathomNetwork):
         fed = ([BEGIN, *target, END] + [PAD] * steps)[:steps]
         wanted = [*fed[1:], PAD]
         weights = [float(word != PAD) for word in wanted]
-        return tuple(
-            torch.tensor(row)[:, None].repeat(1, size) for row in (reversed_source, fed, wanted, weights)
-        )  # the same for all: there is but one pair
+        rows = (reversed_source, fed, wanted, weights)  # the same for all samples: there is but one pair
+        return tuple(torch.tensor(row)[:, None].repeat(1, size) for row in rows)
 
     def loss(self, *batch: Tensor) -> Tensor:
         source, fed, wanted, weights = batch
@@ -191,9 +191,6 @@ class Seq2Seq(FathomNetwork):
     def change_gradients(self) -> None:
         nn.utils.clip_grad_norm_(self.parameters(), 5.0)
 
-    def optimizer(self) -> torch.optim.Optimizer:
-        return torch.optim.SGD(self.parameters(), lr=0.5)
-
 
 # Stories -------------------------------------------------------------------------------------------------------------
 
@@ -219,19 +216,17 @@ class Memnet(FathomNetwork):
     task.
     """
 
+    rate = 0.01
     positions: Tensor
 
     def __init__(self) -> None:
-        def drawn(*shape: int) -> nn.Parameter:
-            return nn.Parameter(torch.randn(shape) * 0.1)
+        def matrix(rows: int, columns: int) -> nn.Parameter:
+            return nn.Parameter(torch.randn((rows, columns)) * 0.1)
 
         super().__init__()
-        self.story_words, self.question_words = drawn(WORDS, EMBEDDING), drawn(WORDS, EMBEDDING)
-        self.times, self.hop, self.answer = (
-            drawn(SENTENCES, EMBEDDING),
-            drawn(EMBEDDING, EMBEDDING),
-            drawn(EMBEDDING, WORDS),
-        )
+        self.story_words, self.question_words = matrix(WORDS, EMBEDDING), matrix(WORDS, EMBEDDING)
+        self.times, self.hop = matrix(SENTENCES, EMBEDDING), matrix(EMBEDDING, EMBEDDING)
+        self.answer = matrix(EMBEDDING, WORDS)
         self.register_buffer("positions", positions())
         with torch.no_grad():
             self.story_words[0], self.question_words[0] = 0.0, 0.0
@@ -265,9 +260,6 @@ class Memnet(FathomNetwork):
             assert words.grad is not None
             words.grad[0] = 0.0
 
-    def optimizer(self) -> torch.optim.Optimizer:
-        return torch.optim.Adam(self.parameters(), lr=0.01)
-
 
 # Speech --------------------------------------------------------------------------------------------------------------
 
@@ -292,13 +284,13 @@ class Speech(FathomNetwork):
     Not kept: the original copies each matrix for every sample, and multiplies sample by sample.
     """
 
+    algorithm, rate = torch.optim.SGD, 0.01
+
     def __init__(self) -> None:
         super().__init__()
-        widths = ((COEFFICIENTS, WIDTH), (WIDTH, WIDTH), (WIDTH, WIDTH))
-        self.layers = nn.ModuleList(nn.Linear(*width) for width in widths)
+        self.layers = nn.ModuleList(nn.Linear(inputs, WIDTH) for inputs in (COEFFICIENTS, WIDTH, WIDTH))
         self.last = nn.Linear(WIDTH, LABELS)
-        for parameter in self.parameters():
-            nn.init.zeros_(parameter)
+        drawn(self, nn.init.zeros_)
 
     def batch(self, size: int, generator: torch.Generator) -> tuple[Tensor, ...]:
         """Frames [size, FRAMES, COEFFICIENTS], labels [size, MOST] and how many of them count [size].
@@ -328,9 +320,6 @@ class Speech(FathomNetwork):
         """How many frames CTC looks at."""
         return lengths
 
-    def optimizer(self) -> torch.optim.Optimizer:
-        return torch.optim.SGD(self.parameters(), lr=0.01)
-
 
 class SpeechRecurrent(Speech):
     """speech-recurrent: `speech` as it was meant. The recurrent layer stands between the third product and the last.
@@ -346,12 +335,11 @@ class SpeechRecurrent(Speech):
     def __init__(self) -> None:
         super().__init__()
         self.forwards, self.backwards = (nn.Linear(2 * WIDTH, WIDTH) for _ in range(2))
-        glorot(self)
+        drawn(self, glorot)
 
     def features(self, frames: Tensor) -> Tensor:
         in_time = super().features(frames).unbind(1)
-        there = self._states(self.forwards, in_time)
-        back = self._states(self.backwards, in_time[::-1])
+        there, back = self._states(self.forwards, in_time), self._states(self.backwards, in_time[::-1])
         return torch.stack(there, 1) + torch.stack(back[::-1], 1)
 
     def frames_of(self, lengths: Tensor) -> Tensor:

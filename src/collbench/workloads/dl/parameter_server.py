@@ -26,8 +26,7 @@ import torch
 import torch.distributed as dist
 from torch.nn.functional import cross_entropy
 
-from collbench.workloads.dl.datasets import SOURCES, BadData
-from collbench.workloads.dl.networks import NETWORKS
+from collbench.workloads.dl.datasets import NETWORKS, SOURCES, BadData
 from collbench.workloads.dl.suite import PARAMETER_SERVER
 from collbench.workloads.program import threads_of_rank
 from collbench.workloads.protocol import arguments
@@ -91,12 +90,13 @@ class MnistNetwork:
         self.gradient.zero_()
         torch.autograd.backward(cross_entropy(self._answers(images), labels, reduction="sum"))
 
-    def judge(self, images: torch.Tensor, labels: torch.Tensor) -> tuple[float, float]:
-        """Accuracy, and mean cross entropy."""
+    def judged(self, examples: MnistExamples) -> dict[str, Any]:
+        """What it is worth on what it was not trained with: accuracy and mean cross entropy."""
+        images, labels = examples.held_out()
         with torch.no_grad():
             answers = self._answers(images)
         right = (answers.argmax(dim=1) == labels).float().mean()
-        return right.item(), cross_entropy(answers, labels).item()
+        return {"accuracy": right.item(), "loss": cross_entropy(answers, labels).item(), "data": examples.label}
 
     def _answers(self, images: torch.Tensor) -> torch.Tensor:
         hidden, hidden_bias, output, output_bias = self._variables
@@ -107,10 +107,9 @@ RATE, BETA1, BETA2, EPSILON = 0.01, 0.9, 0.999, 1e-8
 
 
 class Adam:
-    """D. P. Kingma and J. Ba, "Adam: A Method for Stochastic Optimization", ICLR 2015.
+    """D. P. Kingma and J. Ba, "Adam: A Method for Stochastic Optimization", ICLR 2015, as at the end of section 2.
 
-    In the form at the end of its section 2, which is that of TensorFlow. `weights` and `gradient` [n] are read and
-    written where they are.
+    That is TensorFlow's. `weights` and `gradient` [n] are read and written where they are.
     """
 
     def __init__(self, weights: torch.Tensor, gradient: torch.Tensor) -> None:
@@ -168,11 +167,7 @@ class MnistExamples:
 
 
 def examples(data: str, seed: int) -> MnistExamples:
-    """The data set of that name, in an order that follows from the seed; what is made up follows from it too.
-
-    Raises:
-        BadData, OSError: its file is damaged, or cannot be read.
-    """
+    """The data set of that name, in an order that follows from the seed; what is made up follows from it too."""
     random = np.random.default_rng(seed)
     if data == "made-up":
         likely = np.where(random.random((CLASSES, INPUTS)) < DRAWN, *LIKELY).astype(np.uint8)
@@ -187,11 +182,9 @@ def examples(data: str, seed: int) -> MnistExamples:
     return MnistExamples(label, torch.from_numpy(pixels), torch.from_numpy(labels.astype(np.int64)))
 
 
-#: What a worker asks for, the first word of a request: weights; weights after this gradient; nothing, it has ended.
+#: What a worker asks for, the first word of a request: weights; weights after this gradient; nothing, it has ended. The
+#: first word of an answer, before the weights, says whether the worker is to take another step.
 PULL, PUSH, END = 0, 1, 2
-
-#: What a server answers, the first word before the weights: whether the worker is to take another step.
-STOP, GO = 0, 1
 
 
 class Server:
@@ -218,7 +211,7 @@ class Server:
                 self._adam.step()
                 self.applied += 1
                 self.ns = time.perf_counter_ns() - began
-            self._answer[0] = GO if started < steps else STOP
+            self._answer[0] = started < steps
             started += 1
             dist.send(self._answer, worker)
 
@@ -256,7 +249,7 @@ class Worker:
             work.wait()
         for answer, share in zip(self._answers, self._shares, strict=True):
             put(answer[1:], share, self.network.weights)
-        return int(self._answers[0][0]) == GO
+        return bool(self._answers[0][0])
 
 
 def put(held: torch.Tensor, share: VariableShare, weights: torch.Tensor) -> None:
@@ -272,19 +265,19 @@ _TAG = 1
 #: A training may take that long. It is ended by whoever started it.
 _LONGEST = timedelta(days=7)
 
-
-def fail(reason: str) -> NoReturn:
-    """End this process at once, whatever its other threads wait for; the last line on standard error is the reason."""
-    sys.stderr.write(f"{reason}\n")
-    sys.stderr.flush()
-    os._exit(1)
-
-
 #: How long a rank waits for another one: until all have started, and then for each message.
 PATIENCE = timedelta(minutes=10)
 
-#: The place in gloo's source, before its messages.
-_PLACE = re.compile(r"^\[[^]]*\]\s*")
+
+def fail(what: str, error: Exception) -> NoReturn:
+    """End this process at once, whatever its other threads wait for; the last line on standard error is the reason.
+
+    Of an error of gloo's without the place in its source, which comes before its messages.
+    """
+    why = re.sub(r"^\[[^]]*\]\s*", "", str(error).partition("\n")[0]) if isinstance(error, RuntimeError) else error
+    sys.stderr.write(f"{what}: {why}\n")
+    sys.stderr.flush()
+    os._exit(1)
 
 
 def alone(data: str, seed: int, steps: int) -> dict[str, Any]:
@@ -297,7 +290,7 @@ def alone(data: str, seed: int, steps: int) -> dict[str, Any]:
         network.learn(*next(batches))
         optimizer.step()
     taken = time.perf_counter_ns() - began
-    return {"ns": [taken], "steps": [steps], "applied": [], "bytes": [], **_judged(network, images)}
+    return {"ns": [taken], "steps": [steps], "applied": [], "bytes": [], **network.judged(images)}
 
 
 def name_of(rank: int, servers: int) -> str:
@@ -311,13 +304,15 @@ def together(data: str, seed: int, steps: int, servers: int, shard: str) -> dict
     dist.init_process_group("gloo", init_method="env://", timeout=PATIENCE)
     rank, workers = dist.get_rank(), dist.get_world_size() - servers
     try:
-        serves = rank < servers
-        own = _serve(rank, servers, workers, seed, steps, shard) if serves else _work(rank, servers, data, seed, shard)
+        if rank < servers:
+            result = _serve(rank, servers, workers, seed, steps, shard)
+        else:
+            result = _work(rank, servers, data, seed, shard)
         results: list[Any] = [None] * (servers + workers)
-        dist.all_gather_object(results, own)
+        dist.all_gather_object(results, result)
         dist.destroy_process_group()
     except RuntimeError as error:  # gloo's
-        fail(f"{name_of(rank, servers)} lost another rank: {_reason(error)}")
+        fail(f"{name_of(rank, servers)} lost another rank", error)
     held, trained = results[:servers], results[servers:]
     return {
         "ns": [max(server["ns"] for server in held)],
@@ -335,7 +330,7 @@ def _serve(rank: int, servers: int, workers: int, seed: int, steps: int, shard: 
         try:
             message.wait(_LONGEST)
         except RuntimeError as error:
-            fail(f"{name_of(rank, servers)}: {name_of(worker, servers)} ended before its last step: {_reason(error)}")
+            fail(f"{name_of(rank, servers)}: {name_of(worker, servers)} ended before its last step", error)
 
     messages = [(worker, dist.irecv(torch.zeros(1), worker, tag=_TAG)) for worker in range(servers, servers + workers)]
     lifelines = [threading.Thread(target=hold, args=both, daemon=True) for both in messages]
@@ -363,17 +358,7 @@ def _work(rank: int, servers: int, data: str, seed: int, shard: str) -> dict[str
         held = torch.zeros(length(share))
         dist.recv(held, server)
         put(held, share, worker.network.weights)
-    return taken | _judged(worker.network, images)
-
-
-def _judged(network: MnistNetwork, images: MnistExamples) -> dict[str, Any]:
-    """What the trained network is worth, on what it was not trained with."""
-    accuracy, loss = network.judge(*images.held_out())
-    return {"accuracy": accuracy, "loss": loss, "data": images.label}
-
-
-def _reason(error: Exception) -> str:
-    return _PLACE.sub("", str(error).partition("\n")[0])
+    return taken | worker.network.judged(images)
 
 
 def main() -> None:
@@ -384,7 +369,7 @@ def main() -> None:
     try:
         result = together(*what, flags.servers, flags.shard) if flags.servers else alone(*what)
     except (BadData, OSError) as error:
-        fail(f"data={flags.data}: {error}")
+        fail(f"data={flags.data}", error)
     sys.stdout.write(json.dumps(result) + "\n")
 
 
