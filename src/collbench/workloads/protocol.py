@@ -26,9 +26,6 @@ if TYPE_CHECKING:
 #: With this exit code a program says that it cannot be used here, as test programs do (GNU Automake's manual).
 SKIPPED = 77
 
-#: Significant digits of a loss that are compared: it is summed in float32, which has seven.
-DIGITS = 6
-
 #: What torch's allocators say.
 _TRIED = re.compile(r"ried to (allocate [0-9.]+ [A-Za-z]+)")
 
@@ -101,16 +98,12 @@ def loss(case: Case, output: str) -> Mapping[str, float]:
 
 
 def compared(loss: float) -> float:
-    """The loss of a training as it is compared between sides."""
-    return float(f"{loss:.{DIGITS}g}")
+    """A loss as sides compare it: six significant digits, because it is summed in float32, which has seven."""
+    return float(f"{loss:.6g}")
 
 
 def refuse_without_gpu(torch: Any, device: str) -> None:
-    """Whether torch can use the device.
-
-    Raises:
-        Unusable: it finds no GPU, or is built without CUDA.
-    """
+    """Unusable: the device is a GPU, and torch finds none, or is built without CUDA."""
     if device == "cuda" and not torch.cuda.is_available():
         why = "finds no GPU that it can use" if torch.version.cuda else "is built without CUDA"
         raise Unusable(f"device=cuda: torch {torch.__version__} {why}; use device=cpu")
@@ -123,9 +116,9 @@ def printed(run: Callable[[], dict[str, Any]], request: str, less: str = "a smal
     except Unusable as error:
         end(SKIPPED, str(error))
     except (MemoryError, RuntimeError) as error:
-        if (why := lacking_memory(error, request, less)) is None:
-            raise
-        end(1, why)
+        if why := lacking_memory(error, request, less):
+            end(1, why)
+        raise
     sys.stdout.write(json.dumps(result) + "\n")
 
 
@@ -181,13 +174,9 @@ def sampled_in_turns(
     """Nanoseconds of `times` samples of each measure, in slices as they are ordered, and what was added in these.
 
     None: take them alone. `first` takes what is taken once, at the start of the first slice; called again, it returns
-    the same. Each slice begins with one sample that does not count.
-
-    Raises:
-        RuntimeError: the driver is gone.
+    the same. Each slice begins with one sample that does not count. RuntimeError: the driver is gone.
     """
-    folder = os.environ.get(VARIABLE)
-    if folder is None:
+    if (folder := os.environ.get(VARIABLE)) is None:
         return None
     link = DriverLink(Path(folder), ranks.rank)
     taken, meter = dict[str, list[int]](), ContentionMeter()
