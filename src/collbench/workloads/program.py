@@ -158,7 +158,6 @@ def parameter(
     its words.
     """
 
-
     def check(key: str, value: Any) -> None:
         if among and value not in among:
             words = (*(groups or ()), *among)
