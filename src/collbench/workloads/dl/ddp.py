@@ -33,9 +33,6 @@ from collbench.workloads.dl.train import SEED, loss_of, module_of, optimizer_of
 from collbench.workloads.program import threads_of_rank
 from collbench.workloads.protocol import RankGroup, Unusable
 
-#: Which of torch's libraries reduces on a device.
-LIBRARIES = {"cpu": "gloo", "cuda": "nccl"}
-
 
 def _gpu() -> int:
     """That of this rank: the only one it sees, or the one of its number. Unusable: there are too few."""
@@ -48,19 +45,19 @@ def _gpu() -> int:
 
 
 class TorchRanks(RankGroup):
-    """The ranks of torch's default process group, on one kind of device. Entered to join them."""
+    """The ranks of torch's default process group, on one kind of device. Entered to join them; `library` reduces."""
 
     def __init__(self, device: str, threads: int) -> None:
         torch.set_num_threads(threads_of_rank(threads))
         torch.backends.cudnn.deterministic = True  # or losses would differ by the order of atomic additions
-        self.device = torch.device("cuda", _gpu()) if device == "cuda" else torch.device(device)
+        self.on_gpu = device == "cuda"
+        self.library = "nccl" if self.on_gpu else "gloo"
+        self.device = torch.device("cuda", _gpu()) if self.on_gpu else torch.device(device)
 
     def __enter__(self) -> TorchRanks:
-        on_gpu = self.device.type == "cuda"
-        if on_gpu:
+        if self.on_gpu:
             torch.cuda.set_device(self.device)
-        library = LIBRARIES[self.device.type]
-        dist.init_process_group(library, init_method="env://", device_id=self.device if on_gpu else None)
+        dist.init_process_group(self.library, init_method="env://", device_id=self.device if self.on_gpu else None)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
@@ -77,7 +74,7 @@ class TorchRanks(RankGroup):
     def about(self) -> str:
         """`torch 2.13.0+cpu, gloo, 1 thread a rank`."""
         threads = counted(torch.get_num_threads(), "thread")
-        return f"torch {torch.__version__}, {LIBRARIES[self.device.type]}, {threads} a rank"
+        return f"torch {torch.__version__}, {self.library}, {threads} a rank"
 
     def total(self, value: float) -> float:
         return self._over_ranks([value], dist.ReduceOp.SUM)[0]
@@ -92,7 +89,7 @@ class TorchRanks(RankGroup):
 
     def wait(self) -> None:
         """Until the device has done what it was given."""
-        if self.device.type == "cuda":
+        if self.on_gpu:
             torch.cuda.synchronize(self.device)
 
     def of_first(self, value: float) -> float:
@@ -124,7 +121,7 @@ class Replica:
         torch.manual_seed(SEED)  # the same parameters everywhere, and each rank has examples of its own
         self._module: Any = DistributedDataParallel(
             module_of(network).to(world.device), broadcast_buffers=False,
-            device_ids=[world.device] if world.device.type == "cuda" else None,
+            device_ids=[world.device] if world.on_gpu else None,
             bucket_cap_mb=bucket or None,  # its own choice is not its cap of 25 for all: the first bucket is smaller
         )  # fmt: skip
         self.messages: list[int] = []

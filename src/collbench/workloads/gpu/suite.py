@@ -11,9 +11,6 @@ import argparse
 import importlib.util
 import json
 import sys
-from collections.abc import Callable
-from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -100,68 +97,47 @@ def convolution(gpu: OpenGpu, flags: argparse.Namespace) -> dict[str, Any]:
 DEVICE_TO_DEVICE = 3
 
 
-@dataclass(frozen=True)
-class MemoryPlace:
-    """Memory on the host or on the device: its address, and how the program writes and reads it."""
-
-    address: int
-    write: Callable[[Array], None]
-    read: Callable[[], Array]
-
-
-def on_device(device: Device, size: int) -> MemoryPlace:
-    memory = device.allocate(size)
-
-    def read() -> Array:
-        values = np.empty(size, np.uint8)
-        device.read(memory.address, values)
-        return values
-
-    return MemoryPlace(memory.address, partial(device.write, memory.address), read)
-
-
-def on_host(device: Device, size: int, memory: str) -> MemoryPlace:
-    """Page-locked, or what malloc gives: the driver then copies through memory of its own."""
-    array = device.pinned(size) if memory == "pinned" else page_aligned(1, size, "uint8")[0]
-    return MemoryPlace(array.ctypes.data, partial(np.copyto, array), array.copy)
-
-
 def copy(gpu: OpenGpu, flags: argparse.Namespace) -> dict[str, Any]:
     """Each way's last timed copy is what is checked: `wrong` are bytes that did not arrive."""
     device, size = gpu.device, flags.size
-    host, here, there = on_host(device, size, flags.memory), on_device(device, size), on_device(device, size)
-    sent = np.random.default_rng(1).integers(0, 256, size, np.uint8)
+    # page-locked, or what malloc gives: the driver then copies through memory of its own
+    on_host: Array = device.pinned(size) if flags.memory == "pinned" else page_aligned(1, size, "uint8")[0]
+    on_device, on_device_too = device.allocate(size), device.allocate(size)
+    host, here, there = on_host.ctypes.data, on_device.address, on_device_too.address
+    sent, received = np.random.default_rng(1).integers(0, 256, size, np.uint8), np.empty(size, np.uint8)
+
+    def write(address: int, values: Array) -> None:
+        np.copyto(on_host, values) if address == host else device.write(address, values)
+
     timer, wrong = Timer(device, flags.times), 0
     for name, target, source, kind in (
         ("h2d", here, host, HOST_TO_DEVICE), ("d2h", host, here, DEVICE_TO_HOST), ("d2d", there, here, DEVICE_TO_DEVICE)
     ):  # fmt: skip
-        copy = copying(device, target.address, source.address, size, kind)
-        source.write(sent)
-        target.write(~sent)
-        timer.take(name, copy)
-        wrong += int(np.count_nonzero(target.read() != sent))
-        timer.by_events(copy, f"{name} device_ns")
+        operation = copying(device, target, source, size, kind)
+        write(source, sent)
+        write(target, ~sent)
+        timer.take(name, operation)
+        np.copyto(received, on_host) if target == host else device.read(target, received)
+        wrong += int(np.count_nonzero(received != sent))
+        timer.by_events(operation, f"{name} device_ns")
     return timer.result(wrong)
 
 
 # gemm ----------------------------------------------------------------------------------------------------------------
 
-#: A whole number that float32 holds and TF32, whose significand has 11 bits, does not.
-ODD = 2**12 + 1
+#: A whole number that float32 holds and TF32, whose significand has 11 bits, does not; bounds of what float32 holds.
+ODD, EXACT = 2**12 + 1, 2**24
 
 #: So many products of small whole numbers have a sum that float32 holds.
 MOST_PRODUCTS = 16_000_000
-
-#: The largest element of the matrices, and bounds of whole numbers that float32 holds.
-MOST, EXACT = 15, 2**24
 
 #: Elements of the vectors by which the product is checked; none is 0, which would hide a wrong column.
 WEIGHTS = np.array([w for w in range(-8, 9) if w])
 
 
 def largest(k: int) -> int:
-    """The largest magnitude of elements for which all sums of k products are exact; 0 where there is none."""
-    return max((a for a in range(1, MOST + 1) if k * a * a + ODD * a < EXACT), default=0)
+    """The largest magnitude of elements up to 15 for which all sums of k products are exact; 0 where there is none."""
+    return max((a for a in range(1, 16) if k * a * a + ODD * a < EXACT), default=0)
 
 
 def filled(matrix: DeviceRows, largest: int, seed: int, vectors: Array, odd_row: bool = False) -> Array:
@@ -360,9 +336,8 @@ def benchmark(
 def _histogram_refuses(case: Case) -> str | None:
     if case["bins"] not in (64, 256):
         return "bins must be 64 or 256"
-    if case["size"] < 4 or case["size"] % 4 or case["size"] >> 32:
-        return "the size must be a multiple of 4 bytes, at least 4 and less than 4G"
-    return None
+    wrong = case["size"] < 4 or case["size"] % 4 or case["size"] >> 32
+    return "the size must be a multiple of 4 bytes, at least 4 and less than 4G" if wrong else None
 
 
 #: By name.
@@ -377,8 +352,7 @@ WORKLOADS = {program.name: program for program in (
         parameter("memory", "pinned", "of the host: page-locked or not", among=("pinned", "pageable"), kind="how"),
         measures=tuple(Measure(way, lambda case: case["size"]) for way in ("h2d", "d2h", "d2d")),
         memory=lambda case: 5 * int(case["size"]),  # the buffer, what is sent, what is read back, and the comparison
-        refuses=lambda case: None if case["size"] >= 1 else "the size must be at least 1 byte",
-        sizes=("32M", "256M"),
+        refuses=lambda case: None if case["size"] >= 1 else "the size must be at least 1 byte", sizes=("32M", "256M"),
     ),
     benchmark(
         "gemm", "Matrix product on a GPU", "C = A B of float32 by cuBLAS, TF32 off; A is m x k, B is k x n",
