@@ -40,10 +40,7 @@ class Measure:
 
 @dataclass(frozen=True)
 class SideCommand:
-    """A command beside the timed one. `figures` reads what it printed, for the check of the record.
-
-    It fails the case with an exit code other than 0 (and 77, see `Program`), or where `figures` raises.
-    """
+    """A command beside the timed one. `figures` reads what it printed, for the check of the record."""
 
     argv: Sequence[str]
     figures: Callable[[str], Mapping[str, float]] = lambda output: {}

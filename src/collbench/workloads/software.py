@@ -37,9 +37,8 @@ class Required(Protocol):
 class Software:
     """A program by the name that starts it. `package` of Debian and Ubuntu brings it, or `ways` say what does.
 
-    `version` are the arguments that make it print its version, and `pattern` finds that in what it prints. Without
-    arguments it is not started, because it would begin to measure: its own file is searched. `oldest` is the first
-    version whose output is understood.
+    `version` are the arguments that make it print its version, where `pattern` finds it; without any, its own file is
+    searched, because it would begin to measure. `oldest` is the first version whose output is understood.
     """
 
     name: str
@@ -130,10 +129,7 @@ class Alternatives:
 
 @dataclass(frozen=True)
 class Described:
-    """A library that a `command` loads and describes in a process of its own, once by its name; `read` reads that.
-
-    `absent` says why that need not be tried (None: it must be).
-    """
+    """A library that a `command` loads and describes, once by its name, for `read`; `absent` may say why it need not."""
 
     name: str
     command: Callable[[], Sequence[str]] = field(compare=False)

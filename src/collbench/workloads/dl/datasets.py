@@ -137,12 +137,7 @@ class Source(ABC):
 
     @abstractmethod
     def read(self, network: Network, examples: int) -> Examples:
-        """All examples that it has; of what is made up so many.
-
-        Raises:
-            BadData: a file is not of its format, or has another hash than it should.
-            OSError: a file cannot be read.
-        """
+        """All examples that it has; of what is made up so many. BadData, OSError: a file is damaged or not readable."""
 
 
 def images(pixels: ExampleRows, classes: ExampleRows, file: str) -> ExampleRows:
@@ -271,11 +266,7 @@ def lacking(names: Sequence[str]) -> str | None:
 
 
 def content(name: str) -> tuple[bytes, str]:
-    """What is in a file, uncompressed, and the SHA-256 of that.
-
-    Raises:
-        BadData: there is no such file, it has another hash than `SHA256SUMS` says, or it is damaged.
-    """
+    """What is in a file, uncompressed, and its SHA-256. BadData: there is none, or it is damaged, or not as listed."""
     path, _ = user_file(name)
     if path is None:
         raise BadData(lacking((name,)) or name)

@@ -55,10 +55,8 @@ class Layers(nn.Module):
         return inputs, tuple(after)
 
 
-SAMPLES = 512
-
-#: So many draws from 40,000 words hit about SAMPLES different ones.
-DRAWS = 813.8
+#: So many DRAWS from 40,000 words hit about SAMPLES different ones.
+SAMPLES, DRAWS = 512, 813.8
 
 
 def chances(words: int) -> Tensor:
@@ -99,16 +97,16 @@ class SampledSoftmax(nn.Module):
         return nn.functional.embedding(words, self.biases[:, None])[..., 0] - self.expected[words]
 
 
-VOCABULARY, SIZE, LAYERS = 40_000, 256, 3
+#: Words of the languages, and of the made-up pair of sentences.
+VOCABULARY, SOURCE, TARGET = 40_000, 37, 43
+
+SIZE, LAYERS = 256, 3
 
 #: The words that fill up, begin and end a sentence; one that is unknown would be 3.
 PAD, BEGIN, END, FIRST = 0, 1, 2, 4
 
 #: Most words of source and target, less one.
 BUCKETS = ((5, 10), (10, 15), (20, 25), (40, 50))
-
-#: Words of the made-up pair of sentences.
-SOURCE, TARGET = 37, 43
 
 
 class Attention(nn.Module):
@@ -195,9 +193,7 @@ class Seq2Seq(FathomNetwork):
 # Stories -------------------------------------------------------------------------------------------------------------
 
 #: Word 0 fills sentences and stories up.
-WORDS, SENTENCES, LENGTH, QUESTION = 20, 10, 6, 3
-
-EMBEDDING, HOPS = 20, 3
+WORDS, SENTENCES, LENGTH, QUESTION, EMBEDDING, HOPS = 20, 10, 6, 3, 20, 3
 
 
 def positions() -> Tensor:
@@ -244,12 +240,12 @@ class Memnet(FathomNetwork):
     def loss(self, *batch: Tensor) -> Tensor:
         stories, questions, answers = batch
         embedding = nn.functional.embedding
-        asked = (embedding(questions, self.question_words) * self.positions).sum(1)
+        query = (embedding(questions, self.question_words) * self.positions).sum(1)
         memory = (embedding(stories, self.story_words) * self.positions).sum(2) + self.times
         for _ in range(HOPS):
-            attention = (memory * asked[:, None]).sum(2).softmax(1)
-            asked = asked @ self.hop + (memory * attention[:, :, None]).sum(1)
-        return nn.functional.cross_entropy(asked @ self.answer, answers, reduction="sum")
+            attention = (memory * query[:, None]).sum(2).softmax(1)
+            query = query @ self.hop + (memory * attention[:, :, None]).sum(1)
+        return nn.functional.cross_entropy(query @ self.answer, answers, reduction="sum")
 
     def change_gradients(self) -> None:
         for parameter in self.parameters():
@@ -293,22 +289,17 @@ class Speech(FathomNetwork):
         drawn(self, nn.init.zeros_)
 
     def batch(self, size: int, generator: torch.Generator) -> tuple[Tensor, ...]:
-        """Frames [size, FRAMES, COEFFICIENTS], labels [size, MOST] and how many of them count [size].
-
-        No label follows itself: CTC would then need a frame more.
-        """
+        """Frames [size, FRAMES, COEFFICIENTS], labels [size, MOST] and how many of them count [size]."""
         frames = torch.randn(size, FRAMES, COEFFICIENTS, generator=generator)
-        steps = torch.randint(1, LABELS - 1, (size, MOST), generator=generator)
+        steps = torch.randint(1, LABELS - 1, (size, MOST), generator=generator)  # from a label to the next, another one
         lengths = torch.randint(LEAST, MOST + 1, (size,), generator=generator)
         return frames, steps.cumsum(1) % (LABELS - 1), lengths
 
     def loss(self, *batch: Tensor) -> Tensor:
         frames, labels, lengths = batch
-        logits = clipped(self.last(self.features(frames)))
-        chances = logits.log_softmax(2).transpose(0, 1)
-        return nn.functional.ctc_loss(
-            chances, labels, self.frames_of(lengths), lengths, blank=LABELS - 1, reduction="sum"
-        )
+        chances = clipped(self.last(self.features(frames))).log_softmax(2).transpose(0, 1)
+        seen = self.frames_of(lengths)
+        return nn.functional.ctc_loss(chances, labels, seen, lengths, blank=LABELS - 1, reduction="sum")
 
     def features(self, frames: Tensor) -> Tensor:
         """What the last layer reads [size, FRAMES, WIDTH]."""

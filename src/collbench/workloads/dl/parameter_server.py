@@ -53,7 +53,7 @@ def shares(servers: int, shard: str) -> tuple[VariableShare, ...]:
     first is the number of steps, as TensorFlow's `replica_device_setter` places those of its example mnist_replica.
     """
     if shard == "even":
-        ends = [WEIGHTS * number // servers for number in range(servers + 1)]
+        ends = (WEIGHTS * number // servers for number in range(servers + 1))
         return tuple((slice(*span),) for span in pairwise(ends))
     turns = list(enumerate(PLACES, start=1))
     return tuple(tuple(place for turn, place in turns if turn % servers == server) for server in range(servers))
@@ -107,10 +107,7 @@ RATE, BETA1, BETA2, EPSILON = 0.01, 0.9, 0.999, 1e-8
 
 
 class Adam:
-    """D. P. Kingma and J. Ba, "Adam: A Method for Stochastic Optimization", ICLR 2015, as at the end of section 2.
-
-    That is TensorFlow's. `weights` and `gradient` [n] are read and written where they are.
-    """
+    """In TensorFlow's form, at the end of section 2 of D. P. Kingma and J. Ba (ICLR 2015); [n] are changed in place."""
 
     def __init__(self, weights: torch.Tensor, gradient: torch.Tensor) -> None:
         self._weights, self._gradient = weights, gradient
@@ -125,13 +122,9 @@ class Adam:
         self._weights.addcdiv_(self._mean, self._square.sqrt().add_(EPSILON), value=-rate)
 
 
-BATCH = 100
-
-#: Images that are made up.
-IMAGES = 60_000
-
-#: One of so many images is held out to measure the accuracy: 5000 of 60,000, as in the tutorials on MNIST.
-HELD_OUT = 12
+#: Images of a batch, and those that are made up; one of HELD_OUT is held out to measure the accuracy: 5000 of 60,000,
+#: as in the tutorials on MNIST.
+BATCH, IMAGES, HELD_OUT = 100, 60_000, 12
 
 #: Made-up images are mostly dark, as digits are: for each class a fifth of the pixels is likelier to be bright than the
 #: others. Of 256, in how many images it is.
@@ -262,19 +255,16 @@ def put(held: torch.Tensor, share: VariableShare, weights: torch.Tensor) -> None
 #: Messages of lifelines, which come when a worker has done its part, or never; those of the training have tag 0.
 _TAG = 1
 
-#: A training may take that long. It is ended by whoever started it.
-_LONGEST = timedelta(days=7)
-
-#: How long a rank waits for another one: until all have started, and then for each message.
-PATIENCE = timedelta(minutes=10)
+#: How long a rank waits for another one, until all have started, and then for each message; and how long a training may
+#: take, which is ended by whoever started it.
+PATIENCE, _LONGEST = timedelta(minutes=10), timedelta(days=7)
 
 
 def fail(what: str, error: Exception) -> NoReturn:
-    """End this process at once, whatever its other threads wait for; the last line on standard error is the reason.
-
-    Of an error of gloo's without the place in its source, which comes before its messages.
-    """
-    why = re.sub(r"^\[[^]]*\]\s*", "", str(error).partition("\n")[0]) if isinstance(error, RuntimeError) else error
+    """End this process at once, whatever its other threads wait for; the last line on standard error is the reason."""
+    why = str(error)
+    if isinstance(error, RuntimeError):  # gloo's: the place in its source comes before its messages
+        why = re.sub(r"^\[[^]]*\]\s*", "", why.partition("\n")[0])
     sys.stderr.write(f"{what}: {why}\n")
     sys.stderr.flush()
     os._exit(1)
@@ -304,10 +294,8 @@ def together(data: str, seed: int, steps: int, servers: int, shard: str) -> dict
     dist.init_process_group("gloo", init_method="env://", timeout=PATIENCE)
     rank, workers = dist.get_rank(), dist.get_world_size() - servers
     try:
-        if rank < servers:
-            result = _serve(rank, servers, workers, seed, steps, shard)
-        else:
-            result = _work(rank, servers, data, seed, shard)
+        where = (rank, servers, workers)
+        result = _serve(*where, seed, steps, shard) if rank < servers else _work(*where, data, seed, shard)
         results: list[Any] = [None] * (servers + workers)
         dist.all_gather_object(results, result)
         dist.destroy_process_group()
@@ -344,7 +332,7 @@ def _serve(rank: int, servers: int, workers: int, seed: int, steps: int, shard: 
     return {"applied": server.applied, "ns": server.ns, "bytes": server.weights.nbytes}
 
 
-def _work(rank: int, servers: int, data: str, seed: int, shard: str) -> dict[str, Any]:
+def _work(rank: int, servers: int, workers: int, data: str, seed: int, shard: str) -> dict[str, Any]:
     shared, images = shares(servers, shard), examples(data, seed)
     worker = Worker(shared, images, seed, rank - servers)
     dist.barrier()

@@ -71,10 +71,7 @@ class WordLayer(nn.Module):
 
 
 def lstm() -> nn.Module:
-    """A language model: words of 10,000, embedded in 256 numbers, through two layers of LSTM with 256 cells each.
-
-    The one of Xu, Shi and Chu (2017) on the Penn Treebank, read as words and not as characters, in sequences of 32.
-    """
+    """The language model of Xu, Shi and Chu (2017) on the Penn Treebank, of words and not of characters."""
     return WordLayer(10_000, 256)
 
 
@@ -238,10 +235,8 @@ def run(flags: argparse.Namespace) -> dict[str, Any]:
     network, about = NETWORKS[flags.network], About(**json.loads(Path(ABOUT).read_text(encoding="utf-8")))
     training = Training(network, flags.device)
     data_loader: Any = torch.utils.data.DataLoader
-    loader = data_loader(  # whole batches, in their order; workers live on from epoch to epoch
-        Batches(network, about, flags.batch), batch_size=None, num_workers=flags.loaders,
-        persistent_workers=flags.loaders > 0,
-    )  # fmt: skip
+    loading = {"num_workers": flags.loaders, "persistent_workers": flags.loaders > 0}  # from epoch to epoch
+    loader = data_loader(Batches(network, about, flags.batch), batch_size=None, **loading)  # whole batches, in order
     later = itertools.chain.from_iterable(itertools.repeat(loader))
 
     @functools.cache  # a case that begins again has no second first epoch
@@ -262,12 +257,10 @@ def run(flags: argparse.Namespace) -> dict[str, Any]:
     threads = counted(torch.get_num_threads(), "thread")
     software = f"torch {torch.__version__}, {gpu}{torch.backends.cpu.get_cpu_capability()}, {threads}"
     return {
-        "ns": taken,
-        "slices": msgspec.to_builtins(slices),
+        "ns": taken, "slices": msgspec.to_builtins(slices), "loss": training.losses[flags.steps - 1],
         "nonfinite": sum(not math.isfinite(loss) for loss in training.losses),
-        "loss": training.losses[flags.steps - 1],
         "notes": [f"{software}, batches of {flags.batch}", f"data: {about.label}, sha256 {about.sha256}"],
-    }
+    }  # fmt: skip
 
 
 def main() -> None:

@@ -156,8 +156,7 @@ def filled(matrix: DeviceRows, largest: int, seed: int, vectors: Array, odd_row:
 def gemm(gpu: OpenGpu, flags: argparse.Namespace) -> dict[str, Any]:
     """The product of float32 matrices, without TF32; `wrong` are rows for which (A B) r is not A (B r).
 
-    After R. Freivalds, "Probabilistic Machines Can Use Less Running Time", IFIP Congress 1977. All numbers are whole
-    ones, and all sums are exact in float64.
+    After R. Freivalds (IFIP Congress 1977). All numbers are whole ones, and all sums are exact in float64.
     """
     device, m, n, k = gpu.device, flags.m, flags.n, flags.k
     a, b, c = DeviceRows(device, m, k), DeviceRows(device, k, n), DeviceRows(device, m, n)
@@ -222,20 +221,14 @@ ONE_THREAD = Grid((1, 1), (1, 1))
 
 
 def ways(device: Device, launch: Stage, burst: int) -> tuple[tuple[str, Stage, int], ...]:
-    """How a burst of launches is made: an operation, and how often.
-
-    `issue` does not wait for the kernels; `issue_wait` waits for each; `graph` for each graph of them.
-    """
+    """How a burst is made, an operation, and how often: `issue_wait` waits for each launch, `graph` for each graph."""
     wait = waiting(device)
     graph = in_turn(device.capture(launch.python, GRAPH), wait)
     return ("issue", launch, burst), ("issue_wait", in_turn(launch, wait), burst), ("graph", graph, burst // GRAPH)
 
 
 def launch(gpu: OpenGpu, flags: argparse.Namespace) -> dict[str, Any]:
-    """The check first: what is timed does nothing that could be checked.
-
-    `wrong` are launches too few or too many, of one burst in each way, of a kernel that counts.
-    """
+    """`wrong` are launches too few or too many, in one burst each way of a kernel that counts; what is timed does not."""
     device, burst = gpu.device, flags.burst
     kernels, timer = gpu.compiled("launch"), Timer(device, flags.times)
     counter, launches = device.allocate(4), np.zeros(1, np.uint32)

@@ -82,10 +82,7 @@ def wrong(path: Path) -> int:
 
 
 def opened(path: Path) -> dict[str, int]:
-    """Open it for writing: the time (ns), its size, and the blocks that are wrong then. Removes it.
-
-    OSError: it cannot be read, opened for writing or removed; ValueError: it was not as `make` wrote it.
-    """
+    """Open it for writing, and remove it: the time (ns), its size, and wrong blocks. ValueError: they were before."""
     if wrong(path):
         raise ValueError("not as the image's build wrote it")
     began = time.perf_counter_ns()

@@ -147,20 +147,14 @@ def dgemm(blas: Blas, flags: argparse.Namespace) -> dict[str, Any]:
 
 
 def error(a: Matrix, b: Matrix, c: Matrix, largest: Matrix, seed: int) -> float:
-    """How far C r is from A (B r) for a random r, relative to what the terms of a row add up to at most.
-
-    Freivalds, "Probabilistic machines can use less running time", IFIP 1977. r is in [1, 2), so that each term counts.
-    """
-    r = 1.0 + np.random.default_rng(seed).random(len(a))
+    """How far C r is from A (B r), relative to what the terms of a row add up to at most (R. Freivalds, IFIP 1977)."""
+    r = 1.0 + np.random.default_rng(seed).random(len(a))  # in [1, 2), so that each term counts
     off = times_vector(c, r) - times_vector(a, times_vector(b, r))
     return float(np.abs(off / largest).max())
 
 
 def linpack(blas: Blas, flags: argparse.Namespace) -> dict[str, Any]:
-    """Nanoseconds and scaled residuals of `flags.times` systems, each another one, in the same memory.
-
-    The same seed gives the same system, so that it need not be kept while it is overwritten.
-    """
+    """Nanoseconds and scaled residuals of `flags.times` systems, each another one, in the same memory."""
     matrix, vector = np.empty((flags.n, flags.lda or flags.n)), np.empty(flags.n)
     taken, residuals = [], []
     for seed in range(0, 2 * flags.times, 2):
@@ -168,17 +162,14 @@ def linpack(blas: Blas, flags: argparse.Namespace) -> dict[str, Any]:
         began = time.perf_counter_ns()
         blas.solve(matrix, vector)
         taken.append(time.perf_counter_ns() - began)
-        solution = vector.copy()
+        solution = vector.copy()  # of a system that is overwritten, and made again
         fill(matrix, vector, seed=seed)
         residuals.append(residual(matrix[:, : flags.n], solution, vector))
     return {"ns": taken, "figures": residuals}
 
 
 def residual(columns: Matrix, x: Matrix, b: Matrix) -> float:
-    """||Ax-b||_oo / (eps (||A||_oo ||x||_oo + ||b||_oo) n), where the rows of `columns` are the columns of A.
-
-    HPL 2.3, testing/ptest/HPL_pdtest.c.
-    """
+    """||Ax-b||_oo / (eps (||A||_oo ||x||_oo + ||b||_oo) n), as in HPL; the rows of `columns` are the columns of A."""
     n = len(b)
     norm = np.zeros(n)
     for row in range(0, n, ROWS):

@@ -40,11 +40,7 @@ def _dd_argv(case: Case, times: int) -> Sequence[str]:
 
 
 def _dd_wrong(case: Case, output: str) -> int:
-    """Of the bytes that dd counted, and the size of the file, how many are others than asked for.
-
-    Raises:
-        ValueError: one is missing, or the storage has fewer blocks for the file than its bytes need.
-    """
+    """Of the bytes that dd counted, and the size of the file, how many are others than asked for."""
     copied, file = _COPIED.search(output), _FILE.search(output)
     if copied is None or file is None:
         raise ValueError("no line with the bytes that dd copied, or none with the size of the file")
@@ -108,10 +104,7 @@ def _ramp(case: Case) -> int:
 
 
 def _fio_argv(case: Case, times: int) -> Sequence[str]:
-    """Requests for `runtime` seconds; of a cold file for one pass at most, each block once: a second finds it cached.
-
-    fio leaves the state of the page cache alone, and begins to measure at once if it is cold.
-    """
+    """Requests for `runtime` seconds; of a cold file for one pass at most: a second finds it cached."""
     until = () if _cold(case) else ("--time_based",)
     return job(case, *until, f"--runtime={case['runtime']}", f"--ramp_time={_ramp(case)}", "--invalidate=0")
 

@@ -85,12 +85,10 @@ WORKLOAD = Program(
 
 
 def run(size: int, times: int) -> tuple[dict[str, list[int]], int]:
-    """Nanoseconds of each kernel, [times], and the number of wrong elements, for three arrays of `size` bytes.
-
-    They are private memory, which gets huge pages where the static arrays of stream.c get them.
-    """
+    """Nanoseconds of each kernel, [times], and the number of wrong elements, for three arrays of `size` bytes."""
     from collbench.workloads import _stream
 
+    # private memory, which gets huge pages where the static arrays of stream.c get them
     a, b, c = (mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS) for _ in range(3))
     rounds: list[tuple[int, int, int, int]] = []
     wrong = 0
