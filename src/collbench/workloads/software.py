@@ -129,7 +129,7 @@ class Alternatives:
 
 @dataclass(frozen=True)
 class Described:
-    """A library that a `command` loads and describes, once by its name, for `read`; `absent` may say why it need not."""
+    """A library that a `command` loads and describes, once by its name, for `read`; or it is `absent` for a reason."""
 
     name: str
     command: Callable[[], Sequence[str]] = field(compare=False)

@@ -1,4 +1,4 @@
-"""The programs of DeepBench: passes of convolutions and recurrent layers, and matrix products, that are checked.
+"""Benchmarks of DeepBench and their programs: passes of convolutions and recurrent layers, and matrix products.
 
 `python -m collbench.workloads.dl.deepbench_programs conv|gemm|rnn --problem NAME --times N` prints JSON: `ns`, the
 times of each pass; `wrong`, `figures` and `notes`.
@@ -18,18 +18,246 @@ from __future__ import annotations
 import argparse
 import copy
 import math
+import re
 import time
+import tomllib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
+from collbench.schema.axes import Axis
+from collbench.schema.case import Case
 from collbench.units import counted
-from collbench.workloads.dl.deepbench import GATES, WORKLOADS, Conv, Gemm, Rnn, problem
+from collbench.workloads import protocol
+from collbench.workloads.gpu.suite import CUPY
 from collbench.workloads.host.dense import times_vector
-from collbench.workloads.protocol import Unusable, arguments_of, printed, refuse_without_gpu
+from collbench.workloads.program import ALL_CORES, Measure, Program, parameter, threads_of
+from collbench.workloads.protocol import Unusable
+from collbench.workloads.software import Alternatives, Required, Torch
+
+TABLE = Path(__file__).with_name("deepbench.toml")
+
+#: Products of a time step with the hidden units: of an LSTM one for each of three gates and the new state.
+GATES = {"vanilla": 1, "lstm": 4, "gru": 3}
+
+
+class Problem:
+    """A row of a table.
+
+    It has the `flop` of one operation, of which every pass over a convolution or a network has as many; the `elements`
+    of all operands and results that are in memory at once, and those in float64 that are `checked` beside them; and
+    `checked_on_host`, whether the check of a GPU's result copies everything to the host.
+    """
+
+    #: Of its name, with a group for each field.
+    pattern: ClassVar[re.Pattern[str]]
+    checked_on_host: ClassVar = False
+
+    @property
+    def name(self) -> str:
+        return re.sub(r"\(.*?\)", "{}", self.pattern.pattern).format(*vars(self).values())
+
+
+@dataclass(frozen=True)
+class Gemm(Problem):
+    """C = A B + C, column-major: C is m x n and the sum over k; `forms` has T for a transposed A or B, else N."""
+
+    m: int
+    n: int
+    k: int
+    forms: str
+
+    pattern: ClassVar = re.compile(r"(\d+)x(\d+)x(\d+)_([NT]{2})")
+    checked_on_host: ClassVar = True
+
+    @property
+    def flop(self) -> float:
+        return 2.0 * self.m * self.n * self.k
+
+    @property
+    def elements(self) -> int:
+        return self.m * self.k + self.k * self.n + self.m * self.n
+
+    @property
+    def checked(self) -> int:
+        """Both factors as bytes, and vectors."""
+        return (self.m + self.n) * self.k // 8 + self.m + self.n + self.k
+
+
+@dataclass(frozen=True)
+class Conv(Problem):
+    """`n` images of `w` x `h` x `c`, and `k` filters of `s` x `r` x `c`; stride and padding are those of both axes."""
+
+    w: int
+    h: int
+    c: int
+    n: int
+    k: int
+    s: int
+    r: int
+    stride: int
+    pad: int
+
+    pattern: ClassVar = re.compile(r"(\d+)x(\d+)x(\d+)_n(\d+)_k(\d+)_(\d+)x(\d+)_s(\d+)_p(\d+)")
+
+    @property
+    def out(self) -> tuple[int, int]:
+        """Height and width of a result."""
+        height, width = ((size + 2 * self.pad - of_filter) // self.stride + 1
+                         for size, of_filter in ((self.h, self.r), (self.w, self.s)))  # fmt: skip
+        return height, width
+
+    @property
+    def flop(self) -> float:
+        """Products with the padding count."""
+        height, width = self.out
+        return 2.0 * self.n * self.k * height * width * self.c * self.r * self.s
+
+    @property
+    def elements(self) -> int:
+        """Images, filters and results, each with its gradient."""
+        height, width = self.out
+        images, results = self.n * self.w * self.h * self.c, self.n * self.k * height * width
+        return 2 * (images + self.k * self.c * self.r * self.s + results)
+
+    @property
+    def checked(self) -> int:
+        """With one image."""
+        return replace(self, n=1).elements
+
+
+@dataclass(frozen=True)
+class Rnn(Problem):
+    """One layer of `cell`, as wide as its input: `h` hidden units, `n` sequences, `t` time steps."""
+
+    cell: str
+    h: int
+    n: int
+    t: int
+
+    pattern: ClassVar = re.compile(r"(vanilla|lstm|gru)_h(\d+)_n(\d+)_t(\d+)")
+
+    @property
+    def flop(self) -> float:
+        """The products with the input and those with the state before; DeepBench has only the latter, half as many."""
+        return 4.0 * GATES[self.cell] * self.h**2 * self.n * self.t
+
+    @property
+    def elements(self) -> int:
+        """Weights and sequences with their gradients, and what a pass forward keeps of every step."""
+        weights = 2 * GATES[self.cell] * self.h**2
+        return 2 * weights + (4 + 4 * GATES[self.cell]) * self.t * self.n * self.h
+
+    @property
+    def checked(self) -> int:
+        """With one sequence."""
+        return replace(self, n=1).elements
+
+
+ProblemT = TypeVar("ProblemT", Gemm, Conv, Rnn)
+
+
+def problem(kind: type[ProblemT], name: str) -> ProblemT:
+    """The problem of that name, in the table or not. ValueError: it is none."""
+    if (match := kind.pattern.fullmatch(name)) is None:
+        raise ValueError(f"{name!r} is no problem such as {next(iter(problems(kind)))}")
+    return kind(*(int(word) if word.isdecimal() else word for word in match.groups()))  # type: ignore[arg-type]
+
+
+def problems(kind: type[ProblemT]) -> Mapping[str, ProblemT]:
+    """The table by name, in its order; rows that occur twice once."""
+    rows: list[ProblemT] = [kind(*row) for row in table()[kind.__name__.lower()]]
+    return MappingProxyType({row.name: row for row in rows})
+
+
+@cache
+def table() -> Mapping[str, list[Any]]:
+    """The rows of `gemm`, `conv` and `rnn`, and the elements of `all_reduce`, as they are in the file."""
+    return MappingProxyType(tomllib.loads(TABLE.read_text(encoding="utf-8")))
+
+
+#: Bytes of an element.
+PRECISIONS = {"float32": 4, "float16": 2, "bfloat16": 2}
+
+
+def benchmark(
+    kind: type[ProblemT], title: str, summary: str, measures: Sequence[str], *axes: Axis, usual: str, most: float,
+    **fields: Any,
+) -> Program:  # fmt: skip
+    """A benchmark of the problems of one kind: the `usual` one by default, `cpu` those of at most `most` flop."""
+    name = kind.__name__.lower()
+    names = tuple(problems(kind))
+    groups = {"all": names, "cpu": tuple(name for name, row in problems(kind).items() if row.flop <= most)}
+
+    def argv(case: Case, times: int) -> Sequence[str]:
+        settings = {axis: case[axis] for axis in ("problem", "precision", "device")}
+        more = {axis.name: case[axis.name] for axis in axes}
+        threads = threads_of(case["threads"])
+        return protocol.started("dl.deepbench_programs", name, **settings, threads=threads, times=times, **more)
+
+    def memory(case: Case) -> int:
+        row = problem(kind, case["problem"])
+        needed = row.elements * PRECISIONS[case["precision"]] + 8 * row.checked
+        return needed if case["device"] == "cpu" or row.checked_on_host else 0
+
+    return Program(
+        name=f"deepbench_{name}", suite="deepbench", title=title, summary=summary,
+        measures=tuple(Measure(measure, lambda case: problem(kind, case["problem"]).flop, "flop")
+                       for measure in measures),
+        argv=argv, memory=memory,
+        parse=protocol.times, verify=protocol.wrong, figures=protocol.figures, notes=protocol.notes,
+        axes=(
+            parameter("problem", usual, "a row of DeepBench's table, all, or cpu for small ones", among=names,
+                      groups=groups),
+            parameter("precision", "float32", "the type of elements: float32 (TF32 off), float16 or bfloat16",
+                      among=tuple(PRECISIONS)),
+            parameter("device", "cpu", "what computes: cpu, or cuda for a GPU", among=("cpu", "cuda"), kind="how"),
+            parameter("threads", ALL_CORES, "threads of the processor; 0: as many as cores", least=0, most=4096,
+                      kind="how"),
+            *axes,
+        ),
+        **fields,
+    )  # fmt: skip
+
+
+LIBRARIES: dict[str, Required] = {"torch": Torch(), "cupy": CUPY}
+
+
+def refuses(case: Case) -> str | None:
+    if case["blas"] != "cupy":
+        return None
+    if case["device"] != "cuda":
+        return "CuPy computes on GPUs; use device=cuda, or blas=torch"
+    return None if case["precision"] == "float32" else "CuPy's gemm has float32; use precision=float32, or blas=torch"
+
+
+#: Passes that are timed.
+_PASSES = ("forward", "backward_data", "backward_weights")
+
+#: By name.
+WORKLOADS = {program.name: program for program in (
+    benchmark(
+        Conv, "DeepBench conv", "convolutions of networks for speech and images, forward and backward", _PASSES,
+        usual="7x7x512_n8_k512_3x3_s1_p1", most=2e9, software=(Torch(),),
+    ),
+    benchmark(
+        Gemm, "DeepBench gemm", "products of dense matrices, as training of neural networks has them", ("multiply",),
+        parameter("blas", "torch", "what calls the BLAS: torch, or on GPUs cupy", among=tuple(LIBRARIES), kind="how"),
+        usual="1760x16x1760_NN", most=2e9, refuses=refuses, alternatives=Alternatives("blas", LIBRARIES),
+    ),
+    benchmark(
+        Rnn, "DeepBench rnn", "recurrent layers (vanilla, LSTM, GRU), forward and backward through time", _PASSES,
+        usual="lstm_h512_n16_t25", most=2e10, software=(Torch(),),
+    ),
+)}  # fmt: skip
+
+# Programs ------------------------------------------------------------------------------------------------------------
 
 #: Sums of K products differ from the exact ones by about sqrt(K) u with high probability, where u is the unit roundoff
 #: (N. J. Higham, T. Mary, "A New Approach to Probabilistic Rounding Error Analysis", SIAM J. Sci. Comput. 41(5), 2019).
@@ -129,7 +357,7 @@ def opened(flags: argparse.Namespace) -> TorchMachine:
     """The device that the flags name, in float32 without TF32. Unusable: there is none, or it lacks the precision."""
     import torch
 
-    refuse_without_gpu(torch, flags.device)
+    protocol.refuse_without_gpu(torch, flags.device)
     if flags.device == "cuda" and flags.precision == "bfloat16" and not torch.cuda.is_bf16_supported():
         raise Unusable(f"{torch.cuda.get_device_name()} has no bfloat16; use precision=float16")
     torch.set_num_threads(flags.threads)
@@ -355,11 +583,11 @@ def print_result(flags: argparse.Namespace, run: Callable[[argparse.Namespace], 
                 raise Unusable(f"{flags.precision} on {flags.device}: {message}") from error
             raise
 
-    printed(result, flags.problem, "a smaller problem")
+    protocol.printed(result, flags.problem, "a smaller problem")
 
 
 def main() -> None:
-    flags = arguments_of(__doc__, {name: WORKLOADS[f"deepbench_{name}"] for name in RUNS})
+    flags = protocol.arguments_of(__doc__, {name: WORKLOADS[f"deepbench_{name}"] for name in RUNS})
     print_result(flags, RUNS[flags.name])
 
 

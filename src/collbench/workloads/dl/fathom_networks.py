@@ -11,7 +11,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable
 from functools import partial
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import ClassVar, TypeVar
 
 import torch
@@ -68,10 +68,8 @@ def cut_off(deviation: float) -> Draw:
 
 # Images of 224 x 224 -------------------------------------------------------------------------------------------------
 
-#: With one for the background, which no image has.
-CLASSES = 1001
-
-SIDE = 224
+#: Classes with one for the background, which no image has, and pixels along a side.
+CLASSES, SIDE = 1001, 224
 
 
 class ImageNetwork(FathomNetwork):
@@ -124,8 +122,7 @@ class Alexnet(ImageNetwork):
         super().__init__(
             nn.ZeroPad2d((3, 4, 3, 4)), convolution(3, 64, 11, stride=4), nn.MaxPool2d(3, 2), Normalized(),
             convolution(64, 192, 5, padding=2), nn.MaxPool2d(3, 2), Normalized(),
-            convolution(192, 384, 3, padding=1),
-            convolution(384, 256, 3, padding=1),
+            convolution(192, 384, 3, padding=1), convolution(384, 256, 3, padding=1),
             convolution(256, 256, 3, padding=1), nn.MaxPool2d(3, 2), nn.Flatten(),
             product(256 * 6 * 6, 4096), nn.ReLU(), product(4096, 4096), nn.ReLU(), product(4096, CLASSES),
         )  # fmt: skip
@@ -150,11 +147,8 @@ class Vgg(ImageNetwork):
 
         convolutions, inputs = list[nn.Module](), 3
         for block in self.blocks:
-            layers = [
-                part for before, after in pairwise((inputs, *block))
-                for part in layer(nn.Conv2d(before, after, 3, padding=1))
-            ]  # fmt: skip
-            convolutions.append(nn.Sequential(*layers, nn.MaxPool2d(2)))
+            layers = (layer(nn.Conv2d(*both, 3, padding=1)) for both in pairwise((inputs, *block)))
+            convolutions.append(nn.Sequential(*chain.from_iterable(layers), nn.MaxPool2d(2)))
             inputs = block[-1]
         super().__init__(
             *convolutions, nn.Flatten(),
@@ -176,8 +170,7 @@ class ShortcutBlock(nn.Module):
     def __init__(self, channels: int, inner: int) -> None:
         super().__init__()
         self.layers = nn.Sequential(
-            _unpadded(channels, inner, 1), nn.ReLU(),
-            _unpadded(inner, inner, 3), nn.ReLU(),
+            _unpadded(channels, inner, 1), nn.ReLU(), _unpadded(inner, inner, 3), nn.ReLU(),
             _unpadded(inner, channels, 1), nn.ReLU(),
         )  # fmt: skip
 
@@ -195,8 +188,7 @@ class Residual(ImageNetwork):
     weights. Padding and rounding are as TensorFlow's SAME has them: the odd one comes last.
     """
 
-    rate = 0.01
-    deviation = 0.02
+    rate, deviation = 0.01, 0.02
 
     #: Channels of a block, and of its bottlenecks; there are three bottlenecks in each block.
     blocks = ((128, 32), (256, 64), (512, 128), (1024, 256))
@@ -210,8 +202,7 @@ class Residual(ImageNetwork):
         super().__init__(
             nn.ZeroPad2d((2, 3, 2, 3)), _unpadded(3, 64, 7, stride=2), nn.ReLU(),
             nn.MaxPool2d(3, 2, ceil_mode=True), _unpadded(64, self.blocks[0][0], 1),
-            *layers,
-            nn.AdaptiveAvgPool2d(1), nn.Flatten(),
+            *layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(),
             drawn(nn.Linear(self.blocks[-1][0], CLASSES, bias=False), partial(nn.init.normal_, std=self.deviation)),
         )  # fmt: skip
 
@@ -259,8 +250,7 @@ class Deepq(FathomNetwork):
     frames that follow each other. Choosing actions, which goes on between steps, is left out.
     """
 
-    actions, memory, side, seen = 4, 1000, 84, 4
-    discount = 0.99
+    actions, memory, side, seen, discount = 4, 1000, 84, 4, 0.99
 
     def __init__(self) -> None:
         super().__init__()
@@ -272,23 +262,21 @@ class Deepq(FathomNetwork):
     def _rating(self) -> nn.Sequential:
         """From `seen` frames to a value of each action."""
         return drawn(nn.Sequential(
-            nn.Conv2d(self.seen, 32, 8, stride=4), nn.ReLU(),
-            nn.Conv2d(32, 64, 4, stride=2), nn.ReLU(),
+            nn.Conv2d(self.seen, 32, 8, stride=4), nn.ReLU(), nn.Conv2d(32, 64, 4, stride=2), nn.ReLU(),
             nn.Conv2d(64, 64, 3), nn.ReLU(), nn.Flatten(),
-            nn.Linear(64 * 7 * 7, 512), nn.ReLU(),
-            nn.Linear(512, self.actions),
+            nn.Linear(64 * 7 * 7, 512), nn.ReLU(), nn.Linear(512, self.actions),
         ), partial(nn.init.normal_, std=0.01), partial(nn.init.constant_, val=0.1))  # fmt: skip
 
     def batch(self, size: int, generator: torch.Generator) -> tuple[Tensor, ...]:
         """Frames and those one later [size, seen, side, side], actions as ones and zeros, ends and rewards [size]."""
 
-        def drawn(below: int) -> Tensor:
+        def numbers(below: int) -> Tensor:
             return torch.randint(below, (size,), generator=generator)
 
-        first = drawn(self.memory - self.seen)[:, None] + torch.arange(self.seen)
+        first = numbers(self.memory - self.seen)[:, None] + torch.arange(self.seen)
         seen, after = (self.frames[first + later].float() / 255 for later in (0, 1))
-        actions = nn.functional.one_hot(drawn(self.actions), self.actions).float()
-        return seen, after, actions, (drawn(100) == 0).float(), (drawn(10) == 0).float()
+        actions = nn.functional.one_hot(numbers(self.actions), self.actions).float()
+        return seen, after, actions, (numbers(100) == 0).float(), (numbers(10) == 0).float()
 
     def loss(self, *batch: Tensor) -> Tensor:
         seen, after, actions, ends, rewards = batch

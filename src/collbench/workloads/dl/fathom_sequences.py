@@ -20,38 +20,25 @@ from collbench.workloads.dl.fathom_networks import FathomNetwork, drawn, glorot
 State = tuple[tuple[Tensor, Tensor], ...]
 
 
-class LstmLayer(nn.Module):
-    """A layer. Its forget gate has 1 added, which is no parameter."""
-
-    def __init__(self, size: int) -> None:
-        super().__init__()
-        self.gates = nn.Linear(2 * size, 4 * size)
-
-    def forward(self, inputs: Tensor, state: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
-        """What it remembers and gives now."""
-        memory, given = state
-        enters, candidate, stays, leaves = self.gates(torch.cat((inputs, given), 1)).chunk(4, 1)
-        memory = memory * (stays + 1).sigmoid() + enters.sigmoid() * candidate.tanh()
-        return memory, memory.tanh() * leaves.sigmoid()
-
-
-class Layers(nn.Module):
-    """Layers of one size."""
+class LstmLayers(nn.Module):
+    """LSTM layers of one size. Their forget gates have 1 added, which is no parameter."""
 
     def __init__(self, size: int, number: int) -> None:
         super().__init__()
-        self.cells = nn.ModuleList(LstmLayer(size) for _ in range(number))
+        self.gates = nn.ModuleList(nn.Linear(2 * size, 4 * size) for _ in range(number))
 
     def begin(self, inputs: Tensor) -> State:
         """Zeros, as many as `inputs` [n, size] asks for."""
-        return tuple((torch.zeros_like(inputs), torch.zeros_like(inputs)) for _ in self.cells)
+        return tuple((torch.zeros_like(inputs), torch.zeros_like(inputs)) for _ in self.gates)
 
     def forward(self, inputs: Tensor, state: State) -> tuple[Tensor, State]:
         """What the last layer gives, and the state of all."""
         after = list[tuple[Tensor, Tensor]]()
-        for cell, before in zip(self.cells, state, strict=True):
-            after.append(cell(inputs, before))
-            inputs = after[-1][1]
+        for gates, (memory, given) in zip(self.gates, state, strict=True):
+            enters, candidate, stays, leaves = gates(torch.cat((inputs, given), 1)).chunk(4, 1)
+            remembered = memory * (stays + 1).sigmoid() + enters.sigmoid() * candidate.tanh()
+            inputs = remembered.tanh() * leaves.sigmoid()
+            after.append((remembered, inputs))
         return inputs, tuple(after)
 
 
@@ -83,14 +70,11 @@ class SampledSoftmax(nn.Module):
         self.register_buffer("expected", expected(words))
 
     def forward(self, outputs: Tensor, words: Tensor) -> Tensor:
-        others = torch.multinomial(self.chances.expand(len(outputs), -1), SAMPLES)
-        right = (outputs * self.rows(words)).sum(2) + self.offsets(words)
-        wrong = outputs @ self.rows(others).transpose(1, 2) + self.offsets(others)[:, None]
+        others, embedding = torch.multinomial(self.chances.expand(len(outputs), -1), SAMPLES), nn.functional.embedding
+        right = (outputs * embedding(words, self.weights)).sum(2) + self.offsets(words)
+        wrong = outputs @ embedding(others, self.weights).transpose(1, 2) + self.offsets(others)[:, None]
         wrong = wrong.masked_fill(others[:, None] == words[:, :, None], -torch.inf)
         return -torch.cat((right[:, :, None], wrong), 2).log_softmax(2)[:, :, 0]
-
-    def rows(self, words: Tensor) -> Tensor:
-        return nn.functional.embedding(words, self.weights)
 
     def offsets(self, words: Tensor) -> Tensor:
         """What is added to the logits of these words."""
@@ -141,7 +125,7 @@ class Seq2Seq(FathomNetwork):
     def __init__(self) -> None:
         super().__init__()
         self.source_words, self.target_words = nn.Embedding(VOCABULARY, SIZE), nn.Embedding(VOCABULARY, SIZE)
-        self.encoder, self.decoder = Layers(SIZE, LAYERS), Layers(SIZE, LAYERS)
+        self.encoder, self.decoder = LstmLayers(SIZE, LAYERS), LstmLayers(SIZE, LAYERS)
         self.attention = Attention()
         self.enter, self.leave = nn.Linear(2 * SIZE, SIZE), nn.Linear(2 * SIZE, SIZE)
         self.softmax = SampledSoftmax(SIZE, VOCABULARY)

@@ -228,7 +228,7 @@ def ways(device: Device, launch: Stage, burst: int) -> tuple[tuple[str, Stage, i
 
 
 def launch(gpu: OpenGpu, flags: argparse.Namespace) -> dict[str, Any]:
-    """`wrong` are launches too few or too many, in one burst each way of a kernel that counts; what is timed does not."""
+    """`wrong` are launches too few or too many, of one burst in each way, of a kernel that counts."""
     device, burst = gpu.device, flags.burst
     kernels, timer = gpu.compiled("launch"), Timer(device, flags.times)
     counter, launches = device.allocate(4), np.zeros(1, np.uint32)

@@ -107,47 +107,28 @@ WORKLOAD = Program(
     ),
 )  # fmt: skip
 
-#: The settings beside N, NB, P and Q are those of the HPL.dat that comes with HPL, with one algorithm instead of many.
-INPUT = """HPLinpack benchmark input file
-Innovative Computing Laboratory, University of Tennessee
-HPL.out      output file name (if any)
-6            device out (6=stdout,7=stderr,file)
-1            # of problems sizes (N)
-{n}          Ns
-1            # of NBs
-{nb}         NBs
-0            PMAP process mapping (0=Row-,1=Column-major)
-1            # of process grids (P x Q)
-{p}          Ps
-{q}          Qs
-16.0         threshold
-1            # of panel fact
-2            PFACTs (0=left, 1=Crout, 2=Right)
-1            # of recursive stopping criterium
-4            NBMINs (>= 1)
-1            # of panels in recursion
-2            NDIVs
-1            # of recursive panel fact.
-1            RFACTs (0=left, 1=Crout, 2=Right)
-1            # of broadcast
-1            BCASTs (0=1rg,1=1rM,2=2rg,3=2rM,4=Lng,5=LnM)
-1            # of lookahead depth
-1            DEPTHs (>=0)
-2            SWAP (0=bin-exch,1=long,2=mix)
-64           swapping threshold
-0            L1 in (0=transposed,1=no-transposed) form
-0            U  in (0=transposed,1=no-transposed) form
-1            Equilibration (0=no,1=yes)
-8            memory alignment in double (> 0)
-"""
+#: Lines of the input. The settings beside N, NB, P and Q are those of the HPL.dat that comes with HPL, with one algorithm
+#: instead of many.
+INPUT = (
+    "HPLinpack benchmark input file", "Innovative Computing Laboratory, University of Tennessee",
+    "HPL.out output file name (if any)", "6 device out (6=stdout,7=stderr,file)",
+    "1 # of problems sizes (N)", "{n} Ns", "1 # of NBs", "{nb} NBs",
+    "0 PMAP process mapping (0=Row-,1=Column-major)", "1 # of process grids (P x Q)", "{p} Ps", "{q} Qs",
+    "16.0 threshold", "1 # of panel fact", "2 PFACTs (0=left, 1=Crout, 2=Right)",
+    "1 # of recursive stopping criterium", "4 NBMINs (>= 1)", "1 # of panels in recursion", "2 NDIVs",
+    "1 # of recursive panel fact.", "1 RFACTs (0=left, 1=Crout, 2=Right)",
+    "1 # of broadcast", "1 BCASTs (0=1rg,1=1rM,2=2rg,3=2rM,4=Lng,5=LnM)",
+    "1 # of lookahead depth", "1 DEPTHs (>=0)", "2 SWAP (0=bin-exch,1=long,2=mix)", "64 swapping threshold",
+    "0 L1 in (0=transposed,1=no-transposed) form", "0 U  in (0=transposed,1=no-transposed) form",
+    "1 Equilibration (0=no,1=yes)", "8 memory alignment in double (> 0)",
+)  # fmt: skip
 
-#: What hpcc reads after line 32: no sizes and no block sizes of PTRANS beside those of HPL.
-MORE_OF_HPCC = """##### This line (no. 32) is ignored (it serves as a separator). ######
-0            Number of additional problem sizes for PTRANS
-1200         values of N
-0            number of additional blocking sizes for PTRANS
-40           values of NB
-"""
+#: What hpcc reads after them: no sizes and no block sizes of PTRANS beside those of HPL.
+MORE_OF_HPCC = (
+    "##### This line (no. 32) is ignored (it serves as a separator). ######",
+    "0 Number of additional problem sizes for PTRANS", "1200 values of N",
+    "0 number of additional blocking sizes for PTRANS", "40 values of NB",
+)  # fmt: skip
 
 #: Processes have a thread each, and the cores that this one may use, which Open MPI would divide in its own way.
 ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
@@ -170,7 +151,8 @@ def command(program: str, processes: int) -> tuple[str, ...]:
 def run(program: str, n: int, nb: int, p: int, q: int) -> str:
     """All that the program printed and wrote. It ends this process where it fails."""
     hpcc = Path(program).name == "hpcc"  # which has HPL in it, reads another file, and writes its report into one
-    text = INPUT.format(n=n, nb=nb, p=p, q=q) + (MORE_OF_HPCC if hpcc else "")
+    lines = (f"{line}\n" for line in (INPUT + MORE_OF_HPCC if hpcc else INPUT))
+    text = "".join(lines).format(n=n, nb=nb, p=p, q=q)
     Path("hpccinf.txt" if hpcc else "HPL.dat").write_text(text, encoding="ascii")
     report = Path("hpccoutf.txt")
     report.unlink(missing_ok=True)  # hpcc would append
