@@ -131,9 +131,6 @@ class Program:
 #: The value of a parameter that counts threads: as many as the process has cores.
 ALL_CORES = 0
 
-#: Words of a parameter that a message lists; of more it names the most similar one.
-MOST_LISTED = 24
-
 
 def threads_of(requested: int) -> int:
     """So many threads; for `ALL_CORES` as many as this process may use cores."""
@@ -158,7 +155,7 @@ def parameter(
     def check(key: str, value: Any) -> None:
         if among and value not in among:
             words = (*(groups or ()), *among)
-            if len(words) > MOST_LISTED:
+            if len(words) > 24:  # too many to list
                 advice = suggestion(str(value), words)
             elif nearest(str(value), words):
                 advice = nearest_and_all(str(value), words)

@@ -50,23 +50,17 @@ def add_flags(parser: argparse.ArgumentParser, workload: Program, *names: str) -
     parser.add_argument("--times", type=int, default=1, help="how many samples")
 
 
-def arguments(doc: str | None, workload: Program, *names: str) -> argparse.Namespace:
-    """The command line of a program of one workload; see `add_flags`."""
+def arguments(doc: str | None, workloads: Program | Mapping[str, Program], *names: str) -> argparse.Namespace:
+    """The command line of a program of a workload (see `add_flags`), or of several, of which `name` says which."""
     import argparse
 
     parser = argparse.ArgumentParser(description=doc)
-    add_flags(parser, workload, *names)
-    return parser.parse_args()
-
-
-def arguments_of(doc: str | None, workloads: Mapping[str, Program]) -> argparse.Namespace:
-    """The command line of several programs in one, of which `name` says which."""
-    import argparse
-
-    parser = argparse.ArgumentParser(description=doc)
-    programs = parser.add_subparsers(dest="name", required=True)
-    for name, workload in workloads.items():
-        add_flags(programs.add_parser(name), workload)
+    if isinstance(workloads, Program):
+        add_flags(parser, workloads, *names)
+    else:
+        programs = parser.add_subparsers(dest="name", required=True)
+        for name, workload in workloads.items():
+            add_flags(programs.add_parser(name), workload)
     return parser.parse_args()
 
 
@@ -161,9 +155,6 @@ class RankGroup:
         return values
 
 
-#: A wait before each sleep (s). OpenMP threads spin after parallel work; libgomp's were seen to do so for 8 ms.
-SPINNING = 0.03
-
 #: Takes so many samples of each measure, in ns.
 Take = Callable[[int], Mapping[str, list[int]]]
 
@@ -184,7 +175,7 @@ def sampled_in_turns(
     try:
         while True:
             report = msgspec.structs.replace(report, asleep=ranks.total(link.asleep), slept=link.slept)
-            time.sleep(SPINNING)
+            time.sleep(0.03)  # OpenMP threads spin after parallel work; libgomp's were seen to do so for 8 ms
             link.report(report)
             order = link.sleep()
             if order.act != "slice":

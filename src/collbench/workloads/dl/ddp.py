@@ -92,12 +92,6 @@ class TorchRanks(RankGroup):
         if self.on_gpu:
             torch.cuda.synchronize(self.device)
 
-    def of_first(self, value: float) -> float:
-        """What rank 0 has."""
-        tensor = torch.tensor([value], dtype=torch.float64, device=self.device)
-        dist.broadcast(tensor, 0)
-        return float(tensor)
-
     def apart(self, parameters: Iterable[Tensor]) -> int:
         """How many ranks have other parameters than rank 0, by the bits of every one."""
         digest = hashlib.blake2b(digest_size=7)
@@ -173,7 +167,9 @@ def train(flags: argparse.Namespace, world: TorchRanks) -> dict[str, Any]:
     for _ in range(STEPS):
         whole.step()
         silent.step()
-    loss = world.of_first(whole.loss)
+    loss_of_first = torch.tensor([whole.loss], dtype=torch.float64, device=world.device)
+    dist.broadcast(loss_of_first, 0)
+    loss = float(loss_of_first)
     buffers = [torch.zeros(size // 4, device=world.device) for size in silent.messages]
 
     def reduce_alone() -> None:

@@ -264,9 +264,6 @@ WORKLOADS = {program.name: program for program in (
 #: This times as much is allowed, for the steps of a recurrent network and for fast algorithms of convolution.
 SLACK = 32.0
 
-#: Of float32, in which all three precisions are summed.
-ROUNDOFF = 2.0**-24
-
 #: A result that is kept in a shorter type is rounded to it, and so are the states between steps: this times at most.
 ROUNDINGS = 32.0
 
@@ -329,7 +326,7 @@ class TorchMachine:
     def tolerance(self, terms: int) -> float:
         """The largest relative error of a right result whose values are sums of so many products."""
         rounding: float = self.torch.finfo(self.dtype).eps / 2
-        return SLACK * math.sqrt(terms) * ROUNDOFF + ROUNDINGS * rounding
+        return SLACK * math.sqrt(terms) * 2.0**-24 + ROUNDINGS * rounding  # all are summed in float32
 
     def sampled(self, passes: Mapping[str, Pass], times: int) -> dict[str, Any]:
         """Nanoseconds of `times` samples of each pass, how many results are wrong, and the largest relative error."""
@@ -451,9 +448,6 @@ Whole = npt.NDArray[np.integer[Any]]
 #: Up to this every integer is exact.
 EXACT = {"float32": 2**24, "float16": 2**11, "bfloat16": 2**8}
 
-#: A sum of random signs stays within so many standard deviations.
-DEVIATIONS = 16
-
 #: What is in C before.
 BEFORE = 1
 
@@ -518,7 +512,7 @@ def signs(random: np.random.Generator, shape: tuple[int, int], share: float) -> 
 def products(library: OfTorch | OfCupy, row: Gemm, precision: str, times: int) -> dict[str, Any]:
     """Nanoseconds of `times` products, and the wrong rows of all. Before each, C is as it was at the beginning."""
     random = np.random.default_rng(1)
-    share = min(1.0, EXACT[precision] / DEVIATIONS / math.sqrt(row.k))
+    share = min(1.0, EXACT[precision] / 16 / math.sqrt(row.k))  # a sum of signs stays within 16 standard deviations
     a, b = signs(random, (row.m, row.k), share), signs(random, (row.k, row.n), share)
     r = random.integers(1, 1024, row.n)
     expected = times_vector(a, times_vector(b, r)) + BEFORE * r.sum()  # type: ignore[arg-type]
@@ -587,7 +581,7 @@ def print_result(flags: argparse.Namespace, run: Callable[[argparse.Namespace], 
 
 
 def main() -> None:
-    flags = protocol.arguments_of(__doc__, {name: WORKLOADS[f"deepbench_{name}"] for name in RUNS})
+    flags = protocol.arguments(__doc__, {name: WORKLOADS[f"deepbench_{name}"] for name in RUNS})
     print_result(flags, RUNS[flags.name])
 
 

@@ -1,9 +1,9 @@
 """The networks of Fathom, without those of sequences: our own definitions, of the source of 2019-12.
 
-That is rdadolf/fathom, 1dc013d. Oddities that change what is computed are kept, and named at each network. What differs
-from the original everywhere: the data are made up; the optimizers are torch's, whose epsilon stands elsewhere in the
-formula; images are [3, height, width]; nothing that the original does between two steps is here (reading data,
-decoding, evaluation, summaries).
+That is rdadolf/fathom, 1dc013d. Oddities that change what is computed are kept: docs/plans.md has the layers and the
+oddities, and each network here the others. What differs from the original everywhere: the data are made up; the
+optimizers are torch's, whose epsilon stands elsewhere in the formula; images are [3, height, width]; nothing that the
+original does between two steps is here (reading data, decoding, evaluation, summaries).
 """
 
 from __future__ import annotations
@@ -103,12 +103,7 @@ class Normalized(nn.Module):
 
 
 class Alexnet(ImageNetwork):
-    """alexnet: five convolutions and three layers of products, 9216-4096-4096-1001.
-
-    Kept: dropout is declared in the original and not applied; the weights and biases of the last three layers have a
-    deviation of 1, so that the loss begins at a hundred million; responses are normalized over nine channels after the
-    pooling.
-    """
+    """alexnet: the loss begins at a hundred million; responses are normalized over nine channels after the pooling."""
 
     rate = 0.001
 
@@ -129,12 +124,7 @@ class Alexnet(ImageNetwork):
 
 
 class Vgg(ImageNetwork):
-    """vgg: twelve convolutions of 3 x 3 and three layers of products, 25088-4096-4096-1001.
-
-    Kept: it is called VGG-19, and has 12 convolutions (2, 2, 2, 3 and 3); the logits pass a ReLU like every layer; all
-    weights have a deviation of 0.1, whatever the number of inputs, so that the loss begins in the tens of millions.
-    Dropout of 0.2 after the first two products is applied, here as there.
-    """
+    """vgg: the loss begins in the tens of millions; dropout after the first two products is applied, here as there."""
 
     rate = 0.0001
 
@@ -180,12 +170,11 @@ class ShortcutBlock(nn.Module):
 
 
 class Residual(ImageNetwork):
-    """residual: 41 convolutions in twelve bottlenecks, and a product, 1024-1001.
+    """residual: it does eight times the work of a ResNet-50.
 
-    Kept: after the first pooling everything stays at 56 x 56, so that it does eight times the work of a ResNet-50;
-    there is no batch normalization; the last convolution of a bottleneck has a ReLU and the sum after it has none; what
-    widens the channels between blocks has no bias, nor has the product. The biases of convolutions are drawn like
-    weights. Padding and rounding are as TensorFlow's SAME has them: the odd one comes last.
+    The last convolution of a bottleneck has a ReLU and the sum after it has none; what widens the channels between
+    blocks has no bias, nor has the product. The biases of convolutions are drawn like weights. Padding and rounding are
+    as TensorFlow's SAME has them: the odd one comes last.
     """
 
     rate, deviation = 0.01, 0.02
@@ -207,15 +196,8 @@ class Residual(ImageNetwork):
         )  # fmt: skip
 
 
-# Digits, and frames of a game ----------------------------------------------------------------------------------------
-
-
 class Autoenc(FathomNetwork):
-    """autoenc: a variational autoencoder, 784-200-784, for handwritten digits.
-
-    Kept: it declares an activation (softplus) and applies none; the decoder begins at zero; the error of the
-    reconstruction is summed over the batch, while the mean is taken of the divergence.
-    """
+    """autoenc: for digits; its activation (softplus) is declared and not applied; the decoder begins at zero."""
 
     rate, pixels, code = 0.001, 784, 200
 
@@ -241,13 +223,11 @@ class Autoenc(FathomNetwork):
 
 
 class Deepq(FathomNetwork):
-    """deepq: three convolutions and two products that rate the four actions of Breakout, and a network for the targets.
+    """deepq: what the four actions of Breakout are worth, as the largest element of a vector that is zero elsewhere.
 
-    Kept: what an action was rated is the largest element of a vector that is zero elsewhere, so a rating below zero
-    counts as zero; the error is quadratic up to 1 and linear beyond, and summed over the batch. The target network is a
-    copy, which the original renews every 10,000 steps; here it is never renewed.
-    Data: there is no emulator and no ROM. A memory of 1000 made-up frames takes their place, and a transition is four
-    frames that follow each other. Choosing actions, which goes on between steps, is left out.
+    The error is quadratic up to 1 and linear beyond, and summed over the batch. The target network is a copy, which the
+    original renews every 10,000 steps, and which is never renewed here. A transition is four frames that follow each
+    other. Choosing actions, which goes on between steps, is left out.
     """
 
     actions, memory, side, seen, discount = 4, 1000, 84, 4, 0.99

@@ -110,12 +110,9 @@ class Attention(nn.Module):
 
 
 class Seq2Seq(FathomNetwork):
-    """seq2seq: translation by an encoder and a decoder of three LSTM layers of 256 each, with attention.
+    """seq2seq: translation. A softmax over the right word and 512 others; layers are unrolled; the source is reversed.
 
-    Kept: sentences belong to the smallest of four buckets that holds them, and are filled up to its size; the loss is a
-    softmax over the right word and 512 others; all layers are unrolled step by step; the source is reversed. The
-    original reads a single pair of sentences, so a batch is 64 copies of it and every step is of its bucket; so it is
-    here, and the bucket is the largest, (40, 50).
+    Sentences belong to the smallest of four buckets that holds them, here the largest, and are filled up to its size.
     Not kept: gradients of the embeddings are dense here, of those words that occur there; the embeddings and the
     softmax of all steps are computed at once. The learning rate does not fall.
     """
@@ -187,13 +184,11 @@ def positions() -> Tensor:
 
 
 class Memnet(FathomNetwork):
-    """memnet: an end-to-end memory network of three hops, for the first of the bAbI tasks. It tests what launches cost.
+    """memnet: an end-to-end memory network, for stories of the sizes of the first of the bAbI tasks.
 
-    Kept: every gradient is clipped at 40 by itself, then noise of deviation 0.001 is added, then the row of the word
-    that stands for nothing is set to zero; products with the memory are element by element and added up; the same words
-    are what the memory is asked by and what it answers.
-    Data: stories of two to ten sentences of up to six of 19 words, in a memory of ten, which are the sizes of that
-    task.
+    After clipping and noise (of deviation 0.001), gradients for the word that stands for nothing are set to zero;
+    products with the memory are element by element and added up; the same words are what the memory is asked by and
+    what it answers.
     """
 
     rate = 0.01
@@ -255,12 +250,10 @@ def clipped(values: Tensor) -> Tensor:
 
 
 class Speech(FathomNetwork):
-    """speech: three products 26-1024-1024-1024 for every frame, a fourth to 62 labels, and CTC: Deep Speech as it runs.
+    """speech: Deep Speech as it runs. Every activation is cut off at 20.
 
-    Kept: the original makes a recurrent layer, and its last layer reads what that layer reads, so TensorFlow never runs
-    it (`speech-recurrent` has it). All weights begin at zero, and the ReLU on the logits lets no gradient pass there:
-    nothing is ever learnt, and the loss stays ln 62 for each label. CTC is told that a sample has as many frames as
-    labels, and looks at no others. Every activation is cut off at 20.
+    The last layer reads what the recurrent one reads, so TensorFlow never runs that (`speech-recurrent` has it).
+    Nothing is ever learnt: the loss stays ln 62 for each label.
     Not kept: the original copies each matrix for every sample, and multiplies sample by sample.
     """
 
@@ -299,10 +292,8 @@ class Speech(FathomNetwork):
 class SpeechRecurrent(Speech):
     """speech-recurrent: `speech` as it was meant. The recurrent layer stands between the third product and the last.
 
-    A layer of 1024 in each direction, frame by frame; the last layer reads the sum of both, as in Hannun et al., "Deep
-    Speech" (2014). The original would hand on the two states of the last frame side by side, which do not fit that
-    layer. The weights are drawn, and CTC looks at all frames. What has no use for this stays as it runs: the ReLU on
-    the logits.
+    The last layer reads the sum of both directions, as in Hannun et al., "Deep Speech" (2014). The original would hand
+    on the two states of the last frame side by side, which do not fit that layer.
     """
 
     repeatable_on_gpu = False  # there CTC adds up gradients in any order

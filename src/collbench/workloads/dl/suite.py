@@ -1,14 +1,8 @@
 """The suite `dl`: training of a network by one process, data-parallel on all ranks, or with parameter servers.
 
-train: the first epoch with its loading is timed, and batches. After P. Xu, S. Shi and X. Chu, "Performance Evaluation
-of Deep Learning Tools in Docker Containers", BigCom 2017.
-
-ddp: a step, the same step without its all-reduces, and these alone. torch's DistributedDataParallel averages gradients
-while the backward pass computes; the step less the step without all-reduces is the communication that is not hidden
-behind computing.
-
-parameter_server: the network, the batches and the optimizer of TensorFlow's example mnist_replica, which Zhao, Goin and
-Cotton (2018) measured: 784-100-10 with ReLU, batches of 100, Adam on the servers, 10,000 steps of all workers together.
+train: after P. Xu, S. Shi and X. Chu, "Performance Evaluation of Deep Learning Tools in Docker Containers", BigCom
+2017. ddp: by torch's DistributedDataParallel. parameter_server: TensorFlow's example mnist_replica, which Zhao, Goin
+and Cotton (2018) measured.
 """
 
 from __future__ import annotations
@@ -119,9 +113,6 @@ TRAIN = Program(
 
 # ddp -----------------------------------------------------------------------------------------------------------------
 
-#: Numbers that are kept of a parameter: in two trainings it, gradient, momentum and place in a bucket; what is reduced.
-_COPIES = 2 * 4 + 1
-
 #: Steps of each training before the first sample; all-reduces alone in steps, about.
 _BEFORE, _REDUCED = 3, 0.3
 
@@ -145,7 +136,8 @@ DDP = Program(
     # ranks with other parameters than rank 0 after the steps, and losses that are no finite numbers
     verify=lambda case, output: sum(int(json.loads(output)[name]) for name in ("apart", "nonfinite")),
     messages=lambda case, output: [int(size) for size in json.loads(output)["messages"]],
-    memory=lambda case: int(case["ranks"]) * network(case).memory(_COPIES, batch(case), case["device"]),
+    # of a parameter in two trainings it, gradient, momentum and place in a bucket; and what is reduced
+    memory=lambda case: int(case["ranks"]) * network(case).memory(2 * 4 + 1, batch(case), case["device"]),
     computes=_ddp_computes, distributed=True, takes_turns=lambda case: True, slices=slices,
     software=(Torch(),),
     axes=(
@@ -162,9 +154,6 @@ DDP = Program(
 
 #: Core seconds in which a worker makes its images, and of a step in a worker and in each server.
 _IMAGES, _STEP, _SERVED = 0.5, 1e-3, 1.1e-3
-
-#: Bytes of a worker that makes its images: 60,000 of 784 pixels, at most five times at once.
-_WORKER = 5 * 60_000 * 784
 
 #: Data sets of images of 28 x 28 pixels in ten classes.
 IMAGE_SETS = {name: source for name, source in SOURCES.items() if source.takes(NETWORKS["fcn5"])}
@@ -214,7 +203,8 @@ PARAMETER_SERVER = Program(
     repeatable=lambda case, output: loss(case, output) if len(json.loads(output)["steps"]) == 1 else {},
     notes=lambda output: (f"accuracy on images held out of: {json.loads(output)['data']}",),
     computes=_servers_computes, software=(Torch(),), alternatives=Alternatives("data", IMAGE_SETS),
-    refuses=_servers_refuses, memory=lambda case: (case["ranks"] - case["servers"]) * _WORKER,
+    # of a worker that makes its images: 60,000 of 784 pixels, at most five times at once
+    refuses=_servers_refuses, memory=lambda case: (case["ranks"] - case["servers"]) * 5 * 60_000 * 784,
     repeated=True, distributed=True, servers="servers",
     axes=(
         parameter("steps", 10_000, "of all workers together", least=1, most=100_000_000),

@@ -33,11 +33,10 @@ from collbench.workloads.protocol import RankGroup, arguments, printed, refuse_w
 
 
 def alexnet() -> nn.Module:
-    """The small AlexNet for CIFAR-10: three convolutions of 5 x 5, and one fully connected layer.
+    """The small AlexNet for CIFAR-10, as the benchmarks of Xu, Shi and Chu (2017) have it.
 
     After the layers of A. Krizhevsky's cuda-convnet that err on 18 % of the images (layers-18pct), without its
-    normalisation of local responses, as the benchmarks of Xu, Shi and Chu (2017) have them: 85,098 parameters, where
-    the AlexNet of ImageNet has 61 million.
+    normalisation of local responses.
     """
     return nn.Sequential(
         nn.Conv2d(3, 32, 5, padding=2), nn.MaxPool2d(3, 2), nn.ReLU(inplace=True),
@@ -105,10 +104,9 @@ class Bottleneck(nn.Module):
 
 
 def resnet50() -> nn.Module:
-    """ResNet-50: bottlenecks in four stages of 3, 4, 6 and 3 blocks, with ten classes.
+    """ResNet-50 with ten classes: the network for ImageNet with its first layers, which leave 8 x 8 of 32 x 32 pixels.
 
-    After K. He et al., "Deep Residual Learning for Image Recognition", CVPR 2016, table 1: the network for ImageNet
-    with its first layers, which leave 8 x 8 of 32 x 32 pixels. It has 27 times the parameters of ResNet-56.
+    After K. He et al., "Deep Residual Learning for Image Recognition", CVPR 2016, table 1.
     """
     layers: list[nn.Module] = [*convolution(3, 64, 7, 2), nn.ReLU(inplace=True), nn.MaxPool2d(3, 2, padding=1)]
     inputs = 64
@@ -139,9 +137,8 @@ class Block(nn.Module):
 def resnet56() -> nn.Module:
     """ResNet-56 for CIFAR-10: 6 n + 2 layers with n = 9.
 
-    After K. He et al., "Deep Residual Learning for Image Recognition", CVPR 2016, section 4.2, with shortcuts that are
-    padded with zeros (its option A). As in the benchmarks of Xu, Shi and Chu (2017), convolutions have biases, and no
-    ReLU follows the addition.
+    After section 4.2 of the same, with shortcuts that are padded with zeros (its option A). As in the benchmarks of Xu,
+    Shi and Chu (2017), convolutions have biases, and no ReLU follows the addition.
     """
     blocks: list[nn.Module] = []
     inputs = 16

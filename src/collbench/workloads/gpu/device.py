@@ -14,7 +14,6 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from functools import partial
 from importlib import resources
 from typing import Any
 
@@ -102,17 +101,8 @@ def printed(run: Callable[[], dict[str, Any]]) -> int:
     return 0
 
 
-#: Operations that are timed by events, after the samples.
-MOST_BY_EVENTS = 10
-
 #: Why an operation has no form in C: only the call of cuBLAS has none.
 TOO_MANY = "cuBLAS takes more arguments than the loop in C passes"
-
-
-def copying(device: Device, target: int, source: int, size: int, kind: int) -> Stage:
-    """cudaMemcpyAsync of `size` bytes between two addresses, in the device's stream."""
-    what = (target, source, size, kind)
-    return issued(device, partial(device.copy, *what), C("cudaMemcpyAsync", *what, device.stream))
 
 
 def waiting(device: Device) -> Stage:
@@ -166,9 +156,9 @@ class Timer:
         self.ns[measure] = [int(taken) for taken in stamps.left - stamps.entered]
 
     def by_events(self, operation: Stage, figure: str = "device_ns") -> None:
-        """The median time of the operation between two events of the stream, as a figure."""
+        """The median time of at most ten operations, each between two events of the stream, as a figure."""
         wait, gate = self._wait_and_gate()
-        call, watch, times = Call((operation,), wait), self.device.stopwatch(), min(self.times, MOST_BY_EVENTS)
+        call, watch, times = Call((operation,), wait), self.device.stopwatch(), min(self.times, 10)
         if why_not_native(call, gate, time.monotonic_ns) is None and watch.native_read is not None:
             seconds = loop.native_device_times(call, watch, gate, times)
         else:

@@ -11,6 +11,7 @@ import argparse
 import importlib.util
 import json
 import sys
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -19,17 +20,15 @@ from collbench.bindings.gpu.cupy_device import Grid, Kernels
 from collbench.bindings.gpu.device import DEVICE_TO_HOST, HOST_TO_DEVICE, Device
 from collbench.bindings.gpu.shared_library import how_to_install
 from collbench.bindings.operations import page_aligned
-from collbench.collectives.row import Array
+from collbench.collectives.row import Array, C
 from collbench.schema.axes import Axis
 from collbench.schema.case import Case
 from collbench.schema.manifest import Library
 from collbench.timing.call import Stage
-from collbench.workloads.gpu.device import DeviceRows, OpenGpu, Timer, copying, in_turn, opened, printed, waiting
+from collbench.workloads.gpu.device import DeviceRows, OpenGpu, Timer, in_turn, issued, opened, printed, waiting
 from collbench.workloads.program import Measure, Program, parameter
-from collbench.workloads.protocol import arguments_of, figures, notes, started, times, wrong
+from collbench.workloads.protocol import arguments, figures, notes, started, times, wrong
 from collbench.workloads.software import Described
-
-# convolution ---------------------------------------------------------------------------------------------------------
 
 #: Of the convolution, as in convolution.cu.
 TAPS = (3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5, 8, 9, 7, 9, 3, 2)
@@ -91,8 +90,6 @@ def convolution(gpu: OpenGpu, flags: argparse.Namespace) -> dict[str, Any]:
     return Timer(gpu.device, flags.times).sampled("convolve", operation, (after_rows, after_columns), check)
 
 
-# copy ----------------------------------------------------------------------------------------------------------------
-
 #: cudaMemcpyKind, as those that are imported.
 DEVICE_TO_DEVICE = 3
 
@@ -113,7 +110,8 @@ def copy(gpu: OpenGpu, flags: argparse.Namespace) -> dict[str, Any]:
     for name, target, source, kind in (
         ("h2d", here, host, HOST_TO_DEVICE), ("d2h", host, here, DEVICE_TO_HOST), ("d2d", there, here, DEVICE_TO_DEVICE)
     ):  # fmt: skip
-        operation = copying(device, target, source, size, kind)
+        what = (target, source, size, kind)
+        operation = issued(device, partial(device.copy, *what), C("cudaMemcpyAsync", *what, device.stream))
         write(source, sent)
         write(target, ~sent)
         timer.take(name, operation)
@@ -122,8 +120,6 @@ def copy(gpu: OpenGpu, flags: argparse.Namespace) -> dict[str, Any]:
         timer.by_events(operation, f"{name} device_ns")
     return timer.result(wrong)
 
-
-# gemm ----------------------------------------------------------------------------------------------------------------
 
 #: A whole number that float32 holds and TF32, whose significand has 11 bits, does not; bounds of what float32 holds.
 ODD, EXACT = 2**12 + 1, 2**24
@@ -174,8 +170,6 @@ def gemm(gpu: OpenGpu, flags: argparse.Namespace) -> dict[str, Any]:
     return Timer(device, flags.times).sampled("multiply", operation, (c,), check, note)
 
 
-# histogram -----------------------------------------------------------------------------------------------------------
-
 THREADS, MOST_BLOCKS = 256, 1024
 
 #: Bytes that NumPy counts at once.
@@ -212,8 +206,6 @@ def histogram(gpu: OpenGpu, flags: argparse.Namespace) -> dict[str, Any]:
     return Timer(device, flags.times).sampled("histogram", operation, (of_blocks, result), check)
 
 
-# launch --------------------------------------------------------------------------------------------------------------
-
 #: Launches in a graph.
 GRAPH = 100
 
@@ -246,9 +238,7 @@ def launch(gpu: OpenGpu, flags: argparse.Namespace) -> dict[str, Any]:
     return timer.result(wrong)
 
 
-# transpose -----------------------------------------------------------------------------------------------------------
-
-#: As in NVIDIA's sample: each block of threads takes a tile of so many rows and columns.
+#: Of the transpose, as in NVIDIA's sample: each block of threads takes a tile of so many rows and columns.
 TILE, ROWS = 16, 16
 
 VARIANTS = (
@@ -385,7 +375,7 @@ RUNS = {run.__name__: run for run in (convolution, copy, gemm, histogram, launch
 
 def main() -> int:
     """Print what the program of the name in the first argument finds; returns the exit code."""
-    flags = arguments_of(__doc__, {name: WORKLOADS[f"gpu_{name}"] for name in RUNS})
+    flags = arguments(__doc__, {name: WORKLOADS[f"gpu_{name}"] for name in RUNS})
     return printed(lambda: RUNS[flags.name](opened(), flags))
 
 

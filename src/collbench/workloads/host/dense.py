@@ -24,7 +24,7 @@ from collbench.schema.case import Case
 from collbench.units import counted
 from collbench.workloads.host.blas import Blas, Matrix, library_of, opened
 from collbench.workloads.program import ALL_CORES, Measure, Program, parameter, threads_of
-from collbench.workloads.protocol import SKIPPED, Unusable, arguments_of, end, started
+from collbench.workloads.protocol import SKIPPED, Unusable, arguments, end, started
 from collbench.workloads.software import Alternatives
 
 LIBRARIES = {name: library_of(name) for name in ("openblas", "mkl", "system")}
@@ -183,7 +183,7 @@ RUNS = {"dgemm": dgemm, "linpack": linpack}
 
 def main() -> None:
     """Print the result as JSON, with the library that it used; exit code 77 where that cannot be used."""
-    flags = arguments_of(__doc__, WORKLOADS)
+    flags = arguments(__doc__, WORKLOADS)
     try:
         blas = opened(flags.blas)
     except Unusable as error:

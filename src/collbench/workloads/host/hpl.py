@@ -107,7 +107,7 @@ WORKLOAD = Program(
     ),
 )  # fmt: skip
 
-#: Lines of the input. The settings beside N, NB, P and Q are those of the HPL.dat that comes with HPL, with one algorithm
+#: Lines of the input. Settings beside N, NB, P and Q are those of the HPL.dat that comes with HPL, with one algorithm
 #: instead of many.
 INPUT = (
     "HPLinpack benchmark input file", "Innovative Computing Laboratory, University of Tennessee",

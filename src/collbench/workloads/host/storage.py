@@ -68,14 +68,8 @@ DD = Program(
 #: The one file that all jobs work on.
 FILE = "data"
 
-#: A file is written at about this rate, on a device that is neither fast nor slow (bytes/s).
-_WRITTEN = 5e8
-
 #: A pass of fewer milliseconds, which fio counts in whole numbers, cannot show a difference of 1 %.
 FEWEST_MS = 100
-
-#: Most bytes that the pass which verifies writes and reads back.
-_MOST_VERIFIED = 64 << 20
 
 
 def job(case: Case, *options: str) -> tuple[str, ...]:
@@ -110,9 +104,9 @@ def _fio_argv(case: Case, times: int) -> Sequence[str]:
 
 
 def verified(case: Case) -> SideCommand:
-    """The same writes with a checksum (crc32c) in every block, which are then read back."""
+    """The same writes with a checksum (crc32c) in every block, at most 64 MiB, which are then read back."""
     checks = ("--verify=crc32c", "--do_verify=1", "--verify_fatal=1")
-    limit = max(min(case["size"], _MOST_VERIFIED), case["bs"])
+    limit = max(min(case["size"], 64 << 20), case["bs"])
     return SideCommand(explained("verify failed\\|^fio: ", *job(case, f"--io_size={limit}", *checks)), _without_error)
 
 
@@ -191,7 +185,8 @@ FIO = Program(
     before=lambda case: () if case["direct"] else (cached(case["cache"], FILE),),
     # O_DIRECT passes the page cache by; a cold file is measured from the first request on
     unused=lambda case: ("cache",) if case["direct"] else ("ramp",) if _cold(case) else (),
-    seconds=lambda case: float(case["runtime"] + _ramp(case) + case["size"] / _WRITTEN),  # with the writing of the file
+    # with the writing of the file, at so many bytes a second on a device that is neither fast nor slow
+    seconds=lambda case: float(case["runtime"] + _ramp(case) + case["size"] / 5e8),
     after=lambda case: (verified(case),) if "write" in case["rw"] else (),
     software=(Software("fio", "fio", oldest=(3, 0)),), repeated=True, sizes=("1G",),
     axes=(

@@ -20,8 +20,6 @@ from collbench.workloads.software import Software
 #: It prints times with four decimals (s).
 STEP = 1e-4
 
-_TIME = re.compile(r"^ *total time: +([0-9.]+)s$", re.MULTILINE)
-_EVENTS = re.compile(r"^ *total number of events: +([0-9]+)$", re.MULTILINE)
 _VERSION = re.compile(r"^sysbench ([0-9]+)\.", re.MULTILINE)
 
 
@@ -45,7 +43,7 @@ def benchmark(
     return Program(
         name=f"sysbench_{test}", suite="cpu" if prepare is None else "io", title=f"sysbench {test}", summary=summary,
         measures=(replace(measure or Measure("total", events, "events"), step=STEP),),
-        argv=argv, parse=lambda output: {"total": [seconds(output)]},
+        argv=argv, parse=lambda output: {"total": [float(_number(output, "total time", "s"))]},
         verify=lambda case, output: abs(events_in(output) - events(case)),
         refuses=lambda case: refuses(case) if events(case) else endless,
         files=prepare is not None, disk=lambda case: 0 if prepare is None else int(case["size"]),
@@ -54,21 +52,17 @@ def benchmark(
     )  # fmt: skip
 
 
-def seconds(output: str) -> float:
-    """Time for all events. ValueError: it was not printed."""
-    if (match := _TIME.search(output)) is None:
-        raise ValueError("no line 'total time'")
-    return float(match[1])
+def _number(output: str, name: str, unit: str = "") -> str:
+    if (match := re.search(rf"^ *{name}: +([0-9.]+){unit}$", output, re.MULTILINE)) is None:
+        raise ValueError(f"no line {name!r}")
+    return match[1]
 
 
 def events_in(output: str) -> int:
     """Events that were performed. ValueError: none printed, or by a version before 1.0, which counts otherwise."""
-    version, match = _VERSION.search(output), _EVENTS.search(output)
-    if version is not None and int(version[1]) < 1:
+    if (version := _VERSION.search(output)) is not None and int(version[1]) < 1:
         raise ValueError("sysbench 1.0 or later is needed")
-    if match is None:
-        raise ValueError("no line 'total number of events'")
-    return int(match[1])
+    return int(_number(output, "total number of events"))
 
 
 def _fileio_options(case: Case) -> Sequence[str]:
