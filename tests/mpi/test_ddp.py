@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from collbench.launch.job import Child, command_line, descendants, runs
-from collbench.workloads.dl.networks import NETWORKS
+from collbench.workloads.dl.datasets import NETWORKS
 from tests.mpi.jobs import Command, environment, finish
 from tests.processes import wait_for
 

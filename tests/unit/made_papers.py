@@ -14,7 +14,7 @@ from collbench.analysis.runs import Observed, observe
 from collbench.report.paper import paper
 from collbench.schema.case import Case
 from collbench.schema.record import Work
-from collbench.workloads.dl.deepbench import Conv, Gemm, Rnn, problems
+from collbench.workloads.dl.deepbench_programs import Conv, Gemm, Rnn, problems
 from collbench.workloads.gpu.suite import VARIANTS
 
 #: A program with its parameters, and how many times the host's time the container takes.

@@ -97,7 +97,7 @@ def last(value: float) -> Callable[[Any], None]:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_right_results_are_right_and_each_spoilt_one_is_counted(name: str) -> None:
-    def wrong(library: Plain) -> int:
+    def wrong(library: Any) -> int:
         return workloads.get(name).verify(case_of(name, n=50), json.dumps(dense.RUNS[name](library, flags())))
 
     assert wrong(Plain()) == 0
@@ -118,7 +118,7 @@ def test_the_residual_is_that_of_hpl() -> None:
 
 
 def test_every_sample_is_another_system_and_has_the_leading_dimension() -> None:
-    library = Plain()
+    library: Any = Plain()
     result = dense.linpack(library, flags(n=10, lda=12))
     assert library.shapes == [(10, 12)] * 3
     assert len(set(result["figures"])) == len(result["ns"]) == 3

@@ -18,8 +18,16 @@ import numpy as np
 import pytest
 
 from collbench.workloads.dl import datasets
-from collbench.workloads.dl.datasets import SOURCES, VARIABLE, BadData, Examples, PackageTable, as_many, described
-from collbench.workloads.dl.networks import NETWORKS
+from collbench.workloads.dl.datasets import (
+    NETWORKS,
+    SOURCES,
+    VARIABLE,
+    BadData,
+    Examples,
+    PackageTable,
+    as_many,
+    described,
+)
 
 MNIST, CIFAR10, PTB = SOURCES["mnist"], SOURCES["cifar10"], SOURCES["ptb"]
 

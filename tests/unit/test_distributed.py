@@ -27,8 +27,7 @@ from collbench.run.expand import program_cases
 from collbench.schema.case import Case, case_of
 from collbench.schema.plan import Plan
 from collbench.schema.record import Work
-from collbench.workloads.dl.datasets import Examples
-from collbench.workloads.dl.networks import NETWORKS
+from collbench.workloads.dl.datasets import NETWORKS, Examples
 from collbench.workloads.dl.parameter_server import PLACES, WEIGHTS, length, shares
 
 DDP, SERVERS = workloads.get("ddp"), workloads.get("parameter_server")

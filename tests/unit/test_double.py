@@ -22,7 +22,7 @@ from collbench.bindings.gpu.cupy_device import Grid
 from collbench.bindings.gpu.device import DEVICE_TO_HOST, HOST_TO_DEVICE
 from collbench.collectives.row import Array, C
 from collbench.errors import Unsupported
-from collbench.workloads.gpu.transfers import DEVICE_TO_DEVICE
+from collbench.workloads.gpu.suite import DEVICE_TO_DEVICE
 
 
 @pytest.fixture

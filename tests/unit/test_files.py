@@ -29,7 +29,7 @@ from collbench.run.child import ProgramFailed, execute
 from collbench.run.failures import Unwatched
 from collbench.schema.record import Status
 from collbench.workloads.host import files
-from collbench.workloads.host.fio import layout, verified
+from collbench.workloads.host.storage import layout, verified
 
 #: What a test asks of each benchmark: little.
 SMALL: dict[str, dict[str, Any]] = {"dd": {"count": 16}, "ioping": {"mode": "cached", "seconds": 1},

@@ -39,7 +39,7 @@ from collbench.schema import world
 from collbench.schema.plan import Plan, load_launch_plan
 from collbench.timing.call import Native, Stage
 from collbench.workloads import software
-from collbench.workloads.gpu import device, kernels, suite, transfers
+from collbench.workloads.gpu import device, suite
 from collbench.workloads.gpu.device import OpenGpu
 
 ROOT = Path(__file__).parents[2]
@@ -58,14 +58,14 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 Run = Callable[[OpenGpu, argparse.Namespace], dict[str, Any]]
 
 RUNS: dict[str, tuple[Run, dict[str, Any]]] = {
-    "copy": (transfers.copy, {"size": 5000, "memory": "pinned"}),
-    "copy pageable": (transfers.copy, {"size": 1, "memory": "pageable"}),
-    "convolution": (kernels.convolution, {"side": 70}), "convolution of one pixel": (kernels.convolution, {"side": 1}),
-    "gemm": (kernels.gemm, {"m": 7, "n": 9, "k": 11}), "gemm of one product": (kernels.gemm, {"m": 1, "n": 1, "k": 1}),
-    "histogram": (kernels.histogram, {"size": 4096, "bins": 64}),
-    "histogram 256": (kernels.histogram, {"size": 4, "bins": 256}),
-    **{f"transpose {variant}": (kernels.transpose, {"side": 48, "variant": variant}) for variant in suite.VARIANTS},
-    "launch": (transfers.launch, {"burst": 200})
+    "copy": (suite.copy, {"size": 5000, "memory": "pinned"}),
+    "copy pageable": (suite.copy, {"size": 1, "memory": "pageable"}),
+    "convolution": (suite.convolution, {"side": 70}), "convolution of one pixel": (suite.convolution, {"side": 1}),
+    "gemm": (suite.gemm, {"m": 7, "n": 9, "k": 11}), "gemm of one product": (suite.gemm, {"m": 1, "n": 1, "k": 1}),
+    "histogram": (suite.histogram, {"size": 4096, "bins": 64}),
+    "histogram 256": (suite.histogram, {"size": 4, "bins": 256}),
+    **{f"transpose {variant}": (suite.transpose, {"side": 48, "variant": variant}) for variant in suite.VARIANTS},
+    "launch": (suite.launch, {"burst": 200})
 }  # fmt: skip
 
 Result = Callable[..., dict[str, Any]]
@@ -139,7 +139,7 @@ def test_a_wrong_kernel_is_noticed(result: Result, name: str, old: str, new: str
 @pytest.mark.parametrize("name", ["coarse_grained", "fine_grained"])
 def test_a_whole_transpose_is_not_taken_for_half_of_one(result: Result, name: str) -> None:
     """With a copy as the other half, both together would still transpose."""
-    other = kernels.OTHER_HALF[name]
+    other = suite.OTHER_HALF[name]
     edits = [(f"void {one}(", f"void was_{one}(") for one in (name, other)]
     edits += [("void optimized(", f"void {name}("), ("void shared_memory_copy(", f"void {other}(")]
     assert result(f"transpose {name}", *edits)["wrong"] > 0
@@ -191,17 +191,17 @@ def test_a_wrong_computation_is_noticed(result: Result, name: str, compute: type
 @pytest.mark.slow
 def test_what_is_computed_on_the_host_is_exact_and_the_same_by_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Factors are whole numbers whose sums are exact."""
-    for k in (1, 70_000, 500_000, kernels.MOST_PRODUCTS):
-        most = kernels.largest(k)
-        assert 1 <= most <= 15 and k * most**2 + kernels.ODD * most < 2**24
-    image = kernels.image(130, 0, 130)
-    assert (kernels.image(130, 50, 70) == image[50:70]).all()
-    assert not kernels.image(130, -8, 0).any() and not kernels.image(130, 130, 140).any()
-    assert [last - first for first, last in kernels.checked_rows(18432)] == [16, 32, 16]
+    for k in (1, 70_000, 500_000, suite.MOST_PRODUCTS):
+        most = suite.largest(k)
+        assert 1 <= most <= 15 and k * most**2 + suite.ODD * most < 2**24
+    image = suite.image(130, 0, 130)
+    assert (suite.image(130, 50, 70) == image[50:70]).all()
+    assert not suite.image(130, -8, 0).any() and not suite.image(130, 130, 140).any()
+    assert [last - first for first, last in suite.checked_rows(18432)] == [16, 32, 16]
     values = np.arange(1000, dtype=np.uint16).astype(np.uint8)
-    counts = kernels.counted(values, 64)
-    monkeypatch.setattr(kernels, "AT_ONCE", 7)
-    assert (kernels.counted(values, 64) == counts).all()
+    counts = suite.counted(values, 64)
+    monkeypatch.setattr(suite, "AT_ONCE", 7)
+    assert (suite.counted(values, 64) == counts).all()
     assert counts.sum() == 1000 and counts[0] == np.count_nonzero(values < 4)
 
 

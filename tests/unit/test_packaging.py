@@ -106,7 +106,7 @@ def test_the_package_is_the_installed_one_with_kernels_and_tables(installed: Pat
     gpu = "collbench/workloads/gpu"
     kernels, of_clone = ({path.name for path in (folder / gpu).glob("*.cu")} for folder in (installed, ROOT / "src"))
     assert kernels == of_clone != set()
-    table = "from collbench.workloads.dl.deepbench import TABLE, table; print(TABLE, *table())"
+    table = "from collbench.workloads.dl.deepbench_programs import TABLE, table; print(TABLE, *table())"
     path, *kinds = printed(installed, tmp_path, "-c", table).split()
     assert (Path(path).is_relative_to(installed), kinds) == (True, ["gemm", "conv", "rnn", "all_reduce"])
     hashed = "from collbench.launch.probe import sources; print(sources())"

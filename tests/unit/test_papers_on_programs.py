@@ -37,7 +37,7 @@ from collbench.schema.axes import AXES
 from collbench.schema.case import Case, case_of
 from collbench.schema.plan import load_launch_plan
 from collbench.workloads import use_of
-from collbench.workloads.dl.deepbench import Conv, Gemm, Rnn, problems
+from collbench.workloads.dl.deepbench_programs import Conv, Gemm, Rnn, problems
 
 XU, ZHAO, SIDDA = "xu2017", "zhao2018", "siddaramanna2018"
 HOLDS, FAILS, OPEN, ABSENT = "holds here", "does not hold here", "unclear", "not measured"

@@ -25,8 +25,7 @@ from collbench.launch.shipped import find_plan
 from collbench.schema.plan import load_launch_plan
 from collbench.schema.record import Record
 from collbench.workloads import software
-from collbench.workloads.dl.datasets import SOURCES, VARIABLE
-from collbench.workloads.dl.networks import NETWORKS
+from collbench.workloads.dl.datasets import NETWORKS, SOURCES, VARIABLE
 from collbench.workloads.host.files import kind_of
 from collbench.workloads.program import threads_of
 
@@ -102,7 +101,7 @@ import sys
 sys.modules["torch"] = None
 from collbench.run.expand import program_cases
 from collbench.schema.plan import Plan
-from collbench.workloads.dl.networks import NETWORKS
+from collbench.workloads.dl.datasets import NETWORKS
 names = ("fathom", "deepbench_conv", "deepbench_rnn", "deepbench_gemm", "ddp", "parameter_server")
 tables = ({"name": "train", "network": tuple(NETWORKS)}, *({"name": name} for name in names))
 print(len(NETWORKS), [len(program_cases(Plan(benchmarks=(table,)), 1)) for table in tables])
@@ -251,7 +250,7 @@ def test_losses_that_are_no_finite_numbers_are_counted(tmp_path: Path) -> None:
     subprocess.run(make, cwd=tmp_path, check=True, timeout=300)
     script = """if True:
         from collbench.workloads.dl import train
-        train.Network.loss = lambda self, module, inputs, targets: module(inputs).sum() * float('inf')
+        train.loss_of = lambda module, inputs, targets: module(inputs).sum() * float('inf')
         train.main()"""
     argv = (sys.executable, "-c", script, *ALEXNET, "--device", "cpu")
     done = subprocess.run(argv, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=300)
@@ -283,9 +282,11 @@ def test_what_networks_are_known_by() -> None:
 def test_a_network_has_so_many_parameters_and_a_step_lowers_its_loss(name: str) -> None:
     import torch
 
+    from collbench.workloads.dl.train import loss_of, module_of
+
     network = NETWORKS[name]
     torch.manual_seed(1)
-    module = network.build()
+    module = module_of(network)
     assert sum(parameter.numel() for parameter in module.parameters()) == network.parameters
     if network.tokens:
         inputs = torch.randint(network.classes, (8, *network.example))
@@ -296,7 +297,7 @@ def test_a_network_has_so_many_parameters_and_a_step_lowers_its_loss(name: str) 
     losses = []
     for _ in range(2):
         optimizer.zero_grad()
-        loss: Any = network.loss(module, inputs, targets)
+        loss: Any = loss_of(module, inputs, targets)
         assert loss.shape == ()
         loss.backward()
         assert all(parameter.grad is not None for parameter in module.parameters())

@@ -26,9 +26,6 @@ if TYPE_CHECKING:
 #: With this exit code a program says that it cannot be used here, as test programs do (GNU Automake's manual).
 SKIPPED = 77
 
-#: Significant digits of a loss that are compared: it is summed in float32, which has seven.
-DIGITS = 6
-
 #: What torch's allocators say.
 _TRIED = re.compile(r"ried to (allocate [0-9.]+ [A-Za-z]+)")
 
@@ -53,23 +50,17 @@ def add_flags(parser: argparse.ArgumentParser, workload: Program, *names: str) -
     parser.add_argument("--times", type=int, default=1, help="how many samples")
 
 
-def arguments(doc: str | None, workload: Program, *names: str) -> argparse.Namespace:
-    """The command line of a program of one workload; see `add_flags`."""
+def arguments(doc: str | None, workloads: Program | Mapping[str, Program], *names: str) -> argparse.Namespace:
+    """The command line of a program of a workload (see `add_flags`), or of several, of which `name` says which."""
     import argparse
 
     parser = argparse.ArgumentParser(description=doc)
-    add_flags(parser, workload, *names)
-    return parser.parse_args()
-
-
-def arguments_of(doc: str | None, workloads: Mapping[str, Program]) -> argparse.Namespace:
-    """The command line of several programs in one, of which `name` says which."""
-    import argparse
-
-    parser = argparse.ArgumentParser(description=doc)
-    programs = parser.add_subparsers(dest="name", required=True)
-    for name, workload in workloads.items():
-        add_flags(programs.add_parser(name), workload)
+    if isinstance(workloads, Program):
+        add_flags(parser, workloads, *names)
+    else:
+        programs = parser.add_subparsers(dest="name", required=True)
+        for name, workload in workloads.items():
+            add_flags(programs.add_parser(name), workload)
     return parser.parse_args()
 
 
@@ -101,16 +92,12 @@ def loss(case: Case, output: str) -> Mapping[str, float]:
 
 
 def compared(loss: float) -> float:
-    """The loss of a training as it is compared between sides."""
-    return float(f"{loss:.{DIGITS}g}")
+    """A loss as sides compare it: six significant digits, because it is summed in float32, which has seven."""
+    return float(f"{loss:.6g}")
 
 
 def refuse_without_gpu(torch: Any, device: str) -> None:
-    """Whether torch can use the device.
-
-    Raises:
-        Unusable: it finds no GPU, or is built without CUDA.
-    """
+    """Unusable: the device is a GPU, and torch finds none, or is built without CUDA."""
     if device == "cuda" and not torch.cuda.is_available():
         why = "finds no GPU that it can use" if torch.version.cuda else "is built without CUDA"
         raise Unusable(f"device=cuda: torch {torch.__version__} {why}; use device=cpu")
@@ -123,9 +110,9 @@ def printed(run: Callable[[], dict[str, Any]], request: str, less: str = "a smal
     except Unusable as error:
         end(SKIPPED, str(error))
     except (MemoryError, RuntimeError) as error:
-        if (why := lacking_memory(error, request, less)) is None:
-            raise
-        end(1, why)
+        if why := lacking_memory(error, request, less):
+            end(1, why)
+        raise
     sys.stdout.write(json.dumps(result) + "\n")
 
 
@@ -168,9 +155,6 @@ class RankGroup:
         return values
 
 
-#: A wait before each sleep (s). OpenMP threads spin after parallel work; libgomp's were seen to do so for 8 ms.
-SPINNING = 0.03
-
 #: Takes so many samples of each measure, in ns.
 Take = Callable[[int], Mapping[str, list[int]]]
 
@@ -181,13 +165,9 @@ def sampled_in_turns(
     """Nanoseconds of `times` samples of each measure, in slices as they are ordered, and what was added in these.
 
     None: take them alone. `first` takes what is taken once, at the start of the first slice; called again, it returns
-    the same. Each slice begins with one sample that does not count.
-
-    Raises:
-        RuntimeError: the driver is gone.
+    the same. Each slice begins with one sample that does not count. RuntimeError: the driver is gone.
     """
-    folder = os.environ.get(VARIABLE)
-    if folder is None:
+    if (folder := os.environ.get(VARIABLE)) is None:
         return None
     link = DriverLink(Path(folder), ranks.rank)
     taken, meter = dict[str, list[int]](), ContentionMeter()
@@ -195,7 +175,7 @@ def sampled_in_turns(
     try:
         while True:
             report = msgspec.structs.replace(report, asleep=ranks.total(link.asleep), slept=link.slept)
-            time.sleep(SPINNING)
+            time.sleep(0.03)  # OpenMP threads spin after parallel work; libgomp's were seen to do so for 8 ms
             link.report(report)
             order = link.sleep()
             if order.act != "slice":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import re
 import shutil
@@ -9,6 +10,7 @@ import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
+from itertools import takewhile
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -35,9 +37,8 @@ class Required(Protocol):
 class Software:
     """A program by the name that starts it. `package` of Debian and Ubuntu brings it, or `ways` say what does.
 
-    `version` are the arguments that make it print its version, and `pattern` finds that in what it prints. Without
-    arguments it is not started, because it would begin to measure: its own file is searched. `oldest` is the first
-    version whose output is understood.
+    `version` are the arguments that make it print its version, where `pattern` finds it; without any, its own file is
+    searched, because it would begin to measure. `oldest` is the first version whose output is understood.
     """
 
     name: str
@@ -48,10 +49,8 @@ class Software:
     ways: str = ""
 
     def missing(self) -> str | None:
-        path = shutil.which(self.name)
-        if path is None:
-            ways = self.ways or f"on Debian and Ubuntu: apt-get install {self.package}"
-            return f"{self.name} was not found; {ways}"
+        if (path := shutil.which(self.name)) is None:
+            return f"{self.name} was not found; {self.ways or f'on Debian and Ubuntu: apt-get install {self.package}'}"
         installed = _version(self, path) if self.oldest else ""
         if installed and tuple(map(int, installed.split("."))) < self.oldest:
             needed = ".".join(map(str, self.oldest))
@@ -80,8 +79,7 @@ def _version(software: Software, path: str) -> str:
             text = Path(path).read_bytes().decode("latin-1")
     except (OSError, subprocess.TimeoutExpired):
         return ""
-    match = re.search(software.pattern, text)
-    return match[1] if match is not None else ""
+    return match[1] if (match := re.search(software.pattern, text)) is not None else ""
 
 
 @dataclass(frozen=True)
@@ -95,10 +93,9 @@ class FirstOf:
         return next((program for program in self.programs if program.missing() is None), None)
 
     def missing(self) -> str | None:
-        if self.installed() is not None:
-            return None
-        others = ", ".join(program.name for program in self.programs[:-1])
-        return f"there is no {others}, and {self.programs[-1].missing()}"
+        *others, last = self.programs
+        why = f"there is no {', '.join(program.name for program in others)}, and {last.missing()}"
+        return why if self.installed() is None else None
 
     def library(self) -> Library | None:
         program = self.installed()
@@ -126,20 +123,13 @@ class Alternatives:
 
     def missing(self) -> str | None:
         """Why there is none of them: the reason of the first."""
-        reasons: list[str] = []
-        for required in self.by_value.values():
-            if (reason := required.missing()) is None:
-                return None
-            reasons.append(reason)
-        return reasons[0]
+        reasons = tuple(takewhile(bool, (required.missing() for required in self.by_value.values())))
+        return reasons[0] if len(reasons) == len(self.by_value) else None
 
 
 @dataclass(frozen=True)
 class Described:
-    """A library that a `command` loads and describes in a process of its own, once by its name; `read` reads that.
-
-    `absent` says why that need not be tried (None: it must be).
-    """
+    """A library that a `command` loads and describes, once by its name, for `read`; or it is `absent` for a reason."""
 
     name: str
     command: Callable[[], Sequence[str]] = field(compare=False)
@@ -148,26 +138,24 @@ class Described:
     absent: Callable[[], str | None] = field(default=lambda: None, compare=False)
 
     def missing(self) -> str | None:
-        described = describe(self)
-        return described if isinstance(described, str) else None
+        return why if isinstance(why := describe(self), str) else None
 
     def library(self) -> Library | None:
-        described = describe(self)
-        return None if isinstance(described, str) else described
+        return None if isinstance(library := describe(self), str) else library
 
 
 @cache
-def describe(asked: Described) -> Library | str:
+def describe(library: Described) -> Library | str:
     """The library, or why it cannot be used."""
-    if (reason := asked.absent()) is not None:
+    if (reason := library.absent()) is not None:
         return reason
     try:
-        done = run(asked.command(), asked.limit)
+        done = run(library.command(), library.limit)
         if done.returncode == 0:
-            return asked.read(done.stdout)
+            return library.read(done.stdout)
     except (OSError, subprocess.TimeoutExpired, ValueError, TypeError) as error:
-        return f"{asked.name}: {error}"
-    return (done.stderr.strip().splitlines() or [f"{asked.name}: its exit code is {done.returncode}"])[-1]
+        return f"{library.name}: {error}"
+    return (done.stderr.strip().splitlines() or [f"{library.name}: its exit code is {done.returncode}"])[-1]
 
 
 @dataclass(frozen=True)
@@ -179,13 +167,11 @@ class Torch:
 
     def library(self) -> Library | None:
         """Its file is the one with the kernels for processors."""
-        folder = self._folder()
-        if folder is None:
+        if (folder := self._folder()) is None:
             return None
-        try:
+        number = ""
+        with contextlib.suppress(ModuleNotFoundError):  # built by hand, and not installed by pip
             number = version("torch")
-        except ModuleNotFoundError:  # built by hand, and not installed by pip
-            number = ""
         return Library(name="torch", version=number, path=str(folder / "lib" / "libtorch_cpu.so"))
 
     def _folder(self) -> Path | None:
@@ -194,11 +180,7 @@ class Torch:
 
 
 def run(argv: Sequence[str], limit: float = LIMIT) -> subprocess.CompletedProcess[str]:
-    """A program and what it prints.
-
-    Raises:
-        OSError, subprocess.TimeoutExpired: it cannot be started, or takes longer than the limit (s).
-    """
+    """A program and what it prints. OSError, TimeoutExpired: it cannot start, or takes longer than the limit (s)."""
     return subprocess.run(
         argv, capture_output=True, text=True, errors="replace", timeout=limit, check=False, stdin=subprocess.DEVNULL
     )

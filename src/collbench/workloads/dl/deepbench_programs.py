@@ -1,4 +1,4 @@
-"""The programs of DeepBench: passes of convolutions and recurrent layers, and matrix products, that are checked.
+"""Benchmarks of DeepBench and their programs: passes of convolutions and recurrent layers, and matrix products.
 
 `python -m collbench.workloads.dl.deepbench_programs conv|gemm|rnn --problem NAME --times N` prints JSON: `ns`, the
 times of each pass; `wrong`, `figures` and `notes`.
@@ -18,26 +18,251 @@ from __future__ import annotations
 import argparse
 import copy
 import math
+import re
 import time
+import tomllib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
+from collbench.schema.axes import Axis
+from collbench.schema.case import Case
 from collbench.units import counted
-from collbench.workloads.dl.deepbench import GATES, WORKLOADS, Conv, Gemm, Rnn, problem
+from collbench.workloads import protocol
+from collbench.workloads.gpu.suite import CUPY
 from collbench.workloads.host.dense import times_vector
-from collbench.workloads.protocol import Unusable, arguments_of, printed, refuse_without_gpu
+from collbench.workloads.program import ALL_CORES, Measure, Program, parameter, threads_of
+from collbench.workloads.protocol import Unusable
+from collbench.workloads.software import Alternatives, Required, Torch
+
+TABLE = Path(__file__).with_name("deepbench.toml")
+
+#: Products of a time step with the hidden units: of an LSTM one for each of three gates and the new state.
+GATES = {"vanilla": 1, "lstm": 4, "gru": 3}
+
+
+class Problem:
+    """A row of a table.
+
+    It has the `flop` of one operation, of which every pass over a convolution or a network has as many; the `elements`
+    of all operands and results that are in memory at once, and those in float64 that are `checked` beside them; and
+    `checked_on_host`, whether the check of a GPU's result copies everything to the host.
+    """
+
+    #: Of its name, with a group for each field.
+    pattern: ClassVar[re.Pattern[str]]
+    checked_on_host: ClassVar = False
+
+    @property
+    def name(self) -> str:
+        return re.sub(r"\(.*?\)", "{}", self.pattern.pattern).format(*vars(self).values())
+
+
+@dataclass(frozen=True)
+class Gemm(Problem):
+    """C = A B + C, column-major: C is m x n and the sum over k; `forms` has T for a transposed A or B, else N."""
+
+    m: int
+    n: int
+    k: int
+    forms: str
+
+    pattern: ClassVar = re.compile(r"(\d+)x(\d+)x(\d+)_([NT]{2})")
+    checked_on_host: ClassVar = True
+
+    @property
+    def flop(self) -> float:
+        return 2.0 * self.m * self.n * self.k
+
+    @property
+    def elements(self) -> int:
+        return self.m * self.k + self.k * self.n + self.m * self.n
+
+    @property
+    def checked(self) -> int:
+        """Both factors as bytes, and vectors."""
+        return (self.m + self.n) * self.k // 8 + self.m + self.n + self.k
+
+
+@dataclass(frozen=True)
+class Conv(Problem):
+    """`n` images of `w` x `h` x `c`, and `k` filters of `s` x `r` x `c`; stride and padding are those of both axes."""
+
+    w: int
+    h: int
+    c: int
+    n: int
+    k: int
+    s: int
+    r: int
+    stride: int
+    pad: int
+
+    pattern: ClassVar = re.compile(r"(\d+)x(\d+)x(\d+)_n(\d+)_k(\d+)_(\d+)x(\d+)_s(\d+)_p(\d+)")
+
+    @property
+    def out(self) -> tuple[int, int]:
+        """Height and width of a result."""
+        height, width = ((size + 2 * self.pad - of_filter) // self.stride + 1
+                         for size, of_filter in ((self.h, self.r), (self.w, self.s)))  # fmt: skip
+        return height, width
+
+    @property
+    def flop(self) -> float:
+        """Products with the padding count."""
+        height, width = self.out
+        return 2.0 * self.n * self.k * height * width * self.c * self.r * self.s
+
+    @property
+    def elements(self) -> int:
+        """Images, filters and results, each with its gradient."""
+        height, width = self.out
+        images, results = self.n * self.w * self.h * self.c, self.n * self.k * height * width
+        return 2 * (images + self.k * self.c * self.r * self.s + results)
+
+    @property
+    def checked(self) -> int:
+        """With one image."""
+        return replace(self, n=1).elements
+
+
+@dataclass(frozen=True)
+class Rnn(Problem):
+    """One layer of `cell`, as wide as its input: `h` hidden units, `n` sequences, `t` time steps."""
+
+    cell: str
+    h: int
+    n: int
+    t: int
+
+    pattern: ClassVar = re.compile(r"(vanilla|lstm|gru)_h(\d+)_n(\d+)_t(\d+)")
+
+    @property
+    def flop(self) -> float:
+        """The products with the input and those with the state before; DeepBench has only the latter, half as many."""
+        return 4.0 * GATES[self.cell] * self.h**2 * self.n * self.t
+
+    @property
+    def elements(self) -> int:
+        """Weights and sequences with their gradients, and what a pass forward keeps of every step."""
+        weights = 2 * GATES[self.cell] * self.h**2
+        return 2 * weights + (4 + 4 * GATES[self.cell]) * self.t * self.n * self.h
+
+    @property
+    def checked(self) -> int:
+        """With one sequence."""
+        return replace(self, n=1).elements
+
+
+ProblemT = TypeVar("ProblemT", Gemm, Conv, Rnn)
+
+
+def problem(kind: type[ProblemT], name: str) -> ProblemT:
+    """The problem of that name, in the table or not. ValueError: it is none."""
+    if (match := kind.pattern.fullmatch(name)) is None:
+        raise ValueError(f"{name!r} is no problem such as {next(iter(problems(kind)))}")
+    return kind(*(int(word) if word.isdecimal() else word for word in match.groups()))  # type: ignore[arg-type]
+
+
+def problems(kind: type[ProblemT]) -> Mapping[str, ProblemT]:
+    """The table by name, in its order; rows that occur twice once."""
+    rows: list[ProblemT] = [kind(*row) for row in table()[kind.__name__.lower()]]
+    return MappingProxyType({row.name: row for row in rows})
+
+
+@cache
+def table() -> Mapping[str, list[Any]]:
+    """The rows of `gemm`, `conv` and `rnn`, and the elements of `all_reduce`, as they are in the file."""
+    return MappingProxyType(tomllib.loads(TABLE.read_text(encoding="utf-8")))
+
+
+#: Bytes of an element.
+PRECISIONS = {"float32": 4, "float16": 2, "bfloat16": 2}
+
+
+def benchmark(
+    kind: type[ProblemT], title: str, summary: str, measures: Sequence[str], *axes: Axis, usual: str, most: float,
+    **fields: Any,
+) -> Program:  # fmt: skip
+    """A benchmark of the problems of one kind: the `usual` one by default, `cpu` those of at most `most` flop."""
+    name = kind.__name__.lower()
+    names = tuple(problems(kind))
+    groups = {"all": names, "cpu": tuple(name for name, row in problems(kind).items() if row.flop <= most)}
+
+    def argv(case: Case, times: int) -> Sequence[str]:
+        settings = {axis: case[axis] for axis in ("problem", "precision", "device")}
+        more = {axis.name: case[axis.name] for axis in axes}
+        threads = threads_of(case["threads"])
+        return protocol.started("dl.deepbench_programs", name, **settings, threads=threads, times=times, **more)
+
+    def memory(case: Case) -> int:
+        row = problem(kind, case["problem"])
+        needed = row.elements * PRECISIONS[case["precision"]] + 8 * row.checked
+        return needed if case["device"] == "cpu" or row.checked_on_host else 0
+
+    return Program(
+        name=f"deepbench_{name}", suite="deepbench", title=title, summary=summary,
+        measures=tuple(Measure(measure, lambda case: problem(kind, case["problem"]).flop, "flop")
+                       for measure in measures),
+        argv=argv, memory=memory,
+        parse=protocol.times, verify=protocol.wrong, figures=protocol.figures, notes=protocol.notes,
+        axes=(
+            parameter("problem", usual, "a row of DeepBench's table, all, or cpu for small ones", among=names,
+                      groups=groups),
+            parameter("precision", "float32", "the type of elements: float32 (TF32 off), float16 or bfloat16",
+                      among=tuple(PRECISIONS)),
+            parameter("device", "cpu", "what computes: cpu, or cuda for a GPU", among=("cpu", "cuda"), kind="how"),
+            parameter("threads", ALL_CORES, "threads of the processor; 0: as many as cores", least=0, most=4096,
+                      kind="how"),
+            *axes,
+        ),
+        **fields,
+    )  # fmt: skip
+
+
+LIBRARIES: dict[str, Required] = {"torch": Torch(), "cupy": CUPY}
+
+
+def refuses(case: Case) -> str | None:
+    if case["blas"] != "cupy":
+        return None
+    if case["device"] != "cuda":
+        return "CuPy computes on GPUs; use device=cuda, or blas=torch"
+    return None if case["precision"] == "float32" else "CuPy's gemm has float32; use precision=float32, or blas=torch"
+
+
+#: Passes that are timed.
+_PASSES = ("forward", "backward_data", "backward_weights")
+
+#: By name.
+WORKLOADS = {program.name: program for program in (
+    benchmark(
+        Conv, "DeepBench conv", "convolutions of networks for speech and images, forward and backward", _PASSES,
+        usual="7x7x512_n8_k512_3x3_s1_p1", most=2e9, software=(Torch(),),
+    ),
+    benchmark(
+        Gemm, "DeepBench gemm", "products of dense matrices, as training of neural networks has them", ("multiply",),
+        parameter("blas", "torch", "what calls the BLAS: torch, or on GPUs cupy", among=tuple(LIBRARIES), kind="how"),
+        usual="1760x16x1760_NN", most=2e9, refuses=refuses, alternatives=Alternatives("blas", LIBRARIES),
+    ),
+    benchmark(
+        Rnn, "DeepBench rnn", "recurrent layers (vanilla, LSTM, GRU), forward and backward through time", _PASSES,
+        usual="lstm_h512_n16_t25", most=2e10, software=(Torch(),),
+    ),
+)}  # fmt: skip
+
+# Programs ------------------------------------------------------------------------------------------------------------
 
 #: Sums of K products differ from the exact ones by about sqrt(K) u with high probability, where u is the unit roundoff
 #: (N. J. Higham, T. Mary, "A New Approach to Probabilistic Rounding Error Analysis", SIAM J. Sci. Comput. 41(5), 2019).
 #: This times as much is allowed, for the steps of a recurrent network and for fast algorithms of convolution.
 SLACK = 32.0
-
-#: Of float32, in which all three precisions are summed.
-ROUNDOFF = 2.0**-24
 
 #: A result that is kept in a shorter type is rounded to it, and so are the states between steps: this times at most.
 ROUNDINGS = 32.0
@@ -101,7 +326,7 @@ class TorchMachine:
     def tolerance(self, terms: int) -> float:
         """The largest relative error of a right result whose values are sums of so many products."""
         rounding: float = self.torch.finfo(self.dtype).eps / 2
-        return SLACK * math.sqrt(terms) * ROUNDOFF + ROUNDINGS * rounding
+        return SLACK * math.sqrt(terms) * 2.0**-24 + ROUNDINGS * rounding  # all are summed in float32
 
     def sampled(self, passes: Mapping[str, Pass], times: int) -> dict[str, Any]:
         """Nanoseconds of `times` samples of each pass, how many results are wrong, and the largest relative error."""
@@ -126,14 +351,10 @@ class TorchMachine:
 
 
 def opened(flags: argparse.Namespace) -> TorchMachine:
-    """The device that the flags name, in float32 without TF32.
-
-    Raises:
-        Unusable: there is no such device, or it lacks the precision.
-    """
+    """The device that the flags name, in float32 without TF32. Unusable: there is none, or it lacks the precision."""
     import torch
 
-    refuse_without_gpu(torch, flags.device)
+    protocol.refuse_without_gpu(torch, flags.device)
     if flags.device == "cuda" and flags.precision == "bfloat16" and not torch.cuda.is_bf16_supported():
         raise Unusable(f"{torch.cuda.get_device_name()} has no bfloat16; use precision=float16")
     torch.set_num_threads(flags.threads)
@@ -176,16 +397,11 @@ def backward(machine: TorchMachine, row: Conv, x: Any, w: Any, g: Any, *, data: 
 
 # rnn -----------------------------------------------------------------------------------------------------------------
 
-CELLS = {"vanilla": "RNN", "lstm": "LSTM", "gru": "GRU"}
-
-#: What a reader of the numbers must know beside torch's version.
-NOTE = "the weights' gradients run through time too, as autograd computes them"
-
 
 def layer_of(machine: TorchMachine, row: Rnn) -> Any:
     """Its weights are random, small enough that states and gradients die away in time."""
-    layer = getattr(machine.torch.nn, CELLS[row.cell])(row.h, row.h)
-    return layer.to(machine.device, machine.dtype)
+    cell = {"vanilla": "RNN", "lstm": "LSTM", "gru": "GRU"}[row.cell]
+    return getattr(machine.torch.nn, cell)(row.h, row.h).to(machine.device, machine.dtype)
 
 
 def rnn_passes(machine: TorchMachine, row: Rnn, layer: Any) -> dict[str, Pass]:
@@ -214,10 +430,9 @@ def rnn_passes(machine: TorchMachine, row: Rnn, layer: Any) -> dict[str, Pass]:
 
 def operations(machine: TorchMachine, call: Callable[[], Any]) -> dict[str, int]:
     """`kernels` that a call starts on a GPU, copies among them; or torch's `operators` that call no other ones."""
-    profiler = machine.torch.profiler
-    activity = profiler.ProfilerActivity
-    on_gpu = machine.device == "cuda"
-    with profiler.profile(activities=[activity.CUDA if on_gpu else activity.CPU]) as profile:
+    profiler, on_gpu = machine.torch.profiler, machine.device == "cuda"
+    activity = profiler.ProfilerActivity.CUDA if on_gpu else profiler.ProfilerActivity.CPU
+    with profiler.profile(activities=[activity]) as profile:
         call()
         machine.wait()
     if on_gpu:
@@ -233,38 +448,23 @@ Whole = npt.NDArray[np.integer[Any]]
 #: Up to this every integer is exact.
 EXACT = {"float32": 2**24, "float16": 2**11, "bfloat16": 2**8}
 
-#: A sum of random signs stays within so many standard deviations.
-DEVIATIONS = 16
-
 #: What is in C before.
 BEFORE = 1
-
-
-class Multiplier(Protocol):
-    """What multiplies."""
-
-    def matrix(self, values: Whole) -> Any:
-        """A column-major matrix on the device."""
-
-    def multiply(self, a: Any, b: Any, c: Any, forms: str) -> int:
-        """Add the product of a and b, transposed where `forms` has a T, to c. Returns nanoseconds."""
-
-    def values(self, matrix: Any) -> npt.NDArray[np.float32]: ...
-
-    def described(self) -> str: ...
 
 
 class OfTorch:
     """torch on any device."""
 
     def __init__(self, machine: TorchMachine) -> None:
-        self._machine = machine
+        self._machine, self.described = machine, machine.described
 
     def matrix(self, values: Whole) -> Any:
+        """A column-major matrix on the device."""
         host = self._machine.torch.from_numpy(np.asfortranarray(values, np.float32))
         return host.to(self._machine.device, self._machine.dtype)
 
     def multiply(self, a: Any, b: Any, c: Any, forms: str) -> int:
+        """Add the product of a and b, transposed where `forms` has a T, to c. Returns nanoseconds."""
         a, b = (matrix.T if form == "T" else matrix for matrix, form in zip((a, b), forms, strict=True))
         return self._machine.timed(lambda: c.addmm_(a, b))[0]
 
@@ -272,12 +472,9 @@ class OfTorch:
         values: npt.NDArray[np.float32] = matrix.float().cpu().numpy()
         return values
 
-    def described(self) -> str:
-        return self._machine.described()
-
 
 class OfCupy:
-    """cuBLAS as CuPy calls it."""
+    """cuBLAS as CuPy calls it, with the methods of `OfTorch`."""
 
     def __init__(self, cupy: Any) -> None:
         self._cupy = cupy
@@ -312,10 +509,10 @@ def signs(random: np.random.Generator, shape: tuple[int, int], share: float) -> 
     return values
 
 
-def products(library: Multiplier, row: Gemm, precision: str, times: int) -> dict[str, Any]:
+def products(library: OfTorch | OfCupy, row: Gemm, precision: str, times: int) -> dict[str, Any]:
     """Nanoseconds of `times` products, and the wrong rows of all. Before each, C is as it was at the beginning."""
     random = np.random.default_rng(1)
-    share = min(1.0, EXACT[precision] / DEVIATIONS / math.sqrt(row.k))
+    share = min(1.0, EXACT[precision] / 16 / math.sqrt(row.k))  # a sum of signs stays within 16 standard deviations
     a, b = signs(random, (row.m, row.k), share), signs(random, (row.k, row.n), share)
     r = random.integers(1, 1024, row.n)
     expected = times_vector(a, times_vector(b, r)) + BEFORE * r.sum()  # type: ignore[arg-type]
@@ -331,12 +528,8 @@ def products(library: Multiplier, row: Gemm, precision: str, times: int) -> dict
     return {"ns": {"multiply": ns}, "wrong": wrong, "figures": {}}
 
 
-def library_of(flags: argparse.Namespace) -> Multiplier:
-    """What the flags name.
-
-    Raises:
-        Unusable: it cannot be used here.
-    """
+def library_of(flags: argparse.Namespace) -> OfTorch | OfCupy:
+    """What the flags name. Unusable: it cannot be used here."""
     if flags.blas == "torch":
         return OfTorch(opened(flags))
     import cupy
@@ -365,7 +558,8 @@ def rnn(flags: argparse.Namespace) -> dict[str, Any]:
     passes = rnn_passes(machine, row, layer_of(machine, row))
     result = machine.sampled(passes, flags.times)
     result["figures"] |= operations(machine, lambda: passes["forward"].call(None))
-    return result | {"notes": [machine.described(), NOTE]}
+    note = "the weights' gradients run through time too, as autograd computes them"
+    return result | {"notes": [machine.described(), note]}
 
 
 RUNS = {"conv": conv, "gemm": gemm, "rnn": rnn}
@@ -383,11 +577,11 @@ def print_result(flags: argparse.Namespace, run: Callable[[argparse.Namespace], 
                 raise Unusable(f"{flags.precision} on {flags.device}: {message}") from error
             raise
 
-    printed(result, flags.problem, "a smaller problem")
+    protocol.printed(result, flags.problem, "a smaller problem")
 
 
 def main() -> None:
-    flags = arguments_of(__doc__, {name: WORKLOADS[f"deepbench_{name}"] for name in RUNS})
+    flags = protocol.arguments(__doc__, {name: WORKLOADS[f"deepbench_{name}"] for name in RUNS})
     print_result(flags, RUNS[flags.name])
 
 

@@ -24,16 +24,13 @@ from collbench.schema.case import Case
 from collbench.units import counted
 from collbench.workloads import protocol
 from collbench.workloads.program import ALL_CORES, Measure, Program, parameter, threads_of
-from collbench.workloads.protocol import arguments, printed, refuse_without_gpu, started
 from collbench.workloads.software import Torch
 
 if TYPE_CHECKING:
-    import torch
+    from torch import Tensor
+    from torch.optim import Optimizer
 
     from collbench.workloads.dl.fathom_networks import FathomNetwork
-
-#: Bytes of a number: everything is float32.
-ITEM = 4
 
 
 @dataclass(frozen=True)
@@ -55,11 +52,6 @@ class FathomSize:
         """The batch where none is asked for."""
         return self.on_cpu if device == "cpu" and self.on_cpu else self.batch
 
-    def memory(self, batch: int, device: str) -> int:
-        """Bytes of the host, about: on a GPU the weights alone, which are made here."""
-        weights = ITEM * self.parameters
-        return weights if device != "cpu" else weights * self.copies + batch * self.activations
-
 
 MIB = 1 << 20
 
@@ -78,12 +70,14 @@ NETWORKS = {
 
 def argv(case: Case, times: int) -> Sequence[str]:
     settings = {name: case[name] for name in ("network", "batch", "device")}
-    return started("dl.fathom", **settings, threads=threads_of(case["threads"]), times=times)
+    return protocol.started("dl.fathom", **settings, threads=threads_of(case["threads"]), times=times)
 
 
 def memory(case: Case) -> int:
+    """Bytes of the host, about: on a GPU the weights (float32) alone, which are made here."""
     size, device = NETWORKS[case["network"]], case["device"]
-    return size.memory(case["batch"] or size.usual(device), device)
+    weights, batch = 4 * size.parameters, case["batch"] or size.usual(device)
+    return int(weights * size.copies + batch * size.activations if device == "cpu" else weights)
 
 
 def loss(case: Case, output: str) -> Mapping[str, float]:
@@ -121,9 +115,7 @@ def made(name: str) -> FathomNetwork:
     return network
 
 
-def step(
-    network: FathomNetwork, optimizer: torch.optim.Optimizer, batch: tuple[torch.Tensor, ...], device: str
-) -> float:
+def step(network: FathomNetwork, optimizer: Optimizer, batch: tuple[Tensor, ...], device: str) -> float:
     """One step of training. Returns the loss, for which everything before must be done, on a GPU too."""
     optimizer.zero_grad()
     loss = network.loss(*(tensor.to(device) for tensor in batch))
@@ -134,14 +126,10 @@ def step(
 
 
 def run(flags: argparse.Namespace) -> dict[str, Any]:
-    """See the module.
-
-    Raises:
-        Unusable: there is no such device.
-    """
+    """See the module. Unusable: there is no such device."""
     import torch
 
-    refuse_without_gpu(torch, flags.device)
+    protocol.refuse_without_gpu(torch, flags.device)
     torch.set_num_threads(flags.threads)
     torch.manual_seed(SEED)
     torch.backends.cudnn.deterministic = True
@@ -155,12 +143,9 @@ def run(flags: argparse.Namespace) -> dict[str, Any]:
         losses.append(step(network, optimizer, batch, flags.device))
         ns.append(time.perf_counter_ns() - began)
     return {
-        "ns": ns,
-        "losses": losses,
-        "loss": compared(losses),
-        "repeatable": flags.device == "cpu" or network.repeatable_on_gpu,
-        "notes": notes(flags),
-    }
+        "ns": ns, "losses": losses, "loss": compared(losses),
+        "repeatable": flags.device == "cpu" or network.repeatable_on_gpu, "notes": notes(flags),
+    }  # fmt: skip
 
 
 def size_of(flags: argparse.Namespace) -> int:
@@ -178,19 +163,16 @@ def compared(losses: list[float]) -> dict[str, float]:
 def notes(flags: argparse.Namespace) -> list[str]:
     """What a reader of the times must know."""
     size, original = size_of(flags), NETWORKS[flags.network].batch
-    said = [f"made-up data of the original's shapes, batches of {size}, {counted(flags.threads, 'thread')}"]
-    if not flags.batch and size != original:
-        said.append(
-            f"{flags.network} with a batch of {size}, because a step of the original's {original} takes long on a "
-            f"processor; batch={original} asks for it"
-        )
-    return said
+    usual = f"made-up data of the original's shapes, batches of {size}, {counted(flags.threads, 'thread')}"
+    smaller = (f"{flags.network} with a batch of {size}, because a step of the original's {original} takes long on a "
+               f"processor; batch={original} asks for it")  # fmt: skip
+    return [usual] if flags.batch or size == original else [usual, smaller]
 
 
 def main() -> None:
     """Print the result as JSON; exit code 77 where there is no such device."""
-    flags = arguments(__doc__, WORKLOAD)
-    printed(lambda: run(flags), f"{flags.network} with a batch of {size_of(flags)}")
+    flags = protocol.arguments(__doc__, WORKLOAD)
+    protocol.printed(lambda: run(flags), f"{flags.network} with a batch of {size_of(flags)}")
 
 
 if __name__ == "__main__":

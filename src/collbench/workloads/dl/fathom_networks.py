@@ -1,15 +1,18 @@
 """The networks of Fathom, without those of sequences: our own definitions, of the source of 2019-12.
 
-That is rdadolf/fathom, 1dc013d. Oddities that change what is computed are kept, and named at each network. What differs
-from the original everywhere: the data are made up; the optimizers are torch's, whose epsilon stands elsewhere in the
-formula; images are [3, height, width]; nothing that the original does between two steps is here (reading data,
-decoding, evaluation, summaries).
+That is rdadolf/fathom, 1dc013d. Oddities that change what is computed are kept: docs/plans.md has the layers and the
+oddities, and each network here the others. What differs from the original everywhere: the data are made up; the
+optimizers are torch's, whose epsilon stands elsewhere in the formula; images are [3, height, width]; nothing that the
+original does between two steps is here (reading data, decoding, evaluation, summaries).
 """
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from itertools import pairwise
+from collections.abc import Callable
+from functools import partial
+from itertools import chain, pairwise
+from typing import ClassVar, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -21,6 +24,10 @@ class FathomNetwork(nn.Module):
     #: Whether a GPU adds up its gradients in the same order each time.
     repeatable_on_gpu = True
 
+    #: The original's optimizer, with its learning rate.
+    algorithm: ClassVar[Callable[..., torch.optim.Optimizer]] = torch.optim.Adam
+    rate: float
+
     @abstractmethod
     def batch(self, size: int, generator: torch.Generator) -> tuple[Tensor, ...]:
         """Made-up data for one step of `size` samples, on the host."""
@@ -29,53 +36,44 @@ class FathomNetwork(nn.Module):
     def loss(self, *batch: Tensor) -> Tensor:
         """A number, of what `batch` gave, wherever that has been moved."""
 
-    @abstractmethod
     def optimizer(self) -> torch.optim.Optimizer:
-        """The original's, for the weights where they are now."""
+        """For the weights where they are now."""
+        return self.algorithm(self.parameters(), lr=self.rate)
 
     def change_gradients(self) -> None:
         """Between the backward pass and the optimizer: nothing."""
 
 
-def glorot(module: nn.Module) -> None:
-    """TensorFlow's usual distribution for matrices (Glorot, Bengio, AISTATS 2010); vectors are zero."""
+#: Draws the values of a parameter where they are.
+Draw = Callable[[Tensor], object]
+
+ModuleT = TypeVar("ModuleT", bound=nn.Module)
+
+
+def drawn(module: ModuleT, weights: Draw, biases: Draw = nn.init.zeros_) -> ModuleT:
+    """The module, whose matrices and filters are drawn in one way, and its vectors in another."""
     for parameter in module.parameters():
-        if parameter.dim() > 1:
-            nn.init.xavier_uniform_(parameter)
-        else:
-            nn.init.zeros_(parameter)
+        (weights if parameter.dim() > 1 else biases)(parameter)
+    return module
+
+
+#: TensorFlow's usual distribution for matrices (Glorot, Bengio, AISTATS 2010).
+glorot: Draw = nn.init.xavier_uniform_
+
+
+def cut_off(deviation: float) -> Draw:
+    """A normal distribution that is cut off at twice its deviation."""
+    return partial(nn.init.trunc_normal_, std=deviation, a=-2 * deviation, b=2 * deviation)
 
 
 # Images of 224 x 224 -------------------------------------------------------------------------------------------------
 
-
-def filled(module: nn.Module, deviation: float, biases: float | None = 0.0) -> nn.Module:
-    """Weights from a normal distribution that is cut off at twice its deviation; biases too where None is given."""
-    for name, parameter in module.named_parameters():
-        if name.endswith("bias") and biases is not None:
-            nn.init.constant_(parameter, biases)
-        else:
-            nn.init.trunc_normal_(parameter, std=deviation, a=-2 * deviation, b=2 * deviation)
-    return module
-
-
-def normal(layer: nn.Linear, deviation: float = 1.0) -> nn.Linear:
-    """Weights and biases, where there are any, from a normal distribution."""
-    for parameter in layer.parameters():
-        nn.init.normal_(parameter, std=deviation)
-    return layer
-
-
-#: With one for the background, which no image has.
-CLASSES = 1001
-
-SIDE = 224
+#: Classes with one for the background, which no image has, and pixels along a side.
+CLASSES, SIDE = 1001, 224
 
 
 class ImageNetwork(FathomNetwork):
     """Layers from images [n, 3, 224, 224] to CLASSES logits; cross entropy; Adam at `rate`."""
-
-    rate: float
 
     def __init__(self, *layers: nn.Module) -> None:
         super().__init__()
@@ -89,9 +87,6 @@ class ImageNetwork(FathomNetwork):
     def loss(self, *batch: Tensor) -> Tensor:
         images, classes = batch
         return nn.functional.cross_entropy(self.layers(images), classes)
-
-    def optimizer(self) -> torch.optim.Optimizer:
-        return torch.optim.Adam(self.parameters(), lr=self.rate)
 
 
 class Normalized(nn.Module):
@@ -108,38 +103,28 @@ class Normalized(nn.Module):
 
 
 class Alexnet(ImageNetwork):
-    """alexnet: five convolutions and three layers of products, 9216-4096-4096-1001.
-
-    Kept: dropout is declared in the original and not applied; the weights and biases of the last three layers have a
-    deviation of 1, so that the loss begins at a hundred million; responses are normalized over nine channels after the
-    pooling.
-    """
+    """alexnet: the loss begins at a hundred million; responses are normalized over nine channels after the pooling."""
 
     rate = 0.001
 
     def __init__(self) -> None:
         def convolution(inputs: int, outputs: int, side: int, stride: int = 1, padding: int = 0) -> nn.Module:
-            return nn.Sequential(filled(nn.Conv2d(inputs, outputs, side, stride, padding), 0.1), nn.ReLU())
+            return nn.Sequential(drawn(nn.Conv2d(inputs, outputs, side, stride, padding), cut_off(0.1)), nn.ReLU())
+
+        def product(inputs: int, outputs: int) -> nn.Module:
+            return drawn(nn.Linear(inputs, outputs), nn.init.normal_, nn.init.normal_)
 
         super().__init__(
             nn.ZeroPad2d((3, 4, 3, 4)), convolution(3, 64, 11, stride=4), nn.MaxPool2d(3, 2), Normalized(),
             convolution(64, 192, 5, padding=2), nn.MaxPool2d(3, 2), Normalized(),
-            convolution(192, 384, 3, padding=1),
-            convolution(384, 256, 3, padding=1),
+            convolution(192, 384, 3, padding=1), convolution(384, 256, 3, padding=1),
             convolution(256, 256, 3, padding=1), nn.MaxPool2d(3, 2), nn.Flatten(),
-            normal(nn.Linear(256 * 6 * 6, 4096)), nn.ReLU(),
-            normal(nn.Linear(4096, 4096)), nn.ReLU(),
-            normal(nn.Linear(4096, CLASSES)),
+            product(256 * 6 * 6, 4096), nn.ReLU(), product(4096, 4096), nn.ReLU(), product(4096, CLASSES),
         )  # fmt: skip
 
 
 class Vgg(ImageNetwork):
-    """vgg: twelve convolutions of 3 x 3 and three layers of products, 25088-4096-4096-1001.
-
-    Kept: it is called VGG-19, and has 12 convolutions (2, 2, 2, 3 and 3); the logits pass a ReLU like every layer; all
-    weights have a deviation of 0.1, whatever the number of inputs, so that the loss begins in the tens of millions.
-    Dropout of 0.2 after the first two products is applied, here as there.
-    """
+    """vgg: the loss begins in the tens of millions; dropout after the first two products is applied, here as there."""
 
     rate = 0.0001
 
@@ -148,15 +133,12 @@ class Vgg(ImageNetwork):
 
     def __init__(self) -> None:
         def layer(of: nn.Module) -> tuple[nn.Module, nn.Module]:
-            return filled(of, 0.1), nn.ReLU()
+            return drawn(of, cut_off(0.1)), nn.ReLU()
 
         convolutions, inputs = list[nn.Module](), 3
         for block in self.blocks:
-            layers = [
-                part for before, after in pairwise((inputs, *block))
-                for part in layer(nn.Conv2d(before, after, 3, padding=1))
-            ]  # fmt: skip
-            convolutions.append(nn.Sequential(*layers, nn.MaxPool2d(2)))
+            layers = (layer(nn.Conv2d(*both, 3, padding=1)) for both in pairwise((inputs, *block)))
+            convolutions.append(nn.Sequential(*chain.from_iterable(layers), nn.MaxPool2d(2)))
             inputs = block[-1]
         super().__init__(
             *convolutions, nn.Flatten(),
@@ -168,8 +150,8 @@ class Vgg(ImageNetwork):
 
 def _unpadded(inputs: int, outputs: int, side: int, stride: int = 1, bias: bool = True) -> nn.Module:
     """A convolution of `residual`, without padding, but for the 3 x 3 of a bottleneck."""
-    padding = 1 if side == 3 else 0
-    return filled(nn.Conv2d(inputs, outputs, side, stride, padding, bias=bias), Residual.deviation, None)
+    draw = cut_off(Residual.deviation)
+    return drawn(nn.Conv2d(inputs, outputs, side, stride, 1 if side == 3 else 0, bias=bias), draw, draw)
 
 
 class ShortcutBlock(nn.Module):
@@ -178,8 +160,7 @@ class ShortcutBlock(nn.Module):
     def __init__(self, channels: int, inner: int) -> None:
         super().__init__()
         self.layers = nn.Sequential(
-            _unpadded(channels, inner, 1), nn.ReLU(),
-            _unpadded(inner, inner, 3), nn.ReLU(),
+            _unpadded(channels, inner, 1), nn.ReLU(), _unpadded(inner, inner, 3), nn.ReLU(),
             _unpadded(inner, channels, 1), nn.ReLU(),
         )  # fmt: skip
 
@@ -189,16 +170,14 @@ class ShortcutBlock(nn.Module):
 
 
 class Residual(ImageNetwork):
-    """residual: 41 convolutions in twelve bottlenecks, and a product, 1024-1001.
+    """residual: it does eight times the work of a ResNet-50.
 
-    Kept: after the first pooling everything stays at 56 x 56, so that it does eight times the work of a ResNet-50;
-    there is no batch normalization; the last convolution of a bottleneck has a ReLU and the sum after it has none; what
-    widens the channels between blocks has no bias, nor has the product. The biases of convolutions are drawn like
-    weights. Padding and rounding are as TensorFlow's SAME has them: the odd one comes last.
+    The last convolution of a bottleneck has a ReLU and the sum after it has none; what widens the channels between
+    blocks has no bias, nor has the product. The biases of convolutions are drawn like weights. Padding and rounding are
+    as TensorFlow's SAME has them: the odd one comes last.
     """
 
-    rate = 0.01
-    deviation = 0.02
+    rate, deviation = 0.01, 0.02
 
     #: Channels of a block, and of its bottlenecks; there are three bottlenecks in each block.
     blocks = ((128, 32), (256, 64), (512, 128), (1024, 256))
@@ -212,29 +191,21 @@ class Residual(ImageNetwork):
         super().__init__(
             nn.ZeroPad2d((2, 3, 2, 3)), _unpadded(3, 64, 7, stride=2), nn.ReLU(),
             nn.MaxPool2d(3, 2, ceil_mode=True), _unpadded(64, self.blocks[0][0], 1),
-            *layers,
-            nn.AdaptiveAvgPool2d(1), nn.Flatten(),
-            normal(nn.Linear(self.blocks[-1][0], CLASSES, bias=False), self.deviation),
+            *layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(),
+            drawn(nn.Linear(self.blocks[-1][0], CLASSES, bias=False), partial(nn.init.normal_, std=self.deviation)),
         )  # fmt: skip
 
 
-# Digits, and frames of a game ----------------------------------------------------------------------------------------
-
-
 class Autoenc(FathomNetwork):
-    """autoenc: a variational autoencoder, 784-200-784, for handwritten digits.
+    """autoenc: for digits; its activation (softplus) is declared and not applied; the decoder begins at zero."""
 
-    Kept: it declares an activation (softplus) and applies none; the decoder begins at zero; the error of the
-    reconstruction is summed over the batch, while the mean is taken of the divergence.
-    """
-
-    pixels, code = 784, 200
+    rate, pixels, code = 0.001, 784, 200
 
     def __init__(self) -> None:
         super().__init__()
         self.mean, self.log_variance = nn.Linear(self.pixels, self.code), nn.Linear(self.pixels, self.code)
         self.decoder = nn.Linear(self.code, self.pixels)
-        glorot(self)
+        drawn(self, glorot)
         nn.init.zeros_(self.decoder.weight)
 
     def batch(self, size: int, generator: torch.Generator) -> tuple[Tensor, ...]:
@@ -250,22 +221,16 @@ class Autoenc(FathomNetwork):
         loss: Tensor = (error + divergence).mean()
         return loss
 
-    def optimizer(self) -> torch.optim.Optimizer:
-        return torch.optim.Adam(self.parameters(), lr=0.001)
-
 
 class Deepq(FathomNetwork):
-    """deepq: three convolutions and two products that rate the four actions of Breakout, and a network for the targets.
+    """deepq: what the four actions of Breakout are worth, as the largest element of a vector that is zero elsewhere.
 
-    Kept: what an action was rated is the largest element of a vector that is zero elsewhere, so a rating below zero
-    counts as zero; the error is quadratic up to 1 and linear beyond, and summed over the batch. The target network is a
-    copy, which the original renews every 10,000 steps; here it is never renewed.
-    Data: there is no emulator and no ROM. A memory of 1000 made-up frames takes their place, and a transition is four
-    frames that follow each other. Choosing actions, which goes on between steps, is left out.
+    The error is quadratic up to 1 and linear beyond, and summed over the batch. The target network is a copy, which the
+    original renews every 10,000 steps, and which is never renewed here. A transition is four frames that follow each
+    other. Choosing actions, which goes on between steps, is left out.
     """
 
-    actions, memory, side, seen = 4, 1000, 84, 4
-    discount = 0.99
+    actions, memory, side, seen, discount = 4, 1000, 84, 4, 0.99
 
     def __init__(self) -> None:
         super().__init__()
@@ -276,30 +241,22 @@ class Deepq(FathomNetwork):
 
     def _rating(self) -> nn.Sequential:
         """From `seen` frames to a value of each action."""
-        layers = nn.Sequential(
-            nn.Conv2d(self.seen, 32, 8, stride=4), nn.ReLU(),
-            nn.Conv2d(32, 64, 4, stride=2), nn.ReLU(),
+        return drawn(nn.Sequential(
+            nn.Conv2d(self.seen, 32, 8, stride=4), nn.ReLU(), nn.Conv2d(32, 64, 4, stride=2), nn.ReLU(),
             nn.Conv2d(64, 64, 3), nn.ReLU(), nn.Flatten(),
-            nn.Linear(64 * 7 * 7, 512), nn.ReLU(),
-            nn.Linear(512, self.actions),
-        )  # fmt: skip
-        for name, parameter in layers.named_parameters():
-            if name.endswith("bias"):
-                nn.init.constant_(parameter, 0.1)
-            else:
-                nn.init.normal_(parameter, std=0.01)
-        return layers
+            nn.Linear(64 * 7 * 7, 512), nn.ReLU(), nn.Linear(512, self.actions),
+        ), partial(nn.init.normal_, std=0.01), partial(nn.init.constant_, val=0.1))  # fmt: skip
 
     def batch(self, size: int, generator: torch.Generator) -> tuple[Tensor, ...]:
         """Frames and those one later [size, seen, side, side], actions as ones and zeros, ends and rewards [size]."""
 
-        def drawn(below: int) -> Tensor:
+        def numbers(below: int) -> Tensor:
             return torch.randint(below, (size,), generator=generator)
 
-        first = drawn(self.memory - self.seen)[:, None] + torch.arange(self.seen)
+        first = numbers(self.memory - self.seen)[:, None] + torch.arange(self.seen)
         seen, after = (self.frames[first + later].float() / 255 for later in (0, 1))
-        actions = nn.functional.one_hot(drawn(self.actions), self.actions).float()
-        return seen, after, actions, (drawn(100) == 0).float(), (drawn(10) == 0).float()
+        actions = nn.functional.one_hot(numbers(self.actions), self.actions).float()
+        return seen, after, actions, (numbers(100) == 0).float(), (numbers(10) == 0).float()
 
     def loss(self, *batch: Tensor) -> Tensor:
         seen, after, actions, ends, rewards = batch

@@ -12,7 +12,7 @@ import math
 import torch
 from torch import Tensor, nn
 
-from collbench.workloads.dl.fathom_networks import FathomNetwork, glorot
+from collbench.workloads.dl.fathom_networks import FathomNetwork, drawn, glorot
 
 # Translation ---------------------------------------------------------------------------------------------------------
 
@@ -20,45 +20,30 @@ from collbench.workloads.dl.fathom_networks import FathomNetwork, glorot
 State = tuple[tuple[Tensor, Tensor], ...]
 
 
-class LstmLayer(nn.Module):
-    """A layer. Its forget gate has 1 added, which is no parameter."""
-
-    def __init__(self, size: int) -> None:
-        super().__init__()
-        self.gates = nn.Linear(2 * size, 4 * size)
-
-    def forward(self, inputs: Tensor, state: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
-        """What it remembers and gives now."""
-        memory, given = state
-        enters, candidate, stays, leaves = self.gates(torch.cat((inputs, given), 1)).chunk(4, 1)
-        memory = memory * (stays + 1).sigmoid() + enters.sigmoid() * candidate.tanh()
-        return memory, memory.tanh() * leaves.sigmoid()
-
-
-class Layers(nn.Module):
-    """Layers of one size."""
+class LstmLayers(nn.Module):
+    """LSTM layers of one size. Their forget gates have 1 added, which is no parameter."""
 
     def __init__(self, size: int, number: int) -> None:
         super().__init__()
-        self.cells = nn.ModuleList(LstmLayer(size) for _ in range(number))
+        self.gates = nn.ModuleList(nn.Linear(2 * size, 4 * size) for _ in range(number))
 
     def begin(self, inputs: Tensor) -> State:
         """Zeros, as many as `inputs` [n, size] asks for."""
-        return tuple((torch.zeros_like(inputs), torch.zeros_like(inputs)) for _ in self.cells)
+        return tuple((torch.zeros_like(inputs), torch.zeros_like(inputs)) for _ in self.gates)
 
     def forward(self, inputs: Tensor, state: State) -> tuple[Tensor, State]:
         """What the last layer gives, and the state of all."""
-        after: list[tuple[Tensor, Tensor]] = []
-        for cell, before in zip(self.cells, state, strict=True):
-            after.append(cell(inputs, before))
-            inputs = after[-1][1]
+        after = list[tuple[Tensor, Tensor]]()
+        for gates, (memory, given) in zip(self.gates, state, strict=True):
+            enters, candidate, stays, leaves = gates(torch.cat((inputs, given), 1)).chunk(4, 1)
+            remembered = memory * (stays + 1).sigmoid() + enters.sigmoid() * candidate.tanh()
+            inputs = remembered.tanh() * leaves.sigmoid()
+            after.append((remembered, inputs))
         return inputs, tuple(after)
 
 
-SAMPLES = 512
-
-#: So many draws from 40,000 words hit about SAMPLES different ones.
-DRAWS = 813.8
+#: So many DRAWS from 40,000 words hit about SAMPLES different ones.
+SAMPLES, DRAWS = 512, 813.8
 
 
 def chances(words: int) -> Tensor:
@@ -85,30 +70,27 @@ class SampledSoftmax(nn.Module):
         self.register_buffer("expected", expected(words))
 
     def forward(self, outputs: Tensor, words: Tensor) -> Tensor:
-        others = torch.multinomial(self.chances.expand(len(outputs), -1), SAMPLES)
-        right = (outputs * self.rows(words)).sum(2) + self.offsets(words)
-        wrong = outputs @ self.rows(others).transpose(1, 2) + self.offsets(others)[:, None]
+        others, embedding = torch.multinomial(self.chances.expand(len(outputs), -1), SAMPLES), nn.functional.embedding
+        right = (outputs * embedding(words, self.weights)).sum(2) + self.offsets(words)
+        wrong = outputs @ embedding(others, self.weights).transpose(1, 2) + self.offsets(others)[:, None]
         wrong = wrong.masked_fill(others[:, None] == words[:, :, None], -torch.inf)
         return -torch.cat((right[:, :, None], wrong), 2).log_softmax(2)[:, :, 0]
-
-    def rows(self, words: Tensor) -> Tensor:
-        return nn.functional.embedding(words, self.weights)
 
     def offsets(self, words: Tensor) -> Tensor:
         """What is added to the logits of these words."""
         return nn.functional.embedding(words, self.biases[:, None])[..., 0] - self.expected[words]
 
 
-VOCABULARY, SIZE, LAYERS = 40_000, 256, 3
+#: Words of the languages, and of the made-up pair of sentences.
+VOCABULARY, SOURCE, TARGET = 40_000, 37, 43
+
+SIZE, LAYERS = 256, 3
 
 #: The words that fill up, begin and end a sentence; one that is unknown would be 3.
 PAD, BEGIN, END, FIRST = 0, 1, 2, 4
 
 #: Most words of source and target, less one.
 BUCKETS = ((5, 10), (10, 15), (20, 25), (40, 50))
-
-#: Words of the made-up pair of sentences.
-SOURCE, TARGET = 37, 43
 
 
 class Attention(nn.Module):
@@ -128,28 +110,26 @@ class Attention(nn.Module):
 
 
 class Seq2Seq(FathomNetwork):
-    """seq2seq: translation by an encoder and a decoder of three LSTM layers of 256 each, with attention.
+    """seq2seq: translation. A softmax over the right word and 512 others; layers are unrolled; the source is reversed.
 
-    Kept: sentences belong to the smallest of four buckets that holds them, and are filled up to its size; the loss is a
-    softmax over the right word and 512 others; all layers are unrolled step by step; the source is reversed. The
-    original reads a single pair of sentences, so a batch is 64 copies of it and every step is of its bucket; so it is
-    here, and the bucket is the largest, (40, 50).
+    Sentences belong to the smallest of four buckets that holds them, here the largest, and are filled up to its size.
     Not kept: gradients of the embeddings are dense here, of those words that occur there; the embeddings and the
     softmax of all steps are computed at once. The learning rate does not fall.
     """
 
+    algorithm, rate = torch.optim.SGD, 0.5
+
     def __init__(self) -> None:
         super().__init__()
         self.source_words, self.target_words = nn.Embedding(VOCABULARY, SIZE), nn.Embedding(VOCABULARY, SIZE)
-        self.encoder, self.decoder = Layers(SIZE, LAYERS), Layers(SIZE, LAYERS)
+        self.encoder, self.decoder = LstmLayers(SIZE, LAYERS), LstmLayers(SIZE, LAYERS)
         self.attention = Attention()
         self.enter, self.leave = nn.Linear(2 * SIZE, SIZE), nn.Linear(2 * SIZE, SIZE)
         self.softmax = SampledSoftmax(SIZE, VOCABULARY)
-        glorot(self)
+        drawn(self, glorot)
         nn.init.uniform_(self.source_words.weight, -math.sqrt(3), math.sqrt(3))
-        self.pair = tuple(
-            FIRST + torch.multinomial(chances(VOCABULARY - FIRST), words, True) for words in (SOURCE, TARGET)
-        )
+        likely = chances(VOCABULARY - FIRST)
+        self.pair = tuple(FIRST + torch.multinomial(likely, words, True) for words in (SOURCE, TARGET))
 
     def batch(self, size: int, generator: torch.Generator) -> tuple[Tensor, ...]:
         """Words of the source [40, size], of the target before and after each step, and their weights [50, size]."""
@@ -159,9 +139,8 @@ class Seq2Seq(FathomNetwork):
         fed = ([BEGIN, *target, END] + [PAD] * steps)[:steps]
         wanted = [*fed[1:], PAD]
         weights = [float(word != PAD) for word in wanted]
-        return tuple(
-            torch.tensor(row)[:, None].repeat(1, size) for row in (reversed_source, fed, wanted, weights)
-        )  # the same for all: there is but one pair
+        rows = (reversed_source, fed, wanted, weights)  # the same for all samples: there is but one pair
+        return tuple(torch.tensor(row)[:, None].repeat(1, size) for row in rows)
 
     def loss(self, *batch: Tensor) -> Tensor:
         source, fed, wanted, weights = batch
@@ -191,16 +170,11 @@ class Seq2Seq(FathomNetwork):
     def change_gradients(self) -> None:
         nn.utils.clip_grad_norm_(self.parameters(), 5.0)
 
-    def optimizer(self) -> torch.optim.Optimizer:
-        return torch.optim.SGD(self.parameters(), lr=0.5)
-
 
 # Stories -------------------------------------------------------------------------------------------------------------
 
 #: Word 0 fills sentences and stories up.
-WORDS, SENTENCES, LENGTH, QUESTION = 20, 10, 6, 3
-
-EMBEDDING, HOPS = 20, 3
+WORDS, SENTENCES, LENGTH, QUESTION, EMBEDDING, HOPS = 20, 10, 6, 3, 20, 3
 
 
 def positions() -> Tensor:
@@ -210,28 +184,24 @@ def positions() -> Tensor:
 
 
 class Memnet(FathomNetwork):
-    """memnet: an end-to-end memory network of three hops, for the first of the bAbI tasks. It tests what launches cost.
+    """memnet: an end-to-end memory network, for stories of the sizes of the first of the bAbI tasks.
 
-    Kept: every gradient is clipped at 40 by itself, then noise of deviation 0.001 is added, then the row of the word
-    that stands for nothing is set to zero; products with the memory are element by element and added up; the same words
-    are what the memory is asked by and what it answers.
-    Data: stories of two to ten sentences of up to six of 19 words, in a memory of ten, which are the sizes of that
-    task.
+    After clipping and noise (of deviation 0.001), gradients for the word that stands for nothing are set to zero;
+    products with the memory are element by element and added up; the same words are what the memory is asked by and
+    what it answers.
     """
 
+    rate = 0.01
     positions: Tensor
 
     def __init__(self) -> None:
-        def drawn(*shape: int) -> nn.Parameter:
-            return nn.Parameter(torch.randn(shape) * 0.1)
+        def matrix(rows: int, columns: int) -> nn.Parameter:
+            return nn.Parameter(torch.randn((rows, columns)) * 0.1)
 
         super().__init__()
-        self.story_words, self.question_words = drawn(WORDS, EMBEDDING), drawn(WORDS, EMBEDDING)
-        self.times, self.hop, self.answer = (
-            drawn(SENTENCES, EMBEDDING),
-            drawn(EMBEDDING, EMBEDDING),
-            drawn(EMBEDDING, WORDS),
-        )
+        self.story_words, self.question_words = matrix(WORDS, EMBEDDING), matrix(WORDS, EMBEDDING)
+        self.times, self.hop = matrix(SENTENCES, EMBEDDING), matrix(EMBEDDING, EMBEDDING)
+        self.answer = matrix(EMBEDDING, WORDS)
         self.register_buffer("positions", positions())
         with torch.no_grad():
             self.story_words[0], self.question_words[0] = 0.0, 0.0
@@ -249,12 +219,12 @@ class Memnet(FathomNetwork):
     def loss(self, *batch: Tensor) -> Tensor:
         stories, questions, answers = batch
         embedding = nn.functional.embedding
-        asked = (embedding(questions, self.question_words) * self.positions).sum(1)
+        query = (embedding(questions, self.question_words) * self.positions).sum(1)
         memory = (embedding(stories, self.story_words) * self.positions).sum(2) + self.times
         for _ in range(HOPS):
-            attention = (memory * asked[:, None]).sum(2).softmax(1)
-            asked = asked @ self.hop + (memory * attention[:, :, None]).sum(1)
-        return nn.functional.cross_entropy(asked @ self.answer, answers, reduction="sum")
+            attention = (memory * query[:, None]).sum(2).softmax(1)
+            query = query @ self.hop + (memory * attention[:, :, None]).sum(1)
+        return nn.functional.cross_entropy(query @ self.answer, answers, reduction="sum")
 
     def change_gradients(self) -> None:
         for parameter in self.parameters():
@@ -264,9 +234,6 @@ class Memnet(FathomNetwork):
         for words in (self.story_words, self.question_words):
             assert words.grad is not None
             words.grad[0] = 0.0
-
-    def optimizer(self) -> torch.optim.Optimizer:
-        return torch.optim.Adam(self.parameters(), lr=0.01)
 
 
 # Speech --------------------------------------------------------------------------------------------------------------
@@ -283,40 +250,33 @@ def clipped(values: Tensor) -> Tensor:
 
 
 class Speech(FathomNetwork):
-    """speech: three products 26-1024-1024-1024 for every frame, a fourth to 62 labels, and CTC: Deep Speech as it runs.
+    """speech: Deep Speech as it runs. Every activation is cut off at 20.
 
-    Kept: the original makes a recurrent layer, and its last layer reads what that layer reads, so TensorFlow never runs
-    it (`speech-recurrent` has it). All weights begin at zero, and the ReLU on the logits lets no gradient pass there:
-    nothing is ever learnt, and the loss stays ln 62 for each label. CTC is told that a sample has as many frames as
-    labels, and looks at no others. Every activation is cut off at 20.
+    The last layer reads what the recurrent one reads, so TensorFlow never runs that (`speech-recurrent` has it).
+    Nothing is ever learnt: the loss stays ln 62 for each label.
     Not kept: the original copies each matrix for every sample, and multiplies sample by sample.
     """
 
+    algorithm, rate = torch.optim.SGD, 0.01
+
     def __init__(self) -> None:
         super().__init__()
-        widths = ((COEFFICIENTS, WIDTH), (WIDTH, WIDTH), (WIDTH, WIDTH))
-        self.layers = nn.ModuleList(nn.Linear(*width) for width in widths)
+        self.layers = nn.ModuleList(nn.Linear(inputs, WIDTH) for inputs in (COEFFICIENTS, WIDTH, WIDTH))
         self.last = nn.Linear(WIDTH, LABELS)
-        for parameter in self.parameters():
-            nn.init.zeros_(parameter)
+        drawn(self, nn.init.zeros_)
 
     def batch(self, size: int, generator: torch.Generator) -> tuple[Tensor, ...]:
-        """Frames [size, FRAMES, COEFFICIENTS], labels [size, MOST] and how many of them count [size].
-
-        No label follows itself: CTC would then need a frame more.
-        """
+        """Frames [size, FRAMES, COEFFICIENTS], labels [size, MOST] and how many of them count [size]."""
         frames = torch.randn(size, FRAMES, COEFFICIENTS, generator=generator)
-        steps = torch.randint(1, LABELS - 1, (size, MOST), generator=generator)
+        steps = torch.randint(1, LABELS - 1, (size, MOST), generator=generator)  # from a label to the next, another one
         lengths = torch.randint(LEAST, MOST + 1, (size,), generator=generator)
         return frames, steps.cumsum(1) % (LABELS - 1), lengths
 
     def loss(self, *batch: Tensor) -> Tensor:
         frames, labels, lengths = batch
-        logits = clipped(self.last(self.features(frames)))
-        chances = logits.log_softmax(2).transpose(0, 1)
-        return nn.functional.ctc_loss(
-            chances, labels, self.frames_of(lengths), lengths, blank=LABELS - 1, reduction="sum"
-        )
+        chances = clipped(self.last(self.features(frames))).log_softmax(2).transpose(0, 1)
+        seen = self.frames_of(lengths)
+        return nn.functional.ctc_loss(chances, labels, seen, lengths, blank=LABELS - 1, reduction="sum")
 
     def features(self, frames: Tensor) -> Tensor:
         """What the last layer reads [size, FRAMES, WIDTH]."""
@@ -328,17 +288,12 @@ class Speech(FathomNetwork):
         """How many frames CTC looks at."""
         return lengths
 
-    def optimizer(self) -> torch.optim.Optimizer:
-        return torch.optim.SGD(self.parameters(), lr=0.01)
-
 
 class SpeechRecurrent(Speech):
     """speech-recurrent: `speech` as it was meant. The recurrent layer stands between the third product and the last.
 
-    A layer of 1024 in each direction, frame by frame; the last layer reads the sum of both, as in Hannun et al., "Deep
-    Speech" (2014). The original would hand on the two states of the last frame side by side, which do not fit that
-    layer. The weights are drawn, and CTC looks at all frames. What has no use for this stays as it runs: the ReLU on
-    the logits.
+    The last layer reads the sum of both directions, as in Hannun et al., "Deep Speech" (2014). The original would hand
+    on the two states of the last frame side by side, which do not fit that layer.
     """
 
     repeatable_on_gpu = False  # there CTC adds up gradients in any order
@@ -346,12 +301,11 @@ class SpeechRecurrent(Speech):
     def __init__(self) -> None:
         super().__init__()
         self.forwards, self.backwards = (nn.Linear(2 * WIDTH, WIDTH) for _ in range(2))
-        glorot(self)
+        drawn(self, glorot)
 
     def features(self, frames: Tensor) -> Tensor:
         in_time = super().features(frames).unbind(1)
-        there = self._states(self.forwards, in_time)
-        back = self._states(self.backwards, in_time[::-1])
+        there, back = self._states(self.forwards, in_time), self._states(self.backwards, in_time[::-1])
         return torch.stack(there, 1) + torch.stack(back[::-1], 1)
 
     def frames_of(self, lengths: Tensor) -> Tensor:

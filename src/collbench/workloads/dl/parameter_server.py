@@ -26,8 +26,7 @@ import torch
 import torch.distributed as dist
 from torch.nn.functional import cross_entropy
 
-from collbench.workloads.dl.datasets import SOURCES, BadData
-from collbench.workloads.dl.networks import NETWORKS
+from collbench.workloads.dl.datasets import NETWORKS, SOURCES, BadData
 from collbench.workloads.dl.suite import PARAMETER_SERVER
 from collbench.workloads.program import threads_of_rank
 from collbench.workloads.protocol import arguments
@@ -54,7 +53,7 @@ def shares(servers: int, shard: str) -> tuple[VariableShare, ...]:
     first is the number of steps, as TensorFlow's `replica_device_setter` places those of its example mnist_replica.
     """
     if shard == "even":
-        ends = [WEIGHTS * number // servers for number in range(servers + 1)]
+        ends = (WEIGHTS * number // servers for number in range(servers + 1))
         return tuple((slice(*span),) for span in pairwise(ends))
     turns = list(enumerate(PLACES, start=1))
     return tuple(tuple(place for turn, place in turns if turn % servers == server) for server in range(servers))
@@ -91,12 +90,13 @@ class MnistNetwork:
         self.gradient.zero_()
         torch.autograd.backward(cross_entropy(self._answers(images), labels, reduction="sum"))
 
-    def judge(self, images: torch.Tensor, labels: torch.Tensor) -> tuple[float, float]:
-        """Accuracy, and mean cross entropy."""
+    def judged(self, examples: MnistExamples) -> dict[str, Any]:
+        """What it is worth on what it was not trained with: accuracy and mean cross entropy."""
+        images, labels = examples.held_out()
         with torch.no_grad():
             answers = self._answers(images)
         right = (answers.argmax(dim=1) == labels).float().mean()
-        return right.item(), cross_entropy(answers, labels).item()
+        return {"accuracy": right.item(), "loss": cross_entropy(answers, labels).item(), "data": examples.label}
 
     def _answers(self, images: torch.Tensor) -> torch.Tensor:
         hidden, hidden_bias, output, output_bias = self._variables
@@ -107,11 +107,7 @@ RATE, BETA1, BETA2, EPSILON = 0.01, 0.9, 0.999, 1e-8
 
 
 class Adam:
-    """D. P. Kingma and J. Ba, "Adam: A Method for Stochastic Optimization", ICLR 2015.
-
-    In the form at the end of its section 2, which is that of TensorFlow. `weights` and `gradient` [n] are read and
-    written where they are.
-    """
+    """In TensorFlow's form, at the end of section 2 of D. P. Kingma and J. Ba (ICLR 2015); [n] are changed in place."""
 
     def __init__(self, weights: torch.Tensor, gradient: torch.Tensor) -> None:
         self._weights, self._gradient = weights, gradient
@@ -126,13 +122,9 @@ class Adam:
         self._weights.addcdiv_(self._mean, self._square.sqrt().add_(EPSILON), value=-rate)
 
 
-BATCH = 100
-
-#: Images that are made up.
-IMAGES = 60_000
-
-#: One of so many images is held out to measure the accuracy: 5000 of 60,000, as in the tutorials on MNIST.
-HELD_OUT = 12
+#: Images of a batch, and those that are made up; one of HELD_OUT is held out to measure the accuracy: 5000 of 60,000,
+#: as in the tutorials on MNIST.
+BATCH, IMAGES, HELD_OUT = 100, 60_000, 12
 
 #: Made-up images are mostly dark, as digits are: for each class a fifth of the pixels is likelier to be bright than the
 #: others. Of 256, in how many images it is.
@@ -168,11 +160,7 @@ class MnistExamples:
 
 
 def examples(data: str, seed: int) -> MnistExamples:
-    """The data set of that name, in an order that follows from the seed; what is made up follows from it too.
-
-    Raises:
-        BadData, OSError: its file is damaged, or cannot be read.
-    """
+    """The data set of that name, in an order that follows from the seed; what is made up follows from it too."""
     random = np.random.default_rng(seed)
     if data == "made-up":
         likely = np.where(random.random((CLASSES, INPUTS)) < DRAWN, *LIKELY).astype(np.uint8)
@@ -187,11 +175,9 @@ def examples(data: str, seed: int) -> MnistExamples:
     return MnistExamples(label, torch.from_numpy(pixels), torch.from_numpy(labels.astype(np.int64)))
 
 
-#: What a worker asks for, the first word of a request: weights; weights after this gradient; nothing, it has ended.
+#: What a worker asks for, the first word of a request: weights; weights after this gradient; nothing, it has ended. The
+#: first word of an answer, before the weights, says whether the worker is to take another step.
 PULL, PUSH, END = 0, 1, 2
-
-#: What a server answers, the first word before the weights: whether the worker is to take another step.
-STOP, GO = 0, 1
 
 
 class Server:
@@ -218,7 +204,7 @@ class Server:
                 self._adam.step()
                 self.applied += 1
                 self.ns = time.perf_counter_ns() - began
-            self._answer[0] = GO if started < steps else STOP
+            self._answer[0] = started < steps
             started += 1
             dist.send(self._answer, worker)
 
@@ -256,7 +242,7 @@ class Worker:
             work.wait()
         for answer, share in zip(self._answers, self._shares, strict=True):
             put(answer[1:], share, self.network.weights)
-        return int(self._answers[0][0]) == GO
+        return bool(self._answers[0][0])
 
 
 def put(held: torch.Tensor, share: VariableShare, weights: torch.Tensor) -> None:
@@ -269,22 +255,19 @@ def put(held: torch.Tensor, share: VariableShare, weights: torch.Tensor) -> None
 #: Messages of lifelines, which come when a worker has done its part, or never; those of the training have tag 0.
 _TAG = 1
 
-#: A training may take that long. It is ended by whoever started it.
-_LONGEST = timedelta(days=7)
+#: How long a rank waits for another one, until all have started, and then for each message; and how long a training may
+#: take, which is ended by whoever started it.
+PATIENCE, _LONGEST = timedelta(minutes=10), timedelta(days=7)
 
 
-def fail(reason: str) -> NoReturn:
+def fail(what: str, error: Exception) -> NoReturn:
     """End this process at once, whatever its other threads wait for; the last line on standard error is the reason."""
-    sys.stderr.write(f"{reason}\n")
+    why = str(error)
+    if isinstance(error, RuntimeError):  # gloo's: the place in its source comes before its messages
+        why = re.sub(r"^\[[^]]*\]\s*", "", why.partition("\n")[0])
+    sys.stderr.write(f"{what}: {why}\n")
     sys.stderr.flush()
     os._exit(1)
-
-
-#: How long a rank waits for another one: until all have started, and then for each message.
-PATIENCE = timedelta(minutes=10)
-
-#: The place in gloo's source, before its messages.
-_PLACE = re.compile(r"^\[[^]]*\]\s*")
 
 
 def alone(data: str, seed: int, steps: int) -> dict[str, Any]:
@@ -297,7 +280,7 @@ def alone(data: str, seed: int, steps: int) -> dict[str, Any]:
         network.learn(*next(batches))
         optimizer.step()
     taken = time.perf_counter_ns() - began
-    return {"ns": [taken], "steps": [steps], "applied": [], "bytes": [], **_judged(network, images)}
+    return {"ns": [taken], "steps": [steps], "applied": [], "bytes": [], **network.judged(images)}
 
 
 def name_of(rank: int, servers: int) -> str:
@@ -311,13 +294,13 @@ def together(data: str, seed: int, steps: int, servers: int, shard: str) -> dict
     dist.init_process_group("gloo", init_method="env://", timeout=PATIENCE)
     rank, workers = dist.get_rank(), dist.get_world_size() - servers
     try:
-        serves = rank < servers
-        own = _serve(rank, servers, workers, seed, steps, shard) if serves else _work(rank, servers, data, seed, shard)
+        where = (rank, servers, workers)
+        result = _serve(*where, seed, steps, shard) if rank < servers else _work(*where, data, seed, shard)
         results: list[Any] = [None] * (servers + workers)
-        dist.all_gather_object(results, own)
+        dist.all_gather_object(results, result)
         dist.destroy_process_group()
     except RuntimeError as error:  # gloo's
-        fail(f"{name_of(rank, servers)} lost another rank: {_reason(error)}")
+        fail(f"{name_of(rank, servers)} lost another rank", error)
     held, trained = results[:servers], results[servers:]
     return {
         "ns": [max(server["ns"] for server in held)],
@@ -335,7 +318,7 @@ def _serve(rank: int, servers: int, workers: int, seed: int, steps: int, shard: 
         try:
             message.wait(_LONGEST)
         except RuntimeError as error:
-            fail(f"{name_of(rank, servers)}: {name_of(worker, servers)} ended before its last step: {_reason(error)}")
+            fail(f"{name_of(rank, servers)}: {name_of(worker, servers)} ended before its last step", error)
 
     messages = [(worker, dist.irecv(torch.zeros(1), worker, tag=_TAG)) for worker in range(servers, servers + workers)]
     lifelines = [threading.Thread(target=hold, args=both, daemon=True) for both in messages]
@@ -349,7 +332,7 @@ def _serve(rank: int, servers: int, workers: int, seed: int, steps: int, shard: 
     return {"applied": server.applied, "ns": server.ns, "bytes": server.weights.nbytes}
 
 
-def _work(rank: int, servers: int, data: str, seed: int, shard: str) -> dict[str, Any]:
+def _work(rank: int, servers: int, workers: int, data: str, seed: int, shard: str) -> dict[str, Any]:
     shared, images = shares(servers, shard), examples(data, seed)
     worker = Worker(shared, images, seed, rank - servers)
     dist.barrier()
@@ -363,17 +346,7 @@ def _work(rank: int, servers: int, data: str, seed: int, shard: str) -> dict[str
         held = torch.zeros(length(share))
         dist.recv(held, server)
         put(held, share, worker.network.weights)
-    return taken | _judged(worker.network, images)
-
-
-def _judged(network: MnistNetwork, images: MnistExamples) -> dict[str, Any]:
-    """What the trained network is worth, on what it was not trained with."""
-    accuracy, loss = network.judge(*images.held_out())
-    return {"accuracy": accuracy, "loss": loss, "data": images.label}
-
-
-def _reason(error: Exception) -> str:
-    return _PLACE.sub("", str(error).partition("\n")[0])
+    return taken | worker.network.judged(images)
 
 
 def main() -> None:
@@ -384,7 +357,7 @@ def main() -> None:
     try:
         result = together(*what, flags.servers, flags.shard) if flags.servers else alone(*what)
     except (BadData, OSError) as error:
-        fail(f"data={flags.data}: {error}")
+        fail(f"data={flags.data}", error)
     sys.stdout.write(json.dumps(result) + "\n")
 
 

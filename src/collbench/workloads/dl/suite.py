@@ -1,14 +1,8 @@
 """The suite `dl`: training of a network by one process, data-parallel on all ranks, or with parameter servers.
 
-train: the first epoch with its loading is timed, and batches. After P. Xu, S. Shi and X. Chu, "Performance Evaluation
-of Deep Learning Tools in Docker Containers", BigCom 2017.
-
-ddp: a step, the same step without its all-reduces, and these alone. torch's DistributedDataParallel averages gradients
-while the backward pass computes; the step less the step without all-reduces is the communication that is not hidden
-behind computing.
-
-parameter_server: the network, the batches and the optimizer of TensorFlow's example mnist_replica, which Zhao, Goin and
-Cotton (2018) measured: 784-100-10 with ReLU, batches of 100, Adam on the servers, 10,000 steps of all workers together.
+train: after P. Xu, S. Shi and X. Chu, "Performance Evaluation of Deep Learning Tools in Docker Containers", BigCom
+2017. ddp: by torch's DistributedDataParallel. parameter_server: TensorFlow's example mnist_replica, which Zhao, Goin
+and Cotton (2018) measured.
 """
 
 from __future__ import annotations
@@ -20,16 +14,18 @@ from math import prod
 from collbench.schema.axes import Axis
 from collbench.schema.case import Case
 from collbench.units import counted
-from collbench.workloads.dl.datasets import FILE, SOURCES
-from collbench.workloads.dl.networks import NETWORKS, Network
+from collbench.workloads.dl.datasets import FILE, NETWORKS, SOURCES, Network
 from collbench.workloads.host.files import cached
 from collbench.workloads.program import ALL_CORES, Measure, Program, SideCommand, parameter, threads_of
-from collbench.workloads.protocol import compared, loss, notes, slices, started, times
+from collbench.workloads.protocol import loss, notes, slices, started, times
 from collbench.workloads.software import Alternatives, Torch
 
 #: Core seconds until a process has imported torch, and what is imported with the first optimizer; seen on a core of an
 #: AMD EPYC. A process that only meets others needs as long.
 START = 2.6
+
+#: Core seconds where a GPU computes.
+UNKNOWN = 0.0
 
 
 def network(case: Case) -> Network:
@@ -41,8 +37,7 @@ def batch(case: Case) -> int:
     return case["batch"] or network(case).batch
 
 
-def _networks() -> Axis:
-    return parameter("network", "fcn5", f"what is trained: {', '.join(NETWORKS)}", among=tuple(NETWORKS))
+NETWORK = parameter("network", "fcn5", f"what is trained: {', '.join(NETWORKS)}", among=tuple(NETWORKS))
 
 
 def _threads(usual: int, means: str) -> Axis:
@@ -65,14 +60,9 @@ def _train_memory(case: Case) -> int:
 
 
 def _train_computes(case: Case, times: int) -> float:
-    """Core seconds: the file, the first epoch, the samples, and steps up to the one whose loss is compared.
-
-    What a GPU takes is not known.
-    """
-    if case["device"] != "cpu":
-        return 0.0
+    """Core seconds: the file, the first epoch, the samples, and steps up to the one whose loss is compared."""
     steps = max(epoch(case) + times, int(case["steps"]))
-    return 1.0 + START + steps * network(case).step(batch(case))
+    return 1.0 + START + steps * network(case).step(batch(case)) if case["device"] == "cpu" else UNKNOWN
 
 
 def _train_refuses(case: Case) -> str | None:
@@ -107,7 +97,7 @@ TRAIN = Program(
     takes_turns=lambda case: case["loaders"] == 0, slices=slices,  # processes that load go on while others measure
     software=(Torch(),), alternatives=Alternatives("data", SOURCES),
     axes=(
-        _networks(),
+        NETWORK,
         parameter("batch", 0, "examples of a batch; 0: the network's default", least=0, most=1 << 20),
         parameter("epoch", 4, "batches of an epoch; 0: those of the network's data set", least=0, most=1 << 20),
         parameter("steps", 4, "the step whose loss must come out equal", least=1, most=1 << 20),
@@ -123,28 +113,14 @@ TRAIN = Program(
 
 # ddp -----------------------------------------------------------------------------------------------------------------
 
-#: Numbers that are kept of a parameter: in two trainings it, gradient, momentum and place in a bucket; what is reduced.
-_COPIES = 2 * 4 + 1
-
 #: Steps of each training before the first sample; all-reduces alone in steps, about.
 _BEFORE, _REDUCED = 3, 0.3
 
 
-def _ddp_verify(case: Case, output: str) -> int:
-    """Ranks with other parameters than rank 0 after the steps, and losses that are no finite numbers."""
-    result = json.loads(output)
-    return int(result["apart"]) + int(result["nonfinite"])
-
-
 def _ddp_computes(case: Case, times: int) -> float:
-    """Core seconds of all ranks: of each sample a step, one without its all-reduces, and these alone.
-
-    What a GPU takes is not known.
-    """
-    if case["device"] != "cpu":
-        return 0.0
-    steps = 2 * (_BEFORE + times) + _REDUCED * times
-    return int(case["ranks"]) * (START + steps * network(case).step(batch(case)))
+    """Core seconds of all ranks: of each sample a step, one without its all-reduces, and these alone."""
+    ranks, steps = int(case["ranks"]), 2 * (_BEFORE + times) + _REDUCED * times
+    return ranks * (START + steps * network(case).step(batch(case))) if case["device"] == "cpu" else UNKNOWN
 
 
 DDP = Program(
@@ -156,13 +132,16 @@ DDP = Program(
     argv=lambda case, times: started("dl.ddp", **{
         name: case[name] for name in ("network", "batch", "bucket", "device", "threads")
     }, times=times),
-    parse=times, verify=_ddp_verify, repeatable=loss, notes=notes,
+    parse=times, repeatable=loss, notes=notes,
+    # ranks with other parameters than rank 0 after the steps, and losses that are no finite numbers
+    verify=lambda case, output: sum(int(json.loads(output)[name]) for name in ("apart", "nonfinite")),
     messages=lambda case, output: [int(size) for size in json.loads(output)["messages"]],
-    memory=lambda case: int(case["ranks"]) * network(case).memory(_COPIES, batch(case), case["device"]),
+    # of a parameter in two trainings it, gradient, momentum and place in a bucket; and what is reduced
+    memory=lambda case: int(case["ranks"]) * network(case).memory(2 * 4 + 1, batch(case), case["device"]),
     computes=_ddp_computes, distributed=True, takes_turns=lambda case: True, slices=slices,
     software=(Torch(),),
     axes=(
-        _networks(),
+        NETWORK,
         parameter("batch", 0, "examples of each rank in a step; 0: the network's default", least=0, most=1 << 20),
         parameter("bucket", 0, "MiB of a bucket of gradients; 0: torch's choice", least=0, most=1 << 14, kind="how"),
         _threads(ALL_CORES, "threads of torch; 0: as many as a rank has cores for itself"),
@@ -175,9 +154,6 @@ DDP = Program(
 
 #: Core seconds in which a worker makes its images, and of a step in a worker and in each server.
 _IMAGES, _STEP, _SERVED = 0.5, 1e-3, 1.1e-3
-
-#: Bytes of a worker that makes its images: 60,000 of 784 pixels, at most five times at once.
-_WORKER = 5 * 60_000 * 784
 
 #: Data sets of images of 28 x 28 pixels in ten classes.
 IMAGE_SETS = {name: source for name, source in SOURCES.items() if source.takes(NETWORKS["fcn5"])}
@@ -197,12 +173,6 @@ def _servers_figures(case: Case, output: str) -> Mapping[str, float]:
         figures |= {f"steps of worker {number}": steps for number, steps in enumerate(result["steps"])}
         figures |= {f"bytes of server {number}": held for number, held in enumerate(result["bytes"])}
     return figures
-
-
-def _servers_repeatable(case: Case, output: str) -> Mapping[str, float]:
-    """With several workers the loss depends on which of them is first."""
-    result = json.loads(output)
-    return {"loss": compared(result["loss"])} if len(result["steps"]) == 1 else {}
 
 
 def _servers_computes(case: Case, times: int) -> float:
@@ -228,10 +198,13 @@ PARAMETER_SERVER = Program(
         name: case[name] for name in ("servers", "shard", "steps", "data", "seed", "threads")
     }),
     parse=lambda output: {"steps": [ns * 1e-9 for ns in json.loads(output)["ns"]]},
-    verify=_servers_verify, figures=_servers_figures, repeatable=_servers_repeatable,
+    verify=_servers_verify, figures=_servers_figures,
+    # with several workers the loss depends on which of them is first
+    repeatable=lambda case, output: loss(case, output) if len(json.loads(output)["steps"]) == 1 else {},
     notes=lambda output: (f"accuracy on images held out of: {json.loads(output)['data']}",),
     computes=_servers_computes, software=(Torch(),), alternatives=Alternatives("data", IMAGE_SETS),
-    refuses=_servers_refuses, memory=lambda case: (case["ranks"] - case["servers"]) * _WORKER,
+    # of a worker that makes its images: 60,000 of 784 pixels, at most five times at once
+    refuses=_servers_refuses, memory=lambda case: (case["ranks"] - case["servers"]) * 5 * 60_000 * 784,
     repeated=True, distributed=True, servers="servers",
     axes=(
         parameter("steps", 10_000, "of all workers together", least=1, most=100_000_000),

@@ -14,7 +14,6 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from functools import partial
 from importlib import resources
 from typing import Any
 
@@ -26,15 +25,9 @@ from collbench.bindings.gpu.device import Device
 from collbench.collectives.row import Array, C
 from collbench.errors import BackendUnavailable, LibraryError, Unsupported
 from collbench.schema import world
-from collbench.timing.call import Call, Native, Signals, Stage
-from collbench.timing.loop import (
-    GateSetting,
-    native_device_times,
-    python_device_times,
-    run_native,
-    run_python,
-    why_not_native,
-)
+from collbench.timing import loop
+from collbench.timing.call import Call, Signals, Stage
+from collbench.timing.loop import GateSetting, why_not_native
 from collbench.workloads.protocol import SKIPPED
 
 #: Bytes that are copied at once.
@@ -57,9 +50,8 @@ class DeviceRows:
 
     def write(self, first: int, values: Array) -> None:
         """Rows from `first` on. Complete on return."""
-        self._device.write(
-            self.address + 4 * first * self.columns, np.ascontiguousarray(values, np.float32).reshape(-1)
-        )
+        flat = np.ascontiguousarray(values, np.float32).reshape(-1)
+        self._device.write(self.address + 4 * first * self.columns, flat)
 
     def read(self, first: int, last: int) -> Array:
         """Rows from `first` to before `last`."""
@@ -87,13 +79,8 @@ class OpenGpu:
 
 
 def opened() -> OpenGpu:
-    """The GPU that was planned for the rank that started this program, else the first that it sees.
-
-    Raises:
-        BackendUnavailable: there is none, or not that one.
-    """
-    why = cupy_device.missing()
-    if why is not None:
+    """The GPU that was planned for the rank that started this program, else the first; or BackendUnavailable."""
+    if (why := cupy_device.missing()) is not None:
         raise BackendUnavailable(why)
     visible = cupy_device.visible()
     uuid = os.environ.get(world.GPU) or visible[0]
@@ -107,27 +94,15 @@ def printed(run: Callable[[], dict[str, Any]]) -> int:
     """Print the result of `run` as JSON, or the reason why there is none; returns the exit code."""
     try:
         result = run()
-    except (BackendUnavailable, Unsupported) as error:
+    except (BackendUnavailable, Unsupported, MemoryError, LibraryError) as error:
         sys.stderr.write(f"{error}\n")
-        return SKIPPED
-    except (MemoryError, LibraryError) as error:
-        sys.stderr.write(f"{error}\n")
-        return 1
+        return SKIPPED if isinstance(error, BackendUnavailable | Unsupported) else 1
     sys.stdout.write(json.dumps(result) + "\n")
     return 0
 
 
-#: Operations that are timed by events, after the samples.
-MOST_BY_EVENTS = 10
-
 #: Why an operation has no form in C: only the call of cuBLAS has none.
 TOO_MANY = "cuBLAS takes more arguments than the loop in C passes"
-
-
-def copying(device: Device, target: int, source: int, size: int, kind: int) -> Stage:
-    """cudaMemcpyAsync of `size` bytes between two addresses, in the device's stream."""
-    what = (target, source, size, kind)
-    return issued(device, partial(device.copy, *what), C("cudaMemcpyAsync", *what, device.stream))
 
 
 def waiting(device: Device) -> Stage:
@@ -143,12 +118,12 @@ def issued(device: Device, python: Any, call: C) -> Stage:
 
 def in_turn(*stages: Stage) -> Stage:
     """Several as one: no clock is read between them."""
-    natives: list[Native] = [native for stage in stages for native in stage.native or ()]
 
     def python() -> None:
         for stage in stages:
             stage.python()
 
+    natives = [native for stage in stages for native in stage.native or ()]
     return Stage(python, tuple(natives) if all(stage.native is not None for stage in stages) else None)
 
 
@@ -170,35 +145,33 @@ class Timer:
 
     def take(self, measure: str, operation: Stage, burst: int = 1, waits: bool = True) -> None:
         """A sample is `burst` operations, and, if it `waits`, the wait for the stream once after them."""
-        wait = waiting(self.device)
+        wait, gate = self._wait_and_gate()
         call = Call((operation,), wait if waits else None, why_not_native=TOO_MANY)
-        native = why_not_native(call, self._gate(wait), time.monotonic_ns)
-        if native is None:
-            stamps = run_native(call, self._gate(wait), self.times, burst)
+        if (why := why_not_native(call, gate, time.monotonic_ns)) is None:
+            stamps = loop.run_native(call, gate, self.times, burst)
         else:
-            stamps = run_python(call, self._gate(wait), self.times, time.monotonic_ns, burst)
-            self.notes[f"driver python: {native}"] = None
+            stamps = loop.run_python(call, gate, self.times, time.monotonic_ns, burst)
+            self.notes[f"driver python: {why}"] = None
         self.device.synchronize()
         self.ns[measure] = [int(taken) for taken in stamps.left - stamps.entered]
 
     def by_events(self, operation: Stage, figure: str = "device_ns") -> None:
-        """The median time of the operation between two events of the stream, as a figure."""
-        wait, watch = waiting(self.device), self.device.stopwatch()
-        call = Call((operation,), wait)
-        times = min(self.times, MOST_BY_EVENTS)
-        gate = self._gate(wait)
+        """The median time of at most ten operations, each between two events of the stream, as a figure."""
+        wait, gate = self._wait_and_gate()
+        call, watch, times = Call((operation,), wait), self.device.stopwatch(), min(self.times, 10)
         if why_not_native(call, gate, time.monotonic_ns) is None and watch.native_read is not None:
-            seconds = native_device_times(call, watch, gate, times)
+            seconds = loop.native_device_times(call, watch, gate, times)
         else:
-            seconds = python_device_times(call, watch, gate, times, time.monotonic_ns)
+            seconds = loop.python_device_times(call, watch, gate, times, time.monotonic_ns)
         self.figures[figure] = float(np.median(seconds) * 1e9)
 
     def sampled(
-        self, measure: str, operation: Stage, spoil: Callable[[], None], check: Callable[[], int], *notes: str
+        self, measure: str, operation: Stage, written: tuple[DeviceRows, ...], check: Callable[[], int], *notes: str
     ) -> dict[str, Any]:
-        """What a program of one operation prints: `spoil` what it writes, and `check` how much of that is wrong."""
+        """What a program of one operation prints; `check` says how much of what it has `written` is wrong."""
         self.warm(operation)
-        spoil()
+        for rows in written:
+            rows.spoil()
         self.take(measure, operation)
         wrong = check()
         self.by_events(operation)
@@ -211,13 +184,14 @@ class Timer:
         notes = (f"{facts.name} {facts.uuid}{driver}", *self.notes, *more)
         return {"ns": self.ns, "wrong": wrong, "figures": self.figures, "notes": notes}
 
-    def _gate(self, wait: Stage) -> GateSetting:
-        """A barrier that is the wait for the stream."""
+    def _wait_and_gate(self) -> tuple[Stage, GateSetting]:
+        """The wait for the stream, and a barrier that is this wait."""
+        wait = waiting(self.device)
         signals = Signals(wait.python, lambda: None, np.zeros(1, np.int64), announces=True)
         if wait.native:
             (native,) = wait.native
             signals = replace(signals, native_barrier=native.words, explain=native.explain)
-        return GateSetting("barrier", signals)
+        return wait, GateSetting("barrier", signals)
 
 
 def described() -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 FAMILIES = {
     "dense": ("dgemm", "linpack"),
+    "storage": ("dd", "fio", "ioping"),
     "sysbench": ("sysbench_cpu", "sysbench_fileio", "sysbench_memory", "sysbench_threads"),
 }
 HELPERS = ("blas", "files")

@@ -18,7 +18,7 @@ import sys
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -50,22 +50,6 @@ ENDINGS = ("", "64_", "_64")
 SYSTEM = ("libopenblas.so.0", "liblapack.so.3")
 
 
-class Blas(Protocol):
-    """A loaded library. Matrices are [n, n] or [n, lda] in C order: each row is a column of the library's matrix."""
-
-    def solve(self, matrix: Matrix, vector: Matrix) -> None:
-        """Overwrite the vector by the solution of the system; the matrix may be overwritten too."""
-
-    def multiply(self, a: Matrix, b: Matrix, c: Matrix) -> None:
-        """Overwrite c by a b, each in C order."""
-
-    def threads(self, asked: int) -> int:
-        """Use so many threads. Returns how many it will use."""
-
-    def described(self) -> dict[str, str]:
-        """`name`, `version`, `path`, `kernel`."""
-
-
 class _Symbol(ctypes.Structure):
     """What dladdr(3) says of an address."""
 
@@ -74,9 +58,10 @@ class _Symbol(ctypes.Structure):
 
 
 class FortranBlas:
-    """A library with Fortran's symbols, found in a file; `prefix` stands before its symbols.
+    """A library with Fortran's symbols, loaded from a file; `prefix` stands before its symbols.
 
-    One with 64-bit integers can be described, and nothing else.
+    Matrices are [n, n] or [n, lda] in C order: each row is a column of the library's matrix. A library with 64-bit
+    integers can be described, and nothing else.
     """
 
     def __init__(self, file: str, prefix: str = "") -> None:
@@ -86,6 +71,7 @@ class FortranBlas:
             raise Unusable(str(error)) from error
 
     def solve(self, matrix: Matrix, vector: Matrix) -> None:
+        """Overwrite the vector by the solution of the system; the matrix is overwritten too."""
         n, lda = (ctypes.byref(ctypes.c_int(value)) for value in matrix.shape)
         one, info = ctypes.c_int(1), ctypes.c_int(0)
         pivots = np.empty(len(vector), np.int32)
@@ -95,20 +81,22 @@ class FortranBlas:
             raise ArithmeticError(f"dgesv returned info {info.value}")
 
     def multiply(self, a: Matrix, b: Matrix, c: Matrix) -> None:
-        """The transposed product, b^T a^T = (a b)^T, of what are transposed matrices to Fortran."""
+        """Overwrite c by a b: to Fortran it is the transposed product, b^T a^T = (a b)^T, of transposed matrices."""
         n, no = ctypes.byref(ctypes.c_int(len(a))), ctypes.byref(ctypes.c_char(b"N"))
         one, zero = (ctypes.byref(ctypes.c_double(value)) for value in (1.0, 0.0))
         at_a, at_b, at_c = (ctypes.c_void_p(array.ctypes.data) for array in (a, b, c))
         lengths = ctypes.c_size_t(1), ctypes.c_size_t(1)  # of both texts, as gfortran passes them
         self._function("dgemm_")(no, no, n, n, n, one, at_b, n, at_a, n, zero, at_c, n, *lengths)
 
-    def threads(self, asked: int) -> int:
+    def threads(self, number: int) -> int:
+        """Use so many threads. Returns how many it will use."""
         if not self._has("openblas_set_num_threads"):
             return 1
-        self._function("openblas_set_num_threads")(ctypes.c_int(asked))
+        self._function("openblas_set_num_threads")(ctypes.c_int(number))
         return int(self._function("openblas_get_num_threads")())
 
     def described(self) -> dict[str, str]:
+        """`name`, `version`, `path`, `kernel`."""
         symbol = _Symbol()
         address = ctypes.cast(self._function("dgemm_"), ctypes.c_void_p)
         ctypes.CDLL(None).dladdr(address, ctypes.byref(symbol))
@@ -133,15 +121,14 @@ class FortranBlas:
 
 
 class Mkl:
-    """The MKL in torch. It solves in a copy of the matrix."""
+    """The MKL in torch, as a `FortranBlas`. It solves in a copy of the matrix."""
 
     def __init__(self) -> None:
         import torch
 
-        mkl: Any = torch.backends.mkl
-        if not mkl.is_available():
-            raise Unusable("this torch was built without MKL; use another blas")
         self._torch: Any = torch
+        if not self._torch.backends.mkl.is_available():
+            raise Unusable("this torch was built without MKL; use another blas")
 
     def solve(self, matrix: Matrix, vector: Matrix) -> None:
         a, b = self._torch.from_numpy(matrix), self._torch.from_numpy(vector)
@@ -150,8 +137,8 @@ class Mkl:
     def multiply(self, a: Matrix, b: Matrix, c: Matrix) -> None:
         self._torch.mm(*map(self._torch.from_numpy, (a, b)), out=self._torch.from_numpy(c))
 
-    def threads(self, asked: int) -> int:
-        self._torch.set_num_threads(asked)
+    def threads(self, number: int) -> int:
+        self._torch.set_num_threads(number)
         return int(self._torch.get_num_threads())
 
     def described(self) -> dict[str, str]:
@@ -160,12 +147,11 @@ class Mkl:
         return {"name": "MKL", "version": match[1] if match else "", "kernel": "", "path": str(path)}
 
 
-def opened(name: str) -> Blas:
-    """A library by its name, or by its file.
+Blas = FortranBlas | Mkl
 
-    Raises:
-        Unusable: it is not there.
-    """
+
+def opened(name: str) -> Blas:
+    """A library by its name, or by its file. Unusable: it is not there."""
     if name == "mkl":
         if importlib.util.find_spec("torch") is None:
             raise Unusable(f"torch, which contains MKL, is not installed; {to_install('torch')}")
@@ -198,11 +184,7 @@ def library_of(name: str) -> Described:
 
 
 def read(output: str) -> Library:
-    """What this program printed; the kernel of MKL stands in MKL's own words before.
-
-    Raises:
-        ValueError, TypeError: it is not that.
-    """
+    """What this program printed, after MKL's own words with its kernel. ValueError, TypeError: it is something else."""
     library = Library(**json.loads(output.strip().rpartition("\n")[2]))
     kernel = _KERNEL.search(output)
     return library if kernel is None else msgspec.structs.replace(library, kernel=kernel[1])
@@ -225,11 +207,10 @@ class BlasOf:
 
 def linked(program: str) -> str | None:
     """The BLAS that the dynamic linker finds for a program; None where it has none, or does not tell."""
-    try:
-        match = _LINKED.search(run(("ldd", program)).stdout)
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    return match[1] if match is not None else None
+    with contextlib.suppress(OSError, subprocess.TimeoutExpired):
+        if match := _LINKED.search(run(("ldd", program)).stdout):
+            return match[1]
+    return None
 
 
 def main() -> None:

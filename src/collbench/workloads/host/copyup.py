@@ -36,8 +36,7 @@ BLOCK = 1 << 20
 
 def lacks(case: Case, folder: Path) -> str | None:
     """It must be a file of an overlay, and the storage that is measured too."""
-    path = LAYER / str(case["size"])
-    if not path.exists():
+    if not (path := LAYER / str(case["size"])).exists():
         return f"there is no {path}: it is in containers of the image tools, each of which can copy it once"
     kinds = {"the image's layer": kind_of(path), "the storage": kind_of(folder)}
     others = [f"{what} is {kind}" for what, kind in kinds.items() if kind != "overlay"]
@@ -83,12 +82,7 @@ def wrong(path: Path) -> int:
 
 
 def opened(path: Path) -> dict[str, int]:
-    """Open it for writing: the time (ns), its size, and the blocks that are wrong then. Removes it.
-
-    Raises:
-        OSError: it cannot be read, opened for writing or removed.
-        ValueError: it was not as `make` wrote it.
-    """
+    """Open it for writing, and remove it: the time (ns), its size, and wrong blocks. ValueError: they were before."""
     if wrong(path):
         raise ValueError("not as the image's build wrote it")
     began = time.perf_counter_ns()

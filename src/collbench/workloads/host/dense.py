@@ -24,7 +24,7 @@ from collbench.schema.case import Case
 from collbench.units import counted
 from collbench.workloads.host.blas import Blas, Matrix, library_of, opened
 from collbench.workloads.program import ALL_CORES, Measure, Program, parameter, threads_of
-from collbench.workloads.protocol import SKIPPED, Unusable, arguments_of, end, started
+from collbench.workloads.protocol import SKIPPED, Unusable, arguments, end, started
 from collbench.workloads.software import Alternatives
 
 LIBRARIES = {name: library_of(name) for name in ("openblas", "mkl", "system")}
@@ -56,8 +56,7 @@ def benchmark(
             *axes,
             parameter("threads", ALL_CORES, "threads of the library; 0: as many as cores", least=0, most=4096,
                       kind="how"),
-            parameter("blas", "openblas",
-                      "the library: openblas (PyPI's scipy-openblas32), mkl (torch's) or system",
+            parameter("blas", "openblas", "the library: openblas (PyPI's scipy-openblas32), mkl (torch's) or system",
                       among=tuple(LIBRARIES), kind="how"),
         ),
         **fields,
@@ -72,9 +71,8 @@ def notes(output: str) -> Sequence[str]:
     return (f"{result['name']} {result['version']}{kernel}, {counted(result['threads'], 'thread')}{fewer}",)
 
 
-def _flop(case: Case) -> float:
-    """Of an elimination and two triangular solutions, as HPL counts them."""
-    n: int = case["n"]
+def flop(n: int) -> float:
+    """Of an elimination and two triangular solutions, as HPL counts them (HPL 2.3, testing/ptest/HPL_pdtest.c)."""
     return 2 / 3 * n**3 + 3 / 2 * n**2
 
 
@@ -83,10 +81,10 @@ def _lda(case: Case) -> int:
 
 
 def _refuses(case: Case) -> str | None:
-    n = case["n"]
-    if _lda(case) < n:
+    lda, n = _lda(case), case["n"]
+    if lda < n:
         return f"the leading dimension must be at least n; use lda=0 or lda={n}"
-    if _lda(case) != n and case["blas"] == "mkl":
+    if lda != n and case["blas"] == "mkl":
         return f"mkl is called through torch, which has no leading dimension; use lda=0 or lda={n}"
     return None
 
@@ -101,7 +99,7 @@ WORKLOADS = {program.name: program for program in (
     ),
     benchmark(
         "linpack", "LINPACK", "solve a dense system of equations by LAPACK's dgesv",
-        Measure("solve", _flop, "flop"),
+        Measure("solve", lambda case: flop(case["n"]), "flop"),
         parameter("n", 2000, "order of the matrix", least=1, most=200_000),
         parameter("lda", 0, "leading dimension of the matrix; 0: n", least=0, most=200_000),
         figure="residual", most=lambda case: RESIDUAL, flags=lambda case: ("--lda", str(_lda(case))),
@@ -126,17 +124,17 @@ def magnitudes_times(matrix: Matrix, vector: Matrix) -> Matrix:
     return np.concatenate(parts)
 
 
-def fill(array: Matrix, seed: int) -> None:
-    """Uniform in [-0.5, 0.5), as HPL's matrices are."""
-    np.random.default_rng(seed).random(out=array)
-    array -= 0.5
+def fill(*arrays: Matrix, seed: int) -> None:
+    """Uniform in [-0.5, 0.5), as HPL's matrices are; each from a seed of its own, one after the other."""
+    for number, array in enumerate(arrays, start=seed):
+        np.random.default_rng(number).random(out=array)
+        array -= 0.5
 
 
 def dgemm(blas: Blas, flags: argparse.Namespace) -> dict[str, Any]:
     """Nanoseconds and relative errors of `flags.times` products; before each, what the last one wrote is spoilt."""
     a, b, c = (np.empty((flags.n, flags.n)) for _ in range(3))
-    fill(a, 1)
-    fill(b, 2)
+    fill(a, b, seed=1)
     largest = magnitudes_times(a, magnitudes_times(b, np.ones(flags.n)))
     taken, errors = [], []
     for seed in range(flags.times):
@@ -149,40 +147,29 @@ def dgemm(blas: Blas, flags: argparse.Namespace) -> dict[str, Any]:
 
 
 def error(a: Matrix, b: Matrix, c: Matrix, largest: Matrix, seed: int) -> float:
-    """How far C r is from A (B r) for a random r, relative to what the terms of a row add up to at most.
-
-    Freivalds, "Probabilistic machines can use less running time", IFIP 1977. r is in [1, 2), so that each term counts.
-    """
-    r = 1.0 + np.random.default_rng(seed).random(len(a))
+    """How far C r is from A (B r), relative to what the terms of a row add up to at most (R. Freivalds, IFIP 1977)."""
+    r = 1.0 + np.random.default_rng(seed).random(len(a))  # in [1, 2), so that each term counts
     off = times_vector(c, r) - times_vector(a, times_vector(b, r))
     return float(np.abs(off / largest).max())
 
 
 def linpack(blas: Blas, flags: argparse.Namespace) -> dict[str, Any]:
-    """Nanoseconds and scaled residuals of `flags.times` systems, each another one, in the same memory.
-
-    The same seed gives the same system, so that it need not be kept while it is overwritten.
-    """
+    """Nanoseconds and scaled residuals of `flags.times` systems, each another one, in the same memory."""
     matrix, vector = np.empty((flags.n, flags.lda or flags.n)), np.empty(flags.n)
     taken, residuals = [], []
     for seed in range(0, 2 * flags.times, 2):
-        fill(matrix, seed)
-        fill(vector, seed + 1)
+        fill(matrix, vector, seed=seed)
         began = time.perf_counter_ns()
         blas.solve(matrix, vector)
         taken.append(time.perf_counter_ns() - began)
-        solution = vector.copy()
-        fill(matrix, seed)
-        fill(vector, seed + 1)
+        solution = vector.copy()  # of a system that is overwritten, and made again
+        fill(matrix, vector, seed=seed)
         residuals.append(residual(matrix[:, : flags.n], solution, vector))
     return {"ns": taken, "figures": residuals}
 
 
 def residual(columns: Matrix, x: Matrix, b: Matrix) -> float:
-    """||Ax-b||_oo / (eps (||A||_oo ||x||_oo + ||b||_oo) n), where the rows of `columns` are the columns of A.
-
-    HPL 2.3, testing/ptest/HPL_pdtest.c.
-    """
+    """||Ax-b||_oo / (eps (||A||_oo ||x||_oo + ||b||_oo) n), as in HPL; the rows of `columns` are the columns of A."""
     n = len(b)
     norm = np.zeros(n)
     for row in range(0, n, ROWS):
@@ -196,15 +183,13 @@ RUNS = {"dgemm": dgemm, "linpack": linpack}
 
 def main() -> None:
     """Print the result as JSON, with the library that it used; exit code 77 where that cannot be used."""
-    flags = arguments_of(__doc__, WORKLOADS)
+    flags = arguments(__doc__, WORKLOADS)
     try:
         blas = opened(flags.blas)
     except Unusable as error:
         end(SKIPPED, str(error))
-    threads = blas.threads(flags.threads)
-    result = RUNS[flags.name](blas, flags)
-    result |= {"n": flags.n, "threads": threads, "asked": flags.threads} | blas.described()
-    sys.stdout.write(json.dumps(result) + "\n")
+    settings = {"n": flags.n, "threads": blas.threads(flags.threads), "asked": flags.threads}
+    sys.stdout.write(json.dumps(RUNS[flags.name](blas, flags) | settings | blas.described()) + "\n")
 
 
 if __name__ == "__main__":

@@ -38,15 +38,10 @@ def explained(pattern: str, *argv: str) -> tuple[str, ...]:
 
 
 def kind_of(path: Path) -> str:
-    """The file system that a path is on, as `tmpfs`; by its number where it has no name here.
-
-    Raises:
-        OSError: no such path.
-    """
+    """The file system that a path is on, as `tmpfs`; by its number where it has no name here. OSError: no such path."""
     status = (ctypes.c_long * 64)()  # longer than struct statfs, which begins with the type
     if ctypes.CDLL(None, use_errno=True).statfs(os.fsencode(path), status):
-        number = ctypes.get_errno()
-        raise OSError(number, os.strerror(number), str(path))
+        raise OSError(number := ctypes.get_errno(), os.strerror(number), str(path))
     kind = status[0] & 0xFFFFFFFF
     return _KINDS.get(kind, f"file system {kind:#x}")
 
@@ -70,9 +65,8 @@ def no_io_uring() -> str | None:
     if queue >= 0:
         os.close(queue)
         return None
-    refused = os.strerror(ctypes.get_errno())
-    return (f"io_uring is refused here ({refused}): by the kernel, or by the seccomp profile of the container engine, "
-            'which seccomp = "unconfined" leaves out')  # fmt: skip
+    return (f"io_uring is refused here ({os.strerror(ctypes.get_errno())}): by the kernel, or by the seccomp profile "
+            'of the container engine, which seccomp = "unconfined" leaves out')  # fmt: skip
 
 
 def cached(state: str, name: str) -> SideCommand:
@@ -83,17 +77,10 @@ def cached(state: str, name: str) -> SideCommand:
 #: Share of the pages that may be where they should not.
 STRAY = 0.01
 
-CHUNK = 1 << 20
-
 
 def resident(file: int) -> float:
-    """Share of the pages of an open file that are in the cache; 0 for an empty one.
-
-    Raises:
-        OSError: the kernel does not tell.
-    """
-    size = os.fstat(file).st_size
-    if size == 0:
+    """Share of the pages of an open file that are in the cache; 0 of an empty one. OSError: the kernel tells none."""
+    if (size := os.fstat(file).st_size) == 0:
         return 0.0
     pages = (ctypes.c_ubyte * -(-size // mmap.PAGESIZE))()
     libc = ctypes.CDLL(None, use_errno=True)
@@ -102,8 +89,7 @@ def resident(file: int) -> float:
         failed = libc.mincore(ctypes.byref(first), ctypes.c_size_t(size), pages)
         del first
     if failed:
-        number = ctypes.get_errno()
-        raise OSError(number, os.strerror(number))
+        raise OSError(number := ctypes.get_errno(), os.strerror(number))
     return sum(page & 1 for page in pages) / len(pages)
 
 
@@ -114,7 +100,7 @@ def drop(file: int) -> None:
 
 def read(file: int) -> None:
     os.lseek(file, 0, os.SEEK_SET)
-    while os.read(file, CHUNK):
+    while os.read(file, 1 << 20):
         pass
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from collbench.schema.case import Case
 from collbench.units import counted
@@ -14,67 +14,40 @@ TESTS = 4
 
 _RATING = "Final Summary::HPCG result is VALID with a GFLOP/s rating of"
 _INVALID = "Final Summary::HPCG result is"
+_RESIDUAL = "Reproducibility Information::Scaled residual mean"
 
 
-def _values(output: str) -> dict[str, str]:
-    lines = (line.rpartition("=") for line in output.splitlines())
-    return {key.strip(): value.strip() for key, _, value in lines if key}
+class Summary(dict[str, str]):
+    """What an xhpcg wrote, by key. ValueError: a key is missing."""
 
+    def __init__(self, output: str) -> None:
+        lines = (line.rpartition("=") for line in output.splitlines())
+        super().__init__((key.strip(), value.strip()) for key, _, value in lines if key)
 
-def rating(output: str) -> float:
-    """Flop in a nanosecond, with the time that preparations took (GFLOP/s).
-
-    Raises:
-        ValueError, ZeroDivisionError: there is none.
-    """
-    return float(_value(_values(output), _RATING))
-
-
-def elapsed(case: Case, output: str) -> float:
-    """Seconds of the part that is rated; a sample is the time of 1e9 flop, at its rating.
-
-    Raises:
-        ValueError: it is missing.
-    """
-    return float(_value(_values(output), "Benchmark Time Summary::Total"))
+    def __missing__(self, key: str) -> str:
+        raise ValueError(f"no {key!r} in the summary")
 
 
 def wrong(case: Case, output: str) -> int:
-    """How many tests it did not pass, and whether it says that its result is invalid or of another size.
-
-    It ends with exit code 0 in any case.
-
-    Raises:
-        ValueError: a test or the result is missing.
-    """
-    values = _values(output)
-    results = [value for key, value in values.items() if key.endswith("::Result")]
+    """How many tests it did not pass, and whether its result is invalid or of another size; it always exits with 0."""
+    summary = Summary(output)
+    results = [value for key, value in summary.items() if key.endswith("::Result")]
     if len(results) != TESTS:
         raise ValueError(f"{counted(len(results), 'test')} in the summary, not {TESTS}")
-    if _INVALID not in values:
-        float(_value(values, _RATING))
-    other = _value(values, "Local Domain Dimensions::nx") != str(case["n"])
-    return sum(result != "PASSED" for result in results) + int(_INVALID in values) + int(other)
-
-
-def figures(case: Case, output: str) -> Mapping[str, float]:
-    return {"residual": float(_value(_values(output), "Reproducibility Information::Scaled residual mean"))}
+    if _INVALID not in summary:
+        float(summary[_RATING])
+    other = summary["Local Domain Dimensions::nx"] != str(case["n"])
+    return sum(result != "PASSED" for result in results) + int(_INVALID in summary) + int(other)
 
 
 def notes(output: str) -> Sequence[str]:
     """Which HPCG, and whether it was optimised for any machine."""
-    values = _values(output)
-    processes, threads = (int(_value(values, f"Machine Summary::{key}"))
+    summary = Summary(output)
+    processes, threads = (int(summary[f"Machine Summary::{key}"])
                           for key in ("Distributed Processes", "Threads per processes"))  # fmt: skip
-    kind = "reference" if any(key.startswith("Final Summary::Reference version") for key in values) else "optimised"
+    kind = "reference" if any(key.startswith("Final Summary::Reference version") for key in summary) else "optimised"
     ran = f"{counted(processes, 'process', 'processes')} of {counted(threads, 'thread')}"
-    return (f"HPCG {_value(values, 'version')}, {kind} version, {ran}",)
-
-
-def _value(values: Mapping[str, str], key: str) -> str:
-    if key not in values:
-        raise ValueError(f"no {key!r} in the summary")
-    return values[key]
+    return (f"HPCG {summary['version']}, {kind} version, {ran}",)
 
 
 WAYS = (
@@ -93,16 +66,15 @@ def argv(case: Case, times: int) -> Sequence[str]:
     return ("sh", "-c", f"rm -f HPCG-Benchmark* && {run} && cat HPCG-Benchmark*.txt")
 
 
-def refuses(case: Case) -> str | None:
-    return f"n={case['n']}: three coarser grids need a multiple of 8" if case["n"] % 8 else None
-
-
 WORKLOAD = Program(
     name="hpcg", suite="cpu", title="HPCG",
     summary="conjugate gradients with a multigrid preconditioner on a sparse system",
-    measures=(Measure("rating", lambda case: 1e9, "flop"),),
-    argv=argv, parse=lambda output: {"rating": [1.0 / rating(output)]}, verify=wrong, elapsed=elapsed, figures=figures,
-    notes=notes, memory=lambda case: BYTES * case["n"] ** 3, refuses=refuses,
+    measures=(Measure("rating", lambda case: 1e9, "flop"),),  # a sample is the time of 1e9 flop, preparations included
+    argv=argv, parse=lambda output: {"rating": [1.0 / float(Summary(output)[_RATING])]}, verify=wrong, notes=notes,
+    elapsed=lambda case, output: float(Summary(output)["Benchmark Time Summary::Total"]),  # of the part that is rated
+    figures=lambda case, output: {"residual": float(Summary(output)[_RESIDUAL])},
+    memory=lambda case: BYTES * case["n"] ** 3,
+    refuses=lambda case: f"n={case['n']}: three coarser grids need a multiple of 8" if case["n"] % 8 else None,
     seconds=lambda case: float(case["seconds"]), scratch=True, repeated=True,
     software=(Software("xhpcg", version=(), pattern=r"HPCG-Benchmark_(\d+(?:\.\d+)+)", ways=WAYS),),
     axes=(

@@ -21,12 +21,10 @@ import msgspec
 
 from collbench.schema.case import Case
 from collbench.workloads.host.blas import REFERENCE, BlasOf, library_of, linked
+from collbench.workloads.host.dense import RESIDUAL, flop
 from collbench.workloads.program import ALL_CORES, Measure, Program, parameter, threads_of
 from collbench.workloads.protocol import SKIPPED, add_flags, end, started
 from collbench.workloads.software import FirstOf, Software
-
-#: The largest scaled residual of a right result: the threshold in HPL's input.
-RESIDUAL = 16.0
 
 _VERSION = r"HPLinpack (\d+\.\d+)"
 _CHECKED = re.compile(r"^\|\|Ax-b\|\|_oo/\(eps\*.*\*N\)= +(\S+) \.+ (\w+) *$", re.MULTILINE)
@@ -35,17 +33,8 @@ _TIME = re.compile(r"^HPL_time=(\S+)$", re.MULTILINE)
 _REPORT_VERSION = re.compile(r"^HPLinpack (\S+)", re.MULTILINE)
 
 
-def flop(n: int) -> float:
-    """HPL 2.3, testing/ptest/HPL_pdtest.c."""
-    return 2 / 3 * n**3 + 3 / 2 * n**2
-
-
 def _row(output: str) -> tuple[str, ...]:
-    """N, NB, P, Q, time and Gflops of the only system that was solved.
-
-    Raises:
-        ValueError: there is none, or another number of them.
-    """
+    """N, NB, P, Q, time and Gflops of the only system that was solved. ValueError: another number of them."""
     rows = _ROW.findall(output)
     if len(rows) != 1:
         raise ValueError(f"{len(rows)} lines of results")
@@ -53,22 +42,14 @@ def _row(output: str) -> tuple[str, ...]:
 
 
 def seconds(output: str) -> float:
-    """hpcc's summary has the time; HPL prints hundredths of seconds, so it is taken from the rate.
-
-    Raises:
-        ValueError: there is none.
-    """
+    """hpcc's summary has the time; HPL prints hundredths of seconds, so it is taken from the rate."""
     n, *_, gflops = _row(output)
     time = _TIME.search(output)
     return float(time[1]) if time is not None else flop(int(n)) / (float(gflops) * 1e9)
 
 
 def _checked(output: str) -> tuple[float, str]:
-    """The residual and what HPL says of it.
-
-    Raises:
-        ValueError: it is not there, as in a report of HPL 1, which has three others.
-    """
+    """The residual and what HPL says of it. ValueError: none, as in a report of HPL 1, which has three others."""
     lines = _CHECKED.findall(output)
     if len(lines) != 1:
         raise ValueError(f"{len(lines)} scaled residuals of HPL 2")
@@ -97,10 +78,8 @@ def notes(output: str) -> Sequence[str]:
 
 
 #: Neither has an option that prints its version.
-HPL = FirstOf(
-    "HPL",
-    (Software("xhpl", version=(), pattern=_VERSION), Software("hpcc", "hpcc", version=(), pattern=_VERSION)),
-)
+HPL = FirstOf("HPL", (Software("xhpl", version=(), pattern=_VERSION),
+                      Software("hpcc", "hpcc", version=(), pattern=_VERSION)))  # fmt: skip
 
 
 def argv(case: Case, times: int) -> Sequence[str]:
@@ -115,8 +94,7 @@ def lacks(case: Case, folder: Path) -> str | None:
 
 
 WORKLOAD = Program(
-    name="hpl", suite="cpu", title="HPL",
-    summary="solve a dense system of equations by High-Performance Linpack",
+    name="hpl", suite="cpu", title="HPL", summary="solve a dense system of equations by High-Performance Linpack",
     measures=(Measure("solve", lambda case: flop(case["n"]), "flop"),),
     argv=argv, parse=lambda output: {"solve": [seconds(output)]}, verify=wrong,
     figures=lambda case, output: {"residual": _checked(output)[0]}, notes=notes,
@@ -129,51 +107,28 @@ WORKLOAD = Program(
     ),
 )  # fmt: skip
 
+#: Lines of the input. Settings beside N, NB, P and Q are those of the HPL.dat that comes with HPL, with one algorithm
+#: instead of many.
+INPUT = (
+    "HPLinpack benchmark input file", "Innovative Computing Laboratory, University of Tennessee",
+    "HPL.out output file name (if any)", "6 device out (6=stdout,7=stderr,file)",
+    "1 # of problems sizes (N)", "{n} Ns", "1 # of NBs", "{nb} NBs",
+    "0 PMAP process mapping (0=Row-,1=Column-major)", "1 # of process grids (P x Q)", "{p} Ps", "{q} Qs",
+    "16.0 threshold", "1 # of panel fact", "2 PFACTs (0=left, 1=Crout, 2=Right)",
+    "1 # of recursive stopping criterium", "4 NBMINs (>= 1)", "1 # of panels in recursion", "2 NDIVs",
+    "1 # of recursive panel fact.", "1 RFACTs (0=left, 1=Crout, 2=Right)",
+    "1 # of broadcast", "1 BCASTs (0=1rg,1=1rM,2=2rg,3=2rM,4=Lng,5=LnM)",
+    "1 # of lookahead depth", "1 DEPTHs (>=0)", "2 SWAP (0=bin-exch,1=long,2=mix)", "64 swapping threshold",
+    "0 L1 in (0=transposed,1=no-transposed) form", "0 U  in (0=transposed,1=no-transposed) form",
+    "1 Equilibration (0=no,1=yes)", "8 memory alignment in double (> 0)",
+)  # fmt: skip
 
-#: hpcc has HPL in it, reads another file, and writes its report into one.
-HPCC = "hpcc"
-
-#: The settings beside N, NB, P and Q are those of the HPL.dat that comes with HPL, with one algorithm instead of many.
-INPUT = """HPLinpack benchmark input file
-Innovative Computing Laboratory, University of Tennessee
-HPL.out      output file name (if any)
-6            device out (6=stdout,7=stderr,file)
-1            # of problems sizes (N)
-{n}          Ns
-1            # of NBs
-{nb}         NBs
-0            PMAP process mapping (0=Row-,1=Column-major)
-1            # of process grids (P x Q)
-{p}          Ps
-{q}          Qs
-16.0         threshold
-1            # of panel fact
-2            PFACTs (0=left, 1=Crout, 2=Right)
-1            # of recursive stopping criterium
-4            NBMINs (>= 1)
-1            # of panels in recursion
-2            NDIVs
-1            # of recursive panel fact.
-1            RFACTs (0=left, 1=Crout, 2=Right)
-1            # of broadcast
-1            BCASTs (0=1rg,1=1rM,2=2rg,3=2rM,4=Lng,5=LnM)
-1            # of lookahead depth
-1            DEPTHs (>=0)
-2            SWAP (0=bin-exch,1=long,2=mix)
-64           swapping threshold
-0            L1 in (0=transposed,1=no-transposed) form
-0            U  in (0=transposed,1=no-transposed) form
-1            Equilibration (0=no,1=yes)
-8            memory alignment in double (> 0)
-"""
-
-#: What hpcc reads after line 32: no sizes and no block sizes of PTRANS beside those of HPL.
-MORE_OF_HPCC = """##### This line (no. 32) is ignored (it serves as a separator). ######
-0            Number of additional problem sizes for PTRANS
-1200         values of N
-0            number of additional blocking sizes for PTRANS
-40           values of NB
-"""
+#: What hpcc reads after them: no sizes and no block sizes of PTRANS beside those of HPL.
+MORE_OF_HPCC = (
+    "##### This line (no. 32) is ignored (it serves as a separator). ######",
+    "0 Number of additional problem sizes for PTRANS", "1200 values of N",
+    "0 number of additional blocking sizes for PTRANS", "40 values of NB",
+)  # fmt: skip
 
 #: Processes have a thread each, and the cores that this one may use, which Open MPI would divide in its own way.
 ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
@@ -195,15 +150,15 @@ def command(program: str, processes: int) -> tuple[str, ...]:
 
 def run(program: str, n: int, nb: int, p: int, q: int) -> str:
     """All that the program printed and wrote. It ends this process where it fails."""
-    hpcc = Path(program).name == HPCC
-    text = INPUT.format(n=n, nb=nb, p=p, q=q) + (MORE_OF_HPCC if hpcc else "")
+    hpcc = Path(program).name == "hpcc"  # which has HPL in it, reads another file, and writes its report into one
+    lines = (f"{line}\n" for line in (INPUT + MORE_OF_HPCC if hpcc else INPUT))
+    text = "".join(lines).format(n=n, nb=nb, p=p, q=q)
     Path("hpccinf.txt" if hpcc else "HPL.dat").write_text(text, encoding="ascii")
     report = Path("hpccoutf.txt")
     report.unlink(missing_ok=True)  # hpcc would append
-    more = OPEN_MPI | ONE_THREAD if p * q > 1 else {}
-    done = subprocess.run(
-        command(program, p * q), stdout=subprocess.PIPE, text=True, errors="replace", env=os.environ | more, check=False
-    )
+    environment = os.environ | (OPEN_MPI | ONE_THREAD if p * q > 1 else {})
+    argv = command(program, p * q)
+    done = subprocess.run(argv, stdout=subprocess.PIPE, text=True, errors="replace", env=environment, check=False)
     if done.returncode:
         sys.stderr.write(f"{(done.stdout.strip().splitlines() or [''])[-1]}\n" if not hpcc else "")
         sys.exit(done.returncode if done.returncode > 0 else 128 - done.returncode)
@@ -220,8 +175,7 @@ def main() -> None:
     if program is None:
         end(SKIPPED, f"{flags.program} was not found")
     result = run(program, flags.n, flags.nb, flags.p, flags.q)
-    path = linked(program)
-    library = None if path is None else library_of(path).library()
+    library = library_of(path).library() if (path := linked(program)) is not None else None
     sys.stdout.write(json.dumps({"program": program, "blas": msgspec.to_builtins(library)}) + "\n" + result)
 
 

@@ -35,7 +35,6 @@ MOST_ROUNDS = 100
 #: Largest relative error of an element.
 TOLERANCE = 1e-13
 
-
 #: The kernels, and how many arrays each reads and writes.
 KERNELS = {"copy": 2, "scale": 2, "add": 3, "triad": 3}
 
@@ -60,10 +59,7 @@ def in_cache(size: int, cache: int | None) -> tuple[str, ...]:
 USUAL = usual_size(last_level_cache(), memory_size())
 
 
-def needs() -> str | None:
-    if importlib.util.find_spec("collbench.workloads._stream") is None:
-        return "stream's kernels were not built: no C compiler or no Python.h at installation; reinstall with them"
-    return None
+UNBUILT = "stream's kernels were not built: no C compiler or no Python.h at installation; reinstall with them"
 
 
 def refuses(case: Case) -> str | None:
@@ -82,19 +78,17 @@ WORKLOAD = Program(
         for name, arrays in KERNELS.items()
     ),
     argv=lambda case, times: started("host.stream", size=case["size"], times=times),
-    parse=times, verify=wrong, needs=needs, notes=notes, memory=lambda case: 3 * int(case["size"]), refuses=refuses,
-    sizes=(USUAL,),
+    needs=lambda: None if importlib.util.find_spec("collbench.workloads._stream") else UNBUILT,
+    parse=times, verify=wrong, notes=notes, memory=lambda case: 3 * int(case["size"]), refuses=refuses, sizes=(USUAL,),
     axes=(parameter("arrays", "memory", "larger than the cache, or of any size", among=("memory", "any"), kind="how"),),
 )  # fmt: skip
 
 
 def run(size: int, times: int) -> tuple[dict[str, list[int]], int]:
-    """Nanoseconds of each kernel, [times], and the number of wrong elements, for three arrays of `size` bytes.
-
-    They are private memory, which gets huge pages where the static arrays of stream.c get them.
-    """
+    """Nanoseconds of each kernel, [times], and the number of wrong elements, for three arrays of `size` bytes."""
     from collbench.workloads import _stream
 
+    # private memory, which gets huge pages where the static arrays of stream.c get them
     a, b, c = (mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS) for _ in range(3))
     rounds: list[tuple[int, int, int, int]] = []
     wrong = 0
@@ -103,8 +97,7 @@ def run(size: int, times: int) -> tuple[dict[str, list[int]], int]:
         _stream.fill(a, b, c)
         rounds += [_stream.kernels(a, b, c) for _ in range(n)]
         wrong += _stream.wrong(a, b, c, n, TOLERANCE)
-    by_kernel = map(list, zip(*rounds, strict=True))
-    return dict(zip(KERNELS, by_kernel, strict=True)), wrong
+    return dict(zip(KERNELS, map(list, zip(*rounds, strict=True)), strict=True)), wrong
 
 
 def main() -> None:

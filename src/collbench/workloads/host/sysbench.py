@@ -20,8 +20,6 @@ from collbench.workloads.software import Software
 #: It prints times with four decimals (s).
 STEP = 1e-4
 
-_TIME = re.compile(r"^ *total time: +([0-9.]+)s$", re.MULTILINE)
-_EVENTS = re.compile(r"^ *total number of events: +([0-9]+)$", re.MULTILINE)
 _VERSION = re.compile(r"^sysbench ([0-9]+)\.", re.MULTILINE)
 
 
@@ -41,54 +39,35 @@ def benchmark(
         limits = (f"--threads={threads_of(case['threads'])}", f"--events={events(case)}", "--time=0")
         return ("sysbench", test, *limits, *options(case), "run")
 
-    def refused(case: Case) -> str | None:
-        return refuses(case) if events(case) else f"no event in it, and {test} without a limit has no end"
-
+    endless = f"no event in it, and {test} without a limit has no end"
     return Program(
         name=f"sysbench_{test}", suite="cpu" if prepare is None else "io", title=f"sysbench {test}", summary=summary,
         measures=(replace(measure or Measure("total", events, "events"), step=STEP),),
-        argv=argv, parse=lambda output: {"total": [seconds(output)]},
-        verify=lambda case, output: abs(events_in(output) - events(case)), refuses=refused,
+        argv=argv, parse=lambda output: {"total": [float(_number(output, "total time", "s"))]},
+        verify=lambda case, output: abs(events_in(output) - events(case)),
+        refuses=lambda case: refuses(case) if events(case) else endless,
         files=prepare is not None, disk=lambda case: 0 if prepare is None else int(case["size"]),
         prepare=prepare or (lambda case: ()), software=(Software("sysbench", "sysbench"),), repeated=True, sizes=sizes,
         axes=(parameter("threads", threads, "threads of the program; 0: as many as cores", least=0, most=4096), *axes),
     )  # fmt: skip
 
 
-def seconds(output: str) -> float:
-    """Time for all events.
-
-    Raises:
-        ValueError: it was not printed.
-    """
-    match = _TIME.search(output)
-    if match is None:
-        raise ValueError("no line 'total time'")
-    return float(match[1])
+def _number(output: str, name: str, unit: str = "") -> str:
+    if (match := re.search(rf"^ *{name}: +([0-9.]+){unit}$", output, re.MULTILINE)) is None:
+        raise ValueError(f"no line {name!r}")
+    return match[1]
 
 
 def events_in(output: str) -> int:
-    """Events that were performed.
-
-    Raises:
-        ValueError: they were not printed, or the version is older than 1.0, which counts otherwise.
-    """
-    version, match = _VERSION.search(output), _EVENTS.search(output)
-    if version is not None and int(version[1]) < 1:
+    """Events that were performed. ValueError: none printed, or by a version before 1.0, which counts otherwise."""
+    if (version := _VERSION.search(output)) is not None and int(version[1]) < 1:
         raise ValueError("sysbench 1.0 or later is needed")
-    if match is None:
-        raise ValueError("no line 'total number of events'")
-    return int(match[1])
+    return int(_number(output, "total number of events"))
 
 
 def _fileio_options(case: Case) -> Sequence[str]:
     return (f"--file-num={case['files']}", f"--file-total-size={case['size']}", f"--file-block-size={case['block']}",
             f"--file-test-mode={case['mode']}", f"--file-fsync-freq={case['fsync_freq']}")  # fmt: skip
-
-
-def prepare(case: Case) -> Sequence[SideCommand]:
-    """It says on its standard output why it fails."""
-    return (SideCommand(explained("^FATAL", "sysbench", "fileio", *_fileio_options(case), "prepare")),)
 
 
 def _fileio_refuses(case: Case) -> str | None:
@@ -107,11 +86,10 @@ def moved(case: Case) -> int:
 
 def _memory_refuses(case: Case) -> str | None:
     """sysbench gives every thread as many blocks."""
-    threads = threads_of(case["threads"])
-    if blocks(case) % threads == 0:
-        return None
+    threads, number = threads_of(case["threads"]), blocks(case)
     whole = format_size(threads * case["block"])
-    return f"{blocks(case)} blocks cannot be shared by {threads} threads; use a multiple of {whole} as the size"
+    why = f"{number} blocks cannot be shared by {threads} threads; use a multiple of {whole} as the size"
+    return why if number % threads else None
 
 
 #: By name.
@@ -120,8 +98,7 @@ WORKLOADS = {program.name: program for program in (
         "cpu", "prime numbers by trial division: integer arithmetic of the cores",
         parameter("max_prime", 20_000, "limit of the numbers that an event tries", least=3, most=1_000_000),
         parameter("events", 1000, "events of a sample", least=1, most=100_000_000),
-        events=lambda case: case["events"],
-        options=lambda case: (f"--cpu-max-prime={case['max_prime']}",),
+        events=lambda case: case["events"], options=lambda case: (f"--cpu-max-prime={case['max_prime']}",),
     ),
     benchmark(
         "fileio", "requests to many files, with fsync; the size is that of all files together",
@@ -131,8 +108,9 @@ WORKLOADS = {program.name: program for program in (
         parameter("fsync_freq", 100, "requests before each fsync of all files; 0: none before the end", least=0),
         parameter("events", 10_000, "requests of a sample", least=1, most=100_000_000),
         events=lambda case: case["events"], options=_fileio_options,
-        measure=Measure("total", lambda case: case["events"], "requests"), sizes=("1G",),
-        prepare=prepare, refuses=_fileio_refuses,
+        measure=Measure("total", lambda case: case["events"], "requests"), sizes=("1G",), refuses=_fileio_refuses,
+        prepare=lambda case: (SideCommand(  # it says on its standard output why it fails
+            explained("^FATAL", "sysbench", "fileio", *_fileio_options(case), "prepare")),),
     ),
     benchmark(
         "memory", "a buffer that is written or read by blocks; the size is what all threads move together",
